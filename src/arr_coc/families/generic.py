@@ -8,6 +8,7 @@ A model type without a row in the table gets this adapter too, once `self_check`
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
@@ -16,7 +17,7 @@ import torch
 from torch import Tensor
 
 from arr_coc.families.tiles import placeholder_runs
-from arr_coc.seam.base import FamilyAdapter, Grid, VisualFeatures
+from arr_coc.seam.base import FamilyAdapter, Grid, Layout, VisualFeatures
 from arr_coc.seam.pixels import to_pictures
 from arr_coc.seam.question import TemplateMarkers
 
@@ -24,6 +25,24 @@ MOST_STRETCH = 1.25
 """How far the shape of a grid may be from the shape of its picture: a ratio of ratios."""
 POSITIONS_AS_COLUMNS = "minimax_m3_sparse"
 """A kind of layers that takes positions for numbers of columns, and on a GPU dies of one past the last."""
+
+
+class GridAdapter(FamilyAdapter):
+    """Base class of families whose every token is a cell: they say the grid of each image."""
+
+    @abstractmethod
+    def grids(self, inputs: Mapping[str, Any]) -> list[Grid]:
+        """The grid (T, H, W) of each image's cells."""
+
+    def cell_layout(self, inputs: Mapping[str, Any], counts: Sequence[int]) -> list[tuple[Grid, Tensor]]:
+        """The grids, and every token."""
+        return list(zip(self.grids(inputs), map(torch.arange, counts), strict=True))
+
+    def layout(self, inputs: Mapping[str, Any]) -> Layout:
+        """Told by the grids alone."""
+        if self.encodes != "cells":
+            return super().layout(inputs)
+        return Layout.of_grids(self.grids(inputs), inputs["pixel_values"].device)
 
 
 class GenericAdapter(FamilyAdapter):

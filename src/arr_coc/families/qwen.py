@@ -22,7 +22,8 @@ from transformers.vision_utils import (
     get_vision_window_index,
 )
 
-from arr_coc.seam.base import Encodes, FamilyAdapter, Grid, Layout, VisualFeatures
+from arr_coc.families.generic import GridAdapter
+from arr_coc.seam.base import Encodes, Grid, Layout, VisualFeatures
 from arr_coc.seam.partial import kept_seqlens, kept_windows, numbered_cells, patch_rows
 from arr_coc.seam.pixels import (
     REMEDY,
@@ -38,7 +39,7 @@ from arr_coc.seam.pixels import (
 from arr_coc.seam.tower_compressor import TowerCompressor, level_mergers, tower_halves
 
 
-class Qwen2_5VLAdapter(FamilyAdapter):
+class Qwen2_5VLAdapter(GridAdapter):
     """Qwen2.5-VL, Qwen2-VL, and language models of other kinds on their vision tower.
 
     Attributes:
@@ -59,12 +60,11 @@ class Qwen2_5VLAdapter(FamilyAdapter):
 
     @property
     def tower(self) -> Any:
-        """The vision tower."""
         return self.model.base_model.visual
 
-    def cell_layout(self, inputs: Mapping[str, Any], counts: Sequence[int]) -> list[tuple[Grid, Tensor]]:
-        """Every token is a cell: the patch grid divided by the merge size."""
-        return list(zip(self._grids(inputs), map(torch.arange, counts), strict=True))
+    def grids(self, inputs: Mapping[str, Any]) -> list[Grid]:
+        """The patch grid divided by the merge size."""
+        return [(t, h // self.merge, w // self.merge) for t, h, w in inputs["image_grid_thw"].tolist()]
 
     def prompt_positions(self, inputs: Mapping[str, Any], attention_mask: Tensor) -> Tensor:
         """Rotary positions of the whole prompt, computed by the model itself: [3, B, S]; or counted."""
@@ -103,7 +103,6 @@ class Qwen2_5VLAdapter(FamilyAdapter):
 
     @property
     def merger(self) -> Any:
-        """The module that merges the patches of each cell."""
         return self.tower.merger
 
     def tower_order(self, inputs: Mapping[str, Any]) -> Tensor | None:
@@ -116,8 +115,8 @@ class Qwen2_5VLAdapter(FamilyAdapter):
     # ---- encoding some cells alone --------------------------------------------------------------------
 
     def layout(self, inputs: Mapping[str, Any]) -> Layout:
-        """Computed from `image_grid_thw` alone, since every token is a cell."""
-        return Layout.of_grids(self._grids(inputs), inputs["image_grid_thw"].device)
+        """As of any grid; the pixels of a clip may be rows without a device."""
+        return Layout.of_grids(self.grids(inputs), inputs["image_grid_thw"].device)
 
     def patch_places(self, grid: Tensor, rows: Tensor) -> dict[str, Tensor]:
         """Positions of some patches, in place of those that the tower computes.
@@ -163,7 +162,7 @@ class Qwen2_5VLAdapter(FamilyAdapter):
         """The first blocks on windows of patches, then each image's patches merged, then the other blocks."""
         if not self.halves:
             return super().encode_merged(inputs, compressor)
-        tower, grid, m, grids = self.tower, inputs["image_grid_thw"], self.merge, self._grids(inputs)
+        tower, grid, m, grids = self.tower, inputs["image_grid_thw"], self.merge, self.grids(inputs)
         lower, upper = tower_halves(tower, compressor.first)
         patch = self.model.config.vision_config.patch_size
         order, ends = get_vision_window_index(grid, m, compressor.window * m * patch, patch)
@@ -197,7 +196,6 @@ class Qwen2_5VLAdapter(FamilyAdapter):
         )
 
     def coarse(self, inputs: Mapping[str, Any], cells: int | Sequence[int] = 256) -> dict[str, Any]:
-        """The pictures scaled down and cut into patches again."""
         vision, thw = self.model.config.vision_config, inputs["image_grid_thw"]
         m, p, frames = self.merge, vision.patch_size, vision.temporal_patch_size
         sizes = thw.tolist()
@@ -217,10 +215,6 @@ class Qwen2_5VLAdapter(FamilyAdapter):
             "pixel_values": torch.cat(views),
             "image_grid_thw": torch.tensor(grids, dtype=thw.dtype, device=thw.device),
         }
-
-    def _grids(self, inputs: Mapping[str, Any]) -> list[Grid]:
-        """The merged grid (T, H, W) of each image."""
-        return [(t, h // self.merge, w // self.merge) for t, h, w in inputs["image_grid_thw"].tolist()]
 
 
 def _features(
@@ -297,7 +291,6 @@ class PaddleOCRVLAdapter(Qwen2_5VLAdapter):
     by_cells = False
 
     def patches(self, inputs: Mapping[str, Any], features: VisualFeatures | None = None) -> list[Tensor]:
-        """The pictures that the image processor cut into patches."""
         side = self.model.config.vision_config.patch_size
         return to_pictures(inputs["pixel_values"], inputs["image_grid_thw"].tolist(), 1, side, 1)
 
@@ -334,7 +327,6 @@ class PaddleOCRVLAdapter(Qwen2_5VLAdapter):
         return VisualFeatures(list(tokens.split(counts)), [], layout.grids, [], type(output))
 
     def coarse(self, inputs: Mapping[str, Any], cells: int | Sequence[int] = 256) -> dict[str, Any]:
-        """The pictures scaled down and cut into patches again."""
         grid, patch = inputs["image_grid_thw"], self.model.config.vision_config.patch_size
         grids = self.layout(inputs).grids
         views = coarse_views(self.patches(inputs), grids, cells, self.merge * patch)

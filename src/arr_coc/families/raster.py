@@ -19,15 +19,14 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
-from arr_coc.families.generic import unpadded
+from arr_coc.families.generic import GridAdapter, unpadded
 from arr_coc.families.tiles import placeholder_runs
-from arr_coc.seam.assembly import Layout
 from arr_coc.seam.base import Encodes, FamilyAdapter, Grid, VisualFeatures
 from arr_coc.seam.partial import numbered_cells
 from arr_coc.seam.pixels import coarse_views, to_pictures
 
 
-class Mistral3Adapter(FamilyAdapter):
+class Mistral3Adapter(GridAdapter):
     """Mistral Small 3 and Large 4 (Pixtral): cells of merge x merge patches, a break token after each row.
 
     The tower cuts a picture into patches by a convolution that touches each patch once, and tells them apart
@@ -52,14 +51,15 @@ class Mistral3Adapter(FamilyAdapter):
         """Px along each side of a patch."""
         return self.model.config.vision_config.patch_size
 
-    def cell_layout(self, inputs: Mapping[str, Any], counts: Sequence[int]) -> list[tuple[Grid, Tensor]]:
-        """Every token is a cell: the picture's size in merged patches."""
-        return list(zip(self._grids(inputs), map(torch.arange, counts), strict=True))
+    def grids(self, inputs: Mapping[str, Any]) -> list[Grid]:
+        """The picture's size in merged patches."""
+        side = self.patch * self.merge
+        return [(1, int(h) // side, int(w) // side) for h, w in inputs["image_sizes"]]
 
     def encode(self, inputs: Mapping[str, Any]) -> Any:
         """The model's own output; a picture of one token goes in twice, since alone it loses a dimension."""
         sizes = inputs["image_sizes"]
-        if len(sizes) != 1 or self._grids(inputs) != [(1, 1, 1)]:
+        if len(sizes) != 1 or self.grids(inputs) != [(1, 1, 1)]:
             return super().encode(inputs)
         twice = {
             name: torch.cat([torch.as_tensor(inputs[name])] * 2) for name in ("pixel_values", "image_sizes")
@@ -69,16 +69,9 @@ class Mistral3Adapter(FamilyAdapter):
         return output
 
     def patches(self, inputs: Mapping[str, Any], features: VisualFeatures | None = None) -> list[Tensor]:
-        """The pictures, without the padding to the size of the largest in the call."""
         return unpadded(inputs["pixel_values"], inputs["image_sizes"])
 
     # ---- encoding some cells alone --------------------------------------------------------------------
-
-    def layout(self, inputs: Mapping[str, Any]) -> Layout:
-        """Computed from `image_sizes` alone, since every token is a cell."""
-        if self.encodes != "cells":
-            return super().layout(inputs)
-        return Layout.of_grids(self._grids(inputs), inputs["pixel_values"].device)
 
     def encode_cells(self, inputs: Mapping[str, Any], keep: Sequence[Tensor]) -> VisualFeatures:
         """Run the tower's parts on the patches of the kept cells, image by image."""
@@ -95,10 +88,9 @@ class Mistral3Adapter(FamilyAdapter):
         return VisualFeatures(encoded, [], layout.grids, [], BaseModelOutputWithPooling)
 
     def coarse(self, inputs: Mapping[str, Any], cells: int | Sequence[int] = 256) -> dict[str, Any]:
-        """The pictures scaled down, padded to one size."""
         if self.encodes != "cells":
             return super().coarse(inputs, cells)
-        side, grids = self.patch * self.merge, self._grids(inputs)
+        side, grids = self.patch * self.merge, self.grids(inputs)
         pictures = [
             picture[:, : height * side, : width * side]
             for picture, (_, height, width) in zip(self.patches(inputs), grids, strict=True)
@@ -108,11 +100,6 @@ class Mistral3Adapter(FamilyAdapter):
         tall, wide = sizes.amax(0).tolist()
         padded = [F.pad(view, (0, wide - view.shape[2], 0, tall - view.shape[1])) for view in views]
         return {"pixel_values": torch.stack(padded), "image_sizes": sizes}
-
-    def _grids(self, inputs: Mapping[str, Any]) -> list[Grid]:
-        """The grid (1, H, W) of each image's cells."""
-        side = self.patch * self.merge
-        return [(1, int(h) // side, int(w) // side) for h, w in inputs["image_sizes"]]
 
     def _encoded(self, picture: Tensor, grid: Grid, cells: Tensor) -> Tensor:
         """The tokens [K, D] of some cells of a picture [3, h, w]."""
@@ -131,7 +118,7 @@ class Mistral3Adapter(FamilyAdapter):
         return self.model.base_model.multi_modal_projector(hidden, strip)
 
 
-class Gemma4Adapter(FamilyAdapter):
+class Gemma4Adapter(GridAdapter):
     """Gemma 4: a grid of 48-px cells, each the mean of 3x3 patches; the tower takes patches with positions.
 
     So some cells alone can be encoded: their patches, at their positions in the whole picture, and a mean
@@ -155,25 +142,21 @@ class Gemma4Adapter(FamilyAdapter):
         """Px along each side of a patch."""
         return self.model.config.vision_config.patch_size
 
-    def cell_layout(self, inputs: Mapping[str, Any], counts: Sequence[int]) -> list[tuple[Grid, Tensor]]:
-        """Every token is a cell."""
-        return list(zip(self._grids(inputs), map(torch.arange, counts), strict=True))
+    def grids(self, inputs: Mapping[str, Any]) -> list[Grid]:
+        """As the last patch of each picture says."""
+        most = inputs["image_position_ids"].amax(1).tolist()
+        return [(1, (y + 1) // self.pool, (x + 1) // self.pool) for x, y in most]
 
     def patches(self, inputs: Mapping[str, Any], features: VisualFeatures | None = None) -> list[Tensor]:
-        """The pictures that the image processor cut into patches."""
         p = self.patch_px
         pictures = []
-        for rows, (_, height, width) in zip(inputs["pixel_values"], self._grids(inputs), strict=True):
+        for rows, (_, height, width) in zip(inputs["pixel_values"], self.grids(inputs), strict=True):
             h, w = height * self.pool, width * self.pool
             blocks = rows[: h * w].view(h, w, p, p, 3)
             pictures.append(blocks.permute(4, 0, 2, 1, 3).reshape(3, h * p, w * p))
         return pictures
 
     # ---- encoding some cells alone --------------------------------------------------------------------
-
-    def layout(self, inputs: Mapping[str, Any]) -> Layout:
-        """Computed from the positions of the patches alone."""
-        return Layout.of_grids(self._grids(inputs), inputs["image_position_ids"].device)
 
     def encode_cells(self, inputs: Mapping[str, Any], keep: Sequence[Tensor]) -> VisualFeatures:
         """Run the tower on the patches of the kept cells, each at its place in the picture."""
@@ -193,10 +176,9 @@ class Gemma4Adapter(FamilyAdapter):
         return VisualFeatures(parts, [], layout.grids, [], BaseModelOutputWithPooling)
 
     def coarse(self, inputs: Mapping[str, Any], cells: int | Sequence[int] = 256) -> dict[str, Any]:
-        """The pictures scaled down and cut into patches again."""
         p, k = self.patch_px, self.pool
         rows, places = [], []
-        for picture in coarse_views(self.patches(inputs), self._grids(inputs), cells, k * p):
+        for picture in coarse_views(self.patches(inputs), self.grids(inputs), cells, k * p):
             h, w = (length // p for length in picture.shape[1:])
             rows.append(picture.view(3, h, p, w, p).permute(1, 3, 2, 4, 0).reshape(h * w, -1))
             y, x = torch.meshgrid(torch.arange(h), torch.arange(w), indexing="ij")
@@ -205,11 +187,6 @@ class Gemma4Adapter(FamilyAdapter):
             "pixel_values": pad_sequence(rows, batch_first=True),
             "image_position_ids": pad_sequence(places, batch_first=True, padding_value=-1),
         }
-
-    def _grids(self, inputs: Mapping[str, Any]) -> list[Grid]:
-        """The grid (1, H, W) of each image's cells."""
-        most = inputs["image_position_ids"].amax(1).tolist()
-        return [(1, (y + 1) // self.pool, (x + 1) // self.pool) for x, y in most]
 
     def _rows(self, grid: Grid, cells: Tensor) -> Tensor:
         """The patches of some cells, cell by cell: [K] -> long [K * k * k]."""
@@ -268,7 +245,7 @@ class Gemma4UnifiedAdapter(Gemma4Adapter):
         return torch.cat(list(output.pooler_output))
 
 
-class KimiK25Adapter(FamilyAdapter):
+class KimiK25Adapter(GridAdapter):
     """Kimi K2.5 and K2.6: pictures of any size, every token a cell of merged patches.
 
     The tower tells patches apart by interpolated positions of the whole: it isn't run on some cells alone.
@@ -279,10 +256,9 @@ class KimiK25Adapter(FamilyAdapter):
         """Patches along each side of a cell."""
         return self.model.config.vision_config.merge_kernel_size[0]
 
-    def cell_layout(self, inputs: Mapping[str, Any], counts: Sequence[int]) -> list[tuple[Grid, Tensor]]:
+    def grids(self, inputs: Mapping[str, Any]) -> list[Grid]:
         """The grid of merged patches."""
-        grids = [(1, h // self.merge, w // self.merge) for _, h, w in inputs["image_grid_thw"].tolist()]
-        return list(zip(grids, map(torch.arange, counts), strict=True))
+        return [(1, h // self.merge, w // self.merge) for _, h, w in inputs["image_grid_thw"].tolist()]
 
     def patches(self, inputs: Mapping[str, Any], features: VisualFeatures | None = None) -> list[Tensor]:
         """The pictures that the image processor cut into patches, with what it padded them by."""
@@ -310,7 +286,6 @@ class HYV4VLAdapter(FamilyAdapter):
         return layout
 
     def patches(self, inputs: Mapping[str, Any], features: VisualFeatures | None = None) -> list[Tensor]:
-        """The pictures that the image processor cut into patches, row by row."""
         side = self.model.config.vision_config.patch_size
         return to_pictures(inputs["pixel_values"], inputs["image_grid_thw"].tolist(), 1, side, 1)
 
@@ -348,19 +323,17 @@ class HunyuanVLAdapter(HYV4VLAdapter):
         return torch.cat(rows, dim=1)
 
 
-class Apertus1p5Adapter(FamilyAdapter):
+class Apertus1p5Adapter(GridAdapter):
     """Apertus 1.5: pictures as codes of a visual vocabulary, 16 x 16 px each, a token between their rows.
 
     A picture of 1,400 px a side has 7,569 codes. The encoder is convolutional and sees the picture whole: it
     isn't run on some cells alone. The image processor pads to the largest picture of a call.
     """
 
-    def cell_layout(self, inputs: Mapping[str, Any], counts: Sequence[int]) -> list[tuple[Grid, Tensor]]:
-        """Every token is a cell: the picture's size in codes."""
+    def grids(self, inputs: Mapping[str, Any]) -> list[Grid]:
+        """The picture's size in codes."""
         side = self.model.config.vision_config.spatial_scale_factor
-        grids = [(1, height // side, width // side) for height, width in inputs["image_sizes"].tolist()]
-        return list(zip(grids, map(torch.arange, counts), strict=True))
+        return [(1, height // side, width // side) for height, width in inputs["image_sizes"].tolist()]
 
     def patches(self, inputs: Mapping[str, Any], features: VisualFeatures | None = None) -> list[Tensor]:
-        """The pictures, without the padding."""
         return unpadded(inputs["pixel_values"], inputs["image_sizes"])

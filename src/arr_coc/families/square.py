@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from PIL.Image import Image
 from torch import Tensor
 
-from arr_coc.families.tiles import joined, raster
+from arr_coc.families.tiles import encode_views, joined, raster
 from arr_coc.seam.assembly import (
     CROP,
     CROP_GRIDS,
@@ -72,15 +72,6 @@ class CroppedAdapter(FamilyAdapter):
     # ---- making crops ---------------------------------------------------------------------------------
 
     def lacks_crops(self, inputs: Mapping[str, Any], pictures: Sequence[Image] | None) -> str | None:
-        """What hinders crops, in a few words; None: nothing does.
-
-        Args:
-            inputs: processor inputs with images.
-            pictures: the images as the user has them; None: they aren't at hand.
-
-        Raises:
-            ValueError: another number of pictures than the prompt has images.
-        """
         if pictures is None:
             return "crops are cut from pictures as you have them: pass pictures=[...]"
         if getattr(self.processor, "image_processor", None) is None:
@@ -95,11 +86,7 @@ class CroppedAdapter(FamilyAdapter):
         return None
 
     def crops(self, inputs: Mapping[str, Any], pictures: Sequence[Image]) -> dict[str, Tensor]:
-        """The crops of pictures, as inputs beside the processor's own, in the dtype of `pixel_values`.
-
-        Args:
-            inputs: processor inputs with images.
-            pictures: the images as the user has them, in order of appearance.
+        """The crops of pictures, in the dtype of `pixel_values`.
 
         Raises:
             ValueError: pictures that aren't those of the inputs, or an image processor that makes no square
@@ -157,12 +144,7 @@ class CroppedAdapter(FamilyAdapter):
         return Layout(own.counts, own.grids, own.cells, [count] * images)
 
     def pictures_of(self, inputs: Mapping[str, Any], views: Sequence[Tensor]) -> list[Tensor]:
-        """The pictures that crops show, [3, h, w] each; of one without crops its view.
-
-        Args:
-            inputs: processor inputs with crops.
-            views: per image [3, h, w], without the rim that holds no whole patch.
-        """
+        """The pictures that crops show, [3, h, w] each; of one without crops its view, without a rim."""
         covered = self.side * self.patch_px
         return [
             joined(crops[:, :, :covered, :covered], *shape) if len(crops) else view
@@ -184,13 +166,14 @@ class CroppedAdapter(FamilyAdapter):
                 for index, shape, start in zip(keep, _shapes(inputs), starts, strict=True)
             ]
         )
-        chosen, place = (tokens // unit).unique(return_inverse=True)  # squares, and for each token its own
-        arguments = without_crops(inputs) | {"pixel_values": self._squares(inputs)[chosen]}
-        output = self.encode(arguments)
-        encoded = torch.cat(list(output.pooler_output))[place * unit + tokens % unit]
-        kept = [len(index) for index in keep]
-        packed = isinstance(output.pooler_output, Tensor)
-        return VisualFeatures(list(encoded.split(kept)), [], layout.grids, [], type(output), packed)
+        plain, squares = without_crops(inputs), self._squares(inputs)
+        return encode_views(
+            lambda chosen: self.encode(plain | {"pixel_values": squares[chosen]}),
+            tokens,
+            unit,
+            [len(index) for index in keep],
+            layout.grids,
+        )
 
     def coarse(self, inputs: Mapping[str, Any], cells: int | Sequence[int] = 256) -> dict[str, Any]:
         """The view of the whole of each image, whatever `cells`."""
@@ -261,12 +244,7 @@ class CroppedAdapter(FamilyAdapter):
 
 
 def times_finer(size: tuple[int, int], px: int) -> int:
-    """How many crops a side show a picture nearly at its own resolution: 1 to `MOST_CROPS_A_SIDE`.
-
-    Args:
-        size: width and height of the picture in px.
-        px: along each side of a crop.
-    """
+    """How many crops of `px` a side show a picture (width, height) nearly at its own resolution."""
     return max(1, min(MOST_CROPS_A_SIDE, int(min(size) / px + 0.5)))
 
 

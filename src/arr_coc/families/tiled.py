@@ -27,6 +27,7 @@ from transformers.models.llava_next.modeling_llava_next import get_anyres_image_
 from arr_coc.families.tiles import (
     arranged,
     arrangement,
+    encode_views,
     joined,
     numbers_by_first,
     numbers_by_last,
@@ -36,7 +37,7 @@ from arr_coc.families.tiles import (
     rows_and_columns,
     run_spans,
 )
-from arr_coc.seam.assembly import handing_back, image_spans
+from arr_coc.seam.assembly import image_spans
 from arr_coc.seam.base import Encodes, FamilyAdapter, Grid, Layout, VisualFeatures
 from arr_coc.seam.partial import numbered_cells
 from arr_coc.seam.pixels import REMEDY, to_picture
@@ -63,24 +64,14 @@ class TiledAdapter(FamilyAdapter):
 
     @abstractmethod
     def numbers(self, input_ids: Tensor, views: Tensor) -> list[int]:
-        """How many tiles and views of the whole each image of the prompts has, told from the prompts.
-
-        Args:
-            input_ids: [B, S].
-            views: those of all images, as `views` returns them.
-        """
+        """How many tiles and views of the whole each image has, told from the prompts [B, S] and `views`."""
 
     def views(self, inputs: Mapping[str, Any]) -> Tensor:
         """The tiles and views of the whole of all images, in order: [n, 3, s, s]."""
         return inputs["pixel_values"]
 
     def only(self, inputs: Mapping[str, Any], chosen: Tensor) -> dict[str, Any]:
-        """Inputs for `encode` with some views alone.
-
-        Args:
-            inputs: processor inputs with images.
-            chosen: long [m], numbers of views.
-        """
+        """Inputs for `encode` with some views alone: chosen long [m], numbers of views."""
         return dict(inputs) | {"pixel_values": self.views(inputs)[chosen]}
 
     def side(self, inputs: Mapping[str, Any]) -> int:
@@ -92,11 +83,6 @@ class TiledAdapter(FamilyAdapter):
         return [number * self.side(inputs) ** 2 for number in self._numbers(inputs)]
 
     def early_counts(self, inputs: Mapping[str, Any]) -> Sequence[int]:
-        """As `token_counts`.
-
-        Raises:
-            ValueError: the prompt's placeholders are not those of the views.
-        """
         ids, views = inputs["input_ids"], self.views(inputs)
         image_spans(ids == self.image_token_id, [self.side(inputs) ** 2] * len(views))
         if (numbers := self._numbers(inputs)) and sum(numbers) == len(views):
@@ -123,7 +109,6 @@ class TiledAdapter(FamilyAdapter):
     # ---- encoding some tiles alone --------------------------------------------------------------------
 
     def layout(self, inputs: Mapping[str, Any]) -> Layout:
-        """Computed from the prompt and the pixels."""
         counts = list(self.token_counts(inputs, ()))
         grids, cells = zip(*self.cell_layout(inputs, counts), strict=True)
         device = inputs["pixel_values"].device
@@ -146,11 +131,9 @@ class TiledAdapter(FamilyAdapter):
             raise ValueError("no cell is kept in any image; keep at least one")
         starts = accumulate(layout.counts[:-1], initial=0)
         tokens = torch.cat([index + start for index, start in zip(indices, starts, strict=True)])
-        chosen, place = (tokens // unit).unique(return_inverse=True)  # views, and for each token its view
-        output = self.encode(self.only(inputs, chosen))
-        encoded = torch.cat(list(output.pooler_output))[place * unit + tokens % unit]
-        packed = isinstance(output.pooler_output, Tensor)
-        return VisualFeatures(list(encoded.split(kept)), [], layout.grids, [], handing_back(output), packed)
+        return encode_views(
+            lambda chosen: self.encode(self.only(inputs, chosen)), tokens, unit, kept, layout.grids
+        )
 
     def other_tokens(self, inputs: Mapping[str, Any], layout: Layout) -> VisualFeatures | None:
         """The views of the whole; None where no image has one."""
@@ -193,7 +176,6 @@ class Idefics3Adapter(TiledAdapter):
 
     @property
     def cell_px(self) -> int:
-        """Px along each side of a cell."""
         return self.model.config.vision_config.patch_size * self.model.config.scale_factor
 
     def views(self, inputs: Mapping[str, Any]) -> Tensor:
@@ -217,7 +199,6 @@ class InternVLAdapter(TiledAdapter):
 
     @property
     def cell_px(self) -> int:
-        """Px along each side of a cell."""
         return int(self.model.config.vision_config.patch_size[0] / self.model.config.downsample_ratio)
 
     def numbers(self, input_ids: Tensor, views: Tensor) -> list[int]:
@@ -232,7 +213,6 @@ class AyaVisionAdapter(TiledAdapter):
 
     @property
     def cell_px(self) -> int:
-        """Px along each side of a cell."""
         return self.model.config.vision_config.patch_size * self.model.config.downsample_factor
 
     def numbers(self, input_ids: Tensor, views: Tensor) -> list[int]:
@@ -265,11 +245,6 @@ class Ovis2Adapter(FamilyAdapter):
         return placeholder_groups(inputs["input_ids"] == self.image_token_id)
 
     def early_counts(self, inputs: Mapping[str, Any]) -> Sequence[int]:
-        """As `token_counts`.
-
-        Raises:
-            ValueError: the prompt's placeholders are not those of the views.
-        """
         counts, unit = self.token_counts(inputs, ()), self.side**2
         image_spans(inputs["input_ids"] == self.image_token_id, [unit] * len(inputs["pixel_values"]))
         if any(count % unit for count in counts):
@@ -277,7 +252,6 @@ class Ovis2Adapter(FamilyAdapter):
         return counts
 
     def cell_layout(self, inputs: Mapping[str, Any], counts: Sequence[int]) -> list[tuple[Grid, Tensor]]:
-        """The raster of all tiles, or of the one view."""
         side, layout = self.side, []
         for tiles, (rows, columns) in self._tiles(inputs, counts):
             cells = raster(rows, columns, side) + (side**2 if len(tiles) > 1 else 0)
@@ -285,7 +259,6 @@ class Ovis2Adapter(FamilyAdapter):
         return layout
 
     def patches(self, inputs: Mapping[str, Any], features: VisualFeatures | None = None) -> list[Tensor]:
-        """The tiles joined."""
         counts = self.token_counts(inputs, ())
         return [joined(tiles, *shape) for tiles, shape in self._tiles(inputs, counts)]
 
@@ -310,11 +283,6 @@ class Lfm2VLAdapter(FamilyAdapter):
         return placeholder_groups(inputs["input_ids"] == self.image_token_id)
 
     def early_counts(self, inputs: Mapping[str, Any]) -> Sequence[int]:
-        """As `token_counts`.
-
-        Raises:
-            ValueError: the prompt's placeholders are not those of the views.
-        """
         unit = self.model.config.downsample_factor**2
         tokens = [height * width // unit for height, width in inputs["spatial_shapes"].tolist()]
         image_spans(inputs["input_ids"] == self.image_token_id, tokens)
@@ -325,7 +293,6 @@ class Lfm2VLAdapter(FamilyAdapter):
         return counts
 
     def cell_layout(self, inputs: Mapping[str, Any], counts: Sequence[int]) -> list[tuple[Grid, Tensor]]:
-        """The raster of all tiles, or of the one view."""
         factor, layout = self.model.config.downsample_factor, []
         for views, (rows, columns) in self._images(inputs, counts):
             height, width = (side // (factor * self._patch) for side in views[0].shape[1:])
@@ -337,7 +304,6 @@ class Lfm2VLAdapter(FamilyAdapter):
         return layout
 
     def patches(self, inputs: Mapping[str, Any], features: VisualFeatures | None = None) -> list[Tensor]:
-        """The tiles joined, or the one view."""
         counts = self.token_counts(inputs, ())
         return [
             joined(torch.stack(views[: rows * columns]), rows, columns) if len(views) > 1 else views[0]
@@ -385,11 +351,7 @@ class Step3p7Adapter(FamilyAdapter):
     needed = ("num_local_patches",)
 
     def early_counts(self, inputs: Mapping[str, Any]) -> None:
-        """None: only the encoder tells how many tokens a view has.
-
-        Raises:
-            ValueError: the prompt has more or fewer views than the pixels, or others.
-        """
+        """None: only the encoder tells the tokens of a view. Other views than the pixels' are refused."""
         numbers = torch.as_tensor(inputs["num_local_patches"]).tolist()
         local = inputs.get("pixel_values_local")
         views = len(placeholder_runs(inputs["input_ids"] == self.image_token_id))
@@ -402,7 +364,6 @@ class Step3p7Adapter(FamilyAdapter):
         self.windows(inputs)
 
     def cell_layout(self, inputs: Mapping[str, Any], counts: Sequence[int]) -> list[tuple[Grid, Tensor]]:
-        """The raster of all windows, or of the one view."""
         layout: list[tuple[Grid, Tensor]] = []
         for rows, columns, tokens in self.windows(inputs):
             side = isqrt(tokens)
@@ -410,7 +371,6 @@ class Step3p7Adapter(FamilyAdapter):
         return layout
 
     def patches(self, inputs: Mapping[str, Any], features: VisualFeatures | None = None) -> list[Tensor]:
-        """The windows joined, or the one view."""
         pictures, end = [], 0
         numbers = torch.as_tensor(inputs["num_local_patches"]).tolist()
         for view, number, (rows, columns, _) in zip(
@@ -456,11 +416,9 @@ class MiniCPMVAdapter(FamilyAdapter):
         return [sum(picture.tokens) for picture in self.slices(inputs)]
 
     def early_counts(self, inputs: Mapping[str, Any]) -> Sequence[int]:
-        """As `token_counts`."""
         return self.token_counts(inputs, ())
 
     def cell_layout(self, inputs: Mapping[str, Any], counts: Sequence[int]) -> list[tuple[Grid, Tensor]]:
-        """The raster of all slices, or of the one view."""
         layout: list[tuple[Grid, Tensor]] = []
         for rows, columns, tokens, sizes in self.slices(inputs):
             height, width = sizes[-1]
@@ -473,7 +431,6 @@ class MiniCPMVAdapter(FamilyAdapter):
         return layout
 
     def patches(self, inputs: Mapping[str, Any], features: VisualFeatures | None = None) -> list[Tensor]:
-        """The slices joined, or the one view."""
         pixels = inputs["pixel_values"][0]  # patches side by side: (3, p, n * p)
         side, end, pictures = pixels.shape[1], 0, []
         for rows, columns, _, sizes in self.slices(inputs):

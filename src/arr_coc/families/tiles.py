@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+
+from arr_coc.seam.assembly import Grid, VisualFeatures, handing_back
 
 MATCHED_PX = 64
 """Px a side at which tiles are compared with a view: enough, whatever the filter that scaled it."""
@@ -39,12 +42,7 @@ def arrangement(tiles: Tensor, whole: Tensor) -> tuple[int, int]:
 
 
 def arranged(views: Tensor, numbers: Sequence[int]) -> list[tuple[int, int]]:
-    """Per image the rows and columns of its tiles.
-
-    Args:
-        views: [n, 3, s, s], tiles and views of the whole of all images.
-        numbers: of them that are each image's, its view of the whole the last; one alone is a tile.
-    """
+    """Per image the rows and columns of its tiles: `numbers` of views [n, 3, s, s] each, the last the whole."""
     images = views.split(list(numbers))
     return [(1, 1) if len(own) == 1 else arrangement(own[:-1], own[-1]) for own in images]
 
@@ -57,15 +55,30 @@ def joined(tiles: Tensor, rows: int, columns: int) -> Tensor:
 
 
 def raster(rows: int, columns: int, side: int) -> Tensor:
-    """The place of each cell of the picture among the tiles' tokens: long [rows * columns * side**2].
-
-    Args:
-        rows: of tiles.
-        columns: of tiles.
-        side: cells along each side of a tile, whose tokens are in raster order.
-    """
+    """Per cell of the picture its place among the tokens of its tiles, `side` cells wide: long [cells]."""
     places = torch.arange(rows * columns * side * side).view(rows, columns, side, side)
     return places.transpose(1, 2).reshape(-1)  # (tile row, cell row, tile column, cell column)
+
+
+def encode_views(
+    encode: Callable[[Tensor], Any], tokens: Tensor, unit: int, counts: list[int], grids: list[Grid]
+) -> VisualFeatures:
+    """Encode the tiles and views that hold some tokens, and take these tokens of them.
+
+    Args:
+        encode: encodes the views of some numbers, long [m].
+        tokens: long [K], numbered over all views of `unit` tokens each.
+        unit: tokens of a view.
+        counts: how many of the tokens are each image's.
+        grids: of the images.
+    """
+    chosen, place = (tokens // unit).unique(
+        return_inverse=True
+    )  # views, and for each token the place of its own
+    output = encode(chosen)
+    encoded = torch.cat(list(output.pooler_output))[place * unit + tokens % unit]
+    packed = isinstance(output.pooler_output, Tensor)
+    return VisualFeatures(list(encoded.split(counts)), [], grids, [], handing_back(output), packed)
 
 
 # ---- placeholders -------------------------------------------------------------------------------------
@@ -84,11 +97,7 @@ def placeholder_runs(mask: Tensor) -> list[int]:
 
 
 def placeholder_groups(mask: Tensor) -> list[int]:
-    """The placeholders of each image: runs with a single token between them are of one.
-
-    Args:
-        mask: bool [B, S], true for placeholders.
-    """
+    """The placeholders of each image, bool [B, S]: runs with a single token between them are of one."""
     groups: list[int] = []
     for row in mask:
         last = None
@@ -107,14 +116,9 @@ def tokens_before_runs(input_ids: Tensor, placeholder: int) -> list[list[int]]:
 
 
 def numbers_by_last(input_ids: Tensor, placeholder: int) -> list[int]:
-    """The tiles and views of the whole of each image, where the token before a run says which of these it is.
+    """The tiles and views of each image, where the token before a run says which of these it is.
 
-    The last of an image is the view of the whole, so the last of a prompt tells by which token such views are
-    announced.
-
-    Args:
-        input_ids: prompts [B, S].
-        placeholder: id of the placeholder, of which each tile is a run.
+    The last of an image is its view, so the last of a prompt tells which token announces views.
     """
     numbers = []
     for before in tokens_before_runs(input_ids, placeholder):
@@ -124,12 +128,7 @@ def numbers_by_last(input_ids: Tensor, placeholder: int) -> list[int]:
 
 
 def numbers_by_first(input_ids: Tensor, placeholder: int) -> list[int]:
-    """The tiles and views of the whole of each image, where the first of it follows a token of its own.
-
-    Args:
-        input_ids: prompts [B, S].
-        placeholder: id of the placeholder, of which each tile is a run.
-    """
+    """The tiles and views of each image, where the first of it follows a token of its own."""
     numbers = []
     for before in tokens_before_runs(input_ids, placeholder):
         starts = [number for number, token in enumerate(before) if token == before[0]]
