@@ -16,7 +16,7 @@ def test_maps_of_every_family_are_the_tokens_of_its_gestalt(family):
     adapter = adapter_for(built.model, built.processor)
     inputs = prompts(built, [("one", [picture(0, (96, 64))]), ("other", [picture(1)])])
     maps = coarse_features(adapter, inputs)
-    gestalt = compress("resize" if adapter.sparse else "pool4", adapter, inputs)
+    gestalt = compress("resize" if adapter.encodes == "cells" else "pool4", adapter, inputs)
     assert len(maps) == 2
     for features, tokens, (_, h, w) in zip(maps, gestalt.tokens, gestalt.grids, strict=True):
         assert features.shape == (1, tokens.shape[1], h, w)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from arr_coc import ARRCOCModel
-from arr_coc.families import ADAPTERS, adapter_for, tiled
+from arr_coc.families import FAMILIES, adapter_for, tiled
 from arr_coc.guide.trust import SENTENCES
 from arr_coc.seam import FamilyAdapter
 from arr_coc.seam.gestalt import compress
@@ -19,7 +19,7 @@ from arr_coc.trace.observe import observe
 from eyes import build
 from tiny import EVERY, Tiny, in_bfloat16, picture, prompts, some_cells, tiny
 
-TILED = tuple(family for family in EVERY if ADAPTERS[family].by_tiles)
+TILED = tuple(family for family in EVERY if FAMILIES[family].encodes == "tiles")
 families = pytest.mark.parametrize("family", TILED)
 QUESTION = "Where is the red ball?"
 LARGE = (144, 96)

@@ -13,7 +13,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from math import prod
-from typing import Any, ClassVar, Self
+from typing import Any, Literal, Self
 
 import torch
 import transformers
@@ -41,56 +41,63 @@ EXTRA_OUTPUTS = ("visual_indicator_features",)
 """What models take from their encoders beside tokens: in Ovis2 the embeddings of the words around them."""
 
 
-class FamilyAdapter(PromptAssembly):
-    """What differs between families of models: a family implements `cell_layout` and `patches`.
+Encodes = Literal["cells", "tiles", "crops", "images"]
+"""The smallest part of an image that a vision tower can encode alone."""
 
-    The rest has defaults that are read off the model. An encoder that takes images in other pieces overrides
-    `token_counts`; a vision tower that can encode some cells (`sparse`), tiles (`by_tiles`) or finer crops
-    (`by_crops`) alone overrides `layout`, `encode_cells` and `coarse`.
+
+class FamilyAdapter(PromptAssembly):
+    """How one family of models lays an image in the prompt: where its cells are, and which pixels they show.
+
+    A family's class says that in `cell_layout` and `patches`; the rest has defaults that are read off the
+    model. An encoder that takes images in other pieces overrides `token_counts`; one that `encodes` less than
+    an image alone overrides `layout`, `encode_cells` and `coarse`.
 
     Attributes:
-        model_types: `config.model_type` of the models that the adapter is for.
-        title: the family's name for readers.
-        remark: what of it is not offered, or what to know; "" for nothing.
         visual_names: processor outputs that belong to the images, not to the prompt.
         needed: of these the ones that must stand beside the pixels.
         mean: per channel, of the image processor's normalisation, where no processor is at hand.
         std: likewise.
-        plain_positions: position ids are [B, S], not three-row rotary ones [3, B, S].
-        sparse: the vision tower can encode some cells alone.
-        by_tiles: it can encode some tiles alone, each with all of its cells.
-        by_crops: it reads a picture in one view, and finer crops of it can be encoded beside that.
+        encodes: "cells": the tower can encode some cells alone; "tiles": some tiles, each with all of its
+            cells; "crops": finer crops of a picture beside its one view; "images": none of these.
         clips: the vision tower attends within frames alone, so that a clip is encoded frame by frame.
         by_cells: each cell's patches stand together in the tower; `merger` and `tower_order` say where.
         halves: the vision tower can be run in two halves around a compressor (`encode_merged`).
         casts: the model turns pixels into its own dtype; else they must come in it.
         prefix: prompt tokens see the whole prompt, images the question: nothing can be read once for several.
+        plain_positions: position ids are [B, S], not three-row rotary ones [3, B, S].
         recurrent: some layers have a state, so that dropping a token has no masked equivalent.
+        ignores_positions: the model's `generate` numbers the columns, whatever positions come with them.
+        keeps_shape: its image processor keeps a picture's shape and takes it at any size, in whole cells.
+        middle_square: its image processor cuts a picture to the middle square.
+        layer_by_layer: the layers of its language model can be called one by one.
+        name_marks: the names under which a tokenizer, or the processor, holds the two tokens between which
+            text about an image is written, its size or the name of a tile; None where there is no such text.
 
     Args:
         model: a loaded transformers model of this family. It is used, never changed.
         processor: its processor, if at hand: gives the exact normalisation and the chat template.
+        traits: attributes above, in place of the class's own.
 
     Raises:
         ImportError: the installed transformers has no `mm_encoder_outputs` (5.18 and, in a few families,
             later).
     """
 
-    model_types: ClassVar[tuple[str, ...]]
-    title: ClassVar[str] = ""
-    remark: ClassVar[str] = ""
-    mean: ClassVar[tuple[float, ...]] = (0.48145466, 0.4578275, 0.40821073)  # CLIP's
-    std: ClassVar[tuple[float, ...]] = (0.26862954, 0.26130258, 0.27577711)
-    sparse: bool = False
-    by_tiles: ClassVar[bool] = False
-    by_crops: ClassVar[bool] = False
-    clips: ClassVar[bool] = False
-    by_cells: ClassVar[bool] = False
-    halves: ClassVar[bool] = False
-    casts: ClassVar[bool] = True
-    prefix: ClassVar[bool] = False
+    mean: tuple[float, ...] = (0.48145466, 0.4578275, 0.40821073)  # CLIP's
+    std: tuple[float, ...] = (0.26862954, 0.26130258, 0.27577711)
+    encodes: Encodes = "images"
+    clips: bool = False
+    by_cells: bool = False
+    halves: bool = False
+    casts: bool = True
+    prefix: bool = False
+    ignores_positions: bool = False
+    keeps_shape: bool = False
+    middle_square: bool = False
+    layer_by_layer: bool = False
+    name_marks: tuple[str, str] | None = None
 
-    def __init__(self, model: PreTrainedModel, processor: Any = None) -> None:
+    def __init__(self, model: PreTrainedModel, processor: Any = None, **traits: Any) -> None:
         if "mm_encoder_outputs" not in inspect.signature(model.forward).parameters:
             raise ImportError(
                 f"{model.config.model_type!r} takes no encoded images in transformers "
@@ -100,6 +107,8 @@ class FamilyAdapter(PromptAssembly):
         self.model: Any = model
         self.processor = processor
         self._warnings: set[int] = set()  # shared by all copies that `on` makes
+        for name, value in traits.items():
+            setattr(self, name, value)
 
     def on(self, model: PreTrainedModel) -> Self:
         """The same adapter on another model of the same shape, such as a twin with LoRAs."""
@@ -148,7 +157,7 @@ class FamilyAdapter(PromptAssembly):
     @property
     def early_layout(self) -> bool:
         """Whether `layout` can be told before anything is encoded."""
-        return self.sparse or self.by_tiles or self.by_crops
+        return self.encodes != "images"
 
     def encode(self, inputs: Mapping[str, Any]) -> Any:
         """The base model's own output of `get_image_features` for these inputs."""
@@ -201,7 +210,7 @@ class FamilyAdapter(PromptAssembly):
         """Counts, grids and cells of the images' tokens, before anything is encoded.
 
         Raises:
-            NotImplementedError: not `sparse`, `by_tiles` or `by_crops`; so the next two methods.
+            NotImplementedError: the family encodes whole images alone; so the next two methods.
         """
         raise self._not_sparse()
 
@@ -209,7 +218,7 @@ class FamilyAdapter(PromptAssembly):
         """Encode the kept cells (per image rising raster indices [K_i]) and nothing else: no other cell
         influences them.
 
-        A family `by_tiles` encodes the tiles that hold one. Returns the tokens of `tokens_to_keep(keep)`,
+        A family of tiles encodes those that hold one. Returns the tokens of `tokens_to_keep(keep)`,
         `cells` empty; with every cell kept they are those of `features` to the last bit. A ValueError for
         bad indices, or if nothing is to be encoded in any image.
         """
@@ -238,12 +247,12 @@ class FamilyAdapter(PromptAssembly):
         return None
 
     def views_encoded(self, inputs: Mapping[str, Any], keep: Sequence[Tensor]) -> tuple[int, int] | None:
-        """How many tiles and whole views `encode_cells` encodes, of how many; None if not `by_tiles`."""
+        """How many tiles and whole views `encode_cells` encodes, of how many; None without tiles."""
         return None
 
     @property
     def view_cells(self) -> int:
-        """Cells of the one view of a picture, in a family `by_crops`."""
+        """Cells of the one view of a picture, in a family that encodes crops."""
         raise self._not_sparse()
 
     def lacks_crops(self, inputs: Mapping[str, Any], pictures: Sequence[Image] | None) -> str | None:
@@ -333,12 +342,8 @@ class FamilyAdapter(PromptAssembly):
         tokenizer = getattr(self.processor, "tokenizer", None)
         if tokenizer is None or self.name_marks is None:
             return mask
-        return mask & outside(input_ids, *tokenizer.convert_tokens_to_ids([*self.name_marks]))
-
-    @property
-    def name_marks(self) -> tuple[str, str] | None:
-        """The two tokens between which the processor writes text about an image, as its size; or None."""
-        return None
+        marks = [getattr(tokenizer, n, None) or getattr(self.processor, n) for n in self.name_marks]
+        return mask & outside(input_ids, *tokenizer.convert_tokens_to_ids(marks))
 
 
 def split_by_image(pieces: Sequence[Tensor], counts: Sequence[int]) -> list[Tensor]:

@@ -476,13 +476,15 @@ CHUNKED_PREFILL = Version("5.23")
 NUMBERED_BY_PROMPT = Version("5.24")
 """The first transformers whose `prefix_allowed_tokens_fn` gets the prompt's number, not the sequence's."""
 
-COUNTS_OWN_POSITIONS = ("exaone4_5",)
-"""Model types whose `generate` counts positions along the columns instead of using those that it is given."""
+COLUMN_COUNTERS: set[str] = set()
+"""Model types whose `generate` counts positions along the columns, whatever it is given: families say so when
+they are registered (`FamilyAdapter.ignores_positions`).
+"""
 
 
 def use_given_positions(model: Any) -> Any:
     """The model, or a view of it whose `generate` uses the positions that it is given."""
-    if model.config.model_type not in COUNTS_OWN_POSITIONS:
+    if model.config.model_type not in COLUMN_COUNTERS:
         return model
     view: Any = copy.copy(model)  # the same modules; only the instance's dictionary is another
     prepare = GenerationMixin.prepare_inputs_for_generation

@@ -180,7 +180,7 @@ def compress(
         frames: of how many images each image or clip consists: the frames of a clip share `CELLS`.
     """
     compressor = find_compressor(name)
-    if compressor.factor is None and not (adapter.sparse or adapter.by_tiles or CROP_GRIDS in inputs):
+    if compressor.factor is None and not (adapter.encodes in ("cells", "tiles") or CROP_GRIDS in inputs):
         raise ValueError(
             f"compressor {name!r} needs a vision tower of any input size, which "
             f"{adapter.model.config.model_type!r} has not; use 'pool4' or 'pool16'"
@@ -266,4 +266,4 @@ def coarse_features(adapter: FamilyAdapter, inputs: Mapping[str, Any]) -> list[T
 
     It is the gestalt of mode "saccade": `resize`, or `pool4` where the tower takes one input size.
     """
-    return gestalt_features(compress("resize" if adapter.sparse else "pool4", adapter, inputs))
+    return gestalt_features(compress("resize" if adapter.encodes == "cells" else "pool4", adapter, inputs))

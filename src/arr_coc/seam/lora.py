@@ -122,6 +122,13 @@ TARGETS = {
 """Which layers a new LoRA of each kind adapts. Names of layers are of the families: their rows' to say."""
 
 
+def decoder_name(base: Any) -> str:
+    """The name of the language model among the modules of a base model: "language_model" in most."""
+    decoder = base.get_decoder()
+    names = (name.rpartition(".")[2] for name, module in base.named_modules() if module is decoder)
+    return next(names, "") or "language_model"
+
+
 _MAKING = threading.Lock()
 """Held while a twin is made, so that it is made once."""
 
@@ -219,7 +226,8 @@ class LoRAs(nn.Module):
             raise ValueError(f"LoRA {kind!r} is {reason}")
         from peft import LoraConfig
 
-        self._put(kind, LoraConfig(r=rank, lora_alpha=2 * rank, target_modules=TARGETS[kind]))
+        layers = TARGETS[kind].replace("language_model", decoder_name(self._base[0]))
+        self._put(kind, LoraConfig(r=rank, lora_alpha=2 * rank, target_modules=layers))
 
     def _put(self, kind: str, config: Any, weights: dict[str, Tensor] | None = None) -> None:
         """Make the matrices of one kind as peft would put them into the base; `weights` None: peft's initial.

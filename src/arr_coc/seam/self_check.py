@@ -30,8 +30,6 @@ PLACED = 0.5
 """Of the tokens: how many must change the most with their own quarter of the picture; 0.25 is chance."""
 UNLIKE = 0.1
 """Mean difference above which a picture in [0, 1] is not another one resized; 0.25 of two random ones."""
-BY_POSITION = "minimax_m3_sparse"
-"""A kind of layers that reads columns by their positions, and on a GPU dies of one that is past the last."""
 STEPS = {
     "max_new_tokens": 2,
     "min_new_tokens": 2,
@@ -86,8 +84,6 @@ def _check_pieces(adapter: FamilyAdapter, image: Image.Image) -> None:
 def _check_picture(adapter: FamilyAdapter, image: Image.Image) -> None:
     """Raise a ValueError for what doesn't hold on a picture."""
     model = adapter.model
-    if BY_POSITION in (getattr(model.config.get_text_config(), "layer_types", None) or ()):
-        raise ValueError("some of its layers take positions for numbers of columns, which dropping changes")
     inputs = _inputs(adapter, image)
     _check_pixels(adapter, inputs, image)
     features = adapter.features(inputs)

@@ -25,7 +25,6 @@ from torch import Tensor, nn
 from arr_coc.choose.layer import ARRCOCLayer, Relevance
 from arr_coc.data import Box
 from arr_coc.data.evidence import all_evidence, read_map
-from arr_coc.families import LlavaAdapter
 from arr_coc.guide.realizing import Cues, Stopwatch, score
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes import PRUNE
@@ -324,7 +323,7 @@ class View:
 
     def _cells_of(self, boxes: Sequence[Box] | None, marked: Path | None = None) -> Tensor | None:
         """The cells of boxes and of a map, None where there are none or they are unknown."""
-        cropped = type(self.model.adapter) is LlavaAdapter and self.size[0] != self.size[1]
+        cropped = self.model.adapter.middle_square and self.size[0] != self.size[1]
         if not (boxes or marked) or cropped:
             return None
         relevance = None if marked is None else torch.from_numpy(read_map(marked, marked.name))
