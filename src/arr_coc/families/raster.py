@@ -151,7 +151,7 @@ class Gemma4Adapter(GridAdapter):
         pictures = []
         for rows, (_, height, width) in zip(inputs["pixel_values"], self.grids(inputs), strict=True):
             h, w = height * self.pool, width * self.pool
-            blocks = rows[: h * w].view(h, w, p, p, 3)
+            blocks = rows[: h * w].view(h, w, p, p, 3)  # row, column, y, x, colour; padding left out
             pictures.append(blocks.permute(4, 0, 2, 1, 3).reshape(3, h * p, w * p))
         return pictures
 
@@ -179,6 +179,7 @@ class Gemma4Adapter(GridAdapter):
         rows, places = [], []
         for picture in coarse_views(self.patches(inputs), self.grids(inputs), cells, k * p):
             h, w = (length // p for length in picture.shape[1:])
+            # From (colour, row, y, column, x) to a patch a row, the colours of a pixel side by side.
             rows.append(picture.view(3, h, p, w, p).permute(1, 3, 2, 4, 0).reshape(h * w, -1))
             y, x = torch.meshgrid(torch.arange(h), torch.arange(w), indexing="ij")
             places.append(torch.stack([x, y], -1).view(-1, 2).to(inputs["image_position_ids"]))
