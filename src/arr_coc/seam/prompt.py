@@ -14,7 +14,8 @@ import logging
 import re
 from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
-from itertools import groupby, pairwise, product, takewhile
+from itertools import groupby, pairwise, product
+from os.path import commonprefix
 from pathlib import Path
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -32,6 +33,8 @@ from arr_coc.seam.assembly import KIND_NAMES, PROMPT_NAMES
 from arr_coc.seam.clips import TIME, ClipSteps, StepPixels, crowded, outline, takes_steps
 from arr_coc.video import FrameSource
 from arr_coc.video.visuals import Visual
+
+logger = logging.getLogger(__name__)
 
 MOST_DRIFT = 0.02
 """Seconds by which a frame may be off the second that its number and the clip's mean rate give."""
@@ -329,16 +332,6 @@ def too_long(question: str, turns: bool, longest: int, limit: int) -> ValueError
     )
 
 
-# The mask of a prompt's question: the user's words of the last turn that has any.
-#
-# The text around a user's words comes from the chat template itself: it is rendered a few times with probe
-# words, and the text before and after them (the markers) is searched in the prompt. No list of template
-# tokens
-# is kept here. What a template puts into a user's turn beside the user's words is left out: replies of
-# tools,
-# and the labels of images ("Picture 1: ").
-
-
 # ---- chat templates, rendered within bounds
 
 MOST_LETTERS = 100_000
@@ -348,8 +341,7 @@ WORKER = Worker(Path(__file__).with_name("template_worker.py"), seconds=5, megab
 
 
 def render(processor: Any, turns: Sequence[Mapping[str, Any]], **options: Any) -> str:
-    """The text of a chat, with the beginning of the model's answer; `options` are names the template may
-    read.
+    """The text of a chat, with the beginning of the model's answer; `options`: names for the template.
 
     Templates are programs of an untrusted checkpoint: they run in jinja's sandbox in a child process of
     bounded time and memory. A processor's own `apply_chat_template` is the user's code, and is called. A
@@ -396,9 +388,6 @@ def _name_of(value: object) -> str:
     return f"<{type(value).__name__}>"
 
 
-logger = logging.getLogger(__name__)
-
-
 # ---- the question in a prompt
 
 PROBES = ("probeone", "probetwo", "probethree", "probefour", "probefive")
@@ -436,7 +425,7 @@ def template_markers(processor: Any) -> TemplateMarkers | None:
     except Exception as error:  # a template may raise anything; all text is then taken for the question
         logger.warning("the chat template can't be rendered with plain turns (%s); using all text", error)
         return None
-    opening, closing = _common_end(before, between_turns), _common_start(after, between_words)
+    opening, closing = _common_end(before, between_turns), commonprefix([after, between_words])
     if not opening or not closing:
         return None
     tool = _tool_markers(processor, (before, between_turns))
@@ -479,7 +468,7 @@ def _tool_markers(processor: Any, openings: Sequence[str]) -> tuple[str, str] | 
         except Exception as error:  # this form of a chat is none of the template's
             logger.debug("the chat template can't be rendered with replies of tools (%s)", error)
             continue
-        opening, closing = _common_end(call_reply, reply_reply), _common_start(reply_reply, reply_answer)
+        opening, closing = _common_end(call_reply, reply_reply), commonprefix([reply_reply, reply_answer])
         as_users = any(text.endswith(opening) for text in openings)
         if opening.strip() and closing.strip() and not as_users:
             return opening, closing
@@ -506,12 +495,8 @@ def _label(processor: Any, opening: str) -> re.Pattern[str] | None:
     return re.compile(f"(?:{'|'.join(sorted(labels))})(?={TIME.pattern}|{marks})") if labels else None
 
 
-def _common_start(a: str, b: str) -> str:
-    return "".join(x for x, _ in takewhile(lambda pair: pair[0] == pair[1], zip(a, b, strict=False)))
-
-
 def _common_end(a: str, b: str) -> str:
-    return _common_start(a[::-1], b[::-1])[::-1]
+    return commonprefix([a[::-1], b[::-1]])[::-1]
 
 
 def asides(text: str, markers: TemplateMarkers | None) -> list[tuple[int, int]]:
