@@ -14,8 +14,7 @@ import logging
 import re
 from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
-from itertools import groupby, pairwise, product
-from os.path import commonprefix
+from itertools import groupby, pairwise, product, takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -425,7 +424,7 @@ def template_markers(processor: Any) -> TemplateMarkers | None:
     except Exception as error:  # a template may raise anything; all text is then taken for the question
         logger.warning("the chat template can't be rendered with plain turns (%s); using all text", error)
         return None
-    opening, closing = _common_end(before, between_turns), commonprefix([after, between_words])
+    opening, closing = _common_end(before, between_turns), _common_start(after, between_words)
     if not opening or not closing:
         return None
     tool = _tool_markers(processor, (before, between_turns))
@@ -468,7 +467,7 @@ def _tool_markers(processor: Any, openings: Sequence[str]) -> tuple[str, str] | 
         except Exception as error:  # this form of a chat is none of the template's
             logger.debug("the chat template can't be rendered with replies of tools (%s)", error)
             continue
-        opening, closing = _common_end(call_reply, reply_reply), commonprefix([reply_reply, reply_answer])
+        opening, closing = _common_end(call_reply, reply_reply), _common_start(reply_reply, reply_answer)
         as_users = any(text.endswith(opening) for text in openings)
         if opening.strip() and closing.strip() and not as_users:
             return opening, closing
@@ -495,8 +494,12 @@ def _label(processor: Any, opening: str) -> re.Pattern[str] | None:
     return re.compile(f"(?:{'|'.join(sorted(labels))})(?={TIME.pattern}|{marks})") if labels else None
 
 
+def _common_start(a: str, b: str) -> str:
+    return "".join(x for x, _ in takewhile(lambda pair: pair[0] == pair[1], zip(a, b, strict=False)))
+
+
 def _common_end(a: str, b: str) -> str:
-    return commonprefix([a[::-1], b[::-1]])[::-1]
+    return _common_start(a[::-1], b[::-1])[::-1]
 
 
 def asides(text: str, markers: TemplateMarkers | None) -> list[tuple[int, int]]:
