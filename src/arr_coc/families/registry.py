@@ -20,7 +20,7 @@ from arr_coc.seam.decoding import COLUMN_COUNTERS
 from arr_coc.seam.self_check import self_check
 
 ABSENT = f"not in this release of transformers ({transformers.__version__})"
-"""What is said of a model type that the installed transformers can't give encoded images."""
+"""Said of a model type that the installed transformers can't give encoded images."""
 EARLY: dict[Encodes, str] = {
     "cells": "every mode",
     "tiles": "sparse by whole tiles, saccade runs as it",
