@@ -92,7 +92,7 @@ FAMILIES: dict[str, Family] = {}
 
 
 def add_family(family: Family) -> None:
-    """Register a family.
+    """Register a family; a model type that its adapter serves already keeps its row.
 
     Raises:
         ValueError: a model type of it is served by another adapter.
@@ -103,7 +103,8 @@ def add_family(family: Family) -> None:
                 f"model type {kind!r} is served by {FAMILIES[kind].adapter.__name__} already; remove that "
                 f"first with FAMILIES.pop({kind!r})"
             )
-    FAMILIES.update(dict.fromkeys(family.model_types, family))
+    for kind in family.model_types:
+        FAMILIES.setdefault(kind, family)
     if family.trait("ignores_positions"):
         COLUMN_COUNTERS.update(family.model_types)
 
