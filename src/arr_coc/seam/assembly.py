@@ -266,7 +266,7 @@ def compact_columns(kept: Tensor, spare: int = 0, ahead: Tensor | None = None) -
 
     Args:
         kept: bool [B, S].
-        spare: padding columns on the left of even the longest row, see `needs_spare_column`.
+        spare: padding columns on the left of even the longest row, see `_needs_spare_column`.
         ahead: long [B, S], gestalt tokens to insert before each column, kept or not.
     """
     ends = (kept if ahead is None else kept + ahead).cumsum(dim=1)  # (B, S), each column's end
@@ -501,7 +501,7 @@ class PromptAssembly(ABC):
         """
         return attention_window(self.model.config)
 
-    def needs_spare_column(self, use_cache: bool) -> bool:
+    def _needs_spare_column(self, use_cache: bool) -> bool:
         """Whether the compacted prompt needs a padding column.
 
         Without a padding mask, transformers takes gaps in plain position ids for packed sequences and cuts
@@ -572,7 +572,7 @@ class PromptAssembly(ABC):
         warn_of_window(self.window, int(attention_mask.sum(1).max()), self._warnings)
         kept = kept_columns(attention_mask, spans, indices)
         ahead = None if gestalt is None else gestalt_columns(kept, spans, gestalt.counts)
-        columns = compact_columns(kept, ahead=ahead, spare=int(self.needs_spare_column(use_cache)))
+        columns = compact_columns(kept, ahead=ahead, spare=int(self._needs_spare_column(use_cache)))
         if ordered is not None:  # permute each image's columns among the places that they have
             for (row, span), tokens in zip(spans, ordered, strict=True):
                 columns[row, torch.isin(columns[row], span)] = span[tokens]
@@ -611,7 +611,7 @@ class PromptAssembly(ABC):
         attention_mask = self.attention_mask(inputs)
         kept = kept_columns(attention_mask, spans, [span[:0] for _, span in spans])
         ahead = gestalt_columns(kept, spans, visual.counts)
-        columns = compact_columns(kept, ahead=ahead, spare=int(self.needs_spare_column(use_cache)))
+        columns = compact_columns(kept, ahead=ahead, spare=int(self._needs_spare_column(use_cache)))
         inserted = columns == GESTALT
         positions = gather_columns(every, columns, fill=0)
         positions[..., inserted] = places.to(positions)
@@ -631,21 +631,23 @@ class PromptAssembly(ABC):
         if positions.ndim == 3 and self.text_row:  # it only numbers the columns, for building masks
             positions = torch.cat([consecutive_positions(mask)[None].to(positions), positions])  # (4, B, S')
 
+        kinds = inputs.get("token_type_ids")
+        images = inputs["input_ids"] == self.image_token_id
+        image_kind = 0 if kinds is None else int(kinds[images].max())
         kwargs = {name: value for name, value in inputs.items() if name not in self.visual_names}
         for name, fill, image in (
             ("mm_token_type_ids", 0, 1),
             ("moe_mm_token_type_ids", 0, 1),
-            ("token_type_ids", 0, self._image_kind(inputs)),
+            ("token_type_ids", 0, image_kind),
             ("labels", -100, -100),
         ):
             if kwargs.get(name) is not None:
                 kwargs[name] = gather_columns(kwargs[name], columns, fill, gestalt=image)
         last = kwargs.get("logits_to_keep")
         if last is not None and not isinstance(last, int):
+            by_row = hasattr(sys.modules[type(self.model).__module__], "slice_logits_to_keep")  # by release
             try:
-                kwargs["logits_to_keep"] = moved_columns(
-                    last, columns, inputs["input_ids"].shape[1], takes_rows_of_columns(self.model)
-                )
+                kwargs["logits_to_keep"] = moved_columns(last, columns, images.shape[1], by_row)
             except ValueError as error:
                 raise ValueError(f"logits_to_keep: {error}, or use mode='full'") from error
         if kwargs.get("labels") is not None:  # no loss at what follows padding
@@ -660,22 +662,12 @@ class PromptAssembly(ABC):
         }
         return Compacted(kwargs, columns)
 
-    def _image_kind(self, inputs: Mapping[str, Any]) -> int:
-        """The kind of visual tokens in `token_type_ids`, if there are any."""
-        kinds = inputs.get("token_type_ids")
-        return 0 if kinds is None else int(kinds[inputs["input_ids"] == self.image_token_id].max())
-
     @property
     def padding_id(self) -> int:
         """The token id for padding columns: the model's own, or any that isn't the image placeholder's."""
         generation, text = self.model.generation_config, self.model.config.get_text_config()
         configured = [i for i in (generation.pad_token_id, text.pad_token_id) if i is not None]
         return next(i for i in [*configured, 0, 1] if i != self.image_token_id)
-
-
-def takes_rows_of_columns(model: Any) -> bool:
-    """Whether this release lets the model's `logits_to_keep` name other columns for each row."""
-    return hasattr(sys.modules[type(model).__module__], "slice_logits_to_keep")
 
 
 def joined_tokens(

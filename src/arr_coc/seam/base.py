@@ -365,7 +365,7 @@ def split_by_image(pieces: Sequence[Tensor], counts: Sequence[int]) -> list[Tens
 
 # ---- clips as images
 
-NAMES = ("pixel_values_videos", "video_grid_thw", "second_per_grid_ts", "video_metadata")
+CLIP_NAMES = ("pixel_values_videos", "video_grid_thw", "second_per_grid_ts", "video_metadata")
 """What a processor says of clips."""
 
 
@@ -415,20 +415,15 @@ def as_frames(family: FamilyAdapter, inputs: Mapping[str, Any]) -> tuple[Mapping
     mask = family.attention_mask(inputs)
     positions = torch.cat([consecutive_positions(mask)[None], family.positions(inputs).long()])
     like = inputs["video_grid_thw"]
-    kept = {name: value for name, value in inputs.items() if name not in NAMES}
+    rows = [part for part in pixels if isinstance(part, Tensor)]  # those of steps are made when read
+    kept = {name: value for name, value in inputs.items() if name not in CLIP_NAMES}
     return kept | {
         "input_ids": ids.masked_fill(kinds == VIDEO, config.image_token_id),
         "mm_token_type_ids": (kinds > 0).to(torch.int) * IMAGE,
         "position_ids": positions,
-        "pixel_values": _joined(pixels, ids.device),
+        "pixel_values": torch.cat(rows) if len(rows) == len(pixels) else StepRows(pixels, ids.device),
         "image_grid_thw": torch.tensor(grids, dtype=like.dtype, device=like.device),
     }, tuple(frames)
-
-
-def _joined(parts: Sequence[Tensor | Step], device: torch.device) -> Tensor | StepRows:
-    """The rows of images and clips one below another; those of steps are made when they are read."""
-    rows = [part for part in parts if isinstance(part, Tensor)]
-    return torch.cat(rows) if len(rows) == len(parts) else StepRows(parts, device)
 
 
 class _Visuals:

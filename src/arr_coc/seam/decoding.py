@@ -214,7 +214,7 @@ class NewTokens(BaseStreamer):
 CACHE = "cache" if "cache" in BaseModelOutputWithPast.__dataclass_fields__ else "past_key_values"
 """The argument and output that is a key/value cache: renamed in transformers 5.24."""
 
-LACKING = "arr_coc_lacks_tokens"
+DROPPED_MARK = "arr_coc_lacks_tokens"
 """The attribute that marks a key/value cache whose call dropped tokens: it is shorter than the prompt."""
 
 
@@ -247,15 +247,15 @@ def mark_caches(output: Any, past: Any, columns: Tensor, length: int) -> None:
     results = output.to_tuple() if isinstance(output, ModelOutput) else output
     for cache in (past, *(results if isinstance(results, tuple) else ())):
         if isinstance(cache, Cache):
-            setattr(cache, LACKING, True)
+            setattr(cache, DROPPED_MARK, True)
 
 
 def refuse_pruned_cache(past: Any) -> None:
     """Raise a ValueError where a cache is marked as of a call that dropped tokens; unmark an emptied one."""
-    if not getattr(past, LACKING, False):
+    if not getattr(past, DROPPED_MARK, False):
         return
     if past.get_seq_length() == 0:
-        delattr(past, LACKING)
+        delattr(past, DROPPED_MARK)
         return
     raise ValueError(
         f"{CACHE} comes from a call that dropped visual tokens, and mode='full' can't continue it: it is "
@@ -673,7 +673,7 @@ BY_TOKEN = ("attention_mask", *KIND_NAMES, "labels")
 """Arguments with one value per token of the prompt: [B, S]."""
 BY_PICTURE = ("image_sizes", "spatial_shapes", "image_position_ids", "pixel_attention_mask")
 """Arguments with one row for each row of `pixel_values`."""
-GRIDS = {"pixel_values": "image_grid_thw", "pixel_values_videos": "video_grid_thw"}
+PIXEL_GRIDS = {"pixel_values": "image_grid_thw", "pixel_values_videos": "video_grid_thw"}
 """Pixels that some processors cut into patches, and the grid [images, 3] of these."""
 
 
@@ -756,7 +756,7 @@ def _check_pixels(adapter: FamilyAdapter, inputs: Mapping[str, Any], name: str) 
     if not len(pixels):
         raise ValueError(f"{name} is empty; leave it out of a prompt without images, or {REMEDY}")
     images = name == "pixel_values"
-    for other in adapter.needed if images else (GRIDS[name],) if adapter.clips else ():
+    for other in adapter.needed if images else (PIXEL_GRIDS[name],) if adapter.clips else ():
         if inputs.get(other) is None:
             kind = adapter.model.config.model_type
             raise ValueError(f"{other} is missing, which {kind} needs beside {name}; {REMEDY}")
@@ -765,11 +765,11 @@ def _check_pixels(adapter: FamilyAdapter, inputs: Mapping[str, Any], name: str) 
             value = inputs.get(other) if other in adapter.visual_names else None
             if value is not None and len(value) != len(pixels):
                 raise ValueError(f"{other} has {len(value)} rows and {name} {len(pixels)}; {REMEDY}")
-    grid = inputs.get(GRIDS[name])
+    grid = inputs.get(PIXEL_GRIDS[name])
     if grid is None or not isinstance(pixels, Tensor):
         return
     if grid.ndim != 2 or grid.shape[1] != 3 or int(grid.prod(1).sum()) != len(pixels):
-        raise ValueError(f"{GRIDS[name]} {grid.tolist()} are not of {len(pixels)} patches; {REMEDY}")
+        raise ValueError(f"{PIXEL_GRIDS[name]} {grid.tolist()} are not of {len(pixels)} patches; {REMEDY}")
 
 
 def _check_placeholders(adapter: FamilyAdapter, inputs: Mapping[str, Any]) -> None:

@@ -27,9 +27,9 @@ from arr_coc.seam.tower_compressor import SIDES, TOWERS, Halvings, TowerCompress
 
 CELLS = 256
 """Most cells of the scaled-down picture that `resize` encodes."""
-LEAST = 4
+LEAST_FRAME_CELLS = 4
 """Cells of that of a frame, however many frames a clip has."""
-WIDTH, LEVEL_WIDTH = 128, 48
+CONV_WIDTH, CONV_LEVEL_WIDTH = 128, 48
 """Channels between the convolutions, for the tokens and for each deepstack level."""
 CONVS = {"conv4": 4, "conv16": 16}
 """The learned compressors by name, and how many cells become one token."""
@@ -68,8 +68,8 @@ class ConvCompressor(nn.Module):
         self.dim, self.factor = dim, factor
         times = SIDES[factor] // 2
         with same_start():
-            self.tokens = Halvings(dim, WIDTH, times)
-            self.levels = nn.ModuleList(Halvings(dim, LEVEL_WIDTH, times) for _ in range(levels))
+            self.tokens = Halvings(dim, CONV_WIDTH, times)
+            self.levels = nn.ModuleList(Halvings(dim, CONV_LEVEL_WIDTH, times) for _ in range(levels))
 
     def forward(self, features: VisualFeatures) -> VisualFeatures:
         """Compress every image and level; a ValueError for tokens of another width, or other levels."""
@@ -191,7 +191,7 @@ def compress(
             f"put a trained {name}.safetensors into the allocator's folder"
         )
     if compressor.factor is None:
-        shares = [max(LEAST, CELLS // count) for count in frames for _ in range(count)]
+        shares = [max(LEAST_FRAME_CELLS, CELLS // count) for count in frames for _ in range(count)]
         return adapter.features(adapter.coarse(inputs, cells=shares or CELLS))
     if compressor.inside and convs:
         return convs[name](adapter, inputs)

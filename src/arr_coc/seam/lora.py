@@ -35,11 +35,11 @@ from arr_coc.seam.tower_compressor import TOWERS
 CONFIG_NAME = "adapter_config.json"
 WEIGHTS_NAME = "adapter_model.safetensors"
 FILES = (CONFIG_NAME, WEIGHTS_NAME)
-PREFIX = "base_model.model."
+PEFT_PREFIX = "base_model.model."
 """The prefix of peft before the names of modules in its files."""
 
 PATTERNS = ("target_modules", "exclude_modules", "layers_pattern", "rank_pattern", "alpha_pattern")
-ORDINARY = (
+ORDINARY_SETTINGS = (
     *("auto_mapping", "base_model_name_or_path", "fan_in_fan_out", "inference_mode", "layers_to_transform"),
     *("lora_alpha", "lora_dropout", "megatron_core", "peft_type", "peft_version", "qalora_group_size", "r"),
     *("revision", "runtime_config", "task_type", "use_rslora", *PATTERNS),
@@ -48,8 +48,8 @@ ORDINARY = (
 not called, or only with another setting that may not differ.
 """
 # Names with a few `.*` and a few choices between names: patterns that take no text long.
-PLAIN = re.compile(r"(?:[\w-]|\\?\.(?!\*)|\(|\)|\||\.\*)*")
-CHOICE = re.compile(r"\(([^()]*)\)")
+PLAIN_PATTERN = re.compile(r"(?:[\w-]|\\?\.(?!\*)|\(|\)|\||\.\*)*")
+CHOICE_PATTERN = re.compile(r"\(([^()]*)\)")
 MOST_STARS, MOST_CHOICES, MOST_LENGTH = 3, 2, 2000
 
 
@@ -70,13 +70,15 @@ def read_lora(folder: Path) -> tuple[Any, dict[str, Tensor]]:
         raise ValueError(f"{CONFIG_NAME} is not of a LoRA")
     stock = LoraConfig().to_dict()
     for name, value in settings.items():
-        plain = value in (None, False, "none") or value in ([], {}) or name in ORDINARY
+        plain = value in (None, False, "none") or value in ([], {}) or name in ORDINARY_SETTINGS
         if name == "init_lora_weights":
             plain = isinstance(value, bool) or value == "gaussian"
         if not plain and value != stock.get(name):
             raise ValueError(f"{name} is {str(value)[:60]!r}, which an ordinary LoRA hasn't")
     check_patterns(settings)
-    weights = {key.removeprefix(PREFIX): value for key, value in load_file(folder / WEIGHTS_NAME).items()}
+    weights = {
+        key.removeprefix(PEFT_PREFIX): value for key, value in load_file(folder / WEIGHTS_NAME).items()
+    }
     check_finite(weights)
     ranks = [settings.get("r", stock["r"]), *(settings.get("rank_pattern") or {}).values()]
     most = max((min(value.shape, default=0) for value in weights.values()), default=0)
@@ -95,9 +97,9 @@ def check_patterns(settings: dict[str, Any]) -> None:
         for text in texts:
             if text is None:
                 continue
-            if not isinstance(text, str) or len(text) > MOST_LENGTH or not PLAIN.fullmatch(text):
+            if not isinstance(text, str) or len(text) > MOST_LENGTH or not PLAIN_PATTERN.fullmatch(text):
                 raise ValueError(f"{name} has {str(text)[:60]!r}: list the names of its layers instead")
-            choices = [choice.split("|") for choice in CHOICE.findall(text)]
+            choices = [choice.split("|") for choice in CHOICE_PATTERN.findall(text)]
             repeated = any(len(set(names)) < len(names) for names in choices)  # twice the same: backtracking
             if text.count(".*") > MOST_STARS or text.count("(") > MOST_CHOICES or repeated:
                 raise ValueError(f"{name} has {text[:60]!r}: list the names of its layers instead")
@@ -257,7 +259,9 @@ class LoRAs(nn.Module):
         """Write each kind into its folder in peft's format, safetensors and `adapter_config.json`."""
         for kind in self.kinds:
             place = made_folder(folder / FOLDERS[kind])
-            weights = {PREFIX + _file_key(key): matrix.weight for key, matrix in self._matrices(kind).items()}
+            weights = {
+                PEFT_PREFIX + _file_key(key): matrix.weight for key, matrix in self._matrices(kind).items()
+            }
             write_tensors(weights, place / WEIGHTS_NAME, {"format": "pt"})
             config = self._configs[kind]
             config.base_model_name_or_path = None  # a path on this disk stays private

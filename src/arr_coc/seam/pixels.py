@@ -18,7 +18,7 @@ from arr_coc.choose.allocation import Grid
 from arr_coc.seam.assembly import Layout
 
 LEVELS = 255
-SLACK = 1e-3
+RANGE_SLACK = 1e-3
 """How far a pixel may lie outside [0, 1] by rounding."""
 OFF_LEVEL = 0.1
 """Mean distance to the nearest level, in levels, above which pixels aren't whole levels. Measured on random
@@ -33,7 +33,7 @@ def are_normalised(pictures: Sequence[Tensor], mean: Tensor, std: Tensor, usual:
     right hypothesis, pixels are whole levels. `usual`, the processor's default, decides where they don't.
     """
     bounds = torch.stack([torch.stack(picture.aminmax()) for picture in pictures])  # (images, 2)
-    if bool(bounds.min() < -SLACK) or bool(bounds.max() > 1 + SLACK):
+    if bool(bounds.min() < -RANGE_SLACK) or bool(bounds.max() > 1 + RANGE_SLACK):
         return True
     if not usual:
         return False

@@ -33,7 +33,7 @@ from arr_coc.seam.clips import TIME, ClipSteps, StepPixels, crowded, outline, ta
 from arr_coc.video import FrameSource
 from arr_coc.video.visuals import Visual
 
-DRIFT = 0.02
+MOST_DRIFT = 0.02
 """Seconds by which a frame may be off the second that its number and the clip's mean rate give."""
 Turn = tuple[str, str]
 """A question that was asked, and the answer that came."""
@@ -95,7 +95,9 @@ def _about(clip: FrameSource, count: int) -> dict[str, Any]:
     """What a processor is told of a clip of `count` frames, from which it works out the second of each."""
     numbers, rate, total = list(clip.numbers), clip.rate, clip.total
     drift = max(abs(n / rate - time) for n, time in zip(numbers, clip.times, strict=True))
-    if drift > DRIFT:  # a recording of a screen, an animation: no rate gives its seconds, milliseconds do
+    if (
+        drift > MOST_DRIFT
+    ):  # a recording of a screen, an animation: no rate gives its seconds, milliseconds do
         numbers = [round(1000 * time) for time in clip.times]
         rate, total = 1000.0, max(round(1000 * total / rate), numbers[-1] + 1)
     numbers += numbers[-1:] * (count - len(numbers))
@@ -132,7 +134,11 @@ class VisualPrompt:
         self._token = getattr(processor, "image_token_id", None) if token is None else token
         self._kinds = ["image" if isinstance(one, Image.Image) else "video" for one in visuals]
         self._marks = {kind: template_mark(processor, kind) for kind in set(self._kinds)}
-        self._check_processor()
+        if "video" in self._kinds and getattr(processor, "video_processor", None) is None:
+            raise ValueError(
+                f"{type(processor).__name__} takes no clips: ask about images, or load a model that reads "
+                "video, such as Qwen3-VL"
+            )
         text = chat_prompt(processor, "?", self._kinds)
         self._check_written(text)
         self._written = {mark: text.count(mark) for mark in self._marks.values() if mark}
@@ -195,13 +201,6 @@ class VisualPrompt:
             spliced = torch.cat([around[:at], columns[name], around[at + 1 :]])
             prompt[name] = spliced.to(columns[name].dtype)[None]
         return prompt | self.visual
-
-    def _check_processor(self) -> None:
-        if "video" in self._kinds and getattr(self._processor, "video_processor", None) is None:
-            raise ValueError(
-                f"{type(self._processor).__name__} takes no clips: ask about images, or load a model that "
-                "reads video, such as Qwen3-VL"
-            )
 
     def _check_written(self, text: str) -> None:
         """Raise a ValueError where a chat template doesn't write all images and clips into a prompt."""

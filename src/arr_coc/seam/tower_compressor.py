@@ -146,9 +146,9 @@ def _halved(tower: Any, first: int) -> tuple[nn.Module, nn.Module]:
 
 TOWERS = {"tower4": 4, "tower16": 16}
 """The compressors inside a tower by name, and how many cells become one token."""
-WINDOW = 8
+WINDOW_CELLS = 8
 """Cells along each side of a local window: 256 px of Qwen3-VL."""
-WIDEST = 512
+MOST_CHANNELS = 512
 """Most channels between the convolutions."""
 
 
@@ -162,7 +162,7 @@ class TowerCompressor(nn.Module):
         window: cells along each side of these windows.
     """
 
-    def __init__(self, dim: int, factor: int, first: int, window: int = WINDOW) -> None:
+    def __init__(self, dim: int, factor: int, first: int, window: int = WINDOW_CELLS) -> None:
         super().__init__()
         if factor not in SIDES:
             raise ValueError(f"factor {factor} is not one a compressor has; use one of {list(SIDES)}")
@@ -171,7 +171,7 @@ class TowerCompressor(nn.Module):
         self.dim, self.factor, self.first, self.window = dim, factor, first, window
         with same_start():
             self.norm = nn.LayerNorm(dim)
-            self.net = Halvings(dim, min(dim, WIDEST), SIDES[factor] // 2)
+            self.net = Halvings(dim, min(dim, MOST_CHANNELS), SIDES[factor] // 2)
 
     @classmethod
     def of(cls, tower: Any, factor: int) -> TowerCompressor:
