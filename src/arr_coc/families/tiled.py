@@ -25,8 +25,8 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from transformers.models.llava_next.modeling_llava_next import get_anyres_image_grid_shape, unpad_image
 
 from arr_coc.families.tiles import (
-    arrangements,
     arrangement,
+    arrangements,
     encode_views,
     joined,
     numbers_by_first,
