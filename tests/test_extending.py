@@ -286,7 +286,8 @@ def test_what_is_no_family_is_refused() -> None:
         register_family(Other)
     with pytest.raises(ValueError, match="Other has no 'clip': see the attributes of FamilyAdapter"):
         register_family(Other, "other", clip=True)
-    assert FAMILIES["qwen3_vl"].adapter is Qwen3VLAdapter
+    register_family(Qwen3VLAdapter, "qwen3_vl")  # again changes nothing
+    assert FAMILIES["qwen3_vl"].title == "Qwen3-VL"
     assert not {"half", "other"} & FAMILIES.keys()
 
 

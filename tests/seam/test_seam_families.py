@@ -5,6 +5,7 @@ The laws that hold for all of them are in the other files of this folder.
 
 from __future__ import annotations
 
+import ast
 import copy
 import importlib
 import logging
@@ -18,6 +19,7 @@ from torch import Tensor
 from transformers import AutoModelForImageTextToText, AutoProcessor, PreTrainedModel
 from transformers import __version__ as VERSION
 
+import house
 import tiny_families
 from arr_coc import ARRCOCModel
 from arr_coc.families import adapter_for, known_families, registry
@@ -262,6 +264,18 @@ def test_the_installed_release_serves_it(family: str) -> None:
         pytest.skip(f"{family} is {ABSENT}")
     assert family not in row.lacking
     assert isinstance(tiny(family).model, model_class(family))
+
+
+def test_no_other_file_names_a_model_type() -> None:
+    """What is particular to a family stands in its row or its adapter."""
+    elsewhere = [
+        f"{house.place(path)}:{node.lineno}: {node.value}"
+        for path in house.modules()
+        if path.parent.name != "families"
+        for node in ast.walk(house.tree(path))
+        if isinstance(node, ast.Constant) and node.value in registry.FAMILIES
+    ]
+    assert not elsewhere
 
 
 def test_a_family_that_the_release_lacks_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -222,8 +222,8 @@ class TestMode:
 class TestOrder:
     def test_tiles_are_put_in_order_once(self, family: str, monkeypatch: pytest.MonkeyPatch) -> None:
         calls: list[int] = []
-        stock = tiled.arranged
-        monkeypatch.setattr(tiled, "arranged", lambda *a: calls.append(1) or stock(*a))
+        stock = tiled.arrangements
+        monkeypatch.setattr(tiled, "arrangements", lambda *a: calls.append(1) or stock(*a))
         for mode in ("prune", "sparse"):
             model, inputs = tile_model(family, "guide", budget=9), setup(family)[2]
             calls.clear()

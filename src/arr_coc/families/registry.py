@@ -20,7 +20,7 @@ from arr_coc.seam.decoding import COLUMN_COUNTERS
 from arr_coc.seam.self_check import self_check
 
 ABSENT = f"not in this release of transformers ({transformers.__version__})"
-"""What is said of a model type that the installed transformers can't give encoded images."""
+"""Said of a model type that the installed transformers can't give encoded images."""
 EARLY: dict[Encodes, str] = {
     "cells": "every mode",
     "tiles": "sparse by whole tiles, saccade runs as it",
@@ -92,7 +92,7 @@ FAMILIES: dict[str, Family] = {}
 
 
 def add_family(family: Family) -> None:
-    """Register a family.
+    """Register a family; a model type that its adapter serves already keeps its row.
 
     Raises:
         ValueError: a model type of it is served by another adapter.
@@ -103,7 +103,8 @@ def add_family(family: Family) -> None:
                 f"model type {kind!r} is served by {FAMILIES[kind].adapter.__name__} already; remove that "
                 f"first with FAMILIES.pop({kind!r})"
             )
-    FAMILIES.update(dict.fromkeys(family.model_types, family))
+    for kind in family.model_types:
+        FAMILIES.setdefault(kind, family)
     if family.trait("ignores_positions"):
         COLUMN_COUNTERS.update(family.model_types)
 

@@ -62,7 +62,8 @@ TABLE = (
     Family("Qwen2.5-Omni", ("qwen2_5_omni_thinker",), Qwen2_5VLAdapter, THINKER, SOUND),
     Family("Qwen3-Omni", ("qwen3_omni_moe_thinker",), Qwen3VLAdapter, THINKER, SOUND),
     Family("GLM-4V, GLM-OCR", ("glm4v", "glm4v_moe", "glm46v", "glm_ocr", "glmga"), Glm4vAdapter),
-    # Frames have placeholders of images and no three-row positions, so clips can't be told from images.
+    # Frames have placeholders of images and no three-row positions, so clips can't be told from images. The
+    # tower shrinks by a convolution between its blocks and its merger, so it has no halves.
     Family(
         "GLM-5 Next",
         ("glm5_next",),
@@ -80,6 +81,7 @@ TABLE = (
     ),
     Family("PaddleOCR-VL", ("paddleocr_vl",), PaddleOCRVLAdapter),
     Family("Hunyuan 4 VL", ("hy_v4_vl",), HYV4VLAdapter, f"from transformers 5.24 on; {NEWLINES}"),
+    # Its positions have as many rows as the rotary embedding has axes, and none that numbers the columns.
     Family(
         "Hunyuan VL, HunyuanOCR",
         ("hunyuan_vl",),

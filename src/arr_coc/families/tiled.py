@@ -25,8 +25,8 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from transformers.models.llava_next.modeling_llava_next import get_anyres_image_grid_shape, unpad_image
 
 from arr_coc.families.tiles import (
-    arranged,
     arrangement,
+    arrangements,
     encode_views,
     joined,
     numbers_by_first,
@@ -69,7 +69,7 @@ class TiledAdapter(FamilyAdapter):
         """The tiles and views of the whole of all images, in order: [n, 3, s, s]."""
         return inputs["pixel_values"]
 
-    def only(self, inputs: Mapping[str, Any], chosen: Tensor) -> dict[str, Any]:
+    def with_views(self, inputs: Mapping[str, Any], chosen: Tensor) -> dict[str, Any]:
         """Inputs for `encode` with some views alone: chosen long [m], numbers of views."""
         return dict(inputs) | {"pixel_values": self.views(inputs)[chosen]}
 
@@ -131,7 +131,7 @@ class TiledAdapter(FamilyAdapter):
         starts = accumulate(layout.counts[:-1], initial=0)
         tokens = torch.cat([index + start for index, start in zip(indices, starts, strict=True)])
         return encode_views(
-            lambda chosen: self.encode(self.only(inputs, chosen)), tokens, unit, kept, layout.grids
+            lambda chosen: self.encode(self.with_views(inputs, chosen)), tokens, unit, kept, layout.grids
         )
 
     def other_tokens(self, inputs: Mapping[str, Any], layout: Layout) -> VisualFeatures | None:
@@ -150,7 +150,7 @@ class TiledAdapter(FamilyAdapter):
         """The view of the whole of each image, or its one view: of a tile's cells, whatever `cells`."""
         ends = torch.tensor(self._numbers(inputs)).cumsum(0) - 1
         names = [name for name in self.visual_names if inputs.get(name) is not None]
-        some = self.only(inputs, ends.to(inputs["pixel_values"].device))
+        some = self.with_views(inputs, ends.to(inputs["pixel_values"].device))
         return {name: some[name] for name in names}
 
     def _numbers(self, inputs: Mapping[str, Any]) -> list[int]:
@@ -165,7 +165,7 @@ class TiledAdapter(FamilyAdapter):
         state = (numbers, 0 if pixels.is_inference() else pixels._version)
         memo = self._shapes.get(pixels)
         if memo is None or memo[0] != state:
-            memo = state, arranged(self.views(inputs), numbers)
+            memo = state, arrangements(self.views(inputs), numbers)
             self._shapes[pixels] = memo
         return memo[1]
 
@@ -182,7 +182,7 @@ class Idefics3Adapter(TiledAdapter):
         views = inputs["pixel_values"].flatten(0, 1)
         return views[views.flatten(1).any(1)]
 
-    def only(self, inputs: Mapping[str, Any], chosen: Tensor) -> dict[str, Any]:
+    def with_views(self, inputs: Mapping[str, Any], chosen: Tensor) -> dict[str, Any]:
         """As one row of a batch, [1, m, 3, s, s]."""
         filled = inputs["pixel_values"].flatten(0, 1).flatten(1).any(1)
         names = [name for name in ("pixel_values", "pixel_attention_mask") if inputs.get(name) is not None]

@@ -41,7 +41,7 @@ def arrangement(tiles: Tensor, whole: Tensor) -> tuple[int, int]:
     return min(shapes, key=misfit)
 
 
-def arranged(views: Tensor, numbers: Sequence[int]) -> list[tuple[int, int]]:
+def arrangements(views: Tensor, numbers: Sequence[int]) -> list[tuple[int, int]]:
     """Per image the rows and columns of its tiles: `numbers` of the views [n, 3, s, s], the whole last."""
     images = views.split(list(numbers))
     return [(1, 1) if len(own) == 1 else arrangement(own[:-1], own[-1]) for own in images]
