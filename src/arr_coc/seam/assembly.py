@@ -281,8 +281,7 @@ def compact_columns(kept: Tensor, spare: int = 0, ahead: Tensor | None = None) -
 
 
 def in_order(indices: Tensor, cells: Tensor, order: Tensor) -> Tensor:
-    """Kept tokens [K] (ascending) of an image with its kept cells in another `order`; other tokens stay in
-    place.
+    """Kept tokens [K] (ascending) of an image, its kept cells in another `order`, others in place.
 
     `cells` [N] says which token each cell is. A ValueError where the order holds other cells than those kept.
     """
@@ -352,8 +351,7 @@ def _refuse_lost(lost: Tensor, wanted: Tensor) -> None:
 def gestalt_positions(
     positions: Tensor, spans: Sequence[Span], layout: Layout, grids: Sequence[Grid]
 ) -> Tensor:
-    """Position ids [..., G] of gestalt tokens: those of the fine grid at the middle of the cells that they
-    cover.
+    """Position ids [..., G] of gestalt tokens: those of the fine grid at the middles of what they cover.
 
     Row i of h coarse rows has its middle at y = (i + 0.5) * H / h - 0.5, likewise columns; positions [...,
     B, S] of the whole prompt are linear between cells. `grids` are the gestalts' (T, h, w). Float32, or the

@@ -106,8 +106,7 @@ def watch_attention(
     once per layer for all pictures (CLIP, SigLIP). An exception that it raises ends the twin's call.
 
     The twin runs sdpa in that part: a model configured for sdpa computes the same bits. Only calls in the
-    context (`contextvars`) that opened the watch are observed. To watch both parts, watch the yielded twin
-    again.
+    context (`contextvars`) that opened the watch are observed. For both parts, watch the twin again.
     """
     attention_modules(model, part)  # raises before a twin is made
     watched = _watched_twin(model, part)
@@ -149,8 +148,7 @@ def _part(model: Any, part: Part) -> Any:
 
 
 def attention_rows(query: Tensor, key: Tensor, scaling: float, mask: Tensor | None = None) -> Tensor:
-    """Attention probabilities float32 [B, H, R, S] of some queries; a row sums to 1, or is 0 if it attends
-    nothing.
+    """Attention probabilities float32 [B, H, R, S] of some queries; a row that attends nothing is 0.
 
     Args:
         query: [B, H, R, d], any R of the observed queries.
@@ -175,8 +173,7 @@ def attention_rows(query: Tensor, key: Tensor, scaling: float, mask: Tensor | No
 
 
 def attention_received(query: Tensor, key: Tensor, scaling: float, rows: int = 1024) -> Tensor:
-    """The attention that each key receives, mean over heads and queries, without a mask: float32 [S], sums
-    to 1.
+    """The attention that each key receives, mean over heads and queries, without a mask: float32 [S].
 
     Args:
         query: [H, Q, d].

@@ -215,8 +215,7 @@ class FamilyAdapter(PromptAssembly):
         raise self._not_sparse()
 
     def encode_cells(self, inputs: Mapping[str, Any], keep: Sequence[Tensor]) -> VisualFeatures:
-        """Encode the kept cells (per image rising raster indices [K_i]) and nothing else: no other cell
-        influences them.
+        """Encode the kept cells (per image rising raster indices [K_i]) and nothing else.
 
         A family of tiles encodes those that hold one. Returns the tokens of `tokens_to_keep(keep)`,
         `cells` empty; with every cell kept they are those of `features` to the last bit. A ValueError for
@@ -234,8 +233,7 @@ class FamilyAdapter(PromptAssembly):
     def encode_merged(self, inputs: Mapping[str, Any], compressor: TowerCompressor) -> VisualFeatures:
         """Encode every image with a tower that merges patches half-way; `grids` are the coarse ones.
 
-        The compressor says after how many blocks, on which windows, and merges; a ValueError if it doesn't
-        fit.
+        The compressor says after how many blocks, on which windows, and merges; or a ValueError.
         """
         raise NotImplementedError(
             f"the vision tower of {self.model.config.model_type} can't be run in two halves; use gestalt "
@@ -372,8 +370,7 @@ CLIP_NAMES = ("pixel_values_videos", "video_grid_thw", "second_per_grid_ts", "vi
 def as_frames(family: FamilyAdapter, inputs: Mapping[str, Any]) -> tuple[Mapping[str, Any], tuple[int, ...]]:
     """Processor inputs in which every frame of a clip is an image, with the positions that it has.
 
-    A vision tower that attends within frames makes of a frame what it makes of it in the clip, to the last
-    bit.
+    A vision tower that attends within frames makes of a frame alone what it makes of it in the clip.
 
     Returns:
         The inputs, the caller's own if there is no clip; and, in order of appearance, the steps of each clip

@@ -61,8 +61,7 @@ IGNORED = -100
 def answer_costs(
     adapter: FamilyAdapter, inputs: Mapping[str, Any], features: VisualFeatures, keep: Sequence[Tensor]
 ) -> Tensor:
-    """Mean cross-entropy [B] of each row's answer, in nats per token, from the kept cells [K] of one image
-    per row.
+    """Mean cross-entropy [B] of each row's answer, in nats per token, from kept cells [K] of one image a row.
 
     `inputs` are of `Session.batch` with answers; a gradient may come back through the features.
     """

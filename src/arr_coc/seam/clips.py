@@ -304,8 +304,7 @@ def step_times(
     """Per image or clip the seconds at which its steps begin; None of an image, or where they are not told.
 
     Qwen3-VL and Qwen3.5 write each step's middle ahead of it, GLM-4V its start behind it, Qwen2.5-VL says how
-    long a step lasts, Qwen2-VL nothing. `frames` are the steps of each, in order of appearance, 1 for an
-    image.
+    long a step lasts, Qwen2-VL nothing. `frames` are the steps of each, 1 for an image.
     """
     steps = [int(grid[0]) for grid in inputs["video_grid_thw"]]
     seconds = inputs.get("second_per_grid_ts")

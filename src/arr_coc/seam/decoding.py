@@ -93,8 +93,7 @@ class WholeProcessor(logits_process.LogitsProcessor):
 
 
 def whole_callbacks(callbacks: Iterable[Any], whole: WholeIds, dropped: int, wrapper: type) -> list[Any]:
-    """Stopping criteria or logits processors, made ready for `generate` on a prompt that lacks `dropped`
-    tokens.
+    """Stopping criteria or logits processors, ready for a prompt that lacks `dropped` tokens.
 
     Instances of transformers' own classes are not wrapped: `generate` replaces its own of the same class by
     them. Those that count the prompt (`PROMPT_COUNTS`) are copied with the compacted prompt's count.
@@ -323,7 +322,6 @@ class KeptPrompts:
 
     Images stand first in a chat, so all questions about them share their columns, and the turns of a
     conversation all but the last words. Nothing is dropped: answers are the stock model's, up to rounding.
-    Threads may share it.
     """
 
     def __init__(self) -> None:
@@ -495,8 +493,7 @@ def use_given_positions(model: Any) -> Any:
 def named_arguments(
     call: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The arguments of a call of the base model by name, a prompt that came first or as `inputs` as
-    `input_ids`.
+    """The arguments of a call of the base model by name, a prompt that came first or as `inputs` too.
 
     Raises:
         ValueError: too many positional arguments, one given twice, or a prompt that isn't ids.
@@ -600,72 +597,6 @@ def refuse_arguments(arguments: Mapping[str, Any]) -> None:
             f"not; install transformers >= {CHUNKED_PREFILL}, or leave it out"
         )
 
-
-# ---- the call
-
-
-@dataclass(frozen=True)
-class Generated:
-    """The result of `generate(..., return_allocation=True)`.
-
-    Attributes:
-        sequences: long [B * num_return_sequences, S + new], the whole prompts and the new tokens.
-        allocations: one per image, in order of appearance; empty in mode "full".
-        fallback: whether the allocation failed and all tokens were used.
-        mode: the name of the mode that ran.
-        note: what of the call was not followed to the letter, and why; or None.
-        details: the base model's own output where `return_dict_in_generate=True`, else None.
-    """
-
-    sequences: Tensor
-    allocations: list[Allocation]
-    fallback: bool
-    mode: str = "full"
-    note: str | None = None
-    details: Any = None
-
-
-@torch.no_grad()
-def generate_whole(base: Any, inputs: Mapping[str, Any], compacted: Compacted, **more: Any) -> Any:
-    """Generate from a compacted prompt and return sequences that begin with the whole one.
-
-    `inputs` are the caller's own, with the whole `input_ids` [B, S]. Returns what `base.generate` does, with
-    sequences [B * num_return_sequences, S + new]; a cache in it is marked where tokens were dropped.
-    """
-    kwargs, ids = compacted.kwargs | more, inputs["input_ids"]
-    length = compacted.columns.shape[1]
-    for limit, count in (("max_length", "max_new_tokens"), ("min_length", "min_new_tokens")):
-        value = setting(base, kwargs, limit)  # counts the prompt's tokens, so it is lowered by those dropped
-        if value and setting(base, kwargs, count) is None:
-            shorter = max(value - (ids.shape[1] - length), 0)
-            if kwargs.get("generation_config") is not None:
-                kwargs["generation_config"] = copy.deepcopy(kwargs["generation_config"])
-                setattr(kwargs["generation_config"], limit, shorter)
-            else:
-                kwargs[limit] = shorter
-    beams = setting(base, kwargs, "num_beams") or 1
-    apart = beams == 1 and Version(transformers.__version__) < NUMBERED_BY_PROMPT
-    copies = (setting(base, kwargs, "num_return_sequences") or 1) if apart else 1
-    show_whole_prompt(kwargs, ids, length, copies)
-    model = base if kwargs.get("position_ids") is None else use_given_positions(base)
-    # Invariant 3: `generate` counts on from the last position id, that of the whole prompt's end.
-    output = model.generate(**kwargs)
-    mark_caches(output, cache_of(kwargs), compacted.columns, ids.shape[1])
-    sequences = output if isinstance(output, Tensor) else output.sequences
-    prompts = ids.repeat_interleave(len(sequences) // len(ids), dim=0)  # copies of a prompt are adjacent
-    whole = torch.cat([prompts, sequences[:, length:]], dim=1)
-    if isinstance(output, Tensor):
-        return whole
-    output.sequences = whole
-    return output
-
-
-# The check of a call's inputs, one for all families: the prompt, what stands beside it, and its images.
-#
-#     check_inputs(adapter, inputs)   before anything is encoded
-#
-# Whatever doesn't fit is one ValueError with the remedy. Mode "full" is the stock model: its inputs aren't
-# checked.
 
 # ---- inputs: the prompt, what stands beside it, and its images
 
@@ -791,3 +722,62 @@ def _check_placeholders(adapter: FamilyAdapter, inputs: Mapping[str, Any]) -> No
         counts = adapter.early_counts(inputs)
     if counts is not None:
         image_spans(ids == image, counts)
+
+
+# ---- the call
+
+
+@dataclass(frozen=True)
+class Generated:
+    """The result of `generate(..., return_allocation=True)`.
+
+    Attributes:
+        sequences: long [B * num_return_sequences, S + new], the whole prompts and the new tokens.
+        allocations: one per image, in order of appearance; empty in mode "full".
+        fallback: whether the allocation failed and all tokens were used.
+        mode: the name of the mode that ran.
+        note: what of the call was not followed to the letter, and why; or None.
+        details: the base model's own output where `return_dict_in_generate=True`, else None.
+    """
+
+    sequences: Tensor
+    allocations: list[Allocation]
+    fallback: bool
+    mode: str = "full"
+    note: str | None = None
+    details: Any = None
+
+
+@torch.no_grad()
+def generate_whole(base: Any, inputs: Mapping[str, Any], compacted: Compacted, **more: Any) -> Any:
+    """Generate from a compacted prompt and return sequences that begin with the whole one.
+
+    `inputs` are the caller's own, with the whole `input_ids` [B, S]. Returns what `base.generate` does, with
+    sequences [B * num_return_sequences, S + new]; a cache in it is marked where tokens were dropped.
+    """
+    kwargs, ids = compacted.kwargs | more, inputs["input_ids"]
+    length = compacted.columns.shape[1]
+    for limit, count in (("max_length", "max_new_tokens"), ("min_length", "min_new_tokens")):
+        value = setting(base, kwargs, limit)  # counts the prompt's tokens, so it is lowered by those dropped
+        if value and setting(base, kwargs, count) is None:
+            shorter = max(value - (ids.shape[1] - length), 0)
+            if kwargs.get("generation_config") is not None:
+                kwargs["generation_config"] = copy.deepcopy(kwargs["generation_config"])
+                setattr(kwargs["generation_config"], limit, shorter)
+            else:
+                kwargs[limit] = shorter
+    beams = setting(base, kwargs, "num_beams") or 1
+    apart = beams == 1 and Version(transformers.__version__) < NUMBERED_BY_PROMPT
+    copies = (setting(base, kwargs, "num_return_sequences") or 1) if apart else 1
+    show_whole_prompt(kwargs, ids, length, copies)
+    model = base if kwargs.get("position_ids") is None else use_given_positions(base)
+    # Invariant 3: `generate` counts on from the last position id, that of the whole prompt's end.
+    output = model.generate(**kwargs)
+    mark_caches(output, cache_of(kwargs), compacted.columns, ids.shape[1])
+    sequences = output if isinstance(output, Tensor) else output.sequences
+    prompts = ids.repeat_interleave(len(sequences) // len(ids), dim=0)  # copies of a prompt are adjacent
+    whole = torch.cat([prompts, sequences[:, length:]], dim=1)
+    if isinstance(output, Tensor):
+        return whole
+    output.sequences = whole
+    return output

@@ -132,8 +132,7 @@ def gaze_of_words(
     *,
     features: VisualFeatures | None = None,
 ) -> list[Tensor]:
-    """Relevance maps [h, w] > 0 of one image to W sets of the question's words, bool [W, S], in one forward
-    pass.
+    """Relevance maps [h, w] > 0 of one image to W sets of the question's words, bool [W, S], in one pass.
 
     The model still reads the whole question, so a word depends on those before it. `gestalt`, `neutral` and
     `features` as of `gaze`.
@@ -153,8 +152,7 @@ def gaze_of_answer(
 
     The attention is that of the columns which the answer's tokens were made from, and kept cells draw most of
     it: so shares among the gestalt's tokens are compared. Where they are large, the model looked for what the
-    kept cells do not show. `compacted` is the prompt of one image with a gestalt of `grid`, `neutral` of
-    `gaze`.
+    kept cells do not show. `compacted` is the prompt of one image and its gestalt of `grid`.
     """
     coarse = (compacted.columns[0] == GESTALT).nonzero().flatten()
     if not len(coarse) or not len(answer_ids):

@@ -23,11 +23,9 @@ logger = logging.getLogger(__name__)
 
 
 def plain_model(model: Any) -> PreTrainedModel:
-    """The transformers model inside the wrappers of `torch.compile` and peft, whose adapters stay in its
-    layers.
+    """The transformers model inside the wrappers of `torch.compile` and peft; adapters stay in it.
 
-    A model compiled as a whole runs uncompiled, and a warning says so. A ValueError for prompt learning of
-    peft.
+    A model compiled as a whole runs uncompiled, and a warning says so. A ValueError for prompt learning.
     """
     if hasattr(model, "_orig_mod"):
         logger.warning(
@@ -48,8 +46,7 @@ def plain_model(model: Any) -> PreTrainedModel:
 def execution_device(model: PreTrainedModel) -> torch.device:
     """The device on which the calls of a model run.
 
-    Weights that accelerate keeps elsewhere are on "meta" between calls; the hooks that fetch them hold the
-    device.
+    Weights that accelerate keeps elsewhere are on "meta" between calls; their hooks hold the device.
     """
     if model.device.type != "meta":
         return model.device

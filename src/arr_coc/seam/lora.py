@@ -234,8 +234,7 @@ class LoRAs(nn.Module):
     def _put(self, kind: str, config: Any, weights: dict[str, Tensor] | None = None) -> None:
         """Make the matrices of one kind as peft would put them into the base; `weights` None: peft's initial.
 
-        A ValueError where weights are missing, left over or of another shape, or the configuration makes
-        others.
+        A ValueError where weights are missing, left over or of another shape, or others are made.
         """
         model: Any = twin(self._base[0])
         _settle_merged(model)
@@ -274,8 +273,7 @@ class LoRAs(nn.Module):
     def load(self, folder: Path) -> None:
         """Read the LoRAs of an allocator folder, if there are any, frozen.
 
-        A ValueError if peft is missing, or a LoRA can't be read or doesn't fit. Those read before it are
-        kept.
+        A ValueError if peft is missing, or a LoRA can't be read or doesn't fit. Earlier ones are kept.
         """
         for kind in KINDS:
             place = folder / FOLDERS[kind]

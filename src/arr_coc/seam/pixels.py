@@ -109,8 +109,7 @@ def patch_map_rows(patches: Tensor, merge: int) -> Tensor:
 
 
 def coarse_grid(height: int, width: int, cells: int) -> tuple[int, int]:
-    """The largest grid of at most `cells` cells with the shape of a grid of height x width, never larger
-    than that.
+    """The largest grid of at most `cells` cells in the shape of height x width, never larger.
 
     One side is any whole number, the other the nearest that keeps the shape; at least 1.
     """
@@ -195,8 +194,7 @@ def _is_own(error: BaseException) -> bool:
 
 
 def numbered_cells(layout: Layout, keep: Sequence[Tensor]) -> Tensor:
-    """Number the kept cells (per image rising raster indices [K_i]) over all images of a call: long [K],
-    rising.
+    """Number the kept cells (per image rising raster indices [K_i]) over all images: long [K], rising.
 
     A ValueError for another number of images, nothing kept, or indices out of bounds or not rising.
     """

@@ -58,8 +58,7 @@ class TextExpansion(NamedTuple):
 def chat_prompt(
     processor: Any, question: str, visuals: int | Sequence[str] = 1, history: Sequence[Turn] = ()
 ) -> str:
-    """The chat template's text for a question after earlier turns, with one placeholder for each image and
-    clip.
+    """The chat template's text for a question after earlier turns, with a placeholder for each visual.
 
     `visuals`: how many images stand before the first question, or what each is, "image" or "video".
     """
@@ -218,9 +217,7 @@ class VisualPrompt:
                 )
 
     def _text_expansion(self, text: str, prompt: dict[str, Tensor]) -> TextExpansion | None:
-        """What the template's text and the processor's prompt differ in; None if it doesn't make the same
-        prompt.
-        """
+        """What the template's text and the processor's prompt differ in; None if it isn't enough."""
         marks = [mark for mark in self._marks.values() if mark and mark in text]
         if not marks:
             return None
@@ -401,8 +398,7 @@ class TemplateMarkers(NamedTuple):
     Attributes:
         opening: right before a user's words.
         closing: right after them.
-        tool: right before and after the reply of a tool; None: these look as a user's words do, or are
-            refused.
+        tool: right before and after the reply of a tool; None: refused, or not told from a user's words.
         label: of an image or clip, ahead of it ("Picture 1: "); None: it writes none.
     """
 

@@ -104,11 +104,9 @@ def level_mergers(tower: Any, first: int) -> list[nn.Module]:
 
 
 def tower_halves(tower: nn.Module, first: int) -> tuple[nn.Module, nn.Module]:
-    """The two halves of a vision tower, twins of it made once: `first` blocks without the merger, and the
-    others.
+    """The two halves of a vision tower, twins of it made once: `first` blocks without merger, and the rest.
 
-    The lower half returns each cell's patches side by side; the upper takes patches of that depth as they
-    are.
+    The lower half returns each cell's patches side by side; the upper takes patches of that depth.
     """
     made = _HALVES.setdefault(tower, {})
     if first not in made:
@@ -185,8 +183,7 @@ class TowerCompressor(nn.Module):
 
     def merge(self, patches: Tensor, merge: int) -> Tensor:
         """Merge the patches of an image, `merge` along each side of a cell: [T, D, H * merge, W * merge]
-        patches of H x W cells -> [T, D, h * merge, w * merge], h and w being H and W over a block's side,
-        rounded up.
+        patches of H x W cells -> [T, D, h * merge, w * merge], h and w rounded up.
         """
         if patches.shape[1] != self.dim:
             raise ValueError(
