@@ -38,13 +38,14 @@ from arr_coc.modes.crops import looks_at_crops
 from arr_coc.modes.familiar import UNKNOWN, foreign_visuals
 from arr_coc.modes.notes import NO_NUMBERS, joined, too_large
 from arr_coc.seam import PROMPT_NAMES
+from arr_coc.seam.base import as_frames
 from arr_coc.seam.batching import left_padded, with_answer
-from arr_coc.seam.clips import StepPixels, as_frames, with_whole_pixels
+from arr_coc.seam.clips import StepPixels, with_whole_pixels
 from arr_coc.seam.decoding import (
     FirstLogits,
+    KeptPrompt,
     KeptPrompts,
     NewTokens,
-    Prefix,
     after,
     check_keeping,
     check_length,
@@ -120,7 +121,7 @@ class Session:
         self.model = model
         self.images = open_visuals(sources, fps)
         self._encoded: dict[tuple[bool, tuple[str, ...]], EncodedImages] = {}
-        self._prefixes: dict[tuple[str, str | None], Prefix | None] = {}
+        self._prefixes: dict[tuple[str, str | None], KeptPrompt | None] = {}
         self._kept: KeptPrompts | None = None
         self._after, self._answers = keep_image_after, 0
         self._prompt = VisualPrompt(processor, self.images, model.adapter.image_token_id)

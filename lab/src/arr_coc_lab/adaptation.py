@@ -153,7 +153,7 @@ def _adapt(wanted: Adaptation, out: Path, progress: bool, say: Callable[[str], N
     start = None if source.allocator is None else str(source.allocator)
     model = ARRCOCModel.from_pretrained(source.base, allocator=start, device="cpu")
     _check_space(out, model)
-    sparse, has_own = model.adapter.sparse, model.layer.trained
+    sparse, has_own = model.adapter.encodes == "cells", model.layer.trained
     del model
     measured = _measuring(wanted, spec, source.base, data)
     say(f"before: what is kept by {'its own allocator' if has_own else 'nobody yet, the guide looks'}")

@@ -36,7 +36,7 @@ from arr_coc.guide.guide import GUIDE_FILE, GUIDE_FOLDER
 from arr_coc.seam.gestalt import CONVS
 from arr_coc.seam.lora import FILES as LORA_FILES
 from arr_coc.seam.lora import FOLDERS
-from arr_coc.seam.question import check_template
+from arr_coc.seam.prompt import check_template
 from arr_coc.seam.tower_compressor import TOWERS
 
 logger = logging.getLogger(__name__)

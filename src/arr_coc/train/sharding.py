@@ -6,7 +6,7 @@
 `divide` gives the layers of the language model and of the vision tower that learn nothing to `fully_shard`
 (FSDP2; Zhao et al. 2023, arXiv 2304.11277): a layer is put together before it is computed, forward and on
 the way back, and is a part again after it. It does so by hooks of the layers, in place, so that the layer's
-own methods are called as ever, and twins (`seam.twin`), which share hooks and weights, need nothing more.
+own methods are called as ever, and twins (`seam.loaded`), which share hooks and weights, need nothing more.
 What learns is small and stays whole in every process, and so do embeddings and mergers; gradients are
 averaged once a step. accelerate's own FSDP is not used: it would divide what learns by its `forward` alone,
 and on CPUs it silently divides nothing.

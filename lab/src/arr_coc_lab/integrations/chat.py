@@ -29,8 +29,7 @@ from arr_coc.files.question import check_question
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes import find_mode
 from arr_coc.seam.decoding import check_length, generate_whole, refuse_settings
-from arr_coc.seam.prompt import placeholders
-from arr_coc.seam.question import render
+from arr_coc.seam.prompt import placeholders, render
 from arr_coc.session import GREEDY
 
 logger = logging.getLogger(__name__)
