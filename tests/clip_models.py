@@ -11,7 +11,7 @@ from PIL import Image, ImageDraw
 from arr_coc.choose.allocation import TENSIONS, Allocation, Grid, Reason, grid_positions
 from arr_coc.model import ARRCOCModel
 from arr_coc.trace.strip import Strip, small_pictures
-from arr_coc.trace.trace import ClipTrace, Reply
+from arr_coc.trace.trace import Reply, Trace
 from arr_coc.video import FrameSource, open_clip
 from tiny import tiny
 
@@ -83,7 +83,7 @@ def image_strip(kept: int = 12, seed: int = 3) -> Strip:
     return Strip(pictures, record((1, 6, 8), kept, seed), (64, 48))
 
 
-def clip_trace(*strips: Strip, **changes: Any) -> ClipTrace:
+def clip_trace(*strips: Strip, **changes: Any) -> Trace:
     """A trace of some strips; of none, of a clip of 6 steps."""
     strips = strips or (clip_strip(),)
     kept = sum(strip.allocation.kept for strip in strips)
@@ -104,4 +104,4 @@ def clip_trace(*strips: Strip, **changes: Any) -> ClipTrace:
         "full": Reply("at the start", {"encode": 30.0, "prefill": 160.0, "decode": 10.0, "total": 200.0}),
         "machine": "cpu, float32",
     }
-    return ClipTrace(**fields | changes)
+    return Trace(**fields | changes)

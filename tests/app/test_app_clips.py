@@ -20,7 +20,7 @@ from arr_coc.app.asking import Request
 from arr_coc.app.models import Models
 from arr_coc.app.tab import Tab
 from arr_coc.model import ARRCOCModel
-from arr_coc.trace.trace import load_trace
+from arr_coc.trace.trace import Trace
 from arr_coc.video import open_clip, write_clip
 from clip_models import clip_model, clip_strip, clip_trace, drawn_clip, frame
 from tiny import picture, tiny
@@ -205,7 +205,7 @@ class TestTraces:
         tab.show(clip_trace())
         page, saved = map(Path, tab.export())
         assert "arr-coc clip view 1" in page.read_text(encoding="utf-8")
-        assert load_trace(saved).answer == "at the start"
+        assert Trace.load(saved).answer == "at the start"
         other = Tab(form_image="old.png")
         status, view, *_, image, question, problem = handlers.on_open(other, str(saved))[:-4]
         assert (status, image, question, problem) == ("Opened.", None, "When is the disc red?", "")

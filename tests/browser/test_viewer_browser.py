@@ -56,7 +56,7 @@ def click_cell(page: Page, cell: int) -> None:
 
 
 def values_of(view: dict[str, Any], layer: str) -> np.ndarray:
-    data = next(entry["data"] for entry in view["layers"] if entry["id"] == layer)
+    data = next(entry["data"] for entry in view["strips"][0]["layers"] if entry["id"] == layer)
     return np.frombuffer(base64.b64decode(data), "<f4")
 
 
@@ -205,7 +205,10 @@ def test_an_answer_is_read_out(blank: Page) -> None:
 def test_layers_change_the_canvas_and_reach_to_their_highest_value(blank: Page) -> None:
     view = trace(picture=FLAT).view()
     mount(blank, view)
-    kept, dropped = view["keep"][0], next(c for c in range(64) if c not in view["keep"])
+    kept, dropped = (
+        view["strips"][0]["keep"][0],
+        next(c for c in range(64) if c not in view["strips"][0]["keep"]),
+    )
     assert at(blank, kept) == (250, 250, 250)
     assert at(blank, dropped)[0] == pytest.approx(0.3 * 250 + 0.06 * 255, abs=1)
     palette = np.frombuffer(base64.b64decode(view["palette"]), np.uint8).reshape(256, 3)
@@ -287,7 +290,7 @@ def test_keys_alone_reach_everything(blank: Page) -> None:
         if blank.evaluate("document.activeElement.classList.contains('ac-stage')"):
             break
         blank.keyboard.press("Tab")
-    row, column = divmod(view["order"][0], SIDE)
+    row, column = divmod(view["strips"][0]["order"][0], SIDE)
     blank.keyboard.press("ArrowUp" if row else "ArrowDown")
     blank.keyboard.press("Enter")
     moved = row - 1 if row else 1
@@ -385,7 +388,7 @@ def test_contenders_show_what_they_keep(blank: Page) -> None:
     view = trace().view()
     mount(blank, view)
     blank.get_by_role("button", name="even grid").click()
-    ours, theirs = set(view["keep"]), set(range(0, 60, 5))
+    ours, theirs = set(view["strips"][0]["keep"]), set(range(0, 60, 5))
     iou = len(ours & theirs) / len(ours | theirs)
     assert f"IoU with ours {iou:.2f}" in blank.locator(".ac-readout").inner_text()
     blank.get_by_role("button", name="even grid").click()
@@ -418,7 +421,8 @@ def test_a_pair_prints_the_overlap(blank: Page) -> None:
 
 
 def test_a_pair_of_other_grids_has_no_overlap(blank: Page) -> None:
-    other = trace().view() | {"grid": [SIDE // 2, SIDE * 2]}
+    other = trace().view()
+    other["strips"][0] |= {"grid": [1, SIDE // 2, SIDE * 2]}
     call(blank, "pair(element, v[0], v[1])", trace().view(), other)
     assert "The grids differ" in blank.locator(".arrcoc").inner_text()
     assert blank.locator(".ac-iou").count() == 0

@@ -10,6 +10,7 @@ from PIL import Image, ImageDraw
 from arr_coc.choose.allocation import Allocation, Reason
 from arr_coc.trace.trace import Reply, Trace, Word
 from records import record
+from trace_parts import image_trace
 
 SIDE, CELL, KEPT = 8, 32, 12
 
@@ -98,4 +99,4 @@ def trace(record: Allocation | None = None, **changes: Any) -> Trace:
             },
         },
     }
-    return Trace(**fields | changes)
+    return image_trace(**fields | changes)

@@ -19,7 +19,7 @@ from arr_coc.files.plugins import install_line
 if TYPE_CHECKING:
     from arr_coc.app.screen import App
     from arr_coc.model import ARRCOCModel
-    from arr_coc.trace.trace import ClipTrace, Trace
+    from arr_coc.trace.trace import Trace
 
 __all__ = ["build_app", "launch"]
 
@@ -30,7 +30,7 @@ def build_app(
     model_name: str = "bundled",
     against: ARRCOCModel | str | None = None,
     results: str | Path | None = None,
-    traces: Sequence[Trace | ClipTrace | str | Path] = (),
+    traces: Sequence[Trace | str | Path] = (),
     device: str = "auto",
     dtype: str | None = None,
     allocator: str | None = None,
@@ -84,7 +84,7 @@ def launch(
     model_name: str = "bundled",
     against: str | None = None,
     results: str | Path | None = None,
-    traces: Sequence[Trace | ClipTrace | str | Path] = (),
+    traces: Sequence[Trace | str | Path] = (),
     device: str = "auto",
     dtype: str | None = None,
     allocator: str | None = None,

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from arr_coc.files.images import ImageSource
     from arr_coc.model import ARRCOCModel
     from arr_coc.session import Session
-    from arr_coc.trace.trace import ClipTrace, Trace
+    from arr_coc.trace.trace import Trace
 
 T = TypeVar("T")
 Notify = Callable[[str], None]
@@ -113,8 +113,8 @@ def ask(models: Models, tab: Tab, request: Request) -> Iterator[Update]:
 
     what = "clip" if isinstance(image, FrameSource) else "image"
 
-    def work(model: ARRCOCModel, notify: Notify) -> Trace | ClipTrace:
-        from arr_coc.trace.observe import observe, observe_clips
+    def work(model: ARRCOCModel, notify: Notify) -> Trace:
+        from arr_coc.trace.observe import observe
 
         notify(f"Reading the {what} ...")
         with about(what):
@@ -131,9 +131,8 @@ def ask(models: Models, tab: Tab, request: Request) -> Iterator[Update]:
             "on_text": lambda text: notify(f"From {source}: {text}"),
             "on_full_text": lambda text: notify(f"From all tokens: {text}"),
         }
-        if session.has_clips:
-            return observe_clips(session, question, **options)
-        return observe(session, question, evidence=tab.evidence.get(question, ()), **options)
+        boxes = () if session.has_clips else tab.evidence.get(question, ())
+        return observe(session, question, evidence=boxes, **options)
 
     trace = yield from follow(models, tab, work)
     tab.settings = request.settings
@@ -205,9 +204,7 @@ def current_trace(tab: Tab) -> tuple[Trace, ImageSource | FrameSource]:
     """
     if tab.trace is None:
         raise ValueError("there is no answer here, or it was let go since: ask a question first")
-    from arr_coc.trace.trace import Trace
-
-    if not isinstance(tab.trace, Trace):
+    if not tab.trace.is_of_image:
         raise ValueError("this is for answers about one image, and the one here is about a clip")
     return tab.trace, tab.trace.picture if tab.subject is None else tab.subject
 

@@ -226,10 +226,10 @@ def on_open(tab: Tab, path: str) -> list[Any]:
     Returns:
         What `on_pick` yields, the problem of the file, what `on_closer` returns.
     """
-    from arr_coc.trace.trace import load_trace
+    from arr_coc.trace.trace import Trace
 
     try:
-        trace = load_trace(path)
+        trace = Trace.load(path)
     except ValueError as error:
         return [gr.skip()] * (5 + len(FIELDS)) + [reason(error, path)] + [gr.skip()] * 4
     view = tab.open(trace)

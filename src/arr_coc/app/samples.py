@@ -23,7 +23,7 @@ from arr_coc.files.images import open_image
 from arr_coc.store.checkpoint import BUNDLED_MODEL
 
 if TYPE_CHECKING:
-    from arr_coc.trace.trace import ClipTrace, Trace
+    from arr_coc.trace.trace import Trace
 
 SAMPLE = BUNDLED_MODEL.parent / "sample.json"
 PICTURES, LISTED = Path(__file__).parent / "pictures", "pictures.json"
@@ -39,7 +39,7 @@ class Sample:
 
     image: str | Image.Image
     question: str
-    trace: Trace | ClipTrace | None = None
+    trace: Trace | None = None
     true_answers: tuple[str, ...] = ()
     evidence: tuple[Box, ...] = ()
 
@@ -57,24 +57,21 @@ def chip(sample: Sample) -> str:
     return f'<img src="data:image/jpeg;base64,{data}" alt=""><span>{html.escape(sample.question)}</span>'
 
 
-def samples(traces: Sequence[Trace | ClipTrace | str | Path] = ()) -> list[Sample]:
+def samples(traces: Sequence[Trace | str | Path] = ()) -> list[Sample]:
     """The samples of some traces, saved or loaded, then the built-in ones.
 
     Raises:
         ValueError: a file is no trace.
     """
-    from arr_coc.trace.trace import load_trace
+    from arr_coc.trace.trace import Trace
 
-    opened = [load_trace(trace) if isinstance(trace, str | Path) else trace for trace in traces]
+    opened = [Trace.load(trace) if isinstance(trace, str | Path) else trace for trace in traces]
     return [sample_of(trace) for trace in opened] + built_in()
 
 
-def sample_of(trace: Trace | ClipTrace) -> Sample:
+def sample_of(trace: Trace) -> Sample:
     """The sample of a trace; of one of clips its picture is the first one."""
-    from arr_coc.trace.trace import Trace
-
-    picture = trace.picture if isinstance(trace, Trace) else trace.strips[0].picture(0)
-    return Sample(picture, trace.question, trace, trace.true_answers)
+    return Sample(trace.picture, trace.question, trace, trace.true_answers)
 
 
 def built_in() -> list[Sample]:

@@ -61,7 +61,6 @@ from arr_coc.app.visits import Visits
 from arr_coc.app.worst import WorstCases
 from arr_coc.files.pdf import can_draw
 from arr_coc.modes import MODES
-from arr_coc.trace.trace import ClipTrace
 from arr_coc.trace.viewer import assets
 
 WAITING, FILES, HOUR = 16, f"{MOST_MB}mb", 3600
@@ -159,7 +158,7 @@ def build(models: Models, samples: Sequence[Sample], results: str | Path | None,
     samples = [*samples, *pictures()]
     first = samples[0].trace
     view = None if first is None else first.view()
-    picture = None if isinstance(first, ClipTrace) else samples[0].image
+    picture = None if first is not None and not first.is_of_image else samples[0].image
     visits = Visits(first, view)
     private: dict[str, Any] = {"api_visibility": "private"}
     busy: dict[str, Any] = private | {

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from arr_coc.guide.selector import Selector
     from arr_coc.model import ARRCOCModel
     from arr_coc.session import Session
-    from arr_coc.trace.trace import ClipTrace, Trace
+    from arr_coc.trace.trace import Trace
     from arr_coc.video import FrameSource
 
 TABS = 64
@@ -91,7 +91,7 @@ class Tab:
         folder: where its exports lie; None: there are none.
     """
 
-    trace: Trace | ClipTrace | None = None
+    trace: Trace | None = None
     view: dict[str, Any] | None = None
     subject: ImageSource | FrameSource | None = None
     image: ImageSource | FrameSource | None = None
@@ -155,7 +155,7 @@ class Tab:
 
     def show(
         self,
-        trace: Trace | ClipTrace,
+        trace: Trace,
         subject: ImageSource | FrameSource | None = None,
         view: dict[str, Any] | None = None,
     ) -> dict[str, Any]:
@@ -173,7 +173,7 @@ class Tab:
         self.trace, self.view, self.subject = trace, view, subject
         return view
 
-    def open(self, trace: Trace | ClipTrace, view: dict[str, Any] | None = None) -> dict[str, Any]:
+    def open(self, trace: Trace, view: dict[str, Any] | None = None) -> dict[str, Any]:
         """Make a saved trace the tab's own, its picture the image of later questions and probes; of clips no
         more is saved than can be looked at.
 
@@ -181,8 +181,8 @@ class Tab:
             trace: the trace.
             view: as of `show`.
         """
-        picture, evidence = getattr(trace, "picture", None), getattr(trace, "evidence", ())
-        self.take(picture, trace.question, trace.true_answers, evidence)
+        picture = trace.picture if trace.is_of_image else None
+        self.take(picture, trace.question, trace.true_answers, trace.evidence)
         self.image, self.sessions, self.settings, self.moved = picture, {}, None, False
         return self.show(trace, picture, view)
 

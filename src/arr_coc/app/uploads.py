@@ -57,7 +57,7 @@ class UploadClip(Uploaded, gr.File, metaclass=Plain):
 
 
 class UploadTrace(Uploaded, gr.UploadButton, metaclass=Plain):
-    """A button to upload a file of a trace, for `load_trace` to check."""
+    """A button to upload a file of a trace, for `Trace.load` to check."""
 
     def get_block_name(self) -> str:
         """Gradio's front end knows it by this name."""

@@ -10,7 +10,7 @@ import gradio as gr
 from arr_coc.app.tab import Tab
 
 if TYPE_CHECKING:
-    from arr_coc.trace.trace import ClipTrace, Trace
+    from arr_coc.trace.trace import Trace
 
 
 class Visits:
@@ -21,7 +21,7 @@ class Visits:
         view: of that trace, one for all tabs.
     """
 
-    def __init__(self, trace: Trace | ClipTrace | None, view: dict[str, Any] | None) -> None:
+    def __init__(self, trace: Trace | None, view: dict[str, Any] | None) -> None:
         self.trace, self.view = trace, view
         self._tabs: WeakValueDictionary[str, Tab] = WeakValueDictionary()
 

@@ -61,10 +61,10 @@ def command(
         raise ValueError(f"port {port} is too large: choose one up to {LAST_PORT}")
     require_gradio()
     with terminal.status("starting", False):
-        from arr_coc.trace.trace import load_trace
+        from arr_coc.trace.trace import Trace
 
         terminal.quiet_transformers()
-        opened = [load_trace(input_file(trace)) for trace in traces or ()]
+        opened = [Trace.load(input_file(trace)) for trace in traces or ()]
     busy = launch(
         model_name=model,
         against=against,

@@ -16,11 +16,7 @@ from arr_coc.cli.inputs import folder_images, open_picture
 if TYPE_CHECKING:
     from PIL import Image
 
-    from arr_coc.data.record import Box
-    from arr_coc.model import ARRCOCModel
     from arr_coc.session import Answer
-    from arr_coc.trace.trace import ClipTrace, Trace
-    from arr_coc.video.visuals import Visual
 
 PICTURE = "arr-coc-ask.png"
 MOST_NOTES = 3
@@ -121,9 +117,18 @@ def command(
             answer = ours()
             full = every() if compare else None
         if trace_path:
+            from arr_coc.trace.observe import observe
+
             with terminal.status("looking closer", as_json):
-                options = length | {"budget": allowed, "gestalt": gestalt}
-                _trace(loaded, pictures, request.question, boxes, options).save(trace_path)
+                seen = observe(
+                    loaded.session(list(pictures)),
+                    request.question,
+                    budget=allowed,
+                    gestalt=gestalt,
+                    max_new_tokens=max_new_tokens,
+                    evidence=boxes,
+                )
+            seen.save(trace_path)
     if as_json:
         terminal.print_json(_to_dict(request.names, answer, full))
     else:
@@ -155,24 +160,6 @@ def command(
         drawing = with_note(_below_each_other(drawings), answer.note)
         terminal.save_picture(drawing, drawing_path, as_json, needed=out is not None)
     return 0
-
-
-def _trace(
-    model: ARRCOCModel,
-    pictures: Sequence[Visual],
-    question: str,
-    boxes: Sequence[Box],
-    options: dict[str, Any],
-) -> Trace | ClipTrace:
-    """The trace of an answer, which is made once more for it."""
-    session = model.session(list(pictures))
-    if len(pictures) > 1 or session.has_clips:
-        from arr_coc.trace.observe import observe_clips
-
-        return observe_clips(session, question, **options)
-    from arr_coc.trace.observe import observe
-
-    return observe(session, question, evidence=boxes, **options)
 
 
 def _below_each_other(drawings: Sequence[Image.Image]) -> Image.Image:

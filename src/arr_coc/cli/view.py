@@ -24,10 +24,10 @@ def command(
     """
     target = inputs.output_path("--out", out, (".html",))
     with terminal.starting(as_json):
-        from arr_coc.trace.trace import load_trace
+        from arr_coc.trace.trace import Trace
         from arr_coc.trace.viewer import page
 
-        views = [load_trace(input_file(trace)).view() for trace in traces]
+        views = [Trace.load(input_file(trace)).view() for trace in traces]
     write_whole(page(views).encode(), target)
     size = target.stat().st_size
     if as_json:

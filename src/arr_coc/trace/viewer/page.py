@@ -15,7 +15,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from arr_coc.trace.view import CLIP_VIEW_FORMAT, VIEW_FORMAT
+from arr_coc.trace.view import VIEW_FORMAT
 
 _SCRIPTS = (
     "tools.js",
@@ -60,7 +60,7 @@ def page(views: Sequence[dict[str, Any]], title: str = "arr-coc: see what it saw
     """An HTML file that draws views, with a list to choose from where there are several.
 
     Args:
-        views: results of `Trace.view()` or `ClipTrace.view()`, at least one.
+        views: results of `Trace.view()`, at least one.
         title: title of the page; any text.
 
     Returns:
@@ -72,7 +72,7 @@ def page(views: Sequence[dict[str, Any]], title: str = "arr-coc: see what it saw
     if not views:
         raise ValueError("a page needs at least one view; give it Trace.view() of a trace")
     for view in views:
-        if view.get("format") not in (VIEW_FORMAT, CLIP_VIEW_FORMAT):
+        if view.get("format") != VIEW_FORMAT:
             raise ValueError(
                 f"a view has format {view.get('format')!r}, need {VIEW_FORMAT!r}; make it with Trace.view()"
             )
