@@ -139,7 +139,7 @@ class TestCommandLine:
         assert (trace.answer, trace.kept) == (said["answer"], said["kept"])
         assert trace.strips[0].spans == ((0.0, 0.5), (1.0, 1.5), (2.0, 2.5), (3.0, 3.5))
         assert run_json(capsys, "view", str(saved), "--out", str(page))["traces"] == 1
-        assert "arr-coc clip view 1" in page.read_text(encoding="utf-8")
+        assert "arr-coc view 2" in page.read_text(encoding="utf-8")
 
     def test_look(self, file: Path, capsys: pytest.CaptureFixture[str]) -> None:
         record = run_json(capsys, "look", str(file), "Which station is it?", "--budget", "0.25")

@@ -65,6 +65,11 @@ def last(work: Iterator[Any]) -> Any:
     return list(work)[-1]
 
 
+def pictures(view: dict[str, Any]) -> list[str]:
+    """The pictures in a view."""
+    return [picture for strip in view["strips"] for picture in strip["images"]]
+
+
 def ask(models: Models, tab: Tab, image: Any, question: str = "What is it?", **more: Any) -> dict[str, Any]:
     update = last(asking.ask(models, tab, Request(image, question, **{"tokens": 12, "mode": "prune"} | more)))
     assert update.view is not None
@@ -105,7 +110,7 @@ class TestAsking:
     def test_full_mode_shows_no_difference(self, models: Models, image: str) -> None:
         view = ask(models, Tab(), image, mode="full")
         assert (view["agree"], view["kept"]) == (True, view["total"])
-        assert {view["reason_names"][str(reason)] for reason in view["reasons"]} == {"all kept"}
+        assert {view["reason_names"][str(reason)] for reason in view["strips"][0]["reasons"]} == {"all kept"}
 
     @pytest.mark.parametrize(
         ("asked_for", "why"),
@@ -138,7 +143,7 @@ class TestAsking:
         views = [update.view for _ in range(2000) for work in (first, second) if (update := next(work, None))]
         a, b = (view for view in views if view is not None)
         a, b = (a, b) if a["question"] == "What is it?" else (b, a)
-        assert (a["grid"], b["grid"]) == ([6, 8], [8, 4])
+        assert [one["strips"][0]["grid"] for one in (a, b)] == [[1, 6, 8], [1, 8, 4]]
         assert (one.view, two.view) == (a, b)
         assert (len(one.history), len(two.history)) == (1, 1)
         assert one.sessions[0] is not two.sessions[0]
@@ -187,7 +192,7 @@ class TestAsking:
         tab = Tab()
         ask(models, tab, image)
         both = last(asking.against(models, tab)).view
-        assert both["a"]["keep"] == both["b"]["keep"]
+        assert both["a"]["strips"][0]["keep"] == both["b"]["strips"][0]["keep"]
         assert [label.split(" ")[-1] for label in both["labels"]] == ["(first)", "(second)"]
 
     @pytest.mark.slow
@@ -201,10 +206,10 @@ class TestAsking:
         assert tab.sessions[0].image.size == (32, 64)  # it was begun
         both = last(asking.swap(models, tab, "What is it?")).view
         assert both["a"] is view
-        assert [both["b"][key] for key in ("answer", "image")] == [view[key] for key in ("answer", "image")]
+        assert (both["b"]["answer"], pictures(both["b"])) == (view["answer"], pictures(view))
         with pytest.raises(ValueError, match="mode 'nope' is unknown"):
             ask(models, tab, picture(2, (32, 64)), mode="nope")
-        assert last(asking.against(models, tab)).view["b"]["image"] == view["image"]
+        assert pictures(last(asking.against(models, tab)).view["b"]) == pictures(view)
 
     @pytest.mark.slow
     def test_true_answers_go_with_their_question(self, models: Models, image: str) -> None:
@@ -435,7 +440,7 @@ class TestMeasuring:
         work = measuring.measure(models, tab, "sweep")
         next(work)
         tab.open(other.trace)
-        assert last(work).view["grid"] == [6, 8]
+        assert last(work).view["strips"][0]["grid"] == [1, 6, 8]
         last(measuring.measure(models, tab, "sweep"))
         assert sizes == [(64, 48)] * 3
 
@@ -492,7 +497,7 @@ class TestTraces:
         ask(models, made, image)
         tab.open(made.trace)
         both = last(asking.swap(models, tab, "Why?")).view
-        assert both["b"]["grid"] == [6, 8]
+        assert both["b"]["strips"][0]["grid"] == [1, 6, 8]
 
     def test_no_trace(self, tmp_path: Path) -> None:
         (tmp_path / "<b>.safetensors").write_bytes(b"nope")

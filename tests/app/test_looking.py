@@ -46,8 +46,9 @@ def test_it_looks_at_a_picture_once(image: str) -> None:
     looking, tab = Looking(Encoded()), Tab()
     view, said = handlers.on_look(looking, tab, image, QUESTION, 3)
     assert said == ""
-    assert (view["kept"], view["total"], view["grid"]) == (3, 6, [2, 3])
-    assert [spot["word"] for spot in view["guidance"]["spots"]] == ["total"]
+    (strip,) = view["strips"]
+    assert (view["kept"], view["total"], strip["grid"]) == (3, 6, [1, 2, 3])
+    assert [spot["word"] for spot in strip["guidance"]["spots"]] == ["total"]
     sight = tab.sight
     view, _ = handlers.on_look(looking, tab, image, "Where is the date?", 100)
     assert view["kept"] == 6
@@ -83,7 +84,7 @@ def test_a_large_picture_has_the_cells_that_it_has_elsewhere(
     assert tab.sight.image.size == (74, 55)
     elsewhere = selector.Selector()(path, QUESTION, 0.5)
     assert (view["kept"], view["total"]) == (elsewhere.kept, elsewhere.total) == (24, 48)
-    assert view["grid"] == list(elsewhere.grid[1:])
+    assert view["strips"][0]["grid"] == list(elsewhere.grid)
 
 
 def test_the_budget_is_the_forms(image: str) -> None:
