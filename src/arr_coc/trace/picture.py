@@ -328,12 +328,12 @@ _MARGIN, _GAP, _CAPTION, _LEGEND = 0.35, 0.3, 0.34, 0.62  # inches
 _LONGEST = 5.0  # longer images are squeezed to 1:5, so that their cells can be seen
 _LINE = {"large": 0.31, "small": 0.23}
 _SIZE = {"large": 14.5, "small": 10.0}  # points
-_TITLE, _NOTE, _TICK = 11.0, 9.0, 8.5
+TITLE, _NOTE, _TICK = 11.0, 9.0, 8.5
 _NOTE_LINES = 12  # the most below a picture, which may be narrow
 
 
 @dataclass(frozen=True)
-class _Panel:
+class Panel:
     """One picture with a title and a note above it."""
 
     title: str
@@ -344,18 +344,18 @@ class _Panel:
 
 
 @dataclass(frozen=True)
-class _Truth:
+class Truth:
     """What stands beside a choice: the evidence and its recall, and what the guide read."""
 
     evidence: Evidence = ()
     recall: str = ""
     guidance: Guidance | None = None
 
-    def image(self, base: np.ndarray, note: str) -> _Panel:
+    def image(self, base: np.ndarray, note: str) -> Panel:
         """The panel of the image, with both."""
         if self.guidance is None:
-            return _Panel("image", note, base, evidence=self.evidence)
-        return _Panel("image", _verdict(self.guidance), base, self.evidence, self.guidance.matched)
+            return Panel("image", note, base, evidence=self.evidence)
+        return Panel("image", _verdict(self.guidance), base, self.evidence, self.guidance.matched)
 
 
 def _verdict(guidance: Guidance) -> str:
@@ -389,12 +389,12 @@ def draw_allocation(
         ValueError: the record is of more than one frame, or a box has no inside.
     """
     columns = 1 if image.width > 1.8 * image.height else 3
-    base = _panel_pixels(image, allocation, box=(11.0, 6.6) if columns == 1 else (5.4, 6.6))
-    truth = _truth(image, allocation, evidence, guidance)
+    base = panel_pixels(image, allocation, box=(11.0, 6.6) if columns == 1 else (5.4, 6.6))
+    truth = truth_of(image, allocation, evidence, guidance)
     panels = [
         truth.image(base, f"{image.width} × {image.height} px"),
         _heat_panel("relevance", "", _lines(base), allocation.balanced),
-        _kept_panel(base, allocation, truth),
+        kept_panel(base, allocation, truth),
     ]
     return _compose(
         panels, columns, [(question, "bold", _INK, 2), (answer, "normal", _ACCENT, 3)], allocation
@@ -424,15 +424,15 @@ def draw_layers(
         ValueError: the record is of more than one frame, or a box has no inside.
     """
     columns = 2 if image.width > 1.8 * image.height else 3
-    base = _panel_pixels(image, allocation, box=(7.6, 6.6) if columns == 2 else (5.4, 6.6))
-    truth = _truth(image, allocation, evidence, guidance)
+    base = panel_pixels(image, allocation, box=(7.6, 6.6) if columns == 2 else (5.4, 6.6))
+    truth = truth_of(image, allocation, evidence, guidance)
     panels = [truth.image(base, f"{image.width} × {image.height} px")]
     gates, lines = allocation.gates or {}, _lines(base)
     for name, (title, meaning) in SCORERS.items():
         weight = f", weight {gates[name]:.2f}" if gates else ""
         panels.append(_heat_panel(title, meaning + weight, lines, getattr(allocation, name)))
     panels.append(_heat_panel("relevance", "the three as one", lines, allocation.balanced))
-    panels.append(_kept_panel(base, allocation, truth))
+    panels.append(kept_panel(base, allocation, truth))
     return _compose(panels, columns, [(question, "bold", _INK, 2)], allocation)
 
 
@@ -451,7 +451,7 @@ def with_note(picture: Image.Image, note: str | None) -> Image.Image:
     return sheet
 
 
-def _panel_pixels(image: Image.Image, allocation: Allocation, box: tuple[float, float]) -> np.ndarray:
+def panel_pixels(image: Image.Image, allocation: Allocation, box: tuple[float, float]) -> np.ndarray:
     """The image scaled to fit a box of width x height inches: uint8 [h, w, 3]."""
     if allocation.grid[0] != 1:
         raise ValueError(
@@ -465,7 +465,7 @@ def _panel_pixels(image: Image.Image, allocation: Allocation, box: tuple[float, 
     return np.asarray(image.convert("RGB").resize(size, resample))
 
 
-def _spread(cells: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+def spread(cells: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     """Cells [H, W, ...] -> pixels [h, w, ...], every pixel the value of the cell it lies in."""
     rows = np.arange(shape[0]) * cells.shape[0] // shape[0]
     columns = np.arange(shape[1]) * cells.shape[1] // shape[1]
@@ -477,7 +477,7 @@ def _gray(pixels: np.ndarray) -> np.ndarray:
     return pixels.astype(np.float32) @ np.array([0.299, 0.587, 0.114], dtype=np.float32)
 
 
-def _heat_panel(title: str, note: str, lines: np.ndarray, relevance: Tensor) -> _Panel:
+def _heat_panel(title: str, note: str, lines: np.ndarray, relevance: Tensor) -> Panel:
     """A panel of one map [1, H, W] in colours, with the lines of the image as `_lines` finds them."""
     cells = relevance[0].float().numpy().clip(0, 1)
     highest = float(cells.max())
@@ -485,10 +485,10 @@ def _heat_panel(title: str, note: str, lines: np.ndarray, relevance: Tensor) -> 
     # Only the lines of the image are drawn, light on dark cells and dark on light ones, so that the colour of
     # the paper doesn't change the colour of a cell from the legend's.
     strength = np.where(_gray(plain) < 127.5, np.float32(0.55), np.float32(-0.8))
-    pixels = _spread(plain.astype(np.float32), lines.shape)
-    pixels += (_spread(strength, lines.shape) * lines)[..., None]
+    pixels = spread(plain.astype(np.float32), lines.shape)
+    pixels += (spread(strength, lines.shape) * lines)[..., None]
     note = f"{note or f'mean {cells.mean():.2g}'}, highest {highest:.2g}"
-    return _Panel(title, note, np.rint(pixels.clip(0, 255, out=pixels), out=pixels).astype(np.uint8))
+    return Panel(title, note, np.rint(pixels.clip(0, 255, out=pixels), out=pixels).astype(np.uint8))
 
 
 def _lines(base: np.ndarray) -> np.ndarray:
@@ -498,19 +498,19 @@ def _lines(base: np.ndarray) -> np.ndarray:
     return np.abs(np.asarray(gray, dtype=np.float32) - np.asarray(around, dtype=np.float32))
 
 
-def _truth(
+def truth_of(
     image: Image.Image, allocation: Allocation, boxes: Sequence[Box], guidance: Guidance | None
-) -> _Truth:
+) -> Truth:
     """What stands beside an allocation of an image."""
     check_boxes(boxes)
     scored = score(boxes, allocation, image.size)
     shares = scaled(boxes, image.size, (1, 1))
-    return _Truth(tuple(zip(shares, scored.hits, strict=True)), scored.text, guidance)
+    return Truth(tuple(zip(shares, scored.hits, strict=True)), scored.text, guidance)
 
 
-def _kept_panel(base: np.ndarray, allocation: Allocation, truth: _Truth) -> _Panel:
+def kept_panel(base: np.ndarray, allocation: Allocation, truth: Truth) -> Panel:
     """A panel of the image with the dropped cells faded and the kept ones outlined."""
-    mask = _spread(allocation.mask()[0].numpy(), base.shape)
+    mask = spread(allocation.mask()[0].numpy(), base.shape)
     faded = np.asarray(Image.fromarray(base).convert("L").point(lambda level: 15 + 0.3 * level))
     pixels = np.where(mask[..., None], base, faded[..., None])
     pixels[_outline(mask)] = ImageColor.getrgb(_EDGE)
@@ -519,7 +519,7 @@ def _kept_panel(base: np.ndarray, allocation: Allocation, truth: _Truth) -> _Pan
         note += ", an even grid: nothing to prefer"
     if truth.recall:
         note += f" · {truth.recall}"
-    return _Panel("kept", note, pixels, truth.evidence)
+    return Panel("kept", note, pixels, truth.evidence)
 
 
 def _outline(mask: np.ndarray) -> np.ndarray:
@@ -534,7 +534,7 @@ def _outline(mask: np.ndarray) -> np.ndarray:
 
 
 def _compose(
-    panels: Sequence[_Panel],
+    panels: Sequence[Panel],
     columns: int,
     texts: Sequence[tuple[str, str, str, int]],
     allocation: Allocation,
@@ -567,7 +567,7 @@ def _compose(
     for i, panel in enumerate(panels):
         row, column = divmod(i, columns)
         top = header_h + row * (panel_h + _CAPTION + _GAP * 0.5) + _CAPTION
-        _draw_panel(sheet, panel, _MARGIN + column * step, top)
+        draw_panel(sheet, panel, _MARGIN + column * step, top)
     x = _MARGIN + (step if columns == 3 else 0)
     _draw_legend(sheet, x, height - 0.33, max(panel_w - 1.15, 1.8))
     return sheet
@@ -601,20 +601,20 @@ def _text(
     draw.text((round(x * DPI), round(y * DPI)), text, colour, font_of(text, weight, size), anchor)
 
 
-def _title_width(panel: _Panel) -> float:
+def _title_width(panel: Panel) -> float:
     """Width of a panel's title and the gap after it, in inches."""
-    return text_width(panel.title, "bold", _TITLE) / DPI + 0.12
+    return text_width(panel.title, "bold", TITLE) / DPI + 0.12
 
 
-def _caption_width(panel: _Panel) -> float:
+def _caption_width(panel: Panel) -> float:
     """Width of a panel's title and note, in inches."""
     return _title_width(panel) + text_width(panel.note, "normal", _NOTE) / DPI
 
 
-def _draw_panel(sheet: Image.Image, panel: _Panel, x: float, y: float) -> None:
+def draw_panel(sheet: Image.Image, panel: Panel, x: float, y: float) -> None:
     """Draw a panel with its upper left corner at (x, y), in inches, and its caption above."""
     draw = ImageDraw.Draw(sheet)
-    _text(draw, x, y - 0.1, panel.title, _TITLE, _INK, "bold")
+    _text(draw, x, y - 0.1, panel.title, TITLE, _INK, "bold")
     _text(draw, x + _title_width(panel), y - 0.1, panel.note, _NOTE, _QUIET)
     picture = Image.fromarray(panel.pixels)
     draw_evidence(picture, panel.evidence)
