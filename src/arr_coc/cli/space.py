@@ -33,17 +33,18 @@ def command(
 ) -> None:
     """Write the folder of a Space that shows a model in the app; nothing is uploaded.
 
-    The package that runs here goes along as a wheel of some 33 MB, so that no package index is needed.
+    The package that runs here goes along, some 40 MB, so that no package index is needed.
     """
     with terminal.starting(as_json):
         from arr_coc.app.space import space_files, write_space
 
         files = space_files(model, title, device=device, dtype=dtype, released=released)
     write_space(local_path(folder), files, force)
+    names = list(dict.fromkeys(name.split("/")[0] for name in files))
     if as_json:
-        terminal.print_json({"folder": folder, "files": list(files), "model": model})
+        terminal.print_json({"folder": folder, "files": names, "model": model})
         return
-    rows = [("space", folder), ("files", ", ".join(files))]
+    rows = [("space", folder), ("files", ", ".join(names))]
     rows.append(("to upload", "hf repos create USER/NAME --type space --space-sdk gradio"))
     rows.append(("", f"hf upload USER/NAME {shlex.quote(folder)} . --type space"))
     terminal.print_rows(rows)
