@@ -19,14 +19,13 @@ from PIL import Image
 pytest.importorskip("gradio", reason="the app is an extra: pip install 'arr-coc[app]'")
 
 from arr_coc import app
-from arr_coc.app import asking, handlers, measuring, samples, screen
+from arr_coc.app import asking, handlers, samples, screen
 from arr_coc.app.asking import Request, Stopped, Update
-from arr_coc.app.canvas import Problem, StatusLine, TokenCanvas
+from arr_coc.app.components import Problem, StatusLine, TokenCanvas, Upload, UploadClip
+from arr_coc.app.handlers import Visits
 from arr_coc.app.models import Models
 from arr_coc.app.server import OWN_ORIGIN, OwnOriginOnly
-from arr_coc.app.tab import TABS, Tab
-from arr_coc.app.uploads import Upload, UploadClip
-from arr_coc.app.visits import Visits
+from arr_coc.app.state import TABS, Tab
 from arr_coc.choose.attending import DEFAULT_BUDGET
 from arr_coc.cli import main
 from arr_coc.model import ARRCOCModel
@@ -344,7 +343,7 @@ class TestSources:
         def find(name: str, *_: Any) -> Any:
             raise ValueError(f"no {name}")
 
-        monkeypatch.setattr("arr_coc.store.checkpoint.find", find)
+        monkeypatch.setattr("arr_coc.app.models.find", find)
         Models("someone/model").check(hub=False)
         with pytest.raises(ValueError, match="no someone/model"):
             Models("someone/model").check()
@@ -399,7 +398,7 @@ class TestModels:
 
 class TestMeasuring:
     @pytest.mark.slow
-    @pytest.mark.parametrize("name", measuring.PROBES)
+    @pytest.mark.parametrize("name", asking.PROBES)
     def test_probe(self, models: Models, image: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         def probe(
             session: Session, trace: Trace, mode: str, progress: Callable[[float], None]
@@ -407,10 +406,10 @@ class TestMeasuring:
             progress(0.5)
             return {"about": trace.question, "on": list(session.image.size)}
 
-        monkeypatch.setattr(measuring, "plugin", lambda kind, name: probe)
+        monkeypatch.setattr(asking, "plugin", lambda kind, name: probe)
         tab = Tab()
         ask(models, tab, image)
-        updates = list(measuring.measure(models, tab, name))
+        updates = list(asking.measure(models, tab, name))
         assert "Measuring ... 50%" in [update.status for update in updates]
         found = {"about": "What is it?", "on": [64, 48], "mode": "prune", "note": None}
         assert updates[-1].view["probes"] == {name: found}
@@ -430,18 +429,18 @@ class TestMeasuring:
             progress(0.5)
             return {}
 
-        monkeypatch.setattr(measuring, "plugin", lambda kind, name: probe)
+        monkeypatch.setattr(asking, "plugin", lambda kind, name: probe)
         tab, other = Tab(), Tab()
         ask(models, tab, image)
         ask(models, other, picture(2, (32, 64)))
         with pytest.raises(ValueError, match="mode 'nope' is unknown"):
             ask(models, tab, picture(2, (32, 64)), mode="nope")
-        last(measuring.measure(models, tab, "sweep"))
-        work = measuring.measure(models, tab, "sweep")
+        last(asking.measure(models, tab, "sweep"))
+        work = asking.measure(models, tab, "sweep")
         next(work)
         tab.open(other.trace)
         assert last(work).view["strips"][0]["grid"] == [1, 6, 8]
-        last(measuring.measure(models, tab, "sweep"))
+        last(asking.measure(models, tab, "sweep"))
         assert sizes == [(64, 48)] * 3
 
     @pytest.mark.slow
@@ -461,7 +460,7 @@ class TestMeasuring:
     ) -> None:
         tab = Tab()
         ask(models, tab, image)
-        ran, note = measuring.probe_mode(dataclasses.replace(tab.trace, mode=mode))
+        ran, note = asking.probe_mode(dataclasses.replace(tab.trace, mode=mode))
         assert ran == measured
         assert note is None if why is None else why in note
 
@@ -469,7 +468,7 @@ class TestMeasuring:
     def test_a_real_one(self, models: Models, image: str) -> None:
         tab = Tab()
         ask(models, tab, image)
-        sweep = last(measuring.measure(models, tab, "sweep")).view["probes"]["sweep"]
+        sweep = last(asking.measure(models, tab, "sweep")).view["probes"]["sweep"]
         assert sweep["points"][-1]["kept"] == 48
 
 

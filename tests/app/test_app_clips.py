@@ -15,10 +15,10 @@ pytest.importorskip("av", reason="clips are an extra: pip install 'arr-coc[video
 import gradio as gr
 
 from arr_coc import app
-from arr_coc.app import api, asking, clips, handlers, measuring, samples, screen
+from arr_coc.app import api, asking, clips, handlers, samples, screen
 from arr_coc.app.asking import Request
 from arr_coc.app.models import Models
-from arr_coc.app.tab import Tab
+from arr_coc.app.state import Tab
 from arr_coc.model import ARRCOCModel
 from arr_coc.trace.trace import Trace
 from arr_coc.video import open_clip, write_clip
@@ -172,7 +172,7 @@ class TestAnswer:
         for work in (
             asking.swap(models, tab, "Why?"),
             asking.against(models, tab),
-            measuring.measure(models, tab, "sweep"),
+            asking.measure(models, tab, "sweep"),
         ):
             with pytest.raises(ValueError, match="the one here is about a clip"):
                 list(work)

@@ -17,8 +17,8 @@ pytest.importorskip("gradio", reason="the app is an extra: pip install 'arr-coc[
 import gradio as gr
 
 from arr_coc.app import handlers, samples
-from arr_coc.app.refusal import Refused, about
-from arr_coc.app.worst import WorstCases
+from arr_coc.app.asking import Refused, about
+from arr_coc.app.handlers import WorstCases
 from arr_coc_lab.world import draw_page
 
 FORM = ("Where?", 273, False, "", True)

@@ -12,7 +12,7 @@ pytest.importorskip("gradio", reason="the app is an extra: pip install 'arr-coc[
 
 from arr_coc.app import handlers
 from arr_coc.app.samples import PICTURES, Sample, chip, pictures
-from arr_coc.app.tab import Tab
+from arr_coc.app.state import Tab
 from arr_coc.files.question import check_question
 
 MOST_BYTES = 80_000

@@ -1,4 +1,4 @@
-"""Event handlers of the page: each calls `asking` or `measuring` and returns updates of components.
+"""Event handlers of the page: each calls `asking` or `looking` and returns updates of components.
 
 What is refused stands beside the field that it is about; the rest of the page is left as it was.
 """
@@ -7,25 +7,28 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 import gradio as gr
+from PIL import Image
 
 from arr_coc.app import asking
-from arr_coc.app.asking import Request, Stopped, Update
+from arr_coc.app.asking import FIELDS, Refused, Request, Stopped, Update, measure
 from arr_coc.app.clips import open_upload, preview
 from arr_coc.app.looking import Looking
-from arr_coc.app.measuring import measure
 from arr_coc.app.models import Models
-from arr_coc.app.refusal import FIELDS, Refused
 from arr_coc.app.samples import Sample
-from arr_coc.app.tab import Tab
-from arr_coc.app.worst import WorstCases, caption
+from arr_coc.app.state import Tab
 from arr_coc.files.images import ImageSource, open_image
+from arr_coc.files.paths import input_file
 from arr_coc.files.pdf import first_page, is_pdf
+from arr_coc.files.plugins import plugin
 from arr_coc.modes import MODES
+from arr_coc.trace.trace import Trace
 
 logger = logging.getLogger(__name__)
 SAVED = "A saved answer; Ask makes it anew."
@@ -45,6 +48,35 @@ LONGEST_KEPT = 2000
 """Characters of a question that a browser is trusted to have kept."""
 POLL = 0.2
 """Seconds between two looks at whether the model is loaded."""
+WORST = 12
+"""Cases of a result file that are shown."""
+
+
+class Visits:
+    """The tabs that are open.
+
+    Args:
+        trace: what every tab shows first; None: nothing.
+        view: of that trace, one for all tabs.
+    """
+
+    def __init__(self, trace: Trace | None, view: dict[str, Any] | None) -> None:
+        self.trace, self.view = trace, view
+        self._tabs: WeakValueDictionary[str, Tab] = WeakValueDictionary()
+
+    def begin(self, tab: Tab, request: gr.Request) -> Tab:
+        """The page was loaded."""
+        if self.trace is not None and tab.trace is None:
+            tab.open(self.trace, self.view)
+        if request.session_hash is not None:
+            self._tabs[request.session_hash] = tab
+        return tab
+
+    def end(self, request: gr.Request) -> None:
+        """The page was closed, or has lost its connection."""
+        tab = self._tabs.pop(request.session_hash or "", None)
+        if tab is not None:
+            tab.rest()
 
 
 async def on_visit(models: Models, lazy: bool) -> AsyncIterator[str]:
@@ -226,8 +258,6 @@ def on_open(tab: Tab, path: str) -> list[Any]:
     Returns:
         What `on_pick` yields, the problem of the file, what `on_closer` returns.
     """
-    from arr_coc.trace.trace import Trace
-
     try:
         trace = Trace.load(path)
     except ValueError as error:
@@ -247,6 +277,47 @@ def on_closer(tab: Tab) -> list[Any]:
 def on_closed(tab: Tab) -> None:
     """The microscope is closed: no more views are sent to it."""
     tab.closer = False
+
+
+class WorstCases:
+    """The worst cases of a result file of `arr-coc eval`; their images are drawn at first use.
+
+    Args:
+        path: of the file.
+
+    Raises:
+        ValueError: it is no result file, or `arr-coc-lab` is not installed.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = input_file(path)
+        self._lab = plugin("cases", "worst")
+        self.cases: list[dict[str, Any]] = self._lab.worst_cases(self.path, count=WORST)
+
+    @property
+    def title(self) -> str:
+        """What the cases are, in a sentence."""
+        if not self.cases:
+            return f"No answer of {self.path.name} is wrong."
+        which = "The answer" if len(self.cases) == 1 else f"The {len(self.cases)} answers"
+        it = "it" if len(self.cases) == 1 else "one"
+        return (
+            f"{which} of {self.path.name} where most was lost against all tokens: choose {it} to ask again."
+        )
+
+    @cached_property
+    def images(self) -> list[Image.Image]:
+        """The image of each case.
+
+        Raises:
+            ValueError: they can't be drawn or opened here.
+        """
+        return self._lab.case_images(self.path, self.cases)
+
+
+def caption(case: Mapping[str, Any]) -> str:
+    """A case in a line: the question, the answer, the right answer."""
+    return f"{case['question']} {case['answer'] or 'Nothing'}, not {case['right']}"
 
 
 def on_gallery(cases: WorstCases) -> list[Any]:

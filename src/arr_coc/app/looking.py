@@ -9,19 +9,18 @@ question costs the guide's head alone.
 
 from __future__ import annotations
 
+from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from PIL import Image
 
-from arr_coc.app.tab import Sight
-from arr_coc.files.images import open_image
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from arr_coc.app.tab import Encoded, Tab
-    from arr_coc.files.images import ImageSource
+from arr_coc.app.state import Encoded, Sight, Tab
+from arr_coc.files.images import ImageSource, open_image
+from arr_coc.guide.coupling import fitted
+from arr_coc.guide.selector import Selector
+from arr_coc.trace.evidence import read_guidance
+from arr_coc.trace.view import look_view, picture_view
 
 LONGEST_QUESTION = 2000
 """Characters of a question that are read while it is being typed."""
@@ -83,10 +82,6 @@ def same(one: ImageSource, other: ImageSource) -> bool:
 
 def see(source: ImageSource, guide: Path | None = None) -> Sight:
     """Open a picture, and look at it by a guide."""
-    from arr_coc.guide.coupling import fitted
-    from arr_coc.guide.selector import Selector
-    from arr_coc.trace.view import picture_view
-
     image = open_image(source).convert("RGB")
     selector = Selector.from_pretrained(guide)
     grid = selector.sizing.grid(image.height, image.width)  # the command line's, whatever the guide reads
@@ -101,9 +96,6 @@ def see(source: ImageSource, guide: Path | None = None) -> Sight:
 
 def view(sight: Sight, question: str, budget: float | str) -> dict[str, Any]:
     """What the viewer draws of a question about a picture."""
-    from arr_coc.trace.evidence import read_guidance
-    from arr_coc.trace.view import look_view
-
     question = question[:LONGEST_QUESTION].strip()
     decision = sight.selector.decide(sight.image, question, budget, sight.grid)
     allocation, coupling = decision.allocations[0], decision.couplings[0]

@@ -10,15 +10,15 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 from weakref import WeakSet
 
 from PIL import Image
 
-from arr_coc.app.tab import Encoded
-
-if TYPE_CHECKING:
-    from arr_coc.model import ARRCOCModel
+from arr_coc.app.state import Encoded
+from arr_coc.files.hub import BUNDLED, commit_of, is_local
+from arr_coc.model import ARRCOCModel
+from arr_coc.store.checkpoint import check_model_folder, find
 
 T = TypeVar("T")
 WARM = (256, 256)
@@ -98,8 +98,6 @@ class Models:
         Raises:
             ValueError: a folder that is no model or allocator, or a name that the Hub doesn't know.
         """
-        from arr_coc.files.hub import is_local
-
         for which, source in enumerate(self._sources):
             if isinstance(source, str) and (hub or is_local(source)):
                 check_source(source, None if which else self._allocator)
@@ -155,7 +153,6 @@ def load(source: ARRCOCModel | str, settings: dict[str, Any]) -> ARRCOCModel:
     """A model as it is, or loaded by its name with these arguments of `from_pretrained`, and warm."""
     if not isinstance(source, str):
         return source
-    from arr_coc.model import ARRCOCModel
 
     model = ARRCOCModel.from_pretrained(source, **settings)
     for mode in (None, "full"):  # the first call pays for what is set up once, which is no question's cost
@@ -173,9 +170,6 @@ def check_source(name: str, allocator: str | None = None) -> None:
     Raises:
         ValueError: a folder that is no model or allocator, or a name that the Hub doesn't know.
     """
-    from arr_coc.files.hub import BUNDLED, commit_of, is_local
-    from arr_coc.store.checkpoint import check_model_folder, find
-
     source = find(name, allocator)
     if source.base == BUNDLED:
         return

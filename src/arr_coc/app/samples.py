@@ -13,17 +13,17 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from PIL import Image, ImageOps
 
 from arr_coc.app.asking import Request
 from arr_coc.data.record import Box
 from arr_coc.files.images import open_image
+from arr_coc.model import ARRCOCModel
 from arr_coc.store.checkpoint import BUNDLED_MODEL
-
-if TYPE_CHECKING:
-    from arr_coc.trace.trace import Trace
+from arr_coc.trace.observe import observe
+from arr_coc.trace.trace import Trace
 
 SAMPLE = BUNDLED_MODEL.parent / "sample.json"
 PICTURES, LISTED = Path(__file__).parent / "pictures", "pictures.json"
@@ -63,8 +63,6 @@ def samples(traces: Sequence[Trace | str | Path] = ()) -> list[Sample]:
     Raises:
         ValueError: a file is no trace.
     """
-    from arr_coc.trace.trace import Trace
-
     opened = [Trace.load(trace) if isinstance(trace, str | Path) else trace for trace in traces]
     return [sample_of(trace) for trace in opened] + built_in()
 
@@ -76,8 +74,6 @@ def sample_of(trace: Trace) -> Sample:
 
 def built_in() -> list[Sample]:
     """The sample page and one with shapes, with two questions each."""
-    from arr_coc.trace.trace import Trace
-
     page, first = str(SAMPLE.with_suffix(".png")), json.loads(SAMPLE.read_text(encoding="utf-8"))
     return [
         Sample(page, first["question"], Trace.load(SHIPPED), (first["answer"],)),
@@ -101,9 +97,6 @@ def pictures(listed: str = LISTED) -> list[Sample]:
 
 def write_shipped(target: Path = SHIPPED) -> Trace:
     """Answer the first sample with the form's own settings, and write the trace."""
-    from arr_coc.model import ARRCOCModel
-    from arr_coc.trace.observe import observe
-
     page, first = SAMPLE.with_suffix(".png"), json.loads(SAMPLE.read_text(encoding="utf-8"))
     question = first["question"]
     request = Request(str(page), question)

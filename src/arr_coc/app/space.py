@@ -1,6 +1,6 @@
 """The files of a Space on the Hub that shows one model in the app.
 
-    files = space_files("me/my-allocator")       {"app.py": ..., "README.md": ..., "arr_coc/model.py": ..., ...}
+    files = space_files("me/my-allocator")    {"app.py": ..., "README.md": ..., "arr_coc/model.py": ..., ...}
     write_space(Path("my-space"), files)
 
 The folder carries the package that wrote it as its source folder, beside app.py, where Python finds it; so no

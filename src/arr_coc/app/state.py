@@ -14,21 +14,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from PIL import Image
 
 from arr_coc.app.clips import megapixels
+from arr_coc.data.record import Box
 from arr_coc.files.atomic import write_whole
-
-if TYPE_CHECKING:
-    from PIL import Image
-
-    from arr_coc.data.record import Box
-    from arr_coc.files.images import ImageSource
-    from arr_coc.guide.selector import Selector
-    from arr_coc.model import ARRCOCModel
-    from arr_coc.session import Session
-    from arr_coc.trace.trace import Trace
-    from arr_coc.video import FrameSource
+from arr_coc.files.images import ImageSource
+from arr_coc.guide.selector import Selector
+from arr_coc.model import ARRCOCModel
+from arr_coc.session import Session
+from arr_coc.trace.trace import Trace
+from arr_coc.trace.viewer import page
+from arr_coc.video import FrameSource
 
 TABS = 64
 """Tabs whose answers are kept, the last used; an older one has to ask again."""
@@ -194,7 +193,6 @@ class Tab:
         """
         if self.trace is None or self.view is None:
             raise ValueError("there is nothing to export yet: ask a question first")
-        from arr_coc.trace.viewer import page
 
         kept_in = os.environ.get("GRADIO_TEMP_DIR")  # a server deletes it when it ends
         if self.folder is None:
