@@ -21,7 +21,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from arr_coc.app.samples import LISTED, PICTURES, SHAPES, Sample, pictures
+from arr_coc.app.samples import LISTED, PICTURES, SHAPES, AppSample, pictures
 from arr_coc.choose.allocation import Allocation
 from arr_coc.data.record import Box
 from arr_coc.guide.selector import Selector
@@ -151,7 +151,7 @@ def figure(target: Path) -> None:
     paletted(draw_gallery(choices, columns=2)).save(target, optimize=True)
 
 
-def choice(selector: Selector, sample: Sample) -> Choice:
+def choice(selector: Selector, sample: AppSample) -> Choice:
     """What the guide keeps for one question."""
     image = Image.open(sample.image).convert("RGB")
     return Choice(image, selector(image, sample.question, budget=BUDGET), sample.question, sample.evidence)

@@ -11,7 +11,7 @@ from PIL import Image, ImageDraw
 from arr_coc.choose.allocation import TENSIONS, Allocation, Grid, Reason, grid_positions
 from arr_coc.model import ARRCOCModel
 from arr_coc.trace.strip import Strip, small_pictures
-from arr_coc.trace.trace import Reply, Trace
+from arr_coc.trace.trace import FullAnswer, Trace
 from arr_coc.video import FrameSource, open_clip
 from tiny import tiny
 
@@ -101,7 +101,9 @@ def clip_trace(*strips: Strip, **changes: Any) -> Trace:
         "note": None,
         "ms": {"texture": 2.0, "score": 3.0, "encode": 30.0, "prefill": 10.0, "decode": 5.0, "total": 50.0},
         "model": "tiny",
-        "full": Reply("at the start", {"encode": 30.0, "prefill": 160.0, "decode": 10.0, "total": 200.0}),
+        "full": FullAnswer(
+            "at the start", {"encode": 30.0, "prefill": 160.0, "decode": 10.0, "total": 200.0}
+        ),
         "machine": "cpu, float32",
     }
     return Trace(**fields | changes)

@@ -20,7 +20,7 @@ pytest.importorskip("gradio", reason="the app is an extra: pip install 'arr-coc[
 
 from arr_coc import app
 from arr_coc.app import asking, handlers, samples, screen
-from arr_coc.app.asking import Request, Stopped, Update
+from arr_coc.app.asking import AskForm, Stopped, Update
 from arr_coc.app.components import Problem, StatusLine, TokenCanvas, Upload, UploadClip
 from arr_coc.app.handlers import Visits
 from arr_coc.app.models import Models
@@ -70,7 +70,7 @@ def pictures(view: dict[str, Any]) -> list[str]:
 
 
 def ask(models: Models, tab: Tab, image: Any, question: str = "What is it?", **more: Any) -> dict[str, Any]:
-    update = last(asking.ask(models, tab, Request(image, question, **{"tokens": 12, "mode": "prune"} | more)))
+    update = last(asking.ask(models, tab, AskForm(image, question, **{"tokens": 12, "mode": "prune"} | more)))
     assert update.view is not None
     return update.view
 
@@ -78,15 +78,15 @@ def ask(models: Models, tab: Tab, image: Any, question: str = "What is it?", **m
 class TestBudget:
     @pytest.mark.parametrize("tokens", [1, 273, 273.0, 5000])
     def test_count(self, tokens: float) -> None:
-        assert Request(None, "", tokens).budget == tokens
+        assert AskForm(None, "", tokens).budget == tokens
 
     def test_auto(self) -> None:
-        assert Request(None, "", 6, auto=True).budget == "auto"
+        assert AskForm(None, "", 6, auto=True).budget == "auto"
 
     @pytest.mark.parametrize("tokens", [0, -1, 0.5, 10.5, float("nan"), float("inf")])
     def test_refused(self, tokens: float) -> None:
         with pytest.raises(ValueError, match="slider"):
-            _ = Request(None, "", tokens).budget
+            _ = AskForm(None, "", tokens).budget
 
 
 class TestAsking:
@@ -101,7 +101,7 @@ class TestAsking:
 
     @pytest.mark.slow
     def test_streams(self, models: Models, image: str) -> None:
-        updates = list(asking.ask(models, Tab(), Request(image, "What is it?", 12, mode="prune")))
+        updates = list(asking.ask(models, Tab(), AskForm(image, "What is it?", 12, mode="prune")))
         assert len(updates) > 3
         assert [update.view for update in updates[:-1]] == [None] * (len(updates) - 1)
         assert updates[-1].status.startswith("Answered in ")
@@ -114,12 +114,12 @@ class TestAsking:
     @pytest.mark.parametrize(
         ("asked_for", "why"),
         [
-            (Request(None, "What?"), "no image"),
-            (Request("x.png", "  "), "question is empty"),
-            (Request("missing.png", "What?"), "does not exist"),
+            (AskForm(None, "What?"), "no image"),
+            (AskForm("x.png", "  "), "question is empty"),
+            (AskForm("missing.png", "What?"), "does not exist"),
         ],
     )
-    def test_refused(self, models: Models, asked_for: Request, why: str) -> None:
+    def test_refused(self, models: Models, asked_for: AskForm, why: str) -> None:
         with pytest.raises(ValueError, match=why):
             list(asking.ask(models, Tab(), asked_for))
 
@@ -137,8 +137,8 @@ class TestAsking:
     def test_two_tabs_do_not_mix(self, models: Models, image: str) -> None:
         one, two = Tab(), Tab()
         other = picture(3, (32, 64))
-        first = asking.ask(models, one, Request(image, "What is it?", 12, mode="prune"))
-        second = asking.ask(models, two, Request(other, "Why?", 16, mode="prune"))
+        first = asking.ask(models, one, AskForm(image, "What is it?", 12, mode="prune"))
+        second = asking.ask(models, two, AskForm(other, "Why?", 16, mode="prune"))
         views = [update.view for _ in range(2000) for work in (first, second) if (update := next(work, None))]
         a, b = (view for view in views if view is not None)
         a, b = (a, b) if a["question"] == "What is it?" else (b, a)
@@ -164,7 +164,7 @@ class TestAsking:
 
         monkeypatch.setattr(Session, "ask", slow)
         with pytest.raises(Stopped):
-            list(asking.ask(models, tab, Request(image, "Why?", 12, mode="prune")))
+            list(asking.ask(models, tab, AskForm(image, "Why?", 12, mode="prune")))
         monkeypatch.undo()
         assert models.submit(lambda _: len(texts)).result() == 1  # the model's thread is free again
         assert tab.view is before
@@ -174,7 +174,7 @@ class TestAsking:
     def test_stop_while_waiting(self, models: Models, image: str) -> None:
         tab = Tab(stopping=True)
         with pytest.raises(Stopped):
-            list(asking.ask(models, tab, Request(image, "Why?")))
+            list(asking.ask(models, tab, AskForm(image, "Why?")))
         assert tab.view is None
 
     @pytest.mark.slow
@@ -522,7 +522,7 @@ class TestTraces:
 
     def test_the_shipped_one_is_of_the_first_sample(self) -> None:
         first, *others = samples.samples()
-        request = Request(first.image, first.question)
+        request = AskForm(first.image, first.question)
         assert first.trace is not None
         sample = json.loads(samples.SAMPLE.read_text(encoding="utf-8"))
         assert (first.trace.question, first.trace.answer) == (sample["question"], sample["answer"])
@@ -607,7 +607,7 @@ class TestScreen:
         assert handlers.on_clear(tab) == [handlers.STALE, ""]
         assert handlers.on_upload(tab, image)[2] == handlers.STALE
         assert last(handlers.on_ask(models, tab, None, "What?", *form))[2] == handlers.gr.skip()
-        chosen = [samples.Sample(other, "Why?")]
+        chosen = [samples.AppSample(other, "Why?")]
         assert handlers.on_pick(chosen, tab, 0)[2] == handlers.STALE
         assert last(handlers.on_ask(models, tab, other, "Why?", *form))[2] == ""
         assert not tab.moved
@@ -627,14 +627,14 @@ class TestScreen:
 
     @pytest.mark.slow
     def test_the_side_that_streams_is_named(self, models: Models, image: str) -> None:
-        work = asking.ask(models, Tab(), Request(image, "What is it?", 12, mode="prune"))
+        work = asking.ask(models, Tab(), AskForm(image, "What is it?", 12, mode="prune"))
         sides = [update.status.split(":")[0] for update in work if ":" in update.status]
         assert list(dict.fromkeys(sides)) == ["From 12 tokens", "From all tokens"]
 
     @pytest.mark.slow
     def test_what_is_known_to_be_true(self, models: Models, image: str) -> None:
         tab = Tab()
-        chosen = [samples.Sample(image, "Why?", true_answers=("42",))]
+        chosen = [samples.AppSample(image, "Why?", true_answers=("42",))]
         handlers.on_pick(chosen, tab, 0)
         view = last(handlers.on_ask(models, tab, image, "Why?", 12, False, "prune", False))[1]
         assert (view["true_answers"], view["is_true"]) == (["42"], False)
@@ -646,7 +646,7 @@ class TestScreen:
     def test_a_sample_with_a_trace_needs_no_model(self, models: Models, image: str) -> None:
         made, tab = Tab(), Tab()
         ask(models, made, image)
-        chosen = [samples.Sample(image, "What is it?", made.trace), samples.Sample(image, "Why?")]
+        chosen = [samples.AppSample(image, "What is it?", made.trace), samples.AppSample(image, "Why?")]
         update = handlers.on_pick(chosen, tab, 0)
         assert update[1]["answer"] == made.view["answer"]
         assert handlers.on_settings(tab, DEFAULT_BUDGET, False, "") == ""

@@ -16,7 +16,7 @@ import gradio as gr
 
 from arr_coc import app
 from arr_coc.app import api, asking, clips, handlers, samples, screen
-from arr_coc.app.asking import Request
+from arr_coc.app.asking import AskForm
 from arr_coc.app.models import Models
 from arr_coc.app.state import Tab
 from arr_coc.model import ARRCOCModel
@@ -160,7 +160,7 @@ class TestAnswer:
         assert [entry["question"] for entry in tab.history] == [QUESTION, "What moves?"]
         assert tab.megapixels == pytest.approx(0.25)
         image = picture(1, (64, 48))
-        handlers.on_pick([samples.Sample(image, "Why?")], tab, 0)
+        handlers.on_pick([samples.AppSample(image, "Why?")], tab, 0)
         update = last(handlers.on_ask(models, tab, image, "Why?", *form[2:]))
         assert (tab.clip, update[1]["strips"][0]["grid"]) == (None, [1, 6, 8])
 
@@ -196,7 +196,7 @@ class TestAnswer:
         with pytest.raises(gr.Error, match=r"'disc\.mp4' is 4 s long"):
             api.answer(models, video, QUESTION, "8", "prune")
         with pytest.raises(ValueError, match="4 s long"):
-            list(asking.ask(models, Tab(), Request(video, QUESTION)))
+            list(asking.ask(models, Tab(), AskForm(video, QUESTION)))
 
 
 class TestTraces:

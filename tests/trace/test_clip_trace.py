@@ -21,7 +21,7 @@ from arr_coc.choose.allocation import TENSIONS
 from arr_coc.trace import strip as strips
 from arr_coc.trace.evidence import Guidance, Spot
 from arr_coc.trace.strip import Strip, small_pictures
-from arr_coc.trace.trace import MAX_HEADER, Reply, Trace, Word
+from arr_coc.trace.trace import MAX_HEADER, FullAnswer, QuestionWord, Trace
 from clip_models import clip_strip, clip_trace, frame, image_strip, record
 
 OLD = Path(__file__).parents[1] / "saved" / "traces"
@@ -71,9 +71,9 @@ class TestLaw:
             ({"total": 29}, "do not fit"),
             ({"read": 29}, "do not fit"),
             ({"ms": {"total": -1.0}}, "must not be below 0"),
-            ({"full": Reply("yes", {"total": float("nan")})}, "must not be below 0"),
+            ({"full": FullAnswer("yes", {"total": float("nan")})}, "must not be below 0"),
             ({"budget": float("nan")}, "JSON"),
-            ({"words": (Word("When is the disc red?"),)}, "are of one image"),
+            ({"words": (QuestionWord("When is the disc red?"),)}, "are of one image"),
             ({"probes": {"mine": 1}}, "are of one image"),
         ],
     )
@@ -147,7 +147,7 @@ class TestFile:
         assert image.guidance is not None
         assert torch.equal(image.guidance.spots[0].heat, tensors["spots"][0])
         assert (image.full, image.evidence[1]) == (
-            Reply("yes ", {"total": 7.0}, {"total": 5.0}),
+            FullAnswer("yes ", {"total": 7.0}, {"total": 5.0}),
             (20.0, 0.0, 24.0, 4.0),
         )
         made = clip_strip(3, 20)

@@ -20,7 +20,7 @@ from safetensors.torch import load_file, save_file
 from arr_coc.choose.allocation import TENSIONS, Allocation, Reason, grid_positions
 from arr_coc.trace.evidence import Guidance, Spot
 from arr_coc.trace.picture import PALETTE
-from arr_coc.trace.trace import MAX_HEADER, Reply, Trace, Word
+from arr_coc.trace.trace import MAX_HEADER, FullAnswer, QuestionWord, Trace
 from arr_coc.trace.view import MAX_WEBP
 from disks import contents, small_files
 from trace_parts import image_trace, image_view
@@ -65,15 +65,22 @@ def trace(**changes: Any) -> Trace:
         "note": None,
         "ms": {"score": 1.25, "total": 3.5},
         "model": "someone/some-model",
-        "full": Reply("yes ", {"total": 7.0}, {"total": 5.0}),
+        "full": FullAnswer("yes ", {"total": 7.0}, {"total": 5.0}),
         "machine": "cpu, float32",
         "again": {"total": 2.0},
         "true_answers": ("YES",),
         "texture": torch.rand(2, 3, 4, generator=random_),
         "channels": ("red", "sobel_x"),
         "words": (
-            *(Word("Is", 0.25, heats[0]), Word(" "), Word("it"), Word(", "), Word("say"), Word(", ")),
-            *(Word("red", 1.0, heats[1]), Word("?")),
+            *(
+                QuestionWord("Is", 0.25, heats[0]),
+                QuestionWord(" "),
+                QuestionWord("it"),
+                QuestionWord(", "),
+                QuestionWord("say"),
+                QuestionWord(", "),
+            ),
+            *(QuestionWord("red", 1.0, heats[1]), QuestionWord("?")),
         ),
         "evidence": ((1.0, 2.0, 9.5, 8.0), (20.0, 0.0, 24.0, 4.0)),
         "guidance": Guidance(0.7, 0.1, 0.0, (Spot("red", "crimson", 0.9, (0.25, 0.5), heats[1]),)),
@@ -142,7 +149,7 @@ def assert_same(a: Trace, b: Trace) -> None:
 class TestLaw:
     def test_agreement_is_the_same_text(self) -> None:
         assert trace().agree is True
-        assert trace(full=Reply("Yes", {})).agree is False
+        assert trace(full=FullAnswer("Yes", {})).agree is False
 
     def test_true_answers(self) -> None:
         assert trace(true_answers=()).is_true is None
@@ -169,12 +176,12 @@ class TestLaw:
             ({"evidence": ((0.0, 0.0, float("inf"), 2.0),)}, "evidence box"),
             ({"guidance": Guidance(1.5, 0.0, 0.0)}, "what the guide says"),
             ({"guidance": Guidance(0.5, 0, 0, (Spot("a", "a", 0.5, (0, 0), torch.rand(2, 2)),))}, "heat of"),
-            ({"words": (Word(QUESTION, 0.0, torch.rand(4, 4)),)}, "heat of 'Is it, say, red"),
-            ({"words": (Word(QUESTION, 1.5),)}, "must lie in"),
-            ({"words": (Word("Is it red?"),)}, "are not the question"),
+            ({"words": (QuestionWord(QUESTION, 0.0, torch.rand(4, 4)),)}, "heat of 'Is it, say, red"),
+            ({"words": (QuestionWord(QUESTION, 1.5),)}, "must lie in"),
+            ({"words": (QuestionWord("Is it red?"),)}, "are not the question"),
             ({"ms": {"total": -1.0}}, "must not be below 0"),
-            ({"full": Reply("yes", {"total": float("nan")})}, "must not be below 0"),
-            ({"full": Reply("yes", {}, {"total": -1.0})}, "must not be below 0"),
+            ({"full": FullAnswer("yes", {"total": float("nan")})}, "must not be below 0"),
+            ({"full": FullAnswer("yes", {}, {"total": -1.0})}, "must not be below 0"),
             ({"again": {"total": -1.0}}, "must not be below 0"),
             ({"probes": {"sweep": (1, 2)}}, "use lists, not tuples"),
             ({"probes": {"sweep": {1: 2}}}, "text for keys"),
@@ -203,7 +210,7 @@ class TestFile:
             {"full": None, "texture": None, "channels": (), "words": (), "probes": {}},
             {"note": "sparse ran as prune", "fallback": True, "budget": 0.25, "read": 99, "total": 4096},
             {"answer": "\0 </script> “quoted” 好", "allocation": record(void=True, budget="auto")},
-            {"words": tuple(Word(c) for c in QUESTION)},
+            {"words": tuple(QuestionWord(c) for c in QUESTION)},
         ],
     )
     def test_what_is_saved_is_what_is_loaded(self, tmp_path: Path, changes: dict[str, Any]) -> None:
@@ -223,7 +230,9 @@ class TestFile:
     def test_maps_that_share_memory(self, tmp_path: Path) -> None:
         one = torch.rand(8, 3, 4)
         given = trace(
-            texture=one[2:6:2], words=(Word(QUESTION, 0.0, one[7]),), allocation=record(information=one[:1])
+            texture=one[2:6:2],
+            words=(QuestionWord(QUESTION, 0.0, one[7]),),
+            allocation=record(information=one[:1]),
         )
         given.save(tmp_path / "a")
         assert_same(given, Trace.load(tmp_path / "a"))

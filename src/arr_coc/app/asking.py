@@ -90,7 +90,7 @@ class Update:
 
 
 @dataclass(frozen=True)
-class Request:
+class AskForm:
     """A question with its settings, as the form has them.
 
     Attributes:
@@ -128,7 +128,7 @@ class Request:
         return int(self.tokens)
 
 
-def ask(models: Models, tab: Tab, request: Request) -> Iterator[Update]:
+def ask(models: Models, tab: Tab, request: AskForm) -> Iterator[Update]:
     """Answer a request, with the cells that the answer was read from.
 
     Raises:

@@ -17,11 +17,11 @@ import gradio as gr
 from PIL import Image
 
 from arr_coc.app import asking
-from arr_coc.app.asking import FIELDS, Refused, Request, Stopped, Update, measure
+from arr_coc.app.asking import FIELDS, AskForm, Refused, Stopped, Update, measure
 from arr_coc.app.clips import open_upload, preview
 from arr_coc.app.looking import Looking
 from arr_coc.app.models import Models
-from arr_coc.app.samples import Sample
+from arr_coc.app.samples import AppSample
 from arr_coc.app.state import Tab
 from arr_coc.files.images import ImageSource, open_image
 from arr_coc.files.paths import input_file
@@ -162,11 +162,11 @@ def on_stop(tab: Tab) -> None:
 
 def on_ask(models: Models, tab: Tab, *form: Any) -> Iterator[list[Any]]:
     """The Ask button: [status, view, whether the view is stale, a problem of each of `FIELDS`]."""
-    for update in updates(lambda: asking.ask(models, tab, Request(*form))):
+    for update in updates(lambda: asking.ask(models, tab, AskForm(*form))):
         yield of_form(update)
 
 
-def on_pick(samples: Sequence[Sample], tab: Tab, index: int) -> list[Any]:
+def on_pick(samples: Sequence[AppSample], tab: Tab, index: int) -> list[Any]:
     """A sample is chosen: what has a saved answer is opened, the rest waits in the form to be asked about.
 
     Returns:
@@ -352,7 +352,7 @@ def on_look(
     if not question.strip():
         return [None, NO_QUESTION]
     try:
-        result = [looking.view(tab, image, question, Request(image, question, tokens, auto).budget), ""]
+        result = [looking.view(tab, image, question, AskForm(image, question, tokens, auto).budget), ""]
     except ValueError as error:
         result = [None, reason(error, image if isinstance(image, str) else "")]
     except Exception as error:
@@ -372,14 +372,14 @@ def on_settings(tab: Tab, tokens: float, auto: bool, mode: str) -> Any:
     """The budget or the mode was moved: whether the answer on the page still is of these."""
     if tab.view is None or tab.moved:
         return gr.skip()
-    begun = Request(None, "").settings if tab.settings is None else tab.settings
-    return "" if Request(None, "", tokens, auto, mode).settings == begun else MOVED
+    begun = AskForm(None, "").settings if tab.settings is None else tab.settings
+    return "" if AskForm(None, "", tokens, auto, mode).settings == begun else MOVED
 
 
-def on_first_look(looking: Looking, sample: Sample, tokens: float) -> list[Any]:
+def on_first_look(looking: Looking, sample: AppSample, tokens: float) -> list[Any]:
     """The page was opened: [view, what is wrong] of the first sample, whatever the tab."""
     try:
-        return [looking.first(sample.image, sample.question, Request(None, "", tokens).budget), ""]
+        return [looking.first(sample.image, sample.question, AskForm(None, "", tokens).budget), ""]
     except ValueError as error:
         return [None, reason(error)]
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from PIL import Image
 
-from arr_coc.app.state import Encoded, Sight, Tab
+from arr_coc.app.state import EncodedMemory, SeenPicture, Tab
 from arr_coc.files.images import ImageSource, open_image
 from arr_coc.guide.coupling import fitted
 from arr_coc.guide.selector import Selector
@@ -36,7 +36,7 @@ class Looking:
         guide: folder of another guide; None: the bundled one.
     """
 
-    def __init__(self, encoded: Encoded, guide: Path | None = None) -> None:
+    def __init__(self, encoded: EncodedMemory, guide: Path | None = None) -> None:
         self.encoded, self.guide = encoded, guide
         self._lock = Lock()
         self._first: dict[str, Any] | None = None
@@ -80,7 +80,7 @@ def same(one: ImageSource, other: ImageSource) -> bool:
     return one is other or (isinstance(one, str) and one == other)
 
 
-def see(source: ImageSource, guide: Path | None = None) -> Sight:
+def see(source: ImageSource, guide: Path | None = None) -> SeenPicture:
     """Open a picture, and look at it by a guide."""
     image = open_image(source).convert("RGB")
     selector = Selector.from_pretrained(guide)
@@ -91,10 +91,10 @@ def see(source: ImageSource, guide: Path | None = None) -> Sight:
     small = image.copy()
     small.thumbnail((SHOWN, SHOWN))
     selector.look(image, grid)
-    return Sight(source, image, grid, selector, picture_view(small))
+    return SeenPicture(source, image, grid, selector, picture_view(small))
 
 
-def view(sight: Sight, question: str, budget: float | str) -> dict[str, Any]:
+def view(sight: SeenPicture, question: str, budget: float | str) -> dict[str, Any]:
     """What the viewer draws of a question about a picture."""
     question = question[:LONGEST_QUESTION].strip()
     decision = sight.selector.decide(sight.image, question, budget, sight.grid)

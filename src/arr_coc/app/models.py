@@ -15,7 +15,7 @@ from weakref import WeakSet
 
 from PIL import Image
 
-from arr_coc.app.state import Encoded
+from arr_coc.app.state import EncodedMemory
 from arr_coc.files.hub import BUNDLED, commit_of, is_local
 from arr_coc.model import ARRCOCModel
 from arr_coc.store.checkpoint import check_model_folder, find
@@ -60,7 +60,7 @@ class Models:
         self._loading: dict[int, Future[ARRCOCModel]] = {}
         self._lock = Lock()
         self._futures: WeakSet[Future[Any]] = WeakSet()
-        self.encoded = Encoded()
+        self.encoded = EncodedMemory()
         self.closed = False
 
     def __len__(self) -> int:

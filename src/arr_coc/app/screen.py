@@ -18,12 +18,12 @@ import gradio as gr
 from arr_coc import __version__
 from arr_coc.app import handlers
 from arr_coc.app.api import publish
-from arr_coc.app.asking import FIELDS, PROBES, Request, probe_names
+from arr_coc.app.asking import FIELDS, PROBES, AskForm, probe_names
 from arr_coc.app.clips import LIMITS, MISSING, MOST_MB, can_open
 from arr_coc.app.components import Count, Problem, StatusLine, TokenCanvas, Upload, UploadClip, UploadTrace
 from arr_coc.app.looking import Looking
 from arr_coc.app.models import Models
-from arr_coc.app.samples import Sample, chip, pictures
+from arr_coc.app.samples import AppSample, chip, pictures
 from arr_coc.app.state import TABS, Tab
 from arr_coc.files.pdf import can_draw
 from arr_coc.modes import MODES
@@ -111,7 +111,7 @@ def look() -> dict[str, Any]:
     return settings | {"run_history": False, "state_session_capacity": TABS}
 
 
-def build(models: Models, samples: Sequence[Sample], results: str | Path | None, *, lazy: bool) -> App:
+def build(models: Models, samples: Sequence[AppSample], results: str | Path | None, *, lazy: bool) -> App:
     """Lay out the app.
 
     Args:
@@ -182,7 +182,7 @@ def build(models: Models, samples: Sequence[Sample], results: str | Path | None,
             with gr.Column(elem_id="more"):
                 with gr.Row(elem_id="budget-row"):
                     tokens = Count(
-                        1, MOST, value=Request.tokens, step=1, label="Budget, tokens to keep",
+                        1, MOST, value=AskForm.tokens, step=1, label="Budget, tokens to keep",
                         scale=4, min_width=180, elem_id="budget",
                     )  # fmt: skip
                     auto = gr.Checkbox(False, label="auto", scale=1, min_width=80, elem_id="auto")
@@ -201,8 +201,8 @@ def build(models: Models, samples: Sequence[Sample], results: str | Path | None,
                 StatusLine("" if can_open() else MISSING, elem_id="no-clips")
                 modes = [(f"{mode.name}: {mode.help}", mode.name) for mode in MODES.values()]
                 modes = [("as the model does by default", ""), *modes]
-                mode = gr.Dropdown(modes, value=Request.mode or "", label="How it reads", elem_id="mode")
-                compare = gr.Checkbox(Request.compare, label="Answer from all tokens, too", elem_id="compare")
+                mode = gr.Dropdown(modes, value=AskForm.mode or "", label="How it reads", elem_id="mode")
+                compare = gr.Checkbox(AskForm.compare, label="Answer from all tokens, too", elem_id="compare")
         with gr.Accordion("Look closer", open=False, elem_id="closer") as closer:
             with gr.Row(elem_id="probes"):
                 probes = {
@@ -312,7 +312,7 @@ def build(models: Models, samples: Sequence[Sample], results: str | Path | None,
         clip.clear(handlers.on_clip_clear, [tab], [frames, stale, problems["clip"]], **quick).then(**guided)
         image.clear(handlers.on_clear, [tab], [stale, problems["image"]], **quick)
         # A browser says that a picture is cleared before it forgets it, and would send it once more.
-        blank = partial(handlers.on_look, looking, image=None, question="", tokens=Request.tokens)
+        blank = partial(handlers.on_look, looking, image=None, question="", tokens=AskForm.tokens)
         cleared: dict[str, Any] = guided | {"fn": blank, "inputs": [tab]}
         image.clear(**cleared)
         auto.change(lambda on: gr.update(interactive=not on), [auto], [tokens], **quick)
@@ -350,7 +350,7 @@ def build(models: Models, samples: Sequence[Sample], results: str | Path | None,
         app.load(visits.begin, [tab], [tab], **quick)
         app.unload(visits.end)
         app.load(
-            partial(handlers.on_first_look, looking, samples[0], Request.tokens),
+            partial(handlers.on_first_look, looking, samples[0], AskForm.tokens),
             None,
             [sight, sight_line],
             **light,

@@ -1,6 +1,6 @@
 """The state of one browser tab: its image, the trace of its last answer, its history.
 
-Tabs share the models, which keep nothing of a question, and the memory for encoded images (`Encoded`).
+Tabs share the models, which keep nothing of a question, and the memory for encoded images (`EncodedMemory`).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ DRAWN = ("format", "question", "weights", "tensions")
 
 
 @dataclass(frozen=True, eq=False)
-class Sight:
+class SeenPicture:
     """What a tab keeps of the picture that it looks at.
 
     Attributes:
@@ -100,7 +100,7 @@ class Tab:
     clip: FrameSource | None = None
     truths: dict[str, tuple[str, ...]] = field(default_factory=dict)
     evidence: dict[str, tuple[Box, ...]] = field(default_factory=dict)
-    sight: Sight | None = None
+    sight: SeenPicture | None = None
     pictures: int = 0
     stopping: bool = False
     closer: bool = False
@@ -225,7 +225,7 @@ class Tab:
         self.history = []
 
 
-class Encoded:
+class EncodedMemory:
     """The memory for encoded images, over all tabs: the last used are kept, of `MEGAPIXELS` in all.
 
     A tab whose image was let go encodes it again with its next question; nothing is said of it.

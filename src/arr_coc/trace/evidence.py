@@ -167,7 +167,7 @@ def _heat(page: Page, search: Search, word: int, term: str, grid: tuple[int, int
     return F.adaptive_max_pool2d(likeness[None], grid)[0].clamp(0, 1).cpu()
 
 
-class Scored(NamedTuple):
+class EvidenceScore(NamedTuple):
     """The evidence boxes of a question and what a choice kept of them.
 
     Attributes:
@@ -191,7 +191,7 @@ class Scored(NamedTuple):
         return f"evidence: {round(self.recall * every)} of {every} cells kept ({self.recall:.0%})"
 
 
-def score(boxes: Sequence[Box], allocation: Allocation, size: tuple[int, int]) -> Scored:
+def score(boxes: Sequence[Box], allocation: Allocation, size: tuple[int, int]) -> EvidenceScore:
     """Compare boxes of one image with the cells that were kept of it.
 
     Args:
@@ -200,7 +200,7 @@ def score(boxes: Sequence[Box], allocation: Allocation, size: tuple[int, int]) -
         size: (width, height) of the image.
     """
     if not boxes:
-        return Scored((), (), (), None)
+        return EvidenceScore((), (), (), None)
     from arr_coc.data.evidence import evidence_cells  # with the readers of all data sets
 
     kept = set(allocation.keep.tolist())
@@ -211,7 +211,7 @@ def score(boxes: Sequence[Box], allocation: Allocation, size: tuple[int, int]) -
     )
     every = {cell for one in cells for cell in one}
     hits = tuple(bool(one) and kept.issuperset(one) for one in cells)
-    return Scored(tuple(boxes), cells, hits, len(every & kept) / len(every) if every else None)
+    return EvidenceScore(tuple(boxes), cells, hits, len(every & kept) / len(every) if every else None)
 
 
 def check_boxes(boxes: Sequence[Box]) -> None:

@@ -42,7 +42,7 @@ from arr_coc.seam.prompt import template_mark
 from arr_coc.session import Answer, Session
 from arr_coc.trace.evidence import Guidance, read_guidance, scaled
 from arr_coc.trace.strip import Span, Strip, small_pictures
-from arr_coc.trace.trace import Reply, Trace, Word
+from arr_coc.trace.trace import FullAnswer, QuestionWord, Trace
 from arr_coc.video import FrameSource
 from arr_coc.video.source import groups
 from arr_coc.video.temporal import Changes
@@ -141,15 +141,15 @@ def _for_comparison(
     answer: Answer,
     options: Mapping[str, Any],
     on_full_text: Callable[[str], None] | None,
-) -> tuple[Reply, dict[str, float]]:
+) -> tuple[FullAnswer, dict[str, float]]:
     """The answer from all tokens, from scratch, and what the kept ones take once more in the session."""
     if find_mode(answer.mode).stock:
         later = _without_encoding(answer.ms)
-        return Reply(answer.text, answer.ms, later), later
+        return FullAnswer(answer.text, answer.ms, later), later
     again = session.ask(question, **options)
     most = options["max_new_tokens"]
     whole = session.fresh().ask(question, mode=FULL.name, max_new_tokens=most, on_text=on_full_text)
-    return Reply(whole.text, whole.ms, _without_encoding(whole.ms)), again.ms
+    return FullAnswer(whole.text, whole.ms, _without_encoding(whole.ms)), again.ms
 
 
 def _without_encoding(ms: Mapping[str, float]) -> dict[str, float]:
@@ -237,7 +237,7 @@ def _fitted(view: Tensor, grid: tuple[int, int]) -> Image.Image:
 @torch.no_grad()
 def word_heat(
     session: Session, question: str, mode: str, *, kept: int, gestalt: str | None = None
-) -> tuple[Word, ...]:
+) -> tuple[QuestionWord, ...]:
     """The heat and pull of each word of a question.
 
     The heat of a word is the participatory map of its own tokens, in their place in the question: from a
@@ -267,18 +267,18 @@ def word_heat(
     sets = torch.cat([content[None], alone, content & ~alone])  # the question, each word, all but each word
     whole, *others = _allocate_sets(session, inputs, sets, content, mode, kept, gestalt)
     scored = {
-        i: Word(words[i].text, 1 - whole.iou(without), only.participatory[0])
+        i: QuestionWord(words[i].text, 1 - whole.iou(without), only.participatory[0])
         for i, only, without in zip(spots, others[: len(spots)], others[len(spots) :], strict=True)
     }
     return tuple(scored.get(i, word) for i, word in enumerate(words))
 
 
-def _pieces(question: str) -> tuple[Word, ...]:
+def _pieces(question: str) -> tuple[QuestionWord, ...]:
     """The words of a question and the text between them, not scored."""
-    return tuple(Word(text) for text in re.split(f"({WORD.pattern})", question) if text)
+    return tuple(QuestionWord(text) for text in re.split(f"({WORD.pattern})", question) if text)
 
 
-def _columns(session: Session, question: str, words: Sequence[Word], ids: Tensor) -> Tensor:
+def _columns(session: Session, question: str, words: Sequence[QuestionWord], ids: Tensor) -> Tensor:
     """The columns of the prompt `ids` [S] that belong to each piece of the question: bool [pieces, S].
 
     The prompt is tokenized again with an image of one token, for the offsets of its tokens in the text.

@@ -29,7 +29,7 @@ from arr_coc.choose.allocation import Allocation
 from arr_coc.data.record import Box
 from arr_coc.files.atomic import one_line, write_whole
 from arr_coc.files.images import MAX_PIXELS
-from arr_coc.trace.evidence import Guidance, Scored, check_boxes, score
+from arr_coc.trace.evidence import EvidenceScore, Guidance, check_boxes, score
 from arr_coc.trace.strip import RECORD, Strip, check_amount, check_map, strip_of
 from arr_coc.trace.view import SHARED, encode, evidence_view, mode_view
 
@@ -86,7 +86,7 @@ PLAIN: dict[str, Any] = {
 
 
 @dataclass(frozen=True)
-class Reply:
+class FullAnswer:
     """An answer from all tokens.
 
     Attributes:
@@ -101,7 +101,7 @@ class Reply:
 
 
 @dataclass(frozen=True, eq=False)
-class Word:
+class QuestionWord:
     """A piece of the question: a word, or the text between two words.
 
     Attributes:
@@ -163,13 +163,13 @@ class Trace:
     ms: dict[str, float]
     model: str
     strips: tuple[Strip, ...]
-    full: Reply | None = None
+    full: FullAnswer | None = None
     machine: str = ""
     again: dict[str, float] | None = None
     true_answers: tuple[str, ...] = ()
     texture: Tensor | None = None
     channels: tuple[str, ...] = ()
-    words: tuple[Word, ...] = ()
+    words: tuple[QuestionWord, ...] = ()
     probes: dict[str, Any] = field(default_factory=dict)
     evidence: tuple[Box, ...] = ()
 
@@ -252,7 +252,7 @@ class Trace:
         return is_among(self.answer, self.true_answers)
 
     @property
-    def scored(self) -> Scored:
+    def scored(self) -> EvidenceScore:
         """The evidence and what was kept of it."""
         return score(self.evidence, self.allocation, self.picture.size)
 
@@ -422,7 +422,7 @@ def _fields(plain: dict[str, Any], tensors: dict[str, Tensor]) -> dict[str, Any]
     if tuple(heats.shape[:1]) != (scored,):
         raise ValueError(f"heats {tuple(heats.shape)} do not fit {scored} scored words")
     heat = iter(heats)
-    words = [Word(w["text"], w["pull"], next(heat) if w["scored"] else None) for w in plain["words"]]
+    words = [QuestionWord(w["text"], w["pull"], next(heat) if w["scored"] else None) for w in plain["words"]]
     strips = [
         strip_of(
             one,
@@ -433,7 +433,7 @@ def _fields(plain: dict[str, Any], tensors: dict[str, Tensor]) -> dict[str, Any]
     check_probes(plain["probes"], strips[0].allocation.total if strips else 0)
     return plain | {
         "strips": tuple(strips),
-        "full": None if plain["full"] is None else Reply(**plain["full"]),
+        "full": None if plain["full"] is None else FullAnswer(**plain["full"]),
         "texture": texture,
         "channels": tuple(plain["channels"]),
         "true_answers": tuple(plain["true_answers"]),
