@@ -71,16 +71,12 @@ def trace(**changes: Any) -> Trace:
         "true_answers": ("YES",),
         "texture": torch.rand(2, 3, 4, generator=random_),
         "channels": ("red", "sobel_x"),
-        "words": (
-            *(
-                QuestionWord("Is", 0.25, heats[0]),
-                QuestionWord(" "),
-                QuestionWord("it"),
-                QuestionWord(", "),
-                QuestionWord("say"),
-                QuestionWord(", "),
-            ),
-            *(QuestionWord("red", 1.0, heats[1]), QuestionWord("?")),
+        "words": tuple(
+            QuestionWord(text, *scored)
+            for text, *scored in [
+                *(("Is", 0.25, heats[0]), (" ",), ("it",), (", ",), ("say",), (", ",)),
+                *(("red", 1.0, heats[1]), ("?",)),
+            ]
         ),
         "evidence": ((1.0, 2.0, 9.5, 8.0), (20.0, 0.0, 24.0, 4.0)),
         "guidance": Guidance(0.7, 0.1, 0.0, (Spot("red", "crimson", 0.9, (0.25, 0.5), heats[1]),)),
