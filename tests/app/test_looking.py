@@ -152,7 +152,7 @@ def test_pictures_share_the_memory_for_encoded_images(image: str) -> None:
     for tab in tabs:
         handlers.on_look(looking, tab, image, QUESTION, 3)
     assert [tab.sight is None for tab in tabs] == [True, False, False]  # each counts for 0.25 at least
-    tabs[2].rest()
+    tabs[2].release()
     assert tabs[2].sight is None
     handlers.on_look(looking, tabs[0], None, QUESTION, 3)
     assert not tabs[0].holds

@@ -207,12 +207,7 @@ def swap(models: Models, tab: Tab, question: str) -> Iterator[Update]:
 
 
 def against(models: Models, tab: Tab) -> Iterator[Update]:
-    """Answer the current question by the second model, as a pair of views.
-
-    Raises:
-        ValueError: there is no answer yet.
-        Stopped: by the user.
-    """
+    """Answer the current question by the second model, as a pair of views; raises as `swap`."""
     trace, image = current_trace(tab)
     view = tab.view
     other = yield from follow(models, tab, _again(models, tab, trace, image, trace.question, 1), 1)
@@ -229,7 +224,7 @@ PROBES = {
     "contenders": "What would others keep?",
     "faithfulness": "Is the map faithful?",
 }
-"""The label of its button, by the probe's name in a trace. Probes come with `arr-coc-lab`."""
+"""Labels of the buttons of probes, by their names in a trace. Probes come with `arr-coc-lab`."""
 
 
 def probe_names() -> list[str]:
@@ -253,12 +248,7 @@ def probe_mode(trace: Trace) -> tuple[str, str | None]:
 
 
 def measure(models: Models, tab: Tab, name: str) -> Iterator[Update]:
-    """Run one of `PROBES` on the tab's trace.
-
-    Raises:
-        ValueError: there is no answer yet.
-        Stopped: by the user.
-    """
+    """Run one of `PROBES` on the tab's trace; raises as `swap`."""
     trace, image = current_trace(tab)
     probe = plugin("probes", name)
 
@@ -274,12 +264,7 @@ def measure(models: Models, tab: Tab, name: str) -> Iterator[Update]:
 
 
 def current_trace(tab: Tab) -> tuple[Trace, ImageSource | FrameSource]:
-    """The tab's trace of an image, and the image.
-
-    Raises:
-        ValueError: there is none, it is of a clip, or the tab was idle for so long that others took its
-            place.
-    """
+    """The tab's trace of an image, and the image; a ValueError where there is none, or it is of a clip."""
     if tab.trace is None:
         raise ValueError("there is no answer here, or it was let go since: ask a question first")
     if not tab.trace.is_of_image:

@@ -76,7 +76,7 @@ class Visits:
         """The page was closed, or has lost its connection."""
         tab = self._tabs.pop(request.session_hash or "", None)
         if tab is not None:
-            tab.rest()
+            tab.release()
 
 
 async def on_visit(models: Models, lazy: bool) -> AsyncIterator[str]:
@@ -134,11 +134,7 @@ def on_remember(question: str, tokens: float, auto: bool, mode: str, compare: bo
 
 
 def begin(buttons: int, tab: Tab, problems: int = 0) -> list[Any]:
-    """Before work: of so many buttons the second and third, Stop, are enabled, the others disabled.
-
-    Returns:
-        The status, the buttons, and so many problems, which are over.
-    """
+    """Before work: [status, buttons, problems]; the second and third button, Stop, are enabled."""
     tab.stopping = False
     enabled = [gr.update(interactive=n in (1, 2)) for n in range(buttons)]
     return ["Waiting for the model ...", *enabled, *[""] * problems]
@@ -307,11 +303,7 @@ class WorstCases:
 
     @cached_property
     def images(self) -> list[Image.Image]:
-        """The image of each case.
-
-        Raises:
-            ValueError: they can't be drawn or opened here.
-        """
+        """The image of each case; a ValueError where they can't be drawn or opened here."""
         return self._lab.case_images(self.path, self.cases)
 
 

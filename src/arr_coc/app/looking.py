@@ -1,10 +1,7 @@
-"""Where it would look: by the guide alone, with no model loaded, while a question is still being typed.
+"""Which cells the guide would keep, with no model loaded, while a question is still being typed.
 
-    looking = Looking(encoded)
-    looking.view(tab, "page.png", "What is the total?", 0.06)    what the viewer's `look` draws
-
-What the guide sees of a picture is computed once and kept in its tab, in the memory for encoded images; a
-question costs the guide's head alone.
+What the guide computes of a picture is kept in its tab, in the memory for encoded images; a question costs the
+guide's head alone.
 """
 
 from __future__ import annotations
@@ -42,13 +39,7 @@ class Looking:
         self._first: dict[str, Any] | None = None
 
     def view(self, tab: Tab, image: ImageSource, question: str, budget: float | str) -> dict[str, Any]:
-        """Where it would look for a question in a tab.
-
-        Args:
-            tab: keeps what the guide sees of the picture.
-            image: a picture, another than before or the same.
-            question: any text with a word in it.
-            budget: as of `Session.ask`.
+        """What the viewer draws of a question about a tab's picture; `budget` as of `Session.ask`.
 
         Raises:
             ValueError: the picture can't be read, or there is no question, or no guide.
@@ -68,10 +59,8 @@ class Looking:
             return self._first
 
     def end(self, patience: float = 0.0) -> bool:
-        """Begin no more looks; whether one still runs after so many seconds.
-
-        A thread of the server that is inside torch when the process ends would take it down with an abort.
-        """
+        """Begin no more looks; whether one still runs after so many seconds."""
+        # A thread inside torch when the process ends would take it down with an abort.
         return not self._lock.acquire(timeout=patience)
 
 
@@ -81,7 +70,7 @@ def same(one: ImageSource, other: ImageSource) -> bool:
 
 
 def see(source: ImageSource, guide: Path | None = None) -> SeenPicture:
-    """Open a picture, and look at it by a guide."""
+    """Open a picture and compute what a guide needs of it."""
     image = open_image(source).convert("RGB")
     selector = Selector.from_pretrained(guide)
     grid = selector.sizing.grid(image.height, image.width)  # the command line's, whatever the guide reads

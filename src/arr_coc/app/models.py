@@ -90,14 +90,7 @@ class Models:
         return f"{names[0]} ({marks[0]})", f"{names[1]} ({marks[1]})"
 
     def check(self, hub: bool = True) -> None:
-        """Check that every model named is there, before anything waits for it.
-
-        Args:
-            hub: ask the Hub for names on it; False: check folders alone.
-
-        Raises:
-            ValueError: a folder that is no model or allocator, or a name that the Hub doesn't know.
-        """
+        """Raise a ValueError where a model is named that is not there; `hub` asks the Hub for names on it."""
         for which, source in enumerate(self._sources):
             if isinstance(source, str) and (hub or is_local(source)):
                 check_source(source, None if which else self._allocator)
@@ -112,11 +105,7 @@ class Models:
         return which in self._loading and self._loading[which].done()
 
     def loaded(self, which: int = 0) -> ARRCOCModel:
-        """A model that is `ready`.
-
-        Raises:
-            ValueError: it can't be loaded; the reason.
-        """
+        """A model that is `ready`; a ValueError with the reason where it can't be loaded."""
         return self._loading[which].result()
 
     def submit(self, work: Callable[[ARRCOCModel], T], which: int = 0) -> Future[T]:
@@ -161,11 +150,7 @@ def load(source: ARRCOCModel | str, settings: dict[str, Any]) -> ARRCOCModel:
 
 
 def check_source(name: str, allocator: str | None = None) -> None:
-    """Check that a model can be loaded by a name, without loading it.
-
-    Args:
-        name: of the model.
-        allocator: another allocator for it; None: its own.
+    """Check that a model, with another allocator than its own or None, can be loaded, without loading it.
 
     Raises:
         ValueError: a folder that is no model or allocator, or a name that the Hub doesn't know.

@@ -58,11 +58,7 @@ def chip(sample: AppSample) -> str:
 
 
 def samples(traces: Sequence[Trace | str | Path] = ()) -> list[AppSample]:
-    """The samples of some traces, saved or loaded, then the built-in ones.
-
-    Raises:
-        ValueError: a file is no trace.
-    """
+    """The samples of some traces, saved or loaded, then the built-in ones."""
     opened = [Trace.load(trace) if isinstance(trace, str | Path) else trace for trace in traces]
     return [sample_of(trace) for trace in opened] + built_in()
 

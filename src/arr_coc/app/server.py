@@ -233,12 +233,7 @@ def serve(
 
 
 def own_origin(host: str = "127.0.0.1", allow_hosts: Sequence[str] = ()) -> dict[str, Any]:
-    """Arguments of Gradio's `launch` that add the policy, and `refusals`.
-
-    Args:
-        host: the address to listen on.
-        allow_hosts: as of `serve`.
-    """
+    """Arguments of Gradio's `launch` that add `OwnOriginOnly` and `refusals`, for the hosts of `serve`."""
     kwargs = refusals()
     kwargs["middleware"] = [Middleware(OwnOriginOnly, **own_names(host, allow_hosts)), *kwargs["middleware"]]
     return {"app_kwargs": kwargs}

@@ -162,8 +162,8 @@ class Tab:
 
         Args:
             trace: the trace.
-            subject: the image or clip that it is about; None: there is only the picture in it, if any.
-            view: of it, where it has been made already.
+            subject: the image or clip that it is about; None: only the picture in it is there.
+            view: of the trace, where it has been made already.
         """
         view = trace.view() if view is None else view
         if self.trace is None or self.trace.allocation is not trace.allocation:
@@ -173,13 +173,7 @@ class Tab:
         return view
 
     def open(self, trace: Trace, view: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Make a saved trace the tab's own, its picture the image of later questions and probes; of clips no
-        more is saved than can be looked at.
-
-        Args:
-            trace: the trace.
-            view: as of `show`.
-        """
+        """Make a saved trace the tab's own; later questions and probes are about its picture."""
         picture = trace.picture if trace.is_of_image else None
         self.take(picture, trace.question, trace.true_answers, trace.evidence)
         self.image, self.sessions, self.settings, self.moved = picture, {}, None, False
@@ -193,7 +187,6 @@ class Tab:
         """
         if self.trace is None or self.view is None:
             raise ValueError("there is nothing to export yet: ask a question first")
-
         kept_in = os.environ.get("GRADIO_TEMP_DIR")  # a server deletes it when it ends
         if self.folder is None:
             self.folder = Path(tempfile.mkdtemp(prefix="arr-coc-export-", dir=kept_in))
@@ -203,11 +196,9 @@ class Tab:
         self.trace.save(record)
         return str(html), str(record)
 
-    def rest(self) -> None:
-        """The page was closed: end what runs for it, and let the encoded image go.
-
-        A page that has only lost its connection goes on: its image is encoded again.
-        """
+    def release(self) -> None:
+        """The page was closed: end what runs for it, and let the encoded image go."""
+        # A page that has only lost its connection goes on: its image is encoded again.
         self.stopping = True
         self.let_go()
 

@@ -1,9 +1,11 @@
-"""Evidence beside a choice: which boxes of the truth were kept, and how much of them all.
+"""What stands beside a choice: the evidence that was kept, and what the guide read of the question.
 
     scored = score(boxes, allocation, picture.size)
     scored.hits, scored.recall        (True, False), 0.75
+    guidance = read_guidance(guide, page, question, coupling, (32, 32))
+    guidance.sentence                 "82%: the picture probably holds what is asked for"
 
-Cells of a box are those of `data.evidence`, the one rule. A box is a hit if all of its cells were kept.
+A box is a hit if all of its cells were kept.
 """
 
 from __future__ import annotations
@@ -11,28 +13,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from arr_coc.choose.allocation import Allocation
+from arr_coc.data.evidence import evidence_cells
+from arr_coc.data.record import Box
 from arr_coc.guide.coupling import COLOUR, LIKELY, Coupling, printed, within
 from arr_coc.guide.guide import Guide, Page, Search
 from arr_coc.guide.trust import GENERAL, sentence, verdict
-
-if TYPE_CHECKING:
-    from arr_coc.choose.allocation import Allocation
-    from arr_coc.data.record import Box
-
-# Guidance: what the guide read of a question on a page, word by word, and how sure it is.
-#
-#     guidance = read_guidance(guide, page, question, coupling, (32, 32))
-#     guidance.says              "sure", "unsure", ...: a verdict of `guide.trust`
-#     guidance.sentence          "82%: the picture probably holds what is asked for"
-#     guidance.spots[0].heat     where the first word matches, float [H, W]
-#
-# For each content word of the question that word, or one of the lexicon that stands for it: what fits best.
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,15 +123,7 @@ class Guidance:
 def read_guidance(
     guide: Guide, page: Page, question: str, coupling: Coupling, grid: tuple[int, int]
 ) -> Guidance:
-    """What the guide read, from what it said.
-
-    Args:
-        guide: that said it.
-        page: of the picture.
-        question: as the guide was asked.
-        coupling: its answer.
-        grid: (H, W) cells of the heats.
-    """
+    """What a coupling says of a question and a page, with the heat of each content word on a grid (H, W)."""
     (search,) = guide.search(page, [question])
     words = search.terms.words
     plain = Guidance.of(coupling)
@@ -192,7 +176,7 @@ class EvidenceScore(NamedTuple):
 
 
 def score(boxes: Sequence[Box], allocation: Allocation, size: tuple[int, int]) -> EvidenceScore:
-    """Compare boxes of one image with the cells that were kept of it.
+    """Compare boxes of one image with the cells that were kept of it; a hit has all of its cells kept.
 
     Args:
         boxes: in px of the image.
@@ -201,8 +185,6 @@ def score(boxes: Sequence[Box], allocation: Allocation, size: tuple[int, int]) -
     """
     if not boxes:
         return EvidenceScore((), (), (), None)
-    from arr_coc.data.evidence import evidence_cells  # with the readers of all data sets
-
     kept = set(allocation.keep.tolist())
     _, height, width = allocation.grid
     cells = tuple(
@@ -215,11 +197,7 @@ def score(boxes: Sequence[Box], allocation: Allocation, size: tuple[int, int]) -
 
 
 def check_boxes(boxes: Sequence[Box]) -> None:
-    """Check that boxes have an inside.
-
-    Raises:
-        ValueError: one has none, or is no four finite numbers.
-    """
+    """Raise a ValueError where a box has no inside, or is no four finite numbers."""
     for box in boxes:
         if len(box) != 4 or not all(map(math.isfinite, box)) or not (box[0] < box[2] and box[1] < box[3]):
             raise ValueError(f"the evidence box {tuple(box)} must be x0, y0, x1, y1 with x0 < x1 and y0 < y1")

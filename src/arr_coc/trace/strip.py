@@ -94,13 +94,7 @@ class Strip:
     def of_image(
         cls, picture: Image.Image, allocation: Allocation, guidance: Guidance | None = None
     ) -> Strip:
-        """The strip of an image whose picture is kept as it is.
-
-        Args:
-            picture: as the model read it; each side a multiple of the grid's.
-            allocation: the kept cells on a grid (1, H, W), on the CPU.
-            guidance: what the guide said, with heats [H, W]; None: it wasn't asked.
-        """
+        """The strip of an image whose picture, as the model read it, loses nothing; guidance with heats."""
         file = io.BytesIO()
         picture.convert("RGB").save(file, "png", compress_level=1)  # 6, Pillow's own, takes 5 times as long
         return cls((file.getvalue(),), allocation, picture.size, guidance=guidance)
@@ -121,11 +115,7 @@ class Strip:
         return self.allocation.mask().flatten(1).sum(1).tolist()
 
     def picture(self, step: int) -> Image.Image:
-        """The picture of a step, RGB.
-
-        Raises:
-            ValueError: it can't be decoded.
-        """
+        """The picture of a step, RGB; a ValueError where it can't be decoded."""
         return _decoded(self.pictures[step])
 
     def to_plain(self) -> dict[str, Any]:

@@ -257,11 +257,7 @@ class Trace:
         return score(self.evidence, self.allocation, self.picture.size)
 
     def with_probe(self, name: str, result: dict[str, Any]) -> Trace:
-        """A copy of the trace with one more result of a probe.
-
-        Raises:
-            ValueError: JSON does not hold the result unchanged.
-        """
+        """A copy with one more result of a probe; a ValueError where JSON does not hold it unchanged."""
         return replace(self, probes=self.probes | {name: result})
 
     # ---- files ------------------------------------------------------------------------------------------
@@ -288,7 +284,7 @@ class Trace:
 
     @classmethod
     def load(cls, path: str | Path) -> Trace:
-        """Read a trace written by `save`.
+        """Read a trace written by `save`, also of the formats before.
 
         Raises:
             ValueError: the file is missing, or is not a trace.
