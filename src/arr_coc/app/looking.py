@@ -1,7 +1,7 @@
 """Which cells the guide would keep, with no model loaded, while a question is still being typed.
 
-What the guide computes of a picture is kept in its tab, in the memory for encoded images; a question costs the
-guide's head alone.
+What the guide computes of a picture is kept in its tab, in the memory for encoded images; a question costs
+the guide's head alone.
 """
 
 from __future__ import annotations
