@@ -45,11 +45,11 @@ class Looking:
             ValueError: the picture can't be read, or there is no question, or no guide.
         """
         with self._lock:
-            if tab.sight is None or not same(tab.sight.source, image):
-                tab.sight = None  # before the next takes its place in memory
-                tab.sight = see(image, self.guide)
+            if tab.seen is None or not same(tab.seen.source, image):
+                tab.seen = None  # before the next takes its place in memory
+                tab.seen = see(image, self.guide)
             self.encoded.use(tab)
-            return view(tab.sight, question, budget)
+            return view(tab.seen, question, budget)
 
     def first(self, image: ImageSource, question: str, budget: float | str) -> dict[str, Any]:
         """The same for what every tab shows first, computed once for all of them."""
@@ -83,11 +83,11 @@ def see(source: ImageSource, guide: Path | None = None) -> SeenPicture:
     return SeenPicture(source, image, grid, selector, picture_view(small))
 
 
-def view(sight: SeenPicture, question: str, budget: float | str) -> dict[str, Any]:
+def view(seen: SeenPicture, question: str, budget: float | str) -> dict[str, Any]:
     """What the viewer draws of a question about a picture."""
     question = question[:LONGEST_QUESTION].strip()
-    decision = sight.selector.decide(sight.image, question, budget, sight.grid)
+    decision = seen.selector.decide(seen.image, question, budget, seen.grid)
     allocation, coupling = decision.allocations[0], decision.couplings[0]
-    page = sight.selector.look(sight.image, sight.grid).page
-    guidance = read_guidance(sight.selector.guide, page, question, coupling, allocation.grid[1:])
-    return look_view(sight.picture, question, allocation, guidance)
+    page = seen.selector.look(seen.image, seen.grid).page
+    guidance = read_guidance(seen.selector.guide, page, question, coupling, allocation.grid[1:])
+    return look_view(seen.picture, question, allocation, guidance)

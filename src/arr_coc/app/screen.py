@@ -40,7 +40,7 @@ SHOW_RESULTS = """() => {
   const isBelow = results.getBoundingClientRect().top >= form.getBoundingClientRect().bottom;
   if (isBelow) results.scrollIntoView();
 }"""
-"""Bring the results into sight where they stand below the form, as on a phone."""
+"""Bring the results into look_canvas where they stand below the form, as on a phone."""
 SHOW_FORM = "() => document.querySelector('#first').scrollIntoView()"
 LOOK, ANSWER = "look", "answer"
 """The tabs of the results."""
@@ -172,8 +172,8 @@ def build(models: Models, samples: Sequence[AppSample], results: str | Path | No
                         apply_default_css=False, elem_id="looking-title",
                     )  # fmt: skip
                     with gr.Column(elem_id="looking-view"):
-                        sight_line = StatusLine("", elem_id="looking-status")
-                        sight = TokenCanvas(kind="look", elem_id="sight")
+                        look_line = StatusLine("", elem_id="looking-status")
+                        look_canvas = TokenCanvas(kind="look", elem_id="sight")
                 with gr.Tab("The model's answer", id=ANSWER):
                     with gr.Column(elem_id="answer"):
                         status = StatusLine("" if view is None else handlers.SAVED, elem_id="status")
@@ -289,7 +289,7 @@ def build(models: Models, samples: Sequence[AppSample], results: str | Path | No
             button.click(handlers.on_stop, [tab], None, **quick)
         guided: dict[str, Any] = private | {
             "fn": partial(handlers.on_look, looking), "inputs": [tab, image, question, tokens, auto],
-            "outputs": [sight, sight_line], "trigger_mode": "always_last", "concurrency_id": "guide",
+            "outputs": [look_canvas, look_line], "trigger_mode": "always_last", "concurrency_id": "guide",
             "concurrency_limit": 1, "show_progress": "hidden",
         }  # fmt: skip
         gr.on([question.change, tokens.change, auto.change], **guided)
@@ -298,7 +298,7 @@ def build(models: Models, samples: Sequence[AppSample], results: str | Path | No
         fresh: dict[str, Any] = quick | {
             "fn": lambda state: [handlers.on_new_picture(state), gr.Tabs(selected=LOOK)],
             "inputs": [tab],
-            "outputs": [sight_line, results_tabs],
+            "outputs": [look_line, results_tabs],
         }
         of_image = [image, status, stale, problems["image"]]
         decoding: dict[str, Any] = light | {"concurrency_id": "uploads", "concurrency_limit": AT_ONCE}
@@ -318,7 +318,7 @@ def build(models: Models, samples: Sequence[AppSample], results: str | Path | No
         auto.change(lambda on: gr.update(interactive=not on), [auto], [tokens], **quick)
         changed = [tokens.change, auto.change, mode.change]
         gr.on(changed, handlers.on_settings, [tab, tokens, auto, mode], [stale], **quick)
-        of_pick = [*shown_by_form, image, question, *of_clip, results_tabs, sight_line]
+        of_pick = [*shown_by_form, image, question, *of_clip, results_tabs, look_line]
 
         def pick(state: Tab, index: int) -> list[Any]:
             chosen = handlers.on_pick(samples, state, index)
@@ -341,7 +341,7 @@ def build(models: Models, samples: Sequence[AppSample], results: str | Path | No
                 chosen = handlers.on_case(cases, state, event.index)
                 return [*chosen, gr.Tabs(selected=ANSWER), handlers.on_new_picture(state)]
 
-            of_case = [image, question, status, stale, results_tabs, sight_line]
+            of_case = [image, question, status, stale, results_tabs, look_line]
             chosen = gallery.select(choose, [tab], of_case, **quick)
             chosen.then(**no_clip)
             chosen.then(**guided)
@@ -352,7 +352,7 @@ def build(models: Models, samples: Sequence[AppSample], results: str | Path | No
         app.load(
             partial(handlers.on_first_look, looking, samples[0], AskForm.tokens),
             None,
-            [sight, sight_line],
+            [look_canvas, look_line],
             **light,
         )
         app.load(partial(handlers.on_visit, models, lazy), None, [headline], **light)
