@@ -14,7 +14,6 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -144,7 +143,8 @@ class Trace:
             clips and of several images.
         channels: names of the C channels.
         words: the pieces of the question; joined, their texts are the question.
-        probes: results of `arr_coc_lab.evaluate.probes` by name; JSON holds them unchanged.
+        probes: results of `arr_coc_lab.evaluate.probes` by name; JSON holds them unchanged, and the viewer
+            checks those that it draws.
         evidence: boxes (x0, y0, x1, y1) in px of the picture that show the answer; none: not known.
 
     Raises:
@@ -426,7 +426,6 @@ def _fields(plain: dict[str, Any], tensors: dict[str, Tensor]) -> dict[str, Any]
         )
         for number, one in enumerate(plain["strips"])
     ]
-    check_probes(plain["probes"], strips[0].allocation.total if strips else 0)
     return plain | {
         "strips": tuple(strips),
         "full": None if plain["full"] is None else FullAnswer(**plain["full"]),
@@ -449,80 +448,6 @@ def fits(value: Any, kind: Any) -> bool:
     if type(value) is not dict or not (str in kind or set(value) == set(kind)):
         return False
     return all(fits(part, kind.get(str, kind.get(name))) for name, part in value.items())
-
-
-_MAYBE, _LOG, _SAME = (bool, type(None)), [_NUMBER], {"right": str, "note": (str, type(None))}
-_POINT = {"kept": int, "logprob": _NUMBER}, {"answer": str, "right": bool, "true": _MAYBE}
-_ROW = (
-    {
-        "method": str,
-        "kind": str,
-        "tokens": _NUMBER,
-        "answer": str,
-        "right": bool,
-        "logprob": (*_NUMBER, type(None)),
-        "keep": ([int], type(None)),
-    },
-    {"note": (str, type(None)), "true": _MAYBE},
-)
-_REFERENCE = _SAME | {"right_from": str, "true_answers": [str]}
-PROBES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "sweep": ({"points": list, "smallest": (int, type(None))}, _REFERENCE | {"order": str}),
-    "contenders": ({"budget": int, "rows": list}, _REFERENCE | {"left_out": {str: str}}),
-    "faithfulness": (
-        {"share": _LOG, "deletion": _LOG, "insertion": _LOG, "random": [_LOG], "auc": {str: _NUMBER}},
-        _SAME | {"right_from": str, "random_deletion": [_LOG]},
-    ),
-}
-"""Of a probe that a viewer draws: the fields that it needs, and those that it may have."""
-
-
-def check_probes(probes: dict[str, Any], cells: int) -> None:
-    """Check the results of probes that a viewer draws; those of other names may be anything.
-
-    Args:
-        probes: results of `evaluate.probes` by name, of this version or an earlier one.
-        cells: of the image.
-
-    Raises:
-        ValueError: a field is missing, of another kind, or doesn't fit the image or the others.
-    """
-    for name, (needed, more) in PROBES.items():
-        probe = probes.get(name)
-        if probe is None:
-            continue
-        if not _has(probe, needed, more) or probe.get("right_from", "given") not in ("all tokens", "given"):
-            raise ValueError(f"probe {name!r} is not of the kind that a trace has there")
-        if name == "sweep":
-            points = probe["points"]
-            counts = [point["kept"] if _has(point, *_POINT) else 0 for point in points]
-            counts += [] if probe["smallest"] is None else [probe["smallest"]]
-            holds = all(0 < count <= cells for count in counts)
-        elif name == "contenders":
-            holds = probe["budget"] > 0 and all(_is_row(row, cells) for row in probe["rows"])
-        else:
-            curves = [probe[part] for part in ("share", "deletion", "insertion", "random")]
-            curves += [probe["random_deletion"]] if "random_deletion" in probe else []
-            holds = len(curves[0]) > 0 and len(set(map(len, curves))) == 1
-            holds &= all(0 <= share <= 1 for share in curves[0])
-            holds &= all(len(draws) > 0 for random in curves[3:] for draws in random)
-        if not holds:
-            raise ValueError(f"probe {name!r} does not fit an image of {cells} cells")
-
-
-def _has(value: Any, needed: dict[str, Any], more: dict[str, Any]) -> bool:
-    """Whether a JSON value has the fields that it needs, and those and others of their kinds."""
-    if type(value) is not dict or not set(needed) <= set(value):
-        return False
-    return all(fits(value[name], kind) for name, kind in (needed | more).items() if name in value)
-
-
-def _is_row(row: Any, cells: int) -> bool:
-    """Whether a JSON value is a row of the probe of contenders."""
-    if not _has(row, *_ROW) or row["kind"] not in ("ours", "null", "rival") or row["tokens"] < 0:
-        return False
-    keep = row["keep"] or []
-    return all(a < b for a, b in pairwise([-1, *keep, cells]))
 
 
 def _check_amounts(value: Any) -> None:
