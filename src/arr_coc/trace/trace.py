@@ -408,10 +408,9 @@ def _fields(plain: dict[str, Any], tensors: dict[str, Tensor]) -> dict[str, Any]
     scored = sum(word["scored"] for word in plain["words"])
     kinds |= {"heats": torch.float32} if scored else {}
     for number in range(len(plain["strips"])):
-        kinds |= {f"{number}.{name}": kind for name, kind in RECORD.items()} | {
-            f"{number}.pictures": torch.uint8
-        }
-        kinds |= {f"{number}.spots": torch.float32} if f"{number}.spots" in tensors else {}
+        own = RECORD | {"pictures": torch.uint8}
+        own |= {"spots": torch.float32} if f"{number}.spots" in tensors else {}
+        kinds |= {f"{number}.{name}": kind for name, kind in own.items()}
     if {name: part.dtype for name, part in tensors.items()} != kinds:
         raise ValueError(f"its tensors are not {', '.join(kinds)}")
     texture, heats = tensors.pop("texture", None), tensors.pop("heats", torch.zeros(0))
@@ -419,11 +418,9 @@ def _fields(plain: dict[str, Any], tensors: dict[str, Tensor]) -> dict[str, Any]
         raise ValueError(f"heats {tuple(heats.shape)} do not fit {scored} scored words")
     heat = iter(heats)
     words = [QuestionWord(w["text"], w["pull"], next(heat) if w["scored"] else None) for w in plain["words"]]
+    names = (*RECORD, "pictures", "spots")
     strips = [
-        strip_of(
-            one,
-            {name.split(".")[1]: part for name, part in tensors.items() if name.split(".")[0] == str(number)},
-        )
+        strip_of(one, {name: tensors[key] for name in names if (key := f"{number}.{name}") in tensors})
         for number, one in enumerate(plain["strips"])
     ]
     return plain | {
