@@ -22,7 +22,7 @@ from arr_coc.app.asking import Stopped
 from arr_coc.app.clips import opened
 from arr_coc.app.components import Plain, Upload
 from arr_coc.app.models import Models
-from arr_coc.choose.attending import parse_budget
+from arr_coc.choose.budget import parse_budget
 from arr_coc.model import ARRCOCModel
 from arr_coc.trace.observe import machine
 
@@ -101,7 +101,7 @@ def answer(
         models: the first one answers.
         image: path of an uploaded file.
         question: any text.
-        budget: as `attending.parse_budget` reads it; None or "": the model's own.
+        budget: as `budget.parse_budget` reads it; None or "": the model's own.
         mode: one of `MODES`; None or "": the model's own.
 
     Raises:

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 from arr_coc.app.clips import opened
 from arr_coc.app.models import Models
 from arr_coc.app.state import Tab
-from arr_coc.choose.attending import DEFAULT_BUDGET, Budget, budget_count, budget_of
+from arr_coc.choose.budget import DEFAULT_BUDGET, Budget, budget_count, budget_of
 from arr_coc.files.images import ImageSource
 from arr_coc.files.plugins import plugin, plugins
 from arr_coc.model import ARRCOCModel

@@ -17,7 +17,7 @@ from PIL import Image
 from torch import Tensor
 
 from arr_coc.choose.allocation import Allocation, Grid
-from arr_coc.choose.attending import enough_cells
+from arr_coc.choose.budget import enough_cells
 from arr_coc.choose.layer import Relevance
 from arr_coc.files.images import grown_size
 from arr_coc.video.temporal import Changes, relevance_over_time
