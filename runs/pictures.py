@@ -15,13 +15,17 @@ import argparse
 import io
 import json
 import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from PIL import Image
 
-from arr_coc.app.samples import LISTED, PICTURES, SHAPES, Sample, pictures
+from arr_coc.app.samples import LISTED, PICTURES, SHAPES, AppSample, pictures
+from arr_coc.choose.allocation import Allocation
+from arr_coc.data.record import Box
 from arr_coc.guide.selector import Selector
-from arr_coc.trace.gallery import Choice, draw_gallery
+from arr_coc.trace.picture import DPI, TITLE, draw_panel, kept_panel, panel_pixels, truth_of, wrap
 from arr_coc_lab.world import draw_page
 from arr_coc_lab.world.browser.chromium import Chromium
 
@@ -31,6 +35,8 @@ ORDER = ("invoice", "chart", "settings", "ticket")
 COLOURS = 128
 """Of a palette: print on plain paper has few."""
 BUDGET = 64
+GAP, CAPTION = 0.22, 0.36
+"""Inches between the pictures of the figure, and of the question above each."""
 
 
 def draw() -> None:
@@ -79,6 +85,65 @@ def paletted(image: Image.Image) -> Image.Image:
     return image.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE)
 
 
+@dataclass(frozen=True, eq=False)
+class Choice:
+    """What was chosen in one picture.
+
+    Attributes:
+        image: the picture, at any size.
+        allocation: the record; T must be 1.
+        question: for which it was chosen.
+        evidence: boxes (x0, y0, x1, y1) in px of the image that show the answer, outlined.
+    """
+
+    image: Image.Image
+    allocation: Allocation
+    question: str
+    evidence: Sequence[Box] = ()
+
+
+def draw_gallery(choices: Sequence[Choice], columns: int = 2, width: float = 11.0) -> Image.Image:
+    """Draw choices in rows, the pictures of a row as high as each other.
+
+    Args:
+        choices: one or more.
+        columns: how many pictures stand in a row.
+        width: of the whole, in inches at 150 px.
+
+    Returns:
+        An RGB image.
+
+    Raises:
+        ValueError: there is no choice, a record is of more than one frame, or a box has no inside.
+    """
+    if not choices:
+        raise ValueError("a gallery needs at least one choice")
+    rows = [choices[i : i + columns] for i in range(0, len(choices), columns)]
+    heights = [
+        (width - GAP * (len(row) + 1)) / sum(one.image.width / one.image.height for one in row)
+        for row in rows
+    ]
+    height = sum(heights) + (CAPTION + GAP * 0.5) * len(rows) + GAP * 0.5
+    sheet = Image.new("RGB", (round(width * DPI), round(height * DPI)), "white")
+    y = 0.0
+    for row, high in zip(rows, heights, strict=True):
+        y, x = y + CAPTION, GAP
+        for one in row:
+            wide = high * one.image.width / one.image.height
+            draw_choice(sheet, one, x, y, wide, high)
+            x += wide + GAP
+        y += high + GAP * 0.5
+    return sheet
+
+
+def draw_choice(sheet: Image.Image, one: Choice, x: float, y: float, wide: float, high: float) -> None:
+    """Draw one choice with its upper left corner at (x, y), in inches."""
+    base = panel_pixels(one.image, one.allocation, box=(wide, high))
+    panel = kept_panel(base, one.allocation, truth_of(one.image, one.allocation, one.evidence, None))
+    (title,) = wrap(one.question, "bold", TITLE, wide * DPI, 1)
+    draw_panel(sheet, replace(panel, title=title, note=""), x, y)
+
+
 def figure(target: Path) -> None:
     """Draw what the guide keeps for the first question about each picture."""
     selector, firsts = Selector.from_pretrained(), {sample.image: sample for sample in reversed(pictures())}
@@ -86,7 +151,7 @@ def figure(target: Path) -> None:
     paletted(draw_gallery(choices, columns=2)).save(target, optimize=True)
 
 
-def choice(selector: Selector, sample: Sample) -> Choice:
+def choice(selector: Selector, sample: AppSample) -> Choice:
     """What the guide keeps for one question."""
     image = Image.open(sample.image).convert("RGB")
     return Choice(image, selector(image, sample.question, budget=BUDGET), sample.question, sample.evidence)

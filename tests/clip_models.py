@@ -11,7 +11,7 @@ from PIL import Image, ImageDraw
 from arr_coc.choose.allocation import TENSIONS, Allocation, Grid, Reason, grid_positions
 from arr_coc.model import ARRCOCModel
 from arr_coc.trace.strip import Strip, small_pictures
-from arr_coc.trace.trace import ClipTrace, Reply
+from arr_coc.trace.trace import FullAnswer, Trace
 from arr_coc.video import FrameSource, open_clip
 from tiny import tiny
 
@@ -83,11 +83,12 @@ def image_strip(kept: int = 12, seed: int = 3) -> Strip:
     return Strip(pictures, record((1, 6, 8), kept, seed), (64, 48))
 
 
-def clip_trace(*strips: Strip, **changes: Any) -> ClipTrace:
+def clip_trace(*strips: Strip, **changes: Any) -> Trace:
     """A trace of some strips; of none, of a clip of 6 steps."""
     strips = strips or (clip_strip(),)
     kept = sum(strip.allocation.kept for strip in strips)
     total = sum(strip.allocation.total for strip in strips)
+    times = {"encode": 30.0}
     fields: dict[str, Any] = {
         "question": "When is the disc red?",
         "answer": "at the start",
@@ -99,9 +100,11 @@ def clip_trace(*strips: Strip, **changes: Any) -> ClipTrace:
         "read": kept,
         "fallback": False,
         "note": None,
-        "ms": {"texture": 2.0, "score": 3.0, "encode": 30.0, "prefill": 10.0, "decode": 5.0, "total": 50.0},
+        "ms": times | {"texture": 2.0, "score": 3.0, "prefill": 10.0, "decode": 5.0, "total": 50.0},
         "model": "tiny",
-        "full": Reply("at the start", {"encode": 30.0, "prefill": 160.0, "decode": 10.0, "total": 200.0}),
+        "full": FullAnswer(
+            "at the start", {"encode": 30.0, "prefill": 160.0, "decode": 10.0, "total": 200.0}
+        ),
         "machine": "cpu, float32",
     }
-    return ClipTrace(**fields | changes)
+    return Trace(**fields | changes)

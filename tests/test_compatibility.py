@@ -11,7 +11,6 @@ import torch
 from safetensors.torch import load_file
 
 from arr_coc import Allocation, ARRCOCModel
-from arr_coc.trace.trace import Trace
 from arr_coc_lab.evaluate.summary import read_summary, summarise
 from arr_coc_lab.results.files import decode_kept, read_results
 
@@ -121,23 +120,6 @@ def test_allocation_is_still_what_the_model_decides(model: ARRCOCModel) -> None:
     assert torch.equal(now.keep, saved.keep)
     for name in ("information", "perspectival", "participatory", "balanced", "weights"):
         assert torch.allclose(getattr(now, name), getattr(saved, name), atol=CLOSENESS), name
-
-
-def test_trace(tmp_path: Path) -> None:
-    expected, trace = EXPECTED["trace"], Trace.load(FOLDER / "trace.safetensors")
-    for name in ("answer", "mode", "kept", "read", "total"):
-        assert getattr(trace, name) == expected[name], name
-    assert trace.full is not None
-    assert (trace.full.text, trace.full.ms) == (expected["full"], expected["ms"])
-    assert trace.ms == expected["ms"]  # with the stages of its time
-    assert trace.allocation.keep.tolist() == expected["keep"]
-    assert list(trace.channels) == expected["channels"]
-    assert trace.texture is not None
-    assert float(trace.texture.double().sum()) == pytest.approx(expected["texture sum"])
-    assert [[word.text, word.pull, word.heat is not None] for word in trace.words] == expected["words"]
-    assert trace.view()["keep"] == expected["keep"]
-    trace.save(tmp_path / "again.safetensors")
-    assert Trace.load(tmp_path / "again.safetensors").view() == trace.view()
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ from transformers.utils import logging
 
 from arr_coc import ARRCOCModel
 from arr_coc.modes import MODES
-from arr_coc.trace.trace import ClipTrace, load_trace
+from arr_coc.trace.trace import Trace
 from arr_coc.video import FrameSource, open_clip, write_clip
 from tests.command_line import run, run_json
 
@@ -135,12 +135,11 @@ class TestCommandLine:
         saved, page = tmp_path / "a.safetensors", tmp_path / "a.html"
         words = ("ask", str(file), "What colour is the circle?", "--budget", "0.25", "--trace", str(saved))
         said = run_json(capsys, *words)
-        trace = load_trace(saved)
-        assert isinstance(trace, ClipTrace)
+        trace = Trace.load(saved)
         assert (trace.answer, trace.kept) == (said["answer"], said["kept"])
         assert trace.strips[0].spans == ((0.0, 0.5), (1.0, 1.5), (2.0, 2.5), (3.0, 3.5))
         assert run_json(capsys, "view", str(saved), "--out", str(page))["traces"] == 1
-        assert "arr-coc clip view 1" in page.read_text(encoding="utf-8")
+        assert "arr-coc view 2" in page.read_text(encoding="utf-8")
 
     def test_look(self, file: Path, capsys: pytest.CaptureFixture[str]) -> None:
         record = run_json(capsys, "look", str(file), "Which station is it?", "--budget", "0.25")

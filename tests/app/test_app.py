@@ -19,14 +19,13 @@ from PIL import Image
 pytest.importorskip("gradio", reason="the app is an extra: pip install 'arr-coc[app]'")
 
 from arr_coc import app
-from arr_coc.app import asking, handlers, measuring, samples, screen
-from arr_coc.app.asking import Request, Stopped, Update
-from arr_coc.app.canvas import Problem, StatusLine, TokenCanvas
+from arr_coc.app import asking, handlers, samples, screen
+from arr_coc.app.asking import AskForm, Stopped, Update
+from arr_coc.app.components import Problem, StatusLine, TokenCanvas, Upload, UploadClip
+from arr_coc.app.handlers import Visits
 from arr_coc.app.models import Models
 from arr_coc.app.server import OWN_ORIGIN, OwnOriginOnly
-from arr_coc.app.tab import TABS, Tab
-from arr_coc.app.uploads import Upload, UploadClip
-from arr_coc.app.visits import Visits
+from arr_coc.app.state import TABS, Tab
 from arr_coc.choose.budget import DEFAULT_BUDGET
 from arr_coc.cli import main
 from arr_coc.model import ARRCOCModel
@@ -65,8 +64,13 @@ def last(work: Iterator[Any]) -> Any:
     return list(work)[-1]
 
 
+def pictures(view: dict[str, Any]) -> list[str]:
+    """The pictures in a view."""
+    return [picture for strip in view["strips"] for picture in strip["images"]]
+
+
 def ask(models: Models, tab: Tab, image: Any, question: str = "What is it?", **more: Any) -> dict[str, Any]:
-    update = last(asking.ask(models, tab, Request(image, question, **{"tokens": 12, "mode": "prune"} | more)))
+    update = last(asking.ask(models, tab, AskForm(image, question, **{"tokens": 12, "mode": "prune"} | more)))
     assert update.view is not None
     return update.view
 
@@ -74,15 +78,15 @@ def ask(models: Models, tab: Tab, image: Any, question: str = "What is it?", **m
 class TestBudget:
     @pytest.mark.parametrize("tokens", [1, 273, 273.0, 5000])
     def test_count(self, tokens: float) -> None:
-        assert Request(None, "", tokens).budget == tokens
+        assert AskForm(None, "", tokens).budget == tokens
 
     def test_auto(self) -> None:
-        assert Request(None, "", 6, auto=True).budget == "auto"
+        assert AskForm(None, "", 6, auto=True).budget == "auto"
 
     @pytest.mark.parametrize("tokens", [0, -1, 0.5, 10.5, float("nan"), float("inf")])
     def test_refused(self, tokens: float) -> None:
         with pytest.raises(ValueError, match="slider"):
-            _ = Request(None, "", tokens).budget
+            _ = AskForm(None, "", tokens).budget
 
 
 class TestAsking:
@@ -97,7 +101,7 @@ class TestAsking:
 
     @pytest.mark.slow
     def test_streams(self, models: Models, image: str) -> None:
-        updates = list(asking.ask(models, Tab(), Request(image, "What is it?", 12, mode="prune")))
+        updates = list(asking.ask(models, Tab(), AskForm(image, "What is it?", 12, mode="prune")))
         assert len(updates) > 3
         assert [update.view for update in updates[:-1]] == [None] * (len(updates) - 1)
         assert updates[-1].status.startswith("Answered in ")
@@ -105,17 +109,17 @@ class TestAsking:
     def test_full_mode_shows_no_difference(self, models: Models, image: str) -> None:
         view = ask(models, Tab(), image, mode="full")
         assert (view["agree"], view["kept"]) == (True, view["total"])
-        assert {view["reason_names"][str(reason)] for reason in view["reasons"]} == {"all kept"}
+        assert {view["reason_names"][str(reason)] for reason in view["strips"][0]["reasons"]} == {"all kept"}
 
     @pytest.mark.parametrize(
         ("asked_for", "why"),
         [
-            (Request(None, "What?"), "no image"),
-            (Request("x.png", "  "), "question is empty"),
-            (Request("missing.png", "What?"), "does not exist"),
+            (AskForm(None, "What?"), "no image"),
+            (AskForm("x.png", "  "), "question is empty"),
+            (AskForm("missing.png", "What?"), "does not exist"),
         ],
     )
-    def test_refused(self, models: Models, asked_for: Request, why: str) -> None:
+    def test_refused(self, models: Models, asked_for: AskForm, why: str) -> None:
         with pytest.raises(ValueError, match=why):
             list(asking.ask(models, Tab(), asked_for))
 
@@ -133,12 +137,12 @@ class TestAsking:
     def test_two_tabs_do_not_mix(self, models: Models, image: str) -> None:
         one, two = Tab(), Tab()
         other = picture(3, (32, 64))
-        first = asking.ask(models, one, Request(image, "What is it?", 12, mode="prune"))
-        second = asking.ask(models, two, Request(other, "Why?", 16, mode="prune"))
+        first = asking.ask(models, one, AskForm(image, "What is it?", 12, mode="prune"))
+        second = asking.ask(models, two, AskForm(other, "Why?", 16, mode="prune"))
         views = [update.view for _ in range(2000) for work in (first, second) if (update := next(work, None))]
         a, b = (view for view in views if view is not None)
         a, b = (a, b) if a["question"] == "What is it?" else (b, a)
-        assert (a["grid"], b["grid"]) == ([6, 8], [8, 4])
+        assert [one["strips"][0]["grid"] for one in (a, b)] == [[1, 6, 8], [1, 8, 4]]
         assert (one.view, two.view) == (a, b)
         assert (len(one.history), len(two.history)) == (1, 1)
         assert one.sessions[0] is not two.sessions[0]
@@ -160,7 +164,7 @@ class TestAsking:
 
         monkeypatch.setattr(Session, "ask", slow)
         with pytest.raises(Stopped):
-            list(asking.ask(models, tab, Request(image, "Why?", 12, mode="prune")))
+            list(asking.ask(models, tab, AskForm(image, "Why?", 12, mode="prune")))
         monkeypatch.undo()
         assert models.submit(lambda _: len(texts)).result() == 1  # the model's thread is free again
         assert tab.view is before
@@ -170,7 +174,7 @@ class TestAsking:
     def test_stop_while_waiting(self, models: Models, image: str) -> None:
         tab = Tab(stopping=True)
         with pytest.raises(Stopped):
-            list(asking.ask(models, tab, Request(image, "Why?")))
+            list(asking.ask(models, tab, AskForm(image, "Why?")))
         assert tab.view is None
 
     @pytest.mark.slow
@@ -187,7 +191,7 @@ class TestAsking:
         tab = Tab()
         ask(models, tab, image)
         both = last(asking.against(models, tab)).view
-        assert both["a"]["keep"] == both["b"]["keep"]
+        assert both["a"]["strips"][0]["keep"] == both["b"]["strips"][0]["keep"]
         assert [label.split(" ")[-1] for label in both["labels"]] == ["(first)", "(second)"]
 
     @pytest.mark.slow
@@ -201,10 +205,10 @@ class TestAsking:
         assert tab.sessions[0].image.size == (32, 64)  # it was begun
         both = last(asking.swap(models, tab, "What is it?")).view
         assert both["a"] is view
-        assert [both["b"][key] for key in ("answer", "image")] == [view[key] for key in ("answer", "image")]
+        assert (both["b"]["answer"], pictures(both["b"])) == (view["answer"], pictures(view))
         with pytest.raises(ValueError, match="mode 'nope' is unknown"):
             ask(models, tab, picture(2, (32, 64)), mode="nope")
-        assert last(asking.against(models, tab)).view["b"]["image"] == view["image"]
+        assert pictures(last(asking.against(models, tab)).view["b"]) == pictures(view)
 
     @pytest.mark.slow
     def test_true_answers_go_with_their_question(self, models: Models, image: str) -> None:
@@ -339,7 +343,7 @@ class TestSources:
         def find(name: str, *_: Any) -> Any:
             raise ValueError(f"no {name}")
 
-        monkeypatch.setattr("arr_coc.store.checkpoint.find", find)
+        monkeypatch.setattr("arr_coc.app.models.find", find)
         Models("someone/model").check(hub=False)
         with pytest.raises(ValueError, match="no someone/model"):
             Models("someone/model").check()
@@ -394,7 +398,7 @@ class TestModels:
 
 class TestMeasuring:
     @pytest.mark.slow
-    @pytest.mark.parametrize("name", measuring.PROBES)
+    @pytest.mark.parametrize("name", asking.PROBES)
     def test_probe(self, models: Models, image: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         def probe(
             session: Session, trace: Trace, mode: str, progress: Callable[[float], None]
@@ -402,10 +406,10 @@ class TestMeasuring:
             progress(0.5)
             return {"about": trace.question, "on": list(session.image.size)}
 
-        monkeypatch.setattr(measuring, "plugin", lambda kind, name: probe)
+        monkeypatch.setattr(asking, "plugin", lambda kind, name: probe)
         tab = Tab()
         ask(models, tab, image)
-        updates = list(measuring.measure(models, tab, name))
+        updates = list(asking.measure(models, tab, name))
         assert "Measuring ... 50%" in [update.status for update in updates]
         found = {"about": "What is it?", "on": [64, 48], "mode": "prune", "note": None}
         assert updates[-1].view["probes"] == {name: found}
@@ -425,18 +429,18 @@ class TestMeasuring:
             progress(0.5)
             return {}
 
-        monkeypatch.setattr(measuring, "plugin", lambda kind, name: probe)
+        monkeypatch.setattr(asking, "plugin", lambda kind, name: probe)
         tab, other = Tab(), Tab()
         ask(models, tab, image)
         ask(models, other, picture(2, (32, 64)))
         with pytest.raises(ValueError, match="mode 'nope' is unknown"):
             ask(models, tab, picture(2, (32, 64)), mode="nope")
-        last(measuring.measure(models, tab, "sweep"))
-        work = measuring.measure(models, tab, "sweep")
+        last(asking.measure(models, tab, "sweep"))
+        work = asking.measure(models, tab, "sweep")
         next(work)
         tab.open(other.trace)
-        assert last(work).view["grid"] == [6, 8]
-        last(measuring.measure(models, tab, "sweep"))
+        assert last(work).view["strips"][0]["grid"] == [1, 6, 8]
+        last(asking.measure(models, tab, "sweep"))
         assert sizes == [(64, 48)] * 3
 
     @pytest.mark.slow
@@ -456,7 +460,7 @@ class TestMeasuring:
     ) -> None:
         tab = Tab()
         ask(models, tab, image)
-        ran, note = measuring.probe_mode(dataclasses.replace(tab.trace, mode=mode))
+        ran, note = asking.probe_mode(dataclasses.replace(tab.trace, mode=mode))
         assert ran == measured
         assert note is None if why is None else why in note
 
@@ -464,7 +468,7 @@ class TestMeasuring:
     def test_a_real_one(self, models: Models, image: str) -> None:
         tab = Tab()
         ask(models, tab, image)
-        sweep = last(measuring.measure(models, tab, "sweep")).view["probes"]["sweep"]
+        sweep = last(asking.measure(models, tab, "sweep")).view["probes"]["sweep"]
         assert sweep["points"][-1]["kept"] == 48
 
 
@@ -492,7 +496,7 @@ class TestTraces:
         ask(models, made, image)
         tab.open(made.trace)
         both = last(asking.swap(models, tab, "Why?")).view
-        assert both["b"]["grid"] == [6, 8]
+        assert both["b"]["strips"][0]["grid"] == [1, 6, 8]
 
     def test_no_trace(self, tmp_path: Path) -> None:
         (tmp_path / "<b>.safetensors").write_bytes(b"nope")
@@ -518,7 +522,7 @@ class TestTraces:
 
     def test_the_shipped_one_is_of_the_first_sample(self) -> None:
         first, *others = samples.samples()
-        request = Request(first.image, first.question)
+        request = AskForm(first.image, first.question)
         assert first.trace is not None
         sample = json.loads(samples.SAMPLE.read_text(encoding="utf-8"))
         assert (first.trace.question, first.trace.answer) == (sample["question"], sample["answer"])
@@ -603,7 +607,7 @@ class TestScreen:
         assert handlers.on_clear(tab) == [handlers.STALE, ""]
         assert handlers.on_upload(tab, image)[2] == handlers.STALE
         assert last(handlers.on_ask(models, tab, None, "What?", *form))[2] == handlers.gr.skip()
-        chosen = [samples.Sample(other, "Why?")]
+        chosen = [samples.AppSample(other, "Why?")]
         assert handlers.on_pick(chosen, tab, 0)[2] == handlers.STALE
         assert last(handlers.on_ask(models, tab, other, "Why?", *form))[2] == ""
         assert not tab.moved
@@ -623,14 +627,14 @@ class TestScreen:
 
     @pytest.mark.slow
     def test_the_side_that_streams_is_named(self, models: Models, image: str) -> None:
-        work = asking.ask(models, Tab(), Request(image, "What is it?", 12, mode="prune"))
+        work = asking.ask(models, Tab(), AskForm(image, "What is it?", 12, mode="prune"))
         sides = [update.status.split(":")[0] for update in work if ":" in update.status]
         assert list(dict.fromkeys(sides)) == ["From 12 tokens", "From all tokens"]
 
     @pytest.mark.slow
     def test_what_is_known_to_be_true(self, models: Models, image: str) -> None:
         tab = Tab()
-        chosen = [samples.Sample(image, "Why?", true_answers=("42",))]
+        chosen = [samples.AppSample(image, "Why?", true_answers=("42",))]
         handlers.on_pick(chosen, tab, 0)
         view = last(handlers.on_ask(models, tab, image, "Why?", 12, False, "prune", False))[1]
         assert (view["true_answers"], view["is_true"]) == (["42"], False)
@@ -642,7 +646,7 @@ class TestScreen:
     def test_a_sample_with_a_trace_needs_no_model(self, models: Models, image: str) -> None:
         made, tab = Tab(), Tab()
         ask(models, made, image)
-        chosen = [samples.Sample(image, "What is it?", made.trace), samples.Sample(image, "Why?")]
+        chosen = [samples.AppSample(image, "What is it?", made.trace), samples.AppSample(image, "Why?")]
         update = handlers.on_pick(chosen, tab, 0)
         assert update[1]["answer"] == made.view["answer"]
         assert handlers.on_settings(tab, DEFAULT_BUDGET, False, "") == ""

@@ -15,12 +15,12 @@ pytest.importorskip("av", reason="clips are an extra: pip install 'arr-coc[video
 import gradio as gr
 
 from arr_coc import app
-from arr_coc.app import api, asking, clips, handlers, measuring, samples, screen
-from arr_coc.app.asking import Request
+from arr_coc.app import api, asking, clips, handlers, samples, screen
+from arr_coc.app.asking import AskForm
 from arr_coc.app.models import Models
-from arr_coc.app.tab import Tab
+from arr_coc.app.state import Tab
 from arr_coc.model import ARRCOCModel
-from arr_coc.trace.trace import load_trace
+from arr_coc.trace.trace import Trace
 from arr_coc.video import open_clip, write_clip
 from clip_models import clip_model, clip_strip, clip_trace, drawn_clip, frame
 from tiny import picture, tiny
@@ -152,7 +152,7 @@ class TestAnswer:
         *lines, update = handlers.on_ask(models, tab, *form)
         assert any(str(line[0]).startswith("From 48 tokens: ") for line in lines)
         view = update[1]
-        assert (view["format"], view["kept"], view["total"]) == ("arr-coc clip view 1", 48, 192)
+        assert (view["format"], view["kept"], view["total"]) == ("arr-coc view 2", 48, 192)
         assert view["strips"][0]["grid"] == [4, 6, 8]
         session = tab.sessions[0]
         last(handlers.on_ask(models, tab, None, "What moves?", *form[2:-1], False))
@@ -160,9 +160,9 @@ class TestAnswer:
         assert [entry["question"] for entry in tab.history] == [QUESTION, "What moves?"]
         assert tab.megapixels == pytest.approx(0.25)
         image = picture(1, (64, 48))
-        handlers.on_pick([samples.Sample(image, "Why?")], tab, 0)
+        handlers.on_pick([samples.AppSample(image, "Why?")], tab, 0)
         update = last(handlers.on_ask(models, tab, image, "Why?", *form[2:]))
-        assert (tab.clip, update[1]["grid"]) == (None, [6, 8])
+        assert (tab.clip, update[1]["strips"][0]["grid"]) == (None, [1, 6, 8])
 
     @pytest.mark.slow
     def test_what_is_of_images_is_refused_in_a_line(self, models: Models, video: str) -> None:
@@ -172,7 +172,7 @@ class TestAnswer:
         for work in (
             asking.swap(models, tab, "Why?"),
             asking.against(models, tab),
-            measuring.measure(models, tab, "sweep"),
+            asking.measure(models, tab, "sweep"),
         ):
             with pytest.raises(ValueError, match="the one here is about a clip"):
                 list(work)
@@ -196,7 +196,7 @@ class TestAnswer:
         with pytest.raises(gr.Error, match=r"'disc\.mp4' is 4 s long"):
             api.answer(models, video, QUESTION, "8", "prune")
         with pytest.raises(ValueError, match="4 s long"):
-            list(asking.ask(models, Tab(), Request(video, QUESTION)))
+            list(asking.ask(models, Tab(), AskForm(video, QUESTION)))
 
 
 class TestTraces:
@@ -204,15 +204,15 @@ class TestTraces:
         tab = Tab()
         tab.show(clip_trace())
         page, saved = map(Path, tab.export())
-        assert "arr-coc clip view 1" in page.read_text(encoding="utf-8")
-        assert load_trace(saved).answer == "at the start"
+        assert "arr-coc view 2" in page.read_text(encoding="utf-8")
+        assert Trace.load(saved).answer == "at the start"
         other = Tab(form_image="old.png")
         status, view, *_, image, question, problem = handlers.on_open(other, str(saved))[:-4]
         assert (status, image, question, problem) == ("Opened.", None, "When is the disc red?", "")
         assert view["strips"][0]["cuts"] == [0, 3]
         update = handlers.on_pick(samples.samples([saved])[:1], Tab(), 0)
         assert update[-5:-3] == [None, "When is the disc red?"]
-        assert update[1]["format"] == "arr-coc clip view 1"
+        assert update[1]["format"] == "arr-coc view 2"
         assert json.dumps(tab.history)
 
     @pytest.mark.slow
@@ -221,7 +221,7 @@ class TestTraces:
         parts = {part["props"].get("elem_id"): part["props"] for part in blocks.config["components"]}
         blocks.models.close()
         assert parts["image"].get("value") is None
-        assert "arr-coc clip view 1" in parts["canvas"]["value"]
+        assert "arr-coc view 2" in parts["canvas"]["value"]
 
 
 def test_a_preview_of_one_frame() -> None:

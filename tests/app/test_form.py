@@ -17,8 +17,8 @@ pytest.importorskip("gradio", reason="the app is an extra: pip install 'arr-coc[
 import gradio as gr
 
 from arr_coc.app import handlers, samples
-from arr_coc.app.refusal import Refused, about
-from arr_coc.app.worst import WorstCases
+from arr_coc.app.asking import Refused, about
+from arr_coc.app.handlers import WorstCases
 from arr_coc_lab.world import draw_page
 
 FORM = ("Where?", 273, False, "", True)
@@ -60,7 +60,7 @@ class TestKeptByTheBrowser:
 
 class TestSamples:
     def test_a_chip_has_the_picture_and_the_question_as_text(self) -> None:
-        made = samples.chip(samples.Sample(Image.new("RGB", (300, 100), (200, 30, 30)), "<b>Where?</b>"))
+        made = samples.chip(samples.AppSample(Image.new("RGB", (300, 100), (200, 30, 30)), "<b>Where?</b>"))
         assert "&lt;b&gt;Where?&lt;/b&gt;" in made
         data = re.search(r"data:image/jpeg;base64,([^\"]+)", made)
         assert data is not None

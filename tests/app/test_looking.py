@@ -14,8 +14,8 @@ pytest.importorskip("gradio", reason="the app is an extra: pip install 'arr-coc[
 
 from arr_coc.app import asking, build_app, handlers
 from arr_coc.app.looking import Looking
-from arr_coc.app.samples import Sample
-from arr_coc.app.tab import Encoded, Tab
+from arr_coc.app.samples import AppSample
+from arr_coc.app.state import EncodedMemory, Tab
 from arr_coc.choose.budget import DEFAULT_BUDGET
 from arr_coc.guide import coupling, selector
 from arr_coc.guide.guide import Guide, load_guide, prepared, save_guide
@@ -43,24 +43,25 @@ def image(tmp_path: Path) -> str:
 
 
 def test_it_looks_at_a_picture_once(image: str) -> None:
-    looking, tab = Looking(Encoded()), Tab()
+    looking, tab = Looking(EncodedMemory()), Tab()
     view, said = handlers.on_look(looking, tab, image, QUESTION, 3)
     assert said == ""
-    assert (view["kept"], view["total"], view["grid"]) == (3, 6, [2, 3])
-    assert [spot["word"] for spot in view["guidance"]["spots"]] == ["total"]
-    sight = tab.sight
+    (strip,) = view["strips"]
+    assert (view["kept"], view["total"], strip["grid"]) == (3, 6, [1, 2, 3])
+    assert [spot["word"] for spot in strip["guidance"]["spots"]] == ["total"]
+    seen = tab.seen
     view, _ = handlers.on_look(looking, tab, image, "Where is the date?", 100)
     assert view["kept"] == 6
-    assert tab.sight is sight
+    assert tab.seen is seen
     handlers.on_look(looking, tab, str(image), "Why?", 3)
-    assert tab.sight is sight
+    assert tab.seen is seen
     Image.new("RGB", (64, 64)).save(other := image.replace("photo", "other"))
     handlers.on_look(looking, tab, other, QUESTION, 3)
-    assert tab.sight is not sight
+    assert tab.seen is not seen
 
 
 def test_what_is_missing_or_wrong_is_said(image: str, tmp_path: Path) -> None:
-    looking, tab = Looking(Encoded()), Tab()
+    looking, tab = Looking(EncodedMemory()), Tab()
     assert handlers.on_look(looking, tab, None, QUESTION, 6) == [None, handlers.NO_PICTURE]
     assert handlers.on_look(looking, tab, image, " ", 6) == [None, handlers.NO_QUESTION]
     assert "slider" in handlers.on_look(looking, tab, image, QUESTION, 0)[1]
@@ -68,7 +69,7 @@ def test_what_is_missing_or_wrong_is_said(image: str, tmp_path: Path) -> None:
     view, said = handlers.on_look(looking, tab, str(tmp_path / "bad.png"), QUESTION, 6)
     assert view is None
     assert str(tmp_path) not in said  # the name alone
-    assert tab.sight is None
+    assert tab.seen is None
     assert handlers.on_look(looking, tab, image, QUESTION * 1000, 6)[1] == ""
 
 
@@ -78,18 +79,18 @@ def test_a_large_picture_has_the_cells_that_it_has_elsewhere(
     monkeypatch.setattr(coupling, "MAX_PIXELS", 64 * 64)
     picture(1, (256, 192)).save(path := str(tmp_path / "large.png"))
     tab = Tab()
-    view, _ = handlers.on_look(Looking(Encoded()), tab, path, QUESTION, 24)
-    assert tab.sight is not None
-    assert tab.sight.image.size == (74, 55)
+    view, _ = handlers.on_look(Looking(EncodedMemory()), tab, path, QUESTION, 24)
+    assert tab.seen is not None
+    assert tab.seen.image.size == (74, 55)
     elsewhere = selector.Selector()(path, QUESTION, 0.5)
     assert (view["kept"], view["total"]) == (elsewhere.kept, elsewhere.total) == (24, 48)
-    assert view["grid"] == list(elsewhere.grid[1:])
+    assert view["strips"][0]["grid"] == list(elsewhere.grid)
 
 
 def test_the_budget_is_the_forms(image: str) -> None:
     """The default is the command line's; "auto" and more than there is are budgets, too."""
-    looking, tab = Looking(Encoded()), Tab()
-    assert asking.Request(None, "").budget == DEFAULT_BUDGET
+    looking, tab = Looking(EncodedMemory()), Tab()
+    assert asking.AskForm(None, "").budget == DEFAULT_BUDGET
     whole, said = handlers.on_look(looking, tab, image, QUESTION, DEFAULT_BUDGET)
     assert (whole["kept"], said) == (6, "")
     auto, said = handlers.on_look(looking, tab, image, QUESTION, 3, True)
@@ -97,7 +98,7 @@ def test_the_budget_is_the_forms(image: str) -> None:
 
 
 def test_a_clip_is_no_picture_to_look_at(image: str) -> None:
-    looking, tab = Looking(Encoded()), Tab()
+    looking, tab = Looking(EncodedMemory()), Tab()
     tab.take_clip(drawn_clip(4))
     view, said = handlers.on_look(looking, tab, None, QUESTION, 3)
     assert (view, said) == (None, handlers.OF_CLIPS)
@@ -113,8 +114,8 @@ def test_what_was_found_in_the_former_picture_is_not_shown_beside_the_next(image
             assert handlers.on_new_picture(tab) == handlers.NEW_PICTURE
             return super().view(*asked)
 
-    assert handlers.on_look(Overtaken(Encoded()), tab, image, QUESTION, 3) == [handlers.gr.skip()] * 2
-    assert handlers.on_look(Looking(Encoded()), tab, image, QUESTION, 3)[1] == ""
+    assert handlers.on_look(Overtaken(EncodedMemory()), tab, image, QUESTION, 3) == [handlers.gr.skip()] * 2
+    assert handlers.on_look(Looking(EncodedMemory()), tab, image, QUESTION, 3)[1] == ""
 
 
 def test_a_look_that_fails_says_so_instead_of_going_on(image: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,7 +123,7 @@ def test_a_look_that_fails_says_so_instead_of_going_on(image: str, monkeypatch: 
         raise MemoryError
 
     monkeypatch.setattr("arr_coc.app.looking.see", failing)
-    view, said = handlers.on_look(Looking(Encoded()), Tab(), image, QUESTION, 3)
+    view, said = handlers.on_look(Looking(EncodedMemory()), Tab(), image, QUESTION, 3)
     assert view is None
     assert said.startswith("That failed (MemoryError)")
 
@@ -137,7 +138,7 @@ def test_an_own_guide_looks_in_place_of_the_bundled_one(
     app = build_app(guide=tmp_path)
     try:
         view, said = handlers.on_look(app.looking, Tab(), image, QUESTION, 3)
-        usual, _ = handlers.on_look(Looking(Encoded()), Tab(), image, QUESTION, 3)
+        usual, _ = handlers.on_look(Looking(EncodedMemory()), Tab(), image, QUESTION, 3)
     finally:
         app.models.close()
     assert (said, view["kept"]) == ("", usual["kept"])
@@ -147,21 +148,21 @@ def test_an_own_guide_looks_in_place_of_the_bundled_one(
 
 
 def test_pictures_share_the_memory_for_encoded_images(image: str) -> None:
-    looking, tabs = Looking(Encoded(megapixels=0.5)), [Tab() for _ in range(3)]
+    looking, tabs = Looking(EncodedMemory(megapixels=0.5)), [Tab() for _ in range(3)]
     for tab in tabs:
         handlers.on_look(looking, tab, image, QUESTION, 3)
-    assert [tab.sight is None for tab in tabs] == [True, False, False]  # each counts for 0.25 at least
-    tabs[2].rest()
-    assert tabs[2].sight is None
+    assert [tab.seen is None for tab in tabs] == [True, False, False]  # each counts for 0.25 at least
+    tabs[2].release()
+    assert tabs[2].seen is None
     handlers.on_look(looking, tabs[0], None, QUESTION, 3)
     assert not tabs[0].holds
 
 
 def test_what_every_tab_shows_first_is_computed_once_and_kept_by_none(image: str) -> None:
-    looking = Looking(Encoded())
-    view, said = handlers.on_first_look(looking, Sample(image, QUESTION), 3)
+    looking = Looking(EncodedMemory())
+    view, said = handlers.on_first_look(looking, AppSample(image, QUESTION), 3)
     assert (view["kept"], said) == (3, "")
-    assert handlers.on_first_look(looking, Sample(image, QUESTION), 3)[0] is view
+    assert handlers.on_first_look(looking, AppSample(image, QUESTION), 3)[0] is view
 
 
 def test_without_a_guide_the_page_says_so(image: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,11 +170,14 @@ def test_without_a_guide_the_page_says_so(image: str, monkeypatch: pytest.Monkey
         raise ValueError("no guide")
 
     monkeypatch.setattr(selector, "load_guide", missing)
-    assert handlers.on_first_look(Looking(Encoded()), Sample(image, QUESTION), 50) == [None, "No guide"]
+    assert handlers.on_first_look(Looking(EncodedMemory()), AppSample(image, QUESTION), 50) == [
+        None,
+        "No guide",
+    ]
 
 
 def test_the_end_waits_for_a_look_and_lets_none_begin(image: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    looking, begun, go = Looking(Encoded()), Event(), Event()
+    looking, begun, go = Looking(EncodedMemory()), Event(), Event()
 
     def unreadable(*_: Any) -> None:
         begun.set()

@@ -11,8 +11,8 @@ from PIL import Image
 pytest.importorskip("gradio", reason="the app is an extra: pip install 'arr-coc[app]'")
 
 from arr_coc.app import handlers
-from arr_coc.app.samples import PICTURES, Sample, chip, pictures
-from arr_coc.app.tab import Tab
+from arr_coc.app.samples import PICTURES, AppSample, chip, pictures
+from arr_coc.app.state import Tab
 from arr_coc.files.question import check_question
 
 MOST_BYTES = 80_000
@@ -39,7 +39,7 @@ def test_a_picture_is_small_and_about_as_large_as_a_screen(name: str) -> None:
 
 
 @pytest.mark.parametrize("sample", pictures(), ids=lambda sample: sample.question)
-def test_a_question_has_an_answer_with_evidence_in_the_picture(sample: Sample) -> None:
+def test_a_question_has_an_answer_with_evidence_in_the_picture(sample: AppSample) -> None:
     check_question(sample.question)
     assert sample.true_answers
     with Image.open(str(sample.image)) as image:

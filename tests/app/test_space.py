@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -17,22 +16,15 @@ from packaging.requirements import Requirement
 from typer.testing import CliRunner
 
 from arr_coc import __version__
-from arr_coc.app.space import space_files, write_space
-from arr_coc.app.wheel import own_wheel
+from arr_coc.app.space import requirements, source_files, space_files, write_space
 from arr_coc.cli.app import space
 from disks import contents, small_files
 
 pytest.importorskip("gradio", reason="the extra app is not installed")
 
-cached_wheel = cache(own_wheel)
+ROOT = Path(__file__).parents[2]
 app = typer.Typer()
 app.command()(space)
-
-
-@pytest.fixture(autouse=True)
-def _wheel_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The wheel is the same for every Space of this file."""
-    monkeypatch.setattr("arr_coc.app.wheel.own_wheel", cached_wheel)
 
 
 def text(name: str, *arguments: str, **settings: Any) -> str:
@@ -54,16 +46,16 @@ class TestFiles:
         assert done.stdout.splitlines()[-1:] == ["built"], done.stderr
 
     @pytest.mark.slow
-    def test_it_runs_from_the_wheel_it_carries(self, tmp_path: Path) -> None:
-        """As in a Space, where no other arr-coc is: code and weights come from the wheel."""
+    def test_it_runs_from_the_package_it_carries(self, tmp_path: Path) -> None:
+        """As in a Space, where no other arr-coc is: code and weights come from the folder."""
         run(str(tmp_path))
         check = (
             "import sys; from pathlib import Path\n"
-            "sys.path = [p for p in sys.path if not (Path(p) / 'arr_coc').is_dir()]\n"
+            "sys.path = ['', *(p for p in sys.path if not (Path(p) / 'arr_coc').is_dir())]\n"
             "import app, arr_coc\n"
             "from arr_coc.app.space import space_files\n"
             "from arr_coc.files.saved import BUNDLED\n"
-            "assert Path(arr_coc.__file__).is_relative_to(app.PACKAGES.name), arr_coc.__file__\n"
+            "assert Path(arr_coc.__file__).parents[1] == Path.cwd(), arr_coc.__file__\n"
             "answer = app.demo.models.submit(lambda m: m.ask(BUNDLED / 'sample.png', 'What is the title?'))\n"
             "print('answered', bool(answer.result().text))"
         )
@@ -102,8 +94,32 @@ class TestFiles:
         assert not names & {"arr-coc", "pytest", "accelerate"}
         released = space_files(released=True)
         assert released["requirements.txt"] == f"arr-coc[app]=={__version__}\n"
-        assert not [name for name in released if name.endswith(".whl")]
-        assert "zipfile" not in str(released["app.py"])
+        assert set(released) == {"app.py", "requirements.txt", "README.md"}
+
+    def test_requirements_are_those_of_the_extras(self) -> None:
+        assert "gradio" not in " ".join(requirements())
+        assert set(requirements("app")) - set(requirements()) == {
+            line for line in requirements("app") if line.startswith("gradio")
+        }
+        assert not [line for line in requirements("app", "train") if "extra" in line]
+
+    def test_the_package_has_the_files_of_a_wheel(self) -> None:
+        builders = pytest.importorskip("hatchling.builders.wheel")
+        builder = builders.WheelBuilder(str(ROOT))
+        built = {file.distribution_path: Path(file.path) for file in builder.recurse_included_files()}
+        carried = source_files()
+        assert "Apache License" in str(carried.pop("LICENSE"))
+        assert set(carried) == set(built)
+        for name, path in built.items():
+            assert carried[name] == path.read_bytes(), name
+
+    def test_a_package_that_is_not_installed(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def missing(name: str) -> None:
+            raise metadata.PackageNotFoundError(name)
+
+        monkeypatch.setattr("arr_coc.app.space.distribution", missing)
+        with pytest.raises(ValueError, match="is not installed, so that what it needs is not known"):
+            space_files()
 
     @pytest.mark.parametrize("name", ["not a name!", 'x"); import os; ("', "a/b/c", "", "."])
     def test_names(self, name: str) -> None:
@@ -138,6 +154,12 @@ class TestWriting:
         assert (tmp_path / "space" / "app.py").read_text() == files["app.py"]
         assert (tmp_path / "space" / "notes.txt").read_text() == "mine"
 
+    def test_modules_of_another_version_go(self, tmp_path: Path) -> None:
+        files = {"app.py": "new", "arr_coc/one.py": "new"}
+        write_space(tmp_path, {"app.py": "old", "arr_coc/one/__init__.py": "old"})
+        write_space(tmp_path, files, force=True)
+        assert set(contents(tmp_path)) == set(files)
+
     def test_a_full_disk_leaves_the_older_one(self, tmp_path: Path) -> None:
         """Not even the small files change, whichever is the one for which there is no room."""
         files = space_files()
@@ -156,7 +178,7 @@ class TestWriting:
         facts = json.loads(run(str(tmp_path / "a"), "--json"))
         assert facts == {
             "folder": str(tmp_path / "a"),
-            "files": ["app.py", "requirements.txt", "README.md", f"arr_coc-{__version__}-py3-none-any.whl"],
+            "files": ["app.py", "requirements.txt", "README.md", "arr_coc", "LICENSE"],
             "model": "bundled",
         }
         assert sorted(path.name for path in (tmp_path / "a").iterdir()) == sorted(facts["files"])

@@ -233,7 +233,7 @@ def test_the_page_opens_from_a_disk(browser: Browser, tmp_path: Path) -> None:
     assert not opened.get_by_label("compare with").is_visible()
     opened.get_by_role("button", name="Where is red?").click()
     opened.wait_for_selector(".ac-filmstrip", state="detached")
-    assert opened.locator("select[aria-label='compare with'] option").count() == 2
+    assert opened.locator("select[aria-label='compare with'] option").count() == 3
     assert messages == []  # the policy let the viewer alone
     context.close()
 

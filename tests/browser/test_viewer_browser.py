@@ -22,7 +22,7 @@ from traces import CELL, KEPT, SIDE, allocation, trace
 from arr_coc.choose.allocation import Reason
 from arr_coc.modes import MODES
 from arr_coc.trace.evidence import Guidance, Spot
-from arr_coc.trace.trace import Reply, Word
+from arr_coc.trace.trace import FullAnswer, QuestionWord
 from arr_coc.trace.viewer import page
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def click_cell(page: Page, cell: int) -> None:
 
 
 def values_of(view: dict[str, Any], layer: str) -> np.ndarray:
-    data = next(entry["data"] for entry in view["layers"] if entry["id"] == layer)
+    data = next(entry["data"] for entry in view["strips"][0]["layers"] if entry["id"] == layer)
     return np.frombuffer(base64.b64decode(data), "<f4")
 
 
@@ -69,7 +69,7 @@ def test_the_verdict_says_what_it_cost(blank: Page) -> None:
     fills = blank.locator(".ac-cost-ours .ac-bar").nth(1).locator(".ac-fill")
     widths = fills.evaluate_all("all => all.map(e => parseFloat(e.style.width))")
     assert sum(widths) == pytest.approx(25.0)  # 50 of 200 ms, on the axis of both
-    mount(blank, trace(full=Reply("right", {"encode": 30.0, "total": 25.0})).view(), "simple")
+    mount(blank, trace(full=FullAnswer("right", {"encode": 30.0, "total": 25.0})).view(), "simple")
     assert "Different answer" in blank.locator(".ac-verdict").inner_text()
     assert "2.0× slower" in blank.locator(".ac-verdict").inner_text()
 
@@ -77,7 +77,9 @@ def test_the_verdict_says_what_it_cost(blank: Page) -> None:
 @pytest.mark.slow
 def test_what_happened_is_said_plainly(blank: Page) -> None:
     reused = {"prefill": 160.0, "total": 170.0}
-    mount(blank, trace(read=KEPT + 4, note="it ran otherwise", full=Reply("left", reused)).view(), "simple")
+    mount(
+        blank, trace(read=KEPT + 4, note="it ran otherwise", full=FullAnswer("left", reused)).view(), "simple"
+    )
     said = blank.locator(".ac-verdict").inner_text()
     for remark in ("a coarse view of the whole image, 4 tokens", "it ran otherwise", "encoded once for both"):
         assert remark in said
@@ -87,7 +89,7 @@ def test_what_happened_is_said_plainly(blank: Page) -> None:
 
 def test_times_say_what_they_are(blank: Page) -> None:
     coarse = {"gestalt": 100.0, "prefill": 25.0, "total": 125.0}  # the coarse view is its encoding
-    full = Reply("left", {"encode": 400.0, "total": 481.0}, {"encode": 0.0, "total": 70.0})
+    full = FullAnswer("left", {"encode": 400.0, "total": 481.0}, {"encode": 0.0, "total": 70.0})
     mount(blank, trace(ms=coarse, full=full, again={"total": 20.0}, machine="cpu, float32").view(), "simple")
     said = blank.locator(".ac-verdict").inner_text()
     for fact in (
@@ -126,7 +128,7 @@ def test_the_same_is_not_the_truth(blank: Page) -> None:
 def test_a_note_stands_above_the_answer(blank: Page) -> None:
     note = "this picture is unlike those that the model knows"
     for detail in ("simple", "full"):
-        mount(blank, trace(note=note, full=Reply("right", {"total": 50.0})).view(), detail)
+        mount(blank, trace(note=note, full=FullAnswer("right", {"total": 50.0})).view(), detail)
         warning = blank.locator(".ac-warning")
         assert note in warning.inner_text()
         above, below = warning.bounding_box(), blank.locator(".ac-answer").first.bounding_box()
@@ -205,7 +207,10 @@ def test_an_answer_is_read_out(blank: Page) -> None:
 def test_layers_change_the_canvas_and_reach_to_their_highest_value(blank: Page) -> None:
     view = trace(picture=FLAT).view()
     mount(blank, view)
-    kept, dropped = view["keep"][0], next(c for c in range(64) if c not in view["keep"])
+    kept, dropped = (
+        view["strips"][0]["keep"][0],
+        next(c for c in range(64) if c not in view["strips"][0]["keep"]),
+    )
     assert at(blank, kept) == (250, 250, 250)
     assert at(blank, dropped)[0] == pytest.approx(0.3 * 250 + 0.06 * 255, abs=1)
     palette = np.frombuffer(base64.b64decode(view["palette"]), np.uint8).reshape(256, 3)
@@ -240,7 +245,7 @@ def test_a_difference_has_a_sign_and_a_zero(blank: Page) -> None:
 
 def test_without_an_allocation_nothing_differs(blank: Page) -> None:
     record = allocation(kept=64, reason=Reason.ALL)
-    everything = {"mode": "full", "full": Reply("left", {"total": 50.0}), "picture": FLAT}
+    everything = {"mode": "full", "full": FullAnswer("left", {"total": 50.0}), "picture": FLAT}
     mount(blank, trace(record, **everything).view())
     said = blank.locator(".ac-verdict").inner_text()
     assert "Nothing was chosen: the stock model" in said
@@ -287,7 +292,7 @@ def test_keys_alone_reach_everything(blank: Page) -> None:
         if blank.evaluate("document.activeElement.classList.contains('ac-stage')"):
             break
         blank.keyboard.press("Tab")
-    row, column = divmod(view["order"][0], SIDE)
+    row, column = divmod(view["strips"][0]["order"][0], SIDE)
     blank.keyboard.press("ArrowUp" if row else "ArrowDown")
     blank.keyboard.press("Enter")
     moved = row - 1 if row else 1
@@ -385,7 +390,7 @@ def test_contenders_show_what_they_keep(blank: Page) -> None:
     view = trace().view()
     mount(blank, view)
     blank.get_by_role("button", name="even grid").click()
-    ours, theirs = set(view["keep"]), set(range(0, 60, 5))
+    ours, theirs = set(view["strips"][0]["keep"]), set(range(0, 60, 5))
     iou = len(ours & theirs) / len(ours | theirs)
     assert f"IoU with ours {iou:.2f}" in blank.locator(".ac-readout").inner_text()
     blank.get_by_role("button", name="even grid").click()
@@ -418,7 +423,8 @@ def test_a_pair_prints_the_overlap(blank: Page) -> None:
 
 
 def test_a_pair_of_other_grids_has_no_overlap(blank: Page) -> None:
-    other = trace().view() | {"grid": [SIDE // 2, SIDE * 2]}
+    other = trace().view()
+    other["strips"][0] |= {"grid": [1, SIDE // 2, SIDE * 2]}
     call(blank, "pair(element, v[0], v[1])", trace().view(), other)
     assert "The grids differ" in blank.locator(".arrcoc").inner_text()
     assert blank.locator(".ac-iou").count() == 0
@@ -513,7 +519,7 @@ def test_the_fewest_and_the_steady_agree_with_the_dots(blank: Page) -> None:
 
 
 def test_hostile_text_stays_text(blank: Page) -> None:
-    mount(blank, trace(question=HOSTILE, answer=HOSTILE, note=HOSTILE, words=(Word(HOSTILE),)).view())
+    mount(blank, trace(question=HOSTILE, answer=HOSTILE, note=HOSTILE, words=(QuestionWord(HOSTILE),)).view())
     assert blank.locator(".ac-question").inner_text() == HOSTILE
     assert blank.locator(".arrcoc img").count() == 0
     assert blank.title() == ""

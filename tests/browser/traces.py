@@ -8,8 +8,9 @@ import torch
 from PIL import Image, ImageDraw
 
 from arr_coc.choose.allocation import Allocation, Reason
-from arr_coc.trace.trace import Reply, Trace, Word
+from arr_coc.trace.trace import FullAnswer, QuestionWord, Trace
 from records import record
+from trace_parts import image_trace
 
 SIDE, CELL, KEPT = 8, 32, 12
 
@@ -45,16 +46,16 @@ def trace(record: Allocation | None = None, **changes: Any) -> Trace:
         "note": None,
         "ms": {"texture": 2.0, "score": 3.0, "encode": 30.0, "prefill": 10.0, "decode": 5.0, "total": 50.0},
         "model": "tiny",
-        "full": Reply("left", {"encode": 30.0, "prefill": 160.0, "decode": 10.0, "total": 200.0}),
+        "full": FullAnswer("left", {"encode": 30.0, "prefill": 160.0, "decode": 10.0, "total": 200.0}),
         "texture": torch.rand(3, SIDE, SIDE, generator=torch.Generator().manual_seed(5)),
         "channels": ("red", "green", "blue"),
         "words": (
-            Word("Where", 0.2, heat.flip(0)),
-            Word(" "),
-            Word("is"),
-            Word(" "),
-            Word("red", 0.9, heat),
-            Word("?"),
+            QuestionWord("Where", 0.2, heat.flip(0)),
+            QuestionWord(" "),
+            QuestionWord("is"),
+            QuestionWord(" "),
+            QuestionWord("red", 0.9, heat),
+            QuestionWord("?"),
         ),
         "probes": {
             "sweep": {
@@ -98,4 +99,4 @@ def trace(record: Allocation | None = None, **changes: Any) -> Trace:
             },
         },
     }
-    return Trace(**fields | changes)
+    return image_trace(**fields | changes)

@@ -155,13 +155,13 @@ def test_a_full_disk_leaves_the_older_record(tmp_path: Path) -> None:
 class TestBoxes:
     @pytest.mark.parametrize("size", [(4, 2), (100, 37), (33, 51), (3, 1)])
     def test_what_is_painted_by_boxes_is_what_pictures_show_as_kept(self, size):
-        from arr_coc.trace.picture import _spread
+        from arr_coc.trace.picture import spread
 
         kept = record()
         painted = torch.zeros(size[1], size[0], dtype=torch.long)
         for x0, y0, x1, y1 in kept.boxes(size).tolist():
             painted[y0:y1, x0:x1] += 1
-        assert painted.tolist() == _spread(kept.mask()[0].long().numpy(), painted.shape).tolist()
+        assert painted.tolist() == spread(kept.mask()[0].long().numpy(), painted.shape).tolist()
 
     def test_they_stand_in_the_order_of_keep(self):
         assert record().boxes((80, 40)).tolist() == [[20, 0, 40, 20], [0, 20, 20, 40], [60, 20, 80, 40]]

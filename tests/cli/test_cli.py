@@ -22,7 +22,7 @@ from arr_coc.guide import deciding
 from arr_coc.guide.guide import Guide, save_guide
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes.call import Prepared
-from arr_coc.trace.trace import load_trace
+from arr_coc.trace.trace import Trace
 from command_line import run, run_json
 from tiny import picture
 
@@ -123,7 +123,7 @@ class TestAsk:
         for names in ((image,), (image, "other.png")):
             words = ("ask", *names, "What is it?", "-m", folder, "--trace", "a.safetensors")
             short = run_json(capsys, *words, "--max-new-tokens", "2")["answer"]
-            assert load_trace("a.safetensors").answer == short
+            assert Trace.load("a.safetensors").answer == short
             assert run_json(capsys, *words)["answer"] != short
 
     @pytest.mark.slow

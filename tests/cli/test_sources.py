@@ -20,7 +20,7 @@ from arr_coc.cli import terminal
 from arr_coc.files.pdf import MOST_SIDE
 from arr_coc.guide.trust import SENTENCES
 from arr_coc.model import ARRCOCModel
-from arr_coc.trace.trace import ClipTrace, load_trace
+from arr_coc.trace.trace import Trace
 from command_line import run, run_json
 from tiny import picture
 
@@ -280,8 +280,7 @@ def test_several_are_asked_about_together(capsys: Capture, image: str, folder: s
     run_json(capsys, "ask", image, *ASK, folder, "--out", "one.png")
     assert Image.open("two.png").height > 1.8 * Image.open("one.png").height  # one below the other
     run_json(capsys, *line, "--trace", "a.safetensors")
-    trace = load_trace("a.safetensors")
-    assert isinstance(trace, ClipTrace)
+    trace = Trace.load("a.safetensors")
     assert [strip.allocation.kept for strip in trace.strips] == [5, 5]
     assert (trace.answer, trace.has_clips) == (answer.text, False)
 

@@ -1,4 +1,4 @@
-"""How the files in tests/data/v0.1 came to be: written once, by version 0.1.0, and never again.
+"""How the files in tests/saved/v0.1 came to be: written once, by version 0.1.0, and never again.
 
     PYTHONPATH=src:tests python tests/saved/write_v0_1.py
 
@@ -13,7 +13,6 @@ What lies in the folder:
     page.png                 200 x 192 px, 25 x 24 cells: more than the 529 tokens of mode "saccade"
     expected.json            per call: kept cells, mode, some logits, an answer; and what the other files hold
     allocation.safetensors   `Allocation.save` of a decision in mode "sparse"
-    trace.safetensors        `Trace.save` of `observe` in mode "sparse"
     pages/                   two small pictures with questions, as `arr-coc eval --data jsonl:...` reads them
     results.jsonl, .json     result lines and the summary of that evaluation
 
@@ -24,7 +23,6 @@ any.
 from __future__ import annotations
 
 import copy
-import dataclasses
 import json
 import os
 import shutil
@@ -40,7 +38,6 @@ from arr_coc.choose.stem import Stem
 from arr_coc.model import ARRCOCModel
 from arr_coc.seam.gestalt import ConvCompressor
 from arr_coc.seam.lora import add_lora, add_partial
-from arr_coc.trace.observe import observe
 from arr_coc_lab.evaluate import Settings, evaluate
 from arr_coc_lab.world import draw_page
 from tiny import WIDTH, picture, tiny
@@ -220,12 +217,6 @@ def main() -> None:
     record = session.look(QUESTION, mode="sparse")
     record.save(FOLDER / "allocation.safetensors")
     write_pages()
-    session = model.session(FOLDER / "pages" / "1.png")
-    trace = observe(session, QUESTION, mode="sparse", budget=9, max_new_tokens=NEW)
-    times = {stage: float(i) for i, stage in enumerate(trace.ms, 1)}  # of no machine
-    assert trace.full is not None
-    full = dataclasses.replace(trace.full, ms=times)
-    dataclasses.replace(trace, ms=times, full=full, model="tiny").save(FOLDER / "trace.safetensors")
     summary = write_results()
     written = {
         "calls": expected,
@@ -241,19 +232,6 @@ def main() -> None:
             "budget": record.budget,
             "void": record.void,
             "sums": {name: float(getattr(record, name).double().sum()) for name in MAPS},
-        },
-        "trace": {
-            "answer": trace.answer,
-            "full": trace.full.text,
-            "mode": trace.mode,
-            "kept": trace.kept,
-            "read": trace.read,
-            "total": trace.total,
-            "keep": trace.allocation.keep.tolist(),
-            "ms": times,
-            "channels": list(trace.channels),
-            "texture sum": float(trace.texture.double().sum()),
-            "words": [[word.text, word.pull, word.heat is not None] for word in trace.words],
         },
         "scores": {name: [row["n"], row["score"]] for name, row in summary["methods"].items()},
     }

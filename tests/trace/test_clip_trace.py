@@ -17,13 +17,14 @@ from PIL import Image
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
+from arr_coc.choose.allocation import TENSIONS
 from arr_coc.trace import strip as strips
 from arr_coc.trace.evidence import Guidance, Spot
 from arr_coc.trace.strip import Strip, small_pictures
-from arr_coc.trace.trace import MAX_HEADER, ClipTrace, Reply, Trace, load_trace
+from arr_coc.trace.trace import MAX_HEADER, FullAnswer, QuestionWord, Trace
 from clip_models import clip_strip, clip_trace, frame, image_strip, record
 
-OLD = Path(__file__).parents[1] / "saved" / "v0.1" / "trace.safetensors"
+OLD = Path(__file__).parents[1] / "saved" / "traces"
 
 
 def webp(size: tuple[int, int], **more: Any) -> bytes:
@@ -53,7 +54,7 @@ class TestLaw:
             ({"pictures": (webp((64, 48)),) * 5}, "5 pictures and 6 times"),
             ({"pictures": (webp((60, 48)),) * 6}, "not one multiple of 8x6"),
             ({"pictures": (*(webp((64, 48)),) * 5, webp((32, 24)))}, "not one multiple"),
-            ({"pictures": (b"no picture",) * 6}, "no WebP file"),
+            ({"pictures": (b"no picture",) * 6}, "no WebP file and no PNG file"),
             ({"allocation": record((5, 6, 8), 9)}, "not 5 steps"),
             ({"guidance": Guidance(1.5, 0.0, 0.0)}, "what the guide says"),
         ],
@@ -70,8 +71,10 @@ class TestLaw:
             ({"total": 29}, "do not fit"),
             ({"read": 29}, "do not fit"),
             ({"ms": {"total": -1.0}}, "must not be below 0"),
-            ({"full": Reply("yes", {"total": float("nan")})}, "must not be below 0"),
+            ({"full": FullAnswer("yes", {"total": float("nan")})}, "must not be below 0"),
             ({"budget": float("nan")}, "JSON"),
+            ({"words": (QuestionWord("When is the disc red?"),)}, "are of one image"),
+            ({"probes": {"mine": 1}}, "are of one image"),
         ],
     )
     def test_a_trace(self, changes: dict[str, Any], message: str) -> None:
@@ -126,21 +129,54 @@ class TestFile:
             ),
         }[kind]()
         trace.save(tmp_path / "a.safetensors")
-        loaded = load_trace(tmp_path / "a.safetensors")
-        assert isinstance(loaded, ClipTrace)
+        loaded = Trace.load(tmp_path / "a.safetensors")
         assert loaded.view() == trace.view()
         assert [strip.pictures for strip in loaded.strips] == [strip.pictures for strip in trace.strips]
         for one, other in zip(loaded.strips, trace.strips, strict=True):
             assert one.allocation.to_dict() == other.allocation.to_dict()
             assert (one.spans, one.cuts, one.side) == (other.spans, other.cuts, other.side)
 
-    def test_traces_of_images_open_as_before(self, tmp_path: Path) -> None:
-        assert isinstance(load_trace(OLD), Trace)
-        with pytest.raises(ValueError, match="format 'arr-coc trace 1', need 'arr-coc clip trace 1'"):
-            ClipTrace.load(OLD)
-        clip_trace().save(tmp_path / "a")
-        with pytest.raises(ValueError, match="need 'arr-coc trace 1'"):
-            Trace.load(tmp_path / "a")
+    def test_files_of_the_formats_before(self, tmp_path: Path) -> None:
+        """Of one image and of clips, which had a format each until November 2026."""
+        image, clips = Trace.load(OLD / "still-1.safetensors"), Trace.load(OLD / "clips-1.safetensors")
+        tensors = load_file(OLD / "still-1.safetensors")
+        assert np.array_equal(np.asarray(image.picture), tensors["picture"].numpy())
+        assert torch.equal(image.allocation.balanced, tensors["balanced"])
+        assert torch.equal(image.texture, tensors["texture"])
+        assert [w.text for w in image.words if w.heat is not None] == ["Is", "red"]
+        assert image.guidance is not None
+        assert torch.equal(image.guidance.spots[0].heat, tensors["spots"][0])
+        assert (image.full, image.evidence[1]) == (
+            FullAnswer("yes ", {"total": 7.0}, {"total": 5.0}),
+            (20.0, 0.0, 24.0, 4.0),
+        )
+        made = clip_strip(3, 20)
+        assert [strip.is_clip for strip in clips.strips] == [True, False]
+        assert clips.strips[0].allocation.to_dict() == made.allocation.to_dict()
+        assert clips.strips[0].guidance is not None
+        assert clips.strips[0].guidance.spots[0].label == "red → crimson"
+        for trace in (image, clips):
+            trace.save(tmp_path / "a")
+            assert Trace.load(tmp_path / "a").view() == trace.view()
+
+    @pytest.mark.parametrize(
+        "tensors",
+        [
+            {"picture": torch.zeros(24, 33, 3, dtype=torch.uint8)},
+            {"picture": torch.zeros(24, 32, 4, dtype=torch.uint8)},
+            {"picture": torch.zeros(0, 0, 3, dtype=torch.uint8)},
+            {"picture": torch.zeros(24, 32, 3)},
+            {"keep": torch.zeros(5)},
+            {"more": torch.zeros(1)},
+        ],
+    )
+    def test_hostile_files_of_the_format_before(
+        self, tmp_path: Path, tensors: dict[str, torch.Tensor]
+    ) -> None:
+        with safe_open(OLD / "still-1.safetensors", "pt") as file:
+            about = file.metadata()
+        save_file(load_file(OLD / "still-1.safetensors") | tensors, tmp_path / "a", about)
+        self.refused(tmp_path / "a")
 
     @pytest.mark.parametrize(
         "data",
@@ -173,6 +209,8 @@ class TestFile:
             {"side": [64]},
             {"side": [64, -48]},
             {"allocation": {"tensions": {}, "budget": 1, "void": False}},
+            {"allocation": {"tensions": dict.fromkeys(TENSIONS, "a"), "budget": 1, "void": False}},
+            {"allocation": None},
             {"guidance": {"confidence": 0.5, "whole": 0.1, "odd": 0.1, "spots": [{"word": "a"}]}},
             {"more": 1},
         ],
@@ -209,17 +247,19 @@ class TestFile:
         self.rewrite(tmp_path / "a", clip_trace()._plain(), tensors)
         self.refused(tmp_path / "a")
 
-    @pytest.mark.parametrize("what", ["junk", "cut off", "animation", "large", "png"])
+    @pytest.mark.parametrize("what", ["junk", "cut off", "animation", "large", "gif", "moving"])
     def test_hostile_pictures(self, tmp_path: Path, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
         more = {"save_all": True, "append_images": [Image.new("RGB", (64, 48), "blue")]}
-        png = io.BytesIO()
-        Image.new("RGB", (64, 48)).save(png, "png")
+        gif, moving = io.BytesIO(), io.BytesIO()
+        Image.new("RGB", (64, 48)).save(gif, "gif")
+        Image.new("RGB", (64, 48)).save(moving, "png", **more)
         picture = {
             "junk": b"RIFF" + bytes(60),
             "cut off": clip_strip().pictures[0][:-40],
             "animation": webp((64, 48), **more),
             "large": webp((1024, 768)),
-            "png": png.getvalue(),
+            "gif": gif.getvalue(),
+            "moving": moving.getvalue(),
         }[what]
         plain, pictures = clip_trace()._plain(), [*clip_strip().pictures[:5], picture]
         plain["strips"][0]["lengths"] = list(map(len, pictures))
@@ -233,7 +273,7 @@ class TestFile:
             with monkeypatch.context() as patch:
                 patch.setattr(strips, name, most)
                 self.refused(tmp_path / "a")
-        load_trace(tmp_path / "a")
+        Trace.load(tmp_path / "a")
 
     def test_damaged_files_are_refused_or_whole(self, tmp_path: Path) -> None:
         """Nothing but a ValueError of one line comes of a file with a byte changed, or cut off."""
@@ -245,7 +285,7 @@ class TestFile:
             data = data[: draw.choice((len(data), len(data), draw.randrange(len(data))))]
             (tmp_path / "b").write_bytes(data)
             try:
-                load_trace(tmp_path / "b").view()
+                Trace.load(tmp_path / "b").view()
             except ValueError as error:
                 refusals.append(str(error))
         assert len(refusals) > 40
@@ -254,7 +294,7 @@ class TestFile:
     @staticmethod
     def refused(path: Path) -> None:
         with pytest.raises(ValueError, match="is not a saved trace") as caught:
-            load_trace(path)
+            Trace.load(path)
         assert "\n" not in str(caught.value)
 
     @staticmethod
@@ -270,7 +310,7 @@ class TestView:
         trace = clip_trace(guided(), image_strip())
         view = json.loads(json.dumps(trace.view(), allow_nan=False))
         clip, image = view["strips"]
-        assert (view["format"], view["kept"], view["agree"]) == ("arr-coc clip view 1", 42, True)
+        assert (view["format"], view["kept"], view["agree"]) == ("arr-coc view 2", 42, True)
         assert (clip["grid"], clip["spans"][5], clip["cuts"]) == ([6, 6, 8], [5.0, 5.5], [0, 3])
         assert (image["grid"], image["spans"], image["cuts"]) == ([1, 6, 8], [], [])
         assert (clip["width"], clip["height"], clip["side"]) == (64, 48, [64, 48])

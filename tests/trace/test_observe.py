@@ -310,6 +310,7 @@ class TestWords:
             assert most.heat[evidence].mean() > most.heat[~evidence].mean() + 0.8
 
 
-def test_several_images_are_refused_by_name() -> None:
-    with pytest.raises(ValueError, match="a trace is of one image, this session has 2"):
-        observe(wrapped().session(IMAGES), "What?")
+def test_several_images() -> None:
+    found = observe(wrapped().session(IMAGES[:2]), "What?", compare=False, max_new_tokens=1)
+    assert [strip.is_clip for strip in found.strips] == [False, False]
+    assert found.kept == sum(strip.allocation.kept for strip in found.strips)

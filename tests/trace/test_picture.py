@@ -20,19 +20,19 @@ from arr_coc.trace.picture import (
     DPI,
     OTHER_SCRIPT,
     PALETTE,
+    Panel,
+    Truth,
     _caption_width,
     _heat_panel,
-    _kept_panel,
     _lines,
     _outline,
-    _Panel,
-    _panel_pixels,
-    _spread,
-    _Truth,
     colours,
     draw_allocation,
     draw_layers,
+    kept_panel,
+    panel_pixels,
     printable,
+    spread,
     text_width,
     with_note,
     wrap,
@@ -93,7 +93,7 @@ class TestPicture:
     def test_captions_of_narrow_panels_have_room(self) -> None:
         allocation = record(40, 4, 16)
         base = np.zeros((990, 198, 3), dtype=np.uint8)
-        longest = _caption_width(_Panel("information", "what the question asks for, weight 0.88", base))
+        longest = _caption_width(Panel("information", "what the question asks for, weight 0.88", base))
         assert longest > base.shape[1] / DPI
         assert draw_layers(Image.new("RGB", (100, 1000)), allocation, "q").width > 3 * longest * DPI
 
@@ -150,7 +150,7 @@ class TestHeat:
 
     def test_colour_is_the_number(self) -> None:
         cells = torch.tensor([[0.0, 0.25], [0.5, 1.0]])
-        base = _panel_pixels(Image.new("RGB", (100, 100), (70, 130, 90)), with_map(cells), BOX)
+        base = panel_pixels(Image.new("RGB", (100, 100), (70, 130, 90)), with_map(cells), BOX)
         pixels = _heat_panel("relevance", "", _lines(base), cells[None]).pixels / 255
         h, w = pixels.shape[:2]
         for y, x in ((0, 0), (0, 1), (1, 0), (1, 1)):
@@ -159,7 +159,7 @@ class TestHeat:
 
     def test_low_scores_are_as_plain_as_high_ones_and_the_highest_is_written(self) -> None:
         strong = torch.tensor([[0.0, 0.25], [0.5, 1.0]])
-        base = _panel_pixels(Image.new("RGB", (100, 100), "white"), with_map(strong), BOX)
+        base = panel_pixels(Image.new("RGB", (100, 100), "white"), with_map(strong), BOX)
         whole, weak, nothing = (
             _heat_panel("r", "", _lines(base), share * strong[None]) for share in (1.0, 2.0**-8, 0.0)
         )
@@ -174,7 +174,7 @@ class TestHeat:
         image = Image.new("RGB", (810, 810), "white")
         image.paste("black", (0, 403, 810, 408))
         cells = torch.tensor([[0.05, 0.95]])
-        base = _panel_pixels(image, with_map(cells), BOX)
+        base = panel_pixels(image, with_map(cells), BOX)
         pixels = _heat_panel("r", "", _lines(base), cells[None]).pixels.mean(-1) / 255
         h, w = pixels.shape
         assert pixels[h // 2, w // 4] > pixels[h // 8, w // 4] + 0.1
@@ -184,9 +184,9 @@ class TestHeat:
 class TestKept:
     def test_kept_cells_keep_their_colours_and_others_lose_them(self) -> None:
         allocation = record(4, 4, 5)
-        base = _panel_pixels(Image.new("RGB", (80, 80), (220, 40, 40)), allocation, BOX)
-        panel = _kept_panel(base, allocation, _Truth())
-        mask = _spread(allocation.mask()[0].numpy(), base.shape)
+        base = panel_pixels(Image.new("RGB", (80, 80), (220, 40, 40)), allocation, BOX)
+        panel = kept_panel(base, allocation, Truth())
+        mask = spread(allocation.mask()[0].numpy(), base.shape)
         line = _outline(mask)
         assert (panel.pixels[mask & ~line] == base[mask & ~line]).all()
         dropped = panel.pixels[~mask & ~line]
@@ -196,17 +196,17 @@ class TestKept:
 
     def test_void_is_said(self) -> None:
         base = np.zeros((10, 10, 3), dtype=np.uint8)
-        assert "even grid" in _kept_panel(base, record(4, 4, 4, reason=Reason.VOID), _Truth()).note
-        assert "even grid" not in _kept_panel(base, record(4, 4, 4), _Truth()).note
+        assert "even grid" in kept_panel(base, record(4, 4, 4, reason=Reason.VOID), Truth()).note
+        assert "even grid" not in kept_panel(base, record(4, 4, 4), Truth()).note
 
     def test_spread_gives_each_pixel_the_cell_it_lies_in(self) -> None:
         cells = np.arange(6).reshape(2, 3)
-        assert _spread(cells, (4, 6)).tolist() == [[0, 0, 1, 1, 2, 2]] * 2 + [[3, 3, 4, 4, 5, 5]] * 2
+        assert spread(cells, (4, 6)).tolist() == [[0, 0, 1, 1, 2, 2]] * 2 + [[3, 3, 4, 4, 5, 5]] * 2
 
     def test_outline_is_the_border(self) -> None:
         mask = np.zeros((2, 2), dtype=bool)
         mask[0, 0] = True
-        line = _outline(_spread(mask, (8, 8)))
+        line = _outline(spread(mask, (8, 8)))
         assert [int("".join(map(str, row)), 2) for row in line.astype(int)] == [
             *(0b11111000, 0b10011000, 0b10011000, 0b11111000, 0b11110000, 0, 0, 0)
         ]
@@ -217,7 +217,7 @@ class TestKept:
         """Pixels reach the file unresampled."""
         allocation = record(4, 4, 5)
         image = Image.fromarray(np.random.default_rng(0).integers(0, 256, (810, 810, 3), dtype=np.uint8))
-        base = _panel_pixels(image, allocation, BOX)
+        base = panel_pixels(image, allocation, BOX)
         assert base.shape == (810, 810, 3)
         picture = np.asarray(draw_allocation(image, allocation, "q", "a"))
         left = round(0.35 * DPI)

@@ -1,10 +1,10 @@
-"""The app, in a browser: answers about an image, the tokens that they were read from, and probes of both.
+"""The app, in a browser: answers about an image or a clip, and the tokens that they were read from.
 
     build_app()    the Gradio app; `.launch()` has safe settings of its own
     launch()       builds it, serves it on this machine alone, and cleans up
 
-A thin client: every number and every picture comes from a `Trace`, and the viewer draws it. Gradio
-(`pip install 'gradio>=6.27,<7'`) is imported when one of the two is called.
+Every number and every picture comes from a `Trace`, which the viewer draws. Gradio (`pip install
+'gradio>=6.27,<7'`) is imported when one of the two is called.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from arr_coc.files.plugins import install_line
 
 if TYPE_CHECKING:
     from arr_coc.app.screen import App
     from arr_coc.model import ARRCOCModel
-    from arr_coc.trace.trace import ClipTrace, Trace
+    from arr_coc.trace.trace import Trace
 
 __all__ = ["build_app", "launch"]
 
@@ -30,7 +30,7 @@ def build_app(
     model_name: str = "bundled",
     against: ARRCOCModel | str | None = None,
     results: str | Path | None = None,
-    traces: Sequence[Trace | ClipTrace | str | Path] = (),
+    traces: Sequence[Trace | str | Path] = (),
     device: str = "auto",
     dtype: str | None = None,
     allocator: str | None = None,
@@ -81,40 +81,22 @@ def build_app(
 
 def launch(
     *,
-    model_name: str = "bundled",
-    against: str | None = None,
-    results: str | Path | None = None,
-    traces: Sequence[Trace | ClipTrace | str | Path] = (),
-    device: str = "auto",
-    dtype: str | None = None,
-    allocator: str | None = None,
-    guide: str | Path | None = None,
-    relevance: str = "auto",
-    max_new_tokens: int = 32,
     host: str = "127.0.0.1",
     port: int = 7860,
     share: bool = False,
     allow_hosts: Sequence[str] = (),
     ready: Callable[[str], None] = print,
+    **settings: Any,
 ) -> bool:
     """Serve the app until it is interrupted; uploads and exports are deleted then.
 
     Args:
-        model_name: a Hub name, a folder or "bundled".
-        against: a second model by name, as in `build_app`.
-        results: a result file, as there.
-        traces: what to show first, as there.
-        device: where models are loaded to, as there.
-        dtype: of their base models, as there.
-        allocator: an allocator for the first model, as there.
-        guide: folder of another guide, as there.
-        relevance: of the first model, as there.
-        max_new_tokens: where an answer is cut off.
         host: who can reach it: "127.0.0.1" this machine alone, "0.0.0.0" the whole network.
         port: where to listen.
         share: make a public link through Gradio's own server.
         allow_hosts: names by which browsers may call the server, beside the machine's own.
         ready: called with the address once the page can be opened.
+        settings: as of `build_app`, models by name.
 
     Returns:
         Whether a model or the guide is still at work: the process would end only after that, or abort.
@@ -126,32 +108,10 @@ def launch(
     require_gradio()
     from arr_coc.app.server import serve
 
-    return serve(
-        lambda: build_app(
-            model_name=model_name,
-            against=against,
-            results=results,
-            traces=traces,
-            device=device,
-            dtype=dtype,
-            allocator=allocator,
-            guide=guide,
-            relevance=relevance,
-            max_new_tokens=max_new_tokens,
-        ),
-        host,
-        port,
-        share,
-        ready,
-        allow_hosts,
-    )
+    return serve(lambda: build_app(**settings), host, port, share, ready, allow_hosts)
 
 
 def require_gradio() -> None:
-    """Check that Gradio is installed.
-
-    Raises:
-        ValueError: Gradio is not installed.
-    """
+    """Raise a ValueError unless Gradio is installed."""
     if find_spec("gradio") is None:
         raise ValueError(f"the app needs Gradio, which is not installed: {install_line('app')}")

@@ -13,19 +13,18 @@ from __future__ import annotations
 import logging
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import gradio as gr
 from gradio.data_classes import ImageData
 
 from arr_coc.app.asking import Stopped
-from arr_coc.app.canvas import Plain
 from arr_coc.app.clips import opened
+from arr_coc.app.components import Plain, Upload
 from arr_coc.app.models import Models
-from arr_coc.app.uploads import Upload
-
-if TYPE_CHECKING:
-    from arr_coc.model import ARRCOCModel
+from arr_coc.choose.budget import parse_budget
+from arr_coc.model import ARRCOCModel
+from arr_coc.trace.observe import machine
 
 logger = logging.getLogger(__name__)
 
@@ -108,8 +107,6 @@ def answer(
     Raises:
         gr.Error: what was asked can't be done; its text is one line, without a path of this machine.
     """
-    from arr_coc.choose.budget import parse_budget
-
     try:
         if not image:
             raise ValueError("there is no image: upload one, and give what the upload answered")
@@ -129,7 +126,6 @@ def answer(
 def _answer(
     models: Models, image: str, question: str, budget: Any, mode: str | None, model: ARRCOCModel
 ) -> dict[str, Any]:
-    from arr_coc.trace.observe import machine
 
     def go_on(_: str) -> None:
         if models.closed:

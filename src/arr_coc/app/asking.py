@@ -3,6 +3,7 @@
     ask(models, tab, request)      the answer, its cells and words
     swap(models, tab, question)    the same image and budget, another question
     against(models, tab)           the same question, the other model
+    measure(models, tab, "sweep")  a probe of the answer: the last view has its result
 
 Each yields `Update`, one after the other; the last has a view. What can't be done raises a ValueError of one
 line, what the user stops `Stopped`; either way the view on the page stays.
@@ -11,29 +12,64 @@ line, what the user stops `Stopped`; either way the view on the page stays.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from arr_coc.app.clips import opened
 from arr_coc.app.models import Models
-from arr_coc.app.refusal import Refused, about
-from arr_coc.app.tab import Tab
-from arr_coc.choose.budget import DEFAULT_BUDGET
+from arr_coc.app.state import Tab
+from arr_coc.choose.budget import DEFAULT_BUDGET, Budget, budget_count, budget_of
+from arr_coc.files.images import ImageSource
+from arr_coc.files.plugins import plugin, plugins
+from arr_coc.model import ARRCOCModel
+from arr_coc.modes import MODES, PRUNE, SPARSE, find_mode
+from arr_coc.modes.call import runs_as
+from arr_coc.modes.crops import crops_of, looks_at_crops
+from arr_coc.seam.base import as_frames
+from arr_coc.session import Session
+from arr_coc.trace.observe import observe
+from arr_coc.trace.trace import Trace
 from arr_coc.video import FrameSource
-
-if TYPE_CHECKING:
-    from arr_coc.choose.budget import Budget
-    from arr_coc.files.images import ImageSource
-    from arr_coc.model import ARRCOCModel
-    from arr_coc.session import Session
-    from arr_coc.trace.trace import ClipTrace, Trace
 
 T = TypeVar("T")
 Notify = Callable[[str], None]
 POLL = 0.05
 """Seconds between two looks at whether the user wants to stop."""
+
+
+FIELDS = ("image", "clip", "question", "budget", "form")
+"""Fields of the form; what is about none of them is about the form as a whole."""
+
+
+class Refused(ValueError):
+    """A request that can't be answered.
+
+    Args:
+        field: one of `FIELDS`.
+        reason: one line.
+    """
+
+    def __init__(self, field: str, reason: str) -> None:
+        super().__init__(reason)
+        self.field = field
+
+
+@contextmanager
+def about(field: str) -> Generator[None]:
+    """What is refused within is about a field of the form.
+
+    Raises:
+        Refused: for any ValueError raised within; one that names its field already comes through.
+    """
+    try:
+        yield
+    except Refused:
+        raise
+    except ValueError as error:
+        raise Refused(field, str(error)) from error
 
 
 class Stopped(Exception):
@@ -54,7 +90,7 @@ class Update:
 
 
 @dataclass(frozen=True)
-class Request:
+class AskForm:
     """A question with its settings, as the form has them.
 
     Attributes:
@@ -92,7 +128,7 @@ class Request:
         return int(self.tokens)
 
 
-def ask(models: Models, tab: Tab, request: Request) -> Iterator[Update]:
+def ask(models: Models, tab: Tab, request: AskForm) -> Iterator[Update]:
     """Answer a request, with the cells that the answer was read from.
 
     Raises:
@@ -113,8 +149,7 @@ def ask(models: Models, tab: Tab, request: Request) -> Iterator[Update]:
 
     what = "clip" if isinstance(image, FrameSource) else "image"
 
-    def work(model: ARRCOCModel, notify: Notify) -> Trace | ClipTrace:
-        from arr_coc.trace.observe import observe, observe_clips
+    def work(model: ARRCOCModel, notify: Notify) -> Trace:
 
         notify(f"Reading the {what} ...")
         with about(what):
@@ -131,9 +166,8 @@ def ask(models: Models, tab: Tab, request: Request) -> Iterator[Update]:
             "on_text": lambda text: notify(f"From {source}: {text}"),
             "on_full_text": lambda text: notify(f"From all tokens: {text}"),
         }
-        if session.has_clips:
-            return observe_clips(session, question, **options)
-        return observe(session, question, evidence=tab.evidence.get(question, ()), **options)
+        boxes = () if session.has_clips else tab.evidence.get(question, ())
+        return observe(session, question, evidence=boxes, **options)
 
     trace = yield from follow(models, tab, work)
     tab.settings = request.settings
@@ -142,12 +176,6 @@ def ask(models: Models, tab: Tab, request: Request) -> Iterator[Update]:
 
 def source_words(session: Session, inputs: dict[str, Any], budget: Budget, mode: str | None) -> str:
     """What an answer is read from, for the page while the answer still comes: "64 tokens"."""
-    from arr_coc.choose.budget import budget_count, budget_of
-    from arr_coc.modes import find_mode
-    from arr_coc.modes.call import runs_as
-    from arr_coc.modes.crops import crops_of, looks_at_crops
-    from arr_coc.seam.base import as_frames
-
     adapter = session.model.adapter
     ran, _ = runs_as(adapter, find_mode(session.model.mode if not mode else mode))
     if not ran.chooses:
@@ -179,12 +207,7 @@ def swap(models: Models, tab: Tab, question: str) -> Iterator[Update]:
 
 
 def against(models: Models, tab: Tab) -> Iterator[Update]:
-    """Answer the current question by the second model, as a pair of views.
-
-    Raises:
-        ValueError: there is no answer yet.
-        Stopped: by the user.
-    """
+    """Answer the current question by the second model, as a pair of views; raises as `swap`."""
     trace, image = current_trace(tab)
     view = tab.view
     other = yield from follow(models, tab, _again(models, tab, trace, image, trace.question, 1), 1)
@@ -196,18 +219,55 @@ def pair(view: dict[str, Any] | None, other: Trace, labels: tuple[str, str]) -> 
     return {"a": view, "b": other.view(), "labels": list(labels)}
 
 
-def current_trace(tab: Tab) -> tuple[Trace, ImageSource | FrameSource]:
-    """The tab's trace of an image, and the image.
+PROBES = {
+    "sweep": "How few would say the same?",
+    "contenders": "What would others keep?",
+    "faithfulness": "Is the map faithful?",
+}
+"""Labels of the buttons of probes, by their names in a trace. Probes come with `arr-coc-lab`."""
 
-    Raises:
-        ValueError: there is none, it is of a clip, or the tab was idle for so long that others took its
-            place.
-    """
+
+def probe_names() -> list[str]:
+    """The probes that are installed."""
+    return [name for name in PROBES if name in plugins("probes")]
+
+
+def probe_mode(trace: Trace) -> tuple[str, str | None]:
+    """The mode that a probe runs, and why it is not that of the trace; None: it is."""
+    mode = MODES.get(trace.mode)
+    if mode is None:
+        return PRUNE.name, f"measured in mode {PRUNE.name}: {trace.mode} is no mode here"
+    if mode.chooses and not mode.gestalt:
+        return mode.name, None
+    if mode.chooses:
+        return SPARSE.name, (
+            f"measured in mode {SPARSE.name}: the coarse view of {mode.name} answers by itself, which would "
+            "hide what the cells do"
+        )
+    return PRUNE.name, f"measured in mode {PRUNE.name}: {mode.name} chooses no cells"
+
+
+def measure(models: Models, tab: Tab, name: str) -> Iterator[Update]:
+    """Run one of `PROBES` on the tab's trace; raises as `swap`."""
+    trace, image = current_trace(tab)
+    probe = plugin("probes", name)
+
+    def work(model: ARRCOCModel, notify: Notify) -> dict[str, Any]:
+        notify("Measuring ...")
+        session = current_session(models, tab, model, image)
+        return probe(session, trace, probe_mode(trace)[0], lambda share: notify(f"Measuring ... {share:.0%}"))
+
+    result = yield from follow(models, tab, work)
+    mode, note = probe_mode(trace)
+    result |= {"mode": mode, "note": note}
+    yield Update("Measured.", tab.show(trace.with_probe(name, result), image))
+
+
+def current_trace(tab: Tab) -> tuple[Trace, ImageSource | FrameSource]:
+    """The tab's trace of an image, and the image; a ValueError where there is none, or it is of a clip."""
     if tab.trace is None:
         raise ValueError("there is no answer here, or it was let go since: ask a question first")
-    from arr_coc.trace.trace import Trace
-
-    if not isinstance(tab.trace, Trace):
+    if not tab.trace.is_of_image:
         raise ValueError("this is for answers about one image, and the one here is about a clip")
     return tab.trace, tab.trace.picture if tab.subject is None else tab.subject
 
@@ -227,7 +287,6 @@ def _again(
     """Work that answers a question about the image of a trace, from its budget and in its mode."""
 
     def work(model: ARRCOCModel, notify: Notify) -> Trace:
-        from arr_coc.trace.observe import observe
 
         notify("Reading the image ...")
         session = current_session(models, tab, model, image, which)

@@ -1,8 +1,4 @@
-"""Clips in the app: an uploaded video, opened within limits, and what the form shows of it.
-
-clip = open_upload("/tmp/.../talk.mp4") -> FrameSource, at most MOST_FRAMES small frames
-preview(clip) -> HTML, a few frames in a row and how long it is
-"""
+"""Clips in the app: an uploaded video, opened within limits, and what the form shows of it."""
 
 from __future__ import annotations
 
@@ -67,11 +63,7 @@ def open_upload(path: str) -> FrameSource:
 
 
 def opened(source: ImageSource) -> ImageSource | FrameSource:
-    """What a question is about: the path of a video as `open_upload` opens it, anything else as it is.
-
-    Raises:
-        ValueError: as `open_upload`.
-    """
+    """What a question is about: the path of a video as `open_upload` opens it, anything else as it is."""
     return open_upload(source) if isinstance(source, str) and is_clip(source) else source
 
 

@@ -1,4 +1,4 @@
-"""Event handlers of the page: each calls `asking` or `measuring` and returns updates of components.
+"""Event handlers of the page: each calls `asking` or `looking` and returns updates of components.
 
 What is refused stands beside the field that it is about; the rest of the page is left as it was.
 """
@@ -7,25 +7,28 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 import gradio as gr
+from PIL import Image
 
 from arr_coc.app import asking
-from arr_coc.app.asking import Request, Stopped, Update
+from arr_coc.app.asking import FIELDS, AskForm, Refused, Stopped, Update, measure
 from arr_coc.app.clips import open_upload, preview
 from arr_coc.app.looking import Looking
-from arr_coc.app.measuring import measure
 from arr_coc.app.models import Models
-from arr_coc.app.refusal import FIELDS, Refused
-from arr_coc.app.samples import Sample
-from arr_coc.app.tab import Tab
-from arr_coc.app.worst import WorstCases, caption
+from arr_coc.app.samples import AppSample
+from arr_coc.app.state import Tab
 from arr_coc.files.images import ImageSource, open_image
+from arr_coc.files.paths import input_file
 from arr_coc.files.pdf import first_page, is_pdf
+from arr_coc.files.plugins import plugin
 from arr_coc.modes import MODES
+from arr_coc.trace.trace import Trace
 
 logger = logging.getLogger(__name__)
 SAVED = "A saved answer; Ask makes it anew."
@@ -45,6 +48,35 @@ LONGEST_KEPT = 2000
 """Characters of a question that a browser is trusted to have kept."""
 POLL = 0.2
 """Seconds between two looks at whether the model is loaded."""
+WORST = 12
+"""Cases of a result file that are shown."""
+
+
+class Visits:
+    """The tabs that are open.
+
+    Args:
+        trace: what every tab shows first; None: nothing.
+        view: of that trace, one for all tabs.
+    """
+
+    def __init__(self, trace: Trace | None, view: dict[str, Any] | None) -> None:
+        self.trace, self.view = trace, view
+        self._tabs: WeakValueDictionary[str, Tab] = WeakValueDictionary()
+
+    def begin(self, tab: Tab, request: gr.Request) -> Tab:
+        """The page was loaded."""
+        if self.trace is not None and tab.trace is None:
+            tab.open(self.trace, self.view)
+        if request.session_hash is not None:
+            self._tabs[request.session_hash] = tab
+        return tab
+
+    def end(self, request: gr.Request) -> None:
+        """The page was closed, or has lost its connection."""
+        tab = self._tabs.pop(request.session_hash or "", None)
+        if tab is not None:
+            tab.release()
 
 
 async def on_visit(models: Models, lazy: bool) -> AsyncIterator[str]:
@@ -102,11 +134,7 @@ def on_remember(question: str, tokens: float, auto: bool, mode: str, compare: bo
 
 
 def begin(buttons: int, tab: Tab, problems: int = 0) -> list[Any]:
-    """Before work: of so many buttons the second and third, Stop, are enabled, the others disabled.
-
-    Returns:
-        The status, the buttons, and so many problems, which are over.
-    """
+    """Before work: [status, buttons, problems]; the second and third button, Stop, are enabled."""
     tab.stopping = False
     enabled = [gr.update(interactive=n in (1, 2)) for n in range(buttons)]
     return ["Waiting for the model ...", *enabled, *[""] * problems]
@@ -130,11 +158,11 @@ def on_stop(tab: Tab) -> None:
 
 def on_ask(models: Models, tab: Tab, *form: Any) -> Iterator[list[Any]]:
     """The Ask button: [status, view, whether the view is stale, a problem of each of `FIELDS`]."""
-    for update in updates(lambda: asking.ask(models, tab, Request(*form))):
+    for update in updates(lambda: asking.ask(models, tab, AskForm(*form))):
         yield of_form(update)
 
 
-def on_pick(samples: Sequence[Sample], tab: Tab, index: int) -> list[Any]:
+def on_pick(samples: Sequence[AppSample], tab: Tab, index: int) -> list[Any]:
     """A sample is chosen: what has a saved answer is opened, the rest waits in the form to be asked about.
 
     Returns:
@@ -226,10 +254,8 @@ def on_open(tab: Tab, path: str) -> list[Any]:
     Returns:
         What `on_pick` yields, the problem of the file, what `on_closer` returns.
     """
-    from arr_coc.trace.trace import load_trace
-
     try:
-        trace = load_trace(path)
+        trace = Trace.load(path)
     except ValueError as error:
         return [gr.skip()] * (5 + len(FIELDS)) + [reason(error, path)] + [gr.skip()] * 4
     view = tab.open(trace)
@@ -247,6 +273,43 @@ def on_closer(tab: Tab) -> list[Any]:
 def on_closed(tab: Tab) -> None:
     """The microscope is closed: no more views are sent to it."""
     tab.closer = False
+
+
+class WorstCases:
+    """The worst cases of a result file of `arr-coc eval`; their images are drawn at first use.
+
+    Args:
+        path: of the file.
+
+    Raises:
+        ValueError: it is no result file, or `arr-coc-lab` is not installed.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = input_file(path)
+        self._lab = plugin("cases", "worst")
+        self.cases: list[dict[str, Any]] = self._lab.worst_cases(self.path, count=WORST)
+
+    @property
+    def title(self) -> str:
+        """What the cases are, in a sentence."""
+        if not self.cases:
+            return f"No answer of {self.path.name} is wrong."
+        which = "The answer" if len(self.cases) == 1 else f"The {len(self.cases)} answers"
+        it = "it" if len(self.cases) == 1 else "one"
+        return (
+            f"{which} of {self.path.name} where most was lost against all tokens: choose {it} to ask again."
+        )
+
+    @cached_property
+    def images(self) -> list[Image.Image]:
+        """The image of each case; a ValueError where they can't be drawn or opened here."""
+        return self._lab.case_images(self.path, self.cases)
+
+
+def caption(case: Mapping[str, Any]) -> str:
+    """A case in a line: the question, the answer, the right answer."""
+    return f"{case['question']} {case['answer'] or 'Nothing'}, not {case['right']}"
 
 
 def on_gallery(cases: WorstCases) -> list[Any]:
@@ -276,12 +339,12 @@ def on_look(
     """The live view "Where it would look": [view, or None where there is none; what is missing or wrong]."""
     pictures = tab.pictures
     if image is None:
-        tab.sight = None
+        tab.seen = None
         return [None, NO_PICTURE if tab.clip is None else OF_CLIPS]
     if not question.strip():
         return [None, NO_QUESTION]
     try:
-        result = [looking.view(tab, image, question, Request(image, question, tokens, auto).budget), ""]
+        result = [looking.view(tab, image, question, AskForm(image, question, tokens, auto).budget), ""]
     except ValueError as error:
         result = [None, reason(error, image if isinstance(image, str) else "")]
     except Exception as error:
@@ -301,14 +364,14 @@ def on_settings(tab: Tab, tokens: float, auto: bool, mode: str) -> Any:
     """The budget or the mode was moved: whether the answer on the page still is of these."""
     if tab.view is None or tab.moved:
         return gr.skip()
-    begun = Request(None, "").settings if tab.settings is None else tab.settings
-    return "" if Request(None, "", tokens, auto, mode).settings == begun else MOVED
+    begun = AskForm(None, "").settings if tab.settings is None else tab.settings
+    return "" if AskForm(None, "", tokens, auto, mode).settings == begun else MOVED
 
 
-def on_first_look(looking: Looking, sample: Sample, tokens: float) -> list[Any]:
+def on_first_look(looking: Looking, sample: AppSample, tokens: float) -> list[Any]:
     """The page was opened: [view, what is wrong] of the first sample, whatever the tab."""
     try:
-        return [looking.first(sample.image, sample.question, Request(None, "", tokens).budget), ""]
+        return [looking.first(sample.image, sample.question, AskForm(None, "", tokens).budget), ""]
     except ValueError as error:
         return [None, reason(error)]
 

@@ -10,15 +10,16 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 from weakref import WeakSet
 
 from PIL import Image
 
-from arr_coc.app.tab import Encoded
-
-if TYPE_CHECKING:
-    from arr_coc.model import ARRCOCModel
+from arr_coc.app.state import EncodedMemory
+from arr_coc.files.hub import commit_of
+from arr_coc.files.paths import is_local
+from arr_coc.model import ARRCOCModel
+from arr_coc.store.checkpoint import check_model_folder, find
 
 T = TypeVar("T")
 WARM = (256, 256)
@@ -60,7 +61,7 @@ class Models:
         self._loading: dict[int, Future[ARRCOCModel]] = {}
         self._lock = Lock()
         self._futures: WeakSet[Future[Any]] = WeakSet()
-        self.encoded = Encoded()
+        self.encoded = EncodedMemory()
         self.closed = False
 
     def __len__(self) -> int:
@@ -90,16 +91,7 @@ class Models:
         return f"{names[0]} ({marks[0]})", f"{names[1]} ({marks[1]})"
 
     def check(self, hub: bool = True) -> None:
-        """Check that every model named is there, before anything waits for it.
-
-        Args:
-            hub: ask the Hub for names on it; False: check folders alone.
-
-        Raises:
-            ValueError: a folder that is no model or allocator, or a name that the Hub doesn't know.
-        """
-        from arr_coc.files.paths import is_local
-
+        """Raise a ValueError where a model is named that is not there; `hub` asks the Hub for names on it."""
         for which, source in enumerate(self._sources):
             if isinstance(source, str) and (hub or is_local(source)):
                 check_source(source, None if which else self._allocator)
@@ -114,11 +106,7 @@ class Models:
         return which in self._loading and self._loading[which].done()
 
     def loaded(self, which: int = 0) -> ARRCOCModel:
-        """A model that is `ready`.
-
-        Raises:
-            ValueError: it can't be loaded; the reason.
-        """
+        """A model that is `ready`; a ValueError with the reason where it can't be loaded."""
         return self._loading[which].result()
 
     def submit(self, work: Callable[[ARRCOCModel], T], which: int = 0) -> Future[T]:
@@ -155,7 +143,6 @@ def load(source: ARRCOCModel | str, settings: dict[str, Any]) -> ARRCOCModel:
     """A model as it is, or loaded by its name with these arguments of `from_pretrained`, and warm."""
     if not isinstance(source, str):
         return source
-    from arr_coc.model import ARRCOCModel
 
     model = ARRCOCModel.from_pretrained(source, **settings)
     for mode in (None, "full"):  # the first call pays for what is set up once, which is no question's cost
@@ -164,18 +151,12 @@ def load(source: ARRCOCModel | str, settings: dict[str, Any]) -> ARRCOCModel:
 
 
 def check_source(name: str, allocator: str | None = None) -> None:
-    """Check that a model can be loaded by a name, without loading it.
-
-    Args:
-        name: of the model.
-        allocator: another allocator for it; None: its own.
+    """Check that a model, with another allocator than its own or None, can be loaded, without loading it.
 
     Raises:
         ValueError: a folder that is no model or allocator, or a name that the Hub doesn't know.
     """
-    from arr_coc.files.hub import commit_of
     from arr_coc.files.paths import BUNDLED_NAME, is_local
-    from arr_coc.store.checkpoint import check_model_folder, find
 
     source = find(name, allocator)
     if source.base == BUNDLED_NAME:

@@ -13,17 +13,17 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from PIL import Image, ImageOps
 
-from arr_coc.app.asking import Request
+from arr_coc.app.asking import AskForm
 from arr_coc.data.record import Box
 from arr_coc.files.images import open_image
+from arr_coc.model import ARRCOCModel
 from arr_coc.store.checkpoint import BUNDLED_MODEL
-
-if TYPE_CHECKING:
-    from arr_coc.trace.trace import ClipTrace, Trace
+from arr_coc.trace.observe import observe
+from arr_coc.trace.trace import Trace
 
 SAMPLE = BUNDLED_MODEL.parent / "sample.json"
 PICTURES, LISTED = Path(__file__).parent / "pictures", "pictures.json"
@@ -34,12 +34,12 @@ SHAPES = "shapes.json"
 
 
 @dataclass(frozen=True)
-class Sample:
+class AppSample:
     """An image with a question; where there are, the trace of its answer, true answers and evidence boxes."""
 
     image: str | Image.Image
     question: str
-    trace: Trace | ClipTrace | None = None
+    trace: Trace | None = None
     true_answers: tuple[str, ...] = ()
     evidence: tuple[Box, ...] = ()
 
@@ -48,7 +48,7 @@ THUMBNAIL = 96
 """Pixels of a side of a sample's small picture, twice what it takes on the page."""
 
 
-def chip(sample: Sample) -> str:
+def chip(sample: AppSample) -> str:
     """A sample as HTML: a small picture and the question, which is text whatever it looks like."""
     file = io.BytesIO()
     picture = open_image(sample.image).convert("RGB")
@@ -57,43 +57,32 @@ def chip(sample: Sample) -> str:
     return f'<img src="data:image/jpeg;base64,{data}" alt=""><span>{html.escape(sample.question)}</span>'
 
 
-def samples(traces: Sequence[Trace | ClipTrace | str | Path] = ()) -> list[Sample]:
-    """The samples of some traces, saved or loaded, then the built-in ones.
-
-    Raises:
-        ValueError: a file is no trace.
-    """
-    from arr_coc.trace.trace import load_trace
-
-    opened = [load_trace(trace) if isinstance(trace, str | Path) else trace for trace in traces]
+def samples(traces: Sequence[Trace | str | Path] = ()) -> list[AppSample]:
+    """The samples of some traces, saved or loaded, then the built-in ones."""
+    opened = [Trace.load(trace) if isinstance(trace, str | Path) else trace for trace in traces]
     return [sample_of(trace) for trace in opened] + built_in()
 
 
-def sample_of(trace: Trace | ClipTrace) -> Sample:
+def sample_of(trace: Trace) -> AppSample:
     """The sample of a trace; of one of clips its picture is the first one."""
-    from arr_coc.trace.trace import Trace
-
-    picture = trace.picture if isinstance(trace, Trace) else trace.strips[0].picture(0)
-    return Sample(picture, trace.question, trace, trace.true_answers)
+    return AppSample(trace.picture, trace.question, trace, trace.true_answers)
 
 
-def built_in() -> list[Sample]:
+def built_in() -> list[AppSample]:
     """The sample page and one with shapes, with two questions each."""
-    from arr_coc.trace.trace import Trace
-
     page, first = str(SAMPLE.with_suffix(".png")), json.loads(SAMPLE.read_text(encoding="utf-8"))
     return [
-        Sample(page, first["question"], Trace.load(SHIPPED), (first["answer"],)),
-        Sample(page, "What does the gray text say?", true_answers=("CJ",)),
+        AppSample(page, first["question"], Trace.load(SHIPPED), (first["answer"],)),
+        AppSample(page, "What does the gray text say?", true_answers=("CJ",)),
         *pictures(SHAPES),
     ]
 
 
-def pictures(listed: str = LISTED) -> list[Sample]:
+def pictures(listed: str = LISTED) -> list[AppSample]:
     """An invoice, a chart, settings and a ticket, each with some questions; those of one picture in a row."""
     pages = json.loads((PICTURES / listed).read_text(encoding="utf-8"))
     return [
-        Sample(
+        AppSample(
             str(PICTURES / f"{page['name']}.png"), one["question"], true_answers=(one["answer"],),
             evidence=tuple((x0, y0, x1, y1) for x0, y0, x1, y1 in one["evidence"]),
         )
@@ -104,12 +93,9 @@ def pictures(listed: str = LISTED) -> list[Sample]:
 
 def write_shipped(target: Path = SHIPPED) -> Trace:
     """Answer the first sample with the form's own settings, and write the trace."""
-    from arr_coc.model import ARRCOCModel
-    from arr_coc.trace.observe import observe
-
     page, first = SAMPLE.with_suffix(".png"), json.loads(SAMPLE.read_text(encoding="utf-8"))
     question = first["question"]
-    request = Request(str(page), question)
+    request = AskForm(str(page), question)
     model = ARRCOCModel.from_pretrained(device="cpu", strict=True)  # the same trace on any machine
     for _ in range(2):  # the first pays for what is set up once
         session = model.session(page)

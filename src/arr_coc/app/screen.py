@@ -16,52 +16,17 @@ from typing import Any
 import gradio as gr
 
 from arr_coc import __version__
+from arr_coc.app import handlers
 from arr_coc.app.api import publish
-from arr_coc.app.asking import Request
-from arr_coc.app.canvas import Count, Problem, StatusLine, TokenCanvas
+from arr_coc.app.asking import FIELDS, PROBES, AskForm, probe_names
 from arr_coc.app.clips import LIMITS, MISSING, MOST_MB, can_open
-from arr_coc.app.handlers import (
-    SAVED,
-    begin,
-    fail,
-    finish,
-    on_against,
-    on_ask,
-    on_case,
-    on_clear,
-    on_clip,
-    on_clip_clear,
-    on_closed,
-    on_closer,
-    on_first_look,
-    on_gallery,
-    on_headline,
-    on_look,
-    on_measure,
-    on_new_picture,
-    on_no_clip,
-    on_open,
-    on_pick,
-    on_remember,
-    on_restore,
-    on_settings,
-    on_stop,
-    on_swap,
-    on_upload,
-    on_visit,
-)
+from arr_coc.app.components import Count, Problem, StatusLine, TokenCanvas, Upload, UploadClip, UploadTrace
 from arr_coc.app.looking import Looking
-from arr_coc.app.measuring import PROBES, probe_names
 from arr_coc.app.models import Models
-from arr_coc.app.refusal import FIELDS
-from arr_coc.app.samples import Sample, chip, pictures
-from arr_coc.app.tab import TABS, Tab
-from arr_coc.app.uploads import Upload, UploadClip, UploadTrace
-from arr_coc.app.visits import Visits
-from arr_coc.app.worst import WorstCases
+from arr_coc.app.samples import AppSample, chip, pictures
+from arr_coc.app.state import TABS, Tab
 from arr_coc.files.pdf import can_draw
 from arr_coc.modes import MODES
-from arr_coc.trace.trace import ClipTrace
 from arr_coc.trace.viewer import assets
 
 WAITING, FILES, HOUR = 16, f"{MOST_MB}mb", 3600
@@ -75,7 +40,7 @@ SHOW_RESULTS = """() => {
   const isBelow = results.getBoundingClientRect().top >= form.getBoundingClientRect().bottom;
   if (isBelow) results.scrollIntoView();
 }"""
-"""Bring the results into sight where they stand below the form, as on a phone."""
+"""Bring the results into look_canvas where they stand below the form, as on a phone."""
 SHOW_FORM = "() => document.querySelector('#first').scrollIntoView()"
 LOOK, ANSWER = "look", "answer"
 """The tabs of the results."""
@@ -146,7 +111,7 @@ def look() -> dict[str, Any]:
     return settings | {"run_history": False, "state_session_capacity": TABS}
 
 
-def build(models: Models, samples: Sequence[Sample], results: str | Path | None, *, lazy: bool) -> App:
+def build(models: Models, samples: Sequence[AppSample], results: str | Path | None, *, lazy: bool) -> App:
     """Lay out the app.
 
     Args:
@@ -155,12 +120,12 @@ def build(models: Models, samples: Sequence[Sample], results: str | Path | None,
         results: a result file, for the tab of worst cases; None: there is no such tab.
         lazy: load the models with the first question, not before.
     """
-    cases = None if results is None else WorstCases(results)
+    cases = None if results is None else handlers.WorstCases(results)
     samples = [*samples, *pictures()]
     first = samples[0].trace
     view = None if first is None else first.view()
-    picture = None if isinstance(first, ClipTrace) else samples[0].image
-    visits = Visits(first, view)
+    picture = None if first is not None and not first.is_of_image else samples[0].image
+    visits = handlers.Visits(first, view)
     private: dict[str, Any] = {"api_visibility": "private"}
     busy: dict[str, Any] = private | {
         "concurrency_id": "model",
@@ -207,17 +172,17 @@ def build(models: Models, samples: Sequence[Sample], results: str | Path | None,
                         apply_default_css=False, elem_id="looking-title",
                     )  # fmt: skip
                     with gr.Column(elem_id="looking-view"):
-                        sight_line = StatusLine("", elem_id="looking-status")
-                        sight = TokenCanvas(kind="look", elem_id="sight")
+                        look_line = StatusLine("", elem_id="looking-status")
+                        look_canvas = TokenCanvas(kind="look", elem_id="sight")
                 with gr.Tab("The model's answer", id=ANSWER):
                     with gr.Column(elem_id="answer"):
-                        status = StatusLine("" if view is None else SAVED, elem_id="status")
+                        status = StatusLine("" if view is None else handlers.SAVED, elem_id="status")
                         stale = StatusLine("", elem_id="stale")
                         canvas = TokenCanvas(view, kind="simple", elem_id="canvas")
             with gr.Column(elem_id="more"):
                 with gr.Row(elem_id="budget-row"):
                     tokens = Count(
-                        1, MOST, value=Request.tokens, step=1, label="Budget, tokens to keep",
+                        1, MOST, value=AskForm.tokens, step=1, label="Budget, tokens to keep",
                         scale=4, min_width=180, elem_id="budget",
                     )  # fmt: skip
                     auto = gr.Checkbox(False, label="auto", scale=1, min_width=80, elem_id="auto")
@@ -236,8 +201,8 @@ def build(models: Models, samples: Sequence[Sample], results: str | Path | None,
                 StatusLine("" if can_open() else MISSING, elem_id="no-clips")
                 modes = [(f"{mode.name}: {mode.help}", mode.name) for mode in MODES.values()]
                 modes = [("as the model does by default", ""), *modes]
-                mode = gr.Dropdown(modes, value=Request.mode or "", label="How it reads", elem_id="mode")
-                compare = gr.Checkbox(Request.compare, label="Answer from all tokens, too", elem_id="compare")
+                mode = gr.Dropdown(modes, value=AskForm.mode or "", label="How it reads", elem_id="mode")
+                compare = gr.Checkbox(AskForm.compare, label="Answer from all tokens, too", elem_id="compare")
         with gr.Accordion("Look closer", open=False, elem_id="closer") as closer:
             with gr.Row(elem_id="probes"):
                 probes = {
@@ -293,83 +258,90 @@ def build(models: Models, samples: Sequence[Sample], results: str | Path | None,
                 The event of its end.
             """
             ended = [part for part in outputs if isinstance(part, Problem)]
-            start = partial(begin, len(running), problems=len(ended))
+            start = partial(handlers.begin, len(running), problems=len(ended))
             begun = event(start, [tab], [outputs[0], *running, *ended], **quick)
             ran = begun.then(handler, [tab, *inputs], outputs, **busy)
-            ran.success(partial(finish, len(running)), [tab], [*running, *close_up], **quick)
-            ran.failure(partial(fail, len(running)), [tab], [outputs[0], *running, *close_up], **quick)
-            ran.then(partial(on_headline, models), None, [headline], **quick)
+            ran.success(partial(handlers.finish, len(running)), [tab], [*running, *close_up], **quick)
+            ran.failure(
+                partial(handlers.fail, len(running)), [tab], [outputs[0], *running, *close_up], **quick
+            )
+            ran.then(partial(handlers.on_headline, models), None, [headline], **quick)
             return ran
 
         asks = partial(gr.on, [ask.click, question.submit])
-        while_running(asks, partial(on_ask, models), form, shown_by_form)
+        while_running(asks, partial(handlers.on_ask, models), form, shown_by_form)
         asks(lambda: gr.Tabs(selected=ANSWER), None, [results_tabs], **quick)
         asks(None, None, None, js=SHOW_RESULTS, **quick)
-        asks(on_remember, settings, [last], **quick)
+        asks(handlers.on_remember, settings, [last], **quick)
         for name, button in probes.items():
-            while_running(button.click, partial(on_measure, models, name), [], [measured, microscope])
+            while_running(
+                button.click, partial(handlers.on_measure, models, name), [], [measured, microscope]
+            )
         while_running(
-            partial(gr.on, [swap.click, other.submit]), partial(on_swap, models), [other], [measured, swapped]
+            partial(gr.on, [swap.click, other.submit]),
+            partial(handlers.on_swap, models),
+            [other],
+            [measured, swapped],
         )
         if len(models) > 1:
-            while_running(both.click, partial(on_against, models), [], [measured, sides])
+            while_running(both.click, partial(handlers.on_against, models), [], [measured, sides])
         for button in (stop, end):
-            button.click(on_stop, [tab], None, **quick)
+            button.click(handlers.on_stop, [tab], None, **quick)
         guided: dict[str, Any] = private | {
-            "fn": partial(on_look, looking), "inputs": [tab, image, question, tokens, auto],
-            "outputs": [sight, sight_line], "trigger_mode": "always_last", "concurrency_id": "guide",
+            "fn": partial(handlers.on_look, looking), "inputs": [tab, image, question, tokens, auto],
+            "outputs": [look_canvas, look_line], "trigger_mode": "always_last", "concurrency_id": "guide",
             "concurrency_limit": 1, "show_progress": "hidden",
         }  # fmt: skip
         gr.on([question.change, tokens.change, auto.change], **guided)
         of_clip = [clip, frames, problems["clip"]]
-        no_clip: dict[str, Any] = quick | {"fn": on_no_clip, "inputs": [tab], "outputs": of_clip}
+        no_clip: dict[str, Any] = quick | {"fn": handlers.on_no_clip, "inputs": [tab], "outputs": of_clip}
         fresh: dict[str, Any] = quick | {
-            "fn": lambda state: [on_new_picture(state), gr.Tabs(selected=LOOK)],
+            "fn": lambda state: [handlers.on_new_picture(state), gr.Tabs(selected=LOOK)],
             "inputs": [tab],
-            "outputs": [sight_line, results_tabs],
+            "outputs": [look_line, results_tabs],
         }
         of_image = [image, status, stale, problems["image"]]
         decoding: dict[str, Any] = light | {"concurrency_id": "uploads", "concurrency_limit": AT_ONCE}
-        uploaded = image.upload(**fresh).then(on_upload, [tab, image], of_image, **decoding)
+        uploaded = image.upload(**fresh).then(handlers.on_upload, [tab, image], of_image, **decoding)
         uploaded.then(**no_clip)
         uploaded.then(**guided)
         taken = [clip, frames, image, status, stale, problems["clip"]]
-        in_place = clip.upload(**fresh).then(on_clip, [tab, clip], taken, **decoding)
+        in_place = clip.upload(**fresh).then(handlers.on_clip, [tab, clip], taken, **decoding)
         in_place.then(lambda: "", None, [problems["image"]], **quick)
         in_place.then(**guided)
-        clip.clear(on_clip_clear, [tab], [frames, stale, problems["clip"]], **quick).then(**guided)
-        image.clear(on_clear, [tab], [stale, problems["image"]], **quick)
+        clip.clear(handlers.on_clip_clear, [tab], [frames, stale, problems["clip"]], **quick).then(**guided)
+        image.clear(handlers.on_clear, [tab], [stale, problems["image"]], **quick)
         # A browser says that a picture is cleared before it forgets it, and would send it once more.
-        blank = partial(on_look, looking, image=None, question="", tokens=Request.tokens)
+        blank = partial(handlers.on_look, looking, image=None, question="", tokens=AskForm.tokens)
         cleared: dict[str, Any] = guided | {"fn": blank, "inputs": [tab]}
         image.clear(**cleared)
         auto.change(lambda on: gr.update(interactive=not on), [auto], [tokens], **quick)
         changed = [tokens.change, auto.change, mode.change]
-        gr.on(changed, on_settings, [tab, tokens, auto, mode], [stale], **quick)
-        of_pick = [*shown_by_form, image, question, *of_clip, results_tabs, sight_line]
+        gr.on(changed, handlers.on_settings, [tab, tokens, auto, mode], [stale], **quick)
+        of_pick = [*shown_by_form, image, question, *of_clip, results_tabs, look_line]
 
         def pick(state: Tab, index: int) -> list[Any]:
-            chosen = on_pick(samples, state, index)
+            chosen = handlers.on_pick(samples, state, index)
             where = ANSWER if samples[index].trace is not None else LOOK
-            return [*chosen, gr.Tabs(selected=where), on_new_picture(state)]
+            return [*chosen, gr.Tabs(selected=where), handlers.on_new_picture(state)]
 
         picks.click(pick, [tab, picks], of_pick, **quick).then(**guided)
         picks.click(None, None, None, js=SHOW_RESULTS, **quick)
-        closer.expand(on_closer, [tab], close_up, **quick)
-        closer.collapse(on_closed, [tab], None, **quick)
+        closer.expand(handlers.on_closer, [tab], close_up, **quick)
+        closer.collapse(handlers.on_closed, [tab], None, **quick)
         opened = [*shown_by_form, image, question, unreadable, *close_up]
-        reopened = saved.upload(on_open, [tab, saved], opened, **light)
+        reopened = saved.upload(handlers.on_open, [tab, saved], opened, **light)
         reopened.then(**no_clip)
         reopened.success(lambda: gr.Tabs(selected=ANSWER), None, [results_tabs], **quick)
         reopened.then(**guided)
         if cases is not None:
-            worst.select(partial(on_gallery, cases), None, [worst_title, gallery], **light)
+            worst.select(partial(handlers.on_gallery, cases), None, [worst_title, gallery], **light)
 
             def choose(state: Tab, event: gr.SelectData) -> list[Any]:
-                chosen = on_case(cases, state, event.index)
-                return [*chosen, gr.Tabs(selected=ANSWER), on_new_picture(state)]
+                chosen = handlers.on_case(cases, state, event.index)
+                return [*chosen, gr.Tabs(selected=ANSWER), handlers.on_new_picture(state)]
 
-            of_case = [image, question, status, stale, results_tabs, sight_line]
+            of_case = [image, question, status, stale, results_tabs, look_line]
             chosen = gallery.select(choose, [tab], of_case, **quick)
             chosen.then(**no_clip)
             chosen.then(**guided)
@@ -378,10 +350,13 @@ def build(models: Models, samples: Sequence[Sample], results: str | Path | None,
         app.load(visits.begin, [tab], [tab], **quick)
         app.unload(visits.end)
         app.load(
-            partial(on_first_look, looking, samples[0], Request.tokens), None, [sight, sight_line], **light
+            partial(handlers.on_first_look, looking, samples[0], AskForm.tokens),
+            None,
+            [look_canvas, look_line],
+            **light,
         )
-        app.load(partial(on_visit, models, lazy), None, [headline], **light)
+        app.load(partial(handlers.on_visit, models, lazy), None, [headline], **light)
         if not lazy:
-            app.load(on_restore, [last, *settings], settings, **quick)
+            app.load(handlers.on_restore, [last, *settings], settings, **quick)
         publish(models, **busy | {"api_visibility": "public"})
     return app.queue(max_size=WAITING, api_open=False)

@@ -18,11 +18,16 @@ from threading import Event
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from starlette.datastructures import Headers
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse
+
 from arr_coc.app.clips import MOST_MB
 from arr_coc.files.atomic import temporary_folder
 
 if TYPE_CHECKING:
-    from arr_coc.app.screen import App
+    from arr_coc.app.screen import App  # which imports Gradio: see `serve`
 
 OWN_ORIGIN = "; ".join(
     (
@@ -82,14 +87,10 @@ class OwnOriginOnly:
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008})
         else:
-            from starlette.responses import PlainTextResponse
-
             await PlainTextResponse(refusal[1] + "\n", refusal[0])(scope, receive, with_policy)
 
     def _refusal(self, scope: MutableMapping[str, Any]) -> tuple[int, str] | None:
         """The status and the reason for which a request is refused; None: it isn't."""
-        from starlette.datastructures import Headers
-
         headers = Headers(raw=scope["headers"])
         host, origin = headers.get("host", ""), headers.get("origin")
         name = _host_name(host)
@@ -124,8 +125,6 @@ class BodyLimit:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        from starlette.datastructures import Headers
-        from starlette.responses import PlainTextResponse
 
         most = self.upload if scope["path"].endswith("/upload") else self.other
         length = Headers(raw=scope["headers"]).get("content-length", "")
@@ -234,14 +233,7 @@ def serve(
 
 
 def own_origin(host: str = "127.0.0.1", allow_hosts: Sequence[str] = ()) -> dict[str, Any]:
-    """Arguments of Gradio's `launch` that add the policy, and `refusals`.
-
-    Args:
-        host: the address to listen on.
-        allow_hosts: as of `serve`.
-    """
-    from starlette.middleware import Middleware
-
+    """Arguments of Gradio's `launch` that add `OwnOriginOnly` and `refusals`, for the hosts of `serve`."""
     kwargs = refusals()
     kwargs["middleware"] = [Middleware(OwnOriginOnly, **own_names(host, allow_hosts)), *kwargs["middleware"]]
     return {"app_kwargs": kwargs}
@@ -250,9 +242,6 @@ def own_origin(host: str = "127.0.0.1", allow_hosts: Sequence[str] = ()) -> dict
 def refusals() -> dict[str, Any]:
     """Arguments of the server under Gradio: what nothing answers, or is too large, is refused in a line."""
     from gradio.route_utils import FnIndexInferError
-    from starlette.middleware import Middleware
-    from starlette.requests import Request
-    from starlette.responses import PlainTextResponse
 
     async def unknown(request: Request, error: Exception) -> PlainTextResponse:
         return PlainTextResponse("there is no endpoint of this name: the only one is /ask\n", UNKNOWN)

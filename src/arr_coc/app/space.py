@@ -1,30 +1,33 @@
 """The files of a Space on the Hub that shows one model in the app.
 
-    space_files("me/my-allocator") -> {"app.py": ..., "requirements.txt": ..., "README.md": ..., wheel: ...}
+    files = space_files("me/my-allocator")    {"app.py": ..., "README.md": ..., "arr_coc/model.py": ..., ...}
     write_space(Path("my-space"), files)
 
-Laws: the app is `arr_coc.app`, so app.py is a few lines; the folder carries the package that wrote it as a
-wheel, or, where that is released, pins its version; a model that only this disk has is refused, since a Space
-could not load it; a file that differs is never overwritten unasked; nothing is uploaded.
-
-A Space installs requirements.txt before its other files are there. So that file names what the package needs,
-and app.py unpacks the wheel, which holds Python alone, when it starts.
+The folder carries the package that wrote it as its source folder, beside app.py, where Python finds it; so no
+package index needs to have this version. `requirements.txt` names what the package itself needs.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from importlib import metadata
+from importlib.metadata import Distribution, PackageNotFoundError, distribution, version
 from pathlib import Path
 
+from huggingface_hub import SpaceCard, SpaceCardData
+from packaging.requirements import Requirement
+
 from arr_coc import __version__
+from arr_coc.app import require_gradio
 from arr_coc.files.atomic import move_files, temporary_folder, write_atomic
+from arr_coc.files.device import resolve_dtype
+from arr_coc.files.hub import check_name
+from arr_coc.files.paths import BUNDLED_NAME, is_local
 
 PYTHON = "3.12"
 APP = '''\
 """The Space of {what}; everything it does is in the package."""
-{unpack}
+
 import torch
 
 from arr_coc.app import build_app
@@ -36,17 +39,6 @@ demo = build_app(model_name={model}, device={device}, dtype={dtype})
 if __name__ == "__main__":
     demo.launch()
 '''
-UNPACK = """
-import sys
-import zipfile
-from pathlib import Path
-from tempfile import TemporaryDirectory
-
-# No package index has this version, so that the Space brings it along; what it needs is in requirements.txt.
-PACKAGES = TemporaryDirectory(prefix="arr-coc-")
-zipfile.ZipFile(Path(__file__).with_name("{wheel}")).extractall(PACKAGES.name)
-sys.path.insert(0, PACKAGES.name)
-"""
 BODY = """
 # See what it saw
 
@@ -59,6 +51,9 @@ ZeroGPU, which lends one for a single call, is not supported.
 
 Written by `arr-coc space`, version {version}.
 """
+PACKAGE = Path(__file__).parents[1]
+MOST_NAMES = 4
+"""Of files that differ, in a message."""
 HARDWARE = "a10g-small"
 """What is suggested for a model of the Hub: 24 GB of GPU memory, and bfloat16 in hardware."""
 
@@ -83,14 +78,6 @@ def space_files(
     Raises:
         ValueError: a model that is not on the Hub, an unknown dtype, or Gradio is missing.
     """
-    from huggingface_hub import SpaceCard, SpaceCardData
-
-    from arr_coc.app import require_gradio
-    from arr_coc.app.wheel import own_wheel, requirements
-    from arr_coc.files.device import resolve_dtype
-    from arr_coc.files.hub import check_name
-    from arr_coc.files.paths import BUNDLED_NAME, is_local
-
     require_gradio()  # its version is written down
     resolve_dtype(dtype)
     bundled = model == BUNDLED_NAME
@@ -108,7 +95,7 @@ def space_files(
         colorFrom="purple",
         colorTo="yellow",
         sdk="gradio",
-        sdk_version=metadata.version("gradio"),
+        sdk_version=version("gradio"),
         python_version=PYTHON,
         app_file="app.py",
         short_description="Which visual tokens an answer was read from",
@@ -121,16 +108,51 @@ def space_files(
         name: json.dumps(text) for name, text in (("model", model), ("device", device), ("dtype", dtype))
     }
     body = BODY.format(what=what, version=__version__)
-    needs, unpack, carried = [f"arr-coc[app]=={__version__}"], "", {}
-    if not released:
-        wheel, content = own_wheel()
-        needs, unpack, carried = requirements("app"), UNPACK.format(wheel=wheel), {wheel: content}
+    needs = [f"arr-coc[app]=={__version__}"] if released else requirements("app")
     return {
-        "app.py": APP.format(what=what, unpack=unpack, **arguments),
+        "app.py": APP.format(what=what, **arguments),
         "requirements.txt": "".join(f"{line}\n" for line in needs),
         "README.md": str(SpaceCard(f"---\n{front.to_yaml()}\n---\n{body}")),
-        **carried,
+        **({} if released else source_files()),
     }
+
+
+def source_files() -> dict[str, str | bytes]:
+    """The package as it runs here, changes of yours included, and its licence: contents by name."""
+    files: dict[str, str | bytes] = {
+        f"{PACKAGE.name}/{path.relative_to(PACKAGE).as_posix()}": path.read_bytes()
+        for path in sorted(PACKAGE.rglob("*"))
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    licence = _installed().read_text("licenses/LICENSE")
+    return files | ({"LICENSE": licence} if licence else {})
+
+
+def requirements(*extras: str) -> list[str]:
+    """What the package needs, a line each as in requirements.txt, without the package itself.
+
+    Args:
+        extras: of the package, whose needs count as well.
+
+    Raises:
+        ValueError: the package is not installed.
+    """
+    lines = set()
+    for need in map(Requirement, _installed().requires or ()):
+        if need.marker is None or any(need.marker.evaluate({"extra": extra}) for extra in extras):
+            need.marker = None
+            lines.add(str(need))
+    return sorted(lines)
+
+
+def _installed() -> Distribution:
+    try:
+        return distribution("arr-coc")
+    except PackageNotFoundError as error:
+        raise ValueError(
+            "arr-coc runs from a folder that is not installed, so that what it needs is not known: "
+            "pip install -e . there first"
+        ) from error
 
 
 def write_space(folder: Path, files: Mapping[str, str | bytes], force: bool = False) -> None:
@@ -147,18 +169,25 @@ def write_space(folder: Path, files: Mapping[str, str | bytes], force: bool = Fa
     try:
         folder.mkdir(parents=True, exist_ok=True)
         contents = {name: text.encode() if isinstance(text, str) else text for name, text in files.items()}
-        paths = {folder / name: content for name, content in contents.items()}
-        differ = [path.name for path, new in paths.items() if path.exists() and path.read_bytes() != new]
+        differ = [name for name, new in contents.items() if _differs(folder / name, new)]
         if differ and not force:
+            named = ", ".join(differ[:MOST_NAMES]) + (", ..." if len(differ) > MOST_NAMES else "")
             raise ValueError(
-                f"{str(folder)!r} has another {', '.join(differ)}: choose another folder, or --force to "
-                "overwrite"
+                f"{str(folder)!r} has another {named}: choose another folder, or --force to overwrite"
             )
+        package = [path for path in (folder / PACKAGE.name).rglob("*") if path.is_file()]
+        former = [name for path in package if (name := path.relative_to(folder).as_posix()) not in contents]
         with temporary_folder(".saving-", folder) as new:
             for name, content in contents.items():
+                (new / name).parent.mkdir(parents=True, exist_ok=True)
                 write_atomic(content, new / name)
-            move_files(new, folder, list(contents))
+            move_files(new, folder, [*contents, *former])  # modules of another version are removed
     except OSError as error:
         raise ValueError(
             f"folder {str(folder)!r} can't be written ({error.strerror or error}): choose another"
         ) from error
+
+
+def _differs(path: Path, content: bytes) -> bool:
+    """Whether a file is there and holds something else."""
+    return path.exists() and path.read_bytes() != content

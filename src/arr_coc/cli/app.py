@@ -63,10 +63,10 @@ def app(
         raise ValueError(f"port {port} is too large: choose one up to {LAST_PORT}")
     require_gradio()
     with terminal.status("starting", False):
-        from arr_coc.trace.trace import load_trace
+        from arr_coc.trace.trace import Trace
 
         terminal.quiet_transformers()
-        opened = [load_trace(input_file(trace)) for trace in traces or ()]
+        opened = [Trace.load(input_file(trace)) for trace in traces or ()]
     busy = launch(
         model_name=model,
         against=against,
@@ -102,10 +102,10 @@ def view(
     """
     target = inputs.output_path("--out", out, (".html",))
     with terminal.starting(as_json):
-        from arr_coc.trace.trace import load_trace
+        from arr_coc.trace.trace import Trace
         from arr_coc.trace.viewer import page
 
-        views = [load_trace(input_file(trace)).view() for trace in traces]
+        views = [Trace.load(input_file(trace)).view() for trace in traces]
     write_atomic(page(views).encode(), target)
     size = target.stat().st_size
     if as_json:
@@ -136,17 +136,18 @@ def space(
 ) -> None:
     """Write the folder of a Space that shows a model in the app; nothing is uploaded.
 
-    The package that runs here goes along as a wheel of some 33 MB, so that no package index is needed.
+    The package that runs here goes along some 40 MB, so that no package index is needed.
     """
     with terminal.starting(as_json):
         from arr_coc.app.space import space_files, write_space
 
         files = space_files(model, title, device=device, dtype=dtype, released=released)
     write_space(local_path(folder), files, force)
+    names = list(dict.fromkeys(name.split("/")[0] for name in files))
     if as_json:
-        terminal.print_json({"folder": folder, "files": list(files), "model": model})
+        terminal.print_json({"folder": folder, "files": names, "model": model})
         return
-    rows = [("space", folder), ("files", ", ".join(files))]
+    rows = [("space", folder), ("files", ", ".join(names))]
     rows.append(("to upload", "hf repos create USER/NAME --type space --space-sdk gradio"))
     rows.append(("", f"hf upload USER/NAME {shlex.quote(folder)} . --type space"))
     terminal.print_rows(rows)

@@ -16,10 +16,6 @@ if TYPE_CHECKING:
     from PIL import Image
 
     from arr_coc.answer import Answer
-    from arr_coc.data.record import Box
-    from arr_coc.model import ARRCOCModel
-    from arr_coc.trace.trace import ClipTrace, Trace
-    from arr_coc.video.opening import Visual
 
 PICTURE = "arr-coc-ask.png"
 MOST_NOTES = 3  # notes of a folder's answers that are repeated, those of most images
@@ -119,9 +115,18 @@ def ask(
             answer = ours()
             full = every() if compare else None
         if trace_path:
+            from arr_coc.trace.observe import observe
+
             with terminal.status("looking closer", as_json):
-                same = length | {"budget": allowed, "gestalt": gestalt}
-                _trace(loaded, pictures, request.question, boxes, same).save(trace_path)
+                seen = observe(
+                    loaded.session(list(pictures)),
+                    request.question,
+                    budget=allowed,
+                    gestalt=gestalt,
+                    max_new_tokens=max_new_tokens,
+                    evidence=boxes,
+                )
+            seen.save(trace_path)
     if as_json:
         terminal.print_json(_to_dict(request.names, answer, full))
     else:
@@ -139,24 +144,6 @@ def ask(
         drawing = _drawing(pictures, request.question, answer, boxes)
         terminal.save_picture(drawing, drawing_path, as_json, needed=out is not None)
     return 0
-
-
-def _trace(
-    model: ARRCOCModel,
-    pictures: Sequence[Visual],
-    question: str,
-    boxes: Sequence[Box],
-    options: dict[str, Any],
-) -> Trace | ClipTrace:
-    """The trace of an answer, for which the question is asked once more."""
-    session = model.session(list(pictures))
-    if len(pictures) > 1 or session.has_clips:
-        from arr_coc.trace.observe import observe_clips
-
-        return observe_clips(session, question, **options)
-    from arr_coc.trace.observe import observe
-
-    return observe(session, question, evidence=boxes, **options)
 
 
 def _drawing(pictures: Sequence[Visual], question: str, answer: Answer, boxes: Sequence[Box]) -> Image.Image:

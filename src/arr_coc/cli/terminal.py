@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from arr_coc.answer import Answer
     from arr_coc.choose.allocation import Allocation
     from arr_coc.guide.coupling import Coupling
-    from arr_coc.trace.evidence import Scored
+    from arr_coc.trace.evidence import EvidenceScore
     from arr_coc.video.opening import Visual
 
 MOST_MESSAGE = 900  # characters of a complaint; the middle of a longer one is left out
@@ -166,8 +166,8 @@ def print_rows(rows: Sequence[tuple[str, str]], width: int = NAME_WIDTH) -> None
     _show(console, table)
 
 
-def print_evidence(scored: Scored) -> None:
-    """Print how much of the evidence was kept."""
+def print_evidence(scored: EvidenceScore) -> None:
+    """How much of the evidence was kept, as a row."""
     print_rows([("evidence", scored.text.removeprefix("evidence: ") or "outside of it")])
 
 

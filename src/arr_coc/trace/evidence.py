@@ -1,9 +1,11 @@
-"""Evidence beside a choice: which boxes of the truth were kept, and how much of them all.
+"""What stands beside a choice: the evidence that was kept, and what the guide read of the question.
 
     scored = score(boxes, allocation, picture.size)
     scored.hits, scored.recall        (True, False), 0.75
+    guidance = read_guidance(guide, page, question, coupling, (32, 32))
+    guidance.sentence                 "82%: the picture probably holds what is asked for"
 
-Cells of a box are those of `data.evidence`, the one rule. A box is a hit if all of its cells were kept.
+A box is a hit if all of its cells were kept.
 """
 
 from __future__ import annotations
@@ -11,28 +13,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from arr_coc.choose.allocation import Allocation
+from arr_coc.data.evidence import evidence_cells
+from arr_coc.data.record import Box
 from arr_coc.guide.coupling import COLOUR_TERM, LIKELY, Coupling, crop_places, printed_probability
 from arr_coc.guide.guide import Guide, GuidePage, Search
 from arr_coc.guide.trust import GENERAL, sentence, verdict
-
-if TYPE_CHECKING:
-    from arr_coc.choose.allocation import Allocation
-    from arr_coc.data.record import Box
-
-# Guidance: what the guide read of a question on a page, word by word, and how sure it is.
-#
-#     guidance = read_guidance(guide, page, question, coupling, (32, 32))
-#     guidance.says              "sure", "unsure", ...: a verdict of `guide.trust`
-#     guidance.sentence          "82%: the picture probably holds what is asked for"
-#     guidance.spots[0].heat     where the first word matches, float [H, W]
-#
-# For each content word of the question that word, or one of the lexicon that stands for it: what fits best.
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,15 +123,7 @@ class Guidance:
 def read_guidance(
     guide: Guide, page: GuidePage, question: str, coupling: Coupling, grid: tuple[int, int]
 ) -> Guidance:
-    """What the guide read, from what it said.
-
-    Args:
-        guide: that said it.
-        page: of the picture.
-        question: as the guide was asked.
-        coupling: its answer.
-        grid: (H, W) cells of the heats.
-    """
+    """What a coupling says of a question and a page, with the heat of each content word on a grid (H, W)."""
     (search,) = guide.search(page, [question])
     words = search.terms.words
     plain = Guidance.of(coupling)
@@ -170,7 +154,7 @@ def _heat(page: GuidePage, search: Search, word: int, term: str, grid: tuple[int
     return F.adaptive_max_pool2d(likeness[None], grid)[0].clamp(0, 1).cpu()
 
 
-class Scored(NamedTuple):
+class EvidenceScore(NamedTuple):
     """The evidence boxes of a question and what a choice kept of them.
 
     Attributes:
@@ -194,8 +178,8 @@ class Scored(NamedTuple):
         return f"evidence: {round(self.recall * every)} of {every} cells kept ({self.recall:.0%})"
 
 
-def score(boxes: Sequence[Box], allocation: Allocation, size: tuple[int, int]) -> Scored:
-    """Compare boxes of one image with the cells that were kept of it.
+def score(boxes: Sequence[Box], allocation: Allocation, size: tuple[int, int]) -> EvidenceScore:
+    """Compare boxes of one image with the cells that were kept of it; a hit has all of its cells kept.
 
     Args:
         boxes: in px of the image.
@@ -203,9 +187,7 @@ def score(boxes: Sequence[Box], allocation: Allocation, size: tuple[int, int]) -
         size: (width, height) of the image.
     """
     if not boxes:
-        return Scored((), (), (), None)
-    from arr_coc.data.evidence import evidence_cells  # with the readers of all data sets
-
+        return EvidenceScore((), (), (), None)
     kept = set(allocation.keep.tolist())
     _, height, width = allocation.grid
     cells = tuple(
@@ -214,15 +196,11 @@ def score(boxes: Sequence[Box], allocation: Allocation, size: tuple[int, int]) -
     )
     every = {cell for one in cells for cell in one}
     hits = tuple(bool(one) and kept.issuperset(one) for one in cells)
-    return Scored(tuple(boxes), cells, hits, len(every & kept) / len(every) if every else None)
+    return EvidenceScore(tuple(boxes), cells, hits, len(every & kept) / len(every) if every else None)
 
 
 def check_boxes(boxes: Sequence[Box]) -> None:
-    """Check that boxes have an inside.
-
-    Raises:
-        ValueError: one has none, or is no four finite numbers.
-    """
+    """Raise a ValueError where a box has no inside, or is no four finite numbers."""
     for box in boxes:
         if len(box) != 4 or not all(map(math.isfinite, box)) or not (box[0] < box[2] and box[1] < box[3]):
             raise ValueError(f"the evidence box {tuple(box)} must be x0, y0, x1, y1 with x0 < x1 and y0 < y1")

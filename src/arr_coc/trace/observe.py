@@ -4,8 +4,7 @@
     word_heat(session, question, mode, kept=64) -> words      the effect of each word on the kept cells
 
 Observing changes no answer of the session. The two answers compare: each is made from scratch, the image not
-encoded yet, whatever was asked before; and beside it stands what a later question of a session costs. In mode
-"full" nothing is chosen, so both answers are the same and no word is scored.
+encoded yet, whatever was asked before; and beside it stands what a later question of a session costs.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ from arr_coc.seam.prompt import template_mark
 from arr_coc.session import Session
 from arr_coc.trace.evidence import Guidance, read_guidance, scaled
 from arr_coc.trace.strip import Span, Strip, small_pictures
-from arr_coc.trace.trace import ClipTrace, Reply, Trace, Word
+from arr_coc.trace.trace import FullAnswer, QuestionWord, Trace
 from arr_coc.video import FrameSource
 from arr_coc.video.opening import Visual
 from arr_coc.video.temporal import Changes
@@ -72,17 +71,18 @@ def observe(
 ) -> Trace:
     """Ask a question and record the answer in a trace.
 
-    In mode "compress" the trace is of the coarse view: grid, picture and texture are its own. Where all cells
-    are kept, the pull of every word is 0.
+    Of one image in mode "compress" the trace is of the coarse view: grid, picture and texture are its own.
+    Where all cells are kept, the pull of every word is 0. Of a clip the pictures are frames of its own: of
+    each step the one that the model's picture of that step was made from.
 
     Args:
-        session: session of the image.
+        session: session of an image, a clip or several of them.
         question: any text.
         budget: as in `Session.ask`.
         mode: as in `Session.ask`.
         gestalt: as in `Session.ask`.
         compare: answer from all tokens, too, and once more from the kept ones, for `Trace.again`.
-        words: score each word of the question by itself.
+        words: score each word of the question by itself; of one image alone.
         max_new_tokens: as in `Session.ask`, for both answers.
         true_answers: answers that are known to be true, for the record.
         evidence: boxes (x0, y0, x1, y1) in px of the image that show the answer, for the record.
@@ -91,93 +91,65 @@ def observe(
         on_full_text: called instead of that with the answer from all tokens so far.
 
     Raises:
-        ValueError: as `Session.ask`, or a session of several images or of a clip.
+        ValueError: as `Session.ask`, evidence in a clip or several images, or more steps than a trace holds.
     """
-    if len(session.images) > 1 or session.has_clips:
-        what = "a clip" if len(session.images) == 1 else f"{len(session.images)} images or clips"
-        raise ValueError(f"a trace is of one image, this session has {what}: use observe_clips")
-    options = {"budget": budget, "mode": mode, "gestalt": gestalt, "max_new_tokens": max_new_tokens}
-    answer, fields = answered(session, question, options, compare, on_text, on_full_text)
-    view, texture = _view_and_texture(session, question, answer, gestalt)
-    pieces = _pieces(question) if words else ()
-    ran = find_mode(answer.mode)
-    whole = ran.gestalt and answer.read == answer.kept  # an image too small to choose from
-    if words and ran.gather is not None and not answer.fallback and not whole:
-        pieces = word_heat(session, question, answer.mode, kept=answer.kept, gestalt=gestalt)
-    picture = _fitted(view, answer.grid[1:])
-    return Trace(
-        **fields,
-        picture=picture,
-        allocation=answer.allocation.cpu(),
-        true_answers=tuple(true_answers),
-        texture=texture,
-        channels=channel_names(session.model.layer.config.channels),
-        words=pieces,
-        evidence=scaled(evidence, session.image.size, picture.size),
-        guidance=_guidance(session, question, answer),
-    )
-
-
-def answered(
-    session: Session,
-    question: str,
-    options: Mapping[str, Any],
-    compare: bool,
-    on_text: Callable[[str], None] | None,
-    on_full_text: Callable[[str], None] | None,
-) -> tuple[Answer, dict[str, Any]]:
-    """The answer to a question, from scratch, and what every trace holds of it (`AnswerTrace`).
-
-    Args:
-        session: of images and clips; what it has computed is forgotten.
-        question: any text.
-        options: of `Session.ask`: budget, mode, gestalt, max_new_tokens.
-        compare: as of `observe`, with the other arguments.
-        on_text: as there.
-        on_full_text: as there.
-    """
+    is_image = len(session.images) == 1 and not session.has_clips
+    if evidence and not is_image:
+        raise ValueError(
+            "evidence boxes are of one image, and this session has a clip or several: leave them out"
+        )
+    options: dict[str, Any] = {"budget": budget, "mode": mode, "gestalt": gestalt}
+    options["max_new_tokens"] = max_new_tokens
     session.forget()
     answer = session.ask(question, **options, on_text=on_text)
     full, again = None, None
     if compare:
         repeat = None if on_text is None else lambda _: on_text(answer.text)
-        later = {**options, "on_text": repeat}
-        full, again = answer_for_comparison(session, question, answer, later, on_full_text or repeat)
-    names = ("mode", "budget", "kept", "total", "read", "fallback", "note", "ms")
-    return answer, {name: getattr(answer, name) for name in names} | {
-        "question": question,
-        "answer": answer.text,
-        "model": base_name(session.model),
-        "machine": machine(session.model),
-        "full": full,
-        "again": again,
-    }
+        full, again = _for_comparison(
+            session, question, answer, options | {"on_text": repeat}, on_full_text or repeat
+        )
+    seen: dict[str, Any]
+    if is_image:
+        seen = _of_image(session, question, answer, gestalt, words)
+        seen["evidence"] = scaled(evidence, session.image.size, seen["strips"][0].size)
+    else:
+        guided = [Guidance.of(coupling) for coupling in answer.couplings]
+        seen = {"strips": _strips(session, question, answer.mode, answer.allocations, guided)}
+    return Trace(
+        question=question,
+        answer=answer.text,
+        mode=answer.mode,
+        budget=answer.budget,
+        kept=answer.kept,
+        total=answer.total,
+        read=answer.read,
+        fallback=answer.fallback,
+        note=answer.note,
+        ms=answer.ms,
+        model=_base_name(session.model),
+        machine=machine(session.model),
+        full=full,
+        again=again,
+        true_answers=tuple(true_answers),
+        **seen,
+    )
 
 
-def _guidance(session: Session, question: str, answer: Answer) -> Guidance | None:
-    """What the guide read for an answer; None where it wasn't asked."""
-    pages = session.encoded(answer.mode).pages
-    guide = session.model.chooser.guide if answer.couplings else None
-    if guide is None or not pages:
-        return None
-    return read_guidance(guide, pages[0], question, answer.couplings[0], answer.grid[1:])
-
-
-def answer_for_comparison(
+def _for_comparison(
     session: Session,
     question: str,
     answer: Answer,
     options: Mapping[str, Any],
     on_full_text: Callable[[str], None] | None,
-) -> tuple[Reply, dict[str, float]]:
+) -> tuple[FullAnswer, dict[str, float]]:
     """The answer from all tokens, from scratch, and what the kept ones take once more in the session."""
     if find_mode(answer.mode).stock:
         later = _without_encoding(answer.ms)
-        return Reply(answer.text, answer.ms, later), later
+        return FullAnswer(answer.text, answer.ms, later), later
     again = session.ask(question, **options)
     most = options["max_new_tokens"]
     whole = session.fresh().ask(question, mode=FULL.name, max_new_tokens=most, on_text=on_full_text)
-    return Reply(whole.text, whole.ms, _without_encoding(whole.ms)), again.ms
+    return FullAnswer(whole.text, whole.ms, _without_encoding(whole.ms)), again.ms
 
 
 def _without_encoding(ms: Mapping[str, float]) -> dict[str, float]:
@@ -194,13 +166,41 @@ def machine(model: ARRCOCModel) -> str:
     return f"{device.type}, {dtype}" + (f", {threads} threads" if device.type == "cpu" else "")
 
 
-def base_name(model: ARRCOCModel) -> str:
+def _base_name(model: ARRCOCModel) -> str:
     """The base model's name; of a folder its last part alone, as a trace holds no path of the machine."""
     folder = local_path(model.base_name)
     return folder.name if folder.is_dir() else model.base_name
 
 
-# ---- the picture --------------------------------------------------------------------------------------
+# ---- one image ----------------------------------------------------------------------------------------
+
+
+def _of_image(
+    session: Session, question: str, answer: Answer, gestalt: str | None, words: bool
+) -> dict[str, Any]:
+    """What a trace of one image holds of the image: its strip, texture, channels and words."""
+    view, texture = _view_and_texture(session, question, answer, gestalt)
+    pieces = _pieces(question) if words else ()
+    ran = find_mode(answer.mode)
+    too_small = ran.gestalt and answer.read == answer.kept  # the coarse view is all there is
+    if words and ran.gather is not None and not answer.fallback and not too_small:
+        pieces = word_heat(session, question, answer.mode, kept=answer.kept, gestalt=gestalt)
+    picture = _fitted(view, answer.grid[1:])
+    return {
+        "strips": (Strip.of_image(picture, answer.allocation.cpu(), _guidance(session, question, answer)),),
+        "texture": texture,
+        "channels": channel_names(session.model.layer.config.channels),
+        "words": pieces,
+    }
+
+
+def _guidance(session: Session, question: str, answer: Answer) -> Guidance | None:
+    """What the guide read for an answer; None where it wasn't asked."""
+    pages = session.encoded(answer.mode).pages
+    guide = session.model.chooser.guide if answer.couplings else None
+    if guide is None or not pages:
+        return None
+    return read_guidance(guide, pages[0], question, answer.couplings[0], answer.grid[1:])
 
 
 @torch.no_grad()
@@ -237,7 +237,7 @@ def _fitted(view: Tensor, grid: tuple[int, int]) -> Image.Image:
 @torch.no_grad()
 def word_heat(
     session: Session, question: str, mode: str, *, kept: int, gestalt: str | None = None
-) -> tuple[Word, ...]:
+) -> tuple[QuestionWord, ...]:
     """The heat and pull of each word of a question.
 
     The heat of a word is the participatory map of its own tokens, in their place in the question: from a
@@ -267,18 +267,18 @@ def word_heat(
     sets = torch.cat([content[None], alone, content & ~alone])  # the question, each word, all but each word
     whole, *others = _allocate_sets(session, inputs, sets, content, mode, kept, gestalt)
     scored = {
-        i: Word(words[i].text, 1 - whole.iou(without), only.participatory[0])
+        i: QuestionWord(words[i].text, 1 - whole.iou(without), only.participatory[0])
         for i, only, without in zip(spots, others[: len(spots)], others[len(spots) :], strict=True)
     }
     return tuple(scored.get(i, word) for i, word in enumerate(words))
 
 
-def _pieces(question: str) -> tuple[Word, ...]:
+def _pieces(question: str) -> tuple[QuestionWord, ...]:
     """The words of a question and the text between them, not scored."""
-    return tuple(Word(text) for text in re.split(f"({WORD.pattern})", question) if text)
+    return tuple(QuestionWord(text) for text in re.split(f"({WORD.pattern})", question) if text)
 
 
-def _columns(session: Session, question: str, words: Sequence[Word], ids: Tensor) -> Tensor:
+def _columns(session: Session, question: str, words: Sequence[QuestionWord], ids: Tensor) -> Tensor:
     """The columns of the prompt `ids` [S] that belong to each piece of the question: bool [pieces, S].
 
     The prompt is tokenized again with an image of one token, for the offsets of its tokens in the text.
@@ -366,49 +366,16 @@ def _text(session: Session, ids: Tensor, words: Tensor, content: Tensor) -> str:
     return session.model.processor.tokenizer.decode(ids[words | (spaces & ~content)].tolist())
 
 
-# Traces of questions about clips, or about several images and clips.
-#
-#     observe_clips(session, question) -> ClipTrace     with the answer from all tokens for comparison
-#
-# What `observe` does for one image. The pictures are frames of the clip itself: of each step the one that
-# the
-# model's picture of that step was made from.
-
-
-def observe_clips(
-    session: Session,
-    question: str,
-    *,
-    budget: Budget | None = None,
-    mode: str | None = None,
-    gestalt: str | None = None,
-    compare: bool = True,
-    max_new_tokens: int = 32,
-    true_answers: Sequence[str] = (),
-    on_text: Callable[[str], None] | None = None,
-    on_full_text: Callable[[str], None] | None = None,
-) -> ClipTrace:
-    """Ask a question about the images and clips of a session, and record the answer in a trace.
-
-    The arguments are those of `observe`.
-
-    Raises:
-        ValueError: as `Session.ask`, or more steps than a trace holds.
-    """
-    options = {"budget": budget, "mode": mode, "gestalt": gestalt, "max_new_tokens": max_new_tokens}
-    answer, fields = answered(session, question, options, compare, on_text, on_full_text)
-    guided = [Guidance.of(coupling) for coupling in answer.couplings]
-    strips = strips_of(session, question, answer.mode, answer.allocations, guided)
-    return ClipTrace(**fields, strips=strips, true_answers=tuple(true_answers))
+# ---- clips, or several images ----------------------------------------------------------------------------
 
 
 @torch.no_grad()
-def strips_of(
+def _strips(
     session: Session,
     question: str,
     mode: str,
     allocations: Sequence[Allocation],
-    guided: Sequence[Guidance] = (),
+    guided: Sequence[Guidance],
 ) -> tuple[Strip, ...]:
     """The strips of a session's images and clips.
 

@@ -17,27 +17,20 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from PIL import Image, ImageColor, ImageDraw, ImageFilter, ImageFont
+from torch import Tensor
 
-from arr_coc.choose.allocation import SCORERS
-from arr_coc.trace.evidence import check_boxes, scaled, score
+from arr_coc.choose.allocation import SCORERS, Allocation
+from arr_coc.data.record import Box
+from arr_coc.trace.evidence import Guidance, Spot, check_boxes, scaled, score
 
-if TYPE_CHECKING:
-    from torch import Tensor
+# ---- colours of numbers in [0, 1] ----------------------------------------------------------------------
 
-    from arr_coc.choose.allocation import Allocation
-    from arr_coc.data.record import Box
-    from arr_coc.trace.evidence import Guidance, Spot
-
-# Colours of numbers in [0, 1], from night over plum and amber to cream.
-#
-#     colours(relevance)     uint8 [..., 3]
-#
-# Lightness rises all the way, so a map is readable in gray and with every common kind of colour blindness.
-
+# From night over plum and amber to cream. Lightness rises all the way, so that a map is readable in gray and
+# with every common kind of colour blindness.
 STOPS = (
     (8, 8, 20), (58, 20, 92), (140, 36, 104), (214, 66, 82), (250, 136, 72), (254, 206, 120), (255, 250, 226),
 )  # fmt: skip
@@ -54,18 +47,14 @@ def colours(numbers: np.ndarray) -> np.ndarray:
     return PALETTE[(numbers * 256).astype(np.int64).clip(0, 255)]
 
 
-# Text on pictures, in DejaVu Sans, which comes with matplotlib; other scripts in a font of the system.
-#
-# font("bold", 11)                         of 11 points at DPI
-# font_of("总价", "bold", 11)               the first font that has its letters
-# text_width("relevance", "bold", 11)      in pixels
-# wrap(question, "bold", 14.5, 900, 2)     lines that fit
+# ---- text, in DejaVu Sans, which comes with matplotlib; other scripts in a font of the system ----------
 
 DPI = 150
 """Pixels per inch of every picture."""
 OTHER_SCRIPT = "(text in another script)"
 """Stands for a text that no font here can show."""
-_NO_CHARACTER, _TRIED = "\uffff", 10.0  # points
+_NO_CHARACTER = "\uffff"  # for which a font draws its empty box
+_TRIED = 10.0  # points at which letters are drawn to see whether a font has them
 _FILES = {"normal": "DejaVuSans.ttf", "bold": "DejaVuSans-Bold.ttf"}
 
 
@@ -166,19 +155,12 @@ def wrap(text: str, weight: str, size: float, width: float, most: int) -> list[s
 
 
 def printable(text: str, weight: str = "normal") -> str:
-    """The text with control characters, for which fonts have no glyphs, as spaces.
-
-    A text of which most letters are missing in every font would be a row of boxes: `OTHER_SCRIPT` says so.
-    """
-    if _is_other(text, weight) and _system_font(_signs(text), weight) is None:
+    """The text without control characters; `OTHER_SCRIPT` where no font has most of its letters."""
+    letters = [c for c in text if unicodedata.category(c).startswith("L")]
+    missing = sum(not _has_glyph(c, weight) for c in letters)
+    if 2 * missing > len(letters) and _system_font(_signs(text), weight) is None:
         return OTHER_SCRIPT
     return "".join(" " if unicodedata.category(c).startswith("C") else c for c in text)
-
-
-def _is_other(text: str, weight: str) -> bool:
-    """Whether most letters of a text are missing in the font of a weight."""
-    letters = [c for c in text if unicodedata.category(c).startswith("L")]
-    return 2 * sum(not _has_glyph(c, weight) for c in letters) > len(letters)
 
 
 @lru_cache(4096)
@@ -195,21 +177,21 @@ def _drawn(sign: str, weight: str) -> bytes:
     return image.tobytes()
 
 
-# Marks on a panel of a picture: outlines of the evidence, and the guide's words where it read them.
+# ---- marks on a panel: outlines of the evidence, and the guide's words where it read them --------------
 
-Evidence: TypeAlias = "Sequence[tuple[Box, bool]]"
+Evidence: TypeAlias = Sequence[tuple[Box, bool]]
 """Boxes in shares of the picture's sides, each with whether all of its cells were kept."""
-_Px: TypeAlias = "tuple[int, int, int, int]"  # left, top, right, bottom; the last two are inside
+_Px: TypeAlias = tuple[int, int, int, int]  # left, top, right, bottom; the last two are inside
 AROUND = 0.005
 """Between a box and its outline, in shares of the picture's sides, so that it covers no print."""
 HIT, MISSED, SPOT = "#0e9f6e", "#e02424", "#0b7bc4"
-_MARK_LINE, _HALO, _DASH, _SPACE = 4, 2, 11, 8  # px
-_LABEL = 8.0  # points
+_MARK_LINE, _HALO, _DASH, _SPACE = 4, 2, 11, 8  # px of an outline, its white edge, a dash, a gap
+_LABEL = 8.0  # points of a word of the guide
 _BAR, _BAR_HALF = 7, 12  # px, the height of a bar below print and half its width
 _DOT = 4  # px, the most that are blank within a letter: below the dot of an i
 _CONTRAST = 24  # levels of gray within a row from which on it is printed
-_AWAY = 2  # its own heights that a word may stand above where it would be, so that it hides nothing
-_FINE = 4  # rounded shapes are drawn so many times as large and reduced, which smooths them
+_AWAY = 2  # of its own heights: how far up a word may move so that it hides nothing
+_SMOOTH = 4  # rounded shapes are drawn so many times as large and reduced
 
 
 def draw_evidence(panel: Image.Image, evidence: Evidence) -> None:
@@ -226,22 +208,17 @@ def draw_evidence(panel: Image.Image, evidence: Evidence) -> None:
 
 def _strokes(box: _Px, dashed: bool) -> Iterator[_Px]:
     """The outline of a box in px as filled rectangles, whole sides or dashes."""
-    left, top, right, bottom = box
     before, after = _MARK_LINE // 2, _MARK_LINE - _MARK_LINE // 2 - 1
-    for y in (top, bottom):
-        for start, end in _dashes(left - before, right + after, dashed):
-            yield start, y - before, end, y + after
-    for x in (left, right):
-        for start, end in _dashes(top - before, bottom + after, dashed):
-            yield x - before, start, x + after, end
-
-
-def _dashes(start: int, end: int, dashed: bool) -> Iterator[tuple[int, int]]:
-    if not dashed:
-        yield start, end
-        return
-    for at in range(start, end + 1, _DASH + _SPACE):
-        yield at, min(at + _DASH - 1, end)
+    left, top, right, bottom = box[0] - before, box[1] - before, box[2] + after, box[3] + after
+    across, down = (
+        [(at, min(at + _DASH - 1, end)) for at in range(start, end + 1, _DASH + _SPACE)]
+        if dashed
+        else [(start, end)]
+        for start, end in ((left, right), (top, bottom))
+    )
+    thick = before + after
+    yield from ((start, y, end, y + thick) for y in (top, bottom - thick) for start, end in across)
+    yield from ((x, start, x + thick, end) for x in (left, right - thick) for start, end in down)
 
 
 def draw_spots(panel: Image.Image, spots: Sequence[Spot]) -> None:
@@ -316,24 +293,26 @@ def _print(gray: np.ndarray, place: tuple[float, float]) -> _Px:
 def _rounded(panel: Image.Image, box: _Px, radius: int) -> None:
     """A box in the colour of spots with a white edge and smooth corners."""
     size = (box[2] - box[0] + 1, box[3] - box[1] + 1)
-    for inset, colour in ((0, "white"), (_FINE + _FINE // 2, SPOT)):
-        shape = Image.new("L", (size[0] * _FINE, size[1] * _FINE))
+    for inset, colour in ((0, "white"), (_SMOOTH + _SMOOTH // 2, SPOT)):
+        shape = Image.new("L", (size[0] * _SMOOTH, size[1] * _SMOOTH))
         corners = (inset, inset, shape.width - 1 - inset, shape.height - 1 - inset)
-        ImageDraw.Draw(shape).rounded_rectangle(corners, radius * _FINE - inset, fill=255)
+        ImageDraw.Draw(shape).rounded_rectangle(corners, radius * _SMOOTH - inset, fill=255)
         panel.paste(colour, box[:2], shape.resize(size, Image.Resampling.BOX))
 
 
+# ---- pictures of panels --------------------------------------------------------------------------------
+
 _INK, _QUIET, _EDGE, _ACCENT, _FRAME = "#17171c", "#6a6a75", "#ffc531", "#a3195b", "#d4d4da"
 _MARGIN, _GAP, _CAPTION, _LEGEND = 0.35, 0.3, 0.34, 0.62  # inches
-_LONGEST = 5.0  # longer images are squeezed to 1:5, so that their cells can be seen
-_LINE = {"large": 0.31, "small": 0.23}
+_MAX_ASPECT = 5.0  # longer images are squeezed to 1:5, so that their cells can be seen
+_LINE = {"large": 0.31, "small": 0.23}  # inches
 _SIZE = {"large": 14.5, "small": 10.0}  # points
-_TITLE, _NOTE, _TICK = 11.0, 9.0, 8.5
+TITLE, _NOTE, _TICK = 11.0, 9.0, 8.5  # points
 _NOTE_LINES = 12  # the most below a picture, which may be narrow
 
 
 @dataclass(frozen=True)
-class _Panel:
+class Panel:
     """One picture with a title and a note above it."""
 
     title: str
@@ -344,18 +323,18 @@ class _Panel:
 
 
 @dataclass(frozen=True)
-class _Truth:
+class Truth:
     """What stands beside a choice: the evidence and its recall, and what the guide read."""
 
     evidence: Evidence = ()
     recall: str = ""
     guidance: Guidance | None = None
 
-    def image(self, base: np.ndarray, note: str) -> _Panel:
+    def image(self, base: np.ndarray, note: str) -> Panel:
         """The panel of the image, with both."""
         if self.guidance is None:
-            return _Panel("image", note, base, evidence=self.evidence)
-        return _Panel("image", _verdict(self.guidance), base, self.evidence, self.guidance.matched)
+            return Panel("image", note, base, evidence=self.evidence)
+        return Panel("image", _verdict(self.guidance), base, self.evidence, self.guidance.matched)
 
 
 def _verdict(guidance: Guidance) -> str:
@@ -393,12 +372,12 @@ def draw_allocation(
         ValueError: the record is of more than one frame, or a box has no inside.
     """
     columns = 1 if image.width > 1.8 * image.height else 3
-    base = _panel_pixels(image, allocation, box=(11.0, 6.6) if columns == 1 else (5.4, 6.6))
-    truth = _truth(image, allocation, evidence, guidance)
+    base = panel_pixels(image, allocation, box=(11.0, 6.6) if columns == 1 else (5.4, 6.6))
+    truth = truth_of(image, allocation, evidence, guidance)
     panels = [
         truth.image(base, f"{image.width} × {image.height} px"),
         _heat_panel("relevance", "", _lines(base), allocation.balanced),
-        _kept_panel(base, allocation, truth),
+        kept_panel(base, allocation, truth),
     ]
     return _compose(
         panels, columns, [(question, "bold", _INK, 2), (answer, "normal", _ACCENT, 3)], allocation
@@ -414,29 +393,18 @@ def draw_layers(
 ) -> Image.Image:
     """Draw every map of an allocation: the image, the three scorers, their balance, the kept cells.
 
-    Args:
-        image: the image of the question, at any size.
-        allocation: the record; T must be 1.
-        question: the question, drawn above.
-        evidence: boxes (x0, y0, x1, y1) in px of the image that show the answer, outlined.
-        guidance: what the guide read; its words stand on the image.
-
-    Returns:
-        An RGB image of six panels.
-
-    Raises:
-        ValueError: the record is of more than one frame, or a box has no inside.
+    Arguments and errors are those of `draw_allocation`; the RGB image has six panels.
     """
     columns = 2 if image.width > 1.8 * image.height else 3
-    base = _panel_pixels(image, allocation, box=(7.6, 6.6) if columns == 2 else (5.4, 6.6))
-    truth = _truth(image, allocation, evidence, guidance)
+    base = panel_pixels(image, allocation, box=(7.6, 6.6) if columns == 2 else (5.4, 6.6))
+    truth = truth_of(image, allocation, evidence, guidance)
     panels = [truth.image(base, f"{image.width} × {image.height} px")]
     gates, lines = allocation.gates or {}, _lines(base)
     for name, (title, meaning) in SCORERS.items():
         weight = f", weight {gates[name]:.2f}" if gates else ""
         panels.append(_heat_panel(title, meaning + weight, lines, getattr(allocation, name)))
     panels.append(_heat_panel("relevance", "the three as one", lines, allocation.balanced))
-    panels.append(_kept_panel(base, allocation, truth))
+    panels.append(kept_panel(base, allocation, truth))
     return _compose(panels, columns, [(question, "bold", _INK, 2)], allocation)
 
 
@@ -455,13 +423,13 @@ def with_note(picture: Image.Image, note: str | None) -> Image.Image:
     return sheet
 
 
-def _panel_pixels(image: Image.Image, allocation: Allocation, box: tuple[float, float]) -> np.ndarray:
+def panel_pixels(image: Image.Image, allocation: Allocation, box: tuple[float, float]) -> np.ndarray:
     """The image scaled to fit a box of width x height inches: uint8 [h, w, 3]."""
     if allocation.grid[0] != 1:
         raise ValueError(
             f"a picture shows one frame, the record has {allocation.grid[0]}: draw each frame by itself"
         )
-    aspect = min(max(image.width / image.height, 1 / _LONGEST), _LONGEST)
+    aspect = min(max(image.width / image.height, 1 / _MAX_ASPECT), _MAX_ASPECT)
     width = min(box[0], box[1] * aspect)
     size = (round(width * DPI), round(width / aspect * DPI))
     # Enlarging keeps the pixels as they are; shrinking averages them.
@@ -469,7 +437,7 @@ def _panel_pixels(image: Image.Image, allocation: Allocation, box: tuple[float, 
     return np.asarray(image.convert("RGB").resize(size, resample))
 
 
-def _spread(cells: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+def spread(cells: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     """Cells [H, W, ...] -> pixels [h, w, ...], every pixel the value of the cell it lies in."""
     rows = np.arange(shape[0]) * cells.shape[0] // shape[0]
     columns = np.arange(shape[1]) * cells.shape[1] // shape[1]
@@ -481,7 +449,7 @@ def _gray(pixels: np.ndarray) -> np.ndarray:
     return pixels.astype(np.float32) @ np.array([0.299, 0.587, 0.114], dtype=np.float32)
 
 
-def _heat_panel(title: str, note: str, lines: np.ndarray, relevance: Tensor) -> _Panel:
+def _heat_panel(title: str, note: str, lines: np.ndarray, relevance: Tensor) -> Panel:
     """A panel of one map [1, H, W] in colours, with the lines of the image as `_lines` finds them."""
     cells = relevance[0].float().numpy().clip(0, 1)
     highest = float(cells.max())
@@ -489,10 +457,10 @@ def _heat_panel(title: str, note: str, lines: np.ndarray, relevance: Tensor) -> 
     # Only the lines of the image are drawn, light on dark cells and dark on light ones, so that the colour of
     # the paper doesn't change the colour of a cell from the legend's.
     strength = np.where(_gray(plain) < 127.5, np.float32(0.55), np.float32(-0.8))
-    pixels = _spread(plain.astype(np.float32), lines.shape)
-    pixels += (_spread(strength, lines.shape) * lines)[..., None]
+    pixels = spread(plain.astype(np.float32), lines.shape)
+    pixels += (spread(strength, lines.shape) * lines)[..., None]
     note = f"{note or f'mean {cells.mean():.2g}'}, highest {highest:.2g}"
-    return _Panel(title, note, np.rint(pixels.clip(0, 255, out=pixels), out=pixels).astype(np.uint8))
+    return Panel(title, note, np.rint(pixels.clip(0, 255, out=pixels), out=pixels).astype(np.uint8))
 
 
 def _lines(base: np.ndarray) -> np.ndarray:
@@ -502,19 +470,19 @@ def _lines(base: np.ndarray) -> np.ndarray:
     return np.abs(np.asarray(gray, dtype=np.float32) - np.asarray(around, dtype=np.float32))
 
 
-def _truth(
+def truth_of(
     image: Image.Image, allocation: Allocation, boxes: Sequence[Box], guidance: Guidance | None
-) -> _Truth:
+) -> Truth:
     """What stands beside an allocation of an image."""
     check_boxes(boxes)
     scored = score(boxes, allocation, image.size)
     shares = scaled(boxes, image.size, (1, 1))
-    return _Truth(tuple(zip(shares, scored.hits, strict=True)), scored.text, guidance)
+    return Truth(tuple(zip(shares, scored.hits, strict=True)), scored.text, guidance)
 
 
-def _kept_panel(base: np.ndarray, allocation: Allocation, truth: _Truth) -> _Panel:
+def kept_panel(base: np.ndarray, allocation: Allocation, truth: Truth) -> Panel:
     """A panel of the image with the dropped cells faded and the kept ones outlined."""
-    mask = _spread(allocation.mask()[0].numpy(), base.shape)
+    mask = spread(allocation.mask()[0].numpy(), base.shape)
     faded = np.asarray(Image.fromarray(base).convert("L").point(lambda level: 15 + 0.3 * level))
     pixels = np.where(mask[..., None], base, faded[..., None])
     pixels[_outline(mask)] = ImageColor.getrgb(_EDGE)
@@ -523,7 +491,7 @@ def _kept_panel(base: np.ndarray, allocation: Allocation, truth: _Truth) -> _Pan
         note += ", an even grid: nothing to prefer"
     if truth.recall:
         note += f" · {truth.recall}"
-    return _Panel("kept", note, pixels, truth.evidence)
+    return Panel("kept", note, pixels, truth.evidence)
 
 
 def _outline(mask: np.ndarray) -> np.ndarray:
@@ -538,7 +506,7 @@ def _outline(mask: np.ndarray) -> np.ndarray:
 
 
 def _compose(
-    panels: Sequence[_Panel],
+    panels: Sequence[Panel],
     columns: int,
     texts: Sequence[tuple[str, str, str, int]],
     allocation: Allocation,
@@ -571,7 +539,7 @@ def _compose(
     for i, panel in enumerate(panels):
         row, column = divmod(i, columns)
         top = header_h + row * (panel_h + _CAPTION + _GAP * 0.5) + _CAPTION
-        _draw_panel(sheet, panel, _MARGIN + column * step, top)
+        draw_panel(sheet, panel, _MARGIN + column * step, top)
     x = _MARGIN + (step if columns == 3 else 0)
     _draw_legend(sheet, x, height - 0.33, max(panel_w - 1.15, 1.8))
     return sheet
@@ -605,20 +573,20 @@ def _text(
     draw.text((round(x * DPI), round(y * DPI)), text, colour, font_of(text, weight, size), anchor)
 
 
-def _title_width(panel: _Panel) -> float:
+def _title_width(panel: Panel) -> float:
     """Width of a panel's title and the gap after it, in inches."""
-    return text_width(panel.title, "bold", _TITLE) / DPI + 0.12
+    return text_width(panel.title, "bold", TITLE) / DPI + 0.12
 
 
-def _caption_width(panel: _Panel) -> float:
+def _caption_width(panel: Panel) -> float:
     """Width of a panel's title and note, in inches."""
     return _title_width(panel) + text_width(panel.note, "normal", _NOTE) / DPI
 
 
-def _draw_panel(sheet: Image.Image, panel: _Panel, x: float, y: float) -> None:
+def draw_panel(sheet: Image.Image, panel: Panel, x: float, y: float) -> None:
     """Draw a panel with its upper left corner at (x, y), in inches, and its caption above."""
     draw = ImageDraw.Draw(sheet)
-    _text(draw, x, y - 0.1, panel.title, _TITLE, _INK, "bold")
+    _text(draw, x, y - 0.1, panel.title, TITLE, _INK, "bold")
     _text(draw, x + _title_width(panel), y - 0.1, panel.note, _NOTE, _QUIET)
     picture = Image.fromarray(panel.pixels)
     draw_evidence(picture, panel.evidence)

@@ -1,11 +1,8 @@
-"""A strip: an image or a clip of a trace, with a small picture of each step and what was kept of it.
+"""A strip: an image or a clip of a trace, with a picture of each step and what was kept of it.
 
-    strip.pictures[5], strip.spans[5]      a WebP file, (2.5, 3.0) seconds
-    strip.budgets                          cells that were kept of each step
-    small_pictures([(frames, size, grid), ...]) -> per image or clip its pictures, within the bounds below
-
-Pictures are small, so that a trace of many steps is a file that one can send: `LARGEST` pixels each, and
-`MOST_PIXELS` and `MOST_BYTES` of a trace in all. Letters: T, H, W the grid.
+The picture of the only image of a trace is a PNG that loses nothing, so that it can be asked about again.
+Pictures of clips and of several images are small WebP files, so that a trace of many steps can be sent:
+`LARGEST` pixels each, `MOST_PIXELS` and `MOST_BYTES` of a trace in all. Letters: T, H, W the grid.
 """
 
 from __future__ import annotations
@@ -22,15 +19,20 @@ from PIL import Image
 from torch import Tensor
 
 from arr_coc.choose.allocation import Allocation, Grid, Reason
+from arr_coc.files.images import MAX_PIXELS
 from arr_coc.trace.evidence import Guidance
-from arr_coc.trace.view import SCORES, allocation_view, guidance_view, picture_url
+from arr_coc.trace.view import SCORES, allocation_view, drawn_url, guidance_view, picture_url
 
 LARGEST, MOST_PIXELS = 2**19, 2**25
-"""The most pixels of a picture, and of all pictures of a trace."""
+"""The most pixels of a small picture, and of all pictures of a trace."""
 MOST_BYTES, MOST_STEPS = 2**24, 4096
 """The most bytes of all pictures of a trace (16 MiB), and steps of all its images and clips."""
 QUALITY = 80
-_SMALLER = 0.7
+RECORD = {name: torch.int64 for name in ("keep", "order", "positions", "reasons")} | {
+    name: torch.float32 for name in (*SCORES, "weights")
+}
+"""The fields of an allocation that are tensors, and their types."""
+SHRINK = 0.7
 """By how much sides shrink where pictures take too many bytes."""
 Span = tuple[float, float]
 """Seconds of the first and of the last frame of a step."""
@@ -43,13 +45,13 @@ class Strip:
     """An image or a clip of a trace.
 
     Attributes:
-        pictures: per step a WebP file; all of one size, each side a multiple of the grid's.
+        pictures: per step a WebP or PNG file; all of one size, each side a multiple of the grid's.
         allocation: the kept cells on a grid (T, H, W), on the CPU.
         side: (width, height) in px at which the model read a step.
         spans: per step its seconds; () of an image.
         cuts: steps that begin a scene, rising; () of an image.
-        guidance: what the guide said of it, of a clip that of the step where it is surest, without heats;
-            None: it wasn't asked.
+        guidance: what the guide said of it, of a clip that of the step where it is surest; None: it wasn't
+            asked. The heats of its spots are empty, or [H, W] for an image.
 
     Raises:
         ValueError: a field is invalid, or does not fit the others.
@@ -84,6 +86,18 @@ class Strip:
         check_record(self.allocation)
         if self.guidance is not None:
             check_guidance(self.guidance)
+            for spot in self.guidance.spots:
+                if spot.heat.numel():
+                    check_map(f"heat of {spot.label!r}", spot.heat, (height, width))
+
+    @classmethod
+    def of_image(
+        cls, picture: Image.Image, allocation: Allocation, guidance: Guidance | None = None
+    ) -> Strip:
+        """The strip of an image whose picture, as the model read it, loses nothing; guidance with heats."""
+        file = io.BytesIO()
+        picture.convert("RGB").save(file, "png", compress_level=1)  # 6, Pillow's own, takes 5 times as long
+        return cls((file.getvalue(),), allocation, picture.size, guidance=guidance)
 
     @property
     def is_clip(self) -> bool:
@@ -101,15 +115,11 @@ class Strip:
         return self.allocation.mask().flatten(1).sum(1).tolist()
 
     def picture(self, step: int) -> Image.Image:
-        """The picture of a step, RGB.
-
-        Raises:
-            ValueError: it can't be decoded.
-        """
+        """The picture of a step, RGB; a ValueError where it can't be decoded."""
         return _decoded(self.pictures[step])
 
     def to_plain(self) -> dict[str, Any]:
-        """The fields that are no tensors, in the types of `trace_file.STRIP`."""
+        """The fields that are no tensors, in the types of `trace.STRIP`."""
         record = self.allocation
         return {
             "lengths": [len(picture) for picture in self.pictures],
@@ -120,25 +130,33 @@ class Strip:
             "guidance": None if self.guidance is None else self.guidance.to_dict(),
         }
 
-    def view(self) -> dict[str, Any]:
-        """The viewer's input; grid and maps are of all steps."""
-        record, (width, height) = self.allocation, self.size
+    def to_tensors(self) -> dict[str, Tensor]:
+        """The other fields: those of the allocation, "pictures" uint8 [bytes] and "spots" [spots, H, W]."""
+        tensors = {name: getattr(self.allocation, name) for name in RECORD}
+        tensors["pictures"] = torch.frombuffer(bytearray(b"".join(self.pictures)), dtype=torch.uint8)
+        heats = [spot.heat for spot in self.guidance.spots if spot.heat.numel()] if self.guidance else []
+        return tensors | ({"spots": torch.stack(heats)} if heats else {})
+
+    def view(self, texture: Tensor | None = None, channels: Sequence[str] = ()) -> dict[str, Any]:
+        """The viewer's input; grid and maps are of all steps.
+
+        Args:
+            texture: of an image, float [C, H, W] in [0, 1]; None: it isn't drawn.
+            channels: names of its C channels.
+        """
         guidance = guidance_view(self.guidance)
         if guidance is not None and self.is_clip:
             about = guidance["about"].replace("on this page", "in this clip")
             guidance["about"] = about.replace("picture", "clip")
-        return allocation_view(record) | {
-            "grid": list(record.grid),
-            "images": [picture_url(picture, "webp") for picture in self.pictures],
+        width, height = self.size
+        pictures = {
+            "images": [_shown(picture) for picture in self.pictures],
             "width": width,
             "height": height,
-            "side": list(self.side),
-            "spans": [list(span) for span in self.spans],
-            "cuts": list(self.cuts),
-            "kept": record.kept,
-            "total": record.total,
-            "guidance": guidance,
         }
+        times = {"spans": [list(span) for span in self.spans], "cuts": list(self.cuts)}
+        about = {"side": list(self.side), "guidance": guidance}
+        return allocation_view(self.allocation, texture, channels) | pictures | times | about
 
 
 def strip_of(plain: dict[str, Any], tensors: dict[str, Tensor]) -> Strip:
@@ -150,14 +168,17 @@ def strip_of(plain: dict[str, Any], tensors: dict[str, Tensor]) -> Strip:
     data, lengths, guidance = tensors.pop("pictures"), plain["lengths"], plain["guidance"]
     if data.ndim != 1 or not lengths or min(lengths) < 1 or sum(lengths) != len(data):
         raise ValueError(f"{len(lengths)} pictures do not fit {tuple(data.shape)} bytes")
-    if len(data) > MOST_BYTES or len(lengths) > MOST_STEPS:
+    if len(lengths) > 1 and (len(data) > MOST_BYTES or len(lengths) > MOST_STEPS):
         raise ValueError(f"{len(lengths):,} pictures of {len(data):,} bytes are too many")
     grid = tuple(tensors["information"].shape)
     if len(grid) != 3:
         raise ValueError(f"the maps have shape {grid}, not [T, H, W]")
     whole, ends = data.numpy().tobytes(), torch.tensor(lengths).cumsum(0).tolist()
     pictures = tuple(whole[end - length : end] for end, length in zip(ends, lengths, strict=True))
-    heats = torch.zeros(0 if guidance is None else len(guidance["spots"]), 0)
+    spots = 0 if guidance is None else len(guidance["spots"])
+    heats = tensors.pop("spots", torch.zeros(spots, 0))
+    if tuple(heats.shape[:1]) != (spots,):
+        raise ValueError(f"heats {tuple(heats.shape)} do not fit {spots} words of the guide")
     record: dict[str, Any] = {**tensors, **plain["allocation"], "grid": grid}
     strip = Strip(
         pictures=pictures,
@@ -174,7 +195,7 @@ def strip_of(plain: dict[str, Any], tensors: dict[str, Tensor]) -> Strip:
 
 
 def check_amount(strips: Sequence[Strip]) -> None:
-    """Check that the pictures of a trace stay within its bounds.
+    """Check that the pictures of a trace stay within its bounds; a single one has a bound of its own.
 
     Raises:
         ValueError: they don't.
@@ -182,7 +203,7 @@ def check_amount(strips: Sequence[Strip]) -> None:
     steps = sum(len(strip.pictures) for strip in strips)
     size = sum(len(picture) for strip in strips for picture in strip.pictures)
     pixels = sum(len(strip.pictures) * math.prod(strip.size) for strip in strips)
-    if steps > MOST_STEPS or size > MOST_BYTES or pixels > MOST_PIXELS:
+    if steps > 1 and (steps > MOST_STEPS or size > MOST_BYTES or pixels > MOST_PIXELS):
         raise ValueError(
             f"{steps:,} pictures of {pixels:,} px and {size:,} bytes are more than {MOST_STEPS:,}, "
             f"{MOST_PIXELS:,} and {MOST_BYTES:,}: sample fewer frames"
@@ -243,7 +264,7 @@ def small_pictures(visuals: Visuals) -> list[tuple[bytes, ...]]:
         for (frames, *_), size in zip(visuals, sizes, strict=True)
     ]
     while sum(len(picture) for pictures in made for picture in pictures) > MOST_BYTES:
-        allowed, before = int(allowed * _SMALLER**2), sizes
+        allowed, before = int(allowed * SHRINK**2), sizes
         sizes = [_fitting(size, grid, allowed) for size, (*_, grid) in zip(sizes, visuals, strict=True)]
         if sizes == before:
             raise ValueError(f"{steps:,} steps of {cells:,} cells are too many to draw: sample fewer frames")
@@ -273,16 +294,17 @@ def _opened(picture: bytes) -> Image.Image:
     """A picture whose header alone is read.
 
     Raises:
-        ValueError: it is no WebP file of one picture.
+        ValueError: it is no WebP or PNG file of one picture, or too large.
     """
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            image = Image.open(io.BytesIO(picture), formats=("WEBP",))
+            image = Image.open(io.BytesIO(picture), formats=("WEBP", "PNG"))
     except Exception as error:  # damaged headers make decoders raise anything
-        raise ValueError("a picture is no WebP file") from error
-    if getattr(image, "n_frames", 1) != 1 or math.prod(image.size) > LARGEST:
-        raise ValueError(f"a picture of {image.size} px is an animation, or more than {LARGEST:,} px")
+        raise ValueError("a picture is no WebP file and no PNG file") from error
+    most = LARGEST if image.format == "WEBP" else MAX_PIXELS
+    if getattr(image, "n_frames", 1) != 1 or math.prod(image.size) > most:
+        raise ValueError(f"a picture of {image.size} px is an animation, or more than {most:,} px")
     return image
 
 
@@ -298,3 +320,8 @@ def _decoded(picture: bytes) -> Image.Image:
         raise
     except Exception as error:
         raise ValueError(f"a picture can't be decoded ({error})") from error
+
+
+def _shown(picture: bytes) -> str:
+    """A picture as a data URL; one that loses nothing is made small for it."""
+    return picture_url(picture, "webp") if picture.startswith(b"RIFF") else drawn_url(_decoded(picture))

@@ -1,11 +1,10 @@
 """What a viewer draws, as JSON-safe values.
 
-    {**picture_view(picture), **allocation_view(record, texture, names), ...}     parts of `Trace.view`
-    look_view(...)                                                         of a choice without an answer
-    {..., "strips": [strip.view(), ...]}                                   of a `ClipTrace`
+    {**SHARED, "strips": [allocation_view(record) | picture_view(picture), ...], ...}
 
-Maps are base64 of little-endian float32 in raster order, `palette` is base64 of 256 * 3 bytes: the viewer
-lays it from 0 to the highest value of a map, and writes that value.
+`Trace.view` and `look_view` (of a choice without an answer) are of this form: one strip for each image and
+clip. Maps are base64 of little-endian float32 in raster order; the viewer lays the palette, base64 of
+256 * 3 bytes, from 0 to the highest value of a map.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from arr_coc.modes import MODES
 from arr_coc.trace.evidence import Guidance, score
 from arr_coc.trace.picture import PALETTE
 
-VIEW_FORMAT, CLIP_VIEW_FORMAT = "arr-coc view 1", "arr-coc clip view 1"
+VIEW_FORMAT = "arr-coc view 2"
 MAX_WEBP = 16_383
 """The most pixels of a side in WebP; a longer picture is shown as PNG."""
 REASON_NAMES = {
@@ -41,9 +40,18 @@ SCORES = {
 """The maps of an allocation: their names and meanings."""
 
 
+SHARED: dict[str, Any] = {
+    "format": VIEW_FORMAT,
+    "palette": base64.b64encode(PALETTE.tobytes()).decode(),
+    "reason_names": {str(int(reason)): name for reason, name in REASON_NAMES.items()},
+}
+"""What every view has, whatever it is of."""
+
+
 def picture_view(picture: Image.Image) -> dict[str, Any]:
-    """A picture and its size."""
-    return {"image": _data_url(picture), "width": picture.width, "height": picture.height}
+    """The picture of an image and its size, for its strip."""
+    size = {"width": picture.width, "height": picture.height, "side": list(picture.size)}
+    return size | {"images": [drawn_url(picture)], "spans": [], "cuts": []}
 
 
 def allocation_view(
@@ -58,8 +66,7 @@ def allocation_view(
             for name, values in zip(channels, texture, strict=True)
         ]
     return {
-        "format": VIEW_FORMAT,
-        "grid": list(record.grid[1:]),
+        "grid": list(record.grid),
         "void": record.void,
         "weights": dict(zip(tuple(SCORES)[1:], record.weights.tolist(), strict=True)),
         "tensions": record.tensions,
@@ -67,8 +74,8 @@ def allocation_view(
         "keep": record.keep.tolist(),
         "order": record.order.tolist(),
         "reasons": record.reasons.tolist(),
-        "reason_names": {str(int(reason)): name for reason, name in REASON_NAMES.items()},
-        "palette": base64.b64encode(PALETTE.tobytes()).decode(),
+        "kept": record.kept,
+        "total": record.total,
     }
 
 
@@ -102,8 +109,9 @@ def look_view(
         record: the choice.
         guidance: what it rests on.
     """
+    strip = allocation_view(record) | picture | {"guidance": guidance_view(guidance)}
     facts = {"question": question, "kept": record.kept, "total": record.total, "words": [], "evidence": []}
-    return {**allocation_view(record), **picture, **facts, "guidance": guidance_view(guidance)}
+    return {**SHARED, **facts, "strips": [strip]}
 
 
 def encode(values: Tensor) -> str:
@@ -129,7 +137,7 @@ def mode_view(name: str) -> dict[str, Any]:
     return {"mode_help": mode.help, "mode_remark": mode.remark, "stock": mode.stock}
 
 
-def _data_url(picture: Image.Image) -> str:
+def drawn_url(picture: Image.Image) -> str:
     """A picture as a data URL, WebP or (where it is too long for that) PNG."""
     file = io.BytesIO()
     kind = "webp" if max(picture.size) <= MAX_WEBP else "png"

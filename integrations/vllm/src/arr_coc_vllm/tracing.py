@@ -11,6 +11,7 @@ from PIL import Image
 from arr_coc.choose.texture import channel_names
 from arr_coc.files.images import open_image
 from arr_coc.trace.evidence import read_guidance
+from arr_coc.trace.strip import Strip
 from arr_coc.trace.trace import Trace
 from arr_coc_vllm.choosing import Chooser, Record
 
@@ -41,11 +42,11 @@ def trace_bytes(
         texture = encoded.textures[height, width][0].float()
         channels = channel_names(chooser.selector.layer.config.channels)
         guidance = read_guidance(guide, encoded.page, record.question, record.coupling, (height, width))
+    drawn = image.resize((width * CELL, height * CELL), Image.Resampling.BICUBIC)
     trace = Trace(
-        picture=image.resize((width * CELL, height * CELL), Image.Resampling.BICUBIC),
+        strips=(Strip.of_image(drawn, allocation, guidance),),
         question=record.question,
         answer=answer,
-        allocation=allocation,
         mode="sparse",
         budget=allocation.budget,
         kept=allocation.kept,
@@ -58,7 +59,6 @@ def trace_bytes(
         texture=texture,
         channels=channels,
         machine="a vLLM server",
-        guidance=guidance,
     )
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.safetensors"

@@ -4,7 +4,7 @@
 function album(element, views) {
   const list = el("nav.arrcoc.ac-album", { "aria-label": "traces" });
   const [main, beside, trend] = [el("div"), el("div"), el("div")];
-  const stills = views.map((_, i) => i).filter((i) => !isClipView(views[i])); // clips aren't compared
+  const stills = views.map((_, i) => i).filter((i) => imageOf(views[i])); // clips aren't compared
   let current = 0;
   const buttons = views.map((view, i) =>
     el(
@@ -29,12 +29,13 @@ function album(element, views) {
   const open = (i, cell = null) => {
     current = i;
     others.value = "";
-    others.hidden = isClipView(views[i]);
+    others.hidden = !imageOf(views[i]);
     beside.replaceChildren();
     buttons.forEach((button, n) => button.setAttribute("aria-current", n === i));
     const remember = ({ row, column, step }) =>
       location.replace(`#${[i, row, column, ...(step === undefined ? [] : [step])].map((n) => n + 1)}`);
-    const chosen = cell && !isClipView(views[i]) ? cell[0] * views[i].grid[1] + cell[1] : null;
+    const image = imageOf(views[i]);
+    const chosen = cell && image ? cell[0] * image.grid[1] + cell[1] : null;
     mount(main, views[i], { detail: "full", onselect: remember, cell: chosen, step: cell?.[2] ?? null });
   };
   list.append(...(views.length > 1 ? [...buttons, others] : []));

@@ -3,9 +3,9 @@
 
 /**
  * Fill an element now and on every update; what was chosen in it lives on from one view to the next.
- * `speak` makes the sentence that screen readers read out after an update; `formats` are those that it draws.
+ * `speak` makes the sentence that screen readers read out after an update; `ofImages`: no clips are drawn.
  */
-function place(element, draw, views, { speak = null, load = loadPicture, formats = FORMATS } = {}) {
+function place(element, draw, views, { speak = null, load = loadPicture, ofImages = false } = {}) {
   const host = el("div.arrcoc");
   const live = el("p.arrcoc-live", { role: "status", "aria-live": "polite" });
   element.replaceChildren(host, ...(speak === null ? [] : [live]));
@@ -19,15 +19,17 @@ function place(element, draw, views, { speak = null, load = loadPicture, formats
   const say = (text) => host.replaceChildren(el("p.ac-empty", {}, text));
   const show = async (given) => {
     const mine = ++turn;
-    const wrong = given.find((view) => view !== null && !formats.includes(view.format));
-    if (wrong) return say(`This is not a view that can be drawn (format ${wrong.format}, need ${formats.join(" or ")}).`);
+    const wrong = given.find((view) => view !== null && view.format !== FORMAT);
+    if (wrong) return say(`This is not a view that can be drawn (format ${wrong.format}, need ${FORMAT}).`);
     if (given.length === 0 || given.includes(null)) return say("Ask a question to see what is read.");
-    const needed = new Set(given.map((view) => view.image));
-    const loaded = await Promise.all(given.map(pictureOf));
+    if (ofImages && !given.every(imageOf)) return say("This is not a view that can be drawn here: it is of a clip or of several images.");
+    const shown = given.map((view) => imageOf(view) ?? view);
+    const needed = new Set(shown.map((view) => view.image));
+    const loaded = await Promise.all(shown.map(pictureOf));
     if (mine !== turn) return undefined; // a newer view came while the picture was decoded
     for (const image of pictures.keys()) if (!needed.has(image)) pictures.delete(image);
-    if (speak !== null && mine > 1) live.textContent = speak(given[0]);
-    store = draw(host, given, loaded, store?.state ?? {});
+    if (speak !== null && mine > 1) live.textContent = speak(shown[0]);
+    store = draw(host, shown, loaded, store?.state ?? {});
     return undefined;
   };
   const fail = (error) => {
@@ -79,7 +81,7 @@ function mount(element, view, { detail = "simple", onselect = null, cell = null,
   const isFull = detail !== "simple";
   const isAlone = detail !== "closer";
   const draw = (host, [shown], [picture], former) => {
-    if (isClipView(shown)) return drawClips(host, shown, former, { isFull, isAlone, onselect, step });
+    if (!shown.image) return drawClips(host, shown, former, { isFull, isAlone, onselect, step });
     const record = new AllocationRecord(shown);
     const state = initialState(record, former, isAlone ? "kept" : "balanced");
     const isFirst = former.cell === undefined;
@@ -95,7 +97,7 @@ function mount(element, view, { detail = "simple", onselect = null, cell = null,
     );
     return store;
   };
-  const load = async (given) => (isClipView(given) ? null : loadPicture(given));
+  const load = async (given) => (given.image ? loadPicture(given) : null);
   return place(element, draw, [view], { speak: isAlone ? spokenVerdict : null, load });
 }
 
@@ -144,7 +146,7 @@ function pair(element, viewA, viewB, { labels = ["A", "B"] } = {}) {
     );
     return store;
   };
-  return place(element, draw, [viewA, viewB], { formats: [FORMAT] });
+  return place(element, draw, [viewA, viewB], { ofImages: true });
 }
 
 /** A store that takes layer and opacity of another, with a pointer of its own. */

@@ -1,11 +1,19 @@
 // What a view says of its cells: maps, ranks, kept sets and the reason for each cell. Numbers only, no page.
 
-const FORMAT = "arr-coc view 1";
+const FORMAT = "arr-coc view 2";
 const SCORES = ["balanced", "information", "perspectival", "participatory"];
 /** The words for the three maps, whose names in files are older. */
 const SCORER_WORDS = { perspectival: "saliency", participatory: "coupling" };
 const scorerWord = (name) => SCORER_WORDS[name] ?? name;
 const KIND = { relevant: "0", explored: "1", void: "2", gestalt: "3", all: "4" };
+
+/** A view of one image as a flat record of its only strip, which its canvas draws; null of clips or of several. */
+function imageOf(view) {
+  if (!view?.strips) return null;
+  const [strip, ...others] = view.strips;
+  if (others.length > 0 || strip.spans.length > 0) return null;
+  return { ...strip, ...view, grid: strip.grid.slice(1), image: strip.images[0] };
+}
 
 function bytesOf(base64) {
   return Uint8Array.from(atob(base64), (c) => c.charCodeAt(0));

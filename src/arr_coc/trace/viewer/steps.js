@@ -1,11 +1,8 @@
 // Steps of a clip: each drawn as a picture with its cells, its numbers those of the whole clip.
 
-const CLIP_FORMAT = "arr-coc clip view 1";
-const FORMATS = [FORMAT, CLIP_FORMAT];
 const DECODED = 24; // pictures of steps that are held at their whole size
 
 const seconds = (s) => `${s.toFixed(1)} s`;
-const isClipView = (view) => view?.format === CLIP_FORMAT;
 
 /** A clip's allocation; its steps lie under one another. `steps` are their records. */
 class ClipRecord extends AllocationRecord {

@@ -135,5 +135,5 @@ function look(element, view) {
     return store;
   };
   const speak = ({ guidance }) => `${SAYS[guidance.says]}. ${guidance.about}`;
-  return place(element, draw, [view], { speak, formats: [FORMAT] });
+  return place(element, draw, [view], { speak, ofImages: true });
 }

@@ -47,7 +47,7 @@ function warningsOf(view) {
 
 /** What a view is about, in words. */
 function subjectOf(view) {
-  if (!isClipView(view)) return "this image";
+  if (view.image) return "this image";
   return view.strips.length === 1 ? "this clip" : "these images and clips";
 }
 

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import runpy
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 from PIL import Image
 
-from arr_coc.trace.gallery import Choice, draw_gallery
+pytest.importorskip("gradio", reason="the app is an extra: pip install 'arr-coc[app]'")
+
 from records import record
 
+SCRIPT = runpy.run_path(str(Path(__file__).parents[2] / "runs" / "pictures.py"))
+Choice, draw_gallery = SCRIPT["Choice"], SCRIPT["draw_gallery"]
 RED = (220, 40, 40)
 
 
-def choice(size: tuple[int, int], kept: int = 4, question: str = "What is it?") -> Choice:
+def choice(size: tuple[int, int], kept: int = 4, question: str = "What is it?") -> Any:
     return Choice(Image.new("RGB", size, RED), record(4, 4, kept), question)
 
 

@@ -1,6 +1,6 @@
 """The state of one browser tab: its image, the trace of its last answer, its history.
 
-Tabs share the models, which keep nothing of a question, and the memory for encoded images (`Encoded`).
+Tabs share the models, which keep nothing of a question, and the memory for encoded images (`EncodedMemory`).
 """
 
 from __future__ import annotations
@@ -14,21 +14,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from PIL import Image
 
 from arr_coc.app.clips import megapixels
+from arr_coc.data.record import Box
 from arr_coc.files.atomic import write_atomic
-
-if TYPE_CHECKING:
-    from PIL import Image
-
-    from arr_coc.data.record import Box
-    from arr_coc.files.images import ImageSource
-    from arr_coc.guide.selector import Selector
-    from arr_coc.model import ARRCOCModel
-    from arr_coc.session import Session
-    from arr_coc.trace.trace import ClipTrace, Trace
-    from arr_coc.video import FrameSource
+from arr_coc.files.images import ImageSource
+from arr_coc.guide.selector import Selector
+from arr_coc.model import ARRCOCModel
+from arr_coc.session import Session
+from arr_coc.trace.trace import Trace
+from arr_coc.trace.viewer import page
+from arr_coc.video import FrameSource
 
 TABS = 64
 """Tabs whose answers are kept, the last used; an older one has to ask again."""
@@ -43,7 +42,7 @@ DRAWN = ("format", "question", "weights", "tensions")
 
 
 @dataclass(frozen=True, eq=False)
-class Sight:
+class SeenPicture:
     """What a tab keeps of the picture that it looks at.
 
     Attributes:
@@ -82,7 +81,7 @@ class Tab:
         clip: in the form, where it takes the image's place; None: there is none.
         truths: answers that are known to be true of it, by question.
         evidence: boxes that show the answer to a question, by question.
-        sight: that the live view has of the picture in the form; None: nothing is kept of it.
+        seen: the picture in the form as the live view has read it; None: nothing is kept of it.
         pictures: how many the form was given; what is found in one is not shown once another is there.
         stopping: the user wants the work for this tab to end.
         closer: the microscope is open.
@@ -91,7 +90,7 @@ class Tab:
         folder: where its exports lie; None: there are none.
     """
 
-    trace: Trace | ClipTrace | None = None
+    trace: Trace | None = None
     view: dict[str, Any] | None = None
     subject: ImageSource | FrameSource | None = None
     image: ImageSource | FrameSource | None = None
@@ -101,7 +100,7 @@ class Tab:
     clip: FrameSource | None = None
     truths: dict[str, tuple[str, ...]] = field(default_factory=dict)
     evidence: dict[str, tuple[Box, ...]] = field(default_factory=dict)
-    sight: Sight | None = None
+    seen: SeenPicture | None = None
     pictures: int = 0
     stopping: bool = False
     closer: bool = False
@@ -127,14 +126,14 @@ class Tab:
     @property
     def holds(self) -> bool:
         """Whether anything computed of an image is kept."""
-        return bool(self.sessions) or self.sight is not None
+        return bool(self.sessions) or self.seen is not None
 
     @property
     def megapixels(self) -> float:
         """Of the images of its sessions and of the one that it looks at, together."""
         pictures = [megapixels(session.image) for session in list(self.sessions.values())]
-        sight = self.sight  # another thread may let it go
-        pictures += [] if sight is None else [sight.megapixels]
+        seen = self.seen  # another thread may let it go
+        pictures += [] if seen is None else [seen.megapixels]
         return sum(max(SMALLEST, size) for size in pictures)
 
     def take(
@@ -155,7 +154,7 @@ class Tab:
 
     def show(
         self,
-        trace: Trace | ClipTrace,
+        trace: Trace,
         subject: ImageSource | FrameSource | None = None,
         view: dict[str, Any] | None = None,
     ) -> dict[str, Any]:
@@ -163,8 +162,8 @@ class Tab:
 
         Args:
             trace: the trace.
-            subject: the image or clip that it is about; None: there is only the picture in it, if any.
-            view: of it, where it has been made already.
+            subject: the image or clip that it is about; None: only the picture in it is there.
+            view: of the trace, where it has been made already.
         """
         view = trace.view() if view is None else view
         if self.trace is None or self.trace.allocation is not trace.allocation:
@@ -173,16 +172,10 @@ class Tab:
         self.trace, self.view, self.subject = trace, view, subject
         return view
 
-    def open(self, trace: Trace | ClipTrace, view: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Make a saved trace the tab's own, its picture the image of later questions and probes; of clips no
-        more is saved than can be looked at.
-
-        Args:
-            trace: the trace.
-            view: as of `show`.
-        """
-        picture, evidence = getattr(trace, "picture", None), getattr(trace, "evidence", ())
-        self.take(picture, trace.question, trace.true_answers, evidence)
+    def open(self, trace: Trace, view: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Make a saved trace the tab's own; later questions and probes are about its picture."""
+        picture = trace.picture if trace.is_of_image else None
+        self.take(picture, trace.question, trace.true_answers, trace.evidence)
         self.image, self.sessions, self.settings, self.moved = picture, {}, None, False
         return self.show(trace, picture, view)
 
@@ -194,8 +187,6 @@ class Tab:
         """
         if self.trace is None or self.view is None:
             raise ValueError("there is nothing to export yet: ask a question first")
-        from arr_coc.trace.viewer import page
-
         kept_in = os.environ.get("GRADIO_TEMP_DIR")  # a server deletes it when it ends
         if self.folder is None:
             self.folder = Path(tempfile.mkdtemp(prefix="arr-coc-export-", dir=kept_in))
@@ -205,17 +196,15 @@ class Tab:
         self.trace.save(record)
         return str(html), str(record)
 
-    def rest(self) -> None:
-        """The page was closed: end what runs for it, and let the encoded image go.
-
-        A page that has only lost its connection goes on: its image is encoded again.
-        """
+    def release(self) -> None:
+        """The page was closed: end what runs for it, and let the encoded image go."""
+        # A page that has only lost its connection goes on: its image is encoded again.
         self.stopping = True
         self.let_go()
 
     def let_go(self) -> None:
         """Forget what was computed of its images; it is computed again when it is needed."""
-        self.sessions, self.sight = {}, None
+        self.sessions, self.seen = {}, None
 
     def close(self) -> None:
         """Delete the exports and forget the image."""
@@ -227,7 +216,7 @@ class Tab:
         self.history = []
 
 
-class Encoded:
+class EncodedMemory:
     """The memory for encoded images, over all tabs: the last used are kept, of `MEGAPIXELS` in all.
 
     A tab whose image was let go encodes it again with its next question; nothing is said of it.
