@@ -55,18 +55,13 @@ T = TypeVar("T")
 
 
 class Stopwatch:
-    """Milliseconds per stage, summed; waits for the device where there is one.
-
-    Args:
-        device: where the work is done.
-    """
+    """Milliseconds per stage, summed; it waits for all work on the device."""
 
     def __init__(self, device: torch.device) -> None:
         self.ms = dict.fromkeys(STAGES, 0.0)
         self._device = device
 
     def now(self) -> float:
-        """Seconds, after all work on the device is done."""
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
         return time.perf_counter()
@@ -135,16 +130,7 @@ class Decision:
 
 
 def score(layer: ARRCOCLayer, cues: Sequence[Cues], watch: Stopwatch) -> list[Relevance]:
-    """Score the cells of each image by its own question.
-
-    Args:
-        layer: whose scorers and balancer.
-        cues: one per image.
-        watch: where to add the time.
-
-    Raises:
-        NonFiniteScores: a relevance that isn't finite.
-    """
+    """Score the cells of each image by its own question; NonFiniteScores if a relevance isn't finite."""
     maps = [one.relevance(layer, watch) for one in cues]
     with watch("balancing"):
         # One transfer from the device for all images.
@@ -225,11 +211,7 @@ def groups(values: Sequence[T], frames: Sequence[int]) -> list[Sequence[T]]:
 
 
 def whole_grids(grids: Sequence[Grid], frames: Sequence[int]) -> list[Grid]:
-    """The grids (T, H, W) of images and clips, from those (1, H, W) of images and frames.
-
-    Raises:
-        ValueError: frames of one clip have other grids.
-    """
+    """The grids (T, H, W) of images and clips, from those (1, H, W) of images and frames."""
     spaces = []
     for group in groups(grids, frames):
         if len(set(group)) > 1:

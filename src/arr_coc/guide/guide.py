@@ -229,14 +229,8 @@ EVIDENCE_PX = 8  # side of a cell of `text_evidence`
 @torch.no_grad()
 def text_evidence(guide: Guide, picture: Tensor) -> Tensor:
     """The probability of print at each 8 x 8 px of a picture, for the texture group "text_mask": that of the
-    likeliest character, there or at half the size, where larger print is read.
-
-    Args:
-        guide: of `load_guide`.
-        picture: float [3, h, w] in [0, 1], any size.
-
-    Returns:
-        Float32 [ceil(h / 8), ceil(w / 8)] in [0, 1], on the device of `picture`.
+    likeliest character, there or at half the size, where larger print is read. Float [3, h, w] in [0, 1] of
+    any size -> float32 [ceil(h / 8), ceil(w / 8)].
     """
     if picture.ndim != 3 or len(picture) != 3 or 0 in picture.shape:
         raise ValueError(f"picture must be [3, h, w], got {tuple(picture.shape)}; pass one picture in RGB")
@@ -275,15 +269,12 @@ GUIDE_FOLDER = "guide"  # of a guide inside the folder of an allocator that goes
 
 
 def save_guide(guide: Guide, folder: str | Path, trained_on: Sequence[dict[str, Any]] = ()) -> None:
-    """Write a guide: tables and matrices in bfloat16, all else in float32, such as what batch norms count.
+    """Write a guide in training to a folder, tables and matrices in bfloat16, all else in float32.
 
     Args:
-        guide: as it was trained, not one of `load_guide`.
+        guide: not one of `load_guide`, whose batch norms are gone (ValueError).
         folder: made if it is missing.
         trained_on: records of how it was made, see `files.saved`.
-
-    Raises:
-        ValueError: a guide that was loaded to run, no such records, or a folder that can't be made.
     """
     if not any(isinstance(part, nn.BatchNorm2d) for part in guide.modules()):
         raise ValueError(
@@ -320,11 +311,7 @@ def load_guide(
 
 
 def guide_folder(folder: str | Path) -> Path:
-    """The folder of a guide that can be loaded, absolute: it stays the same in another working directory.
-
-    Raises:
-        ValueError: as `load_guide`.
-    """
+    """The absolute path of a guide's folder; ValueError if `load_guide` can't read it."""
     load_guide(folder)
     return local_path(folder).absolute()
 
