@@ -135,7 +135,7 @@ def is_clip(source: Any) -> bool:
 
 
 def open_visual(source: Any, fps: float | None = None) -> Visual:
-    """Open whatever `open_image` takes, a path of a video (at `fps`, None: the default), or an opened clip."""
+    """Open whatever `open_image` takes, a path of a video (at `fps` if given), or an opened clip."""
     if isinstance(source, FrameSource):
         return source
     if not is_clip(source):
