@@ -171,9 +171,9 @@ def decide(
             everything_kept(grid, relevance) if budget is None else layer.allocate(relevance, budget, grid)[0]
             for relevance, budget, grid in zip(_on_cpu(visuals), budgets, spaces, strict=True)
         ]
-        told = most_confident_frames(cues, frames)
-        allocations = [_noted(allocation, one) for allocation, one in zip(allocations, told, strict=True)]
-    couplings = _couplings(told)
+        surest = most_confident_frames(cues, frames)
+        allocations = [_noted(allocation, one) for allocation, one in zip(allocations, surest, strict=True)]
+    couplings = _couplings(surest)
     relevances = [relevance.balanced.flatten() for relevance in visuals]  # (N,) each
     if not any(relevance.requires_grad for relevance in relevances):
         return Decision(allocations, couplings=couplings)

@@ -497,8 +497,8 @@ class Selector:
         if surest is not None:
             step, coupling = surest
             cues[step] = cues[step]._replace(guided=coupling)
-        shown = torch.stack(shows) if shows else None
-        return cues, Changes.joined(changes).at(question, times, shown)
+        event_logits = torch.stack(shows) if shows else None
+        return cues, Changes.joined(changes).at(question, times, event_logits)
 
 
 class ClipSelector:
