@@ -127,6 +127,7 @@ def colour_maps(picture: Tensor) -> Tensor:
     height, width = picture.shape[1] // PLACE[0], picture.shape[2] // PLACE[1]
     rows = torch.arange(colours.shape[0], device=picture.device) // (PLACE[0] // STEP)
     columns = torch.arange(colours.shape[1], device=picture.device) // (PLACE[1] // STEP)
+    # One count of pixels for each place and colour at once.
     index = (rows[:, None] * width + columns) * len(NAMES) + colours
     counts = torch.bincount(index.flatten(), minlength=height * width * len(NAMES))
     shares = counts.view(height, width, -1).movedim(-1, 0) / (PLACE[0] * PLACE[1] // STEP**2)

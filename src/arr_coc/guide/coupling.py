@@ -187,8 +187,8 @@ def cell_logits(places: Tensor, size: tuple[int, int], grid: tuple[int, int]) ->
     """
     rows, columns = (_samples(*axis).to(places.device) for axis in zip(size, grid, PLACE, strict=True))
     top = places.amax((-2, -1), keepdim=True)  # so that no odds overflow
-    odds = (places - top).exp()[..., rows.flatten(), :][..., columns.flatten()]
-    mean = odds.unflatten(-1, columns.shape).unflatten(-3, rows.shape).mean((-3, -1))
+    odds = (places - top).exp()[..., rows.flatten(), :][..., columns.flatten()]  # (..., H * n, W * m)
+    mean = odds.unflatten(-1, columns.shape).unflatten(-3, rows.shape).mean((-3, -1))  # over n and m
     return mean.clamp_min(1e-30).log() + top
 
 

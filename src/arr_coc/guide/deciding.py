@@ -313,6 +313,7 @@ def _on_cpu(maps: Sequence[Relevance]) -> list[Relevance]:
     parts = [part for one in named for part in one.values()]
     flat = torch.cat([part.detach().flatten().float() for part in parts]).cpu()
     fetched = iter(flat.split([part.numel() for part in parts]))
+    # The dtypes return: `structured` is bool.
     return [
         Relevance(**{k: next(fetched).view(v.shape).to(v.dtype) for k, v in one.items()}) for one in named
     ]

@@ -167,7 +167,7 @@ class Guide(nn.Module):
         strengths = torch.tensor(search.terms.strengths, device=others.device)
         listed, related = strengths == 1, strengths < 1  # by the lexicon, and by meaning
         synonym = _gathered(others[listed], places[listed], torch.full_like(direct, -1.0))
-        maps = [*self._likenesses(direct), *self._likenesses(synonym)]
+        maps = [*self._likenesses(direct), *self._likenesses(synonym)]  # a cosine of -1 is a likeness of 0
         for likeness in self._likenesses(others[related]):
             weighed = likeness * strengths[related][:, None, None].to(likeness.dtype)
             maps.append(_gathered(weighed, places[related], torch.zeros_like(direct)))
@@ -207,6 +207,7 @@ def _colours(page: GuidePage, terms: Terms) -> Tensor:
 def _relative(cosine: Tensor) -> Tensor:
     """How near each place comes to the page's best, if that is any good: [W, H, W] -> [W, H, W] in [0, 1]."""
     top = cosine.amax((1, 2), keepdim=True)
+    # The second factor is small where the best cosine itself is: then no place is any good.
     return torch.exp(12 * (cosine - top)) * torch.sigmoid(12 * (top - 0.3))
 
 

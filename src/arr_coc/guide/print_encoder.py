@@ -79,12 +79,14 @@ def contrast(light: Tensor) -> Tensor:
     """Luminance [B, 1, h, w] less its local mean and over its local spread, so that pale print on a dark page
     looks like dark print on a white one.
     """
+    # Local means and squares need no more than a quarter of the resolution.
     quarter = torch.cat([block_mean(x, (4, 4)) for x in (light, light.square())], 1)
-    side = CONTRAST_WINDOW // 4 | 1
+    side = CONTRAST_WINDOW // 4 | 1  # odd, so that a window has a middle
     near = window_mean(F.pad(quarter, (side // 2,) * 4, mode="replicate"), side)
     mean, square = near.split(1, 1)
     spread = (square - mean.square()).clamp_min(0).sqrt()
     blocks = light.unflatten(-1, (-1, 4)).unflatten(-3, (-1, 4))  # (B, 1, h/4, 4, w/4, 4)
+    # 0.06 keeps the noise of blank paper small.
     mean, scale = (x[..., None, :, None] for x in (mean, 1 / (spread + 0.06)))
     return ((blocks - mean) * scale).flatten(-2).flatten(-3, -2)
 
@@ -299,7 +301,7 @@ def complete_runs(places: Tensor, runs: Tensor) -> Tensor:
     odds = (places - top).exp().repeat_interleave(per_place, -1).flatten(1)
     index = runs.flatten()
     columns = torch.bincount(index).clamp_min(1)
-    sums = odds.new_zeros(len(places), len(columns)).index_add_(1, index, odds)
+    sums = odds.new_zeros(len(places), len(columns)).index_add_(1, index, odds)  # (Q, runs)
     means = (sums / columns).clamp_min(1e-30).log()
     means[:, 0] = -torch.inf  # of the columns without a run
     lifted = means[:, index].view(*places.shape, per_place).topk(RUN_COLUMNS_OF_PLACE, -1).values[..., -1]
