@@ -201,5 +201,5 @@ def auto_loss(
     target = (margin * needed).clamp(low, high)
     # Not `expected_tokens`: its clamp would stop the gradient.
     spent = spent_tokens(flat.sigmoid().float(), compress)
-    settled = spent.clamp(low, high) == target
+    settled = spent.clamp(low, high) == target  # met at an end of the range, where nothing is to be learned
     return (spent / target).log2().masked_fill(settled, 0.0).square().mean()

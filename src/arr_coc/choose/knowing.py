@@ -18,6 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from arr_coc.choose.filters import unit
 from arr_coc.choose.texture import Channels, channel_groups, channel_names, texture_size
 
 FLOOR = 0.02  # information and saliency live in [FLOOR, 1 - FLOOR], so that their logits are finite
@@ -50,15 +51,9 @@ def same_start() -> Generator[None]:
             torch.set_default_dtype(dtype)
 
 
-def unit(x: Tensor) -> Tensor:
-    """Vectors [..., D] divided by their Euclidean norm, in float32; zeros stay zeros, nothing overflows."""
-    x = x.float()
-    x = x / x.abs().amax(-1, keepdim=True).clamp_min(1e-12)
-    return x / x.norm(dim=-1, keepdim=True).clamp_min(1e-12)
-
-
 def signs(rows: int, columns: int) -> Tensor:
     """A fixed matrix [rows, columns] of -1 and 1 by an integer hash, without generator or storage."""
+    # The multipliers are those of Knuth's hash and of xxHash.
     index = torch.arange(1, rows * columns + 1, dtype=torch.int64)
     mixed = (index * 2654435761) % 2**32
     mixed = ((mixed >> 15 ^ mixed) * 2246822519) % 2**32
@@ -126,6 +121,7 @@ def pool_query(query: Tensor, mask: Tensor, how: str = "mean", *, importance: Te
     if importance is not None:
         weight = importance.float().masked_fill(~mask, 0.0)
     elif how == "last":
+        # The last content token is the one with a single content token from it to the end.
         weight = (mask & (mask.flip(1).cumsum(1).flip(1) == 1)).float()
     # A masked position may hold anything, and 0 * inf is not 0.
     kept = query.float().masked_fill(~mask[..., None], 0.0)
@@ -300,6 +296,7 @@ class ParticipatoryScorer(nn.Module):
         cells, words = self._project(texture.float(), fold(unit(query)), vision)  # (B, N, R), (B, L, R)
         cells, words = (x.unflatten(-1, (self.heads, -1)) for x in (cells, words * gate[..., None]))
         score = torch.einsum("bmhr,blhr->bmhl", cells, words)
+        # Padding adds nothing to a sum but could be the largest of negative scores, so the max leaves it out.
         top = score.masked_fill(~mask[:, None, None], torch.finfo(score.dtype).min).amax(-1)
         total = score.sum(-1)
         mean = total / gate.sum(1).clamp_min(1e-6)[:, None, None]
@@ -331,7 +328,7 @@ class ParticipatoryScorer(nn.Module):
         logits = torch.einsum("bphw,p->bhw", coupling, self.mix.flatten()) + self.bias
         if not self.linear:
             logits = logits + self.correction(torch.cat((coupling, texture.float()), dim=1)).squeeze(1)
-        return logits * query_mask.any(1)[:, None, None]
+        return logits * query_mask.any(1)[:, None, None]  # without a question every cell is at 0.5
 
     def forward(
         self, texture: Tensor, query: Tensor, query_mask: Tensor, vision: Tensor | None = None

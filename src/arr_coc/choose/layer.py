@@ -219,27 +219,18 @@ def untimed(stage: str) -> AbstractContextManager[None]:
 
 
 class Relevance(NamedTuple):
-    """The relevance of every cell: three maps and their balance, each [B, H, W] in [0, 1].
-
-    Attributes:
-        weights: [B, 3], gates of the three maps.
-        tensions: [B, 3], see `TENSIONS`.
-        logits: [B, H, W], the balanced map before the sigmoid.
-        structured: Bool [B], whether the image has structure; None if that was not measured.
-        explore: [B], share of the budget for coverage at the neutral exploit tension; None: the config's.
-        needed: [B], cells that "auto" keeps at the neutral compress tension, see `count_cells`.
-    """
+    """The relevance of every cell: three maps and their balance, each [B, H, W] in [0, 1]."""
 
     information: Tensor
     perspectival: Tensor
     participatory: Tensor
     balanced: Tensor
-    weights: Tensor
-    tensions: Tensor
-    logits: Tensor
-    structured: Tensor | None = None
-    explore: Tensor | None = None
-    needed: Tensor | None = None
+    weights: Tensor  # (B, 3), gates of the three maps
+    tensions: Tensor  # (B, 3), see `TENSIONS`
+    logits: Tensor  # (B, H, W), the balanced map before the sigmoid
+    structured: Tensor | None = None  # bool (B,), whether the image has structure; None: not measured
+    explore: Tensor | None = None  # (B,), share for coverage at neutral exploit; None: the config's
+    needed: Tensor | None = None  # (B,), cells that "auto" keeps at neutral compress, see `count_cells`
 
 
 class ARRCOCOutput(NamedTuple):
@@ -258,17 +249,11 @@ class ARRCOCOutput(NamedTuple):
 
 
 class Prior(NamedTuple):
-    """What another source of relevance, such as the guide, tells the balancer of an image and its question.
+    """What another source of relevance, such as the guide, tells the balancer of an image and a question."""
 
-    Attributes:
-        start: [6], gates and tensions before the sigmoid, see `AdaptiveTensionBalancer.mix`.
-        explore: Share of the budget for coverage at the neutral exploit tension, in [0, 1].
-        structured: Whether the image has structure, whatever its texture says.
-    """
-
-    start: Tensor
-    explore: float
-    structured: bool
+    start: Tensor  # (6,), gates and tensions before the sigmoid, see `AdaptiveTensionBalancer.mix`
+    explore: float  # share of the budget for coverage at the neutral exploit tension, in [0, 1]
+    structured: bool  # the image has structure, whatever its texture says
 
 
 class ARRCOCLayer(nn.Module):
@@ -287,10 +272,8 @@ class ARRCOCLayer(nn.Module):
     """
 
     def __init__(self, config: ARRCOCConfig) -> None:
-        """Build the untrained layer."""
         super().__init__()
-        self.config = config
-        c = config
+        self.config = c = config
         with same_start():
             self.information = InformationScorer(c.channels)
             self.perspectival = PerspectivalScorer(c.channels, c.preset)
@@ -445,6 +428,7 @@ class ARRCOCLayer(nn.Module):
             explore=relevance.explore,
             needed=relevance.needed,
         )
+        # The frames of a clip lie under each other in the maps, (T*H, W): they get an axis of their own.
         maps = torch.stack(relevance[:4]).detach().float().unflatten(2, full[:2])  # (4, B, T, H, W)
         return [
             Allocation(
@@ -499,6 +483,7 @@ class ARRCOCLayer(nn.Module):
         relevance = self.relevance(texture, query_embeds, query_mask, vision_embeds)
         allocations = self.allocate(relevance, budget)
 
+        # Images keep different numbers of cells: rows are padded with cell 0, whose token the mask makes 0.
         lengths = torch.tensor([a.kept for a in allocations], device=image.device)
         mask = torch.arange(int(lengths.max()), device=image.device) < lengths[:, None]  # (B, K)
         keep = torch.nn.utils.rnn.pad_sequence([a.keep for a in allocations], batch_first=True)

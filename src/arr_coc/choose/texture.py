@@ -211,6 +211,7 @@ def generate_texture_array(
             for group in groups
         ]
     texture = torch.cat(parts, dim=1)
+    # On an accelerator, rows with bad inputs could not be refused without waiting for it.
     return texture.where(sound.view(-1, 1, 1, 1), torch.nan).to(image.dtype)
 
 

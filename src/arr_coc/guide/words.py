@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from arr_coc.choose.knowing import unit
+from arr_coc.choose.filters import unit
 from arr_coc.guide.lexicon import CUT
 
 ALPHABET = "abcdefghijklmnopqrstuvwxyz0123456789.,:;-_/%$€£()+=#@&'\"!?*<>"
