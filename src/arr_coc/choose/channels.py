@@ -142,14 +142,11 @@ class ChannelContext:
     @cached_property
     def eccentricity(self) -> Tensor:
         """Distance of each cell's centre from the image's, [B, 1, H, W] in [0, 1); 1 would be a corner."""
-        return (self.position - 0.5).norm(dim=1, keepdim=True) * 2**0.5
+        return (self.position - 0.5).norm(dim=1, keepdim=True) * 2**0.5  # a corner is sqrt(1/2) away
 
 
-Compute = Callable[[ChannelContext], Tensor]
-"""What computes a group's channels: context -> [B, count, H, W]."""
-
-COSTS = ("free", "cheap", "costly")
-"""Cost classes: from the grid alone; a few filters; a model, or rounds of clustering."""
+Compute = Callable[[ChannelContext], Tensor]  # context -> [B, count, H, W]
+COSTS = ("free", "cheap", "costly")  # from the grid alone; a few filters; a model, or rounds of clustering
 
 
 @dataclass(frozen=True)
@@ -315,6 +312,7 @@ def spectral_residual(luma: Tensor, grid: Grid2D) -> Tensor:
     small = F.adaptive_avg_pool2d(luma, (side, side))
     spectrum = torch.fft.fft2(small - small.mean(dim=(-2, -1), keepdim=True), norm="ortho")
     amplitude = spectrum.abs()
+    # 1e-2 bounds the logarithm where the spectrum is empty.
     log = torch.log(amplitude + 1e-2)
     residual = log - box_blur(log, 3, border_type="circular")
     # Dividing by (amplitude + 1e-2) keeps the phase, and keeps frequencies that hold only rounding noise
@@ -342,6 +340,7 @@ def lab_hue(colour: Tensor) -> Tensor:
         ),
         dim=1,
     )
+    # CIELAB's cube root, and its straight line near black; the clamp keeps the unused branch finite.
     x, y, z = torch.where(xyz > 0.008856, xyz.clamp_min(0.008856) ** (1 / 3), 7.787 * xyz + 4 / 29).split(
         1, dim=1
     )
