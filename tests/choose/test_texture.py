@@ -138,6 +138,10 @@ class TestLaw:
 
 
 class TestException:
+    def test_an_input_of_another_name(self):
+        with pytest.raises(TypeError, match=r"unknown inputs \['depth'\]; a texture takes features, "):
+            generate_texture_array(image(), (2, 2), depth=torch.zeros(1, 2, 2))
+
     @pytest.mark.parametrize(
         "bad",
         [
