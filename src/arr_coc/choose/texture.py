@@ -28,6 +28,7 @@ from arr_coc.choose.channels import (
 )
 from arr_coc.choose.channels import register_channel_group as register_channel_group
 from arr_coc.choose.filters import Grid2D
+from arr_coc.files.question import kind_of
 
 Channels = str | Sequence[str]
 """The name of a preset, or names of channel groups."""
@@ -180,8 +181,11 @@ def generate_texture_array(
     groups = channel_groups(channels)
     sides = {"B": b, "3": 3, "h": h, "w": w, "H": rows, "W": columns}
     checked: dict[str, Any] = {}
-    for name, spec in OPTIONAL_INPUTS.items():
-        if isinstance(value := supplied.get(name), Tensor):
+    for name, value in supplied.items():
+        spec = OPTIONAL_INPUTS[name]
+        if not isinstance(value, Tensor if spec.shape else Basis):
+            raise ValueError(f"{name} must be {spec.what}, got {kind_of(value)}")
+        if isinstance(value, Tensor):
             shape = tuple(sides.get(side) for side in spec.shape.split())
             checked[name] = _conforming(name, value, shape, image.device)
     for group in groups:
