@@ -31,7 +31,7 @@ from rich.table import Table
 from safetensors.torch import load_file
 from torch import Tensor
 
-from arr_coc.choose.attending import Budget
+from arr_coc.choose.budget import Budget
 from arr_coc.data.evidence import evidence_cells
 from arr_coc.files.saved import BUNDLED
 from arr_coc.guide.guide import Guide

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from arr_coc.choose.allocation import Allocation
-from arr_coc.choose.attending import DEFAULT_BUDGET, Budget, budget_of, check_budget, parse_budget
+from arr_coc.choose.budget import DEFAULT_BUDGET, Budget, budget_of, check_budget, parse_budget
 from arr_coc.choose.layer import ARRCOCConfig, ARRCOCLayer
 from arr_coc.choose.stem import Stem
 from arr_coc.families import adapter_for

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from arr_coc.answer import Answer, Transcription
 from arr_coc.choose.allocation import Allocation
-from arr_coc.choose.attending import Budget
+from arr_coc.choose.budget import Budget
 from arr_coc.choose.reading_order import reading_order
 from arr_coc.choose.stem import FOREIGN
 from arr_coc.files.drawing import figure, thumbnail

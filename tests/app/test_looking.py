@@ -16,7 +16,7 @@ from arr_coc.app import asking, build_app, handlers
 from arr_coc.app.looking import Looking
 from arr_coc.app.samples import Sample
 from arr_coc.app.tab import Encoded, Tab
-from arr_coc.choose.attending import DEFAULT_BUDGET
+from arr_coc.choose.budget import DEFAULT_BUDGET
 from arr_coc.guide import coupling, selector
 from arr_coc.guide.guide import Guide, load_guide, prepared, save_guide
 from clip_models import drawn_clip

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from arr_coc.choose.attending import budget_count
+from arr_coc.choose.budget import budget_count
 from arr_coc.modes import COMPRESS, FULL, MODES, PRUNE, SACCADE, SPARSE, WEIGHT, Mode, find_mode
 from arr_coc.modes.call import Call, Chooser, Prepared
 from arr_coc.trace.observe import observe, word_heat

@@ -17,7 +17,7 @@ from arr_coc.files.question import check_question
 if TYPE_CHECKING:
     from PIL import Image
 
-    from arr_coc.choose.attending import Budget
+    from arr_coc.choose.budget import Budget
     from arr_coc.data.record import Box
     from arr_coc.model import ARRCOCModel
     from arr_coc.video.opening import Visual
@@ -329,7 +329,7 @@ def read_budget(text: str | None, quiet: bool) -> Budget | None:
     if text is None:
         return None
     with terminal.starting(quiet):
-        from arr_coc.choose.attending import parse_budget
+        from arr_coc.choose.budget import parse_budget
     return parse_budget(text)
 
 

@@ -20,17 +20,9 @@ import torch
 from torch import Tensor
 
 from arr_coc.choose.allocation import TENSIONS, Allocation, Grid, Reason, grid_positions
-from arr_coc.choose.attending import (
-    DEFAULT_BUDGET,
-    Budget,
-    NonFiniteScores,
-    budget_count,
-    compute_retention_mask,
-    enough_cells,
-    expected_tokens,
-    gate,
-)
-from arr_coc.choose.layer import ARRCOCLayer, Relevance, Watch, unwatched
+from arr_coc.choose.attending import NonFiniteScores, compute_retention_mask, gate
+from arr_coc.choose.budget import DEFAULT_BUDGET, Budget, count_cells, enough_cells
+from arr_coc.choose.layer import ARRCOCLayer, Relevance, Watch, untimed
 from arr_coc.guide.coupling import Coupling
 from arr_coc.guide.trust import note, prior
 from arr_coc.video.temporal import Changes, relevance_over_time
@@ -98,7 +90,7 @@ class Cues(NamedTuple):
     coupling: Tensor | None = None
     guided: Coupling | None = None  # what the guide finds about the question; None: it wasn't asked
 
-    def relevance(self, layer: ARRCOCLayer, watch: Watch = unwatched) -> Relevance:
+    def relevance(self, layer: ARRCOCLayer, watch: Watch = untimed) -> Relevance:
         """The relevance maps of the image by a layer."""
         start = None if self.guided is None else prior(self.guided)
         return layer.relevance(
@@ -369,7 +361,7 @@ def best_kept(grid: Grid, scores: Tensor, budget: Budget | None = None) -> Alloc
     flat = scores.detach().float().cpu().flatten()
     low, high = flat.min(), flat.max()
     balanced = (flat - low) / (high - low).clamp_min(torch.finfo(flat.dtype).tiny)
-    count = round(float(expected_tokens(balanced))) if budget == "auto" else budget_count(budget, total)
+    count = count_cells(budget, balanced[None])[0]
     keep = compute_retention_mask(flat, count).nonzero().flatten()
     nothing = torch.zeros(grid)
     return Allocation(

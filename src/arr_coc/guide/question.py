@@ -17,7 +17,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from arr_coc.choose.knowing import unit
+from arr_coc.choose.filters import unit
 from arr_coc.guide.lexicon import (
     MAX_WORD_CHARS,
     MEANING_WIDTH,

@@ -27,7 +27,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from arr_coc.choose.allocation import Allocation
-from arr_coc.choose.attending import DEFAULT_BUDGET, Budget, budget_of, parse_budget
+from arr_coc.choose.budget import DEFAULT_BUDGET, Budget, budget_of, parse_budget
 from arr_coc.choose.layer import ARRCOCConfig, ARRCOCLayer, read_layer
 from arr_coc.choose.stem import FILE as STEM_FILE
 from arr_coc.choose.stem import GUIDED, Stem, load_stem

@@ -19,7 +19,7 @@ from PIL.Image import Image
 from torch import Tensor
 
 from arr_coc.choose.allocation import Allocation, Grid
-from arr_coc.choose.attending import Budget
+from arr_coc.choose.budget import Budget
 from arr_coc.choose.layer import ARRCOCLayer
 from arr_coc.choose.stem import Stem
 from arr_coc.choose.texture import TextureCache

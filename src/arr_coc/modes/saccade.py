@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from arr_coc.modes.mode import Mode
 
 if TYPE_CHECKING:
-    from arr_coc.choose.attending import Budget
+    from arr_coc.choose.budget import Budget
     from arr_coc.guide.deciding import Cues
     from arr_coc.modes.call import Budgets, Call, Chooser, Prepared
     from arr_coc.seam import FamilyAdapter
@@ -63,7 +63,7 @@ def unspent(sizes: Sequence[int], budgets: Budgets | None, most: int) -> str | N
         budgets: what the caller allows; None: the caller doesn't say.
         most: cells of the largest images that are read whole.
     """
-    from arr_coc.choose.attending import budget_count
+    from arr_coc.choose.budget import budget_count
 
     if budgets is None:
         return None

@@ -22,7 +22,7 @@ from PIL import Image
 from torch import Tensor
 
 from arr_coc.choose.allocation import Allocation
-from arr_coc.choose.attending import Budget
+from arr_coc.choose.budget import Budget
 from arr_coc.choose.texture import channel_names, generate_texture_array
 from arr_coc.data.record import Box
 from arr_coc.files.paths import local_path

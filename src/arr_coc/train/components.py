@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator
 import torch
 from torch import Tensor
 
+from arr_coc.choose.basis import Basis, fit_basis
 from arr_coc.choose.layer import ARRCOCLayer
-from arr_coc.choose.texture import Basis, fit_basis
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes.textures import wanted_inputs
 from arr_coc.seam.gestalt import coarse_features

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from arr_coc.choose.budget import auto_loss
 from arr_coc.choose.layer import Relevance
 from arr_coc.choose.stem import Stem
 from arr_coc.choose.texture import generate_texture_array
@@ -48,8 +49,6 @@ from arr_coc.train.memory import recomputed
 from arr_coc.train.recipe import Recipe
 from arr_coc.train.rows import ImageRows, Row
 
-MARGIN = 6.0
-"""What "auto" should spend, in multiples of the fewest tokens that hold the evidence."""
 EVIDENT = 0.5
 """A cell of a soft target above this counts as evidence where a selection is judged."""
 WITH_GESTALT = 0.5
@@ -141,8 +140,8 @@ class Learner(nn.Module):
                 relevance.logits[labelled], target[labelled], weight[labelled]
             )
         if recipe.compress and labelled.any() and recipe.allocator == "arr-coc" and self._layer_learns():
-            terms["compress"] = recipe.compress * self.layer.budget_loss(
-                select_rows(relevance, labelled), target[labelled] > EVIDENT, MARGIN
+            terms["compress"] = recipe.compress * auto_loss(
+                relevance.logits[labelled], relevance.tensions[labelled, 0], target[labelled] > EVIDENT
             )
         if recipe.stage != "relevance" and inputs is not None and encoded is not None:
             features = encoded.repeat(len(rows))
@@ -347,14 +346,6 @@ def draws_of(item: ImageRows, seed: int) -> torch.Generator | None:
         return None
     draws = torch.Generator()  # of the CPU, so that every device has the same noise
     return draws.manual_seed(random.Random(f"draws of item {item.number}, {seed}").getrandbits(63))
-
-
-def select_rows(relevance: Relevance, rows: Tensor) -> Relevance:
-    """Some rows of a relevance, rows bool [B]."""
-    fields: dict[str, Any] = {
-        name: None if field is None else field[rows] for name, field in relevance._asdict().items()
-    }
-    return relevance._replace(**fields)
 
 
 def prepare_stem(model: ARRCOCModel, recipe: Recipe) -> None:

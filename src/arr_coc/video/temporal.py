@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from arr_coc.choose.channels import CUT, OLD, covered, layer_shift, moved
+from arr_coc.choose.motion import CUT, OLD, covered, layer_shift, moved
 
 POINTS_PER_CELL, BLOCK_POINTS = 16, 2
 """Points along each side of a cell at which movement is searched for, and along each side of the blocks of

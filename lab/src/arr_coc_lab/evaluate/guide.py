@@ -22,7 +22,8 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from arr_coc.choose.attending import Budget, enough_cells, even_grid, expected_tokens
+from arr_coc.choose.attending import even_grid
+from arr_coc.choose.budget import Budget, enough_cells, expected_tokens
 from arr_coc.choose.knowing import saliency
 from arr_coc.choose.texture import generate_texture_array
 from arr_coc.data.evidence import evidence_cells

@@ -25,7 +25,7 @@ from typing import Any
 
 import torch
 
-from arr_coc.choose.attending import Budget
+from arr_coc.choose.budget import Budget
 from arr_coc.data.metrics import exact_match
 from arr_coc.session import Session
 from arr_coc.trace.trace import Trace

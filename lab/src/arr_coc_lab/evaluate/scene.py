@@ -18,7 +18,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from arr_coc.choose.attending import Budget, budget_count
+from arr_coc.choose.budget import Budget, budget_count
 from arr_coc.data import Metric
 from arr_coc.files.images import open_image
 from arr_coc.guide.deciding import Stopwatch
