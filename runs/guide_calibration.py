@@ -19,7 +19,6 @@ import torch
 from torch import Tensor
 
 from arr_coc.choose import budget as rule
-from arr_coc.choose.budget import AUTO_RANGE
 from arr_coc.data.evidence import evidence_cells
 from arr_coc.guide.coupling import couple, view
 from arr_coc.guide.guide import load_guide
@@ -41,7 +40,7 @@ def spent(maps: list[Tensor], sharpness: float, enough: float, margin: float) ->
     """What "auto" spends on each map under some settings."""
     rule.AUTO_SHARPNESS, rule.AUTO_MASS, rule.AUTO_MARGIN = sharpness, enough, margin
     return [
-        float(rule.enough_cells(one[None])[0].clamp(*AUTO_RANGE).clamp(max=one.numel()).round())
+        float(rule.count_cells("auto", one.flatten()[None], needed=rule.enough_cells(one[None]))[0])
         for one in maps
     ]
 

@@ -23,10 +23,6 @@ from arr_coc.choose.attending import (
 )
 from arr_coc.choose.budget import (
     budget_count,
-    compute_retained_tokens_count,
-    effective_cells,
-    expected_tokens,
-    parse_budget,
 )
 from arr_coc.choose.knowing import cell_information
 from arr_coc.choose.texture import generate_texture_array
@@ -43,124 +39,6 @@ def _seed():
 
 def allocate(scores, budget=None, explore=0.0, **tensions):
     return TokenAllocator(explore)(scores, budget, **tensions)
-
-
-class TestBudget:
-    @pytest.mark.parametrize(
-        ("value", "parsed"),
-        [
-            (273, 273),
-            ("273", 273),
-            (0.25, 0.25),
-            ("0.25", 0.25),
-            ("1", 1),
-            (1.0, 1.0),
-            ("1.0", 1.0),
-            (" AUTO ", "auto"),
-            (np.int64(64), 64),
-            (np.uint8(64), 64),
-            (np.float32(0.25), 0.25),
-            (np.float64(1.0), 1.0),
-        ],
-    )
-    def test_parse(self, value, parsed):
-        assert parse_budget(value) == parsed
-        assert type(parse_budget(value)) is type(parsed)
-
-    @pytest.mark.parametrize(
-        "value",
-        [
-            0,
-            -3,
-            "0",
-            "-1",
-            0.0,
-            -0.5,
-            1.5,
-            273.0,
-            "abc",
-            "",
-            "nan",
-            float("nan"),
-            float("inf"),
-            "inf",
-            "²",
-            True,
-            None,
-            [],
-            np.int64(0),
-            np.float32(1.5),
-            np.float64("nan"),
-            np.bool_(True),
-        ],
-    )
-    def test_parse_names_value_and_remedy(self, value):
-        with pytest.raises(ValueError, match=r"budget .*use a count \(273\), a fraction") as error:
-            parse_budget(value)
-        assert repr(value) in str(error.value)
-
-    @pytest.mark.parametrize(
-        ("budget", "total", "count"),
-        [(None, 1024, 273), (None, 100, 100), (64, 1024, 64), (1024, 1024, 1024), (0.25, 1024, 256),
-         (0.25, 10, 3), (1e-6, 1024, 1), (1.0, 77, 77), ("64", 64, 64)],
-    )  # fmt: skip
-    def test_count(self, budget, total, count):
-        assert budget_count(budget, total) == count == compute_retained_tokens_count(total, budget)
-
-    def test_count_beyond_the_image(self):
-        with pytest.raises(ValueError, match="budget 65 exceeds the 64 visual tokens"):
-            budget_count(65, 64)
-
-    def test_auto_has_no_count_before_scores(self):
-        with pytest.raises(ValueError, match="before scores"):
-            budget_count("auto", 64)
-
-
-class TestAuto:
-    def tokens(self, scores) -> int:
-        return len(allocate(scores.view(1, 32, 32), "auto")[0].keep)
-
-    @pytest.mark.parametrize("ground", [0.0, 0.1, 0.3, 0.5])
-    def test_a_single_hot_cell_gives_64(self, ground):
-        scores = torch.full((1024,), ground)
-        scores[500] = 1.0
-        assert self.tokens(scores) == 64
-
-    @pytest.mark.parametrize("level", [0.0, 0.02, 0.5, 1.0])
-    def test_a_flat_map_gives_400(self, level):
-        assert self.tokens(torch.full((1024,), level)) == 400
-        assert self.tokens((torch.full((1024,), level) + 0.004 * torch.randn(1024)).clamp(0, 1)) > 390
-
-    def test_between_it_counts_the_hot_cells(self):
-        spent = []
-        for hot in (100, 200, 300):
-            scores = torch.rand(1024) * 0.15
-            scores[:hot] = 0.9
-            spent.append(self.tokens(scores))
-            assert hot <= spent[-1] <= 1.2 * hot
-        assert spent == sorted(spent)
-
-    def test_softmax_entropy_would_say_400_for_both(self):
-        """The formula the law warns of: its perplexity hardly moves on scores in [0, 1]."""
-        hot = torch.zeros(1024)
-        hot[0] = 1
-        p = hot.softmax(0)
-        assert torch.exp(-(p * p.log()).sum()) > 1000
-        assert effective_cells(hot) < 2
-
-    def test_clamped_to_the_image(self):
-        assert len(allocate(torch.zeros(1, 5, 6), "auto")[0].keep) == 30
-
-    def test_each_image_has_its_own(self):
-        scores = torch.zeros(2, 32, 32)
-        scores[0, 3, 3] = 1
-        assert [len(s.keep) for s in allocate(scores, "auto")] == [64, 400]
-
-    def test_differentiable_in_scores_and_compress(self):
-        scores, compress = torch.rand(1024).requires_grad_(), torch.tensor(0.55, requires_grad=True)
-        expected_tokens(scores**6, compress).backward()
-        assert scores.grad.abs().sum() > 0
-        assert compress.grad < 0
 
 
 class TestFixed:

@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from arr_coc.choose.filters import unit
 from arr_coc.choose.knowing import (
     FLOOR,
     FOLD,
@@ -20,7 +21,6 @@ from arr_coc.choose.knowing import (
     pool_query,
     saliency,
     signs,
-    unit,
 )
 from arr_coc.choose.texture import channel_names, generate_texture_array
 

@@ -138,6 +138,15 @@ class TestLaw:
 
 
 class TestException:
+    @pytest.mark.parametrize(("name", "value"), [("basis", torch.ones(3)), ("features", [[1.0]])])
+    def test_an_input_of_another_kind(self, name, value):
+        with pytest.raises(ValueError, match=f"{name} must be .*, got "):
+            generate_texture_array(image(), (2, 2), **{name: value})
+
+    def test_an_input_of_another_name(self):
+        with pytest.raises(TypeError, match=r"unknown inputs \['depth'\]; a texture takes features, "):
+            generate_texture_array(image(), (2, 2), depth=torch.zeros(1, 2, 2))
+
     @pytest.mark.parametrize(
         "bad",
         [

@@ -147,9 +147,8 @@ class Allocation:
     def boxes(self, size: tuple[int, int]) -> Tensor:
         """The kept cells as boxes of pixels, long [K, 4] of (x0, y0, x1, y1) as in `Image.crop`.
 
-        `size` is (width, height) of your picture, at any resolution; a ValueError if it is not two positive
-        whole numbers. The boxes of all cells tile the picture without gap or overlap. Of a clip they lie in
-        the frames that `positions[:, 0]` names.
+        `size` is (width, height) of your picture, at any resolution; the boxes of all cells tile it. Of a
+        clip they lie in the frames that `positions[:, 0]` names.
         """
         if len(size) != 2 or not all(isinstance(side, int) and side > 0 for side in size):
             raise ValueError(f"size {size!r} is not the width and height of a picture: give picture.size")
@@ -166,6 +165,7 @@ class Allocation:
 
     def ranks(self) -> Tensor:
         """Long [K], the rank of each of `keep` among all N by balanced relevance, from 1."""
+        # The inverse of the sorting permutation: cell -> its place in the order.
         by_rank = self.balanced.flatten().argsort(descending=True, stable=True)
         ranks = torch.empty_like(by_rank)
         ranks[by_rank] = torch.arange(1, self.total + 1, device=by_rank.device)
@@ -203,10 +203,7 @@ class Allocation:
         return plain | {"grid": list(self.grid)}
 
     def save(self, path: str | Path) -> None:
-        """Write the record as one safetensors file (floats in float32).
-
-        An OSError if the path cannot be written; an older file there stays as it was.
-        """
+        """Write the record as one safetensors file (floats in float32), whole or not at all."""
         plain = {k: getattr(self, k) for k in ("grid", "tensions", "budget", "void")}
         plain |= {} if self.note is None else {"note": self.note}
         # Maps may be views of one tensor, which safetensors refuses: each is copied.
@@ -217,11 +214,7 @@ class Allocation:
 
     @classmethod
     def load(cls, path: str | Path) -> Allocation:
-        """Read a record written by `save`.
-
-        Raises:
-            ValueError: the file is missing, is not an allocation, or breaks a law of the record.
-        """
+        """Read a record written by `save`; a ValueError for a missing, foreign or inconsistent file."""
         try:
             with safe_open(str(path), framework="pt") as file:
                 meta = file.metadata() or {}

@@ -24,17 +24,12 @@ from arr_coc.choose.budget import Budget, count_cells
 from arr_coc.choose.knowing import cell_information
 from arr_coc.choose.texture import Channels, channel_names
 
-STRUCTURE_CORRELATION = 0.25
-"""Autocorrelation two cells apart above which an image has structure (measured: noise 0.03, splatter 0.22,
-pages 0.4)."""
-STRUCTURE_ALIGNMENT = 3.9
-"""Alignment with rows and columns above which an image has structure (measured: noise 1.0, 260 splatters at
-most 3.5, icons under each other 4.4 and more)."""
-ALIGNMENT_CAP = 0.1
-"""Information is cut off here before alignment is measured: a few strong cells would outweigh the layout."""
-FEW_CELLS = 192
-"""Below this many cells autocorrelation says little: a third of drawn 8x8 pages fell under
-STRUCTURE_CORRELATION."""
+# Thresholds of structure in an image. Measured autocorrelation: noise 0.03, splatter 0.22, pages 0.4;
+# measured alignment: noise 1.0, 260 splatters at most 3.5, icons under each other 4.4 and more.
+STRUCTURE_CORRELATION = 0.25  # autocorrelation two cells apart
+STRUCTURE_ALIGNMENT = 3.9  # alignment with rows and columns
+ALIGNMENT_CAP = 0.1  # information is cut off here before: a few strong cells would outweigh the layout
+FEW_CELLS = 192  # with fewer, autocorrelation says little: it was too low for a third of drawn 8x8 pages
 
 
 class NonFiniteScores(ValueError):
@@ -42,15 +37,12 @@ class NonFiniteScores(ValueError):
 
 
 class Selection(NamedTuple):
-    """The kept cells of one image: keep [K] in raster order, order [K] by relevance, reasons [K].
+    """The kept cells of one image."""
 
-    `void` says whether they are an even grid because the image had no structure.
-    """
-
-    keep: Tensor
-    order: Tensor
-    reasons: Tensor
-    void: bool
+    keep: Tensor  # long [K], in raster order
+    order: Tensor  # the same, most relevant first
+    reasons: Tensor  # long [K], a `Reason` for each of `keep`
+    void: bool  # an even grid, because the image had no structure
 
     def __repr__(self) -> str:
         return f"Selection({len(self.keep):,} cells{', void' * self.void})"
@@ -59,9 +51,7 @@ class Selection(NamedTuple):
 def compute_retention_mask(scores: Tensor, count: int) -> Tensor:
     """A bool mask of the `count` highest of `scores` [..., N] or [B, H, W]; ties go to the earlier cell.
 
-    Raises:
-        NonFiniteScores: a score is NaN or infinite.
-        ValueError: `count` is not in 1..N.
+    `NonFiniteScores` if a score is NaN or infinite, a ValueError if `count` is not in 1..N.
     """
     flat = scores.flatten(1) if scores.ndim > 2 else scores
     if not 1 <= count <= flat.shape[-1]:
@@ -112,6 +102,7 @@ def spread_order(grid: tuple[int, int], device: torch.device | str = "cpu") -> T
     """The ranks [H*W] of all cells in an order of which every prefix covers the grid (Bayer 1973)."""
     h, w = grid
     y, x = torch.meshgrid(torch.arange(h, device=device), torch.arange(w, device=device), indexing="ij")
+    # The bits of x ^ y and y in reverse order are the recursive Bayer matrix.
     key = torch.zeros_like(y)
     for bit in range(max(h, w).bit_length()):
         key = key * 4 + 2 * ((x ^ y) >> bit & 1) + (y >> bit & 1)
@@ -204,7 +195,6 @@ class TokenAllocator:
 
         Raises:
             NonFiniteScores: a score is NaN or infinite.
-            ValueError: the budget is invalid, or exceeds H*W.
         """
         size, h, w = scores.shape
         flat = scores.detach().flatten(1)
@@ -229,7 +219,7 @@ def _select(ranked: Tensor, count: int, share: float, void: bool, grid: tuple[in
         explored = min(count - 1, math.floor(share * count + 0.5))
         reason[ranked[: count - explored]] = Reason.RELEVANT
         reason[coverage(reason >= 0, explored, grid)] = Reason.EXPLORED
-    keep = (reason >= 0).nonzero().flatten()
+    keep = (reason >= 0).nonzero().flatten()  # in raster order
     return Selection(keep, ranked[reason[ranked] >= 0], reason[keep], void)
 
 

@@ -11,7 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from arr_coc.choose.knowing import FOLD, fold, mirror_, unit
+from arr_coc.choose.filters import unit
+from arr_coc.choose.knowing import FOLD, fold, mirror_
 
 FIXED_MIXTURE: tuple[float, float, float] = (0.25, 0.25, 0.5)
 """Untrained gates of information, perspectival and participatory."""
@@ -87,6 +88,7 @@ class AdaptiveTensionBalancer(nn.Module):
         peak = maps.amax(-1)
         statistics = torch.stack((maps.mean(-1), peak, maps.std(-1, correction=0)), dim=1)  # (B, 3, 3)
         gates, tensions = self.decide(query, gestalt, statistics.flatten(1), start).sigmoid().split(3, dim=-1)
+        # Weak saliency lowers the gate of the perspectival map alone.
         strength = (peak[:, 1] / WEAK_SALIENCY).clamp(max=1.0)
         ones = torch.ones_like(strength)
         weights = gates * torch.stack((ones, strength, ones), dim=-1)

@@ -15,6 +15,7 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
+from arr_coc.choose.filters import unit
 from arr_coc.files.saved import reading, write_tensors
 
 COMPONENTS = 16
@@ -78,7 +79,7 @@ class Basis:
                 f"this basis is for features [B, {self.width}, h, w], got {tuple(features.shape)}; "
                 "fit one on features of that encoder with fit_basis"
             )
-        centred = _unit(features, dim=1) - self.mean.view(-1, 1, 1)
+        centred = unit(features, dim=1) - self.mean.view(-1, 1, 1)
         along = torch.einsum("bfhw,nf->bnhw", centred, self.components)
         spread = 2 * DEVIATIONS * self.deviations.clamp_min(1e-6)
         return (0.5 + along / spread.view(-1, 1, 1)).clamp(0, 1)
@@ -120,7 +121,7 @@ def fit_basis(features: Tensor | Iterable[Tensor], count: int = COMPONENTS, sour
             )
         if not bool(rows.isfinite().all()):
             raise ValueError("features must be finite, got NaN or infinity; check the encoder that made them")
-        rows = _unit(rows, dim=-1).cpu().double()
+        rows = unit(rows, dim=-1).cpu().double()
         total = rows.sum(0) + (0 if total is None else total)
         square = rows.T @ rows + (0 if square is None else square)
         number += len(rows)
@@ -138,10 +139,3 @@ def fit_basis(features: Tensor | Iterable[Tensor], count: int = COMPONENTS, sour
     rows = torch.cat((rows, rows.new_zeros(missing, len(mean))))
     values = torch.cat((values.clamp_min(0), values.new_zeros(missing)))
     return Basis(mean.float(), rows.float(), values.sqrt().float(), source)
-
-
-def _unit(x: Tensor, dim: int) -> Tensor:
-    """Vectors along a dimension over their length, float32; zeros stay zeros, and nothing overflows."""
-    x = x.float()
-    x = x / x.abs().amax(dim, keepdim=True).clamp_min(1e-12)
-    return x / x.norm(dim=dim, keepdim=True).clamp_min(1e-12)

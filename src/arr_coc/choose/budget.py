@@ -21,25 +21,18 @@ from arr_coc.files.question import kind_of
 Budget = int | float | str
 """A count of cells, a fraction in (0, 1], or "auto"; as `parse_budget` returns it."""
 
-DEFAULT_BUDGET = 273  # cells kept of an image with more of them, where nobody names a budget
+DEFAULT_BUDGET = 273  # cells kept of an image with more of them, if no budget is named
 AUTO = "auto"
-AUTO_RANGE: tuple[int, int] = (64, 400)
-"""The least and the most cells that "auto" keeps of an image."""
-AUTO_SPAN = 16.0
-"""What the compress tension multiplies "auto" by at 0, and divides it by at 1."""
-AUTO_SHARPNESS = 1.5
-"""Exponent of probabilities before they are added up, against many small ones; see `enough_cells`."""
+AUTO_RANGE: tuple[int, int] = (64, 400)  # the least and the most cells that "auto" keeps of an image
+AUTO_SPAN = 16.0  # what the compress tension multiplies "auto" by at 0, and divides it by at 1
+# The next three were chosen on validation pages (`runs/guide_calibration.py`).
+AUTO_SHARPNESS = 1.5  # exponent of probabilities before they are added up
 AUTO_MASS = 0.98  # share of all sharpened probability that the kept cells have to hold
-AUTO_MARGIN = 2.0
-"""Cells kept, as a multiple of those that hold AUTO_MASS. These three were chosen on validation pages
-(`runs/guide_calibration.py`)."""
-AUTO_PEAKED = 8.0
-"""The most cells for a map with a peak of probability 1, in effective cells of that map. On validation pages
-less than 6 costs evidence, and 8 changes nothing there but the number of cells."""
-AUTO_EVIDENCE = 0.98
-"""Share of the evidence that a learned budget has to hold; all of it where it has under fifty cells."""
-AUTO_TARGET_MARGIN = 6.0
-"""What a learned "auto" should spend, in multiples of the fewest best cells that hold the evidence."""
+AUTO_MARGIN = 2.0  # cells kept, as a multiple of those that hold AUTO_MASS
+# Less than 6 costs evidence on validation pages; 8 changes nothing there but the number of cells.
+AUTO_PEAKED = 8.0  # the most cells for a map with a peak of probability 1, in effective cells of it
+AUTO_EVIDENCE = 0.98  # share of the evidence that a learned budget has to hold
+AUTO_TARGET_MARGIN = 6.0  # cells that a learned "auto" should keep, per best cell that the evidence needs
 
 _REMEDY = 'use a count (273), a fraction of the tokens (0.25) or "auto"'
 
@@ -201,5 +194,5 @@ def auto_loss(
     target = (margin * needed).clamp(low, high)
     # Not `expected_tokens`: its clamp would stop the gradient.
     spent = spent_tokens(flat.sigmoid().float(), compress)
-    settled = spent.clamp(low, high) == target
+    settled = spent.clamp(low, high) == target  # met at an end of the range, where nothing is to be learned
     return (spent / target).log2().masked_fill(settled, 0.0).square().mean()

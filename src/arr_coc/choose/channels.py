@@ -12,7 +12,7 @@ import inspect
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -142,11 +142,11 @@ class ChannelContext:
     @cached_property
     def eccentricity(self) -> Tensor:
         """Distance of each cell's centre from the image's, [B, 1, H, W] in [0, 1); 1 would be a corner."""
-        return (self.position - 0.5).norm(dim=1, keepdim=True) * 2**0.5
+        return (self.position - 0.5).norm(dim=1, keepdim=True) * 2**0.5  # a corner is sqrt(1/2) away
 
 
-COSTS = ("free", "cheap", "costly")
-"""Cost classes: from the grid alone; a few filters; a model, or rounds of clustering."""
+Compute = Callable[[ChannelContext], Tensor]  # context -> [B, count, H, W]
+COSTS = ("free", "cheap", "costly")  # from the grid alone; a few filters; a model, or rounds of clustering
 
 
 @dataclass(frozen=True)
@@ -173,7 +173,7 @@ class ChannelGroup:
     count: int
     source: str
     cost: str
-    compute: Callable[[ChannelContext], Tensor]
+    compute: Compute
     channels: tuple[str, ...] = ()
     spread: tuple[str, ...] = ()
     salient: tuple[str, ...] = ()
@@ -263,25 +263,42 @@ def register_channel_group(group: ChannelGroup) -> None:
     CHANNEL_GROUPS[group.name] = group
 
 
+def channel_group(
+    name: str, count: int, source: str, cost: str, **fields: Any
+) -> Callable[[Compute], Compute]:
+    """A decorator that registers a function as a `ChannelGroup` of these fields."""
+
+    def register(compute: Compute) -> Compute:
+        register_channel_group(ChannelGroup(name, count, source, cost, compute, **fields))
+        return compute
+
+    return register
+
+
 # The 13 default channels, those of the preset "mvp13".
 
 
+SOBEL_NAMES = ("sobel_x", "sobel_y", "sobel")
+SALIENCY_NAMES = ("spectral_residual", "centre_surround", "colour_opponency")
+SPECTRUM_SIZE = 64  # side in px of the reduced image whose spectrum is taken
+
+
+@channel_group("rgb", 3, "mean of the cell", "cheap", channels=("red", "green", "blue"))
 def rgb(context: ChannelContext) -> Tensor:
     """Mean RGB of each cell, [B, 3, H, W]."""
     return context.colour
 
 
+@channel_group("position", 2, "(i + 1/2) / cells", "free", channels=("y", "x"))
 def position(context: ChannelContext) -> Tensor:
     """Centre of each cell as a share of the height and of the width, [B, 2, H, W]."""
     return context.position
 
 
+@channel_group("sobel", 3, "mean of |Sobel| over the cell", "cheap", channels=SOBEL_NAMES, spread=SOBEL_NAMES)
 def sobel_channels(context: ChannelContext) -> Tensor:
     """Cell means of |d/dx|, |d/dy| and their length, [B, 3, H, W]; 1 where all is a black-white edge."""
     return context.edges
-
-
-SPECTRUM_SIZE = 64  # side in px of the reduced image whose spectrum is taken
 
 
 def spectral_residual(luma: Tensor, grid: Grid2D) -> Tensor:
@@ -295,6 +312,7 @@ def spectral_residual(luma: Tensor, grid: Grid2D) -> Tensor:
     small = F.adaptive_avg_pool2d(luma, (side, side))
     spectrum = torch.fft.fft2(small - small.mean(dim=(-2, -1), keepdim=True), norm="ortho")
     amplitude = spectrum.abs()
+    # 1e-2 bounds the logarithm where the spectrum is empty.
     log = torch.log(amplitude + 1e-2)
     residual = log - box_blur(log, 3, border_type="circular")
     # Dividing by (amplitude + 1e-2) keeps the phase, and keeps frequencies that hold only rounding noise
@@ -322,6 +340,7 @@ def lab_hue(colour: Tensor) -> Tensor:
         ),
         dim=1,
     )
+    # CIELAB's cube root, and its straight line near black; the clamp keeps the unused branch finite.
     x, y, z = torch.where(xyz > 0.008856, xyz.clamp_min(0.008856) ** (1 / 3), 7.787 * xyz + 4 / 29).split(
         1, dim=1
     )
@@ -334,6 +353,10 @@ def colour_opponency(colour: Tensor) -> Tensor:
     return (ab - surround(ab, 3.0)).norm(dim=1, keepdim=True) / 60
 
 
+@channel_group(
+    "saliency", 3, "Hou & Zhang 2007; Itti et al. 1998; CIELAB opponency", "cheap", channels=SALIENCY_NAMES,
+    salient=SALIENCY_NAMES,
+)  # fmt: skip
 def saliency_channels(context: ChannelContext) -> Tensor:
     """What stands out by spectrum, by brightness and by hue, [B, 3, H, W]; near 0 on a blank page."""
     maps = (
@@ -344,6 +367,10 @@ def saliency_channels(context: ChannelContext) -> Tensor:
     return torch.cat(maps, dim=1)
 
 
+@channel_group(
+    "grouping", 2, "2 x standard deviation in the cell; mean over 3x3 cells", "cheap",
+    channels=("spread", "group_mean"), spread=("spread",),
+)  # fmt: skip
 def grouping(context: ChannelContext) -> Tensor:
     """Twice the standard deviation of brightness in the cell, and its mean over 3x3 cells, [B, 2, H, W]."""
     mean = context.per_cell(context.luma)
@@ -351,25 +378,3 @@ def grouping(context: ChannelContext) -> Tensor:
     # Rounding leaves some 1e-7 of variance in a uniform cell, which must count as none.
     spread = 2 * (variance - 1e-6).relu().sqrt()
     return torch.cat((spread, box_blur(mean, 3, border_type="replicate")), dim=1)
-
-
-SOBEL_NAMES = ("sobel_x", "sobel_y", "sobel")
-SALIENCY_NAMES = ("spectral_residual", "centre_surround", "colour_opponency")
-
-for _group in (
-    ChannelGroup("rgb", 3, "mean of the cell", "cheap", rgb, channels=("red", "green", "blue")),
-    ChannelGroup("position", 2, "(i + 1/2) / cells", "free", position, channels=("y", "x")),
-    ChannelGroup(
-        "sobel", 3, "mean of |Sobel| over the cell", "cheap", sobel_channels,
-        channels=SOBEL_NAMES, spread=SOBEL_NAMES,
-    ),
-    ChannelGroup(
-        "saliency", 3, "Hou & Zhang 2007; Itti et al. 1998; CIELAB opponency", "cheap", saliency_channels,
-        channels=SALIENCY_NAMES, salient=SALIENCY_NAMES,
-    ),
-    ChannelGroup(
-        "grouping", 2, "2 x standard deviation in the cell; mean over 3x3 cells", "cheap", grouping,
-        channels=("spread", "group_mean"), spread=("spread",),
-    ),
-):  # fmt: skip
-    register_channel_group(_group)

@@ -1,4 +1,4 @@
-"""The 27 channels off the default path, by groups, each registered below its function.
+"""The 27 channels off the default path, by groups.
 
 A group of yours is written in the same way, in a file of its own.
 """
@@ -11,17 +11,15 @@ from kornia.color import rgb_to_grayscale
 from torch import Tensor
 
 from arr_coc.choose.basis import COMPONENTS
-from arr_coc.choose.channels import (
-    ChannelContext,
-    ChannelGroup,
-    lab_hue,
-    register_channel_group,
-    saliency_channels,
-)
+from arr_coc.choose.channels import ChannelContext, channel_group, lab_hue, saliency_channels
 from arr_coc.choose.filters import cell_mean, distance_to, laplacian, position_grid, surround
 from arr_coc.choose.motion import CHANGED, OLD
 
 
+@channel_group(
+    "attention_memory", 1, "0.7 old + 0.3 new over questions", "cheap", channels=("attention_history",),
+    reads={"attention_history"}, neutral="0 before the first question",
+)  # fmt: skip
 def attention_memory(context: ChannelContext) -> Tensor:
     """The running mean of `attention_history`, 0.7 old and 0.3 new, [B, 1, H, W]."""
     history = context.attention_history
@@ -33,26 +31,20 @@ def attention_memory(context: ChannelContext) -> Tensor:
     return mean[:, None]
 
 
-register_channel_group(
-    ChannelGroup(
-        "attention_memory", 1, "0.7 old + 0.3 new over questions", "cheap", attention_memory,
-        channels=("attention_history",), reads={"attention_history"},
-        neutral="0 before the first question",
-    )
-)  # fmt: skip
-
-
+@channel_group("centre_bias", 1, "exp(-4 eccentricity^2)", "free")
 def centre_bias(context: ChannelContext) -> Tensor:
     """Gaussian of the eccentricity e, exp(-4 e^2), [B, 1, H, W]."""
     return torch.exp(-4 * context.eccentricity**2)
 
 
-register_channel_group(ChannelGroup("centre_bias", 1, "exp(-4 eccentricity^2)", "free", centre_bias))
-
-
 HALF_AGE = 4.0  # frames after which age is 0.5
 
 
+@channel_group(
+    "change_memory", 2, "Euclidean, to changes over 0.02; frames n / (n + 4)", "cheap",
+    channels=("change_distance", "age"), reads={"previous_frames"},
+    neutral="distance 1 and age 0 for a still",
+)  # fmt: skip
 def change_memory(context: ChannelContext) -> Tensor:
     """Distance to the nearest cell that changed since the frame before, and age, [B, 2, H, W].
 
@@ -64,15 +56,6 @@ def change_memory(context: ChannelContext) -> Tensor:
     distance = distance_to(context.clip.changes[:, -1] > CHANGED)
     ages = context.clip.ages
     return torch.stack((distance, ages / (ages + HALF_AGE)), dim=1)
-
-
-register_channel_group(
-    ChannelGroup(
-        "change_memory", 2, "Euclidean, to changes over 0.02; frames n / (n + 4)", "cheap", change_memory,
-        channels=("change_distance", "age"), reads={"previous_frames"},
-        neutral="distance 1 and age 0 for a still",
-    )
-)  # fmt: skip
 
 
 START_SIDE = 4  # k-means starts from START_SIDE x START_SIDE regions, evenly spaced
@@ -101,6 +84,11 @@ def _members(places: Tensor, middles: Tensor) -> Tensor:
     return torch.zeros_like(distance).scatter_(-1, nearest, 1.0)
 
 
+@channel_group(
+    "clusters", 3, "k-means on colour and place; size, contrast, border", "costly",
+    channels=("region_size", "region_contrast", "region_border"),
+    price="8 rounds over 4 places a cell: 0.3 x mvp13",
+)  # fmt: skip
 def clusters(context: ChannelContext) -> Tensor:
     """Size, contrast and border of each cell's region of like colour, [B, 3, H, W].
 
@@ -130,15 +118,11 @@ def _border(labels: Tensor) -> Tensor:
     return (sides + F.pad(down, (0, 0, 0, 1)) + F.pad(down, (0, 0, 1, 0)))[:, None] / 4
 
 
-register_channel_group(
-    ChannelGroup(
-        "clusters", 3, "k-means on colour and place; size, contrast, border", "costly", clusters,
-        channels=("region_size", "region_contrast", "region_border"),
-        price="8 rounds over 4 places a cell: 0.3 x mvp13",
-    )
+@channel_group(
+    "components", COMPONENTS, "PCA of unit features; +-2.5 deviations", "costly",
+    needs={"coarse_features", "basis"},
+    price="an encoder's pass over a coarse view, none where a mode makes a gestalt; then 0.02 x mvp13",
 )  # fmt: skip
-
-
 def components(context: ChannelContext) -> Tensor:
     """Principal components of `coarse_features` by `basis`, [B, 16, H, W]; 0.5 is the mean."""
     if context.coarse_features is None or context.basis is None:
@@ -151,64 +135,42 @@ def components(context: ChannelContext) -> Tensor:
     return F.interpolate(coarse, size=context.grid, mode="bilinear", align_corners=False)
 
 
-register_channel_group(
-    ChannelGroup(
-        "components", COMPONENTS, "PCA of unit features; +-2.5 deviations", "costly", components,
-        needs={"coarse_features", "basis"},
-        price="an encoder's pass over a coarse view, none where a mode makes a gestalt; then 0.02 x mvp13",
-    )
-)  # fmt: skip
-
-
+@channel_group("conspicuity", 1, "1 - prod(1 - s) over saliency", "cheap", salient=("conspicuity.0",))
 def conspicuity(context: ChannelContext) -> Tensor:
     """1 - prod(1 - s) over the three maps s of the group "saliency", [B, 1, H, W]."""
     return 1 - (1 - saliency_channels(context).clamp(0, 1)).prod(dim=1, keepdim=True)
 
 
-register_channel_group(
-    ChannelGroup(
-        "conspicuity", 1, "1 - prod(1 - s) over saliency", "cheap", conspicuity, salient=("conspicuity.0",)
-    )
-)
-
-
+@channel_group("eccentricity", 1, "distance from the middle; 1 at a corner", "free")
 def eccentricity(context: ChannelContext) -> Tensor:
     """Distance of each cell's centre from the image's, [B, 1, H, W]; 1 at a corner of the image."""
     return context.eccentricity
 
 
-register_channel_group(
-    ChannelGroup("eccentricity", 1, "distance from the middle; 1 at a corner", "free", eccentricity)
-)
-
-
 HAS_EDGE = 0.05  # mean Sobel length above which a cell has an edge
 
 
+@channel_group("edge_distance", 1, "Euclidean, to edges over 0.05", "cheap")
 def edge_distance(context: ChannelContext) -> Tensor:
     """Distance to the nearest cell with an edge, [B, 1, H, W], as a share of the grid's diagonal."""
     return distance_to(context.edges[:, 2] > HAS_EDGE).unsqueeze(1)
 
 
-register_channel_group(
-    ChannelGroup("edge_distance", 1, "Euclidean, to edges over 0.05", "cheap", edge_distance)
-)
-
-
+@channel_group(
+    "edge_pair", 2, "Sobel length e, and 1 - e", "cheap", channels=("edges", "no_edges"), spread=("edges",),
+    salient=("edges",),
+)  # fmt: skip
 def edge_pair(context: ChannelContext) -> Tensor:
     """Mean Sobel length e of each cell, and 1 - e, [B, 2, H, W]."""
     length = context.edges[:, 2:]
     return torch.cat((length, 1 - length), dim=1)
 
 
-register_channel_group(
-    ChannelGroup(
-        "edge_pair", 2, "Sobel length e, and 1 - e", "cheap", edge_pair,
-        channels=("edges", "no_edges"), spread=("edges",), salient=("edges",),
-    )
+@channel_group(
+    "frame_change", 2, "mean |difference| after the shift; mean |difference| > 0.3", "cheap",
+    channels=("frame_difference", "scene_cut"), salient=("frame_difference",), reads={"previous_frames"},
+    neutral="0 for a still",
 )  # fmt: skip
-
-
 def frame_change(context: ChannelContext) -> Tensor:
     """Mean |change of brightness| once the picture's shift is undone, and scene-cut flag, [B, 2, H, W]."""
     if context.clip is None:
@@ -217,15 +179,10 @@ def frame_change(context: ChannelContext) -> Tensor:
     return torch.stack((context.clip.changes[:, -1], cut.float()), dim=1)
 
 
-register_channel_group(
-    ChannelGroup(
-        "frame_change", 2, "mean |difference| after the shift; mean |difference| > 0.3", "cheap",
-        frame_change, channels=("frame_difference", "scene_cut"), salient=("frame_difference",),
-        reads={"previous_frames"}, neutral="0 for a still",
-    )
+@channel_group(
+    "motion", 1, "mean |change of brightness|; 0 for a still", "cheap", salient=("motion.0",),
+    reads={"previous_frames"}, neutral="0 for a still",
 )  # fmt: skip
-
-
 def motion(context: ChannelContext) -> Tensor:
     """Mean absolute change of brightness since the latest frame before, [B, 1, H, W]; 0 for a still."""
     if context.previous_luma is None:
@@ -233,28 +190,22 @@ def motion(context: ChannelContext) -> Tensor:
     return context.per_cell((context.luma - context.previous_luma).abs_())
 
 
-register_channel_group(
-    ChannelGroup(
-        "motion", 1, "mean |change of brightness|; 0 for a still", "cheap", motion, salient=("motion.0",),
-        reads={"previous_frames"}, neutral="0 for a still",
-    )
+@channel_group(
+    "passes", 2, "mean |Laplacian|; blurred brightness", "cheap", channels=("high_pass", "low_pass"),
+    spread=("high_pass",),
 )  # fmt: skip
-
-
 def passes(context: ChannelContext) -> Tensor:
     """Mean |Laplacian| of each cell, and its brightness blurred over one cell, [B, 2, H, W]."""
     high = context.per_cell(laplacian(context.luma).abs_()) / 8
     return torch.cat((high, surround(context.cell_luma, 1.0)), dim=1)
 
 
-register_channel_group(
-    ChannelGroup(
-        "passes", 2, "mean |Laplacian|; blurred brightness", "cheap", passes,
-        channels=("high_pass", "low_pass"), spread=("high_pass",),
-    )
+@channel_group(
+    "relevance_memory", 2, "shifted by phase correlation; 0.7 old + 0.3 new until a cut", "cheap",
+    channels=("warped_relevance", "smoothed_relevance"),
+    reads={"previous_frames", "previous_relevance", "relevance_history"},
+    neutral="0 for a still, after a cut and without relevance",
 )  # fmt: skip
-
-
 def relevance_memory(context: ChannelContext) -> Tensor:
     """Previous relevance and smoothed relevance, both moved along with the picture, [B, 2, H, W].
 
@@ -269,26 +220,12 @@ def relevance_memory(context: ChannelContext) -> Tensor:
     return torch.stack((context.clip.followed(latest), smoothed), dim=1)
 
 
-register_channel_group(
-    ChannelGroup(
-        "relevance_memory", 2, "shifted by phase correlation; 0.7 old + 0.3 new until a cut", "cheap",
-        relevance_memory, channels=("warped_relevance", "smoothed_relevance"),
-        reads={"previous_frames", "previous_relevance", "relevance_history"},
-        neutral="0 for a still, after a cut and without relevance",
-    )
+@channel_group(
+    "text_mask", 1, "most likely print, by a detector", "costly", needs={"text_evidence"},
+    price="a detector's pass over the pixels, 1.7 x mvp13 with the guide's eyes; the pooling is free",
 )  # fmt: skip
-
-
 def text_mask(context: ChannelContext) -> Tensor:
     """The largest evidence of print in each cell, [B, 1, H, W]."""
     if context.text_evidence is None:
         raise ValueError("text_mask needs text_evidence: how likely print stands at each place")
     return F.adaptive_max_pool2d(context.text_evidence[:, None], context.grid)
-
-
-register_channel_group(
-    ChannelGroup(
-        "text_mask", 1, "most likely print, by a detector", "costly", text_mask, needs={"text_evidence"},
-        price="a detector's pass over the pixels, 1.7 x mvp13 with the guide's eyes; the pooling is free",
-    )
-)  # fmt: skip

@@ -1,4 +1,4 @@
-"""Filters on maps [B, c, h, w]: means over cells, edges, blurs and distances.
+"""Filters on maps [B, c, h, w]: means over cells, edges, blurs and distances; unit vectors.
 
 `cell_mean`, `sobel` and `laplacian` are sums of slices, several times faster on a CPU than pooling or
 convolving one channel; torch's and kornia's own filters are their reference in the tests.
@@ -68,6 +68,13 @@ def distance_to(marked: Tensor) -> Tensor:
     along = (start[:, :, None, :] + (x[:, None] - x) ** 2).amin(-1)  # (B, H, W)
     squared = (along[:, None] + ((y[:, None] - y) ** 2)[None, :, :, None]).amin(2)  # (B, H, W)
     return (squared / far).clamp(max=1).sqrt()
+
+
+def unit(x: Tensor, dim: int = -1) -> Tensor:
+    """Vectors along a dimension divided by their length, in float32; zeros stay zeros, nothing overflows."""
+    x = x.float()
+    x = x / x.abs().amax(dim, keepdim=True).clamp_min(1e-12)
+    return x / x.norm(dim=dim, keepdim=True).clamp_min(1e-12)
 
 
 @lru_cache(maxsize=32)

@@ -18,15 +18,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from arr_coc.choose.filters import unit
 from arr_coc.choose.texture import Channels, channel_groups, channel_names, texture_size
 
 FLOOR = 0.02  # information and saliency live in [FLOOR, 1 - FLOOR], so that their logits are finite
 PRESETS: tuple[str, str] = ("net", "linear")
 POOLINGS: tuple[str, str, str] = ("mean", "last", "learned")
-FOLD = 256
-"""Embeddings wider than this are hashed to this width before anything is learned on them; see `fold`."""
-MOST_PROJECTION = 65_536
-"""Most parameters of the participatory scorer's two projections where no rank is given."""
+FOLD = 256  # embeddings wider than this are hashed to it before anything is learned on them, see `fold`
+MOST_PROJECTION = 65_536  # parameters of the participatory scorer's two projections, if no rank is given
 CELL_NOISE = 0.05  # spread inside a cell that counts as noise
 
 _BUILDING = RLock()  # building modules seeds the random state of the process
@@ -36,9 +35,7 @@ _BUILDING = RLock()  # building modules seeds the random state of the process
 def same_start() -> Generator[None]:
     """A context in which modules are built with the same float32 weights every time.
 
-    The seed and the default dtype belong to the process: both are restored, one thread at a time is in here,
-    and what other threads draw meanwhile follows from that seed. So build modules when a model is loaded,
-    not while it answers.
+    Use it when a model is loaded, not while it answers: what other threads draw meanwhile follows its seed.
     """
     with _BUILDING, torch.random.fork_rng(devices=[]):
         dtype = torch.get_default_dtype()
@@ -50,15 +47,9 @@ def same_start() -> Generator[None]:
             torch.set_default_dtype(dtype)
 
 
-def unit(x: Tensor) -> Tensor:
-    """Vectors [..., D] divided by their Euclidean norm, in float32; zeros stay zeros, nothing overflows."""
-    x = x.float()
-    x = x / x.abs().amax(-1, keepdim=True).clamp_min(1e-12)
-    return x / x.norm(dim=-1, keepdim=True).clamp_min(1e-12)
-
-
 def signs(rows: int, columns: int) -> Tensor:
     """A fixed matrix [rows, columns] of -1 and 1 by an integer hash, without generator or storage."""
+    # The multipliers are those of Knuth's hash and of xxHash.
     index = torch.arange(1, rows * columns + 1, dtype=torch.int64)
     mixed = (index * 2654435761) % 2**32
     mixed = ((mixed >> 15 ^ mixed) * 2246822519) % 2**32
@@ -90,10 +81,8 @@ def _add_folds(x: Tensor) -> Tensor:
 
 
 def mirror_(hidden: nn.Module, last: nn.Module) -> None:
-    """Make a net's output start at zero, in place, without blocking its gradient as a zeroed layer would.
-
-    The second half of the hidden units copies the first, and the last layer takes their difference.
-    """
+    """Make a net's output start at zero, in place, without blocking its gradient as a zeroed layer would."""
+    # The second half of the hidden units copies the first, and the last layer takes their difference.
     weight, bias = last.parameters()
     half = weight.shape[1] // 2
     with torch.no_grad():
@@ -112,11 +101,8 @@ def automatic_rank(dim: int, heads: int) -> int:
 def pool_query(query: Tensor, mask: Tensor, how: str = "mean", *, importance: Tensor | None = None) -> Tensor:
     """The question as one float32 vector, [B, L, D] -> [B, D]; zeros where a row has no content token.
 
-    Args:
-        query: Float [B, L, D], embeddings of the question's tokens.
-        mask: Bool [B, L], True at content tokens (not padding, template or special tokens).
-        how: "mean"; "last" (the last content token); "learned" (mean weighted by `importance`).
-        importance: Float [B, L] >= 0, for "learned".
+    `mask` [B, L] is True at content tokens (no padding, template or special tokens). `how` is "mean", "last"
+    (the last content token) or "learned" (the mean weighted by `importance` [B, L] >= 0).
     """
     if how not in POOLINGS:
         raise ValueError(f"unknown pooling {how!r}; choose one of {POOLINGS}")
@@ -126,6 +112,7 @@ def pool_query(query: Tensor, mask: Tensor, how: str = "mean", *, importance: Te
     if importance is not None:
         weight = importance.float().masked_fill(~mask, 0.0)
     elif how == "last":
+        # The last content token is the one with a single content token from it to the end.
         weight = (mask & (mask.flip(1).cumsum(1).flip(1) == 1)).float()
     # A masked position may hold anything, and 0 * inf is not 0.
     kept = query.float().masked_fill(~mask[..., None], 0.0)
@@ -224,15 +211,10 @@ class ParticipatoryScorer(nn.Module):
 
     A cell is its texture and, if there is one, its vision token; `g_l` is a learned importance, so that
     function words fade; each question token also reads its two neighbours ("red circle" is one thing). The
-    sum lets evidence for several words add up (a cell that is red *and* a circle), the max finds a cell that
-    matches any one of them. Vision tokens are divided by the mean norm of their image (an empty cell stays
-    small), question tokens by their own; both are then folded to at most FOLD dimensions.
-
-    Untrained, A and B are one shared orthonormal projection and the map is a soft cosine, a poor relevance
-    since question and image tokens of most models are not aligned: train it.
-
-    `preset="linear"` has no projections and no importance: the map is the cosine plus texture channels
-    weighted by a fixed sign hash of the question.
+    sum lets evidence for several words add up, the max finds a cell that matches any one of them. Untrained,
+    A and B are one shared orthonormal projection and the map is a soft cosine, a poor relevance where
+    question and image tokens are not aligned. `preset="linear"` has neither projections nor importance: the
+    map is the cosine plus texture channels weighted by a fixed sign hash of the question.
     """
 
     def __init__(
@@ -243,11 +225,7 @@ class ParticipatoryScorer(nn.Module):
         heads: int = 4,
         preset: str = "net",
     ) -> None:
-        """Build for question embeddings and vision tokens of width `dim`.
-
-        `rank` is that of the coupling over all heads, by default `automatic_rank(dim, heads)`; a ValueError
-        if it is no multiple of `heads`.
-        """
+        """Build for embeddings of width `dim`; `rank` over all heads, by default `automatic_rank`."""
         super().__init__()
         self.hash: Tensor
         rank = automatic_rank(dim, heads) if rank is None else rank
@@ -283,10 +261,9 @@ class ParticipatoryScorer(nn.Module):
         return self.importance(fold(unit(query))).squeeze(-1).sigmoid()
 
     def _couple(self, texture: Tensor, query: Tensor, mask: Tensor, vision: Tensor | None) -> Tensor:
-        """The coupling of every cell: max, mean and sum over the question's tokens, [B, N, 3 * heads].
+        """Max, mean and sum over the question's tokens of each head's scores, [B, N, 3 * heads].
 
-        Takes texture [B, N, C], query [B, L, D], mask bool [B, L] and vision [B, N, min(D, FOLD)] from
-        `scale_tokens`. Zeros for a row without content tokens.
+        From texture [B, N, C], query [B, L, D], mask bool [B, L] and vision [B, N, min(D, FOLD)].
         """
         # Content tokens are moved to the front, in order, so that the place of padding changes nothing; one
         # place of padding is added for a batch without any content token.
@@ -300,6 +277,7 @@ class ParticipatoryScorer(nn.Module):
         cells, words = self._project(texture.float(), fold(unit(query)), vision)  # (B, N, R), (B, L, R)
         cells, words = (x.unflatten(-1, (self.heads, -1)) for x in (cells, words * gate[..., None]))
         score = torch.einsum("bmhr,blhr->bmhl", cells, words)
+        # Padding adds nothing to a sum but could be the largest of negative scores, so the max leaves it out.
         top = score.masked_fill(~mask[:, None, None], torch.finfo(score.dtype).min).amax(-1)
         total = score.sum(-1)
         mean = total / gate.sum(1).clamp_min(1e-6)[:, None, None]
@@ -331,7 +309,7 @@ class ParticipatoryScorer(nn.Module):
         logits = torch.einsum("bphw,p->bhw", coupling, self.mix.flatten()) + self.bias
         if not self.linear:
             logits = logits + self.correction(torch.cat((coupling, texture.float()), dim=1)).squeeze(1)
-        return logits * query_mask.any(1)[:, None, None]
+        return logits * query_mask.any(1)[:, None, None]  # without a question every cell is at 0.5
 
     def forward(
         self, texture: Tensor, query: Tensor, query_mask: Tensor, vision: Tensor | None = None
@@ -348,7 +326,10 @@ class ParticipatoryScorer(nn.Module):
 
 
 def scale_tokens(vision: Tensor) -> Tensor:
-    """Vision tokens [B, N, D] divided by their image's mean norm, folded, float32 [B, N, min(D, FOLD)]."""
+    """Vision tokens [B, N, D] divided by their image's mean norm, folded, float32 [B, N, min(D, FOLD)].
+
+    By the mean norm and not by their own, so that an empty cell stays small.
+    """
     vision = vision.float()
     flat, dim = vision.flatten(1), vision.shape[-1]
     peak = torch.maximum(-flat.amin(1), flat.amax(1)).clamp_min(1e-12)[:, None, None]  # norms may overflow

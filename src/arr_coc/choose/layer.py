@@ -3,7 +3,7 @@
     image -> texture [B, C, H, W] -> three maps [B, H, W] -> balanced map -> kept cells      `forward`
                                      `relevance` (differentiable)         `allocate`
 
-No image influences another of its batch. The layer depends on no vision-language model.
+It depends on no vision-language model.
 """
 
 from __future__ import annotations
@@ -116,11 +116,7 @@ class ARRCOCConfig:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> ARRCOCConfig:
-        """The configuration that `to_dict` wrote, of this version or an earlier one.
-
-        Raises:
-            ValueError: a field is unknown, `dim` is missing, or a retired field has another value.
-        """
+        """The configuration that `to_dict` wrote, of this version or an earlier one."""
         for name, default in _RETIRED.items():
             if data.get(name, default) != default:
                 raise ValueError(
@@ -164,6 +160,7 @@ def read_layer(folder: Path) -> ARRCOCLayer:
         "save the allocator again with save_pretrained",
     ):
         config, weights = ARRCOCConfig.from_dict(settings["layer"]), load_file(path)
+        # Sizes from a file are held against its weights before a layer of that size is built.
         most = max((max(value.shape, default=0) for value in weights.values()), default=0)
         for name in ("dim", "heads", "rank"):
             if (getattr(config, name) or 0) > most:
@@ -218,27 +215,18 @@ def untimed(stage: str) -> AbstractContextManager[None]:
 
 
 class Relevance(NamedTuple):
-    """The relevance of every cell: three maps and their balance, each [B, H, W] in [0, 1].
-
-    Attributes:
-        weights: [B, 3], gates of the three maps.
-        tensions: [B, 3], see `TENSIONS`.
-        logits: [B, H, W], the balanced map before the sigmoid.
-        structured: Bool [B], whether the image has structure; None if that was not measured.
-        explore: [B], share of the budget for coverage at the neutral exploit tension; None: the config's.
-        needed: [B], cells that "auto" keeps at the neutral compress tension, see `count_cells`.
-    """
+    """The relevance of every cell: three maps and their balance, each [B, H, W] in [0, 1]."""
 
     information: Tensor
     perspectival: Tensor
     participatory: Tensor
     balanced: Tensor
-    weights: Tensor
-    tensions: Tensor
-    logits: Tensor
-    structured: Tensor | None = None
-    explore: Tensor | None = None
-    needed: Tensor | None = None
+    weights: Tensor  # (B, 3), gates of the three maps
+    tensions: Tensor  # (B, 3), see `TENSIONS`
+    logits: Tensor  # (B, H, W), the balanced map before the sigmoid
+    structured: Tensor | None = None  # bool (B,), whether the image has structure; None: not measured
+    explore: Tensor | None = None  # (B,), share for coverage at neutral exploit; None: the config's
+    needed: Tensor | None = None  # (B,), cells that "auto" keeps at neutral compress, see `count_cells`
 
 
 class ARRCOCOutput(NamedTuple):
@@ -257,48 +245,34 @@ class ARRCOCOutput(NamedTuple):
 
 
 class Prior(NamedTuple):
-    """What another source of relevance, such as the guide, tells the balancer of an image and its question.
+    """What another source of relevance, such as the guide, tells the balancer of an image and a question."""
 
-    Attributes:
-        start: [6], gates and tensions before the sigmoid, see `AdaptiveTensionBalancer.mix`.
-        explore: Share of the budget for coverage at the neutral exploit tension, in [0, 1].
-        structured: Whether the image has structure, whatever its texture says.
-    """
-
-    start: Tensor
-    explore: float
-    structured: bool
+    start: Tensor  # (6,), gates and tensions before the sigmoid, see `AdaptiveTensionBalancer.mix`
+    explore: float  # share of the budget for coverage at the neutral exploit tension, in [0, 1]
+    structured: bool  # the image has structure, whatever its texture says
 
 
 class ARRCOCLayer(nn.Module):
     """The learned part of ARR-COC: three scorers, the balancer and the allocator as one module.
 
     It has 20 to 100 thousand parameters at any language-model width (`preset="linear"`: about a hundred).
-    Construction is deterministic and leaves the global random state alone; the untrained layer is the fixed
-    mixture of `balancing` over the untrained scorers of `knowing`. Parameters stay in float32 whatever
-    `half()` or `to(dtype)` asks for; inputs may have any floating dtype.
-
-    Attributes:
-        config: Its settings.
-        trained: Whether weights were loaded.
-        trained_on: What is on record of how they were made, see `arr_coc.files.saved`.
-        basis: The components of its model's encoder, for layers that read them.
+    Construction is deterministic; untrained, it is the fixed mixture of `balancing` over the untrained
+    scorers of `knowing`. Parameters stay in float32 whatever `half()` or `to(dtype)` asks for; inputs may
+    have any floating dtype. No image influences another of its batch.
     """
 
     def __init__(self, config: ARRCOCConfig) -> None:
-        """Build the untrained layer."""
         super().__init__()
-        self.config = config
-        c = config
+        self.config = c = config
         with same_start():
             self.information = InformationScorer(c.channels)
             self.perspectival = PerspectivalScorer(c.channels, c.preset)
             self.participatory = ParticipatoryScorer(c.channels, c.dim, c.rank, c.heads, c.preset)
             self.balancer = AdaptiveTensionBalancer(c.dim, preset=c.preset)
         self.allocator = TokenAllocator(c.explore)
-        self.trained = False
-        self.trained_on: tuple[dict[str, Any], ...] = ()
-        self.basis: Basis | None = None
+        self.trained = False  # whether weights were loaded
+        self.trained_on: tuple[dict[str, Any], ...] = ()  # how they were made, see `files.saved`
+        self.basis: Basis | None = None  # of its model's encoder, for layers that read components
         self._plain: dict[torch.device, ARRCOCLayer] = {}  # torch finds no module in a dict
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> ARRCOCLayer:
@@ -348,10 +322,10 @@ class ARRCOCLayer(nn.Module):
             gestalt: [B, D], the mean token of a coarse view, for the balancer; None: that of `vision`.
             coupling: [B, H, W], logits of the coupling with the question from another source (a model's own
                 attention, the guide); None: the participatory scorer's.
-            prior: Where the balancer starts, for a batch of one; None: its own start. With a prior the
-                untrained layer is used.
+            prior: Where the balancer of the untrained layer starts, for a batch of one; None: this layer.
             watch: A timer of the stages "scoring" and "balancing".
         """
+        # With a prior nothing that was learned counts: the untrained layer starts from it.
         if prior is not None and self.trained:
             plain = self.untrained()
             return plain.relevance(texture, query, query_mask, vision, gestalt, coupling, prior, watch)
@@ -403,11 +377,8 @@ class ARRCOCLayer(nn.Module):
         return self.information.logits(texture), self.perspectival.logits(texture), coupling
 
     def voids(self, relevance: Relevance) -> Tensor | None:
-        """Which images are sampled by an even grid, bool [B]: those without structure.
-
-        None if the config says `void=False`, or structure was not measured. A peak of the participatory map
-        does not make an image structured: on noise, a question about shapes finds some.
-        """
+        """Which images are sampled by an even grid, bool [B]: those without structure; None: no image."""
+        # A peak of the participatory map saves none: on noise, a question about shapes finds some.
         if not self.config.void or relevance.structured is None:
             return None
         return ~relevance.structured
@@ -444,6 +415,7 @@ class ARRCOCLayer(nn.Module):
             explore=relevance.explore,
             needed=relevance.needed,
         )
+        # The frames of a clip lie under each other in the maps, (T*H, W): they get an axis of their own.
         maps = torch.stack(relevance[:4]).detach().float().unflatten(2, full[:2])  # (4, B, T, H, W)
         return [
             Allocation(
@@ -498,6 +470,7 @@ class ARRCOCLayer(nn.Module):
         relevance = self.relevance(texture, query_embeds, query_mask, vision_embeds)
         allocations = self.allocate(relevance, budget)
 
+        # Images keep different numbers of cells: rows are padded with cell 0, whose token the mask makes 0.
         lengths = torch.tensor([a.kept for a in allocations], device=image.device)
         mask = torch.arange(int(lengths.max()), device=image.device) < lengths[:, None]  # (B, K)
         keep = torch.nn.utils.rnn.pad_sequence([a.keep for a in allocations], batch_first=True)

@@ -148,17 +148,9 @@ OLD = 0.7
 
 @dataclass(frozen=True, eq=False)
 class Motion:
-    """The latest frames of a clip in small, with shifts, cuts and changes between them.
+    """The latest frames of a clip in small, with shifts, cuts and changes between them."""
 
-    Frames are compared in brightness. One shift of the whole picture is estimated between each frame and the
-    next; no shift is estimated across a cut.
-
-    Attributes:
-        small: [B, T + 1, h', w'] in [0, 1], brightness of the frames, oldest first, the image last.
-        grid: (H, W).
-    """
-
-    small: Tensor
+    small: Tensor  # [B, T + 1, h', w'] in [0, 1], brightness of the frames, oldest first, the image last
     grid: Grid2D
 
     @classmethod

@@ -13,10 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 PRINT_CONTRAST = 0.2  # the least difference of luminance within 3 px that print makes
-MOST_PRINT_IN_GAP = 0.012
-"""The most share of print in a row or column of px between two blocks: a thin frame crosses it."""
-COLUMN_GAP = 0.06
-"""The least gap between columns, as a share of the page's width; between a label and its value is less."""
+MOST_PRINT_IN_GAP = 0.012  # share of print in a row or column of px between blocks: a thin frame crosses it
+COLUMN_GAP = 0.06  # the least gap between columns, as a share of the page's width: more than label to value
 LINE_GAP = 3  # the least gap between lines, in px
 
 
@@ -32,21 +30,15 @@ def reading_order(picture: Tensor, grid: tuple[int, int], most: int) -> list[Pri
 
     The page is cut where nothing is printed (the X-Y cut of Nagy and Seth, 1984): first between columns, then
     between lines at the widest gap, until a block has few enough cells. Print is where luminance changes
-    within a few pixels, so smooth pictures are none; a page whose columns touch is read across.
-
-    Args:
-        picture: Float [3, h, w] in [0, 1].
-        grid: (H, W) of its cells, which divide it evenly.
-        most: The most cells of a block, at least 1; one line of print may have more.
-
-    Raises:
-        ValueError: a picture of another shape, or no cell allowed.
+    within a few pixels, so smooth pictures are none; a page whose columns touch is read across. `grid`
+    (H, W) divides the picture evenly; one line of print may have more than `most` cells.
     """
     if picture.ndim != 3 or len(picture) != 3 or 0 in picture.shape:
         raise ValueError(f"picture must be [3, h, w], got {tuple(picture.shape)}; pass one picture in RGB")
     if isinstance(most, bool) or not isinstance(most, int) or most < 1:
         raise ValueError(f"{most!r} cells are no size of a part: use 1 or more, usually 273")
     light = picture.float().mean(0)[None, None]
+    # The largest less the smallest luminance within 3x3 px.
     spread = F.max_pool2d(light, 3, 1, 1) + F.max_pool2d(-light, 3, 1, 1)
     print_mask = (spread[0, 0] > PRINT_CONTRAST).cpu()
     height, width = print_mask.shape
@@ -65,6 +57,7 @@ def _cut(mask: Tensor, box: tuple[int, int, int, int], grid: tuple[int, int], mo
     )
     if not rows or not columns:
         return []
+    # The box shrinks to its print; a part that is one run each way can't be cut.
     box = (x0 + columns[0][0], y0 + rows[0][0], x0 + columns[-1][1], y0 + rows[-1][1])
     cells = _cells(box, mask.shape, grid)
     if len(cells) <= most or len(rows) == len(columns) == 1:
@@ -74,6 +67,7 @@ def _cut(mask: Tensor, box: tuple[int, int, int, int], grid: tuple[int, int], mo
         for left, right in columns:
             blocks += _cut(mask, (x0 + left, box[1], x0 + right, box[3]), grid, most)
         return blocks
+    # One column: cut at the widest gap between lines.
     gaps = [after[0] - before[1] for before, after in pairwise(rows)]
     middle = y0 + rows[gaps.index(max(gaps))][1]
     for top, bottom in ((box[1], middle), (middle, box[3])):
@@ -85,6 +79,7 @@ def _runs(share: Tensor, gap: float) -> list[tuple[int, int]]:
     """The runs of rows or columns with print, joined if less than `gap` px apart, from their print [n]."""
     printed = F.pad((share > MOST_PRINT_IN_GAP).int(), (1, 1))
     steps = printed.diff()
+    # A run starts at a step of +1 and ends before one of -1.
     starts, ends = ((steps == step).nonzero().flatten().tolist() for step in (1, -1))
     joined: list[tuple[int, int]] = []
     for start, end in zip(starts, ends, strict=True):

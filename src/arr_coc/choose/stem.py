@@ -54,17 +54,13 @@ class Stem(nn.Module):
 
     A cell mean can't tell the letter K from Q, so choosing *before* the vision encoder needs features of its
     own, for about a thousandth of the cost of the encoder of a 2B model. The vectors have the width D of the
-    encoder's tokens, so the scorers and the balancer read them in place of those. A gestalt (encoded tokens
-    of a coarse view) can be added to the cells. Any aspect ratio; no image influences another of its batch.
-
-    Attributes:
-        familiarity: Tells pictures like those that it was trained on from others; None if it was not fitted.
+    encoder's tokens, so the scorers and the balancer read them in place of those.
     """
 
     def __init__(self, dim: int, width: int = WIDTH, blocks: int = BLOCKS) -> None:
         super().__init__()
         self.dim, self.width = dim, width
-        self.familiarity: Familiarity | None = None
+        self.familiarity: Familiarity | None = None  # None: not fitted
         with same_start():
             self.downs = nn.ModuleList(
                 (
@@ -95,6 +91,7 @@ class Stem(nn.Module):
         x = torch.add(x.new_tensor(-1.0, dtype=torch.float32), x, alpha=2)  # to [-1, 1], in one pass
         x = x.to(self.gestalt.weight.dtype, memory_format=torch.channels_last)
         first, second, third, last = self.downs
+        # [B, 3, 32 H, 32 W] -> [B, 128, 2 H, 2 W], then one place for each cell.
         x = self.patch(F.gelu(third(F.gelu(second(F.gelu(first(x)))))))
         x = last(x)  # (B, width, H, W)
         if gestalt is not None:
@@ -129,6 +126,7 @@ def load_stem(folder: Path, dim: int) -> Stem | None:
             weights = {name: file.get_tensor(name).float() for name in file.keys()}
         check_finite(weights)
         most = sum(weight.numel() for weight in weights.values())
+        # A file's own sizes are checked before anything of that size is built.
         if not (0 < shape["dim"] * shape["width"] <= most and 0 <= shape["blocks"] <= len(weights)):
             raise ValueError(f"its sizes are {shape}, and its weights have {most} numbers")
         stem = Stem(**shape)

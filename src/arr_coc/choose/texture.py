@@ -28,6 +28,7 @@ from arr_coc.choose.channels import (
 )
 from arr_coc.choose.channels import register_channel_group as register_channel_group
 from arr_coc.choose.filters import Grid2D
+from arr_coc.files.question import kind_of
 
 Channels = str | Sequence[str]
 """The name of a preset, or names of channel groups."""
@@ -83,15 +84,13 @@ def _version(value: object) -> int | None:
 
 @dataclass
 class TextureCache:
-    """Channels of groups by name and grid, with the inputs that they were computed from.
+    """The channels of the last call for each group and grid, with the inputs that they were computed from.
 
-    A second question about an image then computes only the channels that depend on questions. One array of
-    channels is kept for each group and grid, that of the last call; inputs are not kept alive. An input
-    made under `torch.inference_mode` must not be written to, since torch does not count that.
+    A second question about an image then computes only the channels that depend on questions. Inputs are not
+    kept alive. An input made under `torch.inference_mode` must not be written to: torch does not count that.
 
     Attributes:
-        fixed: Names of inputs that stay the same as long as the cache lives, by the word of its owner,
-            though the tensors may be made anew for each call.
+        fixed: Names of inputs of which the owner says that they stay the same as long as the cache lives.
         computed: How often a group was computed, by its name.
     """
 
@@ -116,7 +115,7 @@ class TextureCache:
         depends = {name: sources[name] for name in group.depends - frozenset(self.fixed)}
         before = self._parts.get((group.name, grid))
         if before is not None and isinstance(image, Tensor):
-            same, marks, part = before
+            same, marks, part = before  # the group, too: another may have been registered by its name
             fits = part.device == image.device and len(part) == len(image) and same == group
             if fits and all(marks[name].matches(value) for name, value in depends.items()):
                 return part
@@ -126,10 +125,7 @@ class TextureCache:
         return part
 
     def ready(self, groups: Sequence[ChannelGroup], grid: Grid2D) -> Tensor | None:
-        """The channels of groups, [B, C, H, W], if all are kept and depend on fixed inputs alone; else None.
-
-        The caller then needs no input at all, not even the image.
-        """
+        """The channels of groups, [B, C, H, W], if all are kept and follow from fixed inputs; else None."""
         parts: list[Tensor] = []
         for group in groups:
             same, _, part = self._parts.get((group.name, grid), (None, None, None))
@@ -167,11 +163,9 @@ def generate_texture_array(
         [B, C, H, W] in [0, 1], dtype and device of `image`.
 
     Raises:
-        TypeError: an input of another name.
-        ValueError: an input is not of its shape, kind and range (NaN included) or lies on another
-            device than the image, the grid is empty, or a group is unknown, needs an input that is not
-            supplied, or returns another shape than it declares. On an accelerator no value is read back, so
-            an image out of range has a texture of NaN there, which the allocator refuses by name.
+        ValueError: an input is not of its shape, kind, range or device, or a group is unknown, needs an input
+            that is not supplied, or returns another shape than it declares. On an accelerator no value is
+            read back: an image out of range has a texture of NaN there, which the allocator refuses by name.
     """
     if unknown := set(inputs) - set(OPTIONAL_INPUTS):
         raise TypeError(f"unknown inputs {sorted(unknown)}; a texture takes {', '.join(OPTIONAL_INPUTS)}")
@@ -187,8 +181,11 @@ def generate_texture_array(
     groups = channel_groups(channels)
     sides = {"B": b, "3": 3, "h": h, "w": w, "H": rows, "W": columns}
     checked: dict[str, Any] = {}
-    for name, spec in OPTIONAL_INPUTS.items():
-        if isinstance(value := supplied.get(name), Tensor):
+    for name, value in supplied.items():
+        spec = OPTIONAL_INPUTS[name]
+        if not isinstance(value, Tensor if spec.shape else Basis):
+            raise ValueError(f"{name} must be {spec.what}, got {kind_of(value)}")
+        if isinstance(value, Tensor):
             shape = tuple(sides.get(side) for side in spec.shape.split())
             checked[name] = _conforming(name, value, shape, image.device)
     for group in groups:
@@ -202,6 +199,7 @@ def generate_texture_array(
         checked[name] = value.clamp(0, 1) if bounded else value
     if isinstance(basis := supplied.get("basis"), Basis):
         checked["basis"] = basis.to(image.device)
+    # Values a little outside [0, 1] are rounding; the cache compares the caller's own tensors.
     context = ChannelContext(values.clamp(0, 1), (rows, columns), **checked)
     sources: dict[str, object] = {"image": image, **dict.fromkeys(OPTIONAL_INPUTS), **supplied}
     kept = TextureCache() if cache is None else cache
@@ -211,6 +209,7 @@ def generate_texture_array(
             for group in groups
         ]
     texture = torch.cat(parts, dim=1)
+    # On an accelerator, rows with bad inputs could not be refused without waiting for it.
     return texture.where(sound.view(-1, 1, 1, 1), torch.nan).to(image.dtype)
 
 

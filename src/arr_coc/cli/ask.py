@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from PIL import Image
 
     from arr_coc.answer import Answer
+    from arr_coc.data.record import Box
+    from arr_coc.video.opening import Visual
 
 PICTURE = "arr-coc-ask.png"
 MOST_NOTES = 3  # notes of a folder's answers that are repeated, those of most images

@@ -93,7 +93,7 @@ def _similarity(a: str, b: str) -> float:
 
 def _edits(a: str, b: str) -> int:
     """Levenshtein distance: the fewest insertions, deletions and replacements that turn `a` into `b`."""
-    row = list(range(len(b) + 1))
+    row = list(range(len(b) + 1))  # one row of the table of distances, of prefixes of `b`
     for i, x in enumerate(a, 1):
         diagonal, row[0] = row[0], i
         for j, y in enumerate(b, 1):

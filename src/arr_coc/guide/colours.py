@@ -3,9 +3,8 @@
     shares = colour_maps(picture)                        once per picture
     shares[list(colours_of("violet"))].amax(0)           where something violet stands
 
-Every pixel has one of twelve basic colours (Berlin & Kay 1969, and cyan), told by the nearest of some
-prototypes in OKLab (Ottosson 2020). Nothing is learned here: that a red thing is meant by "red" was hard to
-learn from pages.
+Every pixel has one of twelve basic colours (Berlin & Kay 1969, and cyan), that of the nearest prototype in
+OKLab (Ottosson 2020). Nothing is learned here.
 """
 
 from __future__ import annotations
@@ -65,12 +64,10 @@ GERMAN: dict[str, str] = {
 }  # fmt: skip
 """German adjectives, which take ENDINGS."""
 ENDINGS = ("", "e", "en", "er", "es", "em")
-STEP = 2  # of so many pixels along a side one is looked at
-ENOUGH = 0.25
-"""Share of a place that has a colour, from which on it shows it in full: thin rings and letters count."""
+STEP = 2  # every second pixel along a side is read
+FULL_SHARE = 0.25  # share of a place that has a colour from which it shows it in full: thin rings count
+# Shares of a picture from which a colour is partly, and wholly, the ground that things stand on.
 GROUND: tuple[float, float] = (0.15, 0.5)
-"""Share of a picture from which on a colour is partly, and at which it is wholly, the ground that things
-stand on."""
 
 
 @lru_cache(maxsize=1)
@@ -119,23 +116,21 @@ def _table() -> Tensor:
 
 @torch.no_grad()
 def colour_maps(picture: Tensor) -> Tensor:
-    """How far each place shows each colour as that of a thing.
+    """How far each place shows each colour as that of a thing, float [len(NAMES), h / 16, w / 32] in [0, 1];
+    a colour that most of the picture has is its ground and shows nowhere.
 
     Args:
         picture: float [3, h, w] in [0, 1], h a multiple of 16 and w of 32.
-
-    Returns:
-        Float [len(NAMES), h / 16, w / 32] in [0, 1]; a colour that most of the picture has is its ground and
-        shows nowhere.
     """
     levels = (picture[:, ::STEP, ::STEP] * 32).long().clamp_(0, 31)
     colours = _table().to(picture.device)[(levels[0] * 32 + levels[1]) * 32 + levels[2]]
     height, width = picture.shape[1] // PLACE[0], picture.shape[2] // PLACE[1]
     rows = torch.arange(colours.shape[0], device=picture.device) // (PLACE[0] // STEP)
     columns = torch.arange(colours.shape[1], device=picture.device) // (PLACE[1] // STEP)
+    # One count of pixels for each place and colour at once.
     index = (rows[:, None] * width + columns) * len(NAMES) + colours
     counts = torch.bincount(index.flatten(), minlength=height * width * len(NAMES))
     shares = counts.view(height, width, -1).movedim(-1, 0) / (PLACE[0] * PLACE[1] // STEP**2)
     low, high = GROUND
     ground = ((shares.mean((1, 2)) - low) / (high - low)).clamp(0, 1)
-    return (shares / ENOUGH).clamp(max=1) * (1 - ground)[:, None, None]
+    return (shares / FULL_SHARE).clamp(max=1) * (1 - ground)[:, None, None]

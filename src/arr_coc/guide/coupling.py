@@ -139,12 +139,8 @@ def probability(present: float, recognised: bool) -> float:
 
 
 def printed_probability(cosines: Tensor, itself: bool, strength: float) -> Tensor:
-    """The probability that places show a term, from its cosines with them, of any shape.
-
-    Args:
-        cosines: of the vectors of the term and the print.
-        itself: the term is the word of the question.
-        strength: as of `Match`.
+    """The probability that places show a term, from its cosines with them; `itself`: it is the word of the
+    question; `strength` as of `Match`.
     """
     factor, offset = PRINTED["itself" if itself else "listed" if strength == 1 else "related"]
     return torch.sigmoid(cosines.float() * factor + offset)
@@ -186,17 +182,13 @@ def readable(words: Sequence[str]) -> bool:
 
 
 def cell_logits(places: Tensor, size: tuple[int, int], grid: tuple[int, int]) -> Tensor:
-    """Logits of the cells of a picture, [..., H, W]: the log of the mean odds of the places in each.
-
-    Args:
-        places: logits of the places of its page, [..., h, w], which may reach beyond the picture.
-        size: (height, width) of the picture in px.
-        grid: (H, W).
+    """Logits of the cells of a picture of (height, width) px, [..., H, W]: the log of the mean odds of the
+    places in each, from logits of places [..., h, w], which may reach beyond the picture.
     """
     rows, columns = (_samples(*axis).to(places.device) for axis in zip(size, grid, PLACE, strict=True))
     top = places.amax((-2, -1), keepdim=True)  # so that no odds overflow
-    odds = (places - top).exp()[..., rows.flatten(), :][..., columns.flatten()]
-    mean = odds.unflatten(-1, columns.shape).unflatten(-3, rows.shape).mean((-3, -1))
+    odds = (places - top).exp()[..., rows.flatten(), :][..., columns.flatten()]  # (..., H * n, W * m)
+    mean = odds.unflatten(-1, columns.shape).unflatten(-3, rows.shape).mean((-3, -1))  # over n and m
     return mean.clamp_min(1e-30).log() + top
 
 

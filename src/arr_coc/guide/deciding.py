@@ -47,18 +47,13 @@ T = TypeVar("T")
 
 
 class Stopwatch:
-    """Milliseconds per stage, summed; waits for the device where there is one.
-
-    Args:
-        device: where the work is done.
-    """
+    """Milliseconds per stage, summed; it waits for all work on the device."""
 
     def __init__(self, device: torch.device) -> None:
         self.ms = dict.fromkeys(STAGES, 0.0)
         self._device = device
 
     def now(self) -> float:
-        """Seconds, after all work on the device is done."""
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
         return time.perf_counter()
@@ -127,16 +122,7 @@ class Decision:
 
 
 def score(layer: ARRCOCLayer, cues: Sequence[Cues], watch: Stopwatch) -> list[Relevance]:
-    """Score the cells of each image by its own question.
-
-    Args:
-        layer: whose scorers and balancer.
-        cues: one per image.
-        watch: where to add the time.
-
-    Raises:
-        NonFiniteScores: a relevance that isn't finite.
-    """
+    """Score the cells of each image by its own question; NonFiniteScores if a relevance isn't finite."""
     maps = [one.relevance(layer, watch) for one in cues]
     with watch("balancing"):
         # One transfer from the device for all images.
@@ -177,9 +163,9 @@ def decide(
             everything_kept(grid, relevance) if budget is None else layer.allocate(relevance, budget, grid)[0]
             for relevance, budget, grid in zip(_on_cpu(visuals), budgets, spaces, strict=True)
         ]
-        told = most_confident_frames(cues, frames)
-        allocations = [_noted(allocation, one) for allocation, one in zip(allocations, told, strict=True)]
-    couplings = _couplings(told)
+        surest = most_confident_frames(cues, frames)
+        allocations = [_noted(allocation, one) for allocation, one in zip(allocations, surest, strict=True)]
+    couplings = _couplings(surest)
     relevances = [relevance.balanced.flatten() for relevance in visuals]  # (N,) each
     if not any(relevance.requires_grad for relevance in relevances):
         return Decision(allocations, couplings=couplings)
@@ -217,11 +203,7 @@ def groups(values: Sequence[T], frames: Sequence[int]) -> list[Sequence[T]]:
 
 
 def whole_grids(grids: Sequence[Grid], frames: Sequence[int]) -> list[Grid]:
-    """The grids (T, H, W) of images and clips, from those (1, H, W) of images and frames.
-
-    Raises:
-        ValueError: frames of one clip have other grids.
-    """
+    """The grids (T, H, W) of images and clips, from those (1, H, W) of images and frames."""
     spaces = []
     for group in groups(grids, frames):
         if len(set(group)) > 1:
@@ -323,6 +305,7 @@ def _on_cpu(maps: Sequence[Relevance]) -> list[Relevance]:
     parts = [part for one in named for part in one.values()]
     flat = torch.cat([part.detach().flatten().float() for part in parts]).cpu()
     fetched = iter(flat.split([part.numel() for part in parts]))
+    # The dtypes return: `structured` is bool.
     return [
         Relevance(**{k: next(fetched).view(v.shape).to(v.dtype) for k, v in one.items()}) for one in named
     ]

@@ -167,7 +167,7 @@ class Guide(nn.Module):
         strengths = torch.tensor(search.terms.strengths, device=others.device)
         listed, related = strengths == 1, strengths < 1  # by the lexicon, and by meaning
         synonym = _gathered(others[listed], places[listed], torch.full_like(direct, -1.0))
-        maps = [*self._likenesses(direct), *self._likenesses(synonym)]
+        maps = [*self._likenesses(direct), *self._likenesses(synonym)]  # a cosine of -1 is a likeness of 0
         for likeness in self._likenesses(others[related]):
             weighed = likeness * strengths[related][:, None, None].to(likeness.dtype)
             maps.append(_gathered(weighed, places[related], torch.zeros_like(direct)))
@@ -207,6 +207,7 @@ def _colours(page: GuidePage, terms: Terms) -> Tensor:
 def _relative(cosine: Tensor) -> Tensor:
     """How near each place comes to the page's best, if that is any good: [W, H, W] -> [W, H, W] in [0, 1]."""
     top = cosine.amax((1, 2), keepdim=True)
+    # The second factor is small where the best cosine itself is: then no place is any good.
     return torch.exp(12 * (cosine - top)) * torch.sigmoid(12 * (top - 0.3))
 
 
@@ -229,14 +230,8 @@ EVIDENCE_PX = 8  # side of a cell of `text_evidence`
 @torch.no_grad()
 def text_evidence(guide: Guide, picture: Tensor) -> Tensor:
     """The probability of print at each 8 x 8 px of a picture, for the texture group "text_mask": that of the
-    likeliest character, there or at half the size, where larger print is read.
-
-    Args:
-        guide: of `load_guide`.
-        picture: float [3, h, w] in [0, 1], any size.
-
-    Returns:
-        Float32 [ceil(h / 8), ceil(w / 8)] in [0, 1], on the device of `picture`.
+    likeliest character, there or at half the size, where larger print is read. Float [3, h, w] in [0, 1] of
+    any size -> float32 [ceil(h / 8), ceil(w / 8)].
     """
     if picture.ndim != 3 or len(picture) != 3 or 0 in picture.shape:
         raise ValueError(f"picture must be [3, h, w], got {tuple(picture.shape)}; pass one picture in RGB")
@@ -275,15 +270,12 @@ GUIDE_FOLDER = "guide"  # of a guide inside the folder of an allocator that goes
 
 
 def save_guide(guide: Guide, folder: str | Path, trained_on: Sequence[dict[str, Any]] = ()) -> None:
-    """Write a guide: tables and matrices in bfloat16, all else in float32, such as what batch norms count.
+    """Write a guide in training to a folder, tables and matrices in bfloat16, all else in float32.
 
     Args:
-        guide: as it was trained, not one of `load_guide`.
+        guide: not one of `load_guide`, whose batch norms are gone (ValueError).
         folder: made if it is missing.
         trained_on: records of how it was made, see `files.saved`.
-
-    Raises:
-        ValueError: a guide that was loaded to run, no such records, or a folder that can't be made.
     """
     if not any(isinstance(part, nn.BatchNorm2d) for part in guide.modules()):
         raise ValueError(
@@ -320,11 +312,7 @@ def load_guide(
 
 
 def guide_folder(folder: str | Path) -> Path:
-    """The folder of a guide that can be loaded, absolute: it stays the same in another working directory.
-
-    Raises:
-        ValueError: as `load_guide`.
-    """
+    """The absolute path of a guide's folder; ValueError if `load_guide` can't read it."""
     load_guide(folder)
     return local_path(folder).absolute()
 

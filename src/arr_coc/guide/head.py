@@ -95,11 +95,12 @@ class AxialAttention(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """[..., N, WIDTH] -> the same shape."""
-        lines = self.inner(self.norm(x)).flatten(0, -3)
+        lines = self.inner(self.norm(x)).flatten(0, -3)  # (B, N, 3 * WIDTH), all other axes in the batch
         vectors = lines.unflatten(-1, (3 * HEADS, -1))
+        # Queries and keys are rotated together, values not: (B, N, HEADS, WIDTH / HEADS) each.
         turned, value = rotate(vectors[..., : 2 * HEADS, :]), vectors[..., 2 * HEADS :, :]
         query, key = turned.chunk(2, -2)
-        query, key, value = (part.transpose(1, 2) for part in (query, key, value))
+        query, key, value = (part.transpose(1, 2) for part in (query, key, value))  # heads before N
         # Fused attention is slower on lines this short: twice forward, ten times backward on a CPU.
         weights = (query * query.shape[-1] ** -0.5 @ key.transpose(-1, -2)).softmax(-1)
         mixed = weights.to(value.dtype) @ value
@@ -127,9 +128,9 @@ class AxialBlock(nn.Module):
         """[Q, H, W, WIDTH] -> the same shape; `pooled` [Q, QUESTION_WIDTH] of the questions that lead."""
         lead = None if self.lead is None else self.lead(pooled)[:, None, None].unflatten(-1, (4, -1))
         y = _led(self.norms[0](x), lead, 0)
-        x = x + self.conv(y.movedim(-1, 1)).movedim(1, -1)
-        x = self.rows(x)
-        x = self.columns(x.transpose(1, 2)).transpose(1, 2)
+        x = x + self.conv(y.movedim(-1, 1)).movedim(1, -1)  # channels first, and back
+        x = self.rows(x)  # along W
+        x = self.columns(x.transpose(1, 2)).transpose(1, 2)  # along H
         return x + self.down(F.gelu(self.up(_led(self.norms[1](x), lead, 2))))
 
 
@@ -170,13 +171,14 @@ class PageEncoder(nn.Module):
         dtype = self.print.weight.dtype
         near, half, quarter = prints
         size = (picture.shape[-2] // PLACE[0], picture.shape[-1] // PLACE[1])
+        # A place covers 2 x 2 slots of the picture, one at half its size, and a quarter of one at a quarter.
         quarter = F.interpolate(quarter, scale_factor=2, mode="nearest")
         parts = (F.avg_pool2d(near, 2), F.max_pool2d(near, 2), half, F.max_pool2d(half, 3, 1, 1), quarter)
         features = [part[..., : size[0], : size[1]] for part in parts]
         small = block_mean(picture, (4, 4))
         mean = block_mean(small, (PLACE[0] // 4, PLACE[1] // 4))
         squares = torch.cat([block_mean(channel.square(), PLACE) for channel in picture.split(1, 1)], 1)
-        spread = (squares - mean.square()).clamp_min(0).sqrt()
+        spread = (squares - mean.square()).clamp_min(0).sqrt()  # rounding may leave less than 0
         paint = torch.cat((mean, spread, _coordinates(size, picture.device)), 1).to(dtype)
         small = small.to(dtype, memory_format=torch.channels_last)
         x = self.print(torch.cat(features, 1).to(dtype)) + self.colour(small) + self.paint(paint)
@@ -236,15 +238,18 @@ class Head(nn.Module):
             likeness = torch.cat((print_maps, appearance.to(print_maps.dtype)), 1)
             roles = self.roles(reading.tokens).unflatten(-1, (MAPS, WIDTH))
             x = base + torch.einsum("tmhw,tmc->hwc", likeness.to(base.dtype), roles)
-            weights = (self.query(x) @ self.key(reading.tokens).T / 8).softmax(-1)
+            weights = (self.query(x) @ self.key(reading.tokens).T / 8).softmax(-1)  # (H, W, T)
             rows.append(x + weights @ self.value(reading.tokens))
             trust = F.softplus(self.trust(reading.tokens)).to(likeness.dtype)
             direct.append(torch.einsum("tmhw,tm->hw", likeness, trust))
-            best.append((likeness.flatten(2).amax(-1) * trust).sum(0))
+            best.append(
+                (likeness.flatten(2).amax(-1) * trust).sum(0)
+            )  # (MAPS,): how well the words are found
         x, pooled = torch.stack(rows), torch.stack([reading.pooled for reading in readings])
         for block in self.blocks:
             x = block(x, pooled)
         x = self.norm(x)
+        # The last layer is float32: bfloat16 would round logits of -5 to a 32nd.
         logits = self.last(x.to(self.last.weight.dtype))[..., 0] + torch.stack(direct)
         flat = x.flatten(1, 2)
         summary = torch.cat((flat.mean(1), flat.amax(1), pooled, torch.stack(best).to(x.dtype)), -1)

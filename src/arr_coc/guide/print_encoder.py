@@ -79,12 +79,14 @@ def contrast(light: Tensor) -> Tensor:
     """Luminance [B, 1, h, w] less its local mean and over its local spread, so that pale print on a dark page
     looks like dark print on a white one.
     """
+    # Local means and squares need no more than a quarter of the resolution.
     quarter = torch.cat([block_mean(x, (4, 4)) for x in (light, light.square())], 1)
-    side = CONTRAST_WINDOW // 4 | 1
+    side = CONTRAST_WINDOW // 4 | 1  # odd, so that a window has a middle
     near = window_mean(F.pad(quarter, (side // 2,) * 4, mode="replicate"), side)
     mean, square = near.split(1, 1)
     spread = (square - mean.square()).clamp_min(0).sqrt()
     blocks = light.unflatten(-1, (-1, 4)).unflatten(-3, (-1, 4))  # (B, 1, h/4, 4, w/4, 4)
+    # 0.06 keeps the noise of blank paper small.
     mean, scale = (x[..., None, :, None] for x in (mean, 1 / (spread + 0.06)))
     return ((blocks - mean) * scale).flatten(-2).flatten(-3, -2)
 
@@ -135,12 +137,7 @@ class PrintEncoder(nn.Module):
         self.print = convolution(FEATURE_WIDTH, DIM, 1)  # its batch norm takes out what all slots share
 
     def forward(self, light: Tensor, characters: bool = False) -> PrintFeatures:
-        """Read the slots of pictures.
-
-        Args:
-            light: luminance, float [B, 1, h, w] in [0, 1], h a multiple of 8 and w of 16.
-            characters: whether to tell characters too.
-        """
+        """Read the slots of pictures, luminance [B, 1, h, w] in [0, 1], h a multiple of 8 and w of 16."""
         x = contrast(light.float()).to(self.characters.weight.dtype, memory_format=torch.channels_last)
         x = self.stem(x)
         letters = self.characters(x) if characters else None
@@ -174,7 +171,7 @@ class MeaningEncoder(nn.Module):
     common word stands, as on a number or a name, the vector is short.
 
     Attributes:
-        words: common words in the order of the rows (`meanings.glossary_words`).
+        words: common words in the order of the rows (`lexicon.common_words`).
         vectors: [V, DIM] of `WordEncoder`; `learn` brings them up to date.
         meanings: [V, MEANING_WIDTH].
     """
@@ -280,11 +277,8 @@ def print_runs(light: Tensor) -> Tensor:
     """The runs of print of a picture: ink in one row of places without a gap of more than MAX_GAP columns,
     such as a word, a value or a label.
 
-    Args:
-        light: luminance, float [1, 1, h, w] in [0, 1], sides multiples of 32 px.
-
-    Returns:
-        Long [h / 16, w / COLUMN_PX]: the number of each column's run, from 1; 0 where there is none.
+    Luminance [1, 1, h, w] in [0, 1], sides multiples of 32 px -> long [h / 16, w / COLUMN_PX], the number of
+    each column's run, from 1; 0 where there is none.
     """
     right = F.pad((light[..., 1:] - light[..., :-1]).abs(), (0, 1))
     below = F.pad((light[..., 1:, :] - light[..., :-1, :]).abs(), (0, 0, 0, 1))
@@ -299,18 +293,15 @@ def print_runs(light: Tensor) -> Tensor:
 def complete_runs(places: Tensor, runs: Tensor) -> Tensor:
     """Raise every place of a run to the log of the run's mean odds, and lower none.
 
-    The head decides place by place, and often leaves out an end of the answer that it found.
-
-    Args:
-        places: logits of places, float [Q, h, w].
-        runs: of the same picture (`print_runs`), [h, w * n] for n columns of a place.
+    The head decides place by place, and often leaves out an end of the answer that it found. Logits of places
+    [Q, h, w] and `print_runs` [h, w * n] for n columns of a place -> logits [Q, h, w].
     """
     per_place = runs.shape[-1] // places.shape[-1]
     top = places.amax((-2, -1), keepdim=True)
     odds = (places - top).exp().repeat_interleave(per_place, -1).flatten(1)
     index = runs.flatten()
     columns = torch.bincount(index).clamp_min(1)
-    sums = odds.new_zeros(len(places), len(columns)).index_add_(1, index, odds)
+    sums = odds.new_zeros(len(places), len(columns)).index_add_(1, index, odds)  # (Q, runs)
     means = (sums / columns).clamp_min(1e-30).log()
     means[:, 0] = -torch.inf  # of the columns without a run
     lifted = means[:, index].view(*places.shape, per_place).topk(RUN_COLUMNS_OF_PLACE, -1).values[..., -1]

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from arr_coc.choose.knowing import unit
+from arr_coc.choose.filters import unit
 from arr_coc.guide.lexicon import (
     MAX_WORD_CHARS,
     MEANING_WIDTH,
@@ -219,12 +219,8 @@ class QuestionEncoder(nn.Module):
         self.layers = nn.TransformerEncoder(layer, 2, norm=nn.LayerNorm(WIDTH), enable_nested_tensor=False)
 
     def forward(self, words: Sequence[str], vectors: Tensor, meant: Tensor | None = None) -> Reading:
-        """Read a question.
-
-        Args:
-            words: at least one, at most MAX_WORDS normal words.
-            vectors: [T, DIM] of them.
-            meant: [T], by how much what the table says of each word counts; None: fully.
+        """Read a question of 1 to MAX_WORDS normal words with their vectors [T, DIM]; `meant` [T] weighs
+        their rows in the table of whole words, None: fully.
         """
         tokens = self.layers(self._embed(words, vectors, meant)[None])[0]
         return Reading(tokens, tokens.mean(0))

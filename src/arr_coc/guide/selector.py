@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import torch
 import torch.nn.functional as F
+from PIL.Image import Image
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
@@ -354,7 +355,7 @@ class Selector:
         image = open_image(picture)
         grid = self._grid(image.height, image.width, grid)
         if self.trained is None:
-            record = self.encode(image, grid)
+            record = self._record(image, grid)
             return self._guided(record.textures[grid], self._coupling(record, question, grid)), False
         pixels, _ = self.trained.pixels(image, grid)
         cues = self.trained.cues(pixels, question, grid)
@@ -381,14 +382,21 @@ class Selector:
                 "Selector.from_pretrained() to encode one ahead of its questions"
             )
         image = open_image(picture)
-        grid = self._grid(image.height, image.width, grid)
+        return self._record(image, self._grid(image.height, image.width, grid))
+
+    def _record(self, image: Image, grid: tuple[int, int]) -> PictureRecord:
+        """The record of an opened picture, from those that are kept if it is among them."""
         key = picture_digest(image)
         record = self._records.pop(key, None)
         if record is None or grid not in record.textures:
             pixels = image_pixels(image)
             record = record or PictureRecord(view(self.guide, pixels[0]), {}, {})
             record.textures[grid] = generate_texture_array(pixels, grid, self.layer.config.channels)
-        self._keep(key, record)
+        self._records[key] = record
+        sizes = [math.prod(one.page.size) for one in self._records.values()]
+        while len(sizes) > MAX_PICTURES or (len(sizes) > 1 and sum(sizes) > MAX_KEPT_PIXELS):
+            self._records.popitem(last=False)  # the oldest
+            sizes.pop(0)
         return record
 
     def _coupling(self, record: PictureRecord, question: str, grid: tuple[int, int]) -> Coupling:
@@ -399,14 +407,6 @@ class Selector:
         if len(kept) > MAX_QUESTIONS:
             kept.pop(next(iter(kept)), None)
         return coupling
-
-    def _keep(self, key: bytes, record: PictureRecord) -> None:
-        """Keep the record of the last picture, and of those before it as many as there is room for."""
-        self._records[key] = record
-        sizes = [math.prod(one.page.size) for one in self._records.values()]
-        while len(sizes) > MAX_PICTURES or (len(sizes) > 1 and sum(sizes) > MAX_KEPT_PIXELS):
-            self._records.popitem(last=False)
-            sizes.pop(0)
 
     def _grid(self, height: int, width: int, grid: tuple[int, int] | None) -> tuple[int, int]:
         """The grid of a call, or that of `sizing` for a picture of some px."""
@@ -497,8 +497,8 @@ class Selector:
         if surest is not None:
             step, coupling = surest
             cues[step] = cues[step]._replace(guided=coupling)
-        shown = torch.stack(shows) if shows else None
-        return cues, Changes.joined(changes).at(question, times, shown)
+        event_logits = torch.stack(shows) if shows else None
+        return cues, Changes.joined(changes).at(question, times, event_logits)
 
 
 class ClipSelector:

@@ -164,9 +164,10 @@ def sentence(kind: str, confidence: float, words: Sequence[str] = ()) -> str:
 
 def note(coupling: Coupling) -> str | None:
     """The remark beside an allocation; None if the guide is sure."""
-    kind = verdict_of(coupling)
+    words = coupling.words
+    kind = verdict(coupling.confidence, coupling.overview, coupling.unusual, words, bool(coupling.best()))
     parts = [] if kind in ("sure", *GENERAL) else [SENTENCES[kind]]
-    return "; ".join(parts + _passed_over(kind, coupling.words)) or None
+    return "; ".join(parts + _passed_over(kind, words)) or None
 
 
 def _passed_over(kind: str, words: Sequence[str]) -> list[str]:

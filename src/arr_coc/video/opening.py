@@ -135,16 +135,7 @@ def is_clip(source: Any) -> bool:
 
 
 def open_visual(source: Any, fps: float | None = None) -> Visual:
-    """Open an image or a clip.
-
-    Args:
-        source: whatever `open_image` takes, a path of a video, or an opened clip.
-        fps: frames per second that are sampled of a video; None: as `open_clip` does by default. It has no
-            meaning for what isn't a path of one.
-
-    Raises:
-        ValueError: it can't be read, or `fps` is out of range.
-    """
+    """Open whatever `open_image` takes, a path of a video (at `fps` if given), or an opened clip."""
     if isinstance(source, FrameSource):
         return source
     if not is_clip(source):
@@ -153,14 +144,8 @@ def open_visual(source: Any, fps: float | None = None) -> Visual:
 
 
 def open_visuals(sources: Sequence[Any], fps: float | None = None) -> tuple[Visual, ...]:
-    """Open images and clips that a question is about together.
-
-    Args:
-        sources: each as `open_visual` takes it.
-        fps: frames per second that are sampled of each path of a video.
-
-    Raises:
-        ValueError: one can't be read, or there is an `fps` and no path of a video.
+    """Open images and clips that a question is about together; ValueError for an `fps` without a video's
+    path.
     """
     if fps is not None and not any(is_clip(one) and not isinstance(one, FrameSource) for one in sources):
         raise ValueError(

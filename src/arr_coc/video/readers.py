@@ -83,11 +83,7 @@ class Animation:
         self.path, self.name = path, name
 
     def index(self) -> FrameIndex:
-        """Times and size; every frame is passed over once, none is kept.
-
-        Raises:
-            ValueError: a damaged, too large or too long animation.
-        """
+        """Times and size; every frame is passed over once, none is kept."""
         with self._open() as image:
             total = 1 if image.format in STILL_FORMATS else getattr(image, "n_frames", 1)
             size = image.size
@@ -142,13 +138,7 @@ class Animation:
 
 
 class PictureClip:
-    """Pictures in order: paths, opened images, arrays or tensors, opened one by one.
-
-    Args:
-        pictures: each as `open_image` takes it.
-        rate: frames per second.
-        name: for messages.
-    """
+    """Pictures in order, each as `open_image` takes it, opened one by one, at `rate` frames per second."""
 
     def __init__(self, pictures: Sequence[ImageSource], rate: float, name: str) -> None:
         self.pictures, self.rate, self.name = pictures, check_rate(rate, "rate"), name
@@ -173,11 +163,7 @@ class PictureClip:
 
 
 def folder_pictures(folder: Path, name: str) -> list[Path]:
-    """The pictures of a folder in the order of the numbers in their names: `2.png` before `10.png`.
-
-    Raises:
-        ValueError: there is none, or the folder can't be read.
-    """
+    """The pictures of a folder in the order of the numbers in their names: `2.png` before `10.png`."""
     try:
         paths = [
             path for path in folder.iterdir() if path.suffix.lower() in FRAME_SUFFIXES and path.is_file()
@@ -198,11 +184,7 @@ def _natural(name: str) -> tuple[tuple[int, int, str], ...]:
 
 
 class PixelFrames(Sequence["Tensor | np.ndarray"]):
-    """A tensor [T, 3, h, w] or an array [T, h, w, 3] as a sequence of its frames.
-
-    Raises:
-        ValueError: another shape.
-    """
+    """A tensor [T, 3, h, w] or an array [T, h, w, 3] as a sequence of its frames."""
 
     def __init__(self, values: Any) -> None:
         shape = tuple(int(side) for side in values.shape)
@@ -235,13 +217,6 @@ class VideoFile:
 
     Its packets are passed over once, without decoding, to learn the time of every frame. Decoding for a frame
     starts at the last key frame before it, unless it is already on the way there.
-
-    Args:
-        path: of an existing file.
-        name: for messages.
-
-    Raises:
-        ValueError: PyAV is missing.
     """
 
     def __init__(self, path: Path, name: str) -> None:
@@ -283,11 +258,7 @@ class VideoFile:
         return FrameIndex(self.name, times, rate, size)
 
     def frames(self, numbers: Sequence[int]) -> Iterator[Image.Image]:
-        """The frames of ascending numbers, upright, RGB.
-
-        Raises:
-            ValueError: a frame can't be decoded, or the stream ends before it.
-        """
+        """The frames of ascending numbers, upright, RGB."""
         check_work(self.name, self.coded, self._cost(numbers))
         with self._stream() as (container, stream):
             read = self._by_count if self.pts is None else self._by_time
@@ -401,11 +372,7 @@ class VideoFile:
 
     @contextlib.contextmanager
     def _stream(self) -> Generator[tuple[Any, Any]]:
-        """The opened file and its first stream of moving pictures; closed at the end.
-
-        Raises:
-            ValueError: no container that is known, or no pictures in it.
-        """
+        """The opened file and its first stream of moving pictures; closed at the end."""
         options = {"format_whitelist": ",".join(CONTAINERS), "protocol_whitelist": "none"}
         try:
             file = self.path.open("rb")
@@ -460,9 +427,6 @@ def write_clip(
         path: ends in .mp4.
         fps: frames per second, from 1 / 43200 (two a day) to 1000.
         quality: the constant rate factor, 0 (best) to 51; 18 is hard to tell from the original.
-
-    Returns:
-        The path.
 
     Raises:
         ValueError: PyAV is missing, there is no frame, frames differ in size, or an argument is out of range.

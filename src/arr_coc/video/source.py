@@ -53,11 +53,8 @@ def sample_frames(total: int, rate: float, fps: float = FPS, most: int = MOST_FR
 
 
 def step_times(times: Sequence[float], frames_per_step: int = 2) -> tuple[float, ...]:
-    """The time of each time step of a model: the middle between its first and its last frame, in seconds.
-
-    Args:
-        times: of the sampled frames, in seconds; a last step that lacks frames repeats the last one.
-        frames_per_step: frames that a model merges into one time step (Qwen's temporal patch: 2).
+    """The time of each step of a model, of `frames_per_step` sampled frames: the middle between its first and
+    its last frame, in seconds; a last step that lacks frames repeats the last one.
     """
     if frames_per_step < 1:
         raise ValueError(f"frames_per_step {frames_per_step} is out of range: use at least 1")
@@ -119,11 +116,7 @@ class FrameSource:
         return len(self.times)
 
     def __iter__(self) -> Iterator[Image.Image]:
-        """The frames as RGB images of `size`.
-
-        Raises:
-            ValueError: a frame can't be decoded, or has another size.
-        """
+        """The frames as RGB images; ValueError if one can't be decoded or isn't of `size`."""
         count = 0
         for image in self.read():
             if image.size != self.size:
@@ -145,19 +138,12 @@ class FrameSource:
 
 @dataclass(frozen=True)
 class FrameIndex:
-    """What is known of a clip before its pixels are decoded.
+    """What is known of a clip before its pixels are decoded."""
 
-    Attributes:
-        name: for messages.
-        times: seconds of every frame from the first one, ascending.
-        rate: frames per second, the mean over the clip.
-        size: width and height of a frame in px.
-    """
-
-    name: str
-    times: np.ndarray
-    rate: float
-    size: tuple[int, int]
+    name: str  # for messages
+    times: np.ndarray  # seconds of every frame from the first one, ascending
+    rate: float  # frames per second, the mean over the clip
+    size: tuple[int, int]  # width and height of a frame in px
 
 
 def even_times(total: int, rate: float) -> np.ndarray:
@@ -172,9 +158,6 @@ def choose_frames(
 
     With `start` or `end` the rule is applied to the frames from `start` to `end` alone, ends included;
     numbers and times stay those of the whole clip. Where no frame lies between them, it is the nearest one.
-
-    Raises:
-        ValueError: a rate, count, start or end out of range.
     """
     check_rate(fps, "fps")
     check_most(most)

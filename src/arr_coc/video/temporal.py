@@ -60,25 +60,15 @@ class Changes:
 
     @classmethod
     def of(cls, frames: Iterable[Tensor], grid: tuple[int, int]) -> Changes:
-        """Compare the frames of a clip, one after another; none but the last is held.
-
-        Args:
-            frames: float [3, h, w] in [0, 1] each, at least one.
-            grid: (H, W) cells.
-
-        Raises:
-            ValueError: there is no frame.
+        """Compare the frames of a clip, float [3, h, w] in [0, 1] each, on a grid (H, W); one is held at a
+        time.
         """
         tracker = Tracker(grid)
         return cls.joined([tracker(frame) for frame in frames])
 
     @classmethod
     def joined(cls, steps: Sequence[Change]) -> Changes:
-        """The changes of a clip, from those of its frames in order.
-
-        Raises:
-            ValueError: there is none.
-        """
+        """The changes of a clip, from those of its frames in order."""
         if not steps:
             raise ValueError("a clip without frames has no changes: give at least one frame")
         cuts, shifts, new, differences, still = zip(*steps, strict=True)
@@ -160,11 +150,7 @@ class Change(NamedTuple):
 
 
 class Tracker:
-    """Compares each frame of a clip with what was there before, in memory that doesn't grow with the clip.
-
-    Args:
-        grid: (H, W) cells.
-    """
+    """Compares each frame of a clip with what was there before, in memory that doesn't grow with the clip."""
 
     def __init__(self, grid: tuple[int, int]) -> None:
         self.grid = grid
@@ -202,14 +188,9 @@ class Tracker:
 def relevance_over_time(logits: Tensor, changes: Changes) -> Tensor:
     """Logits of relevance that can be ranked over a whole clip, from those of its frames by themselves.
 
-    Args:
-        logits: float [T, H, W].
-        changes: of the clip.
-
-    Returns:
-        float [T, H, W]: smoothed over time (`OLD` of the frame before, moved along with the picture, from the
-        start where content is new), and lowered where content was there before, and outside of the moment
-        that the question names.
+    Float [T, H, W] -> the same shape: smoothed over time (`OLD` of the frame before, moved along with the
+    picture, from the start where content is new), and lowered where content was there before, and outside of
+    the moment that the question names.
     """
     smooth = _smooth(logits.float().sigmoid(), changes)
     worth = changes.fresh.to(smooth)
@@ -366,15 +347,9 @@ class Moment(NamedTuple):
     share: bool = False
 
     def worth(self, times: Sequence[float] | None, steps: int) -> Tensor | None:
-        """Share of the relevance of each step that is kept: 1 within, less elsewhere.
-
-        Args:
-            times: seconds at which each step begins, ascending; None: not known, and a moment that is told in
-                seconds says nothing.
-            steps: of the clip, at least 1.
-
-        Returns:
-            Float [steps], at least one of them 1; None where the moment says nothing of this clip.
+        """Share of the relevance of each step that is kept, [steps]: 1 within, less elsewhere; None if the
+        moment isn't in the clip, or is told in seconds and the `times` at which the steps begin are not
+        known.
         """
         if self.share:
             first, last = math.floor(self.start * steps), math.ceil(self.end * steps) - 1
@@ -432,13 +407,8 @@ def event_of(question: str) -> str | None:
 
 
 def moment_shown(chances: Tensor) -> Tensor:
-    """Share of the relevance of each step that is kept, if an event shows in some.
-
-    Args:
-        chances: float [T, H, W] in [0, 1], that a cell shows the event; 0 where nothing is new.
-
-    Returns:
-        Float [T]: 1 at the step that shows it best, less elsewhere.
+    """Share of the relevance of each step that is kept, [T]: 1 at the step that shows an event best, less
+    elsewhere, from the chances [T, H, W] that a cell shows it, 0 where nothing is new.
     """
     flat = chances.flatten(1)
     best = flat.topk(min(EVENT_CELLS, flat.shape[1])).values.mean(1)

@@ -115,7 +115,7 @@ def test_what_is_shown_moves_the_eyes():
     assert parts["named"] > 0
     assert loss > plain
     loss.backward()
-    assert guide.print_encoder.print[0].weight.grad.abs().sum() > 0
+    assert guide.eyes.print[0].weight.grad.abs().sum() > 0
 
 
 def test_the_mean_follows_what_learns_alone():

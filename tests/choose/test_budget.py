@@ -1,0 +1,277 @@
+"""The budget: what is one, what it comes to, how "auto" counts, and the loss that teaches it."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import arr_coc
+from arr_coc.choose.attending import TokenAllocator
+from arr_coc.choose.balancing import AdaptiveTensionBalancer
+from arr_coc.choose.budget import (
+    auto_loss,
+    budget_count,
+    compute_retained_tokens_count,
+    count_cells,
+    effective_cells,
+    enough_cells,
+    expected_tokens,
+    parse_budget,
+)
+from arr_coc.choose.layer import ARRCOCConfig, ARRCOCLayer, Relevance
+from arr_coc.choose.texture import generate_texture_array
+
+D = 48
+
+
+def budget_loss(relevance: Relevance, evidence: torch.Tensor, margin: float = 1.5) -> torch.Tensor:
+    return auto_loss(relevance.logits, relevance.tensions[:, 0], evidence, margin)
+
+
+@pytest.fixture(autouse=True)
+def _seed():
+    torch.manual_seed(0)
+
+
+class TestBudget:
+    @pytest.mark.parametrize(
+        ("value", "parsed"),
+        [
+            (273, 273),
+            ("273", 273),
+            (0.25, 0.25),
+            ("0.25", 0.25),
+            ("1", 1),
+            (1.0, 1.0),
+            ("1.0", 1.0),
+            (" AUTO ", "auto"),
+            (np.int64(64), 64),
+            (np.uint8(64), 64),
+            (np.float32(0.25), 0.25),
+            (np.float64(1.0), 1.0),
+        ],
+    )
+    def test_parse(self, value, parsed):
+        assert parse_budget(value) == parsed
+        assert type(parse_budget(value)) is type(parsed)
+
+    @pytest.mark.parametrize(
+        "value",
+        [
+            0,
+            -3,
+            "0",
+            "-1",
+            0.0,
+            -0.5,
+            1.5,
+            273.0,
+            "abc",
+            "",
+            "nan",
+            float("nan"),
+            float("inf"),
+            "inf",
+            "²",
+            True,
+            None,
+            [],
+            np.int64(0),
+            np.float32(1.5),
+            np.float64("nan"),
+            np.bool_(True),
+        ],
+    )
+    def test_parse_names_value_and_remedy(self, value):
+        with pytest.raises(ValueError, match=r"budget .*use a count \(273\), a fraction") as error:
+            parse_budget(value)
+        assert repr(value) in str(error.value)
+
+    @pytest.mark.parametrize(
+        ("budget", "total", "count"),
+        [(None, 1024, 273), (None, 100, 100), (64, 1024, 64), (1024, 1024, 1024), (0.25, 1024, 256),
+         (0.25, 10, 3), (1e-6, 1024, 1), (1.0, 77, 77), ("64", 64, 64)],
+    )  # fmt: skip
+    def test_count(self, budget, total, count):
+        assert budget_count(budget, total) == count == compute_retained_tokens_count(total, budget)
+
+    def test_count_beyond_the_image(self):
+        with pytest.raises(ValueError, match="budget 65 exceeds the 64 visual tokens"):
+            budget_count(65, 64)
+
+    def test_auto_has_no_count_before_scores(self):
+        with pytest.raises(ValueError, match="before scores"):
+            budget_count("auto", 64)
+
+
+class TestAuto:
+    def tokens(self, scores) -> int:
+        return count_cells("auto", scores.view(1, 1024))[0]
+
+    @pytest.mark.parametrize("ground", [0.0, 0.1, 0.3, 0.5])
+    def test_a_single_hot_cell_gives_64(self, ground):
+        scores = torch.full((1024,), ground)
+        scores[500] = 1.0
+        assert self.tokens(scores) == 64
+
+    @pytest.mark.parametrize("level", [0.0, 0.02, 0.5, 1.0])
+    def test_a_flat_map_gives_400(self, level):
+        assert self.tokens(torch.full((1024,), level)) == 400
+        assert self.tokens((torch.full((1024,), level) + 0.004 * torch.randn(1024)).clamp(0, 1)) > 390
+
+    def test_between_it_counts_the_hot_cells(self):
+        spent = []
+        for hot in (100, 200, 300):
+            scores = torch.rand(1024) * 0.15
+            scores[:hot] = 0.9
+            spent.append(self.tokens(scores))
+            assert hot <= spent[-1] <= 1.2 * hot
+        assert spent == sorted(spent)
+
+    def test_softmax_entropy_would_say_400_for_both(self):
+        """The formula the law warns of: its perplexity hardly moves on scores in [0, 1]."""
+        hot = torch.zeros(1024)
+        hot[0] = 1
+        p = hot.softmax(0)
+        assert torch.exp(-(p * p.log()).sum()) > 1000
+        assert effective_cells(hot) < 2
+
+    def test_clamped_to_the_image(self):
+        assert count_cells("auto", torch.zeros(1, 30)) == [30]
+
+    def test_each_image_has_its_own(self):
+        scores = torch.zeros(2, 32, 32)
+        scores[0, 3, 3] = 1
+        assert count_cells("auto", scores.flatten(1)) == [64, 400]
+
+    def test_differentiable_in_scores_and_compress(self):
+        scores, compress = torch.rand(1024).requires_grad_(), torch.tensor(0.55, requires_grad=True)
+        expected_tokens(scores**6, compress).backward()
+        assert scores.grad.abs().sum() > 0
+        assert compress.grad < 0
+
+
+class TestCountCells:
+    def test_a_count_and_a_fraction_are_the_same_for_every_image(self):
+        scores = torch.rand(3, 50)
+        assert count_cells(20, scores) == count_cells("0.4", scores) == [20] * 3
+        assert count_cells(None, scores) == [50] * 3
+
+    @pytest.mark.parametrize("needed", [None, "enough"])
+    def test_it_is_what_the_allocator_keeps(self, needed):
+        logits = torch.randn(4, 32, 32) * 2 - 3
+        cells, compress = enough_cells(logits) if needed else None, torch.rand(4)
+        counts = count_cells("auto", logits.sigmoid().flatten(1), compress, cells)
+        kept = TokenAllocator()(logits.sigmoid(), "auto", compress=compress, needed=cells)
+        assert counts == [len(one.keep) for one in kept]
+
+    @pytest.mark.parametrize("bad", [0, 1.5, "many", 51])
+    def test_a_bad_budget(self, bad):
+        with pytest.raises(ValueError, match="budget"):
+            count_cells(bad, torch.rand(1, 50))
+
+
+def test_how_auto_chooses_is_written_in_one_file():
+    """Its constants and the counts that they make are read nowhere else."""
+    inner = {"effective_cells", "spent_tokens", "expected_tokens"}
+    for path in Path(arr_coc.__file__).parent.rglob("*.py"):
+        if path.name == "budget.py":
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.module == "arr_coc.choose.budget":
+                names = {alias.name for alias in node.names}
+                assert not {name for name in names if name.startswith("AUTO_")} | names & inner, path
+
+
+class TestBudgetLoss:
+    def relevance(self, hot: int, compress: float = 0.5, side: int = 32) -> Relevance:
+        """A map whose first `hot` cells are relevant."""
+        scores = torch.full((side * side,), 0.001)
+        scores[:hot] = torch.linspace(0.95, 0.9, hot)
+        maps = scores.view(1, side, side)
+        even = torch.full((1, 3), 0.5)
+        return Relevance(*[maps] * 4, even, torch.tensor([[compress, 0.5, 0.5]]), maps.logit())
+
+    def evidence(self, cells, side: int = 32) -> torch.Tensor:
+        mask = torch.zeros(side * side, dtype=torch.bool)
+        mask[list(cells)] = True
+        return mask.view(1, side, side)
+
+    def test_squared_doublings_from_what_is_needed(self):
+        r = self.relevance(100)
+        effective = effective_cells(r.balanced.flatten(1))[0]
+        for margin, rank in ((1.0, 80), (1.5, 80), (2.0, 130)):
+            loss = budget_loss(r, self.evidence([3, rank - 1]), margin)
+            assert loss == pytest.approx((effective / (margin * rank)).log2().item() ** 2, abs=1e-5)
+
+    def test_asks_for_nearly_all_of_the_evidence(self):
+        """One cell of a hundred that the map misses does not ask for the whole image; one of ten does."""
+        r = self.relevance(100)
+        assert budget_loss(r, self.evidence([*range(99), 900]), 1.0) < 0.01
+        assert budget_loss(r, self.evidence([*range(9), 900]), 1.0) > 3
+
+    @pytest.mark.parametrize(
+        ("hot", "compress", "cells"),
+        [(5, 0.5, [4]), (5, 1.0, []), (3, 0.0, []), (900, 0.5, [600]), (900, 0.0, [1023])],
+    )
+    def test_nothing_to_learn_where_the_range_ends(self, hot, compress, cells):
+        assert budget_loss(self.relevance(hot, compress), self.evidence(cells)) == 0
+
+    def test_without_evidence_the_least(self):
+        loss = budget_loss(self.relevance(256), self.evidence([]))
+        assert loss == pytest.approx(4, abs=0.2)  # 256 effective cells are two doublings over 64
+
+    def test_few_cells_are_all_of_them(self):
+        assert budget_loss(self.relevance(20, side=5), self.evidence([24], side=5)) == 0
+
+    def test_each_row_for_itself(self):
+        rows = [(self.relevance(100, 0.2), self.evidence([150])), (self.relevance(300), self.evidence([7]))]
+        both = Relevance(*(torch.cat(x) for x in zip(*(r[:7] for r, _ in rows), strict=True)))
+        together = budget_loss(both, torch.cat([e for _, e in rows]))
+        assert together == pytest.approx(sum(budget_loss(r, e).item() for r, e in rows) / 2, rel=1e-5)
+
+    @pytest.mark.parametrize("preset", ["net", "linear"])
+    @pytest.mark.parametrize("pooling", ["mean", "learned"])
+    def test_teaches_the_compress_tension_and_never_the_scorers(self, preset, pooling):
+        model = ARRCOCLayer(ARRCOCConfig(D, preset=preset, pooling=pooling))
+        with torch.no_grad():
+            for p in model.parameters():
+                p.add_(torch.randn_like(p) * 0.3)
+        texture = generate_texture_array(torch.rand(2, 3, 128, 128), (8, 8))
+        texture = torch.nn.functional.interpolate(texture, size=(24, 24))
+        evidence = torch.zeros(2, 24, 24, dtype=torch.bool)  # asks for the least of a map that is not peaked
+        query, mask = torch.randn(2, 4, D), torch.ones(2, 4, dtype=torch.bool)
+        budget_loss(model.relevance(texture, query, mask), evidence).backward()
+        for scorer in (model.information, model.perspectival, model.participatory):
+            assert not any(p.grad is not None and p.grad.any() for p in scorer.parameters())
+        assert (model.balancer.start.grad != 0).tolist() == [False, False, False, True, False, False]
+        assert all((p.grad != 0).any() for p in model.balancer.policy.parameters())
+
+    @pytest.mark.slow
+    def test_learns_to_spend_by_the_question(self):
+        """The map is the same; one kind of question needs three times the tokens of the other."""
+        balancer, kinds = AdaptiveTensionBalancer(D), torch.randn(2, D)
+        logits = torch.full((2, 3, 32, 32), -6.0)
+        logits[:, :, :4] = torch.linspace(3, 2, 128).view(4, 32)
+        evidence = torch.zeros(2, 32, 32, dtype=torch.bool)
+        evidence[0, 2, 15] = evidence[1, 6, 7] = True  # cells 79 and 199
+        optimizer = torch.optim.Adam(balancer.parameters(), lr=0.03)
+        for _ in range(150):
+            mixed, weights, tensions = balancer.mix(logits, kinds)
+            maps = mixed.sigmoid()
+            loss = budget_loss(Relevance(*[maps] * 4, weights, tensions, mixed), evidence)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        spent = expected_tokens(maps.flatten(1), tensions[:, 0])
+        assert spent.tolist() == pytest.approx([120, 300], rel=0.05)
+
+    def test_misfits_are_named(self):
+        with pytest.raises(ValueError, match=r"evidence \(1, 5, 5\) must have the shape of the maps"):
+            budget_loss(self.relevance(9), self.evidence([1], side=5))
+        with pytest.raises(ValueError, match="margin 0 must be above 0"):
+            budget_loss(self.relevance(9), self.evidence([1]), margin=0)
