@@ -71,7 +71,7 @@ def load(path: Path | None) -> tuple[Guide, dict[str, str]]:
         return guide.eval(), {"weights": fingerprint(guide)}
     guide = Guide()
     guide.load_state_dict(load_file(path))
-    guide.eyes.to(memory_format=torch.channels_last)
+    guide.print_encoder.to(memory_format=torch.channels_last)
     digest = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
     return guide.eval(), {"weights": fingerprint(guide), "sha256": digest}
 

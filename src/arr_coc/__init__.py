@@ -14,6 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from arr_coc.answer import Answer
     from arr_coc.choose.allocation import Allocation, Reason
     from arr_coc.choose.attending import TokenAllocator, compute_retention_mask
     from arr_coc.choose.balancing import AdaptiveTensionBalancer
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from arr_coc.guide.selector import Selector
     from arr_coc.model import ARRCOCModel, ARRCOCQwen
     from arr_coc.modes import MODES, Mode
-    from arr_coc.session import Answer, Session
+    from arr_coc.session import Session
     from arr_coc.trace.picture import draw_allocation, draw_layers
 
 __version__ = "0.1.0"

@@ -11,7 +11,7 @@ from arr_coc.choose.budget import Budget
 from arr_coc.choose.reading_order import PrintBlock
 from arr_coc.files.drawing import figure, kept_picture
 from arr_coc.guide.coupling import Coupling
-from arr_coc.video.visuals import Visual
+from arr_coc.video.opening import Visual
 
 
 @dataclass(frozen=True, repr=False)

@@ -75,7 +75,7 @@ def test_what_is_missing_or_wrong_is_said(image: str, tmp_path: Path) -> None:
 def test_a_large_picture_has_the_cells_that_it_has_elsewhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(coupling, "PIXELS", 64 * 64)
+    monkeypatch.setattr(coupling, "MAX_PIXELS", 64 * 64)
     picture(1, (256, 192)).save(path := str(tmp_path / "large.png"))
     tab = Tab()
     view, _ = handlers.on_look(Looking(Encoded()), tab, path, QUESTION, 24)

@@ -14,7 +14,7 @@ from arr_coc.choose.budget import AUTO_MARGIN, AUTO_MASS, AUTO_PEAKED, enough_ce
 from arr_coc.choose.layer import ARRCOCConfig, ARRCOCLayer
 from arr_coc.choose.texture import generate_texture_array
 from arr_coc.guide.coupling import Coupling, Match
-from arr_coc.guide.realizing import Cues, Stopwatch, decide
+from arr_coc.guide.deciding import Cues, Stopwatch, decide
 from arr_coc.guide.trust import (
     GENERAL,
     PASSED_OVER,
@@ -32,7 +32,7 @@ from arr_coc.guide.trust import (
 
 GRID = (24, 24)
 LOGITS = 3 * torch.randn(GRID, generator=torch.Generator().manual_seed(2)) - 6
-SAYS = {  # confidence, whole, odd
+SAYS = {  # confidence, overview, unusual
     "What is the total?": (0.9, 0.02, 0.02),
     "What is unusual here?": (0.5, 0.05, 0.95),
     "Describe the image.": (0.6, 0.97, 0.02),
@@ -76,10 +76,12 @@ def test_shares_add_up() -> None:
                 assert min(kinds) >= 0
 
 
-@pytest.mark.parametrize(("question", "kind"), [*zip(SAYS, ("sure", "odd", "whole", "lost"), strict=True)])
+@pytest.mark.parametrize(
+    ("question", "kind"), [*zip(SAYS, ("sure", "unusual", "overview", "not_found"), strict=True)]
+)
 def test_the_kinds(question: str, kind: str) -> None:
     assert getattr(shares(says(question)), kind) > 0.9
-    assert (note(says(question)) == SENTENCES["nothing"]) == (kind == "lost")
+    assert (note(says(question)) == SENTENCES["nothing"]) == (kind == "not_found")
 
 
 def test_a_sure_guide_ranks_alone() -> None:
@@ -202,7 +204,7 @@ def test_cells_are_spread_exactly_where_a_sentence_says_so(likeness: float) -> N
     for confidence in CONFIDENCES:
         coupling = Coupling(LOGITS, confidence, 0.0, 0.0, (total,))
         text = sentence(verdict_of(coupling), confidence, coupling.words)
-        assert ("spread more widely" in text) == (shares(coupling).lost > 0)
+        assert ("spread more widely" in text) == (shares(coupling).not_found > 0)
         assert text.startswith(f"{confidence:.0%}: ")
         assert (note(coupling) or "") in text, "a note is the sentence without its number"
         assert (note(coupling) is None) == (verdict_of(coupling) == "sure")

@@ -103,7 +103,7 @@ class TestKinds:
 
 def prepare_even(chooser: Chooser, call: Call) -> Prepared:
     """Encode everything and keep every so many-eth cell, whatever the question: all that its file needs."""
-    from arr_coc.guide.realizing import Decision, everything_kept
+    from arr_coc.guide.deciding import Decision, everything_kept
     from arr_coc.modes.whole import dropped, encoded_features
 
     features = encoded_features(chooser, call)

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from arr_coc.choose.budget import Budget
     from arr_coc.data.record import Box
     from arr_coc.guide.coupling import Coupling
-    from arr_coc.guide.realizing import Decision
-    from arr_coc.video.visuals import Visual
+    from arr_coc.guide.deciding import Decision
+    from arr_coc.video.opening import Visual
 
 PICTURE = "arr-coc-look.png"
 
@@ -148,9 +148,7 @@ def _guide(
 
     def decide(visual: Visual) -> Decision:
         if isinstance(visual, FrameSource):
-            from arr_coc.guide.selector import choose_in_clip
-
-            return choose_in_clip(selector, visual, question, allowed)
+            return selector.decide_clip(visual, question, allowed)
         return selector.decide(visual, question, allowed)
 
     def look(pictures: Sequence[Visual]) -> Sequence[Look]:

@@ -33,7 +33,8 @@ from transformers.trainer_callback import PrinterCallback
 from arr_coc.choose.layer import ARRCOCConfig, ARRCOCLayer
 from arr_coc.files.atomic import move_files, own_folder
 from arr_coc.files.device import resolve_device
-from arr_coc.files.hub import BUNDLED, is_local
+from arr_coc.files.hub import BUNDLED
+from arr_coc.files.paths import is_local
 from arr_coc.files.plugins import install_line
 from arr_coc.files.saved import MOST, plain, write_tensors
 from arr_coc.model import ARRCOCModel

@@ -7,8 +7,8 @@ import pytest
 import torch
 from PIL import Image, ImageDraw
 
-from arr_coc.guide.head import PLACE
-from arr_coc.guide.words import ALPHABET, normal
+from arr_coc.guide.print_encoder import PLACE
+from arr_coc.guide.question import ALPHABET, normal
 from arr_coc_lab.teaching import crops, relevance
 from arr_coc_lab.teaching.crops import crop_page
 from arr_coc_lab.teaching.easy import easy_page

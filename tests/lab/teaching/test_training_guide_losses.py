@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from arr_coc.guide.guide import Guide
-from arr_coc.guide.words import ALPHABET
+from arr_coc.guide.question import ALPHABET
 from arr_coc_lab.teaching.crops import Crop, Thing
 from arr_coc_lab.teaching.lessons import Crops, Examples
 from arr_coc_lab.teaching.page import open_pages
@@ -115,7 +115,7 @@ def test_what_is_shown_moves_the_eyes():
     assert parts["named"] > 0
     assert loss > plain
     loss.backward()
-    assert guide.eyes.print[0].weight.grad.abs().sum() > 0
+    assert guide.print_encoder.print[0].weight.grad.abs().sum() > 0
 
 
 def test_the_mean_follows_what_learns_alone():

@@ -13,8 +13,8 @@ import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor
 
-from arr_coc.guide.eyes import SLOT
-from arr_coc.guide.words import ALPHABET, folded, normal
+from arr_coc.guide.print_encoder import SLOT
+from arr_coc.guide.question import ALPHABET, folded, normal
 from arr_coc_lab.teaching.names import name_words
 from arr_coc_lab.teaching.page import OpenPage
 from arr_coc_lab.world.browser.chromium import Box, Word

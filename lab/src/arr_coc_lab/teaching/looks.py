@@ -17,9 +17,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from arr_coc.guide.guide import Guide, Page
-from arr_coc.guide.head import PLACE
-from arr_coc.guide.words import split_words
+from arr_coc.guide.guide import Guide, GuidePage
+from arr_coc.guide.print_encoder import PLACE
+from arr_coc.guide.question import split_words
 from arr_coc_lab.teaching.names import EVERY, names_of
 from arr_coc_lab.world.browser.chromium import Box
 
@@ -92,11 +92,11 @@ def _named(name: str, rng: random.Random) -> Named:
     return Named((*before, *own, *after), len(before), len(before) + len(own))
 
 
-def looks_loss(guide: Guide, page: Page, lesson: Looks) -> Tensor:
+def looks_loss(guide: Guide, page: GuidePage, lesson: Looks) -> Tensor:
     """The loss of a lesson about a window."""
     readings = guide.read([name.words for name in lesson.names])
     looks = [
-        guide.head.looks(page.features, reading)[first:last].float().amax(0)
+        guide.head.appearance(page.features, reading)[first:last].float().amax(0)
         for reading, (_, first, last) in zip(readings, lesson.names, strict=True)
     ]
     logits, places = torch.stack(looks), lesson.places.to(page.features.device)

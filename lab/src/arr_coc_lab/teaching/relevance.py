@@ -22,8 +22,7 @@ from torch import Tensor
 from arr_coc.data.evidence import evidence_cells
 from arr_coc.guide.coupling import cell_logits
 from arr_coc.guide.guide import Guide
-from arr_coc.guide.question import terms
-from arr_coc.guide.words import normal, split_words
+from arr_coc.guide.question import normal, split_words, terms
 from arr_coc_lab.teaching.crops import distort, moved
 from arr_coc_lab.teaching.layout import layout_questions
 from arr_coc_lab.teaching.looks import Looks, looks_loss, make_looks
@@ -220,8 +219,8 @@ def relevance_loss(guide: Guide, example: Example) -> tuple[Tensor, dict[str, fl
     device = guide.threshold.device
     pixels = example.pixels.to(device)
     with torch.no_grad():
-        sights = guide.look(pixels)
-    page = guide.compose(pixels, sights)
+        scales = guide.encode_print(pixels)
+    page = guide.compose(pixels, scales)
     # Nothing learns here, and in bfloat16 a CPU would make kernels for every number of words.
     with torch.no_grad(), torch.autocast(device.type, enabled=False):
         searches = guide.search(page, [lesson.text for lesson in example.lessons])
@@ -242,8 +241,8 @@ def relevance_loss(guide: Guide, example: Example) -> tuple[Tensor, dict[str, fl
     judged_present = F.binary_cross_entropy_with_logits(judged.present, present, reduction="none") * (
         1 - whole
     )
-    scope = F.binary_cross_entropy_with_logits(judged.whole, whole) + F.binary_cross_entropy_with_logits(
-        judged.odd, odd
+    scope = F.binary_cross_entropy_with_logits(judged.overview, whole) + F.binary_cross_entropy_with_logits(
+        judged.unusual, odd
     )
     scope = scope + _aside_loss(guide, example.asides)
     local = 1 - whole

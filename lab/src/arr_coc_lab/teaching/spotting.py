@@ -20,8 +20,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from arr_coc.guide.eyes import luminance
 from arr_coc.guide.guide import Guide
+from arr_coc.guide.print_encoder import luminance
 from arr_coc_lab.teaching.crops import Crop
 from arr_coc_lab.teaching.names import EVERY, name_words
 from arr_coc_lab.teaching.wording import SHORT, slip

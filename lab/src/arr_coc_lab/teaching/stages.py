@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from arr_coc.guide.guide import Guide
-from arr_coc.guide.words import normal
+from arr_coc.guide.question import normal
 from arr_coc_lab.teaching.crops import Crop
 from arr_coc_lab.teaching.lessons import Crops, Examples
 from arr_coc_lab.teaching.page import open_pages

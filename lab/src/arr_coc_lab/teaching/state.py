@@ -23,8 +23,8 @@ from torch import Tensor, nn, optim
 from arr_coc.files.atomic import write_whole
 from arr_coc.files.paths import local_path
 from arr_coc.files.saved import check_records, reading, write_tensors
-from arr_coc.guide.guide import FILE as GUIDE
-from arr_coc.guide.guide import FOLDER, FORMAT, Guide
+from arr_coc.guide.guide import BUNDLED_GUIDE, GUIDE_FORMAT, Guide
+from arr_coc.guide.guide import GUIDE_FILE as GUIDE
 from arr_coc.train.folder import CURVE, RECIPE
 from arr_coc_lab.teaching.recipe import FREE, GuideRecipe
 
@@ -133,7 +133,7 @@ def save(
         progress: how far the run is.
         records: how the guide was made, see `files.saved`.
     """
-    texts = {"format": FORMAT, "trained_on": json.dumps(check_records(list(records)))}
+    texts = {"format": GUIDE_FORMAT, "trained_on": json.dumps(check_records(list(records)))}
     write_tensors(mean.state_dict(), out / GUIDE, texts)
     tensors = {f"weights.{name}": tensor for name, tensor in guide.state_dict().items()}
     tensors |= {f"mean.{name}": tensor for name, tensor in mean.state_dict().items()}
@@ -222,7 +222,7 @@ def load_weights(
     Raises:
         ValueError: there is none, or it can't be read.
     """
-    path = FOLDER if spec == "bundled" else local_path(spec)
+    path = BUNDLED_GUIDE if spec == "bundled" else local_path(spec)
     path = path / GUIDE if path.is_dir() else path
     if not path.is_file():
         raise ValueError(f"guide {spec!r} is not there ({path}): name a folder of a run or a file")
