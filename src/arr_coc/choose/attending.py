@@ -75,7 +75,7 @@ def gate(scores: Tensor) -> Tensor:
 
     Kept features times it are the same, and a loss behind a frozen model teaches their scores.
     """
-    safe = scores.clamp_min(1e-6)
+    safe = scores.clamp_min(1e-6)  # a score of 0 would be 0 / 0
     return safe / safe.detach()
 
 
@@ -128,6 +128,7 @@ def has_structure(texture: Tensor, channels: Channels) -> Tensor:
     """
     information = cell_information(texture, channels).mean(1, keepdim=True)
     names = channel_names(channels)
+    # Of the colour channels, those that the layer has.
     colour = texture[:, [names.index(c) for c in ("red", "green", "blue") if c in names]].float()
     busy = information.flatten(1)
     correlations = [_autocorrelation(m) for m in (information, colour) if m.shape[1]]
@@ -216,6 +217,7 @@ def _select(ranked: Tensor, count: int, share: float, void: bool, grid: tuple[in
     elif void:
         reason[even_grid(grid, count, ranked.device)] = Reason.VOID
     else:
+        # At least one cell is chosen by relevance.
         explored = min(count - 1, math.floor(share * count + 0.5))
         reason[ranked[: count - explored]] = Reason.RELEVANT
         reason[coverage(reason >= 0, explored, grid)] = Reason.EXPLORED

@@ -121,7 +121,7 @@ def fit_basis(features: Tensor | Iterable[Tensor], count: int = COMPONENTS, sour
             )
         if not bool(rows.isfinite().all()):
             raise ValueError("features must be finite, got NaN or infinity; check the encoder that made them")
-        rows = unit(rows, dim=-1).cpu().double()
+        rows = unit(rows, dim=-1).cpu().double()  # in float64, where E[x x^T] - E[x] E[x]^T cancels little
         total = rows.sum(0) + (0 if total is None else total)
         square = rows.T @ rows + (0 if square is None else square)
         number += len(rows)

@@ -101,6 +101,7 @@ def clusters(context: ChannelContext) -> Tensor:
     look = torch.cat((rgb_to_grayscale(colour), lab_hue(colour) / 100), 1)  # (B, 3, h, w)
     place = PLACE_WEIGHT * position_grid(fine, colour.device).expand(len(colour), -1, -1, -1)
     maps = torch.cat((look, place), 1)  # (B, 5, h, w)
+    # k-means starts from an even grid, so that nothing is drawn and the regions are the same each time.
     start = cell_mean(maps, (min(START_SIDE, fine[0]), min(START_SIDE, fine[1])))
     members, middles = regions(maps.flatten(2).mT, start.flatten(2).mT)
 
@@ -114,6 +115,7 @@ def _border(labels: Tensor) -> Tensor:
     """The share of each place's four neighbours that have another label, [B, h, w] -> [B, 1, h, w]."""
     across = (labels[:, :, 1:] != labels[:, :, :-1]).float()
     down = (labels[:, 1:] != labels[:, :-1]).float()
+    # A border between two places counts for both of them; places at the rim have fewer neighbours.
     sides = F.pad(across, (0, 1)) + F.pad(across, (1, 0))
     return (sides + F.pad(down, (0, 0, 0, 1)) + F.pad(down, (0, 0, 1, 0)))[:, None] / 4
 

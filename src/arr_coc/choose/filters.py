@@ -22,7 +22,7 @@ def cell_mean(x: Tensor, grid: Grid2D) -> Tensor:
 
     Cells are those of `adaptive_avg_pool2d`: they overlap where the grid does not divide the map.
     """
-    (h, w), (rows, columns) = x.shape[-2:], grid
+    (h, w), (rows, columns) = x.shape[-2:], grid  # pixels, cells
     if h % rows or w % columns:
         return F.adaptive_avg_pool2d(x, grid)
     return x.unflatten(-2, (rows, -1)).mean(-2).unflatten(-1, (columns, -1)).mean(-1)
@@ -31,6 +31,7 @@ def cell_mean(x: Tensor, grid: Grid2D) -> Tensor:
 def sobel(luma: Tensor) -> tuple[Tensor, Tensor]:
     """Sobel derivatives 4 d/dx and 4 d/dy of a map [B, 1, h, w]: 4 at a straight black-white edge."""
     x = _replicate_border(luma)
+    # Each kernel is (1, 2, 1) along one axis, which smooths, times (-1, 0, 1) along the other.
     smooth = torch.add(x[..., :-2, :], x[..., 1:-1, :], alpha=2).add_(x[..., 2:, :])  # (B, 1, h, w + 2)
     step = x[..., 2:, :] - x[..., :-2, :]
     dy = torch.add(step[..., :-2], step[..., 1:-1], alpha=2).add_(step[..., 2:])
@@ -40,6 +41,7 @@ def sobel(luma: Tensor) -> tuple[Tensor, Tensor]:
 def laplacian(luma: Tensor) -> Tensor:
     """Sum of the eight neighbours less eight times the pixel, [B, 1, h, w]."""
     x = _replicate_border(luma)
+    # Sums of three along each axis are the 3x3 sum, of which nine times the pixel is taken off.
     columns = (x[..., :-2, :] + x[..., 1:-1, :]).add_(x[..., 2:, :])  # (B, 1, h, w + 2)
     return (columns[..., :-2] + columns[..., 1:-1]).add_(columns[..., 2:]).sub_(luma, alpha=9)
 

@@ -194,6 +194,7 @@ def save_layer(layer: ARRCOCLayer, folder: Path, base: dict[str, Any]) -> None:
 
     `base` holds base_model, base_revision, base_model_type and base_dim.
     """
+    # The settings are written last: a folder whose weights are of another save is then recognised.
     make_folder(folder)
     write_tensors(layer.state_dict(), folder / WEIGHTS_NAME)
     digest = _digest(folder / WEIGHTS_NAME)
@@ -348,6 +349,7 @@ class ARRCOCLayer(nn.Module):
         logit_maps = torch.stack(tuple(scores), dim=1)  # (B, 3, H, W)
         weight = self.participatory.importances(query) if self.config.pooling == "learned" else None
         pooled = pool_query(query, query_mask, self.config.pooling, importance=weight)
+        # Without a coarse view the mean of the vision tokens stands for the whole image.
         if gestalt is None and vision is not None:
             gestalt = vision.float().mean(1)
         start = None if prior is None else prior.start

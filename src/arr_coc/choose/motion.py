@@ -80,6 +80,7 @@ def moved(maps: Tensor, shift: Tensor, rim: str = "zeros") -> Tensor:
 
     Linear between places; from outside come "zeros", or with "border" the rim again.
     """
+    # `affine_grid` asks for each place where it comes from, so the shift is undone.
     eye = torch.eye(2, device=maps.device, dtype=maps.dtype).expand(len(maps), 2, 2)
     back = -2 * shift.flip(1).to(maps.dtype)[..., None]  # (B, 2, 1) of (x, y), in which a side is 2 long
     places = F.affine_grid(torch.cat((eye, back), 2), list(maps.shape), align_corners=False)
@@ -99,6 +100,7 @@ def covered(size: tuple[int, int], shift: Tensor) -> Tensor:
 def _candidates(before: Tensor, after: Tensor) -> Tensor:
     """The likeliest shifts between pictures [B, h, w], the likeliest first: [B, n, 2] points."""
     h, w = before.shape[-2:]
+    # Without a window the rims of the picture, which do not match, would be a peak of their own.
     window = torch.outer(_hann(h, before.device), _hann(w, before.device))
     spectra = [torch.fft.rfft2((x - x.mean((-2, -1), keepdim=True)) * window) for x in (before, after)]
     cross = spectra[1] * spectra[0].conj()

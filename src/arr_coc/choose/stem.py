@@ -95,6 +95,7 @@ class Stem(nn.Module):
         x = self.patch(F.gelu(third(F.gelu(second(F.gelu(first(x)))))))
         x = last(x)  # (B, width, H, W)
         if gestalt is not None:
+            # Linear layers read the last axis, maps have the width second.
             coarse = self.gestalt(gestalt.movedim(1, -1).to(x.dtype)).movedim(-1, 1)
             x = x + F.interpolate(coarse, size=grid, mode="bilinear", align_corners=False)
         for block in self.blocks:

@@ -59,7 +59,7 @@ def _covered(low: float, high: float, cells: int, length: int) -> Tensor:
     overlap = edges[1:].clamp(max=high) - edges[:-1].clamp(min=low)
     almost = 1 - 1e-9  # a scaled box is off by a rounding error
     enough = overlap >= min(VISIBLE * length / cells, high - low) * almost
-    if not enough.any():
+    if not enough.any():  # a small box across a border: the cell that holds most of it
         enough[(overlap >= overlap.max() * almost).nonzero()[0]] = True
     return enough
 
