@@ -13,7 +13,7 @@ from arr_coc.choose.attending import NonFiniteScores, compute_retention_mask, ga
 from arr_coc.choose.layer import ARRCOCConfig, ARRCOCLayer
 from arr_coc.choose.texture import generate_texture_array
 from arr_coc.families import adapter_for
-from arr_coc.train.estimators import ESTIMATORS, Choice, choose, policy_loss
+from arr_coc.train.losses import ESTIMATORS, Choice, choose, policy_loss
 from tiny import WIDTH, picture, prompts, tiny
 
 GATED = ("straight-through", "gumbel")

@@ -28,7 +28,7 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from arr_coc.train.launch import FSDP
+from arr_coc.train.processes import FSDP
 
 Made = TypeVar("Made")
 

@@ -20,7 +20,7 @@ from queue import Empty
 from typing import NamedTuple
 
 from arr_coc.files.plugins import import_modules
-from arr_coc.train.workers import start_worker
+from arr_coc.train.processes import start_worker
 from arr_coc_lab.extras import install_line
 from arr_coc_lab.world.browser import cache
 from arr_coc_lab.world.browser.chromium import Chromium, executable
