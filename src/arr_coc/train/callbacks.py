@@ -172,7 +172,7 @@ class Curve(TrainerCallback):
             write_whole(lines.encode(), self.out / CURVE)
 
 
-class Window(TrainerCallback, ExportableState):
+class LogWindow(TrainerCallback, ExportableState):
     """The sums since the last line of the log, which a checkpoint keeps for the run that goes on from it.
 
     It comes after all callbacks that ask for a checkpoint.

@@ -38,7 +38,7 @@ from arr_coc.seam.lora import OWN
 from arr_coc.session import Session, VisualSource
 from arr_coc.train.distill import Judge, attention_map, gradient_map, own_answers
 from arr_coc.train.loop import TrainableModule
-from arr_coc.train.losses import Choice, choose, policy_loss, recall, relevance_loss, selection_iou
+from arr_coc.train.losses import GatedCells, choose, policy_loss, recall, relevance_loss, selection_iou
 from arr_coc.train.processes import greatest
 from arr_coc.train.recipe import MARKS, AnswerRecipe, LayerRecipe, Recipe, RelevanceRecipe
 from arr_coc.train.rows import ImageRows, Row
@@ -314,7 +314,7 @@ class Learner(TrainableModule):
         share = weight / weight.mean()
         return mean + policy_loss(share * costs, share * baseline, choice.log_prob)
 
-    def _costs(self, inputs: Mapping[str, Any], features: VisualFeatures, choice: Choice) -> Tensor:
+    def _costs(self, inputs: Mapping[str, Any], features: VisualFeatures, choice: GatedCells) -> Tensor:
         gated = features if choice.gates is None else features.scale(list(choice.gates))
         adapter = self.model.adapter_for(PRUNE)
         with recomputed(adapter.model, self.recipe.checkpointing):

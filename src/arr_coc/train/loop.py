@@ -24,7 +24,7 @@ from transformers.trainer_callback import PrinterCallback
 from arr_coc.files.device import resolve_device
 from arr_coc.files.plugins import install_line
 from arr_coc.files.saved import write_tensors
-from arr_coc.train.callbacks import Deadline, Window
+from arr_coc.train.callbacks import Deadline, LogWindow
 from arr_coc.train.folder import last_checkpoint
 from arr_coc.train.processes import start_worker, worker_message
 from arr_coc.train.recipe import RunSettings
@@ -94,7 +94,7 @@ class RecipeTrainer(Trainer):
         self.remove_callback(PrinterCallback)
         for callback in callbacks:
             self.add_callback(callback)
-        self.add_callback(Window(self, self.figures))
+        self.add_callback(LogWindow(self, self.figures))
 
     def go_on(self, report: AbstractContextManager[Any] | None = None) -> None:
         """Train from the last checkpoint of the folder, or from the start, to the end or an interruption.

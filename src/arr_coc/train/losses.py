@@ -1,7 +1,7 @@
 """Losses of relevance maps, gradient estimators of a selection, and figures that judge it: IoU and recall.
 
     relevance_loss(logits [Q, H, W], target [Q, H, W]) -> scalar
-    choose(logits [Q, N], count, estimator) -> Choice(keep [Q, K], gates [Q, N], log_prob [Q])
+    choose(logits [Q, N], count, estimator) -> GatedCells(keep [Q, K], gates [Q, N], log_prob [Q])
     selection_iou, recall: (logits, bool target, count) -> one number per row that has evidence
 
 A target is evidence (bool, the cells that hold the answer) or a soft map in [0, 1]. All is in float32.
@@ -94,7 +94,7 @@ ESTIMATORS: tuple[str, ...] = get_args(AnswerRecipe.model_fields["estimator"].an
 
 
 @dataclass(frozen=True, eq=False)
-class Choice:
+class GatedCells:
     """The cells kept for each of Q questions, and what carries a gradient back to their logits.
 
     Attributes:
@@ -118,7 +118,7 @@ def choose(
     temperature: float = 0.5,
     generator: torch.Generator | None = None,
     training: bool = True,
-) -> Choice:
+) -> GatedCells:
     """Choose `count` cells for each question, with a way back for the gradient of what is read from them.
 
     Gathering by indices passes no gradient to the scores that chose them. With s the logits, T the
@@ -158,17 +158,17 @@ def choose(
     scores = logits.float()
     best = compute_retention_mask(scores.detach(), count)  # here, so that bad logits are named before noise
     if not training or estimator == "scores-only":
-        return Choice(_indices(best, count))
+        return GatedCells(_indices(best, count))
     if estimator == "straight-through":
-        return Choice(_indices(best, count), best * (1 + _only_gradient(F.logsigmoid(scores))))
+        return GatedCells(_indices(best, count), best * (1 + _only_gradient(F.logsigmoid(scores))))
 
     scores = scores / temperature
     noisy = scores + _gumbel(scores, generator)
     drawn = compute_retention_mask(noisy.detach(), count)
     keep = _indices(drawn, count)
     if estimator == "gumbel":
-        return Choice(keep, drawn.float() + _only_gradient(soft_top_k(noisy, count)))
-    return Choice(keep, log_prob=_log_prob(scores, noisy.detach(), count))
+        return GatedCells(keep, drawn.float() + _only_gradient(soft_top_k(noisy, count)))
+    return GatedCells(keep, log_prob=_log_prob(scores, noisy.detach(), count))
 
 
 def policy_loss(cost: Tensor, baseline: Tensor, log_prob: Tensor) -> Tensor:

@@ -176,7 +176,7 @@ def limit_pixels(item: ImageRows, max_pixels: int) -> ImageRows:
     return replace(item, image=item.image.resize((w, h), Image.Resampling.LANCZOS), rows=rows)
 
 
-class Source(Protocol):
+class RowSource(Protocol):
     """A data set of images with their questions.
 
     Attributes:
@@ -205,7 +205,7 @@ class Turns(Dataset[ImageRows]):
     """
 
     def __init__(
-        self, sources: Mapping[str, Source], turns: Sequence[str], length: int, seed: int = 0
+        self, sources: Mapping[str, RowSource], turns: Sequence[str], length: int, seed: int = 0
     ) -> None:
         self.sources, self.turns, self.length, self.seed = dict(sources), list(turns), length, seed
 
@@ -252,7 +252,7 @@ def open_rows(recipe: Recipe) -> Turns:
     """
     length = recipe.steps * recipe.batch
     marks = recipe.target if isinstance(recipe, LayerRecipe) and recipe.target in MARKS else None
-    sources: dict[str, Source] = {}
+    sources: dict[str, RowSource] = {}
     families: set[str] = set()
     unmarked: list[str] = []
     for spec in dict.fromkeys(recipe.data):

@@ -8,7 +8,15 @@ import torch
 from arr_coc.guide.guide import Guide
 from arr_coc.guide.words import ALPHABET
 from arr_coc_lab.teaching.page import open_pages
-from arr_coc_lab.teaching.spotting import MIDDLE, SLIPS, Crop, Thing, make_targets, near_misses, spotting_loss
+from arr_coc_lab.teaching.spotting import (
+    MIDDLE,
+    SLIPS,
+    Crop,
+    CropThing,
+    make_targets,
+    near_misses,
+    spotting_loss,
+)
 from arr_coc_lab.teaching.stages import STAGES, Crops, Examples
 from arr_coc_lab.teaching.trainer import GuideLearner
 
@@ -59,7 +67,7 @@ def test_near_misses_are_other_numbers_of_the_same_form():
 def test_the_other_names_of_a_thing_do_not_compete_with_the_one_that_is_taught():
     """A cart is a trolley too; a printed "basket" and the name of another thing are rivals of it."""
     slots = torch.tensor([[0, 0], [0, 1], [1, 0], [1, 1], [2, 0], [2, 1], [3, 0], [3, 1]])
-    cart, gear = Thing(("cart", "trolley"), slots), Thing(("gear", "cog"), slots)
+    cart, gear = CropThing(("cart", "trolley"), slots), CropThing(("gear", "cog"), slots)
     letters = torch.zeros(len(ALPHABET), 16, 16, dtype=torch.bool)
     blank = torch.zeros(0, 2, dtype=torch.long)
     crop = Crop(
@@ -108,7 +116,7 @@ def test_what_is_shown_moves_the_eyes():
         empty,
         letters[:, :, :1].expand(-1, -1, 16),
     )
-    thing = Thing(("cart", "trolley"), torch.tensor([[4, 4]]))
+    thing = CropThing(("cart", "trolley"), torch.tensor([[4, 4]]))
     plain, parts = spotting_loss(guide, [crop, crop], ["other"], rng)
     assert "named" not in parts
     loss, parts = spotting_loss(guide, [crop, crop._replace(things=(thing,))], ["other"], rng)

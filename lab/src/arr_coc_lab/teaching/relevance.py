@@ -158,7 +158,7 @@ class Aside(NamedTuple):
     odd: float
 
 
-class Window(NamedTuple):
+class PageWindow(NamedTuple):
     """A part of a page in its px, and the (width, height) in px at which it is learned."""
 
     part: Box
@@ -180,7 +180,7 @@ class Window(NamedTuple):
         return [word for word in here if _touches(word.box, self.size)]
 
 
-class Example(NamedTuple):
+class WindowExample(NamedTuple):
     """A window of a page, float [3, h, w] in [0, 1] with sides multiples of 32, its questions, and what is
     learned of the looks of its things; None where it has none.
     """
@@ -191,7 +191,7 @@ class Example(NamedTuple):
     looks: Looks | None
 
 
-def make_example(page: OpenPage, foreign: Sequence[Inquired], rng: random.Random) -> Example | None:
+def make_example(page: OpenPage, foreign: Sequence[Inquired], rng: random.Random) -> WindowExample | None:
     """A random window of a page at a random scale with questions of even kinds, or None without any.
 
     Args:
@@ -248,17 +248,19 @@ def make_example(page: OpenPage, foreign: Sequence[Inquired], rng: random.Random
     pixels = distort(pixels, rng) if rng.random() < 0.5 else pixels
     placed = [window.placed(box) for box in boxes[count:]]
     things = [(name, box) for (name, _), box in zip(page.things, placed, strict=True)]
-    return Example(pixels, chosen, asides, make_looks(things, (width, height), rng)) if chosen else None
+    return WindowExample(pixels, chosen, asides, make_looks(things, (width, height), rng)) if chosen else None
 
 
-def _window(image: Image.Image, boxes: Sequence[Box], scale: float, rng: random.Random) -> Window:
+def _window(image: Image.Image, boxes: Sequence[Box], scale: float, rng: random.Random) -> PageWindow:
     """A window at about a scale, with a longest side of at most one of SIDES, where some evidence lies."""
     longest = rng.choice(SIDES)
     width, height = (min(side, longest / scale) for side in image.size)
     x0, y0, x1, y1 = rng.choice(boxes) if boxes else (0.0, 0.0, image.width, image.height)
     left = max(0.0, min((x0 + x1) / 2 - width * rng.uniform(0.2, 0.8), image.width - width))
     top = max(0.0, min((y0 + y1) / 2 - height * rng.uniform(0.2, 0.8), image.height - height))
-    return Window((left, top, left + width, top + height), (_length(width * scale), _length(height * scale)))
+    return PageWindow(
+        (left, top, left + width, top + height), (_length(width * scale), _length(height * scale))
+    )
 
 
 def _length(side: float) -> int:
@@ -266,7 +268,7 @@ def _length(side: float) -> int:
     return min(LENGTHS, key=lambda length: max(length / side, side / length))
 
 
-def _pixels(image: Image.Image, window: Window) -> Tensor:
+def _pixels(image: Image.Image, window: PageWindow) -> Tensor:
     """A window of a picture, float [3, h, w] in [0, 1]."""
     part = image.resize(window.size, Image.Resampling.BICUBIC, box=window.part)
     return torch.from_numpy(np.asarray(part).copy()).permute(2, 0, 1).float() / 255
@@ -295,7 +297,7 @@ def _even(lessons: dict[str, list[Lesson]], rng: random.Random) -> list[Lesson]:
     return chosen
 
 
-def relevance_loss(guide: Guide, example: Example) -> tuple[Tensor, dict[str, float]]:
+def relevance_loss(guide: Guide, example: WindowExample) -> tuple[Tensor, dict[str, float]]:
     """The loss of an example, and its parts with the share of evidence among as many best cells and twice
     that.
 

@@ -40,7 +40,7 @@ THINGS = (12.0, 80.0)
 """Sides in px of things that are named: of the shorter and the longer one."""
 
 
-class Thing(NamedTuple):
+class CropThing(NamedTuple):
     """A thing that is shown: the normal words that name it, and the slots in its middle, long [S, 2]."""
 
     words: tuple[str, ...]
@@ -60,7 +60,7 @@ class Crop(NamedTuple):
     slots: Tensor
     empty: Tensor
     letters: Tensor
-    things: tuple[Thing, ...] = ()
+    things: tuple[CropThing, ...] = ()
 
 
 def crop_page(page: OpenPage, size: int, rng: random.Random) -> Crop | None:
@@ -123,7 +123,7 @@ def _inside(word: Word, width: int, height: int) -> bool:
     return share > 0.75 and y0 >= -1 and y1 <= height + 1 and SMALLEST * 0.9 <= word.size <= LARGEST * 1.15
 
 
-def _things(things: list[tuple[str, Box]], size: tuple[int, int]) -> tuple[Thing, ...]:
+def _things(things: list[tuple[str, Box]], size: tuple[int, int]) -> tuple[CropThing, ...]:
     """The things that lie whole in a crop of (width, height), if neither too small nor too large."""
     visible = []
     for name, (x0, y0, x1, y1) in things:
@@ -135,7 +135,7 @@ def _things(things: list[tuple[str, Box]], size: tuple[int, int]) -> tuple[Thing
             for low, high, step in ((y0, y1, SLOT[0]), (x0, x1, SLOT[1]))
         )
         slots = torch.cartesian_prod(torch.tensor(rows), torch.tensor(columns))
-        visible.append(Thing(name_words(name), slots))
+        visible.append(CropThing(name_words(name), slots))
     return tuple(visible)
 
 

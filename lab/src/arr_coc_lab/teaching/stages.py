@@ -24,7 +24,7 @@ from arr_coc.guide.words import normal
 from arr_coc.train.processes import start_worker
 from arr_coc_lab.teaching.page import Draw, easy_page, open_pages
 from arr_coc_lab.teaching.recipe import GuideRecipe
-from arr_coc_lab.teaching.relevance import Example, make_example, relevance_loss
+from arr_coc_lab.teaching.relevance import WindowExample, make_example, relevance_loss
 from arr_coc_lab.teaching.spotting import Crop, crop_page, spotting_loss
 from arr_coc_lab.world.browser.vocabulary import common_words
 
@@ -77,7 +77,7 @@ class Crops(Dataset[list[list[list[Crop]]]]):
         raise ValueError(f"of {TRIES} pages hardly one has words to spot: give pages of `arr-coc world`")
 
 
-class Examples(Dataset[list[list[Example]]]):
+class Examples(Dataset[list[list[WindowExample]]]):
     """Windows with questions for relevance: an item is that of two steps; pages lend each other questions.
 
     Args:
@@ -91,9 +91,9 @@ class Examples(Dataset[list[list[Example]]]):
     def __init__(self, pages: Draw, batch: int, seed: int) -> None:
         self.pages, self.batch, self.seed = pages, batch, seed
 
-    def __getitem__(self, index: int) -> list[list[Example]]:
+    def __getitem__(self, index: int) -> list[list[WindowExample]]:
         rng = random.Random(f"examples {self.seed} {index}")
-        examples: list[Example] = []
+        examples: list[WindowExample] = []
         before = self.pages(rng)
         for _ in range(TRIES):
             page = self.pages(rng)
@@ -106,7 +106,7 @@ class Examples(Dataset[list[list[Example]]]):
         raise ValueError(f"of {TRIES} pages hardly one has questions: give pages of `arr-coc world`")
 
 
-class Stage(Protocol):
+class GuideStage(Protocol):
     """A stage: the guide's parts that learn, steps of warm-up, the longest gradient, lessons of a step."""
 
     @property
@@ -135,7 +135,7 @@ class Stage(Protocol):
 
 
 @dataclass(frozen=True)
-class Spotting:
+class SpottingStage:
     """Eyes and words learn which word is printed where."""
 
     recipe: GuideRecipe
@@ -167,7 +167,7 @@ class Spotting:
 
 
 @dataclass(frozen=True)
-class Relevance:
+class RelevanceStage:
     """The head learns where the answer is; eyes and words stay as they are."""
 
     recipe: GuideRecipe
@@ -190,12 +190,15 @@ class Relevance:
         recipe = self.recipe
         return Examples(open_pages(recipe.pages, recipe.drawn), recipe.windows, recipe.seed)
 
-    def loss(self, guide: Guide, lesson: Example, step: int) -> tuple[Tensor, dict[str, float]]:
+    def loss(self, guide: Guide, lesson: WindowExample, step: int) -> tuple[Tensor, dict[str, float]]:
         """The loss of a window's questions."""
         return relevance_loss(guide, lesson)
 
 
-STAGES: dict[str, type[Spotting] | type[Relevance]] = {"spotting": Spotting, "relevance": Relevance}
+STAGES: dict[str, type[SpottingStage] | type[RelevanceStage]] = {
+    "spotting": SpottingStage,
+    "relevance": RelevanceStage,
+}
 
 
 @lru_cache(maxsize=1)

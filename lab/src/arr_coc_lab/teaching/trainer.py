@@ -29,7 +29,7 @@ from arr_coc.train.callbacks import Curve, Deadline, Interruption, Report, count
 from arr_coc.train.folder import STATE, check, last_checkpoint, opened
 from arr_coc.train.loop import LEARNED, RecipeTrainer, TrainableModule, training_arguments, training_device
 from arr_coc_lab.teaching.recipe import GuideRecipe
-from arr_coc_lab.teaching.stages import READS, STAGES, Stage, StepLesson, stream
+from arr_coc_lab.teaching.stages import READS, STAGES, GuideStage, StepLesson, stream
 
 KERNELS = "ONEDNN_PRIMITIVE_CACHE_CAPACITY"
 """How many kernels a CPU keeps, by shape: its 1,024 are fewer than ten windows need, and to make them takes
@@ -104,7 +104,7 @@ class GuideLearner(TrainableModule):
         most: share of the mean that stays in a step.
     """
 
-    def __init__(self, guide: Guide, stage: Stage, device: torch.device, most: float) -> None:
+    def __init__(self, guide: Guide, stage: GuideStage, device: torch.device, most: float) -> None:
         super().__init__()
         self.guide, self.stage = guide, stage
         self.dtype = fast_dtype(device)  # without instructions for it, bfloat16 takes a CPU twice as long
