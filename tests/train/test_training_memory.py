@@ -17,6 +17,7 @@ from arr_coc.train.parts import PartsLearner
 from arr_coc.train.recipe import make_recipe
 from arr_coc.train.rows import ImageRows, Row
 from arr_coc.train.trainer import train
+from learning import recipe_of
 from tiny import WIDTH, picture, tiny
 
 ROWS = (
@@ -32,7 +33,7 @@ def learner(stage: str, checkpointing: bool, **changes: Any) -> Learner:
     base = copy.deepcopy(built.model)
     model = ARRCOCModel(base, built.processor, ARRCOCLayer(ARRCOCConfig(dim=WIDTH)), strict=True)
     settings = {"stage": stage, "steps": 1, "relevance": 0.0, "compress": 0.0, "budgets": (8,)} | changes
-    recipe = make_recipe(**settings, checkpointing=checkpointing)
+    recipe = recipe_of(**settings, checkpointing=checkpointing)
     torch.manual_seed(1)  # of new LoRAs
     return (Learner if stage == "answers" else PartsLearner)(model, recipe)
 

@@ -21,7 +21,7 @@ from arr_coc.train.parts import PartsLearner, TaughtImage, assembled, echo_loss,
 from arr_coc.train.recipe import built_in, load_recipe, make_recipe
 from arr_coc.train.rows import ImageRows, Row
 from arr_coc.train.trainer import train
-from learning import losses
+from learning import losses, recipe_of
 from tiny import WIDTH, picture, tiny
 
 IMAGE = picture(1, (48, 40))  # 6 x 5 cells
@@ -29,7 +29,6 @@ ROWS = (
     Row("What?", ("left",), ((0.0, 0.0, 16.0, 8.0),), "value", 1.0, "first"),
     Row("Where is it now?", (), None, "title", 1.0, "second"),
 )
-LORAS = ("partial", "coarse")
 ITEM = ImageRows(IMAGE, ROWS, "here", number=0)
 
 
@@ -37,8 +36,8 @@ def learner(stage: str, **changes: Any) -> PartsLearner:
     """A learner of a stage on a tiny model."""
     built = tiny("qwen3_vl")
     model = ARRCOCModel(built.model, built.processor, ARRCOCLayer(ARRCOCConfig(dim=WIDTH)), strict=True)
-    settings = {"stage": stage, "steps": 1, "lora": 2} | ({"budgets": (8,)} if stage in LORAS else {})
-    return PartsLearner(model, make_recipe(**(settings | changes)))
+    settings = {"stage": stage, "steps": 1, "lora": 2, "budgets": (8,)}
+    return PartsLearner(model, recipe_of(**(settings | changes)))
 
 
 def reached(module: nn.Module) -> set[str]:

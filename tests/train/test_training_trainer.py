@@ -19,6 +19,7 @@ from arr_coc.train.recipe import Recipe, load_recipe, make_recipe
 from arr_coc.train.trainer import build_learner, train
 from arr_coc_lab.evaluate.methods import BUNDLED_SCORER
 from arr_coc_lab.world import draw_page
+from learning import recipe_of
 from tiny import tiny
 
 WEIGHTS = "arr_coc.safetensors"
@@ -53,7 +54,7 @@ def recipe(base: Path, pages: Path, **changes: object) -> Recipe:
         "log_every": 1,
         "workers": 0,
     }
-    return make_recipe(**(settings | changes))
+    return recipe_of(**(settings | changes))
 
 
 @pytest.mark.slow

@@ -99,12 +99,13 @@ class Learner(TrainableModule):
         return isinstance(self.recipe, AnswerRecipe) and self.recipe.top_layers > 0
 
     def groups(self) -> list[dict[str, Any]]:
-        """What learns: of the base model and its LoRAs at the recipe's `base_lr`, all else at `lr`."""
-        model, recipe = self.model, self.recipe
-        own = {id(p) for part in (model.base, model.loras) for p in part.parameters()}
-        learned = [p for p in self.parameters() if p.requires_grad]
+        """What learns: where answers teach, the base model and its LoRA at `base_lr`; all else at `lr`."""
+        recipe = self.recipe
+        slow = (self.model.base, self.model.loras) if isinstance(recipe, AnswerRecipe) else ()
+        own = {id(parameter) for part in slow for parameter in part.parameters()}
+        learned = [parameter for parameter in self.parameters() if parameter.requires_grad]
         groups = [{"params": [p for p in learned if id(p) not in own], "lr": recipe.lr}]
-        if isinstance(recipe, AnswerRecipe):
+        if own:
             groups.append({"params": [p for p in learned if id(p) in own], "lr": recipe.base_lr})
         return [group for group in groups if group["params"]]
 
