@@ -175,11 +175,7 @@ class Curve(TrainerCallback):
 class LogWindow(TrainerCallback, ExportableState):
     """The sums since the last line of the log, which a checkpoint keeps for the run that goes on from it.
 
-    It comes after all callbacks that ask for a checkpoint.
-
-    Args:
-        trainer: whose sums they are.
-        figures: its sums by name.
+    It comes after all callbacks that ask for a checkpoint; `figures` are the sums of the trainer by name.
     """
 
     def __init__(self, trainer: Trainer, figures: dict[str, list[float]]) -> None:

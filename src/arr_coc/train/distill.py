@@ -42,7 +42,7 @@ def own_answers(
     longest: int = LONGEST,
     together: bool = False,
 ) -> list[str]:
-    """The model's answer to each question with all tokens, decoded greedily.
+    """The model's greedy answer to each question about an image with all tokens.
 
     Args:
         session: of the image.
@@ -62,8 +62,7 @@ class Judge:
     Args:
         session: of the image, and of the model that answers.
         encoded: the image, encoded.
-        rows: its questions.
-        truths: the accepted answers of each.
+        rows: its questions, of Q accepted answers each in `truths`.
         reward: a name of `REWARDS`.
         together: as of `own_answers`.
     """

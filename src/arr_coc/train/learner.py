@@ -375,7 +375,7 @@ def draws_of(item: ImageRows, seed: int) -> torch.Generator | None:
 
 
 def select_rows(relevance: Relevance, rows: Tensor) -> Relevance:
-    """Some rows of a relevance, rows bool [B]."""
+    """Some rows of a relevance, bool [B]."""
     fields: dict[str, Any] = {
         name: None if field is None else field[rows] for name, field in relevance._asdict().items()
     }
@@ -465,11 +465,8 @@ def recomputed(root: nn.Module, wanted: bool = True) -> Generator[None]:
 
 
 def fit_coarse_basis(model: ARRCOCModel, pictures: Iterable[VisualSource]) -> Basis:
-    """Fit the basis of a model's encoder on the coarse views that the modes make of pictures.
-
-    Args:
-        model: with a processor; its own layer plays no part.
-        pictures: some hundred, whatever `open_image` takes.
+    """Fit the basis of the channels "components": principal components of what the encoder sees in coarse
+    views of some hundred pictures, whatever `open_image` takes. The model's own layer plays no part.
 
     Raises:
         ValueError: no picture, or one that can't be read.

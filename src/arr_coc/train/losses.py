@@ -24,25 +24,19 @@ POSITIVE = 8.0
 
 
 def relevance_loss(logits: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
-    """Binary and listwise cross-entropy of the continuous map; what is learned depends on no budget.
+    """Binary and listwise cross-entropy of a continuous map, a scalar; what is learned depends on no budget.
 
         4 * mean BCE(s, t)  +  listwise: sum_r w_r sum_n -t_rn log softmax(s_r)_n / sum_r w_r sum_n t_rn
 
-    On evidence, an evidence cell counts `POSITIVE` times in the BCE, and every one of the batch the same in
-    the listwise term. On a soft map the BCE is plain, least where sigmoid(s) = t; and t is normalised to sum
-    1 in the listwise term, so every row counts the same. A row without evidence has only its BCE.
-
     Args:
         logits: [Q, H, W] before the sigmoid.
-        target: Bool [Q, H, W], or float in [0, 1].
+        target: bool [Q, H, W], of which a true cell counts `POSITIVE` times in the BCE; or a soft map in
+            [0, 1], with a plain BCE, of which each row counts the same in the listwise term. A row
+            without evidence has only its BCE.
         weight: [Q], at least 0, of each row in both means; None is 1.
 
-    Returns:
-        A scalar, 0 where no row has weight.
-
     Raises:
-        ValueError: shapes do not fit, the target is not bool or in [0, 1], a weight is negative or not
-            finite.
+        ValueError: shapes do not fit, or values are out of range.
     """
     _check_shapes(logits, target)
     soft = target.is_floating_point()
@@ -65,12 +59,8 @@ def selection_iou(logits: Tensor, target: Tensor, count: int | None = None) -> l
 
     Args:
         logits: [Q, H, W]; ties go to the earlier cell.
-        target: Bool [Q, H, W].
-        count: How many best cells, at most all of them; None is as many as the row has evidence.
-
-    Raises:
-        ValueError: shapes do not fit, the target is not bool, the count is below 1, a logit is NaN or
-            infinite.
+        target: bool [Q, H, W].
+        count: how many best cells, at most all of them; None is as many as the row has evidence.
     """
     ious = []
     for scores, there in _rows_with_evidence(logits, target):
@@ -133,21 +123,11 @@ def choose(
     - "scores-only": the top K of s, no way back; only losses on the map itself teach the scores.
 
     Laws: forward, gates are exactly the 0/1 mask of `keep`; "gumbel" and "reinforce" see differences of
-    logits alone, so what moves all cells alike has no gradient; outside of training every estimator is the
-    plain top K, ties to the lower index.
-
-    Args:
-        logits: [Q, N], relevance before the sigmoid, any floating dtype.
-        count: K, from 1 to N.
-        estimator: One of `ESTIMATORS`.
-        temperature: T of "gumbel" and "reinforce": the noise counts more the higher it is.
-        generator: Where the noise comes from; None is torch's own. It may be on another device.
-        training: False takes the plain top K, without gates and noise.
+    logits alone; outside of training every estimator is the plain top K, ties to the lower index.
 
     Raises:
-        NonFiniteScores: a logit is NaN or infinite.
-        ValueError: an unknown estimator, a temperature that is not above 0, logits of another shape, or
-            `count` is not in 1..N.
+        ValueError: a logit is not finite, an unknown estimator, a temperature that is not above 0, logits
+            other than [Q, N], or a count that is not in 1..N.
     """
     if estimator not in ESTIMATORS:
         raise ValueError(f"unknown estimator {estimator!r}; choose one of {', '.join(ESTIMATORS)}")
@@ -172,19 +152,10 @@ def choose(
 
 
 def policy_loss(cost: Tensor, baseline: Tensor, log_prob: Tensor) -> Tensor:
-    """What "reinforce" minimises in place of the cost: mean of (cost - baseline) * log_prob, a scalar.
+    """What "reinforce" minimises in place of the cost: mean of (cost - baseline) * log_prob, each [Q].
 
-    Its gradient is an unbiased estimate of that of the mean expected cost, so it may be added to losses of
-    that scale; it is not divided by K. A baseline that does not depend on this draw leaves it unbiased and
-    takes variance out: the cost of the plain top K, or the mean cost of other draws of the same question.
-
-    Args:
-        cost: [Q], such as the cross-entropy of each answer; no gradient flows into it.
-        baseline: [Q], as `cost`.
-        log_prob: [Q], of `choose`.
-
-    Raises:
-        ValueError: the shapes differ.
+    Its gradient is an unbiased estimate of that of the mean expected cost. No gradient flows into the cost;
+    a baseline that does not depend on this draw takes variance out, such as the cost of the plain top K.
     """
     if not cost.shape == baseline.shape == log_prob.shape:
         shapes = [tuple(x.shape) for x in (cost, baseline, log_prob)]

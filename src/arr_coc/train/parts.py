@@ -301,29 +301,15 @@ def same_cells(
 
 
 def echo_loss(levels: Sequence[Tensor], whole: Sequence[Tensor]) -> Tensor:
-    """How far tokens are from those of the whole image: the share of their variance that is missed.
-
-    Args:
-        levels: per level [K, D], of the K > 1 kept cells encoded alone.
-        whole: per level [K, D], of the same cells encoded with all others.
-
-    Returns:
-        The mean over levels; 0 where nothing differs, about 1 where nothing is known.
+    """How far the tokens of kept cells encoded alone are from those of the whole image, per level [K, D]: the
+    share of their variance that is missed, mean over levels.
     """
     return missed_share(levels, whole, whole)
 
 
 def kept_cells(draws: random.Random, evidence: Tensor, others: Tensor, count: int) -> Tensor:
-    """A kept set: the evidence, what lies round it, what other questions need, and cells of no use.
-
-    Args:
-        draws: draws the shares.
-        evidence: bool [H, W], what the questions of the set need.
-        others: bool [H, W], what other questions of the image need.
-        count: cells to keep, at most all.
-
-    Returns:
-        Long [K], rising.
+    """A kept set, long [K], rising: the evidence bool [H, W], what lies round it, what other questions of the
+    image need, and cells of no use, in shares that are drawn.
     """
     noise = torch.rand(evidence.shape, generator=torch.Generator().manual_seed(draws.randrange(2**31)))
     reach = 2 * draws.choice((1, 1, 2, 3)) + 1
@@ -342,15 +328,15 @@ def assembled(
     fine: VisualFeatures | None,
     gestalt: VisualFeatures | None,
 ) -> Compacted:
-    """The prompts of an image in part, as a mode's language model reads it.
+    """The prompts of an image in part, as the language model of a mode reads it with its LoRAs.
 
     Args:
         model: the model.
-        mode: whose LoRAs are at work.
+        mode: the mode.
         batch: of `Session.batch` with answers.
-        layout: of the image: where its cells are.
+        layout: where the cells of the image are.
         keep: long [K], the kept cells; None: none.
-        fine: the kept cells, encoded, and tokens that are no cell; None: none.
+        fine: their tokens, and tokens that are no cell; None: none.
         gestalt: what is read before them; None: nothing.
     """
     adapter, rows = model.adapter_for(mode), len(batch["input_ids"])
@@ -412,14 +398,7 @@ def taught_gestalt(model: ARRCOCModel, name: str, whole: VisualFeatures) -> Visu
 def gestalt_costs(
     model: ARRCOCModel, batch: Mapping[str, Any], layout: Layout, gestalt: VisualFeatures
 ) -> Tensor:
-    """Mean cross-entropy of each answer [Q] from a gestalt alone, as mode "compress" reads it.
-
-    Args:
-        model: the model.
-        batch: of `Session.batch` with answers, Q prompts about one image.
-        layout: of that image, every token of which is a cell.
-        gestalt: of that image.
-    """
+    """Mean cross-entropy of each answer [Q] from a gestalt alone, as mode "compress" reads it."""
     adapter, rows = model.adapter_for(COMPRESS), len(batch["input_ids"])
     none = [torch.zeros(0, dtype=torch.long, device=model.device)] * rows
     compacted = adapter.assemble(
@@ -429,23 +408,17 @@ def gestalt_costs(
 
 
 def feature_loss(gestalt: VisualFeatures, taught: VisualFeatures, whole: VisualFeatures) -> Tensor:
-    """How far a gestalt is from what it is taught: the share of the variance that is missed, mean over
-    levels.
-
-    Args:
-        gestalt: of the merged patches.
-        taught: of the same grids.
-        whole: the image's own tokens, whose variance is the unit.
-
-    Returns:
-        0 where nothing differs, about 1 where nothing is known.
+    """How far a gestalt is from the one that it is taught, on the same grids: the share of the variance of
+    the image's own tokens that is missed, mean over levels.
     """
     stacks = [(part.tokens, *part.levels) for part in (gestalt, taught, whole)]
     return torch.stack([missed_share(*level) for level in zip(*stacks, strict=True)]).mean()
 
 
 def missed_share(ours: Sequence[Tensor], theirs: Sequence[Tensor], scale: Sequence[Tensor]) -> Tensor:
-    """The mean square difference of tokens [K, D] in units of the variance of others, mean over the pairs."""
+    """The mean square difference of tokens [K, D] in units of the variance of others, mean over the pairs: 0
+    where nothing differs, about 1 where nothing is known.
+    """
     parts = [
         (a.float() - b.float()).square().mean() / c.float().var(0).mean().clamp_min(1e-6)
         for a, b, c in zip(ours, theirs, scale, strict=True)

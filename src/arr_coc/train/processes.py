@@ -87,13 +87,10 @@ def mean_of_all(value: torch.Tensor) -> float:
 
 
 def start_worker(worker: int) -> None:
-    """The `worker_init_fn` of a data loader: a worker ends with the process that it works for.
+    """The `worker_init_fn` of a data loader: a worker ends with the process that it works for, not before.
 
     Ctrl-C, which a terminal sends to all processes, is the parent's to answer, and so is what `timeout` or a
     shell sends to the group: it still needs images until the step is done.
-
-    Args:
-        worker: its number.
     """
     parent = multiprocessing.parent_process()
     if parent is not None:

@@ -64,11 +64,8 @@ class Row:
         return self.boxes is not None or self.map is not None
 
     def evidence(self, grid: tuple[int, int], size: tuple[int, int]) -> Tensor:
-        """The evidence cells: bool [H, W], none where nothing is known.
-
-        Args:
-            grid: (H, W) cells.
-            size: (width, height) of the image in px.
+        """The evidence cells, bool [H, W] of `grid`, of an image of `size` (width, height) in px; none where
+        nothing is known.
         """
         return all_evidence(self.boxes or (), self.map, grid, size)
 
@@ -286,11 +283,9 @@ def open_rows(recipe: Recipe) -> Turns:
 
 
 def rest_of(examples: Iterable[Example], every: int) -> list[Example]:
-    """The questions but for those of every N-th image, which `arr-coc eval --part N/N` measures on.
+    """The questions but for those of every N-th image, which `arr-coc eval --part N/N` measures on; 0: all.
 
-    Args:
-        examples: of a reader; images are counted in the order in which they first come.
-        every: N; 0 leaves out none.
+    Images are counted in the order in which they first come.
     """
     numbers: dict[Path, int] = {}
     pairs = [(numbers.setdefault(example.image, len(numbers)), example) for example in examples]

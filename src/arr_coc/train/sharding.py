@@ -69,10 +69,6 @@ def make_mesh(device: torch.device) -> DeviceMesh:
 def divide(base: nn.Module, mesh: DeviceMesh) -> int:
     """Divide the layers of a model that learn nothing over all processes of the run, in place.
 
-    Args:
-        base: the same in all processes; what is divided goes to the devices of the mesh.
-        mesh: of one dimension.
-
     Returns:
         How many layers are divided now.
 
