@@ -167,7 +167,7 @@ class TestTargets:
         session = Session(taught.model, IMAGE)
         with torch.no_grad():
             one = taught.model.adapter.features(session.inputs("?"))
-            teacher = taught.relevance(session, one, QUESTIONS, "encoded")
+            teacher = taught.relevance(session, one, QUESTIONS, from_stem=False)
 
         class Knowing(nn.Linear):
             def forward(self, *_: object) -> Tensor:

@@ -207,6 +207,7 @@ class Learner(TrainableModule):
         session: Session,
         encoded: VisualFeatures | None,
         questions: Sequence[str],
+        *,
         from_stem: bool = True,
         draws: torch.Generator | None = None,
     ) -> Relevance:

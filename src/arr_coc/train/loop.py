@@ -135,8 +135,8 @@ class RecipeTrainer(Trainer):
         return self.optimizer
 
     def rate(self, step: int, steps: int) -> float:
-        """What learning rates are multiplied by in a step: up over the warmup, then down to 0 by the last step,
-        or by the time where that is over first.
+        """What learning rates are multiplied by in a step: up over the warmup, then down to 0 by the last
+        step, or by the time where that is over first.
         """
         warmup = self.args.warmup_steps
         left = (steps - step) / max(1e-9, steps - warmup) if step >= warmup else step / warmup

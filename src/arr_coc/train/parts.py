@@ -72,7 +72,7 @@ class PartsLearner(Learner):
             prepare_towers(model, recipe)
         else:
             for kind in (PARTIAL, COARSE) if recipe.together else (recipe.stage,):
-                prepare_lora(model, kind, recipe.lora)
+                prepare_mode_lora(model, kind, recipe.lora)
             for name in recipe.gestalts:
                 if COMPRESSORS[name].learned and name not in model.convs:
                     raise ValueError(
@@ -86,42 +86,47 @@ class PartsLearner(Learner):
         if not rows:
             return ImageLoss(self._zero(), {})
         session = Session(self.model, item.image)
+        if self.recipe.stage == "compressor":
+            return self._compressor_loss(session, rows)
         if self.recipe.stage == "tower":
             return self._tower_loss(session, rows)
-        image = self._look(session, item, rows)
-        answers = self._own_or_right(image, rows)
-        draws = random.Random(int(torch.randint(2**31, (), generator=draws_of(item, self.recipe.seed))))
-        terms: dict[str, list[Tensor]] = {}
-        idle: dict[str, list[Tensor]] = {}
-        if self.recipe.stage == "compressor":
-            whole = image.whole
-            assert whole is not None, "it compresses what the whole tower has encoded"
-            for name in CONVS:
-                conv = self.model.convs[name]
-                batch = session.batch([row.question for row in rows], answers)
-                with recomputed(self.model.adapter_for(PRUNE).model, self.recipe.checkpointing):
-                    parts = (whole.layout, None, standing_tokens(whole), conv(whole))
-                    compacted = assembled(self.model, PRUNE, batch, *parts)
-                    costs = compacted_costs(self.model.adapter_for(PRUNE), compacted)
-                terms.setdefault(name, []).append(self.recipe.answer * costs.mean())
-        else:
-            gestalt = self._gestalt(image, draws) if self.recipe.stage == "coarse" else None
-            sets = list(self._kept_sets(image, rows, draws))
-            for number in range(self.most(len(sets))):  # with the others, the last one again
-                some, keep = sets[min(number, len(sets) - 1)]
-                batch = session.batch([rows[i].question for i in some], [answers[i] for i in some])
-                for name, term in self._part(image, batch, keep, gestalt).items():
-                    (terms if number < len(sets) else idle).setdefault(name, []).append(term)
-        means = {name: torch.stack(parts).mean() for name, parts in terms.items()}
-        return self._sum(means, [term for parts in idle.values() for term in parts])
+        return self._lora_loss(item, session, rows)
 
-    def _look(self, session: Session, item: ImageRows, rows: Sequence[Row]) -> TaughtImage:
-        """An image with its tokens, where the whole tower has to run."""
+    def _lora_loss(self, item: ImageRows, session: Session, rows: Sequence[Row]) -> ImageLoss:
+        """The loss of LoRAs: of some kept sets, each with the questions that share it."""
+        inputs, whole = session.inputs("?"), None
         if self.most(int(self._needs_whole(item, rows))):  # with the others, if for nothing
             with torch.no_grad():
-                whole = self.model.adapter.features(session.inputs("?"))
-            return TaughtImage(item, session, whole.layout, whole)
-        return TaughtImage(item, session, self.model.adapter.layout(session.inputs("?")), None)
+                whole = self.model.adapter.features(inputs)
+        layout = self.model.adapter.layout(inputs) if whole is None else whole.layout
+        image = TaughtImage(item, session, layout, whole)
+        answers = self._own_or_right(image, rows)
+        draws = random.Random(int(torch.randint(2**31, (), generator=draws_of(item, self.recipe.seed))))
+        gestalt = self._gestalt(image, draws) if self.recipe.stage == "coarse" else None
+        sets = list(self._kept_sets(image, rows, draws))
+        terms: dict[str, list[Tensor]] = {}
+        idle: list[Tensor] = []
+        for number in range(self.most(len(sets))):  # with the others, the last one again
+            some, keep = sets[min(number, len(sets) - 1)]
+            batch = session.batch([rows[i].question for i in some], [answers[i] for i in some])
+            for name, term in self._part(image, batch, keep, gestalt).items():
+                (terms.setdefault(name, []) if number < len(sets) else idle).append(term)
+        return self._sum({name: torch.stack(parts).mean() for name, parts in terms.items()}, idle)
+
+    def _compressor_loss(self, session: Session, rows: Sequence[Row]) -> ImageLoss:
+        """The loss of compressors of encoded cells: answers from the gestalt of each alone."""
+        adapter = self.model.adapter_for(PRUNE)
+        with torch.no_grad():
+            whole = self.model.adapter.features(session.inputs("?"))
+        batch = session.batch([row.question for row in rows], self.answers(session, whole, rows))
+        terms = {}
+        for name in CONVS:
+            with recomputed(adapter.model, self.recipe.checkpointing):
+                gestalt = self.model.convs[name](whole)
+                parts = (whole.layout, None, standing_tokens(whole), gestalt)
+                costs = compacted_costs(adapter, assembled(self.model, PRUNE, batch, *parts))
+            terms[name] = self.recipe.answer * costs.mean()
+        return self._sum(terms)
 
     def _sum(self, terms: Mapping[str, Tensor], idle: Sequence[Tensor] = ()) -> ImageLoss:
         """The sum of the terms, and each as a figure; idle ones count nothing, but have their way back."""
@@ -134,8 +139,7 @@ class PartsLearner(Learner):
         """Whether the whole tower has to run: as a teacher, or for what boxes, answers or a gestalt lack."""
         recipe = self.recipe
         return (
-            recipe.stage == "compressor"
-            or self._echoes(item)
+            self._echoes(item)
             or (self.layer.trained and not all(row.marked for row in rows))
             or (recipe.answer > 0 and not all(row.answers for row in rows))
             or (recipe.stage == "coarse" and any(COMPRESSORS[name].reads_tokens for name in recipe.gestalts))
@@ -264,7 +268,16 @@ class PartsLearner(Learner):
 
 
 def prepare_lora(model: ARRCOCModel, kind: str, rank: int) -> None:
-    """Make a LoRA learn: one that the allocator has, else a new one.
+    """Make a LoRA learn, in float32: one that the allocator has, else a new one."""
+    if kind not in model.loras:
+        model.loras.add(kind, rank)
+    for parameter in model.loras.parameters_of(kind):
+        parameter.data = parameter.data.float().to(model.device)
+        parameter.requires_grad_(True)
+
+
+def prepare_mode_lora(model: ARRCOCModel, kind: str, rank: int) -> None:
+    """Make the LoRA of partial or coarse learn.
 
     Raises:
         ValueError: no mode would use it.
@@ -274,11 +287,7 @@ def prepare_lora(model: ARRCOCModel, kind: str, rank: int) -> None:
             f"stage is {kind!r}, but the vision tower of {model.config.model_type} can't encode some cells "
             "alone, so no mode would use it: use relevance, distill or compressor"
         )
-    if kind not in model.loras:
-        model.loras.add(kind, rank)
-    for parameter in model.loras.parameters_of(kind):
-        parameter.data = parameter.data.float().to(model.device)
-        parameter.requires_grad_(True)
+    prepare_lora(model, kind, rank)
 
 
 def prepare_convs(model: ARRCOCModel) -> None:
@@ -375,11 +384,7 @@ def prepare_towers(model: ARRCOCModel, recipe: CompressorRecipe) -> None:
         if name not in model.convs:
             model.convs[name] = TowerCompressor.of(adapter.tower, TOWERS[name])
         model.convs[name].to(model.device, torch.float32).requires_grad_(True)
-        if name not in model.loras:
-            model.loras.add(name, recipe.lora)
-        for parameter in model.loras.parameters_of(name):
-            parameter.data = parameter.data.float().to(model.device)
-            parameter.requires_grad_(True)
+        prepare_lora(model, name, recipe.lora)
 
 
 def tower_gestalt(model: ARRCOCModel, name: str, inputs: Mapping[str, Any]) -> VisualFeatures:

@@ -280,8 +280,8 @@ class GuideTrainer(RecipeTrainer):
 
 
 def rise_and_fall(step: int, warmup: int, done: float, cooldown: float) -> float:
-    """What a learning rate is multiplied by in a step: up over the warmup, and down over the last share of a stage
-    (`cooldown`), of which the share `done` is over.
+    """What a learning rate is multiplied by in a step: up over the warmup, and down over the last share of a
+    stage (`cooldown`), of which the share `done` is over.
     """
     left = (1 - done) / cooldown if cooldown else 1.0
     return max(0.0, min(1.0, (step + 1) / warmup, left))
@@ -326,8 +326,8 @@ def last_figures(state: TrainerState) -> dict[str, float]:
 def newer(
     spec: str, stage: str, since: float | None
 ) -> tuple[float, dict[str, Tensor], dict[str, Tensor]] | None:
-    """The weights of another run, their running mean, and the time of its checkpoint; None where the stage has
-    no checkpoint, or none but that of the time `since`.
+    """The weights of another run, their running mean, and the time of its checkpoint; None where the stage
+    has no checkpoint, or none but that of the time `since`.
 
     Raises:
         ValueError: the file is damaged.
