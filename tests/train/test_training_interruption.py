@@ -19,7 +19,7 @@ import torch
 from safetensors.torch import load_file
 
 from arr_coc.model import ARRCOCModel
-from arr_coc.train import callbacks, trainer
+from arr_coc.train import callbacks, loop, trainer
 from arr_coc.train.learner import Learner
 from arr_coc.train.processes import start_worker
 from arr_coc.train.recipe import Recipe, make_recipe
@@ -147,7 +147,7 @@ class TestWorkers:
                 file.write(f"{os.getpid()}\n")
             start_worker(worker)
 
-        monkeypatch.setattr(trainer, "start_worker", start)
+        monkeypatch.setattr(loop, "start_worker", start)
         settings = recipe(base, rows, workers=1, steps=2)
         trainer.train(settings, tmp_path / "out", progress=False, stop_at=1)
         trainer.train(settings, tmp_path / "out", progress=False)

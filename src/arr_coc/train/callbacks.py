@@ -92,9 +92,7 @@ class Interruption(TrainerCallback):
 
 
 class Deadline(TrainerCallback, ExportableState):
-    """Ends a run with the step in which its time is over.
-
-    A checkpoint has the seconds that it took to come there, and a run that goes on from it counts on.
+    """Ends a run with the step in which its time is over; a checkpoint has the seconds so far.
 
     Args:
         minutes: from the first step on, over all starts of the run; None: there is no end.

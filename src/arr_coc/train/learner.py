@@ -215,7 +215,7 @@ class Learner(TrainableModule):
 
         Args:
             session: of the image.
-            encoded: the image, encoded; None where a stem alone reads it, which needs no more than pixels.
+            encoded: the image, encoded; None where a stem reads its pixels alone.
             questions: one per row.
             from_stem: whether a stem that learns is read; else encoded tokens are.
             draws: what a stem draws from; None: torch's own generator.
@@ -246,15 +246,10 @@ class Learner(TrainableModule):
     def stem_cells(
         self, session: Session, picture: Tensor, draws: torch.Generator | None = None
     ) -> tuple[tuple[int, int], Tensor, Tensor | None]:
-        """The stem's cells of an image, as the modes make them, for half of the images on a gestalt.
+        """The stem's cells of an image [3, h, w] in [0, 1], as the modes make them; half of them on a gestalt.
 
         An image that has no gestalt in use, because "saccade" keeps all its cells, gets one of a quarter of
         them: a gestalt that is no coarser than the image would teach the stem to copy it.
-
-        Args:
-            session: of the image.
-            picture: [3, h, w] in [0, 1].
-            draws: decides which half; None: torch's own generator.
 
         Returns:
             The grid (H, W), the cells [N, D], and the mean [D] of the gestalt, None without one.
@@ -291,7 +286,7 @@ class Learner(TrainableModule):
         the deterministic ones, and cross-entropy is not in the loss.
 
         Args:
-            inputs: of `Session.batch` with answers.
+            inputs: of `Session.batch` with answers, Q rows.
             features: the image, once per row.
             relevance: of each row.
             weight: [Q], of each row.
@@ -438,7 +433,7 @@ def recomputed(root: nn.Module, wanted: bool = True) -> Generator[None]:
 
     Args:
         root: a model of transformers, or a twin of one.
-        wanted: whether to; else the block is as if it weren't there.
+        wanted: whether to; else nothing changes.
 
     Raises:
         ValueError: no layer of the model can do it.

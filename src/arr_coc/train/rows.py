@@ -37,17 +37,16 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Row:
-    """One question about an image.
+    """One question about an image, and a message's place of it (`where`).
 
     Attributes:
         question: as the model is asked, with the prompt of the data set.
         answers: the accepted ones; empty where none is known.
         boxes: the evidence, (x0, y0, x1, y1) in px of the image; () where it is known that there is none,
             None where nothing is known.
-        map: relevance [h, w] in [0, 1] over the whole image, of any grid; None where there is none.
         family: kind of question, "" where unknown.
         weight: of the row in a loss.
-        where: place of the question, for messages.
+        map: relevance [h, w] in [0, 1] over the whole image, of any grid; None where there is none.
     """
 
     question: str
@@ -77,11 +76,9 @@ class Row:
 
 @dataclass(frozen=True)
 class ImageRows:
-    """An RGB image and its questions (none where nothing can be asked of a drawn page).
+    """An upright RGB image and its questions, none where nothing can be asked of a drawn page.
 
     Attributes:
-        image: upright, RGB.
-        rows: its questions.
         where: its place, for messages.
         number: of the item in a run, from 0; what a step draws for it depends on this and the seed. None
             outside of a run.
@@ -190,15 +187,8 @@ class RowSource(Protocol):
 
 
 class Turns(Dataset[ImageRows]):
-    """Several sources as one data set of a given length: they take turns, in an order drawn for each round.
-
-    A source that is named twice has two turns in a round.
-
-    Args:
-        sources: by name.
-        turns: the names of one round.
-        length: how many items.
-        seed: of the orders.
+    """Several sources by name as one data set of a given length: they take turns, in an order drawn for each
+    round from the seed. One that is named twice among `turns`, the names of a round, has two turns in it.
     """
 
     def __init__(

@@ -214,7 +214,7 @@ class Exchange(TrainerCallback):
 
 
 class GuideTrainer(RecipeTrainer):
-    """The trainer of one stage.
+    """The trainer of one stage of a run.
 
     Args:
         recipe: the settings of the run.
