@@ -134,9 +134,10 @@ def gradient_map(model: ARRCOCModel, inputs: Mapping[str, Any], features: Visual
         costs = answer_costs(model.adapter_for(PRUNE), inputs, watched, everything(features))
         grads = torch.autograd.grad(costs.sum(), [t for level in leaves for t in level])
     rows = len(features.tokens)
-    squares = (
-        torch.stack([g.float().square().sum(-1) for g in grads]).unflatten(0, (-1, rows)).sum(0)
-    )  # (B, tokens)
+    # Gradients come level by level, the rows of each: squares are summed over channels, then over levels, in
+    # float32, since those of a bfloat16 model vanish.
+    squares = torch.stack([g.float().square().sum(-1) for g in grads])  # (levels x B, tokens)
+    squares = squares.unflatten(0, (-1, rows)).sum(0)  # (B, tokens)
     return _scaled(torch.stack([s[cells] for s, cells in zip(squares, features.cells, strict=True)]).sqrt())
 
 

@@ -158,6 +158,7 @@ class Learner(TrainableModule):
         answers = None if encoded is None else self._answers(session, encoded, rows)
         inputs = None if answers is None else session.batch(questions, answers)
         target, labelled = self._target(session, encoded, inputs, item)
+        # Targets come first: what they need of the model must not move what this item draws.
         draws = draws_of(item, recipe.seed)
         relevance = self.relevance(session, encoded, questions, draws=draws)
         weight = torch.tensor([row.weight for row in rows], device=target.device)
@@ -236,6 +237,7 @@ class Learner(TrainableModule):
             (view,) = coarse_features(adapter, session.inputs("?"))
             own |= {"coarse_features": view.to(like), "basis": layer.basis}
         texture = generate_texture_array(picture[None], grid, channels, **own)
+        # Questions are the batch axis: one image's texture and cells are views, repeated for each of them.
         query = nn.utils.rnn.pad_sequence(queries, batch_first=True)  # (Q, L, D)
         lengths = torch.tensor([len(q) for q in queries], device=query.device)
         mask = torch.arange(query.shape[1], device=query.device) < lengths[:, None]
@@ -246,7 +248,7 @@ class Learner(TrainableModule):
     def stem_cells(
         self, session: Session, picture: Tensor, draws: torch.Generator | None = None
     ) -> tuple[tuple[int, int], Tensor, Tensor | None]:
-        """The stem's cells of an image [3, h, w] in [0, 1], as the modes make them; half of them on a gestalt.
+        """The stem's cells of an image [3, h, w] in [0, 1], as the modes make them, half on a gestalt.
 
         An image that has no gestalt in use, because "saccade" keeps all its cells, gets one of a quarter of
         them: a gestalt that is no coarser than the image would teach the stem to copy it.
@@ -259,7 +261,7 @@ class Learner(TrainableModule):
         assert stem is not None, "made at the start"
         coarse, mean, count = None, None, layout.counts[0]
         wanted = bool(torch.rand((), generator=draws) < WITH_GESTALT)
-        if self.most(wanted):
+        if self.most(wanted):  # where processes hold the model together, all encode if one does
             cells = CELLS if count > SACCADE_TOKENS else max(1, count // 4)
             with torch.no_grad():
                 view = model.adapter_for(SACCADE).features(model.adapter.coarse(inputs, cells))

@@ -177,6 +177,7 @@ class RecipeTrainer(Trainer):
         try:
             if not self.learner.divided:
                 return super().training_step(*args, **kwargs)
+            # Divided layers are put together on the way back: gradients are exchanged after it, by us.
             with self.accelerator.no_sync(self.model_wrapped):
                 loss = super().training_step(*args, **kwargs)
             if self.accelerator.sync_gradients:

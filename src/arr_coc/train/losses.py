@@ -142,6 +142,7 @@ def choose(
     if estimator == "straight-through":
         return GatedCells(_indices(best, count), best * (1 + _only_gradient(F.logsigmoid(scores))))
 
+    # The K best of logits plus Gumbel noise are a draw of K cells without replacement.
     scores = scores / temperature
     noisy = scores + _gumbel(scores, generator)
     drawn = compute_retention_mask(noisy.detach(), count)
