@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib.util
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from transformers.trainer_callback import PrinterCallback
 from arr_coc.files.device import resolve_device
 from arr_coc.files.plugins import install_line
 from arr_coc.files.saved import write_tensors
-from arr_coc.train.callbacks import Deadline, LogWindow
+from arr_coc.train.callbacks import Deadline, LogWindow, Report
 from arr_coc.train.folder import last_checkpoint
 from arr_coc.train.processes import start_worker, worker_message
 from arr_coc.train.recipe import RunSettings
@@ -68,46 +68,40 @@ class RecipeTrainer(Trainer):
 
     Args:
         learner: what learns.
-        recipe: the settings of the run.
         arguments: of `training_arguments`.
         rows: items by number, each once, in the order of their numbers.
-        callbacks: of the run, in their order; those that ask for a checkpoint before those that see one come.
+        callbacks: of the run, in their order; those that ask for a checkpoint come first.
         deadline: of the run, one of the callbacks.
     """
 
     def __init__(
         self,
         learner: TrainableModule,
-        recipe: RunSettings,
         arguments: TrainingArguments,
         rows: Dataset[Any] | Iterable[Any],
-        callbacks: Sequence[TrainerCallback] = (),
-        deadline: Deadline | None = None,
+        callbacks: Sequence[TrainerCallback],
+        deadline: Deadline,
     ) -> None:
         data: Any = rows
         super().__init__(
             model=learner, args=arguments, train_dataset=data, data_collator=lambda items: {"items": items}
         )
-        self.learner, self.recipe, self.rows = learner, recipe, data
-        self.deadline = deadline or Deadline(None)
+        self.learner, self.rows, self.deadline = learner, data, deadline
         self.figures: dict[str, list[float]] = {}
         self.remove_callback(PrinterCallback)
         for callback in callbacks:
             self.add_callback(callback)
         self.add_callback(LogWindow(self, self.figures))
 
-    def go_on(self, report: AbstractContextManager[Any] | None = None) -> None:
+    def go_on(self, report: Report | None = None) -> None:
         """Train from the last checkpoint of the folder, or from the start, to the end or an interruption.
-
-        Args:
-            report: tells of the run; None: nothing does.
 
         Raises:
             ValueError: an item can't be read, or memory doesn't suffice for it; one line.
         """
         begin = last_checkpoint(Path(str(self.args.output_dir)))
         with report or nullcontext():
-            if isinstance(report, TrainerCallback):
+            if report is not None:
                 self.add_callback(report)
             try:
                 self.train(resume_from_checkpoint=None if begin is None else str(begin))

@@ -136,7 +136,7 @@ def train(
         learner = _built(recipe, layer_class, arguments.device if divided else None)
         stops = [] if stop_at is None else [StopAt(stop_at)]
         callbacks = [Curve(out, recipe), interruption, *stops, deadline]
-        trainer = RecipeTrainer(learner, recipe, arguments, data, callbacks, deadline)
+        trainer = RecipeTrainer(learner, arguments, data, callbacks, deadline)
         each = f"{counted(images, 'image')} with at most {counted(recipe.questions, 'question')}"
         each += " an image" if images > 1 else ""
         since = time.monotonic()

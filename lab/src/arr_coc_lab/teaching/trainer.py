@@ -238,7 +238,7 @@ class GuideTrainer(RecipeTrainer):
         records: list[dict[str, Any]],
         interruption: Interruption,
     ) -> None:
-        self.stage, self.settings = STAGES[name](recipe), recipe
+        self.stage, self.recipe = STAGES[name](recipe), recipe
         self.name, self.out, self.records = name, out, records
         learner = GuideLearner(guide, self.stage, device, recipe.average)
         deadline = Deadline(recipe.minutes and recipe.minutes / len(recipe.stages))
@@ -255,7 +255,7 @@ class GuideTrainer(RecipeTrainer):
         begun = saved_state(out / name)
         lessons = stream(self.stage.data(), begun.global_step if begun else 0, recipe.workers)
         callbacks = [Curve(out, recipe, lines), interruption, deadline, Exchange(learner, recipe, name)]
-        super().__init__(learner, recipe, arguments, lessons, callbacks, deadline)
+        super().__init__(learner, arguments, lessons, callbacks, deadline)
         self.guide_learner = learner
 
     def get_train_dataloader(self) -> Any:
@@ -265,7 +265,7 @@ class GuideTrainer(RecipeTrainer):
     def rate(self, step: int, steps: int) -> float:
         """As `rise_and_fall`, by the steps or by the time, whichever is over first."""
         done = max(step / steps, self.deadline.spent)
-        return rise_and_fall(step, self.stage.warmup, done, self.settings.cooldown)
+        return rise_and_fall(step, self.stage.warmup, done, self.recipe.cooldown)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Add the stage, and the seconds that it took."""
