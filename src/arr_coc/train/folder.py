@@ -17,8 +17,6 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from arr_coc.choose.layer import WEIGHTS_NAME
 from arr_coc.files.atomic import write_whole
 from arr_coc.files.saved import CONFIG_NAME
@@ -143,7 +141,8 @@ def draw_curve(history: list[dict[str, Any]], path: Path) -> None:
     lines = [line for line in history if "loss" in line]
     names = [name for name in FIGURES if any(name in line for line in lines)]
     figure = Figure(figsize=(3.2 * max(1, len(names)), 2.6), layout="constrained")
-    for axis, name in zip(np.atleast_1d(figure.subplots(1, max(1, len(names)))), names, strict=False):
+    axes = figure.subplots(1, max(1, len(names)), squeeze=False)[0]
+    for axis, name in zip(axes, names, strict=False):
         points = [(line["step"], line[name]) for line in lines if name in line]
         axis.plot(*zip(*points, strict=True), color="#0b6e99", linewidth=1.6)
         axis.set_title(name, loc="left", fontsize=10)

@@ -4,7 +4,6 @@
     rows = open_rows(load_recipe("relevance"))     # a data set of steps x batch items
 
 An item depends on the recipe and its number alone, so a killed run goes on with the items it would have had.
-Every image of a file comes once before one comes again.
 """
 
 from __future__ import annotations

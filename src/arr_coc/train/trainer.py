@@ -94,22 +94,20 @@ def train(
         recipe: what to learn, from what and how.
         out: the folder; made if it isn't there. It is empty, or holds this run, to go on with.
         name: of the recipe, for the model card.
-        progress: on stderr, how far it is: a bar, elsewhere lines; and what the whole will take.
+        progress: tell on stderr how far it is, and what the whole will take.
         stop_at: end at this step as if killed there, to go on later; None: at the end.
-        minutes: end after so long, over all starts of the run, at the end of a step, as if that had been the
-            last: the learning rate falls to 0 by the time or by the steps, whichever are over first; None: at
-            the end.
+        minutes: end after so long, over all starts of the run, as if that step had been the last: the learning
+            rate falls to 0 by the time or by the steps, whichever are over first; None: by the steps.
         device: "auto" (an accelerator where there is one, else the CPU), "cpu", "cuda" or "mps".
         layer_class: as of `build_learner`.
 
     Returns:
-        steps, of how many, signal (the number of the one that ended it early, else None), seconds since this
-        start, parameters that learned, and the last figures of the curve.
+        "steps", "of" how many, "signal" (the number of the one that ended it early, else None), "seconds" since
+        this start, "learned" (parameters), and the last figures of the curve.
 
     Raises:
         ValueError: a bad recipe or row, a folder that belongs to something else, or too little memory; the
-            message names the row's file and line, and the remedy. Where no step was done, nothing is left
-            behind.
+            message names the row's file and line, and the remedy. Where no step was done, nothing is left.
     """
     place = training_device(device)
     divided = divides()

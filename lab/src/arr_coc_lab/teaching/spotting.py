@@ -1,12 +1,8 @@
-"""Word spotting: the eyes learn to tell which word is printed on a slot.
+"""Word spotting: the eyes learn to tell which word is printed on a slot, and which thing is shown there.
 
-Every slot of a printed word is matched against all words of the batch and more (InfoNCE, van den Oord et
-al. 2018); each pair of slot and word is also told apart alone (Zhai et al. 2023, SigLIP), empty slots
-among them, so that a similarity means the same on every page; and the characters of every slot are named.
-Among the others are numbers that are nearly those of the batch (`near_misses`): 10:33 is not 10:53. But a
-wrong letter must cost little, so some words of a batch are misspelt while what is printed is not.
-
-What a page shows is read as print is: the slots of an icon agree with the words of its names.
+Every slot is matched against all words of the batch and more (InfoNCE, van den Oord et al. 2018); each pair
+of slot and word is also told apart alone (SigLIP, Zhai et al. 2023), so that a similarity means the same on
+every page; and the characters of every slot are named.
 """
 
 from __future__ import annotations
