@@ -96,14 +96,14 @@ def train(
         name: of the recipe, for the model card.
         progress: tell on stderr how far it is, and what the whole will take.
         stop_at: end at this step as if killed there, to go on later; None: at the end.
-        minutes: end after so long, over all starts of the run, as if that step had been the last: the learning
-            rate falls to 0 by the time or by the steps, whichever are over first; None: by the steps.
+        minutes: end after so long, over all starts of the run, as if that step had been the last: the rate
+            falls to 0 by the time or by the steps, whichever are over first; None: by the steps.
         device: "auto" (an accelerator where there is one, else the CPU), "cpu", "cuda" or "mps".
         layer_class: as of `build_learner`.
 
     Returns:
-        "steps", "of" how many, "signal" (the number of the one that ended it early, else None), "seconds" since
-        this start, "learned" (parameters), and the last figures of the curve.
+        "steps", "of" how many, "signal" (the number of the one that ended it early, else None), "seconds"
+        since this start, "learned" (parameters), and the last figures of the curve.
 
     Raises:
         ValueError: a bad recipe or row, a folder that belongs to something else, or too little memory; the
