@@ -15,9 +15,9 @@ first token   from decoded frames and question to the logits of the first token,
               random stem and layer, as a trained checkpoint does; "guide" by the bundled guide, as a model
               does that nobody trained.
 film          a clip of --minutes and one of a tenth of that are written as H.264, and cells are chosen in
-              them by the guide alone (`choose_in_clip`) and by the model in mode "sparse" at a tenth, with
-              one token of answer; decoding included. Each in a process of its own; "MB" is the memory that it
-              held beyond the most before the clip was opened, "CPU seconds" those of all its threads.
+              them by the guide alone (`Selector.decide_clip`) and by the model in mode "sparse" at a tenth,
+              with one token of answer; decoding included. Each in a process of its own; "MB" is the memory
+              that it held beyond the most before the clip was opened, "CPU seconds" those of all its threads.
               --rounds 0 measures films alone and adds them to the file that is there.
 
 What is counted and how: `arr_coc_lab.evaluate.speed` and `arr_coc_lab.evaluate.work`.
@@ -48,8 +48,8 @@ from PIL import Image
 from prefill import random_model, write
 
 from arr_coc import ARRCOCModel
-from arr_coc.guide.realizing import Stopwatch
-from arr_coc.guide.selector import Selector, choose_in_clip
+from arr_coc.guide.deciding import Stopwatch
+from arr_coc.guide.selector import Selector
 from arr_coc.seam.prompt import VisualPrompt, chat_prompt
 from arr_coc.video import FrameSource, open_clip, write_clip
 from arr_coc_lab.evaluate.speed import (
@@ -195,10 +195,10 @@ def peak_mb() -> float:
 def choosing(args: argparse.Namespace, path: Path) -> dict[str, Any]:
     """The guide alone, in a file."""
     selector = Selector.from_pretrained()
-    choose_in_clip(selector, [frame for frame in film(4, FILM_SIZE, 4)], QUESTION)
+    selector.decide_clip([frame for frame in film(4, FILM_SIZE, 4)], QUESTION)
     before, start = peak_mb(), (time.perf_counter(), time.process_time())
     clip = open_clip(path, fps=args.fps)
-    decision = choose_in_clip(selector, clip, QUESTION, budget=0.1)
+    decision = selector.decide_clip(clip, QUESTION, budget=0.1)
     return film_figures(args, start, before, len(clip), decision.allocations[0].grid)
 
 

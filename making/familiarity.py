@@ -34,7 +34,7 @@ from torch import Tensor
 
 from arr_coc.choose.stem import Familiarity, save_stem, statistics
 from arr_coc.files.atomic import write_whole
-from arr_coc.guide.selector import StemSelector
+from arr_coc.guide.selector import StemScorer
 from arr_coc.store.checkpoint import BUNDLED_ALLOCATOR
 from arr_coc_lab.teaching.filling import DOCUMENTS
 from arr_coc_lab.world import draw_page
@@ -67,12 +67,12 @@ def page(seed: int, split: str) -> Image.Image:
 
 
 @torch.no_grad()
-def describe(selector: StemSelector, pictures: Iterable[Image.Image]) -> Tensor:
+def describe(scorer: StemScorer, pictures: Iterable[Image.Image]) -> Tensor:
     """The statistics of each picture's tokens, [pictures, 2 D]."""
     rows = []
     for picture in pictures:
-        pixels, grid = selector.pixels(picture)
-        rows.append(statistics(selector.stem(pixels, grid)[0]))
+        pixels, grid = scorer.pixels(picture)
+        rows.append(statistics(scorer.stem(pixels, grid)[0]))
     return torch.stack(rows)
 
 
@@ -144,13 +144,13 @@ def measure_unseen(folder: Path, pages: Path, results: Path) -> None:
         ValueError: nothing was fitted yet, or the pages are missing.
     """
     torch.set_num_threads(1)
-    selector = StemSelector.load(folder)
-    unit = selector.stem.familiarity
+    scorer = StemScorer.load(folder)
+    unit = scorer.stem.familiarity
     if unit is None or not results.is_file():
         raise ValueError(f"{str(folder)!r} has no fit, or {str(results)!r} is missing: fit without --unseen")
     report = json.loads(results.read_text(encoding="utf-8"))
     for name, pictures in unseen(pages).items():
-        rows = describe(selector, track(pictures, name))
+        rows = describe(scorer, track(pictures, name))
         report[name] = {"pictures": len(rows), "called foreign": share_foreign(unit, rows)}
     write_whole((json.dumps(report, indent=2) + "\n").encode(), results)
     print(json.dumps(report, indent=2))
@@ -159,22 +159,22 @@ def measure_unseen(folder: Path, pages: Path, results: Path) -> None:
 def main(folder: Path, pages: int, others: int, results: Path) -> None:
     """Fit, write the fit into the folder's stem, and write what was measured."""
     torch.set_num_threads(1)
-    selector = StemSelector.load(folder)
+    scorer = StemScorer.load(folder)
     held_out, split = max(1, pages // 5), {"train": pages, "validation": pages // 3, "test": pages // 5}
     rows = {
-        name: describe(selector, (page(FIRST_PAGE + i, name) for i in track(range(count), name)))
+        name: describe(scorer, (page(FIRST_PAGE + i, name) for i in track(range(count), name)))
         for name, count in split.items()
     }
     rows |= {
-        name: describe(selector, (draw_foreign(i) for i in track(numbers, name)))
+        name: describe(scorer, (draw_foreign(i) for i in track(numbers, name)))
         for name, numbers in {
             "foreign": range(FIRST_FOREIGN, FIRST_FOREIGN + others),
             "other foreign": range(held_out),
         }.items()
     }
     unit = fit(rows["train"], rows["validation"], rows["foreign"])
-    selector.stem.familiarity = unit
-    save_stem(selector.stem, folder)
+    scorer.stem.familiarity = unit
+    save_stem(scorer.stem, folder)
     report = {
         name: {"pictures": len(values), "called foreign": share_foreign(unit, values)}
         for name, values in rows.items()

@@ -5,9 +5,9 @@
 
 Two words mean something alike if much the same words stand near them: how much more often each stands near
 each other one than chance would have it (positive pointwise mutual information, with the smoothing of Levy
-et al. 2015), of which a singular value decomposition keeps `WIDTH` numbers a word. Definitions are a good
-text to count in: they say what a word is in other words of the same matter. Only common words get a row. Two
-minutes of a core, the same table each time but for rounding.
+et al. 2015), of which a singular value decomposition keeps `MEANING_WIDTH` numbers a word. Definitions are a
+good text to count in: they say what a word is in other words of the same matter. Only common words get a row.
+Two minutes of a core, the same table each time but for rounding.
 """
 
 from __future__ import annotations
@@ -25,8 +25,7 @@ from tqdm import tqdm
 from wordfreq import top_n_list
 
 from arr_coc.files.saved import write_tensors
-from arr_coc.guide.lexicon import STOP_WORDS
-from arr_coc.guide.meanings import FILE, WIDTH
+from arr_coc.guide.lexicon import MEANING_WIDTH, MEANINGS_FILE, STOP_WORDS
 
 WORDNET = Path("/usr/share/wordnet")
 GCIDE = Path("/usr/share/dictd/gcide.dict.dz")
@@ -113,7 +112,7 @@ def near(texts: list[list[int]], words: int) -> Tensor:
 
 
 def learn() -> tuple[list[str], Tensor]:
-    """The words with a row, the most frequent in definitions first, and unit vectors of them [N, WIDTH]."""
+    """The words with a row, the most frequent in definitions first, and their vectors [N, MEANING_WIDTH]."""
     lines = [
         [word for word in WORD.findall(text) if word not in EMPTY]
         for source in (wordnet, gcide)
@@ -134,8 +133,8 @@ def learn() -> tuple[list[str], Tensor]:
         torch.stack((first, second))[:, kept], gain[kept], counts.shape
     ).coalesce()
     torch.manual_seed(0)
-    u, s, _ = torch.svd_lowrank(matrix, WIDTH + 16, niter=4)
-    vectors = (u * s.sqrt())[:, :WIDTH]
+    u, s, _ = torch.svd_lowrank(matrix, MEANING_WIDTH + 16, niter=4)
+    vectors = (u * s.sqrt())[:, :MEANING_WIDTH]
     return words, vectors / vectors.norm(dim=1, keepdim=True).clamp_min(1e-9)
 
 
@@ -154,7 +153,7 @@ def main(folder: str) -> None:
         "vectors": (vectors * 127).round().to(torch.int8),
         "glossary": torch.tensor(glossary(words), dtype=torch.int32),
     }
-    write_tensors(tensors, Path(folder) / FILE, {"learned from": "WordNet, GCIDE"})
+    write_tensors(tensors, Path(folder) / MEANINGS_FILE, {"learned from": "WordNet, GCIDE"})
 
 
 if __name__ == "__main__":

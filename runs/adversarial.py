@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from arr_coc.choose.attending import DEFAULT_BUDGET
+from arr_coc.choose.budget import DEFAULT_BUDGET
 from arr_coc.data.evidence import evidence_cells
 from arr_coc.model import ARRCOCModel
 from arr_coc_lab.world import draw_page

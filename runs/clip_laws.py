@@ -27,9 +27,10 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from torch import Tensor
 
+from arr_coc.choose.motion import OLD
 from arr_coc.guide.coupling import couple, view
 from arr_coc.guide.guide import load_guide
-from arr_coc.video.temporal import OLD, Changes, relevance_over_time
+from arr_coc.video.temporal import Changes, relevance_over_time
 from arr_coc_lab.world import draw_page
 
 ROOT = Path(__file__).parents[1]

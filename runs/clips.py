@@ -19,7 +19,7 @@ import torch
 from rich.console import Console
 
 from arr_coc import ARRCOCModel
-from arr_coc.guide.selector import ClipSight, Selector
+from arr_coc.guide.selector import ClipSelector, Selector
 from arr_coc_lab.data.clip_evidence import evidence_grid, step_count
 from arr_coc_lab.evaluate.clips import (
     ClipInquiry,
@@ -70,20 +70,20 @@ def sample(model, seed, split):
 
 def chooser(selector):
     """Ours, as the measurement calls a method; and the guide's score of every step, for AKS."""
-    sights = {}
+    held = {}
 
-    def sight(clip):
-        if clip.name not in sights:
-            sights.clear()
+    def of(clip):
+        if clip.name not in held:
+            held.clear()
             times = [number / FPS for number in range(len(clip.frames))]
-            sights[clip.name] = ClipSight(selector, clip.frames, clip.grid[1:], times=times)
-        return sights[clip.name]
+            held[clip.name] = ClipSelector(selector, clip.frames, clip.grid[1:], times=times)
+        return held[clip.name]
 
     def choose(clip, text, budget):
-        return sight(clip).decide(text, budget).allocations[0].mask()
+        return of(clip).decide(text, budget).allocations[0].mask()
 
     def scores(clip, text):
-        return sight(clip).decide(text, 1).allocations[0].participatory.flatten(1).amax(1)
+        return of(clip).decide(text, 1).allocations[0].participatory.flatten(1).amax(1)
 
     return choose, scores
 

@@ -31,7 +31,7 @@ from rich.table import Table
 from safetensors.torch import load_file
 from torch import Tensor
 
-from arr_coc.choose.attending import Budget
+from arr_coc.choose.budget import Budget
 from arr_coc.data.evidence import evidence_cells
 from arr_coc.files.saved import BUNDLED
 from arr_coc.guide.guide import Guide
@@ -71,7 +71,7 @@ def load(path: Path | None) -> tuple[Guide, dict[str, str]]:
         return guide.eval(), {"weights": fingerprint(guide)}
     guide = Guide()
     guide.load_state_dict(load_file(path))
-    guide.eyes.to(memory_format=torch.channels_last)
+    guide.print_encoder.to(memory_format=torch.channels_last)
     digest = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
     return guide.eval(), {"weights": fingerprint(guide), "sha256": digest}
 

@@ -31,10 +31,9 @@ from torch import Tensor
 from arr_coc.choose.allocation import Allocation
 from arr_coc.choose.layer import ARRCOCConfig, ARRCOCLayer, Relevance
 from arr_coc.data.evidence import evidence_cells
-from arr_coc.guide.eyes import Sight
-from arr_coc.guide.guide import Guide, Page, Search, load_guide
+from arr_coc.guide.guide import Guide, GuidePage, Search, load_guide
 from arr_coc.guide.head import Judgement
-from arr_coc.guide.meanings import Glossary
+from arr_coc.guide.print_encoder import MeaningEncoder, PrintFeatures
 from arr_coc.guide.selector import Selector
 from arr_coc_lab.evaluate.guide import Sample, kept_of
 from arr_coc_lab.evaluate.guide_pages import page_samples
@@ -58,37 +57,40 @@ def _with_own_parts(module: T) -> T:
 
 
 class Whole(Guide):
-    """A guide with the parts of another one, which looks at a picture once for all that share `sights`."""
+    """A guide with the parts of another one, which looks at a picture once for all that share `scales`."""
 
-    def __init__(self, guide: Guide, sights: dict[bytes, list[Sight]]) -> None:
+    def __init__(self, guide: Guide, scales: dict[bytes, list[PrintFeatures]]) -> None:
         super().__init__()
         self.__dict__.update(vars(_with_own_parts(guide)))
-        self.sights = sights
+        self.scales = scales
 
-    def look(self, picture: Tensor) -> list[Sight]:
+    def encode_print(self, picture: Tensor) -> list[PrintFeatures]:
         key = bytes(str(tuple(picture.shape)), "ascii") + picture.contiguous().numpy().tobytes()
-        if key not in self.sights:
-            self.sights.clear()
-            self.sights[key] = super().look(picture)
-        return self.sights[key]
+        if key not in self.scales:
+            self.scales.clear()
+            self.scales[key] = super().encode_print(picture)
+        return self.scales[key]
 
 
 class OneSize(Whole):
     """Reads a picture at its own size alone."""
 
-    def look(self, picture: Tensor) -> list[Sight]:
-        near, *others = super().look(picture)
+    def encode_print(self, picture: Tensor) -> list[PrintFeatures]:
+        near, *others = super().encode_print(picture)
         return [
             near,
-            *(Sight(torch.zeros_like(each.print), torch.zeros_like(each.features), None) for each in others),
+            *(
+                PrintFeatures(torch.zeros_like(each.print), torch.zeros_like(each.features), None)
+                for each in others
+            ),
         ]
 
 
 class WithoutMeanings(Whole):
     """Knows no meanings of what is printed, so that no word agrees with any place."""
 
-    def __init__(self, guide: Guide, sights: dict[bytes, list[Sight]]) -> None:
-        super().__init__(guide, sights)
+    def __init__(self, guide: Guide, scales: dict[bytes, list[PrintFeatures]]) -> None:
+        super().__init__(guide, scales)
         self.glossary = _Nothing(self.glossary)
 
 
@@ -99,7 +101,7 @@ class _Nothing(torch.nn.Module):
         glossary: that reads them.
     """
 
-    def __init__(self, glossary: Glossary) -> None:
+    def __init__(self, glossary: MeaningEncoder) -> None:
         super().__init__()
         self.glossary = glossary
 
@@ -111,7 +113,7 @@ class _Nothing(torch.nn.Module):
 class WithoutLexicon(Whole):
     """Looks for the words of the question alone, not for what stands for them."""
 
-    def search(self, page: Page, questions: Sequence[str]) -> list[Search]:
+    def search(self, page: GuidePage, questions: Sequence[str]) -> list[Search]:
         return [
             search._replace(
                 terms=search.terms._replace(others=(), stands_for=(), strengths=()),
@@ -124,16 +126,16 @@ class WithoutLexicon(Whole):
 class WithoutRuns(Whole):
     """Decides place by place; no run of print is kept whole."""
 
-    def compose(self, picture: Tensor, sights: Sequence[Sight]) -> Page:
-        page = super().compose(picture, sights)
+    def compose(self, picture: Tensor, scales: Sequence[PrintFeatures]) -> GuidePage:
+        page = super().compose(picture, scales)
         return page._replace(runs=torch.zeros_like(page.runs))
 
 
 class WithoutPageBlocks(Whole):
     """Has no blocks for the page before the question comes."""
 
-    def __init__(self, guide: Guide, sights: dict[bytes, list[Sight]]) -> None:
-        super().__init__(guide, sights)
+    def __init__(self, guide: Guide, scales: dict[bytes, list[PrintFeatures]]) -> None:
+        super().__init__(guide, scales)
         self.pages = _with_own_parts(self.pages)
         self.pages.blocks = torch.nn.ModuleList()
 
@@ -141,7 +143,7 @@ class WithoutPageBlocks(Whole):
 class WordsAlone(Whole):
     """Has no head: a place counts by the likeness of its print to the words, as the head weighs them."""
 
-    def weigh(self, page: Page, searches: Sequence[Search]) -> Judgement:
+    def weigh(self, page: GuidePage, searches: Sequence[Search]) -> Judgement:
         judged = super().weigh(page, searches)
         direct = []
         for search in searches:
@@ -222,10 +224,10 @@ KINDS = ("anomaly", "paraphrase", "section", "unanswerable", "global")
 
 def selectors() -> dict[str, Selector]:
     """A selector for each of PARTS, all of them with the weights of the bundled guide."""
-    guide, sights = load_guide(), {}
+    guide, scales = load_guide(), {}
     made = {}
     for name, (kind, layer) in PARTS.items():
-        made[name] = Selector(kind(guide, sights))
+        made[name] = Selector(kind(guide, scales))
         made[name].layer = layer(ARRCOCConfig(dim=1)).eval()
     return made
 

@@ -3,7 +3,7 @@
     arr-coc world validation-pages --split validation --pages 150 --documents 90
     python runs/guide_calibration.py validation-pages --out runs/results/guide-calibration.json
 
-Presence: how well its logit tells questions with an answer from those without (`guide_matches.py` fits it). "auto": of all settings of `attending.enough_cells` the one that spends fewest cells while all evidence is kept of
+Presence: how well its logit tells questions with an answer from those without (`guide_matches.py` fits it). "auto": of all settings of `budget.enough_cells` the one that spends fewest cells while all evidence is kept of
 95 % of the questions. Trust: recall of the guide alone beside that of the whole selector, by confidence.
 """
 
@@ -18,8 +18,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from arr_coc.choose import attending
-from arr_coc.choose.attending import AUTO_RANGE
+from arr_coc.choose import budget as rule
+from arr_coc.choose.budget import AUTO_RANGE
 from arr_coc.data.evidence import evidence_cells
 from arr_coc.guide.coupling import couple, view
 from arr_coc.guide.guide import load_guide
@@ -39,9 +39,9 @@ BINS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 
 def spent(maps: list[Tensor], sharpness: float, enough: float, margin: float) -> list[float]:
     """What "auto" spends on each map under some settings."""
-    attending.SHARPNESS, attending.ENOUGH, attending.MARGIN = sharpness, enough, margin
+    rule.AUTO_SHARPNESS, rule.AUTO_MASS, rule.AUTO_MARGIN = sharpness, enough, margin
     return [
-        float(attending.enough_cells(one[None])[0].clamp(*AUTO_RANGE).clamp(max=one.numel()).round())
+        float(rule.enough_cells(one[None])[0].clamp(*AUTO_RANGE).clamp(max=one.numel()).round())
         for one in maps
     ]
 

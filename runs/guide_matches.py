@@ -24,10 +24,10 @@ import torch.nn.functional as F
 from torch import Tensor, optim
 
 from arr_coc.data.record import Box
-from arr_coc.guide.coupling import COLOUR, LIKELY, PRINTED, Match, matches, probability, view
-from arr_coc.guide.guide import Guide, Page, load_guide
+from arr_coc.guide.coupling import COLOUR_TERM, LIKELY, PRINTED, Match, matches, probability, view
+from arr_coc.guide.guide import Guide, GuidePage, load_guide
+from arr_coc.guide.question import normal
 from arr_coc.guide.trust import SURE
-from arr_coc.guide.words import normal
 from arr_coc_lab.evaluate.guide import auc
 from arr_coc_lab.evaluate.guide_pages import page_samples
 
@@ -98,14 +98,14 @@ def parts(text: str) -> list[str]:
 
 
 def tried(
-    guide: Guide, page: Page, text: str, words: list[tuple[list[str], Box]], answered: bool
+    guide: Guide, page: GuidePage, text: str, words: list[tuple[list[str], Box]], answered: bool
 ) -> Question:
     """A question with its matches on a page of these words."""
     (search,) = guide.search(page, [text])
     judged = guide.weigh(page, [search])
     every, colours = [], []
     for match in matches(page, search):
-        if match.term == COLOUR.format(match.word):
+        if match.term == COLOUR_TERM.format(match.word):
             colours.append(match)
             continue
         kind = "itself" if match.term == match.word else "listed" if match.strength == 1 else "related"

@@ -23,7 +23,7 @@ from PIL import Image
 
 from arr_coc.choose.allocation import Allocation
 from arr_coc.data.evidence import evidence_cells
-from arr_coc.guide.selector import Selector, StemSelector
+from arr_coc.guide.selector import Selector, StemScorer
 from arr_coc.guide.trust import verdict_of
 from arr_coc_lab.evaluate.guide import auc
 
@@ -41,9 +41,9 @@ def main() -> None:
     torch.set_num_threads(1)
     lines = (arguments.folder / "questions.jsonl").read_text(encoding="utf-8").splitlines()
     questions = sorted(map(json.loads, lines), key=lambda question: question["image"])
-    own = StemSelector.load()
+    own = Selector.from_pretrained("bundled")
     selectors = {
-        "trained": StemSelector.load(relevance="trained"),
+        "trained": Selector.from_pretrained("bundled", relevance="trained"),
         "default": own,
         "guide": Selector(sizing=own.sizing),
     }
@@ -51,18 +51,18 @@ def main() -> None:
     for question in questions:
         if not rows or rows[-1]["image"] != question["image"]:
             image = Image.open(arguments.folder / question["image"]).convert("RGB")
-            foreign = is_foreign(own, image)
+            foreign = is_foreign(own.trained, image)
         rows.append({**question, "foreign": foreign, **measure(selectors, image, question)})
     if arguments.out:
         arguments.out.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
     report(rows)
 
 
-def is_foreign(selector: StemSelector, image: Image.Image) -> bool:
-    """Whether the selector's stem calls a picture foreign."""
-    pixels, grid = selector.pixels(image)
+def is_foreign(scorer: StemScorer, image: Image.Image) -> bool:
+    """Whether the stem calls a picture foreign."""
+    pixels, grid = scorer.pixels(image)
     with torch.no_grad():
-        return bool(selector.stem.familiarity(selector.stem(pixels, grid)[0]) > 0)
+        return scorer.is_foreign(scorer.stem(pixels, grid)[0])
 
 
 def measure(selectors: dict[str, Selector], image: Image.Image, question: dict[str, Any]) -> dict[str, Any]:

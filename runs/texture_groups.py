@@ -32,15 +32,9 @@ from PIL import ImageChops, ImageOps
 from safetensors.torch import load_file
 from tqdm import tqdm
 
-from arr_coc.choose.texture import (
-    CHANNEL_GROUPS,
-    PRESETS,
-    Basis,
-    TextureCache,
-    channel_names,
-    fit_basis,
-    generate_texture_array,
-)
+from arr_coc.choose.basis import Basis, fit_basis
+from arr_coc.choose.channels import CHANNEL_GROUPS, PRESETS
+from arr_coc.choose.texture import TextureCache, channel_names, generate_texture_array
 from arr_coc.data.evidence import evidence_cells
 from arr_coc.files.saved import write_tensors
 from arr_coc.guide.guide import load_guide, text_evidence

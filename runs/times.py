@@ -21,7 +21,7 @@ from statistics import median
 
 import torch
 
-from arr_coc.choose.attending import parse_budget
+from arr_coc.choose.budget import parse_budget
 from arr_coc_lab.evaluate import Settings, evaluate, scene
 from arr_coc_lab.evaluate.work import processor_name
 

@@ -24,7 +24,7 @@ import torch
 
 import arr_coc
 from arr_coc import ARRCOCModel
-from arr_coc.choose.texture import CHANNEL_GROUPS
+from arr_coc.choose.channels import CHANNEL_GROUPS
 from arr_coc.cli import commands, register_command
 from arr_coc.families import ADAPTERS, GenericAdapter, Qwen3VLAdapter, register_family
 from arr_coc.modes import MODES, PRUNE, register_mode

@@ -19,7 +19,7 @@ import pytest
 import torch
 
 from arr_coc import ARRCOCModel
-from arr_coc.guide import lexicon, question, words
+from arr_coc.guide import lexicon, question
 from tiny import picture, tiny
 
 DATA = Path(__file__).parent / "saved" / "v0.1"
@@ -28,7 +28,7 @@ RESULT = os.environ.get("ARR_COC_MEMORY", "")
 MODES = ("full", "prune", "sparse", "saccade", "compress", "weight")
 SIZES = ((48, 40), (40, 72), (64, 64))
 QUESTIONS = 100
-WORDS = (question.terms, words.normal, words._grams, words._letters, lexicon.stem, lexicon.stems)
+WORDS = (question.terms, question.normal, question._grams, question._letters, lexicon.stem, lexicon.stems)
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,7 @@ def model() -> ARRCOCModel:
 def held() -> tuple[int, int, int]:
     """Objects that the collector tracks, tensors among them, and the bytes that Python allocated.
 
-    What is kept of words, whatever the question, has a bound of its own.
+    What is kept of question, whatever the question, has a bound of its own.
     """
     for cached in WORDS:
         assert cached.cache_info().maxsize <= 100_000

@@ -20,11 +20,11 @@ from transformers.utils.generic import find_labels
 
 from arr_coc.choose.allocation import Reason
 from arr_coc.choose.attending import NonFiniteScores
-from arr_coc.model import ARRCOCModel, ARRCOCQwen, Generated
+from arr_coc.model import ARRCOCModel, ARRCOCQwen
 from arr_coc.modes import MODES
 from arr_coc.modes.notes import NO_NUMBERS
 from arr_coc.seam import PAD
-from arr_coc.seam.decoding import CACHE, CHUNKED_PREFILL, REFUSED, heeding_positions
+from arr_coc.seam.decoding import CACHE, CHUNKED_PREFILL, REFUSED, Generated, heeding_positions
 from tiny import KINDS, MASKABLE, apart, in_bfloat16, picture, prompts, tiny
 
 ROWS = [("What is the number on the door?", [picture(1, (48, 40))]), ("Where?", [picture(2, (40, 72))])]

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 import torch
 
+from arr_coc.answer import Answer
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes import guided
-from arr_coc.session import Answer, Session
+from arr_coc.session import Session
 from tiny import KINDS, MASKABLE, apart, picture, prompts, tiny
 
 IMAGE = picture(1, (48, 40))

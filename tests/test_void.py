@@ -12,7 +12,7 @@ from PIL import Image, ImageDraw, ImageFont
 from arr_coc import ARRCOCModel, Reason
 from arr_coc.choose.attending import has_structure
 from arr_coc.choose.texture import generate_texture_array
-from arr_coc.guide.coupling import VOCABULARY
+from arr_coc.guide.coupling import PRINTED_WORDS
 from arr_coc.guide.selector import Selector
 from arr_coc.session import Session
 from tests.strokes import splattered
@@ -135,9 +135,9 @@ def test_the_guide_reads_nothing_where_nothing_is(kind: str, question: str) -> N
 def test_strokes_hold_no_words(strokes: int) -> None:
     selector = Selector.from_pretrained()
     for seed in range(3):
-        page = selector.look(splattered((SIZE, SIZE), strokes, seed)).page
-        assert page.vocabulary < 0.8 * VOCABULARY
-    assert selector.look(scattered_words()).page.vocabulary > 1.5 * VOCABULARY
+        page = selector.encode(splattered((SIZE, SIZE), strokes, seed)).page
+        assert page.vocabulary < 0.8 * PRINTED_WORDS
+    assert selector.encode(scattered_words()).page.vocabulary > 1.5 * PRINTED_WORDS
 
 
 @pytest.mark.slow

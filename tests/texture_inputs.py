@@ -6,7 +6,8 @@ from typing import Any
 
 import torch
 
-from arr_coc.choose.texture import Basis, Channels, channel_groups, fit_basis
+from arr_coc.choose.basis import Basis, fit_basis
+from arr_coc.choose.texture import Channels, channel_groups
 
 WIDTH = 24
 """Of features."""

@@ -14,29 +14,25 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from arr_coc.answer import Answer
     from arr_coc.choose.allocation import Allocation, Reason
-    from arr_coc.choose.attending import (
+    from arr_coc.choose.attending import TokenAllocator, compute_retention_mask
+    from arr_coc.choose.balancing import AdaptiveTensionBalancer
+    from arr_coc.choose.budget import (
         DEFAULT_BUDGET,
-        TokenAllocator,
         budget_count,
         compute_retained_tokens_count,
-        compute_retention_mask,
         parse_budget,
     )
-    from arr_coc.choose.balancing import AdaptiveTensionBalancer
+    from arr_coc.choose.channels import ChannelContext, ChannelGroup, register_channel_group
     from arr_coc.choose.knowing import InformationScorer, ParticipatoryScorer, PerspectivalScorer
     from arr_coc.choose.layer import ARRCOCConfig, ARRCOCLayer, ARRCOCOutput, Relevance
-    from arr_coc.choose.texture import (
-        ChannelContext,
-        ChannelGroup,
-        generate_texture_array,
-        register_channel_group,
-    )
+    from arr_coc.choose.texture import generate_texture_array
     from arr_coc.files.images import open_image
     from arr_coc.guide.selector import Selector
     from arr_coc.model import ARRCOCModel, ARRCOCQwen
     from arr_coc.modes import MODES, Mode
-    from arr_coc.session import Answer, Session
+    from arr_coc.session import Session
     from arr_coc.trace.picture import draw_allocation, draw_layers
 
 __version__ = "0.1.0"
@@ -52,14 +48,8 @@ _HOMES = {
     "choose.texture": ("ChannelContext", "ChannelGroup", "generate_texture_array", "register_channel_group"),
     "choose.knowing": ("InformationScorer", "ParticipatoryScorer", "PerspectivalScorer"),
     "choose.balancing": ("AdaptiveTensionBalancer",),
-    "choose.attending": (
-        "DEFAULT_BUDGET",
-        "TokenAllocator",
-        "budget_count",
-        "compute_retained_tokens_count",
-        "compute_retention_mask",
-        "parse_budget",
-    ),
+    "choose.attending": ("TokenAllocator", "compute_retention_mask"),
+    "choose.budget": ("DEFAULT_BUDGET", "budget_count", "compute_retained_tokens_count", "parse_budget"),
     "files.images": ("open_image",),
     "trace.picture": ("draw_allocation", "draw_layers"),
 }

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from PIL import Image
 
 from arr_coc.choose.allocation import Allocation
-from arr_coc.choose.attending import Budget
-from arr_coc.choose.reading_order import Block
+from arr_coc.choose.budget import Budget
+from arr_coc.choose.reading_order import PrintBlock
 from arr_coc.files.drawing import figure, kept_picture
 from arr_coc.guide.coupling import Coupling
-from arr_coc.video.visuals import Visual
+from arr_coc.video.opening import Visual
 
 
 @dataclass(frozen=True, repr=False)
@@ -117,7 +117,7 @@ class Transcription:
     """
 
     answers: tuple[Answer, ...]
-    blocks: tuple[Block, ...]
+    blocks: tuple[PrintBlock, ...]
     note: str | None = None
 
     @property

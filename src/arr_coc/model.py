@@ -17,16 +17,17 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from arr_coc.answer import Answer
 from arr_coc.choose.allocation import Allocation
-from arr_coc.choose.attending import DEFAULT_BUDGET, Budget, budget_of, check_budget, parse_budget
+from arr_coc.choose.budget import DEFAULT_BUDGET, Budget, budget_of, check_budget, parse_budget
 from arr_coc.choose.layer import ARRCOCConfig, ARRCOCLayer
 from arr_coc.choose.stem import Stem
 from arr_coc.families import adapter_for
 from arr_coc.files.device import resolve_device, resolve_dtype
 from arr_coc.files.images import ImageSource
 from arr_coc.files.question import check_question
+from arr_coc.guide.deciding import Stopwatch
 from arr_coc.guide.guide import guide_folder
-from arr_coc.guide.realizing import Stopwatch
 from arr_coc.modes import Mode, find_mode
 from arr_coc.modes.call import Call, Chooser, EncodedImages, Prepared, deciding_layer, named_gestalt, prepare
 from arr_coc.modes.crops import opened
@@ -52,7 +53,7 @@ from arr_coc.seam.decoding import (
 from arr_coc.seam.inputs import check_inputs, check_without_images
 from arr_coc.seam.loaded import freeze, restore
 from arr_coc.seam.lora import LoRAs
-from arr_coc.session import Answer, Session, VisualSource
+from arr_coc.session import Session, VisualSource
 from arr_coc.store import checkpoint
 from arr_coc.store.allocator import load_learned
 from arr_coc.store.card import Shareable

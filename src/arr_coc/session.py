@@ -22,13 +22,13 @@ from torch import Tensor
 
 from arr_coc.answer import Answer, Transcription
 from arr_coc.choose.allocation import Allocation
-from arr_coc.choose.attending import Budget
+from arr_coc.choose.budget import Budget
 from arr_coc.choose.reading_order import reading_order
 from arr_coc.choose.stem import FOREIGN
 from arr_coc.files.drawing import figure, thumbnail
 from arr_coc.files.images import ImageSource
 from arr_coc.files.question import check_history, check_question, check_questions
-from arr_coc.guide.realizing import Stopwatch
+from arr_coc.guide.deciding import Stopwatch
 from arr_coc.guide.selector import image_pixels
 from arr_coc.modes import FULL, MODES, find_mode
 from arr_coc.modes.again import directed, once, rising
@@ -55,7 +55,7 @@ from arr_coc.seam.decoding import (
 from arr_coc.seam.prompt import Turn, VisualPrompt, chat_prompt, refuse_placeholders, too_long
 from arr_coc.store.checkpoint import BUNDLED, BUNDLED_CELLS
 from arr_coc.video import FrameSource
-from arr_coc.video.visuals import Visual, first_picture, open_visuals, size_text
+from arr_coc.video.opening import Visual, first_picture, open_visuals, size_text
 
 if TYPE_CHECKING:
     from arr_coc.model import ARRCOCModel

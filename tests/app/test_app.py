@@ -27,7 +27,7 @@ from arr_coc.app.server import OWN_ORIGIN, OwnOriginOnly
 from arr_coc.app.tab import TABS, Tab
 from arr_coc.app.uploads import Upload, UploadClip
 from arr_coc.app.visits import Visits
-from arr_coc.choose.attending import DEFAULT_BUDGET
+from arr_coc.choose.budget import DEFAULT_BUDGET
 from arr_coc.cli import main
 from arr_coc.model import ARRCOCModel
 from arr_coc.session import Session

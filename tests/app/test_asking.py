@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from arr_coc.app.asking import source_words
-from arr_coc.choose.attending import parse_budget
+from arr_coc.choose.budget import parse_budget
 from arr_coc.model import ARRCOCModel
 from tiny import picture, tiny
 

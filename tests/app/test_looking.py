@@ -16,7 +16,7 @@ from arr_coc.app import asking, build_app, handlers
 from arr_coc.app.looking import Looking
 from arr_coc.app.samples import Sample
 from arr_coc.app.tab import Encoded, Tab
-from arr_coc.choose.attending import DEFAULT_BUDGET
+from arr_coc.choose.budget import DEFAULT_BUDGET
 from arr_coc.guide import coupling, selector
 from arr_coc.guide.guide import Guide, load_guide, prepared, save_guide
 from clip_models import drawn_clip
@@ -75,7 +75,7 @@ def test_what_is_missing_or_wrong_is_said(image: str, tmp_path: Path) -> None:
 def test_a_large_picture_has_the_cells_that_it_has_elsewhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(coupling, "PIXELS", 64 * 64)
+    monkeypatch.setattr(coupling, "MAX_PIXELS", 64 * 64)
     picture(1, (256, 192)).save(path := str(tmp_path / "large.png"))
     tab = Tab()
     view, _ = handlers.on_look(Looking(Encoded()), tab, path, QUESTION, 24)

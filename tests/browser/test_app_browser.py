@@ -23,7 +23,7 @@ pytest.importorskip("gradio", reason="the app is an extra: pip install 'arr-coc[
 import arr_coc
 from arr_coc.app.handlers import FAILED, NEW_PICTURE, NO_PICTURE, OF_CLIPS
 from arr_coc.app.samples import SAMPLE, SHAPES, THUMBNAIL, pictures
-from arr_coc.guide.guide import FILE, FOLDER
+from arr_coc.guide.guide import BUNDLED_GUIDE, GUIDE_FILE
 from arr_coc.trace.trace import Trace
 from arr_coc.video import write_clip
 from arr_coc_lab.results.files import write_results
@@ -147,7 +147,7 @@ def test_the_sample_is_answered_before_and_after_asking(open_app: Open) -> None:
     assert "273 of 1,024" in page.inner_text("#canvas")
 
 
-@pytest.mark.skipif(not (FOLDER / FILE).is_file(), reason="the package has no guide")
+@pytest.mark.skipif(not (BUNDLED_GUIDE / GUIDE_FILE).is_file(), reason="the package has no guide")
 def test_it_shows_where_it_would_look_while_one_types(open_app: Open) -> None:
     page = open_app()
     page.fill("#question textarea", "What is the vendor?")
@@ -173,7 +173,7 @@ def test_a_moved_budget_marks_the_answer_as_of_another(open_app: Open) -> None:
         )
 
 
-@pytest.mark.skipif(not (FOLDER / FILE).is_file(), reason="the package has no guide")
+@pytest.mark.skipif(not (BUNDLED_GUIDE / GUIDE_FILE).is_file(), reason="the package has no guide")
 def test_a_picture_to_choose_is_looked_at_asked_about_and_cleared(open_app: Open) -> None:
     page, scenes = open_app(), pictures()
     scene = next(scene for scene in scenes if "settings" in str(scene.image))
@@ -315,7 +315,7 @@ WATCH = """() => {
 """Notes all the time what the pane says, how strong its view is and what that shows."""
 
 
-@pytest.mark.skipif(not (FOLDER / FILE).is_file(), reason="the package has no guide")
+@pytest.mark.skipif(not (BUNDLED_GUIDE / GUIDE_FILE).is_file(), reason="the package has no guide")
 def test_what_was_found_in_a_picture_fades_when_another_comes(open_app: Open, tmp_path: Path) -> None:
     page = open_app()
     page.wait_for_selector("#sight canvas")

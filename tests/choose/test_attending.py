@@ -9,22 +9,24 @@ from PIL import Image, ImageDraw, ImageFont
 
 from arr_coc.choose.allocation import Reason
 from arr_coc.choose.attending import (
-    ALIGNED,
-    BUSY,
+    ALIGNMENT_CAP,
+    STRUCTURE_ALIGNMENT,
     NonFiniteScores,
     TokenAllocator,
     _alignment,
-    budget_count,
-    compute_retained_tokens_count,
     compute_retention_mask,
     coverage,
-    effective_cells,
     even_grid,
-    expected_tokens,
     gate,
     has_structure,
-    parse_budget,
     spread_order,
+)
+from arr_coc.choose.budget import (
+    budget_count,
+    compute_retained_tokens_count,
+    effective_cells,
+    expected_tokens,
+    parse_budget,
 )
 from arr_coc.choose.knowing import cell_information
 from arr_coc.choose.texture import generate_texture_array
@@ -390,12 +392,14 @@ class TestVoid:
     def test_a_layout_is_structure_and_chance_is_none(self, channels):
         def alignment(image):
             texture = generate_texture_array(image, (16, 16), channels)
-            return float(_alignment(cell_information(texture, channels).mean(1).clamp(max=BUSY)))
+            return float(_alignment(cell_information(texture, channels).mean(1).clamp(max=ALIGNMENT_CAP)))
 
-        assert alignment(picture("icons")) > 1.2 * ALIGNED
+        assert alignment(picture("icons")) > 1.2 * STRUCTURE_ALIGNMENT
         for strokes in (60, 100, 200):
             for seed in range(4):
-                assert alignment(to_tensor(splattered((512, 512), strokes, seed))) < 0.95 * ALIGNED
+                assert (
+                    alignment(to_tensor(splattered((512, 512), strokes, seed))) < 0.95 * STRUCTURE_ALIGNMENT
+                )
 
     def test_alignment_of_independent_cells_is_one(self):
         maps = torch.rand(200, 24, 40, generator=torch.Generator().manual_seed(0))

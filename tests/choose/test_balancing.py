@@ -6,8 +6,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from arr_coc.choose.attending import TokenAllocator, expected_tokens
+from arr_coc.choose.attending import TokenAllocator
 from arr_coc.choose.balancing import FIXED_MIXTURE, AdaptiveTensionBalancer, Balance, explore_share, steepness
+from arr_coc.choose.budget import expected_tokens
 from arr_coc.choose.knowing import PRESETS
 
 D = 24

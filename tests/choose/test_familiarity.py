@@ -12,37 +12,38 @@ from matplotlib import cbook
 from PIL import Image, ImageDraw, ImageFont
 
 from arr_coc.choose.stem import Familiarity, Stem, load_stem, save_stem, statistics
-from arr_coc.guide.selector import StemSelector
+from arr_coc.files.saved import BUNDLED
+from arr_coc.guide.selector import StemScorer
 from arr_coc_lab.world import draw_page
 
 
 @pytest.fixture(scope="module")
-def selector() -> StemSelector:
-    return StemSelector.load()
+def scorer() -> StemScorer:
+    return StemScorer.load(BUNDLED / "allocator")
 
 
-def score(selector: StemSelector, picture: Image.Image) -> float:
+def score(scorer: StemScorer, picture: Image.Image) -> float:
     with torch.no_grad():
-        pixels, grid = selector.pixels(picture)
-        assert selector.stem.familiarity is not None
-        return float(selector.stem.familiarity(selector.stem(pixels, grid)[0]))
+        pixels, grid = scorer.pixels(picture)
+        assert scorer.stem.familiarity is not None
+        return float(scorer.stem.familiarity(scorer.stem(pixels, grid)[0]))
 
 
 @pytest.mark.slow
-def test_held_out_pages_are_familiar_but_one_in_fifty(selector: StemSelector) -> None:
+def test_held_out_pages_are_familiar_but_one_in_fifty(scorer: StemScorer) -> None:
     sizes = ((256, 256), (512, 384), (768, 768), (1024, 1024))
     scores = {
-        (size, seed): score(selector, draw_page(seed, size, "test").image)
+        (size, seed): score(scorer, draw_page(seed, size, "test").image)
         for size in sizes
         for seed in range(700, 706)
     }
     assert sum(value > 0 for value in scores.values()) <= 1, scores
 
 
-def test_a_page_that_went_through_jpeg_is_familiar(selector: StemSelector) -> None:
+def test_a_page_that_went_through_jpeg_is_familiar(scorer: StemScorer) -> None:
     stream = io.BytesIO()
     draw_page(711, (640, 640), "test").image.save(stream, "JPEG", quality=75)
-    assert score(selector, Image.open(stream)) < 0
+    assert score(scorer, Image.open(stream)) < 0
 
 
 def circle(side: int) -> Image.Image:
@@ -89,8 +90,8 @@ def noise() -> Image.Image:
     ],
     ids=["small circle", "circle", "large circle", "invoice", "photograph", "noise", "white"],
 )
-def test_other_pictures_are_foreign(selector: StemSelector, picture: Image.Image) -> None:
-    assert score(selector, picture) > 0
+def test_other_pictures_are_foreign(scorer: StemScorer, picture: Image.Image) -> None:
+    assert score(scorer, picture) > 0
 
 
 def test_the_order_of_cells_is_of_no_account() -> None:

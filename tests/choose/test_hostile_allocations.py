@@ -67,7 +67,7 @@ def test_damaged_files(tmp_path: Path) -> None:
         ("keep", torch.arange(6)[None], "keep must hold 1..20 indices"),
         ("keep", torch.full((6,), 2**62), "keep must be rising"),
         ("order", torch.zeros(0, dtype=torch.int64), "order must hold the indices of keep"),
-        ("reasons", torch.full((6,), 3), "a reason that there is none of"),
+        ("reasons", torch.full((6,), 3), "an unknown reason"),
         ("more", torch.zeros(1), "its tensors are not keep, order"),
         ("keep", None, "its tensors are not keep, order"),
     ],

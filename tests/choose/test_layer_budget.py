@@ -5,13 +5,16 @@ from __future__ import annotations
 import pytest
 import torch
 
-from arr_coc.choose.attending import effective_cells, expected_tokens
 from arr_coc.choose.balancing import AdaptiveTensionBalancer
+from arr_coc.choose.budget import auto_loss, effective_cells, expected_tokens
 from arr_coc.choose.layer import ARRCOCConfig, ARRCOCLayer, Relevance
 from arr_coc.choose.texture import generate_texture_array
 
 D = 48
-budget_loss = ARRCOCLayer.budget_loss
+
+
+def budget_loss(relevance: Relevance, evidence: torch.Tensor, margin: float = 1.5) -> torch.Tensor:
+    return auto_loss(relevance.logits, relevance.tensions[:, 0], evidence, margin)
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from arr_coc.choose.channels import covered, layer_shift, moved, phase_shift, point_shift
+from arr_coc.choose.motion import covered, layer_shift, moved, phase_shift, point_shift
 from arr_coc_lab.world import draw_page
 
 

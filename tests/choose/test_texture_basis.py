@@ -6,7 +6,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from arr_coc.choose.texture import Basis, fit_basis
+from arr_coc.choose.basis import Basis, fit_basis
 
 
 def features(rows=400, width=20, seed=0) -> torch.Tensor:

@@ -8,13 +8,8 @@ import weakref
 import pytest
 import torch
 
-from arr_coc.choose.texture import (
-    CHANNEL_GROUPS,
-    ChannelGroup,
-    TextureCache,
-    channel_groups,
-    generate_texture_array,
-)
+from arr_coc.choose.channels import CHANNEL_GROUPS, ChannelGroup
+from arr_coc.choose.texture import TextureCache, channel_groups, generate_texture_array
 from texture_inputs import clip_inputs, needed
 
 GRID = (4, 6)
@@ -121,13 +116,6 @@ def test_tensors_of_inference_mode():
         assert recomputed(cache, x, {}, "mvp13") == set()
 
 
-def test_a_cleared_cache_is_empty():
-    cache, x = TextureCache(), image()
-    recomputed(cache, x, {}, "mvp13")
-    cache.clear()
-    assert recomputed(cache, x, {}, "mvp13") == {g.name for g in channel_groups("mvp13")}
-
-
 @pytest.mark.parametrize(("cost", "depends"), [("free", {"features"}), ("cheap", {"features", "image"})])
 def test_a_group_depends_on_what_it_needs_and_reads(cost, depends):
     group = ChannelGroup(
@@ -140,10 +128,10 @@ def test_what_is_fixed_is_made_once_whatever_object_holds_it():
     cache, x = TextureCache({"image", "text_evidence"}), image()
     groups = channel_groups(["rgb", "position", "text_mask"])
     names = [group.name for group in groups]
-    assert cache.whole(groups, GRID) is None
+    assert cache.ready(groups, GRID) is None
     inputs = needed(names)
     array = generate_texture_array(x, GRID, names, **inputs, cache=cache)
-    whole = cache.whole(groups, GRID)
+    whole = cache.ready(groups, GRID)
     assert whole is not None
     assert torch.equal(whole, array)
     again = generate_texture_array(x.clone(), GRID, names, **needed(names), cache=cache)
@@ -155,5 +143,5 @@ def test_what_depends_on_a_question_is_never_whole():
     cache, x = TextureCache({"image"}), image()
     names = ["rgb", "attention_memory"]
     generate_texture_array(x, GRID, names, cache=cache)
-    assert cache.whole(channel_groups(names), GRID) is None
-    assert cache.whole(channel_groups(["rgb"]), GRID) is not None
+    assert cache.ready(channel_groups(names), GRID) is None
+    assert cache.ready(channel_groups(["rgb"]), GRID) is not None

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from arr_coc.choose.texture import Clip, channel_names, generate_texture_array, moved, phase_shift
+from arr_coc.choose.motion import Motion, moved, phase_shift
+from arr_coc.choose.texture import channel_names, generate_texture_array
 from arr_coc_lab.world import draw_page
 
 TEMPORAL = ("relevance_memory", "frame_change", "attention_memory", "change_memory")
@@ -133,7 +134,7 @@ class TestChange:
 
     def test_only_the_latest_frames_are_read(self, page):
         frames = window(page, 0, 0)[:, None].expand(-1, 20, -1, -1, -1)
-        assert Clip.of(frames, window(page, 0, 0), GRID).small.shape == (1, 9, 128, 128)
+        assert Motion.of(frames, window(page, 0, 0), GRID).small.shape == (1, 9, 128, 128)
         assert temporal(window(page, 0, 0), previous_frames=frames)["age"][0, 0, 0] == pytest.approx(8 / 12)
 
 

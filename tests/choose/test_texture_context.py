@@ -7,9 +7,11 @@ from dataclasses import FrozenInstanceError
 import pytest
 import torch
 
-from arr_coc.choose import channels as clip
 from arr_coc.choose import channels as context
-from arr_coc.choose.texture import CHANNEL_GROUPS, ChannelContext, generate_texture_array, position_grid
+from arr_coc.choose import motion
+from arr_coc.choose.channels import CHANNEL_GROUPS, ChannelContext
+from arr_coc.choose.filters import position_grid
+from arr_coc.choose.texture import generate_texture_array
 from texture_inputs import needed
 
 
@@ -99,8 +101,8 @@ def test_shared_maps_are_computed_once_for_all_groups(monkeypatch):
 
 def test_small_frames_and_their_shifts_are_computed_once_for_all_groups(monkeypatch):
     shifts = []
-    original = clip.phase_shift
-    monkeypatch.setattr(clip, "phase_shift", lambda *pair: shifts.append(1) or original(*pair))
+    original = motion.phase_shift
+    monkeypatch.setattr(motion, "phase_shift", lambda *pair: shifts.append(1) or original(*pair))
     channels = ("motion", "relevance_memory", "frame_change", "change_memory")
     x = torch.rand(1, 3, 96, 64)
     generate_texture_array(x, (4, 4), channels, previous_frames=x[:, None])

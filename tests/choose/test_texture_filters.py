@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from kornia.filters import gaussian_blur2d, laplacian, spatial_gradient
 
-from arr_coc.choose import channels as filters
+from arr_coc.choose import filters
 
 
 def luma(height=33, width=20) -> torch.Tensor:

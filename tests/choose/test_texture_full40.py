@@ -6,14 +6,8 @@ import pytest
 import torch
 
 from arr_coc import ARRCOCConfig, ARRCOCLayer
-from arr_coc.choose.texture import (
-    CHANNEL_GROUPS,
-    PRESETS,
-    channel_groups,
-    channel_names,
-    generate_texture_array,
-    texture_size,
-)
+from arr_coc.choose.channels import CHANNEL_GROUPS, PRESETS
+from arr_coc.choose.texture import channel_groups, channel_names, generate_texture_array, texture_size
 from texture_inputs import WIDTH, basis, clip_inputs, needed
 
 ORDER = (

@@ -1,26 +1,17 @@
-"""The built-in channel groups, file by file, on images worked by hand."""
+"""The built-in channel groups, one by one, on images worked by hand."""
 
 from __future__ import annotations
-
-from importlib import import_module
-from pathlib import Path
 
 import pytest
 import torch
 from kornia.color import rgb_to_lab
 
 from arr_coc.choose import channels as saliency
-from arr_coc.choose import channels_extra as groups
-from arr_coc.choose.texture import (
-    CHANNEL_GROUPS,
-    ChannelContext,
-    channel_groups,
-    channel_names,
-    generate_texture_array,
-)
+from arr_coc.choose.channels import CHANNEL_GROUPS, PRESETS, ChannelContext
+from arr_coc.choose.texture import channel_groups, channel_names, generate_texture_array
 from texture_inputs import needed
 
-FILES = sorted(path.stem for path in Path(groups.__file__).parent.glob("*.py") if path.stem != "__init__")
+GROUPS = sorted(CHANNEL_GROUPS)
 
 
 def image(height=64, width=64, seed=0) -> torch.Tensor:
@@ -33,17 +24,11 @@ def channels(x: torch.Tensor, grid: tuple[int, int], *names: str, **optional) ->
     return {name: array[:, i] for i, name in enumerate(channel_names(names))}
 
 
-class TestFiles:
-    def test_every_file_is_a_group_and_every_group_a_file(self):
-        assert FILES == sorted(CHANNEL_GROUPS)
+class TestGroups:
+    def test_every_group_of_a_preset_is_registered_and_every_group_is_in_a_preset(self):
+        assert {name for names in PRESETS.values() for name in names} == set(GROUPS)
 
-    @pytest.mark.parametrize("name", FILES)
-    def test_a_file_defines_the_group_of_its_name(self, name):
-        module = import_module(f"arr_coc.choose.channels_extra.{name}")
-        assert CHANNEL_GROUPS[name].compute is getattr(module, name)
-        assert getattr(groups, name) is module
-
-    @pytest.mark.parametrize("name", FILES)
+    @pytest.mark.parametrize("name", GROUPS)
     @pytest.mark.parametrize("size", [(1, 1), (50, 30)])
     def test_a_group_alone_has_its_shape_and_is_in_the_unit_range_unclamped(self, name, size):
         context = ChannelContext(image(*size).expand(2, -1, -1, -1), (3, 5), **needed([name], 2))
@@ -55,20 +40,20 @@ class TestFiles:
         if name != "saliency":  # whose contrasts are scaled to fill the range, and may leave it
             assert part.max() <= 1
 
-    @pytest.mark.parametrize("name", FILES)
+    @pytest.mark.parametrize("name", GROUPS)
     def test_spread_channels_are_zero_on_a_uniform_page(self, name):
         for channel, value in channels(torch.full((1, 3, 64, 64), 0.7), (4, 4), name).items():
             if channel in CHANNEL_GROUPS[name].spread:
                 assert value.max() < 1e-5
 
-    @pytest.mark.parametrize("name", FILES)
+    @pytest.mark.parametrize("name", GROUPS)
     def test_a_mirrored_image_has_mirrored_channels(self, name):
         straight = channels(image(), (4, 4), name)
         for channel, mirrored in channels(image().flip(-1), (4, 4), name).items():
             expected = straight[channel] if channel == "x" else straight[channel].flip(-1)
             assert torch.allclose(mirrored, expected, atol=1e-4)
 
-    @pytest.mark.parametrize("name", [n for n in FILES if "previous_frames" not in CHANNEL_GROUPS[n].reads])
+    @pytest.mark.parametrize("name", [n for n in GROUPS if "previous_frames" not in CHANNEL_GROUPS[n].reads])
     def test_a_group_that_reads_no_frames_is_not_moved_by_frames_before(self, name):
         still = channels(image(), (4, 4), name)
         for channel, value in channels(image(), (4, 4), name, previous_frames=image(seed=1)[:, None]).items():
@@ -204,7 +189,7 @@ class TestMotion:
 
 
 class TestSaliency:
-    @pytest.mark.parametrize("name", saliency.NAMES)
+    @pytest.mark.parametrize("name", saliency.SALIENCY_NAMES)
     def test_dark_on_a_blank_page_and_brightest_at_the_odd_spot(self, name):
         x = torch.full((1, 3, 256, 256), 0.8)
         assert channels(x, (8, 8), "saliency")[name].max() < 0.02

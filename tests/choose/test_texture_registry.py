@@ -9,19 +9,16 @@ import pytest
 import torch
 
 from arr_coc import ARRCOCConfig, ARRCOCLayer
-from arr_coc.choose.texture import (
+from arr_coc.choose.channels import (
     CHANNEL_GROUPS,
     COSTS,
     OPTIONAL_INPUTS,
     PRESETS,
     ChannelContext,
     ChannelGroup,
-    channel_groups,
-    channel_names,
-    generate_texture_array,
     register_channel_group,
-    texture_size,
 )
+from arr_coc.choose.texture import channel_groups, channel_names, generate_texture_array, texture_size
 
 
 @pytest.fixture(autouse=True)

@@ -18,7 +18,7 @@ from PIL import Image
 import arr_coc
 from arr_coc.choose.allocation import Allocation
 from arr_coc.cli import inputs, main
-from arr_coc.guide import realizing
+from arr_coc.guide import deciding
 from arr_coc.guide.guide import Guide, save_guide
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes.call import Prepared
@@ -27,7 +27,7 @@ from command_line import run, run_json
 from tiny import picture
 
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(arr_coc.__file__).parents[1])}
-STAGES = set(realizing.STAGES)
+STAGES = set(deciding.STAGES)
 KEYS = {
     "images",
     "answer",

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from arr_coc.choose.channels import CHANNEL_GROUPS
 from arr_coc.choose.layer import ARRCOCConfig, ARRCOCLayer, read_layer, save_layer
-from arr_coc.choose.texture import CHANNEL_GROUPS
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes import MODES
 from command_line import run

@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from arr_coc.guide.eyes import block_max, block_mean, window_mean
+from arr_coc.guide.print_encoder import block_max, block_mean, window_mean
 
 
 @pytest.fixture

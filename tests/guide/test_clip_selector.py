@@ -10,7 +10,7 @@ import pytest
 import torch
 from PIL import Image, ImageDraw, ImageFont
 
-from arr_coc.guide.selector import ClipSight, Selector, StemSelector, choose_in_clip
+from arr_coc.guide.selector import ClipSelector, Selector
 
 SIZE = (256, 192)
 
@@ -32,7 +32,7 @@ def selector() -> Selector:
 def test_it_looks_when_and_where_the_words_stand(selector: Selector) -> None:
     plain, total = frame((10, 10, "Berlin")), frame((10, 10, "Berlin"), (10, 130, "Total 42"))
     frames = [plain] * 4 + [total] * 4 + [plain] * 4
-    allocation = choose_in_clip(selector, frames, "What is the total?", budget=8).allocations[0]
+    allocation = selector.decide_clip(frames, "What is the total?", budget=8).allocations[0]
     assert allocation.grid == (6, 6, 8)
     assert allocation.kept == 8
     best = allocation.order[:3]
@@ -42,7 +42,7 @@ def test_it_looks_when_and_where_the_words_stand(selector: Selector) -> None:
 
 def test_a_clip_of_one_picture_is_the_image(selector: Selector) -> None:
     image = frame((10, 10, "Berlin"), (10, 130, "Total 42"))
-    clip = choose_in_clip(selector, [image], "What is the total?", budget=8).allocations[0]
+    clip = selector.decide_clip([image], "What is the total?", budget=8).allocations[0]
     still = selector(image, "What is the total?", budget=8)
     assert torch.equal(clip.keep, still.keep)
     assert torch.allclose(clip.balanced, still.balanced, atol=1e-5)
@@ -50,27 +50,31 @@ def test_a_clip_of_one_picture_is_the_image(selector: Selector) -> None:
 
 def test_what_repeats_is_kept_once(selector: Selector) -> None:
     image = frame((10, 10, "Berlin"), (10, 130, "Total 42"))
-    allocation = choose_in_clip(selector, [image] * 12, "What is the total?", budget=24).allocations[0]
+    allocation = selector.decide_clip([image] * 12, "What is the total?", budget=24).allocations[0]
     steps = allocation.positions[:, 0]
     assert int((steps == 0).sum()) >= 15  # evenly spread it would be two
 
 
 def test_pictures_of_another_size_are_refused(selector: Selector) -> None:
     with pytest.raises(ValueError, match="256x192 and of 128x64"):
-        choose_in_clip(selector, [frame(), frame(size=(128, 64))], "What?")
+        selector.decide_clip([frame(), frame(size=(128, 64))], "What?")
 
 
 def test_no_picture_is_refused(selector: Selector) -> None:
     with pytest.raises(ValueError, match="no pictures"):
-        choose_in_clip(selector, [], "What?")
+        selector.decide_clip([], "What?")
 
 
-@pytest.mark.parametrize("choose", [choose_in_clip, lambda *of: ClipSight(of[0], of[1], of[4]).decide(of[2])])
+def held(selector: Selector, frames: Any, question: str, budget: float, grid: tuple[int, int]) -> Any:
+    return ClipSelector(selector, frames, grid).decide(question, budget)
+
+
+@pytest.mark.parametrize("choose", [Selector.decide_clip, held])
 def test_a_bad_grid_and_a_selector_without_a_guide_are_refused(selector: Selector, choose: Any) -> None:
     with pytest.raises(ValueError, match="grid is"):
         choose(selector, [frame()], "What?", 0.1, (0, 3))
-    with pytest.raises(ValueError, match="the guide, which this selector has not"):
-        choose(StemSelector.load(), [frame()], "What?", 0.1, (4, 4))
+    with pytest.raises(ValueError, match="decided by the guide"):
+        choose(Selector.from_pretrained("bundled"), [frame()], "What?", 0.1, (4, 4))
 
 
 @pytest.mark.slow
@@ -80,8 +84,8 @@ def test_what_is_told_is_of_the_surest_step_however_it_is_looked_at(
 ) -> None:
     texts = ("Berlin", "Total", "Total 42", "Total 42", "Paris")
     frames = [frame((10 + i % 3, 10, text)) for i, text in enumerate(texts * 2)]
-    streamed = choose_in_clip(selector, frames, question, 0.2)
-    held = ClipSight(selector, frames).decide(question, 0.2)
+    streamed = selector.decide_clip(frames, question, 0.2)
+    held = ClipSelector(selector, frames).decide(question, 0.2)
     assert torch.equal(streamed.allocations[0].keep, held.allocations[0].keep)
     assert streamed.couplings[0].matches == held.couplings[0].matches != ()
     assert streamed.couplings[0].confidence == held.couplings[0].confidence
@@ -96,7 +100,7 @@ def test_memory_does_not_grow_with_the_clip(selector: Selector) -> None:
     peaks = []
     for count in (20, 100):
         tracemalloc.start()
-        choose_in_clip(selector, stream(count), "What is the total?")
+        selector.decide_clip(stream(count), "What is the total?")
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert peaks[1] < 2 * peaks[0]

@@ -10,7 +10,7 @@ from torch import Tensor
 from arr_coc.guide.colours import NAMES, colour_maps, colours_of
 from arr_coc.guide.coupling import couple, view
 from arr_coc.guide.guide import load_guide
-from arr_coc.guide.words import normal
+from arr_coc.guide.question import normal
 from arr_coc_lab.world.vocabulary import COLOURS
 
 

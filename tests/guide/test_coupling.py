@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from arr_coc.guide.coupling import (
-    LONGEST,
-    PIXELS,
+    MAX_PIXELS,
+    MAX_SIDE,
     Coupling,
     Match,
     cell_logits,
@@ -48,14 +48,19 @@ def test_any_picture_and_grid(size: tuple[int, int], grid: tuple[int, int]) -> N
     assert one.logits.shape == grid
     assert one.logits.isfinite().all()
     assert torch.equal(one.logits, again.logits)
-    assert 0 <= min(one.confidence, one.whole, one.odd) <= max(one.confidence, one.whole, one.odd) <= 1
+    assert (
+        0
+        <= min(one.confidence, one.overview, one.unusual)
+        <= max(one.confidence, one.overview, one.unusual)
+        <= 1
+    )
     assert all(0 <= share <= 1 for match in one.matches for share in (match.likeness, *match.place))
 
 
 @pytest.mark.slow
 def test_a_large_picture_is_scaled_down() -> None:
-    page = view(guide(), torch.zeros(3, 64, 2 * LONGEST))
-    assert page.size == (32, LONGEST)
+    page = view(guide(), torch.zeros(3, 64, 2 * MAX_SIDE))
+    assert page.size == (32, MAX_SIDE)
 
 
 @pytest.mark.parametrize(
@@ -76,8 +81,8 @@ def test_what_is_long_and_not_large_is_looked_at_as_it_is(
 @pytest.mark.parametrize("size", [(1366, 4500), (4096, 4096), (3, 40_000), (40_000, 9_000)])
 def test_what_is_large_keeps_its_shape(size: tuple[int, int]) -> None:
     width, height = fitted(*size)
-    assert width * height <= 1.001 * PIXELS
-    assert max(width, height) <= LONGEST
+    assert width * height <= 1.001 * MAX_PIXELS
+    assert max(width, height) <= MAX_SIDE
     assert width / height == pytest.approx(size[0] / size[1], rel=1 / min(width, height))
 
 

@@ -9,8 +9,8 @@ import tracemalloc
 import pytest
 
 from arr_coc.guide.lexicon import (
-    LONGEST,
-    MOST,
+    MAX_EXPANSIONS,
+    MAX_PHRASE_WORDS,
     STOP_WORDS,
     answers,
     content_words,
@@ -172,7 +172,7 @@ def test_expansions_are_few_new_single_words(question):
     words = question.split()
     pairs = expand(words)
     keys = [stem(word) for word, _ in pairs]
-    assert len(pairs) <= MOST
+    assert len(pairs) <= MAX_EXPANSIONS
     assert len(set(keys)) == len(keys)
     assert not set(keys) & {stem(word) for word in words}
     assert all(" " not in word and 0 <= place < len(words) for word, place in pairs)
@@ -221,14 +221,14 @@ def test_a_question_looks_for_answers_as_for_synonyms():
 def test_answers_are_few_new_single_words(question):
     words = question.split()
     pairs = answers(words)
-    assert len(pairs) <= MOST
+    assert len(pairs) <= MAX_EXPANSIONS
     assert not {stem(word) for word, _ in pairs} & {stem(word) for word in words}
     assert all(" " not in word and 0 <= place < len(words) for word, place in pairs)
 
 
 def test_every_line_can_be_met():
     for key in (*lexicon().bonds, *lexicon().questions):
-        assert 0 < len(key.split()) <= LONGEST, key
+        assert 0 < len(key.split()) <= MAX_PHRASE_WORDS, key
     for key in lexicon().bonds:
         assert " " in key or key not in map(stem, STOP_WORDS), key
     assert len(lexicon().bonds) >= 1500

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from arr_coc.guide.guide import Guide
-from arr_coc.guide.head import PAGE_BLOCKS, WIDTH, Block, Line, _turns, rotate
-from arr_coc.guide.question import WIDTH as ASKED
+from arr_coc.guide.head import PAGE_BLOCKS, WIDTH, AxialAttention, AxialBlock, _turns, rotate
+from arr_coc.guide.question import WIDTH as QUESTION_WIDTH
 
 
 @pytest.fixture
@@ -26,18 +26,20 @@ def learned(module: nn.Module) -> nn.Module:
 
 @pytest.mark.parametrize("led", [True, False])
 def test_an_untrained_block_changes_nothing(places: Tensor, led: bool) -> None:
-    pooled = torch.randn(2, ASKED) if led else None
-    assert torch.equal(Block(led)(places, pooled), places)
+    pooled = torch.randn(2, QUESTION_WIDTH) if led else None
+    assert torch.equal(AxialBlock(led)(places, pooled), places)
 
 
 def test_a_block_is_led_by_a_question_or_by_none(places: Tensor) -> None:
-    led = learned(Block())
-    assert not torch.allclose(led(places, torch.zeros(2, ASKED)), led(places, torch.ones(2, ASKED)))
-    assert not any(name.startswith("lead") for name, _ in Block(led=False).named_parameters())
+    led = learned(AxialBlock())
+    assert not torch.allclose(
+        led(places, torch.zeros(2, QUESTION_WIDTH)), led(places, torch.ones(2, QUESTION_WIDTH))
+    )
+    assert not any(name.startswith("lead") for name, _ in AxialBlock(led=False).named_parameters())
 
 
 def test_a_line_carries_along_its_own_row_alone(places: Tensor) -> None:
-    line = learned(Line())
+    line = learned(AxialAttention())
     changed = places.clone()
     changed[0, 2, 6] = changed[1, 0, 0]
     differs = (line(changed) - line(places)).abs().amax(-1) > 1e-6

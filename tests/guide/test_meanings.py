@@ -7,8 +7,7 @@ import torch
 
 from arr_coc.guide.coupling import couple, view
 from arr_coc.guide.guide import load_guide
-from arr_coc.guide.lexicon import stem
-from arr_coc.guide.meanings import MOST, WIDTH, inflections, meaning, meanings, related
+from arr_coc.guide.lexicon import MAX_RELATED, MEANING_WIDTH, inflections, meaning, meanings, related, stem
 from arr_coc.guide.question import terms
 
 
@@ -24,7 +23,7 @@ def test_related_words_are_few_near_and_of_other_stems() -> None:
     for word in ("pay", "breakfast", "doctor", "stroll"):
         pairs = related(word)
         strengths = [strength for _, strength in pairs]
-        assert 0 < len(pairs) <= MOST
+        assert 0 < len(pairs) <= MAX_RELATED
         assert strengths == sorted(strengths, reverse=True)
         assert all(0 < strength <= 1 for strength in strengths)
         keys = [stem(other) for other, _ in pairs]
@@ -36,7 +35,7 @@ def test_related_words_are_few_near_and_of_other_stems() -> None:
 
 def test_vectors_are_of_unit_length_and_zero_for_what_has_no_row() -> None:
     assert torch.allclose(meanings().vectors.norm(dim=1), torch.ones(len(meanings().words)), atol=1e-5)
-    assert meaning("salary").shape == (WIDTH,)
+    assert meaning("salary").shape == (MEANING_WIDTH,)
     assert torch.equal(meaning("cyclist"), meaning("cyclists"))
     for nothing in ("inv-204", "xqzzv", "", "%"):
         assert not meaning(nothing).any()

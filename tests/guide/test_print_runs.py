@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from arr_coc.guide.print_runs import COLUMN, GAP, LONGEST, complete, print_runs
+from arr_coc.guide.print_encoder import COLUMN_PX, MAX_GAP, MAX_RUN, complete_runs, print_runs
 
 
 def page(*spans: tuple[int, int, int], size: tuple[int, int] = (64, 1024)) -> Tensor:
@@ -17,13 +17,13 @@ def page(*spans: tuple[int, int, int], size: tuple[int, int] = (64, 1024)) -> Te
 
 
 def test_a_gap_in_a_run_is_crossed_and_one_in_a_table_is_not() -> None:
-    near, far = GAP * COLUMN, (GAP + 3) * COLUMN
+    near, far = MAX_GAP * COLUMN_PX, (MAX_GAP + 3) * COLUMN_PX
     runs = print_runs(page((2, 64, 128), (2, 128 + near, 224), (2, 224 + far, 400)))
     row = runs[0]
-    assert row[64 // COLUMN] == row[220 // COLUMN] > 0
-    assert row[300 // COLUMN] not in (0, row[64 // COLUMN])
+    assert row[64 // COLUMN_PX] == row[220 // COLUMN_PX] > 0
+    assert row[300 // COLUMN_PX] not in (0, row[64 // COLUMN_PX])
     assert not runs[1:].any()
-    assert not row[: 60 // COLUMN].any()
+    assert not row[: 60 // COLUMN_PX].any()
 
 
 def test_every_row_has_runs_of_its_own() -> None:
@@ -32,7 +32,7 @@ def test_every_row_has_runs_of_its_own() -> None:
 
 
 def test_rules_and_empty_paper_are_no_runs() -> None:
-    assert not print_runs(page((2, 0, (LONGEST + 1) * COLUMN))).any()
+    assert not print_runs(page((2, 0, (MAX_RUN + 1) * COLUMN_PX))).any()
     assert not print_runs(torch.full((1, 1, 32, 64), 0.3)).any()
 
 
@@ -41,7 +41,7 @@ def test_places_of_a_run_are_raised_to_its_mean_and_others_stay() -> None:
     places = torch.full((2, 4, 32), -6.0)
     places[0, 0, 3] = 4.0
     places[1, 2, 9] = 4.0
-    done = complete(places, runs)
+    done = complete_runs(places, runs)
     mean = torch.tensor([4.0, *[-6.0] * 5]).exp().mean().log()
     assert torch.allclose(done[0, 0, [2, 4, 5, 6, 7]], mean.expand(5), atol=0.1)
     changed = done != places
@@ -52,5 +52,5 @@ def test_places_of_a_run_are_raised_to_its_mean_and_others_stay() -> None:
 
 def test_no_place_is_lowered_and_a_picture_without_print_is_left_alone() -> None:
     places = torch.randn(3, 4, 32, generator=torch.Generator().manual_seed(0))
-    assert (complete(places, print_runs(page((2, 64, 300), (18, 100, 500)))) >= places).all()
-    assert torch.equal(complete(places, print_runs(page())), places)
+    assert (complete_runs(places, print_runs(page((2, 64, 300), (18, 100, 500)))) >= places).all()
+    assert torch.equal(complete_runs(places, print_runs(page())), places)

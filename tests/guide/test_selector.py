@@ -17,9 +17,9 @@ from PIL import Image, ImageDraw
 from arr_coc import Reason, Selector
 from arr_coc.files.saved import BUNDLED
 from arr_coc.guide.coupling import couple
-from arr_coc.guide.guide import Guide, Page, Search
+from arr_coc.guide.guide import Guide, GuidePage, Search
 from arr_coc.guide.head import Judgement
-from arr_coc.guide.selector import MOST_QUESTIONS
+from arr_coc.guide.selector import MAX_QUESTIONS
 
 QUESTION = "What is the invoice number?"
 
@@ -92,7 +92,7 @@ def test_a_question_is_asked_of_the_guide_once(monkeypatch: pytest.MonkeyPatch) 
     judged: list[int] = []
     judge = Guide.weigh
 
-    def noted(self: Guide, page: Page, searches: Sequence[Search]) -> Judgement:
+    def noted(self: Guide, page: GuidePage, searches: Sequence[Search]) -> Judgement:
         judged.append(1)
         return judge(self, page, searches)
 
@@ -104,47 +104,47 @@ def test_a_question_is_asked_of_the_guide_once(monkeypatch: pytest.MonkeyPatch) 
     own.cues(image, QUESTION)
     assert torch.equal(own(image, QUESTION, 8).keep, first.keep)
     assert len(judged) == once
-    for number in range(MOST_QUESTIONS):
+    for number in range(MAX_QUESTIONS):
         own(image, f"Where is line {number}?", 8)
-    (sight,) = own._sights.values()
-    assert len(sight.couplings) == MOST_QUESTIONS
+    (record,) = own._records.values()
+    assert len(record.couplings) == MAX_QUESTIONS
     assert torch.equal(own(image, QUESTION, 8).keep, first.keep)
-    assert len(judged) > once + MOST_QUESTIONS
+    assert len(judged) > once + MAX_QUESTIONS
 
 
 def test_few_pages_are_kept() -> None:
     own = Selector()
     for shade in range(12):
         own(Image.new("RGB", (64, 64), (shade, 0, 0)), "Who?", 1)
-    assert len(own._sights) == 8
+    assert len(own._records) == 8
 
 
 def test_large_pages_are_kept_as_far_as_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("arr_coc.guide.selector.MOST_PIXELS", 4 * 256**2)
+    monkeypatch.setattr("arr_coc.guide.selector.MAX_KEPT_PIXELS", 4 * 256**2)
     own = Selector()
     small, large = ((Image.new("RGB", (side, side), "red")) for side in (256, 512))
     for shade in range(6):
         own(Image.new("RGB", (256, 256), (shade, 0, 0)), "Who?", 1)
-    assert len(own._sights) == 4
+    assert len(own._records) == 4
     own(large, "Who?", 1)
-    assert [sight.page.size for sight in own._sights.values()] == [(512, 512)]
+    assert [record.page.size for record in own._records.values()] == [(512, 512)]
     own(small, "Who?", 1)
-    assert [sight.page.size for sight in own._sights.values()] == [(256, 256)]
+    assert [record.page.size for record in own._records.values()] == [(256, 256)]
 
 
 def test_no_pixels_are_kept() -> None:
     own, side = Selector(), 512
     own(sample((side, side)), QUESTION, 8)
-    (sight,) = own._sights.values()
-    tensors = [*sight.page.prints, sight.page.features, *sight.textures.values()]
+    (record,) = own._records.values()
+    tensors = [*record.page.prints, record.page.features, *record.textures.values()]
     assert sum(tensor.untyped_storage().nbytes() for tensor in tensors) < 6 * side**2
 
 
 def test_what_the_guide_says_comes_with_it() -> None:
     decision = selector().decide(sample((320, 256)), QUESTION, 16)
     (coupling,) = decision.couplings
-    sight = selector().look(sample((320, 256)))
-    assert torch.equal(coupling.logits, couple(selector().guide, sight.page, QUESTION, (8, 10)).logits)
+    record = selector().encode(sample((320, 256)))
+    assert torch.equal(coupling.logits, couple(selector().guide, record.page, QUESTION, (8, 10)).logits)
     assert [match.word for match in coupling.best(0.0)] == ["invoice", "number"]
 
 

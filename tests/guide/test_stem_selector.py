@@ -17,15 +17,15 @@ from PIL import Image
 
 from arr_coc import ARRCOCModel, Reason, Selector
 from arr_coc.files.saved import BUNDLED
-from arr_coc.guide.selector import Sizing, StemSelector
+from arr_coc.guide.selector import Sizing, StemScorer
 
 QUESTIONS = ("What is the invoice number?", "How many red circles are there?", "  wie, é\n ☃ 12-B4? ")
 SIZES = ((1024, 1024), (900, 700), (333, 777), (64, 1500))
 
 
 @cache
-def selector() -> StemSelector:
-    return StemSelector.load()
+def selector() -> Selector:
+    return Selector.from_pretrained("bundled")
 
 
 @cache
@@ -188,9 +188,10 @@ class TestRefused:
 
     def test_nothing_is_kept_of_a_picture(self) -> None:
         with pytest.raises(ValueError, match="keeps nothing of a picture"):
-            selector().look(sample((64, 64)))
+            selector().encode(sample((64, 64)))
 
     def test_words_of_another_model(self) -> None:
-        parts = selector()
+        parts = selector().trained
+        assert parts is not None
         with pytest.raises(ValueError, match="different widths"):
-            StemSelector(parts.layer, parts.stem, parts.tokenizer, parts.embeddings[:, :7], parts.sizing)
+            StemScorer(parts.layer, parts.stem, parts.tokenizer, parts.embeddings[:, :7], parts.sizing)

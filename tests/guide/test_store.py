@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from arr_coc.guide.guide import FILE, FORMAT, Guide, load_guide, save_guide
+from arr_coc.guide.guide import GUIDE_FILE, GUIDE_FORMAT, Guide, load_guide, save_guide
 
 QUESTIONS = ["What is the total?", "Who?"]
 
@@ -39,7 +39,7 @@ def folder(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(("dtype", "most"), [("float32", 1e-3), ("bfloat16", 0.3)])
 def test_it_says_what_was_saved(folder: Path, dtype: str, most: float) -> None:
     rounded = copy.deepcopy(taught())  # to the bfloat16 of the file, without folding
-    rounded.load_state_dict({k: v.float() for k, v in load_file(folder / FILE).items()})
+    rounded.load_state_dict({k: v.float() for k, v in load_file(folder / GUIDE_FILE).items()})
     picture = torch.rand(3, 96, 160, generator=torch.Generator().manual_seed(0))
     expected = rounded.judge(rounded.page(picture), QUESTIONS)
     guide = load_guide(folder, dtype)
@@ -85,8 +85,8 @@ class TestRefused:
 
     @pytest.mark.parametrize("change", ["format", "missing", "more", "shape", "nan", "bytes", "cut"])
     def test_another_file(self, folder: Path, change: str) -> None:
-        path = folder / FILE
-        tensors, meta = load_file(path), {"format": FORMAT}
+        path = folder / GUIDE_FILE
+        tensors, meta = load_file(path), {"format": GUIDE_FORMAT}
         name = "head.last.weight"
         if change == "format":
             meta = {"format": "arr-coc guide 0"}

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from arr_coc.choose.allocation import Reason
-from arr_coc.choose.attending import ENOUGH, MARGIN, PEAKED, enough_cells, expected_tokens
+from arr_coc.choose.budget import AUTO_MARGIN, AUTO_MASS, AUTO_PEAKED, enough_cells, expected_tokens
 from arr_coc.choose.layer import ARRCOCConfig, ARRCOCLayer
 from arr_coc.choose.texture import generate_texture_array
 from arr_coc.guide.coupling import Coupling, Match
-from arr_coc.guide.realizing import Cues, Stopwatch, decide
+from arr_coc.guide.deciding import Cues, Stopwatch, decide
 from arr_coc.guide.trust import (
     GENERAL,
     PASSED_OVER,
@@ -32,7 +32,7 @@ from arr_coc.guide.trust import (
 
 GRID = (24, 24)
 LOGITS = 3 * torch.randn(GRID, generator=torch.Generator().manual_seed(2)) - 6
-SAYS = {  # confidence, whole, odd
+SAYS = {  # confidence, overview, unusual
     "What is the total?": (0.9, 0.02, 0.02),
     "What is unusual here?": (0.5, 0.05, 0.95),
     "Describe the image.": (0.6, 0.97, 0.02),
@@ -76,10 +76,12 @@ def test_shares_add_up() -> None:
                 assert min(kinds) >= 0
 
 
-@pytest.mark.parametrize(("question", "kind"), [*zip(SAYS, ("sure", "odd", "whole", "lost"), strict=True)])
+@pytest.mark.parametrize(
+    ("question", "kind"), [*zip(SAYS, ("sure", "unusual", "overview", "not_found"), strict=True)]
+)
 def test_the_kinds(question: str, kind: str) -> None:
     assert getattr(shares(says(question)), kind) > 0.9
-    assert (note(says(question)) == SENTENCES["nothing"]) == (kind == "lost")
+    assert (note(says(question)) == SENTENCES["nothing"]) == (kind == "not_found")
 
 
 def test_a_sure_guide_ranks_alone() -> None:
@@ -152,11 +154,11 @@ def test_the_models_own_look_is_mixed_in_by_the_share_of_lost() -> None:
 def test_auto_spends_what_is_needed() -> None:
     peaked, flat = torch.full((1, 8, 8), -20.0), torch.zeros(1, 8, 8)
     peaked[0, 0, :5] = 5.0
-    assert enough_cells(peaked).tolist() == [pytest.approx(5 * MARGIN)]
-    assert enough_cells(flat)[0] >= ENOUGH * MARGIN * 64
+    assert enough_cells(peaked).tolist() == [pytest.approx(5 * AUTO_MARGIN)]
+    assert enough_cells(flat)[0] >= AUTO_MASS * AUTO_MARGIN * 64
     spread = torch.where(LOGITS > LOGITS.flatten().topk(150).values[-1], 4.0, -20.0)
     assert decided(TOTAL, "auto", Coupling(spread, 0.9, 0.0, 0.0)).kept == pytest.approx(
-        MARGIN * ENOUGH * 149, abs=2
+        AUTO_MARGIN * AUTO_MASS * 149, abs=2
     )
 
 
@@ -177,7 +179,7 @@ def test_a_faint_crowd_does_not_outweigh_the_few_cells_that_stand_out() -> None:
     crowd[0, ::2] = -2.5  # as many cells of blue circles as of white
     clear, dim = crowd.clone(), crowd.clone()
     clear[0, 3, 3:7], dim[0, 3, 3:7] = 1.6, -1.0
-    assert enough_cells(clear)[0] < 3 * 4 * PEAKED
+    assert enough_cells(clear)[0] < 3 * 4 * AUTO_PEAKED
     assert enough_cells(dim)[0] > 400, "nothing stands out clearly, so the crowd counts"
 
 
@@ -202,7 +204,7 @@ def test_cells_are_spread_exactly_where_a_sentence_says_so(likeness: float) -> N
     for confidence in CONFIDENCES:
         coupling = Coupling(LOGITS, confidence, 0.0, 0.0, (total,))
         text = sentence(verdict_of(coupling), confidence, coupling.words)
-        assert ("spread more widely" in text) == (shares(coupling).lost > 0)
+        assert ("spread more widely" in text) == (shares(coupling).not_found > 0)
         assert text.startswith(f"{confidence:.0%}: ")
         assert (note(coupling) or "") in text, "a note is the sentence without its number"
         assert (note(coupling) is None) == (verdict_of(coupling) == "sure")

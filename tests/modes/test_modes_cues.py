@@ -10,8 +10,8 @@ import torch.nn.functional as F
 
 from arr_coc.choose.layer import ARRCOCConfig, ARRCOCLayer
 from arr_coc.families import adapter_for
+from arr_coc.guide.deciding import Cues, Stopwatch, score
 from arr_coc.guide.guide import load_guide, text_evidence
-from arr_coc.guide.realizing import Cues, Stopwatch, score
 from arr_coc.modes import MODES
 from arr_coc.modes.call import Call, EncodedImages
 from arr_coc.modes.cues import gather, question_embeddings, stretch

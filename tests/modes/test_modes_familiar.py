@@ -10,7 +10,7 @@ from PIL import Image, ImageDraw
 
 from arr_coc import ARRCOCModel, ARRCOCQwen
 from arr_coc.choose.stem import FOREIGN, GUIDED, Stem
-from arr_coc.guide.selector import StemSelector
+from arr_coc.guide.selector import Selector
 from arr_coc.modes import MODES
 from arr_coc.modes.familiar import foreign_visuals
 from arr_coc.store.checkpoint import load_base
@@ -138,14 +138,16 @@ def test_generate_and_the_selector_choose_alike(model: ARRCOCModel) -> None:
     made = model.generate(
         **session.inputs(question), budget=40, max_new_tokens=1, return_allocation=True, pictures=[picture]
     )
-    by_selector = StemSelector.load()(picture, question, budget=40)
+    by_selector = Selector.from_pretrained("bundled")(picture, question, budget=40)
     assert torch.equal(made.allocations[0].keep, model.look(picture, question, budget=40).keep)
     assert torch.equal(made.allocations[0].keep, by_selector.keep)
     assert GUIDED in (made.note or "")
     assert GUIDED in (by_selector.note or "")
-    assert GUIDED not in (StemSelector.load(relevance="trained")(picture, question, budget=40).note or "")
+    assert GUIDED not in (
+        Selector.from_pretrained("bundled", relevance="trained")(picture, question, budget=40).note or ""
+    )
     with pytest.raises(ValueError, match="use 'auto' or 'trained'"):
-        StemSelector.load(relevance="gaze")
+        Selector.from_pretrained("bundled", relevance="gaze")
 
 
 @pytest.mark.parametrize(

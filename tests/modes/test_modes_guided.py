@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from arr_coc.guide.coupling import Coupling
-from arr_coc.guide.guide import FILE, Guide, load_guide, save_guide
+from arr_coc.guide.guide import GUIDE_FILE, Guide, load_guide, save_guide
 from arr_coc.guide.selector import Selector, image_pixels
 from arr_coc.guide.trust import SENTENCES
 from arr_coc.model import ARRCOCModel
@@ -197,7 +197,7 @@ class TestOwnGuide:
         saved = tmp_path / "saved"
         model.save_pretrained(saved)
         for _ in range(2):
-            assert (saved / GUIDE).read_bytes() == (folder / FILE).read_bytes()
+            assert (saved / GUIDE).read_bytes() == (folder / GUIDE_FILE).read_bytes()
             assert f"`{GUIDE}`" in (saved / "README.md").read_text()
             again = ARRCOCModel.wrap(built.model, built.processor, allocator=saved)
             assert again.guide == (saved / GUIDE).parent.absolute()
@@ -222,7 +222,7 @@ class TestOwnGuide:
         for place in (tmp_path, folder):  # the second is where somebody trained a guide
             ARRCOCModel.wrap(built.model, built.processor).save_pretrained(place)
             assert ARRCOCModel.wrap(built.model, built.processor, allocator=place).guide is None
-        assert (folder / FILE).is_file()
+        assert (folder / GUIDE_FILE).is_file()
 
     def test_the_selector_goes_by_it(self, folder: Path) -> None:
         assert Selector.from_pretrained(folder).guide is load_guide(folder)

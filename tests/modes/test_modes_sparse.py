@@ -36,7 +36,7 @@ class TestSparse:
         with patches_seen(model) as seen:
             prepared = prepared_for(model, inputs, "sparse")
         # Of pictures of noise the guide may be lost, so that the model looks, too.
-        unread = kind == "guide" and any(shares(one).lost for one in prepared.couplings)
+        unread = kind == "guide" and any(shares(one).not_found for one in prepared.couplings)
         coarse = (
             [4 * (2 * 3 + 4 * 2)] if unread or kind in ("gaze", "covering") else []
         )  # gestalts' own cells

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from arr_coc.choose.attending import budget_count
+from arr_coc.choose.budget import budget_count
 from arr_coc.modes import COMPRESS, FULL, MODES, PRUNE, SACCADE, SPARSE, WEIGHT, Mode, find_mode
 from arr_coc.modes.call import Call, Chooser, Prepared
 from arr_coc.trace.observe import observe, word_heat
@@ -103,7 +103,7 @@ class TestKinds:
 
 def prepare_even(chooser: Chooser, call: Call) -> Prepared:
     """Encode everything and keep every so many-eth cell, whatever the question: all that its file needs."""
-    from arr_coc.guide.realizing import Decision, everything_kept
+    from arr_coc.guide.deciding import Decision, everything_kept
     from arr_coc.modes.whole import dropped, encoded_features
 
     features = encoded_features(chooser, call)

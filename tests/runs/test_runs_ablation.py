@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from arr_coc.choose.balancing import FIXED_MIXTURE, AdaptiveTensionBalancer
+from arr_coc.choose.budget import auto_loss
 from arr_coc.choose.layer import ARRCOCConfig, ARRCOCLayer, save_layer
 from arr_coc.choose.texture import generate_texture_array
 from arr_coc.store.checkpoint import load_base, load_layer
@@ -186,7 +187,8 @@ class TestBalancers:
         texture, q, m, _ = scene()
         texture = torch.nn.functional.interpolate(texture, size=(24, 24))
         evidence = torch.zeros(2, 24, 24, dtype=torch.bool)
-        layer.budget_loss(layer.relevance(texture, q, m), evidence).backward()
+        relevance = layer.relevance(texture, q, m)
+        auto_loss(relevance.logits, relevance.tensions[:, 0], evidence).backward()
         assert (layer.balancer.start.grad != 0).tolist() == [False, False, False, True, False, False]
         taught = [
             p.grad is not None and bool((p.grad != 0).any()) for p in layer.balancer.policy.parameters()

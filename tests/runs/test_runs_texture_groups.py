@@ -10,7 +10,8 @@ import pytest
 import torch
 from PIL import Image
 
-from arr_coc.choose.texture import CHANNEL_GROUPS, PRESETS, channel_names
+from arr_coc.choose.channels import CHANNEL_GROUPS, PRESETS
+from arr_coc.choose.texture import channel_names
 
 RUNS = Path(__file__).parents[2] / "runs"
 RESULT = RUNS / "results" / "texture-groups.json"

@@ -20,7 +20,8 @@ from transformers import (
     SiglipVisionModel,
 )
 
-from arr_coc.choose.texture import fit_basis, generate_texture_array
+from arr_coc.choose.basis import fit_basis
+from arr_coc.choose.texture import generate_texture_array
 from arr_coc.families import adapter_for
 from arr_coc.seam.gestalt import VisionTower, coarse_features, compress, gestalt_features
 from tiny import FAMILIES, picture, prompts, tiny

@@ -14,7 +14,7 @@ from torch import Tensor
 from arr_coc.choose.layer import ARRCOCConfig, ARRCOCLayer
 from arr_coc.data.evidence import evidence_cells
 from arr_coc.families import adapter_for
-from arr_coc.guide.realizing import Stopwatch, score
+from arr_coc.guide.deciding import Stopwatch, score
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes.call import EncodedImages
 from arr_coc.modes.cues import gather

@@ -11,8 +11,9 @@ import pytest
 import torch
 
 from arr_coc.seam.clips import with_whole_pixels
-from arr_coc.seam.prompt import TextExpansion, Visual, VisualPrompt, chat_prompt
+from arr_coc.seam.prompt import TextExpansion, VisualPrompt, chat_prompt
 from arr_coc.video import FrameSource, open_clip
+from arr_coc.video.opening import Visual
 from tests.clip_models import TEMPLATE
 from tests.tiny import QWEN_FAMILIES, picture, tiny
 

@@ -22,9 +22,9 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from arr_coc.choose.basis import Basis
 from arr_coc.choose.layer import DIGEST, ARRCOCConfig, ARRCOCLayer
 from arr_coc.choose.stem import Stem, save_stem
-from arr_coc.choose.texture import Basis
 from arr_coc.files import atomic as whole
 from arr_coc.files.atomic import alone
 from arr_coc.guide.guide import Guide, save_guide

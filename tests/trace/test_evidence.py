@@ -51,8 +51,8 @@ class TestGuidance:
             ((0.4, 0.0, 0.0), 0.1, "nothing"),
             ((0.1, 0.0, 0.0), 0.9, "unsure"),
             ((0.1, 0.0, 0.0), 0.1, "nothing"),
-            ((0.9, 0.9, 0.0), 0.9, "whole"),
-            ((0.9, 0.0, 0.9), 0.9, "odd"),
+            ((0.9, 0.9, 0.0), 0.9, "overview"),
+            ((0.9, 0.0, 0.9), 0.9, "unusual"),
         ],
     )
     def test_says(self, numbers: tuple[float, float, float], likeness: float, says: str) -> None:

@@ -335,7 +335,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 MODULE = """
-from arr_coc.choose.texture import CHANNEL_GROUPS
+from arr_coc.choose.channels import CHANNEL_GROUPS
 
 CHANNEL_GROUPS["tinted"] = CHANNEL_GROUPS["rgb"]
 """

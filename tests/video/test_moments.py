@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from arr_coc.video.temporal import (
-    AROUND,
-    EDGE,
-    ELSEWHERE,
+    EDGE_SHARE,
+    OUTSIDE_EXACT,
+    OUTSIDE_VAGUE,
     Moment,
     asks_when,
     event_of,
@@ -18,7 +18,7 @@ from arr_coc.video.temporal import (
     moment_shown,
 )
 
-START, END = Moment(0.0, EDGE, share=True), Moment(1 - EDGE, 1.0, share=True)
+START, END = Moment(0.0, EDGE_SHARE, share=True), Moment(1 - EDGE_SHARE, 1.0, share=True)
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,9 @@ def test_the_steps_of_a_moment(moment: Moment, steps: list[int]) -> None:
     worth = moment.worth(TIMES, 6)
     assert worth is not None
     assert (worth == 1).nonzero().flatten().tolist() == steps
-    assert worth[worth < 1].unique().tolist() == pytest.approx([AROUND if moment.share else ELSEWHERE])
+    assert worth[worth < 1].unique().tolist() == pytest.approx(
+        [OUTSIDE_VAGUE if moment.share else OUTSIDE_EXACT]
+    )
 
 
 def test_what_says_nothing_of_a_clip() -> None:
@@ -134,5 +136,7 @@ def test_an_event_is_where_several_cells_show_it() -> None:
     chances = torch.zeros(3, 4, 4)
     chances[0, 0, 0] = 0.9  # one cell alone
     chances[1, :2, :2] = 0.6
-    assert moment_shown(chances).tolist() == pytest.approx([AROUND, 1.0, AROUND])
-    assert moment_shown(torch.ones(2, 1, 1)).tolist() == pytest.approx([1.0, AROUND])  # of one cell a step
+    assert moment_shown(chances).tolist() == pytest.approx([OUTSIDE_VAGUE, 1.0, OUTSIDE_VAGUE])
+    assert moment_shown(torch.ones(2, 1, 1)).tolist() == pytest.approx(
+        [1.0, OUTSIDE_VAGUE]
+    )  # of one cell a step

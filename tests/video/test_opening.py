@@ -168,7 +168,7 @@ class TestRefusedFiles:
         assert time.monotonic() - begin < 30
 
     def test_absurd_sizes(self, video: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        from arr_coc.video import file, source
+        from arr_coc.video import readers, source
 
         monkeypatch.setattr(source, "MAX_FRAME_PIXELS", 64 * 48 - 1)
         refused(video, "64x48 px", "scale it down")
@@ -176,7 +176,7 @@ class TestRefusedFiles:
         monkeypatch.setattr(source, "MAX_WORK", 64 * 48 * 100)
         refused(video, "to be decoded", fps=30)
         monkeypatch.undo()
-        monkeypatch.setattr(file, "MAX_TOTAL_FRAMES", 100)
+        monkeypatch.setattr(readers, "MAX_TOTAL_FRAMES", 100)
         monkeypatch.setattr(source, "MAX_TOTAL_FRAMES", 100)
         refused(video, "more than 100 frames")
         monkeypatch.undo()
@@ -187,10 +187,10 @@ class TestRefusedFiles:
     def test_animations_that_cost_more_than_they_show(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        from arr_coc.video import pictures
+        from arr_coc.video import readers
 
         path = tmp_path / "a.gif"
-        monkeypatch.setattr(pictures, "MAX_ANIMATION_WORK", 2 * 12 * 40 * 30 - 1)
+        monkeypatch.setattr(readers, "MAX_ANIMATION_WORK", 2 * 12 * 40 * 30 - 1)
         refused(gif(path, [100] * 12), "24 frames of 40x30 px", "cut it")
         Image.new("1", (100_000, 1)).save(path, "PNG")  # which grows to 100,000 x 500
         refused(path, "at most 36 megapixels")

@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from arr_coc.video.temporal import NEAR, OLD, REPEATED, Changes, relevance_over_time
+from arr_coc.choose.motion import OLD
+from arr_coc.video.temporal import NEIGHBOUR_WORTH, REPEATED_WORTH, Changes, relevance_over_time
 from arr_coc_lab.world import draw_page
 
 GRID = (7, 7)
@@ -149,7 +150,9 @@ class TestRelevanceOverTime:
         logits[1, 3, 3] = 2.0
         over = relevance_over_time(logits, still(2))[1, 3, 3].sigmoid()
         before, now = torch.tensor([-2.0, 2.0]).sigmoid()
-        assert float(over) == pytest.approx(float(REPEATED * (OLD * before + (1 - OLD) * now)), rel=1e-3)
+        assert float(over) == pytest.approx(
+            float(REPEATED_WORTH * (OLD * before + (1 - OLD) * now)), rel=1e-3
+        )
 
     def test_a_scene_begins_from_nothing(self) -> None:
         changes = still(2)
@@ -181,7 +184,7 @@ class TestRelevanceOverTime:
         over_time = relevance_over_time(torch.zeros(2, *GRID), of(new))[1]
         beside, far = over_time[3, 4], over_time[0, 0]
         assert over_time[3, 3] > beside > far
-        assert torch.allclose(beside.sigmoid(), torch.tensor(NEAR / 2), atol=1e-4)
+        assert torch.allclose(beside.sigmoid(), torch.tensor(NEIGHBOUR_WORTH / 2), atol=1e-4)
 
     def test_a_question_about_a_time_wants_both_sides_of_a_change(self) -> None:
         new = torch.zeros(4, *GRID, dtype=torch.bool)
@@ -279,7 +282,7 @@ class TestLawsOfThirtyFrames:
 
     def test_relevance_is_smoothed_and_a_cut_resets_it(self, law_clip: tuple[str, Changes, Tensor]) -> None:
         _, changes, logits = law_clip
-        worth = torch.where(changes.new, 1.0, REPEATED)
+        worth = torch.where(changes.new, 1.0, REPEATED_WORTH)
         smooth, own = relevance_over_time(logits, changes).sigmoid() / worth, logits.sigmoid()
         for t in range(1, 30):
             if changes.cuts[t]:

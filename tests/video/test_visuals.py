@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from arr_coc.video import VIDEO_SUFFIXES, open_clip, write_clip
-from arr_coc.video.visuals import is_clip, open_visual, open_visuals
+from arr_coc.video.opening import is_clip, open_visual, open_visuals
 from arr_coc_lab.data.clips import CLIP_SUFFIXES
 
 

@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 from arr_coc.guide.coupling import Coupling
-from arr_coc.guide.realizing import Cues
+from arr_coc.guide.deciding import Cues
 from arr_coc.guide.selector import Selector
 from arr_coc_lab.world.page import draw_page
 from arr_coc_vllm import metrics

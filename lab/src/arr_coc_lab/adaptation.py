@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from arr_coc.choose.attending import Budget, parse_budget
+from arr_coc.choose.budget import Budget, parse_budget
 from arr_coc.data import Example, data_sets, open_data
 from arr_coc.files.atomic import write_whole
 from arr_coc.files.paths import BUNDLED, local_path

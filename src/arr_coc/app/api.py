@@ -102,13 +102,13 @@ def answer(
         models: the first one answers.
         image: path of an uploaded file.
         question: any text.
-        budget: as `attending.parse_budget` reads it; None or "": the model's own.
+        budget: as `budget.parse_budget` reads it; None or "": the model's own.
         mode: one of `MODES`; None or "": the model's own.
 
     Raises:
         gr.Error: what was asked can't be done; its text is one line, without a path of this machine.
     """
-    from arr_coc.choose.attending import parse_budget
+    from arr_coc.choose.budget import parse_budget
 
     try:
         if not image:

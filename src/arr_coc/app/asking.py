@@ -20,11 +20,11 @@ from arr_coc.app.clips import opened
 from arr_coc.app.models import Models
 from arr_coc.app.refusal import Refused, about
 from arr_coc.app.tab import Tab
-from arr_coc.choose.attending import DEFAULT_BUDGET
+from arr_coc.choose.budget import DEFAULT_BUDGET
 from arr_coc.video import FrameSource
 
 if TYPE_CHECKING:
-    from arr_coc.choose.attending import Budget
+    from arr_coc.choose.budget import Budget
     from arr_coc.files.images import ImageSource
     from arr_coc.model import ARRCOCModel
     from arr_coc.session import Session
@@ -142,7 +142,7 @@ def ask(models: Models, tab: Tab, request: Request) -> Iterator[Update]:
 
 def source_words(session: Session, inputs: dict[str, Any], budget: Budget, mode: str | None) -> str:
     """What an answer is read from, for the page while the answer still comes: "64 tokens"."""
-    from arr_coc.choose.attending import budget_count, budget_of
+    from arr_coc.choose.budget import budget_count, budget_of
     from arr_coc.modes import find_mode
     from arr_coc.modes.call import runs_as
     from arr_coc.modes.crops import crops_of, looks_at_crops

@@ -19,7 +19,7 @@ from PIL import Image
 from arr_coc.files.images import ImageSource
 from arr_coc.files.plugins import install_line
 from arr_coc.video import FrameSource, open_clip
-from arr_coc.video.visuals import is_clip, size_text
+from arr_coc.video.opening import is_clip, size_text
 
 MOST_SECONDS, MOST_MB = 300, 64
 """The longest clip, and the largest file."""

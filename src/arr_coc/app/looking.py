@@ -95,7 +95,7 @@ def see(source: ImageSource, guide: Path | None = None) -> Sight:
         image = image.resize(size, Image.Resampling.BILINEAR)
     small = image.copy()
     small.thumbnail((SHOWN, SHOWN))
-    selector.look(image, grid)
+    selector.encode(image, grid)
     return Sight(source, image, grid, selector, picture_view(small))
 
 
@@ -107,6 +107,6 @@ def view(sight: Sight, question: str, budget: float | str) -> dict[str, Any]:
     question = question[:LONGEST_QUESTION].strip()
     decision = sight.selector.decide(sight.image, question, budget, sight.grid)
     allocation, coupling = decision.allocations[0], decision.couplings[0]
-    page = sight.selector.look(sight.image, sight.grid).page
+    page = sight.selector.encode(sight.image, sight.grid).page
     guidance = read_guidance(sight.selector.guide, page, question, coupling, allocation.grid[1:])
     return look_view(sight.picture, question, allocation, guidance)

@@ -98,7 +98,7 @@ class Models:
         Raises:
             ValueError: a folder that is no model or allocator, or a name that the Hub doesn't know.
         """
-        from arr_coc.files.hub import is_local
+        from arr_coc.files.paths import is_local
 
         for which, source in enumerate(self._sources):
             if isinstance(source, str) and (hub or is_local(source)):
@@ -173,7 +173,8 @@ def check_source(name: str, allocator: str | None = None) -> None:
     Raises:
         ValueError: a folder that is no model or allocator, or a name that the Hub doesn't know.
     """
-    from arr_coc.files.hub import BUNDLED, commit_of, is_local
+    from arr_coc.files.hub import BUNDLED, commit_of
+    from arr_coc.files.paths import is_local
     from arr_coc.store.checkpoint import check_model_folder, find
 
     source = find(name, allocator)

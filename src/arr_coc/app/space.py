@@ -88,7 +88,8 @@ def space_files(
     from arr_coc.app import require_gradio
     from arr_coc.app.wheel import own_wheel, requirements
     from arr_coc.files.device import resolve_dtype
-    from arr_coc.files.hub import BUNDLED, check_name, is_local
+    from arr_coc.files.hub import BUNDLED, check_name
+    from arr_coc.files.paths import is_local
 
     require_gradio()  # its version is written down
     resolve_dtype(dtype)

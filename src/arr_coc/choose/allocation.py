@@ -1,10 +1,7 @@
-"""The allocation record: which visual tokens of one image were kept, and why.
+"""The allocation: the record of which visual tokens of one image were kept, and why.
 
-`keep` is strictly rising (unique, raster order), `order` holds the same indices with the most relevant first,
-and `positions[i]` is the (t, y, x) of `keep[i]`. Every picture, statistic and test reads this record; nothing
-recomputes it. The record only records; `attending` decides.
-
-Letters: T, H, W merged token grid, N = T*H*W visual tokens, K kept tokens.
+Every picture, statistic and test reads it; nothing recomputes it. T, H, W are the merged token grid,
+N = T*H*W its visual tokens, K the kept ones.
 """
 
 from __future__ import annotations
@@ -32,24 +29,18 @@ SCORERS = {
     "perspectival": ("saliency", "what stands out"),
     "participatory": ("coupling", "what the question asks for"),
 }
-"""The three maps of a record, in the order of its weights: by their names in files the words that
-people read, and what they mean."""
-MOST_NOTE = 1000
-"""Characters of the note of a record from a file."""
+"""The three maps of a record in the order of its weights: name in files -> (name for people, meaning)."""
+MOST_NOTE = 1000  # the most characters of the note of a record from a file
 _FORMAT = "arr-coc allocation 1"
 
 
 class Reason(IntEnum):
-    """Why a token was kept. The values are stored in saved records; 3 was never assigned and stays free."""
+    """Why a token was kept. The values are stored in saved records, which is why 3 stays free."""
 
-    RELEVANT = 0
-    """Its rank is within the budget."""
-    EXPLORED = 1
-    """It belongs to the share of the budget spent on coverage."""
-    VOID = 2
-    """The image had nothing to prefer, so the cells of an even grid were kept."""
-    ALL = 4
-    """Every token was kept; nothing was chosen."""
+    RELEVANT = 0  # its rank is within the budget
+    EXPLORED = 1  # it belongs to the share of the budget for coverage
+    VOID = 2  # the image had no structure, so the cells of an even grid were kept
+    ALL = 4  # every token was kept
 
 
 def grid_positions(keep: Tensor, grid: tuple[int, int, int]) -> Tensor:
@@ -64,7 +55,7 @@ class Allocation:
 
     Attributes:
         grid: (T, H, W) of the merged token grid.
-        keep: Long [K], kept flat indices, rising.
+        keep: Long [K], kept flat indices, strictly rising.
         order: Long [K], the same indices, most relevant first.
         positions: Long [K, 3], (t, y, x) of `keep`.
         information: Float [T, H, W] in [0, 1], as are `perspectival` (saliency), `participatory` (coupling)
@@ -74,7 +65,7 @@ class Allocation:
         budget: The requested budget: a count, a fraction or "auto".
         reasons: Long [K], a `Reason` for each of `keep`.
         void: Whether the image had no structure, so that an even grid was kept.
-        note: What is to be said beside it, in a sentence; None: nothing.
+        note: A sentence that belongs beside the result, or None.
 
     Raises:
         ValueError: the tensors break a law of the record; the message names it.
@@ -96,7 +87,6 @@ class Allocation:
     note: str | None = None
 
     def __post_init__(self) -> None:
-        """Check the laws of the record; everything downstream relies on them."""
         keep = self.keep
         if keep.ndim != 1 or not 0 < len(keep) <= self.total:
             raise ValueError(f"keep must hold 1..{self.total} indices, got shape {tuple(keep.shape)}")
@@ -115,7 +105,6 @@ class Allocation:
                 raise ValueError(f"{name} has shape {shape}, the grid is {self.grid}")
 
     def __repr__(self) -> str:
-        """One line, without the tensors."""
         size = "x".join(str(side) for side in self.grid)
         facts = f"{self.kept:,} of {self.total:,} cells, grid {size}, budget {self.budget}"
         return f"Allocation({facts}{', void' * self.void})"
@@ -126,11 +115,8 @@ class Allocation:
 
     @property
     def gates(self) -> dict[str, float] | None:
-        """What the balancer made of each scorer, `weights` by name, in [0, 1].
-
-        None where no scorer had a say: all cells were kept unseen, or they were chosen by scores from
-        elsewhere. `weights` are placeholders there, all 1 or all 0.
-        """
+        """`weights` by name; None if no scorer was used (all cells kept, or chosen by scores of a caller)."""
+        # `weights` are placeholders then, all 1 or all 0.
         maps = torch.stack([getattr(self, name) for name in SCORERS])
         if bool((self.weights == 0).all()) or bool((self.weights == 1).all() and (maps == 1).all()):
             return None
@@ -138,7 +124,7 @@ class Allocation:
 
     @property
     def gates_text(self) -> str:
-        """The gates in words: "information 0.50, saliency 0.20, coupling 0.80"; "" where there are none."""
+        """The gates in words: "information 0.50, saliency 0.20, coupling 0.80"; "" if `gates` is None."""
         return ", ".join(f"{SCORERS[name][0]} {gate:.2f}" for name, gate in (self.gates or {}).items())
 
     @property
@@ -159,27 +145,18 @@ class Allocation:
         return flat.view(self.grid)
 
     def boxes(self, size: tuple[int, int]) -> Tensor:
-        """The kept cells as boxes of pixels of the picture, in the order of `keep`.
+        """The kept cells as boxes of pixels, long [K, 4] of (x0, y0, x1, y1) as in `Image.crop`.
 
-        The boxes of all cells tile the picture without gap or overlap. Where the picture has fewer pixels
-        than the grid has cells, some boxes have no inside.
-
-        Args:
-            size: (width, height) of your picture in px, which needs not be the size that the model read.
-
-        Returns:
-            Long [K, 4], (x0, y0, x1, y1); x1 and y1 are the first column and row outside, as in `Image.crop`.
-            Of a clip they lie in the frames that `positions[:, 0]` names.
-
-        Raises:
-            ValueError: a size that is not two positive whole numbers.
+        `size` is (width, height) of your picture, at any resolution; a ValueError if it is not two positive
+        whole numbers. The boxes of all cells tile the picture without gap or overlap. Of a clip they lie in
+        the frames that `positions[:, 0]` names.
         """
         if len(size) != 2 or not all(isinstance(side, int) and side > 0 for side in size):
             raise ValueError(f"size {size!r} is not the width and height of a picture: give picture.size")
         _, rows, columns = self.grid
         width, height = size
         y, x = self.positions[:, 1], self.positions[:, 2]
-        # Rounded up, so that pixel i lies in the cell i * cells // pixels, as every picture is drawn.
+        # Rounded up: pixel i lies in the cell i * cells // pixels, as in every picture that is drawn.
         corners = ((x, width, columns), (y, height, rows), (x + 1, width, columns), (y + 1, height, rows))
         return torch.stack([-(-at * pixels // cells) for at, pixels, cells in corners], dim=-1)
 
@@ -197,7 +174,7 @@ class Allocation:
     def reason_text(self, i: int) -> str:
         """The reason why `keep[i]` was kept, in words, for example "rank 41 <= K 64"."""
         reason = Reason(int(self.reasons[i]))
-        # Relevant tokens are the first of `order`, whatever ties rounding has made of their relevance.
+        # Relevant tokens are the first of `order`, even if rounding has made ties of their relevance.
         relevant = reason == Reason.RELEVANT
         rank = int((self.order == self.keep[i]).nonzero() + 1 if relevant else self.ranks()[i])
         return {
@@ -208,11 +185,7 @@ class Allocation:
         }[reason]
 
     def iou(self, other: Allocation) -> float:
-        """Intersection over union of the two kept sets, in [0, 1].
-
-        Raises:
-            ValueError: the grids differ.
-        """
+        """Intersection over union of the two kept sets, in [0, 1]; a ValueError if the grids differ."""
         if self.grid != other.grid:
             raise ValueError(f"cannot compare allocations on grids {self.grid} and {other.grid}")
         a, b = self.mask(), other.mask().to(self.keep.device)
@@ -232,12 +205,11 @@ class Allocation:
     def save(self, path: str | Path) -> None:
         """Write the record as one safetensors file (floats in float32).
 
-        Raises:
-            OSError: the path cannot be written; an older file there is as it was.
+        An OSError if the path cannot be written; an older file there stays as it was.
         """
         plain = {k: getattr(self, k) for k in ("grid", "tensions", "budget", "void")}
         plain |= {} if self.note is None else {"note": self.note}
-        # Maps may be one tensor or views of one; the file holds each on its own.
+        # Maps may be views of one tensor, which safetensors refuses: each is copied.
         whole = torch.contiguous_format
         tensors = {k: v.cpu().clone(memory_format=whole) for k, v in self._tensors().items()}
         about = {"format": _FORMAT, "plain": json.dumps(plain)}
@@ -274,11 +246,7 @@ _FLOATS = (*SCORERS, "balanced", "weights")
 
 
 def _checked(tensors: dict[str, Tensor], plain: Any) -> dict[str, Any]:
-    """The fields of a file from anywhere, of the types that `save` writes; the record checks its own laws.
-
-    Raises:
-        ValueError: a field is missing, too much, of another type or out of its range.
-    """
+    """The fields of an untrusted file; a ValueError if one is missing, too much, of another type or range."""
     kinds = dict.fromkeys(_LONGS, torch.int64) | dict.fromkeys(_FLOATS, torch.float32)
     if {name: tensor.dtype for name, tensor in tensors.items()} != kinds:
         raise ValueError(f"its tensors are not {', '.join(kinds)}")
@@ -300,5 +268,5 @@ def _checked(tensors: dict[str, Tensor], plain: Any) -> dict[str, Any]:
     if wrong := [name for name in _FLOATS if not ((tensors[name] >= 0) & (tensors[name] <= 1)).all()]:
         raise ValueError(f"{wrong[0]} is not within 0 and 1")
     if not set(tensors["reasons"].flatten().tolist()) <= set(Reason):
-        raise ValueError("it gives a reason that there is none of")
+        raise ValueError("it gives an unknown reason")
     return tensors | plain | {"grid": tuple(grid)}

@@ -1,20 +1,6 @@
-"""Balancing: the mixture of three relevance maps into one, by gates that depend on question and image.
+"""Balancing: one relevance map from three, by gates that depend on the question and the image.
 
-    logit[n] = steepness * (sum_i gate_i * logit(map_i[n]) + bias)          balanced = sigmoid(logit)
-
-Gates are sigmoids: all three may be high, and a trained participatory map alone can drive the result. A
-policy net reads the pooled question, the gestalt vector and the mean, maximum and spread of the three maps.
-
-Three tensions in [0, 1], neutral at 0.5, have one effect each:
-- compress (1) <-> particularize (0): how many tokens an "auto" budget spends (`attending.expected_tokens`);
-- exploit (1) <-> explore (0): how much of the budget goes to coverage (`explore_share`);
-- focus (1) <-> diversify (0): `steepness`, how sharply relevance separates cells.
-
-Compress and exploit choose cells and score none: a loss on them teaches the policy, never the scorers.
-
-Untrained, the gates are FIXED_MIXTURE and the tensions neutral, whatever the question and the image; only
-the law of weak saliency holds from the start: a perspectival map whose maximum m is under 0.3 has its gate
-multiplied by m / 0.3.
+logit[n] = steepness * (sum_i gate_i * logit(map_i[n]) + bias)          balanced = sigmoid(logit)
 """
 
 from __future__ import annotations
@@ -29,10 +15,8 @@ from arr_coc.choose.knowing import FOLD, fold, mirror_, unit
 
 FIXED_MIXTURE: tuple[float, float, float] = (0.25, 0.25, 0.5)
 """Untrained gates of information, perspectival and participatory."""
-WEAK_SALIENCY = 0.3
-"""A perspectival map whose maximum is below this has its gate lowered in proportion."""
-MAX_EXPLORE = 0.5
-"""The largest share of a budget that may be spent on coverage."""
+WEAK_SALIENCY = 0.3  # a perspectival map whose maximum is below this has its gate lowered in proportion
+MAX_EXPLORE = 0.5  # the largest share of a budget that may be spent on coverage
 
 
 class Balance(NamedTuple):
@@ -56,16 +40,24 @@ def explore_share(explore: float | Tensor, exploit: Tensor) -> Tensor:
 class AdaptiveTensionBalancer(nn.Module):
     """The mixture of the three maps, with gates and tensions from a small policy net.
 
-    With `preset="linear"` gates and tensions are linear in the statistics of the maps alone.
+    The net reads the pooled question, the gestalt vector and the mean, maximum and spread of the three maps.
+    Gates are sigmoids: all three may be high, and a trained participatory map alone can drive the result.
+    Three tensions in [0, 1], neutral at 0.5, have one effect each:
+
+    - compress (1) <-> particularize (0): how many cells an "auto" budget keeps (`budget.spent_tokens`);
+    - exploit (1) <-> explore (0): how much of the budget goes to coverage (`explore_share`);
+    - focus (1) <-> diversify (0): `steepness`, how sharply relevance separates cells.
+
+    **Laws.** Untrained, the gates are FIXED_MIXTURE and the tensions neutral, whatever the question and the
+    image. Weak saliency: a perspectival map whose maximum m is under WEAK_SALIENCY has its gate multiplied by
+    m / WEAK_SALIENCY. Compress and exploit choose cells and score none: a loss on them teaches the policy,
+    never the scorers.
     """
 
     def __init__(self, dim: int, width: int = 16, preset: str = "net") -> None:
-        """Build for questions and gestalt vectors of `dim`; one shared matrix takes them to `width`.
+        """Build for questions and gestalt vectors of width `dim`, which one shared matrix takes to `width`.
 
-        Args:
-            dim: D, width of the question's embeddings and of the gestalt vector.
-            width: What the shared matrix takes them to.
-            preset: "net" or "linear".
+        With `preset="linear"` gates and tensions are linear in the statistics of the maps alone.
         """
         super().__init__()
         self.start = nn.Parameter(torch.cat((torch.logit(torch.tensor(FIXED_MIXTURE)), torch.zeros(3))))
@@ -82,22 +74,18 @@ class AdaptiveTensionBalancer(nn.Module):
     def mix(
         self, logits: Tensor, query: Tensor, gestalt: Tensor | None = None, start: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """The balanced map in logits, for training.
+        """The balanced map in logits [B, H, W], the weights [B, 3] and the tensions [B, 3].
 
         Args:
             logits: [B, 3, H, W] of information, perspectival and participatory.
             query: [B, D], the pooled question.
-            gestalt: [B, D], mean of the coarse view or of the vision tokens; None before anything is
-                encoded.
-            start: [6] or [B, 6], gates and tensions before the sigmoid to which the policy net's output is
-                added; None: the balancer's own.
-
-        Returns:
-            logits [B, H, W] of the balanced map, weights [B, 3], tensions [B, 3].
+            gestalt: [B, D], mean of the coarse view or of the vision tokens; None before any encoding.
+            start: [6] or [B, 6], gates and tensions before the sigmoid to which the net's output is added;
+                None: the balancer's own.
         """
-        maps = logits.sigmoid().flatten(2)
+        maps = logits.sigmoid().flatten(2)  # (B, 3, N)
         peak = maps.amax(-1)
-        statistics = torch.stack((maps.mean(-1), peak, maps.std(-1, correction=0)), dim=1)
+        statistics = torch.stack((maps.mean(-1), peak, maps.std(-1, correction=0)), dim=1)  # (B, 3, 3)
         gates, tensions = self.decide(query, gestalt, statistics.flatten(1), start).sigmoid().split(3, dim=-1)
         strength = (peak[:, 1] / WEAK_SALIENCY).clamp(max=1.0)
         ones = torch.ones_like(strength)
@@ -110,14 +98,11 @@ class AdaptiveTensionBalancer(nn.Module):
     ) -> Tensor:
         """The three gates and the three tensions of each image before the sigmoid, [B, 6].
 
-        Args:
-            query: [B, D], the pooled question.
-            gestalt: [B, D], or None, which reads as zeros.
-            statistics: [B, 9]: mean, maximum and spread, each of the three maps in their order.
-            start: as in `mix`.
+        `statistics` [B, 9] are mean, maximum and spread of the three maps; the rest is as in `mix`.
         """
         start = self.start if start is None else start.to(self.start)
         inputs = (query, torch.zeros_like(query) if gestalt is None else gestalt, statistics)
+        # Compress and exploit (columns 3 and 4) read detached inputs, so that their losses end at the net.
         scoring = start + self._policy(*inputs)
         choosing = start + self._policy(*(x.detach() for x in inputs))
         return torch.cat((scoring[:, :3], choosing[:, 3:5], scoring[:, 5:]), dim=-1)

@@ -1,6 +1,6 @@
-"""The built-in channel groups, one file each.
+"""The 27 channels off the default path, by groups, each registered below its function.
 
-Importing a file registers its group. To add a group: write its file here, and its line below.
+A group of yours is written in the same way, in a file of its own.
 """
 
 from __future__ import annotations
@@ -10,30 +10,20 @@ import torch.nn.functional as F
 from kornia.color import rgb_to_grayscale
 from torch import Tensor
 
+from arr_coc.choose.basis import COMPONENTS
 from arr_coc.choose.channels import (
-    CHANGED,
-    COMPONENTS,
-    OLD,
     ChannelContext,
     ChannelGroup,
-    cell_mean,
-    distance_to,
     lab_hue,
-    laplacian,
-    position_grid,
     register_channel_group,
-    saliency,
-    surround,
+    saliency_channels,
 )
-
-# Where earlier questions about the image looked.
+from arr_coc.choose.filters import cell_mean, distance_to, laplacian, position_grid, surround
+from arr_coc.choose.motion import CHANGED, OLD
 
 
 def attention_memory(context: ChannelContext) -> Tensor:
-    """The running mean of `attention_history`, 0.7 old and 0.3 new, [B, 1, H, W].
-
-    Neutral: 0 before the first question. A caller that shows another picture passes no history.
-    """
+    """The running mean of `attention_history`, 0.7 old and 0.3 new, [B, 1, H, W]."""
     history = context.attention_history
     if history is None:
         return torch.zeros(len(context.image), 1, *context.grid, device=context.image.device)
@@ -52,9 +42,6 @@ register_channel_group(
 )  # fmt: skip
 
 
-# Prior of looking at the middle of the image.
-
-
 def centre_bias(context: ChannelContext) -> Tensor:
     """Gaussian of the eccentricity e, exp(-4 e^2), [B, 1, H, W]."""
     return torch.exp(-4 * context.eccentricity**2)
@@ -63,25 +50,20 @@ def centre_bias(context: ChannelContext) -> Tensor:
 register_channel_group(ChannelGroup("centre_bias", 1, "exp(-4 eccentricity^2)", "free", centre_bias))
 
 
-# How far each cell is from the last change in the clip, and for how long it has not changed.
-
-HALF = 4.0
-"""Frames after which age is 0.5."""
+HALF_AGE = 4.0  # frames after which age is 0.5
 
 
 def change_memory(context: ChannelContext) -> Tensor:
-    """Distance to the last change and age, [B, 2, H, W].
+    """Distance to the nearest cell that changed since the frame before, and age, [B, 2, H, W].
 
-    The distance to the nearest cell that changed since the frame before, as a share of the grid's diagonal; 1
-    everywhere where none did. Age is n / (n + 4) for content that has stood n frames unchanged, as far back
-    as `previous_frames` go (at most 8). Neutral: distance 1 and age 0 for a still.
+    Age is n / (n + 4) for content that has stood n of at most 8 frames unchanged.
     """
     if context.clip is None:
         blank = torch.zeros(len(context.image), 1, *context.grid, device=context.image.device)
         return torch.cat((1 - blank, blank), dim=1)
     distance = distance_to(context.clip.changes[:, -1] > CHANGED)
     ages = context.clip.ages
-    return torch.stack((distance, ages / (ages + HALF)), dim=1)
+    return torch.stack((distance, ages / (ages + HALF_AGE)), dim=1)
 
 
 register_channel_group(
@@ -93,30 +75,16 @@ register_channel_group(
 )  # fmt: skip
 
 
-# Regions of like colour: how large a cell's region is, how it differs from the image, and where it ends.
-
-SIDE = 4
-"""Regions at the start are SIDE x SIDE, evenly spaced."""
-FINE = 2
-"""Places along each side of a cell that are put into regions."""
-ROUNDS = 8
-"""Rounds of k-means, always as many."""
-PLACE = 0.5
-"""Weight of a distance of the whole image beside that from black to white."""
+START_SIDE = 4  # k-means starts from START_SIDE x START_SIDE regions, evenly spaced
+PLACES_PER_SIDE = 2  # places along each side of a cell, each of which belongs to one region
+KMEANS_ROUNDS = 8  # rounds of k-means, a fixed number
+PLACE_WEIGHT = 0.5  # weight of the distance across the whole image, relative to that from black to white
 
 
-def regions(places: Tensor, middles: Tensor, rounds: int = ROUNDS) -> tuple[Tensor, Tensor]:
-    """Regions by k-means (Lloyd, 1982) with a fixed number of rounds.
+def regions(places: Tensor, middles: Tensor, rounds: int = KMEANS_ROUNDS) -> tuple[Tensor, Tensor]:
+    """Regions of places [B, P, c] by k-means (Lloyd, 1982) from middles [B, K, c]; deterministic.
 
-    Deterministic: sums are matrix products, ties go to the first region, an empty region stays where it was.
-
-    Args:
-        places: [B, P, c].
-        middles: [B, K, c], at the start.
-        rounds: how often middles and members follow from each other.
-
-    Returns:
-        Membership [B, P, K] of 0 and 1, and the middles [B, K, c].
+    Returns membership [B, P, K] of 0 and 1, and the new middles.
     """
     for _ in range(rounds):
         members = _members(places, middles)
@@ -134,19 +102,18 @@ def _members(places: Tensor, middles: Tensor) -> Tensor:
 
 
 def clusters(context: ChannelContext) -> Tensor:
-    """Size, contrast and border of each cell's region, [B, 3, H, W].
+    """Size, contrast and border of each cell's region of like colour, [B, 3, H, W].
 
-    Places are 2 x 2 to a cell, of brightness, hue (CIELAB a, b) and place in the image, in the manner of SLIC
-    (Achanta et al., 2012) with a search over all regions. Size is the region's share of the image, contrast
-    the distance of its mean colour from the image's, border the share of a place's four neighbours in
-    another region; a cell has the mean of its places.
+    Regions are k-means of brightness, hue and place, as in SLIC (Achanta et al., 2012). Size is the region's
+    share of the image, contrast the distance of its mean colour from the image's, border the share of a
+    place's four neighbours in another region.
     """
-    fine = (FINE * context.grid[0], FINE * context.grid[1])
+    fine = (PLACES_PER_SIDE * context.grid[0], PLACES_PER_SIDE * context.grid[1])
     colour = cell_mean(context.coarse, fine)
     look = torch.cat((rgb_to_grayscale(colour), lab_hue(colour) / 100), 1)  # (B, 3, h, w)
-    place = PLACE * position_grid(fine, colour.device).expand(len(colour), -1, -1, -1)
+    place = PLACE_WEIGHT * position_grid(fine, colour.device).expand(len(colour), -1, -1, -1)
     maps = torch.cat((look, place), 1)  # (B, 5, h, w)
-    start = cell_mean(maps, (min(SIDE, fine[0]), min(SIDE, fine[1])))
+    start = cell_mean(maps, (min(START_SIDE, fine[0]), min(START_SIDE, fine[1])))
     members, middles = regions(maps.flatten(2).mT, start.flatten(2).mT)
 
     share = members.mean(1)  # (B, K)
@@ -172,15 +139,8 @@ register_channel_group(
 )  # fmt: skip
 
 
-# What a vision encoder sees of each cell in a coarse view: sixteen principal components of its features.
-
-
 def components(context: ChannelContext) -> Tensor:
-    """Components of `coarse_features` by `basis`, linear between places, [B, 16, H, W]; 0.5 is the mean.
-
-    Raises:
-        ValueError: an input is missing, the basis is for other features, or of another number of components.
-    """
+    """Principal components of `coarse_features` by `basis`, [B, 16, H, W]; 0.5 is the mean."""
     if context.coarse_features is None or context.basis is None:
         raise ValueError("components needs coarse_features and the basis of their encoder")
     if context.basis.count != COMPONENTS:
@@ -200,12 +160,9 @@ register_channel_group(
 )  # fmt: skip
 
 
-# How much each cell stands out, as one map.
-
-
 def conspicuity(context: ChannelContext) -> Tensor:
     """1 - prod(1 - s) over the three maps s of the group "saliency", [B, 1, H, W]."""
-    return 1 - (1 - saliency(context).clamp(0, 1)).prod(dim=1, keepdim=True)
+    return 1 - (1 - saliency_channels(context).clamp(0, 1)).prod(dim=1, keepdim=True)
 
 
 register_channel_group(
@@ -213,9 +170,6 @@ register_channel_group(
         "conspicuity", 1, "1 - prod(1 - s) over saliency", "cheap", conspicuity, salient=("conspicuity.0",)
     )
 )
-
-
-# Distance of each cell from the middle of the image.
 
 
 def eccentricity(context: ChannelContext) -> Tensor:
@@ -228,26 +182,17 @@ register_channel_group(
 )
 
 
-# Distance of each cell to the nearest one with an edge.
-
-EDGE = 0.05
-"""Mean Sobel length above which a cell has an edge."""
+HAS_EDGE = 0.05  # mean Sobel length above which a cell has an edge
 
 
 def edge_distance(context: ChannelContext) -> Tensor:
-    """Distance to the nearest cell with an edge, [B, 1, H, W], as a share of the grid's diagonal.
-
-    1 everywhere in an image without edges.
-    """
-    return distance_to(context.edges[:, 2] > EDGE).unsqueeze(1)
+    """Distance to the nearest cell with an edge, [B, 1, H, W], as a share of the grid's diagonal."""
+    return distance_to(context.edges[:, 2] > HAS_EDGE).unsqueeze(1)
 
 
 register_channel_group(
     ChannelGroup("edge_distance", 1, "Euclidean, to edges over 0.05", "cheap", edge_distance)
 )
-
-
-# Edges and their absence in each cell.
 
 
 def edge_pair(context: ChannelContext) -> Tensor:
@@ -264,16 +209,8 @@ register_channel_group(
 )  # fmt: skip
 
 
-# Change of each cell since the frame before, beyond the shift of the whole picture, and a flag of cuts.
-
-
 def frame_change(context: ChannelContext) -> Tensor:
-    """Frame difference and scene-cut flag, [B, 2, H, W].
-
-    The difference is mean |change of brightness| once the shift is undone ("motion" is that without undoing
-    it); the flag is 1 in every cell where the mean difference of the frames exceeds 0.3. Neutral: 0 for a
-    still.
-    """
+    """Mean |change of brightness| once the picture's shift is undone, and scene-cut flag, [B, 2, H, W]."""
     if context.clip is None:
         return torch.zeros(len(context.image), 2, *context.grid, device=context.image.device)
     cut = context.clip.cuts[:, -1, None, None].expand(-1, *context.grid)
@@ -287,9 +224,6 @@ register_channel_group(
         reads={"previous_frames"}, neutral="0 for a still",
     )
 )  # fmt: skip
-
-
-# Change of each cell since the frame before.
 
 
 def motion(context: ChannelContext) -> Tensor:
@@ -307,9 +241,6 @@ register_channel_group(
 )  # fmt: skip
 
 
-# High-pass and low-pass content of each cell.
-
-
 def passes(context: ChannelContext) -> Tensor:
     """Mean |Laplacian| of each cell, and its brightness blurred over one cell, [B, 2, H, W]."""
     high = context.per_cell(laplacian(context.luma).abs_()) / 8
@@ -324,16 +255,12 @@ register_channel_group(
 )  # fmt: skip
 
 
-# Relevance of each cell's content in the frames before: in the latest one, and as a running mean.
-
-
 def relevance_memory(context: ChannelContext) -> Tensor:
-    """Warped previous relevance and smoothed relevance, [B, 2, H, W].
+    """Previous relevance and smoothed relevance, both moved along with the picture, [B, 2, H, W].
 
-    Both follow the shift of the picture since. `previous_relevance` stands for a history of one frame, and
-    the latest map of `relevance_history` for the frame before, where only one of the two is supplied.
-    Neutral: 0 for a still, after a cut, in what has just come into the picture, and without relevance.
+    0 after a cut, and in what has just come into the picture.
     """
+    # Where only one of the two inputs is supplied, it stands for the other.
     latest, history = context.previous_relevance, context.relevance_history
     latest = history[:, -1] if latest is None and history is not None else latest
     if context.clip is None or latest is None:
@@ -352,15 +279,8 @@ register_channel_group(
 )  # fmt: skip
 
 
-# Whether print stands in each cell.
-
-
 def text_mask(context: ChannelContext) -> Tensor:
-    """The largest evidence of print in each cell, [B, 1, H, W].
-
-    Raises:
-        ValueError: there is no `text_evidence`.
-    """
+    """The largest evidence of print in each cell, [B, 1, H, W]."""
     if context.text_evidence is None:
         raise ValueError("text_mask needs text_evidence: how likely print stands at each place")
     return F.adaptive_max_pool2d(context.text_evidence[:, None], context.grid)

@@ -1,12 +1,9 @@
-"""Knowing: three scorers, each of which maps the cells of an image to relevance, [B, C, H, W] -> [B, H, W].
+"""Knowing: three scorers of the cells of an image, each [B, C, H, W] -> relevance [B, H, W].
 
-- `InformationScorer` (propositional): how much is inside a cell. Law: a uniform cell scores lowest.
-- `PerspectivalScorer`: what stands out. Untrained it is a parameter-free saliency, exactly.
-- `ParticipatoryScorer`: what couples with the question. Law: another question moves the map; padding never.
-
-Every scorer has `logits(...)` and `forward(...) = sigmoid(logits)`, [B, H, W], finite for any finite input.
-Scorers run in float32 whatever the dtype of their inputs. `preset="linear"` gives weighted sums of channels
-(some 35 parameters in all), the first rung of every ablation. The three maps are mixed in `balancing`.
+`InformationScorer` scores what is inside a cell, `PerspectivalScorer` what stands out, `ParticipatoryScorer`
+what the question asks for. Each has `logits(...)` and `forward(...) = sigmoid(logits)`, finite for any finite
+input and in float32 whatever the input's dtype. `preset="linear"` gives weighted sums of channels (some 35
+parameters in all), the simplest rung of an ablation. The three maps are mixed in `balancing`.
 """
 
 from __future__ import annotations
@@ -23,28 +20,25 @@ from torch import Tensor, nn
 
 from arr_coc.choose.texture import Channels, channel_groups, channel_names, texture_size
 
-FLOOR = 0.02
-"""Information and saliency live in [FLOOR, 1 - FLOOR], so that their logits are finite."""
+FLOOR = 0.02  # information and saliency live in [FLOOR, 1 - FLOOR], so that their logits are finite
 PRESETS: tuple[str, str] = ("net", "linear")
 POOLINGS: tuple[str, str, str] = ("mean", "last", "learned")
 FOLD = 256
-"""Embeddings wider than this are folded to it by fixed signs before anything is learned on them."""
-PROJECTION_BUDGET = 65_536
-"""Parameters that the automatic rank may spend on the two projections of the participatory scorer."""
+"""Embeddings wider than this are hashed to this width before anything is learned on them; see `fold`."""
+MOST_PROJECTION = 65_536
+"""Most parameters of the participatory scorer's two projections where no rank is given."""
+CELL_NOISE = 0.05  # spread inside a cell that counts as noise
 
-_BUILDING = RLock()
-"""Held where modules are built from the generator of the process."""
-_NOISE = 0.05
-"""Spread inside a cell that counts as noise."""
+_BUILDING = RLock()  # building modules seeds the random state of the process
 
 
 @contextmanager
 def same_start() -> Generator[None]:
-    """A context in which modules start with the same float32 weights every time.
+    """A context in which modules are built with the same float32 weights every time.
 
-    It sets the seed and the default dtype, and restores both, so that the caller's own stay as they are.
-    Both belong to the process: one thread at a time is in here, and what others draw meanwhile begins at that
-    seed, so that modules are built when a model is loaded, not while it answers.
+    The seed and the default dtype belong to the process: both are restored, one thread at a time is in here,
+    and what other threads draw meanwhile follows from that seed. So build modules when a model is loaded,
+    not while it answers.
     """
     with _BUILDING, torch.random.fork_rng(devices=[]):
         dtype = torch.get_default_dtype()
@@ -74,8 +68,8 @@ def signs(rows: int, columns: int) -> Tensor:
 def fold(x: Tensor) -> Tensor:
     """Embeddings [..., D] hashed to [..., min(D, FOLD)], inner products kept on average.
 
-    This is feature hashing (Weinberger et al., ICML 2009). It keeps the learned part small at any width: at
-    equal parameters a folded rank 128 learned far faster than a rank 16 on all of D = 2048.
+    Feature hashing (Weinberger et al., ICML 2009) keeps the learned part small at any width: at equal
+    parameters, rank 128 on hashed embeddings learned far faster than rank 16 on all of D = 2048.
     """
     dim = x.shape[-1]
     return x if dim <= FOLD else _add_folds(x * _fold_signs(dim, x.device).to(x.dtype))
@@ -83,7 +77,7 @@ def fold(x: Tensor) -> Tensor:
 
 @lru_cache(maxsize=32)
 def _fold_signs(dim: int, device: torch.device) -> Tensor:
-    """The signs [dim] of -1 and 1 that folding multiplies by, cached for each device."""
+    """The signs [dim] of -1 and 1 that `fold` multiplies by, cached for each device."""
     with torch.inference_mode(False):  # cached, and a tensor of inference mode may not meet autograd later
         return signs(1, dim)[0].to(device)
 
@@ -96,7 +90,7 @@ def _add_folds(x: Tensor) -> Tensor:
 
 
 def mirror_(hidden: nn.Module, last: nn.Module) -> None:
-    """Make a net start at zero, in place, without blocking its gradient (a zeroed last layer would).
+    """Make a net's output start at zero, in place, without blocking its gradient as a zeroed layer would.
 
     The second half of the hidden units copies the first, and the last layer takes their difference.
     """
@@ -110,25 +104,19 @@ def mirror_(hidden: nn.Module, last: nn.Module) -> None:
 
 
 def automatic_rank(dim: int, heads: int) -> int:
-    """The rank over all heads that keeps both projections within PROJECTION_BUDGET, at most 64 a head."""
-    per_head = PROJECTION_BUDGET // (2 * min(dim, FOLD) * heads)
+    """The rank over all heads that keeps both projections within MOST_PROJECTION, at most 64 a head."""
+    per_head = MOST_PROJECTION // (2 * min(dim, FOLD) * heads)
     return heads * max(1, min(64, per_head))
 
 
 def pool_query(query: Tensor, mask: Tensor, how: str = "mean", *, importance: Tensor | None = None) -> Tensor:
-    """The question as one vector, [B, L, D] -> [B, D].
+    """The question as one float32 vector, [B, L, D] -> [B, D]; zeros where a row has no content token.
 
     Args:
         query: Float [B, L, D], embeddings of the question's tokens.
         mask: Bool [B, L], True at content tokens (not padding, template or special tokens).
         how: "mean"; "last" (the last content token); "learned" (mean weighted by `importance`).
         importance: Float [B, L] >= 0, for "learned".
-
-    Returns:
-        Float32 [B, D]; zeros where a row has no content token.
-
-    Raises:
-        ValueError: the pooling is unknown, or "learned" lacks `importance`, or another pooling has it.
     """
     if how not in POOLINGS:
         raise ValueError(f"unknown pooling {how!r}; choose one of {POOLINGS}")
@@ -145,15 +133,12 @@ def pool_query(query: Tensor, mask: Tensor, how: str = "mean", *, importance: Te
 
 
 def _pick(texture: Tensor, channels: Channels, kind: str) -> Tensor:
-    """The channels [B, c, H, W] that their groups declare `spread` or `salient`; local contrast without any.
-
-    Local contrast is the standard deviation over 3x3 cells: it sees differences between cells, not
-    inside them.
-    """
+    """The channels [B, c, H, W] that their groups declare `spread` or `salient` (`kind`)."""
     declared = {name for group in channel_groups(channels) for name in getattr(group, kind)}
     index = [i for i, name in enumerate(channel_names(channels)) if name in declared]
     if index:
         return texture[:, index].float()
+    # Without any: local contrast, the standard deviation over 3x3 cells, blind to variation inside a cell.
     padded = F.pad(texture.float(), (1, 1, 1, 1), mode="replicate")
     mean, square = F.avg_pool2d(padded, 3, 1), F.avg_pool2d(padded**2, 3, 1)
     return 2 * (square - mean**2 - 1e-6).relu().sqrt().clamp(max=0.5)
@@ -166,7 +151,7 @@ def cell_information(texture: Tensor, channels: Channels) -> Tensor:
     1948), as a share of what the largest spread carries. A uniform cell has none.
     """
     spread = _pick(texture, channels, "spread")
-    return torch.log1p((spread / _NOISE) ** 2) / math.log1p(_NOISE**-2)
+    return torch.log1p((spread / CELL_NOISE) ** 2) / math.log1p(CELL_NOISE**-2)
 
 
 def saliency(texture: Tensor, channels: Channels) -> Tensor:
@@ -182,32 +167,32 @@ def _floored_logit(score: Tensor) -> Tensor:
 class InformationScorer(nn.Module):
     """The propositional scorer: Shannon information of what is inside a cell, [B, C, H, W] -> [B, H, W].
 
-    It is a convex combination of `cell_information` over the spread channels, so the law (a uniform cell
-    scores lowest, a more varied cell higher) holds for every value of the learned channel weights.
+    **Law:** a uniform cell scores lowest, a more varied cell higher. It holds for every value of the learned
+    channel weights, since the score is a convex combination of `cell_information` over the spread channels.
     """
 
     def __init__(self, channels: Channels = "mvp13") -> None:
-        """Weigh the spread channels of `channels`, equally at first."""
         super().__init__()
         self.channels = channels
         count = cell_information(torch.zeros(1, texture_size(channels), 1, 1), channels).shape[1]
         self.weight = nn.Parameter(torch.zeros(count))
 
     def logits(self, texture: Tensor) -> Tensor:
-        """The map before the sigmoid, [B, C, H, W] -> [B, H, W]."""
         information = cell_information(texture, self.channels)
         return _floored_logit(torch.einsum("bchw,c->bhw", information, self.weight.softmax(0)))
 
     def forward(self, texture: Tensor) -> Tensor:
-        """The information map, [B, C, H, W] -> [B, H, W] in [FLOOR, 1 - FLOOR]."""
         return self.logits(texture).sigmoid()
 
 
 class PerspectivalScorer(nn.Module):
-    """The perspectival scorer: `saliency` plus a small net (C -> 32 -> 16 -> 1) that starts at zero."""
+    """The perspectival scorer: what stands out, [B, C, H, W] -> [B, H, W].
+
+    It is `saliency` plus a small net (C -> 32 -> 16 -> 1) that starts at zero. **Law:** untrained it is the
+    parameter-free saliency, exactly.
+    """
 
     def __init__(self, channels: Channels = "mvp13", preset: str = "net") -> None:
-        """Build the correction: the net, or one weight per channel for `preset="linear"`."""
         super().__init__()
         self.channels = channels
         size = texture_size(channels)
@@ -223,11 +208,9 @@ class PerspectivalScorer(nn.Module):
         mirror_(self.net[2], self.net[4])
 
     def logits(self, texture: Tensor) -> Tensor:
-        """The map before the sigmoid, [B, C, H, W] -> [B, H, W]."""
         return _floored_logit(saliency(texture, self.channels)) + self.net(texture.float()).squeeze(1)
 
     def forward(self, texture: Tensor) -> Tensor:
-        """The perspectival map, [B, C, H, W] -> [B, H, W] in [0, 1]."""
         return self.logits(texture).sigmoid()
 
 
@@ -237,14 +220,16 @@ class ParticipatoryScorer(nn.Module):
         s[h, n, l] = g_l * <A_h cell_n, B_h question_l>          heads h, cells n, question tokens l
         logit[n]   = sum_h (max_l, mean_l, sum_l of s[h, n, l]) . mix_h + correction[n] + bias
 
-    A cell is its vision token, when there is one, beside its texture; `g_l` is a learned importance, so that
-    function words fade; each question token also sees its two neighbours ("red circle" is one thing). The
+    **Law:** another question moves the map; a permutation of padding does not.
+
+    A cell is its texture and, if there is one, its vision token; `g_l` is a learned importance, so that
+    function words fade; each question token also reads its two neighbours ("red circle" is one thing). The
     sum lets evidence for several words add up (a cell that is red *and* a circle), the max finds a cell that
-    answers any one of them. Vision tokens are divided by the mean norm of their image (an empty cell stays
+    matches any one of them. Vision tokens are divided by the mean norm of their image (an empty cell stays
     small), question tokens by their own; both are then folded to at most FOLD dimensions.
 
-    Untrained, A and B are one shared orthonormal projection and the map is a soft cosine, which is a poor
-    relevance (Qwen's question and image tokens are not aligned): train it.
+    Untrained, A and B are one shared orthonormal projection and the map is a soft cosine, a poor relevance
+    since question and image tokens of most models are not aligned: train it.
 
     `preset="linear"` has no projections and no importance: the map is the cosine plus texture channels
     weighted by a fixed sign hash of the question.
@@ -258,17 +243,10 @@ class ParticipatoryScorer(nn.Module):
         heads: int = 4,
         preset: str = "net",
     ) -> None:
-        """Build for language-model width `dim`.
+        """Build for question embeddings and vision tokens of width `dim`.
 
-        Args:
-            channels: Texture preset or list of channel groups.
-            dim: D, width of the question's embeddings and of the vision tokens.
-            rank: Rank of the coupling over all heads; None picks `automatic_rank(dim, heads)`.
-            heads: Number of heads.
-            preset: "net" or "linear".
-
-        Raises:
-            ValueError: the rank does not divide into the heads.
+        `rank` is that of the coupling over all heads, by default `automatic_rank(dim, heads)`; a ValueError
+        if it is no multiple of `heads`.
         """
         super().__init__()
         self.hash: Tensor
@@ -305,19 +283,13 @@ class ParticipatoryScorer(nn.Module):
         return self.importance(fold(unit(query))).squeeze(-1).sigmoid()
 
     def _couple(self, texture: Tensor, query: Tensor, mask: Tensor, vision: Tensor | None) -> Tensor:
-        """The coupling of every cell: max, mean and sum over the question's tokens for each head.
+        """The coupling of every cell: max, mean and sum over the question's tokens, [B, N, 3 * heads].
 
-        Args:
-            texture: [B, N, C].
-            query: [B, L, D].
-            mask: Bool [B, L].
-            vision: [B, N, min(D, FOLD)] from `scale_tokens`, or None.
-
-        Returns:
-            [B, N, 3 * heads]; zeros for a row without content tokens.
+        Takes texture [B, N, C], query [B, L, D], mask bool [B, L] and vision [B, N, min(D, FOLD)] from
+        `scale_tokens`. Zeros for a row without content tokens.
         """
-        # Content first, in order: wherever padding lies, it then changes nothing. One padded place
-        # serves no question.
+        # Content tokens are moved to the front, in order, so that the place of padding changes nothing; one
+        # place of padding is added for a batch without any content token.
         query, mask = F.pad(query, (0, 0, 0, 1)), F.pad(mask, (0, 1))
         front = (~mask).to(torch.uint8).argsort(dim=1, stable=True)
         length = max(1, int(mask.sum(1).max()))
@@ -335,7 +307,7 @@ class ParticipatoryScorer(nn.Module):
         return pooled.where(mask.any(1)[:, None, None], torch.zeros_like(pooled))
 
     def _project(self, texture: Tensor, query: Tensor, vision: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Cells [B, N, R] and question tokens [B, L, R] in the space where their products are scores."""
+        """Cells [B, N, R] and question tokens [B, L, R] whose products are scores."""
         if self.linear:
             cells, words = texture * self.channel_weight, F.linear(query, self.hash)
             if vision is None:
@@ -364,16 +336,13 @@ class ParticipatoryScorer(nn.Module):
     def forward(
         self, texture: Tensor, query: Tensor, query_mask: Tensor, vision: Tensor | None = None
     ) -> Tensor:
-        """The participatory map: relevance of each cell to the question.
+        """The relevance of each cell to the question, [B, H, W] in [0, 1].
 
         Args:
             texture: [B, C, H, W] in [0, 1].
             query: [B, L, D], word embeddings of the question.
             query_mask: Bool [B, L], True at content tokens; a row without any scores 0.5 everywhere.
             vision: [B, H*W, D], the encoded tokens, or None before encoding.
-
-        Returns:
-            [B, H, W] in [0, 1].
         """
         return self.logits(texture, query, query_mask, vision).sigmoid()
 
@@ -384,7 +353,7 @@ def scale_tokens(vision: Tensor) -> Tensor:
     flat, dim = vision.flatten(1), vision.shape[-1]
     peak = torch.maximum(-flat.amin(1), flat.amax(1)).clamp_min(1e-12)[:, None, None]  # norms may overflow
     folded = dim > FOLD
-    # Folding begins with signs, which change no norm: one pass over all of D serves both.
+    # `fold` multiplies by signs, which change no norm: one pass over all of D serves both.
     small = vision * (_fold_signs(dim, vision.device) / peak) if folded else vision / peak
     norm = small.norm(dim=-1, keepdim=True).mean(1, keepdim=True).clamp_min(1e-12)
     return (_add_folds(small) if folded else small) / norm

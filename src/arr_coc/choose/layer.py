@@ -1,16 +1,9 @@
-"""The layer: texture, knowing, balancing and attending joined in one module.
+"""The layer: texture, knowing, balancing and attending joined in one module, its settings and its files.
 
-    image -> texture -> three maps -> balanced map -> kept cells          `forward`
-                        `relevance` (differentiable)   `allocate`
+    image -> texture [B, C, H, W] -> three maps [B, H, W] -> balanced map -> kept cells      `forward`
+                                     `relevance` (differentiable)         `allocate`
 
-It has 20 to 100 thousand learnable parameters at any language-model width (`preset="linear"`: about a
-hundred). Construction is deterministic and leaves the global random state alone; untrained, the layer is the
-documented fixed mixture of `balancing` over the untrained scorers of `knowing`. No image ever influences
-another of its batch.
-
-The layer is small and stays in float32: `half()`, `bfloat16()` and `to(dtype)`, of it or of a module that
-holds it, change no dtype in it. Its inputs may have any floating dtype. It depends on no model: `seam`
-carries its decision into one.
+No image influences another of its batch. The layer depends on no vision-language model.
 """
 
 from __future__ import annotations
@@ -29,18 +22,11 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from arr_coc.choose.allocation import TENSIONS, Allocation, grid_positions
-from arr_coc.choose.attending import (
-    AUTO_RANGE,
-    DEFAULT_BUDGET,
-    Budget,
-    TokenAllocator,
-    enough_cells,
-    gate,
-    has_structure,
-    parse_budget,
-    spent_tokens,
-)
+from arr_coc.choose.attending import TokenAllocator, gate, has_structure
 from arr_coc.choose.balancing import AdaptiveTensionBalancer
+from arr_coc.choose.basis import Basis
+from arr_coc.choose.budget import AUTO, DEFAULT_BUDGET, Budget, enough_cells, parse_budget
+from arr_coc.choose.channels import CHANNEL_GROUPS
 from arr_coc.choose.knowing import (
     POOLINGS,
     PRESETS,
@@ -50,7 +36,7 @@ from arr_coc.choose.knowing import (
     pool_query,
     same_start,
 )
-from arr_coc.choose.texture import CHANNEL_GROUPS, Basis, channel_groups, generate_texture_array
+from arr_coc.choose.texture import channel_groups, generate_texture_array
 from arr_coc.files.atomic import write_whole
 from arr_coc.files.paths import shorten
 from arr_coc.files.saved import (
@@ -64,24 +50,21 @@ from arr_coc.files.saved import (
     write_tensors,
 )
 
-# The configuration of an `ARRCOCLayer`, as a frozen record that is saved beside the weights.
-
 _RETIRED: dict[str, Any] = {
     "candidates": None,
     "scorers": ["information", "perspectival", "participatory"],
     "balancer": "policy",
     "tokens": True,
 }
-"""Fields of earlier versions, with the one value of each that is what every layer does now."""
+"""Settings of earlier versions, with the value of each by which every layer works now."""
 
 
-CELL = 32
-"""Pixels per side of a cell where nobody says otherwise: Qwen3-VL's 16-px patches, merged 2x2."""
+CELL = 32  # pixels per side of a cell by default: Qwen3-VL's 16-px patches, merged 2x2
 
 
 @dataclass(frozen=True)
 class ARRCOCConfig:
-    """The shape and the defaults of an `ARRCOCLayer`; JSON-safe by `to_dict` and `from_dict`.
+    """The settings of an `ARRCOCLayer`, saved beside its weights; JSON-safe by `to_dict` and `from_dict`.
 
     Attributes:
         dim: D, width of the language model's word embeddings and of its visual tokens.
@@ -109,7 +92,6 @@ class ARRCOCConfig:
     void: bool = True
 
     def __post_init__(self) -> None:
-        """Check every field; lists become tuples."""
         if not isinstance(self.channels, str):
             object.__setattr__(self, "channels", tuple(self.channels))
         channel_groups(self.channels)
@@ -138,8 +120,7 @@ class ARRCOCConfig:
         """The configuration that `to_dict` wrote, of this version or an earlier one.
 
         Raises:
-            ValueError: a field is unknown, `dim` is missing, or a field that is no longer one differs from
-                what every layer does now.
+            ValueError: a field is unknown, `dim` is missing, or a retired field has another value.
         """
         for name, default in _RETIRED.items():
             if data.get(name, default) != default:
@@ -155,29 +136,18 @@ class ARRCOCConfig:
         return cls(**data)
 
 
-# Files of the layer: its weights and settings in an allocator folder, read and written without any model.
-#
-#     arr_coc_config.json    the layer's configuration, and the base model that it was trained for
-#     arr_coc.safetensors    its weights
-#     basis.safetensors      the basis of its channels "components", if it reads them
-#
-# Only safetensors are ever read. Whatever can't be read is a ValueError of one line that names the file and
-# the
-# remedy. Every file is written whole or not at all (`write_whole`, `write_tensors`).
+# An allocator folder holds the layer's configuration with the base model it was trained for (CONFIG_NAME),
+# its weights and, for layers that read the channels "components", their basis. Only safetensors are ever
+# read, and every file is written whole or not at all.
 
 WEIGHTS_NAME = "arr_coc.safetensors"
 BASIS_NAME = "basis.safetensors"
 DIGEST = "weights_sha256"
-"""The setting that says which weights an allocator's settings were saved with; older ones lack it."""
+"""The setting with the digest of the weights that the settings were saved with; older folders lack it."""
 
 
 def read_layer(folder: Path) -> ARRCOCLayer:
-    """Read the layer of an allocator folder, on the CPU; strict.
-
-    Raises:
-        ValueError: no settings; weights missing, pickled or of other shapes; a damaged basis; channel groups
-            that no imported module registers.
-    """
+    """Read the layer of an allocator folder, on the CPU; a ValueError for anything missing or damaged."""
     settings, path = read_settings(folder), folder / WEIGHTS_NAME
     if not path.is_file():
         pickles = [file.name for pattern in PICKLES for file in folder.glob(pattern)]
@@ -212,28 +182,21 @@ def read_layer(folder: Path) -> ARRCOCLayer:
 
 
 def _own_groups(layer: Any) -> list[str]:
-    """The channel groups of a layer's settings that nothing has registered."""
+    """The channel groups of a layer's settings that no imported module registers."""
     names = layer.get("channels") if isinstance(layer, dict) else None
     listed = names if isinstance(names, list) else []
     return [name for name in listed if isinstance(name, str) and name not in CHANNEL_GROUPS]
 
 
 def _digest(path: Path) -> str:
-    """A digest of a file's contents."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def save_layer(layer: ARRCOCLayer, folder: Path, base: dict[str, Any]) -> None:
-    """Write a layer and its settings.
+    """Write a layer and its settings into a folder, which is made if it is missing.
 
-    Args:
-        layer: the learned part.
-        folder: made if it is missing.
-        base: base_model, base_revision, base_model_type, base_dim.
-
-    Raises:
-        ValueError: the folder can't be made.
+    `base` holds base_model, base_revision, base_model_type and base_dim.
     """
     made_folder(folder)
     write_tensors(layer.state_dict(), folder / WEIGHTS_NAME)
@@ -247,25 +210,24 @@ def save_layer(layer: ARRCOCLayer, folder: Path, base: dict[str, Any]) -> None:
 
 
 Watch = Callable[[str], AbstractContextManager[Any]]
-"""What takes the time of a block: from the name of a stage to a context."""
+"""A timer: from the name of a stage to a context whose time is added to that stage."""
 
 
-def unwatched(stage: str) -> AbstractContextManager[None]:
-    """The `Watch` of nobody."""
+def untimed(stage: str) -> AbstractContextManager[None]:
+    """A timer that measures nothing."""
     return nullcontext()
-
-
-ENOUGH = 0.98
-"""Share of the evidence cells that a learned budget must hold; all of them where there are under fifty."""
 
 
 class Relevance(NamedTuple):
     """The relevance of every cell: three maps and their balance, each [B, H, W] in [0, 1].
 
-    `logits` is the balanced map before the sigmoid, for losses; `weights` and `tensions` are [B, 3];
-    `structured` (bool [B]) says whether the image has structure, None where that was not measured; `explore`
-    [B] is the neutral share of coverage where the config's does not hold, `needed` [B] the cells that "auto"
-    spends at the neutral tension where they are not those that the balanced map is worth.
+    Attributes:
+        weights: [B, 3], gates of the three maps.
+        tensions: [B, 3], see `TENSIONS`.
+        logits: [B, H, W], the balanced map before the sigmoid.
+        structured: Bool [B], whether the image has structure; None if that was not measured.
+        explore: [B], share of the budget for coverage at the neutral exploit tension; None: the config's.
+        needed: [B], cells that "auto" keeps at the neutral compress tension, see `count_cells`.
     """
 
     information: Tensor
@@ -281,17 +243,13 @@ class Relevance(NamedTuple):
 
 
 class ARRCOCOutput(NamedTuple):
-    """The decisions of a batch, padded with zeros to the largest K.
+    """The decisions of a batch, padded with zeros to the largest K."""
 
-    tokens [B, K, D] (None without vision tokens), positions [B, K, 2] (y, x), budgets [B, K] (the relevance
-    of each kept token), mask [B, K] (True at real entries), and the allocation record of each image.
-    """
-
-    tokens: Tensor | None
-    positions: Tensor
-    budgets: Tensor
-    mask: Tensor
-    allocations: list[Allocation]
+    tokens: Tensor | None  # (B, K, D); None without vision tokens
+    positions: Tensor  # (B, K, 2) of (y, x)
+    budgets: Tensor  # (B, K), relevance of each kept token
+    mask: Tensor  # bool (B, K), True at real entries
+    allocations: list[Allocation]  # one per image
 
     @property
     def allocation(self) -> Allocation:
@@ -300,12 +258,12 @@ class ARRCOCOutput(NamedTuple):
 
 
 class Prior(NamedTuple):
-    """What another source of relevance knows of one image and its question, from which the balancer starts.
+    """What another source of relevance, such as the guide, tells the balancer of an image and its question.
 
     Attributes:
         start: [6], gates and tensions before the sigmoid, see `AdaptiveTensionBalancer.mix`.
-        explore: share of the budget for coverage at the neutral exploit tension, in [0, 1].
-        structured: whether the image surely holds something to prefer, whatever its texture says.
+        explore: Share of the budget for coverage at the neutral exploit tension, in [0, 1].
+        structured: Whether the image has structure, whatever its texture says.
     """
 
     start: Tensor
@@ -314,14 +272,22 @@ class Prior(NamedTuple):
 
 
 class ARRCOCLayer(nn.Module):
-    """The learned part of ARR-COC: three scorers, the balancer and the allocator as one module."""
+    """The learned part of ARR-COC: three scorers, the balancer and the allocator as one module.
+
+    It has 20 to 100 thousand parameters at any language-model width (`preset="linear"`: about a hundred).
+    Construction is deterministic and leaves the global random state alone; the untrained layer is the fixed
+    mixture of `balancing` over the untrained scorers of `knowing`. Parameters stay in float32 whatever
+    `half()` or `to(dtype)` asks for; inputs may have any floating dtype.
+
+    Attributes:
+        config: Its settings.
+        trained: Whether weights were loaded.
+        trained_on: What is on record of how they were made, see `arr_coc.files.saved`.
+        basis: The components of its model's encoder, for layers that read them.
+    """
 
     def __init__(self, config: ARRCOCConfig) -> None:
-        """Build the untrained layer; `trained` tells whether weights were loaded since.
-
-        `trained_on` has what is on record of how they were made, see `arr_coc.files.saved`; `basis` the
-        components of its model's encoder, for layers that read them.
-        """
+        """Build the untrained layer."""
         super().__init__()
         self.config = config
         c = config
@@ -334,11 +300,10 @@ class ARRCOCLayer(nn.Module):
         self.trained = False
         self.trained_on: tuple[dict[str, Any], ...] = ()
         self.basis: Basis | None = None
-        self._plain: dict[torch.device, ARRCOCLayer] = {}  # in a dict, so that torch takes it for no part
+        self._plain: dict[torch.device, ARRCOCLayer] = {}  # torch finds no module in a dict
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> ARRCOCLayer:
-        """Move parameters and buffers as in torch, but cast none: scores in half precision have ties."""
-
+        # Moved as in torch, but cast to no other dtype: scores in half precision have ties.
         def move(tensor: Tensor) -> Tensor:
             moved = fn(tensor)
             return moved if moved.dtype == tensor.dtype else tensor.to(moved.device)
@@ -354,10 +319,8 @@ class ARRCOCLayer(nn.Module):
         return result
 
     def untrained(self) -> ARRCOCLayer:
-        """A layer like this one to which nothing was taught, for evaluation: the same one each time.
-
-        Building it draws from a generator that all threads share, which is no work for every question.
-        """
+        """An untrained layer of the same settings, in evaluation mode; built once for each device."""
+        # Building seeds the generator that all threads share, so it is not done for every question.
         device = next(self.parameters()).device
         if (plain := self._plain.get(device)) is None:
             plain = self._plain.setdefault(device, ARRCOCLayer(self.config).to(device).eval())
@@ -373,7 +336,7 @@ class ARRCOCLayer(nn.Module):
         gestalt: Tensor | None = None,
         coupling: Tensor | None = None,
         prior: Prior | None = None,
-        watch: Watch = unwatched,
+        watch: Watch = untimed,
     ) -> Relevance:
         """The relevance of every cell, with gradient to all parameters but those of `compress` and `exploit`.
 
@@ -384,11 +347,11 @@ class ARRCOCLayer(nn.Module):
             vision: [B, H*W, D] in raster order, encoded tokens or a stem's vectors in their place, or None
                 before encoding.
             gestalt: [B, D], the mean token of a coarse view, for the balancer; None: that of `vision`.
-            coupling: [B, H, W], logits of a coupling with the question from elsewhere (a model's own
+            coupling: [B, H, W], logits of the coupling with the question from another source (a model's own
                 attention, the guide); None: the participatory scorer's.
-            prior: where the balancer starts for the one picture of the batch and the question; None: its own
-                start. Where it is given nothing that the layer has learned counts.
-            watch: what takes the time of the stages "scoring" and "balancing"; nobody does by default.
+            prior: Where the balancer starts, for a batch of one; None: its own start. With a prior the
+                untrained layer is used.
+            watch: A timer of the stages "scoring" and "balancing".
         """
         if prior is not None and self.trained:
             plain = self.untrained()
@@ -408,10 +371,7 @@ class ARRCOCLayer(nn.Module):
         gestalt: Tensor | None = None,
         prior: Prior | None = None,
     ) -> Relevance:
-        """The relevance of every cell from the logits of the three scorers, [B, H, W] each.
-
-        The other arguments are those of `relevance`.
-        """
+        """The relevance of every cell from `scores`; the other arguments are those of `relevance`."""
         logit_maps = torch.stack(tuple(scores), dim=1)  # (B, 3, H, W)
         weight = self.participatory.importances(query) if self.config.pooling == "learned" else None
         pooled = pool_query(query, query_mask, self.config.pooling, importance=weight)
@@ -422,11 +382,11 @@ class ARRCOCLayer(nn.Module):
         explore = needed = None
         if prior is not None:
             explore = logit_maps.new_full((len(logit_maps),), prior.explore)
-            needed = enough_cells(logits)  # of the balanced map: the prior's own does not always lead
+            needed = enough_cells(logits)
         maps = logit_maps.sigmoid().unbind(1)
         structured = has_structure(texture, self.config.channels)
         if prior is not None and prior.structured:
-            # Words scattered all over a picture are as noise to the texture.
+            # Words scattered over a picture look like noise to the texture.
             structured = torch.ones_like(structured)
         return Relevance(*maps, logits.sigmoid(), weights, tensions, logits, structured, explore, needed)
 
@@ -438,10 +398,7 @@ class ARRCOCLayer(nn.Module):
         vision: Tensor | None = None,
         coupling: Tensor | None = None,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """The logits of the information, perspectival and participatory scorers, [B, H, W] each.
-
-        Arguments are those of `relevance`.
-        """
+        """The logits of the three scorers, [B, H, W] each; arguments are those of `relevance`."""
         if coupling is None:
             coupling = self.participatory.logits(texture, query, query_mask, vision)
         return self.information.logits(texture), self.perspectival.logits(texture), coupling
@@ -449,9 +406,8 @@ class ARRCOCLayer(nn.Module):
     def voids(self, relevance: Relevance) -> Tensor | None:
         """Which images are sampled by an even grid, bool [B]: those without structure.
 
-        A peak of the participatory map does not save them: where there is nothing to find, a question about
-        shapes finds some. Print that the guide can read does. None where the config says `void=False`, or
-        structure was not measured.
+        None if the config says `void=False`, or structure was not measured. A peak of the participatory map
+        does not make an image structured: on noise, a question about shapes finds some.
         """
         if not self.config.void or relevance.structured is None:
             return None
@@ -467,10 +423,8 @@ class ARRCOCLayer(nn.Module):
 
         Args:
             relevance: The result of `relevance`.
-            budget: A count, a fraction or "auto"; None is the config's, clamped to N if that is the default
-                count.
-            grid: (H, W), or (T, H, W) where frames lie under each other in the maps; None is that of the
-                maps.
+            budget: A count, a fraction or "auto"; None: the config's, cut to N if it is DEFAULT_BUDGET.
+            grid: (H, W), or (T, H, W) if frames lie under each other in the maps; None: that of the maps.
 
         Raises:
             NonFiniteScores: a map is NaN or infinite.
@@ -480,9 +434,10 @@ class ARRCOCLayer(nn.Module):
         requested = parse_budget(self.config.budget if budget is None else budget)
         clamped = budget is None and requested == DEFAULT_BUDGET
         tensions, weights = relevance.tensions.detach(), relevance.weights.detach().float()
-        counted = requested == "auto" and relevance.needed is None  # of a map in [0, 1] alone
+        # Logits rank cells whose relevance saturates; "auto" without `needed` reads a map in [0, 1].
+        by_relevance = requested == AUTO and relevance.needed is None
         chosen = self.allocator(
-            relevance.balanced if counted else relevance.logits,  # logits rank what saturates
+            relevance.balanced if by_relevance else relevance.logits,
             None if clamped else requested,
             compress=tensions[:, 0],
             exploit=tensions[:, 1],
@@ -510,38 +465,6 @@ class ARRCOCLayer(nn.Module):
             for i, s in enumerate(chosen)
         ]
 
-    @staticmethod
-    def budget_loss(relevance: Relevance, evidence: Tensor, margin: float = 1.5) -> Tensor:
-        """The loss of the "auto" budget: squared doublings between tokens spent and needed, mean over rows.
-
-        It teaches the compress tension alone: the policy net gets a gradient, the scorers get none. The
-        target of a row is `margin` times the number of best cells that hold ENOUGH of its evidence, within
-        AUTO_RANGE; without evidence it is the least of that range. Where "auto" meets the target because its
-        range ends there, nothing is to be learned: five effective cells that get 64 tokens need not claim 64.
-
-        Args:
-            relevance: The result of `relevance`, with its graph.
-            evidence: Bool [B, H, W], cells that hold what the answer needs.
-            margin: Target over the tokens needed, above 0.
-
-        Raises:
-            ValueError: the evidence does not fit the maps, or the margin is not above 0.
-        """
-        if evidence.shape != relevance.balanced.shape:
-            shape = tuple(relevance.balanced.shape)
-            raise ValueError(f"evidence {tuple(evidence.shape)} must have the shape of the maps, {shape}")
-        if not margin > 0:
-            raise ValueError(f"margin {margin} must be above 0; 1.0 asks for just what is needed")
-        ranked = relevance.logits.detach().flatten(1).argsort(dim=1, descending=True, stable=True)
-        reached = evidence.flatten(1).gather(1, ranked).cumsum(1)  # (B, N), evidence in the best 1 to N cells
-        needed = (reached < ENOUGH * reached[:, -1:]).sum(1) + 1
-        low, high = (min(bound, ranked.shape[1]) for bound in AUTO_RANGE)
-        target = (margin * needed).clamp(low, high)
-        # Not `expected_tokens`: its clamp would stop the gradient.
-        spent = spent_tokens(relevance.balanced.detach().float().flatten(1), relevance.tensions[:, 0])
-        settled = spent.clamp(low, high) == target
-        return (spent / target).log2().masked_fill(settled, 0.0).square().mean()
-
     def forward(
         self,
         vision_embeds: Tensor | None,
@@ -554,22 +477,16 @@ class ARRCOCLayer(nn.Module):
     ) -> ARRCOCOutput:
         """Scores, choice and gathered tokens of a batch of images.
 
+        Kept tokens are unchanged in value and carry gradient to the scores through `gate`.
+
         Args:
             vision_embeds: [B, H*W, D] in raster order, or None before encoding.
             query_embeds: [B, L, D], word embeddings of the question.
             image: [B, 3, h, w] in [0, 1].
-            grid: (H, W); None is one cell per 32 px.
+            grid: (H, W); None: one cell per 32 px.
             query_mask: Bool [B, L]; None takes every token.
             budget: As in `allocate`.
-            texture_inputs: What the channels need or read beside the image, by the names of
-                `generate_texture_array`'s optional arguments.
-
-        Returns:
-            `ARRCOCOutput`. Kept tokens are unchanged in value and carry gradient to the scores through
-            `gate`.
-
-        Raises:
-            ValueError: as in `allocate`, or the grid does not hold the vision tokens.
+            texture_inputs: Further inputs of `generate_texture_array`.
         """
         h, w = grid or (max(1, round(image.shape[-2] / CELL)), max(1, round(image.shape[-1] / CELL)))
         if vision_embeds is not None and vision_embeds.shape[1] != h * w:

@@ -1,10 +1,6 @@
 """Reading order: the blocks of print of a page, columns from left to right and each from top to bottom.
 
-    reading_order(picture, (32, 32), most=273) -> [Block(box, cells), ...]
-
-By recursive cuts where nothing is printed (the X-Y cut of Nagy and Seth, 1984): first between columns, then
-between lines, at the widest gap, until a block has few enough cells. Print is where luminance changes within
-a few pixels, so smooth pictures and flat frames are none; a page whose columns touch is read across.
+reading_order(picture [3, h, w], (32, 32), most=273) -> [PrintBlock(box, cells), ...]
 """
 
 from __future__ import annotations
@@ -16,35 +12,32 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-CONTRAST = 0.2
-"""The least difference of luminance within 3 px that print makes."""
-EMPTY = 0.012
+PRINT_CONTRAST = 0.2  # the least difference of luminance within 3 px that print makes
+MOST_PRINT_IN_GAP = 0.012
 """The most share of print in a row or column of px between two blocks: a thin frame crosses it."""
-COLUMN = 0.06
+COLUMN_GAP = 0.06
 """The least gap between columns, as a share of the page's width; between a label and its value is less."""
-LINE = 3
-"""The least gap between lines, in px."""
+LINE_GAP = 3  # the least gap between lines, in px
 
 
-class Block(NamedTuple):
-    """A block of print.
-
-    Attributes:
-        box: (x0, y0, x1, y1) in px of the picture.
-        cells: long [K], the cells that it touches, rising.
-    """
+class PrintBlock(NamedTuple):
+    """A block of print: its box (x0, y0, x1, y1) in px and the cells that it touches, long [K], rising."""
 
     box: tuple[int, int, int, int]
     cells: Tensor
 
 
-def reading_order(picture: Tensor, grid: tuple[int, int], most: int) -> list[Block]:
-    """The blocks of print of a page in reading order; all of the page where no print is found.
+def reading_order(picture: Tensor, grid: tuple[int, int], most: int) -> list[PrintBlock]:
+    """The blocks of print of a page in reading order; one block of the whole page if no print is found.
+
+    The page is cut where nothing is printed (the X-Y cut of Nagy and Seth, 1984): first between columns, then
+    between lines at the widest gap, until a block has few enough cells. Print is where luminance changes
+    within a few pixels, so smooth pictures are none; a page whose columns touch is read across.
 
     Args:
-        picture: float [3, h, w] in [0, 1].
+        picture: Float [3, h, w] in [0, 1].
         grid: (H, W) of its cells, which divide it evenly.
-        most: the most cells of a block; one line of print may have more.
+        most: The most cells of a block, at least 1; one line of print may have more.
 
     Raises:
         ValueError: a picture of another shape, or no cell allowed.
@@ -55,26 +48,28 @@ def reading_order(picture: Tensor, grid: tuple[int, int], most: int) -> list[Blo
         raise ValueError(f"{most!r} cells are no size of a part: use 1 or more, usually 273")
     light = picture.float().mean(0)[None, None]
     spread = F.max_pool2d(light, 3, 1, 1) + F.max_pool2d(-light, 3, 1, 1)
-    print_mask = (spread[0, 0] > CONTRAST).cpu()
+    print_mask = (spread[0, 0] > PRINT_CONTRAST).cpu()
     height, width = print_mask.shape
     blocks = _cut(print_mask, (0, 0, width, height), grid, most)
-    return blocks or [Block((0, 0, width, height), torch.arange(grid[0] * grid[1]))]
+    return blocks or [PrintBlock((0, 0, width, height), torch.arange(grid[0] * grid[1]))]
 
 
-def _cut(mask: Tensor, box: tuple[int, int, int, int], grid: tuple[int, int], most: int) -> list[Block]:
-    """The blocks of a part of a page; none where nothing is printed."""
+def _cut(mask: Tensor, box: tuple[int, int, int, int], grid: tuple[int, int], most: int) -> list[PrintBlock]:
+    """The blocks of a part of a page, by recursive cuts; none if nothing is printed."""
     x0, y0, x1, y1 = box
     part = mask[y0:y1, x0:x1].float()
     if part.numel() == 0:
         return []
-    rows, columns = (_runs(part.mean(axis), gap) for axis, gap in ((1, LINE), (0, COLUMN * mask.shape[1])))
+    rows, columns = (
+        _runs(part.mean(axis), gap) for axis, gap in ((1, LINE_GAP), (0, COLUMN_GAP * mask.shape[1]))
+    )
     if not rows or not columns:
         return []
     box = (x0 + columns[0][0], y0 + rows[0][0], x0 + columns[-1][1], y0 + rows[-1][1])
     cells = _cells(box, mask.shape, grid)
     if len(cells) <= most or len(rows) == len(columns) == 1:
-        return [Block(box, cells)]
-    blocks: list[Block] = []
+        return [PrintBlock(box, cells)]
+    blocks: list[PrintBlock] = []
     if len(columns) > 1:
         for left, right in columns:
             blocks += _cut(mask, (x0 + left, box[1], x0 + right, box[3]), grid, most)
@@ -87,13 +82,8 @@ def _cut(mask: Tensor, box: tuple[int, int, int, int], grid: tuple[int, int], mo
 
 
 def _runs(share: Tensor, gap: float) -> list[tuple[int, int]]:
-    """The runs of px in which something is printed, joined where less than `gap` px lie between them.
-
-    Args:
-        share: [n], the share of print in each row or column.
-        gap: px.
-    """
-    printed = F.pad((share > EMPTY).int(), (1, 1))
+    """The runs of rows or columns with print, joined if less than `gap` px apart, from their print [n]."""
+    printed = F.pad((share > MOST_PRINT_IN_GAP).int(), (1, 1))
     steps = printed.diff()
     starts, ends = ((steps == step).nonzero().flatten().tolist() for step in (1, -1))
     joined: list[tuple[int, int]] = []

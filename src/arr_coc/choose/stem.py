@@ -1,17 +1,7 @@
 """The stem: a small convolutional net that gives one vector per cell from pixels, before any encoding.
 
-    Stem(dim)(picture [B, 3, h, w] in [0, 1], grid=(H, W)) -> [B, H*W, D], in the place of encoded tokens
-
-A cell mean can't tell the letter K from Q, so choosing *before* the vision encoder needs features of its own:
-four strided convolutions over the full-resolution pixels down to one vector per cell, then a few blocks that
-join neighbouring cells (Liu et al. 2022, ConvNeXt), for about a thousandth of the cost of the encoder of a 2B
-model. Its vectors lie in the space of the encoder's own tokens, so the scorers and the balancer read them as
-they read those; they are trained to be ranked, not to be read by the language model.
-
-A gestalt (the encoded tokens of a coarse view, where one was encoded anyway) can be added to the cells.
-
-Laws: any aspect ratio, deterministic, no image influences another of its batch, and the result has the dtype
-of the parameters whatever that of the picture.
+Stem(dim)(picture [B, 3, h, w] in [0, 1], grid=(H, W)) -> [B, H*W, D], in the place of encoded tokens
+Familiarity(dim)(tokens [N, D]) -> a score, above 0 if the picture is unlike those the stem was trained on
 """
 
 from __future__ import annotations
@@ -27,16 +17,13 @@ from arr_coc.choose.knowing import same_start
 from arr_coc.choose.layer import CELL
 from arr_coc.files.saved import check_finite, reading, write_tensors
 
-FILE = "stem.safetensors"
-"""The stem's file in an allocator folder."""
-WIDTH = 160
-"""Channels of the blocks."""
-BLOCKS = 4
-"""Blocks after the convolutions."""
+FILE = "stem.safetensors"  # the stem's file in an allocator folder
+WIDTH = 160  # channels of the blocks
+BLOCKS = 4  # blocks after the convolutions
 
 
-class Block(nn.Module):
-    """A ConvNeXt block: depthwise 7x7, norm, two linear layers, added to its input."""
+class ConvNeXtBlock(nn.Module):
+    """A ConvNeXt block (Liu et al. 2022): depthwise convolution, norm, two linear layers, residual."""
 
     def __init__(self, width: int, size: int) -> None:
         super().__init__()
@@ -46,12 +33,11 @@ class Block(nn.Module):
         nn.init.normal_(self.down.weight, std=0.1 * (2 * width) ** -0.5)
 
     def forward(self, x: Tensor) -> Tensor:
-        """The block's output, [B, width, h, w] -> the same shape."""
         mixed = self.norm(self.look(x).movedim(1, -1))
         return x + self.down(F.gelu(self.up(mixed))).movedim(-1, 1)
 
 
-class Down(nn.Module):
+class Downsampling(nn.Module):
     """A strided convolution with a norm over channels after it."""
 
     def __init__(self, before: int, after: int, size: int, stride: int) -> None:
@@ -60,20 +46,19 @@ class Down(nn.Module):
         self.norm = nn.LayerNorm(after)
 
     def forward(self, x: Tensor) -> Tensor:
-        """The reduced map, [B, before, h, w] -> [B, after, h / stride, w / stride]."""
         return self.norm(self.conv(x).movedim(1, -1)).movedim(-1, 1)
 
 
 class Stem(nn.Module):
     """A convolutional net from pixels [B, 3, h, w] to one vector per cell, [B, H*W, D].
 
-    Args:
-        dim: D, width of the encoder's tokens, in whose place its vectors are used.
-        width: Channels of the blocks.
-        blocks: Number of blocks.
+    A cell mean can't tell the letter K from Q, so choosing *before* the vision encoder needs features of its
+    own, for about a thousandth of the cost of the encoder of a 2B model. The vectors have the width D of the
+    encoder's tokens, so the scorers and the balancer read them in place of those. A gestalt (encoded tokens
+    of a coarse view) can be added to the cells. Any aspect ratio; no image influences another of its batch.
 
     Attributes:
-        familiarity: tells pictures like those that it was taught on from others; None: nobody fitted one.
+        familiarity: Tells pictures like those that it was trained on from others; None if it was not fitted.
     """
 
     def __init__(self, dim: int, width: int = WIDTH, blocks: int = BLOCKS) -> None:
@@ -82,28 +67,30 @@ class Stem(nn.Module):
         self.familiarity: Familiarity | None = None
         with same_start():
             self.downs = nn.ModuleList(
-                (Down(3, 32, 4, 4), Down(32, 64, 3, 2), Down(64, 128, 3, 2), Down(128, width, 2, 2))
+                (
+                    Downsampling(3, 32, 4, 4),
+                    Downsampling(32, 64, 3, 2),
+                    Downsampling(64, 128, 3, 2),
+                    Downsampling(128, width, 2, 2),
+                )
             )
-            self.patch = Block(128, 5)  # at half a cell: where the strokes of a letter come together
-            self.blocks = nn.ModuleList(Block(width, 7) for _ in range(blocks))
+            self.patch = ConvNeXtBlock(128, 5)  # at half a cell: where the strokes of a letter come together
+            self.blocks = nn.ModuleList(ConvNeXtBlock(width, 7) for _ in range(blocks))
             self.gestalt = nn.Linear(dim, width)
             self.head = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, dim))
         nn.init.zeros_(self.gestalt.weight)
         nn.init.zeros_(self.gestalt.bias)
 
     def forward(self, picture: Tensor, grid: tuple[int, int], gestalt: Tensor | None = None) -> Tensor:
-        """The vectors of every cell.
+        """The vectors of every cell, [B, H*W, D] in raster order, in the dtype of the parameters.
 
         Args:
             picture: Float [B, 3, h, w] in [0, 1], the area that the cells of the grid cover.
             grid: (H, W).
             gestalt: [B, D, H', W'], encoded tokens of a coarse view of the same picture, or None.
-
-        Returns:
-            [B, H*W, D] in raster order, in the dtype of the parameters.
         """
         size, x = (CELL * grid[0], CELL * grid[1]), picture
-        if x.shape[-2:] != size:  # in float32: some kernels know no bfloat16
+        if x.shape[-2:] != size:  # in float32: some kernels have no bfloat16
             x = F.interpolate(x.float(), size=size, mode="bilinear", antialias=True, align_corners=False)
         x = torch.add(x.new_tensor(-1.0, dtype=torch.float32), x, alpha=2)  # to [-1, 1], in one pass
         x = x.to(self.gestalt.weight.dtype, memory_format=torch.channels_last)
@@ -119,7 +106,7 @@ class Stem(nn.Module):
 
 
 def save_stem(stem: Stem, folder: Path) -> None:
-    """Write a stem as one safetensors file into a folder that exists: in bfloat16, but its familiarity."""
+    """Write a stem as one safetensors file into an existing folder: in bfloat16, its familiarity as it is."""
     weights = {
         name: tensor if name.startswith("familiarity.") else tensor.to(torch.bfloat16)
         for name, tensor in stem.state_dict().items()
@@ -131,12 +118,7 @@ def save_stem(stem: Stem, folder: Path) -> None:
 def load_stem(folder: Path, dim: int) -> Stem | None:
     """The stem of an allocator folder, in float32; None if it has none.
 
-    Args:
-        folder: An allocator folder.
-        dim: D, the width of the base model's tokens.
-
-    Raises:
-        ValueError: the stem has another width, or its file is no saved stem.
+    A ValueError if its width is not `dim`, that of the base model's tokens, or its file is no saved stem.
     """
     path = folder / FILE
     if not path.is_file():
@@ -160,31 +142,20 @@ def load_stem(folder: Path, dim: int) -> Stem | None:
     return stem
 
 
-# Familiarity: whether a picture looks like those that a stem was taught on.
-#
-#     Familiarity(dim)(tokens [N, D]) -> how much more foreign than familiar, above 0: foreign
-#
-# A small model answers about any picture, with the same confidence about one of a kind that it never saw.
-# What
-# the stem makes of the cells tells the two apart: the mean and the spread of its tokens over the picture go
-# through one linear unit, which was fitted to pictures of the stem's own world and to others
-# (`making/familiarity.py` for the bundled one).
-#
-# Law: the score depends on the tokens of one picture alone, and not on their order.
-
 FOREIGN = "this picture looks unlike all that this model was taught on, so its answer is probably wrong"
-"""What is said beside an answer about a foreign picture or clip."""
+"""The note of an answer about an unfamiliar picture or clip."""
 GUIDED = "the guide chose the cells, since this picture looks unlike all that the allocator was trained on"
-"""What is said beside cells of one that the guide chose in place of a trained allocator."""
-FARTHEST = 8.0
+"""The note of cells of such a picture, which the guide chose in place of a trained allocator."""
+MOST_DEVIATIONS = 8.0
 """Standard deviations at which a statistic is cut off, so that no single one decides alone."""
 
 
 class Familiarity(nn.Module):
-    """A linear unit over the mean and the spread of a picture's tokens.
+    """Whether a picture looks like those that a stem was trained on: a linear unit over its tokens.
 
-    Args:
-        dim: D, the width of the tokens.
+    A small model answers with the same confidence about pictures of a kind that it never saw. The mean and
+    the spread of the stem's tokens over the picture tell the two apart; `making/familiarity.py` fits the
+    unit of the bundled model. **Law:** the score depends on the tokens of one picture alone, in any order.
     """
 
     mean: Tensor
@@ -200,24 +171,20 @@ class Familiarity(nn.Module):
         self.register_buffer("bias", torch.zeros(()))
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """The score of one picture, a scalar; above 0 it is foreign.
-
-        Args:
-            tokens: [N, D], the stem's tokens of all cells, without a gestalt under them.
-        """
+        """The score of a picture from the stem's tokens [N, D], made without a gestalt; above 0: foreign."""
         return self.score(statistics(tokens))
 
     def normalised(self, values: Tensor) -> Tensor:
-        """Statistics [..., 2 D] in standard deviations of the own world, cut off."""
+        """Statistics [..., 2 D] in standard deviations of the pictures trained on, cut off."""
         mean, scale = self.mean.float(), self.scale.float()  # a stem can be kept in half precision
-        return ((values - mean) / scale).clamp(-FARTHEST, FARTHEST)
+        return ((values - mean) / scale).clamp(-MOST_DEVIATIONS, MOST_DEVIATIONS)
 
     def score(self, values: Tensor) -> Tensor:
-        """The scores of statistics, [..., 2 D] -> [...]; above 0 their picture is foreign."""
+        """The scores of statistics, [..., 2 D] -> [...]; above 0: foreign."""
         return self.normalised(values) @ self.weight.float() + self.bias.float()
 
 
 def statistics(tokens: Tensor) -> Tensor:
-    """Mean and standard deviation over the cells, [N, D] -> [2 D]; of a single cell the deviation is 0."""
+    """Mean and standard deviation over the cells, [N, D] -> [2 D]."""
     tokens = tokens.float()
     return torch.cat([tokens.mean(0), tokens.std(0, correction=0)])

@@ -16,11 +16,11 @@ from arr_coc.cli.inputs import folder_images, open_picture
 if TYPE_CHECKING:
     from PIL import Image
 
+    from arr_coc.answer import Answer
     from arr_coc.data.record import Box
     from arr_coc.model import ARRCOCModel
-    from arr_coc.session import Answer
     from arr_coc.trace.trace import ClipTrace, Trace
-    from arr_coc.video.visuals import Visual
+    from arr_coc.video.opening import Visual
 
 PICTURE = "arr-coc-ask.png"
 MOST_NOTES = 3

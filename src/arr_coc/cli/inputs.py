@@ -17,10 +17,10 @@ from arr_coc.files.question import check_question
 if TYPE_CHECKING:
     from PIL import Image
 
-    from arr_coc.choose.attending import Budget
+    from arr_coc.choose.budget import Budget
     from arr_coc.data.record import Box
     from arr_coc.model import ARRCOCModel
-    from arr_coc.video.visuals import Visual
+    from arr_coc.video.opening import Visual
 
 # Where images of the command line come from: files, a page of a PDF, standard input, or a folder.
 #
@@ -202,7 +202,7 @@ def open_pictures(request: Request, page: int | None, fps: float | None = None) 
     Raises:
         ValueError: one that can't be opened, or frames of no video.
     """
-    from arr_coc.video.visuals import is_clip
+    from arr_coc.video.opening import is_clip
 
     if fps is not None and not any(map(is_clip, request.names)):
         raise ValueError("--fps is of videos, and there is none: leave it out")
@@ -220,7 +220,7 @@ def open_pictures(request: Request, page: int | None, fps: float | None = None) 
 
 def _open(name: str, page: int | None, fps: float | None) -> Visual:
     """One image or clip."""
-    from arr_coc.video.visuals import is_clip, open_visual
+    from arr_coc.video.opening import is_clip, open_visual
 
     if not is_clip(name):
         return open_picture(name, page)
@@ -329,7 +329,7 @@ def read_budget(text: str | None, quiet: bool) -> Budget | None:
     if text is None:
         return None
     with terminal.starting(quiet):
-        from arr_coc.choose.attending import parse_budget
+        from arr_coc.choose.budget import parse_budget
     return parse_budget(text)
 
 
@@ -348,7 +348,8 @@ def load_model(name: str, device: str, dtype: str, quiet: bool, **settings: Any)
     """
     with terminal.starting(quiet):
         from arr_coc.files.device import resolve_device
-        from arr_coc.files.hub import BUNDLED, is_local
+        from arr_coc.files.hub import BUNDLED
+        from arr_coc.files.paths import is_local
         from arr_coc.model import ARRCOCModel
 
     settings |= {"device": resolve_device(device), "dtype": dtype}

@@ -17,11 +17,11 @@ from arr_coc.cli.inputs import folder_images, open_picture
 
 if TYPE_CHECKING:
     from arr_coc.choose.allocation import Allocation
-    from arr_coc.choose.attending import Budget
+    from arr_coc.choose.budget import Budget
     from arr_coc.data.record import Box
     from arr_coc.guide.coupling import Coupling
-    from arr_coc.guide.realizing import Decision
-    from arr_coc.video.visuals import Visual
+    from arr_coc.guide.deciding import Decision
+    from arr_coc.video.opening import Visual
 
 PICTURE = "arr-coc-look.png"
 
@@ -138,7 +138,7 @@ def _guide(
 ) -> Looker:
     """The guide, which looks at each image alone."""
     with terminal.starting(quiet):
-        from arr_coc.choose.attending import DEFAULT_BUDGET
+        from arr_coc.choose.budget import DEFAULT_BUDGET
         from arr_coc.guide.guide import load_guide
         from arr_coc.guide.selector import Selector
         from arr_coc.video import FrameSource
@@ -148,9 +148,7 @@ def _guide(
 
     def decide(visual: Visual) -> Decision:
         if isinstance(visual, FrameSource):
-            from arr_coc.guide.selector import choose_in_clip
-
-            return choose_in_clip(selector, visual, question, allowed)
+            return selector.decide_clip(visual, question, allowed)
         return selector.decide(visual, question, allowed)
 
     def look(pictures: Sequence[Visual]) -> Sequence[Look]:

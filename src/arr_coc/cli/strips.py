@@ -9,7 +9,7 @@ from arr_coc.cli import terminal
 
 if TYPE_CHECKING:
     from arr_coc.choose.allocation import Allocation
-    from arr_coc.video.visuals import Visual
+    from arr_coc.video.opening import Visual
 
 MOST = 8
 """Steps that a row of a terminal names."""

@@ -342,7 +342,7 @@ def _share(kept: int, total: int) -> str:
 
 def _times(answer: Answer) -> dict[str, float]:
     """Milliseconds by stage, in order, those of choosing as one: so many columns fit on a terminal."""
-    from arr_coc.guide.realizing import CHOOSING
+    from arr_coc.guide.deciding import CHOOSING
 
     times: dict[str, float] = {}
     for stage, value in answer.ms.items():

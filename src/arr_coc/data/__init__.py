@@ -3,8 +3,8 @@
     data, examples = open_data("folder:my-pages", limit=500)
     next(examples)    # Example(id, image, question, answers, boxes, meta, where)
 
-`record` is what all readers share, `lines` and `maps` read your own questions, `registry` knows the data sets
-by name (`arr-coc-lab` adds the public ones), `evidence` turns boxes into cells, `metrics` compares answers.
+`record` is what all readers share, `registry` knows the data sets by name and reads your own questions
+(`arr-coc-lab` adds the public ones), `evidence` turns boxes and maps into cells, `metrics` compares answers.
 """
 
 from arr_coc.data.record import Box, Example

@@ -1,9 +1,9 @@
-"""Evidence cells: which cells of a grid show the part of an image that answers a question.
+"""Evidence: the cells of a grid that show what answers a question, from boxes and from relevance maps.
 
-    evidence_cells(((3, 4, 90, 30),), (32, 32), (1024, 1024)) -> bool [32, 32]
-    map_cells(relevance, (32, 32))                            -> float [32, 32]
+    evidence_cells(boxes, grid=(H, W), size) -> bool [H, W]
+    read_map(path, where) -> float [h, w];  map_cells(relevance, grid) -> float [H, W]
 
-The one rule for targets of training and for measuring recall.
+Targets of training and the measurement of recall use this one rule.
 """
 
 from __future__ import annotations
@@ -24,26 +24,25 @@ from arr_coc.data.record import Box, check_inside, check_name, is_file
 from arr_coc.files.atomic import one_line
 from arr_coc.files.saved import short
 
-VISIBLE = 6 / 32
-"""Share of a cell's side that a box has to cover, each way, for the cell to show a part that can be seen."""
-MARKED = 0.5
-"""A cell of a relevance map above this is evidence."""
+VISIBLE = 6 / 32  # share of a cell's side that a box has to cover, each way, to be seen in the cell
+MARKED = 0.5  # a cell of a relevance map above this is evidence
+MOST_SIDE = 4096  # the longest side of a map in a file
+FINEST = 256  # the longest side of a map in memory: more cells than any model has
+NAME = "map"  # the array of an .npz that has several
+_GREY = {"1": 1.0, "L": 255.0, "I;16": 65535.0, "I;16B": 65535.0, "I;16L": 65535.0, "I": 65535.0}
+"""Modes of a PNG, and the greatest value of each."""
 
 
 def evidence_cells(boxes: Sequence[Box], grid: tuple[int, int], size: tuple[int, int]) -> Tensor:
-    """Cells of which a box covers a part that can be seen, whatever the size of a cell.
+    """The cells of which a box covers a visible part, bool [H, W].
 
-    A cell counts that is covered by `VISIBLE` of its side each way, or holds all of a smaller box. A box that
-    is too small for that and lies across a border belongs to the cell that holds most of it, so no box inside
-    the image is lost.
+    A cell counts if `VISIBLE` of its side is covered each way, or if it holds all of a smaller box. A smaller
+    box across a border belongs to the cell that holds most of it, so no box inside the image is lost.
 
     Args:
         boxes: (x0, y0, x1, y1) in px of the image; what is outside of it does not count.
         grid: (H, W) cells.
         size: (width, height) of the image in px.
-
-    Returns:
-        Bool [H, W].
     """
     mask = torch.zeros(grid, dtype=torch.bool)
     for x0, y0, x1, y1 in boxes:
@@ -52,7 +51,7 @@ def evidence_cells(boxes: Sequence[Box], grid: tuple[int, int], size: tuple[int,
 
 
 def _covered(low: float, high: float, cells: int, length: int) -> Tensor:
-    """Which of `cells` equal parts of 0..length an interval covers: bool [cells]."""
+    """Which of `cells` equal parts of 0..length an interval covers, bool [cells]."""
     low, high = max(0.0, low), min(float(length), high)
     if high <= low:
         return torch.zeros(cells, dtype=torch.bool)
@@ -66,14 +65,9 @@ def _covered(low: float, high: float, cells: int, length: int) -> Tensor:
 
 
 def map_cells(relevance: Tensor, grid: tuple[int, int]) -> Tensor:
-    """A relevance map on a model's cells: each has the greatest value that lies over it.
+    """A relevance map [h, w] on a model's cells, float32 [H, W].
 
-    Args:
-        relevance: [h, w] over the whole image, of any grid.
-        grid: (H, W) cells.
-
-    Returns:
-        Float32 [H, W].
+    Each cell has the greatest value that lies over it, so a small thing is not averaged away.
     """
     return F.adaptive_max_pool2d(relevance.float()[None], grid)[0]
 
@@ -81,52 +75,15 @@ def map_cells(relevance: Tensor, grid: tuple[int, int]) -> Tensor:
 def all_evidence(
     boxes: Sequence[Box], relevance: Tensor | None, grid: tuple[int, int], size: tuple[int, int]
 ) -> Tensor:
-    """The cells of boxes and those where a relevance map is above `MARKED`: bool [H, W].
-
-    Args:
-        boxes: (x0, y0, x1, y1) in px of the image.
-        relevance: [h, w] in [0, 1] over the whole image, of any grid; None: there is none.
-        grid: (H, W) cells.
-        size: (width, height) of the image in px.
-    """
+    """`evidence_cells`, and the cells where a relevance map [h, w] is above `MARKED`, bool [H, W]."""
     cells = evidence_cells(boxes, grid, size)
     return cells if relevance is None else cells | (map_cells(relevance.cpu(), grid) > MARKED)
 
 
-# Relevance maps as the evidence of your own questions: what people or models marked in an image.
-#
-#     {"image": "a.png", "question": "Where is the crack?", "map": "a-crack.png"}    a line of
-# questions.jsonl
-#
-# A map is a PNG of grey values or an .npz with one array [H, W] (several: the one called `map`), of any
-# grid:
-# it lies over the whole upright image, and a cell of a model gets the greatest value that lies over it, so a
-# small thing is not averaged away. Values are at least 0 and are divided by the map's greatest; a map of
-# zeros
-# says that nothing in the image answers. `target=maps` teaches the values themselves, `target=boxes` and
-# every
-# measurement take cells above half as evidence.
-
-MOST_SIDE = 4096
-"""The longest side of a map in a file."""
-FINEST = 256
-"""The longest side of a map in memory: finer ones are reduced to it, more cells than any model has."""
-NAME = "map"
-"""The array of an .npz that has several."""
-_GREY = {"1": 1.0, "L": 255.0, "I;16": 65535.0, "I;16B": 65535.0, "I;16L": 65535.0, "I": 65535.0}
-"""Modes of a PNG, and their greatest value."""
-
-
 def find_map(folder: Path, name: str, where: str) -> Path:
-    """The map called `name` in a folder.
+    """The file of the map called `name` (a relative path) in the folder of a data set.
 
-    Args:
-        folder: of the data set.
-        name: a relative path.
-        where: file and line of the question, for messages.
-
-    Raises:
-        ValueError: the name leads out of the folder, or there is no such file.
+    A ValueError, which begins with `where`, if the name leads out of the folder or there is no such file.
     """
     check_name(name, where, "map")
     if not is_file(folder / name):
@@ -136,17 +93,14 @@ def find_map(folder: Path, name: str, where: str) -> Path:
 
 
 def read_map(path: Path, where: str) -> np.ndarray:
-    """A relevance map from a PNG or .npz: float32 [H, W] in [0, 1], its greatest value 1, or zeros.
+    """A relevance map, which people or models marked over a whole upright image: float32 [H, W] in [0, 1].
 
-    Sides above `FINEST` are reduced to it by the greatest of what lies under a value.
-
-    Args:
-        path: of the file.
-        where: place of the question, for messages.
+    The file is a PNG of grey values or an .npz with one array [H, W] (several: the one called `map`), of any
+    grid. Values are at least 0 and are divided by the map's greatest; zeros say that nothing in the image
+    answers. Sides above `FINEST` are reduced to it by the greatest value.
 
     Raises:
-        ValueError: the file is missing, unreadable, damaged, of another kind or too large; or its values are
-            no map: another shape than [H, W], negative, or not finite.
+        ValueError: the file is missing, damaged, of another kind or too large, or its values are no map.
     """
     suffix = path.suffix.lower()
     place = f"{where}: map {path.name!r}"
@@ -159,7 +113,7 @@ def read_map(path: Path, where: str) -> np.ndarray:
             raise ValueError(f"{place} is no PNG and no .npz: write one of them")
     except MemoryError:
         raise
-    except Exception as error:  # damaged files make decoders raise anything, a ValueError of theirs, too
+    except Exception as error:  # a damaged file makes a decoder raise anything
         if isinstance(error, ValueError) and str(error).startswith(place):
             raise
         raise ValueError(
@@ -186,7 +140,7 @@ def _from_png(path: Path, place: str) -> np.ndarray:
 
 
 def _from_npz(path: Path, place: str) -> np.ndarray:
-    """The array of an archive; its header is read first, so a small file can't ask for much memory."""
+    """The array of an archive; its header is checked first, so a small file can't ask for much memory."""
     with zipfile.ZipFile(path) as archive:
         names = [name for name in archive.namelist() if name.endswith(".npy")]
         named = [name for name in names if name == f"{NAME}.npy"] or names
@@ -222,7 +176,7 @@ def _check_shape(shape: tuple[int, ...], place: str) -> None:
 
 
 def _reduced(values: np.ndarray) -> np.ndarray:
-    """A map of at most `FINEST` a side: the greatest value of each of as many parts as that, or all."""
+    """A map of at most `FINEST` values a side, each the greatest of the part that it stands for."""
     for axis in (0, 1):
         side = values.shape[axis]
         if side > FINEST:

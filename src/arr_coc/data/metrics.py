@@ -1,12 +1,8 @@
-"""How right an answer is: the usual metrics of visual question answering, on strings and lists.
+"""The usual metrics of visual question answering: (answer, truths) -> 0 to 1; no truths are a ValueError.
 
-    vqa_accuracy, anls, f1, relaxed_accuracy, exact_match, loose_match, choice_accuracy, seconds_accuracy:
-        (answer, truths) -> 0 to 1
-    mean_by_class(scores, classes) -> {class: mean}
-
-Each metric follows the official program where there is one, quirks included where they move a score, so that
-results compare with published ones; a docstring states where it doesn't. Nothing here cuts an answer out of a
-longer reply: prompts ask for short answers (see `arr_coc_lab.data`).
+Each follows the official program if there is one, quirks included, so that results compare with published
+ones; a docstring states where it doesn't. An answer is not cut out of a longer reply: prompts ask for short
+answers (see `arr_coc_lab.data`).
 """
 
 from __future__ import annotations
@@ -46,18 +42,9 @@ def vqa_accuracy(answer: str, truths: Sequence[str]) -> float:
         mean over i of min(1, [truths equal to the answer, without the i-th] / 3)
 
     Of ten truths 1, 2, 3, 4 equal ones give 0.3, 0.6, 0.9, 1. Answer and truths are compared after the
-    normalisation of the official program (Antol et al. 2015, GT-Vision-Lab/VQA): lower case, number words to
-    ten as digits ("none" is 0), no articles, contractions with their apostrophe, full stops only before a
-    digit; other punctuation becomes a space, or nothing where the text has it beside a space or a comma
-    between digits.
-
-    Two choices. That program normalises only where the truths differ from each other; here, as in MMF's
-    evaluator of TextVQA, it is always done, so that "Two" is right where all ten wrote "two". And with fewer
-    than four truths fewer than three others are left: then all of those have to agree, and of a single truth
-    none is left out.
-
-    Raises:
-        ValueError: there are no truths.
+    normalisation of the official program (Antol et al. 2015, GT-Vision-Lab/VQA). That program normalises only
+    where the truths differ from each other; here, as in MMF's evaluator of TextVQA, it is always done. With
+    fewer than four truths all others have to agree, and of a single truth none is left out.
     """
     _check(truths)
     text = _normalise(answer)
@@ -70,6 +57,7 @@ def vqa_accuracy(answer: str, truths: Sequence[str]) -> float:
 
 
 def _normalise(text: str) -> str:
+    """Lower case, number words as digits, no articles or marks, contractions with their apostrophe."""
     text = re.sub(r"[\n\t]", " ", text).strip()
     joins = re.search(r"\d,\d", text)  # 1,000: then no mark leaves a space, wherever it stands
     marks = {m: "" if joins or f"{m} " in text or f" {m}" in text else " " for m in _MARKS}
@@ -87,9 +75,6 @@ def anls(answer: str, truths: Sequence[str], threshold: float = 0.5) -> float:
     Case is ignored and runs of white space count as one space. Exactly at the threshold the score stays, as
     in the challenge's program; the paper (Biten et al. 2019, eq. 1) would give 0. That program divides by the
     lengths before white space is joined; here edits and lengths are of the same strings.
-
-    Raises:
-        ValueError: there are no truths, or the threshold is not from 0 to 1.
     """
     _check(truths)
     if not 0 <= threshold <= 1:
@@ -119,10 +104,7 @@ def _edits(a: str, b: str) -> int:
 def f1(answer: str, truths: Sequence[str]) -> float:
     """The harmonic mean of precision and recall of words, with the best truth (Rajpurkar et al. 2016).
 
-    Words are compared after the normalisation of `vqa_accuracy`; where neither has a word, it is 1.
-
-    Raises:
-        ValueError: there are no truths.
+    Words are compared after the normalisation of `vqa_accuracy`; if neither has a word, it is 1.
     """
     _check(truths)
     return max(_f1(_normalise(answer).split(), _normalise(truth).split()) for truth in truths)
@@ -141,12 +123,8 @@ def relaxed_accuracy(answer: str, truths: Sequence[str], tolerance: float = 0.05
         |answer - truth| / |truth| <= tolerance
 
     As in the program that published results use (pix2struct): a number is what Python's float reads, a
-    percent sign divides by 100 ("5%" is 0.05 and not 5), and a truth of 0 has no relative error and is
-    compared as text. A thousands separator makes text of a number: "1,000" is right only where the truth
-    has it too. White space around an answer is dropped.
-
-    Raises:
-        ValueError: there are no truths, or the tolerance is negative or not a number.
+    percent sign divides by 100, and a truth of 0 is compared as text. A thousands separator makes text of a
+    number: "1,000" is right only if the truth has it too.
     """
     _check(truths)
     if not 0 <= tolerance < math.inf:
@@ -173,13 +151,7 @@ def _number(text: str) -> float | None:
 
 
 def exact_match(answer: str, truths: Sequence[str]) -> float:
-    """1 where the answer is one of the truths, letter by letter; white space around both is dropped.
-
-    The metric of the bundled world, whose answers are written on the page.
-
-    Raises:
-        ValueError: there are no truths.
-    """
+    """1 if the answer is one of the truths, letter by letter; white space around both is dropped."""
     _check(truths)
     return float(answer.strip() in {truth.strip() for truth in truths})
 
@@ -188,10 +160,6 @@ def loose_match(answer: str, truths: Sequence[str]) -> float:
     """`exact_match` that also ignores case and full stops at the end: "Yes." is "yes" (GQA).
 
     GQA's own program compares letter by letter; this is what LLaVA's scripts do to an answer before it.
-    Others drop all punctuation (lmms-eval) or words around the answer (Qwen-VL), which is not done here.
-
-    Raises:
-        ValueError: there are no truths.
     """
     _check(truths)
     return float(_plain(answer) in {_plain(truth) for truth in truths})
@@ -204,17 +172,10 @@ def _plain(text: str) -> str:
 def choice_accuracy(answer: str, truths: Sequence[str]) -> float:
     """1 where a reply names the right option of a multiple-choice question, by its letter or in its words.
 
-    The letter is that of a reply which is one ("B", "(B)", "B."), begins with one and a mark ("B. a dog"), or
-    says it ("The answer is B"); else the whole reply has to be the option's text but for case, marks at its
-    end and an article. The programs of Video-MME and lmms-eval take the first capital A to D anywhere, so
-    that "A man walks" is option A there; for replies of a letter alone, which the prompt asks for, all agree.
-
-    Args:
-        answer: the reply.
-        truths: the right letter, and the text of its option if that counts, too.
-
-    Raises:
-        ValueError: there are no truths.
+    `truths` are the right letter and, if that counts too, the text of its option. The letter is that of a
+    reply which is one ("B", "(B)", "B."), begins with one and a mark ("B. a dog"), or says it ("The answer
+    is B"). The programs of Video-MME and lmms-eval take the first capital A to D anywhere, so that "A man
+    walks" is option A there; for replies of a letter alone, which the prompt asks for, all agree.
     """
     _check(truths)
     letters = {truth.strip().upper() for truth in truths if re.fullmatch(r"\s*[A-Ha-h]\s*", truth)}
@@ -249,11 +210,7 @@ def _plain_option(text: str) -> str:
 def seconds_accuracy(answer: str, truths: Sequence[str], tolerance: float = 0.5) -> float:
     """1 where the first number of a reply is within `tolerance` seconds of a true time ("3.5 s" of "3.5").
 
-    The metric of questions "when" about drawn clips; a time as 1:05 counts as 65 seconds. Where a clip is
-    sampled at two frames per second nobody can know a time more closely than half a second.
-
-    Raises:
-        ValueError: there are no truths, or the tolerance is negative or not a number.
+    A time as 1:05 counts as 65 seconds. At two frames per second no time is known better than 0.5 s.
     """
     _check(truths)
     if not 0 <= tolerance < math.inf:
@@ -272,18 +229,7 @@ def _seconds(text: str) -> float | None:
 
 
 def mean_by_class(scores: Sequence[float], classes: Sequence[str]) -> dict[str, float]:
-    """The mean score of each class of questions, in the order in which they first come.
-
-    Video-MME publishes it by duration and LongVideoBench by group of durations, each beside the mean over all
-    questions; of MVBench the mean of the tasks' means is published.
-
-    Args:
-        scores: 0 to 1, one per question.
-        classes: the class of each, such as `example.meta["duration"]`.
-
-    Raises:
-        ValueError: they differ in number.
-    """
+    """The mean of `scores` for each of `classes`, one per score, in the order in which they first come."""
     if len(scores) != len(classes):
         raise ValueError(f"{len(scores)} scores and {len(classes)} classes: give one class per score")
     groups: dict[str, list[float]] = {}

@@ -1,11 +1,9 @@
 """One question about one image or clip, and what all readers share: files, images, fields, boxes.
 
-    Example(id, image, question, answers, boxes, meta, where)
     class Question(Fields): question: Text; answers: Answers      what a reader expects of a record
 
 Files come from anywhere: a name in them can't lead out of the data set's folder, and whatever is missing or
-of the wrong kind is a ValueError in one line with the file, the line (or the record, counted from 1), the
-field and its value. An example's image exists when it is handed out; it is not opened here.
+of the wrong kind is a ValueError in one line with the file, the line or record, the field and its value.
 """
 
 from __future__ import annotations
@@ -26,8 +24,7 @@ from arr_coc.files.saved import parse_json, short, validated
 
 Box = tuple[float, float, float, float]
 
-LONGEST_LINE = 2**24
-"""The most bytes of a line of a JSON lines file."""
+LONGEST_LINE = 2**24  # the most bytes of a line of a JSON lines file
 _REMEDY = "it may be damaged or cut off; download or write it again"
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff")
 
@@ -37,17 +34,16 @@ class Example:
     """One question about one image or clip.
 
     Attributes:
-        id: the data set's own, unique within a split.
-        image: path of an existing file; of a video or a folder of frames in data sets of clips.
-        question: as the data set words it, without a prompt.
-        answers: every accepted one, or the answers of ten people; empty where there is none.
-        boxes: the evidence, (x0, y0, x1, y1) in pixels of the upright image; empty where unknown.
-        map: file of a relevance map over the upright image, see `maps`; None: there is none.
-        meta: further fields of the data set, such as the question's type.
-        where: file and line or record of the question, for messages; two examples may differ in it alone
-            and be equal.
-        size: (width, height) in px of the picture that the boxes are of, where the data set says it.
-        span: of a clip, the seconds (from, to) that the question is about; None for all of it.
+        id: The data set's own, unique within a split.
+        image: An existing file; in data sets of clips a video or a folder of frames.
+        question: As the data set words it, without a prompt.
+        answers: Every accepted one, or the answers of ten people; empty if there is none.
+        boxes: The evidence, (x0, y0, x1, y1) in pixels of the upright image; empty if unknown.
+        map: File of a relevance map over the upright image, see `evidence.read_map`.
+        meta: Further fields of the data set, such as the question's type.
+        where: File and line or record of the question, for messages; not compared.
+        size: (width, height) in px of the picture that the boxes are of, if the data set says it.
+        span: Of a clip, the seconds (from, to) that the question is about; None for all of it.
     """
 
     id: str
@@ -63,11 +59,7 @@ class Example:
 
 
 def take(examples: Iterable[Example], limit: int | None) -> Iterator[Example]:
-    """The first `limit` of `examples`, all for None.
-
-    Raises:
-        ValueError: the limit is less than 1; or, as they come, two examples have one id.
-    """
+    """The first `limit` of `examples`, None for all; a ValueError, as they come, for an id that repeats."""
     if limit is not None and limit < 1:
         raise ValueError(f"limit {limit!r} leaves no questions: use at least 1, or None for all")
     return islice(_each_once(examples), limit)
@@ -81,16 +73,7 @@ def _each_once(examples: Iterable[Example]) -> Iterator[Example]:
 
 
 def check_once(key: str, where: str, places: dict[str, str]) -> None:
-    """Note where an id stands.
-
-    Args:
-        key: the id.
-        where: file and record.
-        places: where the ids before it stand; this one is added.
-
-    Raises:
-        ValueError: it is among them; names both places.
-    """
+    """Add an id and where it stands to `places`; a ValueError if it is there already."""
     if key in places:
         raise ValueError(f"{where} repeats the id {short(key)} of {places[key]}: give each an id of its own")
     places[key] = where
@@ -101,11 +84,10 @@ class NoSuchFile(ValueError):
 
 
 def find_file(folder: Path, names: Iterable[str], layout: str) -> Path:
-    """The first of `names` that is a file in `folder`.
+    """The first of `names` that is a file in `folder`; its links may not lead out of it.
 
     Raises:
         NoSuchFile: none of them is there; the message ends in `layout`, which describes the folder.
-        ValueError: the folder is missing, or the file is a link out of it.
     """
     check_folder(folder)
     wanted = list(dict.fromkeys(names))
@@ -125,19 +107,10 @@ def check_folder(folder: Path) -> None:
 
 
 def find_image(folder: Path, name: str, where: str, under: Iterable[str] = ("",)) -> Path:
-    """The image called `name` in one of the subfolders `under` of `folder`; the first that exists.
+    """The first image called `name` in the subfolders `under` of `folder`, "" for the folder itself.
 
-    The name as it is comes first in all of them. Only where there is no such file, its ending is taken off
-    and each of `IMAGE_SUFFIXES` tried, in lower and upper case.
-
-    Args:
-        folder: of the data set.
-        name: a file name, stem or relative path as the data set writes it.
-        where: file and line of the question, for messages.
-        under: subfolders, "" for the folder itself.
-
-    Raises:
-        ValueError: the name leads out of the folder, or there is no such image.
+    `name` is a file name, stem or relative path: as it is first, then with each of `IMAGE_SUFFIXES`, in lower
+    and upper case. A ValueError if it leads out of the folder or there is no such image.
     """
     check_name(name, where)
     places = [folder / base for base in dict.fromkeys(under)]
@@ -156,7 +129,7 @@ def find_image(folder: Path, name: str, where: str, under: Iterable[str] = ("",)
 
 
 def is_file(path: Path) -> bool:
-    """Whether a path is a file that may be looked for."""
+    """Whether a path is a file that can be looked for."""
     try:
         return path.is_file()
     except OSError:  # a name too long for the disk, or a folder that may not be entered
@@ -164,19 +137,15 @@ def is_file(path: Path) -> bool:
 
 
 def check_inside(path: Path, folder: Path, what: str = "") -> None:
-    """Raises ValueError where a link leads from a folder to a file outside of it.
+    """Raise a ValueError if a link leads from the folder of a data set to a file outside of it.
 
-    A folder that came from somebody else may hold links to the user's own files. The folder itself may be a
-    link, which is the user's own; and in the Hub's cache, whose files are links, they lead to its blobs.
-
-    Args:
-        path: of a file in the folder.
-        folder: of the data set.
-        what: it is, for the message; "": its path.
+    A folder that came from somebody else may hold links to the user's own files. `what` names the file in
+    the message.
     """
     real, root = Path(os.path.realpath(path)), Path(os.path.realpath(folder))
     if real.is_relative_to(root):
         return
+    # In the Hub's cache the files of a snapshot are links to its blobs.
     snapshots = next((each for each in (root, *root.parents) if each.name == "snapshots"), None)
     if snapshots is not None and real.is_relative_to(snapshots.with_name("blobs")):
         return
@@ -185,13 +154,7 @@ def check_inside(path: Path, folder: Path, what: str = "") -> None:
 
 
 def check_name(name: str, where: str, what: str = "image") -> None:
-    """Raises ValueError unless `name` is a relative path that stays inside the folder it is joined to.
-
-    Args:
-        name: as the data set writes it.
-        where: file and line of the question, for messages.
-        what: it names, for messages.
-    """
+    """Raise a ValueError unless `name` is a relative path that stays inside the folder it is joined to."""
     parts = PurePosixPath(name).parts
     bad = (
         not parts
@@ -205,11 +168,7 @@ def check_name(name: str, where: str, what: str = "image") -> None:
 
 
 def read_json(path: Path) -> Any:
-    """The content of a JSON file.
-
-    Raises:
-        ValueError: the file can't be read or is no JSON; names the line where it stops being it.
-    """
+    """The content of a JSON file; a ValueError names the line where it stops being JSON."""
     try:
         return parse_json(path.read_bytes(), str(path), _REMEDY)
     except OSError as error:
@@ -217,11 +176,7 @@ def read_json(path: Path) -> Any:
 
 
 def read_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The objects of a JSON lines file with their places ("PATH, line 3"); empty lines are passed over.
-
-    Raises:
-        ValueError: the file can't be read, or a line is no JSON object.
-    """
+    """The objects of a JSON lines file with their places ("PATH, line 3"); empty lines are left out."""
     try:
         with path.open("rb") as lines:
             for number in count(1):
@@ -240,11 +195,7 @@ def read_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def records(path: Path, content: Any, key: str | None = None) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The objects of a list with their places ("PATH, record 3"): of `content[key]`, or of `content` itself.
-
-    Raises:
-        ValueError: there is no such list, or something in it is no object.
-    """
+    """The objects of the list `content[key]`, or `content` itself, with their places ("PATH, record 3")."""
     if key is not None:
         content = content.get(key) if isinstance(content, dict) else None
     if not isinstance(content, list):
@@ -270,11 +221,7 @@ class Fields(BaseModel):
 
     @classmethod
     def of(cls, record: Mapping[str, Any], where: str) -> Self:
-        """The fields of a record.
-
-        Raises:
-            ValueError: one is missing or wrong; names file, line, field and value.
-        """
+        """The fields of a record; a ValueError names file, line, field and value of a wrong one."""
         return validated(cls, record, where)
 
 
@@ -298,7 +245,7 @@ def _answers_or_none(value: Any) -> tuple[str, ...]:
 
 
 def _is_nan(value: Any) -> bool:
-    """Whether it is how a column of numbers holds a missing one."""
+    """Whether a value is NaN, which is how a column of numbers holds a missing one."""
     return isinstance(value, float) and math.isnan(value)
 
 
@@ -315,16 +262,7 @@ FourNumbers = tuple[Number, Number, Number, Number]
 
 
 def corners(numbers: FourNumbers, form: str, where: str) -> Box:
-    """A box as (x0, y0, x1, y1) in pixels.
-
-    Args:
-        numbers: as the file has them.
-        form: "xyxy" for two corners, "xywh" for the top left corner, width and height.
-        where: file and line, for messages.
-
-    Raises:
-        ValueError: a box without area.
-    """
+    """A box of form "xyxy" or "xywh" as (x0, y0, x1, y1) in pixels; a ValueError if it has no area."""
     x0, y0, x1, y1 = numbers
     if form == "xywh":
         x1, y1 = x0 + x1, y0 + y1
@@ -336,15 +274,7 @@ def corners(numbers: FourNumbers, form: str, where: str) -> Box:
 
 
 def check_evidence(example: Example, size: tuple[int, int]) -> None:
-    """Hold the boxes of a question against the picture that they are said to lie in.
-
-    Args:
-        example: the question.
-        size: (width, height) of its upright image in px.
-
-    Raises:
-        ValueError: a box is not one of this picture; names file and record.
-    """
+    """Raise a ValueError for boxes of a question that can't lie in its upright image of `size` px."""
     if example.boxes and example.size not in (None, size):
         boxed, real = ("x".join(map(str, each)) for each in (example.size, size))
         raise ValueError(
@@ -355,13 +285,9 @@ def check_evidence(example: Example, size: tuple[int, int]) -> None:
 
 
 def check_boxes(boxes: Iterable[Box], size: tuple[int, int], what: str, picture: str) -> None:
-    """Raises ValueError for boxes that can't be of a picture: in fractions of 1, or mostly outside of it.
+    """Raise a ValueError for boxes in fractions of 1, or mostly outside of a picture of `size` px.
 
-    Args:
-        boxes: (x0, y0, x1, y1).
-        size: (width, height) of the upright picture in px.
-        what: they are, for the message, such as "FILE, line 3: box".
-        picture: its name, for the message.
+    `what` ("FILE, line 3: box") and `picture` are for the message.
     """
     width, height = size
     for box in boxes:

@@ -1,4 +1,4 @@
-"""The data sets by name: the reader, metric and prompt of each.
+"""The data sets by name, each with its reader, metric and prompt; and your own questions as JSON lines.
 
 data, examples = open_data("textvqa:/data/textvqa", limit=500)
 for example in examples:
@@ -12,11 +12,28 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
-from arr_coc.data.lines import read_folder, read_jsonl
+from pydantic import Field, model_validator
+
+from arr_coc.data.evidence import find_map
 from arr_coc.data.metrics import loose_match
-from arr_coc.data.record import Example, NoSuchFile, check_inside
+from arr_coc.data.record import (
+    Answers,
+    Example,
+    Fields,
+    FourNumbers,
+    Id,
+    NoSuchFile,
+    Text,
+    check_inside,
+    corners,
+    find_file,
+    find_image,
+    get_meta,
+    read_lines,
+    take,
+)
 from arr_coc.files.paths import local_path
 from arr_coc.files.plugins import plugin, plugins
 from arr_coc.files.saved import bare, nearest
@@ -24,7 +41,87 @@ from arr_coc.files.saved import bare, nearest
 Metric = Callable[[str, Sequence[str]], float]
 
 
-class Reader(Protocol):
+class OwnAnswers(Fields):
+    """The answers of a line that a user wrote: one as `answer`, or all as `answers`."""
+
+    answer: Answers = ()
+    answers: Answers = ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_of_both(cls, record: dict[str, Any]) -> dict[str, Any]:
+        if "answer" in record and "answers" in record:
+            raise ValueError("it has both 'answer' and 'answers': keep the one that holds all of them")
+        return record
+
+
+class _Question(Fields):
+    id: Id | None = None
+    image: Text
+    question: Text
+    boxes: list[FourNumbers] = Field(default_factory=list)
+    box_format: Literal["xyxy", "xywh"] = "xyxy"
+    map: Text | None = None
+
+
+_FIELDS = (*_Question.model_fields, *OwnAnswers.model_fields)
+
+
+def read_jsonl(folder: Path, split: str = "val", limit: int | None = None) -> Iterator[Example]:
+    """Your own questions: those of `{split}.jsonl`, else of `questions.jsonl`, each with an answer.
+
+        {"image": "a.png", "question": "What color is the ball?", "answer": "red"}
+        {"image": "b.png", "question": "Which?", "answers": ["red", "the red one"], "boxes": [[3, 4, 20, 30]]}
+
+    `box_format` is xyxy (two corners in px, the default) or xywh (top left corner, width, height); `map`
+    names a relevance map (`evidence.read_map`); `id` names the question, else its number does; further texts
+    and numbers go to `Example.meta`. `folder` may be the file itself.
+
+    Raises:
+        ValueError: a missing file, image or field; a line that is no object.
+    """
+    return _read_lines(folder, split, limit, answered=True)
+
+
+def read_folder(folder: Path, split: str = "val", limit: int | None = None) -> Iterator[Example]:
+    """As `read_jsonl` but without answers, for self-distillation, where the model's own reading teaches."""
+    return _read_lines(folder, split, limit, answered=False)
+
+
+def _read_lines(folder: Path, split: str, limit: int | None, answered: bool) -> Iterator[Example]:
+    if folder.is_file():
+        folder, path = folder.parent, folder
+    else:
+        layout = 'write one {"image": "a.png", "question": "..."%s} a line, images beside it'
+        names = (f"{split}.jsonl", "questions.jsonl")
+        path = find_file(folder, names, layout % (', "answer": "..."' if answered else ""))
+    lines = enumerate(read_lines(path), 1)
+    return take((_example(folder, record, answered, i, where) for i, (where, record) in lines), limit)
+
+
+def _example(folder: Path, record: dict[str, Any], answered: bool, i: int, where: str) -> Example:
+    question = _Question.of(record, where)
+    return Example(
+        id=str(i) if question.id is None else question.id,
+        image=find_image(folder, question.image, where, ("", "images")),
+        question=question.question,
+        answers=own_answers(record, where) if answered else (),
+        boxes=tuple(corners(box, question.box_format, where) for box in question.boxes),
+        meta=get_meta(record, *(key for key in record if key not in _FIELDS)),
+        where=where,
+        map=None if question.map is None else find_map(folder, question.map, where),
+    )
+
+
+def own_answers(record: dict[str, Any], where: str) -> tuple[str, ...]:
+    """The texts of `answer` or `answers`; a ValueError if both or neither are there, or one is no text."""
+    own = OwnAnswers.of(record, where)
+    if not (own.answer or own.answers):
+        raise ValueError(f"{where}: 'answer' is missing: add it")
+    return own.answers or own.answer
+
+
+class QuestionReader(Protocol):
     """Reads the questions of a folder; `split` has the official one of the data set as default."""
 
     def __call__(self, folder: Path, split: str = ..., limit: int | None = None) -> Iterator[Example]: ...
@@ -32,23 +129,14 @@ class Reader(Protocol):
 
 @dataclass(frozen=True)
 class DataSet:
-    """One data set on disk.
+    """One data set on disk."""
 
-    Attributes:
-        name: as in `NAME:DIR`.
-        read: its reader.
-        metric: (answer, truths) -> 0 to 1; None where questions have no answers.
-        prompt: what follows the question, "" for nothing.
-        clips: whether `Example.image` is a video or a folder of frames instead of an image.
-        classes: keys of `Example.meta` by which results are published, for `metrics.mean_by_class`.
-    """
-
-    name: str
-    read: Reader
-    metric: Metric | None
-    prompt: str
-    clips: bool = False
-    classes: tuple[str, ...] = ()
+    name: str  # as in NAME:DIR
+    read: QuestionReader
+    metric: Metric | None  # (answer, truths) -> 0 to 1; None if questions have no answers
+    prompt: str  # what follows the question
+    clips: bool = False  # whether `Example.image` is a video or a folder of frames
+    classes: tuple[str, ...] = ()  # keys of `Example.meta` for `metrics.mean_by_class`
 
 
 OWN = (DataSet("jsonl", read_jsonl, loose_match, ""), DataSet("folder", read_folder, None, ""))
@@ -65,19 +153,14 @@ def data_sets() -> dict[str, DataSet]:
 def open_data(
     spec: str, split: str | None = None, limit: int | None = None, *, clips: bool = True
 ) -> tuple[DataSet, Iterator[Example]]:
-    """The data set and the questions that `NAME:DIR` names.
+    """The data set and the questions that `NAME:DIR` names, such as "textvqa:/data/textvqa".
 
-    Files are opened and read now, images are located as their questions come.
-
-    Args:
-        spec: a name of `data_sets()` and a folder, such as "textvqa:/data/textvqa".
-        split: None for the one that results are usually published on.
-        limit: at most so many questions, the first ones; None for all.
-        clips: whether the caller can take questions about clips.
+    Files are opened and read now, images are located as their questions come. `split` None is the one that
+    results are usually published on; `clips` says whether the caller can take questions about clips.
 
     Raises:
-        ValueError: a spec of another form, an unknown name, a data set of clips for a caller of images, or
-            what the reader raises.
+        ValueError: a spec of another form, an unknown name, clips for a caller of images, or what the reader
+            raises.
     """
     name, colon, folder = spec.partition(":")
     sets = data_sets()
@@ -96,10 +179,9 @@ def open_data(
 
 
 def _read(data: DataSet, folder: Path, choice: dict[str, Any]) -> Iterator[Example]:
-    """The questions in a folder, or in the one folder of it that has them: archives and the Hub nest them.
+    """The questions in a folder, or in the one folder of it that has them, as archives and the Hub nest them.
 
-    Raises:
-        ValueError: what the reader says of the folder; or several of its folders have questions.
+    A ValueError if several have questions, or what the reader says of the folder.
     """
     try:
         return data.read(folder, **choice)

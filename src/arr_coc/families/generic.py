@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from arr_coc.families.tiles import placeholder_runs
-from arr_coc.seam.base import FamilyAdapter, Grid, VisualFeatures
+from arr_coc.seam.assembly import VisualFeatures
+from arr_coc.seam.base import FamilyAdapter, Grid
 from arr_coc.seam.pixels import to_pictures
 
 STRETCH = 1.25

@@ -19,7 +19,8 @@ from transformers.vision_utils import (
     get_vision_window_index,
 )
 
-from arr_coc.seam.base import FamilyAdapter, Grid, Layout, VisualFeatures
+from arr_coc.seam.assembly import Layout, VisualFeatures
+from arr_coc.seam.base import FamilyAdapter, Grid
 from arr_coc.seam.partial import kept_seqlens, kept_windows, numbered_cells, patch_rows
 from arr_coc.seam.pixels import (
     REMEDY,

@@ -18,8 +18,8 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
 from arr_coc.families.tiles import placeholder_runs
-from arr_coc.seam.assembly import Layout
-from arr_coc.seam.base import FamilyAdapter, Grid, VisualFeatures
+from arr_coc.seam.assembly import Layout, VisualFeatures
+from arr_coc.seam.base import FamilyAdapter, Grid
 from arr_coc.seam.partial import numbered_cells
 from arr_coc.seam.pixels import coarse_views, to_pictures
 

@@ -33,10 +33,12 @@ from arr_coc.seam.assembly import (
     CROP_VALUES,
     GESTALT,
     Compacted,
+    Layout,
+    VisualFeatures,
     joined_tokens,
     without_crops,
 )
-from arr_coc.seam.base import FamilyAdapter, Grid, Layout, VisualFeatures
+from arr_coc.seam.base import FamilyAdapter, Grid
 from arr_coc.seam.partial import numbered_cells
 from arr_coc.seam.question import TemplateMarkers
 

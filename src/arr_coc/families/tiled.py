@@ -36,8 +36,8 @@ from arr_coc.families.tiles import (
     raster,
     run_spans,
 )
-from arr_coc.seam.assembly import handing_back, image_spans
-from arr_coc.seam.base import FamilyAdapter, Grid, Layout, VisualFeatures
+from arr_coc.seam.assembly import Layout, VisualFeatures, handing_back, image_spans
+from arr_coc.seam.base import FamilyAdapter, Grid
 from arr_coc.seam.partial import numbered_cells
 from arr_coc.seam.pixels import REMEDY, to_picture
 

@@ -15,8 +15,8 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from arr_coc.guide.head import PLACE
-from arr_coc.guide.words import normal
+from arr_coc.guide.print_encoder import PLACE
+from arr_coc.guide.question import normal
 
 PROTOTYPES: dict[str, str] = {
     "black": "000000 212121 1a1a2e 2b2b2b",
@@ -65,8 +65,7 @@ GERMAN: dict[str, str] = {
 }  # fmt: skip
 """German adjectives, which take ENDINGS."""
 ENDINGS = ("", "e", "en", "er", "es", "em")
-STEP = 2
-"""Of so many pixels along a side one is looked at."""
+STEP = 2  # of so many pixels along a side one is looked at
 ENOUGH = 0.25
 """Share of a place that has a colour, from which on it shows it in full: thin rings and letters count."""
 GROUND: tuple[float, float] = (0.15, 0.5)

@@ -1,9 +1,9 @@
 """The coupling of a picture's cells with a question, as the guide finds it.
 
     page = view(guide, pixels)                               once per picture
-    couple(guide, page, "What is the total?", (32, 32))      a Coupling, for any grid
+    couple(guide, page, "What is the total?", (32, 32))      Coupling: logits [32, 32], for any grid
 
-Cells may have any size and shape: a logit of a cell is the log of the mean odds of the places in it.
+`trust` says how far the balancer follows it.
 """
 
 from __future__ import annotations
@@ -17,17 +17,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from arr_coc.guide.guide import Guide, Page, Search
-from arr_coc.guide.head import PLACE
+from arr_coc.guide.guide import Guide, GuidePage, Search
 from arr_coc.guide.lexicon import STOP_WORDS
-from arr_coc.guide.print_runs import complete
-from arr_coc.guide.question import GENERAL_WORDS, is_overview, terms
-from arr_coc.guide.words import ALPHABET
+from arr_coc.guide.print_encoder import PLACE, complete_runs
+from arr_coc.guide.question import ALPHABET, GENERAL_WORDS, is_overview, terms
 
-PIXELS = 2048**2
-"""The most pixels of a picture that the guide looks at; larger ones are scaled down."""
-LONGEST = 8192
-"""The longest side in px of such a picture: a page of many screens in one shot is read as it is."""
+MAX_PIXELS = 2048**2  # of a picture that the guide encodes; larger ones are scaled down
+MAX_SIDE = 8192  # px of its longer side: a page of many screens in one shot is read as it is
 CALIBRATION: tuple[float, float, float] = (0.83, -1.69, 1.38)
 """Factor and offset on the logit of presence, and what a recognised word adds, that make `confidence` a
 probability; fitted on validation pages (`runs/guide_matches.py`), like the next two."""
@@ -39,55 +35,44 @@ PRINTED: dict[str, tuple[float, float]] = {
 """Factor and offset on the best cosine of a word with a place that make `Match.likeness` a probability: of a
 word of the question itself, of one that the lexicon lists for it, and of one that is merely related. What a
 question names is there more often than not, and of the dozens of words that may stand for it few are."""
-LIKELY = 0.85
-"""The least likeness of a match that counts as recognised: of those at least 95 % are there."""
+LIKELY = 0.85  # the least likeness of a match that counts as recognised: of those at least 95 % are there
 
-VOCABULARY = 12
+PRINTED_WORDS = 12
 """Different common words that are read on a picture with print (measured: at most 8 on 48 splatters of 60 to
 1,500 strokes, as "light" and "heart", 16 and more on 18 clouds of 20 to 90 scattered words)."""
-COLOUR = "the colour {}"
-"""What is looked for where a word names a colour, beside the word itself."""
-OVERVIEW = 0.9
-"""How far a question is about all of a picture at least if it says so in so many words (`is_overview`)."""
+COLOUR_TERM = "the colour {}"  # the term of a match of a colour that a word names
+EXPLICIT_OVERVIEW = 0.9  # the least `overview` of questions like "describe the image" (`is_overview`)
 
 
 class Match(NamedTuple):
-    """A word that was looked for, and where it fits best.
+    """A word that was looked for, and where it fits best."""
 
-    Attributes:
-        word: of the question.
-        term: what was looked for: the word, another that stands for it, or the colour that it names.
-        likeness: in [0, 1], the probability that the best place shows the term.
-        place: (y, x) of that place's middle, in shares of the picture's height and width.
-        strength: in (0, 1], how much the term has to do with the word: 1 for itself and for what the lexicon
-            lists.
-    """
-
-    word: str
-    term: str
-    likeness: float
-    place: tuple[float, float]
+    word: str  # of the question
+    term: str  # what was looked for: the word, another that stands for it, or the colour that it names
+    likeness: float  # in [0, 1], the probability that the best place shows the term
+    place: tuple[float, float]  # (y, x) of that place's middle, in shares of the picture's height and width
+    # in (0, 1], how much the term has to do with the word: 1 for itself and for what the lexicon lists
     strength: float = 1.0
 
 
 @dataclass(frozen=True, eq=False)
 class Coupling:
-    """What the guide says of one picture and one question.
+    """What the guide finds about one picture and one question.
 
     Attributes:
         logits: Float [H, W], one per cell: that the question needs it.
-        confidence: in [0, 1], the probability that the picture holds what is asked for; says nothing where
-            `whole` or `odd` is high.
-        whole: in [0, 1], that the question is about all of the picture ("Describe the image.").
-        odd: in [0, 1], that it asks for what stands out ("What is unusual here?").
-        matches: content words of the question in order, each followed by what stands for it, if it is there.
+        confidence: in [0, 1], the probability that the picture holds what is asked for; without meaning where
+            `overview` or `unusual` is high.
+        overview: in [0, 1], that the question is about all of the picture ("Describe the image.").
+        unusual: in [0, 1], that it asks for what stands out ("What is unusual here?").
+        matches: content words of the question in order, each followed by the terms that stand for it.
         printed: whether common words can be read on the picture, whatever the question.
     """
 
     logits: Tensor
     confidence: float
-    whole: float
-    odd: float
+    overview: float
+    unusual: float
     matches: tuple[Match, ...] = ()
     printed: bool = False
 
@@ -107,11 +92,16 @@ class Coupling:
 
     def to_dict(self) -> dict[str, object]:
         """All but the logits, JSON-safe."""
-        plain = {name: round(getattr(self, name), 4) for name in ("confidence", "whole", "odd")}
-        return plain | {"printed": self.printed, "matches": [match._asdict() for match in self.matches]}
+        return {
+            "confidence": round(self.confidence, 4),
+            "whole": round(self.overview, 4),  # the names in saved records
+            "odd": round(self.unusual, 4),
+            "printed": self.printed,
+            "matches": [match._asdict() for match in self.matches],
+        }
 
 
-def view(guide: Guide, picture: Tensor) -> Page:
+def view(guide: Guide, picture: Tensor) -> GuidePage:
     """The page of a picture, float [3, h, w] in [0, 1] of any size on any device; see `fitted`."""
     picture = picture.to(guide.threshold.device)
     height, width = picture.shape[-2:]
@@ -123,30 +113,23 @@ def view(guide: Guide, picture: Tensor) -> Page:
 
 
 def fitted(width: int, height: int) -> tuple[int, int]:
-    """The size (width, height) in px at which the guide looks at a picture: of at most PIXELS and LONGEST."""
-    scale = min(1.0, math.sqrt(PIXELS / (width * height)), LONGEST / max(width, height))
+    """The size (width, height) in px at which the guide encodes a picture of a size in px."""
+    scale = min(1.0, math.sqrt(MAX_PIXELS / (width * height)), MAX_SIDE / max(width, height))
     return max(1, round(width * scale)), max(1, round(height * scale))
 
 
 @torch.no_grad()
-def couple(guide: Guide, page: Page, question: str, grid: tuple[int, int]) -> Coupling:
-    """Couple the cells of a picture with a question.
-
-    Args:
-        guide: that made the page.
-        page: of the picture.
-        question: any text.
-        grid: (H, W), cells that divide the picture evenly.
-    """
+def couple(guide: Guide, page: GuidePage, question: str, grid: tuple[int, int]) -> Coupling:
+    """Couple the cells of a picture with a question, on a grid (H, W) of any shape that divides it evenly."""
     (search,) = guide.search(page, [question])
     judged = guide.weigh(page, [search])
     words = search.terms.words
     spots = matches(page, search)
     recognised = any(match.likeness >= LIKELY for match in spots)
     confidence = probability(float(judged.present), recognised) * readable(words)
-    whole, odd = _scope(guide, words, search.own)
-    logits = cell_logits(complete(judged.logits, page.runs)[0], page.size, grid).cpu()
-    return Coupling(logits, confidence, whole, odd, spots, page.vocabulary >= VOCABULARY)
+    overview, unusual = _scope(guide, words, search.own)
+    logits = cell_logits(complete_runs(judged.logits, page.runs)[0], page.size, grid).cpu()
+    return Coupling(logits, confidence, overview, unusual, spots, page.vocabulary >= PRINTED_WORDS)
 
 
 def probability(present: float, recognised: bool) -> float:
@@ -155,19 +138,19 @@ def probability(present: float, recognised: bool) -> float:
     return float(torch.sigmoid(torch.tensor(present * factor + offset + more * recognised)))
 
 
-def printed(cosines: Tensor, itself: bool, strength: float) -> Tensor:
-    """The probability that places show a term, from its cosines with them.
+def printed_probability(cosines: Tensor, itself: bool, strength: float) -> Tensor:
+    """The probability that places show a term, from its cosines with them, of any shape.
 
     Args:
-        cosines: any shape.
+        cosines: of the vectors of the term and the print.
         itself: the term is the word of the question.
-        strength: of the bond between the two, as of `Match`.
+        strength: as of `Match`.
     """
     factor, offset = PRINTED["itself" if itself else "listed" if strength == 1 else "related"]
     return torch.sigmoid(cosines.float() * factor + offset)
 
 
-def within(maps: Tensor, size: tuple[int, int]) -> Tensor:
+def crop_places(maps: Tensor, size: tuple[int, int]) -> Tensor:
     """The part of maps of places [..., h, w] that lies in a picture of (height, width) px."""
     height, width = (-(-side // px) for side, px in zip(size, PLACE, strict=True))
     return maps[..., :height, :width]
@@ -175,45 +158,43 @@ def within(maps: Tensor, size: tuple[int, int]) -> Tensor:
 
 @torch.no_grad()
 def scope(guide: Guide, question: str) -> tuple[float, float]:
-    """How far a question is about all of any picture, and asks for what stands out: each in [0, 1].
-
-    The lower of two readings. The table of whole words has rows for few of them, so that a name may share one
-    with "overview"; read again without what it says of other words than those of such questions, it doesn't.
-    """
+    """How far a question is about all of any picture (`overview`), and about what stands out (`unusual`)."""
     words = terms(question).words
     return _scope(guide, words, guide.words(words))
 
 
 def _scope(guide: Guide, words: tuple[str, ...], vectors: Tensor) -> tuple[float, float]:
     """The scope of a question by its words and their vectors [T, DIM]."""
+    # The lower of two readings: a name may share its row in the table of hashed whole words with "overview";
+    # the second reading uses the rows of words of general questions alone.
     common = [word in STOP_WORDS or word in GENERAL_WORDS for word in words]
     readings = (
         guide.reader(words, vectors),
         guide.reader(words, vectors, torch.tensor(common, device=vectors.device)),
     )
     pooled = torch.stack([reading.pooled for reading in readings])
-    whole, odd = guide.head.scope(pooled).float().sigmoid().amin(0).tolist()
-    return (max(whole, OVERVIEW) if is_overview(words) else whole), odd
+    overview, unusual = guide.head.scope(pooled).float().sigmoid().amin(0).tolist()
+    return (max(overview, EXPLICIT_OVERVIEW) if is_overview(words) else overview), unusual
 
 
 def readable(words: Sequence[str]) -> bool:
-    """Whether the guide can read what a question asks for: words of other scripts look alike to it, and signs
-    alone ask for nothing.
+    """Whether a question has a content word with a letter or digit of ALPHABET; the guide can't tell words of
+    other scripts apart.
     """
     content = [word for word in words if word not in STOP_WORDS] or words
     return any(letter.isalnum() and letter in ALPHABET for word in content for letter in word)
 
 
 def cell_logits(places: Tensor, size: tuple[int, int], grid: tuple[int, int]) -> Tensor:
-    """Logits of places of a page [..., h, w] as those of the cells of its picture, [..., H, W].
+    """Logits of the cells of a picture, [..., H, W]: the log of the mean odds of the places in each.
 
     Args:
-        places: of the page, which may reach beyond the picture.
+        places: logits of the places of its page, [..., h, w], which may reach beyond the picture.
         size: (height, width) of the picture in px.
         grid: (H, W).
     """
     rows, columns = (_samples(*axis).to(places.device) for axis in zip(size, grid, PLACE, strict=True))
-    top = places.amax((-2, -1), keepdim=True)
+    top = places.amax((-2, -1), keepdim=True)  # so that no odds overflow
     odds = (places - top).exp()[..., rows.flatten(), :][..., columns.flatten()]
     mean = odds.unflatten(-1, columns.shape).unflatten(-3, rows.shape).mean((-3, -1))
     return mean.clamp_min(1e-30).log() + top
@@ -226,14 +207,14 @@ def _samples(side: int, cells: int, place: int) -> Tensor:
     return (middles / place).long().view(cells, n)
 
 
-def matches(page: Page, search: Search) -> tuple[Match, ...]:
-    """The content words of a question and what stands for them, each with its best place: print, or what has
-    the colour that a word names.
+def matches(page: GuidePage, search: Search) -> tuple[Match, ...]:
+    """The content words of a question and the terms that stand for them, each with the place that shows it
+    best, as print or as the colour that a word names.
     """
     words, others, stands_for, strengths = search.terms
-    cosines = within(search.cosines, page.size)
+    cosines = crop_places(search.cosines, page.size)
     width, best = cosines.shape[-1], cosines.flatten(1).max(1)
-    colours = within(search.colours, page.size).flatten(1).max(1)
+    colours = crop_places(search.colours, page.size).flatten(1).max(1)
 
     def middle(index: int) -> tuple[float, float]:
         place = divmod(index, width)
@@ -247,11 +228,11 @@ def matches(page: Page, search: Search) -> tuple[Match, ...]:
         for index in group:
             term = (*words, *others)[index]
             strength = 1.0 if index < len(words) else strengths[index - len(words)]
-            likeness = float(printed(best.values[index], index < len(words), strength))
+            likeness = float(printed_probability(best.values[index], index < len(words), strength))
             listed.append(Match(word, term, likeness, middle(int(best.indices[index])), strength))
         if float(colours.values[number]) > 0:
             place = middle(int(colours.indices[number]))
-            listed.append(Match(word, COLOUR.format(word), float(colours.values[number]), place))
+            listed.append(Match(word, COLOUR_TERM.format(word), float(colours.values[number]), place))
     return tuple(listed)
 
 

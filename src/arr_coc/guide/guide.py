@@ -1,8 +1,9 @@
-"""The guide: from a picture and a question to the coupling of every place with the question.
+"""The guide: a small network that scores the places of a picture by a question, without a base model.
 
-guide = load_guide()
-page = guide.page(picture)                 once per picture
-guide.judge(page, ["What is the total?"])  then per question
+    page = load_guide().page(picture)          [3, h, w] -> GuidePage, once per picture
+    guide.judge(page, ["What is the total?"])  Judgement: logits [Q, h/16, w/32], then per question
+
+Its file is written from a guide in training (`save_guide`) and read as one that runs (`load_guide`).
 """
 
 from __future__ import annotations
@@ -26,71 +27,68 @@ from arr_coc.files.device import resolve_device, resolve_dtype
 from arr_coc.files.paths import local_path
 from arr_coc.files.saved import BUNDLED, check_finite, check_records, made_folder, reading, write_tensors
 from arr_coc.guide.colours import colour_maps, colours_of
-from arr_coc.guide.eyes import Eyes, Sight, block_max, block_mean, contrast, luminance
 from arr_coc.guide.head import Head, Judgement, PageEncoder
-from arr_coc.guide.meanings import Glossary
-from arr_coc.guide.print_runs import print_runs
-from arr_coc.guide.question import QuestionEncoder, Reading, Terms, definitions, terms
-from arr_coc.guide.words import WordEncoder
+from arr_coc.guide.print_encoder import (
+    MeaningEncoder,
+    PrintEncoder,
+    PrintFeatures,
+    block_max,
+    block_mean,
+    luminance,
+    print_runs,
+)
+from arr_coc.guide.question import QuestionEncoder, Reading, Terms, WordEncoder, definitions, terms
 
-SCALES = 3
-"""Sizes at which a picture is read: as it is, at half and at a quarter of its size."""
-MULTIPLE = 32
-"""Sides of a picture are padded to multiples of this many px."""
-SMALLEST = 128
-"""And to this many at least: on narrower ones convolutions in bfloat16 read what nobody wrote on some."""
+SCALES = 3  # print is read in a picture, at half and at a quarter of its size
+SIDE_MULTIPLE = 32  # px; sides of a picture are padded to multiples
+MIN_SIDE = 128  # px of a padded side; narrower pictures in bfloat16 may show print on a blank
 
 
-class Page(NamedTuple):
-    """A picture as the guide holds it between questions.
+class GuidePage(NamedTuple):
+    """A picture as the guide holds it between questions."""
 
-    `prints` are vectors of print, [DIM, h/8, w/16] of the picture and the same of it at half and at a quarter
-    of its size; `meanings` [MEANING, h/16, w/32] what it means; `colours` [12, h/16, w/32] which colours it
-    shows (`colours.NAMES`); `features` [1, WIDTH, h/16, w/32] what else is on it; `size` (height, width) of
-    the picture in px before it was padded; `runs` [h/16, w/4] its runs of print; `vocabulary` how many
-    different common words are read on it.
-    """
-
+    # vectors of print, [DIM, h/8, w/16] of the picture, and of it at half and at a quarter of its size
     prints: tuple[Tensor, ...]
-    meanings: Tensor
-    colours: Tensor
-    features: Tensor
-    size: tuple[int, int]
-    runs: Tensor
-    vocabulary: int
+    meanings: Tensor  # [MEANING_WIDTH, h/16, w/32], what the print means
+    colours: Tensor  # [12, h/16, w/32] in [0, 1], how far each place shows each of `colours.NAMES`
+    features: Tensor  # [1, WIDTH, h/16, w/32] of `PageEncoder`
+    size: tuple[int, int]  # (height, width) of the picture in px before it was padded
+    runs: Tensor  # [h/16, w/4], its runs of print (`print_runs`)
+    vocabulary: int  # how many different common words are read on it
 
 
 class Search(NamedTuple):
-    """Where the words of a question stand.
+    """Where the words of a question stand on a page."""
 
-    `own` [T, DIM] are the vectors of its own words; `cosines` [W, h/16, w/32] are those of these words, then
-    of the others of its `terms`, with every place; `agreements` [T, h/16, w/32] those of their meanings;
-    `colours` [T, h/16, w/32] how far each place shows the colour that a word names, 0 for other words.
-    """
-
-    terms: Terms
-    own: Tensor
-    cosines: Tensor
-    agreements: Tensor
+    terms: Terms  # the T words of the question, and the others that may be printed for them
+    own: Tensor  # [T, DIM], vectors of its own words
+    cosines: Tensor  # [W, h/16, w/32], of the vectors of all terms, its own words first, with every place
+    agreements: Tensor  # [T, h/16, w/32] in [0, 1], of the meanings of its own words with every place
+    # [T, h/16, w/32], how far each place shows the colour that a word names; 0 for other words
     colours: Tensor
 
 
 class Guide(nn.Module):
-    """Eyes that read print, vectors of words, and a head that joins them.
+    """The networks of the guide; the names of its parts are those of the tensors in its file.
 
     Attributes:
-        eyes: see `eyes`.
-        words: see `words`.
-        glossary: see `glossary`.
-        sharpness: logarithm of what cosines are multiplied by where words compete.
+        eyes: pixels to vectors of print.
+        words: letters to vectors of words.
+        glossary: vectors of print to their meanings.
+        sharpness: logarithm of what cosines are multiplied by where words compete, in training.
+        scale: logarithm of the factor of `likeness`.
+        threshold: the cosine at which `likeness` is 0.
+        reader: words of a question to their roles.
+        pages: all that is known of a picture before a question.
+        head: both to a logit of each place.
     """
 
     def __init__(self) -> None:
         super().__init__()
         with same_start():
-            self.eyes = Eyes()
+            self.eyes = PrintEncoder()
             self.words = WordEncoder()
-            self.glossary = Glossary()
+            self.glossary = MeaningEncoder()
             self.sharpness = nn.Parameter(torch.tensor(math.log(14.0)))
             self.scale = nn.Parameter(torch.tensor(math.log(12.0)))
             self.threshold = nn.Parameter(torch.tensor(0.6))
@@ -102,41 +100,39 @@ class Guide(nn.Module):
         """The logit that a slot shows a word, from the cosine of their vectors."""
         return self.scale.exp() * (cosine - self.threshold)
 
-    def page(self, picture: Tensor) -> Page:
-        """Look at a picture, float [3, h, w] in [0, 1], before any question."""
+    def page(self, picture: Tensor) -> GuidePage:
+        """Encode a picture, float [3, h, w] in [0, 1], before any question."""
         picture = picture.contiguous()  # a channel's pixels side by side: many steps go channel by channel
         size = (picture.shape[-2], picture.shape[-1])
-        down, right = (max(SMALLEST - side, -side % MULTIPLE) for side in size)
+        down, right = (max(MIN_SIDE - side, -side % SIDE_MULTIPLE) for side in size)
         pad = (0, right, 0, down)
         picture = F.pad(picture[None].float(), pad, mode="replicate")[0] if any(pad) else picture.float()
-        return self.compose(picture, self.look(picture))._replace(size=size)
+        return self.compose(picture, self.encode_print(picture))._replace(size=size)
 
-    def look(self, picture: Tensor) -> list[Sight]:
-        """What the eyes see in a picture [3, h, w] with sides of whole MULTIPLEs, and in it at half and at a
-        quarter of its size: larger print is read there.
-        """
+    def encode_print(self, picture: Tensor) -> list[PrintFeatures]:
+        """The print of a picture [3, h, w] at each of the SCALES; its sides are whole SIDE_MULTIPLEs."""
         light = luminance(picture[None])
-        sights = [self.eyes(light)]
+        scales = [self.eyes(light)]
         for _ in range(SCALES - 1):
             light = _half(light)
-            sights.append(self.eyes(light))
-        return sights
+            scales.append(self.eyes(light))
+        return scales
 
-    def compose(self, picture: Tensor, sights: Sequence[Sight]) -> Page:
-        """What is known of a picture from what the eyes saw in it, and its colours."""
-        prints = tuple(sight.print[0] for sight in sights)
+    def compose(self, picture: Tensor, scales: Sequence[PrintFeatures]) -> GuidePage:
+        """The page of a picture, from its pixels and its print at each scale."""
+        prints = tuple(scale.print[0] for scale in scales)
         light = luminance(picture[None])
         meanings, vocabulary = self.glossary(prints, light, self.likeness)
-        features = self.pages(picture[None], [sight.features for sight in sights], meanings)
+        features = self.pages(picture[None], [scale.features for scale in scales], meanings)
         size = (picture.shape[-2], picture.shape[-1])
         colours, runs = colour_maps(picture), print_runs(light)
-        return Page(prints, meanings, colours, features, size, runs, vocabulary)
+        return GuidePage(prints, meanings, colours, features, size, runs, vocabulary)
 
-    def judge(self, page: Page, questions: Sequence[str]) -> Judgement:
+    def judge(self, page: GuidePage, questions: Sequence[str]) -> Judgement:
         """Judge every place of a page for some questions."""
         return self.weigh(page, self.search(page, questions))
 
-    def search(self, page: Page, questions: Sequence[str]) -> list[Search]:
+    def search(self, page: GuidePage, questions: Sequence[str]) -> list[Search]:
         """Look for the words of some questions on a page."""
         every = [terms(question) for question in questions]
         vectors = self.words([word for t in every for word in (*t.words, *t.others)])
@@ -152,7 +148,7 @@ class Guide(nn.Module):
             for t, part in zip(every, parts, strict=True)
         ]
 
-    def weigh(self, page: Page, searches: Sequence[Search]) -> Judgement:
+    def weigh(self, page: GuidePage, searches: Sequence[Search]) -> Judgement:
         """Judge every place of a page from where the words of some questions stand."""
         own = [search.own for search in searches]
         readings = self.reader.read([search.terms.words for search in searches], own)
@@ -164,12 +160,12 @@ class Guide(nn.Module):
         return self.reader.read(questions, vectors.split([len(words) for words in questions]))
 
     def maps(self, search: Search) -> Tensor:
-        """The maps of likeness of a question's words, [T, MAPS, H, W] in [0, 1]; see `head.MAPS`."""
+        """The maps of a question's words, [T, MAPS - 1, H, W] in [0, 1]; see `head.MAPS`."""
         count = len(search.own)
         direct, others = search.cosines[:count], search.cosines[count:]
         places = torch.tensor(search.terms.stands_for, device=others.device, dtype=torch.long)
         strengths = torch.tensor(search.terms.strengths, device=others.device)
-        listed, related = strengths == 1, strengths < 1
+        listed, related = strengths == 1, strengths < 1  # by the lexicon, and by meaning
         synonym = _gathered(others[listed], places[listed], torch.full_like(direct, -1.0))
         maps = [*self._likenesses(direct), *self._likenesses(synonym)]
         for likeness in self._likenesses(others[related]):
@@ -185,21 +181,22 @@ class Guide(nn.Module):
             return cosine, cosine
         return torch.sigmoid(self.likeness(cosine)), _relative(cosine)
 
-    def _agreements(self, page: Page, terms: Terms) -> Tensor:
-        """How well each word of a question agrees in meaning with each place, [T, h/16, w/32] in [0, 1]."""
+    def _agreements(self, page: GuidePage, terms: Terms) -> Tensor:
+        """How well the meanings of words and places agree, [T, h/16, w/32] in [0, 1]."""
         meant = definitions(terms.words).to(page.meanings)
         return torch.einsum("tm,mhw->thw", meant, page.meanings).clamp(0, 1)
 
-    def _cosines(self, page: Page, words: Tensor) -> Tensor:
+    def _cosines(self, page: GuidePage, words: Tensor) -> Tensor:
         """How well each word agrees with each place, [W, DIM] -> [W, h/16, w/32]: the best of all sizes."""
         near, half, quarter = (torch.einsum("wd,dhx->whx", words, each) for each in page.prints)
         height, width = page.features.shape[-2:]
+        # A slot at half the size covers a place, one at a quarter 2 x 2 places.
         quarter = quarter.repeat_interleave(2, -2).repeat_interleave(2, -1)[:, :height, :width]
         return torch.maximum(block_max(near, (2, 2)), torch.maximum(half[:, :height, :width], quarter))
 
 
-def _colours(page: Page, terms: Terms) -> Tensor:
-    """Where the colours stand that the words of a question name, [T, h/16, w/32] in [0, 1]."""
+def _colours(page: GuidePage, terms: Terms) -> Tensor:
+    """How far places show the colours that words name, [T, h/16, w/32] in [0, 1]."""
     maps = page.colours.new_zeros(len(terms.words), *page.colours.shape[1:])
     for i, word in enumerate(terms.words):
         if colours := colours_of(word):
@@ -219,32 +216,20 @@ def _gathered(others: Tensor, places: Tensor, maps: Tensor) -> Tensor:
 
 
 def _half(light: Tensor) -> Tensor:
-    """A picture at half its size, with sides padded to what the eyes need."""
+    """A picture at half its size, its sides padded to whole slots."""
     half = block_mean(light, (2, 2))
     pad = (0, -half.shape[-1] % 16, 0, -half.shape[-2] % 8)
     return F.pad(half, pad, mode="replicate") if any(pad) else half
 
 
-# Where print stands in a picture, whatever it says: the guide's eyes as a detector of text.
-#
-#     text_evidence(load_guide(), picture [3, h, w]) -> [h / 8, w / 8] in [0, 1]
-#
-# For the texture group "text_mask". The eyes were taught to tell the characters of print; the evidence is
-# how
-# sure they are of the likeliest one.
-
-MADE = frozenset({"text_evidence"})
-"""What is made for channel groups that need it, beside what they read where it is at hand."""
-SIDE = 8
-"""Side in px of a place."""
+PICTURE_INPUTS = frozenset({"text_evidence"})  # inputs of channel groups that `picture_inputs` makes
+EVIDENCE_PX = 8  # side of a cell of `text_evidence`
 
 
 @torch.no_grad()
 def text_evidence(guide: Guide, picture: Tensor) -> Tensor:
-    """How likely print stands at each place of a picture.
-
-    The first half of the eyes alone is run, on the picture and on the picture at half its size, where larger
-    print is told: about a quarter of what a whole look of the guide takes.
+    """The probability of print at each 8 x 8 px of a picture, for the texture group "text_mask": that of the
+    likeliest character, there or at half the size, where larger print is read.
 
     Args:
         guide: of `load_guide`.
@@ -252,31 +237,20 @@ def text_evidence(guide: Guide, picture: Tensor) -> Tensor:
 
     Returns:
         Float32 [ceil(h / 8), ceil(w / 8)] in [0, 1], on the device of `picture`.
-
-    Raises:
-        ValueError: a picture of another shape.
     """
     if picture.ndim != 3 or len(picture) != 3 or 0 in picture.shape:
         raise ValueError(f"picture must be [3, h, w], got {tuple(picture.shape)}; pass one picture in RGB")
     height, width = picture.shape[-2:]
-    pad = (0, -width % MULTIPLE, 0, -height % MULTIPLE)
+    pad = (0, -width % SIDE_MULTIPLE, 0, -height % SIDE_MULTIPLE)
     light = luminance(F.pad(picture[None].float(), pad, mode="replicate"))
-    near, half = _printed(guide, light), _printed(guide, F.avg_pool2d(light, 2))
+    near, half = (guide.eyes.character_evidence(each) for each in (light, F.avg_pool2d(light, 2)))
     evidence = torch.maximum(near, half.repeat_interleave(2, -2).repeat_interleave(2, -1))
-    return evidence[: -(-height // SIDE), : -(-width // SIDE)]
+    return evidence[: -(-height // EVIDENCE_PX), : -(-width // EVIDENCE_PX)]
 
 
 def picture_inputs(channels: Channels, picture: Tensor) -> dict[str, Any]:
-    """What channels need or read that is made of a picture alone, for `generate_texture_array`.
-
-    What else they need is up to the caller (`check_channels` where there is nothing else).
-
-    Args:
-        channels: a preset or a list of channel groups.
-        picture: float [3, h, w] in [0, 1].
-
-    Returns:
-        `text_evidence` [1, h / 8, w / 8] by the bundled guide, where a group wants it; else nothing.
+    """The inputs of channels that are made of a picture [3, h, w] alone, for `generate_texture_array`:
+    `text_evidence` [1, h / 8, w / 8] by the bundled guide if a group wants it; else nothing.
     """
     if not any("text_evidence" in {*group.needs, *group.reads} for group in channel_groups(channels)):
         return {}
@@ -284,16 +258,9 @@ def picture_inputs(channels: Channels, picture: Tensor) -> dict[str, Any]:
 
 
 def check_channels(channels: Channels) -> None:
-    """Raise a ValueError where a channel group needs what nobody makes of a picture alone.
-
-    That is "components" among the built-in ones, which needs features of an encoder with a basis of its own.
-    Groups that read earlier frames or questions where they are at hand do without: their values are neutral.
-
-    Args:
-        channels: a preset or a list of channel groups, of a layer that is to choose without a model.
-    """
+    """ValueError if a channel group needs more than a picture, as "components" needs encoder features."""
     for group in channel_groups(channels):
-        if lacking := sorted({*group.needs} - MADE):
+        if lacking := sorted({*group.needs} - PICTURE_INPUTS):
             raise ValueError(
                 f"channel group {group.name!r} needs {' and '.join(lacking)}, which a picture alone doesn't "
                 "give: leave it out of the layer's channels ('full20' has none such), use ARRCOCModel, or "
@@ -301,29 +268,10 @@ def check_channels(channels: Channels) -> None:
             )
 
 
-def _printed(guide: Guide, light: Tensor) -> Tensor:
-    """How sure the eyes are of the likeliest character at each place, [1, 1, h, w] -> [h / 8, w / 8]."""
-    eyes = guide.eyes
-    x = contrast(light).to(eyes.characters.weight.dtype, memory_format=torch.channels_last)
-    return eyes.characters(eyes.stem(x)).amax(1)[0].float().sigmoid()  # the largest stays the largest
-
-
-# The guide's file: written from a guide that learned, read as one that runs.
-#
-#     save_guide(guide, folder)          bfloat16, one safetensors file
-#     load_guide() -> Guide              the bundled one, once per process
-#
-# A loaded guide is frozen and in evaluation mode; its batch norms are folded into its convolutions, which
-# lie
-# in memory channels last. Where bfloat16 is fast (on a GPU, or a CPU with instructions for it) all but the
-# vectors of words and the last layer compute in it. Neither changes a result by more than rounding.
-
-FILE = "guide.safetensors"
-FORMAT = "arr-coc guide 5"
-FOLDER = BUNDLED / "guide"
-"""Of the bundled guide."""
-PLACE = "guide"
-"""Folder of a guide inside that of an allocator that goes by it."""
+GUIDE_FILE = "guide.safetensors"
+GUIDE_FORMAT = "arr-coc guide 5"
+BUNDLED_GUIDE = BUNDLED / "guide"
+GUIDE_FOLDER = "guide"  # of a guide inside the folder of an allocator that goes by it
 
 
 def save_guide(guide: Guide, folder: str | Path, trained_on: Sequence[dict[str, Any]] = ()) -> None:
@@ -347,7 +295,7 @@ def save_guide(guide: Guide, folder: str | Path, trained_on: Sequence[dict[str, 
         for name, tensor in guide.state_dict().items()
     }
     place = made_folder(local_path(folder))
-    write_tensors(tensors, place / FILE, {"format": FORMAT, "trained_on": json.dumps(records)})
+    write_tensors(tensors, place / GUIDE_FILE, {"format": GUIDE_FORMAT, "trained_on": json.dumps(records)})
     _load.cache_clear()  # one of this folder may be another now
 
 
@@ -366,9 +314,9 @@ def load_guide(
     Raises:
         ValueError: no such file, or one that is no guide of this version.
     """
-    place = (FOLDER if folder is None else local_path(folder)).absolute()
+    place = (BUNDLED_GUIDE if folder is None else local_path(folder)).absolute()
     where = resolve_device(device)
-    return _load(place / FILE, resolve_dtype(dtype) or fast_dtype(where), where)
+    return _load(place / GUIDE_FILE, resolve_dtype(dtype) or fast_dtype(where), where)
 
 
 def guide_folder(folder: str | Path) -> Path:
@@ -385,13 +333,14 @@ def guide_folder(folder: str | Path) -> Path:
 def _load(path: Path, dtype: torch.dtype, device: torch.device) -> Guide:
     if not path.is_file():
         raise ValueError(
-            f"{str(path.parent)!r} has no guide ({FILE}): give a folder that arr-coc train guide --out made"
+            f"{str(path.parent)!r} has no guide ({GUIDE_FILE}): give a folder that arr-coc train guide --out "
+            "made"
         )
     with reading(f"{str(path)!r} is not a saved guide", "copy it again, or make it with arr-coc train guide"):
         with safe_open(path, framework="pt") as file:
             stated = (file.metadata() or {}).get("format")
-            if stated != FORMAT:
-                raise ValueError(f"format {stated!r}, need {FORMAT!r}")
+            if stated != GUIDE_FORMAT:
+                raise ValueError(f"format {stated!r}, need {GUIDE_FORMAT!r}")
             tensors = {name: file.get_tensor(name) for name in file.keys()}
         weights = {n: t.float() if t.is_floating_point() else t for n, t in tensors.items()}
         check_finite(weights)
@@ -401,7 +350,10 @@ def _load(path: Path, dtype: torch.dtype, device: torch.device) -> Guide:
 
 
 def prepared(guide: Guide, dtype: torch.dtype) -> Guide:
-    """Make a guide ready to run, in place; see the module."""
+    """Make a guide ready to run, in place: frozen, batch norms folded into convolutions, channels last.
+
+    All but the vectors of words and the last layer compute in `dtype`; results change by rounding alone.
+    """
     guide.eval().requires_grad_(False)
     for part in list(guide.modules()):
         if isinstance(part, nn.Sequential):

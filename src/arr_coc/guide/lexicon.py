@@ -1,13 +1,12 @@
-"""A lexicon of what is printed on pages: words of one meaning, and what answers to question words stand by.
+"""Words that may stand for a word of a question: listed by hand, and related by learned meanings.
 
-    synonyms("Vendor:")                       ("seller", "supplier", "merchant", ..., "sold by", ...)
-    hints("When is it due?")                  ("date", "time", "due", ...)
-    expand(["the", "amount", "due"])          (("total", 1), ("sum", 1), ...)
-    answers(["I", "owe"])                     (("amount", 1), ("balance", 1), ...)
+    synonyms("Vendor:")                 ("seller", "supplier", "merchant", ..., "sold by", ...)
+    hints("When is it due?")            ("date", "time", "due", ...)
+    expand(["the", "amount", "due"])    (("total", 1), ("sum", 1), ...)
+    related("salary")                   (("wages", 0.83), ("remuneration", 0.82), ...)
 
-The groups are lines of `lexicon.txt`, read once. Beside them it has bonds, of one direction: what people
-say, and what is printed where it is answered ("owe > amount due, balance"). Words agree when their stems do:
-case, accents, punctuation, plurals and the endings -ing and -ed don't count.
+`lexicon.txt` says which words are printed for one another; `meanings.safetensors` which have to do with one
+another: vectors of 21,000 common English words, learned from dictionaries (`making/meanings.py`).
 """
 
 from __future__ import annotations
@@ -19,12 +18,13 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-MOST = 48
-"""The most words that `expand` gives."""
-LONGEST = 6
-"""The most words of a phrase that is looked up."""
-CUT = 80
-"""The most characters of a word of a question that are looked up, and kept for the next time."""
+import torch
+from safetensors import safe_open
+from torch import Tensor
+
+MAX_EXPANSIONS = 48  # the most words that `expand` gives
+MAX_PHRASE_WORDS = 6  # the most words of a phrase that is looked up
+MAX_WORD_CHARS = 80  # the most characters of a word of a question that are looked up
 STOP_WORDS: frozenset[str] = frozenset(
     """
     a about all am an and any are as at be been being but by can could did do does doing for from get
@@ -37,50 +37,36 @@ STOP_WORDS: frozenset[str] = frozenset(
 )
 """Words that mean nothing by themselves; a phrase may hold them."""
 SIGNS = " \t\n!\"&'()*+,-./:;<=>?@[\\]^_`{|}~¡¿«»‘’“”„‹›–—…·•→✓✗|"
-"""What isn't of a word where it stands around one: spaces and punctuation."""
-SLASH = re.compile(r"(?<=\w\w\w)/(?=\w\w\w)")
-"""The stroke of "Date/Time", not that of "S/N"."""
+"""Spaces and punctuation, which are stripped from both ends of a word."""
+SLASH = re.compile(r"(?<=\w\w\w)/(?=\w\w\w)")  # the stroke of "Date/Time", not that of "S/N"
 VOWEL = re.compile("[aeiouy]")
-SHORT = re.compile("[^aeiouy]*[aeiouy][^aeiouywx]$")
+SHORT_SYLLABLE = re.compile("[^aeiouy]*[aeiouy][^aeiouywx]$")
 """One vowel and one consonant at the end: what lost an -e ("rat(e)") if it isn't doubled ("plan(n)ing")."""
 
 
-class Entry(NamedTuple):
-    """A member of a group.
+class LexiconEntry(NamedTuple):
+    """A member of a group."""
 
-    Attributes:
-        text: as written.
-        key: its stems.
-        printed: whether pages bear it.
-        askable: whether "What is the ...?" can ask for it.
-    """
-
-    text: str
-    key: str
-    printed: bool
-    askable: bool
+    text: str  # as written
+    key: str  # its stems
+    printed: bool  # whether pages bear it
+    askable: bool  # whether "What is the ...?" can ask for it
 
 
 class Lexicon(NamedTuple):
-    """What `lexicon.txt` holds, by stems.
+    """The lines of `lexicon.txt`; its keys are stems of phrases, joined by spaces."""
 
-    Attributes:
-        groups: the entries of every line.
-        by_stems: stems of a phrase, joined by spaces, to the places of its groups.
-        bonds: stems of what is said to what is printed for it.
-        questions: stems of question words to hints.
-    """
-
-    groups: tuple[tuple[Entry, ...], ...]
-    by_stems: dict[str, list[int]]
+    groups: tuple[tuple[LexiconEntry, ...], ...]  # phrases of one meaning
+    by_stems: dict[str, list[int]]  # of a phrase, the indices of its groups
+    # of what people say, what is printed where it is answered ("owe > amount due, balance")
     bonds: dict[str, tuple[str, ...]]
-    questions: dict[str, tuple[str, ...]]
+    questions: dict[str, tuple[str, ...]]  # of question words, what the answer may stand by
 
 
 @lru_cache(maxsize=1)
 def lexicon() -> Lexicon:
     """The lexicon; read at the first call."""
-    groups: list[tuple[Entry, ...]] = []
+    groups: list[tuple[LexiconEntry, ...]] = []
     by_stems: dict[str, list[int]] = {}
     bonds: dict[str, tuple[str, ...]] = {}
     questions: dict[str, tuple[str, ...]] = {}
@@ -101,9 +87,9 @@ def lexicon() -> Lexicon:
     return Lexicon(tuple(groups), by_stems, bonds, questions)
 
 
-def _entry(text: str) -> Entry:
+def _entry(text: str) -> LexiconEntry:
     phrase = text.lstrip("~*")
-    return Entry(phrase, stems(phrase), not text.startswith("*"), phrase == text)
+    return LexiconEntry(phrase, stems(phrase), not text.startswith("*"), phrase == text)
 
 
 def _split(line: str) -> tuple[str, ...]:
@@ -138,14 +124,14 @@ def stem(word: str) -> str:
         text = text[:-1]
     if len(text) > 3 and text.endswith("y") and text[-2] not in "aeiou":
         text = text[:-1] + "i"
-    return text[:-1] if len(text) > 3 and text.endswith("e") and not SHORT.match(text[:-1]) else text
+    return text[:-1] if len(text) > 3 and text.endswith("e") and not SHORT_SYLLABLE.match(text[:-1]) else text
 
 
 def _unended(rest: str) -> str:
     """What is left of a word without -ing or -ed, with its last letter undoubled, or with its -e."""
     if len(rest) > 3 and rest[-1] == rest[-2] and rest[-1] not in "aeioulsz":
         return rest[:-1]
-    return rest + "e" if SHORT.match(rest) else rest
+    return rest + "e" if SHORT_SYLLABLE.match(rest) else rest
 
 
 @lru_cache(maxsize=65_536)
@@ -183,7 +169,7 @@ def names(phrase: str) -> tuple[str, ...]:
     return tuple(joined)
 
 
-def _groups(key: str) -> list[tuple[Entry, ...]]:
+def _groups(key: str) -> list[tuple[LexiconEntry, ...]]:
     """The groups that hold a phrase's stems."""
     return [lexicon().groups[place] for place in lexicon().by_stems.get(key, ())]
 
@@ -198,7 +184,7 @@ def hints(question: str) -> tuple[str, ...]:
     """What the answer to a question may stand by, from its question words; the longest that match count."""
     answers = lexicon().questions
     # Not by `stems`, which would keep questions of any length.
-    words = (word[:CUT] for word in SLASH.sub(" ", question).split())
+    words = (word[:MAX_WORD_CHARS] for word in SLASH.sub(" ", question).split())
     matches = _matches(_joined_stems(words).split(), answers)
     return tuple(dict.fromkeys(hint for _, _, key in matches for hint in answers[key]))
 
@@ -210,8 +196,8 @@ def expand(words: Sequence[str]) -> tuple[tuple[str, int], ...]:
         words: of a question, in order.
 
     Returns:
-        At most MOST pairs of a word that isn't among `words` and the index of the word that it stands for;
-        phrases of the question are matched longest first, and take turns.
+        At most MAX_EXPANSIONS pairs of a word that isn't among `words` and the index of the word that it
+        stands for; phrases of the question are matched longest first, and take turns.
     """
     return _pairs(words, lexicon().by_stems, _printed)
 
@@ -238,14 +224,14 @@ def _pairs(
             if turn < len(candidates) and stem(candidates[turn][0]) not in taken:
                 taken.add(stem(candidates[turn][0]))
                 pairs.append(candidates[turn])
-    return tuple(pairs[:MOST])
+    return tuple(pairs[:MAX_EXPANSIONS])
 
 
 def _matches(keys: Sequence[str], phrases: Container[str]) -> list[tuple[int, int, str]]:
     """Start, length and joined stems of the phrases in a row of stems, greedily the longest first."""
     matches, start = [], 0
     while start < len(keys):
-        for length in range(min(LONGEST, len(keys) - start), 0, -1):
+        for length in range(min(MAX_PHRASE_WORDS, len(keys) - start), 0, -1):
             key = " ".join(keys[start : start + length])
             if key in phrases:
                 matches.append((start, length, key))
@@ -280,3 +266,83 @@ def _single_words(key: str, others: Sequence[str]) -> tuple[str, ...]:
     several = [word for phrase in phrases if " " in phrase for word in content_words(phrase)]
     words = dict.fromkeys(single + several)
     return tuple(sorted(words, key=lambda word: word in STOP_WORDS))
+
+
+MEANINGS_FILE = "meanings.safetensors"
+MEANING_WIDTH = 64  # width of the vectors of meanings
+MAX_RELATED = 16  # the most words that `related` gives
+ORDINAL = re.compile(r"(\d+)(?:st|nd|rd|th)")  # an ordinal number in figures, such as "30th"
+MIN_COSINE = 0.5  # the least cosine of related words: about one in a thousand words has it
+
+
+class Meanings(NamedTuple):
+    """Vectors of words."""
+
+    words: tuple[str, ...]  # in the order of their rows, the most frequent first
+    rows: dict[str, int]  # by word
+    by_stem: dict[str, list[int]]  # rows by stem
+    vectors: Tensor  # [N, MEANING_WIDTH], of unit length
+    common: tuple[int, ...]  # rows of the words that print is compared with (`print_encoder.MeaningEncoder`)
+
+    def row(self, word: str) -> int | None:
+        """The row of a normal word, or of the most frequent word of its stem."""
+        return self.rows.get(word, next(iter(self.by_stem.get(stem(word), ())), None))
+
+
+@lru_cache(maxsize=1)
+def meanings() -> Meanings:
+    """The vectors of meanings.safetensors; read at the first call."""
+    with safe_open(Path(__file__).with_name(MEANINGS_FILE), framework="pt") as file:
+        words = tuple(file.get_tensor("words").numpy().tobytes().decode().split("\n"))
+        vectors = file.get_tensor("vectors").float()
+        common = tuple(file.get_tensor("glossary").tolist())
+    by_stem: dict[str, list[int]] = {}
+    for row, word in enumerate(words):
+        by_stem.setdefault(stem(word), []).append(row)
+    rows = {word: row for row, word in enumerate(words)}
+    unit = vectors / vectors.norm(dim=1, keepdim=True).clamp_min(1e-9)
+    return Meanings(words, rows, by_stem, unit, common)
+
+
+def common_words() -> tuple[str, ...]:
+    """The common words that print is compared with, the most frequent in English first."""
+    table = meanings()
+    return tuple(table.words[row] for row in table.common)
+
+
+def meaning(word: str) -> Tensor:
+    """The vector of a normal word, [MEANING_WIDTH] on the CPU; zeros without a row."""
+    table = meanings()
+    row = table.row(word)
+    return torch.zeros(MEANING_WIDTH) if row is None else table.vectors[row]
+
+
+@lru_cache(maxsize=4096)
+def related(word: str, most: int = MAX_RELATED, least: float = MIN_COSINE) -> tuple[tuple[str, float], ...]:
+    """Words that have to do with a normal word and their cosines, nearest first; none of its own stem."""
+    table = meanings()
+    row = table.row(word)
+    if row is None:
+        return ()
+    cosines, rows = (table.vectors @ table.vectors[row]).topk(min(4 * most, len(table.words)))
+    nearest, taken = [], {stem(word), stem(table.words[row])}
+    for other, cosine in zip(rows.tolist(), cosines.tolist(), strict=True):
+        key = stem(table.words[other])
+        if cosine >= least and key not in taken:
+            taken.add(key)
+            nearest.append((table.words[other], min(1.0, cosine)))
+    return tuple(nearest[:most])
+
+
+@lru_cache(maxsize=4096)
+def inflections(word: str, most: int = 4) -> tuple[str, ...]:
+    """Other forms of a normal word, the most frequent first: "share" of "sharing".
+
+    What is asked for in the plural is often printed in the singular, and the "30th" as 30 in a calendar.
+    """
+    if ordinal := ORDINAL.fullmatch(word):
+        return (ordinal[1],)
+    table, key = meanings(), stem(word)
+    if len(key) < 3 or word == "news":
+        return ()
+    return tuple(table.words[row] for row in table.by_stem.get(key, ()) if table.words[row] != word)[:most]

@@ -1,14 +1,14 @@
-"""The question: which words to look for on the page, and what each of them is for.
+"""The question: its words as vectors, the words to look for on the picture, and the role of each word.
 
-    terms("Who is the seller?")     the words "who", "is", "the", "seller", and "vendor", ... for the fourth
-
-Two transformer layers over the words give each a *role*: "the" counts for nothing, "date" in "What is the
-due date?" for more than in "On which date ...?". Words that mean the same (`lexicon`), other forms of a word
-and words that have to do with one (`meanings`) are looked for beside each.
+split_words("Who pays INV-204?")    ["who", "pays", "inv-204"]
+WordEncoder()(["total", "tota1"])   [2, DIM], of unit length
+terms("Who is the seller?")         the words "who", "is", "the", "seller", and "vendor", ... for the last
+QuestionEncoder()(words, vectors)   Reading: tokens [T, WIDTH], pooled [WIDTH]
 """
 
 from __future__ import annotations
 
+import unicodedata
 import zlib
 from collections.abc import Sequence
 from functools import lru_cache
@@ -17,21 +17,95 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from arr_coc.guide.lexicon import STOP_WORDS, answers, expand, hints
-from arr_coc.guide.meanings import WIDTH as MEANING
-from arr_coc.guide.meanings import inflections, meaning, related
-from arr_coc.guide.words import DIM, split_words
+from arr_coc.choose.knowing import unit
+from arr_coc.guide.lexicon import (
+    MAX_WORD_CHARS,
+    MEANING_WIDTH,
+    STOP_WORDS,
+    answers,
+    expand,
+    hints,
+    inflections,
+    meaning,
+    related,
+)
 
-MOST = 48
-"""Words of a question that are read; of a longer one the first and the last."""
-MEANINGS = 8192
-"""Rows of the table of whole words."""
-WIDTH = 96
-"""Of the layers over the question."""
+ALPHABET = "abcdefghijklmnopqrstuvwxyz0123456789.,:;-_/%$€£()+=#@&'\"!?*<>"
+"""Characters that are told apart, without case and accents."""
+MAX_LETTERS = 24  # characters of a word that its convolution reads
+NGRAM_ROWS = 20_000  # rows of the table of hashed n-grams
+DIM = 96  # width of the vectors of words and of print
+
+
+def folded(text: str) -> str:
+    """A text in lower case and without accents."""
+    plain = unicodedata.normalize("NFKD", text.casefold())
+    return "".join(letter for letter in plain if not unicodedata.combining(letter))
+
+
+@lru_cache(maxsize=100_000)
+def normal(word: str) -> str:
+    """A word as it is compared: folded, without punctuation around it; signs alone stay."""
+    plain = folded(word)
+    return plain.strip(".,:;!?\"'“”‘’«»()[]{}<>|*_=-–—·•…/\\") or plain
+
+
+def split_words(text: str) -> list[str]:
+    """The words of a text in order, each `normal`, without empty ones."""
+    return [word for word in (normal(part[:MAX_WORD_CHARS]) for part in text.split()) if word]
+
+
+@lru_cache(maxsize=100_000)
+def _ngrams(word: str) -> tuple[int, ...]:
+    """Rows of the table for a normal word: its n-grams of 1 to 4 characters with its borders, and itself."""
+    framed = f"<{word}>"
+    grams = {framed} | {framed[i : i + n] for n in (1, 2, 3, 4) for i in range(len(framed) - n + 1)}
+    return tuple(zlib.crc32(gram.encode()) % NGRAM_ROWS for gram in sorted(grams))
+
+
+@lru_cache(maxsize=100_000)
+def _letters(word: str) -> tuple[int, ...]:
+    """The characters of a normal word as numbers: 0 padding, 1 any other than those of ALPHABET."""
+    numbers = tuple(ALPHABET.find(letter) + 2 for letter in word[:MAX_LETTERS])
+    return numbers + (0,) * (MAX_LETTERS - len(word))
+
+
+class WordEncoder(nn.Module):
+    """Vectors of words by their letters: any word has one, and a wrong letter changes it little.
+
+    The mean of the vectors of its hashed character n-grams (Bojanowski et al. 2017), plus a small convolution
+    over its characters.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.EmbeddingBag(NGRAM_ROWS, DIM, mode="mean")
+        nn.init.normal_(self.table.weight, std=0.5)
+        self.letters = nn.Embedding(len(ALPHABET) + 2, 32, padding_idx=0)
+        self.spell = nn.Sequential(
+            nn.Conv1d(32, 96, 3, padding=1), nn.ReLU(), nn.Conv1d(96, 96, 3, padding=1), nn.ReLU()
+        )
+        self.join = nn.Linear(96, DIM)
+
+    def forward(self, words: Sequence[str]) -> Tensor:
+        """The vectors [W, DIM] of normal words (see `normal`), float32."""
+        if not words:
+            return self.join.weight.new_zeros(0, DIM, dtype=torch.float32)
+        device = self.join.weight.device
+        grams = [_ngrams(word) for word in words]
+        rows = torch.tensor([row for gram in grams for row in gram], device=device)
+        starts = torch.tensor([0, *(len(gram) for gram in grams[:-1])], device=device).cumsum(0)
+        letters = torch.tensor([_letters(word) for word in words], device=device)
+        spelled = self.spell(self.letters(letters).movedim(1, 2))
+        spelled = spelled.masked_fill(letters[:, None] == 0, 0.0).amax(-1)  # padding counts as 0
+        return unit(self.table(rows, starts) + self.join(spelled))
+
+
+MAX_WORDS = 48  # words of a question that are read; of a longer one the first and the last
+HASHED_WORDS = 8192  # rows of the table of hashed whole words
+WIDTH = 96  # of the layers over the question
 QUESTION_WORDS = frozenset(("when", "who", "whom", "whose", "where", "how", "why", "which"))
-"""For what may be printed beside the answer, as a date beside that to "when", these are looked for."""
-
-
+"""They stand for what may be printed beside the answer, as "when" for a date."""
 GENERAL_WORDS = frozenset(
     "anomaly anything article belong caption catches chart contain contains content contents convert "
     "dashboard describe description detail details difference different document drawing email "
@@ -43,22 +117,18 @@ GENERAL_WORDS = frozenset(
     "unusual website weird wrong".split()
 )
 """Words of questions about all of a picture, or about what stands out in it."""
-
-
 OVERVIEW_VERBS = frozenset("caption describe recap summarise summarize transcribe".split())
-LOUDLY = frozenset(("aloud", "loud"))
-KINDS = frozenset(
+ALOUD = frozenset(("aloud", "loud"))
+PICTURE_KINDS = frozenset(
     "article bill brochure chart dashboard document drawing email flyer form image infographic invoice "
     "letter map memo newspaper page painting photo photograph picture poster receipt report screen "
     "screenshot sheet site slide spreadsheet statement ticket webpage website".split()
 )
 """What a whole picture may be; a table or a label is a part of one."""
-
-
 SHOWING = frozenset("depict depicted depicts see seen show shown shows".split())
-PLAIN = frozenset("a an are be can could do does here i in is of on s that the this to was we you".split())
-"""Words of a question of what a picture shows that name no part of it."""
-WHOLE = frozenset("image page painting picture screen screenshot".split())
+FILLERS = frozenset("a an are be can could do does here i in is of on s that the this to was we you".split())
+"""Words of "what is shown ...?" that name no part of a picture."""
+PICTURE_NAMES = frozenset("image page painting picture screen screenshot".split())
 """What is all of a picture where it is asked what it shows; a chart or a photo may be a part of a page."""
 
 
@@ -68,26 +138,22 @@ def is_overview(words: Sequence[str]) -> bool:
     """
     first, *rest = words
     if first == "what" and SHOWING.intersection(rest):
-        others = [word for word in rest if word not in SHOWING and word not in PLAIN]
-        return len(others) <= 1 and all(word in WHOLE for word in others)
-    kinds = [word for word in rest if word not in STOP_WORDS and word not in LOUDLY]
+        others = [word for word in rest if word not in SHOWING and word not in FILLERS]
+        return len(others) <= 1 and all(word in PICTURE_NAMES for word in others)
+    kinds = [word for word in rest if word not in STOP_WORDS and word not in ALOUD]
     few = len(kinds) == 1 if first == "read" else first in OVERVIEW_VERBS and len(kinds) <= 1
-    return few and all(word in KINDS for word in kinds)
+    return few and all(word in PICTURE_KINDS for word in kinds)
 
 
 class Terms(NamedTuple):
-    """What a question makes one look for.
+    """The words of a question, and those that may be printed for them."""
 
-    Attributes:
-        words: its own.
-        others: words that may be printed for one of them.
-        stands_for: the index of that word, one per other.
-        strengths: of that bond, in (0, 1]: 1 for what the lexicon lists, less for what is merely related.
-    """
-
-    words: tuple[str, ...]
+    words: tuple[str, ...]  # its own
+    # words that may be printed for one of them: synonyms and hints of the lexicon, other forms of a word, and
+    # words of related meaning
     others: tuple[str, ...]
-    stands_for: tuple[int, ...]
+    stands_for: tuple[int, ...]  # the index of that word, one per other
+    # of that bond, in (0, 1]: 1 for what the lexicon lists, less for what is merely related
     strengths: tuple[float, ...]
 
 
@@ -95,8 +161,8 @@ class Terms(NamedTuple):
 def terms(question: str) -> Terms:
     """The terms of a question."""
     words = split_words(question) or ["?"]
-    if len(words) > MOST:
-        words = words[: MOST // 2] + words[-(MOST - MOST // 2) :]
+    if len(words) > MAX_WORDS:
+        words = words[: MAX_WORDS // 2] + words[-(MAX_WORDS - MAX_WORDS // 2) :]
     others = dict(reversed((*expand(words), *answers(words))))
     for index, word in enumerate(words):
         for form in () if word in STOP_WORDS else inflections(word):
@@ -116,8 +182,9 @@ def terms(question: str) -> Terms:
 
 
 def definitions(words: Sequence[str]) -> Tensor:
-    """The meanings of words, [T, MEANING] on the CPU; zeros for those that say nothing by themselves."""
-    return torch.stack([torch.zeros(MEANING) if word in STOP_WORDS else meaning(word) for word in words])
+    """The meanings of words, [T, MEANING_WIDTH] on the CPU; zeros for stop words."""
+    empty = torch.zeros(MEANING_WIDTH)
+    return torch.stack([empty if word in STOP_WORDS else meaning(word) for word in words])
 
 
 class Reading(NamedTuple):
@@ -128,17 +195,26 @@ class Reading(NamedTuple):
 
 
 class QuestionEncoder(nn.Module):
-    """The layers over a question."""
+    """Two transformer layers over the words of a question, which give each word its role.
+
+    "The" counts for nothing, "date" in "What is the due date?" for more than in "On which date ...?".
+    """
 
     def __init__(self) -> None:
         super().__init__()
-        self.meaning = nn.Embedding(MEANINGS, 64)
+        self.meaning = nn.Embedding(HASHED_WORDS, 64)
         self.join = nn.Linear(DIM + 64, WIDTH)
-        self.learned = nn.Linear(MEANING, WIDTH, bias=False)
+        self.learned = nn.Linear(MEANING_WIDTH, WIDTH, bias=False)
         nn.init.zeros_(self.learned.weight)
-        self.place = nn.Parameter(torch.randn(MOST, WIDTH) * 0.02)
+        self.place = nn.Parameter(torch.randn(MAX_WORDS, WIDTH) * 0.02)
         layer = nn.TransformerEncoderLayer(
-            WIDTH, 4, 2 * WIDTH, dropout=0.0, activation="gelu", batch_first=True, norm_first=True
+            WIDTH,
+            4,
+            2 * WIDTH,
+            dropout=0.0,
+            activation="gelu",
+            batch_first=True,
+            norm_first=True,
         )
         self.layers = nn.TransformerEncoder(layer, 2, norm=nn.LayerNorm(WIDTH), enable_nested_tensor=False)
 
@@ -146,7 +222,7 @@ class QuestionEncoder(nn.Module):
         """Read a question.
 
         Args:
-            words: at least one, at most MOST normal words.
+            words: at least one, at most MAX_WORDS normal words.
             vectors: [T, DIM] of them.
             meant: [T], by how much what the table says of each word counts; None: fully.
         """
@@ -164,9 +240,11 @@ class QuestionEncoder(nn.Module):
         return [Reading(part, part.mean(0)) for part in parts]
 
     def _embed(self, words: Sequence[str], vectors: Tensor, meant: Tensor | None = None) -> Tensor:
-        """What the layers begin with, [T, WIDTH]."""
+        """The inputs of the layers, [T, WIDTH]: of each word its vector, its row in the table of whole words,
+        its meaning and its position.
+        """
         rows = torch.tensor(
-            [zlib.crc32(b"=" + word.encode()) % MEANINGS for word in words], device=vectors.device
+            [zlib.crc32(b"=" + word.encode()) % HASHED_WORDS for word in words], device=vectors.device
         )
         meanings = self.meaning(rows) if meant is None else self.meaning(rows) * meant[:, None]
         joined = self.join(

@@ -1,11 +1,11 @@
-"""Selector: from a picture and a question to the cells that matter, with no vision-language model anywhere.
+"""Selector: from a picture or a clip and a question to the cells that matter, with no vision-language model.
 
     selector = Selector.from_pretrained()
-    selector("page.png", "What is the total?", budget=64) -> Allocation
+    selector("page.png", "What is the total?", budget=64)           Allocation on a grid (1, H, W)
+    selector.decide_clip(frames, "When does the light turn red?")   Decision on a grid (steps, H, W)
 
-What a server's front end calls, before any encoder: it needs torch and the guide's ten megabytes, neither
-transformers nor a tokenizer. The pages of the last pictures are kept, so that a second question about one
-costs the guide's head alone.
+It needs torch and the guide's ten megabytes, neither transformers nor a tokenizer. The encodings of the last
+pictures are kept, so that a second question about one costs the guide's head alone.
 """
 
 from __future__ import annotations
@@ -17,19 +17,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from safetensors import SafetensorError, safe_open
-from tokenizers import Tokenizer
 from torch import Tensor
 
 from arr_coc.choose.allocation import Allocation
-from arr_coc.choose.attending import DEFAULT_BUDGET, Budget, budget_of, parse_budget
+from arr_coc.choose.budget import DEFAULT_BUDGET, Budget, budget_of, parse_budget
 from arr_coc.choose.layer import ARRCOCConfig, ARRCOCLayer, read_layer
-from arr_coc.choose.stem import FILE as STEM
+from arr_coc.choose.stem import FILE as STEM_FILE
 from arr_coc.choose.stem import GUIDED, Stem, load_stem
 from arr_coc.choose.texture import generate_texture_array
 from arr_coc.files.atomic import one_line
@@ -38,24 +37,32 @@ from arr_coc.files.paths import local_path, located
 from arr_coc.files.question import check_question
 from arr_coc.files.saved import BUNDLED, read_settings, reading
 from arr_coc.guide.coupling import Coupling, couple, view
-from arr_coc.guide.guide import FILE, PLACE, Guide, Page, check_channels, load_guide, picture_inputs
-from arr_coc.guide.realizing import Cues, Decision, Stopwatch, decide
+from arr_coc.guide.deciding import Cues, Decision, Stopwatch, decide
+from arr_coc.guide.guide import (
+    GUIDE_FILE,
+    GUIDE_FOLDER,
+    Guide,
+    GuidePage,
+    check_channels,
+    load_guide,
+    picture_inputs,
+)
 from arr_coc.guide.trust import is_general
 from arr_coc.video.temporal import Change, Changes, Tracker, event_of
 
-MOST_PAGES = 8
-"""Pictures whose pages are kept."""
-MOST_PIXELS = 8 * 1024**2
-"""Pixels of all of them together, at some five bytes each; the last picture is kept whatever its size."""
-MOST_QUESTIONS = 8
-"""Questions about a picture whose couplings are kept: who compares questions, then decides, asks twice."""
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer  # the guide alone needs none
+
+MAX_PICTURES = 8  # whose encodings are kept
+MAX_KEPT_PIXELS = 8 * 1024**2  # of them together, at some five bytes each; the last is kept at any size
+MAX_QUESTIONS = 8  # of a picture whose couplings are kept: comparing questions, then deciding, asks twice
+FRAMES_PER_STEP = 2  # of a clip, that a model reads as one step, as the Qwen families do
+EMBEDDINGS = "embed_tokens.weight"  # the end of the name of the word embeddings in a model's safetensors
 
 
 class Sizing:
-    """How a picture becomes cells: the size in px that the model's image processor gives it.
-
-    Qwen-VL's rule: each side a whole number of cells, the shape kept as far as that allows, and the number of
-    pixels within bounds.
+    """How a picture becomes cells, by the rule of Qwen-VL's image processor: each side a whole number of
+    cells, the shape kept as far as that allows, and the number of pixels within bounds.
 
     Args:
         cell: px along each side of a cell.
@@ -68,10 +75,8 @@ class Sizing:
 
     @classmethod
     def read(cls, folder: Path) -> Sizing:
-        """Of the `processor_config.json` or `preprocessor_config.json` of a model folder.
-
-        Raises:
-            ValueError: neither is there, or neither says how large cells are and pictures may be.
+        """Of the processor_config.json or preprocessor_config.json of a model folder; ValueError if neither
+        has it.
         """
         paths = [folder / name for name in ("processor_config.json", "preprocessor_config.json")]
         paths = [path for path in paths if path.is_file()]
@@ -117,51 +122,180 @@ def _pixel_bounds(settings: Mapping[str, Any]) -> tuple[int, int]:
     return bounds[0], bounds[1]
 
 
-class Sight(NamedTuple):
-    """What is kept of a picture between questions: the guide's page, textures by grid, and the couplings of
-    the last questions by question and grid.
+class StemScorer:
+    """What an allocator learned for one model: to score cells by a stem's features of the pixels and the word
+    embeddings of the question.
+
+    Args:
+        layer: trained scorers, balancer and allocator.
+        stem: from pixels to features of cells.
+        tokenizer: of the model.
+        embeddings: [V, D], its word embeddings.
+        sizing: how a picture becomes cells in the model.
+
+    Raises:
+        ValueError: parts of different widths, or channels that need more than a picture.
     """
 
-    page: Page
+    def __init__(
+        self, layer: ARRCOCLayer, stem: Stem, tokenizer: Tokenizer, embeddings: Tensor, sizing: Sizing
+    ) -> None:
+        widths = {"layer": layer.config.dim, "stem": stem.dim, "embeddings": embeddings.shape[1]}
+        if len(set(widths.values())) > 1:
+            raise ValueError(f"the parts of a selector are of different widths ({widths}); use one model's")
+        check_channels(layer.config.channels)
+        self.layer, self.stem = layer.eval(), stem.eval()
+        self.tokenizer, self.embeddings, self.sizing = tokenizer, embeddings, sizing
+        added = tokenizer.get_added_tokens_decoder().items()
+        self._special = torch.tensor([i for i, token in added if token.special], dtype=torch.long)
+
+    @classmethod
+    def load(cls, folder: Path, base: str | Path | None = None) -> StemScorer:
+        """Load an allocator, and of its base model (None: the one that it names) words and sizes alone.
+
+        Raises:
+            ValueError: something is missing there or doesn't fit.
+        """
+        from tokenizers import Tokenizer  # the guide alone needs none
+
+        layer = read_layer(folder)
+        stem = load_stem(folder, layer.config.dim)
+        if stem is None or not layer.trained:
+            lacks = "a trained layer" if stem is not None else f"a stem ({STEM_FILE})"
+            raise ValueError(
+                f"the allocator {str(folder)!r} has not {lacks}, so it can't choose without its model: train "
+                "one with `arr-coc train stem`, or use ARRCOCModel"
+            )
+        settings = read_settings(folder)
+        name = (settings["base_model"] and located(settings, folder)) if base is None else str(base)
+        model = BUNDLED / "model" if name == BUNDLED.name else local_path(name or "")
+        words = model / "tokenizer.json"
+        if not words.is_file():
+            raise ValueError(
+                f"the base model {name!r} of the allocator is no folder here with a tokenizer.json: give the "
+                "folder of its files as `base`"
+            )
+        with reading(f"{str(words)!r} can't be read", "copy it again"):
+            tokenizer = Tokenizer.from_file(str(words))
+        return cls(layer, stem, tokenizer, _read_embeddings(model), Sizing.read(model))
+
+    def pixels(
+        self, picture: ImageSource, grid: tuple[int, int] | None = None
+    ) -> tuple[Tensor, tuple[int, int]]:
+        """A picture as the model would see it, float [1, 3, h, w] in [0, 1], and its grid (H, W)."""
+        image = torch.from_numpy(np.asarray(open_image(picture)).copy()).permute(2, 0, 1)[None]
+        grid = self.sizing.grid(*image.shape[-2:]) if grid is None else checked_grid(grid)
+        size = (grid[0] * self.sizing.cell, grid[1] * self.sizing.cell)
+        if image.shape[-2:] != size:  # on bytes, as image processors do
+            image = F.interpolate(image, size, mode="bicubic", antialias=True, align_corners=False)
+        normal = (image.float() / 255 - 0.5) / 0.5  # and back: what a normalised picture is recovered to
+        return normal.mul(0.5).add(0.5).clamp(0.0, 1.0), grid
+
+    def cues(self, pixels: Tensor, question: str, grid: tuple[int, int]) -> Cues:
+        """All that the choice is made by, of a picture [1, 3, h, w] as the model sees it."""
+        channels = self.layer.config.channels
+        texture = generate_texture_array(pixels, grid, channels, **picture_inputs(channels, pixels[0]))
+        query = self._query(question)
+        mask = torch.ones(query.shape[:2], dtype=torch.bool)
+        return Cues(texture, query, mask, self.stem(pixels, grid).float())
+
+    def is_foreign(self, cells: Tensor) -> bool:
+        """Whether a picture is unlike those that the stem was trained on, by its features [N, D]."""
+        familiarity = self.stem.familiarity
+        return familiarity is not None and bool(familiarity(cells) > 0)
+
+    def _query(self, question: str) -> Tensor:
+        """Word embeddings of a question's content tokens, float [1, L, D]."""
+        encoding = self.tokenizer.encode(question, add_special_tokens=False)
+        ids = torch.tensor(encoding.ids, dtype=torch.long)
+        words = torch.tensor([not question[a:b].isspace() for a, b in encoding.offsets], dtype=torch.bool)
+        content = words & ~torch.isin(ids, self._special)
+        if not bool(content.any()):
+            raise ValueError(f"the question {question!r} has no words that the tokenizer knows; rephrase it")
+        return self.embeddings[ids[content]][None].float()
+
+
+def _read_embeddings(model: Path) -> Tensor:
+    """The word embeddings [V, D] of a model folder."""
+    for path in sorted(model.glob("*.safetensors")):
+        try:
+            with safe_open(path, framework="pt") as file:
+                names = [name for name in file.keys() if name.endswith(EMBEDDINGS)]
+                if names:
+                    return file.get_tensor(names[0])
+        except (OSError, SafetensorError) as error:
+            raise ValueError(f"{str(path)!r} can't be read ({one_line(error)}); copy it again") from error
+    raise ValueError(f"{str(model)!r} has no word embeddings (*.{EMBEDDINGS} in its *.safetensors)")
+
+
+class PictureRecord(NamedTuple):
+    """What is kept of a picture between questions: the guide's encoding, textures by grid, and the couplings
+    of the last questions by question and grid.
+    """
+
+    page: GuidePage
     textures: dict[tuple[int, int], Tensor]
     couplings: dict[tuple[str, tuple[int, int]], Coupling]
 
 
 class Selector:
-    """Chooses cells of a picture by a question, before any encoder, by the guide.
+    """Chooses cells of a picture or a clip by a question, before any encoder.
 
     Args:
-        guide: of `load_guide`; None: the bundled one.
-        sizing: how a picture becomes cells if a call doesn't say; None: cells of 32 px.
+        guide: of `load_guide`, which decides for whatever model reads the cells; None: the bundled one.
+        sizing: how a picture becomes cells if a call doesn't say; None: as in the model that an allocator was
+            trained for, else cells of 32 px.
+        trained: an allocator that was trained for one model; None: the guide decides.
+        relevance: of a trained allocator: "auto": the guide decides where a picture is foreign to its stem or
+            a question is about no place; "trained": the allocator always does.
+
+    Raises:
+        ValueError: another relevance.
     """
 
-    def __init__(self, guide: Guide | None = None, sizing: Sizing | None = None) -> None:
+    def __init__(
+        self,
+        guide: Guide | None = None,
+        sizing: Sizing | None = None,
+        trained: StemScorer | None = None,
+        relevance: str = "auto",
+    ) -> None:
+        if relevance not in ("auto", "trained"):
+            raise ValueError(f"relevance {relevance!r} is not of an allocator: use 'auto' or 'trained'")
+        if relevance == "trained" and trained is None:
+            raise ValueError("relevance 'trained' is of a trained allocator: name its folder, or use 'auto'")
         self.guide = load_guide() if guide is None else guide
-        self.sizing = Sizing() if sizing is None else sizing
-        self.layer = ARRCOCLayer(ARRCOCConfig(dim=1)).eval()  # the guide's coupling needs no embeddings
-        self._sights: OrderedDict[bytes, Sight] = OrderedDict()
+        self.sizing = sizing or (Sizing() if trained is None else trained.sizing)
+        self.trained, self.relevance = trained, relevance
+        # The guide's coupling needs no word embeddings, so that a layer for it is of any width.
+        self.layer = ARRCOCLayer(ARRCOCConfig(dim=1)).eval() if trained is None else trained.layer
+        self._records: OrderedDict[bytes, PictureRecord] = OrderedDict()
 
     @classmethod
-    def from_pretrained(cls, folder: str | Path | None = None, base: str | Path | None = None) -> Selector:
+    def from_pretrained(
+        cls, folder: str | Path | None = None, base: str | Path | None = None, relevance: str = "auto"
+    ) -> Selector:
         """The selector of a guide, or that of an allocator that was trained for one model.
 
         Args:
-            folder: of a guide (`arr-coc train guide`), which decides for whatever model reads the cells, or
-                of an allocator with a stem; None: the bundled guide.
+            folder: of a guide (`arr-coc train guide`), or of an allocator with a stem ("bundled": the bundled
+                one); None: the bundled guide.
             base: folder of the allocator's base model, for its words and sizes; None: the one that it names.
+            relevance: as of the class.
 
         Raises:
             ValueError: something is missing there or doesn't fit.
         """
         if folder is None and base is None:
-            return cls()
-        if folder is not None and base is None:
-            place = local_path(folder)
-            if (place / FILE).is_file():
-                return cls(load_guide(place))
-            if (place / PLACE / FILE).is_file() and not (place / STEM).is_file():
-                return cls(load_guide(place / PLACE))  # of an allocator that goes by it
-        return StemSelector.load(folder, base)
+            return cls(relevance=relevance)
+        bundled = folder is None or folder == BUNDLED.name
+        place = BUNDLED / "allocator" if bundled else local_path(folder)
+        if base is None and not bundled:
+            if (place / GUIDE_FILE).is_file():
+                return cls(load_guide(place), relevance=relevance)
+            if (place / GUIDE_FOLDER / GUIDE_FILE).is_file() and not (place / STEM_FILE).is_file():
+                return cls(load_guide(place / GUIDE_FOLDER), relevance=relevance)
+        return cls(trained=StemScorer.load(place, base), relevance=relevance)
 
     def __call__(
         self,
@@ -191,55 +325,235 @@ class Selector:
         budget: Budget = DEFAULT_BUDGET,
         grid: tuple[int, int] | None = None,
     ) -> Decision:
-        """As a call, with what the guide said of the question in `couplings`."""
+        """As a call, with what the guide found in `couplings`; a note says where it decided instead of a
+        trained allocator.
+        """
         check_question(question)
         allowed = parse_budget(budget)
-        return self._decided(self.cues(picture, question, grid), allowed)
+        cues, foreign = self._cues(picture, question, grid)
+        decision = self._decide([cues], allowed, ())
+        (allocation,) = decision.allocations
+        if not foreign or allocation.void or allocation.kept == allocation.total:
+            return decision
+        note = GUIDED if allocation.note is None else f"{GUIDED}; {allocation.note}"
+        return replace(decision, allocations=[replace(allocation, note=note)])
 
-    def _decided(self, cues: Cues, budget: Budget) -> Decision:
-        """The cells of one picture, from all that the choice is made by."""
-        height, width = cues.texture.shape[-2:]
-        allowed = budget_of(budget, None, height * width)
-        return decide(self.layer, [cues], [(1, height, width)], [allowed], Stopwatch(cues.texture.device))
+    def _decide(self, cues: Sequence[Cues], budget: Budget, changes: Sequence[Changes]) -> Decision:
+        """The cells of one picture, or of a clip with its changes."""
+        height, width = cues[0].texture.shape[-2:]
+        allowed = budget_of(budget, None, len(cues) * height * width)
+        watch = Stopwatch(cues[0].texture.device)
+        return decide(self.layer, cues, [(1, height, width)] * len(cues), [allowed], watch, changes)
 
     def cues(self, picture: ImageSource, question: str, grid: tuple[int, int] | None = None) -> Cues:
         """All that the choice is made by; arguments as in a call."""
+        return self._cues(picture, question, grid)[0]
+
+    def _cues(self, picture: ImageSource, question: str, grid: tuple[int, int] | None) -> tuple[Cues, bool]:
+        """`cues`, and whether the guide decides because the picture is foreign to a stem."""
         image = open_image(picture)
-        grid = self.sizing.grid(image.height, image.width) if grid is None else checked_grid(grid)
-        sight = self.look(image, grid)
-        coupling = self._coupling(sight, question, grid)
+        grid = self._grid(image.height, image.width, grid)
+        if self.trained is None:
+            record = self.encode(image, grid)
+            return self._guided(record.textures[grid], self._coupling(record, question, grid)), False
+        pixels, _ = self.trained.pixels(image, grid)
+        cues = self.trained.cues(pixels, question, grid)
+        if self.relevance == "trained" or cues.vision is None:
+            return cues, False
+        foreign = self.trained.is_foreign(cues.vision[0])
+        if not foreign and not is_general(self.guide, question):
+            return cues, False
+        coupling = couple(self.guide, view(self.guide, image_pixels(image)[0]), question, grid)
+        return cues._replace(coupling=coupling.logits[None], guided=coupling), foreign
+
+    def _guided(self, texture: Tensor, coupling: Coupling) -> Cues:
+        """The cues of a picture of which the guide decides alone."""
         query, words = torch.zeros(1, 1, self.layer.config.dim), torch.ones(1, 1, dtype=torch.bool)
-        return Cues(sight.textures[grid], query, words, coupling=coupling.logits[None], guided=coupling)
+        return Cues(texture, query, words, coupling=coupling.logits[None], guided=coupling)
 
-    def look(self, picture: ImageSource, grid: tuple[int, int] | None = None) -> Sight:
-        """What is known of a picture before any question, with its texture on a grid as of a call."""
+    def encode(self, picture: ImageSource, grid: tuple[int, int] | None = None) -> PictureRecord:
+        """Encode a picture before any question, with its texture on a grid as of a call; it is kept for a
+        while.
+        """
+        if self.trained is not None:
+            raise ValueError(
+                "a selector that was trained for one model keeps nothing of a picture: use "
+                "Selector.from_pretrained() to encode one ahead of its questions"
+            )
         image = open_image(picture)
-        grid = self.sizing.grid(image.height, image.width) if grid is None else checked_grid(grid)
+        grid = self._grid(image.height, image.width, grid)
         key = picture_digest(image)
-        sight = self._sights.pop(key, None)
-        if sight is None or grid not in sight.textures:
+        record = self._records.pop(key, None)
+        if record is None or grid not in record.textures:
             pixels = image_pixels(image)
-            sight = sight or Sight(view(self.guide, pixels[0]), {}, {})
-            sight.textures[grid] = generate_texture_array(pixels, grid, self.layer.config.channels)
-        self._keep(key, sight)
-        return sight
+            record = record or PictureRecord(view(self.guide, pixels[0]), {}, {})
+            record.textures[grid] = generate_texture_array(pixels, grid, self.layer.config.channels)
+        self._keep(key, record)
+        return record
 
-    def _coupling(self, sight: Sight, question: str, grid: tuple[int, int]) -> Coupling:
-        """What the guide says of a question, worked out once while it is among the last of its picture."""
-        kept, key = sight.couplings, (question, grid)
-        coupling = kept.pop(key, None) or couple(self.guide, sight.page, question, grid)
+    def _coupling(self, record: PictureRecord, question: str, grid: tuple[int, int]) -> Coupling:
+        """The coupling of a question, found once while it is among the last of its picture."""
+        kept, key = record.couplings, (question, grid)
+        coupling = kept.pop(key, None) or couple(self.guide, record.page, question, grid)
         kept[key] = coupling
-        if len(kept) > MOST_QUESTIONS:
+        if len(kept) > MAX_QUESTIONS:
             kept.pop(next(iter(kept)), None)
         return coupling
 
-    def _keep(self, key: bytes, sight: Sight) -> None:
-        """Keep what is known of the last picture, and of those before it as many as there is room for."""
-        self._sights[key] = sight
-        sizes = [math.prod(one.page.size) for one in self._sights.values()]
-        while len(sizes) > MOST_PAGES or (len(sizes) > 1 and sum(sizes) > MOST_PIXELS):
-            self._sights.popitem(last=False)
+    def _keep(self, key: bytes, record: PictureRecord) -> None:
+        """Keep the record of the last picture, and of those before it as many as there is room for."""
+        self._records[key] = record
+        sizes = [math.prod(one.page.size) for one in self._records.values()]
+        while len(sizes) > MAX_PICTURES or (len(sizes) > 1 and sum(sizes) > MAX_KEPT_PIXELS):
+            self._records.popitem(last=False)
             sizes.pop(0)
+
+    def _grid(self, height: int, width: int, grid: tuple[int, int] | None) -> tuple[int, int]:
+        """The grid of a call, or that of `sizing` for a picture of some px."""
+        return self.sizing.grid(height, width) if grid is None else checked_grid(grid)
+
+    @torch.no_grad()
+    def decide_clip(
+        self,
+        frames: Iterable[ImageSource],
+        question: str,
+        budget: Budget = 0.1,
+        grid: tuple[int, int] | None = None,
+        frames_per_step: int = FRAMES_PER_STEP,
+        times: Sequence[float] | None = None,
+    ) -> Decision:
+        """Choose the cells of a clip that matter to a question, in memory that doesn't grow with its frames.
+
+        Args:
+            frames: the clip's pictures in order, all of one size; whatever `open_image` takes.
+            question: any text.
+            budget: cells to keep of the whole clip: a count (at most all are kept), a fraction or "auto".
+            grid: (H, W) cells of a picture; None: as `sizing` says.
+            frames_per_step: frames in a row that a model reads as one step; the one that shows more that is
+                new is encoded. What is left over at the end is a step, too.
+            times: seconds of each frame, for questions that name some; None: those of a `FrameSource`, else
+                not known.
+
+        Returns:
+            One allocation, on a grid of (steps, H, W), and what the guide found in its most confident step.
+
+        Raises:
+            ValueError: no picture, one that can't be read or is of another size, a question without words, a
+                bad budget or grid, or a selector with a trained allocator.
+        """
+        check_question(question)
+        allowed = parse_budget(budget)
+        steps = self._clip_steps(frames, grid, frames_per_step)
+        cues, changes = self._clip_cues(steps, question, _step_times(frames, times, frames_per_step))
+        return self._decide(cues, allowed, [changes])
+
+    def _clip_steps(
+        self, frames: Iterable[ImageSource], grid: tuple[int, int] | None, frames_per_step: int
+    ) -> Iterator[tuple[PictureRecord | None, Change]]:
+        """What is new in each step of a clip, and its record; None for one that repeats the step before."""
+        if self.trained is not None:
+            raise ValueError(
+                "clips are decided by the guide, and this selector has a trained allocator: use "
+                "Selector.from_pretrained()"
+            )
+        tracker: Tracker | None = None
+        named = None if grid is None else checked_grid(grid)
+        for picture in _step_pictures(frames, frames_per_step):
+            tracker = tracker or Tracker(named or self.sizing.grid(*picture.shape[-2:]))
+            change = tracker(picture[0])
+            if change.repeated:
+                yield None, change
+                continue
+            texture = generate_texture_array(picture, change.grid, self.layer.config.channels)
+            yield PictureRecord(view(self.guide, picture[0]), {change.grid: texture}, {}), change
+        if tracker is None:
+            raise ValueError("the clip has no pictures: give at least one")
+
+    def _clip_cues(
+        self,
+        steps: Iterable[tuple[PictureRecord | None, Change]],
+        question: str,
+        times: Sequence[float] | None,
+    ) -> tuple[list[Cues], Changes]:
+        """All that the cells of a clip are chosen by; the records of its steps are not held."""
+        event = event_of(question)
+        cues: list[Cues] = []
+        shows: list[Tensor] = []  # logits of the event in each step
+        changes: list[Change] = []
+        surest: tuple[int, Coupling] | None = None
+        for record, change in steps:
+            changes.append(change)
+            if record is None:
+                cues.append(cues[-1])
+                shows += shows[-1:]
+                continue
+            coupling = couple(self.guide, record.page, question, change.grid)
+            if surest is None or coupling.confidence > surest[1].confidence:
+                surest = len(cues), coupling
+            # The matches are most of what would be kept of a step, and only those of the surest are told.
+            cues.append(self._guided(record.textures[change.grid], replace(coupling, matches=())))
+            if event is not None:
+                shows.append(couple(self.guide, record.page, event, change.grid).logits)
+        if surest is not None:
+            step, coupling = surest
+            cues[step] = cues[step]._replace(guided=coupling)
+        shown = torch.stack(shows) if shows else None
+        return cues, Changes.joined(changes).at(question, times, shown)
+
+
+class ClipSelector:
+    """Chooses cells of one clip by many questions: its steps are encoded once and held.
+
+    Arguments and errors are those of `Selector.decide_clip`.
+    """
+
+    def __init__(
+        self,
+        selector: Selector,
+        frames: Iterable[ImageSource],
+        grid: tuple[int, int] | None = None,
+        frames_per_step: int = FRAMES_PER_STEP,
+        times: Sequence[float] | None = None,
+    ) -> None:
+        self.selector = selector
+        self.times = _step_times(frames, times, frames_per_step)
+        with torch.no_grad():
+            self.steps = list(selector._clip_steps(frames, grid, frames_per_step))
+        self._last: tuple[str, list[Cues], Changes] | None = None
+
+    @torch.no_grad()
+    def decide(self, question: str, budget: Budget = 0.1) -> Decision:
+        """As `Selector.decide_clip`; a second budget for the last question costs the ranking alone."""
+        check_question(question)
+        allowed = parse_budget(budget)
+        if self._last is None or self._last[0] != question:
+            self._last = question, *self.selector._clip_cues(self.steps, question, self.times)
+        _, cues, changes = self._last
+        return self.selector._decide(cues, allowed, [changes])
+
+
+def _step_times(
+    frames: Iterable[ImageSource], times: Sequence[float] | None, frames_per_step: int
+) -> Sequence[float] | None:
+    """The seconds at which each step begins; None where they are not known."""
+    times = getattr(frames, "times", None) if times is None else times
+    return None if times is None else times[::frames_per_step]
+
+
+def _step_pictures(frames: Iterable[ImageSource], frames_per_step: int) -> Iterator[Tensor]:
+    """One picture [1, 3, h, w] of each step: the one that differs most from that of the step before."""
+    before: Tensor | None = None
+    rest = iter(frames)
+    while group := [image_pixels(frame) for frame in islice(rest, frames_per_step)]:
+        first = group[0] if before is None else before
+        for picture in group:
+            if picture.shape != first.shape:
+                sizes = [f"{one.shape[-1]}x{one.shape[-2]}" for one in (first, picture)]
+                raise ValueError(
+                    f"the clip has pictures of {sizes[0]} and of {sizes[1]} px: scale them to one size"
+                )
+        before = max(group, key=lambda picture: float((picture - first).abs().mean()))
+        yield before
 
 
 def image_pixels(image: ImageSource) -> Tensor:
@@ -254,388 +568,3 @@ def checked_grid(grid: object) -> tuple[int, int]:
     if len(sides) == 2 and all(isinstance(n, int) and not isinstance(n, bool) and n > 0 for n in sides):
         return sides
     raise ValueError(f"grid is {grid!r:.60}: give (rows, columns) of cells, such as (32, 32), or None")
-
-
-# The selector of an allocator that was trained for one model: the cells of mode "sparse", without the model.
-#
-#     StemSelector.load("bundled")("page.png", "What is the total?", budget=64) -> Allocation
-#
-# It decides by what a stem sees in the pixels and by the word embeddings of the question, and needs the
-# model's
-# tokenizer and embeddings, nothing else of it. Of a picture that is foreign to the stem the guide chooses,
-# as
-# in mode "sparse".
-
-EMBEDDINGS = "embed_tokens.weight"
-"""How the name of the word embeddings ends in a model's safetensors."""
-
-
-class StemSelector(Selector):
-    """Chooses cells of a picture by a question, before any encoder, as an allocator learned it.
-
-    Args:
-        layer: trained scorers, balancer and allocator.
-        stem: sees the cells in pixels.
-        tokenizer: of the model whose word embeddings these are.
-        embeddings: [V, D], word embeddings.
-        sizing: how a picture becomes cells if a call doesn't say.
-        relevance: "auto": the guide chooses where a picture is foreign to the stem or a question is about no
-            place; "trained": the allocator always does.
-
-    Raises:
-        ValueError: parts of different widths, or another relevance.
-    """
-
-    def __init__(
-        self,
-        layer: ARRCOCLayer,
-        stem: Stem,
-        tokenizer: Tokenizer,
-        embeddings: Tensor,
-        sizing: Sizing,
-        relevance: str = "auto",
-    ) -> None:
-        if relevance not in ("auto", "trained"):
-            raise ValueError(f"relevance {relevance!r} is not of an allocator: use 'auto' or 'trained'")
-        widths = {"layer": layer.config.dim, "stem": stem.dim, "embeddings": embeddings.shape[1]}
-        if len(set(widths.values())) > 1:
-            raise ValueError(f"the parts of a selector are of different widths ({widths}); use one model's")
-        check_channels(layer.config.channels)
-        self.layer, self.stem = layer.eval(), stem.eval()
-        self.tokenizer, self.embeddings, self.sizing = tokenizer, embeddings, sizing
-        self.relevance = relevance
-        added = tokenizer.get_added_tokens_decoder().items()
-        self._special = torch.tensor([i for i, token in added if token.special], dtype=torch.long)
-
-    @classmethod
-    def load(
-        cls, folder: str | Path | None = None, base: str | Path | None = None, relevance: str = "auto"
-    ) -> StemSelector:
-        """Load from an allocator folder with a stem, and from its base model's folder words and sizes alone.
-
-        Args:
-            folder: of the allocator; "bundled" or None: the bundled one.
-            base: folder of the base model; None: the one the allocator names.
-            relevance: as of the class.
-
-        Raises:
-            ValueError: something is missing there or doesn't fit.
-        """
-        place = BUNDLED / "allocator" if folder in (None, BUNDLED.name) else local_path(folder)
-        layer = read_layer(place)
-        stem = load_stem(place, layer.config.dim)
-        if stem is None or not layer.trained:
-            lacks = "a trained layer" if stem is not None else "a stem (stem.safetensors)"
-            raise ValueError(
-                f"the allocator {str(place)!r} has not {lacks}, so it can't choose without its model: train "
-                "one with `arr-coc train stem`, or use ARRCOCModel"
-            )
-        settings = read_settings(place)
-        name = (settings["base_model"] and located(settings, place)) if base is None else str(base)
-        model = BUNDLED / "model" if name == BUNDLED.name else local_path(name or "")
-        if not (model / "tokenizer.json").is_file():
-            raise ValueError(
-                f"the base model {name!r} of the allocator is no folder here with a tokenizer.json: give the "
-                "folder of its files as `base`"
-            )
-        with reading(f"{str(model / 'tokenizer.json')!r} can't be read", "copy it again"):
-            tokenizer = Tokenizer.from_file(str(model / "tokenizer.json"))
-        return cls(layer, stem, tokenizer, _read_embeddings(model), Sizing.read(model), relevance)
-
-    def cues(self, picture: ImageSource, question: str, grid: tuple[int, int] | None = None) -> Cues:
-        """All that the choice is made by; arguments as in a call."""
-        return self._cues(picture, question, grid)[0]
-
-    @torch.no_grad()
-    def decide(
-        self,
-        picture: ImageSource,
-        question: str,
-        budget: Budget = DEFAULT_BUDGET,
-        grid: tuple[int, int] | None = None,
-    ) -> Decision:
-        """As of `Selector`; of a foreign picture the note says that the guide chose."""
-        check_question(question)
-        allowed = parse_budget(budget)
-        cues, foreign = self._cues(picture, question, grid)
-        decision = self._decided(cues, allowed)
-        (allocation,) = decision.allocations
-        if not foreign or allocation.void or allocation.kept == allocation.total:
-            return decision
-        note = GUIDED if allocation.note is None else f"{GUIDED}; {allocation.note}"
-        return replace(decision, allocations=[replace(allocation, note=note)])
-
-    def _cues(self, picture: ImageSource, question: str, grid: tuple[int, int] | None) -> tuple[Cues, bool]:
-        """`cues`, and whether they are the guide's since the picture is foreign to the stem."""
-        pixels, grid = self.pixels(picture, grid)
-        query = self._query(question)
-        mask = torch.ones(query.shape[:2], dtype=torch.bool)
-        channels = self.layer.config.channels
-        texture = generate_texture_array(pixels, grid, channels, **picture_inputs(channels, pixels[0]))
-        cells = self.stem(pixels, grid)
-        cues = Cues(texture, query, mask, cells.float())
-        if self.relevance == "trained":
-            return cues, False
-        guide, familiarity = load_guide(), self.stem.familiarity
-        foreign = familiarity is not None and bool(familiarity(cells[0]) > 0)
-        if not foreign and not is_general(guide, question):
-            return cues, False
-        coupling = couple(guide, view(guide, image_pixels(picture)[0]), question, grid)
-        return cues._replace(coupling=coupling.logits[None], guided=coupling), foreign
-
-    def look(self, picture: ImageSource, grid: tuple[int, int] | None = None) -> Sight:
-        """Refused: a stem sees a picture and the guide doesn't, so there is nothing to keep of one.
-
-        Raises:
-            ValueError: always.
-        """
-        raise ValueError(
-            "a selector that was trained for one model keeps nothing of a picture: use "
-            "Selector.from_pretrained() to look at one ahead of its questions"
-        )
-
-    def pixels(
-        self, picture: ImageSource, grid: tuple[int, int] | None = None
-    ) -> tuple[Tensor, tuple[int, int]]:
-        """The picture as the model would see it, float [1, 3, h, w] in [0, 1], and its grid.
-
-        Args:
-            picture: as in a call.
-            grid: as in a call.
-        """
-        image = torch.from_numpy(np.asarray(open_image(picture)).copy()).permute(2, 0, 1)[None]
-        grid = self.sizing.grid(*image.shape[-2:]) if grid is None else checked_grid(grid)
-        size = (grid[0] * self.sizing.cell, grid[1] * self.sizing.cell)
-        if image.shape[-2:] != size:  # on bytes, as image processors do
-            image = F.interpolate(image, size, mode="bicubic", antialias=True, align_corners=False)
-        normal = (image.float() / 255 - 0.5) / 0.5  # and back: what a normalised picture is recovered to
-        return normal.mul(0.5).add(0.5).clamp(0.0, 1.0), grid
-
-    def _query(self, question: str) -> Tensor:
-        """Word embeddings of a question's content tokens, float [1, L, D]."""
-        encoding = self.tokenizer.encode(question, add_special_tokens=False)
-        ids = torch.tensor(encoding.ids, dtype=torch.long)
-        words = torch.tensor([not question[a:b].isspace() for a, b in encoding.offsets], dtype=torch.bool)
-        content = words & ~torch.isin(ids, self._special)
-        if not bool(content.any()):
-            raise ValueError(f"the question {question!r} has no words that the tokenizer knows; rephrase it")
-        return self.embeddings[ids[content]][None].float()
-
-
-def _read_embeddings(model: Path) -> Tensor:
-    """The word embeddings [V, D] of a model folder."""
-    for path in sorted(model.glob("*.safetensors")):
-        try:
-            with safe_open(path, framework="pt") as file:
-                names = [name for name in file.keys() if name.endswith(EMBEDDINGS)]
-                if names:
-                    return file.get_tensor(names[0])
-        except (OSError, SafetensorError) as error:
-            raise ValueError(f"{str(path)!r} can't be read ({one_line(error)}); copy it again") from error
-    raise ValueError(f"{str(model)!r} has no word embeddings (*.{EMBEDDINGS} in its *.safetensors)")
-
-
-# The selector on a clip: from frames and a question to the cells that matter, in memory that doesn't grow.
-#
-#     choose_in_clip(Selector.from_pretrained(), frames, "When does the light turn red?", budget=0.1)
-#
-# Frames are read one after another: what is kept of each are its scores. One that repeats the frame before
-# is
-# not looked at again.
-
-PICTURES = 2
-"""Pictures of a clip that a model reads as one step, as the Qwen families do."""
-
-
-@torch.no_grad()
-def choose_in_clip(
-    selector: Selector,
-    frames: Iterable[ImageSource],
-    question: str,
-    budget: Budget = 0.1,
-    grid: tuple[int, int] | None = None,
-    pictures: int = PICTURES,
-    times: Sequence[float] | None = None,
-) -> Decision:
-    """Choose the cells of a clip that matter to a question.
-
-    Args:
-        selector: the guide, and how a picture becomes cells.
-        frames: the clip's pictures in order, all of one size; whatever `open_image` takes.
-        question: any text.
-        budget: cells to keep of the whole clip: a count (at most all are kept), a fraction or "auto".
-        grid: (H, W) cells of a picture; None: as the selector's sizing says.
-        pictures: pictures in a row that a model reads as one step. Of these the one is looked at that shows
-            more that is new; what is left over at the end is a step, too.
-        times: seconds of each picture, for questions that name some; None: those of a `FrameSource`, else not
-            known.
-
-    Returns:
-        One allocation, on a grid of (steps, H, W), and what the guide said of the step where it is surest.
-
-    Raises:
-        ValueError: no picture, one that can't be read or is of another size, a question without words, a bad
-            budget or grid, or a selector that has no guide.
-    """
-    check_question(question)
-    allowed = parse_budget(budget)
-    guide = _guide_of(selector)
-    event = event_of(question)
-    cues: list[Cues] = []
-    shows: list[Tensor] = []  # the event, in each step
-    changes: list[Change] = []
-    surest: tuple[int, Coupling] | None = None
-    for picture, change in _compared(selector, frames, grid, pictures):
-        changes.append(change)
-        if change.repeated:
-            cues.append(cues[-1])
-            shows += shows[-1:]
-            continue
-        sight = _sight(selector, picture, change)
-        coupling = couple(guide, sight.page, question, change.grid)
-        if surest is None or coupling.confidence > surest[1].confidence:
-            surest = len(cues), coupling
-        # Words are told of the surest step alone, and those of a step are most of what is kept of it.
-        cues.append(_cues(selector, sight, replace(coupling, matches=())))
-        if event is not None:
-            shows.append(couple(guide, sight.page, event, change.grid).logits)
-    if surest is not None:
-        step, coupling = surest
-        cues[step] = cues[step]._replace(guided=coupling)
-    over_time = Changes.joined(changes).at(
-        question, _step_times(frames, times, pictures), torch.stack(shows) if shows else None
-    )
-    return _decided(selector, cues, over_time, allowed)
-
-
-class ClipSight:
-    """What is known of a clip before any question: for many questions about one clip, in memory that grows.
-
-    Args:
-        selector: as of `choose_in_clip`, with the other arguments.
-        frames: the clip's pictures.
-        grid: (H, W) cells of a picture.
-        pictures: in a step.
-        times: seconds of each picture.
-
-    Raises:
-        ValueError: as `choose_in_clip` of pictures.
-    """
-
-    def __init__(
-        self,
-        selector: Selector,
-        frames: Iterable[ImageSource],
-        grid: tuple[int, int] | None = None,
-        pictures: int = PICTURES,
-        times: Sequence[float] | None = None,
-    ) -> None:
-        _guide_of(selector)
-        self.selector = selector
-        self.times = _step_times(frames, times, pictures)
-        self.changes: list[Change] = []
-        self.sights: list[Sight] = []
-        self._last: tuple[str, list[Cues], Changes] | None = None
-        with torch.no_grad():
-            for picture, change in _compared(selector, frames, grid, pictures):
-                again = change.repeated
-                self.sights.append(self.sights[-1] if again else _sight(selector, picture, change))
-                self.changes.append(change)
-
-    @torch.no_grad()
-    def decide(self, question: str, budget: Budget = 0.1) -> Decision:
-        """As `choose_in_clip`; a second budget for the last question costs the ranking alone."""
-        check_question(question)
-        allowed = parse_budget(budget)
-        if self._last is None or self._last[0] != question:
-            event = event_of(question)
-            own = self._coupled(question)
-            shows = None if event is None else self._coupled(event)
-            cues = [_cues(self.selector, sight, own[id(sight)]) for sight in self.sights]
-            logits = (
-                None if shows is None else torch.stack([shows[id(sight)].logits for sight in self.sights])
-            )
-            self._last = question, cues, Changes.joined(self.changes).at(question, self.times, logits)
-        return _decided(self.selector, *self._last[1:], allowed)
-
-    def _coupled(self, text: str) -> dict[int, Coupling]:
-        """What the guide says of a text and each sight, by its identity."""
-        guide, grid = self.selector.guide, self.changes[0].grid
-        return {
-            id(sight): couple(guide, sight.page, text, grid)
-            for sight in {id(s): s for s in self.sights}.values()
-        }
-
-
-def _guide_of(selector: Selector) -> Guide:
-    """The guide of a selector, or a ValueError where it goes by what one model learned."""
-    guide = getattr(selector, "guide", None)
-    if guide is None:
-        raise ValueError(
-            "clips are chosen from by the guide, which this selector has not: use Selector.from_pretrained()"
-        )
-    return guide
-
-
-def _compared(
-    selector: Selector, frames: Iterable[ImageSource], grid: tuple[int, int] | None, pictures: int
-) -> Iterator[tuple[Tensor, Change]]:
-    """The picture [1, 3, h, w] of each step, and what is new in it."""
-    tracker: Tracker | None = None
-    named = None if grid is None else checked_grid(grid)
-    for picture in _steps(frames, pictures):
-        tracker = tracker or Tracker(named or selector.sizing.grid(*picture.shape[-2:]))
-        yield picture, tracker(picture[0])
-    if tracker is None:
-        raise ValueError("the clip has no pictures: give at least one")
-
-
-def _sight(selector: Selector, picture: Tensor, change: Change) -> Sight:
-    """What is known of a step's picture before any question."""
-    height, width = change.grid
-    texture = generate_texture_array(picture, (height, width), selector.layer.config.channels)
-    return Sight(view(selector.guide, picture[0]), {(height, width): texture}, {})
-
-
-def _cues(selector: Selector, sight: Sight, coupling: Coupling) -> Cues:
-    """What scoring reads of a step."""
-    query, words = torch.zeros(1, 1, selector.layer.config.dim), torch.ones(1, 1, dtype=torch.bool)
-    (texture,) = sight.textures.values()
-    return Cues(texture, query, words, coupling=coupling.logits[None], guided=coupling)
-
-
-def _decided(selector: Selector, cues: Sequence[Cues], changes: Changes, budget: Budget) -> Decision:
-    """The cells of a whole clip, from what is known of its steps."""
-    height, width = changes.new.shape[1:]
-    allowed = budget_of(budget, None, len(cues) * height * width)
-    watch = Stopwatch(cues[0].texture.device)
-    grids = [(1, height, width)] * len(cues)
-    return decide(selector.layer, cues, grids, [allowed], watch, [changes])
-
-
-def _step_times(
-    frames: Iterable[ImageSource], times: Sequence[float] | None, pictures: int
-) -> Sequence[float] | None:
-    """The seconds at which each step begins; None where they are not known."""
-    times = getattr(frames, "times", None) if times is None else times
-    return None if times is None else times[::pictures]
-
-
-def _steps(frames: Iterable[ImageSource], pictures: int) -> Iterator[Tensor]:
-    """One picture [1, 3, h, w] of each step: the one that differs most from the step's before.
-
-    Raises:
-        ValueError: pictures of different sizes.
-    """
-    before: Tensor | None = None
-    rest = iter(frames)
-    while group := [image_pixels(frame) for frame in islice(rest, pictures)]:
-        first = group[0] if before is None else before
-        for picture in group:
-            if picture.shape != first.shape:
-                sizes = [f"{one.shape[-1]}x{one.shape[-2]}" for one in (first, picture)]
-                raise ValueError(
-                    f"the clip has pictures of {sizes[0]} and of {sizes[1]} px: scale them to one size"
-                )
-        before = max(group, key=lambda picture: float((picture - first).abs().mean()))
-        yield before

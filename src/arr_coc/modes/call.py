@@ -19,20 +19,19 @@ from PIL.Image import Image
 from torch import Tensor
 
 from arr_coc.choose.allocation import Allocation, Grid
-from arr_coc.choose.attending import Budget
+from arr_coc.choose.budget import Budget
 from arr_coc.choose.layer import ARRCOCLayer
 from arr_coc.choose.stem import Stem
 from arr_coc.choose.texture import TextureCache
 from arr_coc.guide.coupling import Coupling
-from arr_coc.guide.guide import Guide, Page, load_guide
-from arr_coc.guide.realizing import Stopwatch
+from arr_coc.guide.deciding import Stopwatch, groups, whole_grids
+from arr_coc.guide.guide import Guide, GuidePage, load_guide
 from arr_coc.modes import MODES, SPARSE, Mode
 from arr_coc.modes.crops import looks_at_crops, with_crops
 from arr_coc.modes.textures import check_layer, check_mode, wanted_inputs
 from arr_coc.seam import Compacted, FamilyAdapter, Layout, VisualFeatures
 from arr_coc.seam.gestalt import find_compressor
 from arr_coc.seam.lora import LoRAs
-from arr_coc.video.source import groups, whole_grids
 from arr_coc.video.temporal import Changes
 
 T = TypeVar("T")
@@ -82,7 +81,7 @@ class EncodedImages:
     crops: dict[str, Tensor] | None = field(default=None, repr=False)
     finer: bool = False
     pictures: Sequence[Tensor] | None = field(default=None, repr=False)
-    pages: list[Page] | None = field(default=None, repr=False)
+    pages: list[GuidePage] | None = field(default=None, repr=False)
     caches: list[TextureCache] = field(default_factory=list, repr=False)
     textures: list[Tensor] = field(default_factory=list, repr=False)
     printed: dict[int, Tensor] = field(default_factory=dict, repr=False)

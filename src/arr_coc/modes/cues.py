@@ -14,12 +14,11 @@ from torch import Tensor
 
 from arr_coc.choose.layer import ARRCOCLayer
 from arr_coc.guide.coupling import Coupling
-from arr_coc.guide.realizing import Cues, Stopwatch
+from arr_coc.guide.deciding import Cues, Stopwatch, groups
 from arr_coc.modes.call import Call, EncodedImages
 from arr_coc.modes.textures import TextureMaker
 from arr_coc.seam import FamilyAdapter, Layout
 from arr_coc.seam.clips import StepRows
-from arr_coc.video.source import groups
 from arr_coc.video.temporal import Changes
 
 

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from arr_coc.choose.allocation import Allocation
 from arr_coc.choose.stem import GUIDED, Stem
-from arr_coc.guide.realizing import Decision
+from arr_coc.guide.deciding import Decision
 from arr_coc.modes.call import Call, Chooser, EncodedImages, guarded
 from arr_coc.modes.cues import pictures
 from arr_coc.modes.notes import joined

@@ -19,14 +19,14 @@ from PIL import Image
 from torch import Tensor
 
 from arr_coc.guide.coupling import Coupling, couple, view
-from arr_coc.guide.guide import Guide, Page
+from arr_coc.guide.deciding import groups
+from arr_coc.guide.guide import Guide, GuidePage
 from arr_coc.guide.selector import image_pixels
 from arr_coc.guide.trust import is_general
 from arr_coc.modes.call import Call, Chooser
 from arr_coc.modes.cues import changes_of, pictures
 from arr_coc.modes.familiar import guided_visuals
 from arr_coc.seam import FamilyAdapter, Layout
-from arr_coc.video.source import groups
 from arr_coc.video.temporal import Changes, event_of
 
 SAME = 0.04
@@ -117,7 +117,7 @@ def changes_for(chooser: Chooser, call: Call, layout: Layout) -> list[Changes | 
     ]
 
 
-def _event(guide: Guide, pages: Sequence[Page], text: str, grid: tuple[int, int]) -> Tensor | None:
+def _event(guide: Guide, pages: Sequence[GuidePage], text: str, grid: tuple[int, int]) -> Tensor | None:
     """The logits [T, H, W] of the event that a question names in the frames of a clip; None without one."""
     if (event := event_of(text)) is None:
         return None

@@ -20,7 +20,7 @@ NO_NUMBERS = (
 """What an answer says whose model, or weights, hold NaN."""
 
 if TYPE_CHECKING:
-    from arr_coc.choose.attending import Budget
+    from arr_coc.choose.budget import Budget
     from arr_coc.modes.call import Prepared
 
 
@@ -41,7 +41,7 @@ def remarks(
         gestalt: the compressor that the call named, None: it named none.
         named: the call named the cells that are kept.
     """
-    from arr_coc.choose.attending import DEFAULT_BUDGET
+    from arr_coc.choose.budget import DEFAULT_BUDGET
 
     if prepared.fallback:
         return "choosing cells failed, so all were kept: the log says why"
@@ -69,7 +69,7 @@ def unused(mode: Mode, budget: Budget | None, gestalt: str | None) -> str | None
 
 def cut(budget: Budget, sizes: list[int]) -> str | None:
     """Which images, of so many cells each, are smaller than a budget; None: none is."""
-    from arr_coc.choose.attending import parse_budget
+    from arr_coc.choose.budget import parse_budget
 
     count = parse_budget(budget)
     small = [str(size) for size in sizes if isinstance(count, int) and size < count]

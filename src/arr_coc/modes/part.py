@@ -16,9 +16,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from arr_coc.choose.attending import Budget
+from arr_coc.choose.budget import Budget
 from arr_coc.choose.stem import Stem
-from arr_coc.guide.realizing import Cues, Decision, decide, everything_kept
+from arr_coc.guide.deciding import Cues, Decision, decide, everything_kept
 from arr_coc.modes import PRUNE
 from arr_coc.modes.call import Call, Chooser, Prepared, guarded
 from arr_coc.modes.cues import gather, pictures, stretch

@@ -18,7 +18,8 @@ from arr_coc.modes.mode import Mode
 
 if TYPE_CHECKING:
     from arr_coc.choose.attending import Budget
-    from arr_coc.guide.realizing import Cues
+    from arr_coc.choose.budget import Budget
+    from arr_coc.guide.deciding import Cues
     from arr_coc.modes.call import Budgets, Call, Chooser, Prepared
     from arr_coc.seam import FamilyAdapter
 
@@ -30,7 +31,8 @@ def prepare(chooser: Chooser, call: Call) -> Prepared:
     """Make the coarse view, choose fine cells before they are encoded, encode those alone."""
     from arr_coc.modes.again import look_again
     from arr_coc.modes.notes import joined
-    from arr_coc.modes.part import before_encoding, gestalt_of, without
+    from arr_coc.modes.part import before_encoding, without
+    from arr_coc.modes.whole import gestalt_of
 
     adapter = chooser.adapter_for(call.mode)
     sizes, most = call.of_visuals(adapter.layout(call.inputs).sizes), most_whole(adapter)
@@ -63,7 +65,7 @@ def unspent(sizes: Sequence[int], budgets: Budgets | None, most: int) -> str | N
         budgets: what the caller allows; None: the caller doesn't say.
         most: cells of the largest images that are read whole.
     """
-    from arr_coc.choose.attending import budget_count
+    from arr_coc.choose.budget import budget_count
 
     if budgets is None:
         return None

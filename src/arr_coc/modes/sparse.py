@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from arr_coc.modes.mode import Mode
 
 if TYPE_CHECKING:
-    from arr_coc.guide.realizing import Cues
+    from arr_coc.guide.deciding import Cues
     from arr_coc.modes.call import Call, Chooser, Prepared
 
 

@@ -25,9 +25,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from arr_coc.choose.channels import FRAMES, Channels
 from arr_coc.choose.layer import ARRCOCLayer
-from arr_coc.choose.texture import TextureCache, channel_groups, generate_texture_array
+from arr_coc.choose.motion import FRAMES
+from arr_coc.choose.texture import Channels, TextureCache, channel_groups, generate_texture_array
 from arr_coc.guide.guide import picture_inputs
 from arr_coc.seam import FamilyAdapter, Layout
 from arr_coc.seam.gestalt import coarse_features
@@ -142,7 +142,7 @@ class TextureMaker:
             relevance: [1, H, W] each, of the steps of its clip before it, oldest first.
         """
         grid, cache = self.layout.grids[image][1:], self.encoded.caches[image]
-        if (ready := cache.whole(channel_groups(self.channels), grid)) is not None:
+        if (ready := cache.ready(channel_groups(self.channels), grid)) is not None:
             return ready.to(self.like)
         picture = self.pictures[image].to(self.like)
         inputs = self._inputs(image, picture, relevance)

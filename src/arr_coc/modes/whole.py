@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from arr_coc.guide.coupling import Coupling
-from arr_coc.guide.realizing import Cues, Decision, best_kept, decide, everything_kept, weigh
+from arr_coc.guide.deciding import Cues, Decision, best_kept, decide, everything_kept, weigh
 from arr_coc.guide.trust import blend, shares
 from arr_coc.modes import PRUNE
 from arr_coc.modes.call import Call, Chooser, EncodedImages, Prepared, default_gestalt, guarded
@@ -141,7 +141,7 @@ def untaught(
 
     With a trained layer: the guide's, where a picture is foreign to it or a question about no place
     (`strange_couplings`). Else the guide's logits, into which the model's own attention is mixed by the
-    share of `lost`; that alone where there is no guide. The model's first layers run only where they are
+    share of `not_found`; that alone where there is no guide. The model's first layers run only where they are
     needed.
 
     Args:
@@ -156,7 +156,7 @@ def untaught(
             return None, None
         return [None if one is None else one.logits for one in strange], strange
     guided = couplings(chooser, call, layout)
-    if guided is not None and not (chooser.own_look and any(shares(one).lost for one in guided)):
+    if guided is not None and not (chooser.own_look and any(shares(one).not_found for one in guided)):
         return [one.logits for one in guided], guided
     adapter = chooser.adapter_for(call.mode)
     looks = gazed(adapter, call, name, gestalt_of(chooser, call, name), layout.grids)

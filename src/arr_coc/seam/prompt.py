@@ -29,7 +29,7 @@ from arr_coc.seam.assembly import KIND_NAMES, PROMPT_NAMES
 from arr_coc.seam.clips import ClipSteps, StepPixels, crowded, outline, takes_steps
 from arr_coc.seam.question import render
 from arr_coc.video import FrameSource
-from arr_coc.video.visuals import Visual
+from arr_coc.video.opening import Visual
 
 DRIFT = 0.02
 """Seconds by which a frame may be off the second that its number and the clip's mean rate give."""

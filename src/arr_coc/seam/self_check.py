@@ -18,7 +18,8 @@ import torch
 from PIL import Image, ImageOps
 from torch import Tensor
 
-from arr_coc.seam.base import FamilyAdapter, VisualFeatures
+from arr_coc.seam.assembly import VisualFeatures
+from arr_coc.seam.base import FamilyAdapter
 from arr_coc.seam.decoding import generate_whole
 from arr_coc.seam.prompt import VisualPrompt
 

@@ -26,7 +26,7 @@ from arr_coc.files.atomic import alone, move_files, one_line, own_folder, write_
 from arr_coc.files.paths import written
 from arr_coc.files.saved import CONFIG_NAME, made_folder
 from arr_coc.files.vetting import check_file
-from arr_coc.guide.guide import FILE, PLACE
+from arr_coc.guide.guide import GUIDE_FILE, GUIDE_FOLDER
 from arr_coc.seam.gestalt import load_convs, save_convs
 from arr_coc.seam.lora import FILES as LORA_FILES
 from arr_coc.seam.lora import LoRAs
@@ -90,7 +90,7 @@ def save_learned(
             save_convs(convs, new)
             loras.save(new)
             if guide is not None:  # it may lie in this folder
-                write_whole((guide / FILE).read_bytes(), made_folder(new / PLACE) / FILE)
+                write_whole((guide / GUIDE_FILE).read_bytes(), made_folder(new / GUIDE_FOLDER) / GUIDE_FILE)
             for name, content in (more or {}).items():
                 write_whole(content, new / name)
             # The settings last: they name the weights' digest, and the weights are the first. So files that
@@ -160,7 +160,7 @@ def _read(folder: Path, base: PreTrainedModel, guide: str | Path | None) -> dict
         "familiarity_stem": None if stem and stem.familiarity else bundled_stem(base),
         "convs": load_convs(folder, dim),
         "loras": loras,
-        "guide": folder / PLACE if guide is None and (folder / GUIDE).is_file() else guide,
+        "guide": folder / GUIDE_FOLDER if guide is None and (folder / GUIDE).is_file() else guide,
     }
 
 

@@ -18,7 +18,8 @@ from typing import Any, Protocol, TypedDict, Unpack
 
 from huggingface_hub import ModelCard, ModelCardData
 
-from arr_coc.files.hub import BUNDLED, check_shared, is_local, upload
+from arr_coc.files.hub import BUNDLED, check_shared, upload
+from arr_coc.files.paths import is_local
 from arr_coc.files.plugins import plugin
 from arr_coc.guide.guide import load_guide
 from arr_coc.seam.lora import COARSE, FOLDERS, OWN, PARTIAL

@@ -35,7 +35,7 @@ from arr_coc.files.saved import BUNDLED as BUNDLED_FOLDER
 from arr_coc.files.saved import CONFIG_NAME, read_settings, reading, short
 from arr_coc.files.vetting import SMALL_FILES, Vetted, check_weights, small_files, vetted, weight_names
 from arr_coc.files.worker import Worker
-from arr_coc.guide.guide import FILE, PLACE
+from arr_coc.guide.guide import GUIDE_FILE, GUIDE_FOLDER
 from arr_coc.seam.gestalt import CONVS
 from arr_coc.seam.lora import FILES as LORA_FILES
 from arr_coc.seam.lora import FOLDERS
@@ -168,7 +168,7 @@ a stretch (stage 3 of `runs/bundled.sh`). Its LoRA for coarse views was taught b
 _BUILDING = Lock()
 """transformers changes what is global while it builds a model: of two threads, one would lack weights."""
 
-GUIDE = f"{PLACE}/{FILE}"
+GUIDE = f"{GUIDE_FOLDER}/{GUIDE_FILE}"
 """A guide that is not the bundled one."""
 ALLOCATOR_FILES = (
     CONFIG_NAME,

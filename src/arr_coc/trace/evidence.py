@@ -17,8 +17,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from arr_coc.guide.coupling import COLOUR, LIKELY, Coupling, printed, within
-from arr_coc.guide.guide import Guide, Page, Search
+from arr_coc.guide.coupling import COLOUR_TERM, LIKELY, Coupling, crop_places, printed_probability
+from arr_coc.guide.guide import Guide, GuidePage, Search
 from arr_coc.guide.trust import GENERAL, sentence, verdict
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ class Guidance:
         """What a coupling says, without heats: each content word with what fits best for it."""
         best = coupling.best(0.0)
         spots = tuple(Spot(m.word, m.term, m.likeness, m.place, heat=torch.zeros(0)) for m in best)
-        return cls(coupling.confidence, coupling.whole, coupling.odd, spots)
+        return cls(coupling.confidence, coupling.overview, coupling.unusual, spots)
 
     @classmethod
     def from_dict(cls, plain: dict[str, Any], heats: Tensor) -> Guidance:
@@ -129,7 +129,7 @@ class Guidance:
 
 @torch.no_grad()
 def read_guidance(
-    guide: Guide, page: Page, question: str, coupling: Coupling, grid: tuple[int, int]
+    guide: Guide, page: GuidePage, question: str, coupling: Coupling, grid: tuple[int, int]
 ) -> Guidance:
     """What the guide read, from what it said.
 
@@ -150,7 +150,7 @@ def read_guidance(
     return replace(plain, spots=spots)
 
 
-def _heat(page: Page, search: Search, word: int, term: str, grid: tuple[int, int]) -> Tensor:
+def _heat(page: GuidePage, search: Search, word: int, term: str, grid: tuple[int, int]) -> Tensor:
     """The likeness of a word of the question, or of the best that stands for it, in each cell: [H, W].
 
     Of the words that it is only related to, the one that matched best counts, `term`.
@@ -159,10 +159,13 @@ def _heat(page: Page, search: Search, word: int, term: str, grid: tuple[int, int
     bonds = enumerate(zip(others, stands_for, strengths, strict=True), len(words))
     rows = [(word, 1.0)]
     rows += [(i, bond) for i, (other, of, bond) in bonds if of == word and (bond == 1 or other == term)]
-    if term == COLOUR.format(words[word]):
-        colour = within(search.colours[word], page.size).float()
+    if term == COLOUR_TERM.format(words[word]):
+        colour = crop_places(search.colours[word], page.size).float()
         return F.adaptive_max_pool2d(colour[None], grid)[0].cpu()
-    maps = [printed(within(search.cosines[row], page.size), row == word, bond) for row, bond in rows]
+    maps = [
+        printed_probability(crop_places(search.cosines[row], page.size), row == word, bond)
+        for row, bond in rows
+    ]
     likeness = torch.stack(maps).amax(0)
     return F.adaptive_max_pool2d(likeness[None], grid)[0].clamp(0, 1).cpu()
 

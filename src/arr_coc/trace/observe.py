@@ -21,14 +21,15 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from arr_coc.answer import Answer
 from arr_coc.choose.allocation import Allocation
-from arr_coc.choose.attending import Budget
+from arr_coc.choose.budget import Budget
 from arr_coc.choose.texture import channel_names, generate_texture_array
 from arr_coc.data.record import Box
 from arr_coc.files.paths import local_path
 from arr_coc.guide.coupling import Coupling, couple
+from arr_coc.guide.deciding import Stopwatch, groups
 from arr_coc.guide.guide import picture_inputs
-from arr_coc.guide.realizing import Stopwatch
 from arr_coc.guide.trust import blend
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes import FULL, find_mode
@@ -40,14 +41,13 @@ from arr_coc.seam.clips import as_frames
 from arr_coc.seam.gaze import coupling, gaze_of_words
 from arr_coc.seam.gestalt import find_compressor
 from arr_coc.seam.prompt import template_mark
-from arr_coc.session import Answer, Session
+from arr_coc.session import Session
 from arr_coc.trace.evidence import Guidance, read_guidance, scaled
 from arr_coc.trace.strip import Span, Strip, small_pictures
 from arr_coc.trace.trace import ClipTrace, Reply, Trace, Word
 from arr_coc.video import FrameSource
-from arr_coc.video.source import groups
+from arr_coc.video.opening import Visual
 from arr_coc.video.temporal import Changes
-from arr_coc.video.visuals import Visual
 
 MOST_WORDS = 64
 """The most words of a question that are scored; later ones are not."""

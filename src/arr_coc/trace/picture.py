@@ -360,7 +360,11 @@ class _Truth:
 
 def _verdict(guidance: Guidance) -> str:
     """The guide's verdict in few words; the note has the sentence."""
-    general = {"whole": "about the whole picture", "odd": "about what stands out", "unread": "not read"}
+    general = {
+        "overview": "about the whole picture",
+        "unusual": "about what stands out",
+        "unread": "not read",
+    }
     return general.get(guidance.says, f"confidence {guidance.confidence:.0%}")
 
 

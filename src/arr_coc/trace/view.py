@@ -20,8 +20,9 @@ from torch import Tensor
 
 from arr_coc.choose.allocation import SCORERS, Allocation, Reason
 from arr_coc.data.record import Box
+from arr_coc.guide.coupling import LIKELY
 from arr_coc.modes import MODES
-from arr_coc.trace.evidence import LIKELY, Guidance, score
+from arr_coc.trace.evidence import Guidance, score
 from arr_coc.trace.picture import PALETTE
 
 VIEW_FORMAT, CLIP_VIEW_FORMAT = "arr-coc view 1", "arr-coc clip view 1"

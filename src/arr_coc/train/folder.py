@@ -20,7 +20,7 @@ from typing import Any
 from arr_coc.choose.layer import WEIGHTS_NAME
 from arr_coc.files.atomic import write_whole
 from arr_coc.files.saved import CONFIG_NAME
-from arr_coc.guide.guide import FILE as GUIDE_NAME
+from arr_coc.guide.guide import GUIDE_FILE
 from arr_coc.train.processes import is_main_process
 from arr_coc.train.recipe import RunSettings
 
@@ -34,7 +34,7 @@ LEARNED = {
     CONFIG_NAME: "an allocator",
     WEIGHTS_NAME: "an allocator",
     QUERY_BLIND: "a scorer",
-    GUIDE_NAME: "a guide",
+    GUIDE_FILE: "a guide",
 }
 """Files that something learned is in, and what it is."""
 FIGURES = ("loss", "relevance", "answer", "compress", "iou", "recall 1/16")

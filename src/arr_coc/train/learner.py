@@ -21,9 +21,11 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from transformers.modeling_layers import GradientCheckpointingLayer
 
+from arr_coc.choose.basis import Basis, fit_basis
+from arr_coc.choose.budget import auto_loss
 from arr_coc.choose.layer import ARRCOCLayer, Relevance
 from arr_coc.choose.stem import Stem
-from arr_coc.choose.texture import Basis, fit_basis, generate_texture_array
+from arr_coc.choose.texture import generate_texture_array
 from arr_coc.files.plugins import plugin
 from arr_coc.guide.guide import picture_inputs
 from arr_coc.model import ARRCOCModel
@@ -43,8 +45,6 @@ from arr_coc.train.processes import greatest
 from arr_coc.train.recipe import MARKS, AnswerRecipe, LayerRecipe, Recipe, RelevanceRecipe
 from arr_coc.train.rows import ImageRows, Row
 
-MARGIN = 6.0
-"""What "auto" should spend, in multiples of the fewest tokens that hold the evidence."""
 EVIDENT = 0.5
 """A cell of a soft target above this counts as evidence where a selection is judged."""
 WITH_GESTALT = 0.5
@@ -170,8 +170,8 @@ class Learner(TrainableModule):
             )
         layer_learns = any(parameter.requires_grad for parameter in self.layer.parameters())
         if recipe.compress and labelled.any() and recipe.allocator == "arr-coc" and layer_learns:
-            terms["compress"] = recipe.compress * self.layer.budget_loss(
-                select_rows(relevance, labelled), target[labelled] > EVIDENT, MARGIN
+            terms["compress"] = recipe.compress * auto_loss(
+                relevance.logits[labelled], relevance.tensions[labelled, 0], target[labelled] > EVIDENT
             )
         if isinstance(recipe, AnswerRecipe) and inputs is not None and encoded is not None:
             features = encoded.repeat(len(rows))
@@ -370,14 +370,6 @@ def draws_of(item: ImageRows, seed: int) -> torch.Generator | None:
         return None
     draws = torch.Generator()  # of the CPU, so that every device has the same noise
     return draws.manual_seed(random.Random(f"draws of item {item.number}, {seed}").getrandbits(63))
-
-
-def select_rows(relevance: Relevance, rows: Tensor) -> Relevance:
-    """Some rows of a relevance, bool [B]."""
-    fields: dict[str, Any] = {
-        name: None if field is None else field[rows] for name, field in relevance._asdict().items()
-    }
-    return relevance._replace(**fields)
 
 
 def prepare_stem(model: ARRCOCModel, recipe: RelevanceRecipe) -> None:

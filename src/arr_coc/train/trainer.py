@@ -20,7 +20,8 @@ from torch import Tensor
 
 from arr_coc.choose.layer import ARRCOCConfig, ARRCOCLayer
 from arr_coc.files.atomic import move_files, own_folder
-from arr_coc.files.hub import BUNDLED, is_local
+from arr_coc.files.hub import BUNDLED
+from arr_coc.files.paths import is_local
 from arr_coc.files.saved import MOST, plain
 from arr_coc.model import ARRCOCModel
 from arr_coc.store import checkpoint

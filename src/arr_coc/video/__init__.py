@@ -1,15 +1,12 @@
 """Clips from disk or memory as a few frames, read one at a time.
 
-    clip = open_clip("talk.mp4", fps=2.0)           len(clip), clip.times (seconds), clip.size (px)
-    for image in clip: ...                          RGB PIL images, each decoded when it is asked for
-    write_clip(frames, "out.mp4", fps=8)
-
-`sampling` chooses the frames, `source` is what is handed out, `pictures` reads animations, folders, lists and
-tensors, `file` reads video files by PyAV (the extra `video`), `writing` writes them.
+clip = open_clip("talk.mp4", fps=2.0)           len(clip), clip.times (seconds), clip.size (px)
+for image in clip: ...                          RGB PIL images, each decoded when it is asked for
+write_clip(frames, "out.mp4", fps=8)
 """
 
-from arr_coc.video.file import write_clip
 from arr_coc.video.opening import VIDEO_SUFFIXES, ClipSource, open_clip
+from arr_coc.video.readers import write_clip
 from arr_coc.video.source import LEAST_FRAMES, MOST_FRAMES, FrameSource, sample_frames, step_times
 
 __all__ = [

@@ -1,28 +1,36 @@
-"""Open any clip a user has, or say in one line why not.
+"""Opening what a question is about, an image or a clip, from whatever a user has.
 
-    open_clip(path | folder | images | array | tensor, fps=2.0) -> FrameSource
+    open_clip(path | folder | images | array | tensor, fps=2.0)     FrameSource
+    open_visual("page.png")                                         PIL image; a FrameSource of a video's path
+    open_visuals(["page.png", "talk.mp4"])                          several that a question is about together
 
-Every refusal is a ValueError that names the clip and the remedy. Nothing is fetched, no playlist is followed
-and no external program is run.
+Nothing is fetched, no playlist is followed and no external program is run.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from collections.abc import Sequence
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from PIL import Image
 
-from arr_coc.files.images import ImageSource
+from arr_coc.files.images import ImageSource, open_image
 from arr_coc.files.paths import local_path, shorten
 from arr_coc.files.question import kind_of
-from arr_coc.video.file import VideoFile
-from arr_coc.video.pictures import Animation, Frames, Pictures, clip_name, folder_pictures, is_picture
-from arr_coc.video.source import MOST_FRAMES, FrameSource, Index, choose
+from arr_coc.video.readers import (
+    Animation,
+    ClipReader,
+    PictureClip,
+    PixelFrames,
+    VideoFile,
+    folder_pictures,
+    is_picture,
+)
+from arr_coc.video.source import MOST_FRAMES, FrameSource, choose_frames
 
 if TYPE_CHECKING:
     from torch import Tensor  # at run time a path needs no torch
@@ -31,18 +39,6 @@ VIDEO_SUFFIXES = tuple(".mp4 .mkv .webm .avi .mov .m4v .mpg .mpeg .wmv .flv .ts 
 """Endings of the names of video files, common ones first; animations (GIF, WebP) can be images, too."""
 ClipSource: TypeAlias = "str | os.PathLike[str] | Sequence[ImageSource] | np.ndarray | Tensor"
 """A path of a video, animation or folder; images in order; an array [T, h, w, 3] or a tensor [T, 3, h, w]."""
-
-
-class Reader(Protocol):
-    """What knows one kind of clip."""
-
-    def index(self) -> Index:
-        """Times and size of all frames."""
-        ...
-
-    def frames(self, numbers: Sequence[int]) -> Iterator[Image.Image]:
-        """The frames of ascending numbers as RGB images."""
-        ...
 
 
 def open_clip(
@@ -59,7 +55,7 @@ def open_clip(
         source: a path of a video file (needs the extra `video`), of an animation (GIF, PNG, WebP; a still
             is a clip of one frame) or of a folder of images in the order of the numbers in their names;
             images in order, as `open_image` takes them; pixels, uint8 or floating point in [0, 1].
-        fps: frames per second to sample, by the rule of `sampling`.
+        fps: frames per second to sample, by the rule of `sample_frames`.
         most: the most frames.
         start: seconds from which frames are taken; None for the beginning.
         end: seconds up to which frames are taken, a frame at `end` included; None for the end.
@@ -72,26 +68,26 @@ def open_clip(
     """
     reader = _reader(source, fps if rate is None else rate, rate is not None)
     index = reader.index()
-    numbers, times = choose(index, fps, most, start, end)
+    numbers, times = choose_frames(index, fps, most, start, end)
     return FrameSource(
         index.name, times, numbers, index.size, index.rate, len(index.times), lambda: reader.frames(numbers)
     )
 
 
-def _reader(source: Any, rate: float, own_rate: bool) -> Reader:
+def _reader(source: Any, rate: float, own_rate: bool) -> ClipReader:
     if isinstance(source, str | os.PathLike):
         path = _local(os.fsdecode(source))
-        name = clip_name(path)
+        name = f"clip {shorten(path)}"
         if path.is_dir():
-            return Pictures(folder_pictures(path, name), rate, name)
+            return PictureClip(folder_pictures(path, name), rate, name)
         if own_rate:
             raise ValueError(f"{name} is a file, which says its own rate: leave out rate {rate:g}")
         start = _start(path, name)
         return Animation(path, name) if is_picture(start) else VideoFile(path, name)
     if isinstance(source, np.ndarray) or hasattr(source, "is_floating_point"):
-        return Pictures(Frames(source), rate, "clip of pixels")
+        return PictureClip(PixelFrames(source), rate, "clip of pixels")
     if isinstance(source, Sequence) and not isinstance(source, bytes | bytearray | memoryview):
-        return Pictures(source, rate, "clip of images")
+        return PictureClip(source, rate, "clip of images")
     raise ValueError(f"the clip is {kind_of(source)}: give a path, a list of images, an array or a tensor")
 
 
@@ -121,3 +117,68 @@ def _start(path: Path, name: str) -> bytes:
     if not start:
         raise ValueError(f"{name} is empty (0 bytes): save or download it again")
     return start
+
+
+Visual = Image.Image | FrameSource  # an opened image or clip
+
+
+def is_clip(source: Any) -> bool:
+    """Whether a source is a clip: an opened one, or a path that ends in one of VIDEO_SUFFIXES; an animation
+    (GIF, WebP) counts as an image.
+    """
+    if isinstance(source, FrameSource):
+        return True
+    return (
+        isinstance(source, str | os.PathLike)
+        and PurePath(os.fsdecode(source)).suffix.lower() in VIDEO_SUFFIXES
+    )
+
+
+def open_visual(source: Any, fps: float | None = None) -> Visual:
+    """Open an image or a clip.
+
+    Args:
+        source: whatever `open_image` takes, a path of a video, or an opened clip.
+        fps: frames per second that are sampled of a video; None: as `open_clip` does by default. It has no
+            meaning for what isn't a path of one.
+
+    Raises:
+        ValueError: it can't be read, or `fps` is out of range.
+    """
+    if isinstance(source, FrameSource):
+        return source
+    if not is_clip(source):
+        return open_image(source)
+    return open_clip(source) if fps is None else open_clip(source, fps=fps)
+
+
+def open_visuals(sources: Sequence[Any], fps: float | None = None) -> tuple[Visual, ...]:
+    """Open images and clips that a question is about together.
+
+    Args:
+        sources: each as `open_visual` takes it.
+        fps: frames per second that are sampled of each path of a video.
+
+    Raises:
+        ValueError: one can't be read, or there is an `fps` and no path of a video.
+    """
+    if fps is not None and not any(is_clip(one) and not isinstance(one, FrameSource) for one in sources):
+        raise ValueError(
+            f"fps {fps!r} is of paths of videos, and there is none: leave it out, or open the clip with "
+            "open_clip(..., fps=...)"
+        )
+    return tuple(open_visual(source, fps) for source in sources)
+
+
+def first_picture(visual: Visual) -> Image.Image:
+    """An image itself, or the first frame of a clip."""
+    return visual if isinstance(visual, Image.Image) else next(iter(visual))
+
+
+def size_text(visual: Visual) -> str:
+    """The size of an image or a clip in a few words: "640 x 480 px", "640 x 480 px, 12 frames of 6.0 s"."""
+    width, height = visual.size
+    text = f"{width} x {height} px"
+    if isinstance(visual, Image.Image):
+        return text
+    return f"{text}, {len(visual)} frames of {visual.total / visual.rate:.1f} s"

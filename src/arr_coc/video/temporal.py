@@ -1,14 +1,9 @@
-"""Time: what is new in each frame of a clip, and relevance that carries over from frame to frame.
+"""Time: what is new in each frame of a clip, relevance over time, and moments that a question names.
 
-    changes = Changes.of(frames, (H, W))     per frame: is it a cut, how far it moved, which cells are new
-    relevance_over_time(logits, changes)     [T, H, W] logits -> [T, H, W] logits, to be ranked together
-
-Relevance is smoothed: `OLD` of the frame before, moved along with the picture, and the rest of the frame
-itself; from the start where a cell's content is new. A cell whose content was there before tells nothing
-twice, so repeated ones are ranked far below new ones. A cut makes everything new.
-What lies beside a new cell is looked at, too, for a thing is more than the cells in which it differs.
-A question about a time ("when does it go?") is answered by both sides of a change: there the last look at
-what changes counts as much as the first look at what it becomes.
+changes = Changes.of(frames, (H, W))            per frame: is it a cut, how far it moved, which cells are new
+relevance_over_time(logits, changes)            [T, H, W] logits -> [T, H, W] logits, to be ranked together
+moment_of("What is shown at 5.5 seconds?")      Moment(5.5, 5.5)
+event_of("What does it say while it is red?")   "it is red"
 """
 
 from __future__ import annotations
@@ -23,18 +18,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from arr_coc.choose.channels import CUT, OLD, covered, layer_shift, moved
+from arr_coc.choose.motion import CUT, OLD, covered, layer_shift, moved
 
-FINE, BLOCK = 16, 2
-"""Points along each side of a cell at which movement is looked for, and along each side of the blocks of
-points in which content is compared: what moved by a part of a point is the same on their mean."""
-NEW = 0.06
-"""Mean absolute difference, in the block of a cell that differs most, from which its content is new."""
-REPEATED = 0.001
-"""Share of its relevance that a cell has left where its content was there before."""
-NEAR = 0.3
-"""What a cell beside a new one is worth: a thing is more than those of its cells in which it differs."""
-GAINS, LIT = (0.5, 2.0), 4
+POINTS_PER_CELL, BLOCK_POINTS = 16, 2
+"""Points along each side of a cell at which movement is searched for, and along each side of the blocks of
+points in which content is compared: on their mean, what moved by a part of a point is the same."""
+NEW_DIFFERENCE = 0.06
+"""The least mean absolute difference, in the block of a cell that differs most, of new content."""
+REPEATED_WORTH = 0.001  # share of its relevance that a cell keeps where its content was there before
+NEIGHBOUR_WORTH = 0.3
+"""The same of a cell beside a new one: a thing is more than those of its cells in which it differs."""
+LIGHT_FACTORS, LIGHT_ROUNDS = (0.5, 2.0), 4
 """Least and largest factor by which all light may change, and rounds in which it is fitted."""
 
 
@@ -50,9 +44,10 @@ class Changes:
             from.
         differences: float [T], the mean absolute difference to the frame before, in [0, 1].
         still: bool [T, H, W], cells that stood still though the picture moved; None: none did.
-        worth: float [T], what is left of the relevance of each frame where a question names a moment; None
-            where it names none.
-        ends: whether the last look at what changes counts as much as the first at what it becomes.
+        worth: float [T], share of the relevance of each frame that a question's moment leaves; None: it names
+            none.
+        ends: whether the last sight of what changes counts as much as the first of what it becomes, as both
+            sides of a change answer "when does it go?".
     """
 
     cuts: Tensor
@@ -101,8 +96,8 @@ class Changes:
         Args:
             question: any text.
             times: seconds at which each frame begins; None: not known.
-            event: float [T, H, W], logits of what the question says happens at its moment
-                (`moments.event_of`); None: it says nothing of the kind, or nobody looked for it.
+            event: float [T, H, W], logits of what happens at the question's moment (`event_of`); None: it
+                names no event.
         """
         ends, moment = asks_when(question), moment_of(question)
         worth = None if moment is None else moment.worth(times, len(self.cuts))
@@ -114,17 +109,17 @@ class Changes:
 
     @property
     def fresh(self) -> Tensor:
-        """What the relevance of each cell is worth by what is new, float [T, H, W] in [0, 1]."""
+        """Share of its relevance that each cell keeps by what is new, float [T, H, W] in [0, 1]."""
         fresh = self.changed
         if self.worth is not None:
             fresh[int((self.worth == 1).nonzero()[0])] = 1.0
-        return fresh.clamp_min(REPEATED)
+        return fresh.clamp_min(REPEATED_WORTH)
 
     @property
     def changed(self) -> Tensor:
-        """1 for cells that are new, `NEAR` for those beside one, else 0: float [T, H, W]."""
+        """1 for cells that are new, `NEIGHBOUR_WORTH` for those beside one, else 0: float [T, H, W]."""
         new = self.new.float()
-        return torch.maximum(new, NEAR * F.max_pool2d(new[:, None], 3, 1, padding=1)[:, 0])
+        return torch.maximum(new, NEIGHBOUR_WORTH * F.max_pool2d(new[:, None], 3, 1, padding=1)[:, 0])
 
     def carried(self, maps: Tensor, t: int) -> Tensor:
         """A map [H, W] of the frame before frame `t`, where its content is now."""
@@ -178,7 +173,9 @@ class Tracker:
 
     def __call__(self, frame: Tensor) -> Change:
         """What is new in the next frame, float [3, h, w] in [0, 1]."""
-        small = F.adaptive_avg_pool2d(frame.float(), (self.grid[0] * FINE, self.grid[1] * FINE))
+        small = F.adaptive_avg_pool2d(
+            frame.float(), (self.grid[0] * POINTS_PER_CELL, self.grid[1] * POINTS_PER_CELL)
+        )
         last, reference = self._last, self._reference
         difference = 0.0 if last is None else float((small - last).abs().mean())
         self._last = small
@@ -195,9 +192,11 @@ class Tracker:
             moving = _apart(small, along, inside)
             still, apart = apart < moving, torch.minimum(apart, moving)
             reference = torch.where(_points(still), reference, along)
-        new = apart > NEW
+        new = apart > NEW_DIFFERENCE
         self._reference = torch.where(_points(new), small, reference)
-        return Change(False, (down / FINE, right / FINE), new.cpu(), difference, still.cpu())
+        return Change(
+            False, (down / POINTS_PER_CELL, right / POINTS_PER_CELL), new.cpu(), difference, still.cpu()
+        )
 
 
 def relevance_over_time(logits: Tensor, changes: Changes) -> Tensor:
@@ -208,8 +207,9 @@ def relevance_over_time(logits: Tensor, changes: Changes) -> Tensor:
         changes: of the clip.
 
     Returns:
-        float [T, H, W]: smoothed over time, and lowered where a cell's content was there before, and outside
-        of the moment that the question names.
+        float [T, H, W]: smoothed over time (`OLD` of the frame before, moved along with the picture, from the
+        start where content is new), and lowered where content was there before, and outside of the moment
+        that the question names.
     """
     smooth = _smooth(logits.float().sigmoid(), changes)
     worth = changes.fresh.to(smooth)
@@ -237,7 +237,7 @@ def _with_ends(smooth: Tensor, worth: Tensor, changes: Changes) -> tuple[Tensor,
     for t in range(len(smooth) - 1):
         ending = changes.back(changed[t + 1], t + 1)
         both = torch.maximum(smooth[t], changes.back(smooth[t + 1], t + 1))
-        smooth[t] = torch.where(ending > REPEATED, both, smooth[t])
+        smooth[t] = torch.where(ending > REPEATED_WORTH, both, smooth[t])
         worth[t] = torch.maximum(worth[t], ending)
     return smooth, worth
 
@@ -258,22 +258,22 @@ def _apart(frame: Tensor, reference: Tensor, inside: Tensor) -> Tensor:
     The mean absolute difference in the block of points that differs most. A change of all light, by a factor
     and by an amount, is no difference.
     """
-    fine, before = F.avg_pool2d(frame, BLOCK), F.avg_pool2d(reference, BLOCK)
-    outside = F.max_pool2d((~inside).float()[None], BLOCK)[0] > 0
+    fine, before = F.avg_pool2d(frame, BLOCK_POINTS), F.avg_pool2d(reference, BLOCK_POINTS)
+    outside = F.max_pool2d((~inside).float()[None], BLOCK_POINTS)[0] > 0
     if not bool(outside.all()):
         factor, amount = _light(before[:, ~outside], fine[:, ~outside])
         before = factor * before + amount[:, None, None]
     apart = (fine - before).abs().mean(0).masked_fill(outside, torch.inf)
-    return F.max_pool2d(apart[None], FINE // BLOCK)[0]
+    return F.max_pool2d(apart[None], POINTS_PER_CELL // BLOCK_POINTS)[0]
 
 
 def _light(before: Tensor, after: Tensor) -> tuple[Tensor, Tensor]:
-    """By what factor, and by what amount in each channel [c], the light of points [c, n] has changed.
+    """The factor, and the amount in each channel [c], by which the light of points [c, n] has changed.
 
     Least squares over the points that agree best, chosen anew in each round: what is new must not count.
     """
     factor, amount = before.new_ones(()), (after - before).median(1).values
-    for _ in range(LIT):
+    for _ in range(LIGHT_ROUNDS):
         rest = (after - factor * before - amount[:, None]).abs().mean(0)
         near = (rest <= 2.5 * rest.median() + 0.01).float()
         middles = [(side * near).sum(1) / near.sum() for side in (before, after)]
@@ -282,14 +282,16 @@ def _light(before: Tensor, after: Tensor) -> tuple[Tensor, Tensor]:
         )
         # On a blank picture there is no telling a factor from an amount.
         even = a.square().sum() <= 1e-4 * near.sum()
-        factor = torch.where(even, 1.0, ((a * b).sum() / a.square().sum().clamp_min(1e-12)).clamp(*GAINS))
+        factor = torch.where(
+            even, 1.0, ((a * b).sum() / a.square().sum().clamp_min(1e-12)).clamp(*LIGHT_FACTORS)
+        )
         amount = middles[1] - factor * middles[0]
     return factor, amount
 
 
 def _points(cells: Tensor) -> Tensor:
     """A mask of cells [H, W] as one of points."""
-    return cells.repeat_interleave(FINE, 0).repeat_interleave(FINE, 1)
+    return cells.repeat_interleave(POINTS_PER_CELL, 0).repeat_interleave(POINTS_PER_CELL, 1)
 
 
 def _along(relevance: Tensor, shift: Tensor) -> Tensor:
@@ -300,25 +302,14 @@ def _along(relevance: Tensor, shift: Tensor) -> Tensor:
     return moved(relevance[None, None], share[None].to(relevance.device), "border")[0, 0]
 
 
-# Moments: the part of a clip's time that a question names, and what it is worth to look elsewhere.
-#
-#     moment_of("What does the caption say at 5.5 seconds?")    Moment(5.5, 5.5)
-#     moment_of("Which colour is it in the end?")               Moment(0.9, 1.0, share=True)
-#     moment_of("What is the total?")                           None
-#
-#     asks_when("When does the light turn red?")                True
-#     event_of("What does it say while the light is red?")      "the light is red"
-#
-# Only what is said outright is read: seconds and minutes, times such as 1:05, and the clip's start and end.
-# When an event takes place that a question names is left to what the frames show (`moment_shown`).
+# Moments. Only what a question says outright is read: seconds and minutes, times such as 1:05, and the clip's
+# start and end. When an event takes place that it names is left to what the frames show (`moment_shown`).
 
-ELSEWHERE, AROUND = 0.05, 0.1
-"""What is left of the relevance of a step outside of a moment that is told in seconds, and outside of one at
-the clip's start or end or of an event, which a question may mean otherwise ("the last line")."""
-EVENT = 4
-"""Cells by which the step is found in which an event shows: the mean of so many, those that fit best."""
-EDGE = 0.1
-"""Share of a clip that is its start or its end."""
+OUTSIDE_EXACT, OUTSIDE_VAGUE = 0.05, 0.1
+"""Share of its relevance that a step keeps outside of a moment told in seconds, and outside of one at the
+clip's start or end or of an event, which a question may mean otherwise ("the last line")."""
+EVENT_CELLS = 4  # the best cells of a step by whose mean the step is found in which an event shows
+EDGE_SHARE = 0.1  # share of a clip that is its start or its end
 
 _CLOCK = r"(?:(?P<hours{0}>\d+):)?(?P<minutes{0}>\d{{1,3}}):(?P<seconds{0}>\d\d(?:\.\d+)?)"
 _COUNT = r"(?P<number{0}>\d+(?:\.\d+)?)(?:[- ]?(?P<unit{0}>s|secs?|seconds?|min|mins|minutes?))?"
@@ -375,7 +366,7 @@ class Moment(NamedTuple):
     share: bool = False
 
     def worth(self, times: Sequence[float] | None, steps: int) -> Tensor | None:
-        """What is left of the relevance of each step: 1 within, less elsewhere.
+        """Share of the relevance of each step that is kept: 1 within, less elsewhere.
 
         Args:
             times: seconds at which each step begins, ascending; None: not known, and a moment that is told in
@@ -387,7 +378,7 @@ class Moment(NamedTuple):
         """
         if self.share:
             first, last = math.floor(self.start * steps), math.ceil(self.end * steps) - 1
-            return _within(min(first, steps - 1), max(min(last, steps - 1), first), steps, AROUND)
+            return _within(min(first, steps - 1), max(min(last, steps - 1), first), steps, OUTSIDE_VAGUE)
         if times is None:
             return None
         length = times[-1] + (times[-1] - times[0]) / max(
@@ -399,7 +390,7 @@ class Moment(NamedTuple):
         # A step holds a point in time if it begins before it, and the next one doesn't.
         first = max(sum(time <= start for time in times) - 1, 0)
         last = max(sum(time <= end for time in times) - 1, first)
-        return _within(first, last, steps, ELSEWHERE)
+        return _within(first, last, steps, OUTSIDE_EXACT)
 
 
 def moment_of(question: str) -> Moment | None:
@@ -423,7 +414,7 @@ def moment_of(question: str) -> Moment | None:
     start, end = bool(_START.search(question)), bool(_END.search(question))
     if start == end:  # neither, or both: "from the start to the end"
         return None
-    return Moment(0.0, EDGE, share=True) if start else Moment(1 - EDGE, 1.0, share=True)
+    return Moment(0.0, EDGE_SHARE, share=True) if start else Moment(1 - EDGE_SHARE, 1.0, share=True)
 
 
 def asks_when(question: str) -> bool:
@@ -441,7 +432,7 @@ def event_of(question: str) -> str | None:
 
 
 def moment_shown(chances: Tensor) -> Tensor:
-    """What is left of the relevance of each step, where an event shows in some.
+    """Share of the relevance of each step that is kept, if an event shows in some.
 
     Args:
         chances: float [T, H, W] in [0, 1], that a cell shows the event; 0 where nothing is new.
@@ -450,8 +441,8 @@ def moment_shown(chances: Tensor) -> Tensor:
         Float [T]: 1 at the step that shows it best, less elsewhere.
     """
     flat = chances.flatten(1)
-    best = flat.topk(min(EVENT, flat.shape[1])).values.mean(1)
-    return _within(int(best.argmax()), int(best.argmax()), len(flat), AROUND)
+    best = flat.topk(min(EVENT_CELLS, flat.shape[1])).values.mean(1)
+    return _within(int(best.argmax()), int(best.argmax()), len(flat), OUTSIDE_VAGUE)
 
 
 def _seconds(match: re.Match[str], tag: str) -> float | None:

@@ -12,8 +12,8 @@ import pytest
 from PIL import Image
 
 from arr_coc.data import Example, data_sets, open_data
-from arr_coc.data.lines import read_folder, read_jsonl
 from arr_coc.data.record import find_image
+from arr_coc.data.registry import read_folder, read_jsonl
 from arr_coc.files.images import open_image
 from arr_coc_lab.data import (
     read_chartqa,

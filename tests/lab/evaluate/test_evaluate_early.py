@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from arr_coc.data.metrics import exact_match
-from arr_coc.guide.realizing import Stopwatch
+from arr_coc.guide.deciding import Stopwatch
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes.call import EncodedImages
 from arr_coc.session import GREEDY, Session

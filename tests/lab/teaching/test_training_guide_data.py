@@ -7,8 +7,8 @@ import pytest
 import torch
 from PIL import Image, ImageDraw
 
-from arr_coc.guide.head import PLACE
-from arr_coc.guide.words import ALPHABET, normal
+from arr_coc.guide.print_encoder import PLACE
+from arr_coc.guide.question import ALPHABET, normal
 from arr_coc_lab.teaching import relevance, spotting
 from arr_coc_lab.teaching.page import OpenPage, adapted, drawn_page, easy_page, open_pages
 from arr_coc_lab.teaching.relevance import CELL, LENGTHS, NONE, QUESTIONS, _pixels, _window, make_example

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from arr_coc.guide.guide import Guide
-from arr_coc.guide.words import ALPHABET
+from arr_coc.guide.question import ALPHABET
 from arr_coc_lab.teaching.page import open_pages
 from arr_coc_lab.teaching.spotting import (
     MIDDLE,

@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from arr_coc.guide.guide import FILE, Guide, load_guide
+from arr_coc.guide.guide import GUIDE_FILE, Guide, load_guide
 from arr_coc.train.folder import last_checkpoint
 from arr_coc.train.loop import LEARNED
 from arr_coc_lab.teaching.recipe import load_guide_recipe
@@ -17,7 +17,7 @@ from arr_coc_lab.teaching.trainer import GuideLearner, newer, rise_and_fall, tra
 
 
 def weights(out):
-    return load_file(out / FILE)
+    return load_file(out / GUIDE_FILE)
 
 
 def train(recipe, out):

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from arr_coc.guide.words import split_words
+from arr_coc.guide.question import split_words
 from arr_coc_lab.teaching.wording import AFTER, BEFORE, ORDERS, as_typed, misspelt, reworded
 
 QUESTION = "What is the invoice number?"

@@ -24,7 +24,7 @@ from torch import Tensor
 from vllm.logger import init_logger
 
 from arr_coc.choose.allocation import Allocation
-from arr_coc.choose.attending import SHARPNESS
+from arr_coc.choose.budget import AUTO_SHARPNESS
 from arr_coc.files.images import open_image, picture_digest
 from arr_coc.files.question import check_question
 from arr_coc.guide.coupling import Coupling
@@ -193,12 +193,12 @@ class Chooser:
 
 def _unasked(guided: Coupling) -> bool:
     """Whether a question is about nothing that the guide can see in the picture ("Thanks!")."""
-    return guided.confidence < UNASKED and max(guided.whole, guided.odd) < 0.5
+    return guided.confidence < UNASKED and max(guided.overview, guided.unusual) < 0.5
 
 
 def covered(keep: Tensor, guided: Coupling) -> float:
     """The share of what a question needs, in [0, 1], that lies in some cells."""
-    need = guided.logits.flatten().float().sigmoid() ** SHARPNESS
+    need = guided.logits.flatten().float().sigmoid() ** AUTO_SHARPNESS
     return float(need[keep.long()].sum() / need.sum())
 
 

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from arr_coc.choose.attending import DEFAULT_BUDGET, Budget, parse_budget
+from arr_coc.choose.budget import DEFAULT_BUDGET, Budget, parse_budget
 
 KEY = "arr_coc"
 """Of the settings among a model's overrides and a request's keyword arguments."""

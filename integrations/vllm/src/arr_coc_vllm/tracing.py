@@ -34,13 +34,13 @@ def trace_bytes(
     image, allocation = open_image(picture).convert("RGB"), record.allocation
     _, height, width = allocation.grid
     texture, channels, guidance = None, (), None
-    if record.coupling is not None and hasattr(chooser.selector, "look"):
+    if record.coupling is not None and chooser.selector.trained is None:
         with chooser.lock:
-            sight = chooser.selector.look(image, (height, width))
+            encoded = chooser.selector.encode(image, (height, width))
         guide = chooser.selector.guide
-        texture = sight.textures[height, width][0].float()
+        texture = encoded.textures[height, width][0].float()
         channels = channel_names(chooser.selector.layer.config.channels)
-        guidance = read_guidance(guide, sight.page, record.question, record.coupling, (height, width))
+        guidance = read_guidance(guide, encoded.page, record.question, record.coupling, (height, width))
     trace = Trace(
         picture=image.resize((width * CELL, height * CELL), Image.Resampling.BICUBIC),
         question=record.question,

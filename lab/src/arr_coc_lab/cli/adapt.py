@@ -50,7 +50,7 @@ def command(
     """
     with terminal.quiet_stdout(as_json):
         with terminal.status("starting", as_json):
-            from arr_coc.choose.attending import parse_budget
+            from arr_coc.choose.budget import parse_budget
             from arr_coc.files.device import resolve_device
             from arr_coc.files.hub import check_name, check_shared
             from arr_coc.store.checkpoint import find

@@ -67,7 +67,7 @@ def command(
     """Measure methods and budgets side by side on one model; killed, the same line goes on where it was."""
     with terminal.quiet_stdout(as_json):
         with terminal.status("starting", as_json):
-            from arr_coc.choose.attending import parse_budget
+            from arr_coc.choose.budget import parse_budget
             from arr_coc.files.device import resolve_device
             from arr_coc_lab.evaluate import Settings, evaluate
             from arr_coc_lab.evaluate.run import WORLD

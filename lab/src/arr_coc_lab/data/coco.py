@@ -23,7 +23,6 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import Field
 
-from arr_coc.data.lines import OwnAnswers, own_answers
 from arr_coc.data.record import (
     Box,
     Example,
@@ -41,6 +40,7 @@ from arr_coc.data.record import (
     records,
     take,
 )
+from arr_coc.data.registry import OwnAnswers, own_answers
 from arr_coc.files.saved import bare, nearest, short
 
 

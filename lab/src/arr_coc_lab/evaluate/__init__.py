@@ -8,7 +8,8 @@
 
 from __future__ import annotations
 
-from arr_coc_lab.evaluate.methods import METHODS, Method
+from arr_coc_lab.evaluate.methods import METHODS
 from arr_coc_lab.evaluate.run import Settings, evaluate
+from arr_coc_lab.rivals.method import Method
 
 __all__ = ["METHODS", "Method", "Settings", "evaluate"]

@@ -20,9 +20,10 @@ from torch import Tensor
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes import FULL, PRUNE
 from arr_coc.seam import Compacted, VisualFeatures
+from arr_coc.seam.assembly import PROMPT_NAMES
 from arr_coc.seam.decoding import generate_whole, heeding_positions
 from arr_coc.seam.lora import OWN
-from arr_coc.session import GREEDY, PROMPT_NAMES, Session
+from arr_coc.session import GREEDY, Session
 from arr_coc_lab.rivals.reduction import Reduction
 
 IGNORED = -100

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from arr_coc.guide.realizing import Stopwatch
+from arr_coc.guide.deciding import Stopwatch
 from arr_coc.modes import SPARSE, find_mode
 from arr_coc.modes.call import EncodedImages
 from arr_coc.modes.part import encode_parts

@@ -22,14 +22,15 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from arr_coc.choose.attending import Budget, enough_cells, even_grid, expected_tokens
+from arr_coc.choose.attending import even_grid
+from arr_coc.choose.budget import Budget, enough_cells, expected_tokens
 from arr_coc.choose.knowing import saliency
 from arr_coc.choose.texture import generate_texture_array
 from arr_coc.data.evidence import evidence_cells
 from arr_coc.guide.coupling import cell_logits
 from arr_coc.guide.guide import Guide
-from arr_coc.guide.head import PLACE, Judgement
-from arr_coc.guide.print_runs import complete
+from arr_coc.guide.head import Judgement
+from arr_coc.guide.print_encoder import PLACE, complete_runs
 from arr_coc_lab.rivals.nulls import ink_density
 from arr_coc_lab.world.browser.chromium import Word
 from arr_coc_lab.world.browser.page import Inquired
@@ -149,7 +150,7 @@ def judge(guide: Guide, pixels: Tensor, texts: Sequence[str], grid: tuple[int, i
         parts = [guide.judge(page, texts[i : i + CHUNK]) for i in range(0, len(texts), CHUNK)]
         logits, *others = (torch.cat(each) for each in zip(*parts, strict=True))
         padded = (PLACE[0] * logits.shape[-2], PLACE[1] * logits.shape[-1])
-        return Judgement(cell_logits(complete(logits, page.runs), padded, grid), *others)
+        return Judgement(cell_logits(complete_runs(logits, page.runs), padded, grid), *others)
 
 
 def measure(
@@ -215,7 +216,7 @@ def _measure(
                     label: kept_of(choose(sample, question.text, k), evidence) for label, k in own.items()
                 }
         axes = {**sample.axes, **_print(sample.words, question)}
-        logits = (judged.present[i].item(), judged.whole[i].item(), judged.odd[i].item())
+        logits = (judged.present[i].item(), judged.overview[i].item(), judged.unusual[i].item())
         yield Scored(number, question, evidence.numel(), int(evidence.sum()), axes, kept, *logits)
 
 

@@ -25,11 +25,11 @@ from typing import Any
 
 import torch
 
-from arr_coc.choose.attending import Budget
+from arr_coc.choose.budget import Budget
 from arr_coc.data.metrics import exact_match
 from arr_coc.session import Session
 from arr_coc.trace.trace import Trace
-from arr_coc.video.visuals import first_picture
+from arr_coc.video.opening import first_picture
 from arr_coc_lab.evaluate.answering import CellPrompt, answer_rows, with_merged
 from arr_coc_lab.evaluate.layer_pruning import cut_layer, pruned_answers
 from arr_coc_lab.evaluate.methods import METHODS, load_scorer, pick_methods

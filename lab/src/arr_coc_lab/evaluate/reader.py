@@ -17,7 +17,7 @@ from typing import Any
 from torch import Tensor
 
 from arr_coc.choose.allocation import Allocation
-from arr_coc.choose.attending import Budget
+from arr_coc.choose.budget import Budget
 from arr_coc.data.metrics import exact_match
 from arr_coc.modes import find_mode
 from arr_coc.modes.call import runs_as

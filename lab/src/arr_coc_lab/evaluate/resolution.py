@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from arr_coc.files.images import open_image
-from arr_coc.guide.realizing import Stopwatch
+from arr_coc.guide.deciding import Stopwatch
 from arr_coc.modes.call import EncodedImages
 from arr_coc.session import Session
 from arr_coc_lab.evaluate.early import Ready, Spend

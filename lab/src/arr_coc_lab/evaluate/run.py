@@ -26,7 +26,7 @@ import torch
 import transformers
 from torch import nn
 
-from arr_coc.choose.attending import Budget, parse_budget
+from arr_coc.choose.budget import Budget, parse_budget
 from arr_coc.data import Metric
 from arr_coc.data.metrics import exact_match, loose_match
 from arr_coc.data.record import check_evidence

@@ -18,10 +18,10 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from arr_coc.choose.attending import Budget, budget_count
+from arr_coc.choose.budget import Budget, budget_count
 from arr_coc.data import Metric
 from arr_coc.files.images import open_image
-from arr_coc.guide.realizing import Stopwatch
+from arr_coc.guide.deciding import Stopwatch
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes import find_mode
 from arr_coc.modes.call import EncodedImages

@@ -35,11 +35,11 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from arr_coc.choose.attending import budget_count
-from arr_coc.guide.realizing import Stopwatch
+from arr_coc.choose.budget import budget_count
+from arr_coc.guide.deciding import Stopwatch
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes import FULL, MODES
-from arr_coc.session import chat_prompt
+from arr_coc.seam.prompt import chat_prompt
 from arr_coc_lab.evaluate.answering import prefill, visual_tokens
 from arr_coc_lab.evaluate.layer_pruning import cut_layer, pruned_prefill
 from arr_coc_lab.evaluate.questions import ImageQueries, Query

@@ -28,7 +28,7 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from arr_coc.guide.realizing import Stopwatch
+from arr_coc.guide.deciding import Stopwatch
 from arr_coc.modes.call import EncodedImages
 from arr_coc.seam import VisualFeatures
 from arr_coc_lab.evaluate.answering import prefill

@@ -26,7 +26,7 @@ from arr_coc.choose.layer import ARRCOCLayer, Relevance
 from arr_coc.data import Box
 from arr_coc.data.evidence import all_evidence, read_map
 from arr_coc.families import LlavaAdapter
-from arr_coc.guide.realizing import Cues, Stopwatch, score
+from arr_coc.guide.deciding import Cues, Stopwatch, score
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes import PRUNE
 from arr_coc.modes.call import Call, EncodedImages, prepare

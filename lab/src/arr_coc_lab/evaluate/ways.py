@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from arr_coc.choose.attending import Budget, parse_budget
+from arr_coc.choose.budget import Budget, parse_budget
 from arr_coc.modes import MODES
 from arr_coc.seam.gestalt import COMPRESSORS
 from arr_coc_lab.evaluate.methods import METHODS

@@ -22,7 +22,7 @@ import torch
 from PIL.Image import Image
 from torch import Tensor
 
-from arr_coc.choose.attending import check_budget
+from arr_coc.choose.budget import check_budget
 from arr_coc.files.images import open_image
 from arr_coc.files.question import check_question
 from arr_coc.model import ARRCOCModel

@@ -19,7 +19,7 @@ from typing import Annotated, Any
 
 import typer
 
-from arr_coc.choose.attending import parse_budget
+from arr_coc.choose.budget import parse_budget
 from arr_coc.files.paths import local_path
 from arr_coc.modes import find_mode
 from arr_coc.store.checkpoint import BUNDLED

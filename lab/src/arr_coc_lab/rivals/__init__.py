@@ -10,6 +10,7 @@ for video, in a table of their own.
 
 from __future__ import annotations
 
+from arr_coc.choose.attending import soft_top_k
 from arr_coc_lab.rivals.cdpruner import cdpruner
 from arr_coc_lab.rivals.divprune import divprune
 from arr_coc_lab.rivals.downsample import smaller_grid
@@ -21,7 +22,7 @@ from arr_coc_lab.rivals.nulls import blind_oracle, even, ink_density, oracle, ra
 from arr_coc_lab.rivals.prumerge import prumerge_plus
 from arr_coc_lab.rivals.reduction import Reduction
 from arr_coc_lab.rivals.scope import scope
-from arr_coc_lab.rivals.visionselector import QueryBlindScorer, soft_top_k, visionselector
+from arr_coc_lab.rivals.visionselector import QueryBlindScorer, visionselector
 from arr_coc_lab.rivals.visionzip import visionzip
 
 __all__ = [

@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from arr_coc.guide.lexicon import STOP_WORDS
-from arr_coc.guide.words import split_words
+from arr_coc.guide.question import split_words
 from arr_coc_lab.world.browser.drawing import SHAPES as FIGURES
 from arr_coc_lab.world.browser.icon_sets import CALLED
 from arr_coc_lab.world.vocabulary import SHAPES

@@ -21,10 +21,9 @@ from torch import Tensor
 
 from arr_coc.data.evidence import evidence_cells
 from arr_coc.guide.coupling import cell_logits
-from arr_coc.guide.guide import Guide, Page
-from arr_coc.guide.head import PLACE
-from arr_coc.guide.question import terms
-from arr_coc.guide.words import normal, split_words
+from arr_coc.guide.guide import Guide, GuidePage
+from arr_coc.guide.print_encoder import PLACE
+from arr_coc.guide.question import normal, split_words, terms
 from arr_coc_lab.teaching.names import EVERY, names_of
 from arr_coc_lab.teaching.page import OpenPage
 from arr_coc_lab.teaching.spotting import distort, moved
@@ -103,11 +102,11 @@ def _named(name: str, rng: random.Random) -> Named:
     return Named((*before, *own, *after), len(before), len(before) + len(own))
 
 
-def looks_loss(guide: Guide, page: Page, lesson: Looks) -> Tensor:
+def looks_loss(guide: Guide, page: GuidePage, lesson: Looks) -> Tensor:
     """The loss of a lesson about a window."""
     readings = guide.read([name.words for name in lesson.names])
     looks = [
-        guide.head.looks(page.features, reading)[first:last].float().amax(0)
+        guide.head.appearance(page.features, reading)[first:last].float().amax(0)
         for reading, (_, first, last) in zip(readings, lesson.names, strict=True)
     ]
     logits, places = torch.stack(looks), lesson.places.to(page.features.device)
@@ -308,8 +307,8 @@ def relevance_loss(guide: Guide, example: WindowExample) -> tuple[Tensor, dict[s
     device = guide.threshold.device
     pixels = example.pixels.to(device)
     with torch.no_grad():
-        sights = guide.look(pixels)
-    page = guide.compose(pixels, sights)
+        scales = guide.encode_print(pixels)
+    page = guide.compose(pixels, scales)
     # Nothing learns here, and in bfloat16 a CPU would make kernels for every number of words.
     with torch.no_grad(), torch.autocast(device.type, enabled=False):
         searches = guide.search(page, [lesson.text for lesson in example.lessons])
@@ -330,8 +329,8 @@ def relevance_loss(guide: Guide, example: WindowExample) -> tuple[Tensor, dict[s
     judged_present = F.binary_cross_entropy_with_logits(judged.present, present, reduction="none") * (
         1 - whole
     )
-    scope = F.binary_cross_entropy_with_logits(judged.whole, whole) + F.binary_cross_entropy_with_logits(
-        judged.odd, odd
+    scope = F.binary_cross_entropy_with_logits(judged.overview, whole) + F.binary_cross_entropy_with_logits(
+        judged.unusual, odd
     )
     scope = scope + _aside_loss(guide, example.asides)
     local = 1 - whole

@@ -18,9 +18,9 @@ import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor
 
-from arr_coc.guide.eyes import SLOT, luminance
 from arr_coc.guide.guide import Guide
-from arr_coc.guide.words import ALPHABET, folded, normal
+from arr_coc.guide.print_encoder import SLOT, luminance
+from arr_coc.guide.question import ALPHABET, folded, normal
 from arr_coc_lab.teaching.names import EVERY, name_words
 from arr_coc_lab.teaching.page import OpenPage
 from arr_coc_lab.teaching.wording import SHORT, slip

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from arr_coc.guide.guide import Guide
-from arr_coc.guide.words import normal
+from arr_coc.guide.question import normal
 from arr_coc.train.processes import start_worker
 from arr_coc_lab.teaching.page import Draw, easy_page, open_pages
 from arr_coc_lab.teaching.recipe import GuideRecipe

@@ -24,7 +24,7 @@ from transformers import TrainerCallback, TrainerState
 
 from arr_coc.files.paths import local_path
 from arr_coc.files.saved import MOST, check_records, reading, write_tensors
-from arr_coc.guide.guide import FILE, FOLDER, FORMAT, Guide, fast_dtype
+from arr_coc.guide.guide import BUNDLED_GUIDE, GUIDE_FILE, GUIDE_FORMAT, Guide, fast_dtype
 from arr_coc.train.callbacks import Curve, Deadline, Interruption, Report, counted, duration
 from arr_coc.train.folder import STATE, check, last_checkpoint, opened
 from arr_coc.train.loop import LEARNED, RecipeTrainer, TrainableModule, training_arguments, training_device
@@ -275,8 +275,8 @@ class GuideTrainer(RecipeTrainer):
     def _save(self, output_dir: str | None = None, state_dict: dict | None = None) -> None:
         super()._save(output_dir, state_dict)
         self.records[-1]["steps"] = self.state.global_step
-        texts = {"format": FORMAT, "trained_on": json.dumps(check_records(self.records[-MOST:]))}
-        write_tensors(self.guide_learner.mean.module.state_dict(), self.out / FILE, texts)
+        texts = {"format": GUIDE_FORMAT, "trained_on": json.dumps(check_records(self.records[-MOST:]))}
+        write_tensors(self.guide_learner.mean.module.state_dict(), self.out / GUIDE_FILE, texts)
 
 
 def rise_and_fall(step: int, warmup: int, done: float, cooldown: float) -> float:
@@ -359,8 +359,8 @@ def load_weights(
     Raises:
         ValueError: there is none, or it can't be read.
     """
-    path = FOLDER if spec == "bundled" else local_path(spec)
-    path = path / FILE if path.is_dir() else path
+    path = BUNDLED_GUIDE if spec == "bundled" else local_path(spec)
+    path = path / GUIDE_FILE if path.is_dir() else path
     if not path.is_file():
         raise ValueError(f"guide {spec!r} is not there ({path}): name a folder of a run or a file")
     with reading(f"guide {str(path)!r} can't be read", "name another one"):

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
+from arr_coc_lab.world.browser.fields import Field, Labels, close, columns_of, key_values
 from arr_coc_lab.world.browser.parts import (
     Entry,
-    Field,
-    Labels,
     across,
-    close,
-    columns_of,
     compare,
     draw_look,
     frame,
     heading,
     inquire,
-    key_values,
     many,
     room,
 )

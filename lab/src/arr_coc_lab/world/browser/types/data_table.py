@@ -2,19 +2,8 @@
 
 from __future__ import annotations
 
-from arr_coc_lab.world.browser.parts import (
-    Labels,
-    across,
-    close,
-    compare,
-    frame,
-    heading,
-    make,
-    many,
-    prose,
-    room,
-    table,
-)
+from arr_coc_lab.world.browser.fields import Labels, close, make
+from arr_coc_lab.world.browser.parts import across, compare, frame, heading, many, prose, room, table
 from arr_coc_lab.world.browser.sheet import Sheet
 from arr_coc_lab.world.browser.types import page_type
 

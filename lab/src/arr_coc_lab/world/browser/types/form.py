@@ -4,17 +4,8 @@ from __future__ import annotations
 
 import html
 
-from arr_coc_lab.world.browser.parts import (
-    Field,
-    Labels,
-    across,
-    button,
-    close,
-    frame,
-    heading,
-    prose,
-    room,
-)
+from arr_coc_lab.world.browser.fields import Field, Labels, close
+from arr_coc_lab.world.browser.parts import across, button, frame, heading, prose, room
 from arr_coc_lab.world.browser.sheet import Sheet
 from arr_coc_lab.world.browser.types import page_type
 

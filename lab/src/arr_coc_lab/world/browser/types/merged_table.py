@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from arr_coc_lab.world.browser.parts import Labels, across, close, frame, heading, make, prose, room
+from arr_coc_lab.world.browser.fields import Labels, close, make
+from arr_coc_lab.world.browser.parts import across, frame, heading, prose, room
 from arr_coc_lab.world.browser.sheet import Sheet
 from arr_coc_lab.world.browser.types import page_type
 

@@ -3,21 +3,8 @@
 from __future__ import annotations
 
 from arr_coc_lab.world.browser.asking import code_mark
-from arr_coc_lab.world.browser.parts import (
-    Field,
-    Labels,
-    button,
-    card,
-    close,
-    frame,
-    heading,
-    inquire,
-    key_values,
-    many,
-    purse,
-    room,
-    table,
-)
+from arr_coc_lab.world.browser.fields import Field, Labels, close, key_values
+from arr_coc_lab.world.browser.parts import button, card, frame, heading, inquire, many, purse, room, table
 from arr_coc_lab.world.browser.sheet import Sheet
 from arr_coc_lab.world.browser.types import page_type
 

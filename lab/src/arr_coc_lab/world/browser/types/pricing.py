@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
+from arr_coc_lab.world.browser.fields import Labels, close, columns_of, key_values, make
 from arr_coc_lab.world.browser.parts import (
     Entry,
-    Labels,
     button,
-    close,
-    columns_of,
     compare,
     draw_look,
     frame,
     heading,
-    key_values,
-    make,
     prose,
     purse,
     room,

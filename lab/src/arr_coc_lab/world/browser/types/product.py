@@ -5,24 +5,20 @@ from __future__ import annotations
 import html
 
 from arr_coc_lab.world.browser.asking import code_mark
+from arr_coc_lab.world.browser.fields import Field, Labels, close, columns_of, key_values
 from arr_coc_lab.world.browser.parts import (
-    Field,
-    Labels,
     across,
     button,
     card,
-    close,
-    columns_of,
     compare,
     frame,
     heading,
     inquire,
-    key_values,
     many,
     prose,
     purse,
     room,
-)  # fmt: skip
+)
 from arr_coc_lab.world.browser.sheet import Piece, Sheet
 from arr_coc_lab.world.browser.types import page_type
 

@@ -4,22 +4,8 @@ from __future__ import annotations
 
 import html
 
-from arr_coc_lab.world.browser.parts import (
-    Field,
-    Labels,
-    button,
-    card,
-    close,
-    columns_of,
-    draw_look,
-    frame,
-    inquire,
-    key_values,
-    make,
-    many,
-    prose,
-    room,
-)
+from arr_coc_lab.world.browser.fields import Field, Labels, close, columns_of, key_values, make
+from arr_coc_lab.world.browser.parts import button, card, draw_look, frame, inquire, many, prose, room
 from arr_coc_lab.world.browser.sheet import Sheet
 from arr_coc_lab.world.browser.types import page_type
 

@@ -4,22 +4,8 @@ from __future__ import annotations
 
 import html
 
-from arr_coc_lab.world.browser.parts import (
-    Field,
-    Labels,
-    across,
-    button,
-    close,
-    columns_of,
-    draw_look,
-    frame,
-    heading,
-    inquire,
-    key_values,
-    make,
-    many,
-    room,
-)  # fmt: skip
+from arr_coc_lab.world.browser.fields import Field, Labels, close, columns_of, key_values, make
+from arr_coc_lab.world.browser.parts import across, button, draw_look, frame, heading, inquire, many, room
 from arr_coc_lab.world.browser.sheet import Piece, Sheet
 from arr_coc_lab.world.browser.types import page_type
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import html
 
-from arr_coc_lab.world.browser.parts import Field, Labels, close, frame, heading, inquire, prose, room
+from arr_coc_lab.world.browser.fields import Field, Labels, close
+from arr_coc_lab.world.browser.parts import frame, heading, inquire, prose, room
 from arr_coc_lab.world.browser.sheet import Piece, Sheet
 from arr_coc_lab.world.browser.switches import switch
 from arr_coc_lab.world.browser.types import page_type

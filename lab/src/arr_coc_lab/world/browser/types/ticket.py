@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from arr_coc_lab.world.browser.asking import code_mark
-from arr_coc_lab.world.browser.parts import Field, Labels, across, close, fill, inquire, room
+from arr_coc_lab.world.browser.fields import Field, Labels, close
+from arr_coc_lab.world.browser.parts import across, fill, inquire, room
 from arr_coc_lab.world.browser.sheet import Sheet
 from arr_coc_lab.world.browser.types import page_type
 

@@ -8,19 +8,19 @@ import torch
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
-from arr_coc.guide.eyes import SLOT, block_max, luminance
 from arr_coc.guide.guide import Guide, load_guide
-from arr_coc.guide.meanings import (
+from arr_coc.guide.lexicon import MEANING_WIDTH, common_words, meaning
+from arr_coc.guide.print_encoder import (
     CHUNK,
-    FAINT,
-    LEGIBLE,
-    SHARPNESS,
-    WIDTH,
-    Glossary,
+    MEANING_SHARPNESS,
+    MIN_CERTAINTY,
+    READ_CERTAINTY,
+    SLOT,
+    MeaningEncoder,
     _darker_rows,
     _ink,
-    glossary_words,
-    meaning,
+    block_max,
+    luminance,
 )
 
 
@@ -39,7 +39,7 @@ def guide() -> Guide:
 
 
 def test_words_are_common_and_have_a_meaning() -> None:
-    words = glossary_words()
+    words = common_words()
     assert len(set(words)) == len(words) == 3000
     assert {"time", "price", "address", "number"} <= set(words)
     assert all(float(meaning(word).norm()) > 0.9 for word in words)
@@ -51,7 +51,7 @@ def test_a_bundled_guide_has_the_vectors_of_its_own_words(guide: Guide) -> None:
 
 
 def test_learning_takes_the_vectors_that_words_have(guide: Guide) -> None:
-    glossary = Glossary()
+    glossary = MeaningEncoder()
     assert not glossary.vectors.any()
     glossary.learn(guide.words)
     assert torch.allclose(glossary.vectors.norm(dim=1), torch.ones(3000), atol=1e-4)
@@ -60,7 +60,7 @@ def test_learning_takes_the_vectors_that_words_have(guide: Guide) -> None:
 @pytest.mark.parametrize("word", ["price", "address", "winter", "doctor"])
 def test_a_printed_word_means_what_it_means(guide: Guide, word: str) -> None:
     meanings = guide.page(page((40, 100, word))).meanings
-    assert meanings.shape == (WIDTH, 16, 16)
+    assert meanings.shape == (MEANING_WIDTH, 16, 16)
     alike = torch.einsum("m,mhw->hw", meaning(word), meanings)
     y, x = divmod(int(alike.argmax()), 16)
     assert y in (6, 7)
@@ -108,12 +108,12 @@ def test_words_are_mixed_by_a_softmax_of_their_cosines() -> None:
     prints = torch.nn.functional.normalize(torch.cat((near[: CHUNK - 1], noise[CHUNK - 1 :])), dim=1)
     cosines = prints @ glossary.vectors.T
     sure = torch.sigmoid(plain.likeness(cosines.amax(1)))
-    mixed = (SHARPNESS * cosines).softmax(1) @ glossary.meanings
-    expected = torch.cat((mixed, torch.ones(len(mixed), 1)), 1) * (sure * (sure > FAINT))[:, None]
+    mixed = (MEANING_SHARPNESS * cosines).softmax(1) @ glossary.meanings
+    expected = torch.cat((mixed, torch.ones(len(mixed), 1)), 1) * (sure * (sure > MIN_CERTAINTY))[:, None]
     rows, legible = glossary._read(prints, plain.likeness)
     assert torch.allclose(rows, expected, atol=1e-4)
-    assert legible == set(cosines.argmax(1)[sure > LEGIBLE].tolist())
-    assert 5 < int((sure > FAINT).sum()) < len(sure), "both kinds are there"
+    assert legible == set(cosines.argmax(1)[sure > READ_CERTAINTY].tolist())
+    assert 5 < int((sure > MIN_CERTAINTY).sum()) < len(sure), "both kinds are there"
     quick = load_guide(dtype="bfloat16")
     assert torch.allclose(quick.glossary._read(prints, quick.likeness)[0], expected, atol=0.05)
 

@@ -1,8 +1,10 @@
-"""Video files, decoded by PyAV (the extra `video`), a frame at a time.
+"""Readers of clips: pictures by Pillow, video files by PyAV (the extra `video`); and a writer of .mp4 files.
 
-The packets of a file are passed over once to learn the time of every frame, without decoding. For each wanted
-frame decoding then starts at the last key frame before it, unless it is already on the way there. Only common
-containers are opened, through a Python file: a playlist that names other files or addresses is no video.
+    reader.index()            FrameIndex: times and size of all frames, before any is decoded
+    reader.frames((0, 12))    the frames of ascending numbers as RGB images, one at a time
+
+Only common containers are opened, through a Python file: a playlist that names other files or addresses is
+no video.
 """
 
 from __future__ import annotations
@@ -10,23 +12,25 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import re
 from array import array
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from fractions import Fraction
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from PIL import Image
 
 from arr_coc.files.atomic import whole_file
-from arr_coc.files.images import ImageSource, open_image
+from arr_coc.files.images import ImageSource, check_cost, identify, open_image
 from arr_coc.files.paths import local_path, shorten
 from arr_coc.files.plugins import install_line
 from arr_coc.video.source import (
+    MAX_ANIMATION_WORK,
     MAX_TOTAL_FRAMES,
-    Index,
+    FrameIndex,
     check_rate,
     check_size,
     check_total,
@@ -35,17 +39,202 @@ from arr_coc.video.source import (
     mean_rate,
 )
 
+if TYPE_CHECKING:
+    from torch import Tensor  # at run time a path needs no torch
+
+
+class ClipReader(Protocol):
+    """A reader of one kind of clip."""
+
+    def index(self) -> FrameIndex:
+        """Times and size of all frames."""
+        ...
+
+    def frames(self, numbers: Sequence[int]) -> Iterator[Image.Image]:
+        """The frames of ascending numbers as RGB images."""
+        ...
+
+
+SIGNATURES = (b"GIF8", b"\x89PNG\r\n\x1a\n", b"RIFF....WEBP", b"\xff\xd8\xff")
+"""How files begin that Pillow reads: GIF, PNG, WebP (a dot stands for any byte) and JPEG."""
+FRAME_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".ppm")
+"""The endings of the frames of a folder."""
+STILL_FORMATS = ("JPEG", "MPO")
+"""Formats without animation: further pictures in such a file are another view, or a map of its light."""
+DEFAULT_FRAME_SECONDS = 0.1  # seconds of a frame of an animation that says 0, as browsers show it
+
+
+def is_picture(start: bytes) -> bool:
+    """Whether a file that starts with these bytes is one that Pillow reads."""
+    head = start[:12].ljust(12, b"\0")
+    return any(
+        all(want in (b".", head[i : i + 1]) for i, want in enumerate(_single(mark))) for mark in SIGNATURES
+    )
+
+
+def _single(mark: bytes) -> Iterator[bytes]:
+    return (mark[i : i + 1] for i in range(len(mark)))
+
+
+class Animation:
+    """An animation on disk, or a still picture as a clip of one frame."""
+
+    def __init__(self, path: Path, name: str) -> None:
+        self.path, self.name = path, name
+
+    def index(self) -> FrameIndex:
+        """Times and size; every frame is passed over once, none is kept.
+
+        Raises:
+            ValueError: a damaged, too large or too long animation.
+        """
+        with self._open() as image:
+            total = 1 if image.format in STILL_FORMATS else getattr(image, "n_frames", 1)
+            size = image.size
+            check_total(self.name, total)
+            check_size(self.name, size)
+            check_work(self.name, size, 2 * total, MAX_ANIMATION_WORK)
+            durations = [self._seek(image, number) for number in range(total)]
+            image.seek(0)
+            upright = open_image(image).size  # a still may be turned, and a thin one grows
+        ends = np.cumsum(np.asarray(durations, dtype=np.float64))
+        times = np.concatenate([[0.0], ends[:-1]])
+        return FrameIndex(
+            self.name, times, total / float(ends[-1]) if total > 1 else mean_rate(times), upright
+        )
+
+    def frames(self, numbers: Sequence[int]) -> Iterator[Image.Image]:
+        """The frames of ascending numbers, RGB, transparency on white."""
+        with self._open() as image:
+            for number in numbers:
+                self._seek(image, number)
+                yield open_image(image)
+
+    @contextlib.contextmanager
+    def _open(self) -> Generator[Image.Image]:
+        """The opened file, nothing of it decoded."""
+        try:
+            file = self.path.open("rb")
+        except OSError as error:
+            raise ValueError(
+                f"{self.name} cannot be read ({error.strerror}): check its permissions"
+            ) from error
+        with file, identify(file, self.name) as image:
+            check_cost(image, self.name)
+            yield image
+
+    def _seek(self, image: Image.Image, number: int) -> float:
+        """Move to a frame; its seconds."""
+        try:
+            image.seek(number)
+            image.load()
+        except Exception as error:
+            reason = " ".join(str(error).split()) or type(error).__name__
+            raise ValueError(
+                f"{self.name}: frame {number} cannot be decoded ({reason}): it may be cut off; save it again"
+            ) from error
+        duration = image.info.get("duration", 0)
+        return (
+            float(duration) / 1000
+            if isinstance(duration, int | float) and duration > 0
+            else DEFAULT_FRAME_SECONDS
+        )
+
+
+class PictureClip:
+    """Pictures in order: paths, opened images, arrays or tensors, opened one by one.
+
+    Args:
+        pictures: each as `open_image` takes it.
+        rate: frames per second.
+        name: for messages.
+    """
+
+    def __init__(self, pictures: Sequence[ImageSource], rate: float, name: str) -> None:
+        self.pictures, self.rate, self.name = pictures, check_rate(rate, "rate"), name
+
+    def index(self) -> FrameIndex:
+        """Times and size; the first picture is opened."""
+        total = len(self.pictures)
+        check_total(self.name, total)
+        size = self._open(0).size
+        check_size(self.name, size)
+        return FrameIndex(self.name, even_times(total, self.rate), self.rate, size)
+
+    def frames(self, numbers: Sequence[int]) -> Iterator[Image.Image]:
+        """The pictures of ascending numbers."""
+        return (self._open(number) for number in numbers)
+
+    def _open(self, number: int) -> Image.Image:
+        try:
+            return open_image(self.pictures[number])
+        except ValueError as error:
+            raise ValueError(f"{self.name}, frame {number}: {error}") from error
+
+
+def folder_pictures(folder: Path, name: str) -> list[Path]:
+    """The pictures of a folder in the order of the numbers in their names: `2.png` before `10.png`.
+
+    Raises:
+        ValueError: there is none, or the folder can't be read.
+    """
+    try:
+        paths = [
+            path for path in folder.iterdir() if path.suffix.lower() in FRAME_SUFFIXES and path.is_file()
+        ]
+    except OSError as error:
+        raise ValueError(f"{name} cannot be read ({error.strerror}): check its permissions") from error
+    if not paths:
+        raise ValueError(
+            f"{name} holds no frames ({', '.join(FRAME_SUFFIXES[:4])}, ...): give a folder of images"
+        )
+    return sorted(paths, key=lambda path: _natural(path.name))
+
+
+def _natural(name: str) -> tuple[tuple[int, int, str], ...]:
+    parts = re.findall(r"[0-9]+|[^0-9]+", name)
+    # At most 18 digits count as a number: Python refuses to convert thousands of them.
+    return tuple((0, int(p), p) if p[0] in "0123456789" and len(p) < 19 else (1, 0, p) for p in parts)
+
+
+class PixelFrames(Sequence["Tensor | np.ndarray"]):
+    """A tensor [T, 3, h, w] or an array [T, h, w, 3] as a sequence of its frames.
+
+    Raises:
+        ValueError: another shape.
+    """
+
+    def __init__(self, values: Any) -> None:
+        shape = tuple(int(side) for side in values.shape)
+        first, last = len(shape) == 4 and shape[1] in (1, 3), len(shape) == 4 and shape[3] in (1, 3, 4)
+        right = first or last if hasattr(values, "is_floating_point") else last
+        if not right:
+            raise ValueError(
+                f"the clip's pixels have the shape {shape}: give a tensor [T, 3, h, w] or an array "
+                "[T, h, w, 3]"
+            )
+        self.values = values
+
+    def __len__(self) -> int:
+        return int(self.values.shape[0])
+
+    def __getitem__(self, number: Any) -> Any:
+        return self.values[number]
+
+
 CONTAINERS = ("mov", "matroska", "webm", "avi", "mpegts", "mpeg", "flv", "ogg", "asf", "ivf", "mxf")
 """The demuxers a file is offered to."""
-LOST_SHARE = 0.02
-"""A file with fewer frames than its header says by more than this share was cut off."""
-TAIL = 1.0
+MAX_LOST_SHARE = 0.02  # a file with fewer frames than its header says by more than this share was cut off
+MAX_TAIL_SECONDS = 1.0
 """Seconds that may lack at the end of a stream (frames that are never shown) before it counts as cut off."""
 _REMEDY = "it may be damaged or cut off; download it again, or convert it to H.264 in .mp4"
 
 
 class VideoFile:
     """A video file on disk.
+
+    Its packets are passed over once, without decoding, to learn the time of every frame. Decoding for a frame
+    starts at the last key frame before it, unless it is already on the way there.
 
     Args:
         path: of an existing file.
@@ -66,7 +255,7 @@ class VideoFile:
         self.turn = 0
         self.coded = (0, 0)
 
-    def index(self) -> Index:
+    def index(self) -> FrameIndex:
         """Times and size of all frames, from the packets and the first decoded frame."""
         with self._stream() as (container, stream):
             declared, average = stream.frames, stream.average_rate
@@ -76,7 +265,7 @@ class VideoFile:
             base = float(stream.time_base or 0)
         total = counted
         check_total(self.name, total)
-        if total < declared - max(1, LOST_SHARE * declared):
+        if total < declared - max(1, MAX_LOST_SHARE * declared):
             raise ValueError(f"{self.name} holds {total:,} of {declared:,} frames: {_REMEDY}")
         rate = float(average) if average else 0.0
         if pts is not None and base > 0:
@@ -91,7 +280,7 @@ class VideoFile:
                 raise ValueError(f"{self.name} says neither times nor a rate: convert it to .mp4")
             times = even_times(total, rate)
         size = next(iter(self.frames((0,)))).size
-        return Index(self.name, times, rate, size)
+        return FrameIndex(self.name, times, rate, size)
 
     def frames(self, numbers: Sequence[int]) -> Iterator[Image.Image]:
         """The frames of ascending numbers, upright, RGB.
@@ -109,7 +298,7 @@ class VideoFile:
         """Decoded frames at the pts of `numbers`, from the nearest key frame each."""
         assert self.pts is not None, "the caller looked"
         decoder, last = self._decode(container, stream), None
-        tail = TAIL / float(stream.time_base)
+        tail = MAX_TAIL_SECONDS / float(stream.time_base)
         for number in numbers:
             target = int(self.pts[number])
             key = self._key(target)
@@ -134,7 +323,7 @@ class VideoFile:
             while at < number:
                 frame = next(decoder, None)
                 if frame is None:
-                    if last is None or number - at > TAIL * float(stream.average_rate):
+                    if last is None or number - at > MAX_TAIL_SECONDS * float(stream.average_rate):
                         raise ValueError(f"{self.name} ends before frame {number}: {_REMEDY}")
                     break
                 at, last = at + 1, frame
@@ -252,11 +441,9 @@ def _reason(error: Exception) -> str:
     return " ".join(str(text).split())[:120]
 
 
-# Write frames to an .mp4 file, one at a time.
-
 CODEC = "libx264"
-LARGEST_RATE = 1000.0
-SMALLEST_RATE = 1 / 43_200
+MAX_RATE = 1000.0
+MIN_RATE = 1 / 43_200
 """Two frames a day: an .mp4 file has 32 bits for how long two frames last, in fractions of a second."""
 
 
@@ -283,8 +470,8 @@ def write_clip(
     target = local_path(os.fspath(path))
     if target.suffix.lower() != ".mp4":
         raise ValueError(f"path {shorten(target)} has another ending: clips are written as .mp4")
-    if not SMALLEST_RATE <= check_rate(fps, "fps") <= LARGEST_RATE:
-        raise ValueError(f"fps {fps!r} is out of range: use 1 / 43200 (two a day) to {LARGEST_RATE:g}")
+    if not MIN_RATE <= check_rate(fps, "fps") <= MAX_RATE:
+        raise ValueError(f"fps {fps!r} is out of range: use 1 / 43200 (two a day) to {MAX_RATE:g}")
     if isinstance(quality, bool) or not isinstance(quality, int | float):
         raise ValueError(f"quality {quality!r} is no number: use 0 (best) to 51")
     if not 0 <= quality <= 51:

@@ -14,19 +14,18 @@ from arr_coc.choose.attending import NonFiniteScores
 from arr_coc.choose.layer import ARRCOCConfig, ARRCOCLayer
 from arr_coc.choose.texture import generate_texture_array
 from arr_coc.guide.coupling import Coupling
-from arr_coc.guide.realizing import (
+from arr_coc.guide.deciding import (
     STAGES,
     Cues,
     Stopwatch,
-    _of_one_mind,
     _on_cpu,
     best_kept,
     decide,
     everything_kept,
     score,
+    share_most_confident_frame,
     weigh,
 )
-from arr_coc.video.temporal import Changes
 
 DIM = 32
 GRIDS = [(1, 6, 6)] * 3
@@ -64,9 +63,7 @@ def test_frames_of_a_clip_share_what_the_guide_says_but_for_maps_and_print() -> 
         for i, (confidence, printed) in enumerate(((0.3, True), (0.9, False)))
     ]
     frames = [one._replace(guided=coupling) for one, coupling in zip(cues[:2], says, strict=True)]
-    nothing = torch.zeros(2)
-    changes = Changes(nothing.bool(), torch.zeros(2, 2), torch.zeros(2, 6, 6).bool(), nothing)
-    together = [one.guided for one in _of_one_mind(frames, [changes])]
+    together = [one.guided for one in share_most_confident_frame(frames, (2,))]
     assert [one.confidence for one in together] == [0.9, 0.9]
     assert [one.printed for one in together] == [True, False]
     assert [float(one.logits.mean()) for one in together] == [0.0, 1.0]
@@ -74,7 +71,7 @@ def test_frames_of_a_clip_share_what_the_guide_says_but_for_maps_and_print() -> 
 
 @pytest.mark.slow
 def test_no_transformers_model_is_needed() -> None:
-    code = "import sys, arr_coc.guide.realizing; sys.exit('transformers' in sys.modules)"
+    code = "import sys, arr_coc.guide.deciding; sys.exit('transformers' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

@@ -1,12 +1,10 @@
-"""Realizing relevance: from what is known of an image's cells to a map, and from the map to kept cells.
+"""Deciding: from what is known of the cells of images and clips to relevance, and from that to kept cells.
 
-    score(layer, cues, watch)               -> Relevance per image (differentiable)
-    decide(layer, cues, grids, budgets, watch) -> Decision: an Allocation per image
-    best_kept(grid, scores, budget)         -> Allocation, by any scores
+    score(layer, cues, watch)                   Relevance per image, differentiable
+    decide(layer, cues, grids, budgets, watch)  Decision: an Allocation per image or clip
+    best_kept(grid, scores, budget)             Allocation, by any scores
 
-`Cues` is all that scoring reads. Who gathers them (encoded tokens, a stem, a model's own attention) is not
-known here, and no model is: torch alone. The frames of a clip are scored one by one and decided together
-(`temporal`): `frames` says how many of the images in a row make each clip, 1 for a still.
+The images of a call stand in a row. The frames of a clip are scored one by one and decided together.
 """
 
 from __future__ import annotations
@@ -15,26 +13,24 @@ import time
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from itertools import accumulate
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
 from arr_coc.choose.allocation import TENSIONS, Allocation, Grid, Reason, grid_positions
-from arr_coc.choose.attending import (
+from arr_coc.choose.attending import Budget, NonFiniteScores, compute_retention_mask, gate
+from arr_coc.choose.budget import (
     DEFAULT_BUDGET,
     Budget,
-    NonFiniteScores,
-    budget_count,
-    compute_retention_mask,
-    expected_tokens,
-    gate,
+    count_cells,
+    enough_cells,
 )
-from arr_coc.choose.layer import ARRCOCLayer, Relevance, Watch, unwatched
+from arr_coc.choose.layer import ARRCOCLayer, Relevance, Watch, untimed
 from arr_coc.guide.coupling import Coupling
 from arr_coc.guide.trust import note, prior
-from arr_coc.video.source import frame_counts, groups, kept_of_frames, over_time, stacked, whole_grids
-from arr_coc.video.temporal import Changes
+from arr_coc.video.temporal import Changes, relevance_over_time
 
 STAGES = (
     "prompt",
@@ -50,8 +46,9 @@ STAGES = (
     "total",
 )
 """The stages of a call whose time is taken, in order; all add up to the last."""
-CHOOSING = ("texture", "scoring", "balancing", "allocating")
-"""Those that choosing consists of."""
+CHOOSING = ("texture", "scoring", "balancing", "allocating")  # the stages that choosing cells consists of
+
+T = TypeVar("T")
 
 
 class Stopwatch:
@@ -91,26 +88,20 @@ class Stopwatch:
 
 
 class Cues(NamedTuple):
-    """All that scoring reads of one image and its question, a batch of one: the arguments of
-    `ARRCOCLayer.relevance`, the guide's coupling in place of the prior that is made of it.
+    """All that scoring reads of one image and its question, a batch of one."""
 
-    texture [1, C, H, W]; query [1, L, D], word embeddings of the question; query_mask bool [1, L]; vision
-    [1, N, D], the cells as encoded tokens or in their place as a stem sees them, None if neither is at hand;
-    gestalt [1, D], the mean token of a coarse view, None: that of `vision`; coupling [1, H, W], logits of a
-    coupling with the question found elsewhere, None: the participatory scorer finds it; guided, what the
-    guide says of the question, None: it wasn't asked.
-    """
-
-    texture: Tensor
-    query: Tensor
-    query_mask: Tensor
+    texture: Tensor  # [1, C, H, W]
+    query: Tensor  # [1, L, D], word embeddings of the question
+    query_mask: Tensor  # bool [1, L]
+    # [1, N, D], the cells as encoded tokens or as a stem's features; None: neither is at hand
     vision: Tensor | None = None
-    gestalt: Tensor | None = None
+    gestalt: Tensor | None = None  # [1, D], the mean token of a coarse view; None: that of `vision`
+    # [1, H, W], logits of a coupling found elsewhere; None: the participatory scorer finds it
     coupling: Tensor | None = None
-    guided: Coupling | None = None
+    guided: Coupling | None = None  # what the guide finds about the question; None: it wasn't asked
 
-    def relevance(self, layer: ARRCOCLayer, watch: Watch = unwatched) -> Relevance:
-        """What a layer makes of it."""
+    def relevance(self, layer: ARRCOCLayer, watch: Watch = untimed) -> Relevance:
+        """The relevance maps of the image by a layer."""
         start = None if self.guided is None else prior(self.guided)
         return layer.relevance(
             self.texture, self.query, self.query_mask, self.vision, self.gestalt, self.coupling, start, watch
@@ -123,11 +114,10 @@ class Decision:
 
     Attributes:
         allocations: one per image or clip, tensors on the CPU.
-        gates: per image, frames of clips among them, the factor [N] for each cell, or None: the relevance
-            itself where cells are scaled by it; where the relevance carries a gradient, 1 going forward and
-            the way back to the scores of kept tokens.
+        gates: per image and frame the factor [N] of each cell; None: 1. It is the relevance where cells are
+            scaled by it; in training it is 1 going forward, and carries the gradient back to the scores.
         fallback: deciding failed, all tokens are kept.
-        couplings: per image or clip what the guide said of it; empty where it wasn't asked of each.
+        couplings: per image or clip what the guide found; empty unless it was asked of each.
     """
 
     allocations: list[Allocation]
@@ -154,7 +144,7 @@ def score(layer: ARRCOCLayer, cues: Sequence[Cues], watch: Stopwatch) -> list[Re
     """
     maps = [one.relevance(layer, watch) for one in cues]
     with watch("balancing"):
-        # One question to the device for all images, not one each.
+        # One transfer from the device for all images.
         finite = torch.stack([relevance.balanced.isfinite().all() for relevance in maps]).tolist()
         if not all(finite):
             raise NonFiniteScores(f"the relevance of image {finite.index(False)} is not finite")
@@ -183,7 +173,8 @@ def decide(
         NonFiniteScores: a relevance that isn't finite.
         ValueError: a budget above the number of cells.
     """
-    cues, frames = _of_one_mind(cues, changes), frame_counts(changes, len(cues))
+    frames = frame_counts(changes, len(cues))
+    cues = share_most_confident_frame(cues, frames)
     maps = score(layer, cues, watch)
     with watch("allocating"):
         visuals, spaces = over_time(maps, changes), whole_grids(grids, frames)
@@ -191,9 +182,9 @@ def decide(
             everything_kept(grid, relevance) if budget is None else layer.allocate(relevance, budget, grid)[0]
             for relevance, budget, grid in zip(_on_cpu(visuals), budgets, spaces, strict=True)
         ]
-        speakers = _speakers(cues, frames)
-        allocations = [_noted(allocation, one) for allocation, one in zip(allocations, speakers, strict=True)]
-    couplings = _couplings(speakers)
+        told = most_confident_frames(cues, frames)
+        allocations = [_noted(allocation, one) for allocation, one in zip(allocations, told, strict=True)]
+    couplings = _couplings(told)
     relevances = [relevance.balanced.flatten() for relevance in visuals]  # (N,) each
     if not any(relevance.requires_grad for relevance in relevances):
         return Decision(allocations, couplings=couplings)
@@ -209,35 +200,109 @@ def weigh(
     watch: Stopwatch,
     changes: Sequence[Changes | None] = (),
 ) -> Decision:
-    """Decide how strongly each cell counts, with all of them kept; arguments as of `decide`."""
-    cues, frames = _of_one_mind(cues, changes), frame_counts(changes, len(cues))
+    """Decide by how much each cell is scaled, with all of them kept; arguments as of `decide`."""
+    frames = frame_counts(changes, len(cues))
+    cues = share_most_confident_frame(cues, frames)
     maps = score(layer, cues, watch)
     visuals, spaces = stacked(maps, frames), whole_grids(grids, frames)
-    whole = [everything_kept(grid, relevance) for grid, relevance in zip(spaces, visuals, strict=True)]
+    kept = [everything_kept(grid, relevance) for grid, relevance in zip(spaces, visuals, strict=True)]
     gates = [relevance.balanced.flatten() for relevance in maps]
-    return Decision(whole, gates, couplings=_couplings(_speakers(cues, frames)))
+    return Decision(kept, gates, couplings=_couplings(most_confident_frames(cues, frames)))
 
 
-def _of_one_mind(cues: Sequence[Cues], changes: Sequence[Changes | None]) -> Sequence[Cues]:
-    """The cues in which the guide says the same of all frames of a clip: what it says of the one where it is
-    surest. Else a frame that shows nothing of what is asked for would be scored by another measure.
+def frame_counts(changes: Sequence[Changes | None], images: int) -> tuple[int, ...]:
+    """How many images in a row each image or clip consists of, 1 for a still; `changes` as of `decide`."""
+    return tuple(1 if one is None else len(one.cuts) for one in changes) or (1,) * images
+
+
+def groups(values: Sequence[T], frames: Sequence[int]) -> list[Sequence[T]]:
+    """Split the values of images in a row into those of each image or clip."""
+    ends = list(accumulate(frames))
+    return [values[end - count : end] for end, count in zip(ends, frames, strict=True)]
+
+
+def whole_grids(grids: Sequence[Grid], frames: Sequence[int]) -> list[Grid]:
+    """The grids (T, H, W) of images and clips, from those (1, H, W) of images and frames.
+
+    Raises:
+        ValueError: frames of one clip have other grids.
     """
-    if all(one is None for one in changes):
+    spaces = []
+    for group in groups(grids, frames):
+        if len(set(group)) > 1:
+            raise ValueError(f"the frames of a clip have grids {sorted(set(group))}: scale them to one size")
+        spaces.append((sum(t for t, _, _ in group), *group[0][1:]))
+    return spaces
+
+
+def kept_of_frames(allocation: Allocation) -> list[Tensor]:
+    """The kept cells of each frame of an allocation, long [K_t], ascending, numbered in that frame."""
+    frames, height, width = allocation.grid
+    frame = allocation.keep // (height * width)
+    return [allocation.keep[frame == t] - t * height * width for t in range(frames)]
+
+
+def stacked(maps: Sequence[Relevance], frames: Sequence[int]) -> list[Relevance]:
+    """The relevance of images and clips: a clip's maps are those of its frames under one another."""
+    return [_under(group) if len(group) > 1 else group[0] for group in groups(maps, frames)]
+
+
+def _under(group: Sequence[Relevance]) -> Relevance:
+    """The relevance of a clip from that of its frames."""
+    parts: dict[str, Tensor] = {}
+    for name in ("information", "perspectival", "participatory", "balanced", "logits"):
+        parts[name] = torch.cat([getattr(one, name) for one in group], dim=1)
+    for name in ("weights", "tensions", "explore", "needed"):
+        values = [getattr(one, name) for one in group]
+        if values[0] is not None:
+            parts[name] = torch.stack(values).mean(0)
+    if group[0].structured is not None:
+        parts["structured"] = torch.stack(
+            [one.structured for one in group if one.structured is not None]
+        ).any(0)
+    return Relevance(**parts)
+
+
+def over_time(maps: Sequence[Relevance], changes: Sequence[Changes | None]) -> list[Relevance]:
+    """The relevance of images, and of clips as it is over time."""
+    frames = frame_counts(changes, len(maps))
+    visuals = stacked(maps, frames)
+    for i, (one, count) in enumerate(zip(changes, frames, strict=bool(changes))):
+        if one is None or count == 1:
+            continue
+        relevance = visuals[i]
+        logits = relevance_over_time(relevance.logits[0].unflatten(0, (count, -1)), one)
+        flat = logits.flatten(0, 1)[None].to(relevance.logits)
+        needed = None if relevance.needed is None else enough_cells(flat)
+        structured = relevance.structured
+        if structured is not None and not bool(one.new.all()):
+            # Repeated cells would be kept evenly if the clip counted as void.
+            structured = torch.ones_like(structured)
+        visuals[i] = relevance._replace(
+            logits=flat, balanced=flat.sigmoid(), needed=needed, structured=structured
+        )
+    return visuals
+
+
+def share_most_confident_frame(cues: Sequence[Cues], frames: Sequence[int]) -> Sequence[Cues]:
+    """The cues with the guide's most confident finding for all frames of a clip, each with its own logits:
+    else a frame that shows nothing of what is asked for would be balanced another way.
+    """
+    if max(frames, default=1) == 1:
         return cues
-    frames = frame_counts(changes, len(cues))
     together: list[Cues] = []
-    for group, speaker in zip(groups(cues, frames), _speakers(cues, frames), strict=True):
-        if speaker.guided is None:
+    for group, surest in zip(groups(cues, frames), most_confident_frames(cues, frames), strict=True):
+        if surest.guided is None:
             together += group
             continue
         couplings = [one.guided for one in group if one.guided is not None]
-        same = [replace(speaker.guided, logits=one.logits, printed=one.printed) for one in couplings]
+        same = [replace(surest.guided, logits=one.logits, printed=one.printed) for one in couplings]
         together += [one._replace(guided=guided) for one, guided in zip(group, same, strict=True)]
     return together
 
 
-def _speakers(cues: Sequence[Cues], frames: Sequence[int]) -> list[Cues]:
-    """Of each image or clip the frame of which the guide is surest; the first where it wasn't asked."""
+def most_confident_frames(cues: Sequence[Cues], frames: Sequence[int]) -> list[Cues]:
+    """Of each image or clip the frame with the guide's highest confidence; the first if it wasn't asked."""
     return [
         max(group, key=lambda one: 0.0 if one.guided is None else one.guided.confidence)
         for group in groups(cues, frames)
@@ -245,20 +310,20 @@ def _speakers(cues: Sequence[Cues], frames: Sequence[int]) -> list[Cues]:
 
 
 def _couplings(cues: Sequence[Cues]) -> tuple[Coupling, ...]:
-    """What the guide said of each image, if it was asked of all."""
+    """What the guide found in each, if it was asked of all."""
     couplings = tuple(one.guided for one in cues if one.guided is not None)
     return couplings if len(couplings) == len(cues) else ()
 
 
 def _noted(allocation: Allocation, cues: Cues) -> Allocation:
-    """The allocation with what the guide has to say of it, where something was chosen by its word."""
+    """The allocation with the guide's remark, if it chose some of the cells."""
     if cues.guided is None or allocation.void or allocation.kept == allocation.total:
         return allocation
     return replace(allocation, note=note(cues.guided))
 
 
 def _on_cpu(maps: Sequence[Relevance]) -> list[Relevance]:
-    """The same relevance on the CPU, without gradient: what is decided from it waits for the device once."""
+    """The same relevance on the CPU, without gradient, in one transfer."""
     named = [{k: v for k, v in relevance._asdict().items() if v is not None} for relevance in maps]
     parts = [part for one in named for part in one.values()]
     flat = torch.cat([part.detach().flatten().float() for part in parts]).cpu()
@@ -269,7 +334,7 @@ def _on_cpu(maps: Sequence[Relevance]) -> list[Relevance]:
 
 
 def everything_kept(grid: Grid, relevance: Relevance | None = None) -> Allocation:
-    """The record of an image of which every token was kept: its maps are those given, or 1 everywhere."""
+    """The allocation of an image of which every cell is kept; its maps are those given, or 1 everywhere."""
     keep = torch.arange(grid[0] * grid[1] * grid[2])
     ones = torch.ones(grid)
     maps = {name: ones for name in ("information", "perspectival", "participatory", "balanced")}
@@ -297,7 +362,7 @@ def everything_kept(grid: Grid, relevance: Relevance | None = None) -> Allocatio
 
 
 def best_kept(grid: Grid, scores: Tensor, budget: Budget | None = None) -> Allocation:
-    """The record of an image of which the best cells by any scores were kept, with no layer's say in it.
+    """The allocation that keeps the best cells by any scores, without a layer.
 
     Args:
         grid: (T, H, W) of the cells.
@@ -306,8 +371,7 @@ def best_kept(grid: Grid, scores: Tensor, budget: Budget | None = None) -> Alloc
             or all, whichever is less.
 
     Returns:
-        `balanced` is the scores from 0 (lowest) to 1 (highest); the three maps behind it are 0, for none
-        was made.
+        `balanced` is the scores from 0 (lowest) to 1 (highest); the three maps behind it are 0.
 
     Raises:
         NonFiniteScores: a score is NaN or infinite.
@@ -319,7 +383,7 @@ def best_kept(grid: Grid, scores: Tensor, budget: Budget | None = None) -> Alloc
     flat = scores.detach().float().cpu().flatten()
     low, high = flat.min(), flat.max()
     balanced = (flat - low) / (high - low).clamp_min(torch.finfo(flat.dtype).tiny)
-    count = round(float(expected_tokens(balanced))) if budget == "auto" else budget_count(budget, total)
+    count = count_cells(budget, balanced[None])[0]
     keep = compute_retention_mask(flat, count).nonzero().flatten()
     nothing = torch.zeros(grid)
     return Allocation(

@@ -1,0 +1,205 @@
+"""The budget: how many cells of an image are kept. A count, a fraction of all cells, or "auto".
+
+    parse_budget("0.25") -> 0.25                       once, where a budget comes from a user
+    count_cells(budget, scores [B, N]) -> B counts     what it comes to for each image
+    auto_loss(logits, compress, evidence)              teaches "auto" how much to spend
+
+How "auto" chooses stands here and nowhere else: every caller takes the count from `count_cells`.
+"""
+
+from __future__ import annotations
+
+import math
+import numbers
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from arr_coc.files.question import kind_of
+
+Budget = int | float | str
+"""A count of cells, a fraction in (0, 1], or "auto"; as `parse_budget` returns it."""
+
+DEFAULT_BUDGET = 273  # cells kept of an image with more of them, where nobody names a budget
+AUTO = "auto"
+AUTO_RANGE: tuple[int, int] = (64, 400)
+"""The least and the most cells that "auto" keeps of an image."""
+AUTO_SPAN = 16.0
+"""What the compress tension multiplies "auto" by at 0, and divides it by at 1."""
+AUTO_SHARPNESS = 1.5
+"""Exponent of probabilities before they are added up, against many small ones; see `enough_cells`."""
+AUTO_MASS = 0.98  # share of all sharpened probability that the kept cells have to hold
+AUTO_MARGIN = 2.0
+"""Cells kept, as a multiple of those that hold AUTO_MASS. These three were chosen on validation pages
+(`runs/guide_calibration.py`)."""
+AUTO_PEAKED = 8.0
+"""The most cells for a map with a peak of probability 1, in effective cells of that map. On validation pages
+less than 6 costs evidence, and 8 changes nothing there but the number of cells."""
+AUTO_EVIDENCE = 0.98
+"""Share of the evidence that a learned budget has to hold; all of it where it has under fifty cells."""
+AUTO_TARGET_MARGIN = 6.0
+"""What a learned "auto" should spend, in multiples of the fewest best cells that hold the evidence."""
+
+_REMEDY = 'use a count (273), a fraction of the tokens (0.25) or "auto"'
+
+
+def parse_budget(value: Budget) -> Budget:
+    """A budget checked and normalised: an int >= 1, a float in (0, 1], or "auto"; else a ValueError.
+
+    Texts are read as numbers ("273", "0.25"). The float 1.0 is everything, the int 1 is one token.
+    """
+    budget = value
+    if isinstance(value, str) and value.strip().lower() != AUTO:
+        try:
+            budget = int(value) if value.strip().lstrip("+-").isdigit() else float(value)
+        except ValueError:
+            raise ValueError(f"budget {value!r} is not a number; {_REMEDY}") from None
+    if isinstance(budget, str):
+        return AUTO
+    if isinstance(budget, numbers.Real) and not isinstance(budget, bool):  # NumPy has numbers of its own
+        budget = int(budget) if isinstance(budget, numbers.Integral) else float(budget)
+    if isinstance(budget, bool) or not isinstance(budget, int | float):
+        raise ValueError(f"budget {value!r} is {kind_of(value)}; {_REMEDY}")
+    if isinstance(budget, int) and budget < 1:
+        raise ValueError(f"budget {value!r} is below 1; {_REMEDY}")
+    if isinstance(budget, float) and not 0 < budget <= 1:
+        raise ValueError(f"budget {value!r} is not a fraction in (0, 1]; {_REMEDY}")
+    return budget
+
+
+def check_budget(value: Budget | None) -> None:
+    """Raise the ValueError of `parse_budget` for a bad budget of a call, which may also be None."""
+    if value is not None:
+        parse_budget(value)
+
+
+def budget_of(own: Budget, requested: Budget | None, total: int) -> Budget:
+    """`requested`, or else the model's `own` budget, for an image: a count is cut to its `total` cells."""
+    budget = own if requested is None else parse_budget(requested)
+    return min(budget, total) if isinstance(budget, int) else budget
+
+
+def budget_count(budget: Budget | None, total: int) -> int:
+    """The number of tokens to keep of `total`, for a count or a fraction (rounded, at least 1).
+
+    None is DEFAULT_BUDGET or everything, whichever is less.
+
+    Raises:
+        ValueError: the budget is invalid or exceeds `total`, or is "auto", which depends on the scores.
+    """
+    return _count(None if budget is None else parse_budget(budget), total)
+
+
+def _count(budget: Budget | None, total: int) -> int:
+    """`budget_count` of a budget that is already parsed."""
+    if budget is None:
+        return min(DEFAULT_BUDGET, total)
+    if isinstance(budget, str):
+        raise ValueError('budget "auto" has no count before scores are known; use a count or a fraction here')
+    if isinstance(budget, float):
+        return max(1, math.floor(budget * total + 0.5))
+    if budget > total:
+        raise ValueError(
+            f"budget {budget} exceeds the {total} visual tokens; use at most {total}, or 1.0 for all"
+        )
+    return budget
+
+
+def compute_retained_tokens_count(total: int, budget: Budget | None = None) -> int:
+    """`budget_count` by the name that serving engines use: the tokens kept of `total`, before any score."""
+    return budget_count(budget, total)
+
+
+def count_cells(
+    budget: Budget | None,
+    scores: Tensor,
+    compress: Tensor | float = 0.5,
+    needed: Tensor | None = None,
+) -> list[int]:
+    """How many cells of each image a budget keeps; a ValueError if it is invalid or exceeds N.
+
+    Args:
+        budget: A count, a fraction, "auto", or None for DEFAULT_BUDGET or everything, whichever is less.
+        scores: [B, N], relevance of the cells in [0, 1]; only "auto" reads it.
+        compress: [B] in [0, 1], the compress tension that scales "auto"; 0.5 is neutral.
+        needed: [B], the cells that "auto" keeps at the neutral tension: by default `effective_cells`,
+            where a prior such as the guide's led the map `enough_cells`.
+    """
+    budget = None if budget is None else parse_budget(budget)
+    if budget != AUTO:
+        return [_count(budget, scores.shape[-1])] * len(scores)
+    return expected_tokens(scores.float(), compress, needed).round().int().tolist()
+
+
+def effective_cells(scores: Tensor) -> Tensor:
+    """The effective number of cells that hold the relevance of a map, [..., N] in [0, 1] -> [...] in [1, N].
+
+    The inverse participation ratio (sum p)^2 / sum p^2 of the sharpened mass p = (s - min + 0.05)^4, which
+    spans its range; the softmax entropy of scores in [0, 1] is nearly that of a flat map for every image.
+    """
+    mass = (scores - scores.amin(-1, keepdim=True) + 0.05) ** 4
+    return mass.sum(-1) ** 2 / (mass**2).sum(-1)
+
+
+@torch.no_grad()
+def enough_cells(logits: Tensor) -> Tensor:
+    """AUTO_MARGIN times the cells that hold AUTO_MASS of all probability, [B, ...] in logits -> [B]."""
+    flat = logits.flatten(1).float()
+    # Sharpened, since the small probabilities of a thousand cells that hold nothing would outweigh those of
+    # the ten that do.
+    mass = (F.logsigmoid(flat) * AUTO_SHARPNESS).exp()
+    held = mass.sort(1, descending=True).values.cumsum(1)  # (B, N), mass in the best 1 to N cells
+    holding = AUTO_MARGIN * ((held < AUTO_MASS * held[:, -1:]).sum(1) + 1)
+    # If few cells stand far above the rest, the rest can still outweigh them, as 63 blue circles do beside a
+    # red one: a map with a peak p is worth at most AUTO_PEAKED / p^4 times its effective cells.
+    chances = flat.sigmoid()
+    return torch.minimum(holding, AUTO_PEAKED * effective_cells(chances) / chances.amax(1) ** 4)
+
+
+def spent_tokens(scores: Tensor, compress: Tensor | float = 0.5, needed: Tensor | None = None) -> Tensor:
+    """The tokens that "auto" would spend without its limits, [..., N] -> [...]. Differentiable.
+
+    They are `needed`, by default the effective cells, times AUTO_SPAN at compress 0 and divided by it at 1.
+    """
+    cells = effective_cells(scores) if needed is None else needed
+    return cells * AUTO_SPAN ** (1 - 2 * compress)
+
+
+def expected_tokens(scores: Tensor, compress: Tensor | float = 0.5, needed: Tensor | None = None) -> Tensor:
+    """The tokens that "auto" spends, before rounding: `spent_tokens` within AUTO_RANGE and at most N."""
+    low, high = AUTO_RANGE
+    return spent_tokens(scores, compress, needed).clamp(low, high).clamp(max=float(scores.shape[-1]))
+
+
+def auto_loss(
+    logits: Tensor, compress: Tensor, evidence: Tensor, margin: float = AUTO_TARGET_MARGIN
+) -> Tensor:
+    """The loss of the "auto" budget: squared doublings between tokens spent and needed, mean over rows.
+
+    It teaches the compress tension alone, never the scorers. The target of a row is `margin` times the number
+    of best cells that hold AUTO_EVIDENCE of its evidence, within AUTO_RANGE; without evidence the least of
+    it. A target that is met because the range ends there teaches nothing.
+
+    Args:
+        logits: [B, H, W], the balanced map before the sigmoid.
+        compress: [B], the compress tension, with its graph.
+        evidence: Bool [B, H, W], cells that hold what the answer needs; a ValueError for another shape.
+        margin: Target over the tokens needed, above 0.
+    """
+    if evidence.shape != logits.shape:
+        raise ValueError(
+            f"evidence {tuple(evidence.shape)} must have the shape of the maps, {tuple(logits.shape)}"
+        )
+    if not margin > 0:
+        raise ValueError(f"margin {margin} must be above 0; 1.0 asks for just what is needed")
+    flat = logits.detach().flatten(1)
+    ranked = flat.argsort(dim=1, descending=True, stable=True)
+    reached = evidence.flatten(1).gather(1, ranked).cumsum(1)  # (B, N), evidence in the best 1 to N cells
+    needed = (reached < AUTO_EVIDENCE * reached[:, -1:]).sum(1) + 1
+    low, high = (min(bound, ranked.shape[1]) for bound in AUTO_RANGE)
+    target = (margin * needed).clamp(low, high)
+    # Not `expected_tokens`: its clamp would stop the gradient.
+    spent = spent_tokens(flat.sigmoid().float(), compress)
+    settled = spent.clamp(low, high) == target
+    return (spent / target).log2().masked_fill(settled, 0.0).square().mean()
