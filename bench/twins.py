@@ -2,7 +2,7 @@
 
     python bench/twins.py --out bench/results/twins.json
 
-A twin (`arr_coc.seam.twin`) is a second tree of modules over the same weights; LoRAs and watched
+A twin (`arr_coc.seam.loaded`) is a second tree of modules over the same weights; LoRAs and watched
 attention live in twins. Built: milliseconds for a Qwen3-VL of transformers' default shape (weights on
 "meta") and for the bundled one, and the same with the bundled LoRAs put in. Called: one forward over 320
 words of text by the base, by a bare twin and by a twin with LoRAs, in turn, the median of `--rounds`; the
@@ -25,7 +25,7 @@ import torch
 from transformers import Qwen3VLConfig, Qwen3VLForConditionalGeneration
 
 from arr_coc import ARRCOCModel
-from arr_coc.seam.twin import twin
+from arr_coc.seam.loaded import twin
 
 
 def seconds(run: Callable[[], object]) -> float:

@@ -33,7 +33,7 @@ from rich.progress import track
 from torch import Tensor
 
 from arr_coc.choose.stem import Familiarity, save_stem, statistics
-from arr_coc.files.atomic import write_whole
+from arr_coc.files.atomic import write_atomic
 from arr_coc.guide.selector import StemScorer
 from arr_coc.store.checkpoint import BUNDLED_ALLOCATOR
 from arr_coc_lab.teaching.filling import DOCUMENTS
@@ -152,7 +152,7 @@ def measure_unseen(folder: Path, pages: Path, results: Path) -> None:
     for name, pictures in unseen(pages).items():
         rows = describe(scorer, track(pictures, name))
         report[name] = {"pictures": len(rows), "called foreign": share_foreign(unit, rows)}
-    write_whole((json.dumps(report, indent=2) + "\n").encode(), results)
+    write_atomic((json.dumps(report, indent=2) + "\n").encode(), results)
     print(json.dumps(report, indent=2))
 
 
@@ -179,7 +179,7 @@ def main(folder: Path, pages: int, others: int, results: Path) -> None:
         name: {"pictures": len(values), "called foreign": share_foreign(unit, values)}
         for name, values in rows.items()
     }
-    write_whole((json.dumps(report, indent=2) + "\n").encode(), results)
+    write_atomic((json.dumps(report, indent=2) + "\n").encode(), results)
     print(json.dumps(report, indent=2))
 
 

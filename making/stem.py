@@ -167,7 +167,7 @@ def train(
     torch.set_num_threads(threads)
     tokenizer = build_tokenizer()
     roles = build_roles(tokenizer, build_embeddings(tokenizer, DIM))
-    base, _ = checkpoint.load_base(checkpoint.BUNDLED)
+    base, _ = checkpoint.load_base(checkpoint.BUNDLED_NAME)
     layer = checkpoint.load_layer(checkpoint.BUNDLED_ALLOCATOR, base).requires_grad_(False)
     visual: Any = base.model.visual
     embed: Any = base.get_input_embeddings()

@@ -76,7 +76,7 @@ def save_random(folder: Path) -> None:
     vision.deepstack_visual_indexes = [1]
     torch.manual_seed(0)
     Qwen3VLForConditionalGeneration(config).save_pretrained(folder)
-    checkpoint.load_base(checkpoint.BUNDLED)[1].save_pretrained(folder)
+    checkpoint.load_base(checkpoint.BUNDLED_NAME)[1].save_pretrained(folder)
 
 
 def curve(folder: Path) -> list[dict[str, float]]:

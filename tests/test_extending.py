@@ -26,7 +26,7 @@ import arr_coc
 from arr_coc import ARRCOCModel
 from arr_coc.choose.channels import CHANNEL_GROUPS
 from arr_coc.cli import commands, register_command
-from arr_coc.families import ADAPTERS, GenericAdapter, Qwen3VLAdapter, register_family
+from arr_coc.families import FAMILIES, GenericAdapter, Qwen3VLAdapter, register_family
 from arr_coc.modes import MODES, PRUNE, register_mode
 from arr_coc.seam import FamilyAdapter
 from arr_coc.trace.observe import observe
@@ -80,7 +80,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     draw_page(0, (320, 320), "test").image.save("page.png")
-    tables: list[dict[str, Any]] = [CHANNEL_GROUPS, METHODS, ADAPTERS, MODES, types._TYPES]
+    tables: list[dict[str, Any]] = [CHANNEL_GROUPS, METHODS, FAMILIES, MODES, types._TYPES]
     before, typed = [dict(table) for table in tables], list(commands.registered_commands)
     yield tmp_path
     for table, entries in zip(tables, before, strict=True):
@@ -262,7 +262,7 @@ def test_family_that_lies_as_another() -> None:
         r"`(register_family\(Qwen3VLAdapter, [^`]*\))`", PAGE.read_text(encoding="utf-8")
     )
     exec(sentence, {"register_family": register_family, "Qwen3VLAdapter": Qwen3VLAdapter})
-    assert ADAPTERS["cosmos3_omni"] is Qwen3VLAdapter
+    assert FAMILIES["cosmos3_omni"].adapter is Qwen3VLAdapter
     model = tiny("qwen3_vl_moe").model
     wrapped = ARRCOCModel.wrap(model, tiny("qwen3_vl_moe").processor, strict=True)
     session = wrapped.session(picture(1, (64, 48)))
@@ -273,20 +273,22 @@ def test_family_that_lies_as_another() -> None:
 
 def test_what_is_no_family_is_refused() -> None:
     class Half(FamilyAdapter):
-        model_types = ("half",)
+        pass
 
     class Other(Qwen3VLAdapter):
         pass
 
     with pytest.raises(ValueError, match="Half says nothing of cell_layout, patches"):
-        register_family(Half)
+        register_family(Half, "half")
     with pytest.raises(ValueError, match="'qwen3_vl' is served by Qwen3VLAdapter already"):
+        register_family(Other, "qwen3_vl")
+    with pytest.raises(ValueError, match=r"Other is registered for \(\): name at least one model type"):
         register_family(Other)
-    Other.model_types = ()
-    with pytest.raises(ValueError, match=r"Other has model_types \(\)"):
-        register_family(Other)
-    register_family(Qwen3VLAdapter)  # again changes nothing
-    assert ADAPTERS["qwen3_vl"] is Qwen3VLAdapter
+    with pytest.raises(ValueError, match="Other has no 'clip': see the attributes of FamilyAdapter"):
+        register_family(Other, "other", clip=True)
+    register_family(Qwen3VLAdapter, "qwen3_vl")  # again changes nothing
+    assert FAMILIES["qwen3_vl"].title == "Qwen3-VL"
+    assert not {"half", "other"} & FAMILIES.keys()
 
 
 # ---- a mode -----------------------------------------------------------------------------------------------

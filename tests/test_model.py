@@ -24,7 +24,7 @@ from arr_coc.model import ARRCOCModel, ARRCOCQwen
 from arr_coc.modes import MODES
 from arr_coc.modes.notes import NO_NUMBERS
 from arr_coc.seam import PAD
-from arr_coc.seam.decoding import CACHE, CHUNKED_PREFILL, REFUSED, Generated, heeding_positions
+from arr_coc.seam.decoding import CACHE, CHUNKED_PREFILL, REFUSED, Generated, use_given_positions
 from tiny import KINDS, MASKABLE, apart, in_bfloat16, picture, prompts, tiny
 
 ROWS = [("What is the number on the door?", [picture(1, (48, 40))]), ("Where?", [picture(2, (40, 72))])]
@@ -88,7 +88,7 @@ class TestEveryFamily:
             features = model.adapter.features(inputs)
             keep = [allocation.keep for allocation in out.allocations]
             compacted = model.adapter.compact(inputs, features, keep)
-            base = heeding_positions(tiny(family).model)
+            base = use_given_positions(tiny(family).model)
             again = base.generate(**compacted.kwargs, do_sample=False, max_new_tokens=6)
         assert torch.equal(out.sequences[:, -6:], again[:, -6:])
         assert [a.grid for a in out.allocations] == features.grids

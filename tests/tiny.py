@@ -56,7 +56,8 @@ from transformers import (
 )
 
 import tiny_families
-from arr_coc.families import ADAPTERS, adapter_for
+from arr_coc.families import FAMILIES as TABLE
+from arr_coc.families import adapter_for
 from arr_coc.seam import Compacted
 
 QWEN_FAMILIES = ("qwen3_vl", "qwen2_5_vl", "qwen2_vl", "qwen3_5")
@@ -76,7 +77,7 @@ ALIKE = (
 )
 """Those that lie as another one does: longer tests leave them out."""
 KINDS = tuple(family for family in EVERY if family not in ALIKE)
-MASKABLE = tuple(family for family in EVERY if ADAPTERS[family].recurrent is not True)
+MASKABLE = tuple(family for family in EVERY if TABLE[family].trait("recurrent") is not True)
 """Those without recurrent layers: in them a dropped token is as a masked one."""
 APART = ("qwen3_vl", "qwen2_5_vl", "qwen3_5", "llava", "llava_next", "gemma3", "internvl", "idefics3")
 """One of each way to lay pictures in a prompt: the longest tests take the others only where slow ones run."""

@@ -79,7 +79,7 @@ from transformers import (
 )
 
 import tiny_kinds
-from arr_coc.families.registry import ADAPTERS, is_served
+from arr_coc.families.registry import FAMILIES, is_served
 
 WIDTH = 32
 EXPERTS = {"moe_intermediate_size": 16, "num_experts": 4, "num_experts_per_tok": 2}
@@ -562,14 +562,14 @@ _MAKERS: tuple[Callable[[], tuple[Any, Any]], ...] = (
 )
 
 
-MADE = (*(make.__name__ for make in _MAKERS), *(name for name in tiny_kinds.NAMES if name in ADAPTERS))
+MADE = (*(make.__name__ for make in _MAKERS), *(name for name in tiny_kinds.NAMES if name in FAMILIES))
 """The families that arr-coc has an adapter of, whatever the installed transformers serves."""
 _MORE = {name: partial(tiny_kinds.make, name) for name in tiny_kinds.NAMES if is_served(name)}
 BUILDERS = {make.__name__: make for make in _MAKERS if is_served(make.__name__)}
-BUILDERS |= {name: make for name, make in _MORE.items() if name in ADAPTERS}
+BUILDERS |= {name: make for name, make in _MORE.items() if name in FAMILIES}
 """Families by name, those that the installed transformers serves."""
 UNREGISTERED = {make.__name__: make for make in (lighton_ocr, vipllava)}
-UNREGISTERED |= {name: make for name, make in _MORE.items() if name not in {*ADAPTERS, *tiny_kinds.REFUSED}}
+UNREGISTERED |= {name: make for name, make in _MORE.items() if name not in {*FAMILIES, *tiny_kinds.REFUSED}}
 """Families that arr-coc has no adapter of, for the generic one."""
 REFUSED = {name: tiny_kinds.REFUSED[name] for name in _MORE if name in tiny_kinds.REFUSED}
 """Families that the generic one doesn't fit either, with what is said of them."""

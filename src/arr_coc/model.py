@@ -35,11 +35,14 @@ from arr_coc.modes.default import DefaultMode
 from arr_coc.modes.notes import NO_NUMBERS, joined, remarks, unused
 from arr_coc.seam import BaseProperties, FamilyAdapter, plain_model
 from arr_coc.seam.assembly import PROCESSOR_NAMES
-from arr_coc.seam.clips import as_frames, step_times
+from arr_coc.seam.base import as_frames
+from arr_coc.seam.clips import step_times
 from arr_coc.seam.decoding import (
     FirstLogits,
     Generated,
     cache_of,
+    check_inputs,
+    check_without_images,
     generate_whole,
     mark_caches,
     named_arguments,
@@ -50,7 +53,6 @@ from arr_coc.seam.decoding import (
     setting,
     with_inferred_mask,
 )
-from arr_coc.seam.inputs import check_inputs, check_without_images
 from arr_coc.seam.loaded import freeze, restore
 from arr_coc.seam.lora import LoRAs
 from arr_coc.session import Session, VisualSource
@@ -172,8 +174,8 @@ class ARRCOCModel(DefaultMode, Shareable, BaseProperties, nn.Module):
         parts = load_learned(source.allocator, base, guide)
         parts |= {"base_name": source.base, "relevance": relevance}
         model = cls(base, processor, budget=budget, mode=mode, strict=strict, **parts)
-        if (source.base, source.allocator) != (checkpoint.BUNDLED, checkpoint.BUNDLED_ALLOCATOR):
-            own = source.base != checkpoint.BUNDLED
+        if (source.base, source.allocator) != (checkpoint.BUNDLED_NAME, checkpoint.BUNDLED_ALLOCATOR):
+            own = source.base != checkpoint.BUNDLED_NAME
             try_question(model, source.base if own else str(source.allocator))
         return model
 

@@ -27,6 +27,7 @@ from arr_coc.choose.reading_order import reading_order
 from arr_coc.choose.stem import FOREIGN
 from arr_coc.files.drawing import figure, thumbnail
 from arr_coc.files.images import ImageSource
+from arr_coc.files.paths import BUNDLED_NAME
 from arr_coc.files.question import check_history, check_question, check_questions
 from arr_coc.guide.deciding import Stopwatch
 from arr_coc.guide.selector import image_pixels
@@ -37,13 +38,14 @@ from arr_coc.modes.crops import looks_at_crops
 from arr_coc.modes.familiar import UNKNOWN, foreign_visuals
 from arr_coc.modes.notes import NO_NUMBERS, joined, too_large
 from arr_coc.seam import PROMPT_NAMES
+from arr_coc.seam.base import as_frames
 from arr_coc.seam.batching import left_padded, with_answer
-from arr_coc.seam.clips import StepPixels, as_frames, with_whole_pixels
+from arr_coc.seam.clips import StepPixels, with_whole_pixels
 from arr_coc.seam.decoding import (
     FirstLogits,
+    KeptPrompt,
     KeptPrompts,
     NewTokens,
-    Prefix,
     after,
     check_keeping,
     check_length,
@@ -53,7 +55,7 @@ from arr_coc.seam.decoding import (
     setting,
 )
 from arr_coc.seam.prompt import Turn, VisualPrompt, chat_prompt, refuse_placeholders, too_long
-from arr_coc.store.checkpoint import BUNDLED, BUNDLED_CELLS
+from arr_coc.store.checkpoint import BUNDLED_CELLS
 from arr_coc.video import FrameSource
 from arr_coc.video.opening import Visual, first_picture, open_visuals, size_text
 
@@ -119,7 +121,7 @@ class Session:
         self.model = model
         self.images = open_visuals(sources, fps)
         self._encoded: dict[tuple[bool, tuple[str, ...]], EncodedImages] = {}
-        self._prefixes: dict[tuple[str, str | None], Prefix | None] = {}
+        self._prefixes: dict[tuple[str, str | None], KeptPrompt | None] = {}
         self._kept: KeptPrompts | None = None
         self._after, self._answers = keep_image_after, 0
         self._prompt = VisualPrompt(processor, self.images, model.adapter.image_token_id)
@@ -310,7 +312,7 @@ class Session:
                 new = self._read(prepared, *how)
         watch.settle()
         self._answers += 1
-        foreign, taught = self._foreign(inputs, prepared.mode), model.base_name == BUNDLED
+        foreign, taught = self._foreign(inputs, prepared.mode), model.base_name == BUNDLED_NAME
         large = too_large(prepared, BUNDLED_CELLS, model.loras.kinds) if taught else None
         return Answer(
             text=self._text(new),

@@ -379,7 +379,7 @@ class TestModels:
     def test_a_device_that_is_not_there_is_refused_at_once(
         self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+        monkeypatch.setattr("torch.accelerator.is_available", lambda: False)
         with pytest.raises(ValueError, match="'cuda' can't be used on this machine"):
             app.build_app(device="cuda")
         with pytest.raises(ValueError, match="dtype 'int8' is unknown"):

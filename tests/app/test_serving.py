@@ -36,7 +36,7 @@ from arr_coc.app.server import (
     own_origin,
 )
 from arr_coc.cli import main
-from arr_coc.files.atomic import OWNER, own_folder
+from arr_coc.files.atomic import LOCK_FILE, temporary_folder
 from arr_coc.model import ARRCOCModel
 from tiny import picture, tiny
 
@@ -370,17 +370,17 @@ class TestEnd:
     ) -> None:
         pytest.importorskip("fcntl")
         monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-        code = "import os\nfrom arr_coc.files.atomic import own_folder\n"
-        code += f"with own_folder({FOLDER!r}):\n    os._exit(9)"
+        code = "import os\nfrom arr_coc.files.atomic import temporary_folder\n"
+        code += f"with temporary_folder({FOLDER!r}):\n    os._exit(9)"
         subprocess.run([sys.executable, "-c", code], env=os.environ | {"TMPDIR": str(tmp_path)}, check=False)
         (killed,) = tmp_path.iterdir()
         (killed / "upload.png").write_bytes(b"")
         for name in ("arr-coc-app-being-made", "another"):
             (tmp_path / name).mkdir()
-        (tmp_path / "another" / OWNER).touch()
+        (tmp_path / "another" / LOCK_FILE).touch()
         (tmp_path / f"{FOLDER}link").symlink_to(tmp_path / "another")
         others = set(tmp_path.iterdir()) - {killed}
-        with own_folder(FOLDER) as first, own_folder(FOLDER) as second:
+        with temporary_folder(FOLDER) as first, temporary_folder(FOLDER) as second:
             assert set(tmp_path.iterdir()) == {*others, first, second}
         assert set(tmp_path.iterdir()) == others
 

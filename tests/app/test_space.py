@@ -19,14 +19,14 @@ from typer.testing import CliRunner
 from arr_coc import __version__
 from arr_coc.app.space import space_files, write_space
 from arr_coc.app.wheel import own_wheel
-from arr_coc.cli.space import command
+from arr_coc.cli.app import space
 from disks import contents, small_files
 
 pytest.importorskip("gradio", reason="the extra app is not installed")
 
 cached_wheel = cache(own_wheel)
 app = typer.Typer()
-app.command()(command)
+app.command()(space)
 
 
 @pytest.fixture(autouse=True)

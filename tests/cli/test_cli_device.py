@@ -31,8 +31,7 @@ class TestDevice:
         monkeypatch: pytest.MonkeyPatch,
         line: tuple[str, ...],
     ) -> None:
-        monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-        monkeypatch.setattr("torch.backends.mps.is_available", lambda: False)
+        monkeypatch.setattr("torch.accelerator.is_available", lambda: False)
         line = tuple(image if word == "photo.png" else word for word in line)
         for device in ("cuda", "cuda:1", "mps"):
             code, out, err = run(capsys, *line, "-m", "./no-such-model", "--device", device)

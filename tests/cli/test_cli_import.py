@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from arr_coc.choose.channels import CHANNEL_GROUPS
 from arr_coc.choose.layer import ARRCOCConfig, ARRCOCLayer, read_layer, save_layer
+from arr_coc.files.plugins import plugins
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes import MODES
 from command_line import run
@@ -123,3 +125,12 @@ def test_a_file_there_takes_no_installed_modules_place(capsys: pytest.CaptureFix
     Path("colorsys.py").write_text("raise RuntimeError('not the real one')")
     sys.modules.pop("colorsys", None)
     assert run(capsys, "--import", "colorsys", "train", "list")[0] == 0
+
+
+def test_a_plugin_is_imported_before_the_command_line() -> None:
+    """The commands of other distributions import modules of this one, whose package loads commands lazily."""
+    names = sorted({point.module for point in plugins("commands").values()})
+    code = f"import importlib, sys\n[importlib.import_module(name) for name in {names!r}]\n"
+    code += "assert 'arr_coc.cli.entry' not in sys.modules\nfrom arr_coc.cli import main\nmain(['--version'])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout[:8]) == (0, "arr-coc "), done.stderr

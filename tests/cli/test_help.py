@@ -13,8 +13,7 @@ import pytest
 import typer
 
 import arr_coc
-from arr_coc.cli import commands
-from arr_coc.cli.examples import EXAMPLES
+from arr_coc.cli.entry import EXAMPLES, commands
 from arr_coc.modes import MODES
 from arr_coc.train.recipe import built_in
 from command_line import run

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from PIL import Image
 
 from arr_coc.cli import main
@@ -145,7 +146,7 @@ class TestTrain:
     def test_a_device_that_is_not_there_leaves_no_folder(
         self, capsys: Capture, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+        monkeypatch.setattr("torch.accelerator.is_available", lambda: False)
         message = refused(capsys, "train", "relevance", "--device", "cuda")
         assert "device 'cuda' can't be used on this machine" in message
         assert "device 'gpu' is unknown" in refused(capsys, "train", "relevance", "--device", "gpu")
@@ -154,8 +155,9 @@ class TestTrain:
     def test_one_gpu_of_several_is_chosen_elsewhere(
         self, capsys: Capture, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("torch.cuda.is_available", lambda: True)
-        monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+        monkeypatch.setattr("torch.accelerator.current_accelerator", lambda: torch.device("cuda"))
+        monkeypatch.setattr("torch.accelerator.is_available", lambda: True)
+        monkeypatch.setattr("torch.accelerator.device_count", lambda: 2)
         message = refused(capsys, "train", "relevance", "--device", "cuda:1")
         assert "set CUDA_VISIBLE_DEVICES=1 and use cuda" in message
 

@@ -14,23 +14,23 @@ import pytest
 
 from arr_coc.files import atomic as whole
 from arr_coc.files.atomic import (
-    OWNER,
-    alone,
-    check_place,
+    LOCK_FILE,
+    atomic_file,
+    check_writable,
+    folder_lock,
     move_files,
     one_line,
-    own_folder,
-    whole_file,
-    write_whole,
+    temporary_folder,
+    write_atomic,
 )
 from disks import contents, small_files
 
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from arr_coc.files.atomic import own_folder, whole_file
+from arr_coc.files.atomic import temporary_folder, atomic_file
 place = Path(sys.argv[1])
-with whole_file(place / "a.json") as part, own_folder(".saving-", place) as new:
+with atomic_file(place / "a.json") as part, temporary_folder(".saving-", place) as new:
     part.write_bytes(b"half")
     (new / "b.json").write_bytes(b"half")
     os.kill(os.getpid(), signal.SIGKILL)
@@ -40,7 +40,7 @@ with whole_file(place / "a.json") as part, own_folder(".saving-", place) as new:
 def test_a_name_may_be_as_long_as_a_file_system_takes(tmp_path: Path) -> None:
     path = tmp_path / ("n" * 250 + ".json")
     for content in (b"one", b"another"):
-        write_whole(content, path)
+        write_atomic(content, path)
         assert path.read_bytes() == content
     assert list(tmp_path.iterdir()) == [path]
 
@@ -48,9 +48,9 @@ def test_a_name_may_be_as_long_as_a_file_system_takes(tmp_path: Path) -> None:
 def test_what_fails_leaves_nothing(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     with pytest.raises(IsADirectoryError):
-        write_whole(b"content", tmp_path / "folder")
+        write_atomic(b"content", tmp_path / "folder")
     with pytest.raises(FileNotFoundError):
-        write_whole(b"content", tmp_path / "missing" / "file")
+        write_atomic(b"content", tmp_path / "missing" / "file")
     assert [path.name for path in tmp_path.iterdir()] == ["folder"]
 
 
@@ -60,31 +60,31 @@ def test_a_full_disk_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(Path, "write_bytes", full)
     with pytest.raises(OSError, match="No space left on device") as error:
-        write_whole(b"content", tmp_path / "a.json")
+        write_atomic(b"content", tmp_path / "a.json")
     assert error.value.filename == str(tmp_path / "a.json")
 
 
 def test_a_file_that_may_not_grow_leaves_the_old_one(tmp_path: Path) -> None:
     """A real refusal of the system in the middle of a write."""
     path = tmp_path / "a.json"
-    write_whole(b"old", path)
+    write_atomic(b"old", path)
 
     with small_files(), pytest.raises(OSError, match=r"File too large: '.*a.json'"):
-        write_whole(bytes(10_000), path)
+        write_atomic(bytes(10_000), path)
     assert contents(tmp_path) == {"a.json": b"old"}
 
 
 def test_what_killed_writers_left_is_removed_by_the_next(tmp_path: Path) -> None:
     pytest.importorskip("fcntl")
-    write_whole(b"old", tmp_path / "a.json")
+    write_atomic(b"old", tmp_path / "a.json")
     killed = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], env=os.environ, check=False)
     assert killed.returncode == -signal.SIGKILL
     assert len(list(tmp_path.iterdir())) == 3
     assert (tmp_path / "a.json").read_bytes() == b"old"
-    write_whole(b"new", tmp_path / "another.json")  # another place
+    write_atomic(b"new", tmp_path / "another.json")  # another place
     assert len(list(tmp_path.iterdir())) == 4
-    write_whole(b"new", tmp_path / "a.json")
-    with own_folder(".saving-", tmp_path):
+    write_atomic(b"new", tmp_path / "a.json")
+    with temporary_folder(".saving-", tmp_path):
         pass
     assert {file.name for file in tmp_path.iterdir()} == {"a.json", "another.json"}
 
@@ -93,30 +93,30 @@ def test_a_folder_whose_making_was_cut_off_is_removed_after_a_while(tmp_path: Pa
     pytest.importorskip("fcntl")
     for name, age in (("old", 1e6), ("new", 0.0)):
         (tmp_path / f".saving-{name}").mkdir()
-        owner = tmp_path / f".saving-{name}" / f"{OWNER}.new"
+        owner = tmp_path / f".saving-{name}" / f"{LOCK_FILE}.new"
         owner.touch()
         os.utime(owner, (time.time() - age,) * 2)
-    with own_folder(".saving-", tmp_path):
+    with temporary_folder(".saving-", tmp_path):
         pass
     assert [path.name for path in tmp_path.iterdir()] == [".saving-new"]
 
 
 def test_what_living_writers_write_stays(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
-    with own_folder(".saving-", tmp_path) as first, own_folder(".saving-", tmp_path) as second:
+    with temporary_folder(".saving-", tmp_path) as first, temporary_folder(".saving-", tmp_path) as second:
         assert first.is_dir()
         assert second.is_dir()
-    with whole_file(path) as slow:
+    with atomic_file(path) as slow:
         slow.write_bytes(b"slow")
         for number in range(6):  # more than there are usual names
-            with whole_file(path) as part:
+            with atomic_file(path) as part:
                 part.write_bytes(b"%d" % number)
         assert path.read_bytes() == b"5"
     assert path.read_bytes() == b"slow"
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_many_writers_at_once_leave_one_whole_file(tmp_path: Path) -> None:
+def test_many_writers_at_once_leave_one_complete_file(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     contents = [bytes([number]) * 2000 for number in range(4)]
     numbers = []
@@ -124,7 +124,7 @@ def test_many_writers_at_once_leave_one_whole_file(tmp_path: Path) -> None:
         number = os.fork()
         if number == 0:
             for _ in range(10):
-                write_whole(content, path)
+                write_atomic(content, path)
             os._exit(0)
         numbers.append(number)
     assert [os.waitpid(number, 0)[1] for number in numbers] == [0] * 4
@@ -135,9 +135,9 @@ def test_many_writers_at_once_leave_one_whole_file(tmp_path: Path) -> None:
 def test_without_locks_files_are_whole_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(whole, "fcntl", None)
     for content in (b"one", b"another"):
-        write_whole(content, tmp_path / "a.json")
+        write_atomic(content, tmp_path / "a.json")
         assert (tmp_path / "a.json").read_bytes() == content
-        with own_folder(".saving-", tmp_path) as new:
+        with temporary_folder(".saving-", tmp_path) as new:
             (new / "b").write_bytes(content)
             move_files(new, tmp_path, ["b"])
     assert {file.name for file in tmp_path.iterdir()} == {"a.json", "b"}
@@ -146,12 +146,12 @@ def test_without_locks_files_are_whole_too(tmp_path: Path, monkeypatch: pytest.M
 def test_a_place_is_tried_and_left_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_bytes(b"old")
     for name in ("a.json", "b.json"):
-        check_place(tmp_path / name)
+        check_writable(tmp_path / name)
     assert [(file.name, file.read_bytes()) for file in tmp_path.iterdir()] == [("a.json", b"old")]
     with pytest.raises(IsADirectoryError):
-        check_place(tmp_path)
+        check_writable(tmp_path)
     with pytest.raises(FileNotFoundError):
-        check_place(tmp_path / "missing" / "a.json")
+        check_writable(tmp_path / "missing" / "a.json")
 
 
 @pytest.mark.parametrize("failing", range(1, 6))
@@ -174,7 +174,7 @@ def test_files_are_moved_all_or_none(failing: int, tmp_path: Path, monkeypatch: 
         return {str(f.relative_to(tmp_path)): f.read_bytes() for f in tmp_path.rglob("*") if f.is_file()}
 
     monkeypatch.setattr(Path, "replace", fail_once)
-    with own_folder(".saving-", tmp_path) as new:
+    with temporary_folder(".saving-", tmp_path) as new:
         (new / "below").mkdir()
         for name in names[:2]:
             (new / name).write_bytes(b"new")
@@ -188,7 +188,7 @@ def test_files_are_moved_all_or_none(failing: int, tmp_path: Path, monkeypatch: 
 
 def test_a_folder_in_the_way_stays(tmp_path: Path) -> None:
     (tmp_path / "b" / "mine").mkdir(parents=True)
-    with own_folder(".saving-", tmp_path) as new:
+    with temporary_folder(".saving-", tmp_path) as new:
         for name in "ab":
             (new / name).write_bytes(b"new")
         with pytest.raises(IsADirectoryError):
@@ -198,15 +198,15 @@ def test_a_folder_in_the_way_stays(tmp_path: Path) -> None:
 
 def test_readers_share_a_folder_and_writers_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("fcntl")
-    monkeypatch.setattr(whole, "PATIENCE", 0.03)
-    with alone(tmp_path, shared=True), alone(tmp_path, shared=True):
+    monkeypatch.setattr(whole, "LOCK_SECONDS", 0.03)
+    with folder_lock(tmp_path, shared=True), folder_lock(tmp_path, shared=True):
         with pytest.raises(TimeoutError, match=r"another process has been reading or saving there for 0\.03"):
-            with alone(tmp_path):
+            with folder_lock(tmp_path):
                 pass
-    with alone(tmp_path):
-        with pytest.raises(TimeoutError), alone(tmp_path, shared=True):
+    with folder_lock(tmp_path):
+        with pytest.raises(TimeoutError), folder_lock(tmp_path, shared=True):
             pass
-        with alone(tmp_path / "missing"):
+        with folder_lock(tmp_path / "missing"):
             pass
     assert list(tmp_path.iterdir()) == []
 

@@ -8,26 +8,29 @@ import torch
 from arr_coc.files.device import DTYPES, resolve_device, resolve_dtype
 
 
-@pytest.fixture(params=[(0, False), (0, True), (1, False), (2, True)], ids=str)
-def machine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tuple[int, bool]:
-    """A machine with so many CUDA devices, and with or without MPS."""
-    count, mps = request.param
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: count > 0)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
-    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: mps)
+@pytest.fixture(params=[(None, 0), ("mps", 1), ("cuda", 1), ("cuda", 2)], ids=str)
+def machine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tuple[str | None, int]:
+    """A machine with so many devices of a kind beside its CPU."""
+    kind, count = request.param
+    accelerator = None if kind is None else torch.device(kind)
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: accelerator)
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: count > 0)
+    monkeypatch.setattr(torch.accelerator, "device_count", lambda: count)
     return request.param
 
 
 class TestDevice:
     @pytest.mark.parametrize("name", ["auto", None])
-    def test_auto_is_cuda_then_mps_then_the_cpu(self, machine: tuple[int, bool], name: str | None) -> None:
-        count, mps = machine
-        assert resolve_device(name) == torch.device("cuda" if count else "mps" if mps else "cpu")
+    def test_auto_is_the_accelerator_or_the_cpu(
+        self, machine: tuple[str | None, int], name: str | None
+    ) -> None:
+        assert resolve_device(name) == torch.device(machine[0] or "cpu")
 
-    def test_a_name_is_that_device_where_it_is_there(self, machine: tuple[int, bool]) -> None:
-        count, mps = machine
-        there = {"cpu": True, "cuda": count > 0, "cuda:0": count > 0, "cuda:1": count > 1, "mps": mps}
-        usable = ["cuda:0, cuda:1" if count > 1 else "cuda"] * (count > 0) + ["mps"] * mps + ["cpu"]
+    def test_a_name_is_that_device_where_it_is_there(self, machine: tuple[str | None, int]) -> None:
+        kind, count = machine
+        gpus = count if kind == "cuda" else 0
+        there = {"cpu": True, "cuda": gpus > 0, "cuda:0": gpus > 0, "cuda:1": gpus > 1, "mps": kind == "mps"}
+        usable = ["cuda:0, cuda:1" if gpus > 1 else kind] * (count > 0) + ["cpu"]
         for name, usable_here in there.items():
             for device in (name, torch.device(name)):
                 if usable_here:
@@ -35,7 +38,7 @@ class TestDevice:
                     continue
                 with pytest.raises(ValueError, match=f"device '{name}' can't be used") as refusal:
                     resolve_device(device)
-                assert str(refusal.value).endswith(f"use auto, or one of {', '.join(usable)}")
+                assert str(refusal.value).endswith(f"use auto, or one of {', '.join(map(str, usable))}")
 
     @pytest.mark.parametrize("name", ["gpu", "", "cuda:x", "cuda:-1", "CUDA"])
     def test_unknown_names(self, name: str) -> None:

@@ -14,8 +14,9 @@ from safetensors.torch import load_file, save_file
 
 from arr_coc.choose import layer as layer_files
 from arr_coc.files.hub import upload
+from arr_coc.files.paths import CONFIG_NAME
 from arr_coc.model import ARRCOCModel
-from arr_coc.store.checkpoint import ALLOCATOR_FILES, CONFIG_NAME, WEIGHTS_NAME, base_revision
+from arr_coc.store.checkpoint import ALLOCATOR_FILES, WEIGHTS_NAME, base_revision
 from eyes import build
 from stand_in import TOKEN, Hub, serve
 from tiny import picture

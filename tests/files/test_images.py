@@ -578,7 +578,7 @@ class TestCost:
         if mode == "P":
             image.info["transparency"] = 3
         whole = open_image(image)
-        monkeypatch.setattr(images, "_AT_ONCE", 100)
+        monkeypatch.setattr(images, "_PIXELS_AT_ONCE", 100)
         assert same(open_image(image), whole)
 
     @pytest.mark.slow

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from arr_coc.files.paths import located, written
-from arr_coc.files.saved import CONFIG_NAME
+from arr_coc.files.paths import CONFIG_NAME, base_settings, locate_base
 
 
 @pytest.fixture
@@ -23,35 +22,24 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("name", [None, "", "bundled", "someone/some-model", "some-model"])
 def test_names_stay_names(place: Path, name: str | None) -> None:
-    settings = written(name, place / "mine")
+    settings = base_settings(name, place / "mine")
     assert settings == {"base_model": name}
     if name:
-        assert located(settings, place / "mine") == name
+        assert locate_base(settings, place / "mine") == name
 
 
 @pytest.mark.parametrize("name", ["./my-vl", "my-vl", "../first/my-vl/", "ABSOLUTE"])
 def test_a_folder(place: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = written(name.replace("ABSOLUTE", str(place / "my-vl")), Path("mine"))
+    settings = base_settings(name.replace("ABSOLUTE", str(place / "my-vl")), Path("mine"))
     assert settings == {"base_model": str(place / "my-vl"), "base_beside": "../my-vl"}
     assert json.loads(json.dumps(settings)) == settings
     monkeypatch.chdir(place.parent)
-    assert located(settings, place / "mine") == str(place / "my-vl")
+    assert locate_base(settings, place / "mine") == str(place / "my-vl")
     shutil.move(place / "mine", place.parent / "elsewhere")  # the allocator alone
-    assert located(settings, place.parent / "elsewhere") == str(place / "my-vl")
+    assert locate_base(settings, place.parent / "elsewhere") == str(place / "my-vl")
     shutil.move(place.parent / "elsewhere", place / "mine")
     place.rename(place.parent / "second")  # both together
-    assert located(settings, place.parent / "second" / "mine") == str(place.parent / "second" / "my-vl")
-
-
-@pytest.mark.parametrize("name", ["./my-vl", "my-vl", "../my-vl"])
-def test_files_of_earlier_versions(place: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They hold what was typed, and it is tried from where we are, then from the allocator."""
-    settings, allocator = {"base_model": name}, place / "mine"
-    if not name.startswith(".."):
-        assert located(settings, allocator) == str(Path(name))
-        shutil.move(place / "my-vl", allocator / "my-vl")
-    monkeypatch.chdir(place.parent)
-    assert Path(located(settings, allocator)).samefile(allocator / name)
+    assert locate_base(settings, place.parent / "second" / "mine") == str(place.parent / "second" / "my-vl")
 
 
 @pytest.mark.parametrize("name", ["./no", "/no/such", "~nobody-at-all/x", "\\\\server\\share", "//server/x"])
@@ -59,6 +47,6 @@ def test_what_is_not_there(place: Path, name: str) -> None:
     with pytest.raises(
         ValueError, match=r"is not there; name its folder as the model, and this one"
     ) as error:
-        located({"base_model": name}, place / "mine")
+        locate_base({"base_model": name}, place / "mine")
     assert str(place / "mine" / CONFIG_NAME) in str(error.value)
     assert repr(name) in str(error.value)

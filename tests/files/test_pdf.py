@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from arr_coc.files.images import grown_size
-from arr_coc.files.pdf import PAGE_SIDE, open_page
+from arr_coc.files.pdf import MOST_SIDE, open_page
 
 pypdfium2: Any = pytest.importorskip("pypdfium2", reason="an extra: pip install 'arr-coc[pdf]'")
 
@@ -67,7 +67,7 @@ def test_a_form_that_cannot_be_used_does_not_end_the_reading(
 @pytest.mark.parametrize("box", ["0 0 100000 1", "0 0 1 100000", "0 0 0.01 0.01", "0 0 14400 14400"])
 def test_pages_of_any_size_are_bounded(box: str) -> None:
     page = open_page(form("42", box))
-    assert max(page.size) <= PAGE_SIDE
+    assert max(page.size) <= MOST_SIDE
     assert page.size == grown_size(page.size)
 
 

@@ -13,8 +13,8 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 
 from arr_coc.files import atomic as whole
-from arr_coc.files.atomic import write_whole
-from arr_coc.files.saved import made_folder, write_tensors
+from arr_coc.files.atomic import write_atomic
+from arr_coc.files.saved import make_folder, write_tensors
 
 
 @pytest.fixture(params=[0o022, 0o077, 0o002])
@@ -70,10 +70,10 @@ def test_tensors_that_share_memory_write_nothing(tmp_path: Path) -> None:
 
 
 def test_a_folder_is_made_but_not_of_a_file(tmp_path: Path) -> None:
-    assert made_folder(tmp_path / "a" / "b").is_dir()
-    assert made_folder(tmp_path / "a" / "b").is_dir()
-    write_whole(b"text", tmp_path / "file")
+    assert make_folder(tmp_path / "a" / "b").is_dir()
+    assert make_folder(tmp_path / "a" / "b").is_dir()
+    write_atomic(b"text", tmp_path / "file")
     for place in (tmp_path / "file", tmp_path / "file" / "below"):
         with pytest.raises(ValueError, match=rf"{place.name}' can't be made a folder .*; name another one"):
-            made_folder(place)
+            make_folder(place)
     assert (tmp_path / "file").read_bytes() == b"text"

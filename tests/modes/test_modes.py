@@ -373,7 +373,7 @@ class TestOtherFamilies:
             model = build(family, budget=budget)
             pruned = model.ask(IMAGES[1], "What?", mode="prune", max_new_tokens=NEW)
             assert pruned.note is None
-            for mode in ("sparse",) if model.adapter.by_crops else ("sparse", "saccade"):
+            for mode in ("sparse",) if model.adapter.encodes == "crops" else ("sparse", "saccade"):
                 caplog.clear()
                 with caplog.at_level(logging.WARNING):
                     answer = model.ask(IMAGES[1], "What?", mode=mode, max_new_tokens=NEW)

@@ -22,9 +22,9 @@ def test_every_mode(family: str) -> None:
     for mode, definition in MODES.items():
         answer = session.ask(QUESTION, mode=mode, max_new_tokens=2)
         adapter, early = model.adapter, definition.before_encoder
-        crops = adapter.by_crops and definition.gestalt
-        alone = adapter.sparse or crops or not early
-        ran = mode if alone else "sparse" if adapter.by_tiles else definition.instead
+        crops = adapter.encodes == "crops" and definition.gestalt
+        alone = adapter.encodes == "cells" or crops or not early
+        ran = mode if alone else "sparse" if adapter.encodes == "tiles" else definition.instead
         assert (answer.mode, answer.fallback) == (ran, False)
         assert ("ran as" in (answer.note or "")) == (ran != mode)
         if ran in ("prune", "sparse"):

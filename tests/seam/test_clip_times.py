@@ -12,7 +12,8 @@ import torch
 
 import tiny_families
 from arr_coc import ARRCOCModel
-from arr_coc.seam.clips import as_frames, step_times
+from arr_coc.seam.base import as_frames
+from arr_coc.seam.clips import step_times
 from arr_coc.video import open_clip
 from arr_coc.video.temporal import Moment
 from tiny import QWEN_FAMILIES, picture, tiny

@@ -19,7 +19,6 @@ from arr_coc.seam.gestalt import (
     ConvCompressor,
     compress,
     load_convs,
-    middles,
     pool,
     pooled,
     save_convs,
@@ -29,6 +28,12 @@ from tiny import FAMILIES, LLAVA_FAMILIES, QWEN_FAMILIES, WIDTH, picture, prompt
 DIM = 12
 GRIDS: list[Grid] = [(1, 8, 8), (1, 5, 7), (2, 3, 9), (1, 1, 1), (1, 1, 6)]
 SIDES = {4: 2, 16: 4}
+
+
+def middles(fine: tuple[int, int, int], coarse: tuple[int, int, int]) -> torch.Tensor:
+    """The middles of a gestalt's tokens (t, h, w) in cells (T, H, W), cell 0 at 0.0: [h * w, 2] of (y, x)."""
+    y, x = ((torch.arange(b) + 0.5) * (a / b) - 0.5 for a, b in zip(fine[1:], coarse[1:], strict=True))
+    return torch.cartesian_prod(y, x)
 
 
 def features(grids: list[Grid], levels: int = 2, seed: int = 0, dtype: Any = torch.float32) -> VisualFeatures:

@@ -13,8 +13,7 @@ from torch import Tensor
 
 from arr_coc.model import ARRCOCModel
 from arr_coc.seam.assembly import PROMPT_NAMES
-from arr_coc.seam.decoding import REFUSED
-from arr_coc.seam.inputs import BY_TOKEN, check_prompt
+from arr_coc.seam.decoding import BY_TOKEN, REFUSED, check_prompt
 from arr_coc.seam.pixels import reading
 from tiny import KINDS, apart, picture, prompts, tiny
 

@@ -21,11 +21,11 @@ from arr_coc.choose.layer import ARRCOCConfig, ARRCOCLayer
 from arr_coc.choose.stem import Stem
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes import MODES
+from arr_coc.seam.loaded import CAPTURING
 from arr_coc.seam.lora import COARSE, CONFIG_NAME, KINDS, OWN, PARTIAL, TARGETS, LoRAs, check_patterns
 from arr_coc.seam.lora import WEIGHTS_NAME as WEIGHTS
-from arr_coc.seam.twin import CAPTURING
 from eyes import set_constants
-from tiny import FAMILIES, WIDTH, picture, prompts, tiny
+from tiny import EVERY, FAMILIES, WIDTH, picture, prompts, tiny
 
 pytestmark = pytest.mark.filterwarnings("ignore:Already found a `peft_config`")
 WANTED = {
@@ -205,6 +205,15 @@ class TestEveryFamily:
             loras = learned(family, kinds=kinds)
             expected = logits(ambient(loras, kinds, family), family)
             assert torch.equal(logits(loras.model_for(kinds), family), expected), kinds
+
+
+@pytest.mark.parametrize("family", [name for name in ("qwen3_vl", "smolvlm", "gemma3") if name in EVERY])
+def test_the_language_model_is_adapted_whatever_its_name(family: str) -> None:
+    loras = LoRAs(tiny(family).model)
+    loras.add(OWN, 2)
+    name = "text_model" if family == "smolvlm" else "language_model"
+    assert len(loras.weights) == 2 * 4 * 2  # matrices, layers of attention, layers
+    assert all(f"/{name}/layers/" in place for place in loras.weights)
 
 
 class TestSeveral:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from arr_coc.families import ADAPTERS, adapter_for
+from arr_coc.families import FAMILIES, adapter_for
 from arr_coc.seam import FamilyAdapter
 from tiny import EVERY, LLAVA_FAMILIES, QWEN_FAMILIES, Tiny, picture, prompts, tiny
 from tiny_families import is_served
@@ -49,11 +49,11 @@ CUT = tuple(family for family in CUT if family in EVERY)
 
 class TestRegistry:
     def test_every_family_has_an_adapter(self) -> None:
-        assert {family for family in ADAPTERS if is_served(family)} - set(ABSENT) == set(EVERY)
+        assert {family for family in FAMILIES if is_served(family)} - set(ABSENT) == set(EVERY)
         for family in EVERY:
             built = tiny(family)
             assert built.model.config.model_type == family
-            assert type(adapter_for(built.model)) is ADAPTERS[family]
+            assert type(adapter_for(built.model)) is FAMILIES[family].adapter
 
     def test_unknown_model_type_is_named(self) -> None:
         model = SimpleNamespace(config=SimpleNamespace(model_type="gpt2"))
@@ -310,7 +310,7 @@ class TestQuestionMask:
         assert self.read(built, plain)[0].replace(" ", "") == "Countto3."
 
     def test_a_template_that_refuses_is_survived(self, caplog: pytest.LogCaptureFixture) -> None:
-        from arr_coc.seam.question import template_markers
+        from arr_coc.seam.prompt import template_markers
 
         class Picky:
             chat_template = "x"

@@ -19,10 +19,9 @@ from arr_coc.seam import (
     VisualFeatures,
     compact_columns,
     gather_columns,
-    gestalt_columns,
-    gestalt_positions,
 )
-from arr_coc.seam.decoding import heeding_positions
+from arr_coc.seam.assembly import gestalt_columns, gestalt_positions
+from arr_coc.seam.decoding import use_given_positions
 from tiny import (
     KINDS,
     MASKABLE,
@@ -295,7 +294,7 @@ class TestWithGestalt:
         result = assembled(adapter, inputs, features, keep, gestalt)
         tiled = family in ("llava_next", "llava_onevision")  # rows of even + 1 tokens: all middles are whole
         assert result.kwargs["position_ids"].is_floating_point() is not tiled
-        out = heeding_positions(built.model).generate(**result.kwargs, max_new_tokens=5, do_sample=False)
+        out = use_given_positions(built.model).generate(**result.kwargs, max_new_tokens=5, do_sample=False)
 
         steps = dict(assembled(adapter, inputs, features, keep, gestalt, use_cache=False).kwargs)
         if steps["position_ids"].ndim == 3 and adapter.text_row:

@@ -13,7 +13,7 @@ from PIL import Image
 from arr_coc import ARRCOCModel
 from arr_coc.families import adapter_for
 from arr_coc.modes import MODES
-from arr_coc.seam.clips import as_frames
+from arr_coc.seam.base import as_frames
 from tests.tiny import LLAVA_FAMILIES, MASKABLE, QWEN_FAMILIES, Tiny, picture, tiny
 
 Row = tuple[str, Sequence[Image.Image | list[Image.Image]]]

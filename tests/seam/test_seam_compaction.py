@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from arr_coc.seam import compact_columns, consecutive_positions, gather_columns, image_spans, kept_columns
+from arr_coc.seam import compact_columns, gather_columns, kept_columns
+from arr_coc.seam.assembly import consecutive_positions, image_spans
 
 I = True  # noqa: E741  an image column
 o = False  # a text column

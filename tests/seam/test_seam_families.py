@@ -5,6 +5,7 @@ The laws that hold for all of them are in the other files of this folder.
 
 from __future__ import annotations
 
+import ast
 import copy
 import importlib
 import logging
@@ -18,17 +19,19 @@ from torch import Tensor
 from transformers import AutoModelForImageTextToText, AutoProcessor, PreTrainedModel
 from transformers import __version__ as VERSION
 
+import house
 import tiny_families
 from arr_coc import ARRCOCModel
-from arr_coc.families import adapter_for, offers, registry
+from arr_coc.families import adapter_for, known_families, registry
 from arr_coc.families.registry import ABSENT, is_served, model_class
 from arr_coc.seam import FamilyAdapter
-from arr_coc.seam.clips import as_frames, step_times, with_whole_pixels
+from arr_coc.seam.base import as_frames
+from arr_coc.seam.clips import step_times, with_whole_pixels
 from arr_coc.video import open_clip
 from tiny import picture, prompts, save_tiny, some_cells, tiny
 
 THINKERS = ("qwen2_5_omni_thinker", "qwen3_omni_moe_thinker")
-GLM = tuple(kind for kind in registry.ADAPTERS["glm4v"].model_types if is_served(kind))
+GLM = tuple(kind for kind in registry.FAMILIES["glm4v"].model_types if is_served(kind))
 TOLERANCE = 1e-4
 GEMMAS = [family for family in ("gemma3", "gemma4", "gemma4_unified") if is_served(family)]
 
@@ -241,8 +244,8 @@ def test_a_clip_without_kinds_of_tokens_is_refused() -> None:
 
 
 def test_every_family_says_what_it_offers() -> None:
-    table = {one.title: one for one in offers()}
-    assert len({kind for one in offers() for kind in one.model_types}) >= 20
+    table = {one.title: one for one in known_families()}
+    assert len({kind for one in known_families() for kind in one.model_types}) >= 20
     assert all(title and title[0].isupper() for title in table)
     assert table["Gemma 4"].summary.startswith("every mode")
     assert table["InternVL"].summary.startswith("sparse by whole tiles, saccade runs as it; ")
@@ -254,13 +257,25 @@ def test_every_family_says_what_it_offers() -> None:
 @pytest.mark.parametrize("family", tiny_families.MADE)
 def test_the_installed_release_serves_it(family: str) -> None:
     """Where it doesn't, this says so: the other tests leave the family out."""
-    (offer,) = (one for one in offers() if family in one.model_types)
+    (row,) = (one for one in known_families() if family in one.model_types)
     if not is_served(family):
-        assert family in offer.lacking
-        assert f"{family}: {ABSENT}" in offer.summary
+        assert family in row.lacking
+        assert f"{family}: {ABSENT}" in row.summary
         pytest.skip(f"{family} is {ABSENT}")
-    assert family not in offer.lacking
+    assert family not in row.lacking
     assert isinstance(tiny(family).model, model_class(family))
+
+
+def test_no_other_file_names_a_model_type() -> None:
+    """What is particular to a family stands in its row or its adapter."""
+    elsewhere = [
+        f"{house.place(path)}:{node.lineno}: {node.value}"
+        for path in house.modules()
+        if path.parent.name != "families"
+        for node in ast.walk(house.tree(path))
+        if isinstance(node, ast.Constant) and node.value in registry.FAMILIES
+    ]
+    assert not elsewhere
 
 
 def test_a_family_that_the_release_lacks_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -268,11 +283,11 @@ def test_a_family_that_the_release_lacks_is_named(monkeypatch: pytest.MonkeyPatc
         def forward(self, input_ids: Tensor) -> None: ...
 
     monkeypatch.setattr(registry, "model_class", lambda kind: None if kind == "smolvlm" else WithoutSeam)
-    (offer,) = (one for one in offers() if "smolvlm" in one.model_types)
-    assert offer.lacking == ("idefics3", "smolvlm")
+    (row,) = (one for one in known_families() if "smolvlm" in one.model_types)
+    assert row.lacking == ("idefics3", "smolvlm")
     with pytest.raises(ValueError, match=r"'smolvlm' is not in this release .*; install a newer one"):
         registry.check_model_type("smolvlm")
-    assert offer.summary.endswith(f"; idefics3, smolvlm: {ABSENT}")
+    assert row.summary.endswith(f"; idefics3, smolvlm: {ABSENT}")
 
 
 def test_wrapping_what_the_release_lacks_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -302,12 +317,14 @@ def test_images_that_are_taken_in_whole_blocks_are_told(
 
 def test_the_readme_has_the_same_table() -> None:
     """As it stands for the newest release, whatever is installed."""
+    early = {"cells": "yes", "tiles": "by whole tiles"}
+    early |= {"crops": "`saccade` by finer crops", "images": "run as `prune`"}
     rows = []
-    for one in offers():
-        early = "yes" if one.sparse else "by whole tiles" if one.tiles else "run as `prune`"
-        early = "`saccade` by finer crops" if one.crops else early
+    for one in known_families():
         kinds = ", ".join(f"`{kind}`" for kind in one.model_types)
-        rows.append(f"| {one.title} | {kinds} | {early} | {'yes' if one.clips else '-'} | {one.remark} |")
+        rows.append(
+            f"| {one.title} | {kinds} | {early[one.encodes]} | {'yes' if one.clips else '-'} | {one.remark} |"
+        )
     text = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
     table = text.partition("<!-- offers -->")[2].partition("<!-- /offers -->")[0].strip().splitlines()
     assert table[2:] == rows

@@ -9,7 +9,8 @@ import torch
 from accelerate import cpu_offload
 from transformers import LlamaConfig, LlavaConfig, MistralConfig, PreTrainedModel, Qwen2Config
 
-from arr_coc.seam import attention_window, execution_device
+from arr_coc.seam.assembly import attention_window
+from arr_coc.seam.loaded import execution_device
 from tiny import FAMILIES, tiny
 
 

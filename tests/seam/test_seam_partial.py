@@ -10,11 +10,19 @@ from torch import Tensor
 from torch.nn import functional as F
 from transformers.vision_utils import get_vision_window_index
 
-from arr_coc.families import ADAPTERS, adapter_for
+from arr_coc.families import FAMILIES, adapter_for
 from arr_coc.families.qwen import PaddleOCRVLAdapter, cells_in_raster
 from arr_coc.seam import FamilyAdapter, VisualFeatures
-from arr_coc.seam.partial import kept_seqlens, kept_windows, numbered_cells, patch_rows
-from arr_coc.seam.pixels import coarse_grid, shrink, to_patches, to_picture
+from arr_coc.seam.pixels import (
+    coarse_grid,
+    kept_seqlens,
+    kept_windows,
+    numbered_cells,
+    patch_rows,
+    shrink,
+    to_patches,
+    to_picture,
+)
 from tiny import EVERY, LLAVA_FAMILIES, QWEN_FAMILIES, Tiny, in_bfloat16, picture, prompts, some_cells, tiny
 
 TOLERANCE = 2e-5  # fp32, tokens of standard deviation 1 to 3
@@ -23,7 +31,7 @@ ROWS = [
     ("Where?", [picture(2, (40, 72))]),
 ]  # grids 5x6, 5x9 and 9x5
 
-SPARSE = [family for family in EVERY if ADAPTERS[family].sparse]
+SPARSE = [family for family in EVERY if FAMILIES[family].encodes == "cells"]
 families = pytest.mark.parametrize("family", SPARSE)
 PIXTRAL = tuple(family for family in ("mistral3", "mistral_large4") if family in EVERY)
 GEMMAS = tuple(family for family in SPARSE if family.startswith("gemma4"))
@@ -75,7 +83,7 @@ class TestEncodeCells:
     @families
     def test_the_layout_is_known_before_anything_is_encoded(self, family: str) -> None:
         _, adapter, inputs = setup(family)
-        assert adapter.sparse
+        assert adapter.encodes == "cells"
         before, after = adapter.layout(inputs), adapter.features(inputs).layout
         assert before.counts == after.counts
         if family not in GEMMAS:  # which scales every picture to its own size
@@ -245,16 +253,16 @@ class TestEncodeCells:
         model.config = copy.deepcopy(built.model.config)
         model.config.vision_feature_layer = -2
         adapter = adapter_for(model, built.processor)
-        assert not adapter.sparse
+        assert adapter.encodes != "cells"
         with pytest.raises(NotImplementedError, match="use mode='prune'"):
             adapter.layout(inputs)
 
     @pytest.mark.parametrize("family", LLAVA_FAMILIES)
     def test_towers_that_need_the_whole_picture_say_so(self, family: str) -> None:
         _, adapter, inputs = setup(family, [("What?", [picture(1)])])
-        assert not adapter.sparse
+        assert adapter.encodes != "cells"
         ways = [lambda given: adapter.encode_cells(given, [])]
-        if not adapter.by_crops:  # else the view of the whole is its own coarse view
+        if adapter.encodes != "crops":  # else the view of the whole is its own coarse view
             ways += [adapter.layout, adapter.coarse]
         for ask in ways:
             with pytest.raises(NotImplementedError, match=f"tower of {family} can't .* use mode='prune'"):

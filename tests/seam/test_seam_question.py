@@ -11,7 +11,7 @@ import pytest
 
 from arr_coc.families import adapter_for
 from arr_coc.modes.guided import question_texts
-from arr_coc.seam.question import asides, special_tokens, template_markers
+from arr_coc.seam.prompt import asides, special_tokens, template_markers
 from tiny import picture, tiny
 from tool_templates import FOLDED, QWEN2_5_VL, QWEN3_VL, TOOLS
 
@@ -208,7 +208,7 @@ def test_asking_again_leaves_nothing_behind(tokenizer: Any) -> None:
 
 @pytest.mark.slow
 def test_a_tokenizer_that_is_gone_is_forgotten(tokenizer: Any) -> None:
-    from arr_coc.seam import question
+    from arr_coc.seam import prompt as question
 
     special_tokens(other := copy.deepcopy(tokenizer))
     count = len(question._SPECIAL)

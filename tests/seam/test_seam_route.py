@@ -13,7 +13,7 @@ from transformers import MistralConfig
 
 from arr_coc.families import adapter_for
 from arr_coc.seam import FamilyAdapter, VisualFeatures
-from arr_coc.seam.decoding import heeding_positions
+from arr_coc.seam.decoding import use_given_positions
 from tiny import (
     EVERY,
     MASKABLE,
@@ -108,7 +108,7 @@ class TestLaws:
         built, adapter, inputs, features = setup(family)
         compacted = adapter.compact(inputs, features, ragged(features))
         length = compacted.columns.shape[1]
-        model = heeding_positions(built.model)
+        model = use_given_positions(built.model)
         out = model.generate(**compacted.kwargs, max_new_tokens=8, do_sample=False)[:, length:]
 
         if family in MASKABLE:  # reference: the stock model on the whole prompt, dropped columns masked

@@ -15,7 +15,8 @@ from PIL import Image
 
 from arr_coc import ARRCOCModel
 from arr_coc.families import adapter_for
-from arr_coc.seam.clips import ClipSteps, StepPixels, StepRows, as_frames, takes_steps, with_whole_pixels
+from arr_coc.seam.base import as_frames
+from arr_coc.seam.clips import ClipSteps, StepPixels, StepRows, takes_steps, with_whole_pixels
 from arr_coc.seam.prompt import VisualPrompt, chat_prompt
 from arr_coc.video import FrameSource, open_clip
 from tests.clip_models import TEMPLATE

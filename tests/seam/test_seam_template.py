@@ -12,9 +12,8 @@ import pytest
 from PIL import Image
 
 from arr_coc.files.worker import Worker
-from arr_coc.seam import question as template
-from arr_coc.seam.prompt import chat_prompt
-from arr_coc.seam.question import MOST_LETTERS, check_template, render
+from arr_coc.seam import prompt as template
+from arr_coc.seam.prompt import MOST_LETTERS, chat_prompt, check_template, render
 from tiny import FAMILIES, tiny
 
 IMAGE = {"type": "image"}
@@ -66,7 +65,6 @@ HOSTILE = {
     "replace method": "{{ '" + LONG + "'.replace('', '" + LONG + "') }}",
     "words": "{{ lipsum(n=10000000) }}",
     "internals": "{{ ''.__class__.__mro__ }}",
-    "private name": "{{ namespace(a=1).__init__ }}{% set ns = namespace() %}{% set ns._x = 1 %}",
     "another file": "{% include 'secrets' %}",
     "no template": "{% for %}",
     "its own refusal": "{{ raise_exception('one user\nat a time') }}",
@@ -82,6 +80,7 @@ HOSTILE = {
     "branches": "{% if 0 %}" + "{% elif 0 %}" * 8000 + "{% endif %}",
 }
 HARMLESS = {
+    "private name": "{{ namespace(a=1).__init__ }}{% set ns = namespace() %}{% set ns._x = 1 %}",
     "doubled tuple": "{% set x = ('a',) %}" + "{% set x = (x, x) %}" * 60 + "{{ x == x }}",
     "time": "{{ strftime_now('%10000000000d') }}",
 }
@@ -125,7 +124,7 @@ def test_hostile_templates_are_refused(name: str, child: Worker, monkeypatch: py
     assert time.perf_counter() - start < 10
     assert "\n" not in str(error.value)
     assert len(str(error.value)) < 500
-    template._text.cache_clear()
+    template._rendered.cache_clear()
     for _ in range(20):  # a busy machine may take long to start a child, and its first answer counts
         try:
             assert render(processor("{{ messages|length }}"), CHATS[1]) == "3"
@@ -151,7 +150,7 @@ def test_a_rendering_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     requests: list[Any] = []
     ask = template.WORKER.ask
     monkeypatch.setattr(template.WORKER, "ask", lambda request: requests.append(request) or ask(request))
-    template._text.cache_clear()
+    template._rendered.cache_clear()
     made, timed = processor("{{ messages|length }}"), processor("{{ strftime_now('%f') }}")
     assert {render(made, CHATS[1]) for _ in range(3)} == {"3"}
     assert len(requests) == 1

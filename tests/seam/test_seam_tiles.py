@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from arr_coc import ARRCOCModel
-from arr_coc.families import ADAPTERS, adapter_for, tiled
+from arr_coc.families import FAMILIES, adapter_for, tiled
 from arr_coc.guide.trust import SENTENCES
 from arr_coc.seam import FamilyAdapter
 from arr_coc.seam.gestalt import compress
@@ -19,7 +19,7 @@ from arr_coc.trace.observe import observe
 from eyes import build
 from tiny import EVERY, Tiny, in_bfloat16, picture, prompts, some_cells, tiny
 
-TILED = tuple(family for family in EVERY if ADAPTERS[family].by_tiles)
+TILED = tuple(family for family in EVERY if FAMILIES[family].encodes == "tiles")
 families = pytest.mark.parametrize("family", TILED)
 QUESTION = "Where is the red ball?"
 LARGE = (144, 96)
@@ -222,8 +222,8 @@ class TestMode:
 class TestOrder:
     def test_tiles_are_put_in_order_once(self, family: str, monkeypatch: pytest.MonkeyPatch) -> None:
         calls: list[int] = []
-        stock = tiled.arranged
-        monkeypatch.setattr(tiled, "arranged", lambda *a: calls.append(1) or stock(*a))
+        stock = tiled.arrangements
+        monkeypatch.setattr(tiled, "arrangements", lambda *a: calls.append(1) or stock(*a))
         for mode in ("prune", "sparse"):
             model, inputs = tile_model(family, "guide", budget=9), setup(family)[2]
             calls.clear()

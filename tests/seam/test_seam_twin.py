@@ -13,7 +13,7 @@ import torch
 from peft import LoraConfig
 from torch import Tensor, nn
 
-from arr_coc.seam.twin import CHECKPOINTING, SHARED, adapter_state, refresh, twin, with_configs
+from arr_coc.seam.loaded import CHECKPOINTING, SHARED, adapter_state, refresh, twin, with_configs
 from tiny import FAMILIES, picture, prompts, tiny
 
 ENABLE = "activation_checkpointing_enable"

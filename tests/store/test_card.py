@@ -153,7 +153,7 @@ class TestCard:
         assert card.data.base_model is None
 
     def test_bundled(self) -> None:
-        card = model_card(build(base_name=checkpoint.BUNDLED), name="mine")
+        card = model_card(build(base_name=checkpoint.BUNDLED_NAME), name="mine")
         assert card.data.base_model is None
         assert "wrong about photographs" in card.text
 
@@ -219,7 +219,7 @@ class TestFigures:
     def test_the_figures_of_the_bundled_allocator(self) -> None:
         """They are of the weights that are bundled now."""
         folder = Path(__file__).parents[2] / "runs" / "results"
-        base, _ = checkpoint.load_base(checkpoint.BUNDLED)
+        base, _ = checkpoint.load_base(checkpoint.BUNDLED_NAME)
         layer = checkpoint.load_layer(checkpoint.BUNDLED_ALLOCATOR, base)
         for name in ("study", "sparse", "saccade"):
             header = json.loads((folder / f"{name}.json").read_text())["header"]

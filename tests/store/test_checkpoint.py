@@ -26,7 +26,8 @@ from arr_coc.choose.basis import Basis
 from arr_coc.choose.layer import DIGEST, ARRCOCConfig, ARRCOCLayer
 from arr_coc.choose.stem import Stem, save_stem
 from arr_coc.files import atomic as whole
-from arr_coc.files.atomic import alone
+from arr_coc.files.atomic import folder_lock
+from arr_coc.files.paths import CONFIG_NAME
 from arr_coc.guide.guide import Guide, save_guide
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes import MODES
@@ -35,7 +36,7 @@ from arr_coc.seam.lora import COARSE, KINDS, PARTIAL
 from arr_coc.seam.tower_compressor import TOWERS, TowerCompressor
 from arr_coc.store import allocator as store_allocator
 from arr_coc.store import checkpoint
-from arr_coc.store.checkpoint import CONFIG_NAME, WEIGHTS_NAME
+from arr_coc.store.checkpoint import WEIGHTS_NAME
 from eyes import set_constants
 from tiny import WIDTH, picture, save_tiny, tiny
 
@@ -524,7 +525,7 @@ class TestSavedOver:
     def test_a_reader_waits_until_a_save_is_over(self, allocator: Path) -> None:
         pytest.importorskip("fcntl")
         with ThreadPoolExecutor(1) as pool:
-            with alone(allocator):
+            with folder_lock(allocator):
                 reading = pool.submit(ARRCOCModel.from_pretrained, allocator, device="cpu")
                 with pytest.raises(TimeoutError):
                     reading.result(timeout=0.2)
@@ -535,10 +536,13 @@ class TestSavedOver:
     ) -> None:
         pytest.importorskip("fcntl")
         model, before = ARRCOCModel.from_pretrained(allocator, device="cpu"), self.contents(allocator)
-        monkeypatch.setattr(whole, "PATIENCE", 0.01)
-        with alone(allocator), pytest.raises(ValueError, match="another process has been reading or saving"):
+        monkeypatch.setattr(whole, "LOCK_SECONDS", 0.01)
+        with (
+            folder_lock(allocator),
+            pytest.raises(ValueError, match="another process has been reading or saving"),
+        ):
             model.save_pretrained(allocator)
-        with alone(allocator), pytest.raises(ValueError, match=r"can't be read .*: try again later"):
+        with folder_lock(allocator), pytest.raises(ValueError, match=r"can't be read .*: try again later"):
             ARRCOCModel.from_pretrained(allocator, device="cpu")
         assert self.contents(allocator) == before
 

@@ -8,7 +8,7 @@ import pytest
 from transformers import AutoProcessor
 
 from arr_coc.files.saved import BUNDLED
-from arr_coc.seam.question import TemplateMarkers, template_markers
+from arr_coc.seam.prompt import TemplateMarkers, template_markers
 from arr_coc_vllm.conversation import Marks, Turn, questions, split
 
 START, END = "<|im_start|>", "<|im_end|>"

@@ -8,8 +8,6 @@ import pytest
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
 from arr_coc import ARRCOCModel
-from arr_coc.families import register_family
-from arr_coc.families.qwen import Qwen3_5Adapter, Qwen3VLAdapter
 from arr_coc_vllm import ARCHITECTURES
 from arr_coc_vllm.models import ARRCOCQwen3VL, check_family
 from checkpoints import write
@@ -17,9 +15,6 @@ from conftest import engine, prompt
 from parity import agrees, by_transformers, distance, run
 
 OTHERS = [name for name in ARCHITECTURES if name != "ARRCOCQwen3VL"]
-
-register_family(Qwen3VLAdapter, "qwen3_vl_moe")
-register_family(Qwen3_5Adapter, "qwen3_5_moe")
 
 
 @pytest.mark.parametrize("name", OTHERS)

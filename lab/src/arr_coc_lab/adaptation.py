@@ -23,8 +23,8 @@ from typing import Any, NamedTuple
 
 from arr_coc.choose.budget import Budget, parse_budget
 from arr_coc.data import Example, data_sets, open_data
-from arr_coc.files.atomic import write_whole
-from arr_coc.files.paths import BUNDLED, local_path
+from arr_coc.files.atomic import write_atomic
+from arr_coc.files.paths import BUNDLED_NAME, local_path
 from arr_coc.files.saved import check_records, read_settings
 from arr_coc.model import ARRCOCModel
 from arr_coc.store import checkpoint
@@ -153,7 +153,7 @@ def _adapt(wanted: Adaptation, out: Path, progress: bool, say: Callable[[str], N
     start = None if source.allocator is None else str(source.allocator)
     model = ARRCOCModel.from_pretrained(source.base, allocator=start, device="cpu")
     _check_space(out, model)
-    sparse, has_own = model.adapter.sparse, model.layer.trained
+    sparse, has_own = model.adapter.encodes == "cells", model.layer.trained
     del model
     measured = _measuring(wanted, spec, source.base, data)
     say(f"before: what is kept by {'its own allocator' if has_own else 'nobody yet, the guide looks'}")
@@ -205,7 +205,7 @@ def _adapt(wanted: Adaptation, out: Path, progress: bool, say: Callable[[str], N
         "parts": figures,
         "gain": gained,
     }
-    write_whole((json.dumps(facts, indent=1) + "\n").encode(), out / RESULT)
+    write_atomic((json.dumps(facts, indent=1) + "\n").encode(), out / RESULT)
     return facts | {"signal": None}
 
 
@@ -367,7 +367,7 @@ def _claim(out: Path, wanted: Adaptation, spec: str) -> None:
     if out.exists() and any(not path.name.startswith(".") for path in out.iterdir()):
         raise ValueError(f"{str(out)!r} holds other files: choose a new or an empty folder for the result")
     out.mkdir(parents=True, exist_ok=True)
-    write_whole((json.dumps(facts, indent=1) + "\n").encode(), path)
+    write_atomic((json.dumps(facts, indent=1) + "\n").encode(), path)
 
 
 def _check_space(out: Path, model: ARRCOCModel) -> None:
@@ -384,4 +384,4 @@ def _check_space(out: Path, model: ARRCOCModel) -> None:
 
 def _public(base: str) -> str:
     """The base model's name, without a path of this disk."""
-    return base if base == BUNDLED or not checkpoint.is_local(base) else Path(base).name
+    return base if base == BUNDLED_NAME or not checkpoint.is_local(base) else Path(base).name

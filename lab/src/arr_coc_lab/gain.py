@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from arr_coc.files.atomic import write_whole
+from arr_coc.files.atomic import write_atomic
 from arr_coc_lab.results.files import ERROR, Record
 from arr_coc_lab.results.intervals import paired_interval
 from arr_coc_lab.results.kinds import FULL, split_method
@@ -157,4 +157,4 @@ def draw_gain(figures: Gain, path: Path) -> None:
     )
     content = io.BytesIO()
     picture.savefig(content, dpi=130, format=path.suffix[1:])
-    write_whole(content.getvalue(), path)
+    write_atomic(content.getvalue(), path)

@@ -146,7 +146,7 @@ def source_words(session: Session, inputs: dict[str, Any], budget: Budget, mode:
     from arr_coc.modes import find_mode
     from arr_coc.modes.call import runs_as
     from arr_coc.modes.crops import crops_of, looks_at_crops
-    from arr_coc.seam.clips import as_frames
+    from arr_coc.seam.base import as_frames
 
     adapter = session.model.adapter
     ran, _ = runs_as(adapter, find_mode(session.model.mode if not mode else mode))
@@ -154,7 +154,7 @@ def source_words(session: Session, inputs: dict[str, Any], budget: Budget, mode:
         return ran.help
     framed = as_frames(adapter, inputs)[0]
     crops = crops_of(adapter, inputs, session.encoded(ran.name))[0] if looks_at_crops(adapter, ran) else {}
-    if adapter.sparse or adapter.by_tiles or crops:
+    if adapter.encodes in ("cells", "tiles") or crops:
         count = sum(adapter.layout({**framed, **crops}).sizes)
     else:  # told once it is encoded; placeholders are cells and what stays beside them
         count = int((framed["input_ids"] == adapter.image_token_id).sum())

@@ -173,12 +173,12 @@ def check_source(name: str, allocator: str | None = None) -> None:
     Raises:
         ValueError: a folder that is no model or allocator, or a name that the Hub doesn't know.
     """
-    from arr_coc.files.hub import BUNDLED, commit_of
-    from arr_coc.files.paths import is_local
+    from arr_coc.files.hub import commit_of
+    from arr_coc.files.paths import BUNDLED_NAME, is_local
     from arr_coc.store.checkpoint import check_model_folder, find
 
     source = find(name, allocator)
-    if source.base == BUNDLED:
+    if source.base == BUNDLED_NAME:
         return
     if is_local(source.base):
         check_model_folder(Path(source.base).expanduser())

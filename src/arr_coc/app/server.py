@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from arr_coc.app.clips import MOST_MB
-from arr_coc.files.atomic import own_folder
+from arr_coc.files.atomic import temporary_folder
 
 if TYPE_CHECKING:
     from arr_coc.app.screen import App
@@ -209,7 +209,7 @@ def serve(
     app: App | None = None
     with (
         _interruptible(),
-        own_folder(FOLDER) as folder,
+        temporary_folder(FOLDER) as folder,
     ):
         # Gradio reads these when it is imported and when a component is made.
         os.environ |= {"GRADIO_TEMP_DIR": str(folder), "GRADIO_ANALYTICS_ENABLED": "False"}

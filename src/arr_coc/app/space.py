@@ -19,7 +19,7 @@ from importlib import metadata
 from pathlib import Path
 
 from arr_coc import __version__
-from arr_coc.files.atomic import move_files, own_folder, write_whole
+from arr_coc.files.atomic import move_files, temporary_folder, write_atomic
 
 PYTHON = "3.12"
 APP = '''\
@@ -88,12 +88,12 @@ def space_files(
     from arr_coc.app import require_gradio
     from arr_coc.app.wheel import own_wheel, requirements
     from arr_coc.files.device import resolve_dtype
-    from arr_coc.files.hub import BUNDLED, check_name
-    from arr_coc.files.paths import is_local
+    from arr_coc.files.hub import check_name
+    from arr_coc.files.paths import BUNDLED_NAME, is_local
 
     require_gradio()  # its version is written down
     resolve_dtype(dtype)
-    bundled = model == BUNDLED
+    bundled = model == BUNDLED_NAME
     if not bundled:
         if is_local(model):
             raise ValueError(
@@ -154,9 +154,9 @@ def write_space(folder: Path, files: Mapping[str, str | bytes], force: bool = Fa
                 f"{str(folder)!r} has another {', '.join(differ)}: choose another folder, or --force to "
                 "overwrite"
             )
-        with own_folder(".saving-", folder) as new:
+        with temporary_folder(".saving-", folder) as new:
             for name, content in contents.items():
-                write_whole(content, new / name)
+                write_atomic(content, new / name)
             move_files(new, folder, list(contents))
     except OSError as error:
         raise ValueError(

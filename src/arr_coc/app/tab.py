@@ -17,7 +17,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from arr_coc.app.clips import megapixels
-from arr_coc.files.atomic import write_whole
+from arr_coc.files.atomic import write_atomic
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -201,7 +201,7 @@ class Tab:
             self.folder = Path(tempfile.mkdtemp(prefix="arr-coc-export-", dir=kept_in))
             weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
         html, record = self.folder / "arr-coc.html", self.folder / "arr-coc.safetensors"
-        write_whole(page([self.view], title=self.trace.question).encode(), html)
+        write_atomic(page([self.view], title=self.trace.question).encode(), html)
         self.trace.save(record)
         return str(html), str(record)
 

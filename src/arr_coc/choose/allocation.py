@@ -18,7 +18,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as to_safetensors
 from torch import Tensor
 
-from arr_coc.files.atomic import write_whole
+from arr_coc.files.atomic import write_atomic
 from arr_coc.files.drawing import figure, relevance_picture
 
 Grid = tuple[int, int, int]
@@ -213,7 +213,7 @@ class Allocation:
         whole = torch.contiguous_format
         tensors = {k: v.cpu().clone(memory_format=whole) for k, v in self._tensors().items()}
         about = {"format": _FORMAT, "plain": json.dumps(plain)}
-        write_whole(to_safetensors(tensors, about), Path(path))
+        write_atomic(to_safetensors(tensors, about), Path(path))
 
     @classmethod
     def load(cls, path: str | Path) -> Allocation:

@@ -37,14 +37,13 @@ from arr_coc.choose.knowing import (
     same_start,
 )
 from arr_coc.choose.texture import channel_groups, generate_texture_array
-from arr_coc.files.atomic import write_whole
-from arr_coc.files.paths import shorten
+from arr_coc.files.atomic import write_atomic
+from arr_coc.files.paths import CONFIG_NAME, shorten
 from arr_coc.files.saved import (
-    CONFIG_NAME,
     PICKLES,
     check_finite,
     check_records,
-    made_folder,
+    make_folder,
     read_settings,
     reading,
     write_tensors,
@@ -198,7 +197,7 @@ def save_layer(layer: ARRCOCLayer, folder: Path, base: dict[str, Any]) -> None:
 
     `base` holds base_model, base_revision, base_model_type and base_dim.
     """
-    made_folder(folder)
+    make_folder(folder)
     write_tensors(layer.state_dict(), folder / WEIGHTS_NAME)
     digest = _digest(folder / WEIGHTS_NAME)
     settings = {"layer": layer.config.to_dict(), "trained": layer.trained, **base, DIGEST: digest}
@@ -206,7 +205,7 @@ def save_layer(layer: ARRCOCLayer, folder: Path, base: dict[str, Any]) -> None:
         settings = {"trained_on": layer.trained_on, **settings}
     if layer.basis is not None:
         layer.basis.save(folder / BASIS_NAME)
-    write_whole((json.dumps(settings, indent=2) + "\n").encode(), folder / CONFIG_NAME)
+    write_atomic((json.dumps(settings, indent=2) + "\n").encode(), folder / CONFIG_NAME)
 
 
 Watch = Callable[[str], AbstractContextManager[Any]]

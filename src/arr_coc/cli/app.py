@@ -1,20 +1,22 @@
-"""The command `arr-coc app`: the app in a browser."""
+"""The commands `app`, `view` and `space`: the browser app, saved traces as one page, the app on the Hub."""
 
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from typing import Annotated, Literal
 
 import typer
 
-from arr_coc.cli import options, terminal
-from arr_coc.files.paths import input_file
+from arr_coc.cli import inputs, options, terminal
+from arr_coc.files.atomic import write_atomic
+from arr_coc.files.paths import input_file, local_path
 
 LAST_PORT = 65_535
 
 
-def command(
+def app(
     traces: Annotated[
         list[str] | None,
         typer.Argument(metavar="[TRACE]...", help="Saved traces to look at; they need no model."),
@@ -85,3 +87,66 @@ def command(
     if busy:  # with a download or a load, which nothing can interrupt
         sys.stdout.flush()
         os._exit(0)
+
+
+def view(
+    traces: Annotated[list[str], typer.Argument(metavar="TRACE...", help="Files that ask --trace wrote.")],
+    out: Annotated[
+        str, typer.Option("--out", "-o", metavar="FILE.html", help="Where to write the page.")
+    ] = "arr-coc-view.html",
+    as_json: options.AsJson = False,
+) -> None:
+    """Make one self-contained HTML page of saved traces: what was kept, why, and what came of it.
+
+    Everything can be looked at there that the app shows of an answer: layers, cells, words, the budget.
+    """
+    target = inputs.output_path("--out", out, (".html",))
+    with terminal.starting(as_json):
+        from arr_coc.trace.trace import load_trace
+        from arr_coc.trace.viewer import page
+
+        views = [load_trace(input_file(trace)).view() for trace in traces]
+    write_atomic(page(views).encode(), target)
+    size = target.stat().st_size
+    if as_json:
+        terminal.print_json({"page": str(target), "traces": len(views), "bytes": size})
+    else:
+        terminal.print_rows([("page", f"{target} ({size / 2**20:.1f} MiB, {len(views)} trace(s))")])
+
+
+def space(
+    folder: Annotated[str, typer.Argument(metavar="DIR", help="Where the files go.")],
+    model: Annotated[
+        str, typer.Option("--model", "-m", metavar="NAME", help="What it shows: a name on the Hub.")
+    ] = options.DEFAULT_MODEL,
+    device: Annotated[
+        Literal["auto", "cpu", "cuda"],
+        typer.Option(metavar="NAME", help="Where the model runs there: cpu, cuda, or auto."),
+    ] = "auto",
+    dtype: options.Dtype = "auto",
+    title: Annotated[str, typer.Option(metavar="TEXT", help="Of the Space.")] = "See what it saw",
+    released: Annotated[
+        bool,
+        typer.Option(
+            "--released", help="Install arr-coc from the package index; else the folder carries it."
+        ),
+    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite files that differ.")] = False,
+    as_json: options.AsJson = False,
+) -> None:
+    """Write the folder of a Space that shows a model in the app; nothing is uploaded.
+
+    The package that runs here goes along as a wheel of some 33 MB, so that no package index is needed.
+    """
+    with terminal.starting(as_json):
+        from arr_coc.app.space import space_files, write_space
+
+        files = space_files(model, title, device=device, dtype=dtype, released=released)
+    write_space(local_path(folder), files, force)
+    if as_json:
+        terminal.print_json({"folder": folder, "files": list(files), "model": model})
+        return
+    rows = [("space", folder), ("files", ", ".join(files))]
+    rows.append(("to upload", "hf repos create USER/NAME --type space --space-sdk gradio"))
+    rows.append(("", f"hf upload USER/NAME {shlex.quote(folder)} . --type space"))
+    terminal.print_rows(rows)

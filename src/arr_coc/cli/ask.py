@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from arr_coc.cli import inputs, options, strips, terminal
-from arr_coc.cli.inputs import folder_images, open_picture
+from arr_coc.cli import inputs, options, terminal
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -23,11 +22,10 @@ if TYPE_CHECKING:
     from arr_coc.video.opening import Visual
 
 PICTURE = "arr-coc-ask.png"
-MOST_NOTES = 3
-"""Notes of a folder's answers that are repeated, those of most images."""
+MOST_NOTES = 3  # notes of a folder's answers that are repeated, those of most images
 
 
-def command(
+def ask(
     words: Annotated[
         list[str] | None,
         typer.Argument(
@@ -92,7 +90,7 @@ def command(
         }
         if option := next((option for option, value in of_one.items() if value), None):
             raise ValueError(f"{option} is for one answer, and a folder has many: leave it out")
-        files, left_out = folder_images(request.folder)
+        files, left_out = inputs.folder_images(request.folder)
         with terminal.quiet_stdout(as_json):
             allowed = inputs.read_budget(budget, as_json)
             reply = partial(load().ask, question=request.question, budget=allowed, **how)
@@ -115,21 +113,21 @@ def command(
         every = partial(loaded.ask, subject, request.question, mode="full", **length)
         ours = partial(loaded.ask, subject, request.question, budget=allowed, **how)
         with terminal.status("answering", as_json):
-            if compare:  # the first calls pay for what is set up only once, which is no one's cost
+            if compare:  # untimed first calls: they pay for what is set up only once
                 ours(max_new_tokens=1)
                 every(max_new_tokens=1)
             answer = ours()
             full = every() if compare else None
         if trace_path:
             with terminal.status("looking closer", as_json):
-                options = length | {"budget": allowed, "gestalt": gestalt}
-                _trace(loaded, pictures, request.question, boxes, options).save(trace_path)
+                same = length | {"budget": allowed, "gestalt": gestalt}
+                _trace(loaded, pictures, request.question, boxes, same).save(trace_path)
     if as_json:
         terminal.print_json(_to_dict(request.names, answer, full))
     else:
         terminal.print_answer(request.title, request.question, answer, full, loaded.about)
         for picture, allocation in zip(pictures, answer.allocations, strict=True):
-            strips.print_steps(picture, allocation)
+            terminal.print_steps(picture, allocation)
         if boxes:
             from arr_coc.trace.evidence import score
 
@@ -138,21 +136,7 @@ def command(
         if trace_path:
             terminal.print_rows([("trace", f"{trace_path} (arr-coc view {trace_path})")])
     if drawing_path:
-        from PIL import Image
-
-        from arr_coc.trace.evidence import Guidance
-        from arr_coc.trace.picture import draw_allocation, with_note
-        from arr_coc.video.filmstrip import filmstrip
-
-        allocations = answer.allocations
-        guided = [Guidance.of(coupling) for coupling in answer.couplings] or [None] * len(pictures)
-        drawings = [
-            draw_allocation(picture, allocation, request.question, answer.text, boxes, guidance)
-            if isinstance(picture, Image.Image)
-            else filmstrip(picture, allocation)
-            for picture, allocation, guidance in zip(pictures, allocations, guided, strict=True)
-        ]
-        drawing = with_note(_below_each_other(drawings), answer.note)
+        drawing = _drawing(pictures, request.question, answer, boxes)
         terminal.save_picture(drawing, drawing_path, as_json, needed=out is not None)
     return 0
 
@@ -164,7 +148,7 @@ def _trace(
     boxes: Sequence[Box],
     options: dict[str, Any],
 ) -> Trace | ClipTrace:
-    """The trace of an answer, which is made once more for it."""
+    """The trace of an answer, for which the question is asked once more."""
     session = model.session(list(pictures))
     if len(pictures) > 1 or session.has_clips:
         from arr_coc.trace.observe import observe_clips
@@ -175,19 +159,30 @@ def _trace(
     return observe(session, question, evidence=boxes, **options)
 
 
-def _below_each_other(drawings: Sequence[Image.Image]) -> Image.Image:
-    """One picture of several."""
-    if len(drawings) == 1:
-        return drawings[0]
+def _drawing(pictures: Sequence[Visual], question: str, answer: Answer, boxes: Sequence[Box]) -> Image.Image:
+    """What an answer was made from: the drawings of its images and clips, one below the other."""
     from PIL import Image
 
+    from arr_coc.trace.evidence import Guidance
+    from arr_coc.trace.picture import draw_allocation, with_note
+    from arr_coc.video.filmstrip import filmstrip
+
+    guided = [Guidance.of(coupling) for coupling in answer.couplings] or [None] * len(pictures)
+    drawings = [
+        draw_allocation(picture, allocation, question, answer.text, boxes, guidance)
+        if isinstance(picture, Image.Image)
+        else filmstrip(picture, allocation)
+        for picture, allocation, guidance in zip(pictures, answer.allocations, guided, strict=True)
+    ]
+    if len(drawings) == 1:
+        return with_note(drawings[0], answer.note)
     width, height = max(d.width for d in drawings), sum(d.height for d in drawings)
     sheet = Image.new("RGB", (width, height), "white")
     top = 0
     for drawing in drawings:
         sheet.paste(drawing, (0, top))
         top += drawing.height
-    return sheet
+    return with_note(sheet, answer.note)
 
 
 def _answer_each(files: Sequence[Path], reply: Callable[[Image.Image], Answer], as_json: bool) -> int:
@@ -195,18 +190,14 @@ def _answer_each(files: Sequence[Path], reply: Callable[[Image.Image], Answer], 
     from arr_coc.choose.stem import FOREIGN
 
     width = max(len(file.name) for file in files)
-    failures = foreign = 0
+    answered = foreign = 0
     notes: Counter[str] = Counter()
-    for file in files:
-        try:
-            picture = open_picture(str(file))
-        except ValueError as error:
-            failures += 1
-            if as_json:
-                terminal.print_json({"images": [str(file)], "error": str(error)})
-            else:
-                terminal.print_rows([(file.name, f"not answered: {error}")], width)
-            continue
+
+    def print_refusal(file: Path, error: ValueError) -> None:
+        terminal.print_rows([(file.name, f"not answered: {error}")], width)
+
+    for file, picture in inputs.open_each(files, as_json, print_refusal):
+        answered += 1
         with terminal.quiet_stdout(as_json), terminal.status(f"answering {len(files)} images", as_json):
             answer = reply(picture)
         foreign += answer.foreign
@@ -221,13 +212,13 @@ def _answer_each(files: Sequence[Path], reply: Callable[[Image.Image], Answer], 
         terminal.complain(f"{len(notes) - MOST_NOTES} other notes: --json has each beside its answer")
     if foreign:
         terminal.complain(f"{foreign} of {len(files)} images: {FOREIGN}")
-    if failures:
-        terminal.complain(f"{failures} of {len(files)} images could not be opened")
-    return 1 if failures else 0
+    if answered < len(files):
+        terminal.complain(f"{len(files) - answered} of {len(files)} images could not be opened")
+    return int(answered < len(files))
 
 
 def _notes(answer: Answer) -> list[str]:
-    """What is said beside an answer, but that its picture is foreign."""
+    """The notes on an answer, without the one that its picture is unlike those that were learned on."""
     from arr_coc.choose.stem import FOREIGN
 
     note = (answer.note or "").removesuffix(FOREIGN).removesuffix("; ")

@@ -10,7 +10,7 @@ from arr_coc import __version__
 from arr_coc.cli import inputs, options, terminal
 
 
-def command(
+def info(
     model: options.Model = options.DEFAULT_MODEL,
     device: options.Device = "auto",
     dtype: options.Dtype = "auto",
@@ -25,9 +25,9 @@ def command(
     import platform
     from importlib import metadata
 
-    from arr_coc.families import offers
+    from arr_coc.families import known_families
 
-    served = offers()
+    served = known_families()
     versions = {"arr-coc": __version__, "python": platform.python_version()}
     versions |= {name: metadata.version(name) for name in ("torch", "transformers", "kornia")}
     facts: dict[str, Any] = {
@@ -47,9 +47,9 @@ def command(
             {
                 "model_type": kind,
                 "family": one.title,
-                "sparse": one.sparse,
-                "tiles": one.tiles,
-                "crops": one.crops,
+                "sparse": one.encodes == "cells",
+                "tiles": one.encodes == "tiles",
+                "crops": one.encodes == "crops",
                 "clips": one.clips,
                 "served": kind not in one.lacking,
                 "note": one.remark,

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from arr_coc.cli import strips, terminal
-from arr_coc.files.atomic import check_place
+from arr_coc.cli import terminal
+from arr_coc.files.atomic import check_writable
 from arr_coc.files.paths import local_path, shorten
 from arr_coc.files.question import check_question
 
@@ -22,33 +22,23 @@ if TYPE_CHECKING:
     from arr_coc.model import ARRCOCModel
     from arr_coc.video.opening import Visual
 
-# Where images of the command line come from: files, a page of a PDF, standard input, or a folder.
-#
-#     open_picture("page.png")         any image file that `files.images` reads
-#     open_picture("-")                the bytes of one on standard input
-#     open_picture("paper.pdf", 3)     its third page, drawn as `files.pdf` does
-#     folder_images(Path("scans"))     the image files that lie in a folder, by name
-#
-# Nothing is fetched: an address is refused by name.
-
 STDIN = "-"
 IMAGE_TYPES = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp", ".tif", ".tiff")
 """What counts as an image among the files of a folder."""
-MOST_KINDS = 4
-"""Endings of a folder's other files that are told, those of most files."""
-MOST_BYTES = 2**28
-"""Of an image on standard input; what a file may hold is limited by its pixels."""
+MOST_KINDS = 4  # endings of a folder's other files that are told, those of most files
+MOST_BYTES = 2**28  # of an image on standard input; what a file may hold is limited by its pixels
+SAMPLE = Path(__file__).parents[1] / "bundled" / "sample.json"
+PICTURE_TYPES = (".png", ".jpg", ".jpeg", ".webp")  # endings of pictures that can be written
+
+# ---- images and questions -----------------------------------------------------------------------------
 
 
 def open_picture(name: str, page: int | None = None) -> Image.Image:
-    """Open an image by its name on the command line.
+    """Open an image by its name on the command line, RGB and upright.
 
     Args:
         name: a path, or "-" for standard input.
         page: of a PDF, from 1; None: its only one.
-
-    Returns:
-        In mode RGB and upright, as of `files.images.open_image`.
 
     Raises:
         ValueError: nothing that can be opened there, a page of what is no PDF, or one that it lacks.
@@ -69,15 +59,26 @@ def open_picture(name: str, page: int | None = None) -> Image.Image:
         raise
 
 
-def is_folder(name: str) -> bool:
-    """Whether a name on the command line is that of a folder."""
-    return name != STDIN and local_path(name).is_dir()
+def open_each(
+    files: Sequence[Path], as_json: bool, print_refusal: Callable[[Path, ValueError], None]
+) -> Iterator[tuple[Path, Image.Image]]:
+    """The images of a folder one by one; `print_refusal`, or --json a line, says which can't be opened."""
+    for file in files:
+        try:
+            picture = open_picture(str(file))
+        except ValueError as error:
+            if as_json:
+                terminal.print_json({"images": [str(file)], "error": str(error)})
+            else:
+                print_refusal(file, error)
+            continue
+        yield file, picture
 
 
 def folder_images(folder: Path) -> tuple[list[Path], str]:
-    """The image files that lie in a folder itself, by name, and in a line what else does; "" for nothing.
+    """The image files that lie in a folder itself, sorted, and a line about what was left out, or "".
 
-    Hidden files are left out without a word.
+    Subfolders, other files and links out of the folder are; hidden files aren't mentioned.
 
     Raises:
         ValueError: there is none, or the folder can't be read.
@@ -134,16 +135,12 @@ def _standard_input() -> bytes:
     return data
 
 
-SAMPLE = Path(__file__).parents[1] / "bundled" / "sample.json"
-PICTURE_TYPES = (".png", ".jpg", ".jpeg", ".webp")
-
-
-class Request(NamedTuple):
+class ImagesAndQuestion(NamedTuple):
     """What a line of `ask` or `look` is about.
 
     Attributes:
         names: of the images, as they were written; none: the built-in sample.
-        question: in one line or more, without space around it.
+        question: without space around it.
         folder: whose images are asked about one by one; None: the images of `names`, together.
     """
 
@@ -157,7 +154,7 @@ class Request(NamedTuple):
         return ", ".join(self.names) or "the built-in sample"
 
 
-def read_question(words: Sequence[str]) -> Request:
+def read_question(words: Sequence[str]) -> ImagesAndQuestion:
     """Names of images and the question behind them; the built-in sample's where there are no words.
 
     Raises:
@@ -168,7 +165,7 @@ def read_question(words: Sequence[str]) -> Request:
             raise ValueError(
                 "the built-in sample is missing from this installation: give an image and a question"
             )
-        return Request((), json.loads(SAMPLE.read_text(encoding="utf-8"))["question"])
+        return ImagesAndQuestion((), json.loads(SAMPLE.read_text(encoding="utf-8"))["question"])
     names, last = tuple(words[:-1]), words[-1]
     if len(words) == 2 and _is_file(last) and not _is_file(words[0]) and " " in words[0]:
         raise ValueError(f"the question {words[0]!r:.60} stands before the image: give {last!r} first")
@@ -181,26 +178,21 @@ def read_question(words: Sequence[str]) -> Request:
             f'no question about {words[0]!r}: add one in quotes, for example "What is the title?"'
         )
     question = check_question(last).strip()
-    folders = [name for name in names if is_folder(name)]
+    folders = [name for name in names if name != STDIN and local_path(name).is_dir()]
     if folders and len(names) > 1:
         raise ValueError(
             f"{folders[0]!r} is a folder, whose images are asked about one by one: give it alone"
         )
     if names.count(STDIN) > 1:
         raise ValueError("standard input (-) holds one image: name it once")
-    return Request(names, question, local_path(folders[0]) if folders else None)
+    return ImagesAndQuestion(names, question, local_path(folders[0]) if folders else None)
 
 
-def open_pictures(request: Request, page: int | None, fps: float | None = None) -> list[Visual]:
-    """The images and clips that are asked about together.
-
-    Args:
-        request: with their names.
-        page: of a PDF.
-        fps: frames per second that are read of a video.
+def open_pictures(request: ImagesAndQuestion, page: int | None, fps: float | None = None) -> list[Visual]:
+    """The images and clips that are asked about together; `page` is of a PDF, `fps` of a video.
 
     Raises:
-        ValueError: one that can't be opened, or frames of no video.
+        ValueError: one that can't be opened, or `fps` where there is no video.
     """
     from arr_coc.video.opening import is_clip
 
@@ -236,8 +228,11 @@ def _is_file(name: str) -> bool:
         return False
 
 
+# ---- places to write to -------------------------------------------------------------------------------
+
+
 def output_path(option: str, path: str, suffixes: Sequence[str], images: Sequence[str] = ()) -> Path:
-    """Where to write, tried now, so that no answer is computed for nothing.
+    """Where to write, tried before anything is computed.
 
     Args:
         option: of the command line.
@@ -257,7 +252,7 @@ def output_path(option: str, path: str, suffixes: Sequence[str], images: Sequenc
             raise ValueError(f"{option} {str(target)!r} is not a regular file: choose another place")
         if existed and any(_is_file(image) and target.samefile(local_path(image)) for image in images):
             raise ValueError(f"{option} {str(target)!r} is the image itself: choose another place")
-        check_place(target)
+        check_writable(target)
     except OSError as error:
         reason = f"cannot be written ({error.strerror}): choose another place"
         raise ValueError(f"{option} {str(target)!r} {reason}") from error
@@ -272,13 +267,9 @@ def optional_path(
 
 
 def drawing_path(out: str | None, usual: str, images: Sequence[str], as_json: bool) -> Path | None:
-    """Where to draw: where --out says; else to the usual file, or nowhere if that can't be written.
+    """Where to draw: where --out says; without it to the usual file, or nowhere if that can't be written.
 
-    Args:
-        out: the option's value.
-        usual: the file of a command that names none; with --json there is none.
-        images: the user's own files, which are not to be written over.
-        as_json: whether --json is given.
+    With --json nothing is drawn unless --out says where. `images` are not to be written over.
 
     Raises:
         ValueError: as `output_path`, for a place that the user named.
@@ -294,6 +285,9 @@ def drawing_path(out: str | None, usual: str, images: Sequence[str], as_json: bo
         return None
 
 
+# ---- boxes, budgets and models ------------------------------------------------------------------------
+
+
 def read_evidence(texts: Sequence[str] | None, pictures: Sequence[Visual]) -> tuple[Box, ...]:
     """The boxes of --evidence.
 
@@ -304,10 +298,13 @@ def read_evidence(texts: Sequence[str] | None, pictures: Sequence[Visual]) -> tu
         return ()
     if len(pictures) != 1:
         raise ValueError("--evidence is of one image: leave it out, or ask about one")
-    strips.refuse_boxes(pictures, {"--evidence": texts})
+    from PIL import Image
+
     from arr_coc.data.record import check_boxes as check_in
     from arr_coc.trace.evidence import check_boxes
 
+    if not isinstance(pictures[0], Image.Image):
+        raise ValueError("--evidence is for images, and this is a clip: leave it out")
     boxes = []
     for text in texts:
         try:
@@ -321,7 +318,7 @@ def read_evidence(texts: Sequence[str] | None, pictures: Sequence[Visual]) -> tu
 
 
 def read_budget(text: str | None, quiet: bool) -> Budget | None:
-    """The budget that a text means; None, which leaves it to the model, where there is none.
+    """The budget that a text means; None, which leaves it to the model, if there is no text.
 
     Raises:
         ValueError: neither a count, a fraction nor "auto".
@@ -334,12 +331,12 @@ def read_budget(text: str | None, quiet: bool) -> Budget | None:
 
 
 def load_model(name: str, device: str, dtype: str, quiet: bool, **settings: Any) -> ARRCOCModel:
-    """Load a model with its allocator, and say so on a terminal.
+    """Load a model with its allocator, and say so on a terminal unless `quiet`.
 
     Args:
         name: of a model on the Hub, a folder or "bundled".
-        device: as `device.resolve_device` takes it.
-        dtype: as `device.resolve_dtype` takes it.
+        device: as `files.device.resolve_device` takes it.
+        dtype: as `files.device.resolve_dtype` takes it.
         quiet: no spinner and no progress bar of a download.
         settings: other arguments of `ARRCOCModel.from_pretrained`.
 
@@ -348,13 +345,12 @@ def load_model(name: str, device: str, dtype: str, quiet: bool, **settings: Any)
     """
     with terminal.starting(quiet):
         from arr_coc.files.device import resolve_device
-        from arr_coc.files.hub import BUNDLED
-        from arr_coc.files.paths import is_local
+        from arr_coc.files.paths import BUNDLED_NAME, is_local
         from arr_coc.model import ARRCOCModel
 
     settings |= {"device": resolve_device(device), "dtype": dtype}
     settings = {name: value for name, value in settings.items() if value is not None}
-    download = name != BUNDLED and not is_local(name)
+    download = name != BUNDLED_NAME and not is_local(name)
     terminal.quiet_transformers(bars=download and not quiet)
     if download and not quiet:  # a download shows its own progress
         terminal.note(f"loading {name}")

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from arr_coc.cli import inputs, options, strips, terminal
-from arr_coc.cli.inputs import folder_images, open_picture
+from arr_coc.cli import inputs, options, terminal
 
 if TYPE_CHECKING:
     from arr_coc.choose.allocation import Allocation
@@ -26,18 +25,18 @@ if TYPE_CHECKING:
 PICTURE = "arr-coc-look.png"
 
 
-class Look(NamedTuple):
-    """What was decided for one image, and what the guide said of it; None: it wasn't asked."""
+class LookResult(NamedTuple):
+    """The choice for one image, and what the guide found there; None: the guide wasn't asked."""
 
     allocation: Allocation
     coupling: Coupling | None
 
 
-Looker = Callable[[Sequence["Visual"]], Sequence[Look]]
-"""Looks at images and clips that are asked about together."""
+Looker = Callable[[Sequence["Visual"]], Sequence[LookResult]]
+"""Chooses cells of images and clips that are asked about together."""
 
 
-def command(
+def look(
     words: Annotated[
         list[str] | None,
         typer.Argument(
@@ -90,7 +89,7 @@ def command(
             raise ValueError(f"{option} is of a model: name one with --model ({options.DEFAULT_MODEL!r})")
     files, left_out = None, ""
     if request.folder is not None:
-        files, left_out = folder_images(request.folder)
+        files, left_out = inputs.folder_images(request.folder)
     names = request.names if files is None else tuple(map(str, files))
     pictures = inputs.open_pictures(request, page, fps) if files is None else []
     if files is not None and out is None:
@@ -102,28 +101,28 @@ def command(
     with terminal.quiet_stdout(as_json):
         allowed = inputs.read_budget(budget, as_json)
         if model is None:
-            look = _guide(request.question, allowed, guide, device, dtype, as_json)
+            choose = _guide(request.question, allowed, guide, device, dtype, as_json)
         else:
             loaded = inputs.load_model(
                 model, device, dtype, as_json, allocator=allocator, guide=guide, relevance=relevance
             )
 
-            def look(pictures: Sequence[Visual]) -> Sequence[Look]:
+            def choose(pictures: Sequence[Visual]) -> Sequence[LookResult]:
                 session = loaded.session(list(pictures) if len(pictures) > 1 else pictures[0])
                 prepared = session.prepared(request.question, budget=allowed, mode=mode)
                 couplings = prepared.couplings or (None,) * len(pictures)
-                return [Look(*each) for each in zip(prepared.allocations, couplings, strict=True)]
+                return [LookResult(*each) for each in zip(prepared.allocations, couplings, strict=True)]
 
-    def watched(pictures: Sequence[Visual]) -> Sequence[Look]:
+    def look_quietly(pictures: Sequence[Visual]) -> Sequence[LookResult]:
         with terminal.quiet_stdout(as_json), terminal.status("looking", as_json):
-            return look(pictures)
+            return choose(pictures)
 
     if files is not None:
-        code = _look_each(files, targets, watched, request.question, as_json)
+        code = _look_each(files, targets, look_quietly, request.question, as_json)
         if left_out:
             terminal.complain(left_out)
         return code
-    looks = watched(pictures)
+    looks = look_quietly(pictures)
     if record_path:
         looks[0].allocation.save(record_path)
     titles = names or (request.title,)
@@ -136,7 +135,7 @@ def command(
 def _guide(
     question: str, budget: Budget | None, guide: str | None, device: str, dtype: str, quiet: bool
 ) -> Looker:
-    """The guide, which looks at each image alone."""
+    """A `Looker` without a model: the guide, which takes each image by itself."""
     with terminal.starting(quiet):
         from arr_coc.choose.budget import DEFAULT_BUDGET
         from arr_coc.guide.guide import load_guide
@@ -151,9 +150,9 @@ def _guide(
             return selector.decide_clip(visual, question, allowed)
         return selector.decide(visual, question, allowed)
 
-    def look(pictures: Sequence[Visual]) -> Sequence[Look]:
+    def look(pictures: Sequence[Visual]) -> Sequence[LookResult]:
         decisions = [decide(picture) for picture in pictures]
-        return [Look(decision.allocations[0], decision.couplings[0]) for decision in decisions]
+        return [LookResult(decision.allocations[0], decision.couplings[0]) for decision in decisions]
 
     return look
 
@@ -179,30 +178,26 @@ def _look_each(
     files: Sequence[Path], targets: Sequence[Path | None], look: Looker, question: str, as_json: bool
 ) -> int:
     """Look at every image of a folder by itself; the exit code."""
-    failures = 0
-    for file, target in zip(files, targets, strict=True):
-        try:
-            picture = open_picture(str(file))
-        except ValueError as error:
-            failures += 1
-            if as_json:
-                terminal.print_json({"images": [str(file)], "error": str(error)})
-            else:
-                terminal.print_rows([("image", str(file)), ("not opened", str(error))])
-            continue
+    seen, target_of = 0, dict(zip(files, targets, strict=True))
+
+    def print_refusal(file: Path, error: ValueError) -> None:
+        terminal.print_rows([("image", str(file)), ("not opened", str(error))])
+
+    for file, picture in inputs.open_each(files, as_json, print_refusal):
+        seen += 1
         (each,) = look([picture])
         _show(str(file), question, picture, each, as_json, True)
-        _draw(picture, each, question, target, as_json, True)
-    if failures:
-        terminal.complain(f"{failures} of {len(files)} images could not be opened")
-    return 1 if failures else 0
+        _draw(picture, each, question, target_of[file], as_json, True)
+    if seen < len(files):
+        terminal.complain(f"{len(files) - seen} of {len(files)} images could not be opened")
+    return int(seen < len(files))
 
 
 def _show(
     name: str,
     question: str,
     picture: Visual,
-    look: Look,
+    look: LookResult,
     as_json: bool,
     several: bool,
     boxes: Sequence[Box] = (),
@@ -221,7 +216,7 @@ def _show(
         terminal.print_json(facts)
         return
     terminal.print_allocation(name, question, look.allocation, look.coupling)
-    strips.print_steps(picture, look.allocation)
+    terminal.print_steps(picture, look.allocation)
     if boxes:
         terminal.print_evidence(scored)
     if record:
@@ -230,7 +225,7 @@ def _show(
 
 def _draw(
     picture: Visual,
-    look: Look,
+    look: LookResult,
     question: str,
     target: Path | None,
     as_json: bool,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from arr_coc.modes import MODES
+from arr_coc.modes.mode import Mode as AnyMode
 
 GESTALT_NAMES = ("resize", "pool4", "pool16", "conv4", "conv16", "tower4", "tower16")
 """Ways to make the coarse view of modes saccade and compress."""
@@ -22,71 +23,38 @@ else:  # Typer reads the choices from here; a type checker can't
     GestaltName = Literal[GESTALT_NAMES]
 
     def __getattr__(name: str) -> object:
-        """The options `Mode` and `ChoosingMode`, whose help lists the modes there are when they are read."""
+        """The options `Mode` and `ChoosingMode`, made when they are read: --import may have added a mode."""
+        every = list(MODES.values())
         if name == "Mode":
-            return _mode_option()
+            listed = "; ".join(f"{mode.name}: {mode.help}" for mode in every)
+            usual = "Not given: the model's own, sparse where it has learned a stem, else prune."
+            return _mode_option(every, f"What is read; {listed}. {usual}")
         if name == "ChoosingMode":
-            return _choosing_mode_option()
+            choosing = [mode for mode in every if mode.chooses]
+            listed = ", ".join(mode.name for mode in choosing)
+            return _mode_option(choosing, f"What the choice is made from, as in ask: {listed}.")
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-def mode_name(text: str) -> str:
-    """The name of a mode, one that a module of --import has added to `MODES` among them.
+def _mode_option(modes: Sequence[AnyMode], text: str) -> object:
+    """The option --mode with the choice of some modes; `text` is its help."""
+    names = [mode.name for mode in modes]
 
-    Raises:
-        BadParameter: there is no such mode.
-    """
-    return _one_of(MODES, text)
+    def parse(given: str) -> str:
+        if given not in names:
+            own = "one of your own needs --import MODULE before the command"
+            raise typer.BadParameter(f"{given!r} is unknown; use one of {', '.join(names)}; {own}")
+        return given
 
-
-def choosing_mode_name(text: str) -> str:
-    """The name of a mode that chooses cells.
-
-    Raises:
-        BadParameter: there is no such mode.
-    """
-    return _one_of([name for name, mode in MODES.items() if mode.chooses], text)
+    completed = [(mode.name, mode.help) for mode in modes]
+    option = typer.Option(parser=parse, metavar="MODE", autocompletion=lambda: completed, help=text)
+    return Annotated[str | None, option]
 
 
 def recipe_names() -> list[str]:
     """The built-in recipes, by their files alone: a shell completes them without the room they belong to."""
     recipes = Path(__file__).parents[1] / "train" / "recipes"
     return ["list", "guide", *sorted(file.stem for file in recipes.glob("*.toml"))]
-
-
-def _mode_option() -> object:
-    return Annotated[
-        str | None,
-        typer.Option(
-            parser=mode_name,
-            metavar="MODE",
-            autocompletion=lambda: [(mode.name, mode.help) for mode in MODES.values()],
-            help="What is read; "
-            + "; ".join(f"{mode.name}: {mode.help}" for mode in MODES.values())
-            + ". Not given: the model's own, sparse where it has learned a stem, else prune.",
-        ),
-    ]
-
-
-def _choosing_mode_option() -> object:
-    return Annotated[
-        str | None,
-        typer.Option(
-            parser=choosing_mode_name,
-            metavar="MODE",
-            autocompletion=lambda: [(mode.name, mode.help) for mode in MODES.values() if mode.chooses],
-            help="What the choice is made from, as in ask: "
-            + ", ".join(mode.name for mode in MODES.values() if mode.chooses)
-            + ".",
-        ),
-    ]
-
-
-def _one_of(names: Iterable[str], text: str) -> str:
-    if text not in names:
-        own = "one of your own needs --import MODULE before the command"
-        raise typer.BadParameter(f"{text!r} is unknown; use one of {', '.join(names)}; {own}")
-    return text
 
 
 IMAGE_HELP = "An image file, a PDF (see --page), or - for standard input"
@@ -194,17 +162,16 @@ AllocatorFolder = Annotated[
     ),
 ]
 DEFAULT_FOLDER = "arr-coc-allocator"
-INTERRUPTED = 130
-"""The exit code of a line that Ctrl-C ended."""
+INTERRUPTED = 130  # the exit code of a line that Ctrl-C ended
 
 
 def steps(text: str) -> Any:
-    """The option --steps of what learns, with its help."""
+    """The option --steps of commands that learn; `text` is its help."""
     return typer.Option(min=1, metavar="N", help=text)
 
 
 def minutes(text: str) -> Any:
-    """The option --minutes of what learns, with its help."""
+    """The option --minutes of commands that learn; `text` is its help."""
     return typer.Option(min=0.01, metavar="M", help=text)
 
 

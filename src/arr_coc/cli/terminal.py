@@ -23,7 +23,7 @@ from rich.progress import track as rich_track
 from rich.table import Table
 from rich.text import Text
 
-from arr_coc.files.atomic import write_whole
+from arr_coc.files.atomic import write_atomic
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -32,16 +32,15 @@ if TYPE_CHECKING:
     from arr_coc.choose.allocation import Allocation
     from arr_coc.guide.coupling import Coupling
     from arr_coc.trace.evidence import Scored
+    from arr_coc.video.opening import Visual
 
-
-MOST_MESSAGE = 900
-"""Characters of a complaint; the middle of a longer one is left out."""
+MOST_MESSAGE = 900  # characters of a complaint; the middle of a longer one is left out
 MOST_QUESTION, MOST_WORDS = 400, 16
 """Characters of a question, and words of it that were recognised, which are repeated."""
+MOST_STEPS = 8  # steps of a clip that a row names
 FALLBACK = "choosing failed, so all tokens were used; stderr has the reason"
 """The note on an answer that was made from all tokens for want of a choice."""
-NAME_WIDTH = 13
-"""Columns of the names in front of values."""
+NAME_WIDTH = 13  # columns of the names in front of values
 _CONTROLS = "\x00-\x1f\x7f-\x9f"
 _UNPRINTABLE = re.compile(
     # also: line separators, marks that reverse the order of what follows, halves of characters, tags
@@ -50,12 +49,7 @@ _UNPRINTABLE = re.compile(
 
 
 def printable(text: str, lines: bool = False) -> str:
-    """A text whose control characters are written out as escapes, so that it can't command a terminal.
-
-    Args:
-        text: anything.
-        lines: line feeds and tabs stay.
-    """
+    """A text whose control characters are written out as escapes; with `lines`, line feeds and tabs stay."""
 
     def written(match: re.Match[str]) -> str:
         sign = match[0]
@@ -65,7 +59,7 @@ def printable(text: str, lines: bool = False) -> str:
 
 
 def complain(message: str) -> None:
-    """One line on stderr, whatever the message looks like."""
+    """Print a message on stderr as one line of at most `MOST_MESSAGE` characters."""
     line = printable(" ".join(message.split("\n")))
     if len(line) > MOST_MESSAGE:  # what is wrong stands at the start, the remedy at the end
         line = f"{line[: MOST_MESSAGE - 305]} ... {line[-300:]}"
@@ -73,22 +67,22 @@ def complain(message: str) -> None:
 
 
 def note(message: str) -> None:
-    """A line on stderr about what is going on; nothing where stderr is not a terminal."""
+    """Print a line about what is going on, if stderr is a terminal."""
     console = Console(stderr=True)
     if console.is_terminal:
         console.print(printable(message), style="dim", markup=False)
 
 
 def status(text: str, quiet: bool) -> contextlib.AbstractContextManager[Any]:
-    """A spinner on stderr while a block runs; nothing where stderr is not a terminal."""
+    """A spinner on stderr while a block runs, if that is a terminal."""
     return contextlib.nullcontext() if quiet else Console(stderr=True).status(f"{text} ...")
 
 
 @contextlib.contextmanager
 def starting(quiet: bool, text: str = "starting") -> Generator[None, None, None]:
-    """A spinner while libraries are imported or a model is loaded; garbage waits, there is none yet."""
+    """A spinner while libraries are imported or a model is loaded."""
     collecting = gc.isenabled()
-    gc.disable()
+    gc.disable()  # nothing is garbage yet, and looking for it takes time
     try:
         with status(text, quiet):
             yield
@@ -98,7 +92,7 @@ def starting(quiet: bool, text: str = "starting") -> Generator[None, None, None]
 
 
 def track(steps: Sequence[int], text: str, quiet: bool) -> Iterable[int]:
-    """A progress bar on stderr around a loop; nothing where stderr is not a terminal."""
+    """A progress bar on stderr around a loop, if that is a terminal."""
     console = Console(stderr=True)
     hidden = quiet or not console.is_terminal
     return rich_track(steps, text, console=console, disable=hidden, transient=True)
@@ -138,7 +132,7 @@ def logs_on_stderr(debug: bool) -> Generator[None, None, None]:
 
 
 def quiet_transformers(bars: bool = False) -> None:
-    """Let transformers log errors alone, and show its progress bars only with `bars`."""
+    """Let transformers log nothing but errors, and show its progress bars only with `bars`."""
     from transformers.utils import logging as transformers_logging
 
     transformers_logging.set_verbosity_error()
@@ -161,7 +155,7 @@ def print_json(value: dict[str, Any]) -> None:
 
 
 def print_rows(rows: Sequence[tuple[str, str]], width: int = NAME_WIDTH) -> None:
-    """Names and values in two columns, of which the first is `width` wide; the answer stands out."""
+    """Print names and values in two columns, the first `width` wide; the row "answer" is bold."""
     console = _stdout()
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim", min_width=width, max_width=max(width, console.width // 3), overflow="fold")
@@ -173,14 +167,12 @@ def print_rows(rows: Sequence[tuple[str, str]], width: int = NAME_WIDTH) -> None
 
 
 def print_evidence(scored: Scored) -> None:
-    """How much of the evidence was kept, as a row."""
+    """Print how much of the evidence was kept."""
     print_rows([("evidence", scored.text.removeprefix("evidence: ") or "outside of it")])
 
 
 def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Figures in columns: a line per row where the terminal is wide enough, else a column per row.
-
-    Nothing is cut off: where not even those columns fit, they follow each other in blocks.
+    """Print a table: a line per row where the terminal is wide enough, else a column per row, in blocks.
 
     Args:
         head: names of the columns; the first is that of the rows' names.
@@ -221,7 +213,7 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]], gap: int) -> Tabl
 def print_answer(
     name: str, question: str, answer: Answer, full: Answer | None, about: str | None = None
 ) -> None:
-    """The answer, what it was made from, what its model can do, and how long each stage took."""
+    """Print an answer, what it was made from, what its model can do, and how long each stage took."""
     from arr_coc.modes import find_mode
 
     rows = [("image", name), ("question", question), ("answer", answer.text)]
@@ -245,7 +237,7 @@ def print_answer(
 def print_allocation(
     name: str, question: str, allocation: Allocation, coupling: Coupling | None = None
 ) -> None:
-    """How many tokens were kept, why, how the three scorers were weighed, and what the guide says of it."""
+    """Print how many tokens were kept, why, how the scorers were weighed, and what the guide says of it."""
     from arr_coc.choose.allocation import Reason
 
     counts = allocation.reasons.bincount(minlength=max(Reason) + 1).tolist()
@@ -255,7 +247,7 @@ def print_allocation(
         ("question", _shortened(question)),
         ("visual tokens", f"{_share(allocation.kept, allocation.total)}: {reasons}"),
     ]
-    if allocation.gates is not None:  # no scorer has a say where all cells are kept
+    if allocation.gates is not None:  # None where all cells are kept
         rows.append(("weights", allocation.gates_text))
         tensions = (f"{tension} {value:.2f}" for tension, value in allocation.tensions.items())
         rows.append(("tensions", ", ".join(tensions)))
@@ -266,8 +258,24 @@ def print_allocation(
     print_rows(rows)
 
 
+def print_steps(visual: Visual, allocation: Allocation) -> None:
+    """Print at which times of a clip how many cells are kept; nothing of an image."""
+    from PIL import Image
+
+    if isinstance(visual, Image.Image):
+        return
+    kept = allocation.mask().flatten(1).sum(1)  # cells of each step, which holds one or more frames
+    frames = -(-len(visual) // len(kept))
+    best = sorted(kept.argsort(descending=True, stable=True)[:MOST_STEPS].tolist())
+    parts = [f"{visual.times[step * frames]:.1f} s {int(kept[step]):,}" for step in best if kept[step]]
+    rest = int((kept > 0).sum()) - len(parts)
+    text = ", ".join(parts) + (f" and {rest:,} more" if rest > 0 else "")
+    steps = f"{int((kept > 0).sum()):,} of {len(kept):,} steps of {allocation.total // len(kept):,} cells"
+    print_rows([("clip", f"{steps}: {text}")])
+
+
 def _guided(coupling: Coupling) -> list[tuple[str, str]]:
-    """What the guide says of a question: the words that are on the picture, and how sure it is."""
+    """Rows of what the guide says of a question: the words that are on the picture, and how sure it is."""
     from arr_coc.guide.trust import GENERAL, sentence, verdict_of
 
     kind = verdict_of(coupling)
@@ -288,18 +296,18 @@ def _words(coupling: Coupling) -> str:
 
 
 def _shortened(text: str) -> str:
-    """A text of at most MOST_QUESTION characters."""
+    """A text cut to MOST_QUESTION characters."""
     return text if len(text) <= MOST_QUESTION else f"{text[:MOST_QUESTION].rstrip()}…"
 
 
 def save_picture(picture: Image.Image, target: Path, quiet: bool, needed: bool) -> None:
-    """Write a picture and say where it is.
+    """Write an RGB picture and print where it is, unless `quiet`.
 
     Args:
-        picture: in mode RGB.
+        picture: the picture.
         target: where.
-        quiet: don't say it.
-        needed: the user asked for it; else a line says that there is none.
+        quiet: print nothing.
+        needed: the user asked for it, so a failure is an error; else a line says that there is none.
 
     Raises:
         OSError: a needed picture can't be written.
@@ -310,7 +318,7 @@ def save_picture(picture: Image.Image, target: Path, quiet: bool, needed: bool) 
         # Into memory: Pillow writes a JPEG to a full disk in part and raises nothing.
         content, kind = io.BytesIO(), Image.registered_extensions()[target.suffix.lower()]
         picture.save(content, kind, compress_level=1)  # of a PNG: half the usual time, a tenth more bytes
-        write_whole(content.getvalue(), target)
+        write_atomic(content.getvalue(), target)
     except OSError as error:
         if needed:
             raise
@@ -326,7 +334,7 @@ def _stdout() -> Console:
 
 
 def _show(console: Console, table: Table) -> None:
-    """Print a table; the lines of a file or a pipe are as long as their text."""
+    """Print a table; in a file or a pipe, without spaces at the ends of lines."""
     if console.is_terminal:
         console.print(table)
         return

@@ -18,11 +18,10 @@ from arr_coc.files.plugins import plugin
 if TYPE_CHECKING:
     from arr_coc.train.recipe import Recipe
 
-WIDTH = 80
-"""Columns of the descriptions, where the terminal isn't narrower."""
+WIDTH = 80  # columns of the descriptions, where the terminal isn't narrower
 
 
-def command(
+def train(
     recipe: Annotated[
         str,
         typer.Argument(
@@ -111,7 +110,7 @@ def command(
 
 
 def _train_guide(changes: list[str], own: dict[str, Any], out: str, device: str, as_json: bool) -> int:
-    """Teach the guide; options come before KEY=VALUE."""
+    """Teach the guide; an option of `own` replaces the KEY=VALUE of that name."""
     with terminal.status("starting", as_json):
         load_guide_recipe = plugin("teachers", "guide").load_guide_recipe
         train_guide = plugin("trainers", "guide")
@@ -143,7 +142,7 @@ def _train_guide(changes: list[str], own: dict[str, Any], out: str, device: str,
 
 
 def _list(names: list[str], as_json: bool) -> int:
-    """A line a recipe; of named ones all that is to say."""
+    """Print a line for each recipe, or the descriptions of named ones."""
     from arr_coc.train.recipe import describe, recipes, summary
 
     for name in names:
@@ -162,7 +161,7 @@ def _list(names: list[str], as_json: bool) -> int:
 
 
 def _print_descriptions(descriptions: dict[str, list[str]]) -> None:
-    """Each recipe's name and its paragraphs, indented; labels stand out of their text."""
+    """Print each recipe's name and its paragraphs, indented; their labels are in a column of their own."""
     width = min(WIDTH, shutil.get_terminal_size((WIDTH, 24)).columns)
     for name, paragraphs in descriptions.items():
         print(name)
@@ -180,7 +179,7 @@ def _print_descriptions(descriptions: dict[str, list[str]]) -> None:
 
 
 def _print_result(settings: Recipe, out: str, result: dict[str, Any]) -> None:
-    """Where the allocator is, what it reached, and what to do with it."""
+    """Print where the allocator is, what it reached, and what to do with it."""
     from arr_coc.train.callbacks import duration, in_words
 
     rows = [

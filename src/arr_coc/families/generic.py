@@ -1,33 +1,53 @@
-"""The generic adapter: a family that nobody registered, whose images are single pictures, each with a grid.
+"""Families whose images are single pictures, each with one grid: the layout of any model that has no other.
 
-Where the processor gives patches and their grids, as Qwen's does, cells are blocks of patches. Else the grid
-is the one of so many cells that is nearest to the picture's shape. Whether the rest fits is not known but
-tried: `self_check` runs the model before it is used.
+    pixel_values [patches, 3 * t * p * p], image_grid_thw [n, 3]    cells are blocks of merge x merge patches
+    pixel_values [n, 3, h, w]                                       cells are the grid nearest to h : w
+
+A model type without a row in the table gets this adapter too, once `self_check` has run it.
 """
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from arr_coc.families.tiles import placeholder_runs
-from arr_coc.seam.assembly import VisualFeatures
+from arr_coc.seam.assembly import Layout, VisualFeatures
 from arr_coc.seam.base import FamilyAdapter, Grid
 from arr_coc.seam.pixels import to_pictures
+from arr_coc.seam.prompt import TemplateMarkers
 
-STRETCH = 1.25
+MOST_STRETCH = 1.25
 """How far the shape of a grid may be from the shape of its picture: a ratio of ratios."""
+POSITIONS_AS_COLUMNS = "minimax_m3_sparse"
+"""A kind of layers that takes positions for numbers of columns, and on a GPU dies of one past the last."""
+
+
+class GridAdapter(FamilyAdapter):
+    """Base class of families whose every token is a cell: they say the grid of each image."""
+
+    @abstractmethod
+    def grids(self, inputs: Mapping[str, Any]) -> list[Grid]:
+        """The grid (T, H, W) of each image's cells."""
+
+    def cell_layout(self, inputs: Mapping[str, Any], counts: Sequence[int]) -> list[tuple[Grid, Tensor]]:
+        """The grids, and every token."""
+        return list(zip(self.grids(inputs), map(torch.arange, counts), strict=True))
+
+    def layout(self, inputs: Mapping[str, Any]) -> Layout:
+        """Told by the grids alone."""
+        if self.encodes != "cells":
+            return super().layout(inputs)
+        return Layout.of_grids(self.grids(inputs), inputs["pixel_values"].device)
 
 
 class GenericAdapter(FamilyAdapter):
-    """A family without an adapter of its own."""
-
-    model_types = ()
-    title = "any other"
-    remark = "single pictures, if the check at loading passes"
+    """The adapter of single pictures, whose every token is a cell."""
 
     @property
     def merge(self) -> int:
@@ -40,8 +60,14 @@ class GenericAdapter(FamilyAdapter):
         """The base model's own output.
 
         Raises:
-            ValueError: it holds no tokens of the prompt, as Llama 4's, which the model projects itself.
+            ValueError: it holds no tokens of the prompt, as Llama 4's, which the model projects itself, or
+                the language model can't have fewer.
         """
+        kinds = getattr(self.model.config.get_text_config(), "layer_types", None) or ()
+        if POSITIONS_AS_COLUMNS in kinds:
+            raise ValueError(
+                "some of its layers take positions for numbers of columns, which dropping changes"
+            )
         output = super().encode(inputs)
         if getattr(output, "pooler_output", None) is None:
             raise ValueError("its images are encoded to something other than tokens of the prompt")
@@ -49,19 +75,19 @@ class GenericAdapter(FamilyAdapter):
 
     def token_counts(self, inputs: Mapping[str, Any], lengths: Sequence[int]) -> Sequence[int]:
         """As the encoder returns them, or as many placeholders as follow each other."""
-        pictures = len(_grids(inputs) or self.patches(inputs))
+        pictures = len(patch_grids(inputs) or self.patches(inputs))
         if len(lengths) == pictures:
             return lengths
         runs = placeholder_runs(inputs["input_ids"] == self.image_token_id)
         if len(runs) % pictures:
             raise ValueError(f"{len(runs)} runs of placeholders can't be shared among {pictures} pictures")
-        rows = len(runs) // pictures
+        rows = len(runs) // pictures  # a picture may be written as a run for each row of its cells
         return [sum(runs[i : i + rows]) for i in range(0, len(runs), rows)]
 
     def cell_layout(self, inputs: Mapping[str, Any], counts: Sequence[int]) -> list[tuple[Grid, Tensor]]:
         """The grid of blocks of patches, or that which the picture's shape allows for so many cells."""
         layout: list[tuple[Grid, Tensor]] = []
-        if grids := _grids(inputs):
+        if grids := patch_grids(inputs):
             for (t, h, w), count in zip(grids, counts, strict=True):
                 grid = (t, h // self.merge, w // self.merge)
                 if t * grid[1] * grid[2] != count:
@@ -80,24 +106,40 @@ class GenericAdapter(FamilyAdapter):
             ValueError: pixels that are no pictures of three channels.
         """
         pixels = inputs["pixel_values"]
-        if grids := _grids(inputs):
+        if grids := patch_grids(inputs):
             side = self.model.config.vision_config.patch_size
             return to_pictures(pixels, grids, self.merge, side, pixels[0].numel() // (3 * side**2))
-        if isinstance(pixels, Tensor) and pixels.ndim == 5:
+        if isinstance(pixels, Tensor) and pixels.ndim == 5:  # (prompts, pictures, 3, h, w)
             pixels = pixels.flatten(0, 1)
         if any(picture.ndim != 3 or len(picture) != 3 for picture in pixels):
             shape = tuple(pixels.shape) if isinstance(pixels, Tensor) else [tuple(p.shape) for p in pixels]
             raise ValueError(f"pixel_values {shape} are no pictures [n, 3, height, width]")
-        sizes = inputs.get("image_sizes")
-        if sizes is None:
-            return list(pixels)
-        return [picture[:, : int(h), : int(w)] for picture, (h, w) in zip(pixels, sizes, strict=True)]
+        return list(pixels) if inputs.get("image_sizes") is None else unpadded(pixels, inputs["image_sizes"])
 
 
-def _grids(inputs: Mapping[str, Any]) -> list[Grid]:
+class PaliGemmaAdapter(GenericAdapter):
+    """PaliGemma: a square of cells, read together with the question, each seeing the other.
+
+    Released checkpoints have no chat template: their processor writes a begin token, the question and a line
+    break.
+    """
+
+    @cached_property
+    def markers(self) -> TemplateMarkers | None:
+        """What the processor writes around a user's words."""
+        tokenizer = getattr(self.processor, "tokenizer", None)
+        return None if tokenizer is None else TemplateMarkers(tokenizer.bos_token, "\n")
+
+
+def patch_grids(inputs: Mapping[str, Any]) -> list[Grid]:
     """The grid of patches (t, h, w) of each picture; [] where the processor gives none."""
     grids = inputs.get("image_grid_thw")
     return [] if grids is None else [(t, h, w) for t, h, w in grids.tolist()]
+
+
+def unpadded(pixels: Sequence[Tensor] | Tensor, sizes: Any) -> list[Tensor]:
+    """Pictures [3, h, w] of their sizes [n, 2], from those padded on the right and below: [n, 3, H, W]."""
+    return [picture[:, : int(h), : int(w)] for picture, (h, w) in zip(pixels, sizes, strict=True)]
 
 
 def nearest_grid(count: int, ratio: float) -> tuple[int, int]:
@@ -116,6 +158,6 @@ def nearest_grid(count: int, ratio: float) -> tuple[int, int]:
         return max(shape, 1 / shape)
 
     rows = min((rows for rows in range(1, count + 1) if count % rows == 0), key=stretch)
-    if stretch(rows) > STRETCH:
+    if stretch(rows) > MOST_STRETCH:
         raise ValueError(f"{count} cells make no grid in the shape of a picture of {ratio:.3g} to 1")
     return rows, count // rows

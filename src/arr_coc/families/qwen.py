@@ -1,7 +1,10 @@
-"""Qwen2.5-VL and Qwen2-VL: three-row positions, patches in merge-block order, and a sparse vision tower.
+"""Families with Qwen's layout: pictures of any size, every token a cell of merge x merge patches.
 
-They have no deepstack. The adapters of later Qwen families override what their towers take besides patches
-(`patch_places`).
+    pixel_values [patches, 3 * t * p * p]    patches cell by cell, the cells row by row
+    image_grid_thw [images, 3]               patches of each image: frames, rows, columns
+
+Positions have three rows (frame, row, column). The tower takes patches in any number with the positions that
+they have in the whole picture, so that some cells alone can be encoded.
 """
 
 from __future__ import annotations
@@ -19,15 +22,19 @@ from transformers.vision_utils import (
     get_vision_window_index,
 )
 
+from arr_coc.families.generic import GridAdapter
 from arr_coc.seam.assembly import Layout, VisualFeatures
-from arr_coc.seam.base import FamilyAdapter, Grid
-from arr_coc.seam.partial import kept_seqlens, kept_windows, numbered_cells, patch_rows
+from arr_coc.seam.base import Encodes, Grid
 from arr_coc.seam.pixels import (
     REMEDY,
     coarse_grid,
     coarse_views,
+    kept_seqlens,
+    kept_windows,
+    numbered_cells,
     patch_map,
     patch_map_rows,
+    patch_rows,
     shrink,
     to_patches,
     to_picture,
@@ -36,15 +43,19 @@ from arr_coc.seam.pixels import (
 from arr_coc.seam.tower_compressor import TowerCompressor, level_mergers, tower_halves
 
 
-class Qwen2_5VLAdapter(FamilyAdapter):
-    """Qwen2.5-VL and Qwen2-VL, and the base class of the later Qwen families."""
+class Qwen2_5VLAdapter(GridAdapter):
+    """Qwen2.5-VL, Qwen2-VL, and language models of other kinds on their vision tower.
 
-    model_types = ("qwen2_5_vl", "qwen2_vl")
-    title = "Qwen2.5-VL, Qwen2-VL"
-    sparse = True
+    Attributes:
+        sound: prompts may hold sound, as those of the Omni thinkers; it always stays.
+    """
+
+    encodes: Encodes = "cells"
     clips = True
     by_cells = True
     halves = True
+    keeps_shape = True
+    sound: bool = False
 
     @property
     def merge(self) -> int:
@@ -53,15 +64,16 @@ class Qwen2_5VLAdapter(FamilyAdapter):
 
     @property
     def tower(self) -> Any:
-        """The vision tower."""
         return self.model.base_model.visual
 
-    def cell_layout(self, inputs: Mapping[str, Any], counts: Sequence[int]) -> list[tuple[Grid, Tensor]]:
-        """Every token is a cell: the patch grid divided by the merge size."""
-        return list(zip(self._grids(inputs), map(torch.arange, counts), strict=True))
+    def grids(self, inputs: Mapping[str, Any]) -> list[Grid]:
+        """The patch grid divided by the merge size."""
+        return [(t, h // self.merge, w // self.merge) for t, h, w in inputs["image_grid_thw"].tolist()]
 
     def prompt_positions(self, inputs: Mapping[str, Any], attention_mask: Tensor) -> Tensor:
         """Rotary positions of the whole prompt, computed by the model itself: [3, B, S]; or counted."""
+        if self.sound:
+            return omni_positions(self.model, inputs, attention_mask)
         if self.plain_positions:
             return super().prompt_positions(inputs, attention_mask)
         ids = inputs["input_ids"]
@@ -75,7 +87,7 @@ class Qwen2_5VLAdapter(FamilyAdapter):
         return positions
 
     def patches(self, inputs: Mapping[str, Any], features: VisualFeatures | None = None) -> list[Tensor]:
-        """The pictures that the image processor cut into patches."""
+        """The pictures that the image processor cut into patches; of a clip's step one of its two frames."""
         vision = self.model.config.vision_config
         grids = inputs["image_grid_thw"].tolist()
         rows = inputs["pixel_values"].split([t * h * w for t, h, w in grids])
@@ -85,7 +97,7 @@ class Qwen2_5VLAdapter(FamilyAdapter):
             first = to_picture(patches, *shape)
             frames = patches.unflatten(1, (-1, vision.temporal_patch_size, vision.patch_size**2))
             if not torch.equal(frames[:, :, 0], frames[:, :, -1]):
-                # Of two pictures of a clip that one is looked at which shows more that is new.
+                # Of a clip's step the frame that shows more that is new.
                 last = to_picture(patches, *shape, frame=-1)
                 before = pictures[-1] if pictures and pictures[-1].shape == first.shape else first
                 changed = [float((picture - before).abs().sum()) for picture in (first, last)]
@@ -95,7 +107,6 @@ class Qwen2_5VLAdapter(FamilyAdapter):
 
     @property
     def merger(self) -> Any:
-        """The module that merges the patches of each cell."""
         return self.tower.merger
 
     def tower_order(self, inputs: Mapping[str, Any]) -> Tensor | None:
@@ -108,8 +119,8 @@ class Qwen2_5VLAdapter(FamilyAdapter):
     # ---- encoding some cells alone --------------------------------------------------------------------
 
     def layout(self, inputs: Mapping[str, Any]) -> Layout:
-        """Computed from `image_grid_thw` alone, since every token is a cell."""
-        return Layout.of_grids(self._grids(inputs), inputs["image_grid_thw"].device)
+        """As of any grid; the pixels of a clip may be rows without a device."""
+        return Layout.of_grids(self.grids(inputs), inputs["image_grid_thw"].device)
 
     def patch_places(self, grid: Tensor, rows: Tensor) -> dict[str, Tensor]:
         """Positions of some patches, in place of those that the tower computes.
@@ -149,20 +160,13 @@ class Qwen2_5VLAdapter(FamilyAdapter):
             return_dict=True,
             **self.tower_arguments(grid, cells, rows),
         )
-        levels = getattr(output, "deepstack_features", None) or []
-        return VisualFeatures(
-            tokens=list(output.pooler_output.split(counts)),
-            levels=[list(level.split(counts)) for level in levels],
-            grids=layout.grids,
-            cells=[],
-            kind=type(output),
-        )
+        return _features(output, counts, layout.grids, [])
 
     def encode_merged(self, inputs: Mapping[str, Any], compressor: TowerCompressor) -> VisualFeatures:
         """The first blocks on windows of patches, then each image's patches merged, then the other blocks."""
         if not self.halves:
             return super().encode_merged(inputs, compressor)
-        tower, grid, m, grids = self.tower, inputs["image_grid_thw"], self.merge, self._grids(inputs)
+        tower, grid, m, grids = self.tower, inputs["image_grid_thw"], self.merge, self.grids(inputs)
         lower, upper = tower_halves(tower, compressor.first)
         patch = self.model.config.vision_config.patch_size
         order, ends = get_vision_window_index(grid, m, compressor.window * m * patch, patch)
@@ -177,6 +181,7 @@ class Qwen2_5VLAdapter(FamilyAdapter):
             **self.patch_places(grid, rows),
             **(windows if getattr(tower, "window_size", None) is not None else {}),
         )
+        # Back from window order to raster order, then image by image: [T*H*W, m*m*D].
         cells = below.pooler_output[order.argsort()].split([t * h * w for t, h, w in grids])
         merged = [compressor.merge(patch_map(*each, m), m) for each in zip(cells, grids, strict=True)]
         coarse = [(x.shape[0], x.shape[2] // m, x.shape[3] // m) for x in merged]
@@ -190,17 +195,11 @@ class Qwen2_5VLAdapter(FamilyAdapter):
         )
         counts = [t * h * w for t, h, w in coarse]
         early = [merger(patches) for merger in level_mergers(tower, compressor.first)]
-        levels = [*early, *(getattr(output, "deepstack_features", None) or [])]
-        return VisualFeatures(
-            tokens=list(output.pooler_output.split(counts)),
-            levels=[list(level.split(counts)) for level in levels],
-            grids=coarse,
-            cells=[torch.arange(count, device=grid.device) for count in counts],
-            kind=type(output),
+        return _features(
+            output, counts, coarse, [torch.arange(count, device=grid.device) for count in counts], early
         )
 
     def coarse(self, inputs: Mapping[str, Any], cells: int | Sequence[int] = 256) -> dict[str, Any]:
-        """The pictures scaled down and cut into patches again."""
         vision, thw = self.model.config.vision_config, inputs["image_grid_thw"]
         m, p, frames = self.merge, vision.patch_size, vision.temporal_patch_size
         sizes = thw.tolist()
@@ -221,19 +220,27 @@ class Qwen2_5VLAdapter(FamilyAdapter):
             "image_grid_thw": torch.tensor(grids, dtype=thw.dtype, device=thw.device),
         }
 
-    def _grids(self, inputs: Mapping[str, Any]) -> list[Grid]:
-        """The merged grid (T, H, W) of each image."""
-        return [(t, h // self.merge, w // self.merge) for t, h, w in inputs["image_grid_thw"].tolist()]
 
-
-# Qwen3-VL: as Qwen2.5-VL, with deepstack levels and a vision tower with learned position embeddings.
+def _features(
+    output: Any, counts: list[int], grids: list[Grid], cells: list[Tensor], early: Sequence[Tensor] = ()
+) -> VisualFeatures:
+    """The tokens and deepstack levels of a tower's output, `early` levels before its own."""
+    levels = [*early, *(getattr(output, "deepstack_features", None) or [])]
+    return VisualFeatures(
+        tokens=list(output.pooler_output.split(counts)),
+        levels=[list(level.split(counts)) for level in levels],
+        grids=grids,
+        cells=cells,
+        kind=type(output),
+    )
 
 
 class Qwen3VLAdapter(Qwen2_5VLAdapter):
-    """Qwen3-VL, dense and with experts. Its image processor normalises to [-1, 1]."""
+    """Qwen3-VL: as Qwen2.5-VL, with deepstack levels and a tower with learned position embeddings.
 
-    model_types = ("qwen3_vl", "qwen3_vl_moe")
-    title = "Qwen3-VL"
+    Its image processor normalises to [-1, 1].
+    """
+
     mean = (0.5, 0.5, 0.5)
     std = (0.5, 0.5, 0.5)
 
@@ -251,56 +258,107 @@ class Qwen3VLAdapter(Qwen2_5VLAdapter):
         return super().patch_places(grid, rows) | places
 
 
-# Qwen3.5 and Qwen4-Exp: as Qwen3-VL without deepstack, on a language model with recurrent layers.
-#
-# A recurrent state has no mask, so dropping a token is not the same as masking it. With all tokens kept,
-# results are the stock model's; with some dropped there is no masked equivalent to compare with. In
-# Qwen4-Exp
-# the other layers pick the tokens that they read, in blocks of neighbours: of those that are kept.
+class Glm4vAdapter(Qwen2_5VLAdapter):
+    """GLM-4V and what was made after it: as Qwen2.5-VL, with learned positions, interpolated.
+
+    The frames of a clip have placeholders of images; which is which stands in `mm_token_type_ids` alone.
+    """
+
+    halves = False  # its tower shrinks by a convolution between its blocks and its merger
+
+    def token_kinds(self, inputs: Mapping[str, Any]) -> Tensor:
+        """As the processor tells them.
+
+        Raises:
+            ValueError: there is a clip, and it doesn't.
+        """
+        kinds = inputs.get("mm_token_type_ids")
+        if kinds is not None:
+            return kinds.int()
+        if inputs.get("pixel_values_videos") is not None:
+            raise ValueError(
+                "mm_token_type_ids are missing, and the placeholders of a clip are those of images: pass all "
+                "that the processor returns"
+            )
+        return super().token_kinds(inputs)
 
 
-class Qwen3_5Adapter(Qwen3VLAdapter):
-    """Qwen3.5, dense and with experts, and Qwen4-Exp: no method differs from Qwen3-VL's."""
+class PaddleOCRVLAdapter(Qwen2_5VLAdapter):
+    """PaddleOCR-VL: as Qwen2.5-VL, but patches [n, 3, p, p] lie in raster order and merge after the tower.
 
-    model_types = ("qwen3_5", "qwen3_5_moe", "qwen4_exp")
-    recurrent = True
-    title = "Qwen3.5, Qwen4-Exp"
-    remark = "its recurrent layers have no masked equivalent of a dropped token"
+    So the patches of a cell don't stand together. Some cells alone are encoded all the same: the tower takes
+    patches in any order with the positions that they have in the whole, and the projector merges those of
+    each cell once they stand together.
+    """
 
-
-# Qwen2.5-Omni and Qwen3-Omni: their thinker, which reads images, clips and sound, and writes text.
-#
-# Their images are those of Qwen2.5-VL and Qwen3-VL. Sound in a prompt stays whole.
-
-
-class Thinker:
-    """What both thinkers differ in from the families whose images they read."""
-
-    model: Any
-    remark = "wrap its `thinker`; sound always stays"
     clips = False
+    by_cells = False
 
-    def prompt_positions(self, inputs: Mapping[str, Any], attention_mask: Tensor) -> Tensor:
-        """Rotary positions of images, clips and sound: [3, B, S]."""
-        return omni_positions(self.model, inputs, attention_mask)
+    def patches(self, inputs: Mapping[str, Any], features: VisualFeatures | None = None) -> list[Tensor]:
+        side = self.model.config.vision_config.patch_size
+        return to_pictures(inputs["pixel_values"], inputs["image_grid_thw"].tolist(), 1, side, 1)
+
+    def encode_cells(self, inputs: Mapping[str, Any], keep: Sequence[Tensor]) -> VisualFeatures:
+        """Run the tower on the patches of the kept cells, each at its place in the full grid."""
+        layout, grid, unit = self.layout(inputs), inputs["image_grid_thw"], self.merge**2
+        counts = [len(indices) for indices in keep]
+        if counts == layout.counts:  # in the stock model's own order, for its own results to the last bit
+            return replace(self.features(inputs), cells=[])
+        inner, tower = self.model.base_model, self.tower
+        cells = numbered_cells(layout, keep)
+        rows = cells_in_raster(grid, self.merge).to(cells.device)[patch_rows(cells, unit)]
+        ends = torch.tensor([0, *counts], device=cells.device).cumsum(0)
+        embeddings = tower.vision_model.embeddings
+        indices, weights = get_vision_interpolation_indices_and_weights(
+            grid,
+            num_grid_per_side=embeddings.num_grid_per_side,
+            mode=embeddings.interpolation_mode,
+            align_corners=embeddings.interpolation_align_corners,
+            spatial_merge_size=1,
+        )
+        output = tower(
+            pixel_values=inputs["pixel_values"][rows].type(tower.dtype)[None],
+            grid_thw=grid,
+            position_ids=get_vision_position_ids(grid, 1)[rows],
+            cu_seqlens=(ends * unit).unique_consecutive().int(),
+            interp_indices=indices[rows],
+            interp_weights=weights[rows],
+        )
+        hidden = output.last_hidden_state.reshape(len(rows), -1)
+        # To the projector the kept cells are a picture one cell wide, whose patches follow row by row.
+        strip = torch.tensor([[1, self.merge * len(cells), self.merge]], device=grid.device)
+        tokens = inner.projector(hidden, strip)
+        return VisualFeatures(list(tokens.split(counts)), [], layout.grids, [], type(output))
+
+    def coarse(self, inputs: Mapping[str, Any], cells: int | Sequence[int] = 256) -> dict[str, Any]:
+        grid, patch = inputs["image_grid_thw"], self.model.config.vision_config.patch_size
+        grids = self.layout(inputs).grids
+        views = coarse_views(self.patches(inputs), grids, cells, self.merge * patch)
+        sizes = [(1, view.shape[1] // patch, view.shape[2] // patch) for view in views]
+        return {
+            "pixel_values": torch.cat([_patches(view, patch) for view in views]),
+            "image_grid_thw": torch.tensor(sizes, dtype=grid.dtype, device=grid.device),
+        }
 
 
-class Qwen2_5OmniAdapter(Thinker, Qwen2_5VLAdapter):
-    """The thinker of Qwen2.5-Omni."""
+def _patches(picture: Tensor, patch: int) -> Tensor:
+    """The patches [n, 3, p, p] of a picture, raster order."""
+    blocks = picture.unfold(1, patch, patch).unfold(2, patch, patch)  # (3, h, w, p, p)
+    return blocks.permute(1, 2, 0, 3, 4).flatten(0, 1)
 
-    model_types = ("qwen2_5_omni_thinker",)
-    title = "Qwen2.5-Omni"
 
-
-class Qwen3OmniAdapter(Thinker, Qwen3VLAdapter):
-    """The thinker of Qwen3-Omni."""
-
-    model_types = ("qwen3_omni_moe_thinker",)
-    title = "Qwen3-Omni"
+def cells_in_raster(grid: Tensor, merge: int) -> Tensor:
+    """The patches of all images, numbered in raster order, as they stand cell by cell: long [n]."""
+    orders, start = [], 0
+    for t, h, w in grid.tolist():
+        numbered = start + torch.arange(t * h * w).view(t, h // merge, merge, w // merge, merge)
+        orders.append(numbered.transpose(2, 3).flatten())
+        start += t * h * w
+    return torch.cat(orders)
 
 
 def omni_positions(model: Any, inputs: Mapping[str, Any], attention_mask: Tensor) -> Tensor:
-    """Positions of a prompt: [3, B, S], whole numbers as floats.
+    """Positions of a prompt to an Omni thinker: [3, B, S], whole numbers as floats.
 
     A thinker's own rule looks for images behind their begin tokens, and goes astray where an image was left
     out behind one. With images alone the rule is the grid of each image at the end of the text before it;
@@ -340,148 +398,3 @@ def omni_positions(model: Any, inputs: Mapping[str, Any], attention_mask: Tensor
                 start += count
         positions[:, row, columns] = torch.cat(parts, 1).to(positions)
     return positions
-
-
-# EXAONE 4.5: Qwen2.5-VL's vision tower, on a language model with plain positions and sliding windows.
-#
-# Its own `generate` counts positions along the columns that it is given, whatever positions it is given, so
-# a
-# view of the model without that rule generates (`seam.decoding.heeding_positions`).
-
-
-class Exaone4_5Adapter(Qwen2_5VLAdapter):
-    """EXAONE 4.5, whose tower has fewer keys than queries."""
-
-    model_types = ("exaone4_5",)
-    title = "EXAONE 4.5"
-    remark = "dropping equals masking while the prompt fits the attention window"
-    plain_positions = True  # it has a rule of three-row positions, which only raises
-    clips = False  # frames are told from images by their kinds of tokens, which it takes no notice of
-
-
-# GLM-4V, GLM-4.5V, GLM-4.6V, GLM-GA and GLM-OCR: as Qwen2.5-VL, with learned positions, interpolated.
-#
-# The frames of a clip have placeholders of images; which is which stands in `mm_token_type_ids` alone.
-
-
-class Glm4vAdapter(Qwen2_5VLAdapter):
-    """GLM-4V and what was made after it."""
-
-    model_types = ("glm4v", "glm4v_moe", "glm46v", "glm_ocr", "glmga")
-    title = "GLM-4V, GLM-OCR"
-    halves = False  # it shrinks by a convolution between its blocks and its merger
-
-    def token_kinds(self, inputs: Mapping[str, Any]) -> Tensor:
-        """As the processor tells them.
-
-        Raises:
-            ValueError: there is a clip, and it doesn't.
-        """
-        kinds = inputs.get("mm_token_type_ids")
-        if kinds is not None:
-            return kinds.int()
-        if inputs.get("pixel_values_videos") is not None:
-            raise ValueError(
-                "mm_token_type_ids are missing, and the placeholders of a clip are those of images: pass all "
-                "that the processor returns"
-            )
-        return super().token_kinds(inputs)
-
-
-# GLM-5 Next: GLM-4V's tower without learned positions, on a language model with recurrent layers.
-#
-# Its other layers pick the tokens that they read and have no positions at all. Its image processor pads a
-# picture on the right and below, and the padding is cells as well.
-
-
-class Glm5NextAdapter(Qwen2_5VLAdapter):
-    """GLM-5 Next, whose positions are counted along the prompt."""
-
-    model_types = ("glm5_next",)
-    title = "GLM-5 Next"
-    remark = "its recurrent layers have no masked equivalent of a dropped token; no clips"
-    recurrent = True
-    clips = False  # frames have placeholders of images, and no three-row positions
-    halves = False  # it shrinks by a convolution between its blocks and its merger
-
-
-# PaddleOCR-VL: as Qwen2.5-VL, but patches lie in raster order, and are merged behind the tower.
-#
-# So the patches of a cell don't stand together. Some cells alone are encoded all the same: the tower takes
-# patches in any order with the positions that they have in the whole, and the projector merges those of each
-# cell once they stand together.
-
-
-class PaddleOCRVLAdapter(Qwen2_5VLAdapter):
-    """PaddleOCR-VL."""
-
-    model_types = ("paddleocr_vl",)
-    title = "PaddleOCR-VL"
-    mean = (0.48145466, 0.4578275, 0.40821073)
-    std = (0.26862954, 0.26130258, 0.27577711)
-    clips = False
-    by_cells = False
-
-    def patches(self, inputs: Mapping[str, Any], features: VisualFeatures | None = None) -> list[Tensor]:
-        """The pictures that the image processor cut into patches."""
-        side = self.model.config.vision_config.patch_size
-        return to_pictures(inputs["pixel_values"], inputs["image_grid_thw"].tolist(), 1, side, 1)
-
-    def encode_cells(self, inputs: Mapping[str, Any], keep: Sequence[Tensor]) -> VisualFeatures:
-        """Run the tower on the patches of the kept cells, each at its place in the full grid."""
-        layout, grid, unit = self.layout(inputs), inputs["image_grid_thw"], self.merge**2
-        counts = [len(indices) for indices in keep]
-        if counts == layout.counts:  # in the stock model's own order, for its own results to the last bit
-            return replace(self.features(inputs), cells=[])
-        inner, tower = self.model.base_model, self.tower
-        cells = numbered_cells(layout, keep)
-        rows = cells_in_raster(grid, self.merge).to(cells.device)[patch_rows(cells, unit)]
-        ends = torch.tensor([0, *counts], device=cells.device).cumsum(0)
-        embeddings = tower.vision_model.embeddings
-        indices, weights = get_vision_interpolation_indices_and_weights(
-            grid,
-            num_grid_per_side=embeddings.num_grid_per_side,
-            mode=embeddings.interpolation_mode,
-            align_corners=embeddings.interpolation_align_corners,
-            spatial_merge_size=1,
-        )
-        output = tower(
-            pixel_values=inputs["pixel_values"][rows].type(tower.dtype)[None],
-            grid_thw=grid,
-            position_ids=get_vision_position_ids(grid, 1)[rows],
-            cu_seqlens=(ends * unit).unique_consecutive().int(),
-            interp_indices=indices[rows],
-            interp_weights=weights[rows],
-        )
-        hidden = output.last_hidden_state.reshape(len(rows), -1)
-        # To the projector the kept cells are a picture one cell wide, whose patches follow row by row.
-        strip = torch.tensor([[1, self.merge * len(cells), self.merge]], device=grid.device)
-        tokens = inner.projector(hidden, strip)
-        return VisualFeatures(list(tokens.split(counts)), [], layout.grids, [], type(output))
-
-    def coarse(self, inputs: Mapping[str, Any], cells: int | Sequence[int] = 256) -> dict[str, Any]:
-        """The pictures scaled down and cut into patches again."""
-        grid, patch = inputs["image_grid_thw"], self.model.config.vision_config.patch_size
-        grids = self.layout(inputs).grids
-        views = coarse_views(self.patches(inputs), grids, cells, self.merge * patch)
-        sizes = [(1, view.shape[1] // patch, view.shape[2] // patch) for view in views]
-        return {
-            "pixel_values": torch.cat([_patches(view, patch) for view in views]),
-            "image_grid_thw": torch.tensor(sizes, dtype=grid.dtype, device=grid.device),
-        }
-
-
-def _patches(picture: Tensor, patch: int) -> Tensor:
-    """The patches [n, 3, p, p] of a picture, raster order."""
-    blocks = picture.unfold(1, patch, patch).unfold(2, patch, patch)  # (3, h, w, p, p)
-    return blocks.permute(1, 2, 0, 3, 4).flatten(0, 1)
-
-
-def cells_in_raster(grid: Tensor, merge: int) -> Tensor:
-    """The patches of all images, numbered in raster order, as they stand cell by cell: long [n]."""
-    orders, start = [], 0
-    for t, h, w in grid.tolist():
-        numbered = start + torch.arange(t * h * w).view(t, h // merge, merge, w // merge, merge)
-        orders.append(numbered.transpose(2, 3).flatten())
-        start += t * h * w
-    return torch.cat(orders)

@@ -1,8 +1,10 @@
-"""Mistral Small 3 and Large 4 (Pixtral): as many cells as the picture is large, a break token after each row.
+"""Families whose image is a grid of its own size, row by row, with or without tokens between the rows.
 
-The break tokens are words of the prompt, so they always stay. The tower cuts a picture into patches by a
-convolution that touches each patch once, and tells them apart by positions: so some cells alone can be
-encoded, each at its place, by the tower's own parts.
+    Mistral, Apertus   pixel_values [n, 3, H, W] padded, image_sizes [n, 2]; a break token after each row
+    Gemma 4            pixel_values [n, P, 3 * p * p] in [0, 1], image_position_ids [n, P, 2] as (x, y), or -1
+    Kimi, Hunyuan      pixel_values [patches, 3, p, p] row by row, image_grid_thw [n, 3]
+
+Tokens between rows are words of the prompt, or no cells, and always stay.
 """
 
 from __future__ import annotations
@@ -17,24 +19,27 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
+from arr_coc.families.generic import GridAdapter, unpadded
 from arr_coc.families.tiles import placeholder_runs
-from arr_coc.seam.assembly import Layout, VisualFeatures
-from arr_coc.seam.base import FamilyAdapter, Grid
-from arr_coc.seam.partial import numbered_cells
-from arr_coc.seam.pixels import coarse_views, to_pictures
+from arr_coc.seam.assembly import VisualFeatures
+from arr_coc.seam.base import Encodes, FamilyAdapter, Grid
+from arr_coc.seam.pixels import coarse_views, numbered_cells, to_pictures
 
 
-class Mistral3Adapter(FamilyAdapter):
-    """Both. Where one reads another layer of its tower than the last, all cells are encoded."""
+class Mistral3Adapter(GridAdapter):
+    """Mistral Small 3 and Large 4 (Pixtral): cells of merge x merge patches, a break token after each row.
 
-    model_types = ("mistral3", "mistral_large4")
-    title = "Mistral Small 3, Large 4"
-    remark = "the tokens between rows always stay; Large 4 picks what it reads, of what is kept"
-    sparse = True
+    The tower cuts a picture into patches by a convolution that touches each patch once, and tells them apart
+    by positions: so some cells alone can be encoded, each at its place, by the tower's own parts. Where a
+    model reads another layer of its tower than the last, all cells are encoded.
+    """
 
-    def __init__(self, model: Any, processor: Any = None) -> None:
-        super().__init__(model, processor)
-        self.sparse = model.config.vision_feature_layer == -1
+    encodes: Encodes = "cells"
+
+    def __init__(self, model: Any, processor: Any = None, **traits: Any) -> None:
+        super().__init__(model, processor, **traits)
+        if model.config.vision_feature_layer != -1:
+            self.encodes = "images"
 
     @property
     def merge(self) -> int:
@@ -46,14 +51,15 @@ class Mistral3Adapter(FamilyAdapter):
         """Px along each side of a patch."""
         return self.model.config.vision_config.patch_size
 
-    def cell_layout(self, inputs: Mapping[str, Any], counts: Sequence[int]) -> list[tuple[Grid, Tensor]]:
-        """Every token is a cell: the picture's size in merged patches."""
-        return list(zip(self._grids(inputs), map(torch.arange, counts), strict=True))
+    def grids(self, inputs: Mapping[str, Any]) -> list[Grid]:
+        """The picture's size in merged patches."""
+        side = self.patch * self.merge
+        return [(1, int(h) // side, int(w) // side) for h, w in inputs["image_sizes"]]
 
     def encode(self, inputs: Mapping[str, Any]) -> Any:
         """The model's own output; a picture of one token goes in twice, since alone it loses a dimension."""
         sizes = inputs["image_sizes"]
-        if len(sizes) != 1 or self._grids(inputs) != [(1, 1, 1)]:
+        if len(sizes) != 1 or self.grids(inputs) != [(1, 1, 1)]:
             return super().encode(inputs)
         twice = {
             name: torch.cat([torch.as_tensor(inputs[name])] * 2) for name in ("pixel_values", "image_sizes")
@@ -63,17 +69,9 @@ class Mistral3Adapter(FamilyAdapter):
         return output
 
     def patches(self, inputs: Mapping[str, Any], features: VisualFeatures | None = None) -> list[Tensor]:
-        """The pictures, without the padding to the size of the largest in the call."""
-        sizes = [(int(h), int(w)) for h, w in inputs["image_sizes"]]
-        return [picture[:, :h, :w] for picture, (h, w) in zip(inputs["pixel_values"], sizes, strict=True)]
+        return unpadded(inputs["pixel_values"], inputs["image_sizes"])
 
     # ---- encoding some cells alone --------------------------------------------------------------------
-
-    def layout(self, inputs: Mapping[str, Any]) -> Layout:
-        """Computed from `image_sizes` alone, since every token is a cell."""
-        if not self.sparse:
-            return super().layout(inputs)
-        return Layout.of_grids(self._grids(inputs), inputs["pixel_values"].device)
 
     def encode_cells(self, inputs: Mapping[str, Any], keep: Sequence[Tensor]) -> VisualFeatures:
         """Run the tower's parts on the patches of the kept cells, image by image."""
@@ -90,10 +88,9 @@ class Mistral3Adapter(FamilyAdapter):
         return VisualFeatures(encoded, [], layout.grids, [], BaseModelOutputWithPooling)
 
     def coarse(self, inputs: Mapping[str, Any], cells: int | Sequence[int] = 256) -> dict[str, Any]:
-        """The pictures scaled down, padded to one size."""
-        if not self.sparse:
+        if self.encodes != "cells":
             return super().coarse(inputs, cells)
-        side, grids = self.patch * self.merge, self._grids(inputs)
+        side, grids = self.patch * self.merge, self.grids(inputs)
         pictures = [
             picture[:, : height * side, : width * side]
             for picture, (_, height, width) in zip(self.patches(inputs), grids, strict=True)
@@ -103,11 +100,6 @@ class Mistral3Adapter(FamilyAdapter):
         tall, wide = sizes.amax(0).tolist()
         padded = [F.pad(view, (0, wide - view.shape[2], 0, tall - view.shape[1])) for view in views]
         return {"pixel_values": torch.stack(padded), "image_sizes": sizes}
-
-    def _grids(self, inputs: Mapping[str, Any]) -> list[Grid]:
-        """The grid (1, H, W) of each image's cells."""
-        side = self.patch * self.merge
-        return [(1, int(h) // side, int(w) // side) for h, w in inputs["image_sizes"]]
 
     def _encoded(self, picture: Tensor, grid: Grid, cells: Tensor) -> Tensor:
         """The tokens [K, D] of some cells of a picture [3, h, w]."""
@@ -126,25 +118,18 @@ class Mistral3Adapter(FamilyAdapter):
         return self.model.base_model.multi_modal_projector(hidden, strip)
 
 
-# Gemma 4: a grid of 48-px cells, each the mean of 3x3 patches; the tower takes patches with their positions.
-#
-# So some cells alone can be encoded: their patches, at their positions in the whole picture, and a mean over
-# those of each cell. Gemma 4 reads an image in 70 to 1120 tokens as its processor is told
-# (`max_soft_tokens`): encoding few of 1120 cells keeps small print at the price of a small image.
-#
-# Pixels: `pixel_values` [n, P, 3 * p * p] in [0, 1], `image_position_ids` [n, P, 2] as (x, y), -1 for
-# padding.
+class Gemma4Adapter(GridAdapter):
+    """Gemma 4: a grid of 48-px cells, each the mean of 3x3 patches; the tower takes patches with positions.
 
+    So some cells alone can be encoded: their patches, at their positions in the whole picture, and a mean
+    over those of each cell. An image has 70 to 1120 tokens as the processor is told (`max_soft_tokens`):
+    encoding few of 1120 cells keeps small print at the price of a small image. The processor doesn't
+    normalise; the tower does.
+    """
 
-class Gemma4Adapter(FamilyAdapter):
-    """Gemma 4 with a vision tower. Its processor doesn't normalise; the tower does."""
-
-    model_types = ("gemma4",)
-    title = "Gemma 4"
-    remark = "dropping equals masking while the prompt fits the attention window"
     mean = (0.0, 0.0, 0.0)
     std = (1.0, 1.0, 1.0)
-    sparse = True
+    encodes: Encodes = "cells"
     needed = ("image_position_ids",)
 
     @property
@@ -157,25 +142,21 @@ class Gemma4Adapter(FamilyAdapter):
         """Px along each side of a patch."""
         return self.model.config.vision_config.patch_size
 
-    def cell_layout(self, inputs: Mapping[str, Any], counts: Sequence[int]) -> list[tuple[Grid, Tensor]]:
-        """Every token is a cell."""
-        return list(zip(self._grids(inputs), map(torch.arange, counts), strict=True))
+    def grids(self, inputs: Mapping[str, Any]) -> list[Grid]:
+        """As the last patch of each picture says."""
+        most = inputs["image_position_ids"].amax(1).tolist()
+        return [(1, (y + 1) // self.pool, (x + 1) // self.pool) for x, y in most]
 
     def patches(self, inputs: Mapping[str, Any], features: VisualFeatures | None = None) -> list[Tensor]:
-        """The pictures that the image processor cut into patches."""
         p = self.patch_px
         pictures = []
-        for rows, (_, height, width) in zip(inputs["pixel_values"], self._grids(inputs), strict=True):
+        for rows, (_, height, width) in zip(inputs["pixel_values"], self.grids(inputs), strict=True):
             h, w = height * self.pool, width * self.pool
-            blocks = rows[: h * w].view(h, w, p, p, 3)
+            blocks = rows[: h * w].view(h, w, p, p, 3)  # row, column, y, x, colour; padding left out
             pictures.append(blocks.permute(4, 0, 2, 1, 3).reshape(3, h * p, w * p))
         return pictures
 
     # ---- encoding some cells alone --------------------------------------------------------------------
-
-    def layout(self, inputs: Mapping[str, Any]) -> Layout:
-        """Computed from the positions of the patches alone."""
-        return Layout.of_grids(self._grids(inputs), inputs["image_position_ids"].device)
 
     def encode_cells(self, inputs: Mapping[str, Any], keep: Sequence[Tensor]) -> VisualFeatures:
         """Run the tower on the patches of the kept cells, each at its place in the picture."""
@@ -195,11 +176,11 @@ class Gemma4Adapter(FamilyAdapter):
         return VisualFeatures(parts, [], layout.grids, [], BaseModelOutputWithPooling)
 
     def coarse(self, inputs: Mapping[str, Any], cells: int | Sequence[int] = 256) -> dict[str, Any]:
-        """The pictures scaled down and cut into patches again."""
         p, k = self.patch_px, self.pool
         rows, places = [], []
-        for picture in coarse_views(self.patches(inputs), self._grids(inputs), cells, k * p):
+        for picture in coarse_views(self.patches(inputs), self.grids(inputs), cells, k * p):
             h, w = (length // p for length in picture.shape[1:])
+            # From (colour, row, y, column, x) to a patch a row, the colours of a pixel side by side.
             rows.append(picture.view(3, h, p, w, p).permute(1, 3, 2, 4, 0).reshape(h * w, -1))
             y, x = torch.meshgrid(torch.arange(h), torch.arange(w), indexing="ij")
             places.append(torch.stack([x, y], -1).view(-1, 2).to(inputs["image_position_ids"]))
@@ -207,11 +188,6 @@ class Gemma4Adapter(FamilyAdapter):
             "pixel_values": pad_sequence(rows, batch_first=True),
             "image_position_ids": pad_sequence(places, batch_first=True, padding_value=-1),
         }
-
-    def _grids(self, inputs: Mapping[str, Any]) -> list[Grid]:
-        """The grid (1, H, W) of each image's cells."""
-        most = inputs["image_position_ids"].amax(1).tolist()
-        return [(1, (y + 1) // self.pool, (x + 1) // self.pool) for x, y in most]
 
     def _rows(self, grid: Grid, cells: Tensor) -> Tensor:
         """The patches of some cells, cell by cell: [K] -> long [K * k * k]."""
@@ -257,8 +233,6 @@ class Gemma4Adapter(FamilyAdapter):
 class Gemma4UnifiedAdapter(Gemma4Adapter):
     """Gemma 4 without a vision tower: a cell is one patch, and depends on no other."""
 
-    model_types = ("gemma4_unified",)
-    title = "Gemma 4 Unified"
     pool = 1
 
     @property
@@ -272,57 +246,35 @@ class Gemma4UnifiedAdapter(Gemma4Adapter):
         return torch.cat(list(output.pooler_output))
 
 
-# Kimi K2.5 and K2.6: pictures of any size, in patches row by row, every token a cell of merged patches.
-#
-# The tower tells patches apart by interpolated positions of the whole: it isn't run on some cells alone.
+class KimiK25Adapter(GridAdapter):
+    """Kimi K2.5 and K2.6: pictures of any size, every token a cell of merged patches.
 
-
-class KimiK25Adapter(FamilyAdapter):
-    """Kimi K2.5."""
-
-    model_types = ("kimi_k25",)
-    title = "Kimi K2.5"
-    mean = (0.5, 0.5, 0.5)
-    std = (0.5, 0.5, 0.5)
-    casts = False
+    The tower tells patches apart by interpolated positions of the whole: it isn't run on some cells alone.
+    """
 
     @property
     def merge(self) -> int:
         """Patches along each side of a cell."""
         return self.model.config.vision_config.merge_kernel_size[0]
 
-    def grids(self, inputs: Mapping[str, Any]) -> list[tuple[int, int]]:
-        """Per image its rows and columns of patches."""
-        return [(height, width) for _, height, width in inputs["image_grid_thw"].tolist()]
-
-    def cell_layout(self, inputs: Mapping[str, Any], counts: Sequence[int]) -> list[tuple[Grid, Tensor]]:
+    def grids(self, inputs: Mapping[str, Any]) -> list[Grid]:
         """The grid of merged patches."""
-        grids = [(1, height // self.merge, width // self.merge) for height, width in self.grids(inputs)]
-        return list(zip(grids, map(torch.arange, counts), strict=True))
+        return [(1, h // self.merge, w // self.merge) for _, h, w in inputs["image_grid_thw"].tolist()]
 
     def patches(self, inputs: Mapping[str, Any], features: VisualFeatures | None = None) -> list[Tensor]:
         """The pictures that the image processor cut into patches, with what it padded them by."""
         side = self.model.config.vision_config.patch_size
-        grids = [(1, height, width) for height, width in self.grids(inputs)]
+        grids = [(1, height, width) for _, height, width in inputs["image_grid_thw"].tolist()]
         return to_pictures(inputs["pixel_values"], grids, 1, side, 1)
 
 
-# Hunyuan 4 VL: pictures of any size in raster order, a newline token of the encoder's own after each row.
-#
-# The newline tokens end the rows, so they always stay and are not counted. The tower has no positions but
-# those
-# that it interpolates for the whole picture, and it ends the rows itself, so it isn't run on some cells
-# alone.
-
-
 class HYV4VLAdapter(FamilyAdapter):
-    """Hunyuan 4 VL, whose every token picks the earlier ones that it reads: of those that are kept."""
+    """Hunyuan 4 VL: cells of merged patches, a newline token of the encoder's own after each row.
 
-    model_types = ("hy_v4_vl",)
-    title = "Hunyuan 4 VL"
-    remark = (
-        "from transformers 5.24 on; newlines stay; dropping equals masking while a token may pick every other"
-    )
+    The tower has no positions but those that it interpolates for the whole picture, and it ends the rows
+    itself, so it isn't run on some cells alone. Every token of the language model picks the earlier ones that
+    it reads: of those that are kept.
+    """
 
     def cell_layout(self, inputs: Mapping[str, Any], counts: Sequence[int]) -> list[tuple[Grid, Tensor]]:
         """The grid of merged patches, its cells between newline tokens."""
@@ -330,32 +282,22 @@ class HYV4VLAdapter(FamilyAdapter):
         layout: list[tuple[Grid, Tensor]] = []
         for (frames, high, wide), count in zip(inputs["image_grid_thw"].tolist(), counts, strict=True):
             height, width = high // merge, wide // merge
-            numbered = torch.arange(count).view(frames, height, width + 1)
+            numbered = torch.arange(count).view(frames, height, width + 1)  # the last of each row a newline
             layout.append(((frames, height, width), numbered[..., :width].flatten()))
         return layout
 
     def patches(self, inputs: Mapping[str, Any], features: VisualFeatures | None = None) -> list[Tensor]:
-        """The pictures that the image processor cut into patches, row by row."""
         side = self.model.config.vision_config.patch_size
         return to_pictures(inputs["pixel_values"], inputs["image_grid_thw"].tolist(), 1, side, 1)
 
 
-# Hunyuan VL and HunyuanOCR: as Hunyuan 4 VL, with a token that begins each picture and one that ends it.
-#
-# Positions have as many rows as the rotary embedding has axes, three or four, and no other row above them.
-# One
-# of them numbers the pictures of a prompt; the model's own rule numbers those of a batch through, so that
-# the
-# second prompt would have other positions than alone. Here each prompt has those that it has alone.
-
-
 class HunyuanVLAdapter(HYV4VLAdapter):
-    """Hunyuan VL and HunyuanOCR."""
+    """Hunyuan VL and HunyuanOCR: as Hunyuan 4 VL, with a token that begins each picture and one that ends it.
 
-    model_types = ("hunyuan_vl",)
-    title = "Hunyuan VL, HunyuanOCR"
-    remark = "newlines, and the tokens that begin and end a picture, stay"
-    text_row = False
+    Positions have as many rows as the rotary embedding has axes, three or four. One of them numbers the
+    pictures of a prompt; the model's own rule numbers those of a batch through, so that the second prompt
+    would have other positions than alone. Here each prompt has those that it has alone.
+    """
 
     def token_counts(self, inputs: Mapping[str, Any], lengths: Sequence[int]) -> Sequence[int]:
         """As the grids have them: some releases of transformers divide the tokens otherwise."""
@@ -382,65 +324,17 @@ class HunyuanVLAdapter(HYV4VLAdapter):
         return torch.cat(rows, dim=1)
 
 
-# LFM3-VL: pictures of any size in cells of 2x2 patches, positions counted along the prompt.
-#
-# Layers of its tower are convolutions over the patches of the whole picture, so it isn't run on some cells
-# alone. As in LFM2-VL the language model has short convolutions over the tokens that are left.
+class Apertus1p5Adapter(GridAdapter):
+    """Apertus 1.5: pictures as codes of a visual vocabulary, 16 x 16 px each, a token between their rows.
 
+    A picture of 1,400 px a side has 7,569 codes. The encoder is convolutional and sees the picture whole: it
+    isn't run on some cells alone. The image processor pads to the largest picture of a call.
+    """
 
-class Lfm3VLAdapter(FamilyAdapter):
-    """LFM3-VL."""
-
-    model_types = ("lfm3_vl",)
-    recurrent = True
-    casts = False
-    title = "LFM3-VL"
-    remark = "from transformers 5.24 on; convolutions have no masked equivalent of a dropped token"
-
-    def cell_layout(self, inputs: Mapping[str, Any], counts: Sequence[int]) -> list[tuple[Grid, Tensor]]:
-        """Every token is a cell: the patch grid divided by the merge size."""
-        merge = self.model.config.vision_config.spatial_merge_size
-        grids = [(t, h // merge, w // merge) for t, h, w in inputs["image_grid_thw"].tolist()]
-        return list(zip(grids, map(torch.arange, counts), strict=True))
-
-    def patches(self, inputs: Mapping[str, Any], features: VisualFeatures | None = None) -> list[Tensor]:
-        """The pictures that the image processor cut into patches."""
-        vision = self.model.config.vision_config
-        shape = vision.spatial_merge_size, vision.patch_size, vision.temporal_patch_size
-        return to_pictures(inputs["pixel_values"], inputs["image_grid_thw"].tolist(), *shape)
-
-
-# Apertus 1.5: pictures of any size as codes of a visual vocabulary, a token between their rows.
-#
-# A code stands for 16 x 16 px, so a picture of 1,400 px a side has 7,569. The tokens between rows are words
-# of
-# the prompt and always stay. The encoder is convolutional and sees the picture whole: it isn't run on some
-# cells alone.
-
-
-class Apertus1p5Adapter(FamilyAdapter):
-    """Apertus 1.5. Its image processor normalises to [-1, 1] and pads to the largest picture of a call."""
-
-    model_types = ("apertus1p5",)
-    title = "Apertus 1.5"
-    remark = "from transformers 5.24 on; the tokens between rows, and sound, always stay"
-    mean = (0.5, 0.5, 0.5)
-    std = (0.5, 0.5, 0.5)
-
-    def cell_layout(self, inputs: Mapping[str, Any], counts: Sequence[int]) -> list[tuple[Grid, Tensor]]:
-        """Every token is a cell: the picture's size in codes."""
+    def grids(self, inputs: Mapping[str, Any]) -> list[Grid]:
+        """The picture's size in codes."""
         side = self.model.config.vision_config.spatial_scale_factor
-        sizes = inputs["image_sizes"].tolist()
-        grids = [(1, height // side, width // side) for height, width in sizes]
-        return list(zip(grids, map(torch.arange, counts), strict=True))
+        return [(1, height // side, width // side) for height, width in inputs["image_sizes"].tolist()]
 
     def patches(self, inputs: Mapping[str, Any], features: VisualFeatures | None = None) -> list[Tensor]:
-        """The pictures, without the padding."""
-        sizes = inputs["image_sizes"].tolist()
-        return [picture[:, :h, :w] for picture, (h, w) in zip(inputs["pixel_values"], sizes, strict=True)]
-
-    @property
-    def name_marks(self) -> tuple[str, str]:
-        """The tokens around the size in words that its processor writes before each picture."""
-        tokens = self.processor.tokenizer
-        return tokens.boi_token, tokens.image_wrapper_token
+        return unpadded(inputs["pixel_values"], inputs["image_sizes"])

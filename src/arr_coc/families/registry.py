@@ -1,111 +1,136 @@
-"""The registry of families: the adapter of each model type."""
+"""The registry of families: a row for each, found by model type, and the adapter that it gives a model."""
 
 from __future__ import annotations
 
 import difflib
 import inspect
 import sys
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 import transformers
+from transformers import PreTrainedModel
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
 
-from arr_coc.seam.base import FamilyAdapter
+from arr_coc.families.generic import GenericAdapter
+from arr_coc.seam.base import Encodes, FamilyAdapter
+from arr_coc.seam.decoding import COLUMN_COUNTERS
+from arr_coc.seam.self_check import self_check
 
-ADAPTERS: dict[str, type[FamilyAdapter]] = {}
-"""Adapters by `config.model_type`."""
 ABSENT = f"not in this release of transformers ({transformers.__version__})"
-"""What is said of a model type that the installed transformers can't give encoded images."""
+"""Said of a model type that the installed transformers can't give encoded images."""
+EARLY: dict[Encodes, str] = {
+    "cells": "every mode",
+    "tiles": "sparse by whole tiles, saccade runs as it",
+    "crops": "saccade by finer crops, sparse runs as prune",
+    "images": "sparse and saccade run as prune",
+}
+"""What becomes of the modes that choose before the encoder, by what it encodes alone."""
 
 
-def register_family(adapter: type[FamilyAdapter], *model_types: str) -> None:
-    """Support a family of models.
-
-    Args:
-        adapter: its adapter.
-        model_types: each a `config.model_type` that it serves; none: the adapter's own `model_types`.
-
-    Raises:
-        ValueError: the adapter lacks something that a family must say, there is no model type, or one is
-            taken by another adapter.
-    """
-    kinds = model_types or adapter.model_types
-    if lacks := sorted(adapter.__abstractmethods__):
-        raise ValueError(f"{adapter.__name__} says nothing of {', '.join(lacks)}: add that to the class")
-    if not kinds or isinstance(kinds, str):
-        raise ValueError(f"{adapter.__name__} has model_types {kinds!r}: use a tuple with at least one name")
-    if taken := [kind for kind in kinds if ADAPTERS.get(kind, adapter) is not adapter]:
-        raise ValueError(
-            f"model type {taken[0]!r} is served by {ADAPTERS[taken[0]].__name__} already; remove that first "
-            f"with ADAPTERS.pop({taken[0]!r})"
-        )
-    ADAPTERS.update(dict.fromkeys(kinds, adapter))
-
-
-class Offer(NamedTuple):
-    """What is offered for a family.
+@dataclass(frozen=True, eq=False)
+class Family:
+    """A family: model types whose images one adapter reads in one way.
 
     Attributes:
         title: its name for readers.
-        model_types: those that are registered for its adapter.
-        sparse: some cells can be encoded alone.
-        tiles: some tiles can: `sparse` encodes those that hold a kept cell, and `saccade` runs as `sparse`.
-            Where neither can be, both run as `prune`.
-        crops: finer crops of a picture can, beside its one view: `saccade` encodes those that hold a chosen
-            cell, and `sparse` runs as `prune`.
-        clips: clips are read, frame by frame.
+        model_types: each a `config.model_type`.
+        adapter: the class that says where cells are.
         remark: what is not offered, or what to know; "" for nothing.
-        lacking: of the model types those that the installed transformers can't give encoded images.
+        traits: attributes of `FamilyAdapter` that differ from those of the class.
+
+    Raises:
+        ValueError: an abstract class, no model type, or a trait that adapters don't have.
     """
 
     title: str
     model_types: tuple[str, ...]
-    sparse: bool
-    tiles: bool
-    clips: bool
-    remark: str
-    lacking: tuple[str, ...] = ()
-    crops: bool = False
+    adapter: type[FamilyAdapter]
+    remark: str = ""
+    traits: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        name = self.adapter.__name__
+        if lacks := sorted(self.adapter.__abstractmethods__):
+            raise ValueError(f"{name} says nothing of {', '.join(lacks)}: add that to the class")
+        if not self.model_types or isinstance(self.model_types, str):
+            raise ValueError(f"{name} is registered for {self.model_types!r}: name at least one model type")
+        if unknown := [trait for trait in self.traits if not hasattr(self.adapter, trait)]:
+            raise ValueError(f"{name} has no {unknown[0]!r}: see the attributes of FamilyAdapter")
+
+    def trait(self, name: str) -> Any:
+        """An attribute of this family's adapters, as far as the class and the row say it without a model."""
+        return self.traits.get(name, getattr(self.adapter, name))
 
     @property
-    def early(self) -> str:
-        """What becomes of `sparse` and `saccade`, in a few words."""
-        if self.sparse:
-            return "every mode"
-        if self.tiles:
-            return "sparse by whole tiles, saccade runs as it"
-        return (
-            "saccade by finer crops, sparse runs as prune"
-            if self.crops
-            else "sparse and saccade run as prune"
-        )
+    def encodes(self) -> Encodes:
+        """The smallest part of an image that the vision tower can encode alone."""
+        return self.trait("encodes")
+
+    @property
+    def clips(self) -> bool:
+        """Whether clips are read, frame by frame."""
+        return self.trait("clips")
+
+    @property
+    def lacking(self) -> tuple[str, ...]:
+        """The model types that the installed transformers can't give encoded images."""
+        return tuple(kind for kind in self.model_types if not is_served(kind))
 
     @property
     def summary(self) -> str:
         """The modes, clips, remark and what this release of transformers lacks, in a line."""
+        modes = EARLY[self.encodes] + (", clips" if self.clips else "")
         lacks = f"{', '.join(self.lacking)}: {ABSENT}" if self.lacking else ""
-        return "; ".join(filter(None, [self.early + (", clips" if self.clips else ""), self.remark, lacks]))
+        return "; ".join(filter(None, [modes, self.remark, lacks]))
 
 
-def offers() -> list[Offer]:
-    """What is offered for each family, in the order of registration."""
-    types: dict[type[FamilyAdapter], list[str]] = {}
-    for kind, adapter in ADAPTERS.items():
-        types.setdefault(adapter, []).append(kind)
-    return [
-        Offer(
-            adapter.title or kinds[0],
-            tuple(kinds),
-            adapter.sparse,
-            adapter.by_tiles,
-            adapter.clips,
-            adapter.remark,
-            tuple(kind for kind in kinds if not is_served(kind)),
-            adapter.by_crops,
-        )
-        for adapter, kinds in types.items()
-    ]
+FAMILIES: dict[str, Family] = {}
+"""Families by `config.model_type`."""
+
+
+def add_family(family: Family) -> None:
+    """Register a family; a model type that its adapter serves already keeps its row.
+
+    Raises:
+        ValueError: a model type of it is served by another adapter.
+    """
+    for kind in family.model_types:
+        if kind in FAMILIES and FAMILIES[kind].adapter is not family.adapter:
+            raise ValueError(
+                f"model type {kind!r} is served by {FAMILIES[kind].adapter.__name__} already; remove that "
+                f"first with FAMILIES.pop({kind!r})"
+            )
+    for kind in family.model_types:
+        FAMILIES.setdefault(kind, family)
+    if family.trait("ignores_positions"):
+        COLUMN_COUNTERS.update(family.model_types)
+
+
+def register_family(
+    adapter: type[FamilyAdapter], *model_types: str, title: str = "", remark: str = "", **traits: Any
+) -> None:
+    """Support a family of models.
+
+    Args:
+        adapter: its adapter, a class of your own or one of this package.
+        model_types: each a `config.model_type` that it serves.
+        title: the family's name for readers; "": the first model type.
+        remark: what is not offered, or what to know.
+        traits: attributes of `FamilyAdapter` that differ from those of the class.
+
+    Raises:
+        ValueError: the adapter lacks something that a family must say, there is no model type, a trait is
+            unknown, or a model type is served by another adapter.
+    """
+    add_family(Family(title or (*model_types, "")[0], model_types, adapter, remark, traits))
+
+
+def known_families() -> list[Family]:
+    """The families in the order of registration."""
+    return list(dict.fromkeys(FAMILIES.values()))
 
 
 def model_class(model_type: str) -> Any:
@@ -118,6 +143,11 @@ def is_served(model_type: str) -> bool:
     """Whether the installed transformers has a model type, and lets it be given encoded images."""
     made = model_class(model_type)
     return made is not None and takes_encoded_images(made) and takes_any_number(made)
+
+
+def takes_encoded_images(model_class: Any) -> bool:
+    """Whether models of a class take encoded images in place of pixels; else nothing can be dropped."""
+    return "mm_encoder_outputs" in inspect.signature(model_class.forward).parameters
 
 
 def takes_any_number(model_class: Any) -> bool:
@@ -133,11 +163,6 @@ def takes_any_number(model_class: Any) -> bool:
     return not any("vision_config.patch_size" in inspect.getsource(merger) for merger in mergers)
 
 
-def takes_encoded_images(model_class: Any) -> bool:
-    """Whether models of a class take encoded images in place of pixels; else nothing can be dropped."""
-    return "mm_encoder_outputs" in inspect.signature(model_class.forward).parameters
-
-
 def check_model_type(model_type: str) -> None:
     """Check that a model type is of a registered family, or one that the generic adapter may serve.
 
@@ -146,14 +171,57 @@ def check_model_type(model_type: str) -> None:
             transformers can't give it encoded images.
     """
     served = is_served(model_type)
-    if model_type in ADAPTERS and not served:
+    if model_type in FAMILIES and not served:
         raise ValueError(
             f"model type {model_type!r} is {ABSENT}, or takes no encoded images there; install a newer one"
         )
     if not served:
-        some = difflib.get_close_matches(str(model_type), ADAPTERS, 3) or list(ADAPTERS)[:3]
+        some = difflib.get_close_matches(str(model_type), FAMILIES, 3) or list(FAMILIES)[:3]
         raise ValueError(
             f"model type {model_type!r} is not supported; supported are {', '.join(some)} and "
-            f"{len(ADAPTERS) - len(some)} others that `arr-coc info --families` lists (a new family is one "
+            f"{len(FAMILIES) - len(some)} others that `arr-coc info --families` lists (a new family is one "
             "FamilyAdapter and `arr_coc.families.register_family`)"
         )
+
+
+def adapter_for(model: PreTrainedModel, processor: Any = None) -> FamilyAdapter:
+    """The adapter of a loaded model: its family's, or the generic one if `self_check` finds that it fits.
+
+    Args:
+        model: a transformers image-text-to-text model with a generation head.
+        processor: its processor, if at hand.
+
+    Raises:
+        ValueError: an unsupported model type, one of no family that the generic adapter doesn't fit, or a
+            model without a generation head.
+        ImportError: a transformers whose models take no `mm_encoder_outputs`, or only some numbers of tokens.
+    """
+    if not hasattr(getattr(model, "config", None), "model_type"):
+        raise ValueError(
+            f"{type(model).__name__} is no transformers model: load one with "
+            "AutoModelForImageTextToText.from_pretrained"
+        )
+    kind = model.config.model_type
+    if hasattr(model, "thinker"):
+        raise ValueError(
+            f"{type(model).__name__} also speaks, and only the part that reads images can be given fewer "
+            "tokens: wrap `model.thinker`"
+        )
+    # Before its type is looked up, which in old releases may be another one.
+    if isinstance(model, PreTrainedModel) and not model.can_generate():
+        raise ValueError(
+            f"{type(model).__name__} has no generation head, so it can't answer; load the checkpoint with "
+            "AutoModelForImageTextToText.from_pretrained"
+        )
+    family = FAMILIES.get(kind)
+    if family is None:
+        check_model_type(kind)
+        adapter = GenericAdapter(model, processor)
+        self_check(adapter)
+        return adapter
+    if not takes_any_number(type(model)):
+        raise ImportError(
+            f"{kind!r} takes encoded images in whole blocks alone in transformers "
+            f"{transformers.__version__}, so that no token of them can be dropped; install a newer one"
+        )
+    return family.adapter(model, processor, **family.traits)

@@ -1,22 +1,17 @@
 """Families whose tower reads one square view of a picture: finer crops of the picture, encoded beside it.
 
-The view of the whole, every token of it, is the gestalt: the processor writes the prompt for it, and it is in
-every answer. The same square at two or three times the view's scale is cut into crops of the tower's own
-size; cells are chosen over all crops, and only crops that hold a chosen one are encoded. The chosen cells'
-tokens follow those of the view, each at the position of the token of the view that covers it: text keeps its
-positions, and without a chosen cell the prompt is the stock model's.
+    pixel_values [images, 3, s, s]    the view; every token of it is in every answer
+    crop_values [c, 3, s, s]          crops of the same square at two or three times its scale, row by row
+    crop_grids [images, 2]            rows and columns of each image's crops; (1, 1) where it has none
 
-Crops are inputs beside the processor's own: `crop_values` [c, 3, s, s], those of each image row by row, and
-`crop_grids` [images, 2], rows and columns of each image's crops; (1, 1) where a picture has nothing finer to
-show: it has no crop, and its cells are those of the view.
+Cells are chosen over all crops, and only crops that hold a chosen one are encoded. The cells of an image
+without crops, which has nothing finer to show, are those of its view.
 """
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from itertools import accumulate
 from typing import Any
 
@@ -25,8 +20,7 @@ import torch.nn.functional as F
 from PIL.Image import Image
 from torch import Tensor
 
-from arr_coc.families.generic import GenericAdapter
-from arr_coc.families.tiles import joined, raster
+from arr_coc.families.tiles import encode_views, joined, raster
 from arr_coc.seam.assembly import (
     CROP,
     CROP_GRIDS,
@@ -38,21 +32,24 @@ from arr_coc.seam.assembly import (
     joined_tokens,
     without_crops,
 )
-from arr_coc.seam.base import FamilyAdapter, Grid
-from arr_coc.seam.partial import numbered_cells
-from arr_coc.seam.question import TemplateMarkers
+from arr_coc.seam.base import Encodes, FamilyAdapter, Grid
+from arr_coc.seam.pixels import numbered_cells
 
-MOST_TIMES = 3
+MOST_CROPS_A_SIDE = 3
 """The most crops along each side of a picture."""
-SAME = 0.04
-"""The most that two views of one picture differ in, mean over pixels in [0, 1] at COARSE px."""
-COARSE = 32
+SAME_IMAGE_MAX_DIFF = 0.04
+"""The most that two views of one picture differ in, mean over pixels in [0, 1] at COMPARED_PX a side."""
+COMPARED_PX = 32
 
 
 class CroppedAdapter(FamilyAdapter):
-    """Base class of the adapters of families of one square view: they say how many cells it has a side."""
+    """Base class of families of one square view, which say how many cells that has along each side.
 
-    by_crops = True
+    The chosen cells' tokens follow those of the view, each at the position of the token of the view that
+    covers it: text keeps its positions, and without a chosen cell the prompt is the stock model's.
+    """
+
+    encodes: Encodes = "crops"
 
     @property
     @abstractmethod
@@ -77,15 +74,6 @@ class CroppedAdapter(FamilyAdapter):
     # ---- making crops ---------------------------------------------------------------------------------
 
     def lacks_crops(self, inputs: Mapping[str, Any], pictures: Sequence[Image] | None) -> str | None:
-        """What hinders crops, in a few words; None: nothing does.
-
-        Args:
-            inputs: processor inputs with images.
-            pictures: the images as the user has them; None: they aren't at hand.
-
-        Raises:
-            ValueError: another number of pictures than the prompt has images.
-        """
         if pictures is None:
             return "crops are cut from pictures as you have them: pass pictures=[...]"
         if getattr(self.processor, "image_processor", None) is None:
@@ -100,11 +88,7 @@ class CroppedAdapter(FamilyAdapter):
         return None
 
     def crops(self, inputs: Mapping[str, Any], pictures: Sequence[Image]) -> dict[str, Tensor]:
-        """The crops of pictures, as inputs beside the processor's own, in the dtype of `pixel_values`.
-
-        Args:
-            inputs: processor inputs with images.
-            pictures: the images as the user has them, in order of appearance.
+        """The crops of pictures, in the dtype of `pixel_values`.
 
         Raises:
             ValueError: pictures that aren't those of the inputs, or an image processor that makes no square
@@ -117,8 +101,8 @@ class CroppedAdapter(FamilyAdapter):
         views = torch.cat([self._cut(picture, 1) for picture in pictures]).to(pixels)
         pairs = zip(self.images({**inputs, "pixel_values": views}), self.images(inputs), strict=True)
         for number, pair in enumerate(pairs):
-            small = [F.interpolate(x[None], (COARSE, COARSE), mode="area") for x in pair]
-            if float((small[0] - small[1]).abs().mean()) > SAME:
+            small = [F.interpolate(x[None], (COMPARED_PX, COMPARED_PX), mode="area") for x in pair]
+            if float((small[0] - small[1]).abs().mean()) > SAME_IMAGE_MAX_DIFF:
                 raise ValueError(
                     f"picture {number} does not show what the model's view of image {number} shows: pass the "
                     "pictures in the order of the prompt's images, as the processor got them"
@@ -129,11 +113,7 @@ class CroppedAdapter(FamilyAdapter):
         }
 
     def _cut(self, picture: Image, times: int) -> Tensor:
-        """The crops [times**2, 3, s, s] of what the view shows of a picture.
-
-        A rim of the tower's input may hold no whole patch; crops overlap by it, so that cells lie side by
-        side.
-        """
+        """The crops [times**2, 3, s, s] of what the view shows of a picture."""
         reader, side = self.processor.image_processor, self.input_px
         sizes = {
             name: {key: times * px for key, px in _sides(getattr(reader, name)).items() if px}
@@ -146,7 +126,7 @@ class CroppedAdapter(FamilyAdapter):
                 f"{type(reader).__name__} makes {tuple(fine.shape)} of a picture where crops need "
                 f"{(3, times * side, times * side)}; use mode='prune'"
             )
-        step = self.side * self.patch_px
+        step = self.side * self.patch_px  # less than the side where a rim holds no whole patch: crops overlap
         parts = fine.unfold(1, side, step).unfold(2, side, step)[:, :times, :times]  # (3, n, n, s, s)
         return parts.permute(1, 2, 0, 3, 4).reshape(-1, 3, side, side)
 
@@ -154,8 +134,6 @@ class CroppedAdapter(FamilyAdapter):
 
     def layout(self, inputs: Mapping[str, Any]) -> Layout:
         """Computed from the prompt; with crops among the inputs their cells, which have no place in it."""
-        if not self.by_crops:
-            return super().layout(inputs)
         count, device = self._view_tokens(inputs), inputs["pixel_values"].device
         images = len(inputs["pixel_values"])
         if CROP_GRIDS not in inputs:
@@ -168,20 +146,12 @@ class CroppedAdapter(FamilyAdapter):
         return Layout(own.counts, own.grids, own.cells, [count] * images)
 
     def pictures_of(self, inputs: Mapping[str, Any], views: Sequence[Tensor]) -> list[Tensor]:
-        """The pictures that crops show, [3, h, w] each; of one without crops its view.
-
-        Args:
-            inputs: processor inputs with crops.
-            views: per image [3, h, w], without the rim that holds no whole patch.
-        """
-        covered, own = self.side * self.patch_px, inputs[CROP_VALUES]
-        pictures, start = [], 0
-        for view, (rows, columns) in zip(views, _shapes(inputs), strict=True):
-            count = rows * columns if rows * columns > 1 else 0
-            crops = own[start : start + count, :, :covered, :covered]
-            pictures.append(joined(crops, rows, columns) if count else view)
-            start += count
-        return pictures
+        """The pictures that crops show, [3, h, w] each; of one without crops its view, without a rim."""
+        covered = self.side * self.patch_px
+        return [
+            joined(crops[:, :, :covered, :covered], *shape) if len(crops) else view
+            for view, crops, shape in zip(views, _crops(inputs), _shapes(inputs), strict=True)
+        ]
 
     # ---- encoding some crops alone --------------------------------------------------------------------
 
@@ -198,18 +168,17 @@ class CroppedAdapter(FamilyAdapter):
                 for index, shape, start in zip(keep, _shapes(inputs), starts, strict=True)
             ]
         )
-        chosen, place = (tokens // unit).unique(return_inverse=True)
-        arguments = without_crops(inputs) | {"pixel_values": self._squares(inputs)[chosen]}
-        output = self.encode(arguments)
-        encoded = torch.cat(list(output.pooler_output))[place * unit + tokens % unit]
-        kept = [len(index) for index in keep]
-        packed = isinstance(output.pooler_output, Tensor)
-        return VisualFeatures(list(encoded.split(kept)), [], layout.grids, [], type(output), packed)
+        plain, squares = without_crops(inputs), self._squares(inputs)
+        return encode_views(
+            lambda chosen: self.encode(plain | {"pixel_values": squares[chosen]}),
+            tokens,
+            unit,
+            [len(index) for index in keep],
+            layout.grids,
+        )
 
     def coarse(self, inputs: Mapping[str, Any], cells: int | Sequence[int] = 256) -> dict[str, Any]:
         """The view of the whole of each image, whatever `cells`."""
-        if not self.by_crops:
-            return super().coarse(inputs, cells)
         return {name: inputs[name] for name in self.visual_names if inputs.get(name) is not None}
 
     def views_encoded(self, inputs: Mapping[str, Any], keep: Sequence[Tensor]) -> tuple[int, int] | None:
@@ -225,13 +194,9 @@ class CroppedAdapter(FamilyAdapter):
         return views + used, views + len(inputs[CROP_VALUES])
 
     def _squares(self, inputs: Mapping[str, Any]) -> Tensor:
-        """What the tower can encode of images: the crops of each or, where it has none, its view."""
-        crops, start, squares = inputs[CROP_VALUES], 0, []
-        for view, (rows, columns) in zip(inputs["pixel_values"], _shapes(inputs), strict=True):
-            count = rows * columns
-            squares.append(crops[start : start + count] if count > 1 else view[None])
-            start += count if count > 1 else 0
-        return torch.cat(squares)
+        """The crops of each image or, where it has none, its view: [n, 3, s, s]."""
+        pairs = zip(_crops(inputs), inputs["pixel_values"], strict=True)
+        return torch.cat([crops if len(crops) else view[None] for crops, view in pairs])
 
     def _view_tokens(self, inputs: Mapping[str, Any]) -> int:
         """Placeholders of each image in the prompts, which are equally many for all."""
@@ -263,8 +228,9 @@ class CroppedAdapter(FamilyAdapter):
                 raise ValueError(
                     f"a gestalt of {count} tokens can't stand for a view of {len(span)}: use gestalt 'resize'"
                 )
-            under = self._under(grid, index).to(span.device)
+            under = self._covering(grid, index).to(span.device)
             uncut = grid[1:] == (self.side, self.side)
+            # The gestalt first; cells of an uncut picture have columns of their own, those of crops none.
             labels += [span.new_full((count,), GESTALT)]
             labels += [span[under] if uncut else span.new_full((len(under),), CROP)]
             places += [every[..., row, span[:count]], every[..., row, span[under]]]
@@ -272,7 +238,7 @@ class CroppedAdapter(FamilyAdapter):
             plain, every, spans, visual, torch.cat(labels), torch.cat(places, -1), use_cache
         )
 
-    def _under(self, grid: tuple[int, int, int], cells: Tensor) -> Tensor:
+    def _covering(self, grid: tuple[int, int, int], cells: Tensor) -> Tensor:
         """The cell of the view that covers each of some cells of a finer grid."""
         _, height, width = grid
         y, x = cells // width, cells % width
@@ -280,13 +246,8 @@ class CroppedAdapter(FamilyAdapter):
 
 
 def times_finer(size: tuple[int, int], px: int) -> int:
-    """How many crops a side show a picture nearly at its own resolution: 1 to MOST_TIMES.
-
-    Args:
-        size: width and height of the picture in px.
-        px: along each side of a crop.
-    """
-    return max(1, min(MOST_TIMES, int(min(size) / px + 0.5)))
+    """How many crops of `px` a side show a picture (width, height) nearly at its own resolution."""
+    return max(1, min(MOST_CROPS_A_SIDE, int(min(size) / px + 0.5)))
 
 
 def _sides(size: Any) -> Mapping[str, int | None]:
@@ -304,15 +265,14 @@ def _counts(inputs: Mapping[str, Any]) -> list[int]:
     return [rows * columns for rows, columns in _shapes(inputs)]
 
 
-# LLaVA (1.5): one square picture per image, plain positions, a CLIP-like tower.
+def _crops(inputs: Mapping[str, Any]) -> tuple[Tensor, ...]:
+    """Per image its crops [rows * columns, 3, s, s]; [0, 3, s, s] where it has none."""
+    return inputs[CROP_VALUES].split([count if count > 1 else 0 for count in _counts(inputs)])
 
 
 class LlavaAdapter(CroppedAdapter):
-    """LLaVA with a tower of fixed input size (CLIP, SigLIP)."""
+    """LLaVA 1.5 with a tower of fixed input size (CLIP, SigLIP): a square of patches, each a cell."""
 
-    model_types = ("llava",)
-    title = "LLaVA 1.5"
-    remark = "the view of the whole stays beside the crops; no checkpoint was taught to read both"
     by_cells = True
     visual_names = (
         "pixel_values",
@@ -348,58 +308,3 @@ class LlavaAdapter(CroppedAdapter):
         covered = self.side * self.patch_px
         views = [picture[:, :covered, :covered] for picture in inputs["pixel_values"]]
         return self.pictures_of(inputs, views) if CROP_GRIDS in inputs else views
-
-
-# Gemma 3: a square of cells for each picture and each crop of it, whatever their shapes.
-
-
-class Gemma3Adapter(FamilyAdapter):
-    """Gemma 3: pictures are scaled to the tower's square; crops (pan and scan) are pictures of their own."""
-
-    model_types = ("gemma3",)
-    title = "Gemma 3"
-    remark = "dropping equals masking while the prompt fits the attention window"
-    mean = (0.5, 0.5, 0.5)
-    std = (0.5, 0.5, 0.5)
-
-    def cell_layout(self, inputs: Mapping[str, Any], counts: Sequence[int]) -> list[tuple[Grid, Tensor]]:
-        """Every token is a cell of a square."""
-        sides = [math.isqrt(count) for count in counts]
-        return [((1, side, side), torch.arange(side * side)) for side in sides]
-
-    def patches(self, inputs: Mapping[str, Any], features: VisualFeatures | None = None) -> list[Tensor]:
-        """The tower's input."""
-        return list(inputs["pixel_values"])
-
-
-# FastVLM: a square of cells for each picture, read by a tower of convolutions from timm.
-#
-# The generic adapter, without its check: each cell of the last layers sees nearly all of the picture, so in
-# a
-# model of random weights no cell changes the most with its own quarter.
-
-
-class FastVLMAdapter(GenericAdapter):
-    """FastVLM."""
-
-    model_types = ("fast_vlm",)
-    title = "FastVLM"
-    remark = "with `timm` installed"
-
-
-# PaliGemma: a square of cells for each picture, read together with the question, each seeing the other.
-
-
-class PaliGemmaAdapter(Gemma3Adapter):
-    """PaliGemma and PaliGemma 2. Released checkpoints have no chat template: write the prompt yourself."""
-
-    model_types = ("paligemma",)
-    title = "PaliGemma"
-    remark = "without a chat template of its own `generate` alone; the image is read anew for each question"
-    prefix = True
-
-    @cached_property
-    def markers(self) -> TemplateMarkers | None:
-        """What its processor, not a template, writes around a user's words."""
-        tokenizer = getattr(self.processor, "tokenizer", None)
-        return None if tokenizer is None else TemplateMarkers(tokenizer.bos_token, "\n")

@@ -1,10 +1,11 @@
-"""Families whose processor cuts a picture into square tiles and adds a small view of the whole behind them.
+"""Families whose processor cuts a large picture into tiles and adds a small view of the whole.
+
+    InternVL, Aya, Command A, Ovis2    pixel_values [tiles and views, 3, s, s]
+    Idefics3, SmolVLM                  pixel_values [B, most of a prompt, 3, s, s], filled up with black ones
+    LLaVA-NeXT, LLaVA-OneVision        pixel_values [images, 1 + tiles, 3, s, s], image_sizes [images, 2]
 
 The cells are those of all tiles in one raster; the view of the whole, and every token that names a tile,
 always stay. A picture that was not cut has the cells of its one view.
-
-The vision tower reads one view at a time, so a tile's tokens depend on no other tile. Some cells alone are
-therefore encoded by whole tiles: those that hold a kept cell, and the views of the whole.
 """
 
 from __future__ import annotations
@@ -13,46 +14,47 @@ import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from itertools import accumulate, pairwise
 from math import isqrt
 from typing import Any, NamedTuple
 
 import torch
-import transformers
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
+from transformers.models.llava_next.modeling_llava_next import get_anyres_image_grid_shape, unpad_image
 
-from arr_coc.families.registry import takes_any_number
-from arr_coc.families.square import LlavaAdapter
 from arr_coc.families.tiles import (
-    arranged,
     arrangement,
-    by_gaps,
+    arrangements,
+    encode_views,
     joined,
     numbers_by_first,
     numbers_by_last,
     placeholder_groups,
     placeholder_runs,
     raster,
+    rows_and_columns,
     run_spans,
 )
-from arr_coc.seam.assembly import Layout, VisualFeatures, handing_back, image_spans
-from arr_coc.seam.base import FamilyAdapter, Grid
-from arr_coc.seam.partial import numbered_cells
-from arr_coc.seam.pixels import REMEDY, to_picture
+from arr_coc.seam.assembly import Layout, VisualFeatures, image_spans
+from arr_coc.seam.base import Encodes, FamilyAdapter, Grid
+from arr_coc.seam.pixels import REMEDY, numbered_cells, to_picture
 
 
 class TiledAdapter(FamilyAdapter):
-    """Base class of the adapters of families in tiles: they say how large a cell is, and what is a view."""
+    """Base class of families in square tiles with the view of the whole last: they say a cell's size in px.
 
-    remark = "the view of the whole, behind the tiles, always stays"
-    by_tiles = True
+    The vision tower reads one view at a time, so a tile's tokens depend on no other tile. Some cells alone
+    are therefore encoded by whole tiles: those that hold a kept cell, and the views of the whole.
+    """
 
-    def __init__(self, model: Any, processor: Any = None) -> None:
-        super().__init__(model, processor)
-        # How tiles lie is read off their pixels, which takes a while, and several times in a call: kept as
-        # long as the tensor of the pixels lives, and as nobody writes into it.
-        self._shapes: Any = WeakTensorKeyDictionary()
+    encodes: Encodes = "tiles"
+
+    @cached_property
+    def _shapes(self) -> Any:
+        """Per tensor of pixels its version and how its tiles lie, which is slow to read and asked often."""
+        return WeakTensorKeyDictionary()
 
     @property
     @abstractmethod
@@ -61,24 +63,14 @@ class TiledAdapter(FamilyAdapter):
 
     @abstractmethod
     def numbers(self, input_ids: Tensor, views: Tensor) -> list[int]:
-        """How many tiles and views of the whole each image of the prompts has.
-
-        Args:
-            input_ids: [B, S].
-            views: those of all images, as `views` returns them.
-        """
+        """How many tiles and views of the whole each image has, told from the prompts [B, S] and `views`."""
 
     def views(self, inputs: Mapping[str, Any]) -> Tensor:
         """The tiles and views of the whole of all images, in order: [n, 3, s, s]."""
         return inputs["pixel_values"]
 
-    def only(self, inputs: Mapping[str, Any], chosen: Tensor) -> dict[str, Any]:
-        """Inputs for `encode` with some views alone.
-
-        Args:
-            inputs: processor inputs with images.
-            chosen: long [m], numbers of views.
-        """
+    def with_views(self, inputs: Mapping[str, Any], chosen: Tensor) -> dict[str, Any]:
+        """Inputs for `encode` with some views alone: chosen long [m], numbers of views."""
         return dict(inputs) | {"pixel_values": self.views(inputs)[chosen]}
 
     def side(self, inputs: Mapping[str, Any]) -> int:
@@ -90,11 +82,6 @@ class TiledAdapter(FamilyAdapter):
         return [number * self.side(inputs) ** 2 for number in self._numbers(inputs)]
 
     def early_counts(self, inputs: Mapping[str, Any]) -> Sequence[int]:
-        """As `token_counts`.
-
-        Raises:
-            ValueError: the prompt's placeholders are not those of the views.
-        """
         ids, views = inputs["input_ids"], self.views(inputs)
         image_spans(ids == self.image_token_id, [self.side(inputs) ** 2] * len(views))
         if (numbers := self._numbers(inputs)) and sum(numbers) == len(views):
@@ -121,7 +108,6 @@ class TiledAdapter(FamilyAdapter):
     # ---- encoding some tiles alone --------------------------------------------------------------------
 
     def layout(self, inputs: Mapping[str, Any]) -> Layout:
-        """Computed from the prompt and the pixels."""
         counts = list(self.token_counts(inputs, ()))
         grids, cells = zip(*self.cell_layout(inputs, counts), strict=True)
         device = inputs["pixel_values"].device
@@ -144,11 +130,9 @@ class TiledAdapter(FamilyAdapter):
             raise ValueError("no cell is kept in any image; keep at least one")
         starts = accumulate(layout.counts[:-1], initial=0)
         tokens = torch.cat([index + start for index, start in zip(indices, starts, strict=True)])
-        chosen, place = (tokens // unit).unique(return_inverse=True)
-        output = self.encode(self.only(inputs, chosen))
-        encoded = torch.cat(list(output.pooler_output))[place * unit + tokens % unit]
-        packed = isinstance(output.pooler_output, Tensor)
-        return VisualFeatures(list(encoded.split(kept)), [], layout.grids, [], handing_back(output), packed)
+        return encode_views(
+            lambda chosen: self.encode(self.with_views(inputs, chosen)), tokens, unit, kept, layout.grids
+        )
 
     def other_tokens(self, inputs: Mapping[str, Any], layout: Layout) -> VisualFeatures | None:
         """The views of the whole; None where no image has one."""
@@ -166,11 +150,11 @@ class TiledAdapter(FamilyAdapter):
         """The view of the whole of each image, or its one view: of a tile's cells, whatever `cells`."""
         ends = torch.tensor(self._numbers(inputs)).cumsum(0) - 1
         names = [name for name in self.visual_names if inputs.get(name) is not None]
-        some = self.only(inputs, ends.to(inputs["pixel_values"].device))
+        some = self.with_views(inputs, ends.to(inputs["pixel_values"].device))
         return {name: some[name] for name in names}
 
     def _numbers(self, inputs: Mapping[str, Any]) -> list[int]:
-        """How many views each image has; without a prompt each view is an image, as in a coarse view."""
+        """How many views each image has; inputs without a prompt are a coarse view: one of each image."""
         views = self.views(inputs)
         ids = inputs.get("input_ids")
         return [1] * len(views) if ids is None else self.numbers(ids, views)
@@ -181,33 +165,16 @@ class TiledAdapter(FamilyAdapter):
         state = (numbers, 0 if pixels.is_inference() else pixels._version)
         memo = self._shapes.get(pixels)
         if memo is None or memo[0] != state:
-            memo = state, arranged(self.views(inputs), numbers)
+            memo = state, arrangements(self.views(inputs), numbers)
             self._shapes[pixels] = memo
         return memo[1]
 
 
-# Idefics3 and SmolVLM: square tiles of a picture between row and column tokens, then a view of the whole.
-
-
 class Idefics3Adapter(TiledAdapter):
-    """Idefics3 and SmolVLM."""
-
-    model_types = ("idefics3", "smolvlm")
-    title = "Idefics3, SmolVLM"
-    mean = (0.5, 0.5, 0.5)
-    std = (0.5, 0.5, 0.5)
-
-    def __init__(self, model: Any, processor: Any = None) -> None:
-        super().__init__(model, processor)
-        if not takes_any_number(type(model)):
-            raise ImportError(
-                f"{model.config.model_type!r} takes encoded images in whole blocks alone in transformers "
-                f"{transformers.__version__}, so that no token of them can be dropped; install a newer one"
-            )
+    """Idefics3 and SmolVLM: row and column tokens before each tile, and a token before the view."""
 
     @property
     def cell_px(self) -> int:
-        """Px along each side of a cell."""
         return self.model.config.vision_config.patch_size * self.model.config.scale_factor
 
     def views(self, inputs: Mapping[str, Any]) -> Tensor:
@@ -215,116 +182,68 @@ class Idefics3Adapter(TiledAdapter):
         views = inputs["pixel_values"].flatten(0, 1)
         return views[views.flatten(1).any(1)]
 
-    def only(self, inputs: Mapping[str, Any], chosen: Tensor) -> dict[str, Any]:
-        """As one row of a batch."""
+    def with_views(self, inputs: Mapping[str, Any], chosen: Tensor) -> dict[str, Any]:
+        """As one row of a batch, [1, m, 3, s, s]."""
         filled = inputs["pixel_values"].flatten(0, 1).flatten(1).any(1)
         names = [name for name in ("pixel_values", "pixel_attention_mask") if inputs.get(name) is not None]
         return dict(inputs) | {name: inputs[name].flatten(0, 1)[filled][chosen][None] for name in names}
 
     def numbers(self, input_ids: Tensor, views: Tensor) -> list[int]:
-        """As the row and column tokens before them say."""
+        """By the row and column tokens before them."""
         return numbers_by_last(input_ids, self.image_token_id)
 
 
-# InternVL: square tiles of a picture, then a view of the whole, between one start and one end token.
-
-
 class InternVLAdapter(TiledAdapter):
-    """InternVL 2.5, 3 and 3.5 in transformers' own format, and Qianfan-OCR."""
-
-    model_types = ("internvl", "qianfan_ocr")
-    title = "InternVL"
-    mean = (0.485, 0.456, 0.406)
-    std = (0.229, 0.224, 0.225)
+    """InternVL 2.5, 3 and 3.5, and Qianfan-OCR: tiles and view between one start and one end token."""
 
     @property
     def cell_px(self) -> int:
-        """Px along each side of a cell."""
         return int(self.model.config.vision_config.patch_size[0] / self.model.config.downsample_ratio)
 
     def numbers(self, input_ids: Tensor, views: Tensor) -> list[int]:
-        """As the lengths of the prompt's runs of placeholders: the tiles of an image follow each other."""
+        """By the lengths of the runs of placeholders: all tiles of an image are one run."""
         counts = placeholder_runs(input_ids == self.image_token_id)
         length = sum(counts) // len(views)  # tokens of a tile
         return [count // length for count in counts]
 
 
-# Aya Vision and Command A Vision: square tiles, then a view of the whole, each a run of placeholders.
-#
-# Aya names each in ordinary text before it ("TILE_1", "TILE_GLOBAL"); Command A ends each with a line
-# break, so
-# that only the first of an image follows another token.
-
-
 class AyaVisionAdapter(TiledAdapter):
-    """Aya Vision, whose language model has an attention window in most layers."""
-
-    model_types = ("aya_vision",)
-    title = "Aya Vision"
-    remark = f"{TiledAdapter.remark}; dropping equals masking while the prompt fits the attention window"
-    mean = (0.5, 0.5, 0.5)
-    std = (0.5, 0.5, 0.5)
+    """Aya Vision: each tile and view is named in ordinary text before it ("TILE_1", "TILE_GLOBAL")."""
 
     @property
     def cell_px(self) -> int:
-        """Px along each side of a cell."""
         return self.model.config.vision_config.patch_size * self.model.config.downsample_factor
 
     def numbers(self, input_ids: Tensor, views: Tensor) -> list[int]:
-        """As the names before them say."""
+        """By the names before them."""
         return numbers_by_last(input_ids, self.image_token_id)
-
-    @property
-    def name_marks(self) -> tuple[str, str] | None:
-        """The tokens that begin and end an image, whose tiles have names."""
-        return self.processor.start_of_img_token, self.processor.end_of_img_token
 
 
 class Cohere2VisionAdapter(AyaVisionAdapter):
-    """Command A Vision, likewise."""
-
-    model_types = ("cohere2_vision",)
-    title = "Command A Vision"
-
-    @property
-    def name_marks(self) -> None:
-        """None: its tiles have no names."""
-        return None
+    """Command A Vision: a line break ends each tile and view, so only an image's first follows a token."""
 
     def numbers(self, input_ids: Tensor, views: Tensor) -> list[int]:
-        """As the token that begins an image says."""
+        """By the token that begins an image."""
         return numbers_by_first(input_ids, self.image_token_id)
 
 
-# Ovis2: a view of the whole, then square tiles of the picture; a picture that is not cut has the one view.
-#
-# Tokens around the views are words of the prompt whose embeddings the encoder gives with its features. They
-# and the view of the whole always stay.
-
-
 class Ovis2Adapter(FamilyAdapter):
-    """Ovis2, in transformers' own format."""
+    """Ovis2: a view of the whole, then square tiles of the picture.
 
-    model_types = ("ovis2",)
-    title = "Ovis2"
-    remark = "the view of the whole, ahead of the tiles, always stays"
+    Tokens around the views are words of the prompt whose embeddings the encoder gives with its features.
+    """
 
     @property
     def side(self) -> int:
         """Cells along each side of a view."""
         vision = self.model.config.vision_config
-        return -(-(vision.image_size // vision.patch_size) // vision.hidden_stride)
+        return -(-(vision.image_size // vision.patch_size) // vision.hidden_stride)  # rounded up
 
     def token_counts(self, inputs: Mapping[str, Any], lengths: Sequence[int]) -> Sequence[int]:
         """The tokens of each image's views: their placeholders stand a single token apart."""
         return placeholder_groups(inputs["input_ids"] == self.image_token_id)
 
     def early_counts(self, inputs: Mapping[str, Any]) -> Sequence[int]:
-        """As `token_counts`.
-
-        Raises:
-            ValueError: the prompt's placeholders are not those of the views.
-        """
         counts, unit = self.token_counts(inputs, ()), self.side**2
         image_spans(inputs["input_ids"] == self.image_token_id, [unit] * len(inputs["pixel_values"]))
         if any(count % unit for count in counts):
@@ -332,7 +251,6 @@ class Ovis2Adapter(FamilyAdapter):
         return counts
 
     def cell_layout(self, inputs: Mapping[str, Any], counts: Sequence[int]) -> list[tuple[Grid, Tensor]]:
-        """The raster of all tiles, or of the one view."""
         side, layout = self.side, []
         for tiles, (rows, columns) in self._tiles(inputs, counts):
             cells = raster(rows, columns, side) + (side**2 if len(tiles) > 1 else 0)
@@ -340,7 +258,6 @@ class Ovis2Adapter(FamilyAdapter):
         return layout
 
     def patches(self, inputs: Mapping[str, Any], features: VisualFeatures | None = None) -> list[Tensor]:
-        """The tiles joined."""
         counts = self.token_counts(inputs, ())
         return [joined(tiles, *shape) for tiles, shape in self._tiles(inputs, counts)]
 
@@ -352,33 +269,19 @@ class Ovis2Adapter(FamilyAdapter):
         return [(own[1:], arrangement(own[1:], own[0])) if len(own) > 1 else (own, (1, 1)) for own in views]
 
 
-# LFM2-VL: square tiles of a large picture, then a view of the whole in its own shape; else one view.
-#
-# Most layers of its language model are short convolutions over the tokens that are left: they mix
-# neighbours,
-# and with some tokens dropped these are others. With all tokens kept, results are the stock model's.
-
-
 class Lfm2VLAdapter(FamilyAdapter):
-    """LFM2-VL. A token names each tile; tokens say where an image begins and ends."""
+    """LFM2-VL: square tiles of a large picture, each with a token, then a view in the picture's own shape.
 
-    model_types = ("lfm2_vl",)
-    recurrent = True
-    title = "LFM2-VL"
-    remark = "convolutions have no masked equivalent of a dropped token; the view of the whole always stays"
-    mean = (0.5, 0.5, 0.5)
-    std = (0.5, 0.5, 0.5)
+    `pixel_values` [views, patches, p * p * 3] are padded, `spatial_shapes` [views, 2] the patches of each
+    view. Most layers of the language model are short convolutions over the tokens that are left: they mix
+    neighbours, and with some tokens dropped these are others.
+    """
 
     def token_counts(self, inputs: Mapping[str, Any], lengths: Sequence[int]) -> Sequence[int]:
         """The tokens of each image's views: their placeholders stand a single token apart."""
         return placeholder_groups(inputs["input_ids"] == self.image_token_id)
 
     def early_counts(self, inputs: Mapping[str, Any]) -> Sequence[int]:
-        """As `token_counts`.
-
-        Raises:
-            ValueError: the prompt's placeholders are not those of the views.
-        """
         unit = self.model.config.downsample_factor**2
         tokens = [height * width // unit for height, width in inputs["spatial_shapes"].tolist()]
         image_spans(inputs["input_ids"] == self.image_token_id, tokens)
@@ -389,7 +292,6 @@ class Lfm2VLAdapter(FamilyAdapter):
         return counts
 
     def cell_layout(self, inputs: Mapping[str, Any], counts: Sequence[int]) -> list[tuple[Grid, Tensor]]:
-        """The raster of all tiles, or of the one view."""
         factor, layout = self.model.config.downsample_factor, []
         for views, (rows, columns) in self._images(inputs, counts):
             height, width = (side // (factor * self._patch) for side in views[0].shape[1:])
@@ -401,7 +303,6 @@ class Lfm2VLAdapter(FamilyAdapter):
         return layout
 
     def patches(self, inputs: Mapping[str, Any], features: VisualFeatures | None = None) -> list[Tensor]:
-        """The tiles joined, or the one view."""
         counts = self.token_counts(inputs, ())
         return [
             joined(torch.stack(views[: rows * columns]), rows, columns) if len(views) > 1 else views[0]
@@ -438,28 +339,18 @@ def _channels_first(rows: Tensor) -> Tensor:
     return rows.unflatten(1, (-1, 3)).transpose(1, 2).flatten(1)
 
 
-# Step 3.7: windows of a large picture row by row, then a square view of the whole.
-#
-# The cells are those of all windows in one raster; the view of the whole behind them always stays. A picture
-# that was not cut has the cells of its one view, which is square whatever the picture's shape. The prompt
-# says
-# how windows lie: those of a row have no more than their two marks between them.
-
-
 class Step3p7Adapter(FamilyAdapter):
-    """Step 3.7."""
+    """Step 3.7: windows of a large picture row by row, then a view of the whole, square whatever its shape.
 
-    model_types = ("step3p7",)
-    title = "Step 3.7"
-    remark = "the view of the whole, behind the windows, always stays"
+    `pixel_values` [images, 3, s, s] are the views, `pixel_values_local` [windows, 3, w, w] the windows,
+    `num_local_patches` [images] how many each image has. The prompt says how windows lie: those of a row
+    have no more than their two marks between them.
+    """
+
     needed = ("num_local_patches",)
 
     def early_counts(self, inputs: Mapping[str, Any]) -> None:
-        """None: the encoder says.
-
-        Raises:
-            ValueError: the prompt has more or fewer views than the pixels, or others.
-        """
+        """None: only the encoder tells the tokens of a view. Other views than the pixels' are refused."""
         numbers = torch.as_tensor(inputs["num_local_patches"]).tolist()
         local = inputs.get("pixel_values_local")
         views = len(placeholder_runs(inputs["input_ids"] == self.image_token_id))
@@ -472,7 +363,6 @@ class Step3p7Adapter(FamilyAdapter):
         self.windows(inputs)
 
     def cell_layout(self, inputs: Mapping[str, Any], counts: Sequence[int]) -> list[tuple[Grid, Tensor]]:
-        """The raster of all windows, or of the one view."""
         layout: list[tuple[Grid, Tensor]] = []
         for rows, columns, tokens in self.windows(inputs):
             side = isqrt(tokens)
@@ -480,7 +370,6 @@ class Step3p7Adapter(FamilyAdapter):
         return layout
 
     def patches(self, inputs: Mapping[str, Any], features: VisualFeatures | None = None) -> list[Tensor]:
-        """The windows joined, or the one view."""
         pictures, end = [], 0
         numbers = torch.as_tensor(inputs["num_local_patches"]).tolist()
         for view, number, (rows, columns, _) in zip(
@@ -499,17 +388,9 @@ class Step3p7Adapter(FamilyAdapter):
             while spans:
                 number = next(numbers)
                 own = spans[: number or 1]
-                windows.append((*by_gaps(own), own[0][1] - own[0][0]))
+                windows.append((*rows_and_columns(own), own[0][1] - own[0][0]))
                 spans = spans[number + 1 :]
         return windows
-
-
-# MiniCPM-V: a view of the whole, then, of a large picture, the slices that it was cut into, row by row.
-#
-# The cells are those of all slices in one raster; the view of the whole ahead of them always stays. A
-# picture
-# that was not cut has the cells of its one view. The prompt says how slices lie: those of a row have no more
-# than their two marks between them.
 
 
 class Slices(NamedTuple):
@@ -522,43 +403,40 @@ class Slices(NamedTuple):
 
 
 class MiniCPMVAdapter(FamilyAdapter):
-    """MiniCPM-V 4.6 and 4.7, whose language model is Qwen3.5's."""
+    """MiniCPM-V 4.6 and 4.7: a view of the whole, then the slices of a large picture, row by row.
 
-    model_types = ("minicpmv4_6", "minicpmv4_7")
-    title = "MiniCPM-V"
-    remark = "the view of the whole, ahead of the slices, always stays; recurrent as Qwen3.5"
-    recurrent = True
-    mean = (0.5, 0.5, 0.5)
-    std = (0.5, 0.5, 0.5)
+    `pixel_values` [1, 3, p, patches * p] are the patches of all views side by side, `target_sizes` [views, 2]
+    the patches of each. The prompt says how slices lie: those of a row have no more than their two marks
+    between them.
+    """
 
     def token_counts(self, inputs: Mapping[str, Any], lengths: Sequence[int]) -> Sequence[int]:
         """The tokens of each picture's views."""
         return [sum(picture.tokens) for picture in self.slices(inputs)]
 
     def early_counts(self, inputs: Mapping[str, Any]) -> Sequence[int]:
-        """As `token_counts`."""
         return self.token_counts(inputs, ())
 
     def cell_layout(self, inputs: Mapping[str, Any], counts: Sequence[int]) -> list[tuple[Grid, Tensor]]:
-        """The raster of all slices, or of the one view."""
         layout: list[tuple[Grid, Tensor]] = []
         for rows, columns, tokens, sizes in self.slices(inputs):
             height, width = sizes[-1]
             merge = isqrt(height * width // tokens[-1])  # patches along each side of a cell
             high, wide = height // merge, width // merge
             places = torch.arange(rows * columns * high * wide).view(rows, columns, high, wide)
+            # Behind the tokens of the view of the whole, of which there are none where nothing was cut.
             cells = sum(tokens) - places.numel() + places.transpose(1, 2).reshape(-1)
             layout.append(((1, rows * high, columns * wide), cells))
         return layout
 
     def patches(self, inputs: Mapping[str, Any], features: VisualFeatures | None = None) -> list[Tensor]:
-        """The slices joined, or the one view."""
         pixels = inputs["pixel_values"][0]  # patches side by side: (3, p, n * p)
         side, end, pictures = pixels.shape[1], 0, []
         for rows, columns, _, sizes in self.slices(inputs):
             height, width = sizes[-1]
             end += sum(h * w for h, w in sizes) * side
             own = pixels[..., end - rows * columns * height * width * side : end]
+            # (3, y, row, column, patch row, patch column, x), y and x within a patch, to rows of pixels
             blocks = own.view(3, side, rows, columns, height, width, side).permute(0, 2, 4, 1, 3, 5, 6)
             pictures.append(blocks.reshape(3, rows * height * side, columns * width * side))
         return pictures
@@ -585,23 +463,9 @@ class MiniCPMVAdapter(FamilyAdapter):
                 tokens = [stop - start for start, stop in runs[left:right]]
                 if any(n * isqrt(h * w // n) ** 2 != h * w for (h, w), n in zip(own, tokens, strict=True)):
                     raise ValueError(f"the prompt has {tokens} tokens for views of {own} patches; {REMEDY}")
-                rows, columns = by_gaps(runs[left + 1 : right] or runs[left:right])
+                rows, columns = rows_and_columns(runs[left + 1 : right] or runs[left:right])
                 pictures.append(Slices(rows, columns, tokens, own))
         return pictures
-
-    @property
-    def name_marks(self) -> tuple[str, str]:
-        """The tokens around the number that its processor writes before each picture."""
-        tokens = self.processor.tokenizer
-        return tokens.image_id_start_token, tokens.image_id_end_token
-
-
-# LLaVA-NeXT and LLaVA-OneVision: a base view, then the picture in tiles, a newline token after each row.
-#
-# The cells are those of the tiled picture, unpadded. The base view (a coarse view of the whole) and the
-# newline tokens (which end the rows) are always kept and are not counted. An image that comes as a base view
-# alone (OneVision with several images in a prompt), or so thin that its tiles hold no whole patch of it, has
-# the cells of that view.
 
 
 class Tiling(NamedTuple):
@@ -617,14 +481,18 @@ class Tiling(NamedTuple):
         return 0 in self.grid
 
 
-class LlavaNextAdapter(LlavaAdapter):
-    """LLaVA-NeXT (LLaVA-1.6)."""
+class LlavaNextAdapter(FamilyAdapter):
+    """LLaVA-NeXT (LLaVA-1.6): a base view, then the picture in tiles, a newline token after each row.
 
-    model_types = ("llava_next",)
-    title = "LLaVA-NeXT"
-    remark = "reads fine tiles by itself, all of them; base view and newline tokens always stay"
-    by_crops = False  # its processor cuts tiles itself
-    by_cells = False  # its tower sees tiles, and the whole picture besides
+    The cells are those of the tiled picture, unpadded; the base view and the newline tokens always stay. An
+    image that comes as a base view alone, or so thin that its tiles hold no whole patch of it, has the cells
+    of that view.
+    """
+
+    @property
+    def side(self) -> int:
+        """Patches along each side of a tile."""
+        return self.model.config.vision_config.image_size // self.model.config.vision_config.patch_size
 
     def single_view(self, inputs: Mapping[str, Any], image: int) -> bool:
         """Whether the image comes as its base view alone."""
@@ -638,18 +506,12 @@ class LlavaNextAdapter(LlavaAdapter):
         """The tiling of one picture, by the model's own rules."""
         config, side = self.model.config, self.side
         size = [int(n) for n in inputs["image_sizes"][image]]
-        # Imported here: reading this family's model takes as long as all adapters do.
-        from transformers.models.llava_next.modeling_llava_next import (
-            get_anyres_image_grid_shape,
-            unpad_image,
-        )
-
         tiles = get_anyres_image_grid_shape(
             size, config.image_grid_pinpoints, config.vision_config.image_size
         )
         full_height, full_width = tiles[0] * side, tiles[1] * side
         numbered = torch.arange(full_height * full_width).view(1, full_height, full_width)
-        inside = unpad_image(numbered, size)[0]
+        inside = unpad_image(numbered, size)[0]  # the patches that are no padding, by number
         height, width = inside.shape
         top, left = divmod(int(inside[0, 0]), full_width) if inside.numel() else (0, 0)
         return Tiling(tiles, (top, left, height, width), self.shrunk(height, width, inputs))
@@ -688,20 +550,14 @@ class LlavaNextAdapter(LlavaAdapter):
                 pictures.append(views[0])
                 continue
             (down, across), (top, left, height, width), _ = tiling
-            tiles = views[1 : 1 + down * across].view(down, across, 3, covered, covered)
-            whole = tiles.permute(2, 0, 3, 1, 4).reshape(3, down * covered, across * covered)
+            tiles = views[1 : 1 + down * across]
+            whole = joined(tiles, down, across)
             pictures.append(whole[:, top * p : (top + height) * p, left * p : (left + width) * p])
         return pictures
 
 
 class LlavaOnevisionAdapter(LlavaNextAdapter):
     """LLaVA-OneVision: many tiles, shrunk to a maximum; of several images in a prompt, base views alone."""
-
-    model_types = ("llava_onevision",)
-    title = "LLaVA-OneVision"
-    visual_names = (*LlavaNextAdapter.visual_names, "vision_aspect_ratio", "batch_num_images")
-    mean = (0.5, 0.5, 0.5)
-    std = (0.5, 0.5, 0.5)
 
     def single_view(self, inputs: Mapping[str, Any], image: int) -> bool:
         """Whether the image shares its prompt with others."""
@@ -718,21 +574,13 @@ class LlavaOnevisionAdapter(LlavaNextAdapter):
         return (int(height // ratio), int(width // ratio)) if ratio > 1.1 else (height, width)
 
 
-# Molmo 2: a small view of the whole, then the picture from overlapping crops, a token after each row.
-#
-# The cells are those of the crops, each pooled from patches that the processor lists. The tokens of the
-# view of
-# the whole and those that end rows always stay. All tokens of an image read each other, the kept ones too.
-
-
 class Molmo2Adapter(FamilyAdapter):
-    """Molmo 2. Dropping a token equals masking it, though tokens of an image read each other."""
+    """Molmo 2: a small view of the whole, then the picture from overlapping crops, a token after each row.
 
-    model_types = ("molmo2",)
-    title = "Molmo 2"
-    remark = "the view of the whole and the tokens after rows always stay"
-    mean = (0.5, 0.5, 0.5)
-    std = (0.5, 0.5, 0.5)
+    Each cell is pooled from patches that the processor lists: `pixel_values` [crops, patches, p * p * 3],
+    `image_token_pooling` [cells, pool * pool] numbers of patches, -1 for none, `image_grids` [images, 4] rows
+    and columns of the view and of the crops. All tokens of an image read each other, those that stay too.
+    """
 
     def cell_layout(self, inputs: Mapping[str, Any], counts: Sequence[int]) -> list[tuple[Grid, Tensor]]:
         """The grid of the crops, behind the view of the whole."""

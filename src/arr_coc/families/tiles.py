@@ -1,23 +1,25 @@
-"""Images in tiles: how the tiles lie, the image that they make, its cells in one raster, its placeholders.
-
-Some processors cut a large picture into square tiles, rows first, and add a small view of the whole behind
-them. They don't say how many tiles stand side by side; the small view does.
-
-These are functions of tensors alone; tiles are [n, 3, s, s].
-"""
+"""Tiles of a picture [n, 3, s, s], rows first: how they lie, and their placeholders in a prompt."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from arr_coc.seam.assembly import Grid, VisualFeatures, handing_back
+
+MATCHED_PX = 64
+"""Px a side at which tiles are compared with a view: enough, whatever the filter that scaled it."""
+
 
 def arrangement(tiles: Tensor, whole: Tensor) -> tuple[int, int]:
     """The rows and columns in which tiles make the picture that a view of the whole shows.
+
+    Processors don't say how many tiles stand side by side; the view does.
 
     Args:
         tiles: [n, 3, s, s], rows first.
@@ -28,7 +30,7 @@ def arrangement(tiles: Tensor, whole: Tensor) -> tuple[int, int]:
     """
     count = len(tiles)
     shapes = [(rows, count // rows) for rows in range(1, count + 1) if count % rows == 0]
-    side = min(tiles.shape[-1], 64)  # enough to tell, whatever the filter that scaled it
+    side = min(tiles.shape[-1], MATCHED_PX)
     small = F.interpolate(tiles.float(), (side, side), mode="area")
     view = F.interpolate(whole[None].float(), (side, side), mode="area")
 
@@ -39,13 +41,8 @@ def arrangement(tiles: Tensor, whole: Tensor) -> tuple[int, int]:
     return min(shapes, key=misfit)
 
 
-def arranged(views: Tensor, numbers: Sequence[int]) -> list[tuple[int, int]]:
-    """Per image the rows and columns of its tiles.
-
-    Args:
-        views: [n, 3, s, s], tiles and views of the whole of all images.
-        numbers: of them that are each image's, its view of the whole the last; one alone is a tile.
-    """
+def arrangements(views: Tensor, numbers: Sequence[int]) -> list[tuple[int, int]]:
+    """Per image the rows and columns of its tiles: `numbers` of the views [n, 3, s, s], the whole last."""
     images = views.split(list(numbers))
     return [(1, 1) if len(own) == 1 else arrangement(own[:-1], own[-1]) for own in images]
 
@@ -58,73 +55,33 @@ def joined(tiles: Tensor, rows: int, columns: int) -> Tensor:
 
 
 def raster(rows: int, columns: int, side: int) -> Tensor:
-    """The place of each cell of the picture among the tiles' tokens: long [rows * columns * side**2].
-
-    Args:
-        rows: of tiles.
-        columns: of tiles.
-        side: cells along each side of a tile, whose tokens are in raster order.
-    """
+    """Per cell of the picture its place among the tokens of its tiles, `side` cells wide: long [cells]."""
     places = torch.arange(rows * columns * side * side).view(rows, columns, side, side)
-    return places.transpose(1, 2).reshape(-1)
+    return places.transpose(1, 2).reshape(-1)  # (tile row, cell row, tile column, cell column)
 
 
-def placeholder_runs(mask: Tensor) -> list[int]:
-    """The lengths of the unbroken runs of placeholders, row by row: bool [B, S] -> one number each."""
-    edges = F.pad(mask.int(), (1, 1)).diff(dim=1)
-    starts, ends = ((edges == step).nonzero()[:, 1] for step in (1, -1))
-    return (ends - starts).tolist()
-
-
-def numbers_by_last(input_ids: Tensor, placeholder: int) -> list[int]:
-    """The tiles and views of the whole of each image, where the token before a run says which of these it is.
-
-    The last of an image is the view of the whole, so the last of a prompt tells by which token such views are
-    announced.
+def encode_views(
+    encode: Callable[[Tensor], Any], tokens: Tensor, unit: int, counts: list[int], grids: list[Grid]
+) -> VisualFeatures:
+    """Encode the tiles and views that hold some tokens, and take these tokens of them.
 
     Args:
-        input_ids: prompts [B, S].
-        placeholder: id of the placeholder, of which each tile is a run.
+        encode: encodes the views of some numbers, long [m].
+        tokens: long [K], numbered over all views of `unit` tokens each.
+        unit: tokens of a view.
+        counts: how many of the tokens are each image's.
+        grids: of the images.
     """
-    numbers = []
-    for before in _tokens_before_runs(input_ids, placeholder):
-        ends = (before == before[-1:]).nonzero().flatten() + 1
-        numbers += ends.diff(prepend=ends.new_zeros(1)).tolist()
-    return numbers
+    chosen, place = (tokens // unit).unique(
+        return_inverse=True
+    )  # views, and for each token the place of its own
+    output = encode(chosen)
+    encoded = torch.cat(list(output.pooler_output))[place * unit + tokens % unit]
+    packed = isinstance(output.pooler_output, Tensor)
+    return VisualFeatures(list(encoded.split(counts)), [], grids, [], handing_back(output), packed)
 
 
-def numbers_by_first(input_ids: Tensor, placeholder: int) -> list[int]:
-    """The tiles and views of the whole of each image, where the first of it follows a token of its own.
-
-    Args:
-        input_ids: prompts [B, S].
-        placeholder: id of the placeholder, of which each tile is a run.
-    """
-    numbers = []
-    for before in _tokens_before_runs(input_ids, placeholder):
-        starts = (before == before[:1]).nonzero().flatten()
-        numbers += starts.diff(append=starts.new_full((1,), len(before))).tolist()
-    return numbers
-
-
-def _tokens_before_runs(input_ids: Tensor, placeholder: int) -> list[Tensor]:
-    """The token before each unbroken run of placeholders, row by row: long [B, S] -> [runs] each."""
-    starts = F.pad((input_ids == placeholder).int(), (1, 0)).diff(dim=1) == 1
-    return [ids[start.nonzero().flatten() - 1] for ids, start in zip(input_ids, starts, strict=True)]
-
-
-def placeholder_groups(mask: Tensor) -> list[int]:
-    """The placeholders of each image: runs with a single token between them are of one.
-
-    Args:
-        mask: bool [B, S], true for placeholders.
-    """
-    single = ~mask & mask.roll(1, 1) & mask.roll(-1, 1)
-    single[:, 0] = single[:, -1] = False
-    edges = F.pad((mask | single).int(), (1, 1)).diff(dim=1)
-    starts, ends = (edges == step for step in (1, -1))
-    sums = F.pad(mask.int().cumsum(1), (1, 0))
-    return (sums[ends] - sums[starts]).tolist()
+# ---- placeholders -------------------------------------------------------------------------------------
 
 
 def run_spans(mask: Tensor) -> list[tuple[int, int]]:
@@ -134,8 +91,53 @@ def run_spans(mask: Tensor) -> list[tuple[int, int]]:
     return list(zip(starts, ends, strict=True))
 
 
-def by_gaps(spans: Sequence[tuple[int, int]]) -> tuple[int, int]:
-    """The rows and columns of tiles whose marks say where a row ends: by more than two between two tiles.
+def placeholder_runs(mask: Tensor) -> list[int]:
+    """The lengths of the unbroken runs of placeholders, row by row: bool [B, S] -> one number each."""
+    return [end - start for row in mask for start, end in run_spans(row)]
+
+
+def placeholder_groups(mask: Tensor) -> list[int]:
+    """The placeholders of each image, bool [B, S]: runs with a single token between them are of one."""
+    groups: list[int] = []
+    for row in mask:
+        last = None
+        for start, end in run_spans(row):
+            if last is not None and start == last + 1:
+                groups[-1] += end - start
+            else:
+                groups.append(end - start)
+            last = end
+    return groups
+
+
+def tokens_before_runs(input_ids: Tensor, placeholder: int) -> list[list[int]]:
+    """The token before each unbroken run of placeholders, row by row: long [B, S] -> one list a row."""
+    return [[int(ids[start - 1]) for start, _ in run_spans(ids == placeholder)] for ids in input_ids]
+
+
+def numbers_by_last(input_ids: Tensor, placeholder: int) -> list[int]:
+    """The tiles and views of each image, where the token before a run says which of these it is.
+
+    The last of an image is its view, so the last of a prompt tells which token announces views.
+    """
+    numbers = []
+    for before in tokens_before_runs(input_ids, placeholder):
+        ends = [number + 1 for number, token in enumerate(before) if token == before[-1]]
+        numbers += [end - start for start, end in pairwise([0, *ends])]
+    return numbers
+
+
+def numbers_by_first(input_ids: Tensor, placeholder: int) -> list[int]:
+    """The tiles and views of each image, where the first of it follows a token of its own."""
+    numbers = []
+    for before in tokens_before_runs(input_ids, placeholder):
+        starts = [number for number, token in enumerate(before) if token == before[0]]
+        numbers += [end - start for start, end in pairwise([*starts, len(before)])]
+    return numbers
+
+
+def rows_and_columns(spans: Sequence[tuple[int, int]]) -> tuple[int, int]:
+    """The rows and columns of tiles whose marks say where a row ends: more than two stand between two tiles.
 
     Args:
         spans: where the placeholders of each tile begin and end.

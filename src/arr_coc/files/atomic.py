@@ -1,16 +1,15 @@
-"""Files and folders that are written whole or not at all, and errors in one line; without torch.
+"""Writing of files and folders so that a reader sees the old or the new, never a part; without torch.
 
-    write_whole(content, path)                  a file from its bytes
-    with whole_file(path) as part: ...          a file that something else writes, under the name it is told
-    with own_folder(".saving-", folder) as new:
-        ...                                     files that belong together, written into `new` and then moved
-        move_files(new, folder, names)
-    with alone(folder): ...                     one process at a time; with shared=True, readers together
-
-What a killed process left is removed by the next one that writes to the same place: each part is locked
-(flock) while its writer lives. Where files can't be locked (Windows, some network disks) leftovers stay, and
-files of two writers that save into one folder at the same moment may mix.
+write_atomic(content, path)                      a file from its bytes
+with atomic_file(path) as part: ...              a file that something else writes, under the name `part`
+with temporary_folder(".saving-", folder) as new:
+    move_files(new, folder, names)               files that belong together, written into `new` before
+with folder_lock(folder): ...                    one process at a time, or with shared=True readers together
 """
+
+# A writer that is killed leaves its part behind. The next writer to the same place removes it: each part is
+# locked (flock) while its writer lives. Where files can't be locked (Windows, some network disks) leftovers
+# stay, and files of two writers that save into one folder at the same moment may mix.
 
 from __future__ import annotations
 
@@ -23,26 +22,16 @@ import time
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-
-def _locks() -> Any:
-    """The module `fcntl`; None on Windows, which has no such locks."""
-    try:
-        return import_module("fcntl")
-    except ImportError:
-        return None
-
-
-fcntl = _locks()
-OWNER = "owner"
-"""The file in a process's own folder that it keeps locked."""
-PATIENCE = 60.0
-"""Seconds for which a folder is waited for that another process reads or writes."""
-_PARTS = 4
-"""Names of parts beside one file: so many writers at once leave nothing behind when they are killed."""
+fcntl: Any = import_module("fcntl") if find_spec("fcntl") else None
+"""The system's file locks; Windows has no such module."""
+LOCK_FILE = "owner"  # the file in a temporary folder that its process keeps locked
+LOCK_SECONDS = 60.0  # how long to wait for a folder that another process reads or writes
+_PARTS = 4  # usual names of a file's parts: so many writers at once leave nothing behind when they are killed
 
 
 def one_line(error: BaseException, most: int = 300) -> str:
@@ -54,32 +43,20 @@ def one_line(error: BaseException, most: int = 300) -> str:
 # ---- a file -------------------------------------------------------------------------------------------
 
 
-def write_whole(content: bytes, path: Path) -> None:
-    """Write a file by `whole_file`.
-
-    Args:
-        content: all of the file.
-        path: its name, in a folder that exists; an older file of that name is replaced.
-
-    Raises:
-        OSError: the folder is missing or can't be written to, or the disk is full; `path` is as it was.
-    """
-    with whole_file(path) as part:
+def write_atomic(content: bytes, path: Path) -> None:
+    """Write a file from all of its bytes; arguments and errors are those of `atomic_file`."""
+    with atomic_file(path) as part:
         part.write_bytes(content)
 
 
 @contextmanager
-def whole_file(path: Path) -> Generator[Path]:
-    """A file beside another, to be written in the block and then renamed to it: a reader sees old or new.
+def atomic_file(path: Path) -> Generator[Path]:
+    """A new file beside `path`, to be written in the block and then renamed to it.
 
-    It gets the mode that the umask allows, as any new file does. A link is replaced, not followed. What
-    killed writers of the same file left is removed first.
+    It gets the mode that the umask allows. A link is replaced, not followed.
 
     Args:
-        path: a name in a folder that exists; an older file of that name is replaced.
-
-    Yields:
-        The name to write under: an empty file.
+        path: in a folder that exists; an older file is replaced.
 
     Raises:
         OSError: the folder is missing or can't be written to, or the disk is full; `path` is as it was.
@@ -100,13 +77,13 @@ def whole_file(path: Path) -> Generator[Path]:
 
 
 def _name_file(error: OSError, path: Path) -> None:
-    """Name the file that was to be written in an error of the system: a full disk names none."""
+    """Name the file that was to be written in an error of the system: one of a full disk names none."""
     if error.errno is not None:
         error.filename, error.filename2 = str(path), None
 
 
-def check_place(path: Path) -> None:
-    """Try whether a file can be written by `whole_file`, and leave everything as it is.
+def check_writable(path: Path) -> None:
+    """Try whether `atomic_file` can write a file, and leave everything as it is.
 
     Raises:
         OSError: its folder is missing or can't be written to, or `path` is a folder.
@@ -120,11 +97,9 @@ def check_place(path: Path) -> None:
 
 
 def _new_part(path: Path) -> tuple[Path, int | None]:
-    """A new file beside another, and its open descriptor with the lock; without locks, None.
-
-    Names are of one length: `path` may have the longest name that a file can have. They are few, so that
-    leftovers are met by name, and a folder of 100,000 files isn't listed for each that is written.
-    """
+    """A new file beside another, and its open, locked descriptor; None where there are no locks."""
+    # Names are of one length, since `path` may have the longest name that a file can have. They are few, so
+    # that leftovers are met by name, and a folder of 100,000 files isn't listed for each that is written.
     digest = hashlib.blake2b(path.name.encode(errors="surrogateescape"), digest_size=12).hexdigest()
     usual = [path.with_name(f".{digest}-{number}.part") for number in range(_PARTS)]
     for part in usual if fcntl else ():
@@ -170,7 +145,7 @@ def _remove_left_part(part: Path) -> None:
 
 
 def _is_at(file: int, path: Path) -> bool:
-    """Whether an open file is still the one of a name."""
+    """Whether an open file is still the one that a name leads to."""
     try:
         return os.path.samestat(os.fstat(file), os.lstat(path))
     except FileNotFoundError:
@@ -181,41 +156,39 @@ def _is_at(file: int, path: Path) -> bool:
 
 
 @contextmanager
-def own_folder(prefix: str, place: Path | None = None) -> Generator[Path]:
-    """A new folder for what one process is writing; deleted at the end, and those of killed ones now.
+def temporary_folder(prefix: str, place: Path | None = None) -> Generator[Path]:
+    """A new folder, deleted at the end of the block; those that killed processes left are deleted now.
 
     Args:
-        prefix: how its name begins, and that of the others that are looked for.
+        prefix: how its name begins, and those of the others.
         place: where; None: the folder for temporary files.
 
-    Raises:
-        OSError: none can be made there.
     """
     with tempfile.TemporaryDirectory(prefix=prefix, dir=place, ignore_cleanup_errors=True) as name:
         folder = Path(name)
         if fcntl is None:
             yield folder
             return
-        with Path(folder, f"{OWNER}.new").open("wb") as owner:
+        with Path(folder, f"{LOCK_FILE}.new").open("wb") as owner:
             try:
                 fcntl.flock(owner, fcntl.LOCK_EX)
             except OSError:  # this disk has no locks: none of its folders will be swept
                 yield folder
                 return
-            Path(owner.name).rename(folder / OWNER)  # it is never there unlocked
+            Path(owner.name).rename(folder / LOCK_FILE)  # it is never there unlocked
             for other in folder.parent.glob(f"{prefix}*"):
                 _delete_left_behind(other)
             yield folder
 
 
 def _delete_left_behind(folder: Path) -> None:
-    """Delete the folder of a process of this user that has ended without deleting it."""
+    """Delete a temporary folder if its process has ended and was this user's."""
     try:
         if folder.is_symlink() or folder.stat().st_uid != os.getuid():
             return
-        name, new = OWNER, folder / f"{OWNER}.new"
+        name, new = LOCK_FILE, folder / f"{LOCK_FILE}.new"
         if new.exists():  # it is being made, for which a moment is enough
-            if time.time() - new.stat().st_mtime < PATIENCE:
+            if time.time() - new.stat().st_mtime < LOCK_SECONDS:
                 return
             name = new.name
         with (folder / name).open("rb") as owner:
@@ -229,17 +202,17 @@ def move_files(new: Path, folder: Path, names: Sequence[str]) -> None:
     """Move written files into a folder in place of those of the same names, all or none.
 
     Args:
-        new: has them; of `own_folder`, in `folder`.
-        folder: those that it has of `names` and `new` has not are removed.
-        names: of files that belong together, in the order of moving; they may be in folders below.
+        new: the folder that has them: a `temporary_folder` in `folder`.
+        folder: where they go; files of `names` that `new` lacks are removed there.
+        names: of files, in the order of moving; they may be in folders below.
 
     Raises:
-        OSError: one can't be moved, or another process has the folder for `PATIENCE`; all are as they were.
+        OSError: one can't be moved, or another process keeps the folder locked; all are as they were.
     """
     old = new / "replaced"
     taken: list[str] = []
     placed: list[str] = []
-    with alone(folder):
+    with folder_lock(folder):
         try:
             for name in names:
                 target = folder / name
@@ -262,15 +235,15 @@ def move_files(new: Path, folder: Path, names: Sequence[str]) -> None:
 
 
 @contextmanager
-def alone(folder: Path, shared: bool = False) -> Generator[None]:
-    """Keep other processes out of a folder that do the same; nothing is written there.
+def folder_lock(folder: Path, shared: bool = False) -> Generator[None]:
+    """Keep other processes that lock a folder out of it; nothing is written there.
 
     Args:
-        folder: which; one that can't be opened is not locked.
-        shared: let others in that share it, as readers do.
+        folder: one that can't be opened is not locked.
+        shared: let in others that share it, as readers do.
 
     Raises:
-        TimeoutError: another process has it for `PATIENCE`.
+        TimeoutError: another process keeps it locked for `LOCK_SECONDS`.
     """
     try:
         lock = os.open(folder, os.O_RDONLY) if fcntl else None
@@ -281,7 +254,7 @@ def alone(folder: Path, shared: bool = False) -> Generator[None]:
         return
     kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     try:
-        until = time.monotonic() + PATIENCE
+        until = time.monotonic() + LOCK_SECONDS
         while True:
             try:
                 fcntl.flock(lock, kind | fcntl.LOCK_NB)
@@ -289,7 +262,7 @@ def alone(folder: Path, shared: bool = False) -> Generator[None]:
             except BlockingIOError:
                 if time.monotonic() > until:
                     raise TimeoutError(
-                        f"another process has been reading or saving there for {PATIENCE:g} s"
+                        f"another process has been reading or saving there for {LOCK_SECONDS:g} s"
                     ) from None
                 time.sleep(0.01)
             except OSError:  # this disk has no locks

@@ -8,32 +8,37 @@ from __future__ import annotations
 
 import torch
 
-DTYPES = ("float32", "bfloat16", "float16")
-"""Names of dtypes that a base model can be loaded in."""
-_PREFERRED = ("cuda", "mps", "cpu")
+DTYPES = ("float32", "bfloat16", "float16")  # names of dtypes that a base model can be loaded in
 
 
 def resolve_device(name: str | torch.device | None = "auto") -> torch.device:
     """The torch device of a name, checked to be usable on this machine.
 
     Args:
-        name: "auto" or None: the first there is of CUDA, MPS and the CPU; else a name that torch knows, such
-            as "cpu", "cuda", "cuda:1" or "mps"; or a device.
+        name: "auto" or None: the accelerator (CUDA, MPS, ...) if there is one, else the CPU; else a name that
+            torch knows, such as "cpu", "cuda", "cuda:1" or "mps"; or a device.
 
     Raises:
         ValueError: no device has that name, or this machine has none of it.
     """
+    accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
     if name is None or name == "auto":
-        return torch.device(next(kind for kind in _PREFERRED if _count(kind)))
+        return accelerator or torch.device("cpu")
     try:
         device = torch.device(name)
     except (RuntimeError, TypeError) as error:
         raise ValueError(f"device {str(name)!r} is unknown: use auto, cpu, cuda, cuda:1 or mps") from error
-    if (device.index or 0) >= _count(device.type):
-        usable = ", ".join(place for kind in _PREFERRED for place in _places(kind))
-        built = " (this torch is built without CUDA)" if device.type == "cuda" and not _has_cuda() else ""
+    counts = {} if accelerator is None else {accelerator.type: torch.accelerator.device_count()}
+    counts["cpu"] = 1
+    if (device.index or 0) >= counts.get(device.type, 0):
+        usable = [
+            kind if count == 1 else f"{kind}:{i}" for kind, count in counts.items() for i in range(count)
+        ]
+        lacks_cuda = device.type == "cuda" and not torch.backends.cuda.is_built()
+        built = " (this torch is built without CUDA)" if lacks_cuda else ""
         raise ValueError(
-            f"device {str(device)!r} can't be used on this machine{built}: use auto, or one of {usable}"
+            f"device {str(device)!r} can't be used on this machine{built}: use auto, or one of "
+            f"{', '.join(usable)}"
         )
     return device
 
@@ -49,27 +54,3 @@ def resolve_dtype(name: str | torch.dtype | None) -> torch.dtype | None:
     if name not in DTYPES:
         raise ValueError(f"dtype {name!r} is unknown: use auto, {', '.join(DTYPES)}")
     return getattr(torch, name)
-
-
-def _count(kind: str) -> int:
-    """How many devices of a kind torch can use here."""
-    if kind == "cpu":
-        return 1
-    if kind == "mps":
-        return int(torch.backends.mps.is_available())
-    try:
-        module = torch.get_device_module(kind)
-    except RuntimeError:  # a kind without a backend: "meta", or one that this build of torch lacks
-        return 0
-    return module.device_count() if module.is_available() else 0
-
-
-def _places(kind: str) -> list[str]:
-    """Names of the devices of a kind: the kind alone where there is only one."""
-    count = _count(kind)
-    return [kind] * count if count < 2 else [f"{kind}:{i}" for i in range(count)]
-
-
-def _has_cuda() -> bool:
-    """Whether this torch can drive a CUDA or ROCm GPU at all."""
-    return torch.backends.cuda.is_built()

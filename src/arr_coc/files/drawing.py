@@ -1,12 +1,4 @@
-"""Small pictures of kept cells, drawn by Pillow alone, and HTML around them for notebooks.
-
-    kept_picture(image, mask)          the image, dropped cells faded
-    relevance_picture(relevance, mask) the cells by their relevance, kept ones in colour
-    thumbnail(image)                   the image, small
-    figure(pictures, rows)             HTML: the pictures inline, beside rows of text
-
-What is read closely (titles, legends, every map) is `trace.picture`.
-"""
+"""Small pictures of kept cells, and HTML around them, for notebooks; `trace.picture` draws larger ones."""
 
 from __future__ import annotations
 
@@ -19,18 +11,12 @@ import numpy as np
 from PIL import Image, ImageOps
 from torch import Tensor
 
-LONGEST = 512
-"""The longest side of a picture in px."""
-ACCENT = np.array([255, 197, 49], dtype=np.float32)
-"""The colour of a kept cell of relevance 1."""
+LONGEST = 512  # the longest side of a picture in px
+ACCENT = np.array([255, 197, 49], dtype=np.float32)  # the colour of a kept cell of relevance 1
 
 
 def kept_picture(image: Image.Image, mask: Tensor) -> Image.Image:
-    """The image with the dropped cells faded: RGB, at most `LONGEST` px.
-
-    Args:
-        image: of any size.
-        mask: bool [1, H, W], True where a cell was kept.
+    """The image with the dropped cells faded, RGB, at most `LONGEST` px; the mask is bool [1, H, W].
 
     Raises:
         ValueError: a mask of more than one frame.
@@ -68,15 +54,12 @@ def relevance_picture(relevance: Tensor, mask: Tensor) -> Image.Image:
 def figure(
     pictures: Sequence[Image.Image], rows: Sequence[tuple[str, str]], label: str = "kept cells"
 ) -> str:
-    """HTML of pictures and named texts below them; all text is escaped, nothing is loaded from elsewhere.
+    """HTML of pictures side by side and rows (name, text) below them; `label` says what the pictures show.
 
-    Args:
-        pictures: side by side.
-        rows: a name and a text each.
-        label: what the pictures show, for who doesn't see them.
+    All text is escaped, and the pictures are inline: nothing is loaded from elsewhere.
     """
     images = "".join(
-        f'<img src="{data_uri(picture)}" width="{picture.width}" height="{picture.height}" '
+        f'<img src="{_data_uri(picture)}" width="{picture.width}" height="{picture.height}" '
         'style="max-width:100%;margin:0 8px 8px 0" '
         f'alt="{escape(label)}">'
         for picture in pictures
@@ -89,7 +72,7 @@ def figure(
     return f"<div>{images}<table>{lines}</table></div>"
 
 
-def data_uri(picture: Image.Image) -> str:
+def _data_uri(picture: Image.Image) -> str:
     """A picture as a JPEG inside of an address."""
     file = io.BytesIO()
     picture.save(file, "JPEG", quality=85)

@@ -1,14 +1,9 @@
-"""Open any image a user has, or say in one line why not.
+"""Open any image a user has as an upright RGB picture, or say in one line why not.
 
     open_image(path | bytes | file | array | tensor | PIL image) -> RGB PIL image, ready for a processor
 
-The first frame of an animation, CMYK, palette, 16-bit and alpha images are converted; the EXIF
-orientation is applied; very thin and very small images grow by repeating their edge. Law: top left stays
-top left, so pixel coordinates of an upright image are coordinates of the result. Every refusal is a
-ValueError that names the file and the remedy. Nothing is fetched and no external program is run.
-
 What an image costs is bounded before it is decoded: about 10 bytes of memory a pixel, twice that for half as
-many pixels of `HEAVY` formats, and seconds of time.
+many pixels of `HEAVY` formats, and seconds of time. Nothing is fetched and no external program is run.
 """
 
 from __future__ import annotations
@@ -34,140 +29,41 @@ from arr_coc.files.question import kind_of
 if TYPE_CHECKING:
     from torch import Tensor
 
-# Pictures from NumPy arrays and torch tensors, exactly as their values say or refused with shape and type.
-#
-# array_picture(array [H, W], [H, W, 1|3|4])            -> PIL image in mode L, RGB or RGBA
-# tensor_picture(tensor [H, W], [C, H, W] or [H, W, C]) -> the same
-#
-# Values: uint8; bool; or floating point in [0, 1]. Nothing is rescaled by guessing.
-
-CHANNELS = (1, 3, 4)
-"""Gray, RGB, and RGB with opacity."""
-SLACK = 1e-3
-"""How far a value may lie outside [0, 1] by rounding: a quarter of an 8-bit level."""
-
-
-def array_picture(array: np.ndarray, most: int) -> Image.Image:
-    """A picture of an array [H, W] or [H, W, C] with 1, 3 or 4 channels.
-
-    Args:
-        array: uint8, bool, or floating point in [0, 1].
-        most: the most pixels that are converted; larger arrays are refused before anything is copied.
-
-    Raises:
-        ValueError: another shape or type, NaN or infinity, values outside [0, 1], or too many pixels.
-    """
-    label = f"image array of shape {tuple(array.shape)} and dtype {array.dtype}"
-    if np.ma.is_masked(array):
-        raise ValueError(f"{label} has masked values: fill them, as array.filled(0) does")
-    if array.ndim not in (2, 3) or (array.ndim == 3 and array.shape[2] not in CHANNELS):
-        raise ValueError(f"{label} is no picture: give one as (H, W), (H, W, 3) or (H, W, 4)")
-    _check_array_size(array.shape[0], array.shape[1], label, most)
-    return _picture(np.asarray(array), label)
-
-
-def tensor_picture(tensor: Tensor, most: int) -> Image.Image:
-    """A picture of a tensor [H, W], [C, H, W] or [H, W, C]; where both fit, the channels come first.
-
-    Arguments and errors are those of `array_picture`.
-    """
-    kind = str(tensor.dtype).removeprefix("torch.")
-    try:
-        label = f"image tensor of shape {tuple(tensor.shape)} and dtype {kind}"
-    except Exception as error:  # a nested one has no shape
-        raise ValueError(f"image tensor of dtype {kind} has no shape: give (H, W) or (3, H, W)") from error
-    first, last = (tensor.ndim == 3 and tensor.shape[axis] in CHANNELS for axis in (0, 2))
-    if tensor.ndim != 2 and not first and not last:
-        raise ValueError(f"{label} is no picture: give (H, W), (3, H, W) or (H, W, 3), without a batch")
-    height, width = tensor.shape[1:] if first else tensor.shape[:2]
-    _check_array_size(height, width, label, most)
-    try:
-        values = tensor.detach().cpu()
-        values = values.float() if values.is_floating_point() else values  # NumPy has no bfloat16
-        array = (values.movedim(0, 2) if first else values).numpy()
-    except Exception as error:
-        raise ValueError(
-            f"{label} has no pixels that can be read (meta, sparse, quantized?): give a dense tensor, as of "
-            "to_dense() or dequantize()"
-        ) from error
-    return _picture(array, label)
-
-
-def _check_array_size(height: int, width: int, label: str, most: int) -> None:
-    if not height or not width:
-        raise ValueError(f"{label} is empty: give a picture of at least 1x1 px")
-    if height * width > most:
-        raise ValueError(f"{label} is too large (at most {most:,} px): scale it down or cut out a part")
-
-
-def _picture(values: np.ndarray, label: str) -> Image.Image:
-    """A picture of values [H, W] or [H, W, C] of a legal shape and size."""
-    if values.dtype == np.bool_:
-        values = values * np.uint8(255)
-    elif np.issubdtype(values.dtype, np.floating):
-        values = _levels(values, label)
-    elif values.dtype != np.uint8:
-        raise ValueError(f"{label} has no pixels: give uint8, bool, or floating point in [0, 1]")
-    if values.ndim == 3 and values.shape[2] == 1:
-        values = values[..., 0]
-    return Image.fromarray(np.ascontiguousarray(values))
-
-
-def _levels(values: np.ndarray, label: str) -> np.ndarray:
-    """Floating point in [0, 1] as 8-bit levels."""
-    low, high = float(values.min()), float(values.max())  # NaN comes through both
-    if not np.isfinite([low, high]).all():
-        raise ValueError(f"{label} holds NaN or infinity: give finite values in [0, 1]")
-    if low < -SLACK or high > 1 + SLACK:
-        raise ValueError(
-            f"{label} holds {low:.4g} to {high:.4g}: give values in [0, 1], or uint8 for 0 to 255"
-        )
-    levels = np.empty(values.shape, np.uint8)
-    for row, numbers in zip(levels, values, strict=True):  # all at once would take tens of bytes a pixel
-        row[...] = np.rint(numbers.clip(0, 1) * 255)
-    return levels
-
-
 MAX_PIXELS = 100_000_000
-"""Larger images are refused from their header alone: 100 megapixels are 300 MB as RGB, and every model
-scales far smaller ones down."""
-
+"""Of an image: 100 megapixels are 300 MB as RGB, and every model scales far smaller ones down."""
 HEAVY = ("JPEG2000", "WEBP")
 """Formats whose decoders take twice the memory of others for a pixel: half as many pixels are opened."""
 SLOW = ("ppm", "ppm_plain")
 """Decoders of Pillow that are written in Python: PPM as text, or with levels other than 8 or 16 bits."""
-SLOW_PIXELS = 2_000_000
-"""Of an image that one of these decodes: it takes about two microseconds a pixel."""
+SLOW_PIXELS = 2_000_000  # of an image that one of these decodes: it takes about two microseconds a pixel
 MAX_SCANS = 64
 """Of a JPEG: each passes over all its pixels, however few bytes it has. Programs write about ten."""
 SMALL_TILES = 2**24
 """Pixels of the tiles of a TIFF that are decoded however small the image is that they cover."""
-MAX_BYTES = 2**30
-"""Of an image that is read from a file object."""
-
-MAX_ASPECT = 200
-"""The processors of the Qwen-VL family refuse an image longer than 200 times its width."""
-
-MIN_SIDE = 4
-"""Arrays with a side of 1 or 3 can be mistaken for channels by image processors."""
-
-ImageSource: TypeAlias = "str | os.PathLike[str] | bytes | IO[bytes] | np.ndarray | Tensor | Image.Image"
-"""A path, the bytes of an image file, a file object of them, pixels, or an opened image."""
-
+MAX_BYTES = 2**30  # of an image that is read from a file object
+MAX_ASPECT = 200  # the processors of the Qwen-VL family refuse an image longer than 200 times its width
+MIN_SIDE = 4  # arrays with a side of 1 or 3 can be mistaken for channels by image processors
+CHANNELS = (1, 3, 4)  # of an array: gray, RGB, and RGB with opacity
+SLACK = 1e-3  # how far a value of an array may lie outside [0, 1] by rounding: a quarter of an 8-bit level
 TWELVE_BITS = (4095, 65535)
 """Largest values of gray of 12 and of 16 bits: scanners and medical devices save 12 in files for 16."""
-
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "DIB", "TIFF", "AVIF", "JPEG2000", "PPM", "ICO")
 """What is opened, by Pillow's names. Of its others some start programs (EPS, WMF), some decode at a cost that
 is not in the header (FITS, QOI)."""
 _GIVE = "give a PNG, JPEG, WebP, GIF, BMP or TIFF file"
+_DAMAGED = "it may be damaged or cut off; download it again or save it as PNG or JPEG"
+
+ImageSource: TypeAlias = "str | os.PathLike[str] | bytes | IO[bytes] | np.ndarray | Tensor | Image.Image"
+"""A path, the bytes of an image file, a file object of them, pixels, or an opened image."""
 
 _SHARED = Lock()
 """For what threads may share: two that decode one opened image, or read one file, spoil it for both."""
 
 
 def open_image(source: ImageSource) -> Image.Image:
-    """Open an image and make it RGB and upright.
+    """Open an image, an animation at its first frame, and make it RGB and upright.
+
+    Law: top left stays top left, so pixel coordinates of an upright image are coordinates of the result.
 
     Args:
         source: a path; the bytes of an image file, or a file object that can be rewound, which stays open and
@@ -175,8 +71,9 @@ def open_image(source: ImageSource) -> Image.Image:
             uint8, bool, or floating point in [0, 1]; or an opened PIL image, which is left unchanged.
 
     Returns:
-        A new image in mode RGB, at most `MAX_ASPECT` times longer than wide, at least `MIN_SIDE` px on
-        each side. Transparency is laid on white; deeper values are scaled to 8 bits.
+        A new image in mode RGB. Thin and small ones grow by repeating their edge: at most `MAX_ASPECT` times
+        longer than wide, at least `MIN_SIDE` px on each side. Transparency is laid on white; deeper values
+        are scaled to 8 bits.
 
     Raises:
         ValueError: a missing, unreadable, empty, damaged or too large file, pixels of another shape, type or
@@ -187,14 +84,14 @@ def open_image(source: ImageSource) -> Image.Image:
         name = f"image {str(file)!r}" if file else f"image of mode {source.mode}"
         return _upright_rgb(source, name, _SHARED)
     if isinstance(source, np.ndarray):
-        return _upright_rgb(array_picture(source, MAX_PIXELS), "image array")
+        return _upright_rgb(_array_picture(source), "image array")
     if isinstance(source, bytes | bytearray | memoryview):
         return _decode(io.BytesIO(source), "image bytes", empty=not len(source))
     if isinstance(source, str | os.PathLike):
         return _open_path(os.fsdecode(source))
     other: Any = source
     if hasattr(other, "is_floating_point"):
-        return _upright_rgb(tensor_picture(other, MAX_PIXELS), "image tensor")
+        return _upright_rgb(_tensor_picture(other), "image tensor")
     if hasattr(other, "read"):
         return _open_file(other)
     raise ValueError(
@@ -238,10 +135,8 @@ def _open_path(text: str) -> Image.Image:
 
 
 def _open_file(file: Any) -> Image.Image:
-    """An image of a file object, which is left open and where it stands.
-
-    It is read as a whole: what a caller's object gives instead of bytes must not meet a decoder.
-    """
+    """An image of a file object, which is left open and where it stands."""
+    # All of it is read here: what a caller's object gives instead of bytes must not meet a decoder.
     name = getattr(file, "name", None)
     label = _short(f"image file {name!r}" if isinstance(name, str) else f"image file ({type(file).__name__})")
     if getattr(file, "closed", False):
@@ -272,6 +167,80 @@ def _open_file(file: Any) -> Image.Image:
     return _decode(io.BytesIO(data), label, empty=not data)
 
 
+def _array_picture(array: np.ndarray) -> Image.Image:
+    """A picture in mode L, RGB or RGBA of an array [H, W] or [H, W, C]; no value is rescaled by guessing.
+
+    Raises:
+        ValueError: another shape or type, NaN or infinity, values outside [0, 1], or too many pixels.
+    """
+    label = f"image array of shape {tuple(array.shape)} and dtype {array.dtype}"
+    if np.ma.is_masked(array):
+        raise ValueError(f"{label} has masked values: fill them, as array.filled(0) does")
+    if array.ndim not in (2, 3) or (array.ndim == 3 and array.shape[2] not in CHANNELS):
+        raise ValueError(f"{label} is no picture: give one as (H, W), (H, W, 3) or (H, W, 4)")
+    _check_array_size(array.shape[0], array.shape[1], label)
+    return _picture(np.asarray(array), label)
+
+
+def _tensor_picture(tensor: Tensor) -> Image.Image:
+    """A picture of a tensor [H, W], [C, H, W] or [H, W, C]; where both fit, the channels come first."""
+    kind = str(tensor.dtype).removeprefix("torch.")
+    try:
+        label = f"image tensor of shape {tuple(tensor.shape)} and dtype {kind}"
+    except Exception as error:  # a nested one has no shape
+        raise ValueError(f"image tensor of dtype {kind} has no shape: give (H, W) or (3, H, W)") from error
+    first, last = (tensor.ndim == 3 and tensor.shape[axis] in CHANNELS for axis in (0, 2))
+    if tensor.ndim != 2 and not first and not last:
+        raise ValueError(f"{label} is no picture: give (H, W), (3, H, W) or (H, W, 3), without a batch")
+    height, width = tensor.shape[1:] if first else tensor.shape[:2]
+    _check_array_size(height, width, label)
+    try:
+        values = tensor.detach().cpu()
+        values = values.float() if values.is_floating_point() else values  # NumPy has no bfloat16
+        array = (values.movedim(0, 2) if first else values).numpy()
+    except Exception as error:
+        raise ValueError(
+            f"{label} has no pixels that can be read (meta, sparse, quantized?): give a dense tensor, as of "
+            "to_dense() or dequantize()"
+        ) from error
+    return _picture(array, label)
+
+
+def _check_array_size(height: int, width: int, label: str) -> None:
+    if not height or not width:
+        raise ValueError(f"{label} is empty: give a picture of at least 1x1 px")
+    if height * width > MAX_PIXELS:  # before anything is copied
+        raise ValueError(f"{label} is too large (at most {MAX_PIXELS:,} px): scale it down or cut out a part")
+
+
+def _picture(values: np.ndarray, label: str) -> Image.Image:
+    """A picture of values [H, W] or [H, W, C] of a legal shape and size."""
+    if values.dtype == np.bool_:
+        values = values * np.uint8(255)
+    elif np.issubdtype(values.dtype, np.floating):
+        values = _levels(values, label)
+    elif values.dtype != np.uint8:
+        raise ValueError(f"{label} has no pixels: give uint8, bool, or floating point in [0, 1]")
+    if values.ndim == 3 and values.shape[2] == 1:
+        values = values[..., 0]
+    return Image.fromarray(np.ascontiguousarray(values))
+
+
+def _levels(values: np.ndarray, label: str) -> np.ndarray:
+    """Floating point in [0, 1] as 8-bit levels."""
+    low, high = float(values.min()), float(values.max())  # NaN comes through both
+    if not np.isfinite([low, high]).all():
+        raise ValueError(f"{label} holds NaN or infinity: give finite values in [0, 1]")
+    if low < -SLACK or high > 1 + SLACK:
+        raise ValueError(
+            f"{label} holds {low:.4g} to {high:.4g}: give values in [0, 1], or uint8 for 0 to 255"
+        )
+    levels = np.empty(values.shape, np.uint8)
+    for row, numbers in zip(levels, values, strict=True):  # all at once would take tens of bytes a pixel
+        row[...] = np.rint(numbers.clip(0, 1) * 255)
+    return levels
+
+
 def _decode(file: IO[bytes], name: str, empty: bool) -> Image.Image:
     if empty:
         raise ValueError(f"{name} is empty (0 bytes): save or download it again")
@@ -290,11 +259,7 @@ def _decode(file: IO[bytes], name: str, empty: bool) -> Image.Image:
 
 
 def identify(file: IO[bytes], name: str) -> Image.Image:
-    """An image file as Pillow opens it, not decoded.
-
-    Args:
-        file: opened for reading; the image reads it later.
-        name: for messages.
+    """An image file as Pillow opens it, not decoded; `name` is for messages.
 
     Raises:
         ValueError: no image, one of another format than `FORMATS`, a damaged header, or far too many pixels.
@@ -309,9 +274,6 @@ def identify(file: IO[bytes], name: str) -> Image.Image:
         raise ValueError(f"{name} {_unidentified(file)}") from error
     except Exception as error:  # damaged headers make decoders raise anything
         raise ValueError(f"{name} cannot be opened ({_reason(error)}): {_DAMAGED}") from error
-
-
-_DAMAGED = "it may be damaged or cut off; download it again or save it as PNG or JPEG"
 
 
 def _unidentified(file: IO[bytes]) -> str:
@@ -414,7 +376,7 @@ _SOS, _EOI = 0xDA, 0xD9
 
 
 def count_scans(file: IO[bytes], most: int) -> int:
-    """The scans of a JPEG, counted up to `most` + 1; the file is left anywhere."""
+    """The scans of a JPEG, counted up to `most` + 1; where the file stands then is not defined."""
     scans = at = start = 0
     block = b""
     while True:
@@ -469,10 +431,8 @@ _TURNS = {
 
 
 def _upright(image: Image.Image) -> Image.Image:
-    """The image turned as its EXIF orientation says; as it is where the EXIF data can't be read.
-
-    Pillow's `exif_transpose` also writes the data anew, and refuses a sound image with one junk entry.
-    """
+    """The image turned as its EXIF orientation says; as it is where the EXIF data can't be read."""
+    # Not Pillow's `exif_transpose`: it refuses a sound image for one junk entry of its data.
     try:
         turn = _TURNS.get(image.getexif().get(ExifTags.Base.Orientation))
     except Exception:  # junk raises anything; the pixels don't depend on it
@@ -480,14 +440,14 @@ def _upright(image: Image.Image) -> Image.Image:
     return image if turn is None else image.transpose(turn)
 
 
-_AT_ONCE = 2**18
+_PIXELS_AT_ONCE = 2**18
 """Pixels that are converted at once, so that no step of a conversion is in memory for all of them."""
 
 
 def _strips(size: tuple[int, int]) -> Iterator[tuple[int, int, int, int]]:
     """The boxes of a few rows each that make up an image."""
     width, height = size
-    rows = max(1, _AT_ONCE // width)
+    rows = max(1, _PIXELS_AT_ONCE // width)
     return ((0, top, width, min(top + rows, height)) for top in range(0, height, rows))
 
 

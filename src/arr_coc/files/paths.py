@@ -1,6 +1,8 @@
-"""Paths as a user writes them, made into paths of this disk or refused in one line.
+"""Paths as a user writes them, checked; and where the base model of a saved allocator is. Imports no torch.
 
 local_path("~/page.png") -> Path("/home/me/page.png")
+base_settings("./my-vl", folder) -> {"base_model": "/home/me/my-vl", "base_beside": "../my-vl"}
+locate_base(settings, folder) -> the first of these two that exists
 """
 
 from __future__ import annotations
@@ -10,8 +12,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from arr_coc.files.saved import CONFIG_NAME
-
+BUNDLED_NAME = "bundled"  # the name of the base model inside the package, which is on no Hub
+CONFIG_NAME = "arr_coc_config.json"  # the file of an allocator folder that names its base model
 _UNUSABLE = {errno.ENAMETOOLONG: "is too long for a file's name", errno.ELOOP: "is a link to itself"}
 
 
@@ -56,74 +58,57 @@ def shorten(text: str | Path, most: int = 160) -> str:
     return quoted if len(quoted) <= most else f"{quoted[: most - 10]}...{quoted[0]}"
 
 
-# Where an allocator's base model is: the names under which a folder is found again after a move.
-#
-#     written("./my-vl", folder) -> {"base_model": "/home/me/my-vl", "base_beside": "../my-vl"}
-#     located(settings, folder) -> the first of these that is there
-#
-# A name on the Hub and "bundled" stay as they are. A folder is written as an absolute path, and also
-# relative
-# to the allocator's own folder, so that both may be moved together. Files of earlier versions hold the path
-# as
-# it was typed, relative to the working directory of that time: it is tried from there and from the
-# allocator.
-
-BUNDLED = "bundled"
-"""The name of the base model inside the package, which is on no Hub."""
-BASE, BESIDE = "base_model", "base_beside"
-"""The settings of an allocator that name its base model, the second relative to the allocator's folder."""
-
-
 def is_local(name: str | Path) -> bool:
-    """Whether a name is a path on this disk: one that exists, or one that starts as a path does."""
+    """Whether a model's name is a path on this disk: one that exists, or one that starts as a path does."""
     try:
         return str(name).startswith((".", "/", "~")) or Path(name).expanduser().exists()
     except (OSError, RuntimeError, ValueError):  # too long for a file's name, with a zero byte, nobody's home
         return False
 
 
-def written(name: str | None, folder: Path) -> dict[str, str | None]:
-    """The settings from which a base model is found again.
+def base_settings(name: str | None, folder: Path) -> dict[str, str | None]:
+    """The settings of an allocator from which its base model is found again, after a move too.
+
+    A folder is written as an absolute path, and also relative to the allocator's folder, so that both may be
+    moved together. A name on the Hub, "bundled" and None are written as they are.
 
     Args:
-        name: a folder, a name on the Hub, "bundled", or None.
+        name: of the base model.
         folder: of the allocator.
     """
-    if not name or name == BUNDLED or not is_local(name):
-        return {BASE: name}
+    if not name or name == BUNDLED_NAME or not is_local(name):
+        return {"base_model": name}
     place = Path(name).expanduser().resolve()
     try:
         beside = Path(os.path.relpath(place, folder.resolve())).as_posix()
     except ValueError:  # on another drive
-        return {BASE: str(place)}
-    return {BASE: str(place), BESIDE: beside}
+        return {"base_model": str(place)}
+    return {"base_model": str(place), "base_beside": beside}
 
 
-def located(settings: dict[str, Any], folder: Path) -> str:
-    """The base model that an allocator names.
+def locate_base(settings: dict[str, Any], folder: Path) -> str:
+    """The base model that an allocator names: a folder that exists, a name on the Hub, or "bundled".
 
     Args:
-        settings: from `arr_coc_config.json`; `base_model` is not empty.
+        settings: of `base_settings`, read back; `base_model` is not empty.
         folder: of the allocator.
-
-    Returns:
-        A folder that exists, a name on the Hub, or "bundled".
 
     Raises:
         ValueError: it names folders, and none of them is there.
     """
-    name = settings[BASE]
-    if name == BUNDLED:
+    name = settings["base_model"]
+    if name == BUNDLED_NAME:
         return name
-    far = name.startswith(("\\\\", "//"))  # on another machine, which even looking there would call
-    places = [] if far else [Path(name), folder / (settings.get(BESIDE) or name), folder / name]
+    remote = name.startswith(("\\\\", "//"))  # another machine, which even looking there would call
+    beside = settings.get("base_beside")
+    places = [] if remote else [Path(name), *([folder / beside] if beside else [])]
     for place in places:
         try:
             if place.expanduser().is_dir():
                 return str(place if place == places[0] else place.resolve())
         except (OSError, RuntimeError, ValueError):  # no name that a folder could have
             continue
-    if not far and not is_local(name):
+    if not remote and not is_local(name):
         return name
     raise ValueError(
         f"the base model {name[:200]!r}, named in {str(folder / CONFIG_NAME)!r}, is not there; name its "

@@ -2,10 +2,10 @@
 
     is_pdf("paper.pdf")                  whether it begins as a PDF does
     open_page("paper.pdf", 3)            its third page, an RGB PIL image, ready for a model
-    first_page("paper.pdf", "a.pdf")     (its first page, 12), drawn in a process of its own
+    first_page("paper.pdf", "a.pdf")     (its first page, 12): 12 pages, drawn in a process of its own
 
-A form is drawn with the values that were filled in. This file is also what the process of `first_page` runs:
-a server draws PDFs of anybody, and some take all memory.
+The child process of `first_page` runs this file, too: a server draws PDFs of anybody, and some take all
+memory.
 """
 
 from __future__ import annotations
@@ -19,21 +19,18 @@ from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from PIL import Image
+
+from arr_coc.files.images import open_image
 from arr_coc.files.paths import input_file, local_path, shorten
 from arr_coc.files.plugins import install_line
 from arr_coc.files.worker import Worker
 
-if TYPE_CHECKING:
-    from PIL import Image
-
-PAGE_SCALE = 2.0
-"""Pixels to a point: 144 to the inch, so that a page of A4 has 1190 x 1684."""
-PAGE_SIDE = 4096
-"""The most pixels along a page's side: some claim to be metres long."""
-SECONDS, MEGABYTES = 20.0, 1536
-"""The bounds of `first_page`."""
+PIXELS_PER_POINT = 2.0  # 144 to the inch, so that a page of A4 has 1190 x 1684
+MOST_SIDE = 4096  # pixels along a page's side: some pages claim to be metres long
+SECONDS, MEGABYTES = 20.0, 1536  # what the child process of `first_page` may take
 
 
 def can_draw() -> bool:
@@ -66,23 +63,15 @@ def open_page(source: str | os.PathLike[str] | bytes, page: int | None = None, n
     Raises:
         ValueError: pypdfium2 is missing, the file is missing, damaged or locked, or it has no such page.
     """
-    from arr_coc.files.images import open_image
-
     return open_image(_drawn(source, page, name)[0])
 
 
 def first_page(path: str, name: str) -> tuple[Image.Image, int]:
-    """The first page of a PDF that anybody may have made, and how many it has.
-
-    Args:
-        path: of the file.
-        name: its name in a refusal.
+    """The first page of a PDF that anybody may have made, and how many it has; `name` is for messages.
 
     Raises:
         ValueError: as of `open_page`, or it takes too much time or memory.
     """
-    from PIL import Image
-
     try:
         answer = _worker().ask({"path": path, "title": name})
     except ValueError as error:
@@ -92,7 +81,7 @@ def first_page(path: str, name: str) -> tuple[Image.Image, int]:
 
 
 def work(request: Any) -> dict[str, Any]:
-    """What the process of `first_page` does."""
+    """What the child process of `first_page` does: see `files.worker`."""
     image, pages = _drawn(request["path"], 1, request["title"])
     file = io.BytesIO()
     image.convert("RGB").save(file, "png", compress_level=1)
@@ -105,7 +94,7 @@ def _worker() -> Worker:
 
 
 def _drawn(source: str | os.PathLike[str] | bytes, page: int | None, name: str) -> tuple[Image.Image, int]:
-    """A page as pypdfium2 draws it, and how many pages there are; arguments and errors as of `open_page`."""
+    """A page as pypdfium2 draws it, and how many there are; arguments and errors are those of `open_page`."""
     is_path = not isinstance(source, bytes)
     title = name or (shorten(os.fsdecode(source)) if is_path else "the file")
     path_or_bytes = input_file(os.fsdecode(source)) if is_path else source
@@ -130,7 +119,7 @@ def _drawn(source: str | os.PathLike[str] | bytes, page: int | None, name: str) 
         longest = max(width, height)
         if not (math.isfinite(longest) and min(width, height) > 0):
             raise ValueError(f"page {page or 1} of {title} is {width} x {height} points: nothing to see")
-        return sheet.render(scale=min(PAGE_SCALE, PAGE_SIDE / longest)).to_pil(), pages
+        return sheet.render(scale=min(PIXELS_PER_POINT, MOST_SIDE / longest)).to_pil(), pages
     except FileNotFoundError as error:
         raise ValueError(f"{title} does not exist: check the path") from error
     except (OSError, pypdfium2.PdfiumError) as error:

@@ -1,11 +1,9 @@
-"""What other distributions add to this one, found by their entry points; `arr-coc-lab` is the first of them.
+"""What is added to the package: by other distributions, by extras, and by modules of the user's own.
 
-    plugins("commands")             {"eval": EntryPoint(...), ...}
-    plugin("layers", "query-blind") the object itself, imported now
-
-A kind is the group "arr_coc.KIND" of entry points: `commands` (functions of the command line), `data` (tuples
-of `DataSet`), `rows` (training rows that are made, not read), `layers`, `recipes`, `teachers` and `trainers`
-(what else `arr-coc train` teaches), `probes` and `cases` of the app, `cards` (figures of a model card).
+plugins("commands")               {"eval": EntryPoint(...), ...}
+plugin("layers", "query-blind")   the object itself, imported now
+install_line("video")             "pip install 'av>=15'"
+import_modules(["my_channels"])   what it registers is known from then on
 """
 
 from __future__ import annotations
@@ -19,39 +17,34 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
 
-# Packages that only some features need, and the line that installs them.
-#
-#     install_line("video") -> "pip install 'av>=15'"
-#
-# The packages themselves are named, and not `arr-coc[video]`: a package index need not have arr-coc, and an
-# installation from a checkout would be replaced. Law: as in pyproject.toml (`tests/files/test_extras.py`).
-
 EXTRAS = {
     "app": ("gradio>=6.27,<7",),
     "pdf": ("pypdfium2>=5",),
     "video": ("av>=15",),
     "train": ("accelerate>=1.3",),
 }
-"""Extra of arr-coc -> its requirements."""
+"""Extra of arr-coc -> its requirements, as in pyproject.toml."""
 
 
 def install_line(extra: str, extras: Mapping[str, tuple[str, ...]] = EXTRAS) -> str:
     """The command that installs the packages of an extra, ready for a shell."""
+    # Not `arr-coc[video]`: an index need not have arr-coc, and it would replace an installation from a clone.
     return "pip install " + " ".join(f"'{requirement}'" for requirement in extras[extra])
-
-
-LAB = "arr-coc-lab"
-"""The distribution with readers of benchmarks, rivals, evaluation and drawn pages."""
 
 
 @cache
 def plugins(kind: str) -> dict[str, EntryPoint]:
-    """The entry points of a kind by name, none of them imported."""
+    """The entry points of group "arr_coc.KIND" by name, none of them imported.
+
+    Kinds: `commands` (functions of the command line), `data` (tuples of `DataSet`), `rows` (training rows
+    that are made, not read), `layers`, `recipes`, `teachers` and `trainers` (what else `arr-coc train`
+    teaches), `probes` and `cases` of the app, `cards` (figures of a model card).
+    """
     return {point.name: point for point in entry_points(group=f"arr_coc.{kind}")}
 
 
 def plugin(kind: str, name: str) -> Any:
-    """Import what an entry point names.
+    """The object that an entry point names, imported.
 
     Raises:
         ValueError: no installed distribution has it.
@@ -62,18 +55,17 @@ def plugin(kind: str, name: str) -> Any:
 
 
 def missing(what: str) -> str:
-    """The sentence about something that the lab would bring."""
-    return f"{what} is a part of {LAB}, which is not installed: in a clone of arr-coc, pip install ./lab"
-
-
-# Import of a user's own modules, which register channels, rivals, families, modes or commands.
+    """The sentence about something that the distribution of benchmarks and drawn pages would bring."""
+    return (
+        f"{what} is a part of arr-coc-lab, which is not installed: in a clone of arr-coc, pip install ./lab"
+    )
 
 
 def import_modules(names: Iterable[str], folders: Sequence[Path] = ()) -> None:
-    """Import modules in order; one that is imported already is not run again.
+    """Import a user's own modules in order, which register channels, rivals, families, modes or commands.
 
-    Code is run here, so only names that the user wrote may come this far: those of a recipe file or of the
-    command line, never those of an allocator folder or of the Hub.
+    Law: code is run here, so names come from a recipe file or the command line, never from an allocator
+    folder or the Hub.
 
     Args:
         names: dotted module names.

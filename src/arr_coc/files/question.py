@@ -6,13 +6,10 @@ from collections.abc import Collection, Sequence
 
 
 def check_question(question: object) -> str:
-    """A question as it is, where it is one.
-
-    Any text with a word in it is: control characters and NUL are characters to a tokenizer as others are.
+    """A question as it is; any text with a word in it is one, with control characters and NUL too.
 
     Raises:
-        ValueError: not a text, empty or blank, or with half of a character (a lone surrogate), which no
-            tokenizer takes.
+        ValueError: not a text, empty or blank, or with half of a character (a lone surrogate).
     """
     if not isinstance(question, str):
         raise ValueError(f"the question is {kind_of(question)}: give a text, such as 'What is it?'")
@@ -23,11 +20,7 @@ def check_question(question: object) -> str:
 
 
 def check_questions(questions: object, answers: object = None) -> list[str]:
-    """Several questions as they are, where each is one.
-
-    Args:
-        questions: one or more texts.
-        answers: one for each; None: there are none.
+    """Several questions as they are; `answers`, where there are any, are one for each.
 
     Raises:
         ValueError: a single text, no question at all, a text that `check_question` refuses, or answers that
@@ -47,10 +40,7 @@ def check_questions(questions: object, answers: object = None) -> list[str]:
 
 
 def check_history(history: object) -> list[str]:
-    """All texts of a conversation so far, in their order.
-
-    Args:
-        history: pairs of a question and its answer, which may be empty.
+    """All texts of a conversation so far, pairs (question, answer), in their order; an answer may be empty.
 
     Raises:
         ValueError: not a sequence of such pairs, or a text that `check_question` refuses.
@@ -70,7 +60,7 @@ def check_history(history: object) -> list[str]:
 
 
 def _listed(texts: object) -> list[object]:
-    """Several texts as a list; empty for what isn't several."""
+    """A collection of texts as a list; empty for anything else."""
     return [] if isinstance(texts, str) or not isinstance(texts, Collection) else list(texts)
 
 

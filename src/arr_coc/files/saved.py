@@ -1,7 +1,10 @@
-"""Files that are read and written without any model: settings as JSON, tensors as safetensors.
+"""Reading and writing of JSON and safetensors files that may come from anybody; pickles are never read.
 
-Pickles are never read. Whatever can't be read is a ValueError of one line that names the file and the remedy;
-every file is written whole or not at all.
+    record = parse_json(line, "questions.jsonl, line 3", "correct the line")
+    question = validated(Question, record, "questions.jsonl, line 3")
+    ValueError: questions.jsonl, line 3: 'answer' is True: it should be a text or a list of texts
+
+What can't be read is a ValueError of one line that names the file and the remedy.
 """
 
 from __future__ import annotations
@@ -20,42 +23,40 @@ from pydantic import BaseModel, ValidationError
 from safetensors.torch import save
 from torch import Tensor
 
-from arr_coc.files.atomic import one_line, write_whole
+from arr_coc.files.atomic import one_line, write_atomic
+from arr_coc.files.paths import CONFIG_NAME
 
-# Reading of objects from files that may come from anywhere: JSON, pydantic models, errors of one line.
-#
-# record = parse_json(line, "questions.jsonl, line 3", "correct the line")
-# question = validated(Question, record, "questions.jsonl, line 3")
-# ValueError: questions.jsonl, line 3: 'answer' is True: it should be a text or a list of texts
+BUNDLED = Path(__file__).parents[1] / "bundled"
+"""The folder with the model, the allocator and the sample inside the package."""
+PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
+"""Files of weights that can run code, which are never loaded."""
+MOST_BYTES = 1_000_000  # the most bytes of a file with settings
+LONGEST = 80  # the most characters of a value that a message shows
+MOST_NESTED = 64  # the most levels that objects and lists of a JSON file may lie inside of one another
+MOST_RUNS = 32  # the most training runs that a layer's record holds
 
-LONGEST = 80
-"""The most characters of a value that a message shows."""
-DEEPEST = 64
-"""The most levels that objects and lists may lie inside of one another."""
 M = TypeVar("M", bound=BaseModel)
-
 _HALF = re.compile(rb"\\u[dD][89a-fA-F]")
 """Half of a character that JSON writes in two; only with its other half is it a text."""
 _REPR = reprlib.Repr()
 _REPR.maxstring = _REPR.maxother = _REPR.maxlong = LONGEST - 6
 
+# ---- JSON ---------------------------------------------------------------------------------------------
+
 
 def parse_json(content: bytes, where: str, remedy: str) -> Any:
-    """A JSON text, read more strictly than `json.loads` does.
+    """A JSON text of UTF-8, with or without a byte order mark, read more strictly than `json.loads` does.
 
-    Args:
-        content: UTF-8, with or without a byte order mark.
-        where: the file and, where there is one, the line, for the message.
-        remedy: what to do about a bad text.
+    `where` (the file, and the line if there is one) and `remedy` are for the message.
 
     Raises:
         ValueError: it is not UTF-8 or not JSON (NaN and Infinity are not), an object has a name twice, or it
-            is nested deeper than `DEEPEST`.
+            is nested deeper than `MOST_NESTED`.
     """
     try:
         value = json.loads(content.decode("utf-8-sig"), object_pairs_hook=_object, parse_constant=_no_number)
         # Brackets are counted first: to go through every value costs as much as to parse them.
-        if content.count(b"[") + content.count(b"{") > DEEPEST and _deeper(value, DEEPEST):
+        if content.count(b"[") + content.count(b"{") > MOST_NESTED and _deeper(value, MOST_NESTED):
             raise RecursionError
         if _HALF.search(content):
             json.dumps(value, ensure_ascii=False).encode()
@@ -101,12 +102,7 @@ def _deeper(value: Any, levels: int) -> bool:
 
 
 def validated(model: type[M], value: Any, where: str) -> M:
-    """An object of a file as an instance of a pydantic model.
-
-    Args:
-        model: class of the instance.
-        value: parsed JSON.
-        where: file and line of the object, for the message.
+    """Parsed JSON as an instance of a pydantic model; `where` is its file and line, for the message.
 
     Raises:
         ValueError: names the first invalid field, its value and what it should be.
@@ -142,64 +138,45 @@ def bare(text: str) -> str:
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """A hint at the one of `names` that may have been meant, such as "; did you mean 'random'?", or "".
-
-    Upper and lower case count alike.
-    """
+    """A hint at the one of `names` that may have been meant, such as "; did you mean 'random'?", or ""."""
     by_folded = {each.casefold(): each for each in names}
     close = difflib.get_close_matches(name[:LONGEST].casefold(), by_folded, n=1)
     return f"; did you mean {by_folded[close[0]]!r}?" if close else ""
 
 
-CONFIG_NAME = "arr_coc_config.json"
-PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
-"""Files of weights that can run code, which are never loaded."""
-MOST_BYTES = 1_000_000
-"""The most bytes of a file with settings."""
-BUNDLED = Path(__file__).parents[1] / "bundled"
-"""The model, the allocator and the sample inside the package."""
+# ---- tensors, folders and settings ---------------------------------------------------------------------
 
 
 @contextmanager
 def reading(what: str, remedy: str) -> Generator[None, None, None]:
-    """Turn whatever a parser of a file raises inside the block into a ValueError of one line.
-
-    A damaged file leads to any error at all: of types, of keys, of a library's own kind, or of a panic in
-    Rust, which is no Exception. Lack of memory is no fault of a file and stays what it is.
-
-    Args:
-        what: beginning of the message, with the file's name: "the stem in 'a' can't be read".
-        remedy: its end.
+    """Turn whatever a parser of a file raises inside the block into "WHAT (the error's message); REMEDY".
 
     Raises:
-        ValueError: "WHAT (the error's message); REMEDY".
+        ValueError: any error was raised but lack of memory, which is no fault of a file.
     """
     try:
         yield
     except (MemoryError, torch.OutOfMemoryError):
         raise
     except BaseException as error:
+        # A damaged file can make a library of Rust panic, and that is no Exception.
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
         raise ValueError(f"{what} ({one_line(error, 200)}); {remedy}") from error
 
 
 def write_tensors(tensors: Mapping[str, Tensor], path: Path, metadata: dict[str, str] | None = None) -> None:
-    """Write tensors as one safetensors file by `write_whole`.
+    """Write tensors of any device and layout as one safetensors file, completely or not at all.
 
-    safetensors' own `save_file` lets nobody but the owner read what it writes.
-
-    Args:
-        tensors: by name, of any device and layout; no two share memory.
-        path: as in `write_whole`.
-        metadata: texts to keep in the file's header.
+    `metadata` are texts to keep in the file's header.
 
     Raises:
-        OSError: as in `write_whole`.
+        OSError: as of `write_atomic`.
         RuntimeError: two tensors share memory.
     """
+    # Not safetensors' `save_file`: what that writes can be read by nobody but the owner.
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    write_whole(save(plain, metadata=metadata), path)
+    write_atomic(save(plain, metadata=metadata), path)
 
 
 def check_finite(weights: Mapping[str, Tensor]) -> None:
@@ -209,12 +186,8 @@ def check_finite(weights: Mapping[str, Tensor]) -> None:
             raise ValueError(f"{name} has values that aren't finite")
 
 
-def made_folder(folder: Path) -> Path:
-    """A folder that exists, made with those above it if it was missing.
-
-    Raises:
-        ValueError: it is a file, or can't be made.
-    """
+def make_folder(folder: Path) -> Path:
+    """Make a folder and those above it, unless they exist; a ValueError if it can't be made, or is a file."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:  # FileExistsError and NotADirectoryError where a file has the name
@@ -224,11 +197,7 @@ def made_folder(folder: Path) -> Path:
 
 
 def read_settings(folder: Path) -> dict[str, Any]:
-    """Read the settings of an allocator folder.
-
-    Raises:
-        ValueError: no such file, or no valid one.
-    """
+    """The settings of an allocator folder; a ValueError if there are none, or no valid ones."""
     path = folder / CONFIG_NAME
     with reading(
         f"{str(folder)!r} is not an allocator folder: {CONFIG_NAME} can't be read",
@@ -252,33 +221,28 @@ def read_settings(folder: Path) -> dict[str, Any]:
     return settings
 
 
-# What a layer was trained on, as it is saved beside its weights: a record for each run, from the first on.
+# ---- what a layer was trained on ----------------------------------------------------------------------
 #
-#     recipe, target, eyes, base    names: of the recipe, of what taught, of what it read, of the base model
-#     images                        kind of data ("world", "folder", ...) -> how many different ones, at most
-#     steps, seed                   whole numbers
-#
-# No record holds a path. They come from files of others and go into model cards, so names are short and
-# plain.
+# A record for each training run, saved beside the weights: names (of the recipe, of what taught, of what it
+# read, of the base model), whole numbers, and `images`, how many different ones of each kind of data at most.
+# Records come from files of others and go into model cards, so names are short and plain, and none is a path.
 
-MOST = 32
-"""The most runs of one layer."""
 NAMES, NUMBERS = ("recipe", "target", "eyes", "base"), ("steps", "seed")
 _NAME = re.compile(r"\w[\w ./-]{0,99}")
 
 
 def check_records(records: Any) -> tuple[dict[str, Any], ...]:
-    """The records of a file; fields that this version doesn't know are left out.
+    """The records of a file, without fields that this version doesn't know.
 
     Raises:
         ValueError: they aren't such records.
     """
-    if not isinstance(records, list | tuple) or len(records) > MOST:
-        raise ValueError(f"trained_on is no list of at most {MOST} runs: leave it out")
+    if not isinstance(records, list | tuple) or len(records) > MOST_RUNS:
+        raise ValueError(f"trained_on is no list of at most {MOST_RUNS} runs: leave it out")
     return tuple(_check(record) for record in records)
 
 
-def plain(text: str) -> str:
+def record_name(text: str) -> str:
     """A text as a name that a record may hold."""
     return re.sub(r"[^\w ./-]", "-", text)[:100].lstrip("./ -") or "unnamed"
 
@@ -290,7 +254,7 @@ def _check(record: Any) -> dict[str, Any]:
     for name, value, fits in (
         *((name, record[name], _is_name(record[name])) for name in NAMES if name in record),
         *((name, record[name], _is_number(record[name])) for name in NUMBERS if name in record),
-        ("images", images, isinstance(images, dict) and len(images) <= MOST),
+        ("images", images, isinstance(images, dict) and len(images) <= MOST_RUNS),
     ):
         if not fits:
             raise ValueError(f"{name} of trained_on is {repr(value)[:80]}: leave it out")

@@ -2,37 +2,8 @@
 
     vetted(folder) -> Vetted: the settings of its config.json, and the safetensors files of its weights
 
-What a file of a folder could do, looked up in transformers 5.23, and what is done about it:
-
-- weights: an index names its files, and transformers opens whatever it names, pickles and files elsewhere
-  too; `transformers_weights` in config.json names another index, a distributed checkpoint is read by its
-  names, an adapter_config.json names another base model. Here the weights are `model.safetensors`, or files
-  of the folder that `model.safetensors.index.json` names, all of them *.safetensors. They are read by
-  safetensors itself (`store.checkpoint`), and nothing of the above is looked for. An index of pickles, or any
-  that names a file elsewhere, is refused.
-- links: a file may be a link to one elsewhere. It is refused, but for the links of the Hub's cache.
-- config.json: `attn_implementation` and `experts_implementation`, also of a nested configuration, may be a
-  repository with kernels: only names of what transformers itself holds are allowed. `quantization_config`
-  chooses packages, kernels and patterns; `configuration_files` and `transformers_weights` other files;
-  `fusion_config`, `distributed_config` and `kernel_config` other code: refused. `auto_map` names code of the
-  repository; ordinary checkpoints have it beside a class of transformers, which is taken (nothing is loaded
-  with `trust_remote_code`), so it is left out, as are private names (a leading underscore).
-- sizes: modules are built before weights are compared, so numbers of layers and the like may not exceed what
-  the weights have, and no list is longer than any model needs.
-- generation_config.json: numbers of beams and the like are bounded, and settings have their types.
-  `custom_generate` is a folder of code that is run with `trust_remote_code` alone.
-- processor_config.json, preprocessor_config.json, video_preprocessor_config.json, tokenizer_config.json:
-  `audio_tokenizer` names a repository with a model: refused. Names of classes must be those of processors and
-  tokenizers. Files that tokenizer_config.json names (`vocab_file`, `fast_tokenizer_files` ...) must be in the
-  folder. Sizes in pixels are bounded. What they make of a picture is tried in a child (`store.checkpoint`).
-- chat templates may loop, or make texts without end: they run in a child process that has only so much time
-  and memory (`seam.question`).
-- tokenizer.json is parsed by the tokenizers library, and read a text with, in a child before
-  (`store.checkpoint`).
-  A pattern that is slow with another text than that is not found.
-- what else doesn't make sense is found by one small question, asked while loading (`store.checkpoint`).
-
-A failure is a ValueError of one line that names the file and the remedy.
+What files can make transformers do was looked up in its release 5.23. What tokenizers, processors and chat
+templates do can't be told from files: `store.checkpoint` and `seam` try them in a child process.
 """
 
 from __future__ import annotations
@@ -61,8 +32,11 @@ PROCESSOR_FILES = (
     "tokenizer_config.json",
 )
 OTHER_SETTINGS = ("special_tokens_map.json", "added_tokens.json", "chat_template.json")
-TEMPLATES = "additional_chat_templates"
-"""The folder of further chat templates in a model folder."""
+TEMPLATES = "additional_chat_templates"  # the folder of further chat templates in a model folder
+SHARD = re.compile(r"[\w-][\w.-]{0,200}\.safetensors")
+"""The name of a file of weights: no folders, nothing that a file system reads in its own way."""
+
+# Of config.json.
 FOREIGN = (
     "configuration_files",
     "transformers_weights",
@@ -71,18 +45,18 @@ FOREIGN = (
     "distributed_config",
     "kernel_config",
 )
-"""Settings of a config.json that name other files or other code than transformers' own model of that type."""
+"""Settings that name other files or other code than transformers' own model of that type."""
 IMPLEMENTATIONS = ("eager", "sdpa", "flex_attention", "batched_mm", "grouped_mm")
 """Implementations of attention and experts that transformers holds itself."""
-SHARD = re.compile(r"[\w-][\w.-]{0,200}\.safetensors")
-"""The name of a file of weights: no folders, nothing that a file system reads in its own way."""
 FLASH = re.compile(r"flash_attention_[234]")
 """Implementations that are in packages; without the package transformers would fetch kernels from a Hub."""
 LAYERS = re.compile(r"depth|n_layers?|num_(\w+_)?(layers|blocks)")
-CLASSES = re.compile(r"\w*(Processor|Tokenizer|Backend|FeatureExtractor)(Fast|Pil)?")
-CLASS_KEYS = re.compile(r"(processor|tokenizer|\w+_processor|feature_extractor)_(class|type)")
 PADDED, MOST_PADDED = re.compile(r"\w*pinpoints|window_size"), 2**13
 """Settings of an encoder, px: sides to which every picture is enlarged or padded, however small it is."""
+
+# Of processors and tokenizers.
+CLASSES = re.compile(r"\w*(Processor|Tokenizer|Backend|FeatureExtractor)(Fast|Pil)?")
+CLASS_KEYS = re.compile(r"(processor|tokenizer|\w+_processor|feature_extractor)_(class|type)")
 MOST_PIXELS = (
     (PADDED, MOST_PADDED),
     (re.compile(r"(max_)?(height|width)|max_(num_)?(patches|tiles|crops)"), 2**14),
@@ -91,19 +65,23 @@ MOST_PIXELS = (
     (re.compile(r"\w*(patch|merge|kernel|window)_size"), 2**10),
 )
 """Settings of a processor, and the largest number that each may be."""
+
+# Of generation_config.json.
 BEAMS = re.compile(r"num_beams|num_beam_groups|num_return_sequences")
 LENGTHS = re.compile(r"(min|max)_(new_tokens|length)")
 NUMBERS = re.compile(r"temperature|guidance_scale|top_p|min_p|typical_p|\w+_cutoff|\w+_penalty")
 FLAGS = re.compile(r"do_sample|use_cache|return_dict_in_generate|early_stopping|output_\w+")
-WHOLE = re.compile(r"top_k|no_repeat_ngram_size|num_\w+|(min|max)_(new_tokens|length)")
+COUNTS = re.compile(r"top_k|no_repeat_ngram_size|num_\w+|(min|max)_(new_tokens|length)")
 IDS = re.compile(r"(bos|eos|pad|decoder_start|forced_[be]os)_token_id")
-MOST_BYTES, MOST_DEPTH, MOST_TENSORS = 8_000_000, 20, 200_000
-"""Of a file with settings; of objects within objects in it; of a folder's weights."""
-MOST_VOCABULARY = 200_000_000
-"""Bytes of any file but those of weights; tokenizers have up to 40 MB."""
-MOST_LAYERS, FEW, MOST_LENGTH, MOST_BEAMS = 1000, 4096, 2**21, 64
-LONGEST, LONGEST_OF_TOKENS = 4096, 32_768
-"""Entries of a list of settings, and of one of tokens."""
+
+MOST_SETTINGS_BYTES, MOST_DEPTH = 8_000_000, 20
+"""Of a file with settings, and of objects within objects in it."""
+MOST_FILE_BYTES = 200_000_000  # of any file but those of weights; tokenizers have up to 40 MB
+MOST_TENSORS, MOST_LAYERS = 200_000, 1000
+USUAL_COUNT = 4096
+"""A number of heads, experts and the like may be this, or the longest side of a tensor in the weights."""
+MOST_LENGTH, MOST_BEAMS = 2**21, 64
+MOST_ENTRIES, MOST_TOKEN_ENTRIES = 4096, 32_768  # of a list of settings, and of one of tokens
 
 
 class Vetted(NamedTuple):
@@ -122,8 +100,8 @@ class Vetted(NamedTuple):
     size: int
 
 
-class Header(NamedTuple):
-    """What the headers of safetensors files say: how many tensors, their bytes, the longest side of one."""
+class WeightHeaders(NamedTuple):
+    """What the headers of safetensors files say: number of tensors, bytes of the files, longest side."""
 
     tensors: int
     size: int
@@ -131,10 +109,7 @@ class Header(NamedTuple):
 
 
 def vetted(folder: Path) -> Vetted:
-    """Check a model folder, and say what to load from it.
-
-    Args:
-        folder: a folder with a config.json.
+    """Check a model folder that has a config.json, and say what to load from it.
 
     Raises:
         ValueError: something in it is damaged, can't be bounded, or would load more than the folder's own
@@ -144,8 +119,8 @@ def vetted(folder: Path) -> Vetted:
         check_file(path, folder)
     for path in small_files(folder):
         check_file(path, folder)
-        if path.stat().st_size > MOST_VOCABULARY:
-            _refuse(path, f"it is larger than {MOST_VOCABULARY / 1e6:g} MB", "copy it again")
+        if path.stat().st_size > MOST_FILE_BYTES:
+            _refuse(path, f"it is larger than {MOST_FILE_BYTES / 1e6:g} MB", "copy it again")
     weights = tuple(folder / name for name in weight_names(folder))
     header = _headers(weights)
     settings = read_object(folder / CONFIG)
@@ -169,6 +144,8 @@ def weight_names(folder: Path) -> list[str]:
     Raises:
         ValueError: an index that can't be read, or that names a pickle or a file elsewhere.
     """
+    # transformers opens whatever an index names, pickles and files elsewhere too. All indices are read, since
+    # any may be the one that it takes.
     named: dict[str, list[str]] = {}
     for path in sorted(folder.glob("*.index.json")):
         listed: Any = read_object(path).get("weight_map")
@@ -206,17 +183,13 @@ def check_weights(folder: Path) -> None:
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """Read a JSON file that holds an object.
-
-    Raises:
-        ValueError: it is no file, too large, no JSON or too deep, or holds something else.
-    """
+    """The object in a JSON file; a ValueError if there is none, or it is too large or nested too deep."""
     again = "copy it again, or save it again with save_pretrained"
     with reading(f"{str(path)!r} can't be read", again):
         if not path.is_file():
             raise ValueError("it is no ordinary file")
-        if path.stat().st_size > MOST_BYTES:
-            raise ValueError(f"it is larger than {MOST_BYTES / 1e6:g} MB")
+        if path.stat().st_size > MOST_SETTINGS_BYTES:
+            raise ValueError(f"it is larger than {MOST_SETTINGS_BYTES / 1e6:g} MB")
         value = json.loads(path.read_text(encoding="utf-8"))
         if _depth(value) > MOST_DEPTH:
             raise ValueError(f"it holds more than {MOST_DEPTH} objects within each other")
@@ -255,7 +228,7 @@ def _bound(path: Path, key: str, value: Any, names: re.Pattern[str], most: int) 
         _refuse(path, f"{key} is {short(value)}, more than {most}", "correct it")
 
 
-def _check_lists(path: Path, settings: Any, most: int = LONGEST) -> None:
+def _check_lists(path: Path, settings: Any, most: int = MOST_ENTRIES) -> None:
     """Refuse a list with more entries than any model needs: some become a module each."""
     for key, value in _settings(settings):
         if isinstance(value, list) and len(value) > most:
@@ -274,16 +247,13 @@ def small_files(folder: Path) -> Iterator[Path]:
 def check_file(path: Path, folder: Path) -> None:
     """Refuse what is no ordinary file (a folder, a pipe), and links that leave the folder.
 
-    Args:
-        path: a file, or what has its name.
-        folder: the folder that holds it, directly or not.
-
     Raises:
-        ValueError: it is none of the folder's own files; those of the Hub's cache may be links within that.
+        ValueError: it is none of the folder's own files.
     """
     root = folder.resolve()
     roots = [root]
-    if root.parent.name == "snapshots" and root.parents[1].name.startswith("models--"):  # the Hub's cache
+    # The Hub's cache, whose files are links within it.
+    if root.parent.name == "snapshots" and root.parents[1].name.startswith("models--"):
         roots += [root.parents[1] / "blobs", root.parents[2] / "blobs"]
     copy = "copy the file itself there"
     with reading(f"{str(path)!r} can't be read", copy):  # links in a circle
@@ -295,7 +265,7 @@ def check_file(path: Path, folder: Path) -> None:
         _refuse(path, "it is a link to a file outside of the folder", copy)
 
 
-def _headers(paths: tuple[Path, ...]) -> Header:
+def _headers(paths: tuple[Path, ...]) -> WeightHeaders:
     """What the headers of the files of weights say; safetensors checks them against the files."""
     tensors = size = longest = 0
     for path in paths:
@@ -310,19 +280,19 @@ def _headers(paths: tuple[Path, ...]) -> Header:
         longest = max([longest, *(max(shape, default=0) for shape in shapes if 0 not in shape)])
         if tensors > MOST_TENSORS:
             _refuse(path, f"there are more than {MOST_TENSORS} tensors", "name another model")
-    return Header(tensors, size, longest)
+    return WeightHeaders(tensors, size, longest)
 
 
 # ---- settings -----------------------------------------------------------------------------------------
 
 
-def _config(settings: Mapping[str, Any], path: Path, header: Header) -> dict[str, Any]:
+def _config(settings: Mapping[str, Any], path: Path, header: WeightHeaders) -> dict[str, Any]:
     """The settings of a config.json, or of a part of it, without those that are never used."""
     kept: dict[str, Any] = {}
     for key, value in _plain(settings, PreTrainedConfig).items():
         if "implementation" in key and key.removesuffix("_autoset") == key:
             _check_implementation(path, key, value)
-            value = None if _is_missing_package(value) else value
+            value = None if _is_missing_package(value) else value  # it would fetch kernels from a Hub
         elif key in FOREIGN and value:
             _refuse(
                 path,
@@ -332,11 +302,14 @@ def _config(settings: Mapping[str, Any], path: Path, header: Header) -> dict[str
         elif PADDED.fullmatch(key):
             _bound(path, key, value, PADDED, MOST_PADDED)
         elif key == "auto_map" or key.startswith("_"):
+            # `auto_map` names code of the repository. Ordinary checkpoints have it beside a class of
+            # transformers, and that is taken: nothing is loaded with `trust_remote_code`.
             continue
+        # Modules are built before weights are compared with them, so numbers must fit the weights.
         elif LAYERS.fullmatch(key):
             _bound(path, key, value, LAYERS, min(MOST_LAYERS, header.tensors))
         elif key.startswith("num_"):
-            _bound(path, key, value, re.compile(re.escape(key)), max(FEW, header.longest))
+            _bound(path, key, value, re.compile(re.escape(key)), max(USUAL_COUNT, header.longest))
         kept[key] = _config(value, path, header) if isinstance(value, dict) else value
     return kept
 
@@ -347,7 +320,7 @@ def _plain(settings: Mapping[str, Any], kind: type) -> dict[str, Any]:
 
 
 def _check_implementation(path: Path, key: str, value: Any) -> None:
-    """Refuse any implementation but those of transformers; USER/NAME is a repository of kernels."""
+    """Refuse an implementation that isn't transformers' own: USER/NAME would be a repository of kernels."""
     for name in value.values() if isinstance(value, dict) else [value]:
         if name is None or (isinstance(name, str) and (name in IMPLEMENTATIONS or FLASH.fullmatch(name))):
             continue
@@ -386,7 +359,7 @@ def _is_of_its_kind(key: str, value: Any) -> bool:
     if IDS.fullmatch(key):
         ids = value if isinstance(value, list) else [value]
         return all(type(each) is int and abs(each) < 2**31 for each in ids)
-    if WHOLE.fullmatch(key):
+    if COUNTS.fullmatch(key):
         return type(value) is int and value >= 0
     return not NUMBERS.fullmatch(key) or (type(value) in (int, float) and 0 <= value < 1e6)
 
@@ -394,7 +367,7 @@ def _is_of_its_kind(key: str, value: Any) -> bool:
 def _check_processor(path: Path) -> None:
     """Check the settings of a tokenizer, an image processor or all of a processor."""
     settings = read_object(path)
-    _check_lists(path, settings, LONGEST if "processor" in path.name else LONGEST_OF_TOKENS)
+    _check_lists(path, settings, MOST_ENTRIES if "processor" in path.name else MOST_TOKEN_ENTRIES)
     for key, value in _settings(settings):
         if key == "audio_tokenizer" and value:
             _refuse(path, "audio_tokenizer names a model elsewhere", "take it out")

@@ -3,8 +3,7 @@
     worker = Worker(Path("script.py"), seconds=10, megabytes=512)  # script.py defines work(request)
     worker.ask({"a": 1})                                           # -> what work({"a": 1}) returned
 
-This file is also what the child runs. It imports nothing of the package, so that a child starts in a tenth of
-a second and holds no weights.
+The child runs this file, too: it imports nothing of the package, and so starts in a tenth of a second.
 """
 
 from __future__ import annotations
@@ -18,12 +17,13 @@ import threading
 from pathlib import Path
 from typing import Any
 
-MOST_ANSWER = 64 * 2**20
-"""Bytes of one answer of a child."""
+MOST_ANSWER = 64 * 2**20  # bytes of one answer of a child
 
 
 class Worker:
-    """A child Python process that answers one request at a time; it is started anew when it was ended.
+    """A child Python process that answers requests of any threads, one at a time.
+
+    It is started by the first request, and anew after it was ended, in a forked process too.
 
     Args:
         script: a file that defines `work(request)`, which takes and returns what JSON holds and raises a
@@ -32,24 +32,21 @@ class Worker:
         megabytes: the most memory that the child may reserve beyond what its imports took, where the system
             can bound that (not on Windows).
         idle: seconds without a request after which the child is ended; None: it stays.
-
-    Any number of threads may ask one worker; they wait for each other. A forked process starts a child of
-    its own.
     """
 
     def __init__(self, script: Path, seconds: float, megabytes: int, idle: float | None = None) -> None:
         self.script, self.seconds, self.megabytes, self.idle = script, seconds, megabytes, idle
         self._lock = threading.Lock()
-        self._rest: threading.Timer | None = None
+        self._idle_timer: threading.Timer | None = None
         self._is_ready = False
         self._child: subprocess.Popen[bytes] | None = None
         self._owner = 0
 
     def start(self) -> None:
-        """Start the child and don't wait for its imports; `ask` starts it where nobody has."""
+        """Start the child without waiting for its imports."""
         with self._lock:
             self._started()
-            self._rests()
+            self._restart_idle_timer()
 
     def ask(self, request: Any) -> Any:
         """What `work(request)` returns in the child.
@@ -81,7 +78,7 @@ class Worker:
                 raise
             finally:
                 timer.cancel()
-                self._rests()
+                self._restart_idle_timer()
             if not answer.endswith(b"\n"):
                 self._end()
                 if timed_out.is_set():
@@ -92,19 +89,19 @@ class Worker:
             raise ValueError(result["error"])
         return result["value"]
 
-    def _rests(self) -> None:
+    def _restart_idle_timer(self) -> None:
         """Count from now on to the end of an idle child."""
-        if self._rest is not None:
-            self._rest.cancel()
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
         if self.idle is not None:
-            rest = self._rest = threading.Timer(self.idle, lambda: self._end_idle(rest))
-            rest.daemon = True
-            rest.start()
+            timer = self._idle_timer = threading.Timer(self.idle, lambda: self._end_idle(timer))
+            timer.daemon = True
+            timer.start()
 
-    def _end_idle(self, rest: threading.Timer) -> None:
-        """End the child unless a request came while this waited for another one's end."""
+    def _end_idle(self, timer: threading.Timer) -> None:
+        """End the child, unless a request came while its timer waited for the lock."""
         with self._lock:
-            if self._rest is rest:
+            if self._idle_timer is timer:
                 self._end()
 
     def end(self) -> None:
@@ -113,7 +110,7 @@ class Worker:
             self._end()
 
     def _started(self) -> subprocess.Popen[bytes]:
-        """The child, which may not be ready yet."""
+        """The child, started and perhaps not ready yet."""
         if self._owner != os.getpid():  # after a fork the pipes are the parent's
             self._child = None
         if self._child is None or self._child.poll() is not None:
@@ -130,7 +127,7 @@ class Worker:
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.DEVNULL,
-                    # Both for little address space.
+                    # Each thread of Rayon and arena of malloc takes address space, which is what is bounded.
                     env=os.environ | {"RAYON_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1"},
                 )
             except OSError as error:
@@ -163,7 +160,7 @@ class Worker:
                     pipe.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        """What a copy or a pickle holds: the settings; it starts a child of its own."""
+        """The settings alone: a copy or a pickle starts a child of its own."""
         names = ("script", "seconds", "megabytes", "idle")
         return {name: getattr(self, name) for name in names}
 

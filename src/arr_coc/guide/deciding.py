@@ -21,12 +21,7 @@ from torch import Tensor
 
 from arr_coc.choose.allocation import TENSIONS, Allocation, Grid, Reason, grid_positions
 from arr_coc.choose.attending import Budget, NonFiniteScores, compute_retention_mask, gate
-from arr_coc.choose.budget import (
-    DEFAULT_BUDGET,
-    Budget,
-    count_cells,
-    enough_cells,
-)
+from arr_coc.choose.budget import DEFAULT_BUDGET, count_cells, enough_cells
 from arr_coc.choose.layer import ARRCOCLayer, Relevance, Watch, untimed
 from arr_coc.guide.coupling import Coupling
 from arr_coc.guide.trust import note, prior

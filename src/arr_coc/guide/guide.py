@@ -25,7 +25,7 @@ from arr_coc.choose.knowing import same_start
 from arr_coc.choose.texture import Channels, channel_groups
 from arr_coc.files.device import resolve_device, resolve_dtype
 from arr_coc.files.paths import local_path
-from arr_coc.files.saved import BUNDLED, check_finite, check_records, made_folder, reading, write_tensors
+from arr_coc.files.saved import BUNDLED, check_finite, check_records, make_folder, reading, write_tensors
 from arr_coc.guide.colours import colour_maps, colours_of
 from arr_coc.guide.head import Head, Judgement, PageEncoder
 from arr_coc.guide.print_encoder import (
@@ -294,7 +294,7 @@ def save_guide(guide: Guide, folder: str | Path, trained_on: Sequence[dict[str, 
         name: tensor.to(torch.bfloat16) if tensor.is_floating_point() and tensor.ndim > 1 else tensor
         for name, tensor in guide.state_dict().items()
     }
-    place = made_folder(local_path(folder))
+    place = make_folder(local_path(folder))
     write_tensors(tensors, place / GUIDE_FILE, {"format": GUIDE_FORMAT, "trained_on": json.dumps(records)})
     _load.cache_clear()  # one of this folder may be another now
 

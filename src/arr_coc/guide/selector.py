@@ -33,7 +33,7 @@ from arr_coc.choose.stem import GUIDED, Stem, load_stem
 from arr_coc.choose.texture import generate_texture_array
 from arr_coc.files.atomic import one_line
 from arr_coc.files.images import ImageSource, open_image, picture_digest
-from arr_coc.files.paths import local_path, located
+from arr_coc.files.paths import local_path, locate_base
 from arr_coc.files.question import check_question
 from arr_coc.files.saved import BUNDLED, read_settings, reading
 from arr_coc.guide.coupling import Coupling, couple, view
@@ -167,7 +167,7 @@ class StemScorer:
                 "one with `arr-coc train stem`, or use ARRCOCModel"
             )
         settings = read_settings(folder)
-        name = (settings["base_model"] and located(settings, folder)) if base is None else str(base)
+        name = (settings["base_model"] and locate_base(settings, folder)) if base is None else str(base)
         model = BUNDLED / "model" if name == BUNDLED.name else local_path(name or "")
         words = model / "tokenizer.json"
         if not words.is_file():

@@ -288,7 +288,7 @@ def default_gestalt(adapter: FamilyAdapter, mode: Mode | None = None) -> str:
         mode: that runs; None: any that encodes all cells.
     """
     crops = mode is not None and looks_at_crops(adapter, mode)
-    return "resize" if adapter.sparse or crops else "pool4"
+    return "resize" if adapter.encodes == "cells" or crops else "pool4"
 
 
 def named_gestalt(adapter: FamilyAdapter, mode: Mode, name: str | None) -> str:
@@ -310,18 +310,19 @@ def gestalt_for(adapter: FamilyAdapter, mode: Mode, name: str) -> str:
         mode: that runs.
         name: of the call's compressor.
     """
-    whole = (mode.before_encoder and adapter.by_tiles) or looks_at_crops(adapter, mode)
+    whole = (mode.before_encoder and adapter.encodes == "tiles") or looks_at_crops(adapter, mode)
     return "resize" if whole else name
 
 
 def runs_as(adapter: FamilyAdapter, mode: Mode) -> tuple[Mode, str | None]:
     """The mode that runs in this family when another is called for, and why, if it isn't that itself."""
-    if not mode.before_encoder or adapter.sparse or (adapter.by_tiles and not mode.gestalt):
+    tiles = adapter.encodes == "tiles"
+    if not mode.before_encoder or adapter.encodes == "cells" or (tiles and not mode.gestalt):
         return mode, None
     if looks_at_crops(adapter, mode):
         return mode, None
     family = adapter.model.config.model_type
-    if adapter.by_tiles:
+    if tiles:
         return SPARSE, (
             f"{mode.name} ran as {SPARSE.name}: {family} has a coarse view of its own, which always stays"
         )

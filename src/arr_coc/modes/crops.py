@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 def looks_at_crops(adapter: FamilyAdapter, mode: Mode) -> bool:
     """Whether a mode chooses cells of crops in this family, beside its view of the whole."""
-    return adapter.by_crops and not adapter.sparse and mode.before_encoder and mode.gestalt
+    return adapter.encodes == "crops" and mode.before_encoder and mode.gestalt
 
 
 def with_crops(adapter: FamilyAdapter, call: Call) -> tuple[Call, str | None]:

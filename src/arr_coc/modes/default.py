@@ -31,7 +31,7 @@ def default_mode(adapter: FamilyAdapter, stem: object | None) -> Mode:
         adapter: of the model.
         stem: sees cells in pixels; None: nothing was learned for choosing before the encoder.
     """
-    return SPARSE if stem is not None and adapter.sparse else PRUNE
+    return SPARSE if stem is not None and adapter.encodes == "cells" else PRUNE
 
 
 class DefaultMode:

@@ -52,7 +52,7 @@ def foreign_visuals(
     """
     own = stem is not None and stem.familiarity is not None
     eyes = stem if own else other
-    if eyes is None or eyes.familiarity is None or not adapter.sparse:
+    if eyes is None or eyes.familiarity is None or adapter.encodes != "cells":
         return []
     if encoded.foreign is None:
         with torch.no_grad():

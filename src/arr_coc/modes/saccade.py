@@ -18,7 +18,6 @@ from arr_coc.modes.mode import Mode
 
 if TYPE_CHECKING:
     from arr_coc.choose.attending import Budget
-    from arr_coc.choose.budget import Budget
     from arr_coc.guide.deciding import Cues
     from arr_coc.modes.call import Budgets, Call, Chooser, Prepared
     from arr_coc.seam import FamilyAdapter
@@ -42,7 +41,7 @@ def prepare(chooser: Chooser, call: Call) -> Prepared:
     frames = call.frames or (1,) * len(sizes)
     small = [size <= most for size, count in zip(sizes, frames, strict=True) for _ in range(count)]
     gestalt = without(gestalt_of(chooser, call, call.gestalt), small)
-    allowed = None if call.filling and not adapter.by_crops else call.budgets
+    allowed = None if call.filling and adapter.encodes != "crops" else call.budgets
     coarse = call.of_visuals(gestalt.counts)
     budgets = [saccades(size, few, allowed) for size, few in zip(sizes, coarse, strict=True)]
     prepared = before_encoding(chooser, call, gather, budgets, gestalt)
@@ -54,7 +53,7 @@ def prepare(chooser: Chooser, call: Call) -> Prepared:
 
 def most_whole(adapter: FamilyAdapter) -> int:
     """The most cells of an image that has no coarse view; with crops, those of the view of the whole."""
-    return adapter.view_cells if adapter.by_crops else SACCADE_TOKENS
+    return adapter.view_cells if adapter.encodes == "crops" else SACCADE_TOKENS
 
 
 def unspent(sizes: Sequence[int], budgets: Budgets | None, most: int) -> str | None:

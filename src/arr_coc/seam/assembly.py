@@ -1,21 +1,20 @@
 """The prompt with visual tokens dropped: its columns, positions and features, made for the base model.
 
-Three invariants:
-
 1. Text is never dropped.
 2. Kept tokens keep their original positions.
 3. Decoding continues after the end of the undropped sequence.
 
-Shapes: prompts [B, S]; image i has n_i visual tokens, N_i = T*H*W of them are cells (the rest, such as
-newline tokens, always stay).
+Shapes: prompts [B, S], compacted [B, S']; image i has n_i visual tokens, N_i = T*H*W of them cells.
 """
 
 from __future__ import annotations
 
+import logging
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -24,57 +23,39 @@ from torch.nn import functional as F
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
 from arr_coc.choose.allocation import Grid
-from arr_coc.seam.loaded import attention_window, warn_of_window
 
-# Data classes of the seam: the layout of visual tokens, encoded images, and the compacted prompt.
-#
-# Shapes: image i has n_i visual tokens, N_i = T*H*W of them are cells (the rest, such as newline tokens, are
-# always kept). Every list is per image, in order of appearance.
+logger = logging.getLogger(__name__)
+
 
 KIND_NAMES = ("mm_token_type_ids", "token_type_ids", "moe_mm_token_type_ids")
-"""The processor's outputs with the kind of every token of a prompt."""
+"""Processor outputs with the kind of every token of a prompt."""
 PROMPT_NAMES = ("input_ids", "attention_mask", *KIND_NAMES)
-"""The processor's outputs with a value for every token of a prompt."""
+"""Processor outputs with a value for every token of a prompt."""
 
 PROCESSOR_NAMES = (
     *PROMPT_NAMES,
-    "labels",
-    "pixel_values",
-    "pixel_values_videos",
-    "pixel_values_local",
-    "pixel_attention_mask",
-    "image_grid_thw",
-    "video_grid_thw",
-    "second_per_grid_ts",
-    "image_sizes",
-    "image_position_ids",
-    "image_token_pooling",
-    "image_grids",
-    "image_num_crops",
-    "batch_num_images",
-    "num_local_patches",
-    "spatial_shapes",
-    "target_sizes",
+    *("labels", "pixel_values", "pixel_values_videos", "pixel_values_local"),
+    *("pixel_attention_mask", "image_grid_thw", "video_grid_thw", "second_per_grid_ts", "image_sizes"),
+    *("image_position_ids", "image_token_pooling", "image_grids", "image_num_crops"),
+    *("batch_num_images", "num_local_patches", "spatial_shapes", "target_sizes"),
 )
-"""The outputs of the processors of all families, and labels: what a data set for a model may have."""
+"""Outputs of the processors of all families, and labels: what a data set for a model may have."""
 
 CROP_VALUES, CROP_GRIDS = "crop_values", "crop_grids"
 """Inputs beside the processor's own: crops of pictures, and per image their rows and columns."""
 
-IMAGE, VIDEO = 1, 2
-"""Kinds of tokens in `mm_token_type_ids`; 0 is text."""
+IMAGE, VIDEO = 1, 2  # kinds of tokens in `mm_token_type_ids`; 0 is text
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The counts, grids and cells of the visual tokens of a call's images, before anything is encoded.
+    """Where the visual tokens of a call's images lie, known before anything is encoded. Lists are per image.
 
     Attributes:
-        counts: visual tokens n_i of each image in the prompt.
-        grids: per image the merged grid (T, H, W) of its cells.
-        cells: per image long [N_i]: which of its n_i tokens is cell (t, y, x), in raster order.
-        placeholders: tokens of each image in the processor's prompt where these are others: cells of crops
-            have none there. None: they are the `counts`.
+        counts: visual tokens n_i in the prompt.
+        grids: (T, H, W) of the cells.
+        cells: long [N_i], which of the n_i tokens is cell (t, y, x), in raster order.
+        placeholders: tokens in the processor's prompt, where crops make them differ from `counts`; or None.
     """
 
     counts: list[int]
@@ -104,7 +85,7 @@ class Layout:
         return Layout(self.counts * times, self.grids * times, self.cells * times, placeholders)
 
     def tokens_to_keep(self, keep: Sequence[Tensor]) -> list[Tensor]:
-        """Turn kept cells [K_i] (raster indices) into kept tokens, with all tokens that are no cell."""
+        """Per image the kept tokens: kept cells [K_i] (raster indices) and every token that is no cell."""
         chosen = []
         for count, cells, indices in zip(self.counts, self.cells, keep, strict=True):
             kept = torch.ones(count, dtype=torch.bool, device=cells.device)
@@ -116,17 +97,16 @@ class Layout:
 
 @dataclass(frozen=True)
 class VisualFeatures:
-    """The encoded images of one call, in order of appearance.
+    """The encoded images of one call, in order of appearance. Lists are per image.
 
     Attributes:
-        tokens: per image [n_i, D], in place of its placeholders in the prompt.
-        levels: per deepstack level, per image [n_i, D]; empty for families without deepstack.
-        grids: per image the merged grid (T, H, W) of its cells.
-        cells: per image long [N_i]: which of its n_i tokens is cell (t, y, x), in raster order; empty if
-            some of the cells have been dropped.
+        tokens: [n_i, D], in place of the image's placeholders.
+        levels: per deepstack level a list of [n_i, D]; empty for families without deepstack.
+        grids: (T, H, W) of the cells.
+        cells: long [N_i], as in `Layout`; empty once cells have been dropped.
         kind: the model's own output class, for handing the features back.
-        packed: the model takes the tokens of all images as one tensor, not as a list.
-        beside: by name what else the model takes from its encoder, the same whichever tokens are kept.
+        packed: the model takes all images' tokens as one tensor.
+        extra: other encoder outputs that the model takes, by name, whichever tokens are kept.
     """
 
     tokens: list[Tensor]
@@ -135,7 +115,7 @@ class VisualFeatures:
     cells: list[Tensor]
     kind: type
     packed: bool = False
-    beside: dict[str, Tensor] = field(default_factory=dict)
+    extra: dict[str, Tensor] = field(default_factory=dict)
 
     @property
     def counts(self) -> list[int]:
@@ -158,25 +138,20 @@ class VisualFeatures:
         return replace(self, tokens=self.tokens * times, levels=levels, grids=grids, cells=cells)
 
     def tokens_to_keep(self, keep: Sequence[Tensor]) -> list[Tensor]:
-        """Turn kept cells [K_i] (raster indices) into kept tokens, see `Layout.tokens_to_keep`."""
+        """See `Layout.tokens_to_keep`."""
         return self.layout.tokens_to_keep(keep)
 
     def select(self, indices: Sequence[Tensor]) -> VisualFeatures:
-        """These token indices of each image, in every level. The result's `cells` are empty."""
+        """These token indices of each image, in every level; `cells` of the result are empty."""
 
         def pick(images: list[Tensor]) -> list[Tensor]:
             return [tokens[index] for tokens, index in zip(images, indices, strict=True)]
 
-        return replace(
-            self, tokens=pick(self.tokens), levels=[pick(level) for level in self.levels], cells=[]
-        )
+        levels = [pick(level) for level in self.levels]
+        return replace(self, tokens=pick(self.tokens), levels=levels, cells=[])
 
     def ahead_of(self, others: VisualFeatures) -> VisualFeatures:
-        """Each image's tokens before those of `others`, in every level. The result's `cells` are empty.
-
-        Raises:
-            ValueError: the two differ in their number of images or of deepstack levels.
-        """
+        """Each image's tokens before those of `others`, in every level; `cells` of the result are empty."""
         shapes = [(len(part.tokens), len(part.levels)) for part in (self, others)]
         if shapes[0] != shapes[1]:
             raise ValueError(
@@ -192,7 +167,7 @@ class VisualFeatures:
 
     def scale(self, gates: Sequence[Tensor]) -> VisualFeatures:
         """Multiply the cells of every level by a gate per cell [N_i]; other tokens are unchanged."""
-        factors = []
+        factors = []  # (n_i, 1) each, ones at tokens that are no cell
         for tokens, cells, gate in zip(self.tokens, self.cells, gates, strict=True):
             ones = torch.ones(len(tokens), 1, dtype=tokens.dtype, device=tokens.device)
             factors.append(ones.index_copy(0, cells, gate.to(ones).unsqueeze(1)))
@@ -206,7 +181,7 @@ class VisualFeatures:
         """A new value for `mm_encoder_outputs=`; `generate` expands it in place, so each call needs one."""
         # Packed ones as pieces of one token: whatever splits pieces by prompts then splits these as well.
         tokens = torch.cat(self.tokens)[:, None] if self.packed else self.tokens
-        fields: dict[str, Any] = {"pooler_output": tokens} | self.beside
+        fields: dict[str, Any] = {"pooler_output": tokens} | self.extra
         if self.levels:
             fields["deepstack_features"] = self.levels
         return {"image": self.kind(**fields)}
@@ -218,8 +193,7 @@ class Compacted:
 
     Attributes:
         kwargs: arguments for the base model's `forward` or `generate`.
-        columns: long [B, S'], the original column of each column; `PAD` (-1) for padding, `GESTALT` (-2) for
-            a gestalt token, `CROP` (-3) for a cell of a crop, which have none.
+        columns: long [B, S'], the original column of each column, or `PAD`, `GESTALT` or `CROP`.
     """
 
     kwargs: dict[str, Any] = field(repr=False)
@@ -232,52 +206,22 @@ def without_crops(inputs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def handing_back(output: Any) -> type:
-    """The class in which encoded tokens are handed back to the model: that of the encoder's own output.
-
-    A class that can't be made of tokens alone, as that of timm's towers, gives way to the usual one.
-
-    Args:
-        output: of the encoder.
-    """
+    """The class in which encoded tokens go back to the model: the encoder's own, if it can hold them."""
     needed = [one.name for one in fields(output) if one.default is MISSING and one.default_factory is MISSING]
     return BaseModelOutputWithPooling if set(needed) - {"pooler_output"} else type(output)
 
 
-# Compaction: the columns of a prompt that are kept, gathered from every tensor over the prompt.
-#
-# `gather_columns(x, columns)[..., j] = x[..., columns[j]]`, so a kept token keeps its id, its mask, its
-# label
-# and its original position. Shapes: prompts are [B, S], compacted prompts [B, S'].
-#
-# An image may get gestalt tokens, which are not in the original prompt: they come before its first token,
-# and
-# their positions are in the coordinates of its cells.
-#
-# Rows that keep different numbers of tokens are padded on the left, since decoding continues on the right.
-# These are functions of tensors alone; nothing here needs a model.
+# ---- compaction: functions of tensors alone
 
 Span = tuple[int, Tensor]
-"""The place of one image in a batch of prompts: its row, and the columns [n] of its visual tokens."""
+"""One image in a batch of prompts: its row, and the columns [n] of its visual tokens."""
 
-PAD = -1
-"""The column index that stands for padding."""
-
-GESTALT = -2
-"""The column index that stands for a gestalt token."""
-
-CROP = -3
-"""The column index that stands for a cell of a crop."""
+PAD, GESTALT, CROP = -1, -2, -3
+"""In `Compacted.columns`: padding, a gestalt token, a cell of a crop. None of them has an original column."""
 
 
 def image_spans(is_image: Tensor, counts: Sequence[int]) -> list[Span]:
-    """Divide the image columns of a batch among its images, which come in order of appearance.
-
-    Args:
-        is_image: bool [B, S], true where a visual token stands.
-        counts: visual tokens of each image, in order of appearance (row by row, left to right).
-
-    Returns:
-        One (row, columns [n]) per image.
+    """Divide the image columns of a batch [B, S] among its images of `counts` tokens, in order of appearance.
 
     Raises:
         ValueError: the prompt holds another number of visual tokens than the images have.
@@ -301,17 +245,8 @@ def image_spans(is_image: Tensor, counts: Sequence[int]) -> list[Span]:
 
 
 def kept_columns(attention_mask: Tensor, spans: Sequence[Span], keep: Sequence[Tensor]) -> Tensor:
-    """The mask of kept columns: every attended text column, and the kept visual tokens of each image.
-
-    Args:
-        attention_mask: [B, S], 0 for padding.
-        spans: one (row, columns [n_i]) per image.
-        keep: per image the indices [K_i] in 0..n_i-1 of the visual tokens to keep.
-
-    Returns:
-        bool [B, S].
-    """
-    kept = attention_mask.bool().clone()
+    """The kept columns, bool [B, S]: attended text, and of each image its visual tokens `keep` [K_i]."""
+    kept = attention_mask.bool().clone()  # invariant 1: every text column that is attended
     for (row, columns), indices in zip(spans, keep, strict=True):
         kept[row, columns] = False
         kept[row, columns[indices]] = True
@@ -319,13 +254,7 @@ def kept_columns(attention_mask: Tensor, spans: Sequence[Span], keep: Sequence[T
 
 
 def gestalt_columns(kept: Tensor, spans: Sequence[Span], counts: Sequence[int]) -> Tensor:
-    """The number of gestalt tokens to insert before each column: long [B, S].
-
-    Args:
-        kept: bool [B, S].
-        spans: one (row, columns [n_i]) per image.
-        counts: gestalt tokens of each image.
-    """
+    """The number of gestalt tokens (`counts`, per image) to insert before each column: long [B, S]."""
     ahead = torch.zeros_like(kept, dtype=torch.long)
     for (row, columns), count in zip(spans, counts, strict=True):
         ahead[row, columns[0]] = count
@@ -333,20 +262,17 @@ def gestalt_columns(kept: Tensor, spans: Sequence[Span], counts: Sequence[int]) 
 
 
 def compact_columns(kept: Tensor, spare: int = 0, ahead: Tensor | None = None) -> Tensor:
-    """The indices of each row's kept columns in order, padded on the left to one width.
+    """The indices of each row's kept columns in order, padded on the left to one width: long [B, S'].
 
     Args:
         kept: bool [B, S].
-        spare: padding columns to add on the left of even the longest row (some attention kernels need a
-            mask with a zero in it, see `FamilyAdapter.needs_spare_column`).
-        ahead: long [B, S], gestalt tokens to insert before each column, kept or not; None: none.
-
-    Returns:
-        Long [B, S'], S' = the longest row + spare, `PAD` where a row is padded, `GESTALT` for gestalt tokens.
+        spare: padding columns on the left of even the longest row, see `_needs_spare_column`.
+        ahead: long [B, S], gestalt tokens to insert before each column, kept or not.
     """
     ends = (kept if ahead is None else kept + ahead).cumsum(dim=1)  # (B, S), each column's end
     lengths = ends[:, -1:]
     width = int(lengths.max()) + spare
+    # Padding stands on the left: decoding continues on the right.
     padding = torch.arange(width, device=kept.device) < width - lengths  # (B, S')
     columns = torch.full_like(padding, GESTALT, dtype=torch.long).masked_fill(padding, PAD)
     row, column = kept.nonzero(as_tuple=True)
@@ -355,15 +281,9 @@ def compact_columns(kept: Tensor, spare: int = 0, ahead: Tensor | None = None) -
 
 
 def in_order(indices: Tensor, cells: Tensor, order: Tensor) -> Tensor:
-    """The kept tokens of an image with its cells in another order; tokens that are no cell keep their places.
+    """Kept tokens [K] (ascending) of an image, its kept cells in another `order`, others in place.
 
-    Args:
-        indices: long [K], kept tokens, ascending.
-        cells: long [N], which token each cell is.
-        order: long, the kept cells, each once, in the order that is wanted.
-
-    Raises:
-        ValueError: the order holds other cells than those that are kept.
+    `cells` [N] says which token each cell is. A ValueError where the order holds other cells than those kept.
     """
     wanted = cells[order.to(cells.device)].to(indices.device)
     places = torch.isin(indices, cells.to(indices.device))
@@ -375,38 +295,27 @@ def in_order(indices: Tensor, cells: Tensor, order: Tensor) -> Tensor:
 
 
 def gather_columns(values: Tensor, columns: Tensor, fill: int, gestalt: int | None = None) -> Tensor:
-    """Gather the kept columns of a tensor over prompts.
+    """Gather columns [B, S'] of a tensor over prompts [..., B, S]: [..., B, S'].
 
-    Args:
-        values: [..., B, S] with any leading dimensions.
-        columns: long [B, S'], `PAD` for padding, `GESTALT` for gestalt tokens, `CROP` for cells of crops.
-        fill: value for padding.
-        gestalt: value for gestalt tokens and cells of crops; None: `fill`.
-
-    Returns:
-        [..., B, S'].
+    Padding becomes `fill`; gestalt tokens and cells of crops `gestalt`, by default `fill`, too.
     """
+    # Leading axes (the rows of rotary positions) share one index; negative columns read any value, replaced.
     index = columns.clamp_min(0).expand(*values.shape[:-2], *columns.shape)
     gathered = values.gather(-1, index).masked_fill(columns < 0, fill)
     return gathered if gestalt is None else gathered.masked_fill(columns < PAD, gestalt)
 
 
 def moved_columns(named: Any, columns: Tensor, length: int, by_row: bool) -> Tensor:
-    """Where columns of whole prompts stand in the compacted ones, as `logits_to_keep` names them.
+    """Where columns of whole prompts (length S) stand in the compacted ones, as `logits_to_keep` names them.
 
     Args:
-        named: numbers of columns, also from the end, a mask or a slice, the same for all rows; or those of
-            each row, numbers [B, n] or a mask [B, S].
-        columns: long [B, S'], the record of a compaction.
-        length: S of the whole prompts.
-        by_row: whether the model takes other columns for each row.
+        named: numbers, mask or slice of columns for all rows; or numbers [B, n] or a mask [B, S].
+        columns: long [B, S'], of the compaction.
+        length: S.
+        by_row: the model takes other columns for each row.
 
     Returns:
         Long [n] where they are the same in each row, else long [B, n]; of a mask [B, S] a mask [B, S'].
-
-    Raises:
-        ValueError: no columns of the prompt, one that is dropped, or one that stands at different places in
-            the rows, where the model takes no others for each.
     """
     rows = len(columns)
     try:
@@ -442,22 +351,11 @@ def _refuse_lost(lost: Tensor, wanted: Tensor) -> None:
 def gestalt_positions(
     positions: Tensor, spans: Sequence[Span], layout: Layout, grids: Sequence[Grid]
 ) -> Tensor:
-    """Position ids of gestalt tokens, in the coordinates of the cells that they cover.
+    """Position ids [..., G] of gestalt tokens: those of the fine grid at the middles of what they cover.
 
-    Row i of h coarse rows covers H / h of the H fine rows; its middle is y = (i + 0.5) * H / h - 0.5, and
-    likewise for columns, in each frame by itself. The position is that of the fine grid at the middle, linear
-    between cells: in three-row positions the middle plus the image's offset, in plain ones the mean over the
-    tokens covered.
-
-    Args:
-        positions: [..., B, S] of the whole prompt.
-        spans: one (row, columns [n_i]) per image.
-        layout: grids and cells of the images' tokens.
-        grids: per image the gestalt's grid (T, h, w).
-
-    Returns:
-        [..., G] for all images' gestalt tokens, raster order; float32, or in the dtype of `positions` if all
-        are whole numbers.
+    Row i of h coarse rows has its middle at y = (i + 0.5) * H / h - 0.5, likewise columns; positions [...,
+    B, S] of the whole prompt are linear between cells. `grids` are the gestalts' (T, h, w). Float32, or the
+    dtype of `positions` if all are whole numbers.
     """
     parts = []
     for (row, columns), cells, fine, coarse in zip(spans, layout.cells, layout.grids, grids, strict=True):
@@ -493,17 +391,58 @@ def continued_prompt(kwargs: Mapping[str, Any], ids: Sequence[int], kind: int = 
     return longer
 
 
+WINDOWED = (
+    ("sliding_attention", "sliding_window"),
+    ("chunked_attention", "attention_chunk_size"),
+    ("indexed_attention", "index_topk"),
+    ("indexed_attention", "indexer_budget"),
+)
+"""Kinds of layers that read a limited number of columns, and the setting that holds it."""
+
+
+def attention_window(config: Any) -> int | None:
+    """The narrowest attention window of a language model in columns, itself included; or None."""
+    text = config.get_text_config()
+    kinds = getattr(text, "layer_types", None)
+    widths = [getattr(text, name, None) for kind, name in WINDOWED if kinds is None or kind in kinds]
+    return min((width for width in widths if width), default=None)
+
+
+def has_recurrence(config: Any) -> bool:
+    """Whether some layers of a language model read the prompt with a state or a convolution."""
+    kinds = getattr(config.get_text_config(), "layer_types", None) or ()
+    return any(not kind.endswith("attention") or kind.startswith("linear") for kind in kinds)
+
+
+def warn_of_window(window: int | None, length: int, warned: set[int]) -> None:
+    """Warn once that tokens are dropped from a prompt longer than an attention window."""
+    if window is None or length <= window or window in warned:
+        return
+    warned.add(window)
+    logger.warning(
+        "the prompt has %d tokens and some layers of the language model see %d: they count tokens, so "
+        "with some dropped they reach others than in the whole prompt",
+        length,
+        window,
+    )
+
+
+# ---- the assembly
+
+
 class PromptAssembly(ABC):
-    """Base class of what makes compacted prompts; a family's adapter is one.
+    """Base class of `FamilyAdapter`: makes compacted prompts.
 
     Attributes:
         model: the loaded transformers model.
+        processor: its processor, or None.
         visual_names: processor outputs that belong to the images, not to the prompt.
         plain_positions: position ids are [B, S], not three-row rotary ones [3, B, S].
-        text_row: above three-row positions the model takes a row that numbers the columns.
+        text_row: the model takes a fourth row above three-row positions, which numbers the columns.
     """
 
     model: Any
+    processor: Any
     visual_names: tuple[str, ...]
     plain_positions: bool
     text_row: bool = True
@@ -513,9 +452,7 @@ class PromptAssembly(ABC):
     def prompt_positions(self, inputs: Mapping[str, Any], attention_mask: Tensor) -> Tensor:
         """Position ids of the whole prompt: [3, B, S] or [B, S]."""
 
-    # ---- the prompt -----------------------------------------------------------------------------------
-
-    @property
+    @cached_property
     def image_token_id(self) -> int:
         """The id of the placeholder that stands for one visual token."""
         return self.model.config.image_token_id
@@ -529,13 +466,8 @@ class PromptAssembly(ABC):
         return image_spans(input_ids == self.image_token_id, counts)
 
     def attention_mask(self, inputs: Mapping[str, Any]) -> Tensor:
-        """The caller's mask [B, S], or all ones.
-
-        Raises:
-            ValueError: a mask that isn't one value per token.
-        """
-        mask = inputs.get("attention_mask")
-        ids = inputs["input_ids"]
+        """The caller's mask [B, S], or all ones; ValueError if it isn't one value per token."""
+        mask, ids = inputs.get("attention_mask"), inputs["input_ids"]
         if mask is None:
             return torch.ones_like(ids)
         if mask.shape != ids.shape:
@@ -546,7 +478,7 @@ class PromptAssembly(ABC):
         return mask
 
     def positions(self, inputs: Mapping[str, Any]) -> Tensor:
-        """Position ids of the whole prompt: [3, B, S], or [B, S] in families with plain positions."""
+        """Position ids of the whole prompt, the caller's or the model's: [3, B, S], or [B, S] if plain."""
         position_ids = inputs.get("position_ids")
         if position_ids is None:
             return self.prompt_positions(inputs, self.attention_mask(inputs))
@@ -557,23 +489,21 @@ class PromptAssembly(ABC):
         numbered = self.text_row and position_ids.ndim == 3 and position_ids.shape[0] == 4
         return position_ids[1:] if numbered else position_ids
 
-    # ---- the compacted prompt -------------------------------------------------------------------------
+    # ---- the compacted prompt
 
     @property
     def window(self) -> int | None:
-        """The narrowest attention window of the language model in columns, itself included; None: no window.
+        """The narrowest attention window in columns, or None.
 
-        Windows count columns, not positions. So dropping tokens equals masking them while the whole prompt
-        fits the window; in a longer one a window reaches further back over the dropped tokens.
+        Windows count columns, not positions: dropping equals masking only while the whole prompt fits.
         """
         return attention_window(self.model.config)
 
-    def needs_spare_column(self, use_cache: bool) -> bool:
-        """Whether the compacted prompt must hold at least one padding column.
+    def _needs_spare_column(self, use_cache: bool) -> bool:
+        """Whether the compacted prompt needs a padding column.
 
-        transformers takes gaps in plain position ids for packed sequences, and silently cuts the attention
-        between them, wherever it has no padding mask: in `generate` without a cache, and always with flash
-        attention (both drop a mask of ones). With one masked column on the left the mask is kept.
+        Without a padding mask, transformers takes gaps in plain position ids for packed sequences and cuts
+        the attention between them; `generate` without a cache and flash attention drop a mask of ones.
         """
         implementation = self.model.config.get_text_config()._attn_implementation or ""
         return self.plain_positions and (not use_cache or "flash" in implementation)
@@ -587,18 +517,7 @@ class PromptAssembly(ABC):
         use_cache: bool = True,
         order: Sequence[Tensor] | None = None,
     ) -> Compacted:
-        """Drop all cells that aren't kept from the prompt and its features.
-
-        Args:
-            inputs: arguments of the base model; those that aren't about the prompt or images are passed on.
-            features: the encoded images, all their cells.
-            keep: per image long [K_i], raster indices of kept cells, ascending.
-            use_cache: whether the call will use a key/value cache.
-            order: as in `assemble`.
-
-        Returns:
-            The result of `assemble` for the kept tokens of these features.
-        """
+        """Drop all cells that aren't kept from the prompt and its features; arguments as of `assemble`."""
         indices = features.tokens_to_keep(keep)
         whole = [len(index) for index in indices] == features.counts
         fine = features if whole else features.select(indices)  # no copy where nothing is dropped
@@ -617,26 +536,18 @@ class PromptAssembly(ABC):
     ) -> Compacted:
         """Make the prompt in which each image is its gestalt tokens, then its kept tokens.
 
-        Text and kept tokens keep their original positions. A gestalt token gets the position of the middle of
-        the cells that it covers (see `gestalt_positions`), a float where that falls between cells.
-
         Args:
             inputs: arguments of the base model; those that aren't about the prompt or images are passed on.
-            layout: counts, grids and cells of the images' tokens in the whole prompt.
+            layout: of the images' tokens in the whole prompt.
             keep: per image long [K_i], raster indices of kept cells, ascending.
             fine: the kept tokens (`layout.tokens_to_keep(keep)`) of each image; None if there are none.
-            gestalt: per image a coarse view, all of whose tokens are cells of its `grids`; or None.
+            gestalt: per image a coarse view, every token a cell of its `grids`; or None.
             use_cache: whether the call will use a key/value cache.
-            order: per image long [K_i], the same cells in the order in which the language model is to read
-                them, each at its own position; None: raster order. Attention is causal, so another order is
-                another prompt: dropping equals masking in raster order alone.
+            order: per image the kept cells in the order in which they are read, each at its own position;
+                only in raster order (None) dropping equals masking.
 
-        Returns:
-            Arguments for the base model. If nothing is dropped or added these are the caller's own, with the
-            encoded images in place of the pixels, so that the result is the stock model's to the last bit.
-
-        Raises:
-            ValueError: `fine` doesn't hold the tokens in `keep`, or there is neither fine nor gestalt.
+        If nothing is dropped or added, the caller's own arguments come back with encoded images in place of
+        pixels: the result is the stock model's to the last bit.
         """
         ids = inputs["input_ids"]
         attention_mask = self.attention_mask(inputs)
@@ -659,12 +570,14 @@ class PromptAssembly(ABC):
         warn_of_window(self.window, int(attention_mask.sum(1).max()), self._warnings)
         kept = kept_columns(attention_mask, spans, indices)
         ahead = None if gestalt is None else gestalt_columns(kept, spans, gestalt.counts)
-        columns = compact_columns(kept, ahead=ahead, spare=int(self.needs_spare_column(use_cache)))
-        if ordered is not None:
+        columns = compact_columns(kept, ahead=ahead, spare=int(self._needs_spare_column(use_cache)))
+        if ordered is not None:  # permute each image's columns among the places that they have
             for (row, span), tokens in zip(spans, ordered, strict=True):
                 columns[row, torch.isin(columns[row], span)] = span[tokens]
         mask = gather_columns(attention_mask, columns, fill=0, gestalt=1)
-        every = self.positions(inputs)
+        every = self.positions(
+            inputs
+        )  # of the whole prompt, so that kept ones (2) and the end (3) are its own
         positions = gather_columns(every, columns, fill=0)
         if gestalt is not None:
             middles = gestalt_positions(every, spans, layout, gestalt.grids)
@@ -682,21 +595,21 @@ class PromptAssembly(ABC):
         places: Tensor,
         use_cache: bool,
     ) -> Compacted:
-        """Make the prompt in which other tokens stand in the place of each image's.
+        """As `assemble`, with other tokens in the place of each image's.
 
         Args:
-            inputs: arguments of the base model; those that aren't about the prompt or images are passed on.
+            inputs: arguments of the base model.
             every: position ids of the whole prompt.
             spans: one (row, columns [n_i]) per image.
-            visual: the tokens that each image is to have.
-            labels: long [G], of all these their original columns, `GESTALT` or `CROP`.
+            visual: the tokens that each image is to have, G in all.
+            labels: long [G], their values of `Compacted.columns`.
             places: [..., G], their positions.
             use_cache: whether the call will use a key/value cache.
         """
         attention_mask = self.attention_mask(inputs)
         kept = kept_columns(attention_mask, spans, [span[:0] for _, span in spans])
         ahead = gestalt_columns(kept, spans, visual.counts)
-        columns = compact_columns(kept, ahead=ahead, spare=int(self.needs_spare_column(use_cache)))
+        columns = compact_columns(kept, ahead=ahead, spare=int(self._needs_spare_column(use_cache)))
         inserted = columns == GESTALT
         positions = gather_columns(every, columns, fill=0)
         positions[..., inserted] = places.to(positions)
@@ -712,25 +625,27 @@ class PromptAssembly(ABC):
         positions: Tensor,
         visual: VisualFeatures,
     ) -> Compacted:
-        """The arguments of the base model for some columns of a prompt, with their mask and positions."""
+        """The base model's arguments for some columns of a prompt, with their mask [B, S'] and positions."""
         if positions.ndim == 3 and self.text_row:  # it only numbers the columns, for building masks
             positions = torch.cat([consecutive_positions(mask)[None].to(positions), positions])  # (4, B, S')
 
+        kinds = inputs.get("token_type_ids")
+        images = inputs["input_ids"] == self.image_token_id
+        image_kind = 0 if kinds is None else int(kinds[images].max())
         kwargs = {name: value for name, value in inputs.items() if name not in self.visual_names}
         for name, fill, image in (
             ("mm_token_type_ids", 0, 1),
             ("moe_mm_token_type_ids", 0, 1),
-            ("token_type_ids", 0, self._image_kind(inputs)),
+            ("token_type_ids", 0, image_kind),
             ("labels", -100, -100),
         ):
             if kwargs.get(name) is not None:
                 kwargs[name] = gather_columns(kwargs[name], columns, fill, gestalt=image)
         last = kwargs.get("logits_to_keep")
         if last is not None and not isinstance(last, int):
+            by_row = hasattr(sys.modules[type(self.model).__module__], "slice_logits_to_keep")  # by release
             try:
-                kwargs["logits_to_keep"] = moved_columns(
-                    last, columns, inputs["input_ids"].shape[1], takes_rows_of_columns(self.model)
-                )
+                kwargs["logits_to_keep"] = moved_columns(last, columns, images.shape[1], by_row)
             except ValueError as error:
                 raise ValueError(f"logits_to_keep: {error}, or use mode='full'") from error
         if kwargs.get("labels") is not None:  # no loss at what follows padding
@@ -745,22 +660,12 @@ class PromptAssembly(ABC):
         }
         return Compacted(kwargs, columns)
 
-    def _image_kind(self, inputs: Mapping[str, Any]) -> int:
-        """The kind of visual tokens in `token_type_ids`, if there are any."""
-        kinds = inputs.get("token_type_ids")
-        return 0 if kinds is None else int(kinds[inputs["input_ids"] == self.image_token_id].max())
-
     @property
     def padding_id(self) -> int:
         """The token id for padding columns: the model's own, or any that isn't the image placeholder's."""
         generation, text = self.model.generation_config, self.model.config.get_text_config()
         configured = [i for i in (generation.pad_token_id, text.pad_token_id) if i is not None]
         return next(i for i in [*configured, 0, 1] if i != self.image_token_id)
-
-
-def takes_rows_of_columns(model: Any) -> bool:
-    """Whether the installed release lets a model's `logits_to_keep` name other columns for each row."""
-    return hasattr(sys.modules[type(model).__module__], "slice_logits_to_keep")
 
 
 def joined_tokens(

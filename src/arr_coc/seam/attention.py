@@ -1,14 +1,9 @@
 """Observation of attention: the queries and keys of a loaded model, without changing it or what it computes.
 
     with watch_attention(model, "language", observe) as watched: watched(**inputs)
-    attention_rows(query, key, scaling, mask) -> probabilities [B, H, R, S]
-    attention_received(query, key, scaling) -> [S]
 
-The watched twin computes what the model computes under sdpa, bit for bit; the model itself is not changed.
-Fused attention kernels never form the probabilities, so the observer gets queries and keys, and
-`attention_rows` computes the rows that are needed: those of the model's own eager attention.
-
-Shapes: B batch, H query heads, G key heads (H is a multiple of G), Q queries, S keys, d head width.
+Fused kernels never form the probabilities, so observers get queries and keys and compute the rows they need.
+Shapes: B batch, H query heads, G key heads (H a multiple of G), Q queries, S keys, d head width.
 """
 
 from __future__ import annotations
@@ -23,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 
-from arr_coc.seam.twin import refresh, twin, twin_key, with_configs
+from arr_coc.seam.loaded import refresh, twin, twin_key, with_configs
 
 Part = Literal["language", "vision"]
 Observer = Callable[[int, Tensor, Tensor, float, Tensor | None], None]
@@ -44,10 +39,7 @@ def _watched_attention(
     is_causal: bool | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, Tensor | None]:
-    """Attention by sdpa, after a call of the module's observer if it has one.
-
-    Scores that the model squeezes into a range (`softcap`, Gemma 2), which sdpa can't, are formed here.
-    """
+    """Attention by sdpa, after a call of the module's observer if it has one."""
     if module in (watching := _watching.get({})):
         layer, observe = watching[module]
         causal = bool(getattr(module, "is_causal", True) if is_causal is None else is_causal)
@@ -64,7 +56,7 @@ def _watched_attention(
 def _softcapped(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scaling: float | None, softcap: float
 ) -> Tensor:
-    """Attention whose scores stay within -softcap to softcap: [B, Q, H, d]. No mask: causal."""
+    """Attention whose scores stay within -softcap to softcap (Gemma 2), which sdpa can't: [B, Q, H, d]."""
     groups = query.shape[1] // key.shape[1]
     keys, values = (part.repeat_interleave(groups, dim=1) for part in (key, value))
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
@@ -106,31 +98,15 @@ def attention_modules(model: PreTrainedModel, part: Part) -> list[nn.Module]:
 def watch_attention(
     model: PreTrainedModel, part: Part, observe: Observer
 ) -> Generator[PreTrainedModel, None, None]:
-    """Yield a twin of a model that calls `observe` at every attention of one of its parts.
+    """Yield a twin of a model that calls `observe` at every attention of its `part`, "language" or "vision".
 
-    `observe` is called with the queries and keys that the attention uses, after rotary positions and with
-    the keys of the cache, right before the attention itself. The layer counts the part's attention modules
-    from 0 (so recurrent layers have no number). None as a mask says that every query sees every key; causal
-    attention always comes with its mask. The tensors are the model's own: copy what should outlive the call
-    and don't write into them. An exception raised by `observe` ends the twin's call.
+    `observe` gets queries and keys after rotary positions, with the keys of the cache; layers count the
+    part's attention modules from 0. No mask: every query sees every key; causal attention always has its
+    mask. The tensors are the model's own. A vision tower may call it for each image or window (Qwen), or
+    once per layer for all pictures (CLIP, SigLIP). An exception that it raises ends the twin's call.
 
-    A vision tower may call it for each image or window in each layer, with the patches of that one alone
-    (Qwen, in the order of its windows), or once per layer for all pictures (CLIP and SigLIP, with the class
-    token first where there is one).
-
-    The twin shares the model's weights (see `twin`) and runs sdpa in that part: a model configured for sdpa
-    computes the same bits, one configured for eager or flash attention the same up to rounding. The
-    model itself is not changed: other calls of it, in this thread or another, are neither observed nor
-    changed. Calls of the twin are observed only in the context (`contextvars`) that opened the watch, so any
-    number of threads may watch one model. To watch both parts, watch the yielded twin again.
-
-    Args:
-        model: a loaded image-text-to-text model.
-        part: "language" or "vision".
-        observe: see `Observer`.
-
-    Raises:
-        ValueError: an unknown or missing part.
+    The twin runs sdpa in that part: a model configured for sdpa computes the same bits. Only calls in the
+    context (`contextvars`) that opened the watch are observed. For both parts, watch the twin again.
     """
     attention_modules(model, part)  # raises before a twin is made
     watched = _watched_twin(model, part)
@@ -147,6 +123,7 @@ def watch_attention(
 
 
 _TWINS: weakref.WeakKeyDictionary[nn.Module, dict[Part, tuple[Any, PreTrainedModel]]]
+"""By model and part its watched twin, and the `twin_key` that it was made under."""
 _TWINS = weakref.WeakKeyDictionary()
 """By model and part its watched twin, and the `twin_key` that it was made under."""
 
@@ -162,7 +139,6 @@ def _watched_twin(model: PreTrainedModel, part: Part) -> PreTrainedModel:
 
 
 def _watched_config(config: Any) -> None:
-    """Set the attention implementation of a configuration to `WATCHED`."""
     config._attn_implementation = {"": WATCHED}  # {"": ...}: this configuration, not the ones inside it
 
 
@@ -172,25 +148,19 @@ def _part(model: Any, part: Part) -> Any:
 
 
 def attention_rows(query: Tensor, key: Tensor, scaling: float, mask: Tensor | None = None) -> Tensor:
-    """Attention probabilities of some queries.
+    """Attention probabilities float32 [B, H, R, S] of some queries; a row that attends nothing is 0.
 
     Args:
         query: [B, H, R, d], any R of the observed queries.
         key: [B, G, S, d]; each key head serves H / G query heads.
-        scaling: Factor of the products before softmax.
-        mask: [B or 1, 1 or H, R, S], the same R rows of the observed mask: bool (True: attended) or float
-            (added). Or [B, S], True or non-zero where all queries attend to a key. None: all keys attended.
-
-    Returns:
-        float32 [B, H, R, S]. A row sums to 1, or is 0 where its query attends to no key.
-
-    Raises:
-        ValueError: the query heads are no multiple of the key heads.
+        scaling: factor of the products before softmax.
+        mask: [B or 1, 1 or H, R, S] of these rows, bool (True: attended) or float (added); or [B, S] of keys.
     """
     heads, groups = query.shape[1], key.shape[1]
     if heads % groups:
         raise ValueError(f"{heads} query heads are no multiple of {groups} key heads; pass them as observed")
     keys = key.float().repeat_interleave(heads // groups, dim=1)
+    # float32: half precision would round small probabilities of long prompts to 0
     scores = query.float() @ keys.transpose(-1, -2) * scaling  # (B, H, R, S)
     if mask is None:
         return scores.softmax(-1)
@@ -198,24 +168,18 @@ def attention_rows(query: Tensor, key: Tensor, scaling: float, mask: Tensor | No
         mask = mask.bool()[:, None, None]
     if mask.is_floating_point():
         scores, mask = scores + mask, mask > torch.finfo(mask.dtype).min
-    hidden = ~mask.bool()
+    hidden = ~mask.bool()  # softmax over nothing is NaN: such rows become 0 by the second fill
     return scores.masked_fill(hidden, -torch.inf).softmax(-1).masked_fill(hidden, 0.0)
 
 
 def attention_received(query: Tensor, key: Tensor, scaling: float, rows: int = 1024) -> Tensor:
-    """The attention each key receives, mean over heads and queries, without a mask.
+    """The attention that each key receives, mean over heads and queries, without a mask: float32 [S].
 
     Args:
         query: [H, Q, d].
         key: [G, S, d].
-        scaling: Factor of the products before softmax.
-        rows: Queries at a time: at most H x rows x S probabilities are held.
-
-    Returns:
-        float32 [S], sums to 1.
-
-    Raises:
-        ValueError: `rows` is below 1, or the query heads are no multiple of the key heads.
+        scaling: factor of the products before softmax.
+        rows: queries at a time: at most H x rows x S probabilities are held.
     """
     if rows < 1:
         raise ValueError(f"rows {rows} is below 1; use how many queries to hold at a time, such as 1024")

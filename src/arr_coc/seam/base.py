@@ -1,12 +1,8 @@
-"""The base class of family adapters: encoded images, positions and patches, for any family of transformers.
+"""The base class of family adapters: encoded images, positions and patches of one family of transformers.
 
-Visual tokens are dropped on an unpatched model: features from the model's own encoder, the same indices kept
-in the features and in every tensor over the prompt, positions computed on the *whole* prompt, then the
-model's own `forward` / `generate` with `mm_encoder_outputs`, which states that feature row i fills the i-th
-placeholder. So one route serves all families, and one says only where its cells are and what their pixels.
-
-Shapes: prompts [B, S]; image i has n_i visual tokens, N_i = T*H*W of them are cells (the rest, such as
-newline tokens, always stay). Nothing here scores or chooses cells: keep lists are arguments.
+Visual tokens are dropped on an unpatched model: the same indices are kept in the encoder's features and in
+every tensor over the prompt, and go to the model's own `forward` or `generate` as `mm_encoder_outputs`. A
+family says only where its cells are and what their pixels. Shapes as in `assembly`; image i has cells N_i.
 """
 
 from __future__ import annotations
@@ -17,7 +13,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from math import prod
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, Literal, Self
 
 import torch
 import transformers
@@ -34,78 +30,74 @@ from arr_coc.seam.assembly import (
     VisualFeatures,
     consecutive_positions,
     handing_back,
+    has_recurrence,
 )
-from arr_coc.seam.loaded import has_recurrence
+from arr_coc.seam.clips import Step, StepPixels, StepRows
 from arr_coc.seam.pixels import REMEDY, reading, undo_normalisation
-from arr_coc.seam.question import TemplateMarkers, outside, question_tokens, template_markers
+from arr_coc.seam.prompt import TemplateMarkers, outside, question_tokens, template_markers
+from arr_coc.seam.tower_compressor import TowerCompressor
 
-if TYPE_CHECKING:
-    from arr_coc.seam.tower_compressor import TowerCompressor
-
-
-BESIDE = ("visual_indicator_features",)
+EXTRA_OUTPUTS = ("visual_indicator_features",)
 """What models take from their encoders beside tokens: in Ovis2 the embeddings of the words around them."""
 
 
-class FamilyAdapter(PromptAssembly):
-    """Base class of the adapters: what differs between families is in its abstract methods and attributes.
+Encodes = Literal["cells", "tiles", "crops", "images"]
+"""The smallest part of an image that a vision tower can encode alone."""
 
-    The rest has defaults that are read off the model. A family whose encoder takes images in other pieces
-    (tiles, or all images of a prompt) overrides `token_counts`. One whose vision tower can encode some cells
-    alone (`sparse`), some tiles (`by_tiles`) or finer crops (`by_crops`), overrides `layout`, `encode_cells`
-    and `coarse`; in the others these three raise NotImplementedError.
+
+class FamilyAdapter(PromptAssembly):
+    """How one family of models lays an image in the prompt: where its cells are, and which pixels they show.
+
+    A family's class says that in `cell_layout` and `patches`; the rest has defaults that are read off the
+    model. An encoder that takes images in other pieces overrides `token_counts`; one that `encodes` less than
+    an image alone overrides `layout`, `encode_cells` and `coarse`.
 
     Attributes:
-        model_types: `config.model_type` of the models that the adapter is for.
-        title: the family's name for readers.
-        remark: what of it is not offered, or what to know; "" for nothing.
-        visual_names: processor outputs that belong to the images, not to the prompt; by default what the
-            model's `get_image_features` takes.
-        needed: of these the ones that must stand beside the pixels; by default those that have no default
-            there, and the grids of patches.
+        visual_names: processor outputs that belong to the images, not to the prompt.
+        needed: of these the ones that must stand beside the pixels.
         mean: per channel, of the image processor's normalisation, where no processor is at hand.
         std: likewise.
-        plain_positions: position ids are [B, S], not three-row rotary ones [3, B, S]; by default those of
-            models that compute none of these.
-        sparse: the vision tower can encode some cells alone.
-        by_tiles: it can encode some tiles alone, each with all of its cells.
-        by_crops: it reads a picture in one view, and finer crops of the picture can be encoded beside it; the
-            three take them from inputs to which `crops` were added.
+        encodes: "cells": the tower can encode some cells alone; "tiles": some tiles, each with all of its
+            cells; "crops": finer crops of a picture beside its one view; "images": none of these.
         clips: the vision tower attends within frames alone, so that a clip is encoded frame by frame.
-        by_cells: in the vision tower the patches of each cell stand together, once, so that what its layers
-            compute can be told by cell; `merger` and `tower_order` say where.
-        halves: the vision tower can be run in two halves, so that a compressor may work between them
-            (`encode_merged`).
+        by_cells: each cell's patches stand together in the tower; `merger` and `tower_order` say where.
+        halves: the vision tower can be run in two halves around a compressor (`encode_merged`).
         casts: the model turns pixels into its own dtype; else they must come in it.
-        prefix: every token of the prompt sees the whole prompt, the question the image and the image the
-            question, so that no part of it can be read once for several questions.
-        recurrent: some layers have a state that depends on every token read, so that dropping a token has no
-            masked equivalent; by default as the model's configuration lists its layers.
+        prefix: prompt tokens see the whole prompt, images the question: nothing can be read once for several.
+        plain_positions: position ids are [B, S], not three-row rotary ones [3, B, S].
+        recurrent: some layers have a state, so that dropping a token has no masked equivalent.
+        ignores_positions: the model's `generate` numbers the columns, whatever positions come with them.
+        keeps_shape: its image processor keeps a picture's shape and takes it at any size, in whole cells.
+        middle_square: its image processor cuts a picture to the middle square.
+        layer_by_layer: the layers of its language model can be called one by one.
+        name_marks: the names under which a tokenizer, or the processor, holds the two tokens between which
+            text about an image is written, its size or the name of a tile; None where there is no such text.
 
     Args:
         model: a loaded transformers model of this family. It is used, never changed.
         processor: its processor, if at hand: gives the exact normalisation and the chat template.
+        traits: attributes above, in place of the class's own.
 
     Raises:
-        ImportError: the installed transformers has no `mm_encoder_outputs` (it came with 5.18, in a
-            few families later).
+        ImportError: the installed transformers has no `mm_encoder_outputs` (5.18 and, in a few families,
+            later).
     """
 
-    model_types: ClassVar[tuple[str, ...]]
-    title: ClassVar[str] = ""
-    remark: ClassVar[str] = ""
-    mean: ClassVar[tuple[float, ...]] = (0.48145466, 0.4578275, 0.40821073)  # CLIP's
-    std: ClassVar[tuple[float, ...]] = (0.26862954, 0.26130258, 0.27577711)
-    sparse: bool = False
-    by_tiles: ClassVar[bool] = False
-    by_crops: ClassVar[bool] = False
-    clips: ClassVar[bool] = False
-    by_cells: ClassVar[bool] = False
-    halves: ClassVar[bool] = False
-    casts: ClassVar[bool] = True
-    prefix: ClassVar[bool] = False
+    mean: tuple[float, ...] = (0.48145466, 0.4578275, 0.40821073)  # CLIP's
+    std: tuple[float, ...] = (0.26862954, 0.26130258, 0.27577711)
+    encodes: Encodes = "images"
+    clips: bool = False
+    by_cells: bool = False
+    halves: bool = False
+    casts: bool = True
+    prefix: bool = False
+    ignores_positions: bool = False
+    keeps_shape: bool = False
+    middle_square: bool = False
+    layer_by_layer: bool = False
+    name_marks: tuple[str, str] | None = None
 
-    def __init__(self, model: PreTrainedModel, processor: Any = None) -> None:
+    def __init__(self, model: PreTrainedModel, processor: Any = None, **traits: Any) -> None:
         if "mm_encoder_outputs" not in inspect.signature(model.forward).parameters:
             raise ImportError(
                 f"{model.config.model_type!r} takes no encoded images in transformers "
@@ -115,6 +107,8 @@ class FamilyAdapter(PromptAssembly):
         self.model: Any = model
         self.processor = processor
         self._warnings: set[int] = set()  # shared by all copies that `on` makes
+        for name, value in traits.items():
+            setattr(self, name, value)
 
     def on(self, model: PreTrainedModel) -> Self:
         """The same adapter on another model of the same shape, such as a twin with LoRAs."""
@@ -125,7 +119,7 @@ class FamilyAdapter(PromptAssembly):
         other.model = model
         return other
 
-    # ---- overridden by every family -------------------------------------------------------------------
+    # ---- every family overrides these two
 
     @abstractmethod
     def cell_layout(self, inputs: Mapping[str, Any], counts: Sequence[int]) -> list[tuple[Grid, Tensor]]:
@@ -135,7 +129,7 @@ class FamilyAdapter(PromptAssembly):
     def patches(self, inputs: Mapping[str, Any], features: VisualFeatures | None = None) -> list[Tensor]:
         """Per image the preprocessed, still normalised picture [3, h, w] of its cells, without encoding."""
 
-    # ---- read off the model, overridden where that is not all ------------------------------------------
+    # ---- read off the model; overridden where that isn't all
 
     @cached_property
     def visual_names(self) -> tuple[str, ...]:
@@ -163,7 +157,7 @@ class FamilyAdapter(PromptAssembly):
     @property
     def early_layout(self) -> bool:
         """Whether `layout` can be told before anything is encoded."""
-        return self.sparse or self.by_tiles or self.by_crops
+        return self.encodes != "images"
 
     def encode(self, inputs: Mapping[str, Any]) -> Any:
         """The base model's own output of `get_image_features` for these inputs."""
@@ -173,12 +167,7 @@ class FamilyAdapter(PromptAssembly):
         return self._model_with("get_image_features").get_image_features(**arguments, return_dict=True)
 
     def token_counts(self, inputs: Mapping[str, Any], lengths: Sequence[int]) -> Sequence[int]:
-        """The tokens of each image: by default those of each piece that is encoded by itself.
-
-        Args:
-            inputs: processor inputs with images.
-            lengths: tokens of each piece.
-        """
+        """The tokens of each image, where `lengths` are those of each encoded piece: the same by default."""
         return lengths
 
     def early_counts(self, inputs: Mapping[str, Any]) -> Sequence[int] | None:
@@ -204,82 +193,47 @@ class FamilyAdapter(PromptAssembly):
         inner = self.model.base_model
         return inner if hasattr(inner, name) else self.model if default is None else default
 
+    # ---- families whose tower can be read by cell
+
     @property
     def merger(self) -> Any:
-        """The module that makes visual tokens of what the tower computed.
-
-        Raises:
-            NotImplementedError: always, where the family is not `by_cells`.
-        """
+        """The module that makes visual tokens of what the tower computed, in families `by_cells`."""
         raise NotImplementedError(f"the vision tower of {self.model.config.model_type} can't be read by cell")
 
     def tower_order(self, inputs: Mapping[str, Any]) -> Tensor | None:
         """The cells in the order in which they stand in the tower, long [N]; None for raster order."""
         return None
 
-    # ---- overridden by families whose tower can encode some cells, or some tiles, alone ------------------
+    # ---- families whose tower can encode some cells, tiles or crops alone
 
     def layout(self, inputs: Mapping[str, Any]) -> Layout:
-        """The counts, grids and cells of the images' tokens, before anything is encoded.
+        """Counts, grids and cells of the images' tokens, before anything is encoded.
 
         Raises:
-            NotImplementedError: always, where the family is not `sparse`, `by_tiles` or `by_crops`.
+            NotImplementedError: the family encodes whole images alone; so the next two methods.
         """
         raise self._not_sparse()
 
     def encode_cells(self, inputs: Mapping[str, Any], keep: Sequence[Tensor]) -> VisualFeatures:
-        """Encode the kept cells of each image and nothing else: no other cell has any influence on them.
+        """Encode the kept cells (per image rising raster indices [K_i]) and nothing else.
 
-        A family that is `by_tiles` encodes the tiles that hold a kept cell, and what always stays; the cells
-        of a tile have influence on each other.
-
-        Args:
-            inputs: processor inputs with images.
-            keep: per image long [K_i], raster indices of kept cells, rising; K_i may be 0 for some image.
-
-        Returns:
-            Tokens and deepstack levels of each image, those of `tokens_to_keep(keep)`: [K_i, D] where all
-            tokens are cells; `cells` is empty. With every cell kept they are those of `features` to the last
-            bit.
-
-        Raises:
-            NotImplementedError: always, where the family is not `sparse`, `by_tiles` or `by_crops`.
-            ValueError: bad indices, or nothing to encode in any image.
+        A family of tiles encodes those that hold one. Returns the tokens of `tokens_to_keep(keep)`,
+        `cells` empty; with every cell kept they are those of `features` to the last bit. A ValueError for
+        bad indices, or if nothing is to be encoded in any image.
         """
         raise self._not_sparse()
 
     def coarse(self, inputs: Mapping[str, Any], cells: int | Sequence[int] = 256) -> dict[str, Any]:
-        """A coarse view of every image, as inputs for `features`.
+        """Inputs with every image scaled down to at most `cells` cells (of each, or one number for all).
 
-        Each image is scaled down, its shape kept, to the largest grid of at most `cells` cells; an image that
-        is no larger stays as it is.
-
-        Args:
-            inputs: processor inputs with still images.
-            cells: the most cells of a coarse view, or of that of each image, at least 1.
-
-        Returns:
-            `pixel_values` in the dtype of those in `inputs`, and `image_grid_thw`.
-
-        Raises:
-            NotImplementedError: always, where the family is not `sparse`, `by_tiles` or `by_crops`.
-            ValueError: `cells` is below 1, or a clip among the images.
+        A ValueError where `cells` is below 1, or for a clip.
         """
         raise self._not_sparse()
 
     def encode_merged(self, inputs: Mapping[str, Any], compressor: TowerCompressor) -> VisualFeatures:
-        """Encode every image with a tower that merges patches half-way.
+        """Encode every image with a tower that merges patches half-way; `grids` are the coarse ones.
 
-        Args:
-            inputs: processor inputs with images.
-            compressor: says after how many blocks, on which local windows, and merges.
-
-        Returns:
-            The coarse tokens and levels: `grids` are the coarse grids, and every token is a cell.
-
-        Raises:
-            NotImplementedError: always, where the family's tower can't be run in two `halves`.
-            ValueError: a compressor of a tower of another width or depth.
+        The compressor says after how many blocks, on which windows, and merges; or a ValueError.
         """
         raise NotImplementedError(
             f"the vision tower of {self.model.config.model_type} can't be run in two halves; use gestalt "
@@ -287,56 +241,24 @@ class FamilyAdapter(PromptAssembly):
         )
 
     def other_tokens(self, inputs: Mapping[str, Any], layout: Layout) -> VisualFeatures | None:
-        """The tokens of each image that are no cell, encoded alone; None where every token is one.
-
-        Args:
-            inputs: processor inputs with images.
-            layout: of these.
-        """
+        """The tokens of each image that are no cell, encoded alone; None where every token is one."""
         return None
 
     def views_encoded(self, inputs: Mapping[str, Any], keep: Sequence[Tensor]) -> tuple[int, int] | None:
-        """How many tiles, and views of the whole, `encode_cells` encodes, and how many there are.
-
-        Args:
-            inputs: processor inputs with images.
-            keep: per image long [K_i], raster indices of kept cells.
-
-        Returns:
-            (encoded, all); None where the family is not `by_tiles`.
-        """
+        """How many tiles and whole views `encode_cells` encodes, of how many; None without tiles."""
         return None
-
-    # ---- overridden by families of one view, finer crops of which can be encoded beside it ---------------
 
     @property
     def view_cells(self) -> int:
-        """Cells of the one view of a picture.
-
-        Raises:
-            NotImplementedError: always, where the family is not `by_crops`.
-        """
+        """Cells of the one view of a picture, in a family that encodes crops."""
         raise self._not_sparse()
 
     def lacks_crops(self, inputs: Mapping[str, Any], pictures: Sequence[Image] | None) -> str | None:
-        """What hinders crops of a call's images, in a few words; None: nothing does.
-
-        Args:
-            inputs: processor inputs with images.
-            pictures: the images as the user has them; None: they aren't at hand.
-        """
+        """What hinders crops of a call's images, in a few words, or None; `pictures` None: not at hand."""
         return f"{self.model.config.model_type} has no use for crops"
 
     def crops(self, inputs: Mapping[str, Any], pictures: Sequence[Image]) -> dict[str, Tensor]:
-        """Crops of pictures, as inputs beside the processor's own.
-
-        Args:
-            inputs: processor inputs with images.
-            pictures: the images as the user has them, in order of appearance.
-
-        Raises:
-            NotImplementedError: always, where the family is not `by_crops`.
-        """
+        """Crops of pictures, in order of appearance, as inputs beside the processor's own."""
         raise self._not_sparse()
 
     def _not_sparse(self) -> NotImplementedError:
@@ -345,7 +267,7 @@ class FamilyAdapter(PromptAssembly):
             "mode='prune'"
         )
 
-    # ---- images ---------------------------------------------------------------------------------------
+    # ---- images, and the question
 
     def features(self, inputs: Mapping[str, Any]) -> VisualFeatures:
         """Encode the images with the model's own encoder, exactly as the stock model does.
@@ -369,9 +291,9 @@ class FamilyAdapter(PromptAssembly):
                 raise ValueError(f"an image of {len(image)} tokens has no grid {grid} of cells; {REMEDY}")
         cells = [index.to(tokens[0].device) for _, index in layout]
         packed = isinstance(output.pooler_output, Tensor)
-        beside = {name: output[name] for name in BESIDE if getattr(output, name, None) is not None}
+        extra = {name: output[name] for name in EXTRA_OUTPUTS if getattr(output, name, None) is not None}
         grids = [grid for grid, _ in layout]
-        return VisualFeatures(tokens, levels, grids, cells, handing_back(output), packed, beside)
+        return VisualFeatures(tokens, levels, grids, cells, handing_back(output), packed, extra)
 
     def images(self, inputs: Mapping[str, Any], features: VisualFeatures | None = None) -> list[Tensor]:
         """The exact pictures that the vision tower reads: per image float32 [3, h, w] in [0, 1].
@@ -389,8 +311,6 @@ class FamilyAdapter(PromptAssembly):
             pictures = [picture.float() for picture in self.patches(inputs, features)]
         return undo_normalisation(pictures, mean, std, usual)
 
-    # ---- the question ---------------------------------------------------------------------------------
-
     @cached_property
     def markers(self) -> TemplateMarkers | None:
         """The text that the chat template writes before and after a user's words; None without a template."""
@@ -399,9 +319,8 @@ class FamilyAdapter(PromptAssembly):
     def question_mask(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
         """The user's words of the last turn that has any: bool [B, S].
 
-        Template, special, padding and image tokens are never among them, nor the words of a tool.
-        Without a processor, or when the prompt doesn't follow its chat template: all attended text that is
-        neither special nor an image.
+        Template, special, padding and image tokens are never among them, nor the words of a tool. Without a
+        processor or its template: all attended text that is neither special nor an image.
         """
         attended = torch.ones_like(input_ids) if attention_mask is None else attention_mask
         config = self.model.config
@@ -421,14 +340,8 @@ class FamilyAdapter(PromptAssembly):
         tokenizer = getattr(self.processor, "tokenizer", None)
         if tokenizer is None or self.name_marks is None:
             return mask
-        return mask & outside(input_ids, *tokenizer.convert_tokens_to_ids([*self.name_marks]))
-
-    @property
-    def name_marks(self) -> tuple[str, str] | None:
-        """The tokens between which the processor writes text about an image, its size or the name of a tile;
-        None where it writes none.
-        """
-        return None
+        marks = [getattr(tokenizer, n, None) or getattr(self.processor, n) for n in self.name_marks]
+        return mask & outside(input_ids, *tokenizer.convert_tokens_to_ids(marks))
 
 
 def split_by_image(pieces: Sequence[Tensor], counts: Sequence[int]) -> list[Tensor]:
@@ -446,3 +359,100 @@ def split_by_image(pieces: Sequence[Tensor], counts: Sequence[int]) -> list[Tens
             "processor's own input_ids with the pixels that it made of the same images"
         )
     return list(torch.cat(list(pieces)).split(list(counts)))
+
+
+# ---- clips as images
+
+CLIP_NAMES = ("pixel_values_videos", "video_grid_thw", "second_per_grid_ts", "video_metadata")
+"""What a processor says of clips."""
+
+
+def as_frames(family: FamilyAdapter, inputs: Mapping[str, Any]) -> tuple[Mapping[str, Any], tuple[int, ...]]:
+    """Processor inputs in which every frame of a clip is an image, with the positions that it has.
+
+    A vision tower that attends within frames makes of a frame alone what it makes of it in the clip.
+
+    Returns:
+        The inputs, the caller's own if there is no clip; and, in order of appearance, the steps of each clip
+        and 1 for an image, or (). Clips that are `StepPixels` become `StepRows` as `pixel_values`.
+
+    Raises:
+        ValueError: the family doesn't encode clips frame by frame, or visual tokens don't match the pixels.
+    """
+    if inputs.get("pixel_values_videos") is None:
+        return inputs, ()
+    if not family.clips:
+        raise ValueError(
+            "pixel_values_videos can't be used while tokens are dropped: clips of "
+            f"{family.model.config.model_type} are not encoded frame by frame; use mode='full'"
+        )
+    config, ids = family.model.config, inputs["input_ids"]
+    kinds = family.token_kinds(inputs)
+    merge = config.vision_config.spatial_merge_size
+    sources = {
+        IMAGE: _Visuals(inputs.get("pixel_values"), inputs.get("image_grid_thw"), merge),
+        VIDEO: _Visuals(inputs["pixel_values_videos"], inputs["video_grid_thw"], merge),
+    }
+    pixels: list[Tensor | Step] = []
+    grids, frames = [], []
+    for row in kinds:
+        order = row[row > 0]
+        while len(order):
+            kind = int(order[0])
+            patches, (t, h, w), tokens = sources[kind].take()
+            # The placeholders of one clip follow each other with nothing but text between them.
+            if not bool((order[:tokens] == kind).all()) or len(order) < tokens:
+                raise _mismatch(kinds, sources)
+            order = order[tokens:]
+            pixels += patches
+            grids += [(1, h, w)] * t
+            frames.append(t)
+    if any(source.left for source in sources.values()):
+        raise _mismatch(kinds, sources)
+    mask = family.attention_mask(inputs)
+    positions = torch.cat([consecutive_positions(mask)[None], family.positions(inputs).long()])
+    like = inputs["video_grid_thw"]
+    rows = [part for part in pixels if isinstance(part, Tensor)]  # those of steps are made when read
+    kept = {name: value for name, value in inputs.items() if name not in CLIP_NAMES}
+    return kept | {
+        "input_ids": ids.masked_fill(kinds == VIDEO, config.image_token_id),
+        "mm_token_type_ids": (kinds > 0).to(torch.int) * IMAGE,
+        "position_ids": positions,
+        "pixel_values": torch.cat(rows) if len(rows) == len(pixels) else StepRows(pixels, ids.device),
+        "image_grid_thw": torch.tensor(grids, dtype=like.dtype, device=like.device),
+    }, tuple(frames)
+
+
+class _Visuals:
+    """Images or clips in order: their patches, taken one visual at a time."""
+
+    def __init__(self, pixels: Tensor | StepPixels | None, grids: Tensor | None, merge: int) -> None:
+        self.sizes = [] if grids is None else [tuple(grid) for grid in grids.tolist()]
+        self.left = list(self.sizes)
+        self.merge = merge
+        counts = [t * h * w for t, h, w in self.sizes]
+        self.parts: list[list[Tensor] | list[Step]] = []
+        if isinstance(pixels, StepPixels):
+            self.parts = [[Step(clip, step) for step in range(len(clip))] for clip in pixels.clips]
+        elif pixels is not None:
+            self.parts = [[part] for part in pixels.split(counts)]
+
+    def take(self) -> tuple[list[Tensor] | list[Step], tuple[int, int, int], int]:
+        """The next one's patches, grid of patches and number of visual tokens, or a ValueError."""
+        if not self.left or not self.parts:
+            raise ValueError(
+                f"the prompt has more visual tokens than its {len(self.sizes)} images or clips make; pass "
+                "the processor's own input_ids with the same images and clips"
+            )
+        t, h, w = self.left.pop(0)
+        return self.parts.pop(0), (t, h, w), t * h * w // self.merge**2
+
+
+def _mismatch(kinds: Tensor, sources: Mapping[int, _Visuals]) -> ValueError:
+    """The error of a prompt that doesn't match its images and clips."""
+    counts = [int((kinds == kind).sum()) for kind in (IMAGE, VIDEO)]
+    grids = [source.sizes for source in sources.values()]
+    return ValueError(
+        f"the prompt has {counts[0]} image tokens and {counts[1]} video tokens, but its images and clips "
+        f"have grids {grids[0]} and {grids[1]}; pass the processor's own input_ids, not truncated"
+    )

@@ -1,13 +1,9 @@
-"""Several prompts about the same images as one batch, padded on the left.
-
-with_answer(row, ids)                    a prompt that goes on with an answer, and its labels
-left_padded(rows, visual, adapter)       the batch
-"""
+"""Several prompts about the same images as one batch, and how likely their answers are from some cells."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -16,18 +12,9 @@ from torch import Tensor
 from arr_coc.seam.assembly import KIND_NAMES, PROMPT_NAMES, Compacted, VisualFeatures
 from arr_coc.seam.base import FamilyAdapter
 
-if TYPE_CHECKING:
-    from arr_coc.seam.base import FamilyAdapter
-
 
 def with_answer(row: Mapping[str, Any], ids: Sequence[int], kind: int = 0) -> dict[str, Any]:
-    """A prompt of one row that goes on with the ids of an answer; `labels` are -100 but at these.
-
-    Args:
-        row: the prompt.
-        ids: of the answer.
-        kind: of the answer's tokens, beside those of the prompt's.
-    """
+    """A prompt of one row that goes on with an answer's ids of this `kind`; `labels` elsewhere are -100."""
     longer = dict(row)
     new = longer["input_ids"].new_tensor([list(ids)])
     longer["labels"] = torch.cat([torch.full_like(longer["input_ids"], -100), new], 1)
@@ -42,12 +29,9 @@ def with_answer(row: Mapping[str, Any], ids: Sequence[int], kind: int = 0) -> di
 def left_padded(
     rows: Sequence[Mapping[str, Any]], visual: Mapping[str, Any], adapter: FamilyAdapter
 ) -> dict[str, Any]:
-    """One batch of prompts of one row each about the same images, without their pixels.
+    """One batch, padded on the left, of prompts of one row each about the same images, without their pixels.
 
-    Args:
-        rows: the prompts, all with labels or none.
-        visual: what the processor made of the images.
-        adapter: of the model, which says by which token columns are padded.
+    `visual` is what the processor made of the images; the rows have all labels or none.
     """
     longest = max(row["input_ids"].shape[1] for row in rows)
     fill = {"input_ids": adapter.padding_id, "labels": -100}
@@ -70,8 +54,6 @@ def left_padded(
     return batch
 
 
-# How likely answers are from some cells of an image: their cross-entropy under the base model.
-
 IGNORED = -100
 """The label of columns that are no part of an answer."""
 
@@ -79,13 +61,9 @@ IGNORED = -100
 def answer_costs(
     adapter: FamilyAdapter, inputs: Mapping[str, Any], features: VisualFeatures, keep: Sequence[Tensor]
 ) -> Tensor:
-    """Mean cross-entropy of each row's answer, from the kept cells: [B], in nats per token.
+    """Mean cross-entropy [B] of each row's answer, in nats per token, from kept cells [K] of one image a row.
 
-    Args:
-        adapter: on the model that predicts the answers: that of a mode, or a watched twin.
-        inputs: of `Session.batch` with answers.
-        features: one image per row; a gradient may come back through them.
-        keep: per row the kept cells [K].
+    `inputs` are of `Session.batch` with answers; a gradient may come back through the features.
     """
     return compacted_costs(adapter, adapter.compact(inputs, features, keep, use_cache=False))
 
@@ -98,10 +76,7 @@ def compacted_costs(adapter: FamilyAdapter, compacted: Compacted) -> Tensor:
 def hinted_costs(adapter: FamilyAdapter, compacted: Compacted, tail: int) -> tuple[Tensor, Tensor]:
     """As `compacted_costs`, and the cost of the answer's first token in the prompt's last columns: [B] each.
 
-    Args:
-        adapter: as of `answer_costs`.
-        compacted: a prompt with answers.
-        tail: so many columns, the one that predicts the answer's first token among them; at least 1.
+    `tail` is how many columns, the one that predicts the answer's first token among them; at least 1.
     """
     logits, answers = _last_logits(adapter, compacted, tail - 1)
     begin = (answers != IGNORED).long().argmax(1)  # the column that predicts an answer's first token

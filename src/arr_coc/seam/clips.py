@@ -1,43 +1,29 @@
-"""Clips: processor inputs with videos, written as inputs in which each frame is an image.
+"""Clips in a vision-language prompt: their steps, made when they are read, and the times of these.
 
-A Qwen tower attends within frames, and each frame of a clip stands in the prompt by itself: encoded alone it
-is what it is in the clip, to the last bit. So a clip is as many images at the positions of its frames, and
-whoever drops tokens of images drops those of clips. A frame is one step of the temporal grid, two pictures of
-the clip; the language model reads one token for both.
+A step is one entry of the temporal grid: two frames of the clip, read by the language model as one.
+
+    steps = ClipSteps(processor.video_processor, clip, (T, h, w))    frames scaled as read, held as uint8
+    steps.rows(t)       float [h*w, d]: rows of `pixel_values_videos` of step t, to the last bit
+    steps.picture(t)    float [3, h', w'] in [0, 1]: what choosing looks at
 """
 
 from __future__ import annotations
 
 import logging
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import accumulate, islice, pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple, overload
+from typing import Any, NamedTuple, overload
 
 import torch
 from torch import Tensor
 from transformers.image_utils import SizeDict
 from transformers.video_processing_utils import BaseVideoProcessor
 
-from arr_coc.seam.assembly import IMAGE, VIDEO, consecutive_positions
-from arr_coc.seam.question import TIME
+from arr_coc.seam.assembly import PromptAssembly
 from arr_coc.video import FrameSource
 from arr_coc.video.source import FPS, LEAST_FRAMES
-
-if TYPE_CHECKING:
-    from arr_coc.seam.base import FamilyAdapter
-
-# The steps of a clip as a processor makes them, in the memory that the model's own view of it takes.
-#
-#     steps = ClipSteps(processor.video_processor, clip, (T, h, w))      read a frame at a time, held as
-# uint8
-#     steps.rows(t)       float [h*w, d]: the rows of `pixel_values_videos` of step t, to the last bit
-#     steps.picture(t)    float [3, h', w'] in [0, 1]: what choosing looks at
-#
-# A frame is scaled to the model's size as it is read, and the large one let go. Its floating-point pixels,
-# four
-# times as many bytes, are made by the processor itself when a step is read: of a clip of which few cells are
-# kept, those of the steps in which they lie, and of these no more than one at a time.
 
 logger = logging.getLogger(__name__)
 
@@ -52,14 +38,9 @@ def outline(clip: FrameSource, frames: int) -> Tensor:
 
 
 def crowded(reader: Any, clip: FrameSource, grid: Grid) -> str | None:
-    """What a clip that was sampled faster than by default lost in cells of each step; None: nothing.
+    """The note that a clip sampled faster than by default has smaller steps; None if it hasn't.
 
     A processor that shares its pixels among all frames of a clip scales each down where there are more.
-
-    Args:
-        reader: the video processor, one that `takes_steps`.
-        clip: as it was sampled.
-        grid: that the processor made of it.
     """
     seconds = clip.times[-1] - clip.times[0]
     usual = max(LEAST_FRAMES, int(FPS * seconds) + 1)
@@ -78,7 +59,7 @@ def crowded(reader: Any, clip: FrameSource, grid: Grid) -> str | None:
 
 
 def takes_steps(processor: Any) -> bool:
-    """Whether a video processor makes of each step alone what it makes of it within a clip, to the last bit.
+    """Whether a video processor makes of each step alone, to the last bit, what it makes of it within a clip.
 
     It is tried with a few pixels. One that fails at that takes no steps.
     """
@@ -95,7 +76,6 @@ def takes_steps(processor: Any) -> bool:
 
 
 def _same_alone(processor: Any) -> bool:
-    """Whether some frames, and their outline, become the same by steps as at once."""
     patch, frames = processor.patch_size, 2 * processor.temporal_patch_size
     side = 4 * patch * getattr(processor, "merge_size", 1)
     clip = torch.randint(
@@ -121,8 +101,7 @@ class ClipSteps:
     Attributes:
         grid: as above.
         frames: uint8 [steps * frames of a step, 3, h, w].
-        looked: per step the number in `frames` of the picture that choosing looks at: the one that shows
-            more that is new.
+        looked: per step the number in `frames` of its picture: the frame that shows more that is new.
     """
 
     def __init__(self, processor: Any, clip: FrameSource | Tensor, grid: Grid) -> None:
@@ -138,7 +117,6 @@ class ClipSteps:
         self.looked = self._look()
 
     def __len__(self) -> int:
-        """Steps."""
         return self.grid[0]
 
     def rows(self, step: int) -> Tensor:
@@ -202,12 +180,7 @@ class Step(NamedTuple):
 
 
 class StepPixels:
-    """Clips in the place of a processor's `pixel_values_videos`; `whole()` is that tensor.
-
-    Args:
-        clips: in the order of the prompt.
-        device: of what is made.
-    """
+    """Clips in the place of a processor's `pixel_values_videos`; `whole()` is that tensor [rows, d]."""
 
     def __init__(self, clips: Sequence[ClipSteps], device: torch.device | str = "cpu") -> None:
         self.clips, self.device = list(clips), torch.device(device)
@@ -217,7 +190,6 @@ class StepPixels:
         return StepPixels(self.clips, device)
 
     def whole(self) -> Tensor:
-        """The pixels of all clips, float [rows, d]."""
         steps = (Step(clip, number) for clip in self.clips for number in range(len(clip)))
         return StepRows(list(steps), self.device).whole()
 
@@ -238,7 +210,7 @@ class StepRows:
         """The rows of rising numbers, [n, d]; steps without one are not made."""
         ends = list(accumulate(self.counts))
         bounds = torch.tensor([0, *ends], device=rows.device)
-        cuts = torch.searchsorted(rows, bounds).tolist()
+        cuts = torch.searchsorted(rows, bounds).tolist()  # where each part's rows begin among those asked for
         made = [
             self._rows(part)[rows[low:high].to(self.device) - (end - count)]
             for part, count, end, low, high in zip(
@@ -249,25 +221,18 @@ class StepRows:
         return torch.cat(made)
 
     def split(self, counts: Sequence[int]) -> Iterator[Tensor]:
-        """The rows of each image or step, one after another.
-
-        Raises:
-            ValueError: other counts than there are.
-        """
+        """The rows of each image or step, one after another; a ValueError for other counts than there are."""
         if list(counts) != self.counts:
             raise ValueError(f"images and steps of {self.counts} rows can't be read as {list(counts)}")
         return map(self._rows, self.parts)
 
     def whole(self) -> Tensor:
-        """All rows, [n, d]."""
         return torch.cat(list(self.split(self.counts)))
 
-    def pictures(self, adapter: FamilyAdapter, grids: Tensor) -> Pictures:
-        """The pictures of images and steps; those of steps are made each time they are read.
+    def pictures(self, adapter: Any, grids: Tensor) -> Pictures:
+        """The pictures of images, by a `FamilyAdapter`, and of steps, made each time they are read.
 
-        Args:
-            adapter: makes those of images.
-            grids: of patches, [images and steps, 3].
+        `grids` are of patches, [images and steps, 3].
         """
 
         def of_image(rows: Tensor, grid: Tensor) -> Tensor:
@@ -294,7 +259,6 @@ class Pictures(Sequence[Tensor]):
         self.makers = list(makers)
 
     def __len__(self) -> int:
-        """How many."""
         return len(self.makers)
 
     @overload
@@ -302,7 +266,6 @@ class Pictures(Sequence[Tensor]):
     @overload
     def __getitem__(self, place: slice) -> Pictures: ...
     def __getitem__(self, place: int | slice) -> Tensor | Pictures:
-        """One picture, or some that are not made yet."""
         if isinstance(place, slice):
             return Pictures(self.makers[place])
         maker = self.makers[place]
@@ -327,21 +290,21 @@ def _tensors(clip: FrameSource | Tensor) -> Iterator[Tensor]:
     return (torch.from_numpy(pixels.copy()).permute(2, 0, 1) for pixels in clip.arrays())
 
 
-# The times of a clip's steps, as the processor wrote them into the prompt or beside it.
-#
-# Qwen3-VL and Qwen3.5 write the middle of each step ahead of it, GLM-4V its start behind it; Qwen2.5-VL says
-# how long a step lasts. Qwen2-VL says nothing.
+TIME = re.compile(
+    r"<(?P<middle>\d+(?:\.\d+)?) seconds>(?=<\|vision_start\|>)"  # Qwen3-VL: ahead of a step
+    r"|(?<=<\|end_of_image\|>)(?P<start>\d+(?:\.\d+)?)(?: seconds)?"
+    r"(?=<\|begin_of_image\|>|<\|end_of_video\|>)"
+)
+"""The time that processors write ahead of each step of a clip, or, as GLM-4V's, behind it."""
 
 
 def step_times(
-    family: FamilyAdapter, inputs: Mapping[str, Any], frames: Sequence[int]
+    family: PromptAssembly, inputs: Mapping[str, Any], frames: Sequence[int]
 ) -> tuple[tuple[float, ...] | None, ...]:
     """Per image or clip the seconds at which its steps begin; None of an image, or where they are not told.
 
-    Args:
-        family: adapter of the model's family.
-        inputs: processor inputs with clips.
-        frames: of how many steps each image or clip consists, in order of appearance, 1 for an image.
+    Qwen3-VL and Qwen3.5 write each step's middle ahead of it, GLM-4V its start behind it, Qwen2.5-VL says how
+    long a step lasts, Qwen2-VL nothing. `frames` are the steps of each, 1 for an image.
     """
     steps = [int(grid[0]) for grid in inputs["video_grid_thw"]]
     seconds = inputs.get("second_per_grid_ts")
@@ -364,9 +327,8 @@ def step_times(
 def _begins(written: Sequence[float]) -> tuple[float, ...]:
     """When the steps of a clip begin whose middles, or beginnings, are written; ascending as these are.
 
-    The first one begins at 0, or half a step early where it is too late for that: in a part of a clip. All
-    others begin as much before what is written, but at most half of the time to their neighbours, for frames
-    of a screen that was recorded, or of an animation, are not evenly apart.
+    The first one begins at 0, or half a step early in a part of a clip. All others begin as much before what
+    is written, but at most half of the time to their neighbours: recorded screens aren't evenly spaced.
     """
     gaps = [after - time for time, after in pairwise(written)]
     first = written[0]
@@ -379,7 +341,7 @@ def _begins(written: Sequence[float]) -> tuple[float, ...]:
     return (first - early, *later)
 
 
-def _written(family: FamilyAdapter, ids: Tensor) -> list[float]:
+def _written(family: PromptAssembly, ids: Tensor) -> list[float]:
     """The times that stand in prompts [B, S], in order."""
     tokenizer = getattr(family.processor, "tokenizer", None)
     if tokenizer is None:
@@ -391,113 +353,3 @@ def _written(family: FamilyAdapter, ids: Tensor) -> list[float]:
         text = tokenizer.decode(row[~torch.isin(row, drop)], skip_special_tokens=False)
         times += [float(match["middle"] or match["start"]) for match in TIME.finditer(text)]
     return times
-
-
-NAMES = ("pixel_values_videos", "video_grid_thw", "second_per_grid_ts", "video_metadata")
-"""What a processor says of clips."""
-
-
-def as_frames(family: FamilyAdapter, inputs: Mapping[str, Any]) -> tuple[Mapping[str, Any], tuple[int, ...]]:
-    """Processor inputs in which every frame of a clip is an image, with the positions that it has.
-
-    What reads the result needs to know nothing of clips: frames stand where they stood, as images do.
-
-    Args:
-        family: adapter of the model's family.
-        inputs: processor inputs with images, clips or both.
-
-    Returns:
-        The inputs, the caller's own if there is no clip; and, in order of appearance, of how many images each
-        image or clip consists, 1 for an image; () if there is no clip. Where the clips are `StepPixels`,
-        `pixel_values` is `StepRows`.
-
-    Raises:
-        ValueError: there are clips, and the family doesn't encode them frame by frame; or the prompt holds
-            other numbers of visual tokens than its images and clips have.
-    """
-    if inputs.get("pixel_values_videos") is None:
-        return inputs, ()
-    if not family.clips:
-        raise ValueError(
-            "pixel_values_videos can't be used while tokens are dropped: clips of "
-            f"{family.model.config.model_type} are not encoded frame by frame; use mode='full'"
-        )
-    config, ids = family.model.config, inputs["input_ids"]
-    kinds = family.token_kinds(inputs)
-    merge = config.vision_config.spatial_merge_size
-    sources = {
-        IMAGE: _Visuals(inputs.get("pixel_values"), inputs.get("image_grid_thw"), merge),
-        VIDEO: _Visuals(inputs["pixel_values_videos"], inputs["video_grid_thw"], merge),
-    }
-    pixels: list[Tensor | Step] = []
-    grids, frames = [], []
-    for row in kinds:
-        order = row[row > 0]
-        while len(order):
-            kind = int(order[0])
-            patches, (t, h, w), tokens = sources[kind].take()
-            # The placeholders of one clip follow each other with nothing but text between them.
-            if not bool((order[:tokens] == kind).all()) or len(order) < tokens:
-                raise _mismatch(kinds, sources)
-            order = order[tokens:]
-            pixels += patches
-            grids += [(1, h, w)] * t
-            frames.append(t)
-    if any(source.left for source in sources.values()):
-        raise _mismatch(kinds, sources)
-    mask = family.attention_mask(inputs)
-    positions = torch.cat([consecutive_positions(mask)[None], family.positions(inputs).long()])
-    like = inputs["video_grid_thw"]
-    kept = {name: value for name, value in inputs.items() if name not in NAMES}
-    return kept | {
-        "input_ids": ids.masked_fill(kinds == VIDEO, config.image_token_id),
-        "mm_token_type_ids": (kinds > 0).to(torch.int) * IMAGE,
-        "position_ids": positions,
-        "pixel_values": _joined(pixels, ids.device),
-        "image_grid_thw": torch.tensor(grids, dtype=like.dtype, device=like.device),
-    }, tuple(frames)
-
-
-def _joined(parts: Sequence[Tensor | Step], device: torch.device) -> Tensor | StepRows:
-    """The rows of images and clips one below another; those of steps are made when they are read."""
-    rows = [part for part in parts if isinstance(part, Tensor)]
-    return torch.cat(rows) if len(rows) == len(parts) else StepRows(parts, device)
-
-
-class _Visuals:
-    """Images or clips in order: their patches, taken one visual at a time."""
-
-    def __init__(self, pixels: Tensor | StepPixels | None, grids: Tensor | None, merge: int) -> None:
-        self.sizes = [] if grids is None else [tuple(grid) for grid in grids.tolist()]
-        self.left = list(self.sizes)
-        self.merge = merge
-        counts = [t * h * w for t, h, w in self.sizes]
-        self.parts: list[list[Tensor] | list[Step]] = []
-        if isinstance(pixels, StepPixels):
-            self.parts = [[Step(clip, step) for step in range(len(clip))] for clip in pixels.clips]
-        elif pixels is not None:
-            self.parts = [[part] for part in pixels.split(counts)]
-
-    def take(self) -> tuple[list[Tensor] | list[Step], tuple[int, int, int], int]:
-        """The next one: its patches, its grid of patches and how many visual tokens it has.
-
-        Raises:
-            ValueError: there is none.
-        """
-        if not self.left or not self.parts:
-            raise ValueError(
-                f"the prompt has more visual tokens than its {len(self.sizes)} images or clips make; pass "
-                "the processor's own input_ids with the same images and clips"
-            )
-        t, h, w = self.left.pop(0)
-        return self.parts.pop(0), (t, h, w), t * h * w // self.merge**2
-
-
-def _mismatch(kinds: Tensor, sources: Mapping[int, _Visuals]) -> ValueError:
-    """The error of a prompt that doesn't match its images and clips."""
-    counts = [int((kinds == kind).sum()) for kind in (IMAGE, VIDEO)]
-    grids = [source.sizes for source in sources.values()]
-    return ValueError(
-        f"the prompt has {counts[0]} image tokens and {counts[1]} video tokens, but its images and clips "
-        f"have grids {grids[0]} and {grids[1]}; pass the processor's own input_ids, not truncated"
-    )

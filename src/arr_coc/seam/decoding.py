@@ -1,10 +1,9 @@
 """`generate` on a compacted prompt, with the results of an ordinary `generate` on the whole prompt.
 
-Returned sequences begin with the whole prompt, length limits count it, callbacks (stopping criteria, logits
-processors, `prefix_allowed_tokens_fn`, streamers) get it before the new tokens, and arguments that can't be
-honoured while tokens are dropped raise a ValueError that names them.
+Returned sequences begin with the whole prompt, length limits count it and callbacks get it. Arguments that
+can't be honoured while tokens are dropped raise a ValueError that names them.
 
-Shapes: whole prompts are [B, S], compacted ones [B, S'].
+Shapes: whole prompts [B, S], compacted [B, S'], running [R, S' + new], R a multiple of B, copies adjacent.
 """
 
 from __future__ import annotations
@@ -29,16 +28,19 @@ from transformers.modeling_outputs import BaseModelOutputWithPast
 from transformers.utils import ModelOutput
 
 from arr_coc.choose.allocation import Allocation
-from arr_coc.seam.assembly import GESTALT, PROMPT_NAMES, Compacted, consecutive_positions
+from arr_coc.seam.assembly import (
+    GESTALT,
+    KIND_NAMES,
+    PROMPT_NAMES,
+    Compacted,
+    consecutive_positions,
+    image_spans,
+)
 from arr_coc.seam.base import FamilyAdapter
+from arr_coc.seam.clips import StepPixels
+from arr_coc.seam.pixels import REMEDY, reading
 
-# Callbacks of `generate`: wrappers that give them the whole prompt's ids, and a streamer of new tokens.
-#
-# Stopping criteria, logits processors, `prefix_allowed_tokens_fn` and streamers are wrapped where a prompt
-# is
-# compacted. Shapes: whole prompts are [B, S], compacted ones [B, S'], rows of a running generation
-# [R, S' + new] with R a multiple of B (beams, returned sequences), the copies of a prompt next to each
-# other.
+# ---- callbacks: they get the whole prompt's ids in place of the compacted ones
 
 PROMPT_COUNTS: dict[type, str] = {
     stopping_criteria.MaxLengthCriteria: "max_length",
@@ -53,12 +55,7 @@ PROMPT_COUNTS: dict[type, str] = {
 
 
 class WholeIds:
-    """Replaces the compacted prompts by the whole ones in the ids of a running generation.
-
-    Args:
-        prompts: long [B, S].
-        length: S' of the compacted prompts.
-    """
+    """Replaces the compacted prompts (of length S') by the whole ones [B, S] in a generation's ids."""
 
     def __init__(self, prompts: Tensor, length: int) -> None:
         self._prompts = prompts
@@ -81,7 +78,6 @@ class WholeCriterion(stopping_criteria.StoppingCriteria):
         self._whole = whole
 
     def __call__(self, input_ids: Tensor, scores: Any, **kwargs: Any) -> Any:
-        """Called by `generate` after each new token."""
         return self._criterion(self._whole(input_ids), scores, **kwargs)
 
 
@@ -93,22 +89,14 @@ class WholeProcessor(logits_process.LogitsProcessor):
         self._whole = whole
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
-        """Called by `generate` before each new token."""
         return self._processor(self._whole(input_ids), scores)
 
 
 def whole_callbacks(callbacks: Iterable[Any], whole: WholeIds, dropped: int, wrapper: type) -> list[Any]:
-    """Stopping criteria or logits processors, made ready for `generate` on the compacted prompt.
+    """Stopping criteria or logits processors, ready for a prompt that lacks `dropped` tokens.
 
-    Instances of transformers' own classes are not wrapped, because in `generate` they override the settings
-    that make an instance of the same class. Those that count the prompt (`PROMPT_COUNTS`) are copied with the
-    compacted prompt's count; the others don't depend on what is dropped.
-
-    Args:
-        callbacks: stopping criteria or logits processors.
-        whole: the whole prompts.
-        dropped: S - S', tokens; below 0 where gestalt tokens made the prompt longer.
-        wrapper: `WholeCriterion` or `WholeProcessor`.
+    Instances of transformers' own classes are not wrapped: `generate` replaces its own of the same class by
+    them. Those that count the prompt (`PROMPT_COUNTS`) are copied with the compacted prompt's count.
     """
     ready = []
     for callback in callbacks:
@@ -125,14 +113,7 @@ def whole_callbacks(callbacks: Iterable[Any], whole: WholeIds, dropped: int, wra
 
 
 def whole_prefix(allowed: Callable[[int, Tensor], Any], prompts: Tensor, length: int, copies: int) -> Any:
-    """A `prefix_allowed_tokens_fn` that calls the caller's with the whole prompt.
-
-    Args:
-        allowed: the caller's function, from the number of a row and its ids [S + new] to allowed tokens.
-        prompts: long [B, S].
-        length: S' of the compacted prompts.
-        copies: rows per prompt that `generate` numbers apart (returned sequences, in some releases).
-    """
+    """A `prefix_allowed_tokens_fn` that calls the caller's with the whole prompt; see `show_whole_prompt`."""
 
     def compacted(row: int, ids: Tensor) -> Any:
         return allowed(row, torch.cat([prompts[row // copies].to(ids), ids[length:]]))
@@ -148,24 +129,20 @@ class WholePrompt(BaseStreamer):
         self._whole: WholeIds | None = whole
 
     def put(self, value: Tensor) -> None:
-        """Called by `generate` with the prompts [R, S'], then with the new token of each row [R]."""
+        """Called with the prompts [R, S'], then with the new token of each row [R]."""
         if self._whole is not None:
             value, self._whole = self._whole.prompts(len(value)).cpu(), None
         self._streamer.put(value)
 
     def end(self) -> None:
-        """Called by `generate` at the end."""
         self._streamer.end()
 
 
 def show_whole_prompt(kwargs: dict[str, Any], ids: Tensor, length: int, copies: int = 1) -> None:
     """Wrap the callbacks among the arguments of `generate`, in place.
 
-    Args:
-        kwargs: arguments of `generate` on compacted prompts.
-        ids: long [B, S], the whole prompts.
-        length: S' of the compacted prompts.
-        copies: rows per prompt that `generate` numbers apart (returned sequences, in some releases).
+    `ids` [B, S] are the whole prompts, `length` is S' of the compacted ones; `copies` are the rows per prompt
+    that `generate` numbers apart (returned sequences, in some releases).
     """
     whole, dropped = WholeIds(ids, length), ids.shape[1] - length
     if kwargs.get("streamer") is not None:
@@ -185,15 +162,14 @@ def show_whole_prompt(kwargs: dict[str, Any], ids: Tensor, length: int, copies: 
 class FirstLogits(logits_process.LogitsProcessor):
     """A logits processor that changes nothing, and records whether a model's first logits are numbers.
 
-    A model with NaN among its weights generates as any other does: the first token of the vocabulary, again
-    and again. Nothing is read back from the device before `numbers` is asked for, after the answer.
+    With NaN among its weights a model generates the vocabulary's first token for ever. The device is read
+    only when `numbers` is asked for, after the answer.
     """
 
     def __init__(self) -> None:
         self._lacking: Tensor | None = None
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
-        """Called by `generate` before each new token."""
         if self._lacking is None:
             self._lacking = scores.isnan().any()
         return scores
@@ -205,13 +181,7 @@ class FirstLogits(logits_process.LogitsProcessor):
 
 
 class NewTokens(BaseStreamer):
-    """A streamer that records the time of the first new token and passes on the answer so far.
-
-    Args:
-        now: the clock, in seconds.
-        decode: token ids to text.
-        on_text: called with the whole answer so far after each new token; or None.
-    """
+    """A streamer that records when the first new token came and passes on the answer so far."""
 
     def __init__(
         self,
@@ -224,7 +194,6 @@ class NewTokens(BaseStreamer):
         self._ids: list[int] = []
 
     def put(self, value: Tensor) -> None:
-        """Called by `generate` with the prompt and then with each new token."""
         if len(self._arrivals) < 2:
             self._arrivals.append(self._now())
         if self._on_text is not None and len(self._arrivals) == 2:
@@ -232,26 +201,20 @@ class NewTokens(BaseStreamer):
             self._on_text(self._decode(self._ids))
 
     def end(self) -> None:
-        """Called by `generate` at the end; nothing to do."""
+        """Nothing to do."""
 
     def arrived(self) -> float:
         """The time of the first new token, in seconds of the clock."""
         return self._arrivals[-1]
 
 
-# Key/value caches of a call: their name in this release of transformers, and which of them can be continued.
-#
-# A call that dropped tokens leaves a cache with fewer columns than the prompt that the caller holds.
-# Nothing in
-# it says so, so such caches are marked, and refused where the whole prompt would be continued.
+# ---- key/value caches
 
 CACHE = "cache" if "cache" in BaseModelOutputWithPast.__dataclass_fields__ else "past_key_values"
-"""The argument, and the output, that is a key/value cache: `cache` since transformers 5.24, which deprecates
-the older name, `past_key_values`.
-"""
+"""The argument and output that is a key/value cache: renamed in transformers 5.24."""
 
-LACKING = "arr_coc_lacks_tokens"
-"""The attribute of a key/value cache whose call dropped tokens."""
+DROPPED_MARK = "arr_coc_lacks_tokens"
+"""The attribute that marks a key/value cache whose call dropped tokens: it is shorter than the prompt."""
 
 
 def cache_of(arguments: Mapping[str, Any]) -> Any:
@@ -261,28 +224,13 @@ def cache_of(arguments: Mapping[str, Any]) -> Any:
 
 
 def refuse_continuation(inputs: Mapping[str, Any], stock: bool) -> None:
-    """Check a call's key/value cache.
-
-    Args:
-        inputs: arguments of the call.
-        stock: whether it runs as the stock model.
-
-    Raises:
-        ValueError: a stock call continues a cache that lacks tokens; another one continues any cache.
-    """
-    past = cache_of(inputs)
-    if stock:
-        refuse_pruned_cache(past)
-        return
-    refuse_cache(past)
+    """Check a call's cache: the stock model continues none that lacks tokens, others none at all."""
+    check = refuse_pruned_cache if stock else refuse_cache
+    check(cache_of(inputs))
 
 
 def refuse_cache(past: Any) -> None:
-    """Check that a key/value cache passed by the caller is empty.
-
-    Raises:
-        ValueError: it is filled; a call that drops tokens can't continue it, with or without new images.
-    """
+    """Raise a ValueError where a caller's cache is filled: a call that drops tokens can't continue it."""
     if past is not None and past.get_seq_length() > 0:
         raise ValueError(
             f"{CACHE} can't be continued while tokens are dropped: a cache doesn't say which tokens it "
@@ -292,35 +240,21 @@ def refuse_cache(past: Any) -> None:
 
 
 def mark_caches(output: Any, past: Any, columns: Tensor, length: int) -> None:
-    """Mark the key/value caches of a call that dropped tokens of the prompt, for `refuse_pruned_cache`.
-
-    Args:
-        output: returned by the base model; the caches in it, if any, are marked.
-        past: the cache that the caller passed to be filled, or None.
-        columns: long [B, S'], `Compacted.columns` of the call.
-        length: S of the whole prompt.
-    """
+    """Mark the caches, the caller's and in `output`, of a call that dropped tokens."""
     if columns.shape[1] == length and bool((columns == torch.arange(length, device=columns.device)).all()):
         return
     results = output.to_tuple() if isinstance(output, ModelOutput) else output
     for cache in (past, *(results if isinstance(results, tuple) else ())):
         if isinstance(cache, Cache):
-            setattr(cache, LACKING, True)
+            setattr(cache, DROPPED_MARK, True)
 
 
 def refuse_pruned_cache(past: Any) -> None:
-    """Check, for mode "full", that a cache is not of a call that dropped tokens (see `mark_caches`).
-
-    Such a cache has fewer columns than the prompt that the caller holds, so the stock model would read the
-    prompt's end again or skip some of it. A mark on a cache that was emptied since is removed.
-
-    Raises:
-        ValueError: it is of such a call.
-    """
-    if not getattr(past, LACKING, False):
+    """Raise a ValueError where a cache is marked as of a call that dropped tokens; unmark an emptied one."""
+    if not getattr(past, DROPPED_MARK, False):
         return
     if past.get_seq_length() == 0:
-        delattr(past, LACKING)
+        delattr(past, DROPPED_MARK)
         return
     raise ValueError(
         f"{CACHE} comes from a call that dropped visual tokens, and mode='full' can't continue it: it is "
@@ -329,20 +263,7 @@ def refuse_pruned_cache(past: Any) -> None:
     )
 
 
-# Kept prompts: keys and values of whole prompts about the same images, for the prompts that begin alike.
-#
-#     kept = KeptPrompts()
-#     kept.read_image(base, adapter, compacted)      once: every column up to the last visual token
-#     compacted = kept.continued(adapter, compacted)  later: only what the prompt doesn't share is still to
-# read
-#     kept.keep(ids, compacted)                      after `generate`: the answer may begin the next prompt
-#
-# What a server calls its prefix cache. Images stand first in a chat, so all questions about them share their
-# columns, and the turns of one conversation all but the last words. Nothing may be dropped from such a
-# prompt:
-# its answers are those of the stock model, up to rounding.
-#
-# P columns that are kept, S of a prompt.
+# ---- columns that were read once and begin many prompts
 
 PER_COLUMN = (*PROMPT_NAMES, "position_ids")
 """Arguments of the base model with a value for every column of the prompt."""
@@ -350,25 +271,28 @@ PER_COLUMN = (*PROMPT_NAMES, "position_ids")
 
 @dataclass(frozen=True)
 class KeptPrompt:
-    """One prompt that was read.
+    """The first P columns of a prompt of one row, read by the language model.
 
     Attributes:
-        ids: long [P], its token ids.
+        ids: long [P], their token ids.
         cache: their keys and values; never continued itself, see `beginning`.
+        gestalt: number of gestalt tokens among them.
     """
 
     ids: Tensor
     cache: DynamicCache
+    gestalt: int = 0
 
     @property
     def divisible(self) -> bool:
         """Whether any first part of it can be continued: not where a layer keeps a window or a state."""
+        # Subclasses keep a window, a state or fewer bits, which no first part can be cut from.
         return all(type(layer) is DynamicLayer for layer in self.cache.layers)
 
     def shared(self, ids: Tensor) -> int:
         """How many first columns of a prompt [S] needn't be read again; at least its last one must be."""
         width = min(len(self.ids), len(ids) - 1)
-        differ = (self.ids[:width] != ids[:width]).nonzero()
+        differ = (self.ids[:width] != ids[:width]).nonzero()  # (differing, 1)
         same = int(differ[0]) if len(differ) else width
         return same if self.divisible or same == len(self.ids) else 0
 
@@ -377,15 +301,28 @@ class KeptPrompt:
         if not self.divisible:
             return copy.deepcopy(self.cache)  # states are written in place
         part = copy.copy(self.cache)
-        part.layers = [
-            copy.copy(layer) for layer in self.cache.layers
-        ]  # they grow by cat: tensors are shared
-        part.crop(length - len(self.ids))
+        part.layers = [copy.copy(layer) for layer in self.cache.layers]  # growing makes new tensors
+        if length < len(self.ids):
+            part.crop(length - len(self.ids))
         return part
 
 
+def _read_columns(
+    base: Any, kwargs: Mapping[str, Any], length: int, visual: dict[str, Any], gestalt: int = 0
+) -> KeptPrompt:
+    """Run the language model on the first columns of a prompt of one row."""
+    shared = {name: kwargs[name][..., :length] for name in PER_COLUMN if kwargs.get(name) is not None}
+    cache = DynamicCache(config=base.config.get_text_config())
+    base(**shared, mm_encoder_outputs=visual, **{CACHE: cache}, use_cache=True, logits_to_keep=1)
+    return KeptPrompt(kwargs["input_ids"][0, :length], cache, gestalt)
+
+
 class KeptPrompts:
-    """The images, and the last prompt that went on from them; any number of threads may use it."""
+    """A session's prefix cache: its images, and the last prompt that went on from them.
+
+    Images stand first in a chat, so all questions about them share their columns, and the turns of a
+    conversation all but the last words. Nothing is dropped: answers are the stock model's, up to rounding.
+    """
 
     def __init__(self) -> None:
         self._image: KeptPrompt | None = None
@@ -398,29 +335,16 @@ class KeptPrompts:
 
     @torch.no_grad()
     def read_image(self, base: Any, adapter: FamilyAdapter, compacted: Compacted) -> None:
-        """Read a prompt up to its last visual token, and keep that.
-
-        Args:
-            base: the model that reads.
-            adapter: of its family.
-            compacted: one row with every token of its images.
-        """
-        kwargs = _explicit(adapter, compacted.kwargs)
+        """Read a prompt of one row and all tokens up to the last visual one, and keep that."""
+        kwargs = _without_images(adapter, compacted.kwargs)
         ids = kwargs["input_ids"][0]
         length = int((ids == adapter.image_token_id).nonzero()[-1]) + 1
-        shared = {name: kwargs[name][..., :length] for name in PER_COLUMN if kwargs.get(name) is not None}
-        cache = DynamicCache(config=base.config.get_text_config())
-        visual = compacted.kwargs["mm_encoder_outputs"]
-        base(**shared, mm_encoder_outputs=visual, **{CACHE: cache}, use_cache=True, logits_to_keep=1)
-        self._image, self._last = KeptPrompt(ids[:length], cache), None
+        self._image = _read_columns(base, kwargs, length, compacted.kwargs["mm_encoder_outputs"])
+        self._last = None
 
     def continued(self, adapter: FamilyAdapter, compacted: Compacted) -> Compacted:
-        """A prompt of one row and all tokens that goes on from what is kept.
-
-        Raises:
-            ValueError: no image is kept, or the prompt doesn't begin with it.
-        """
-        kwargs = _explicit(adapter, compacted.kwargs)
+        """A prompt of one row and all tokens that goes on from what is kept; a ValueError if it can't."""
+        kwargs = _without_images(adapter, compacted.kwargs)
         ids = kwargs["input_ids"][0]
         image, kept = self._image, [one for one in (self._last, self._image) if one is not None]
         best = max(kept, key=lambda one: one.shared(ids), default=None)
@@ -429,29 +353,17 @@ class KeptPrompts:
         return replace(compacted, kwargs=kwargs | {CACHE: best.beginning(best.shared(ids))})
 
     def keep(self, ids: Tensor, compacted: Compacted) -> None:
-        """Keep a prompt that was continued, in place of the last one.
-
-        Args:
-            ids: long [S + new], the prompt and its answer.
-            compacted: of `continued`; its cache was filled by `generate`.
-        """
+        """Keep a prompt with its answer [S + new] in place of the last one; `generate` filled its cache."""
         cache, image = compacted.kwargs[CACHE], self._image
         last = KeptPrompt(ids[: cache.get_seq_length()], cache)
+        # The last prompt's tensors begin with the image's: views of them make one copy of two.
         if image is not None and last.divisible:  # its tensors hold the image's: one copy is enough
             self._image = KeptPrompt(image.ids, last.beginning(len(image.ids)))
         self._last = last
 
 
 def check_keeping(count: int | None, adapter: FamilyAdapter) -> None:
-    """Check after how many questions images are to be kept.
-
-    Args:
-        count: None for never.
-        adapter: of the model.
-
-    Raises:
-        ValueError: it is no count, or the family's images see the question, so that there is nothing to keep.
-    """
+    """Raise a ValueError where images can't be kept after so many questions; None: never."""
     if count is not None and (isinstance(count, bool) or not isinstance(count, int) or count < 0):
         raise ValueError(
             f"keep_image_after {count!r} is no number of questions: use 0, 1, 2, ... or None for never"
@@ -466,16 +378,13 @@ def check_keeping(count: int | None, adapter: FamilyAdapter) -> None:
 def unread(compacted: Compacted) -> dict[str, Any]:
     """Arguments of `forward` for a continued prompt: what its cache lacks; `generate` sees to that itself."""
     kwargs = dict(compacted.kwargs)
-    start = kwargs[CACHE].get_seq_length()
+    start = kwargs[CACHE].get_seq_length()  # the mask stays whole: it covers the cache's columns, too
     names = [name for name in PER_COLUMN if name != "attention_mask" and kwargs.get(name) is not None]
     return kwargs | {name: kwargs[name][..., start:] for name in names}
 
 
-def _explicit(adapter: FamilyAdapter, kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments without images, which columns that were read don't need again, and with their positions.
-
-    The model counts positions by the images where it does so at all; plain ones it counts right by itself.
-    """
+def _without_images(adapter: FamilyAdapter, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments without images, which columns that were read don't need again, and with their positions."""
     own = {name: value for name, value in kwargs.items() if name not in adapter.visual_names}
     own.pop("mm_encoder_outputs", None)
     if not adapter.plain_positions:
@@ -487,72 +396,43 @@ def _explicit(adapter: FamilyAdapter, kwargs: Mapping[str, Any]) -> dict[str, An
     return own
 
 
-# Prefix caching: keys and values of the columns that all questions about one image share.
-#
-# A gestalt comes first in the prompt and depends on no question, so its keys and values (and those of the
-# words
-# before it) are computed once: each new question then costs its saccades and its words alone. Answers are
-# those
-# of the whole prompt, up to rounding.
-
-
-@dataclass(frozen=True)
-class Prefix:
-    """The first P columns of a prompt with their keys and values.
-
-    Attributes:
-        ids: long [P], their token ids.
-        coarse: number of gestalt tokens among them.
-        cache: their keys and values; copied for every use.
-    """
-
-    ids: Tensor
-    coarse: int
-    cache: DynamicCache
-
-
 def shared_columns(compacted: Compacted) -> int:
     """The number of first columns that depend on no question, for one row and image; 0 without a gestalt."""
     columns = compacted.columns
-    coarse = (columns[0] == GESTALT).nonzero().flatten()
-    return int(coarse[-1]) + 1 if len(columns) == 1 and len(coarse) else 0
+    gestalt = (columns[0] == GESTALT).nonzero().flatten()  # they stand first in their image's place
+    return int(gestalt[-1]) + 1 if len(columns) == 1 and len(gestalt) else 0
 
 
 @torch.no_grad()
-def read_prefix(base: Any, compacted: Compacted) -> Prefix | None:
+def read_prefix(base: Any, compacted: Compacted) -> KeptPrompt | None:
     """Run the language model on the columns that all questions share; None where there is no gestalt."""
     length = shared_columns(compacted)
     if not length:
         return None
-    kwargs = compacted.kwargs
-    coarse = int((compacted.columns[0] == GESTALT).sum())
-    cache = DynamicCache(config=base.config.get_text_config())
-    shared = {name: kwargs[name][..., :length] for name in PER_COLUMN if kwargs.get(name) is not None}
-    shared["mm_encoder_outputs"] = _tokens(kwargs, slice(0, coarse))
-    base(**shared, **{CACHE: cache}, use_cache=True, logits_to_keep=1)
-    return Prefix(kwargs["input_ids"][0, :length], coarse, cache)
+    gestalt = int((compacted.columns[0] == GESTALT).sum())
+    visual = _tokens(compacted.kwargs, slice(0, gestalt))
+    return _read_columns(base, compacted.kwargs, length, visual, gestalt)
 
 
-def after(prefix: Prefix | None, compacted: Compacted) -> Compacted:
-    """The prompt with the prefix's cache; unchanged where its first columns differ."""
+def after(prefix: KeptPrompt | None, compacted: Compacted) -> Compacted:
+    """The prompt with the cache of its first columns; unchanged where these differ from the prefix's."""
     if prefix is None or shared_columns(compacted) != len(prefix.ids):
         return compacted
     if not torch.equal(compacted.kwargs["input_ids"][0, : len(prefix.ids)], prefix.ids):
         return compacted
-    rest = {"mm_encoder_outputs": _tokens(compacted.kwargs, slice(prefix.coarse, None))}
-    if not len(rest["mm_encoder_outputs"]["image"].pooler_output[0]):
-        del rest["mm_encoder_outputs"]
     kwargs = {name: value for name, value in compacted.kwargs.items() if name != "mm_encoder_outputs"}
-    return replace(compacted, kwargs=kwargs | rest | {CACHE: copy.deepcopy(prefix.cache)})
+    rest = _tokens(compacted.kwargs, slice(prefix.gestalt, None))
+    if len(rest["image"].pooler_output[0]):
+        kwargs["mm_encoder_outputs"] = rest
+    return replace(compacted, kwargs=kwargs | {CACHE: prefix.beginning(len(prefix.ids))})
 
 
 def _tokens(kwargs: dict[str, Any], part: slice) -> dict[str, Any]:
     """A value of `mm_encoder_outputs` with a part of the image's tokens, in every level."""
     visual = kwargs["mm_encoder_outputs"]["image"]
-    own = visual.pooler_output
-    # Packed tokens are pieces of one token each.
-    packed = isinstance(own, Tensor)
-    fields: dict[str, Any] = {"pooler_output": own[part] if packed else [tokens[part] for tokens in own]}
+    own = visual.pooler_output  # packed tokens are pieces of one token each
+    one = own[part] if isinstance(own, Tensor) else [tokens[part] for tokens in own]
+    fields: dict[str, Any] = {"pooler_output": one}
     if getattr(visual, "deepstack_features", None):
         fields["deepstack_features"] = [
             [tokens[part] for tokens in level] for level in visual.deepstack_features
@@ -561,6 +441,8 @@ def _tokens(kwargs: dict[str, Any], part: slice) -> dict[str, Any]:
 
 
 T = TypeVar("T")
+
+# ---- arguments: named, completed, refused
 
 REFUSED = {
     "assistant_model": "assisted decoding needs the whole prompt in both models",
@@ -587,24 +469,22 @@ REFUSED = {
 """Arguments that dropping tokens can't honour, and why; all of them work with mode="full"."""
 
 CHUNKED_PREFILL = Version("5.23")
-"""The first transformers whose `prefill_chunk_size` gives each chunk the features of its own placeholders.
-Stock 5.18 to 5.22 fail or answer wrongly with images, whether tokens are dropped or not.
-"""
+"""The first transformers whose `prefill_chunk_size` gives each chunk its own images' features."""
 
 NUMBERED_BY_PROMPT = Version("5.24")
-"""The first transformers that gives `prefix_allowed_tokens_fn` the number of the prompt in every case;
-before, returned sequences without beams were numbered apart.
+"""The first transformers whose `prefix_allowed_tokens_fn` gets the prompt's number, not the sequence's."""
+
+COLUMN_COUNTERS: set[str] = set()
+"""Model types whose `generate` counts positions along the columns, whatever it is given: families say so when
+they are registered (`FamilyAdapter.ignores_positions`).
 """
 
-FORGETFUL = ("exaone4_5",)
-"""Model types whose `generate` counts positions along the columns, in place of those that it is given."""
 
-
-def heeding_positions(model: Any) -> Any:
-    """The model, or a view of one that is `FORGETFUL`, with the same modules, whose `generate` isn't."""
-    if model.config.model_type not in FORGETFUL:
+def use_given_positions(model: Any) -> Any:
+    """The model, or a view of it whose `generate` uses the positions that it is given."""
+    if model.config.model_type not in COLUMN_COUNTERS:
         return model
-    view: Any = copy.copy(model)
+    view: Any = copy.copy(model)  # the same modules; only the instance's dictionary is another
     prepare = GenerationMixin.prepare_inputs_for_generation
     view.__dict__["prepare_inputs_for_generation"] = types.MethodType(prepare, view)
     return view
@@ -613,21 +493,10 @@ def heeding_positions(model: Any) -> Any:
 def named_arguments(
     call: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The arguments of a call of the base model by name, the prompt as `input_ids`.
-
-    Stock `generate` and `forward` take positional arguments, the prompt first (`generate` calls it `inputs`).
-
-    Args:
-        call: the base model's `generate` or `forward`.
-        args: positional arguments.
-        kwargs: arguments by name.
-
-    Returns:
-        All of them by name. A prompt that came as `inputs` is `input_ids`.
+    """The arguments of a call of the base model by name, a prompt that came first or as `inputs` too.
 
     Raises:
-        ValueError: too many positional arguments, an argument given twice, or a prompt that isn't ids, such
-            as a picture or all processor inputs in one object.
+        ValueError: too many positional arguments, one given twice, or a prompt that isn't ids.
     """
     name = getattr(call, "__name__", "the call")
     if args:
@@ -651,10 +520,7 @@ def named_arguments(
 
 
 def naming(*names: str) -> Callable[[Callable[..., T]], Callable[..., T]]:
-    """A decorator: the signature of a function that takes any arguments names these, each None by default.
-
-    transformers' Trainer reads it: what it doesn't name is left out of the data, and labels aren't found.
-    """
+    """A decorator: the signature of a function of any arguments names these, for transformers' Trainer."""
 
     def named(function: Callable[..., T]) -> Callable[..., T]:
         signature = inspect.signature(function)
@@ -667,12 +533,7 @@ def naming(*names: str) -> Callable[[Callable[..., T]], Callable[..., T]]:
 
 
 def _check_ids(prompt: Any, name: str) -> None:
-    """Raise a ValueError where something else than ids stands in the place of a call's prompt.
-
-    Args:
-        prompt: what does; None: nothing.
-        name: of the call.
-    """
+    """Raise a ValueError where something else than ids stands in the place of a call's prompt."""
     if prompt is None or isinstance(prompt, Tensor):
         return
     kind = type(prompt).__name__
@@ -685,27 +546,15 @@ def _check_ids(prompt: Any, name: str) -> None:
 
 
 def check_length(count: object) -> None:
-    """Check the number of tokens at which an answer is cut off.
-
-    Raises:
-        ValueError: not a whole number from 1 on.
-    """
+    """Raise a ValueError where the most tokens of an answer are not a whole number from 1 on."""
     if isinstance(count, bool) or not isinstance(count, numbers.Integral) or count < 1:
         raise ValueError(f"max_new_tokens {count!r} is no count of tokens: use a whole number, 1 or more")
 
 
 def with_inferred_mask(base: PreTrainedModel, kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of `generate` with the attention mask that stock `generate` infers where none is given.
+    """The arguments of `generate` with the mask that stock `generate` infers where none is given.
 
-    A padding token in the prompt is padding, unless it also ends sequences (it could then be text). With no
-    padding token in the prompt nothing is added. `forward` infers nothing, neither here nor in stock.
-
-    Args:
-        base: the base model; its generation_config has the token ids that the call lacks.
-        kwargs: arguments of `generate`, `input_ids` [B, S] among them.
-
-    Returns:
-        The same arguments, with `attention_mask` long [B, S] where one is inferred.
+    A padding token in the prompt is padding, unless it also ends sequences (it could then be text).
     """
     ids = kwargs.get("input_ids")
     pad, eos = (setting(base, kwargs, f"{name}_token_id") for name in ("pad", "eos"))
@@ -725,11 +574,7 @@ def setting(base: PreTrainedModel, kwargs: Mapping[str, Any], name: str) -> Any:
 
 
 def refuse_settings(base: PreTrainedModel, kwargs: Mapping[str, Any]) -> None:
-    """Check the settings of a call of `generate`, its own and those of the model's generation_config.
-
-    Raises:
-        ValueError: names the setting, the reason and the remedy.
-    """
+    """As `refuse_arguments`, for `generate`: the call's settings and the generation_config's."""
     if not isinstance(kwargs.get("logits_to_keep", 0), int | None):
         raise ValueError("logits_to_keep of columns is for one forward: leave it out of generate")
     names = (*REFUSED, "cache_implementation", "prefill_chunk_size")
@@ -737,14 +582,7 @@ def refuse_settings(base: PreTrainedModel, kwargs: Mapping[str, Any]) -> None:
 
 
 def refuse_arguments(arguments: Mapping[str, Any]) -> None:
-    """Check arguments or settings for those that can't be honoured while tokens are dropped.
-
-    Args:
-        arguments: arguments or settings by name.
-
-    Raises:
-        ValueError: names the argument, the reason and the remedy.
-    """
+    """Raise a ValueError for arguments or settings that can't be honoured while tokens are dropped."""
     for name, why in REFUSED.items():
         value = arguments.get(name)
         if value is None or value is False or (name == "guidance_scale" and value == 1):
@@ -760,7 +598,133 @@ def refuse_arguments(arguments: Mapping[str, Any]) -> None:
         )
 
 
-# ---- the call --------------------------------------------------------------------------------------------
+# ---- inputs: the prompt, what stands beside it, and its images
+
+BY_TOKEN = ("attention_mask", *KIND_NAMES, "labels")
+"""Arguments with one value per token of the prompt: [B, S]."""
+BY_PICTURE = ("image_sizes", "spatial_shapes", "image_position_ids", "pixel_attention_mask")
+"""Arguments with one row for each row of `pixel_values`."""
+PIXEL_GRIDS = {"pixel_values": "image_grid_thw", "pixel_values_videos": "video_grid_thw"}
+"""Pixels that some processors cut into patches, and the grid [images, 3] of these."""
+
+
+def check_inputs(adapter: FamilyAdapter, inputs: Mapping[str, Any]) -> None:
+    """Check a call's prompt, what stands beside it, and its images, before anything is encoded.
+
+    Mode "full" is the stock model: its inputs aren't checked.
+
+    Raises:
+        ValueError: what is missing, or doesn't fit the prompt or the pixels, in one line with the remedy.
+    """
+    check_prompt(inputs)
+    check_by_token(adapter, inputs)
+    for name in ("pixel_values", "pixel_values_videos"):
+        _check_pixels(adapter, inputs, name)
+    _check_placeholders(adapter, inputs)
+
+
+def check_without_images(adapter: FamilyAdapter, inputs: Mapping[str, Any]) -> None:
+    """Check a prompt that comes without images: a ValueError if it has placeholders of any."""
+    if inputs.get("input_ids") is not None:
+        _check_placeholders(adapter, inputs)
+
+
+def check_prompt(inputs: Mapping[str, Any]) -> None:
+    """Check that a call has rows of `input_ids` beside its images, else a ValueError."""
+    ids = inputs.get("input_ids")
+    if ids is None:
+        raise ValueError(
+            "input_ids is missing, by which tokens to drop are found: pass all that the processor makes of a "
+            "prompt and its images"
+        )
+    if ids.ndim != 2 or not ids.numel():
+        raise ValueError(f"input_ids has shape {tuple(ids.shape)}: pass rows of ids [B, S], as processors do")
+
+
+def check_by_token(adapter: FamilyAdapter, inputs: Mapping[str, Any]) -> None:
+    """Check the shape of arguments with a value per token, and that each can be shortened."""
+    shape = tuple(inputs["input_ids"].shape)
+    for name in BY_TOKEN:
+        value = inputs.get(name)
+        if value is None or (isinstance(value, Tensor) and tuple(value.shape) == shape):
+            continue
+        what = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else f"type {type(value).__name__}"
+        remedy = "pass one value per token" + (
+            ", the processor's two-dimensional mask," if name == "attention_mask" else ""
+        )
+        raise ValueError(f"{name} has {what} but input_ids have shape {shape}; {remedy} or use mode='full'")
+    positions = inputs.get("position_ids")
+    if positions is not None:
+        _check_positions(adapter, positions, shape)
+    unknown = inputs.keys() - {*inspect.signature(adapter.model.forward).parameters, *adapter.visual_names}
+    for name in sorted(unknown - {*BY_TOKEN, "position_ids"}):
+        value = inputs[name]
+        if isinstance(value, Tensor) and value.ndim >= 2 and tuple(value.shape[:2]) == shape:
+            raise ValueError(
+                f"{name} has a value per token of the prompt, and nothing says what becomes of it where "
+                "tokens are dropped: leave it out, or use mode='full'"
+            )
+
+
+def _check_positions(adapter: FamilyAdapter, positions: Any, shape: tuple[int, ...]) -> None:
+    """Raise a ValueError where position ids are not of the prompt."""
+    rows, length = shape
+    own = tuple(positions.shape) if isinstance(positions, Tensor) else ()
+    depth = 2 if adapter.plain_positions else 3
+    if 2 <= len(own) <= depth and own[-1] == length and own[-2] in (1, rows):
+        return
+    raise ValueError(
+        f"position_ids has shape {own} but input_ids have shape {shape}; pass positions of the whole prompt, "
+        "or leave them out"
+    )
+
+
+def _check_pixels(adapter: FamilyAdapter, inputs: Mapping[str, Any], name: str) -> None:
+    """Raise a ValueError for pixels that are empty, or that lack what a family needs beside them."""
+    pixels = inputs.get(name)
+    if pixels is None or isinstance(pixels, StepPixels):  # those are our own
+        return
+    if not len(pixels):
+        raise ValueError(f"{name} is empty; leave it out of a prompt without images, or {REMEDY}")
+    images = name == "pixel_values"
+    for other in adapter.needed if images else (PIXEL_GRIDS[name],) if adapter.clips else ():
+        if inputs.get(other) is None:
+            kind = adapter.model.config.model_type
+            raise ValueError(f"{other} is missing, which {kind} needs beside {name}; {REMEDY}")
+    if images:
+        for other in BY_PICTURE:
+            value = inputs.get(other) if other in adapter.visual_names else None
+            if value is not None and len(value) != len(pixels):
+                raise ValueError(f"{other} has {len(value)} rows and {name} {len(pixels)}; {REMEDY}")
+    grid = inputs.get(PIXEL_GRIDS[name])
+    if grid is None or not isinstance(pixels, Tensor):
+        return
+    if grid.ndim != 2 or grid.shape[1] != 3 or int(grid.prod(1).sum()) != len(pixels):
+        raise ValueError(f"{PIXEL_GRIDS[name]} {grid.tolist()} are not of {len(pixels)} patches; {REMEDY}")
+
+
+def _check_placeholders(adapter: FamilyAdapter, inputs: Mapping[str, Any]) -> None:
+    """Raise a ValueError where a prompt has placeholders of no image or clip, or images without any."""
+    ids = inputs["input_ids"]
+    image, clip = adapter.image_token_id, getattr(adapter.model.config, "video_token_id", None)
+    if inputs.get("pixel_values_videos") is not None:
+        return  # compared where clips become frames
+    if clip is not None and clip != image and (count := int((ids == clip).sum())):
+        raise ValueError(f"the prompt has {count} video tokens and no pixel_values_videos; {REMEDY}")
+    count = int((ids == image).sum())
+    if inputs.get("pixel_values") is None:
+        if count:
+            raise ValueError(f"the prompt has {count} image tokens and no pixel_values; {REMEDY}")
+        return
+    if not count:
+        raise ValueError(f"the prompt has no image token (id {image}) for its pixel_values; {REMEDY}")
+    with reading(adapter.model.config.model_type):
+        counts = adapter.early_counts(inputs)
+    if counts is not None:
+        image_spans(ids == image, counts)
+
+
+# ---- the call
 
 
 @dataclass(frozen=True)
@@ -772,7 +736,7 @@ class Generated:
         allocations: one per image, in order of appearance; empty in mode "full".
         fallback: whether the allocation failed and all tokens were used.
         mode: the name of the mode that ran.
-        note: what of the call was not followed to the letter, and why; None where all was.
+        note: what of the call was not followed to the letter, and why; or None.
         details: the base model's own output where `return_dict_in_generate=True`, else None.
     """
 
@@ -788,15 +752,8 @@ class Generated:
 def generate_whole(base: Any, inputs: Mapping[str, Any], compacted: Compacted, **more: Any) -> Any:
     """Generate from a compacted prompt and return sequences that begin with the whole one.
 
-    Args:
-        base: the model that generates.
-        inputs: the caller's own inputs, with the whole `input_ids` [B, S].
-        compacted: the prompt with tokens dropped, for the base model.
-        more: further arguments of `generate`.
-
-    Returns:
-        The output of `base.generate`, with sequences [B * num_return_sequences, S + new] that begin with the
-        whole prompts. A cache in it is marked where tokens were dropped (`mark_caches`).
+    `inputs` are the caller's own, with the whole `input_ids` [B, S]. Returns what `base.generate` does, with
+    sequences [B * num_return_sequences, S + new]; a cache in it is marked where tokens were dropped.
     """
     kwargs, ids = compacted.kwargs | more, inputs["input_ids"]
     length = compacted.columns.shape[1]
@@ -813,11 +770,12 @@ def generate_whole(base: Any, inputs: Mapping[str, Any], compacted: Compacted, *
     apart = beams == 1 and Version(transformers.__version__) < NUMBERED_BY_PROMPT
     copies = (setting(base, kwargs, "num_return_sequences") or 1) if apart else 1
     show_whole_prompt(kwargs, ids, length, copies)
-    heeding = base if kwargs.get("position_ids") is None else heeding_positions(base)
-    output = heeding.generate(**kwargs)
+    model = base if kwargs.get("position_ids") is None else use_given_positions(base)
+    # Invariant 3: `generate` counts on from the last position id, that of the whole prompt's end.
+    output = model.generate(**kwargs)
     mark_caches(output, cache_of(kwargs), compacted.columns, ids.shape[1])
     sequences = output if isinstance(output, Tensor) else output.sequences
-    prompts = ids.repeat_interleave(len(sequences) // len(ids), dim=0)
+    prompts = ids.repeat_interleave(len(sequences) // len(ids), dim=0)  # copies of a prompt are adjacent
     whole = torch.cat([prompts, sequences[:, length:]], dim=1)
     if isinstance(output, Tensor):
         return whole

@@ -1,23 +1,10 @@
-"""Gaze: relevance without training, from the attention of the model's own first layers to a coarse view.
-
-    maps, neutral = gaze(adapter, inputs, gestalt)          relevance to the question, per image [h, w]
-    coupling(maps[0], (H, W))                               as participatory logits of the cells
-    gaze_of_words(adapter, inputs, words, gestalt, ...)     a map for each of some sets of words
-
-The first layers of the language model read the gestalt and the question. A gestalt token is as relevant as
-the attention of the question's words to it is high, relative to that of a neutral question's words:
+"""Gaze: relevance without training, from the attention of the model's own first layers to a gestalt.
 
     map = smoothed (attention + e) / (neutral + e)      e: the mean of `neutral` over the image
 
-attention, neutral: the attention that a gestalt token receives, mean over words, heads and `gaze_layers`. A
-token that gets the same attention whatever the question, such as an attention sink, is near 1; so is, because
-of e, a token that gets hardly any. Attention relative to a neutral question is that of Zhang et al., "MLLMs
-know where to look" (ICLR 2025), there of the answer's first token in one layer.
-
-Nothing is learned or random. Another question changes the map; padding and text after the question do not.
-No row and no image influences another. The model is unchanged afterwards, also after an error. Layers after
-the last one needed don't run. The neutral attention depends only on the image and the text before the
-question, so a session computes it once per image.
+attention, neutral: what a gestalt token receives from the words of the question, and of a neutral one, mean
+over words, heads and `gaze_layers` (relative attention as of Zhang et al., "MLLMs know where to look", ICLR
+2025). Attention sinks are near 1. Nothing is random; no row or image influences another.
 """
 
 from __future__ import annotations
@@ -31,20 +18,20 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from arr_coc.seam import (
+from arr_coc.seam.assembly import (
     GESTALT,
     PAD,
     PROMPT_NAMES,
     Compacted,
-    FamilyAdapter,
     Grid,
     Layout,
     VisualFeatures,
+    continued_prompt,
     gather_columns,
     image_spans,
 )
-from arr_coc.seam.assembly import continued_prompt
 from arr_coc.seam.attention import attention_modules, attention_rows, watch_attention
+from arr_coc.seam.base import FamilyAdapter
 
 PER_PROMPT = ("position_ids", "labels")
 """Other tensors over the prompt; they are left out of a prompt that is rewritten."""
@@ -62,8 +49,8 @@ class Gaze(NamedTuple):
     Attributes:
         maps: per image float32 [h, w] > 0 on its gestalt's grid, 1 where the question draws as much
             attention as the neutral one.
-        neutral: per image float32 [h * w], the attention of the neutral question's words; hand it to the next
-            call about the same images.
+        neutral: per image float32 [h * w], the attention of the neutral question's words, which depends on
+            the image alone; hand it to the next call.
     """
 
     maps: list[Tensor]
@@ -73,13 +60,7 @@ class Gaze(NamedTuple):
 def gaze_layers(depth: int) -> range:
     """The attention layers whose attention is read: the middle third of `depth`, rounded outwards.
 
-    The first layers attend to what is salient, whatever the question. The last ones add little for their
-    time: all five of the bundled model put 0.86 of the evidence among 273 cells, the middle three 0.84
-    (`training-free` among the results). Of 5 layers the middle is 1 to 3, of 28 layers 9 to 18, of 36 layers
-    12 to 23.
-
-    Raises:
-        ValueError: a depth below 1.
+    The first ones attend to what is salient, whatever the question; the last ones add little for their time.
     """
     if depth < 1:
         raise ValueError(f"depth {depth} is below 1; pass how many attention layers the model has")
@@ -98,19 +79,16 @@ def gaze(
 ) -> Gaze:
     """Relevance maps of images to their question, from the attention of the model's first layers.
 
-    Without a tokenizer there is no neutral question: uniform attention takes its place. Where no word of the
+    Without a tokenizer uniform attention takes the place of a neutral question's. Where no word of the
     question comes after an image, the attention of all text after the image is read.
 
     Args:
         adapter: the base model's adapter.
-        inputs: ordinary processor inputs of any number of rows and still images.
-        gestalt: coarse tokens of every image, at least one each.
+        inputs: processor inputs of any number of rows and still images.
+        gestalt: gestalt tokens of every image, at least one each.
         layers: attention layers, counted from 0 (recurrent ones don't count); None: `gaze_layers`.
         features: the encoded images, for families that can't encode some cells alone; None for the others.
         neutral: of an earlier call about the same images; None: computed here, in a second forward pass.
-
-    Raises:
-        ValueError: layers that the model doesn't have, or a gestalt or neutral attention of other images.
     """
     depth = len(attention_modules(adapter.model, "language"))
     layers = gaze_layers(depth) if layers is None else layers
@@ -154,21 +132,10 @@ def gaze_of_words(
     *,
     features: VisualFeatures | None = None,
 ) -> list[Tensor]:
-    """Relevance maps of an image to sets of the question's words, in one forward pass.
+    """Relevance maps [h, w] > 0 of one image to W sets of the question's words, bool [W, S], in one pass.
 
-    Each is `gaze(...).maps` with the attention of these words alone. The model still reads the whole
-    question, so a word depends on those before it.
-
-    Args:
-        adapter: the base model's adapter.
-        inputs: ordinary processor inputs of one row and one still image.
-        words: bool [W, S], the columns of each set.
-        gestalt: coarse tokens of the image.
-        neutral: `gaze(...).neutral` of the same image.
-        features: as in `gaze`.
-
-    Returns:
-        W maps, float32 [h, w] > 0.
+    The model still reads the whole question, so a word depends on those before it. `gestalt`, `neutral` and
+    `features` as of `gaze`.
     """
     layers = gaze_layers(len(attention_modules(adapter.model, "language")))
     layout = adapter.layout(inputs) if features is None else features.layout
@@ -181,25 +148,11 @@ def gaze_of_words(
 def gaze_of_answer(
     adapter: FamilyAdapter, compacted: Compacted, answer_ids: Sequence[int], neutral: Tensor, grid: Grid
 ) -> Tensor:
-    """The relevance map of an image's gestalt to the answer that the model gave, while it read chosen cells.
+    """The relevance map [t * h, w] > 0 of an image's gestalt to the answer that the model gave.
 
-    As `gaze`, with two differences: the attention is that of the columns which the answer's tokens were made
-    from, and the prompt holds the kept cells, which draw most of it. So it is the shares among the gestalt's
-    tokens that are compared with the neutral ones: where they are large, the model looked for what the kept
-    cells do not show.
-
-    Args:
-        adapter: on the model that answered.
-        compacted: the prompt of one row and one image, with a gestalt.
-        answer_ids: the tokens of the answer, at least one.
-        neutral: `gaze(...).neutral` of the same image and gestalt.
-        grid: (T, h, w) of the gestalt.
-
-    Returns:
-        float32 [t * h, w] > 0.
-
-    Raises:
-        ValueError: no gestalt in the prompt, or no answer.
+    The attention is that of the columns which the answer's tokens were made from, and kept cells draw most of
+    it: so shares among the gestalt's tokens are compared. Where they are large, the model looked for what the
+    kept cells do not show. `compacted` is the prompt of one image and its gestalt of `grid`.
     """
     coarse = (compacted.columns[0] == GESTALT).nonzero().flatten()
     if not len(coarse) or not len(answer_ids):
@@ -216,13 +169,13 @@ def gaze_of_answer(
         nonlocal received
         if layer in layers:
             mask = None if mask is None else mask[..., start:, :]
-            rows = attention_rows(query[:, :, start:], key, scaling, mask)[0].mean(0)  # (R, S)
+            rows = attention_rows(query[:, :, start:], key, scaling, mask)[0].mean(0)  # (H, R, S) -> (R, S)
             received = received + rows[:, coarse.to(rows.device)].mean(0).to(received.device)
         if layer == max(layers):
             raise _LastLayer
 
     with suppress(_LastLayer), watch_attention(adapter.model, "language", observe) as watched:
-        watched(**kwargs, use_cache=False)
+        watched(**kwargs, use_cache=False)  # layers after the last one needed don't run
     shares = [part / part.sum().clamp_min(torch.finfo(part.dtype).tiny) for part in (received, neutral)]
     return _relevance_map(*shares, grid)
 
@@ -247,18 +200,11 @@ def smooth(values: Tensor) -> Tensor:
 
 
 def coupling(relevance: Tensor, grid: tuple[int, int]) -> Tensor:
-    """A map of `gaze` as participatory logits of the fine cells, for the mixture of an untrained layer.
+    """A map [h, w] of `gaze` as participatory logits [H, W] of the fine cells, mean 0.
 
     log(relevance), linear between the middles of the coarse cells, less its mean, in standard deviations,
-    times STEEPNESS. Models differ in how far a question moves their attention, so the standard deviation sets
-    the scale; it is at least SPREAD, so that the map of a page without structure stays flat.
-
-    Args:
-        relevance: [h, w] > 0.
-        grid: (H, W) of the cells.
-
-    Returns:
-        float32 [H, W], mean 0.
+    times STEEPNESS. Models differ in how far a question moves their attention, so the deviation sets the
+    scale; it is at least SPREAD, so that the map of a page without structure stays flat.
     """
     coarse = relevance.float().log()[None, None]
     fine = F.interpolate(coarse, size=grid, mode="bilinear", align_corners=False)[0, 0]
@@ -279,18 +225,9 @@ def _attention(
     rest: VisualFeatures | None,
     layers: range,
 ) -> list[Tensor]:
-    """The attention of sets of words to gestalt tokens: per set and image float32 [n].
+    """The attention of sets of words (bool [B, S]) to gestalt tokens, mean over words, heads and layers.
 
-    Each is a mean over the words of a set, heads and layers.
-
-    Args:
-        adapter: the base model's adapter.
-        inputs: processor inputs.
-        words: sets of the question's words, bool [B, S] each.
-        gestalt: takes the place of the images' cells.
-        layout: where the images' tokens stand in the whole prompt.
-        rest: the tokens that are no cell, which come after the gestalt; None: there are none.
-        layers: the attention layers to average over.
+    `rest` are tokens that are no cell, which come after the gestalt. Returns per set and image float32 [n].
     """
     none = [cells.new_zeros(0) for cells in layout.cells]
     compacted = adapter.assemble(inputs, layout, none, rest, gestalt, use_cache=False)
@@ -303,6 +240,7 @@ def _attention(
         _query_columns(some[row], text[row], columns)
         for some, (row, columns) in zip(sets, spans, strict=True)
     ]
+    # One slice of queries from the earliest word on serves all rows and sets.
     first = min((int(rows[0]) for rows in queries if len(rows)), default=0)
     received = [torch.zeros(len(columns), device=text.device) for _, columns in spans]
 
@@ -334,13 +272,7 @@ def _other_tokens(
 def _split_images(
     adapter: FamilyAdapter, inputs: Mapping[str, Any], counts: Sequence[int]
 ) -> Mapping[str, Any]:
-    """Prompts of one image each, where one holds several: no image may influence the map of another.
-
-    Args:
-        adapter: the base model's adapter.
-        inputs: processor inputs.
-        counts: visual tokens of each image.
-    """
+    """Prompts of one image each, where one holds several: no image may influence the map of another."""
     ids, attended = inputs["input_ids"], adapter.attention_mask(inputs).bool()
     spans = adapter.columns(ids, counts)
     if len({row for row, _ in spans}) == len(spans):
@@ -362,13 +294,7 @@ def _split_images(
 
 
 def _query_columns(words: Tensor, text: Tensor, columns: Tensor) -> Tensor:
-    """The columns [R] whose attention to an image is read: the words after it, else all text after it.
-
-    Args:
-        words: bool [S], in the image's row.
-        text: bool [S].
-        columns: long [n], of the image.
-    """
+    """The columns [R] whose attention to an image is read: words [S] after it, else all text after it."""
     after = torch.arange(len(text), device=text.device) > columns[-1]
     return ((words if (words & after).any() else text) & after).nonzero().flatten()
 
@@ -376,15 +302,9 @@ def _query_columns(words: Tensor, text: Tensor, columns: Tensor) -> Tensor:
 def _replace_question(
     adapter: FamilyAdapter, inputs: Mapping[str, Any], words: Tensor, new_ids: Sequence[int]
 ) -> dict[str, Any]:
-    """The same prompts with another question, in the place of the last word of each.
+    """The same prompts with other ids `new_ids` in the place of the question's last word.
 
     The question's other words are removed, and so is what is between two words, unless it is an image.
-
-    Args:
-        adapter: the base model's adapter.
-        inputs: processor inputs.
-        words: bool [B, S], the question's.
-        new_ids: token ids of the other question.
     """
     attended, visual = adapter.attention_mask(inputs).bool(), inputs["input_ids"] == adapter.image_token_id
     rows = []

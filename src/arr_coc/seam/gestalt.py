@@ -1,17 +1,9 @@
-"""The gestalt: a coarse view of the whole image in few tokens, whatever the question (the COC of ARR-COC).
+"""The gestalt: the whole image in few tokens, whatever the question (the COC of ARR-COC).
 
-    compress(name, adapter, inputs, features, convs) -> VisualFeatures of coarse cells alone
-
-    resize          the encoded tokens of a scaled-down view, at most 256; nothing fine needs encoding
-    pool4, pool16   the average of each 2x2 or 4x4 block of encoded cells
-    conv4, conv16   that average plus what one or two strided convolutions learned to add to it
-    tower4, tower16 tokens of 4 or 16 cells each from a vision tower that merges patches half-way, in the
-                    manner of DeepSeek-OCR's 4096 -> 256 (Wei et al. 2025, arXiv 2510.18234); most of the
-                    tower runs on few patches (`seam.tower_compressor`)
-
-No image influences another. Every deepstack level is compressed too. Coarse token (i, j) of an h x w grid is
-at the middle of the i-th of h and the j-th of w parts of the fine grid (`middles`). Tokens that are no cell
-(base views, newline tokens) are not compressed: they belong to the prompt, not to the gestalt.
+resize          the encoded tokens of a scaled-down picture, at most 256; nothing fine is encoded
+pool4, pool16   the average of each 2x2 or 4x4 block of encoded cells
+conv4, conv16   that average plus what one or two strided convolutions learned to add to it
+tower4, tower16 tokens of 4 or 16 cells from a tower that merges patches half-way (`tower_compressor`)
 """
 
 from __future__ import annotations
@@ -28,16 +20,16 @@ from safetensors import safe_open
 from torch import Tensor, nn
 
 from arr_coc.choose.knowing import same_start
-from arr_coc.files.saved import check_finite, made_folder, reading, write_tensors
+from arr_coc.files.saved import check_finite, make_folder, reading, write_tensors
 from arr_coc.seam.assembly import CROP_GRIDS, VisualFeatures
-from arr_coc.seam.base import FamilyAdapter, Grid
+from arr_coc.seam.base import FamilyAdapter
 from arr_coc.seam.tower_compressor import SIDES, TOWERS, Halvings, TowerCompressor
 
 CELLS = 256
-"""Most cells of the coarse view that `resize` encodes."""
-LEAST = 4
+"""Most cells of the scaled-down picture that `resize` encodes."""
+LEAST_FRAME_CELLS = 4
 """Cells of that of a frame, however many frames a clip has."""
-WIDTH, LEVEL_WIDTH = 128, 48
+CONV_WIDTH, CONV_LEVEL_WIDTH = 128, 48
 """Channels between the convolutions, for the tokens and for each deepstack level."""
 CONVS = {"conv4": 4, "conv16": 16}
 """The learned compressors by name, and how many cells become one token."""
@@ -48,31 +40,12 @@ Coarsening = Callable[[Tensor], Tensor]
 """From a grid of tokens [T, D, H, W] to a coarse one [T, D, h, w]."""
 
 
-def middles(fine: Grid, coarse: Grid) -> Tensor:
-    """The middles of coarse tokens in fine cells: float32 [h * w, 2] of (y, x), raster order.
-
-    Args:
-        fine: (T, H, W) of the cells; the middle of cell 0 is at 0.0.
-        coarse: (t, h, w) of the gestalt.
-    """
-    y, x = (
-        (torch.arange(few) + 0.5) * (many / few) - 0.5 for many, few in zip(fine[1:], coarse[1:], strict=True)
-    )
-    return torch.cartesian_prod(y, x)
-
-
 def pool(x: Tensor, factor: int) -> Tensor:
-    """The average of each block of cells, in the dtype of `x`.
+    """The average of each block of 4 or 16 cells, in the dtype of `x`: [T, D, H, W] -> [T, D, ceil(H /
+    side), ...].
 
     Where a side doesn't divide, blocks overlap by a cell instead of running over the edge, so that the
     middle of a block is within half a cell of its token's (`middles`).
-
-    Args:
-        x: [T, D, H, W].
-        factor: 4 or 16, cells of a block.
-
-    Returns:
-        [T, D, ceil(H / 2), ceil(W / 2)] for 4; ceil(H / 4), ceil(W / 4) for 16.
     """
     side = SIDES[factor]
     size = (ceil(x.shape[-2] / side), ceil(x.shape[-1] / side))
@@ -80,17 +53,12 @@ def pool(x: Tensor, factor: int) -> Tensor:
 
 
 class ConvCompressor(nn.Module):
-    """A learned compressor of encoded tokens: the block average plus a convolutional net's output.
-
-    Untrained it equals `pool` exactly.
+    """A learned compressor of encoded tokens: the block average plus a net's output, 0 until trained.
 
     Args:
         dim: D, width of the tokens.
         factor: 4 or 16, how many cells become one token.
         levels: number of deepstack levels; each has a smaller net of its own.
-
-    Raises:
-        ValueError: `factor` is neither.
     """
 
     def __init__(self, dim: int, factor: int, levels: int = 0) -> None:
@@ -100,15 +68,11 @@ class ConvCompressor(nn.Module):
         self.dim, self.factor = dim, factor
         times = SIDES[factor] // 2
         with same_start():
-            self.tokens = Halvings(dim, WIDTH, times)
-            self.levels = nn.ModuleList(Halvings(dim, LEVEL_WIDTH, times) for _ in range(levels))
+            self.tokens = Halvings(dim, CONV_WIDTH, times)
+            self.levels = nn.ModuleList(Halvings(dim, CONV_LEVEL_WIDTH, times) for _ in range(levels))
 
     def forward(self, features: VisualFeatures) -> VisualFeatures:
-        """Compress every image and every level.
-
-        Raises:
-            ValueError: tokens of another width, or another number of deepstack levels.
-        """
+        """Compress every image and level; a ValueError for tokens of another width, or other levels."""
         width, levels = (features.tokens[0].shape[-1] if features.tokens else self.dim, len(features.levels))
         if (width, levels) != (self.dim, len(self.levels)):
             raise ValueError(
@@ -124,17 +88,9 @@ class ConvCompressor(nn.Module):
 
 
 def coarsen(features: VisualFeatures, coarsenings: Sequence[Coarsening]) -> VisualFeatures:
-    """Reduce the grid of cells of every image to a coarse one.
+    """Reduce the grid of cells of every image to a coarse one, in raster order; other tokens are left out.
 
-    Args:
-        features: the encoded images, all their cells.
-        coarsenings: one for the tokens, then one for each deepstack level.
-
-    Returns:
-        Features of the coarse cells alone, in raster order.
-
-    Raises:
-        ValueError: some cells of an image have been dropped.
+    `coarsenings` are one for the tokens, then one for each level. A ValueError if cells have been dropped.
     """
     counts = [len(cells) for cells in features.cells]
     if counts != [t * h * w for t, h, w in features.grids]:
@@ -145,7 +101,8 @@ def coarsen(features: VisualFeatures, coarsenings: Sequence[Coarsening]) -> Visu
 
     def reduced(coarsening: Coarsening, images: list[Tensor]) -> list[Tensor]:
         return [
-            coarsening(tokens[cells].unflatten(0, grid).movedim(-1, 1)).movedim(1, -1)  # (T, h, w, D)
+            # (N, D) -> (T, H, W, D) -> (T, D, H, W) -> (T, D, h, w) -> (T, h, w, D)
+            coarsening(tokens[cells].unflatten(0, grid).movedim(-1, 1)).movedim(1, -1)
             for tokens, cells, grid in zip(images, features.cells, features.grids, strict=True)
         ]
 
@@ -165,7 +122,7 @@ def pooled(features: VisualFeatures, factor: int) -> VisualFeatures:
     return coarsen(features, [lambda x: pool(x, factor)] * (1 + len(features.levels)))
 
 
-# ---- the compressors by name --------------------------------------------------------------------------
+# ---- the compressors by name
 
 
 @dataclass(frozen=True)
@@ -173,8 +130,9 @@ class Compressor:
     """Properties of a compressor.
 
     Attributes:
-        factor: how many cells become one token; None: it encodes a coarse view instead, of as many as asked
-            for. learned: whether it needs trained weights. inside: it compresses inside the vision tower.
+        factor: how many cells become one token; None: a scaled-down picture of any size is encoded instead.
+        learned: whether it needs trained weights.
+        inside: it compresses inside the vision tower.
     """
 
     factor: int | None
@@ -197,11 +155,7 @@ COMPRESSORS: dict[str, Compressor] = {
 
 
 def find_compressor(name: str) -> Compressor:
-    """A compressor by its name.
-
-    Raises:
-        ValueError: an unknown name.
-    """
+    """A compressor by its name; a ValueError if it is unknown."""
     if name not in COMPRESSORS:
         raise ValueError(f"compressor {name!r} is unknown; use one of {', '.join(COMPRESSORS)}")
     return COMPRESSORS[name]
@@ -215,25 +169,18 @@ def compress(
     convs: Convs | None = None,
     frames: Sequence[int] = (),
 ) -> VisualFeatures:
-    """Make the gestalt of every image of a call.
+    """Make the gestalt of every image of a call: coarse tokens, all of them cells of the coarse `grids`.
 
     Args:
         name: one of `COMPRESSORS`.
         adapter: the base model's adapter; for a compressor inside the tower, on the twin with its LoRA.
-        inputs: ordinary processor inputs with images.
+        inputs: processor inputs with images.
         features: the encoded images; None: they are encoded here if this compressor reads them.
         convs: trained compressors by name, as returned by `load_convs`.
-        frames: how many images in a row each image or clip consists of: the frames of a clip share what
-            `resize` encodes of one image. Empty: all are images.
-
-    Returns:
-        The coarse tokens and levels: `grids` are the coarse grids, and every token is a cell.
-
-    Raises:
-        ValueError: an unknown name, no trained weights, or a family that can't encode a coarse view.
+        frames: of how many images each image or clip consists: the frames of a clip share `CELLS`.
     """
     compressor = find_compressor(name)
-    if compressor.factor is None and not (adapter.sparse or adapter.by_tiles or CROP_GRIDS in inputs):
+    if compressor.factor is None and not (adapter.encodes in ("cells", "tiles") or CROP_GRIDS in inputs):
         raise ValueError(
             f"compressor {name!r} needs a vision tower of any input size, which "
             f"{adapter.model.config.model_type!r} has not; use 'pool4' or 'pool16'"
@@ -244,7 +191,7 @@ def compress(
             f"put a trained {name}.safetensors into the allocator's folder"
         )
     if compressor.factor is None:
-        shares = [max(LEAST, CELLS // count) for count in frames for _ in range(count)]
+        shares = [max(LEAST_FRAME_CELLS, CELLS // count) for count in frames for _ in range(count)]
         return adapter.features(adapter.coarse(inputs, cells=shares or CELLS))
     if compressor.inside and convs:
         return convs[name](adapter, inputs)
@@ -252,13 +199,7 @@ def compress(
     return convs[name](features) if compressor.learned and convs else pooled(features, compressor.factor)
 
 
-# Files of learned compressors in an allocator's folder: `<name>.safetensors` each, in bfloat16.
-#
-#     save_convs(convs, folder)
-#     load_convs(folder, dim)     frozen, by name; those without a file are left out
-#
-# A compressor inside the tower says in the file's metadata after how many blocks it works, and on which
-# windows.
+# ---- files of learned compressors
 
 MOST_BLOCKS, MOST_CELLS = 1000, 1000
 """Of the lower half of a tower, and along each side of its windows."""
@@ -266,7 +207,7 @@ MOST_BLOCKS, MOST_CELLS = 1000, 1000
 
 def save_convs(convs: Convs, folder: str | Path) -> None:
     """Write trained compressors, one `<name>.safetensors` each, in bfloat16, into an allocator's folder."""
-    place = made_folder(Path(folder))
+    place = make_folder(Path(folder))
     for name, conv in convs.items():
         weights = {key: value.to(torch.bfloat16) for key, value in conv.state_dict().items()}
         numbers = None
@@ -276,18 +217,7 @@ def save_convs(convs: Convs, folder: str | Path) -> None:
 
 
 def load_convs(folder: str | Path, dim: int) -> dict[str, nn.Module]:
-    """Load the trained compressors of an allocator's folder, frozen; every weight must be there and fit.
-
-    Args:
-        folder: the one given to `save_convs`.
-        dim: D, width of the base model's tokens.
-
-    Returns:
-        By name; those without a file are left out.
-
-    Raises:
-        ValueError: a file that is no safetensors, or whose weights are missing, left over or of other shapes.
-    """
+    """Load the trained compressors of an allocator's folder, frozen, by name, for tokens of width `dim`."""
     convs: dict[str, nn.Module] = {}
     for name, factor in {**CONVS, **TOWERS}.items():
         path = Path(folder) / f"{name}.safetensors"
@@ -320,22 +250,8 @@ def _inside(weights: dict[str, Tensor], numbers: dict[str, str], factor: int) ->
     return TowerCompressor(len(weights["norm.weight"]), factor, first, window)
 
 
-# Features of a vision encoder on a coarse view of a picture, for the texture group "components".
-#
-#     coarse_features(adapter, inputs) -> per image [1, F, h, w]      the vision-language model's own
-#     VisionTower.from_pretrained("openai/clip-vit-base-patch32")(pictures [B, 3, h, w]) -> [B, F, h', w']
-#
-# The basis of either is fitted once, on some hundred pictures, and saved where the user likes:
-#
-#     fit_basis(tower(picture) for picture in pictures).save("basis.safetensors")
-
-
 def gestalt_features(gestalt: VisualFeatures) -> list[Tensor]:
-    """The tokens of a gestalt as maps: per image [1, D, h, w], in their own dtype.
-
-    Raises:
-        ValueError: a clip of more than one frame among the images.
-    """
+    """The tokens of a gestalt as maps, per image [1, D, h, w]; a ValueError for a clip."""
     maps = []
     for image, (t, h, w) in enumerate(gestalt.grids):
         if t != 1:
@@ -346,97 +262,8 @@ def gestalt_features(gestalt: VisualFeatures) -> list[Tensor]:
 
 @torch.no_grad()
 def coarse_features(adapter: FamilyAdapter, inputs: Mapping[str, Any]) -> list[Tensor]:
-    """What a vision-language model's own encoder makes of a coarse view of each image of a call.
+    """What the model's own encoder makes of each image as a gestalt: maps [1, D, h, w] in the model's dtype.
 
-    The view is the gestalt of mode "saccade": the scaled-down picture of at most 256 cells, or, in a family
-    whose tower takes one input size, the encoded cells averaged 2x2. A call that has a gestalt already passes
-    it to `gestalt_features` and pays nothing.
-
-    Args:
-        adapter: of the model.
-        inputs: processor inputs with still images.
-
-    Returns:
-        Per image [1, D, h, w], in the dtype of the model.
-
-    Raises:
-        ValueError: a clip among the images.
+    It is the gestalt of mode "saccade": `resize`, or `pool4` where the tower takes one input size.
     """
-    return gestalt_features(compress("resize" if adapter.sparse else "pool4", adapter, inputs))
-
-
-class VisionTower:
-    """A vision transformer of fixed input size, such as CLIP's or SigLIP's, as an encoder of coarse views.
-
-    Args:
-        model: a loaded transformers vision model: pixels in, `last_hidden_state` out, one token a patch in
-            raster order, others (a class token, registers) before them.
-        mean: per channel, of its image processor's normalisation.
-        std: likewise.
-
-    Raises:
-        ValueError: its configuration doesn't say the sizes of images and patches.
-    """
-
-    def __init__(self, model: Any, mean: list[float], std: list[float]) -> None:
-        config = model.config
-        size, patch = getattr(config, "image_size", None), getattr(config, "patch_size", None)
-        if not isinstance(size, int) or not isinstance(patch, int) or size < patch:
-            raise ValueError(
-                f"{config.model_type!r} is no vision tower of fixed input size (image_size {size}, "
-                f"patch_size {patch}); use one such as CLIP's or SigLIP's"
-            )
-        self.model, self.size, self.side = model.eval().requires_grad_(False), size, size // patch
-        self.mean, self.std = (torch.tensor(x, dtype=torch.float32).view(3, 1, 1) for x in (mean, std))
-
-    @classmethod
-    def from_pretrained(cls, name: str | Path, device: str = "cpu") -> VisionTower:
-        """Load a tower by its name on the Hub or its folder; of a model with two towers, the vision half.
-
-        Only safetensors are read, and no code of the folder's is run.
-
-        Raises:
-            ValueError: no such model, no image processor beside it, or a model without such a tower.
-        """
-        from transformers import AutoImageProcessor, AutoModel
-
-        with reading(
-            f"{str(name)!r} can't be loaded as a vision tower",
-            "give the name or the folder of a CLIP or SigLIP checkpoint in safetensors with its processor",
-        ):
-            processor = AutoImageProcessor.from_pretrained(str(name), trust_remote_code=False)
-            model, report = AutoModel.from_pretrained(
-                str(name), use_safetensors=True, trust_remote_code=False, output_loading_info=True
-            )
-            if lacking := sorted(report["missing_keys"]):
-                raise ValueError(f"{len(lacking)} weights are missing, first {lacking[0]}")
-        tower = getattr(model, "vision_model", model).to(device)
-        return cls(tower, list(processor.image_mean), list(processor.image_std))
-
-    @torch.no_grad()
-    def __call__(self, pictures: Tensor) -> Tensor:
-        """Features of pictures of one size.
-
-        The whole picture is scaled to the tower's input, whatever its shape: the maps cover all of it.
-
-        Args:
-            pictures: float [B, 3, h, w] in [0, 1].
-
-        Returns:
-            Float32 [B, F, side, side], on the device of the pictures.
-
-        Raises:
-            ValueError: the tower gives fewer tokens than patches.
-        """
-        small = F.interpolate(
-            pictures.float(), (self.size, self.size), mode="bilinear", align_corners=False, antialias=True
-        )
-        pixels = (small - self.mean.to(small)) / self.std.to(small)
-        parameter = next(self.model.parameters())
-        tokens = self.model(pixel_values=pixels.to(parameter)).last_hidden_state  # (B, n, F)
-        patches = self.side**2
-        if tokens.shape[1] < patches:
-            raise ValueError(
-                f"the tower gives {tokens.shape[1]} tokens for {patches} patches; use another one"
-            )
-        return tokens[:, -patches:].mT.unflatten(2, (self.side, self.side)).float().to(pictures.device)
+    return gestalt_features(compress("resize" if adapter.encodes == "cells" else "pool4", adapter, inputs))

@@ -1,10 +1,19 @@
-"""Properties of a loaded model: the device of its calls, its narrowest attention window, its recurrence."""
+"""A loaded model, used and never changed: its twin, its device, its freezing, the model inside wrappers.
+
+A twin is a second tree of modules over the same parameters and buffers: adapters put into it, or another
+attention implementation, are no change of the model, even while that is in use.
+"""
 
 from __future__ import annotations
 
+import copy
+import functools
 import logging
+import types
 import weakref
-from typing import Any, NamedTuple
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import nn
@@ -12,21 +21,32 @@ from transformers import PreTrainedModel
 
 logger = logging.getLogger(__name__)
 
-WINDOWED = (
-    ("sliding_attention", "sliding_window"),
-    ("chunked_attention", "attention_chunk_size"),
-    ("indexed_attention", "index_topk"),
-    ("indexed_attention", "indexer_budget"),
-)
-"""Kinds of layers that read so many columns at most, near or picked, and the setting that says how many."""
+
+def plain_model(model: Any) -> PreTrainedModel:
+    """The transformers model inside the wrappers of `torch.compile` and peft; adapters stay in it.
+
+    A model compiled as a whole runs uncompiled, and a warning says so. A ValueError for prompt learning.
+    """
+    if hasattr(model, "_orig_mod"):
+        logger.warning(
+            "a model compiled as a whole can't be given other inputs than it was compiled for, so it runs "
+            "uncompiled; compile its parts instead (model.language_model.compile())"
+        )
+        return plain_model(model._orig_mod)
+    if not hasattr(model, "get_base_model"):
+        return model
+    if getattr(getattr(model, "active_peft_config", None), "is_prompt_learning", False):
+        raise ValueError(
+            f"{type(model).__name__} adds tokens to the prompt, which dropping tokens can't honour; wrap the "
+            "model without it, or use an adapter that works in the layers, such as LoRA"
+        )
+    return plain_model(model.get_base_model())
 
 
 def execution_device(model: PreTrainedModel) -> torch.device:
     """The device on which the calls of a model run.
 
-    Weights that accelerate keeps elsewhere (offloaded to the CPU's memory or the disk) are on "meta" between
-    calls, and so is `model.device`; the hooks that fetch them hold the device. A model that is on "meta"
-    without such hooks has no weights, and its device is "meta".
+    Weights that accelerate keeps elsewhere are on "meta" between calls; their hooks hold the device.
     """
     if model.device.type != "meta":
         return model.device
@@ -42,66 +62,20 @@ def hook_device(module: nn.Module) -> torch.device | None:
     return None
 
 
-def attention_window(config: Any) -> int | None:
-    """The fewest columns that a layer of a language model reads at most, itself included; None: no limit.
-
-    Args:
-        config: configuration of a loaded model; its text part is read.
-    """
-    text = config.get_text_config()
-    kinds = getattr(text, "layer_types", None)
-    widths = [getattr(text, name, None) for kind, name in WINDOWED if kinds is None or kind in kinds]
-    return min((width for width in widths if width), default=None)
-
-
-def has_recurrence(config: Any) -> bool:
-    """Whether some layers of a language model read the prompt with a state or a convolution.
-
-    Args:
-        config: configuration of a loaded model; its text part is read.
-    """
-    kinds = getattr(config.get_text_config(), "layer_types", None) or ()
-    return any(not kind.endswith("attention") or kind.startswith("linear") for kind in kinds)
-
-
-def warn_of_window(window: int | None, length: int, warned: set[int]) -> None:
-    """Log a warning, once, that tokens are dropped from a prompt that is longer than an attention window.
-
-    Args:
-        window: its width in columns; None: there is none.
-        length: columns of the whole prompt.
-        warned: windows that were warned of; this one is added.
-    """
-    if window is None or length <= window or window in warned:
-        return
-    warned.add(window)
-    logger.warning(
-        "the prompt has %d tokens and some layers of the language model see %d: they count tokens, so "
-        "with some dropped they reach others than in the whole prompt",
-        length,
-        window,
-    )
-
-
-# Properties of a wrapped base model that other libraries read of a model object.
+# ---- properties that other libraries read of a model object
 
 
 class BaseProperties:
-    """Properties of the base model that `transformers.pipeline` and training loops read of a model.
-
-    For a class that holds its base model as `base`.
-    """
+    """Properties of the base model, `base`, that `transformers.pipeline` and training loops read."""
 
     base: Any
 
     @property
     def config(self) -> Any:
-        """The base model's configuration."""
         return self.base.config
 
     @property
     def generation_config(self) -> Any:
-        """The base model's settings of `generate`."""
         return self.base.generation_config
 
     @property
@@ -111,7 +85,6 @@ class BaseProperties:
 
     @property
     def dtype(self) -> torch.dtype:
-        """The type of the base model's weights."""
         return self.base.dtype
 
     @property
@@ -126,7 +99,6 @@ class BaseProperties:
 
     @property
     def output_modalities(self) -> Any:
-        """The kinds of output of the base model."""
         return self.base.output_modalities
 
     def can_generate(self) -> bool:
@@ -134,11 +106,7 @@ class BaseProperties:
         return True
 
     def activation_checkpointing_enable(self, *args: Any, **kwargs: Any) -> None:
-        """Refused: the base model stays in evaluation mode, in which transformers keeps every activation.
-
-        Raises:
-            ValueError: always.
-        """
+        """Refused with a ValueError: in evaluation mode transformers keeps every activation anyway."""
         raise ValueError(
             "gradient_checkpointing has no effect on a frozen base model: leave it out, or train with "
             "`arr-coc train ... checkpointing=true`"
@@ -147,10 +115,7 @@ class BaseProperties:
     gradient_checkpointing_enable = activation_checkpointing_enable
 
 
-# Freezing of a base model, and its inverse.
-#
-# freeze(model, holder)     no parameter learns, every module is in evaluation mode
-# restore(model, holder)    both as before the first `freeze`, once nobody else needs it frozen
+# ---- freezing
 
 
 class Before(NamedTuple):
@@ -168,16 +133,10 @@ class Before(NamedTuple):
 
 
 _BEFORE: weakref.WeakKeyDictionary[nn.Module, Before] = weakref.WeakKeyDictionary()
-"""Models that are frozen."""
 
 
 def freeze(model: PreTrainedModel, holder: nn.Module) -> PreTrainedModel:
-    """Freeze a model and put it into evaluation mode; its flags before the first time are stored.
-
-    Args:
-        model: the model.
-        holder: who needs it frozen, until `restore`.
-    """
+    """Freeze a model and put it into evaluation mode, as `holder` needs it until `restore`."""
     training = frozenset(name for name, module in model.named_modules() if module.training)
     frozen = frozenset(name for name, parameter in model.named_parameters() if not parameter.requires_grad)
     _BEFORE.setdefault(model, Before(training, frozen, weakref.WeakSet())).holders.add(holder)
@@ -185,12 +144,7 @@ def freeze(model: PreTrainedModel, holder: nn.Module) -> PreTrainedModel:
 
 
 def restore(model: PreTrainedModel, holder: nn.Module) -> PreTrainedModel:
-    """Undo `freeze` where nobody else needs it; a model that wasn't frozen by it is left unchanged.
-
-    Args:
-        model: the model.
-        holder: who needs it frozen no more.
-    """
+    """Undo `freeze` where no other holder needs it; a model that wasn't frozen by it is left unchanged."""
     before = _BEFORE.get(model)
     if before is None:
         return model
@@ -202,3 +156,153 @@ def restore(model: PreTrainedModel, holder: nn.Module) -> PreTrainedModel:
         for name, parameter in model.named_parameters():
             parameter.requires_grad_(name not in before.frozen)
     return model
+
+
+Module = TypeVar("Module", bound=nn.Module)
+
+# ---- twins
+
+SHARED = (
+    "_parameters",
+    "_buffers",
+    "_forward_hooks_with_kwargs",
+    "_forward_hooks_always_called",
+    "_forward_pre_hooks_with_kwargs",
+    "merged_adapters",
+)
+"""Attributes of a module that its twin shares, as the same objects: moving, casting, loading or merging
+weights changes both, and so do options of hooks.
+"""
+HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+CHECKPOINTING = ("gradient_checkpointing", "_gradient_checkpointing_func")
+"""What `gradient_checkpointing_enable` sets in the layers of a model."""
+CAPTURING = "transformers.utils.output_capturing"
+"""Hooks of this module collect hidden states; mirrored, the twin would collect everything twice."""
+
+
+_MIRRORS: weakref.WeakKeyDictionary[nn.Module, HookMirror]
+_MIRRORS = weakref.WeakKeyDictionary()
+
+
+class HookMirror:
+    """Copies the hooks of a tree of modules to its twin, and removes those that were removed."""
+
+    def __init__(self, pairs: Iterable[tuple[nn.Module, nn.Module]]) -> None:
+        both = [(vars(old), vars(new), hasattr(old, CHECKPOINTING[0])) for old, new in pairs]
+        self._places = [(old[name], new[name]) for old, new, _ in both for name in HOOKS]
+        self._layers = [(old, new) for old, new, checkpointing in both if checkpointing]
+        self._sources = [source for source, _ in self._places]
+        self._mirrored: set[int] = set()
+
+    def update(self) -> None:
+        """Give the twin the current hooks and gradient checkpointing; fast while there are none."""
+        for old, new in self._layers:
+            new.update((name, old[name]) for name in CHECKPOINTING if name in old)
+        if not self._mirrored and not any(self._sources):
+            return
+        current: set[int] = set()
+        for source, target in self._places:
+            hooks = {i: hook for i, hook in source.items() if getattr(hook, "__module__", "") != CAPTURING}
+            for i in [i for i in target if i in self._mirrored and i not in hooks]:
+                del target[i]
+            target.update(hooks)
+            current |= hooks.keys()
+        self._mirrored = current
+
+
+def refresh(root: Module) -> Module:
+    """The same twin, with the current hooks of the first tree, and its gradient checkpointing."""
+    _MIRRORS[root].update()
+    return root
+
+
+def twin(module: Module) -> Module:
+    """Make a second tree of modules over the same parameters and buffers; `module` is not changed.
+
+    Lists, dictionaries and sets that a module holds are copied, other attributes shared. Hooks of the first
+    tree run in the second as well (`refresh`). Methods bound to a module of the first tree, as accelerate's
+    hooks are, become methods of its twin. What `torch.compile` compiled runs uncompiled in the twin.
+    """
+    made: dict[int, nn.Module] = {}
+
+    def visit(old: nn.Module) -> nn.Module:
+        if id(old) not in made:
+            inside: Any = vars(old).get("_modules", {}).get("_orig_mod")  # of what torch.compile made
+            made[id(old)] = copied(old) if inside is None else visit(inside)
+        return made[id(old)]
+
+    def copied(old: nn.Module) -> nn.Module:
+        new = made[id(old)] = object.__new__(type(old))  # recorded first, for modules that refer to it
+        for name, value in vars(old).items():
+            if name == "_modules":
+                value = {key: child if child is None else visit(child) for key, child in value.items()}
+            elif name in HOOKS:
+                value = OrderedDict()
+            elif name == "_output_capturing_hooks_installed":
+                continue  # a mark of the first tree alone
+            elif name == "_compiled_call_impl":
+                value = None  # compiled code runs the modules that it was compiled of
+            elif name not in SHARED:
+                value = rebound(value, old, new)
+            vars(new)[name] = value
+        return new
+
+    def rebound(value: Any, old: nn.Module, new: nn.Module) -> Any:
+        """An attribute of `old` as one of `new`."""
+        value = getattr(value, "_torchdynamo_orig_callable", value)  # a compiled method
+        if isinstance(value, nn.Module):  # held beside the tree
+            return visit(value) if id(value) in made else value
+        if isinstance(value, types.MethodType) and value.__self__ is old:
+            return types.MethodType(value.__func__, new)
+        if isinstance(value, functools.partial) and any(arg is old for arg in value.args):
+            args = [new if arg is old else arg for arg in value.args]
+            partial = functools.partial(value.func, *args, **value.keywords)
+            vars(partial).update(vars(value))  # its name and signature, which `generate` reads
+            return partial
+        if isinstance(value, dict | list | set):
+            return copy.copy(value)
+        return value
+
+    result: Any = visit(module)
+    pairs = ((old, made[id(old)]) for old in module.modules() if id(old) in made)
+    _MIRRORS[result] = HookMirror(
+        (old, new) for old, new in pairs if type(old) is type(new) and old is not new
+    )
+    return refresh(result)
+
+
+def with_configs(module: nn.Module, change: Callable[[Any], None]) -> None:
+    """Give each module of a tree a copy of its configuration, changed; one copy for each configuration."""
+    copies: dict[int, Any] = {}
+    for part in module.modules():
+        config = vars(part).get("config")
+        if config is None:
+            continue
+        if id(config) not in copies:
+            copies[id(config)] = copy.copy(config)
+            change(copies[id(config)])
+        vars(part)["config"] = copies[id(config)]
+
+
+def twin_key(model: PreTrainedModel) -> tuple[Any, ...]:
+    """A key of what a twin copies of a model and a user may change later; a twin of another key is stale.
+
+    Resizing the embeddings replaces their module, so it holds the vocabulary's size.
+    """
+    embeddings: Any = model.get_input_embeddings()
+    return tuple(embeddings.weight.shape), adapter_state(model)
+
+
+def adapter_state(model: nn.Module) -> tuple[Any, ...]:
+    """The user's own adapters in a model: names, active ones, whether disabled, merged ones; or ()."""
+    named: Mapping[str, Any] = vars(model).get("peft_config") or {}
+    if not named:
+        return ()
+    from peft.tuners.tuners_utils import BaseTunerLayer
+
+    layers = (module for module in model.modules() if isinstance(module, BaseTunerLayer))
+    layer = next(layers, None)
+    if layer is None:
+        return (tuple(named),)
+    merged = tuple(layer.merged_adapters)
+    return tuple(named), tuple(layer.active_adapters), bool(layer.disable_adapters), merged

@@ -1,18 +1,11 @@
 """LoRAs for a base model that is never changed (Hu et al. 2021, arXiv 2106.09685).
 
-    loras = LoRAs(base); loras.load(folder)
-    loras.model_for(("partial", "own")) -> a twin of the base with these active
-
-Each kind is for a part of the model and a purpose:
-
     own      language model; trained with the layer, active in every mode but "full"
     partial  vision tower; for encoding some cells alone ("sparse" and "saccade")
     coarse   language model; for reading a gestalt before fine tokens ("saccade"), in place of `own`
     tower4, tower16   vision tower; for merging patches half-way (`seam.tower_compressor`)
 
-They are put into twins of the base (`seam.twin`): modules of their own over the same weights, one twin for
-each combination. So nothing about the base depends on which of them is active, and any number of threads may
-use any combinations at once. Adapters that the user has in the base stay active beside them.
+`LoRAs.model_for(kinds)` is a twin of the base (`seam.loaded.twin`) with these active; the user's stay active.
 """
 
 from __future__ import annotations
@@ -33,57 +26,39 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from arr_coc.choose.knowing import same_start
-from arr_coc.files.saved import MOST_BYTES, check_finite, made_folder, reading, write_tensors
-from arr_coc.seam.loaded import hook_device
+from arr_coc.files.saved import MOST_BYTES, check_finite, make_folder, reading, write_tensors
+from arr_coc.seam.loaded import adapter_state, hook_device, refresh, twin, twin_key
 from arr_coc.seam.tower_compressor import TOWERS
-from arr_coc.seam.twin import adapter_state, refresh, twin, twin_key
 
-# Files of a LoRA in peft's format, read as settings and matrices and as nothing else.
-#
-#     config, weights = read_lora(folder)
-#
-#     adapter_config.json           which layers, which rank, which scale
-#     adapter_model.safetensors     the matrices A and B of each layer
-#
-# A file may come from anybody, and peft's settings can do much more than choose layers (looked up in peft
-# 0.21): `megatron_core` is a module that is imported, `init_lora_weights` may write into the base model's
-# weights ("pissa", "olora") or take hours ("eva"), `layer_replication` and `trainable_token_indices` change
-# the
-# model, `target_modules` as one text is a regular expression, as are `exclude_modules` and the keys of
-# `rank_pattern` and `alpha_pattern`. So every setting but those of an ordinary LoRA must have its default,
-# and
-# patterns have names, a few `.*` and a few choices between names, which take no text long.
+# ---- files in peft's format, of anybody: read as settings and matrices and as nothing else
 
 CONFIG_NAME = "adapter_config.json"
 WEIGHTS_NAME = "adapter_model.safetensors"
 FILES = (CONFIG_NAME, WEIGHTS_NAME)
-PREFIX = "base_model.model."
+PEFT_PREFIX = "base_model.model."
 """The prefix of peft before the names of modules in its files."""
 
 PATTERNS = ("target_modules", "exclude_modules", "layers_pattern", "rank_pattern", "alpha_pattern")
-ORDINARY = (
+ORDINARY_SETTINGS = (
     *("auto_mapping", "base_model_name_or_path", "fan_in_fan_out", "inference_mode", "layers_to_transform"),
     *("lora_alpha", "lora_dropout", "megatron_core", "peft_type", "peft_version", "qalora_group_size", "r"),
     *("revision", "runtime_config", "task_type", "use_rslora", *PATTERNS),
 )
 """Settings that may differ from peft's defaults. Some name a repository or a module: those that read them are
-not called, or only with another setting that may not differ."""
-PLAIN = re.compile(r"(?:[\w-]|\\?\.(?!\*)|\(|\)|\||\.\*)*")
-CHOICE = re.compile(r"\(([^()]*)\)")
+not called, or only with another setting that may not differ.
+"""
+# Names with a few `.*` and a few choices between names: patterns that take no text long.
+PLAIN_PATTERN = re.compile(r"(?:[\w-]|\\?\.(?!\*)|\(|\)|\||\.\*)*")
+CHOICE_PATTERN = re.compile(r"\(([^()]*)\)")
 MOST_STARS, MOST_CHOICES, MOST_LENGTH = 3, 2, 2000
 
 
 def read_lora(folder: Path) -> tuple[Any, dict[str, Tensor]]:
-    """Read a LoRA.
+    """Read a LoRA of anybody's: its `peft.LoraConfig`, and its matrices by "layer.lora_A.weight" or "lora_B".
 
-    Returns:
-        Its `peft.LoraConfig`, and its matrices by the name of the layer and ".lora_A.weight" or
-        ".lora_B.weight".
-
-    Raises:
-        ImportError: peft is missing.
-        ValueError: settings of more than an ordinary LoRA.
-        Exception: whatever a damaged file leads to.
+    peft's settings can do more than choose layers (import a module, write into the base model, take hours,
+    match regular expressions), so all but those of an ordinary LoRA must have their default. Raises a
+    ValueError for these, an ImportError without peft, and whatever a damaged file leads to.
     """
     from peft import LoraConfig
 
@@ -95,13 +70,15 @@ def read_lora(folder: Path) -> tuple[Any, dict[str, Tensor]]:
         raise ValueError(f"{CONFIG_NAME} is not of a LoRA")
     stock = LoraConfig().to_dict()
     for name, value in settings.items():
-        plain = value in (None, False, "none") or value in ([], {}) or name in ORDINARY
+        plain = value in (None, False, "none") or value in ([], {}) or name in ORDINARY_SETTINGS
         if name == "init_lora_weights":
             plain = isinstance(value, bool) or value == "gaussian"
         if not plain and value != stock.get(name):
             raise ValueError(f"{name} is {str(value)[:60]!r}, which an ordinary LoRA hasn't")
     check_patterns(settings)
-    weights = {key.removeprefix(PREFIX): value for key, value in load_file(folder / WEIGHTS_NAME).items()}
+    weights = {
+        key.removeprefix(PEFT_PREFIX): value for key, value in load_file(folder / WEIGHTS_NAME).items()
+    }
     check_finite(weights)
     ranks = [settings.get("r", stock["r"]), *(settings.get("rank_pattern") or {}).values()]
     most = max((min(value.shape, default=0) for value in weights.values()), default=0)
@@ -113,31 +90,23 @@ def read_lora(folder: Path) -> tuple[Any, dict[str, Tensor]]:
 
 
 def check_patterns(settings: dict[str, Any]) -> None:
-    """Refuse patterns that could take long, or that are none.
-
-    Args:
-        settings: of an adapter_config.json.
-
-    Raises:
-        ValueError: names the setting.
-    """
+    """Raise a ValueError for patterns of an adapter_config.json that could take long."""
     for name in PATTERNS:
         value = settings.get(name)
         texts: Iterable[Any] = value if isinstance(value, list | dict) else [value]
         for text in texts:
             if text is None:
                 continue
-            if not isinstance(text, str) or len(text) > MOST_LENGTH or not PLAIN.fullmatch(text):
+            if not isinstance(text, str) or len(text) > MOST_LENGTH or not PLAIN_PATTERN.fullmatch(text):
                 raise ValueError(f"{name} has {str(text)[:60]!r}: list the names of its layers instead")
-            choices = [choice.split("|") for choice in CHOICE.findall(text)]
-            if (
-                text.count(".*") > MOST_STARS
-                or text.count("(") > MOST_CHOICES
-                or any(len(set(names)) < len(names) for names in choices)
-            ):
+            choices = [choice.split("|") for choice in CHOICE_PATTERN.findall(text)]
+            repeated = any(len(set(names)) < len(names) for names in choices)  # twice the same: backtracking
+            if text.count(".*") > MOST_STARS or text.count("(") > MOST_CHOICES or repeated:
                 raise ValueError(f"{name} has {text[:60]!r}: list the names of its layers instead")
             re.compile(text)
 
+
+# ---- kinds of LoRAs
 
 OWN, PARTIAL, COARSE = "own", "partial", "coarse"
 KINDS = (OWN, PARTIAL, COARSE, *TOWERS)
@@ -152,10 +121,14 @@ TARGETS = {
     PARTIAL: _TOWER,
     COARSE: r".*language_model.*\.(q_proj|k_proj|v_proj|o_proj|gate_proj|up_proj|down_proj)",
 } | dict.fromkeys(TOWERS, _TOWER)
-"""Which layers a new LoRA of each kind adapts: attention of the language model; attention, feed-forward
-layers and mergers of the vision tower; attention and feed-forward layers of the language model; those of
-the vision
-tower again."""
+"""Which layers a new LoRA of each kind adapts. Names of layers are of the families: their rows' to say."""
+
+
+def decoder_name(base: Any) -> str:
+    """The name of the language model among the modules of a base model: "language_model" in most."""
+    decoder = base.get_decoder()
+    names = (name.rpartition(".")[2] for name, module in base.named_modules() if module is decoder)
+    return next(names, "") or "language_model"
 
 
 _MAKING = threading.Lock()
@@ -164,10 +137,7 @@ _MAKING = threading.Lock()
 
 @contextmanager
 def _unchanged_flags(*modules: nn.Module) -> Generator[None, None, None]:
-    """Keep which parameters learn while peft works inside the block, and its warning of other adapters away.
-
-    peft freezes the parameters of what it changes, and unfreezes the adapters that it activates.
-    """
+    """Keep which parameters learn while peft works inside the block, and silence its warning."""
     flags = [(p, p.requires_grad) for module in modules for p in module.parameters()]
     try:
         with warnings.catch_warnings():
@@ -181,8 +151,8 @@ def _unchanged_flags(*modules: nn.Module) -> Generator[None, None, None]:
 class LoRAs(nn.Module):
     """The LoRAs that were learned for one base model, and the twins of the base with them put in.
 
-    It is a module, so that their weights are moved, cast, trained and saved with the model they belong to;
-    the base model is not among its submodules.
+    A module, so that their weights are moved, cast, trained and saved with the model they belong to; the base
+    model is not among its submodules. Any number of threads may use any combinations at once.
 
     Args:
         base: the base model; it is not changed.
@@ -212,14 +182,8 @@ class LoRAs(nn.Module):
         """The weights of one kind."""
         return [part.weight for part in self._matrices(kind).values()]
 
-    # ---- use ------------------------------------------------------------------------------------------
-
     def model_for(self, kinds: Sequence[str]) -> PreTrainedModel:
-        """A twin of the base model with some kinds active; the base itself where it has none of them.
-
-        Args:
-            kinds: some of `KINDS`; those that weren't added or loaded are ignored.
-        """
+        """A twin of the base model with some kinds active, those that exist; the base if none does."""
         base = self._base[0]
         active = tuple(kind for kind in kinds if kind in self)
         if not active:
@@ -254,37 +218,23 @@ class LoRAs(nn.Module):
 
     def _matrices(self, kind: str) -> dict[str, Any]:
         """The matrices of one kind by "path of the layer/A or B"."""
-        start = f"{kind}/"
-        return {
-            name.removeprefix(start): part for name, part in self.weights.items() if name.startswith(start)
-        }
-
-    # ---- making, saving, loading ----------------------------------------------------------------------
+        names = [name for name in self.weights if name.startswith(f"{kind}/")]
+        return {name.removeprefix(f"{kind}/"): self.weights[name] for name in names}
 
     def add(self, kind: str, rank: int) -> None:
-        """Add a new LoRA of this rank, trainable, which leaves the model's outputs as they are until trained.
-
-        Raises:
-            ValueError: an unknown kind, or one that was added already.
-        """
+        """Add a new LoRA of this rank, which leaves the model's outputs as they are until trained."""
         if kind not in KINDS or kind in self:
             reason = "there already" if kind in self else f"none of {', '.join(KINDS)}"
             raise ValueError(f"LoRA {kind!r} is {reason}")
         from peft import LoraConfig
 
-        self._put(kind, LoraConfig(r=rank, lora_alpha=2 * rank, target_modules=TARGETS[kind]))
+        layers = TARGETS[kind].replace("language_model", decoder_name(self._base[0]))
+        self._put(kind, LoraConfig(r=rank, lora_alpha=2 * rank, target_modules=layers))
 
     def _put(self, kind: str, config: Any, weights: dict[str, Tensor] | None = None) -> None:
-        """Make the matrices of one kind, as peft would put them into the base.
+        """Make the matrices of one kind as peft would put them into the base; `weights` None: peft's initial.
 
-        Args:
-            kind: one of `KINDS`.
-            config: peft's configuration of it.
-            weights: values of all matrices by name; None: peft's initial ones.
-
-        Raises:
-            ValueError: weights are missing, left over or of another shape, or the configuration makes other
-                weights than matrices A and B, such as biases.
+        A ValueError where weights are missing, left over or of another shape, or others are made.
         """
         model: Any = twin(self._base[0])
         _settle_merged(model)
@@ -307,8 +257,10 @@ class LoRAs(nn.Module):
     def save(self, folder: Path) -> None:
         """Write each kind into its folder in peft's format, safetensors and `adapter_config.json`."""
         for kind in self.kinds:
-            place = made_folder(folder / FOLDERS[kind])
-            weights = {PREFIX + _file_key(key): matrix.weight for key, matrix in self._matrices(kind).items()}
+            place = make_folder(folder / FOLDERS[kind])
+            weights = {
+                PEFT_PREFIX + _file_key(key): matrix.weight for key, matrix in self._matrices(kind).items()
+            }
             write_tensors(weights, place / WEIGHTS_NAME, {"format": "pt"})
             config = self._configs[kind]
             config.base_model_name_or_path = None  # a path on this disk stays private
@@ -321,9 +273,7 @@ class LoRAs(nn.Module):
     def load(self, folder: Path) -> None:
         """Read the LoRAs of an allocator folder, if there are any, frozen.
 
-        Raises:
-            ValueError: peft is missing, or a LoRA can't be read or doesn't fit the base model. Those read
-                before it are kept.
+        A ValueError if peft is missing, or a LoRA can't be read or doesn't fit. Earlier ones are kept.
         """
         for kind in KINDS:
             place = folder / FOLDERS[kind]
@@ -332,7 +282,6 @@ class LoRAs(nn.Module):
         self.requires_grad_(False)
 
     def _load(self, kind: str, folder: Path) -> None:
-        """Read one kind from its folder."""
         with reading(
             f"the LoRA in {str(folder)!r} can't be loaded", "use the base model that it was trained for"
         ):
@@ -351,11 +300,7 @@ def _file_key(key: str) -> str:
 
 
 def _inject(model: nn.Module, kind: str, config: Any) -> dict[str, nn.ModuleDict]:
-    """Let peft put a LoRA into a twin.
-
-    Returns:
-        By "path of the layer/A or B", where the layer holds its matrices by the names of adapters.
-    """
+    """Let peft put a LoRA into a twin: by "path of the layer/A or B", where the layer holds its matrices."""
     from peft import inject_adapter_in_model
     from peft.tuners.lora import LoraLayer
 
@@ -371,8 +316,8 @@ def _inject(model: nn.Module, kind: str, config: Any) -> dict[str, nn.ModuleDict
 def _settle_merged(model: nn.Module) -> None:
     """Let a twin take adapters that the user has merged into the weights for a part of them.
 
-    Else peft would take them out, of the base as well, before it puts another in. Those that are disabled
-    are taken out, which the base's own next call would do.
+    Else peft would take them out, of the base as well, before it puts another in. Disabled ones are taken
+    out, which the base's own next call would do.
     """
     from peft.tuners.tuners_utils import BaseTunerLayer
 
@@ -384,10 +329,7 @@ def _settle_merged(model: nn.Module) -> None:
 
 
 def _fetch(model: nn.Module, kind: str, config: Any) -> None:
-    """Give the matrices of layers whose weights accelerate keeps elsewhere their place and initial values.
-
-    peft puts them where the weights of their layer are, which is "meta" between calls.
-    """
+    """Give matrices of layers whose weights accelerate keeps elsewhere device and initial values."""
     from peft.tuners.lora import LoraLayer
 
     for module in model.modules():

@@ -1,10 +1,8 @@
-"""Pictures in [0, 1] from preprocessed pixels: detection of normalisation, and its inverse.
+"""Preprocessed pixels: undoing normalisation, patches of pictures and of kept cells, scaled-down pictures.
 
-A processor rescales 8-bit pixels to k / 255 and then, unless a call says `do_normalize=False`, maps them to
-(k / 255 - mean) / std. Pixels below 0 or above 1 are normalised. Where all lie in [0, 1] (a pale picture, or
-one that was not normalised) the 256 levels decide: after the inverse, normalised pixels are whole levels.
-
-These are functions of tensors alone; pictures are [3, h, w], of any size.
+Functions of tensors alone; pictures are [3, h, w]. Qwen's processors write patches of p x p px block by block
+of m x m: the m*m patches of cell 0, then those of cell 1, in raster order of the cells. A cell's rows in
+`pixel_values` are therefore consecutive, and any number of cells can be encoded alone.
 """
 
 from __future__ import annotations
@@ -17,26 +15,25 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from arr_coc.choose.allocation import Grid
+from arr_coc.seam.assembly import Layout
 
 LEVELS = 255
-SLACK = 1e-3
+RANGE_SLACK = 1e-3
 """How far a pixel may lie outside [0, 1] by rounding."""
 OFF_LEVEL = 0.1
 """Mean distance to the nearest level, in levels, above which pixels aren't whole levels. Measured on random
-pictures: float32 1e-5, float16 0.03; 0.25 under the wrong hypothesis, and in bfloat16 under both."""
+pictures: float32 1e-5, float16 0.03; 0.25 under the wrong hypothesis, and in bfloat16 under both.
+"""
 
 
 def are_normalised(pictures: Sequence[Tensor], mean: Tensor, std: Tensor, usual: bool = True) -> bool:
-    """Whether preprocessed pictures were normalised.
+    """Whether preprocessed pictures, float32 [3, h, w], were mapped to (k / 255 - mean) / std.
 
-    Args:
-        pictures: float32 [3, h, w] each, of one call of a processor.
-        mean: [3, 1, 1], of the processor.
-        std: [3, 1, 1].
-        usual: whether the processor normalises by default; decides where the pixels don't.
+    Pixels outside [0, 1] are normalised. Where all lie inside (a pale picture) the 256 levels decide: of the
+    right hypothesis, pixels are whole levels. `usual`, the processor's default, decides where they don't.
     """
     bounds = torch.stack([torch.stack(picture.aminmax()) for picture in pictures])  # (images, 2)
-    if bool(bounds.min() < -SLACK) or bool(bounds.max() > 1 + SLACK):
+    if bool(bounds.min() < -RANGE_SLACK) or bool(bounds.max() > 1 + RANGE_SLACK):
         return True
     if not usual:
         return False
@@ -53,44 +50,27 @@ def off_level(pictures: Sequence[Tensor]) -> float:
 def undo_normalisation(
     pictures: Sequence[Tensor], mean: Tensor, std: Tensor, usual: bool = True
 ) -> list[Tensor]:
-    """Pictures in [0, 1] from preprocessed ones; those that were not normalised are only clamped.
-
-    Args:
-        pictures: float32 [3, h, w] each, of one call of a processor.
-        mean: [3, 1, 1], of the processor.
-        std: [3, 1, 1].
-        usual: as in `are_normalised`.
-    """
+    """Pictures in [0, 1] from preprocessed ones; those that weren't normalised are only clamped."""
     if not are_normalised(pictures, mean, std, usual):
         return [picture.clamp(0.0, 1.0) for picture in pictures]
     return [p.mul(std.to(p)).add_(mean.to(p)).clamp_(0.0, 1.0) for p in pictures]
 
 
-# Conversion of pictures to patches in Qwen's merge-block order and back, and scaled-down pictures.
-#
-# Qwen's image processors cut a picture into patches of p x p px and write them block by block of m x m
-# patches:
-# the m*m patches of cell 0, then those of cell 1, in raster order of the cells. A still image is repeated in
-# all `frames` frames of a patch. `to_patches(to_picture(rows, ...), ...)` equals `rows`.
-#
-# These are functions of tensors alone; pictures are [3, h, w] with h and w whole cells of m*p px.
+# ---- patches and pictures
 
 
 def to_picture(
     rows: Tensor, grid: tuple[int, int, int], merge: int, patch: int, frames: int, frame: int = 0
 ) -> Tensor:
-    """The picture that patches were cut from.
+    """The picture [3, h*patch, w*patch] that patches were cut from; `to_patches` undoes it.
 
     Args:
         rows: [t*h*w, 3 * frames * patch**2].
         grid: the patch grid (t, h, w).
         merge: patches along each side of a cell.
         patch: px along each side of a patch.
-        frames: frames of a patch.
-        frame: which of them; those of a still are all the same.
-
-    Returns:
-        [3, h*patch, w*patch].
+        frames: frames of a patch; those of a still are all the same.
+        frame: which of them.
     """
     t, h, w = grid
     m, p = merge, patch
@@ -100,15 +80,7 @@ def to_picture(
 
 
 def to_pictures(rows: Tensor, grids: Sequence[Grid], merge: int, patch: int, frames: int) -> list[Tensor]:
-    """The pictures that patches, one picture's behind the other's, were cut from; as `to_picture`.
-
-    Args:
-        rows: [patches of all pictures, 3 * frames * patch**2], or with the three sides of a patch apart.
-        grids: the patch grid (t, h, w) of each picture.
-        merge: patches along each side of a cell; 1 where they stand row by row.
-        patch: px along each side of a patch.
-        frames: frames of a patch.
-    """
+    """The pictures that patches were cut from, one picture's rows behind the other's; as `to_picture`."""
     pictures = rows.flatten(1).split([t * h * w for t, h, w in grids])
     return [to_picture(*each, merge, patch, frames) for each in zip(pictures, grids, strict=True)]
 
@@ -123,16 +95,7 @@ def to_patches(picture: Tensor, merge: int, patch: int, frames: int) -> Tensor:
 
 
 def patch_map(cells: Tensor, grid: Grid, merge: int) -> Tensor:
-    """The patches of cells as a map.
-
-    Args:
-        cells: [T*H*W, merge**2 * D], raster order, the patches of each side by side.
-        grid: (T, H, W) of the cells.
-        merge: patches along each side of a cell.
-
-    Returns:
-        [T, D, H * merge, W * merge].
-    """
+    """The patches of cells [T*H*W, merge**2 * D] (raster order) as a map [T, D, H * merge, W * merge]."""
     t, h, w = grid
     blocks = cells.view(t, h, w, merge, merge, -1).permute(0, 5, 1, 3, 2, 4)  # (T, D, H, m, W, m)
     return blocks.reshape(t, -1, h * merge, w * merge)
@@ -146,13 +109,9 @@ def patch_map_rows(patches: Tensor, merge: int) -> Tensor:
 
 
 def coarse_grid(height: int, width: int, cells: int) -> tuple[int, int]:
-    """The largest grid of at most `cells` cells with the shape of a grid of height x width.
+    """The largest grid of at most `cells` cells in the shape of height x width, never larger.
 
-    One side is any whole number, the other is the nearest one that keeps the shape. The result is never
-    larger than the grid, and never empty (a strip that is too long for that loses its shape).
-
-    Raises:
-        ValueError: `cells` is below 1.
+    One side is any whole number, the other the nearest that keeps the shape; at least 1.
     """
     if cells < 1:
         raise ValueError(f"cells {cells} is below 1; use the most cells of a coarse view, such as 256")
@@ -178,14 +137,7 @@ def coarse_views(
 ) -> list[Tensor]:
     """Pictures scaled down to the largest grids of at most `cells` cells; smaller ones as they are.
 
-    Args:
-        pictures: [3, h, w] each, of whole cells.
-        grids: (1, H, W) cells of each.
-        cells: the most cells of a view, or of that of each picture.
-        side: px along each side of a cell.
-
-    Raises:
-        ValueError: `cells` is below 1.
+    `grids` are (1, H, W) cells of each, `side` the px along each side of a cell.
     """
     most = [cells] * len(grids) if isinstance(cells, int) else cells
     views = []
@@ -195,7 +147,7 @@ def coarse_views(
     return views
 
 
-# What a model raises of pixels that it cannot read with a prompt, as one ValueError with the remedy.
+# ---- pixels that a model can't read with a prompt
 
 REMEDY = "pass all that the model's own processor makes of a prompt and its images, unchanged"
 OUTSIDE = (torch.OutOfMemoryError, getattr(torch, "AcceleratorError", torch.OutOfMemoryError))
@@ -214,14 +166,7 @@ MISFITS = (
 
 @contextmanager
 def reading(model_type: str) -> Generator[None]:
-    """Turn what goes wrong in reading a call's pixels into a ValueError: they, or the prompt, don't fit.
-
-    Args:
-        model_type: of the model that reads, for the message.
-
-    Raises:
-        ValueError: names the error that it comes from.
-    """
+    """Turn what goes wrong in reading a call's pixels into a ValueError that names it and the remedy."""
     try:
         yield
     except (*OUTSIDE, NotImplementedError):
@@ -243,3 +188,60 @@ def _is_own(error: BaseException) -> bool:
         trace = trace.tb_next
     name = "" if trace is None else str(trace.tb_frame.f_globals.get("__name__"))
     return name.startswith("arr_coc.")
+
+
+# ---- some cells alone: a tower takes patches in any number, with the positions and segments they had
+
+
+def numbered_cells(layout: Layout, keep: Sequence[Tensor]) -> Tensor:
+    """Number the kept cells (per image rising raster indices [K_i]) over all images: long [K], rising.
+
+    A ValueError for another number of images, nothing kept, or indices out of bounds or not rising.
+    """
+    if len(keep) != len(layout.grids):
+        raise ValueError(f"{len(keep)} keep lists for {len(layout.grids)} images; pass one for each image")
+    if not sum(len(indices) for indices in keep):
+        raise ValueError("no cell is kept in any image; keep at least one")
+    start, numbered, ends = 0, [], []
+    for indices, (t, h, w) in zip(keep, layout.grids, strict=True):
+        numbered.append(indices.to(layout.cells[0].device) + start)
+        start += t * h * w
+        ends.append(start)
+    cells = torch.cat(numbered)  # (K,), offset by the cells of the images before
+    bounds = torch.tensor([0, *ends], device=cells.device)
+    image = torch.arange(len(keep), device=cells.device).repeat_interleave(
+        torch.tensor([len(indices) for indices in keep], device=cells.device), output_size=len(cells)
+    )
+    wrong = (cells < bounds[image]) | (cells >= bounds[image + 1])
+    wrong[1:] |= cells[1:] <= cells[:-1]
+    if bool(wrong.any()):
+        raise ValueError(
+            f"kept cells must be rising indices into grids {layout.grids}; sort them and drop repeated ones"
+        )
+    return cells
+
+
+def patch_rows(cells: Tensor, unit: int) -> Tensor:
+    """The rows of `pixel_values` of some cells, `unit` patches each: [K] -> long [K * unit]."""
+    return (cells[:, None] * unit + torch.arange(unit, device=cells.device)).flatten()
+
+
+def kept_seqlens(rows: Tensor, cu_seqlens: Tensor) -> Tensor:
+    """The boundaries int32 [n' + 1] of kept rows' attention segments, of those [n + 1] of all rows.
+
+    Each row (long [R], rising) stays in its own segment; segments without one vanish.
+    """
+    ends = torch.searchsorted(rows, cu_seqlens.to(rows), out_int32=True)  # kept rows before each boundary
+    return ends.unique_consecutive()
+
+
+def kept_windows(cells: Tensor, order: Tensor, cu_seqlens: Tensor, unit: int) -> tuple[Tensor, Tensor]:
+    """The order and boundaries of the attention windows of kept cells [K]: each stays in its own window.
+
+    `order` [N] are all cells in the order of their windows, `cu_seqlens` [n + 1] the windows' boundaries in
+    patches, `unit` the patches of a cell. Returns the kept cells, numbered among the kept, in the order of
+    their windows, long [K], and the boundaries of these in patches, int32 [n' + 1].
+    """
+    places = order.to(cells.device).argsort()[cells]  # argsort inverts the order: (K,) places in it
+    ordered, index = places.sort()
+    return index, kept_seqlens(ordered, cu_seqlens.to(cells.device) // unit) * unit

@@ -1,37 +1,41 @@
-"""Prompts about images and clips, as the family's own processor writes them, with each processed once.
+"""Prompts about images and clips: written by the chat template, expanded by the processor, once per image.
 
     prompt = VisualPrompt(processor, [image])
     prompt.inputs("What is the title?") -> the outputs of processor(images=..., text=...)
 
-A processor replaces an image's one token in the text by an expansion: one placeholder per visual token, and
-in many families also frames, rows of tiles or line breaks around them, and between the frames of a clip the
-time. So the first prompt goes through the whole processor, and its expansion is put in the place of that
-token for every question. With several images or a clip, or where an expansion merges with the text beside it,
-the text of all expansions is put in its place; where that doesn't make the processor's own prompt, every
-question goes through the processor.
-
-Of a clip the processor gets the outline alone: its frames are read one at a time, and what is made of them
-is made a step at a time (`steps`). One that needs all frames for that gets them all.
+A processor replaces an image's one token by an expansion (placeholders, row breaks, times of frames). The
+first prompt goes through the whole processor; its expansion then takes the token's place for every question.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import json
+import logging
+import re
+from collections.abc import Collection, Mapping, Sequence
+from functools import lru_cache
+from itertools import groupby, pairwise, product, takewhile
+from pathlib import Path
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
+from transformers import ProcessorMixin
 
+from arr_coc.files.atomic import one_line
 from arr_coc.files.question import check_question
+from arr_coc.files.worker import Worker
 from arr_coc.seam.assembly import KIND_NAMES, PROMPT_NAMES
-from arr_coc.seam.clips import ClipSteps, StepPixels, crowded, outline, takes_steps
-from arr_coc.seam.question import render
+from arr_coc.seam.clips import TIME, ClipSteps, StepPixels, crowded, outline, takes_steps
 from arr_coc.video import FrameSource
 from arr_coc.video.opening import Visual
 
-DRIFT = 0.02
+logger = logging.getLogger(__name__)
+
+MOST_DRIFT = 0.02
 """Seconds by which a frame may be off the second that its number and the clip's mean rate give."""
 Turn = tuple[str, str]
 """A question that was asked, and the answer that came."""
@@ -54,35 +58,22 @@ class TextExpansion(NamedTuple):
 def chat_prompt(
     processor: Any, question: str, visuals: int | Sequence[str] = 1, history: Sequence[Turn] = ()
 ) -> str:
-    """The chat template's text for one question about some images and clips, with one placeholder for each.
+    """The chat template's text for a question after earlier turns, with a placeholder for each visual.
 
-    Args:
-        processor: with the template.
-        question: the one to answer.
-        visuals: they stand before the first question; how many images, or what each is: "image" or "video".
-        history: earlier questions of the conversation with their answers.
-
-    Raises:
-        ValueError: what is no question; see `check_question`.
+    `visuals`: how many images stand before the first question, or what each is, "image" or "video".
     """
     kinds = ["image"] * visuals if isinstance(visuals, int) else visuals
     turns: list[dict[str, Any]] = []
     for earlier, answer in history:
-        turns.append({"role": "user", "content": _text(check_question(earlier))})
-        turns.append({"role": "assistant", "content": _text(answer)})
-    turns.append({"role": "user", "content": _text(check_question(question))})
+        turns.append({"role": "user", "content": _words(check_question(earlier))})
+        turns.append({"role": "assistant", "content": _words(answer)})
+    turns.append({"role": "user", "content": _words(check_question(question))})
     turns[0]["content"] = [{"type": kind} for kind in kinds] + turns[0]["content"]
     return render(processor, turns)
 
 
 def _media(visuals: Sequence[Visual], reader: Any, outlines: bool) -> dict[str, Any]:
-    """The arguments of a processor for images and clips.
-
-    Args:
-        visuals: the images and clips.
-        reader: the processor's part that reads clips.
-        outlines: give the outlines of clips alone instead of all frames.
-    """
+    """The processor's arguments for images and clips; of clips the outlines alone where it takes steps."""
     images, clips = [one for one in visuals if isinstance(one, Image.Image)], _clips(visuals)
     media: dict[str, Any] = {}
     if images:
@@ -102,15 +93,12 @@ def _media(visuals: Sequence[Visual], reader: Any, outlines: bool) -> dict[str, 
 
 
 def _about(clip: FrameSource, count: int) -> dict[str, Any]:
-    """What a processor is told of a clip, from which it works out the second of each frame.
-
-    Args:
-        clip: of any times.
-        count: frames that the processor gets; more than the clip's: its last one again.
-    """
+    """What a processor is told of a clip of `count` frames, from which it works out the second of each."""
     numbers, rate, total = list(clip.numbers), clip.rate, clip.total
     drift = max(abs(n / rate - time) for n, time in zip(numbers, clip.times, strict=True))
-    if drift > DRIFT:  # a recording of a screen, an animation: no rate gives its seconds, milliseconds do
+    if (
+        drift > MOST_DRIFT
+    ):  # a recording of a screen, an animation: no rate gives its seconds, milliseconds do
         numbers = [round(1000 * time) for time in clip.times]
         rate, total = 1000.0, max(round(1000 * total / rate), numbers[-1] + 1)
     numbers += numbers[-1:] * (count - len(numbers))
@@ -118,17 +106,19 @@ def _about(clip: FrameSource, count: int) -> dict[str, Any]:
 
 
 def _clips(visuals: Sequence[Visual]) -> list[FrameSource]:
-    """The clips among images and clips."""
     return [one for one in visuals if not isinstance(one, Image.Image)]
 
 
-def _text(words: str) -> list[dict[str, Any]]:
-    """The content of a message of words alone."""
+def _words(words: str) -> list[dict[str, Any]]:
     return [{"type": "text", "text": words}]
 
 
 class VisualPrompt:
     """Processor inputs for any question about the same images and clips.
+
+    With several images or a clip, or where an expansion would merge with the text beside it, the text of all
+    expansions is put in its place; where that isn't the processor's own prompt, each question goes through
+    the processor. Of a clip it gets the outline alone: frames are read one at a time (`ClipSteps`).
 
     Args:
         processor: of the model, with a chat template.
@@ -136,13 +126,8 @@ class VisualPrompt:
         token: id of the model's placeholder of images, where it isn't the one that the processor names.
 
     Attributes:
-        visual: the processor's outputs for them (`pixel_values` and what goes with it); of clips
-            `StepPixels` where the processor takes steps.
-        note: of clips, what their many frames cost each of them; None: nothing.
-
-    Raises:
-        ValueError: a chat template that doesn't write all of them into a prompt, or a processor that takes no
-            clips.
+        visual: the processor's outputs for them (`pixel_values` and what goes with it).
+        note: what their many frames cost each of them; or None.
     """
 
     def __init__(self, processor: Any, visuals: Sequence[Visual], token: int | None = None) -> None:
@@ -150,7 +135,11 @@ class VisualPrompt:
         self._token = getattr(processor, "image_token_id", None) if token is None else token
         self._kinds = ["image" if isinstance(one, Image.Image) else "video" for one in visuals]
         self._marks = {kind: template_mark(processor, kind) for kind in set(self._kinds)}
-        self._check_processor()
+        if "video" in self._kinds and getattr(processor, "video_processor", None) is None:
+            raise ValueError(
+                f"{type(processor).__name__} takes no clips: ask about images, or load a model that reads "
+                "video, such as Qwen3-VL"
+            )
         text = chat_prompt(processor, "?", self._kinds)
         self._check_written(text)
         self._written = {mark: text.count(mark) for mark in self._marks.values() if mark}
@@ -195,11 +184,9 @@ class VisualPrompt:
         return inputs
 
     def _count_placeholders(self, ids: Tensor) -> int:
-        """The tokens of a prompt that are the placeholder of images, if it has a name."""
         return 0 if self._token is None else int((ids == self._token).sum())
 
     def _inputs(self, text: str) -> dict[str, Any]:
-        """What `inputs` returns for the text of a prompt, unchecked."""
         expansion = self._expansion
         if isinstance(expansion, TextExpansion) and text.count(expansion.before) == 1:
             return self._as_prompt(text.replace(*expansion)) | self.visual
@@ -216,14 +203,6 @@ class VisualPrompt:
             prompt[name] = spliced.to(columns[name].dtype)[None]
         return prompt | self.visual
 
-    def _check_processor(self) -> None:
-        """Raise a ValueError where there is a clip and the processor takes none."""
-        if "video" in self._kinds and getattr(self._processor, "video_processor", None) is None:
-            raise ValueError(
-                f"{type(self._processor).__name__} takes no clips: ask about images, or load a model that "
-                "reads video, such as Qwen3-VL"
-            )
-
     def _check_written(self, text: str) -> None:
         """Raise a ValueError where a chat template doesn't write all images and clips into a prompt."""
         if self._kinds == ["image"]:
@@ -238,14 +217,7 @@ class VisualPrompt:
                 )
 
     def _text_expansion(self, text: str, prompt: dict[str, Tensor]) -> TextExpansion | None:
-        """The expansions of all images and clips as text; None where prompts can't be made of it.
-
-        They are what two texts differ in: that of the template, and that of the processor's prompt.
-
-        Args:
-            text: of the template, with a placeholder for each.
-            prompt: the processor's tensors [S] for it.
-        """
+        """What the template's text and the processor's prompt differ in; None if it isn't enough."""
         marks = [mark for mark in self._marks.values() if mark and mark in text]
         if not marks:
             return None
@@ -275,13 +247,11 @@ class VisualPrompt:
         return {name: tensors[name] for name in self._names if name in tensors}
 
     def _process(self, text: str) -> Any:
-        """The processor's outputs for a text and the images and clips."""
         return self._processor(
             text=[text], return_tensors="pt", add_special_tokens=self._adds(text), **self._media
         )
 
     def _tokenize(self, text: str) -> list[int]:
-        """The token ids of a text, in which the image is still one token."""
         return self._processor.tokenizer(text, add_special_tokens=self._adds(text))["input_ids"]
 
     def _adds(self, text: str) -> bool:
@@ -298,16 +268,10 @@ def _kinds_by_id(prompt: dict[str, Tensor], name: str) -> dict[int, int]:
 
 
 def _expansion(plain: list[int], prompt: dict[str, Tensor], added: Collection[int]) -> Expansion | None:
-    """The expansion of the image's token, by comparison of a text without it and with it.
+    """The expansion of the image's token: what the processor's ids have where the text's ids have that token.
 
-    None where more than that one token was replaced; where the expansion begins or ends with an ordinary
-    token, which might merge with the text beside it; or where the processor's other tensors have values
-    around it other than 1 (attention mask) and 0.
-
-    Args:
-        plain: ids [S] of the text, in which the image is still one token.
-        prompt: the processor's tensors [S'] for the same text, with the image expanded.
-        added: ids of the tokens that the tokenizer never merges with others.
+    None where more than that token was replaced, where an ordinary token at its ends might merge with the
+    text beside it (`added` never do), or where other tensors aren't 1 (attention mask) or 0 around it.
     """
     ids = prompt["input_ids"].tolist()
     before = next((i for i, (a, b) in enumerate(zip(plain, ids, strict=False)) if a != b), len(plain))
@@ -331,20 +295,12 @@ def _expansion(plain: list[int], prompt: dict[str, Tensor], added: Collection[in
 
 
 def template_mark(processor: Any, kind: str) -> str | None:
-    """The text that a chat template writes for an image, or a video; None where the processor names none.
-
-    In most families it is the placeholder of a visual token; Qianfan-OCR has a mark of its own.
-    """
+    """The text that a chat template writes for an image, or a video; None where the processor names none."""
     return getattr(processor, f"{kind}_placeholder_token", None) or getattr(processor, f"{kind}_token", None)
 
 
 def placeholders(processor: Any, token: int) -> list[str]:
-    """The texts that stand for an image, clip or sound in a template's text, or a part of it in a prompt.
-
-    Args:
-        processor: of the model.
-        token: id of the model's placeholder of images.
-    """
+    """The texts that stand for an image, clip or sound in a template's text, or a part of it in a prompt."""
     marks = [template_mark(processor, kind) for kind in ("image", "video")]
     names = ("image_token", "video_token", "audio_token", "audio_bos_token")  # the last: a sound must follow
     marks += [getattr(processor, name, None) for name in names]
@@ -355,14 +311,7 @@ def placeholders(processor: Any, token: int) -> list[str]:
 
 
 def refuse_placeholders(processor: Any, token: int, question: str, earlier: Sequence[str]) -> None:
-    """Raise a ValueError where a text holds what stands for an image, clip or sound in a prompt.
-
-    Args:
-        processor: of the model.
-        token: id of the model's placeholder of images.
-        question: the question.
-        earlier: the texts of the turns before it.
-    """
+    """Raise a ValueError where a question or earlier turn holds what stands for an image, clip or sound."""
     for mark in placeholders(processor, token):
         for what, texts in (("question", [question]), ("history", earlier)):
             if any(mark in text for text in texts):
@@ -370,17 +319,284 @@ def refuse_placeholders(processor: Any, token: int, question: str, earlier: Sequ
 
 
 def too_long(question: str, turns: bool, longest: int, limit: int) -> ValueError:
-    """The error of a prompt of `longest` positions for a model of `limit`.
-
-    Args:
-        question: the question.
-        turns: whether there are turns before it.
-        longest: positions of the prompt.
-        limit: of the model.
-    """
+    """The error of a prompt of `longest` positions for a model of `limit`; `turns`: with earlier ones."""
     remedy = "leave out the oldest turns, or " if turns else ""
     return ValueError(
         f"the question is too long: image and {'history, ' if turns else ''}question take "
         f"{longest} positions and the model has {limit}; {remedy}ask a shorter question "
         f"({len(question.split())} words now)"
     )
+
+
+# ---- chat templates, rendered within bounds
+
+MOST_LETTERS = 100_000
+"""Of a template; those of the families supported have up to about ten thousand."""
+WORKER = Worker(Path(__file__).with_name("template_worker.py"), seconds=5, megabytes=512)
+"""The child process that renders templates, started with the first one."""
+
+
+def render(processor: Any, turns: Sequence[Mapping[str, Any]], **options: Any) -> str:
+    """The text of a chat, with the beginning of the model's answer; `options`: names for the template.
+
+    Templates are programs of an untrusted checkpoint: they run in jinja's sandbox in a child process of
+    bounded time and memory. A processor's own `apply_chat_template` is the user's code, and is called. A
+    ValueError where the template is none, fails, or needs more than any chat.
+    """
+    if getattr(type(processor), "apply_chat_template", None) is not ProcessorMixin.apply_chat_template:
+        return processor.apply_chat_template(turns, add_generation_prompt=True, tokenize=False, **options)
+    source = processor.chat_template
+    source = source.get("default") if isinstance(source, dict) else source
+    names = {
+        "messages": turns,
+        "tools": None,
+        "documents": None,
+        "add_generation_prompt": True,
+        **processor.tokenizer.special_tokens_map,
+        **options,
+    }
+    try:
+        if not isinstance(source, str) or len(source) > MOST_LETTERS:
+            raise ValueError(f"it is no text of at most {MOST_LETTERS} letters")
+        text = _rendered.__wrapped__ if "strftime_now" in source else _rendered  # the time is never the same
+        return text(source, json.dumps(names, default=_name_of, skipkeys=True))
+    except ValueError as error:
+        raise ValueError(
+            f"the chat template can't be rendered ({one_line(error, 200)}); "
+            "load the model with another chat_template.jinja"
+        ) from error
+
+
+def check_template(processor: Any) -> None:
+    """Render a processor's chat template once, if it has one; a ValueError as of `render`."""
+    if getattr(processor, "chat_template", None) is not None:
+        content = [{"type": "image"}, {"type": "text", "text": "What?"}]
+        render(processor, [{"role": "user", "content": content}])
+
+
+@lru_cache(maxsize=64)
+def _rendered(source: str, names: str) -> str:
+    return WORKER.ask({"source": source, "names": names})
+
+
+def _name_of(value: object) -> str:
+    """What stands for a value that isn't JSON, such as an image: templates ask only whether one is there."""
+    return f"<{type(value).__name__}>"
+
+
+# ---- the question in a prompt
+
+PROBES = ("probeone", "probetwo", "probethree", "probefour", "probefive")
+"""Words by which the text around a message is found."""
+LABELLED = ({}, {"add_vision_id": True})
+"""Options of a template under which it may write labels of images: Qwen's has one for that."""
+
+
+class TemplateMarkers(NamedTuple):
+    """The text that a chat template writes around the words of a chat.
+
+    Attributes:
+        opening: right before a user's words.
+        closing: right after them.
+        tool: right before and after the reply of a tool; None: refused, or not told from a user's words.
+        label: of an image or clip, ahead of it ("Picture 1: "); None: it writes none.
+    """
+
+    opening: str
+    closing: str
+    tool: tuple[str, str] | None = None
+    label: re.Pattern[str] | None = None
+
+
+def template_markers(processor: Any) -> TemplateMarkers | None:
+    """The markers of a processor's chat template, found by rendering probe words; None if that fails."""
+    if getattr(processor, "chat_template", None) is None:
+        return None
+    first, answer, second, *_ = PROBES
+    try:
+        before, after = _around(processor, [_message("user", first)])
+        turns = [_message("user", first), _message("assistant", answer), _message("user", second)]
+        _, between_words, between_turns, _ = _around(processor, turns)
+    except Exception as error:  # a template may raise anything; all text is then taken for the question
+        logger.warning("the chat template can't be rendered with plain turns (%s); using all text", error)
+        return None
+    opening, closing = _common_end(before, between_turns), _common_start(after, between_words)
+    if not opening or not closing:
+        return None
+    tool = _tool_markers(processor, (before, between_turns))
+    return TemplateMarkers(opening, closing, tool, _label(processor, opening))
+
+
+def _message(role: str, words: str, **more: Any) -> dict[str, Any]:
+    return {"role": role, "content": [{"type": "text", "text": words}], **more}
+
+
+def _around(processor: Any, turns: Sequence[dict[str, Any]], **options: Any) -> list[str]:
+    """What a template writes before, between and after the probe words; an error if not in their order."""
+    text, written = render(processor, turns, **options), str(turns)
+    if re.findall("|".join(PROBES), text) != (words := [word for word in PROBES if word in written]):
+        raise ValueError("it leaves out words of a message, or repeats or reorders them")
+    return re.split("|".join(words), text)
+
+
+def _tool_markers(processor: Any, openings: Sequence[str]) -> tuple[str, str] | None:
+    """`TemplateMarkers.tool`; the openings are what the template writes before a user's words."""
+    question, reply, other, answer, thanks = PROBES
+    call = {"name": "probe", "arguments": {"of": "it"}}
+    calls = [{"id": f"callcall{i}", "type": "function", "function": call} for i in range(2)]
+    # Some templates want a call for each reply, some a single one; some want plain text, some parts.
+    for count, plain in product((2, 1), (True, False)):
+        replies = [
+            _message("tool", word, name="probe", tool_call_id=each["id"])
+            | ({"content": word} if plain else {})
+            for word, each in zip((reply, other), calls, strict=True)
+        ]
+        turns = [
+            _message("user", question),
+            {"role": "assistant", "content": "", "tool_calls": calls[:count]},
+            *replies,
+            _message("assistant", answer),
+            _message("user", thanks),
+        ]
+        try:
+            _, call_reply, reply_reply, reply_answer, *_ = _around(processor, turns)
+        except Exception as error:  # this form of a chat is none of the template's
+            logger.debug("the chat template can't be rendered with replies of tools (%s)", error)
+            continue
+        opening, closing = _common_end(call_reply, reply_reply), _common_start(reply_reply, reply_answer)
+        as_users = any(text.endswith(opening) for text in openings)
+        if opening.strip() and closing.strip() and not as_users:
+            return opening, closing
+    return None
+
+
+def _label(processor: Any, opening: str) -> re.Pattern[str] | None:
+    """`TemplateMarkers.label`, of templates that write a user's words after `opening`."""
+    tokens = getattr(getattr(processor, "tokenizer", processor), "added_tokens_decoder", {})
+    marks = "|".join(re.escape(str(token)) for token in tokens.values())
+    if not marks:
+        return None
+    labels = set()
+    for kind, options in product(("image", "video"), LABELLED):
+        turn = _message("user", PROBES[0])
+        turn["content"][:0] = [{"type": kind}] * 2  # some label none but several
+        try:
+            before, _ = _around(processor, [turn], **options)
+        except Exception as error:  # a template without clips
+            logger.debug("the chat template can't be rendered with a %s (%s)", kind, error)
+            continue
+        *pieces, _ = re.split(marks, before[before.rfind(opening) + len(opening) :])
+        labels |= {re.sub(r"\d+", r"\\d+", re.escape(piece)) for piece in pieces if piece.strip()}
+    return re.compile(f"(?:{'|'.join(sorted(labels))})(?={TIME.pattern}|{marks})") if labels else None
+
+
+def _common_start(a: str, b: str) -> str:
+    return "".join(x for x, _ in takewhile(lambda pair: pair[0] == pair[1], zip(a, b, strict=False)))
+
+
+def _common_end(a: str, b: str) -> str:
+    return _common_start(a[::-1], b[::-1])[::-1]
+
+
+def asides(text: str, markers: TemplateMarkers | None) -> list[tuple[int, int]]:
+    """Start and end of replies of tools, labels of images and times of frames in the text of a prompt."""
+    spans = [match.span() for match in TIME.finditer(text)]
+    if markers is None:
+        return spans
+    if markers.label is not None:
+        spans += [match.span() for match in markers.label.finditer(text)]
+    opening, closing = markers.tool or ("", "")
+    start = text.find(opening) if opening else -1
+    while start >= 0 and (end := text.find(closing, start + len(opening))) >= 0:
+        spans.append((start, end + len(closing)))
+        start = text.find(opening, end)  # what ends one reply may be the beginning of the next one's opening
+    return spans
+
+
+def _user_turns(text: str, markers: TemplateMarkers) -> list[tuple[int, int]]:
+    """Start and end of what a template writes of each user's turn, in order."""
+    openings = [match.span() for match in re.finditer(re.escape(markers.opening), text)]
+    turns = []
+    for (_, start), (limit, _) in pairwise([*openings, (len(text), 0)]):
+        end = text.find(markers.closing, start)
+        turns.append((start, limit if end < 0 else min(end, limit)))
+    return turns
+
+
+_SPECIAL: WeakKeyDictionary[Any, tuple[tuple[int, ...], frozenset[int]]] = WeakKeyDictionary()
+"""Of tokenizers: what `special_tokens` said, and the size and ids that it was true for."""
+
+
+def special_tokens(tokenizer: Any) -> frozenset[int]:
+    """The ids of a tokenizer's special tokens, added ones among them; asked anew only when it has grown.
+
+    Listing added tokens takes a millisecond and more, and tokenizers 0.23.1 leaks 0.6 kB each time.
+    """
+    if tokenizer is None:
+        return frozenset()
+    own = getattr(tokenizer, "all_special_ids", [])
+    state = (len(tokenizer), *own)
+    if tokenizer not in _SPECIAL or _SPECIAL[tokenizer][0] != state:
+        added = getattr(tokenizer, "added_tokens_decoder", {})
+        ids = frozenset((*own, *(i for i, token in added.items() if token.special)))
+        _SPECIAL[tokenizer] = state, ids
+    return _SPECIAL[tokenizer][1]
+
+
+def question_tokens(
+    ids: Tensor,
+    attended: Tensor,
+    image_ids: Collection[int | None],
+    special_ids: Collection[int],
+    processor: Any = None,
+    markers: TemplateMarkers | None = None,
+) -> Tensor:
+    """The content tokens of the last user turn that has any, of one prompt: bool [S].
+
+    Args:
+        ids: [S].
+        attended: bool [S], false for padding.
+        image_ids: ids of visual placeholders.
+        special_ids: ids that are never content.
+        processor: holds the tokenizer, or is one.
+        markers: the template's text around the user's words; None, or not found: all of the content.
+    """
+    tokenizer = getattr(processor, "tokenizer", processor)
+    special = {*special_ids, *special_tokens(tokenizer)}
+    content = attended & ~torch.isin(ids, torch.tensor(sorted(special), device=ids.device))
+    if markers is None or not getattr(tokenizer, "is_fast", False):
+        return content
+
+    # One token per image keeps the text short and doesn't change the rest of it.
+    columns = attended.nonzero().flatten().tolist()
+    listed = ids[attended].tolist()
+    short: list[tuple[int, int]] = []  # (column, id)
+    for is_image, run in groupby(zip(columns, listed, strict=True), key=lambda pair: pair[1] in image_ids):
+        tokens = list(run)
+        short += tokens[:1] if is_image else tokens
+    text = tokenizer.decode(
+        [i for _, i in short], skip_special_tokens=False, clean_up_tokenization_spaces=False
+    )
+    again = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+    turns = _user_turns(text, markers)
+    if again["input_ids"] != [i for _, i in short] or not turns:
+        return content
+    spans, is_content = asides(text, markers), content.tolist()
+    words = [
+        (column, left, right)
+        for (column, _), (left, right) in zip(short, again["offset_mapping"], strict=True)
+        if is_content[column]
+        and not text[left:right].isspace()
+        and not any(left < end and right > start for start, end in spans)
+    ]
+    question = torch.zeros_like(content)
+    for start, end in reversed(turns):
+        if columns := [column for column, left, right in words if left < end and right > start]:
+            question[columns] = True
+            break
+    return question
+
+
+def outside(ids: Tensor, begin: int, end: int) -> Tensor:
+    """The tokens that stand between no `begin` and its `end`: [B, S] -> bool [B, S]."""
+    return (ids == begin).cumsum(1) == (ids == end).cumsum(1)

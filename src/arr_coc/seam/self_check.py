@@ -1,11 +1,8 @@
 """A check that a model whose family nobody registered can be given fewer tokens, run before it is used.
 
-Two drawn pictures go through the model's own processor, each in one piece, as a large one must that is not
-read. Each prompt must hold a placeholder for every encoded token; the pixels must show the picture; most
-tokens must change the most where the picture does, which the queries of a resampler don't. With all cells
-kept the logits must be the stock model's to the last bit; with some dropped they must be those of the stock
-model with the dropped columns masked, as far as its numbers go; and `generate` must go on from there as
-`forward` does on a prompt that is a token longer.
+Two drawn pictures go through its processor, each in one piece. Each encoded token must have a placeholder,
+pixels show the picture, and most tokens change the most where it does. With all cells kept the logits must be
+the stock model's, with some dropped the masked ones', and `generate` must agree with `forward`.
 """
 
 from __future__ import annotations
@@ -23,20 +20,18 @@ from arr_coc.seam.base import FamilyAdapter
 from arr_coc.seam.decoding import generate_whole
 from arr_coc.seam.prompt import VisualPrompt
 
-SIZES = ((448, 448), (672, 448))
+PICTURE_SIZES = ((448, 448), (672, 448))
 """Width and height of the pictures, px."""
-LARGE = (2048, 1024)
+LARGE_SIZE = (2048, 1024)
 """The same of a picture that is prepared and not read: families in tiles cut it."""
-SLACK = 0.05
+MOST_LOGIT_ERROR = 0.05
 """Of the spread of the logits: how far dropping may be from masking. 1e-5 in float32, 0.02 in bfloat16."""
 
-PLACED = 0.5
+LEAST_PLACED = 0.5
 """Of the tokens: how many must change the most with their own quarter of the picture; 0.25 is chance."""
-UNLIKE = 0.1
+MOST_PIXEL_ERROR = 0.1
 """Mean difference above which a picture in [0, 1] is not another one resized; 0.25 of two random ones."""
-BY_POSITION = "minimax_m3_sparse"
-"""A kind of layers that reads columns by their positions, and on a GPU dies of one that is past the last."""
-STEPS = {
+GENERATE_OPTIONS = {
     "max_new_tokens": 2,
     "min_new_tokens": 2,
     "do_sample": False,
@@ -44,19 +39,11 @@ STEPS = {
     "return_dict_in_generate": True,
     "output_logits": True,
 }
-"""Arguments of the `generate` that is checked."""
 
 
 @torch.no_grad()
 def self_check(adapter: FamilyAdapter) -> None:
-    """Run the check.
-
-    Args:
-        adapter: of the model, with its processor.
-
-    Raises:
-        ValueError: what doesn't hold, in one line.
-    """
+    """Run the check; a ValueError says in one line what doesn't hold. The adapter must have its processor."""
     model = adapter.model
     kind = model.config.model_type
     if adapter.processor is None:
@@ -67,8 +54,12 @@ def self_check(adapter: FamilyAdapter) -> None:
     training = model.training
     model.eval()
     try:
-        _check_pieces(adapter, _drawn(LARGE, len(SIZES)))
-        for number, size in enumerate(SIZES):
+        pieces = len(adapter.patches(_inputs(adapter, _drawn(LARGE_SIZE, len(PICTURE_SIZES)))))
+        if pieces != 1:  # each would be taken for an image
+            raise ValueError(
+                f"its processor cuts a picture of {LARGE_SIZE[0]}x{LARGE_SIZE[1]} px into {pieces}"
+            )
+        for number, size in enumerate(PICTURE_SIZES):
             _check_picture(adapter, _drawn(size, number))
     except Exception as error:  # whatever a model that nobody tried may raise
         what = " ".join(str(error).split())
@@ -88,18 +79,9 @@ def _inputs(adapter: FamilyAdapter, image: Image.Image) -> dict[str, Any]:
     }
 
 
-def _check_pieces(adapter: FamilyAdapter, image: Image.Image) -> None:
-    """Raise a ValueError if a picture comes in pieces, each of which would be taken for an image."""
-    pieces = len(adapter.patches(_inputs(adapter, image)))
-    if pieces != 1:
-        raise ValueError(f"its processor cuts a picture of {image.width}x{image.height} px into {pieces}")
-
-
 def _check_picture(adapter: FamilyAdapter, image: Image.Image) -> None:
     """Raise a ValueError for what doesn't hold on a picture."""
     model = adapter.model
-    if BY_POSITION in (getattr(model.config.get_text_config(), "layer_types", None) or ()):
-        raise ValueError("some of its layers take positions for numbers of columns, which dropping changes")
     inputs = _inputs(adapter, image)
     _check_pixels(adapter, inputs, image)
     features = adapter.features(inputs)
@@ -117,15 +99,18 @@ def _check_picture(adapter: FamilyAdapter, image: Image.Image) -> None:
     dropped = model(**compacted.kwargs, use_cache=False).logits[0]
     if not bool(dropped.isfinite().all()):
         raise ValueError("with some tokens dropped its logits are not finite")
-    _check_steps(adapter, inputs, features, some, SLACK * float(stock.std()))
+    _check_steps(adapter, inputs, features, some, MOST_LOGIT_ERROR * float(stock.std()))
     narrow = adapter.window is not None and adapter.window < inputs["input_ids"].shape[1]
     if adapter.recurrent or narrow:
         return  # dropping has no masked equivalent, or only in a shorter prompt
     columns = compacted.columns[0]
     real = columns >= 0
-    masked = model(**_masked(adapter, inputs, columns)).logits[0, columns[real]]
+    mask = torch.zeros_like(inputs["input_ids"])
+    mask[0, columns[real]] = 1
+    hidden = dict(inputs) | {"attention_mask": mask, "position_ids": adapter.positions(inputs)}
+    masked = model(**hidden).logits[0, columns[real]]
     error = float((dropped[real] - masked).abs().max() / stock.std())
-    if error > SLACK:
+    if error > MOST_LOGIT_ERROR:
         raise ValueError(
             f"with some tokens dropped its logits are {error:.2g} standard deviations from those with the "
             "tokens masked"
@@ -147,7 +132,7 @@ def _check_places(adapter: FamilyAdapter, image: Image.Image, features: VisualFe
     rows, columns = torch.arange(height) * 2 // height, torch.arange(width) * 2 // width
     quarter = (rows[:, None] * 2 + columns).flatten().to(cells.device)
     placed = float((torch.stack(changes).argmax(0) == quarter).float().mean())
-    if placed < PLACED:
+    if placed < LEAST_PLACED:
         raise ValueError(
             f"of its tokens only {placed:.0%} change the most with their own quarter of the picture, so they "
             "don't stand for places in it"
@@ -161,7 +146,7 @@ def _check_pixels(adapter: FamilyAdapter, inputs: Mapping[str, Any], image: Imag
     pixels = adapter.images(inputs)[0].cpu()
     same = image.resize((pixels.shape[2], pixels.shape[1]), Image.Resampling.BICUBIC)
     error = float((pixels - torch.from_numpy(np.array(same)).permute(2, 0, 1) / 255).abs().mean())
-    if error > UNLIKE:
+    if error > MOST_PIXEL_ERROR:
         raise ValueError(f"its pixels are not the picture's: they differ by {error:.2g} of white on average")
 
 
@@ -174,7 +159,7 @@ def _check_steps(
 ) -> None:
     """Raise a ValueError where `generate` gives a token other logits than `forward` without a cache."""
     compacted = adapter.compact(inputs, features, keep)
-    output = generate_whole(adapter.model, inputs, compacted, **STEPS)
+    output = generate_whole(adapter.model, inputs, compacted, **GENERATE_OPTIONS)
     new, length = output.sequences[:, inputs["input_ids"].shape[1] :], inputs["input_ids"].shape[1]
     for step, logits in enumerate(output.logits):
         added = {"input_ids": new[:, :step], "attention_mask": torch.ones_like(new[:, :step])}
@@ -191,13 +176,6 @@ def _check_steps(
                 "with some tokens dropped `generate` gives other logits than `forward`, as if it forgot the "
                 "positions of what is left"
             )
-
-
-def _masked(adapter: FamilyAdapter, inputs: Mapping[str, Any], columns: Tensor) -> dict[str, Any]:
-    """The inputs of the whole prompt with the dropped columns masked."""
-    mask = torch.zeros_like(inputs["input_ids"])
-    mask[0, columns[columns >= 0]] = 1
-    return dict(inputs) | {"attention_mask": mask, "position_ids": adapter.positions(inputs)}
 
 
 def _drawn(size: tuple[int, int], seed: int) -> Image.Image:

@@ -1,7 +1,4 @@
-"""What the child process of `seam.question` runs: one chat template, one chat, in jinja's sandbox.
-
-The sandbox is that of transformers' own chat templates: no files, no code, no private names.
-"""
+"""What the child process of `seam.prompt` runs: one chat template, one chat, in jinja's sandbox."""
 
 from __future__ import annotations
 
@@ -11,20 +8,16 @@ from functools import lru_cache
 from typing import Any, NoReturn
 
 from jinja2 import Template, nodes
-from jinja2.exceptions import SecurityError, TemplateError
+from jinja2.exceptions import TemplateError
 from jinja2.ext import Extension, loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
-from jinja2.utils import Namespace
 
 MOST_TEXT, TEXT_PER_LETTER = 1_000_000, 10
 """Letters of one rendering, and as many more for each letter of the chat."""
 
 
 def work(request: dict[str, str]) -> str:
-    """The text of a chat.
-
-    Args:
-        request: "source", the template, and "names", what it may read, as JSON.
+    """The text of a chat; `request` holds "source", the template, and "names", what it may read, as JSON.
 
     Raises:
         ValueError: it is longer than any chat.
@@ -33,37 +26,6 @@ def work(request: dict[str, str]) -> str:
     if len(text) > MOST_TEXT + TEXT_PER_LETTER * len(request["names"]):
         raise ValueError(f"it writes {len(text):,} letters, more than any chat needs")
     return text
-
-
-class _Names(Namespace):
-    """A namespace without private names."""
-
-    def __init__(*args: Any, **names: Any) -> None:
-        own, *rest = args  # so that a template may use the name `self`
-        names = dict(*rest, **names)
-        for name in names:
-            _check_name(name)
-        Namespace.__init__(own, names)
-
-    def __setitem__(self, name: str, value: Any) -> None:
-        _check_name(name)
-        super().__setitem__(name, value)
-
-
-def _check_name(name: Any) -> None:
-    if isinstance(name, str) and name.startswith("_"):
-        raise SecurityError(f"it sets the private name {name!r}")
-
-
-class _Dict:
-    """`dict` as a template may call it: without the class's own attributes."""
-
-    def __call__(self, *args: Any, **named: Any) -> dict[Any, Any]:
-        return dict(*args, **named)
-
-    def fromkeys(self, *args: Any) -> dict[Any, Any]:
-        """`dict.fromkeys`."""
-        return dict.fromkeys(*args)
 
 
 class _Generation(Extension):
@@ -76,17 +38,9 @@ class _Generation(Extension):
         return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 
 
-def _json(
-    value: Any,
-    ensure_ascii: bool = False,
-    indent: int | None = None,
-    separators: Any = None,
-    sort_keys: bool = False,
-) -> str:
+def _json(value: Any, ensure_ascii: bool = False, **options: Any) -> str:
     """JSON without the escapes of jinja's own filter."""
-    return json.dumps(
-        value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
-    )
+    return json.dumps(value, ensure_ascii=ensure_ascii, **options)
 
 
 def _fail(message: Any) -> NoReturn:
@@ -103,11 +57,6 @@ def _compiled(source: str) -> Template:
         trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols]
     )
     environment.filters["tojson"] = _json
-    names: dict[str, Any] = {
-        "raise_exception": _fail,
-        "strftime_now": _now,
-        "dict": _Dict(),
-        "namespace": _Names,
-    }
+    names: dict[str, Any] = {"raise_exception": _fail, "strftime_now": _now}
     environment.globals.update(names)
     return environment.from_string(source)

@@ -1,14 +1,9 @@
 """Compression inside the vision tower: its first blocks on local windows, fewer patches for the rest.
 
-    tower4, tower16     2x2 or 4x4 patches become one after the first blocks; a token then covers 4 or 16
-    cells
+    tower4, tower16     2x2 or 4x4 patches become one after the first blocks
 
-Attention over all patches is what a large picture costs, and most of a tower runs on what is left of them.
-The order is DeepSeek-OCR's (Wei et al. 2025, arXiv 2510.18234): many patches in windows, then compression,
-then global attention on few. There a tower of its own does the first part; here both are the model's own
-blocks. What is learned is the merging, and a LoRA of the tower by the compressor's name (`lora.TOWERS`), so
-that the upper blocks make of merged patches what they make of others. The language model stays as it is,
-deepstack levels included.
+The order is DeepSeek-OCR's (Wei et al. 2025, arXiv 2510.18234); here both parts are the model's own blocks.
+What is learned is the merging, and a LoRA of the tower by the compressor's name.
 """
 
 from __future__ import annotations
@@ -23,9 +18,7 @@ from torch import Tensor, nn
 
 from arr_coc.choose.knowing import same_start
 from arr_coc.seam.assembly import VisualFeatures
-from arr_coc.seam.twin import refresh, twin
-
-# The net of learned compressors: strided convolutions that halve the sides of a grid.
+from arr_coc.seam.loaded import refresh, twin
 
 SIDES = {4: 2, 16: 4}
 """Cells along each side of the block that becomes one coarse token, by the cells of the block."""
@@ -50,10 +43,7 @@ class Halvings(nn.Module):
             nn.init.zeros_(parameter)
 
     def forward(self, x: Tensor) -> Tensor:
-        """[T, D, H, W], any sides -> [T, D, ceil(H / 2^times), ...], in the dtype of the parameters.
-
-        Sides that don't divide are padded with copies of their edge, evenly on both ends.
-        """
+        """[T, D, H, W], any sides -> [T, D, ceil(H / 2^times), ...], in the dtype of the parameters."""
         side = 2 ** len(self.convs)
         more = [-length % side for length in (x.shape[-1], x.shape[-2])]
         edges = [amount for m in more for amount in (m // 2, m - m // 2)]
@@ -63,15 +53,7 @@ class Halvings(nn.Module):
         return self.head(x)
 
 
-# The two halves of a vision tower: its first blocks, and the rest of them on fewer patches.
-#
-#     lower, upper = tower_halves(tower, first=5)
-#     lower(pixel_values, grid_thw=...).pooler_output     per cell its patches side by side, unmerged
-#     upper(patches, grid_thw=...)                        as the whole tower, from patches of that depth
-#
-# Both are twins of the tower (`seam.twin`): modules of their own over the same weights, run by the tower's
-# own `forward`. Only what is at their ends differs: the lower half has no merger, the upper half takes
-# patches as they are.
+# ---- the two halves of a tower
 
 DEPTHS = ("deepstack_visual_indexes", "fullatt_block_indexes")
 """Attributes of towers that number their blocks."""
@@ -107,8 +89,7 @@ class NoPlaces(nn.Module):
 def usual_first(tower: Any) -> int:
     """How many blocks a lower half usually has: up to the first whose output is a deepstack level.
 
-    Where there is none: those before the first that sees the whole image, else a quarter of the tower; at
-    least one block.
+    Where there is none: those before the first that sees the whole image, else a quarter; at least one.
     """
     depth = len(tower.blocks)
     levels, whole = (getattr(tower, name, None) or () for name in DEPTHS)
@@ -117,24 +98,15 @@ def usual_first(tower: Any) -> int:
 
 
 def level_mergers(tower: Any, first: int) -> list[nn.Module]:
-    """The mergers of the deepstack levels that the first blocks have.
-
-    With `usual_first` there is one, whose level is the output of the lower half itself; of blocks before
-    that the level is made of this output as well.
-    """
+    """The mergers of the deepstack levels that the first blocks have; they read the lower half's output."""
     marks = getattr(tower, DEPTHS[0], None) or ()
     return [tower.deepstack_merger_list[i] for i, mark in enumerate(marks) if mark < first]
 
 
 def tower_halves(tower: nn.Module, first: int) -> tuple[nn.Module, nn.Module]:
-    """The two halves of a tower, made once.
+    """The two halves of a vision tower, twins of it made once: `first` blocks without merger, and the rest.
 
-    Args:
-        tower: a vision tower with `patch_embed`, `blocks` and `merger`.
-        first: blocks of the lower half.
-
-    Raises:
-        ValueError: one half would have no block.
+    The lower half returns each cell's patches side by side; the upper takes patches of that depth.
     """
     made = _HALVES.setdefault(tower, {})
     if first not in made:
@@ -168,29 +140,27 @@ def _halved(tower: Any, first: int) -> tuple[nn.Module, nn.Module]:
     return lower, upper
 
 
+# ---- the compressor
+
 TOWERS = {"tower4": 4, "tower16": 16}
 """The compressors inside a tower by name, and how many cells become one token."""
-WINDOW = 8
+WINDOW_CELLS = 8
 """Cells along each side of a local window: 256 px of Qwen3-VL."""
-WIDEST = 512
+MOST_CHANNELS = 512
 """Most channels between the convolutions."""
 
 
 class TowerCompressor(nn.Module):
-    """A learned compressor inside a vision tower: the block average of patches plus a convolutional net's
-    output.
+    """A learned compressor inside a tower: the block average of patches plus a convolutional net's output.
 
     Args:
         dim: D, width of the tower's patches.
         factor: 4 or 16, how many patches become one.
         first: blocks of the tower before that, on local windows.
         window: cells along each side of these windows.
-
-    Raises:
-        ValueError: `factor` is neither.
     """
 
-    def __init__(self, dim: int, factor: int, first: int, window: int = WINDOW) -> None:
+    def __init__(self, dim: int, factor: int, first: int, window: int = WINDOW_CELLS) -> None:
         super().__init__()
         if factor not in SIDES:
             raise ValueError(f"factor {factor} is not one a compressor has; use one of {list(SIDES)}")
@@ -199,7 +169,7 @@ class TowerCompressor(nn.Module):
         self.dim, self.factor, self.first, self.window = dim, factor, first, window
         with same_start():
             self.norm = nn.LayerNorm(dim)
-            self.net = Halvings(dim, min(dim, WIDEST), SIDES[factor] // 2)
+            self.net = Halvings(dim, min(dim, MOST_CHANNELS), SIDES[factor] // 2)
 
     @classmethod
     def of(cls, tower: Any, factor: int) -> TowerCompressor:
@@ -208,31 +178,12 @@ class TowerCompressor(nn.Module):
         return cls(len(weight), factor, usual_first(tower)).to(weight.device)
 
     def forward(self, adapter: Any, inputs: Mapping[str, Any]) -> VisualFeatures:
-        """Encode every image to coarse tokens.
-
-        Args:
-            adapter: a `FamilyAdapter` on the base model, or on its twin with the compressor's LoRA.
-            inputs: ordinary processor inputs with images.
-
-        Raises:
-            NotImplementedError: the family's tower can't be run in two halves.
-            ValueError: this compressor is for a tower of another width or depth.
-        """
+        """Encode every image to coarse tokens with a `FamilyAdapter`, of the base model or its twin."""
         return adapter.encode_merged(inputs, self)
 
     def merge(self, patches: Tensor, merge: int) -> Tensor:
-        """Merge the patches of an image.
-
-        Args:
-            patches: [T, D, H * merge, W * merge], the patches of H x W cells.
-            merge: patches along each side of a cell.
-
-        Returns:
-            [T, D, h * merge, w * merge], where h and w are H and W over the side of a block, rounded up:
-            sides that don't divide are padded with copies of their edge, evenly on both ends.
-
-        Raises:
-            ValueError: patches of another width.
+        """Merge the patches of an image, `merge` along each side of a cell: [T, D, H * merge, W * merge]
+        patches of H x W cells -> [T, D, h * merge, w * merge], h and w rounded up.
         """
         if patches.shape[1] != self.dim:
             raise ValueError(

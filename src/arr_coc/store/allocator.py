@@ -1,12 +1,10 @@
 """The allocator folder: everything learned for one base model.
 
-arr_coc_config.json, arr_coc.safetensors    the layer
-basis.safetensors                           components of the encoder, where the layer reads them
-stem.safetensors                            eyes before the encoder, if there are any
+arr_coc_config.json, arr_coc.safetensors    the layer, its settings and the name of its base model
+basis.safetensors, stem.safetensors         where the layer reads them: components of the encoder; the stem
 guide/guide.safetensors                     the guide, where it is not the bundled one
 conv4, conv16, tower4, tower16.safetensors  learned compressors, if there are any
-adapter_*                                   a LoRA of the language model, if one was trained with the layer
-partial/adapter_*, coarse/adapter_*         LoRAs for encoding in part and for reading a gestalt, if any
+{., partial, coarse}/adapter_*              LoRAs for pruned prompts, encoding in part, reading a gestalt
 """
 
 from __future__ import annotations
@@ -22,9 +20,9 @@ from transformers import PreTrainedModel
 
 from arr_coc.choose.layer import ARRCOCLayer, save_layer
 from arr_coc.choose.stem import Familiarity, Stem, load_stem, save_stem
-from arr_coc.files.atomic import alone, move_files, one_line, own_folder, write_whole
-from arr_coc.files.paths import written
-from arr_coc.files.saved import CONFIG_NAME, made_folder
+from arr_coc.files.atomic import folder_lock, move_files, one_line, temporary_folder, write_atomic
+from arr_coc.files.paths import CONFIG_NAME, base_settings
+from arr_coc.files.saved import make_folder
 from arr_coc.files.vetting import check_file
 from arr_coc.guide.guide import GUIDE_FILE, GUIDE_FOLDER
 from arr_coc.seam.gestalt import load_convs, save_convs
@@ -39,8 +37,7 @@ from arr_coc.store.checkpoint import (
     load_layer,
 )
 
-SAVING = ".saving-"
-"""How the name of the folder begins into which an allocator is written first."""
+SAVING = ".saving-"  # how the name of the folder begins into which an allocator is written first
 
 
 def save_learned(
@@ -67,34 +64,34 @@ def save_learned(
         base: the base model; its type, width and commit are written.
         folder: made if it is missing.
         base_name: the name to load the base model by.
-        guide: folder of a guide that goes with it; None: the bundled one, which doesn't.
+        guide: folder of a guide that is saved with it; None: the bundled one is used, and not saved.
         more: other files to write with them, by name.
 
     Raises:
         ValueError: the folder can't be made or written to, or holds an adapter that is no allocator's.
     """
-    made_folder(folder)
-    _refuse_strangers(folder)
+    make_folder(folder)
+    _refuse_other_adapter(folder)
     config = base.config
     named = {
-        **written(base_name, folder),
+        **base_settings(base_name, folder),
         "base_revision": base_revision(base),
         "base_model_type": config.model_type,
         "base_dim": config.get_text_config().hidden_size,
     }
     try:
-        with own_folder(SAVING, folder) as new:
+        with temporary_folder(SAVING, folder) as new:
             save_layer(layer, new, named)
             if stem is not None:
                 save_stem(stem, new)
             save_convs(convs, new)
             loras.save(new)
             if guide is not None:  # it may lie in this folder
-                write_whole((guide / GUIDE_FILE).read_bytes(), made_folder(new / GUIDE_FOLDER) / GUIDE_FILE)
+                write_atomic((guide / GUIDE_FILE).read_bytes(), make_folder(new / GUIDE_FOLDER) / GUIDE_FILE)
             for name, content in (more or {}).items():
-                write_whole(content, new / name)
-            # The settings last: they name the weights' digest, and the weights are the first. So files that
-            # a kill left half moved are refused.
+                write_atomic(content, new / name)
+            # The settings last: they name the weights' digest, so files that a kill left half moved are
+            # refused when they are read.
             names = sorted((*ALLOCATOR_FILES, *(more or {})), key=lambda name: name == CONFIG_NAME)
             move_files(new, folder, names)
     except TimeoutError as error:
@@ -108,8 +105,8 @@ def save_learned(
         ) from error
 
 
-def _refuse_strangers(folder: Path) -> None:
-    """A ValueError where a folder holds a LoRA and nothing of an allocator, which would replace it."""
+def _refuse_other_adapter(folder: Path) -> None:
+    """A ValueError if a folder holds a LoRA and nothing else of an allocator, which would replace it."""
     names = [name for name in ALLOCATOR_FILES if (folder / name).exists()]
     if names and not set(names) - set(LORA_FILES):
         raise ValueError(
@@ -121,16 +118,12 @@ def _refuse_strangers(folder: Path) -> None:
 def load_learned(
     folder: Path | None, base: PreTrainedModel, guide: str | Path | None = None
 ) -> dict[str, Any]:
-    """Read an allocator folder; the base model is not changed.
+    """Read an allocator folder as keyword arguments of `ARRCOCModel`; the base model is not changed.
 
     Args:
         folder: of `save_learned`; None: nothing was learned.
         base: the model that it was learned for.
         guide: folder of a guide in place of the one that comes with it; None: that one.
-
-    Returns:
-        layer, stem, convs, loras and guide by name: arguments of `ARRCOCModel`; for the bundled base model,
-        whose world the bundled stem knows, that one as `familiarity_stem` if `stem` can't tell it.
 
     Raises:
         ValueError: something in it doesn't fit the base model, is damaged, or is a link to somewhere else.
@@ -138,7 +131,7 @@ def load_learned(
     if folder is None:
         return {"guide": guide}
     try:
-        with alone(folder, shared=True):
+        with folder_lock(folder, shared=True):
             return _read(folder, base, guide)
     except TimeoutError as error:
         raise ValueError(f"the allocator {str(folder)!r} can't be read ({error}): try again later") from error
@@ -154,17 +147,18 @@ def _read(folder: Path, base: PreTrainedModel, guide: str | Path | None) -> dict
     loras = LoRAs(base)
     loras.load(folder)
     stem = load_stem(folder, dim)
+    # The bundled stem knows which pictures the bundled model was taught on, if the allocator's own doesn't.
     return {
         "layer": layer,
         "stem": stem,
-        "familiarity_stem": None if stem and stem.familiarity else bundled_stem(base),
+        "familiarity_stem": None if stem and stem.familiarity else _bundled_stem(base),
         "convs": load_convs(folder, dim),
         "loras": loras,
         "guide": folder / GUIDE_FOLDER if guide is None and (folder / GUIDE).is_file() else guide,
     }
 
 
-def bundled_stem(base: PreTrainedModel) -> Stem | None:
+def _bundled_stem(base: PreTrainedModel) -> Stem | None:
     """The stem of the bundled allocator, for the bundled base model; None for any other."""
     if base.config.name_or_path != str(BUNDLED_MODEL):
         return None
@@ -172,26 +166,23 @@ def bundled_stem(base: PreTrainedModel) -> Stem | None:
     return None if stem is None else stem.requires_grad_(False)
 
 
-# A fingerprint of learned weights, by which a result file names the weights it was measured with.
-
-WRAPPERS = re.compile(r"^base_model\.model\.|_orig_mod\.|base_layer\.|original_module\.")
+_WRAPPERS = re.compile(r"^base_model\.model\.|_orig_mod\.|base_layer\.|original_module\.")
 """What peft and torch.compile put into the names of a base model's weights."""
-ADAPTERS = re.compile(r"\.(lora_\w+|modules_to_save)\.")
-"""Weights that peft puts beside them."""
+_ADAPTERS = re.compile(r"\.(lora_\w+|modules_to_save)\.")  # weights that peft puts beside them
 
 
 def fingerprint(module: nn.Module) -> str:
-    """Sixteen hex digits that tell apart weights of the same names and shapes, by up to 64 values of each.
+    """Sixteen hex digits by which a result file names the weights it was measured with.
 
-    Adapters of peft in a model don't count, nor how they and torch.compile rename its weights: a base model
-    has one fingerprint, whatever was put into it. Nor does familiarity, which is fitted to a stem afterwards
-    and changes no answer: a stem has one fingerprint before and after.
+    They tell apart weights of the same names and shapes, by up to 64 values of each. Adapters of peft in a
+    base model don't count, nor how they and torch.compile rename its weights; nor does familiarity, which is
+    fitted to a stem afterwards and changes no answer.
     """
-    verdicts = tuple(f"{name}." for name, part in module.named_modules() if isinstance(part, Familiarity))
+    later = tuple(f"{name}." for name, part in module.named_modules() if isinstance(part, Familiarity))
     weights = {
-        WRAPPERS.sub("", name): values
+        _WRAPPERS.sub("", name): values
         for name, values in module.state_dict().items()
-        if not ADAPTERS.search(name) and not name.startswith(verdicts)
+        if not _ADAPTERS.search(name) and not name.startswith(later)
     }
     digest = hashlib.sha256()
     for name, values in sorted(weights.items()):

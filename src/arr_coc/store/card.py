@@ -2,9 +2,8 @@
 
     model_card(model, name=..., results=["eval.jsonl"], data="200 drawn pages") -> ModelCard
 
-Every figure comes from a result file of `arr-coc eval` that was measured with these very weights, with nulls
-and the best rival beside it; without one the card states that nothing was measured. It holds no path of this
-disk. Figures are in the text alone: the Hub's own tables of scores are for benchmarks that it has registered.
+Laws: every figure comes from a result file of `arr-coc eval` that was measured with these very weights;
+without one the card states that nothing was measured. It holds no path of this disk.
 """
 
 from __future__ import annotations
@@ -14,12 +13,12 @@ import logging
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, TypedDict, Unpack
+from typing import Any, TypedDict, Unpack
 
 from huggingface_hub import ModelCard, ModelCardData
 
-from arr_coc.files.hub import BUNDLED, check_shared, upload
-from arr_coc.files.paths import is_local
+from arr_coc.files.hub import check_shared, upload
+from arr_coc.files.paths import BUNDLED_NAME, is_local
 from arr_coc.files.plugins import plugin
 from arr_coc.guide.guide import load_guide
 from arr_coc.seam.lora import COARSE, FOLDERS, OWN, PARTIAL
@@ -35,8 +34,7 @@ from arr_coc.store.checkpoint import (
 )
 
 CARD = "README.md"
-SHARED = (*ALLOCATOR_FILES, CARD)
-"""All that may go to the Hub, by name."""
+SHARED = (*ALLOCATOR_FILES, CARD)  # all that may go to the Hub, by name
 MADE = "<!-- Made by arr-coc. Without this line the file is yours, and saving again leaves it as it is. -->"
 TAGS = ("arr-coc", "visual-token-pruning", "relevance-realization", "vision-language-model")
 LORAS = {
@@ -49,26 +47,8 @@ LORAS = {
 logger = logging.getLogger(__name__)
 
 
-class Described(Protocol):
-    """The attributes of `arr_coc.model.ARRCOCModel` that a card reads."""
-
-    base: Any
-    base_name: str
-    layer: Any
-    stem: Any
-    convs: Any
-    loras: Any
-    guide: Path | None
-    budget: Any
-
-    @property
-    def config(self) -> Any:
-        """The base model's configuration."""
-        ...
-
-
-class Facts(TypedDict, total=False):
-    """Keyword arguments of `model_card`."""
+class CardOptions(TypedDict, total=False):
+    """Keyword arguments of `model_card`, as `save_pretrained` passes them on."""
 
     name: str
     results: Sequence[str | Path]
@@ -77,14 +57,14 @@ class Facts(TypedDict, total=False):
 
 
 def model_card(
-    model: Described,
+    model: Shareable,
     *,
     name: str,
     results: Sequence[str | Path] = (),
     data: str | None = None,
     license: str = "apache-2.0",
 ) -> ModelCard:
-    """The card of an allocator.
+    """The card of an allocator; its figures are in the text, and not in the Hub's tables of benchmarks.
 
     Args:
         model: the base model with everything learned for it.
@@ -98,7 +78,7 @@ def model_card(
         ValueError: a result that can't be read, or of other weights.
     """
     figures = [plugin("cards", "results")(path, fingerprint(model.layer)) for path in results]
-    on_hub = model.base_name != BUNDLED and not is_local(model.base_name)
+    on_hub = model.base_name != BUNDLED_NAME and not is_local(model.base_name)
     metadata = ModelCardData(
         base_model=model.base_name if on_hub else None,
         library_name="arr-coc",
@@ -125,7 +105,7 @@ def model_card(
 
 
 def card_file(card: ModelCard, folder: Path) -> dict[str, bytes]:
-    """The file of a card by name, to be saved in an allocator folder; none where one was written by hand."""
+    """The file of a card by name, for an allocator folder; {} if one that was written by hand is there."""
     path = folder / CARD
     if path.is_file() and MADE not in path.read_text(encoding="utf-8"):
         logger.warning("%s is not of arr-coc's making and stays as it is", path)
@@ -133,9 +113,9 @@ def card_file(card: ModelCard, folder: Path) -> dict[str, bytes]:
     return {CARD: str(card).encode()}
 
 
-def _base(model: Described) -> str:
+def _base(model: Shareable) -> str:
     """The base model in words, without a path of this disk."""
-    if model.base_name == BUNDLED:
+    if model.base_name == BUNDLED_NAME:
         return "the small model that ships inside the package"
     if is_local(model.base_name):
         return f"a {model.config.model_type} model of the author's"
@@ -145,14 +125,14 @@ def _base(model: Described) -> str:
     )
 
 
-def _budget(model: Described) -> str:
+def _budget(model: Shareable) -> str:
     """The default budget in words."""
     if model.budget == "auto":
         return "64 to 400 of them, as many as the question needs"
     return f"{model.budget:.0%} of them" if isinstance(model.budget, float) else f"{model.budget} of them"
 
 
-def _use(model: Described, name: str) -> str:
+def _use(model: Shareable, name: str) -> str:
     """Code that loads the allocator and asks a question, in Markdown."""
     commit = " at the commit it was trained for" if base_revision(model.base) else ""
     return (
@@ -169,28 +149,17 @@ The base model is loaded with it, by its name"""
     )
 
 
-def _parts(model: Described) -> str:
+def _parts(model: Shareable) -> str:
     """A Markdown table of the weights: file, purpose, number of parameters."""
     rows = [(WEIGHTS_NAME, "scorers, balancer, allocator", model.layer.parameters())]
     if model.stem is not None:
-        rows.append(
-            (
-                "stem.safetensors",
-                "sees cells before they are encoded, for modes `sparse` and `saccade`",
-                model.stem.parameters(),
-            )
-        )
+        purpose = "sees cells before they are encoded, for modes `sparse` and `saccade`"
+        rows.append(("stem.safetensors", purpose, model.stem.parameters()))
     if model.guide is not None:
         weights = load_guide(model.guide).parameters()
         rows.append((GUIDE, "where the words of a question point, with no model's help", weights))
-    for factor, conv in model.convs.items():
-        rows.append(
-            (
-                f"{factor}.safetensors",
-                "learned compressor, a gestalt of modes `compress` and `saccade`",
-                conv.parameters(),
-            )
-        )
+    purpose = "learned compressor, a gestalt of modes `compress` and `saccade`"
+    rows += [(f"{name}.safetensors", purpose, conv.parameters()) for name, conv in model.convs.items()]
     for adapter, what in LORAS.items():
         if adapter in model.loras:
             file = (Path(FOLDERS[adapter]) / LORA_WEIGHTS).as_posix()
@@ -205,7 +174,7 @@ def _count(parameters: Iterable[Any]) -> int:
     return sum(p.numel() for p in parameters)
 
 
-def _data(model: Described, data: str | None) -> str:
+def _data(model: Shareable, data: str | None) -> str:
     """The training data in words."""
     if data is not None:
         return data
@@ -219,31 +188,20 @@ def _data(model: Described, data: str | None) -> str:
 
 
 def _run(record: Mapping[str, Any]) -> str:
-    """A record of `arr_coc.files.saved` in words."""
+    """A record of `files.saved.check_records` in words."""
     kinds = {"world": "drawn pages"}
+    names = {"recipe": "recipe", "target": "taught by", "eyes": "eyes", "base": "base model", "seed": "seed"}
+    images = record.get("images", {}).items()
     parts = [
-        ", ".join(
-            f"at most {count:,} {kinds.get(kind, f'images of `{kind}`')}"
-            for kind, count in record.get("images", {}).items()
-        )
+        ", ".join(f"at most {count:,} {kinds.get(kind, f'images of `{kind}`')}" for kind, count in images)
     ]
     if "steps" in record:
         parts.append(f"{record['steps']:,} steps")
-    parts += [
-        f"{name} `{record[key]}`"
-        for key, name in (
-            ("recipe", "recipe"),
-            ("target", "taught by"),
-            ("eyes", "eyes"),
-            ("base", "base model"),
-            ("seed", "seed"),
-        )
-        if key in record
-    ]
+    parts += [f"{name} `{record[key]}`" for key, name in names.items() if key in record]
     return "; ".join(part for part in parts if part) + "."
 
 
-def _limits(model: Described) -> str:
+def _limits(model: Shareable) -> str:
     """A Markdown list of limits."""
     lines = [
         "What is not chosen is not read. Questions that need the whole image, such as counts, suffer first; "
@@ -251,7 +209,7 @@ def _limits(model: Described) -> str:
         "It fits this base model alone, and inherits what that model gets wrong.",
         "Figures hold for the questions they were measured on. Measure on your own before you rely on it.",
     ]
-    if model.base_name == BUNDLED:
+    if model.base_name == BUNDLED_NAME:
         lines.append(
             "The bundled model is a small one that has seen drawn pages only. It is no general VLM and will "
             "be wrong about photographs."
@@ -259,11 +217,8 @@ def _limits(model: Described) -> str:
     return "\n".join(f"- {line}" for line in lines)
 
 
-# Sharing: what a model has learned as a folder with a card, on this disk or on the Hub.
-
-
 class Shareable:
-    """Saving and uploading for a model class: what it has learned, and never its base."""
+    """A base class of models that saves and uploads what one has learned, and never its base model."""
 
     base: Any
     layer: Any
@@ -278,9 +233,9 @@ class Shareable:
     @property
     def about(self) -> str | None:
         """What the base model can do, in a line, where this package knows it: of the bundled one alone."""
-        return BUNDLED_ABOUT if self.base_name == BUNDLED else None
+        return BUNDLED_ABOUT if self.base_name == BUNDLED_NAME else None
 
-    def save_pretrained(self, folder: str | Path, **card: Unpack[Facts]) -> None:
+    def save_pretrained(self, folder: str | Path, **card: Unpack[CardOptions]) -> None:
         """Write what was learned (layer, stem, compressors, LoRAs, an own guide), the name and commit of the
         base model, and a model card (`card`: `results`, `data`, `license`; see `model_card`); never the base
         itself.
@@ -294,7 +249,12 @@ class Shareable:
         save_learned(*parts, self.base, Path(folder), self.base_name, self.guide, card_text)
 
     def push_to_hub(
-        self, repo_id: str, *, private: bool | None = None, token: str | None = None, **card: Unpack[Facts]
+        self,
+        repo_id: str,
+        *,
+        private: bool | None = None,
+        token: str | None = None,
+        **card: Unpack[CardOptions],
     ) -> str:
         """Upload what `save_pretrained` writes and nothing else; returns the address of the commit.
 

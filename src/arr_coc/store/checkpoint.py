@@ -1,10 +1,7 @@
 """Loading of base models with their processors, and of the learned layer that belongs to one.
 
-An allocator folder holds at least `arr_coc.safetensors` (the learned layer alone) and `arr_coc_config.json`
-(its settings, and the base model it was trained for with its commit on the Hub). No weight may be missing,
-left over or of another shape, and the base model is loaded at that commit. Only safetensors are read and no
-code of a repository is run. A failure is a ValueError of one line that names what can't be loaded and the
-remedy.
+Laws: no weight may be missing, left over or of another shape; a base model is loaded at the commit on the Hub
+that its allocator was trained for; only safetensors are read, and no code of a repository is run.
 """
 
 from __future__ import annotations
@@ -30,129 +27,19 @@ from transformers import (
 from arr_coc.choose.layer import WEIGHTS_NAME, ARRCOCLayer, read_layer
 from arr_coc.families import check_model_type
 from arr_coc.files.hub import commit_of, download
-from arr_coc.files.paths import BUNDLED, is_local, local_path, located
+from arr_coc.files.paths import BUNDLED_NAME, CONFIG_NAME, is_local, local_path, locate_base
 from arr_coc.files.saved import BUNDLED as BUNDLED_FOLDER
-from arr_coc.files.saved import CONFIG_NAME, read_settings, reading, short
+from arr_coc.files.saved import read_settings, reading, short
 from arr_coc.files.vetting import SMALL_FILES, Vetted, check_weights, small_files, vetted, weight_names
 from arr_coc.files.worker import Worker
 from arr_coc.guide.guide import GUIDE_FILE, GUIDE_FOLDER
 from arr_coc.seam.gestalt import CONVS
 from arr_coc.seam.lora import FILES as LORA_FILES
 from arr_coc.seam.lora import FOLDERS
-from arr_coc.seam.question import check_template
+from arr_coc.seam.prompt import check_template
 from arr_coc.seam.tower_compressor import TOWERS
 
-# A trial of a model folder while it is loaded: its processor in a child process, then a question.
-#
-#     begin(folder)                    the child begins to import, while weights are read
-#     try_processor(source, folder)    tokenizer and image processor, before they are loaded in this process
-#     try_question(model, source)      one question about a small picture
-#
-# A tokenizer.json holds patterns and templates, and an image processor sizes, that may multiply: they need
-# minutes and gigabytes, or end the process. What of it is too much can't be told from the files alone, so
-# the
-# child does with them what the first question does: it loads them, reads a text, decodes it, and prepares
-# pictures, within bounds of time and memory (`files.worker`), and of what comes out (`store.trial_work`).
-#
-# Files of which the same contents held before are not tried again.
-
-SECONDS, MEGABYTES, IDLE = 30, 4096, 60
-"""The most that one step may take; seconds after which a child that nobody needs is ended."""
-STEPS = {
-    "file": (
-        "the tokenizer.json of {} can't be loaded",
-        "save it again with the tokenizer's save_pretrained",
-    ),
-    "load": (
-        "the processor of {} can't be loaded",
-        "save it beside the model with its own save_pretrained",
-    ),
-    "read": ("the tokenizer of {} can't be used", "save it again with its own save_pretrained"),
-    "look": (
-        "the image processor of {} can't be used",
-        "correct its settings (preprocessor_config.json, processor_config.json, chat_template.jinja)",
-    ),
-}
-"""What the child does, and the beginning and the end of what is said where it can't."""
-MOST_ON_CPU = 1_000_000_000
-"""Parameters of a model that is asked a question on a CPU when it is loaded."""
-USUAL = {
-    "return_dict": True,
-    "return_dict_in_generate": False,
-    "use_cache": True,
-    "output_attentions": False,
-    "output_hidden_states": False,
-    "output_scores": False,
-    "output_logits": False,
-}
-"""Settings that change what a model returns, and what each is in ordinary models."""
-
-_WORKER = Worker(Path(__file__).with_name("trial_work.py"), SECONDS, MEGABYTES, IDLE)
-_held: set[bytes] = set()
-"""Digests of the files that held."""
-
-
-def begin(folder: Path) -> None:
-    """Start the child if the folder needs a trial; nobody waits for it here."""
-    if _digest(folder) not in _held:
-        _WORKER.start()
-
-
-def try_processor(source: str, folder: Path) -> None:
-    """Try the tokenizer and the processor of a model folder that was vetted.
-
-    Args:
-        source: what the user calls the model, for messages.
-        folder: its folder.
-
-    Raises:
-        ValueError: they can't be loaded or used, or not within the bounds.
-    """
-    digest = _digest(folder)
-    if digest in _held:
-        return
-    for step, (what, remedy) in STEPS.items():
-        with reading(what.format(repr(source)), remedy):
-            _WORKER.ask({"step": step, "folder": str(folder.resolve())})
-    _held.add(digest)
-
-
-def _digest(folder: Path) -> bytes:
-    """A digest of the names and contents of the files that tokenizers and processors are made of."""
-    digest = hashlib.sha256()
-    for path in sorted(small_files(folder)):
-        digest.update(f"{path.relative_to(folder)}\n{path.stat().st_size}\n".encode(errors="replace"))
-        digest.update(path.read_bytes())
-    return digest.digest()
-
-
-def try_question(model: Any, source: str) -> None:
-    """Ask a model about a small picture, for two tokens: settings that make no sense fail here.
-
-    Args:
-        model: an `ARRCOCModel`, on the device where it stays.
-        source: what the user calls the model, for messages.
-
-    Raises:
-        ValueError: the question fails.
-    """
-    device, size = model.device.type, sum(each.numel() for each in model.base.parameters())
-    if device == "meta" or (device == "cpu" and size > MOST_ON_CPU):
-        return  # no numbers to ask, or it would take as long as the user's own first question
-    odd = "; ".join(
-        f"{key} is {short(getattr(config, key))}"
-        for config in (model.base.config, model.base.config.get_text_config(), model.base.generation_config)
-        for key, usual in USUAL.items()
-        if getattr(config, key, None) not in (None, usual)
-    )
-    with reading(
-        f"{source!r} can't answer a question about a picture",
-        f"correct the settings there{f' ({odd})' if odd else ''}, or save it again with save_pretrained",
-    ):
-        # All tokens: what goes wrong in choosing is a fallback, and is said beside the user's own answers.
-        picture = Image.effect_noise((61, 47), 64).convert("RGB")
-        model.session(picture).ask("What is it?", mode="full", max_new_tokens=2)
-
+logger = logging.getLogger(__name__)
 
 BUNDLED_MODEL = BUNDLED_FOLDER / "model"
 BUNDLED_ALLOCATOR = BUNDLED_FOLDER / "allocator"
@@ -163,10 +50,10 @@ BUNDLED_ABOUT = (
 """What the bundled model can do, in a line."""
 BUNDLED_CELLS = 1056
 """Cells of the largest pages on which the bundled model was taught to answer: 32 x 33, of 1024 px a side and
-a stretch (stage 3 of `runs/bundled.sh`). Its LoRA for coarse views was taught beyond."""
+a stretch. Its LoRA for coarse views was taught beyond."""
 
 _BUILDING = Lock()
-"""transformers changes what is global while it builds a model: of two threads, one would lack weights."""
+"""transformers changes global state while it builds a model: of two threads, one would lack weights."""
 
 GUIDE = f"{GUIDE_FOLDER}/{GUIDE_FILE}"
 """A guide that is not the bundled one."""
@@ -177,15 +64,13 @@ ALLOCATOR_FILES = (
     GUIDE,
     *((Path(place) / name).as_posix() for place in FOLDERS.values() for name in LORA_FILES),
 )
-"""All that an allocator folder may hold, by name: what is fetched from the Hub and what may go there."""
+"""All that an allocator folder may hold, the layer and its settings at least: what the Hub gets and gives."""
 
 MOST_NUMBERS = 4
-"""Parameters and buffers of a model for each byte of its weights: 4-bit weights and tied ones make that."""
-
-logger = logging.getLogger(__name__)
+"""Parameters and buffers of a model for each byte of its weights, at most: as of 4-bit and tied weights."""
 
 
-class Source(NamedTuple):
+class ModelSource(NamedTuple):
     """The base model behind a name, its revision on the Hub (None: the newest), and its allocator folder."""
 
     base: str
@@ -193,7 +78,7 @@ class Source(NamedTuple):
     allocator: Path | None
 
 
-def find(name: str | Path | None, allocator: str | Path | None, revision: str | None = None) -> Source:
+def find(name: str | Path | None, allocator: str | Path | None, revision: str | None = None) -> ModelSource:
     """The base model and allocator that a name means; an allocator's base model at the commit saved with it.
 
     Args:
@@ -204,11 +89,11 @@ def find(name: str | Path | None, allocator: str | Path | None, revision: str | 
     Raises:
         ValueError: not there, a revision of a folder, or the Hub can't be reached.
     """
-    name = None if name in (None, "", BUNDLED) else name
+    name = None if name in (None, "", BUNDLED_NAME) else name
     if revision is not None and (name is None or is_local(name)):
         raise ValueError(
-            f"revision {revision!r} is of a repository on the Hub, which {str(name or BUNDLED)!r} is not; "
-            "leave it out"
+            f"revision {revision!r} is of a repository on the Hub, which {str(name or BUNDLED_NAME)!r} is "
+            "not; leave it out"
         )
     own = find_allocator(BUNDLED_ALLOCATOR if name is None else name, revision)
     folder = own if allocator is None else find_allocator(allocator)
@@ -224,11 +109,11 @@ def find(name: str | Path | None, allocator: str | Path | None, revision: str | 
                 f"the allocator {str(name)!r} doesn't say which base model it is for: name that one, and "
                 "give this as its `allocator`"
             )
-        return Source(located(settings, own), settings.get("base_revision"), folder)
+        return ModelSource(locate_base(settings, own), settings.get("base_revision"), folder)
     if revision is None and name is not None and folder is not None:
         settings = read_settings(folder)
         revision = settings.get("base_revision") if settings["base_model"] == str(name) else None
-    return Source(BUNDLED if name is None else str(name), revision, folder)
+    return ModelSource(BUNDLED_NAME if name is None else str(name), revision, folder)
 
 
 def load_base(
@@ -245,11 +130,11 @@ def load_base(
         ValueError: nothing there, no network, an unsupported family, weights missing, pickled or of other
             shapes.
     """
-    if str(name) == BUNDLED and not BUNDLED_MODEL.is_dir():
+    if str(name) == BUNDLED_NAME and not BUNDLED_MODEL.is_dir():
         raise ValueError(
             "the bundled model is missing from this installation; reinstall arr-coc or name a model folder"
         )
-    source, commit = str(BUNDLED_MODEL) if str(name) == BUNDLED else str(name), None
+    source, commit = str(BUNDLED_MODEL) if str(name) == BUNDLED_NAME else str(name), None
     if is_local(source):
         folder = local_path(source)
         check_model_folder(folder)
@@ -261,7 +146,7 @@ def load_base(
         check_weights(folder)
     files = vetted(folder)
     if folder != BUNDLED_MODEL:
-        begin(folder)
+        _start_trial(folder)
     model, processor = build_model(source, files, dtype), load_processor(source, folder)
     model.config._commit_hash = commit  # where earlier versions of transformers keep it
     return model.eval(), processor
@@ -269,10 +154,6 @@ def load_base(
 
 def load_processor(source: str, folder: Path) -> Any:
     """Load the processor of a model folder that was vetted, after a trial; render its chat template once.
-
-    Args:
-        source: what the user calls the model, for messages.
-        folder: its folder.
 
     Raises:
         ValueError: files of it are missing or damaged, need too much, or the template doesn't render.
@@ -348,7 +229,7 @@ def base_revision(model: PreTrainedModel) -> str | None:
 
 
 def check_model_folder(folder: Path) -> None:
-    """Raise a ValueError if a folder is not an ordinary model folder with safetensors."""
+    """Raise a ValueError if a folder is not a model folder with safetensors."""
     if not folder.is_dir():
         raise ValueError(
             f"model folder {str(folder)!r} doesn't exist; give a folder, a Hub name, or bundled for the "
@@ -363,11 +244,7 @@ def check_model_folder(folder: Path) -> None:
 
 
 def find_allocator(name: str | Path, revision: str | None = None) -> Path | None:
-    """The allocator folder of a name; None if there is an ordinary model alone.
-
-    Args:
-        name: a folder, or a Hub name.
-        revision: branch, tag or commit on the Hub; None: the newest.
+    """The allocator folder of a folder or Hub name; None if there is an ordinary model alone.
 
     Raises:
         ValueError: the Hub can't be reached.
@@ -405,3 +282,100 @@ def load_layer(folder: Path, model: PreTrainedModel) -> ARRCOCLayer:
             now[:12],
         )
     return read_layer(folder)
+
+
+# ---- trial --------------------------------------------------------------------------------------------
+#
+# A tokenizer.json holds patterns and templates, and an image processor sizes, that may multiply: they need
+# minutes and gigabytes, or end the process. What is too much can't be told from the files alone. So a child
+# process (`files.worker`) first does with them what the first question does, within bounds of time and memory
+# and of what comes out (`store.trial_work`). Files that held once are not tried again.
+
+SECONDS, MEGABYTES, IDLE = 30, 4096, 60
+"""The most that one step may take; seconds after which a child that nobody needs is ended."""
+STEPS = {
+    "file": (
+        "the tokenizer.json of {} can't be loaded",
+        "save it again with the tokenizer's save_pretrained",
+    ),
+    "load": (
+        "the processor of {} can't be loaded",
+        "save it beside the model with its own save_pretrained",
+    ),
+    "read": ("the tokenizer of {} can't be used", "save it again with its own save_pretrained"),
+    "look": (
+        "the image processor of {} can't be used",
+        "correct its settings (preprocessor_config.json, processor_config.json, chat_template.jinja)",
+    ),
+}
+"""The steps of the child, each with the beginning and the end of the message where it fails."""
+MOST_ON_CPU = 1_000_000_000
+"""Parameters of the largest model that is asked a question when it is loaded on a CPU."""
+USUAL_SETTINGS = {
+    "return_dict": True,
+    "return_dict_in_generate": False,
+    "use_cache": True,
+    "output_attentions": False,
+    "output_hidden_states": False,
+    "output_scores": False,
+    "output_logits": False,
+}
+"""Settings that change what a model returns, and what each is in ordinary models."""
+
+_WORKER = Worker(Path(__file__).with_name("trial_work.py"), SECONDS, MEGABYTES, IDLE)
+_passed: set[bytes] = set()  # digests of the files that passed
+
+
+def _start_trial(folder: Path) -> None:
+    """Let the child begin to import, if the folder needs a trial, while weights are read."""
+    if _digest(folder) not in _passed:
+        _WORKER.start()
+
+
+def try_processor(source: str, folder: Path) -> None:
+    """Try the tokenizer and the processor of a vetted model folder; `source` is its name for messages.
+
+    Raises:
+        ValueError: they can't be loaded or used, or not within the bounds.
+    """
+    digest = _digest(folder)
+    if digest in _passed:
+        return
+    for step, (what, remedy) in STEPS.items():
+        with reading(what.format(repr(source)), remedy):
+            _WORKER.ask({"step": step, "folder": str(folder.resolve())})
+    _passed.add(digest)
+
+
+def _digest(folder: Path) -> bytes:
+    """A digest of the names and contents of the files that tokenizers and processors are made of."""
+    digest = hashlib.sha256()
+    for path in sorted(small_files(folder)):
+        digest.update(f"{path.relative_to(folder)}\n{path.stat().st_size}\n".encode(errors="replace"))
+        digest.update(path.read_bytes())
+    return digest.digest()
+
+
+def try_question(model: Any, source: str) -> None:
+    """Ask an `ARRCOCModel` about a small picture, for two tokens: settings that make no sense fail here.
+
+    Raises:
+        ValueError: the question fails.
+    """
+    device, size = model.device.type, sum(each.numel() for each in model.base.parameters())
+    if device == "meta" or (device == "cpu" and size > MOST_ON_CPU):
+        return  # no numbers to ask, or it would take as long as the user's own first question
+    unusual = "; ".join(
+        f"{key} is {short(getattr(config, key))}"
+        for config in (model.base.config, model.base.config.get_text_config(), model.base.generation_config)
+        for key, usual in USUAL_SETTINGS.items()
+        if getattr(config, key, None) not in (None, usual)
+    )
+    listed = f" ({unusual})" if unusual else ""
+    with reading(
+        f"{source!r} can't answer a question about a picture",
+        f"correct the settings there{listed}, or save it again with save_pretrained",
+    ):
+        # All tokens: what goes wrong in choosing is a fallback, and is said beside the user's own answers.
+        picture = Image.effect_noise((61, 47), 64).convert("RGB")
+        model.session(picture).ask("What is it?", mode="full", max_new_tokens=2)

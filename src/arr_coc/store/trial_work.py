@@ -1,7 +1,4 @@
-"""What a child process does with the tokenizer and the processor of a model folder: see `store.checkpoint`.
-
-Nothing is returned but that each step holds: the parent loads the same files itself afterwards.
-"""
+"""The trial of a folder's tokenizer and processor, in a child process: see "trial" in `store.checkpoint`."""
 
 from __future__ import annotations
 
@@ -25,30 +22,25 @@ PROBE = (
     " 🙂👩‍👩‍👧 e\u0301 ﬁ ½ ﷺ\n" + "a" * 60 + "!" + " " * 60 + "1" * 60 + "\n"
 )
 """A text of many scripts, and of runs, in which a bad pattern tries every way to divide them."""
-MOST_TOKENS, MOST_LETTERS = 8, 32
-"""Tokens of a text for each byte of it, and letters of a decoded text for each token."""
-LONGEST_TOKEN = 1000
-"""Letters of a token, or of a text of a normalizer, decoder or template."""
-MOST_STEPS = 1000
-"""Values of the settings of a normalizer, pre-tokenizer, post-processor or decoder."""
+MOST_TOKENS, MOST_LETTERS = 8, 32  # tokens and decoded letters of the probe, for each byte of it
+LONGEST_TOKEN = 1000  # letters of a token, or of a text of a normalizer, decoder or template
+MOST_STEPS = 1000  # settings of a normalizer, pre-tokenizer, post-processor or decoder
 MOST_GROWTH = 64
 """Times that the replacements of a normalizer or decoder may lengthen a text, one after another."""
 TABLE = "precompiled_charsmap"
 """The table of a normalizer that comes from sentencepiece: a long text, and no letter of it is written."""
 PICTURES = ((61, 47), (41, 397), (641, 479))
 """Width and height of the pictures, px: no multiples of a patch, as few pictures are."""
-MOST_PIXELS, MOST_PROMPT = 2**26, 2**15
+MOST_NUMBERS, MOST_PROMPT = 2**26, 2**15
 """Numbers that a processor may make of one of them, and tokens of the prompt about it."""
 
 torch.set_num_threads(1)
 
 
 def work(request: dict[str, str]) -> bool:
-    """Take one step with a folder: "file", "load", "read" and "look", in this order.
+    """Take one step with a folder ("file", "load", "read", "look", in this order), or raise anything at all.
 
-    Raises:
-        ValueError: what does not hold.
-        Exception: whatever the libraries raise.
+    The parent loads the same files itself afterwards.
     """
     step, folder = request["step"], Path(request["folder"])
     if step == "file":
@@ -127,7 +119,7 @@ def _check_picture(processor: Any, image: Image.Image) -> None:
     inputs = VisualPrompt(processor, [image]).inputs("What is it?")
     numbers = max(value.numel() for value in inputs.values() if isinstance(value, torch.Tensor))
     length = inputs["input_ids"].shape[-1]
-    if numbers > MOST_PIXELS or length > MOST_PROMPT:
+    if numbers > MOST_NUMBERS or length > MOST_PROMPT:
         raise ValueError(
             f"a picture of {image.width}x{image.height} px becomes {numbers} numbers and {length} tokens"
         )

@@ -37,7 +37,7 @@ from arr_coc.modes.call import Call, default_gestalt, gestalt_for, runs_as
 from arr_coc.modes.crops import with_crops
 from arr_coc.modes.cues import pictures
 from arr_coc.modes.whole import VIEW
-from arr_coc.seam.clips import as_frames
+from arr_coc.seam.base import as_frames
 from arr_coc.seam.gaze import coupling, gaze_of_words
 from arr_coc.seam.gestalt import find_compressor
 from arr_coc.seam.prompt import template_mark

@@ -27,7 +27,7 @@ from torch import Tensor
 
 from arr_coc.choose.allocation import Allocation
 from arr_coc.data.record import Box
-from arr_coc.files.atomic import one_line, write_whole
+from arr_coc.files.atomic import one_line, write_atomic
 from arr_coc.files.images import MAX_PIXELS
 from arr_coc.trace.evidence import Guidance, Scored, check_boxes, score
 from arr_coc.trace.strip import Strip, check_amount, check_guidance, check_map, check_record, strip_of
@@ -434,7 +434,7 @@ class ClipTrace(AnswerTrace):
             whole = torch.contiguous_format
             tensors |= {f"{number}.{name}": part.clone(memory_format=whole) for name, part in own.items()}
         about = {"format": CLIP_FORMAT, "plain": json.dumps(self._plain(), allow_nan=False)}
-        write_whole(to_safetensors(tensors, about), Path(path))
+        write_atomic(to_safetensors(tensors, about), Path(path))
 
     @classmethod
     def load(cls, path: str | Path) -> ClipTrace:
@@ -622,7 +622,7 @@ class Trace(AnswerTrace):
         # Maps may share storage, which safetensors refuses; each is saved as a copy.
         own = {name: part.clone(memory_format=torch.contiguous_format) for name, part in tensors.items()}
         about = {"format": FORMAT, "plain": json.dumps(self._plain(), allow_nan=False)}
-        write_whole(to_safetensors(own, about), Path(path))
+        write_atomic(to_safetensors(own, about), Path(path))
 
     @classmethod
     def load(cls, path: str | Path) -> Trace:

@@ -22,7 +22,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from transformers import Trainer, TrainerCallback
 from transformers.trainer_callback import ExportableState
 
-from arr_coc.files.atomic import write_whole
+from arr_coc.files.atomic import write_atomic
 from arr_coc.train.folder import CURVE, claim
 from arr_coc.train.processes import greatest, is_main_process, mean_of_all
 from arr_coc.train.recipe import RunSettings
@@ -167,7 +167,7 @@ class Curve(TrainerCallback):
         """Write the whole history: it is short, and so a checkpoint's own is never mixed with a lost one."""
         if state.is_world_process_zero:
             lines = "".join(json.dumps(line) + "\n" for line in (*self.before, *state.log_history))
-            write_whole(lines.encode(), self.out / CURVE)
+            write_atomic(lines.encode(), self.out / CURVE)
 
 
 class LogWindow(TrainerCallback, ExportableState):

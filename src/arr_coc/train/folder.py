@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from arr_coc.choose.layer import WEIGHTS_NAME
-from arr_coc.files.atomic import write_whole
-from arr_coc.files.saved import CONFIG_NAME
+from arr_coc.files.atomic import write_atomic
+from arr_coc.files.paths import CONFIG_NAME
 from arr_coc.guide.guide import GUIDE_FILE
 from arr_coc.train.processes import is_main_process
 from arr_coc.train.recipe import RunSettings
@@ -121,7 +121,7 @@ def opened(out: Path) -> Generator[None]:
 
 def claim(out: Path, recipe: RunSettings) -> None:
     """Write the recipe of a run into its folder, whole or not at all."""
-    write_whole((json.dumps(recipe.to_dict(), indent=1) + "\n").encode(), out / RECIPE)
+    write_atomic((json.dumps(recipe.to_dict(), indent=1) + "\n").encode(), out / RECIPE)
 
 
 def last_checkpoint(out: Path) -> Path | None:
@@ -152,7 +152,7 @@ def draw_curve(history: list[dict[str, Any]], path: Path) -> None:
         axis.set_ylim(bottom=0)
     content = io.BytesIO()
     figure.savefig(content, dpi=130, format=path.suffix[1:])
-    write_whole(content.getvalue(), path)
+    write_atomic(content.getvalue(), path)
 
 
 def _unusable(out: Path, error: Any) -> str:

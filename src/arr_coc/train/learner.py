@@ -379,7 +379,7 @@ def prepare_stem(model: ARRCOCModel, recipe: RelevanceRecipe) -> None:
         ValueError: no mode would use a stem, or the layer that is to teach it is untrained.
     """
     layer, config = model.layer, model.layer.config
-    if not model.adapter.sparse:
+    if model.adapter.encodes != "cells":
         raise ValueError(
             f"eyes is 'stem', but the vision tower of {model.config.model_type} can't encode some cells "
             "alone, so no mode would use it: use eyes=encoded"
@@ -407,7 +407,7 @@ def unfreeze(model: ARRCOCModel, recipe: AnswerRecipe) -> None:
     elif recipe.lora:
         model.loras.add(OWN, recipe.lora)
     if recipe.top_layers:
-        layers = model.base.model.language_model.layers
+        layers = model.base.get_decoder().layers
         if recipe.top_layers > len(layers):
             raise ValueError(
                 f"top_layers {recipe.top_layers} is more than the {len(layers)} the model has; use fewer"

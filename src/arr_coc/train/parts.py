@@ -282,7 +282,7 @@ def prepare_mode_lora(model: ARRCOCModel, kind: str, rank: int) -> None:
     Raises:
         ValueError: no mode would use it.
     """
-    if not model.adapter.sparse:
+    if model.adapter.encodes != "cells":
         raise ValueError(
             f"stage is {kind!r}, but the vision tower of {model.config.model_type} can't encode some cells "
             "alone, so no mode would use it: use relevance, distill or compressor"

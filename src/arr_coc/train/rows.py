@@ -27,7 +27,7 @@ from arr_coc.data.evidence import all_evidence, evidence_cells, map_cells, read_
 from arr_coc.data.record import check_evidence
 from arr_coc.files.images import MIN_SIDE, open_image
 from arr_coc.files.plugins import plugin
-from arr_coc.files.saved import plain
+from arr_coc.files.saved import record_name
 from arr_coc.train.processes import is_main_process
 from arr_coc.train.recipe import MARKS, AnswerRecipe, LayerRecipe, Recipe, RelevanceRecipe
 
@@ -216,7 +216,7 @@ class Turns(Dataset[ImageRows]):
         counts: dict[str, int] = {}
         for name, source in self.sources.items():
             items = -(-self.length * self.turns.count(name) // len(self.turns))
-            kind = plain(name.partition(":")[0])
+            kind = record_name(name.partition(":")[0])
             counts[kind] = counts.get(kind, 0) + min(items, source.images)
         return counts
 

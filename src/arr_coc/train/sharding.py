@@ -74,7 +74,7 @@ def divide(base: nn.Module, mesh: DeviceMesh) -> int:
         for layer in outermost(base)
         if not any(parameter.requires_grad for parameter in layer.parameters())
     ]
-    # By hooks of the layers, so that twins (`seam.twin`), which share hooks and weights, need nothing more.
+    # By hooks of the layers, so that twins (`seam.loaded`), which share hooks and weights, need nothing more.
     # accelerate's own FSDP would divide what learns by its `forward` alone, and divides nothing on CPUs.
     for layer in layers:
         fully_shard(layer, mesh=mesh, reshard_after_forward=True)

@@ -19,10 +19,9 @@ import torch
 from torch import Tensor
 
 from arr_coc.choose.layer import ARRCOCConfig, ARRCOCLayer
-from arr_coc.files.atomic import move_files, own_folder
-from arr_coc.files.hub import BUNDLED
-from arr_coc.files.paths import is_local
-from arr_coc.files.saved import MOST, plain
+from arr_coc.files.atomic import move_files, temporary_folder
+from arr_coc.files.paths import BUNDLED_NAME, is_local
+from arr_coc.files.saved import MOST_RUNS, record_name
 from arr_coc.model import ARRCOCModel
 from arr_coc.store import checkpoint
 from arr_coc.store.allocator import SAVING, load_learned
@@ -54,7 +53,7 @@ def build_learner(recipe: Recipe, layer_class: type[ARRCOCLayer] = ARRCOCLayer) 
     if recipe.init is None or blind:
         layer = layer_class(ARRCOCConfig(dim=base.config.get_text_config().hidden_size, **changes))
     else:
-        folder = checkpoint.BUNDLED_ALLOCATOR if recipe.init == checkpoint.BUNDLED else Path(recipe.init)
+        folder = checkpoint.BUNDLED_ALLOCATOR if recipe.init == checkpoint.BUNDLED_NAME else Path(recipe.init)
         parts = load_learned(folder, base)
         start = parts.pop("layer")
         layer = layer_class(replace(start.config, **changes))
@@ -71,7 +70,7 @@ def build_learner(recipe: Recipe, layer_class: type[ARRCOCLayer] = ARRCOCLayer) 
         return PartsLearner(model, recipe)
     learner = Learner(model, recipe)
     if blind and recipe.init is not None:
-        learner.layer.load(None if recipe.init == checkpoint.BUNDLED else Path(recipe.init))
+        learner.layer.load(None if recipe.init == checkpoint.BUNDLED_NAME else Path(recipe.init))
     return learner
 
 
@@ -150,7 +149,7 @@ def train(
 
         weights = whole_weights(learner.model.base, keep=main)
     if main and ends:
-        record = {"recipe": plain(name or recipe.stage), "steps": steps, "images": data.images()}
+        record = {"recipe": record_name(name or recipe.stage), "steps": steps, "images": data.images()}
         write_learned(learner, out, record, weights)
         if whole:
             finish(out, history)
@@ -198,16 +197,20 @@ def write_learned(
     if not isinstance(learner.layer, ARRCOCLayer):
         learner.layer.save(out)
         return
-    base = recipe.model if recipe.model == BUNDLED or not is_local(recipe.model) else model.config.model_type
+    base = (
+        recipe.model
+        if recipe.model == BUNDLED_NAME or not is_local(recipe.model)
+        else model.config.model_type
+    )
     facts: dict[str, Any] = {}
     if isinstance(recipe, LayerRecipe):
         learner.layer.trained = True
         facts = {"target": recipe.target, "eyes": "stem" if learner.stem_learns else "encoded"}
-    record = {**facts, "base": plain(base), "seed": recipe.seed} | record
-    learner.layer.trained_on = (*learner.layer.trained_on, record)[-MOST:]
+    record = {**facts, "base": record_name(base), "seed": recipe.seed} | record
+    learner.layer.trained_on = (*learner.layer.trained_on, record)[-MOST_RUNS:]
     if learner.changes_base:  # another base model: it is written whole
         out.mkdir(parents=True, exist_ok=True)
-        with own_folder(SAVING, out) as new:
+        with temporary_folder(SAVING, out) as new:
             model.base.save_pretrained(new / "base", state_dict=weights)
             model.processor.save_pretrained(new / "base")
             files = {path.relative_to(new) for path in (new / "base").rglob("*") if path.is_file()}

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from PIL import Image
 
-from arr_coc.files.atomic import whole_file
+from arr_coc.files.atomic import atomic_file
 from arr_coc.files.images import ImageSource, check_cost, identify, open_image
 from arr_coc.files.paths import local_path, shorten
 from arr_coc.files.plugins import install_line
@@ -481,7 +481,7 @@ def write_clip(
     except ImportError as error:
         raise ValueError(f"writing a clip needs PyAV: {install_line('video')}") from error
     try:
-        with whole_file(target) as part, part.open("wb") as file:
+        with atomic_file(target) as part, part.open("wb") as file:
             _encode(av, file, frames, _fraction(fps), quality)
     except OSError as error:
         reason = getattr(error, "strerror", None) or str(error)

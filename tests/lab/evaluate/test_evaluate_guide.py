@@ -10,7 +10,7 @@ from PIL import Image, ImageDraw
 
 from arr_coc.choose.attending import TokenAllocator
 from arr_coc.choose.budget import enough_cells
-from arr_coc.guide.head import PLACE, Judgement
+from arr_coc.guide.head import Judgement
 from arr_coc.guide.print_encoder import PLACE
 from arr_coc_lab.evaluate.guide import (
     FOREIGN,

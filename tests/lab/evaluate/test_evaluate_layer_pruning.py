@@ -14,7 +14,7 @@ from arr_coc import ARRCOCModel
 from arr_coc.seam import VisualFeatures
 from arr_coc.session import GREEDY
 from arr_coc_lab.evaluate.layer_pruning import (
-    LAYER_FAMILIES,
+    layer_families,
     pruned_answers,
     pruned_continuation,
     pruned_prefill,
@@ -23,6 +23,7 @@ from arr_coc_lab.rivals import fastv
 from arr_coc_lab.world import draw_page
 from tiny import FAMILIES, QWEN_FAMILIES, picture, prompts, tiny
 
+LAYER_FAMILIES = layer_families()
 QUESTIONS = ("What?", "Where is the word?", "How many?")
 
 

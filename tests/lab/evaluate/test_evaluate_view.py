@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from arr_coc.families import ADAPTERS
+from arr_coc.families import FAMILIES as TABLE
 from arr_coc.model import ARRCOCModel
 from arr_coc.seam.attention import attention_modules, watch_attention
 from arr_coc.session import Session
@@ -20,7 +20,7 @@ from arr_coc_lab.evaluate.view import View, watch_tower
 from tiny import FAMILIES, picture, tiny
 
 QUESTIONS = ("What is it?", "Where is the word?")
-TOWERS = [family for family in FAMILIES if ADAPTERS[family].by_cells]
+TOWERS = [family for family in FAMILIES if TABLE[family].trait("by_cells")]
 
 
 def view_of(family: str, size: tuple[int, int] = (48, 32), boxes: tuple = (), base: Any = None) -> View:

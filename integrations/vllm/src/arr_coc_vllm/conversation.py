@@ -5,7 +5,7 @@
 
 A turn is what stands between <|im_start|> and <|im_end|>; a prompt without them is one turn of the user.
 What a chat template puts into a user's turn beside the user's words (replies of tools, labels of images) is
-left out, as `arr_coc.seam.question` does it.
+left out, as `arr_coc.seam.prompt` does it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Collection, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from arr_coc.seam.question import TemplateMarkers, asides
+from arr_coc.seam.prompt import TemplateMarkers, asides
 
 
 class Marks(NamedTuple):

@@ -24,8 +24,8 @@ from vllm.multimodal.inputs import MultiModalFieldConfig, MultiModalKwargsItems
 from vllm.multimodal.parse import ImageProcessorItems, MultiModalDataItems
 from vllm.multimodal.processing import ProcessorInputs, PromptReplacement, PromptUpdate
 
-from arr_coc.seam.partial import patch_rows
-from arr_coc.seam.question import special_tokens, template_markers
+from arr_coc.seam.pixels import patch_rows
+from arr_coc.seam.prompt import special_tokens, template_markers
 from arr_coc_vllm.choosing import Chooser, Reading, chooser_for
 from arr_coc_vllm.conversation import Marks, questions, split
 from arr_coc_vllm.settings import KEY, Settings, read_settings

@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from vllm.model_executor.layers.attention.mm_encoder_attention import MMEncoderAttention
 
-from arr_coc.seam.partial import kept_windows, patch_rows
+from arr_coc.seam.pixels import kept_windows, patch_rows
 
 Grids = Sequence[Sequence[int]]
 

@@ -13,7 +13,7 @@ from typing import Annotated, Literal, NamedTuple
 import typer
 
 from arr_coc.cli import options, terminal
-from arr_coc.files.atomic import write_whole
+from arr_coc.files.atomic import write_atomic
 from arr_coc.files.paths import local_path
 
 QUESTIONS = "questions.jsonl"
@@ -72,9 +72,9 @@ def command(
             raise ValueError(f"folder {out!r} has another {other}: choose another with --out")
         for i in terminal.track(range(count), "drawing", as_json):
             page = page_file(i)
-            write_whole(page.picture, folder / page.name)
+            write_atomic(page.picture, folder / page.name)
             questions.append(page.questions)
-        write_whole(b"".join(questions), folder / QUESTIONS)
+        write_atomic(b"".join(questions), folder / QUESTIONS)
     except OSError as error:
         reason = f"cannot be written ({error.strerror}): choose another with --out"
         raise ValueError(f"folder {out!r} {reason}") from error

@@ -15,8 +15,7 @@ from arr_coc.cli import options, terminal
 from arr_coc.files.paths import input_file, local_path
 
 COLUMNS = ("short", "budgets", "families", "time")
-ENDINGS = re.compile(r"\.(jsonl\.gz|jsonl|json|png)$")
-"""Of a result file, which its plot's name doesn't have."""
+ENDINGS = re.compile(r"\.(jsonl\.gz|jsonl|json|png)$")  # of a result file, which its plot's name doesn't have
 
 
 def _columns(text: str) -> str:

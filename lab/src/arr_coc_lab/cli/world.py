@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 import typer
 
 from arr_coc.cli import options, terminal
-from arr_coc.files.atomic import write_whole
+from arr_coc.files.atomic import write_atomic
 from arr_coc.files.paths import local_path
 
 MEASURED, PATIENCE = 20, 60.0
@@ -115,7 +115,7 @@ def command(
         count = min(show, len(stored))
         content = io.BytesIO()
         overview([stored[i * len(stored) // count] for i in range(count)]).save(content, "PNG")
-        write_whole(content.getvalue(), picture)
+        write_atomic(content.getvalue(), picture)
         result["picture"] = str(picture)
     if as_json:
         terminal.print_json(result)

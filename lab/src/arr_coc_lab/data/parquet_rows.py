@@ -14,7 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from arr_coc.files.atomic import one_line, write_whole
+from arr_coc.files.atomic import one_line, write_atomic
 from arr_coc.files.saved import short
 
 REMEDY = "it may be damaged or cut off; download it again"
@@ -167,7 +167,7 @@ def _stored(content: bytes, assets: Path, where: str) -> Path:
     if not path.is_file() or path.stat().st_size != len(content):
         try:
             path.parent.mkdir(exist_ok=True)
-            write_whole(content, path)
+            write_atomic(content, path)
         except OSError as error:
             raise ValueError(
                 f"{where}: {str(path)!r} can't be written ({error.strerror}): make room there, or set HF_HOME"

@@ -21,7 +21,7 @@ from arr_coc.model import ARRCOCModel
 from arr_coc.modes import FULL, PRUNE
 from arr_coc.seam import Compacted, VisualFeatures
 from arr_coc.seam.assembly import PROMPT_NAMES
-from arr_coc.seam.decoding import generate_whole, heeding_positions
+from arr_coc.seam.decoding import generate_whole, use_given_positions
 from arr_coc.seam.lora import OWN
 from arr_coc.session import GREEDY, Session
 from arr_coc_lab.rivals.reduction import Reduction
@@ -162,7 +162,7 @@ def answer_compacted(
     for part in _alike(compacted, most):
         inputs = joined([compacted[n] for n in part], model.adapter.padding_id)
         base = model.adapter_for(mode).model
-        ids = heeding_positions(base).generate(**inputs, **GREEDY, max_new_tokens=max_new_tokens)
+        ids = use_given_positions(base).generate(**inputs, **GREEDY, max_new_tokens=max_new_tokens)
         texts |= zip(part, _texts(model, ids[:, inputs["input_ids"].shape[1] :]), strict=True)
     return [texts[n] for n in range(len(compacted))]
 

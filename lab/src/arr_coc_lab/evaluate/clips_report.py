@@ -17,7 +17,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from arr_coc.files.atomic import write_whole
+from arr_coc.files.atomic import write_atomic
 from arr_coc_lab.evaluate.clips import COVERED, READ, Scored
 from arr_coc_lab.results.intervals import bootstrap_interval
 from arr_coc_lab.results.kinds import KINDS, Kind
@@ -160,4 +160,4 @@ def table(summary: Mapping[str, Any], figures: Sequence[str] = ("recall", "whole
 
 def write_summary(summary: Mapping[str, Any], path: Path) -> None:
     """Write a summary as JSON; an older file is replaced."""
-    write_whole((json.dumps(summary, indent=1) + "\n").encode(), path)
+    write_atomic((json.dumps(summary, indent=1) + "\n").encode(), path)

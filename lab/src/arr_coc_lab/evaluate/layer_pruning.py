@@ -22,14 +22,13 @@ from torch import Tensor
 from transformers import Cache, DynamicCache
 from transformers.masking_utils import create_causal_mask
 
+from arr_coc.families import FAMILIES
 from arr_coc.model import ARRCOCModel
 from arr_coc.seam import VisualFeatures, compact_columns, gather_columns, kept_columns
 from arr_coc.seam.attention import attention_rows, watch_attention
 from arr_coc.seam.decoding import CACHE, setting
 from arr_coc_lab.rivals.reduction import Reduction, check_budget
 
-LAYER_FAMILIES = ("qwen3_vl", "qwen2_5_vl", "qwen2_vl", "llava")
-"""Families whose text model's layers can be called one by one."""
 Rule = Callable[[Tensor, slice | Tensor, int], Reduction]
 """(attention [H, S] of the last prompt token, columns of the image's N tokens, count) -> Reduction."""
 
@@ -218,6 +217,11 @@ def pruned_answers(
     return PrunedAnswers(answers, keep, sum(tokens) / len(tokens))
 
 
+def layer_families() -> list[str]:
+    """The model types whose language model's layers can be called one by one."""
+    return [kind for kind, family in FAMILIES.items() if family.trait("layer_by_layer")]
+
+
 def cut_layer(model: ARRCOCModel, layers: int = 2) -> int:
     """How many layers read all tokens: those that a method names, at most all but the last one."""
     return min(layers, model.config.get_text_config().num_hidden_layers - 1)
@@ -226,9 +230,9 @@ def cut_layer(model: ARRCOCModel, layers: int = 2) -> int:
 def _text_model(model: ARRCOCModel, layer: int) -> Any:
     """The base model's text model, checked to be one that can be cut after `layer` layers."""
     family = model.config.model_type
-    if family not in LAYER_FAMILIES:
+    if not model.adapter.layer_by_layer:
         raise ValueError(
-            f"the layers of {family!r} can't be called one by one; use one of {', '.join(LAYER_FAMILIES)}"
+            f"the layers of {family!r} can't be called one by one; use one of {', '.join(layer_families())}"
         )
     text: Any = model.base.get_decoder()
     total = len(text.layers)

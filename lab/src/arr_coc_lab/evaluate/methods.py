@@ -17,7 +17,6 @@ from safetensors.torch import load_file
 
 from arr_coc.choose.knowing import same_start
 from arr_coc.choose.layer import ARRCOCLayer
-from arr_coc.families import Qwen2_5VLAdapter
 from arr_coc.files.atomic import one_line
 from arr_coc.files.paths import input_file
 from arr_coc.model import ARRCOCModel
@@ -25,7 +24,7 @@ from arr_coc.seam.gestalt import CONVS
 from arr_coc.seam.tower_compressor import TOWERS
 from arr_coc.store import checkpoint
 from arr_coc.train.folder import QUERY_BLIND
-from arr_coc_lab.evaluate.layer_pruning import LAYER_FAMILIES
+from arr_coc_lab.evaluate.layer_pruning import layer_families
 from arr_coc_lab.evaluate.ours import ours
 from arr_coc_lab.evaluate.resolution import resolution_by_question
 from arr_coc_lab.evaluate.view import check_tower
@@ -113,9 +112,9 @@ def _check_needs(method: Method, model: ARRCOCModel, scorer: QueryBlindScorer | 
         check_tower(model.adapter)
     if "scorer" in method.needs and scorer is None:
         raise ValueError("no trained query-blind scorer: give its .safetensors file as --query-blind")
-    if "sizes" in method.needs and not isinstance(model.adapter, Qwen2_5VLAdapter):
+    if "sizes" in method.needs and not model.adapter.keeps_shape:
         raise ValueError(f"{family!r} has no freely chosen image size that is known here: use a Qwen model")
-    if "sparse" in method.needs and not model.adapter.sparse:
+    if "sparse" in method.needs and model.adapter.encodes != "cells":
         raise ValueError(f"the vision tower of {family!r} can't encode some cells alone, or a smaller image")
     if "halves" in method.needs and not model.adapter.halves:
         raise ValueError(f"the vision tower of {family!r} can't be run in two halves")
@@ -123,9 +122,9 @@ def _check_needs(method: Method, model: ARRCOCModel, scorer: QueryBlindScorer | 
         if name not in model.convs:
             raise ValueError(f"no trained compressor: put {name}.safetensors into the allocator's folder")
     if "layers" in method.needs:
-        if family not in LAYER_FAMILIES:
+        if not model.adapter.layer_by_layer:
             raise ValueError(
-                f"the layers of {family!r} can't be called one by one: use {', '.join(LAYER_FAMILIES)}"
+                f"the layers of {family!r} can't be called one by one: use {', '.join(layer_families())}"
             )
         depth = model.config.get_text_config().num_hidden_layers
         if depth < 2:
@@ -147,7 +146,7 @@ def load_scorer(path: str | Path | None, model: ARRCOCModel) -> QueryBlindScorer
         ValueError: no such file, no such weights, or of another width.
     """
     if path is None:
-        if model.base_name != checkpoint.BUNDLED or not BUNDLED_SCORER.is_file():
+        if model.base_name != checkpoint.BUNDLED_NAME or not BUNDLED_SCORER.is_file():
             return None
         path = BUNDLED_SCORER
     file = input_file(path)

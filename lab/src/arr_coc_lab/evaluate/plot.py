@@ -24,7 +24,7 @@ from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator, PercentFormatter
 
-from arr_coc.files.atomic import write_whole
+from arr_coc.files.atomic import write_atomic
 from arr_coc_lab.evaluate.methods import METHODS
 from arr_coc_lab.results.kinds import FULL, OURS, kind, split_method
 from arr_coc_lab.results.summary import Summary
@@ -110,7 +110,7 @@ def plot(summary: Summary, path: str | Path, title: str | None = None) -> None:
     place = Path(path) if Path(path).suffix else Path(f"{path}.png")
     content = io.BytesIO()
     figure.savefig(content, format=place.suffix[1:])
-    write_whole(content.getvalue(), place)
+    write_atomic(content.getvalue(), place)
 
 
 def _lines(summary: Summary) -> list[_Line]:

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from arr_coc.choose.layer import ARRCOCLayer, Relevance
 from arr_coc.data import Box
 from arr_coc.data.evidence import all_evidence, read_map
-from arr_coc.families import LlavaAdapter
+from arr_coc.families import known_families
 from arr_coc.guide.deciding import Cues, Stopwatch, score
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes import PRUNE
@@ -62,9 +62,10 @@ class Tower:
 def check_tower(adapter: FamilyAdapter) -> None:
     """Raise a ValueError unless what the tower computes can be told by cell."""
     if not adapter.by_cells:
+        others = "; ".join(family.title for family in known_families() if family.trait("by_cells"))
         raise ValueError(
             f"the vision attention of {adapter.model.config.model_type!r} can't be read cell by cell: its "
-            "tower works on tiles, or isn't known here; it can of the Qwen families and LLaVA 1.5"
+            f"tower works on tiles, or isn't known here; it can of {others}"
         )
 
 
@@ -324,7 +325,7 @@ class View:
 
     def _cells_of(self, boxes: Sequence[Box] | None, marked: Path | None = None) -> Tensor | None:
         """The cells of boxes and of a map, None where there are none or they are unknown."""
-        cropped = type(self.model.adapter) is LlavaAdapter and self.size[0] != self.size[1]
+        cropped = self.model.adapter.middle_square and self.size[0] != self.size[1]
         if not (boxes or marked) or cropped:
             return None
         relevance = None if marked is None else torch.from_numpy(read_map(marked, marked.name))

@@ -24,14 +24,13 @@ from torch import Tensor
 
 from arr_coc.choose.budget import check_budget
 from arr_coc.files.images import open_image
+from arr_coc.files.paths import BUNDLED_NAME
 from arr_coc.files.question import check_question
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes import find_mode
 from arr_coc.seam.decoding import check_length, generate_whole, refuse_settings
-from arr_coc.seam.prompt import placeholders
-from arr_coc.seam.question import render
+from arr_coc.seam.prompt import placeholders, render
 from arr_coc.session import GREEDY
-from arr_coc.store.checkpoint import BUNDLED
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +40,7 @@ Message = Mapping[str, Any]
 "tool_calls", is for the chat template. The question is the user's, also where a tool replied after it."""
 
 
-def load(pretrained: str = BUNDLED, **options: Any) -> ARRCOCModel:
+def load(pretrained: str = BUNDLED_NAME, **options: Any) -> ARRCOCModel:
     """The model that a harness names.
 
     Args:
@@ -52,7 +51,7 @@ def load(pretrained: str = BUNDLED, **options: Any) -> ARRCOCModel:
         ValueError: what can't be loaded, in one line with the remedy.
     """
     options = {name: value for name, value in options.items() if value is not None}
-    return ARRCOCModel.from_pretrained(None if pretrained == BUNDLED else pretrained, **options)
+    return ARRCOCModel.from_pretrained(None if pretrained == BUNDLED_NAME else pretrained, **options)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from lmms_eval.models.model_utils.gen_metrics import log_metrics
 from lmms_eval.protocol import ChatMessages
 from tqdm import tqdm
 
-from arr_coc.store.checkpoint import BUNDLED
+from arr_coc.files.paths import BUNDLED_NAME
 from arr_coc_lab.integrations.chat import Decoding, Reply, Responder, load
 
 
@@ -47,7 +47,7 @@ class ARRCOC(lmms):
 
     def __init__(
         self,
-        pretrained: str = BUNDLED,
+        pretrained: str = BUNDLED_NAME,
         mode: str | None = None,
         budget: int | float | str | None = None,
         allocator: str | None = None,

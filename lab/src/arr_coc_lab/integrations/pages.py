@@ -19,7 +19,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from arr_coc.data.metrics import exact_match
-from arr_coc.files.atomic import move_files, own_folder
+from arr_coc.files.atomic import move_files, temporary_folder
 from arr_coc.files.images import open_image
 from arr_coc.files.paths import local_path
 from arr_coc_lab.extras import install_line
@@ -75,7 +75,7 @@ def write_task(folder: Path, questions: int, size: int, seed: int, split: str) -
     try:
         folder.mkdir(parents=True, exist_ok=True)
         data = Dataset.from_list(rows, features=Features(features | {"image": Image()}))
-        with own_folder(".saving-", folder) as new:
+        with temporary_folder(".saving-", folder) as new:
             data.to_parquet(new / PAGES)
             shutil.copyfile(TASK, new / TASK.name)
             move_files(new, folder, (PAGES, TASK.name))

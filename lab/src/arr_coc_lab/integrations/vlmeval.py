@@ -20,9 +20,8 @@ from typing import Annotated, Any
 import typer
 
 from arr_coc.choose.budget import parse_budget
-from arr_coc.files.paths import local_path
+from arr_coc.files.paths import BUNDLED_NAME, local_path
 from arr_coc.modes import find_mode
-from arr_coc.store.checkpoint import BUNDLED
 from arr_coc_lab.integrations.chat import Decoding, Reply, Responder, load
 
 
@@ -55,7 +54,7 @@ def model_class() -> type:
         INTERLEAVE = True
         allowed_types = ("text", "image")
 
-        def __init__(self, pretrained: str = BUNDLED, max_new_tokens: int = 128, **options: Any) -> None:
+        def __init__(self, pretrained: str = BUNDLED_NAME, max_new_tokens: int = 128, **options: Any) -> None:
             self.decoding = Decoding(max_new_tokens=max_new_tokens)
             self.responder = Responder(load(pretrained, **options))
             self.replies: list[Reply] = []
@@ -122,7 +121,7 @@ def command(
     arguments: Annotated[list[str], typer.Argument(metavar="-- ARGUMENT...", help="Of the kit's run.py.")],
     kit: Annotated[str, typer.Option(metavar="FOLDER", help="The checkout of VLMEvalKit.")] = "VLMEvalKit",
     name: Annotated[str, typer.Option(help="Of the model, in the kit's files.")] = "arr-coc",
-    pretrained: Annotated[str, typer.Option(help="A folder or Hub name, or bundled.")] = BUNDLED,
+    pretrained: Annotated[str, typer.Option(help="A folder or Hub name, or bundled.")] = BUNDLED_NAME,
     mode: Annotated[str | None, typer.Option(help="The model's own if not given.")] = None,
     budget: Annotated[
         str | None, typer.Option(metavar="273|0.25|auto", help="Visual tokens to keep.")

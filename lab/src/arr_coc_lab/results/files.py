@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 
-from arr_coc.files.atomic import write_whole
+from arr_coc.files.atomic import write_atomic
 from arr_coc.files.saved import parse_json, short, validated
 from arr_coc_lab.results.lines import Answered, Failed, Header
 
@@ -87,7 +87,7 @@ def write_results(path: str | Path, header: dict[str, Any], records: Iterable[Re
     if path.suffix == ".gz":
         content = gzip.compress(content, mtime=0)  # no date inside: equal records, equal bytes
     with writing(path):
-        write_whole(content, path)
+        write_atomic(content, path)
 
 
 def write_summary(path: Path, summary: dict[str, Any]) -> None:
@@ -97,7 +97,7 @@ def write_summary(path: Path, summary: dict[str, Any]) -> None:
         ValueError: it can't be written; an older one is as it was.
     """
     with writing(path):
-        write_whole((json.dumps(summary, indent=1) + "\n").encode(), path)
+        write_atomic((json.dumps(summary, indent=1) + "\n").encode(), path)
 
 
 @contextlib.contextmanager

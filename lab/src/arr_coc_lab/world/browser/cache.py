@@ -17,7 +17,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from arr_coc.files.atomic import write_whole
+from arr_coc.files.atomic import write_atomic
 from arr_coc_lab.world.browser.chromium import Box, Chromium, Word
 from arr_coc_lab.world.browser.page import Inquired, RenderedPage, render_page
 
@@ -72,8 +72,8 @@ def write(place: Path, page: RenderedPage) -> None:
         "things": page.things,
         "questions": [(q.kind, q.text, q.answer, q.evidence) for q in page.questions],
     }
-    write_whole(page.png, place.with_suffix(".png"))
-    write_whole(json.dumps(record).encode(), place.with_suffix(".json"))
+    write_atomic(page.png, place.with_suffix(".png"))
+    write_atomic(json.dumps(record).encode(), place.with_suffix(".json"))
 
 
 def read(place: Path) -> CachedPage:
