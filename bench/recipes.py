@@ -33,10 +33,9 @@ import torch
 from prefill import SHAPES, random_base, random_model
 
 from arr_coc.model import ARRCOCModel
-from arr_coc.train.fields import PARTS
 from arr_coc.train.learner import Learner
 from arr_coc.train.parts import PartsLearner
-from arr_coc.train.recipe import load_recipe
+from arr_coc.train.recipe import LayerRecipe, load_recipe
 from arr_coc.train.rows import ImageRows, Row
 from arr_coc.train.sharding import outermost
 from arr_coc_lab.evaluate.work import processor_name
@@ -58,7 +57,7 @@ def measure(model: ARRCOCModel, name: str, args: argparse.Namespace, out: Any) -
     """Send the cost of a step of one recipe through a pipe."""
     recipe = load_recipe(name, FRESH | dict(pair.split("=") for pair in args.change))
     torch.manual_seed(recipe.seed)
-    learner = (PartsLearner if recipe.stage in PARTS else Learner)(model, recipe)
+    learner = (Learner if isinstance(recipe, LayerRecipe) else PartsLearner)(model, recipe)
     learner.train()
     learned = [parameter for parameter in learner.parameters() if parameter.requires_grad]
     optimizer = torch.optim.AdamW(learned, lr=recipe.lr)

@@ -11,7 +11,7 @@ import numpy as np
 
 
 class Curve:
-    """Writes a line with `step`, `seconds` of this sitting and the mean of each figure, every few steps.
+    """Writes a line with `step`, `seconds` since this start and the mean of each figure, every few steps.
 
     Args:
         out: checkpoint of the stage; the curve stands beside it, with the suffix .jsonl.

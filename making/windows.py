@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor
 
-from arr_coc_lab.teaching.crops import distort
 from arr_coc_lab.teaching.page import OpenPage
+from arr_coc_lab.teaching.spotting import distort
 from arr_coc_lab.world.browser.chromium import Word
 from making.bundled import CELL
 from making.printed import LEAST, MOST

@@ -237,7 +237,8 @@ def main(arguments: list[str] | None = None) -> None:
     chosen = parser.parse_args(arguments)
     try:
         recipe = load_recipe(chosen.recipe, dict(parse_override(change) for change in chosen.changes))
-        if recipe.allocator != "arr-coc" or recipe.eyes != "encoded":
+        facts = recipe.to_dict()
+        if facts.get("allocator") != "arr-coc" or facts.get("eyes", "encoded") != "encoded":
             raise ValueError("an ablation is of the layer itself: use allocator=arr-coc and eyes=encoded")
         if not (chosen.out / "curve.png").is_file():  # written last
             train(recipe, chosen.out, layer_class=ABLATIONS[chosen.name])

@@ -21,7 +21,7 @@ from arr_coc.choose.layer import ARRCOCConfig, ARRCOCLayer
 from arr_coc.model import ARRCOCModel
 from arr_coc.store import checkpoint
 from arr_coc.train.learner import Learner
-from arr_coc.train.recipe import Recipe
+from arr_coc.train.recipe import make_recipe
 from arr_coc.train.rows import ImageRows, Row
 from arr_coc_lab.world import draw_page
 
@@ -54,7 +54,7 @@ torch.set_default_dtype(torch.bfloat16)
 base = Qwen3VLForConditionalGeneration(config).to(args.device).eval()
 torch.set_default_dtype(torch.float32)
 layer = ARRCOCLayer(ARRCOCConfig(dim=TEXT["hidden_size"]))
-recipe = Recipe(stage="relevance", target="gradient", steps=args.steps, precision="bfloat16")
+recipe = make_recipe(stage="relevance", target="gradient", steps=args.steps, precision="bfloat16")
 learner = Learner(
     ARRCOCModel(base, AutoProcessor.from_pretrained(checkpoint.BUNDLED_MODEL), layer), recipe
 ).to(args.device)

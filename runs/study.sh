@@ -104,7 +104,7 @@ mkdir -p "$out/early"
 #    The LoRAs: the tower's by its own lesson, then both together, twice, in two processes, as one with two images a step; then
 #    both together from there in two runs side by side, and the mean of where these two began and where they ended; so once
 #    more on large pages, and a third time with many short steps, in which the whole tower teaches pages of 1,024 px and
-#    smaller alone. Four hours of two cores (docs/LOG.md, fourteenth, sixteenth and seventeenth sitting).
+#    smaller alone. Four hours of two cores (docs/LOG.md, 2026-11-25).
 pair() {  # pair NAME RECIPE [KEY=VALUE ...]: teach, in two processes of a thread each
     OMP_NUM_THREADS=1 arr="$python -m torch.distributed.run --nproc-per-node 2 -m arr_coc" teach "$@"
 }

@@ -19,8 +19,8 @@ import torch
 from torch import nn
 
 from arr_coc.train import sharding
-from arr_coc.train.recipe import Recipe
 from arr_coc.train.trainer import train
+from learning import recipe_of
 
 
 def main() -> None:
@@ -38,7 +38,7 @@ def main() -> None:
 
     sharding.check_divided = noted
     for run in json.loads(path.read_text()):
-        out, recipe = path.parent / run["name"], Recipe(**run["recipe"])
+        out, recipe = path.parent / run["name"], recipe_of(**run["recipe"])
         result: dict[str, Any] = train(recipe, out, progress=False, device="cpu", stop_at=run["stop_at"])
         place = path.parent / f"{run['name']}.{os.environ['RANK']}.json"
         place.write_text(json.dumps(result | held | {"launched": os.environ.get(sharding.FSDP)}))

@@ -6,6 +6,8 @@ from typing import Any
 
 import torch
 
+from arr_coc.train.recipe import STAGES, Recipe, make_recipe
+
 
 def losses(taught: Any, item: Any, rate: float, steps: int) -> list[float]:
     """The loss of one image before each of some steps on it."""
@@ -18,3 +20,9 @@ def losses(taught: Any, item: Any, rate: float, steps: int) -> list[float]:
         optimizer.step()
         values.append(float(loss.detach()))
     return values
+
+
+def recipe_of(**settings: Any) -> Recipe:
+    """A recipe of those settings that its stage has: tests of several stages share them."""
+    fields = STAGES[settings["stage"]].model_fields
+    return make_recipe(**{name: value for name, value in settings.items() if name in fields})

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from arr_coc.train.descriptions import recipes
+from arr_coc.train.recipe import recipes
 from command_line import run
 
 Capture = pytest.CaptureFixture[str]
@@ -46,7 +46,7 @@ def test_what_matplotlib_says_of_fonts_is_not_ours(
         fonts.warning("Matplotlib is building the font cache; this may take a moment.")
         return recipes(*arguments)
 
-    monkeypatch.setattr("arr_coc.train.descriptions.recipes", built)
+    monkeypatch.setattr("arr_coc.train.recipe.recipes", built)
     assert run(capsys, "train", "list")[0] == 0
     assert "font cache" not in caplog.text
     fonts.warning("heard again")

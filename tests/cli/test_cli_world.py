@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from arr_coc_lab.teaching import filling
-from arr_coc_lab.teaching.easy import easy_page
+from arr_coc_lab.teaching.page import easy_page
 from arr_coc_lab.world.browser import cache, fonts
 from arr_coc_lab.world.browser.chromium import NAMES
 from arr_coc_lab.world.browser.page import Inquired, RenderedPage

@@ -18,7 +18,7 @@ from PIL import Image
 from arr_coc.cli import main
 from arr_coc.data import metrics
 from arr_coc.model import ARRCOCModel
-from arr_coc.train.descriptions import recipes
+from arr_coc.train.recipe import recipes
 from arr_coc_lab.data import SHORT
 from arr_coc_lab.world import draw_page
 from command_line import run, run_json

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from arr_coc.model import ARRCOCModel
-from arr_coc.train.sources import rest_of
+from arr_coc.train.rows import rest_of
 from arr_coc_lab import adaptation
 from arr_coc_lab.adaptation import Adaptation, adapt, data_spec, parts_of, survey
 from arr_coc_lab.gain import gain, in_words
@@ -48,7 +48,7 @@ def wanted(base: Path, data: Path, **changes: Any) -> Adaptation:
 def finished(
     base: Path, boxed: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Path, dict[str, Any]]:
-    """An adaptation that was done in one sitting, and what it returned."""
+    """An adaptation that was done at one go, and what it returned."""
     out = tmp_path_factory.mktemp("adapted") / "out"
     return out, adapt(wanted(base, boxed), out, progress=False)
 

@@ -14,7 +14,7 @@ from arr_coc.choose.channels import CHANNEL_GROUPS, ChannelGroup
 from arr_coc.choose.layer import ARRCOCConfig, ARRCOCLayer, read_layer
 from arr_coc.choose.texture import channel_names
 from arr_coc.model import ARRCOCModel
-from arr_coc.train.components import fit_coarse_basis, needs_basis
+from arr_coc.train.learner import fit_coarse_basis, needs_basis
 from clip_models import clip_model, drawn_clip, frame
 from tiny import WIDTH
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from arr_coc.train.recipe import Recipe, load_recipe
-from arr_coc.train.sources import open_rows
+from arr_coc.train.recipe import load_recipe, make_recipe
+from arr_coc.train.rows import open_rows
 from arr_coc.train.trainer import train
 from arr_coc_lab.world.clips import draw_clip
 from arr_coc_lab.world.training_clips import LARGEST, ClipRows
@@ -45,7 +45,7 @@ def test_no_more_questions_than_asked_for() -> None:
 
 
 def test_a_recipe_takes_them_in_turns_with_pages() -> None:
-    rows = open_rows(Recipe(**RELEVANCE | {"data": ("world", "clips"), "sizes": (256,)}))
+    rows = open_rows(make_recipe(**RELEVANCE | {"data": ("world", "clips"), "sizes": (256,)}))
     assert rows.images() == {"world": 2, "clips": 2}
     assert sum("clip" in rows[i].where for i in range(4)) == 2
 
@@ -53,7 +53,7 @@ def test_a_recipe_takes_them_in_turns_with_pages() -> None:
 @pytest.mark.parametrize("changes", [{"stage": "answers"}, {"target": "gradient"}])
 def test_what_a_frame_cannot_teach_is_refused(changes: dict[str, str]) -> None:
     with pytest.raises(ValueError, match="use stage=relevance target=boxes"):
-        open_rows(Recipe(**RELEVANCE | changes))
+        open_rows(make_recipe(**RELEVANCE | changes))
 
 
 @pytest.mark.slow

@@ -8,16 +8,16 @@ import pytest
 import torch
 
 from arr_coc import ARRCOCModel
-from arr_coc.train.components import fit_coarse_basis, needs_basis
-from arr_coc.train.recipe import Recipe
-from arr_coc.train.sources import open_rows
+from arr_coc.train.learner import fit_coarse_basis, needs_basis
+from arr_coc.train.recipe import Recipe, make_recipe
+from arr_coc.train.rows import open_rows
 from arr_coc.train.trainer import build_learner
 
 
 @pytest.fixture(scope="module")
 def recipe() -> Recipe:
     layer = {"channels": ["rgb", "sobel", "components"]}
-    return Recipe(stage="relevance", steps=2, data=("world",), sizes=(256,), init=None, layer=layer)
+    return make_recipe(stage="relevance", steps=2, data=("world",), sizes=(256,), init=None, layer=layer)
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from arr_coc.choose.attending import NonFiniteScores, compute_retention_mask, ga
 from arr_coc.choose.layer import ARRCOCConfig, ARRCOCLayer
 from arr_coc.choose.texture import generate_texture_array
 from arr_coc.families import adapter_for
-from arr_coc.train.estimators import ESTIMATORS, Choice, choose, policy_loss
+from arr_coc.train.losses import ESTIMATORS, GatedCells, choose, policy_loss
 from tiny import WIDTH, picture, prompts, tiny
 
 GATED = ("straight-through", "gumbel")
@@ -28,7 +28,7 @@ def draw(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(shape, generator=seeded(seed))
 
 
-def kept_mask(choice: Choice, cells: int) -> Tensor:
+def kept_mask(choice: GatedCells, cells: int) -> Tensor:
     return torch.zeros(len(choice.keep), cells).scatter(1, choice.keep, 1.0)
 
 
@@ -159,7 +159,7 @@ class TestReinforce:
             p = p * weight[cell] / weight[left].sum()
         return p
 
-    def sample(self, logits: Tensor, draws: int, seed: int = 0) -> Choice:
+    def sample(self, logits: Tensor, draws: int, seed: int = 0) -> GatedCells:
         rows = logits.expand(draws, -1)
         return choose(rows, 2, "reinforce", temperature=self.T, generator=seeded(seed))
 
@@ -271,7 +271,7 @@ def answering():
         "labels": torch.cat((torch.full_like(ids, -100), answer), 1),
     }
 
-    def cost(choice: Choice, vision=features) -> Tensor:
+    def cost(choice: GatedCells, vision=features) -> Tensor:
         """Cross-entropy of the answer from the kept cells."""
         vision = vision if choice.gates is None else vision.scale(list(choice.gates))
         return built.model(**adapter.compact(whole, vision, list(choice.keep), use_cache=False).kwargs).loss
@@ -292,7 +292,7 @@ class TestThroughAFrozenModel:
         tokens = [image.clone().requires_grad_() for image in features.tokens]
         changed = type(features)(tokens, features.levels, features.grids, features.cells, features.kind)
         index = logits.topk(8).indices.detach().sort().values
-        cost(Choice(index), changed).backward()
+        cost(GatedCells(index), changed).backward()
         assert tokens[0].grad[index[0]].abs().sum() > 0  # the loss does see the kept tokens
         assert all(p.grad is None for p in layer.parameters())
 
@@ -323,4 +323,4 @@ class TestThroughAFrozenModel:
     def test_the_answer_is_the_same_with_gates(self, answering):
         _, logits, _, cost = answering
         gated = choose(logits, 8, "straight-through")
-        assert cost(gated) == cost(Choice(gated.keep))
+        assert cost(gated) == cost(GatedCells(gated.keep))

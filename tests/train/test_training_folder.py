@@ -11,11 +11,11 @@ import pytest
 
 from arr_coc.train import trainer
 from arr_coc.train.folder import check, claim, last_checkpoint, opened
-from arr_coc.train.recipe import Recipe
+from arr_coc.train.recipe import Recipe, make_recipe
 
 
 def recipe(**changes: Any) -> Recipe:
-    return Recipe(**{"stage": "relevance", "steps": 5, "workers": 0, "sizes": (128,)} | changes)
+    return make_recipe(**{"stage": "relevance", "steps": 5, "workers": 0, "sizes": (128,)} | changes)
 
 
 def contents(folder: Path) -> dict[str, bytes | None]:
@@ -47,7 +47,7 @@ class TestSomebodyElses:
                 ("arr_coc.safetensors", "arr_coc_config.json"),
                 "holds an allocator, which this run would overwrite",
             ),
-            (("query_blind.safetensors",), "holds an allocator"),
+            (("query_blind.safetensors",), "holds a scorer"),
             (("arr_coc.safetensors", "recipe.json"), "holds an allocator"),  # its run left no checkpoint
             (("notes.txt",), r"holds other files \(notes.txt\) and no run of training"),
             (("recipe.json", "curve.png"), "holds a finished run"),
@@ -121,7 +121,7 @@ class TestFailedStart:
     def test_also_where_the_trainer_itself_fails(
         self, base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(trainer.AllocatorTrainer, "train", fail)
+        monkeypatch.setattr(trainer.RecipeTrainer, "train", fail)
         with pytest.raises(RuntimeError):
             trainer.train(recipe(model=str(base)), tmp_path / "out", progress=False)
         assert contents(tmp_path) == {}

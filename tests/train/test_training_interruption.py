@@ -19,10 +19,10 @@ import torch
 from safetensors.torch import load_file
 
 from arr_coc.model import ARRCOCModel
-from arr_coc.train import interruption, trainer
+from arr_coc.train import callbacks, loop, trainer
 from arr_coc.train.learner import Learner
-from arr_coc.train.recipe import Recipe
-from arr_coc.train.workers import start_worker
+from arr_coc.train.processes import start_worker
+from arr_coc.train.recipe import Recipe, make_recipe
 from command_line import run
 from tiny import picture
 
@@ -50,7 +50,7 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def recipe(base: Path, rows: Path, **changes: Any) -> Recipe:
     settings = {"stage": "relevance", "model": str(base), "data": (f"jsonl:{rows}",), "steps": 4}
-    return Recipe(**settings | {"warmup": 0, "workers": 0, "log_every": 1} | changes)
+    return make_recipe(**settings | {"warmup": 0, "workers": 0, "log_every": 1} | changes)
 
 
 @pytest.fixture
@@ -147,7 +147,7 @@ class TestWorkers:
                 file.write(f"{os.getpid()}\n")
             start_worker(worker)
 
-        monkeypatch.setattr(trainer, "start_worker", start)
+        monkeypatch.setattr(loop, "start_worker", start)
         settings = recipe(base, rows, workers=1, steps=2)
         trainer.train(settings, tmp_path / "out", progress=False, stop_at=1)
         trainer.train(settings, tmp_path / "out", progress=False)
@@ -181,7 +181,7 @@ class TestWorkers:
 SCRIPT = """
 import multiprocessing, time
 from torch.utils.data import DataLoader
-from arr_coc.train.workers import start_worker
+from arr_coc.train.processes import start_worker
 
 if __name__ == "__main__":
     images = [bytes(1_000_000)] * 100
@@ -210,7 +210,7 @@ def test_time_lowers_the_learning_rate_to_its_end(
 ) -> None:
     """A clock by which each step takes twelve seconds: a minute is five of a thousand steps."""
     ticks = iter(range(0, 10_000, 12))
-    monkeypatch.setattr(interruption, "time", SimpleNamespace(monotonic=lambda: next(ticks)))
+    monkeypatch.setattr(callbacks, "time", SimpleNamespace(monotonic=lambda: next(ticks)))
     out = tmp_path / "out"
     settings = recipe(base, rows, steps=1000, lr=1e-2)
     result = trainer.train(settings, out, progress=False, device="cpu", minutes=1)
@@ -224,9 +224,9 @@ def test_time_lowers_the_learning_rate_to_its_end(
 def test_time_goes_on_where_a_run_goes_on(
     base: Path, rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Five steps to the minute in two sittings, an hour apart: the rate falls on, the fifth is the last."""
+    """Five steps to the minute in two starts, an hour apart: the rate falls on, the fifth is the last."""
     ticks = iter(range(0, 10_000, 12))
-    monkeypatch.setattr(interruption, "time", SimpleNamespace(monotonic=lambda: next(ticks)))
+    monkeypatch.setattr(callbacks, "time", SimpleNamespace(monotonic=lambda: next(ticks)))
     out, settings = tmp_path / "out", recipe(base, rows, steps=1000, lr=1e-2)
     more: dict[str, Any] = {"progress": False, "device": "cpu", "minutes": 1}
     assert trainer.train(settings, out, stop_at=2, **more)["steps"] == 2

@@ -7,10 +7,10 @@ import torch
 
 from arr_coc.data.metrics import f1
 from arr_coc.model import ARRCOCModel
-from arr_coc.train import judge
-from arr_coc.train.judge import Judge
+from arr_coc.train import distill
+from arr_coc.train.distill import Judge
 from arr_coc.train.learner import Learner
-from arr_coc.train.recipe import Recipe
+from arr_coc.train.recipe import make_recipe
 from arr_coc.train.rows import ImageRows, Row
 from tiny import picture, tiny
 
@@ -25,7 +25,7 @@ ITEM = ImageRows(
 @pytest.fixture
 def learner() -> Learner:
     built = tiny("qwen3_vl")
-    recipe = Recipe(
+    recipe = make_recipe(
         stage="answers",
         steps=1,
         estimator="reinforce",
@@ -59,8 +59,8 @@ def test_costs_are_those_of_the_answers(learner: Learner, monkeypatch: pytest.Mo
     session = learner.model.session(ITEM.image)
     encoded = learner.model.adapter.features(session.inputs("?"))
     every = torch.arange(30).expand(2, -1)
-    monkeypatch.setattr(judge, "LONGEST", 4)
-    one = Judge(learner.model, session, encoded, ITEM.rows, [("never",), ("never",)], "exact_match")
+    monkeypatch.setattr(distill, "LONGEST", 4)
+    one = Judge(session, encoded, ITEM.rows, [("never",), ("never",)], "exact_match")
     assert one.costs(every, sampled=False).tolist() == [1, 1]
     drawn = [one.costs(every, True, torch.Generator().manual_seed(3)).tolist() for _ in range(2)]
     assert drawn[0] == drawn[1]
@@ -74,4 +74,4 @@ def test_f1_counts_words() -> None:
 
 def test_a_reward_that_nothing_would_read_is_refused() -> None:
     with pytest.raises(ValueError, match="reward is 'anls': use estimator=reinforce"):
-        Recipe(stage="answers", steps=1, reward="anls")
+        make_recipe(stage="answers", steps=1, reward="anls")

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from arr_coc.train.launch import DEEPSPEED, FSDP, IGNORED, divides, own_way
-from arr_coc.train.recipe import Recipe
+from arr_coc.train.processes import DEEPSPEED, FSDP, IGNORED, divides, hide_fsdp_env
+from arr_coc.train.recipe import make_recipe
 from arr_coc.train.trainer import train
 
 
@@ -47,7 +47,7 @@ def test_deepspeed_is_refused_and_nothing_is_left_behind(
     base: Path, rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(DEEPSPEED, "true")
-    recipe = Recipe(stage="relevance", model=str(base), data=(f"jsonl:{rows}",), steps=1)
+    recipe = make_recipe(stage="relevance", model=str(base), data=(f"jsonl:{rows}",), steps=1)
     with pytest.raises(ValueError, match=f"DeepSpeed would divide .* --use_fsdp .unset {DEEPSPEED}"):
         train(recipe, tmp_path / "out", progress=False, device="cpu")
     assert not (tmp_path / "out").exists()
@@ -55,10 +55,10 @@ def test_deepspeed_is_refused_and_nothing_is_left_behind(
 
 def test_accelerate_does_not_divide_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(FSDP, "true")
-    with own_way():
+    with hide_fsdp_env():
         assert FSDP not in os.environ
     assert os.environ[FSDP] == "true"
     monkeypatch.delenv(FSDP)
-    with own_way():
+    with hide_fsdp_env():
         pass
     assert FSDP not in os.environ

@@ -13,10 +13,10 @@ from arr_coc.choose.layer import ARRCOCConfig, ARRCOCLayer
 from arr_coc.model import ARRCOCModel
 from arr_coc.session import Session
 from arr_coc.train.distill import own_answers
-from arr_coc.train.estimators import ESTIMATORS
 from arr_coc.train.learner import ImageLoss, Learner
-from arr_coc.train.recipe import Recipe
+from arr_coc.train.losses import ESTIMATORS
 from arr_coc.train.rows import ImageRows, Row
+from learning import recipe_of
 from tiny import FAMILIES, WIDTH, picture, tiny
 
 IMAGE = picture(1, (48, 40))
@@ -42,7 +42,7 @@ def learner(family: str = "qwen3_vl", **changes: Any) -> Learner:
             parameter.add_(0.05 * noise)
     base = copy.deepcopy(built.model) if changes.keys() & {"lora", "top_layers"} else built.model
     model = ARRCOCModel(base, built.processor, layer)
-    return Learner(model, Recipe(**({"stage": "answers", "steps": 1, "budgets": (6,)} | changes)))
+    return Learner(model, recipe_of(**({"stage": "answers", "steps": 1, "budgets": (6,)} | changes)))
 
 
 def learn(taught: Learner, *rows: Row) -> ImageLoss:

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from arr_coc.train.losses import recall, relevance_loss, selection_iou, soft_iou
+from arr_coc.train.losses import recall, relevance_loss, selection_iou
 
 LOG2, LOG3 = math.log(2.0), math.log(3.0)
 
@@ -119,40 +119,6 @@ class TestWeights:
             relevance_loss(maps(), target, torch.ones(2))
 
 
-class TestSoftIoU:
-    def test_by_hand(self):
-        # Flat: p = 1/2 each of 4, so 1 of 2 evidence cells is held and the union is 2 + 2 - 1.
-        t = torch.tensor([[[True, True], [False, False]]])
-        assert soft_iou(torch.zeros(1, 2, 2), t, 2).item() == pytest.approx(1 / 3)
-
-    def test_of_a_hard_selection_it_is_the_iou(self):
-        s, t = maps(), evidence()
-        soft = soft_iou(s * 1e4, t, 6)
-        assert torch.allclose(soft[:2], torch.tensor(selection_iou(s, t, 6)), atol=1e-4)
-
-    def test_a_row_without_any_is_0_with_no_gradient(self):
-        s = maps().requires_grad_()
-        ious = soft_iou(s, evidence(), 6)
-        ious.sum().backward()
-        assert ious[2] == 0
-        assert s.grad[2].abs().max() < 1e-7
-        assert s.grad[0].abs().max() > 1e-3
-
-    def test_descending_it_finds_the_evidence(self):
-        s, t = maps()[:1].requires_grad_(), evidence()[:1]
-        optimizer = torch.optim.Adam([s], 0.2)
-        for _ in range(60):
-            optimizer.zero_grad()
-            (1 - soft_iou(s, t, 2).mean()).backward()
-            optimizer.step()
-        assert selection_iou(s, t) == [1.0]
-
-    def test_soft_targets(self):
-        # p = 1/2 each of 2 cells, t = (1, 0.5): 0.75 / (1 + 1.5 - 0.75).
-        t = torch.tensor([[[1.0, 0.5]]])
-        assert soft_iou(torch.zeros(1, 1, 2), t, 1).item() == pytest.approx(0.75 / 1.75)
-
-
 class TestSelections:
     S = torch.tensor([[[3.0, 1.0, 2.0, 0.0]], [[0.0, 0.0, 0.0, 0.0]], [[1.0, 2.0, 3.0, 4.0]]])
     T = torch.tensor([[[True, True, False, False]], [[True, False, False, True]], [[False] * 4]])
@@ -180,7 +146,7 @@ class TestSelections:
             measure(self.S, self.T.float(), 2)
 
 
-@pytest.mark.parametrize("function", [relevance_loss, lambda s, t: soft_iou(s, t, 2), selection_iou])
+@pytest.mark.parametrize("function", [relevance_loss, selection_iou])
 def test_exception_names_both_shapes(function):
     with pytest.raises(ValueError, match=r"\(3, 4, 5\) and the target \(3, 5, 4\)"):
         function(maps(), torch.zeros(3, 5, 4, dtype=torch.bool))

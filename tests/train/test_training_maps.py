@@ -15,9 +15,8 @@ from arr_coc.model import ARRCOCModel
 from arr_coc.session import Session
 from arr_coc.train.learner import Learner
 from arr_coc.train.losses import relevance_loss
-from arr_coc.train.recipe import Recipe
-from arr_coc.train.rows import ImageRows, Row
-from arr_coc.train.sources import open_rows
+from arr_coc.train.recipe import Recipe, make_recipe
+from arr_coc.train.rows import ImageRows, Row, open_rows
 from arr_coc_lab.adaptation import Adaptation, adapt, survey
 from arr_coc_lab.evaluate.questions import data_questions
 from arr_coc_lab.evaluate.view import View
@@ -42,11 +41,11 @@ def data(tmp_path: Path) -> Path:
 def learner(**changes: object) -> Learner:
     built = tiny("qwen3_vl")
     model = ARRCOCModel(built.model, built.processor, ARRCOCLayer(ARRCOCConfig(dim=WIDTH)))
-    return Learner(model, Recipe(**({"stage": "relevance", "steps": 1, "compress": 0.0} | changes)))
+    return Learner(model, make_recipe(**({"stage": "relevance", "steps": 1, "compress": 0.0} | changes)))
 
 
 def recipe(data: Path, **changes: object) -> Recipe:
-    return Recipe(**({"stage": "relevance", "steps": 4, "data": (f"jsonl:{data}",)} | changes))
+    return make_recipe(**({"stage": "relevance", "steps": 4, "data": (f"jsonl:{data}",)} | changes))
 
 
 @pytest.mark.parametrize("target", ["boxes", "maps"])

@@ -12,12 +12,12 @@ from safetensors.torch import load_file
 
 from arr_coc.choose.layer import ARRCOCConfig, ARRCOCLayer
 from arr_coc.model import ARRCOCModel
-from arr_coc.train.learner import Learner
-from arr_coc.train.memory import recomputed
+from arr_coc.train.learner import Learner, recomputed
 from arr_coc.train.parts import PartsLearner
-from arr_coc.train.recipe import Recipe
+from arr_coc.train.recipe import make_recipe
 from arr_coc.train.rows import ImageRows, Row
 from arr_coc.train.trainer import train
+from learning import recipe_of
 from tiny import WIDTH, picture, tiny
 
 ROWS = (
@@ -33,7 +33,7 @@ def learner(stage: str, checkpointing: bool, **changes: Any) -> Learner:
     base = copy.deepcopy(built.model)
     model = ARRCOCModel(base, built.processor, ARRCOCLayer(ARRCOCConfig(dim=WIDTH)), strict=True)
     settings = {"stage": stage, "steps": 1, "relevance": 0.0, "compress": 0.0, "budgets": (8,)} | changes
-    recipe = Recipe(**settings, checkpointing=checkpointing)
+    recipe = recipe_of(**settings, checkpointing=checkpointing)
     torch.manual_seed(1)  # of new LoRAs
     return (Learner if stage == "answers" else PartsLearner)(model, recipe)
 
@@ -98,7 +98,7 @@ def test_a_model_without_such_layers_is_refused() -> None:
 def run(base: Path, rows: Path, out: Path, **changes: Any) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
     settings = {"stage": "answers", "model": str(base), "data": (f"jsonl:{rows}",), "steps": 2, "warmup": 0,
                 "workers": 0, "budgets": (6, 3), "estimator": "gumbel"}  # fmt: skip
-    facts = train(Recipe(**settings | changes), out, progress=False, device="cpu")
+    facts = train(make_recipe(**settings | changes), out, progress=False, device="cpu")
     return facts, load_file(out / WEIGHTS)
 
 

@@ -17,13 +17,11 @@ from arr_coc.seam.batching import IGNORED, answer_costs, compacted_costs, hinted
 from arr_coc.seam.gestalt import compress, pooled
 from arr_coc.session import Session
 from arr_coc.train import parts
-from arr_coc.train.lessons import LESSONS
-from arr_coc.train.parts import LessonImage, PartsLearner, assembled, echo_loss, kept_cells
-from arr_coc.train.recipe import Recipe, built_in, load_recipe
+from arr_coc.train.parts import PartsLearner, TaughtImage, assembled, echo_loss, kept_cells, prepare_towers
+from arr_coc.train.recipe import built_in, load_recipe, make_recipe
 from arr_coc.train.rows import ImageRows, Row
-from arr_coc.train.towers import prepare_towers
 from arr_coc.train.trainer import train
-from learning import losses
+from learning import losses, recipe_of
 from tiny import WIDTH, picture, tiny
 
 IMAGE = picture(1, (48, 40))  # 6 x 5 cells
@@ -38,8 +36,8 @@ def learner(stage: str, **changes: Any) -> PartsLearner:
     """A learner of a stage on a tiny model."""
     built = tiny("qwen3_vl")
     model = ARRCOCModel(built.model, built.processor, ARRCOCLayer(ARRCOCConfig(dim=WIDTH)), strict=True)
-    settings = {"stage": stage, "steps": 1, "relevance": 0.0, "compress": 0.0, "lora": 2, "budgets": (8,)}
-    return PartsLearner(model, Recipe(**(settings | changes)))
+    settings = {"stage": stage, "steps": 1, "lora": 2, "budgets": (8,)}
+    return PartsLearner(model, recipe_of(**(settings | changes)))
 
 
 def reached(module: nn.Module) -> set[str]:
@@ -116,7 +114,7 @@ class TestStages:
         taught = learner("coarse", together=True)
         session = Session(taught.model, IMAGE)
         whole = taught.model.adapter.features(session.inputs("?"))
-        image = LessonImage(ITEM, session, whole.layout, whole)
+        image = TaughtImage(ITEM, session, whole.layout, whole)
         assert taught._gestalt(image, random.Random(0)).tokens[0].requires_grad
 
     @pytest.mark.slow
@@ -181,11 +179,11 @@ class TestStages:
     @pytest.mark.parametrize("name", ["resize", "pool4", "conv16", "tower4"])
     def test_a_coarse_view_is_what_the_mode_would_make(self, name: str) -> None:
         model = learner("compressor").model
-        prepare_towers(model, Recipe(stage="tower", steps=1, lora=2))
-        taught = PartsLearner(model, Recipe(stage="coarse", steps=1, lora=2, gestalts=(name,)))
+        prepare_towers(model, make_recipe(stage="tower", steps=1, lora=2))
+        taught = PartsLearner(model, make_recipe(stage="coarse", steps=1, lora=2, gestalts=(name,)))
         session = Session(model, IMAGE)
         whole = model.adapter.features(session.inputs("?"))
-        mine = taught._gestalt(LessonImage(ITEM, session, whole.layout, whole), random.Random(0))
+        mine = taught._gestalt(TaughtImage(ITEM, session, whole.layout, whole), random.Random(0))
         if name == "resize":  # of a picture this small the mode makes none
             assert len(mine.cells[0]) <= len(whole.cells[0]) // 4
             return
@@ -238,18 +236,6 @@ class TestStages:
         assert hint > 0
         assert loss == pytest.approx(plain.figures["loss"][0] + hint, rel=1e-5)
 
-    def test_a_lesson_of_ones_own_adds_to_the_loss(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        cells: list[int] = []
-
-        def lesson(item: ImageRows, keep: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
-            assert item is ITEM
-            cells.append(len(keep))
-            return tokens.square().mean() * 0 + len(tokens)
-
-        monkeypatch.setitem(LESSONS, "own", lesson)
-        loss = learner("partial", lessons={"own": 0.5}).image_loss(ITEM)
-        assert loss.figures["own"] == [pytest.approx(0.5 * sum(cells) / len(cells))]
-
     @pytest.mark.slow
     def test_an_image_draws_the_same_whatever_came_before(self) -> None:
         taught = learner("partial")
@@ -277,33 +263,29 @@ class TestRefusals:
         ("changes", "reason"),
         [
             ({"stage": "partial"}, "lora is 0, but stage 'partial' teaches one"),
-            ({"stage": "compressor", "eyes": "stem"}, "teaches no eyes"),
+            ({"stage": "compressor", "eyes": "stem"}, "eyes is no setting of stage 'compressor'"),
             ({"stage": "coarse", "lora": 2, "answer": 0.0}, "answer is 0, so stage 'coarse' learns nothing"),
             ({"stage": "partial", "lora": 2, "gestalts": ("pool4",)}, "stage 'partial' reads no coarse view"),
-            ({"stage": "relevance", "gestalts": ("pool4",)}, "stage 'relevance' reads no coarse view"),
+            ({"stage": "relevance", "gestalts": ("pool4",)}, "gestalts is no setting of stage 'relevance'"),
             ({"stage": "coarse", "lora": 2, "gestalts": ("mean",)}, "gestalts"),
-            ({"stage": "partial", "lora": 2, "together": True}, "stage 'partial' teaches one LoRA at most"),
-            ({"stage": "relevance", "together": True}, "together is true"),
+            ({"stage": "partial", "lora": 2, "together": True}, "stage 'partial' teaches one LoRA"),
+            ({"stage": "relevance", "together": True}, "but of partial, coarse"),
         ],
     )
     def test_what_would_teach_nothing(self, changes: dict[str, Any], reason: str) -> None:
         with pytest.raises(ValueError, match=reason):
-            Recipe(steps=1, **changes)
+            make_recipe(steps=1, **changes)
 
     @pytest.mark.parametrize(("name", "recipe"), [("conv4", "compressor"), ("tower16", "tower")])
     def test_a_gestalt_that_has_not_been_learned(self, name: str, recipe: str) -> None:
         with pytest.raises(ValueError, match=f"has not learned: teach it first by recipe {recipe}"):
             learner("coarse", gestalts=(name,))
 
-    def test_a_lesson_that_nobody_registered(self) -> None:
-        with pytest.raises(ValueError, match="lessons has 'dence', which is unknown: name its module in"):
-            learner("partial", lessons={"dence": 0.5})
-
     def test_a_tower_that_encodes_all_or_nothing(self) -> None:
         built = tiny("llava_next")
         model = ARRCOCModel(built.model, built.processor)
         with pytest.raises(ValueError, match="so no mode would use it: use relevance"):
-            PartsLearner(model, Recipe(stage="partial", steps=1, lora=2))
+            PartsLearner(model, make_recipe(stage="partial", steps=1, lora=2))
 
 
 def test_all_three_are_built_in() -> None:

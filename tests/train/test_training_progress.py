@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from arr_coc.train import progress
-from arr_coc.train.progress import Report, duration, in_words
+from arr_coc.train import callbacks
+from arr_coc.train.callbacks import Report, duration, in_words
 from arr_coc_lab.teaching.recipe import GuideRecipe
 from arr_coc_lab.teaching.trainer import pieces
 
@@ -19,7 +19,7 @@ def report_of(steps: int, seconds: float, monkeypatch: pytest.MonkeyPatch, termi
     """What is written of a run whose steps take as long as this."""
     written = io.StringIO()
     clock = SimpleNamespace(now=0.0)
-    monkeypatch.setattr(progress.time, "monotonic", lambda: clock.now)
+    monkeypatch.setattr(callbacks.time, "monotonic", lambda: clock.now)
     console = Console(file=written, force_terminal=terminal, width=200, color_system=None)
     state = SimpleNamespace(global_step=0, max_steps=steps, is_world_process_zero=True)
     with Report(100, "1 image", console) as report:

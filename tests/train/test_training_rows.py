@@ -13,9 +13,8 @@ from PIL import Image
 from torch import Tensor
 
 from arr_coc.data import Example
-from arr_coc.train.recipe import Recipe
-from arr_coc.train.rows import FileRows, ImageRows
-from arr_coc.train.sources import open_rows
+from arr_coc.train.recipe import Recipe, make_recipe
+from arr_coc.train.rows import FileRows, ImageRows, open_rows
 from arr_coc_lab.world import draw_page
 from arr_coc_lab.world.training_pages import WorldRows
 
@@ -47,7 +46,7 @@ def line(image: str, number: int = 0, **more: Any) -> dict[str, Any]:
 
 
 def recipe(**changes: Any) -> Recipe:
-    return Recipe(**{"stage": "relevance", "steps": 12, "sizes": (128,)} | changes)
+    return make_recipe(**{"stage": "relevance", "steps": 12, "sizes": (128,)} | changes)
 
 
 class TestWorldRows:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from arr_coc.train.recipe import Recipe, load_recipe, parse_override
-from arr_coc.train.sources import open_rows
+from arr_coc.train.recipe import Recipe, load_recipe, make_recipe, parse_override
+from arr_coc.train.rows import open_rows
 
 WORDS = [
     *("", " ", "0", "1", "-1", "3.5", "1e12", "1e400", "9" * 5000, "nan", "inf", "true", "none", "None"),
@@ -129,7 +129,7 @@ def test_absurd_settings(change: str) -> None:
 
 def test_no_run_reaches_the_pages_of_another() -> None:
     with pytest.raises(ValueError, match="more than 1,000,000,000 images: use fewer"):
-        Recipe(stage="relevance", steps=9_000_000, batch=1000)
+        make_recipe(stage="relevance", steps=9_000_000, batch=1000)
 
 
 def test_near_names_are_named() -> None:

@@ -16,14 +16,14 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 import divided_runs
 from arr_coc.model import ARRCOCModel
 from arr_coc.train import sharding
-from arr_coc.train.launch import FSDP
 from arr_coc.train.learner import IDLE, Learner
 from arr_coc.train.parts import PartsLearner
-from arr_coc.train.recipe import Recipe
+from arr_coc.train.processes import FSDP
 from arr_coc.train.rows import ImageRows
 from arr_coc.train.sharding import check_divided, outermost
 from arr_coc.train.trainer import build_learner, train, write_learned
 from launching import launch
+from learning import recipe_of
 from tiny import picture, tiny
 
 STEPS = 2
@@ -96,7 +96,7 @@ def test_it_learns_what_one_process_does(
     divided: Path, base: Path, data: tuple[str, ...], tmp_path: Path, name: str
 ) -> None:
     """With as many images a step; what is saved is whole."""
-    recipe = Recipe(**settings(base, data, name) | {"batch": 2})
+    recipe = recipe_of(**settings(base, data, name) | {"batch": 2})
     alone = train(recipe, tmp_path / "one", progress=False, device="cpu")
     torch.manual_seed(recipe.seed)
     write_learned(build_learner(recipe), tmp_path / "begin", {"recipe": name, "steps": 0, "images": {}})
@@ -109,7 +109,7 @@ def test_it_learns_what_one_process_does(
         assert result["held"] <= 0.51 * result["all"]
     losses = [result["train_loss"] for result in results]  # each of its own images
     assert losses[0] != losses[1]
-    if name != CUT:  # its second sitting has the loss of that alone
+    if name != CUT:  # its second start has the loss of that alone
         assert sum(losses) / 2 == pytest.approx(alone["train_loss"], rel=2e-4)
     assert sum(result["held"] for result in results) == results[0]["all"]
     one, two, start = (weights(folder) for folder in (tmp_path / "one", divided / name, tmp_path / "begin"))
@@ -154,7 +154,7 @@ def test_an_image_without_questions_computes_what_others_do_and_teaches_nothing(
     built, calls = tiny("qwen3_vl"), []
     model = ARRCOCModel(copy.deepcopy(built.model), built.processor, strict=True)
     kind = Learner if stage == "answers" else PartsLearner
-    learner = kind(model, Recipe(stage=stage, steps=1, budgets=(6,), **ALONE))
+    learner = kind(model, recipe_of(stage=stage, steps=1, budgets=(6,), **ALONE))
     for layer in outermost(model.base):
         layer.register_forward_pre_hook(lambda module, args: calls.append(type(module).__name__))
     image = picture(1, (48, 40))

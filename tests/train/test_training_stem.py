@@ -24,7 +24,7 @@ from arr_coc.store.checkpoint import BUNDLED_ALLOCATOR
 from arr_coc.train import learner as learning
 from arr_coc.train.learner import Learner
 from arr_coc.train.losses import relevance_loss
-from arr_coc.train.recipe import Recipe
+from arr_coc.train.recipe import Recipe, make_recipe
 from arr_coc.train.rows import ImageRows, Row
 from arr_coc.train.trainer import build_learner, train
 from arr_coc_lab.world import draw_page
@@ -53,7 +53,7 @@ def moved(module: Any, size: float = 0.05) -> Any:
 
 def recipe(**changes: Any) -> Recipe:
     settings = {"stage": "relevance", "steps": 1, "eyes": "stem", "target": "layer", "init": "x"}
-    return Recipe(**(settings | changes))
+    return make_recipe(**(settings | changes))
 
 
 def allocator(trained: bool = True) -> ARRCOCModel:
@@ -167,7 +167,7 @@ class TestTargets:
         session = Session(taught.model, IMAGE)
         with torch.no_grad():
             one = taught.model.adapter.features(session.inputs("?"))
-            teacher = taught.relevance(session, one, QUESTIONS, "encoded")
+            teacher = taught.relevance(session, one, QUESTIONS, from_stem=False)
 
         class Knowing(nn.Linear):
             def forward(self, *_: object) -> Tensor:

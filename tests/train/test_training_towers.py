@@ -12,10 +12,9 @@ import torch
 from arr_coc.model import ARRCOCModel
 from arr_coc.seam.gestalt import ConvCompressor, pooled
 from arr_coc.session import Session
-from arr_coc.train.parts import PartsLearner
-from arr_coc.train.recipe import Recipe, built_in, load_recipe
+from arr_coc.train.parts import PartsLearner, feature_loss, taught_gestalt, tower_gestalt
+from arr_coc.train.recipe import built_in, load_recipe, make_recipe
 from arr_coc.train.rows import ImageRows, Row
-from arr_coc.train.towers import feature_loss, taught_gestalt, tower_gestalt
 from arr_coc.train.trainer import train
 from learning import losses
 from tiny import picture, save_tiny, tiny
@@ -31,7 +30,7 @@ ITEM = ImageRows(IMAGE, ROWS, "here", number=0)
 def learner(family: str = "qwen3_vl", **changes: Any) -> PartsLearner:
     built = tiny(family)
     model = ARRCOCModel(copy.deepcopy(built.model), built.processor)
-    return PartsLearner(model, Recipe(stage="tower", steps=1, **({"lora": 2} | changes)))
+    return PartsLearner(model, make_recipe(stage="tower", steps=1, **({"lora": 2} | changes)))
 
 
 def reached(taught: PartsLearner) -> set[str]:
@@ -109,7 +108,7 @@ def test_a_tower_of_one_piece_is_refused() -> None:
 def test_it_is_built_in() -> None:
     assert "tower" in built_in()
     with pytest.raises(ValueError, match="lora is 0, but stage 'tower' teaches one"):
-        Recipe(stage="tower", steps=1)
+        make_recipe(stage="tower", steps=1)
     with pytest.raises(ValueError, match="answer is 0, so stage 'tower' learns nothing"):
-        Recipe(stage="tower", steps=1, lora=2, answer=0.0, echo=0.0)
-    assert Recipe(stage="tower", steps=1, lora=2, answer=0.0).echo
+        make_recipe(stage="tower", steps=1, lora=2, answer=0.0, echo=0.0)
+    assert make_recipe(stage="tower", steps=1, lora=2, answer=0.0).echo

@@ -15,10 +15,11 @@ from safetensors.torch import load_file
 from arr_coc.model import ARRCOCModel
 from arr_coc.train import learner as learner_module
 from arr_coc.train.folder import check, last_checkpoint
-from arr_coc.train.recipe import Recipe, load_recipe
+from arr_coc.train.recipe import Recipe, load_recipe, make_recipe
 from arr_coc.train.trainer import build_learner, train
 from arr_coc_lab.evaluate.methods import BUNDLED_SCORER
 from arr_coc_lab.world import draw_page
+from learning import recipe_of
 from tiny import tiny
 
 WEIGHTS = "arr_coc.safetensors"
@@ -53,7 +54,7 @@ def recipe(base: Path, pages: Path, **changes: object) -> Recipe:
         "log_every": 1,
         "workers": 0,
     }
-    return Recipe(**(settings | changes))
+    return recipe_of(**(settings | changes))
 
 
 @pytest.mark.slow
@@ -218,14 +219,14 @@ def test_query_blind_rival_goes_on_with_the_bundled_scorer() -> None:
 
 
 def test_a_run_from_before_a_field_came_goes_on_with_its_default(tmp_path: Path) -> None:
-    settings = Recipe(stage="relevance", steps=5)
+    settings = make_recipe(stage="relevance", steps=5)
     older = {name: value for name, value in settings.to_dict().items() if name != "eyes"}
     (tmp_path / "recipe.json").write_text(json.dumps(older))
     (tmp_path / "checkpoint-2").mkdir()
     (tmp_path / "checkpoint-2" / "trainer_state.json").write_text("{}")
     check(tmp_path, settings)
     with pytest.raises(ValueError, match="holds a run with eyes = 'encoded', not 'stem'"):
-        check(tmp_path, Recipe(stage="relevance", steps=5, eyes="stem"))
+        check(tmp_path, make_recipe(stage="relevance", steps=5, eyes="stem"))
 
 
 class TestRefusals:

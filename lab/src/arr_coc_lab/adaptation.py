@@ -30,7 +30,7 @@ from arr_coc.model import ARRCOCModel
 from arr_coc.store import checkpoint
 from arr_coc.train.folder import PLOT, RECIPE
 from arr_coc.train.recipe import Recipe, load_recipe
-from arr_coc.train.sources import rest_of
+from arr_coc.train.rows import rest_of
 from arr_coc.train.trainer import train
 from arr_coc_lab.evaluate import Settings, evaluate
 from arr_coc_lab.gain import draw_gain, gain
@@ -63,7 +63,7 @@ class Adaptation:
         data: a folder of images with `questions.jsonl`, or NAME:DIR.
         split: of the data; None: its usual one.
         steps: of each recipe; None: the recipe's own number.
-        minutes: that learning may take in all, over all sittings, shared evenly by the recipes; None: until
+        minutes: that learning may take in all, over all starts, shared evenly by the recipes; None: until
             all steps are done.
         budgets: at which it is measured: counts or fractions of the cells.
         questions: so many are measured, at most.
@@ -124,8 +124,8 @@ def adapt(
 
     Returns:
         "gain" as of `gain.gain`, "parts" by name, each the "steps" that it did, "of" how many, and the
-        "seconds" of this sitting if it learned in it; and where a signal ended a part its number as "signal",
-        with no gain then.
+        "seconds" since this start if it learned in it; and where a signal ended a part its number as
+        "signal", with no gain then.
 
     Raises:
         ValueError: data that can't be read, no such model, a folder that holds something else, a full disk.
@@ -351,7 +351,7 @@ def _claim(out: Path, wanted: Adaptation, spec: str) -> None:
     Raises:
         ValueError: it holds something else, or another adaptation; or it can't be made.
     """
-    free = ("minutes", "device")  # may change from sitting to sitting
+    free = ("minutes", "device")  # may change when it goes on
     facts = {name: value for name, value in dataclasses.asdict(wanted).items() if name not in free}
     facts = json.loads(json.dumps(facts | {"data": spec}))
     path = out / FACTS

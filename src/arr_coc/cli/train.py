@@ -85,7 +85,7 @@ def train(
     try:
         with terminal.quiet_stdout(as_json):
             with terminal.status("starting", as_json):
-                from arr_coc.train.folder import is_main_process
+                from arr_coc.train.processes import is_main_process
                 from arr_coc.train.trainer import train
 
                 terminal.quiet_transformers()
@@ -133,9 +133,9 @@ def _train_guide(changes: list[str], own: dict[str, Any], out: str, device: str,
         terminal.complain(f"stopped after {done}; the guide is usable; the same line goes on from there")
         return 128 + result["signal"]
     if not as_json:
-        from arr_coc.train.progress import duration, in_words
+        from arr_coc.train.callbacks import duration, in_words
 
-        rows = [("folder", out), ("learned", f"{done}; this sitting {duration(result['seconds'])}")]
+        rows = [("folder", out), ("learned", f"{done}; {duration(result['seconds'])} since the start")]
         rows += [("reached", f"{in_words(result)} (mean since the last line)")] if "loss" in result else []
         terminal.print_rows(rows)
     return 0
@@ -143,7 +143,7 @@ def _train_guide(changes: list[str], own: dict[str, Any], out: str, device: str,
 
 def _list(names: list[str], as_json: bool) -> int:
     """Print a line for each recipe, or the descriptions of named ones."""
-    from arr_coc.train.descriptions import describe, recipes, summary
+    from arr_coc.train.recipe import describe, recipes, summary
 
     for name in names:
         if name not in recipes():
@@ -180,14 +180,14 @@ def _print_descriptions(descriptions: dict[str, list[str]]) -> None:
 
 def _print_result(settings: Recipe, out: str, result: dict[str, Any]) -> None:
     """Print where the allocator is, what it reached, and what to do with it."""
-    from arr_coc.train.progress import duration, in_words
+    from arr_coc.train.callbacks import duration, in_words
 
     rows = [
         ("folder", out),
         (
             "learned",
-            f"{result['learned']:,} parameters in {result['steps']:,} steps; this sitting "
-            + duration(result["seconds"]),
+            f"{result['learned']:,} parameters in {result['steps']:,} steps; "
+            f"{duration(result['seconds'])} since the start",
         ),
     ]
     if "loss" in result:
@@ -199,11 +199,11 @@ def _print_result(settings: Recipe, out: str, result: dict[str, Any]) -> None:
 def _next(settings: Recipe, out: str) -> str:
     """The command that uses what was learned."""
     folder = shlex.quote(out)
-    if settings.allocator == "query-blind":
+    if getattr(settings, "allocator", None) == "query-blind":
         from arr_coc.train.folder import QUERY_BLIND
 
         return (
             f"arr-coc eval --query-blind {shlex.quote(str(Path(out) / QUERY_BLIND))} --model {settings.model}"
         )
-    mode = " --mode sparse" if settings.eyes == "stem" else ""
+    mode = " --mode sparse" if getattr(settings, "eyes", None) == "stem" else ""
     return f"arr-coc ask IMAGE QUESTION --model {folder}{mode}"

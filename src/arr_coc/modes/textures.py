@@ -63,7 +63,7 @@ def check_layer(layer: ARRCOCLayer) -> None:
             raise ValueError(
                 f"channel group {group.name!r} needs a basis of the encoder's features, which the layer has "
                 "not: train the layer, which fits one, or set layer.basis to fit_coarse_basis(model, "
-                "pictures) of arr_coc.train.components"
+                "pictures) of arr_coc.train.learner"
             )
         if lacking:
             raise ValueError(

@@ -1,22 +1,21 @@
-"""Targets of self-distillation: maps of what the model itself used when it answered with all tokens.
+"""What the model itself says and uses: its own answers, judged answers, and maps of self-distillation.
 
     gradient    the length of d log p(answer) / d token, over all levels of the token
     attention   what the rows that say the answer attend to, mean over heads, the most of any layer
 
-Both are maps in [0, 1], scaled so that the strongest cell is 1; no labels are needed. The answer is the right
-one where a row has it, else the model's own. The targets are computed when they are needed, by one more
-forward pass with all tokens ("gradient": and one backward pass) for each question.
+Both are maps in [0, 1], scaled so that the strongest cell is 1; no labels are needed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from arr_coc.data.metrics import anls, exact_match, f1
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes import PRUNE
 from arr_coc.seam import VisualFeatures
@@ -24,16 +23,26 @@ from arr_coc.seam.attention import attention_rows, watch_attention
 from arr_coc.seam.batching import IGNORED, answer_costs
 from arr_coc.seam.decoding import generate_whole
 from arr_coc.session import GREEDY, Session
+from arr_coc.train.rows import Row
+
+REWARDS: dict[str, Callable[[str, Sequence[str]], float]] = {
+    "exact_match": exact_match,
+    "anls": anls,
+    "f1": f1,
+}
+LONGEST = 32
+"""Tokens of an answer at most."""
+SAMPLING = GREEDY | {"do_sample": True, "temperature": 1.0, "top_p": 1.0, "top_k": 0}
 
 
 def own_answers(
     session: Session,
     features: VisualFeatures,
     questions: Sequence[str],
-    longest: int = 32,
+    longest: int = LONGEST,
     together: bool = False,
 ) -> list[str]:
-    """The model's answer to each question with all tokens, decoded greedily.
+    """The model's greedy answer to each question about an image with all tokens.
 
     Args:
         session: of the image.
@@ -42,11 +51,62 @@ def own_answers(
         longest: tokens of an answer at most.
         together: go on until all processes of the run have their answers, which hold the model together.
     """
-    model, inputs = session.model, session.batch(questions)
-    compacted = model.adapter.compact(
-        inputs, features.repeat(len(questions)), everything(features) * len(questions)
-    )
+    inputs, rows = session.batch(questions), len(questions)
     options = GREEDY | {"max_new_tokens": longest, "synced_gpus": together}
+    return _generated(session.model, inputs, features.repeat(rows), everything(features) * rows, options)
+
+
+class Judge:
+    """The metric of answers to an image's questions that are decoded from kept cells: a reward of REINFORCE.
+
+    Args:
+        session: of the image, and of the model that answers.
+        encoded: the image, encoded.
+        rows: its questions, of Q accepted answers each in `truths`.
+        reward: a name of `REWARDS`.
+        together: as of `own_answers`.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        encoded: VisualFeatures,
+        rows: Sequence[Row],
+        truths: Sequence[Sequence[str]],
+        reward: str,
+        together: bool = False,
+    ) -> None:
+        self.model, self.metric, self.features = session.model, REWARDS[reward], encoded.repeat(len(rows))
+        self.inputs = session.batch([row.question for row in rows])
+        self.truths, self.together = truths, together
+
+    @torch.no_grad()
+    def costs(self, keep: Tensor, sampled: bool, draws: torch.Generator | None = None) -> Tensor:
+        """1 less the metric of each answer: [Q] in [0, 1].
+
+        Args:
+            keep: long [Q, K], the kept cells.
+            sampled: from the model's own distribution; else greedily.
+            draws: what the sampling is seeded from; None: torch's own generator.
+        """
+        options = SAMPLING if sampled else GREEDY
+        options = options | {"max_new_tokens": LONGEST, "synced_gpus": self.together}
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(int(torch.randint(2**31, (), generator=draws)))
+            answers = _generated(self.model, self.inputs, self.features, list(keep), options)
+        costs = [1 - self.metric(answer, truths) for answer, truths in zip(answers, self.truths, strict=True)]
+        return torch.tensor(costs, device=keep.device)
+
+
+def _generated(
+    model: ARRCOCModel,
+    inputs: Mapping[str, Any],
+    features: VisualFeatures,
+    keep: list[Tensor],
+    options: Mapping[str, Any],
+) -> list[str]:
+    """The answer to each prompt from the kept cells of its image."""
+    compacted = model.adapter.compact(inputs, features, keep)
     ids = generate_whole(model.adapter_for(PRUNE).model, inputs, compacted, **options)
     new = ids[:, inputs["input_ids"].shape[1] :]
     return [text.strip() for text in model.processor.tokenizer.batch_decode(new, skip_special_tokens=True)]
@@ -74,9 +134,10 @@ def gradient_map(model: ARRCOCModel, inputs: Mapping[str, Any], features: Visual
         costs = answer_costs(model.adapter_for(PRUNE), inputs, watched, everything(features))
         grads = torch.autograd.grad(costs.sum(), [t for level in leaves for t in level])
     rows = len(features.tokens)
-    squares = (
-        torch.stack([g.float().square().sum(-1) for g in grads]).unflatten(0, (-1, rows)).sum(0)
-    )  # (B, tokens)
+    # Gradients come level by level, the rows of each: squares are summed over channels, then over levels, in
+    # float32, since those of a bfloat16 model vanish.
+    squares = torch.stack([g.float().square().sum(-1) for g in grads])  # (levels x B, tokens)
+    squares = squares.unflatten(0, (-1, rows)).sum(0)  # (B, tokens)
     return _scaled(torch.stack([s[cells] for s, cells in zip(squares, features.cells, strict=True)]).sqrt())
 
 

@@ -8,6 +8,7 @@ claim(out, recipe)      writes the recipe, when the first step is done
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import shlex
@@ -19,22 +20,28 @@ from typing import Any
 from arr_coc.choose.layer import WEIGHTS_NAME
 from arr_coc.files.atomic import write_atomic
 from arr_coc.files.paths import CONFIG_NAME
-from arr_coc.train.recipe import DEFAULTS, Recipe
+from arr_coc.guide.guide import GUIDE_FILE
+from arr_coc.train.processes import is_main_process
+from arr_coc.train.recipe import RunSettings
 
 RECIPE, CURVE, PLOT = "recipe.json", "curve.jsonl", "curve.png"
 """The settings of a run, its log, and the log drawn, which is written last."""
+STATE = "trainer_state.json"
+"""The file of a checkpoint that is written last: a folder without it was cut off."""
 QUERY_BLIND = "query_blind.safetensors"
 """What recipe query-blind writes, of `arr-coc-lab`."""
-LEARNED = (CONFIG_NAME, WEIGHTS_NAME, QUERY_BLIND)
-"""Files that say that something learned is in a folder."""
+LEARNED = {
+    CONFIG_NAME: "an allocator",
+    WEIGHTS_NAME: "an allocator",
+    QUERY_BLIND: "a scorer",
+    GUIDE_FILE: "a guide",
+}
+"""Files that something learned is in, and what it is."""
+FIGURES = ("loss", "relevance", "answer", "compress", "iou", "recall 1/16")
+"""Figures of the log that are drawn."""
 
 
-def is_main_process() -> bool:
-    """Whether this process writes and speaks: the first of those that `accelerate launch` starts."""
-    return os.environ.get("RANK", "0") == "0"
-
-
-def check(out: Path, recipe: Recipe) -> None:
+def check(out: Path, recipe: RunSettings) -> None:
     """Refuse a folder that isn't this run's; nothing is written or made.
 
     It may be missing, be empty, or hold this run, to go on with. A run that was cut off before its first
@@ -51,14 +58,14 @@ def check(out: Path, recipe: Recipe) -> None:
     goes_on = f"choose another folder for the result, or start from it with {shlex.quote(f'init={out}')}"
     if PLOT in names and settings is not None:
         raise ValueError(f"{str(out)!r} holds a finished run: {goes_on}")
-    if settings is not None and last_checkpoint(out) is not None:
+    if settings is not None and any(map(last_checkpoint, (out, *filter(Path.is_dir, out.iterdir())))):
         _check_same(out, settings, recipe)
         return
-    if names & set(LEARNED):
-        raise ValueError(f"{str(out)!r} holds an allocator, which this run would overwrite: {goes_on}")
-    ours = {RECIPE, CURVE, "curve.part"}  # the last of 0.1.0
+    learned = [LEARNED[name] for name in LEARNED if name in names]
+    if learned:
+        raise ValueError(f"{str(out)!r} holds {learned[0]}, which this run would overwrite: {goes_on}")
     others = [
-        name for name in sorted(names - ours) if not name.startswith((".", "checkpoint-"))
+        name for name in sorted(names - {RECIPE, CURVE}) if not name.startswith((".", "checkpoint-"))
     ]  # hidden files are the system's
     if others and settings is None:
         raise ValueError(
@@ -67,20 +74,20 @@ def check(out: Path, recipe: Recipe) -> None:
         )
 
 
-def _check_same(out: Path, settings: str, recipe: Recipe) -> None:
+def _check_same(out: Path, settings: str, recipe: RunSettings) -> None:
     """Refuse another recipe than that of the run; a field that came since then had its default."""
     try:
-        was = DEFAULTS | json.loads(settings)
+        was = recipe.defaults() | json.loads(settings)
     except (ValueError, TypeError) as error:
         raise ValueError(
             f"{str(out / RECIPE)!r} can't be read ({error}), so the run can't go on: choose another folder"
         ) from error
     now = recipe.to_dict()
-    for name, value in was.items():
-        if value != now.get(name):
+    for name in (*now, *was):
+        if was.get(name) != now.get(name) and name not in recipe.FREE:
             raise ValueError(
-                f"{str(out)!r} holds a run with {name} = {value!r}, not {now.get(name)!r}; choose another "
-                "folder, or remove it to start again"
+                f"{str(out)!r} holds a run with {name} = {was.get(name)!r}, not {now.get(name)!r}; choose "
+                "another folder, or remove it to start again"
             )
 
 
@@ -112,22 +119,40 @@ def opened(out: Path) -> Generator[None]:
         raise
 
 
-def claim(out: Path, recipe: Recipe) -> None:
+def claim(out: Path, recipe: RunSettings) -> None:
     """Write the recipe of a run into its folder, whole or not at all."""
     write_atomic((json.dumps(recipe.to_dict(), indent=1) + "\n").encode(), out / RECIPE)
 
 
 def last_checkpoint(out: Path) -> Path | None:
-    """The folder of the newest complete checkpoint, None without one.
-
-    The trainer's state is written last, so a folder without it was cut off.
-    """
+    """The folder of the newest complete checkpoint, None without one."""
     whole = [
         folder
         for folder in out.glob("checkpoint-*")
-        if folder.name.rpartition("-")[2].isdecimal() and (folder / "trainer_state.json").is_file()
+        if folder.name.rpartition("-")[2].isdecimal() and (folder / STATE).is_file()
     ]
     return max(whole, key=lambda folder: int(folder.name.rpartition("-")[2]), default=None)
+
+
+def draw_curve(history: list[dict[str, Any]], path: Path) -> None:
+    """Draw the figures of a log over the steps, one panel each."""
+    from matplotlib.figure import Figure  # imported for the first time, it reads every font of the machine
+
+    lines = [line for line in history if "loss" in line]
+    names = [name for name in FIGURES if any(name in line for line in lines)]
+    figure = Figure(figsize=(3.2 * max(1, len(names)), 2.6), layout="constrained")
+    axes = figure.subplots(1, max(1, len(names)), squeeze=False)[0]
+    for axis, name in zip(axes, names, strict=False):
+        points = [(line["step"], line[name]) for line in lines if name in line]
+        axis.plot(*zip(*points, strict=True), color="#0b6e99", linewidth=1.6)
+        axis.set_title(name, loc="left", fontsize=10)
+        axis.set_xlabel("step", fontsize=8)
+        axis.tick_params(labelsize=8)
+        axis.spines[["top", "right"]].set_visible(False)
+        axis.set_ylim(bottom=0)
+    content = io.BytesIO()
+    figure.savefig(content, dpi=130, format=path.suffix[1:])
+    write_atomic(content.getvalue(), path)
 
 
 def _unusable(out: Path, error: Any) -> str:

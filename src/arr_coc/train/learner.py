@@ -4,27 +4,26 @@
     answers     cross-entropy of the answer from the kept cells, through the frozen model
     compress    how many tokens "auto" should spend
 
-The allocator's layer learns, and what a recipe unfreezes. An image is encoded once for all its questions, and
-each question is a row.
-
-With `eyes="stem"` relevance reads the cells of a stem in place of encoded tokens, as in the modes that choose
-before the encoder: half of the images as in "sparse", half with a gestalt under the cells as in "saccade". A
-layer that was trained before stays as it is, to the last bit; an untrained one learns with the stem. Boxes
-need no encoded image; the map of the trained layer (`target="layer"`) needs no labels.
+An image is encoded once for all its questions, and each question is a row.
 """
 
 from __future__ import annotations
 
+import functools
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+from transformers.modeling_layers import GradientCheckpointingLayer
 
+from arr_coc.choose.basis import Basis, fit_basis
 from arr_coc.choose.budget import auto_loss
-from arr_coc.choose.layer import Relevance
+from arr_coc.choose.layer import ARRCOCLayer, Relevance
 from arr_coc.choose.stem import Stem
 from arr_coc.choose.texture import generate_texture_array
 from arr_coc.files.plugins import plugin
@@ -38,23 +37,20 @@ from arr_coc.seam import VisualFeatures
 from arr_coc.seam.batching import answer_costs
 from arr_coc.seam.gestalt import CELLS, coarse_features
 from arr_coc.seam.lora import OWN
-from arr_coc.session import Session
-from arr_coc.train import distill
-from arr_coc.train.estimators import Choice, choose, policy_loss
-from arr_coc.train.fields import MARKS, PARTS
-from arr_coc.train.interruption import greatest
-from arr_coc.train.judge import Judge
-from arr_coc.train.losses import recall, relevance_loss, selection_iou
-from arr_coc.train.memory import recomputed
-from arr_coc.train.recipe import Recipe
+from arr_coc.session import Session, VisualSource
+from arr_coc.train.distill import Judge, attention_map, gradient_map, own_answers
+from arr_coc.train.loop import TrainableModule
+from arr_coc.train.losses import GatedCells, choose, policy_loss, recall, relevance_loss, selection_iou
+from arr_coc.train.processes import greatest
+from arr_coc.train.recipe import MARKS, AnswerRecipe, LayerRecipe, Recipe, RelevanceRecipe
 from arr_coc.train.rows import ImageRows, Row
 
 EVIDENT = 0.5
 """A cell of a soft target above this counts as evidence where a selection is judged."""
 WITH_GESTALT = 0.5
 """Share of the images that a stem sees with a gestalt under the cells."""
-
-
+PICTURES = 100
+"""Pictures of a run that the basis of the channels "components" is fitted on."""
 IDLE = Row("?", ("?",), (), "", 1.0, "nowhere")
 """What a process asks where its image has no question, so that it computes what the others do."""
 
@@ -66,29 +62,61 @@ class ImageLoss(NamedTuple):
     figures: dict[str, list[float]]
 
 
-class Learner(nn.Module):
-    """A model and its layer as one module with a loss.
+class Learner(TrainableModule):
+    """A model and its layer as one module with a loss: the layer learns, and what a recipe unfreezes.
+
+    With `eyes="stem"` relevance reads the cells of a stem in place of encoded tokens, as in the modes that
+    choose before the encoder. A layer that was trained before stays as it is, to the last bit; an untrained
+    one learns with the stem.
 
     Args:
         model: the model; its base is frozen but for what the recipe unfreezes.
         recipe: what to learn from, and how.
 
     Attributes:
+        stem_learns: whether relevance is taught to a stem.
         divided: whether processes hold the base model together (`sharding`), and so have to compute the same
             layers in the same order.
     """
 
     def __init__(self, model: ARRCOCModel, recipe: Recipe) -> None:
         super().__init__()
-        self.model, self.recipe, self.divided = model, recipe, False
+        self.model, self.divided = model, False
+        self.recipe: Any = recipe  # of the class that the stage has
         self.layer: Any = model.layer
-        if recipe.allocator == "query-blind":
+        self.stem_learns = isinstance(recipe, RelevanceRecipe) and recipe.eyes == "stem"
+        if isinstance(recipe, LayerRecipe) and recipe.allocator == "query-blind":
             self.layer = plugin("layers", recipe.allocator)(model.layer.config.dim).to(model.device)
-            model.layer.requires_grad_(False)  # stands by, unused
-        if recipe.eyes == "stem":
+            model.layer.requires_grad_(False)  # not used
+        if isinstance(recipe, RelevanceRecipe) and self.stem_learns:
             prepare_stem(model, recipe)
-        if recipe.stage not in PARTS:
+        if isinstance(recipe, AnswerRecipe):
             unfreeze(model, recipe)
+
+    @property
+    def changes_base(self) -> bool:
+        """Whether layers of the base model learn, so that it has to be written as well."""
+        return isinstance(self.recipe, AnswerRecipe) and self.recipe.top_layers > 0
+
+    def groups(self) -> list[dict[str, Any]]:
+        """What learns: where answers teach, the base model and its LoRA at `base_lr`; all else at `lr`."""
+        recipe = self.recipe
+        slow = (self.model.base, self.model.loras) if isinstance(recipe, AnswerRecipe) else ()
+        own = {id(parameter) for part in slow for parameter in part.parameters()}
+        learned = [parameter for parameter in self.parameters() if parameter.requires_grad]
+        groups = [{"params": [p for p in learned if id(p) not in own], "lr": recipe.lr}]
+        if own:
+            groups.append({"params": [p for p in learned if id(p) in own], "lr": recipe.base_lr})
+        return [group for group in groups if group["params"]]
+
+    def too_large(self, items: Sequence[ImageRows]) -> str:
+        """The place and size of the largest image, and what would need less memory."""
+        largest = max(items, key=lambda item: item.image.width * item.image.height)
+        size = f"{largest.image.width}x{largest.image.height} px, {len(largest.rows)} questions"
+        return (
+            f"out of memory at {largest.where} ({size}); lower max_pixels, questions or batch in the recipe, "
+            "or use precision = 'bfloat16'"
+        )
 
     def train(self, mode: bool = True) -> Learner:
         """Training mode for what learns; a frozen base stays in evaluation mode, and so does its dropout."""
@@ -130,6 +158,7 @@ class Learner(nn.Module):
         answers = None if encoded is None else self._answers(session, encoded, rows)
         inputs = None if answers is None else session.batch(questions, answers)
         target, labelled = self._target(session, encoded, inputs, item)
+        # Targets come first: what they need of the model must not move what this item draws.
         draws = draws_of(item, recipe.seed)
         relevance = self.relevance(session, encoded, questions, draws=draws)
         weight = torch.tensor([row.weight for row in rows], device=target.device)
@@ -139,16 +168,17 @@ class Learner(nn.Module):
             terms["relevance"] = recipe.relevance * relevance_loss(
                 relevance.logits[labelled], target[labelled], weight[labelled]
             )
-        if recipe.compress and labelled.any() and recipe.allocator == "arr-coc" and self._layer_learns():
+        layer_learns = any(parameter.requires_grad for parameter in self.layer.parameters())
+        if recipe.compress and labelled.any() and recipe.allocator == "arr-coc" and layer_learns:
             terms["compress"] = recipe.compress * auto_loss(
                 relevance.logits[labelled], relevance.tensions[labelled, 0], target[labelled] > EVIDENT
             )
-        if recipe.stage != "relevance" and inputs is not None and encoded is not None:
+        if isinstance(recipe, AnswerRecipe) and inputs is not None and encoded is not None:
             features = encoded.repeat(len(rows))
             judge = None
             if recipe.reward != "likelihood" and answers is not None:
                 truths = [row.answers or (answer,) for row, answer in zip(rows, answers, strict=True)]
-                judge = Judge(model, session, encoded, rows, truths, recipe.reward, self.divided)
+                judge = Judge(session, encoded, rows, truths, recipe.reward, self.divided)
             loss = self.answer_loss(inputs, features, relevance, weight, draws, judge)
             terms["answer"] = recipe.answer * loss
         loss = sum(terms.values(), start=self._zero())
@@ -166,12 +196,9 @@ class Learner(nn.Module):
         """A loss of 0 with a gradient to every parameter, for images that teach nothing."""
         return torch.stack([p.sum() for p in self.parameters() if p.requires_grad]).sum() * 0.0
 
-    def _layer_learns(self) -> bool:
-        return any(parameter.requires_grad for parameter in self.layer.parameters())
-
     def _encoded(self, session: Session) -> VisualFeatures | None:
         """The encoded image; None where nothing reads it."""
-        if self.recipe.eyes == "stem" and self.recipe.target in MARKS:
+        if self.stem_learns and self.recipe.target in MARKS:
             return None
         with torch.no_grad():
             return self.model.adapter.features(session.inputs("?"))
@@ -181,16 +208,17 @@ class Learner(nn.Module):
         session: Session,
         encoded: VisualFeatures | None,
         questions: Sequence[str],
-        eyes: str | None = None,
+        *,
+        from_stem: bool = True,
         draws: torch.Generator | None = None,
     ) -> Relevance:
         """The maps [Q, H, W] of several questions about one image, with gradient to what learns.
 
         Args:
             session: of the image.
-            encoded: the image, encoded; None where a stem alone reads it, which needs no more than pixels.
+            encoded: the image, encoded; None where a stem reads its pixels alone.
             questions: one per row.
-            eyes: "encoded" or "stem"; None: the recipe's.
+            from_stem: whether a stem that learns is read; else encoded tokens are.
             draws: what a stem draws from; None: torch's own generator.
         """
         adapter, layer = self.model.adapter, self.layer
@@ -198,7 +226,7 @@ class Learner(nn.Module):
         with torch.no_grad():
             queries = question_embeddings(adapter, session.batch(questions), like)
             picture = adapter.images(session.inputs("?"), encoded)[0]
-        if (eyes or self.recipe.eyes) == "stem":
+        if self.stem_learns and from_stem:
             grid, cells, gestalt = self.stem_cells(session, picture, draws)
         else:
             assert encoded is not None, "encoded eyes read an encoded image"
@@ -209,6 +237,7 @@ class Learner(nn.Module):
             (view,) = coarse_features(adapter, session.inputs("?"))
             own |= {"coarse_features": view.to(like), "basis": layer.basis}
         texture = generate_texture_array(picture[None], grid, channels, **own)
+        # Questions are the batch axis: one image's texture and cells are views, repeated for each of them.
         query = nn.utils.rnn.pad_sequence(queries, batch_first=True)  # (Q, L, D)
         lengths = torch.tensor([len(q) for q in queries], device=query.device)
         mask = torch.arange(query.shape[1], device=query.device) < lengths[:, None]
@@ -219,15 +248,10 @@ class Learner(nn.Module):
     def stem_cells(
         self, session: Session, picture: Tensor, draws: torch.Generator | None = None
     ) -> tuple[tuple[int, int], Tensor, Tensor | None]:
-        """The stem's cells of an image, as the modes make them, for half of the images on a gestalt.
+        """The stem's cells of an image [3, h, w] in [0, 1], as the modes make them, half on a gestalt.
 
         An image that has no gestalt in use, because "saccade" keeps all its cells, gets one of a quarter of
         them: a gestalt that is no coarser than the image would teach the stem to copy it.
-
-        Args:
-            session: of the image.
-            picture: [3, h, w] in [0, 1].
-            draws: decides which half; None: torch's own generator.
 
         Returns:
             The grid (H, W), the cells [N, D], and the mean [D] of the gestalt, None without one.
@@ -237,7 +261,7 @@ class Learner(nn.Module):
         assert stem is not None, "made at the start"
         coarse, mean, count = None, None, layout.counts[0]
         wanted = bool(torch.rand((), generator=draws) < WITH_GESTALT)
-        if self.most(wanted):
+        if self.most(wanted):  # where processes hold the model together, all encode if one does
             cells = CELLS if count > SACCADE_TOKENS else max(1, count // 4)
             with torch.no_grad():
                 view = model.adapter_for(SACCADE).features(model.adapter.coarse(inputs, cells))
@@ -264,7 +288,7 @@ class Learner(nn.Module):
         the deterministic ones, and cross-entropy is not in the loss.
 
         Args:
-            inputs: of `Session.batch` with answers.
+            inputs: of `Session.batch` with answers, Q rows.
             features: the image, once per row.
             relevance: of each row.
             weight: [Q], of each row.
@@ -289,7 +313,7 @@ class Learner(nn.Module):
         share = weight / weight.mean()
         return mean + policy_loss(share * costs, share * baseline, choice.log_prob)
 
-    def _costs(self, inputs: Mapping[str, Any], features: VisualFeatures, choice: Choice) -> Tensor:
+    def _costs(self, inputs: Mapping[str, Any], features: VisualFeatures, choice: GatedCells) -> Tensor:
         gated = features if choice.gates is None else features.scale(list(choice.gates))
         adapter = self.model.adapter_for(PRUNE)
         with recomputed(adapter.model, self.recipe.checkpointing):
@@ -297,7 +321,7 @@ class Learner(nn.Module):
 
     def _answers(self, session: Session, encoded: VisualFeatures, rows: Sequence[Row]) -> list[str] | None:
         """The right answers; where a row has none, the model's own; None where no loss reads answers."""
-        if self.recipe.stage == "relevance" and self.recipe.target in (*MARKS, "layer"):
+        if isinstance(self.recipe, RelevanceRecipe) and self.recipe.target in (*MARKS, "layer"):
             return None
         return self.answers(session, encoded, rows)
 
@@ -307,7 +331,7 @@ class Learner(nn.Module):
         own: Iterator[str] = iter(())
         if self.most(len(missing)):  # with the others, if for nothing
             questions = missing or [rows[0].question]
-            own = iter(distill.own_answers(session, encoded, questions, together=self.divided))
+            own = iter(own_answers(session, encoded, questions, together=self.divided))
         return [row.answers[0] if row.answers else next(own) for row in rows]
 
     def _target(
@@ -330,10 +354,10 @@ class Learner(nn.Module):
         if target == "layer":
             questions = [row.question for row in rows]
             with torch.no_grad():
-                maps = self.relevance(session, encoded, questions, "encoded").balanced
+                maps = self.relevance(session, encoded, questions, from_stem=False).balanced
         else:
             assert inputs is not None, "answers are looked up first"
-            used = distill.gradient_map if target == "gradient" else distill.attention_map
+            used = gradient_map if target == "gradient" else attention_map
             root = self.model.adapter_for(PRUNE).model
             with recomputed(root, self.recipe.checkpointing and target == "gradient"):
                 maps = used(self.model, inputs, encoded.repeat(len(rows))).unflatten(1, grid)
@@ -348,7 +372,7 @@ def draws_of(item: ImageRows, seed: int) -> torch.Generator | None:
     return draws.manual_seed(random.Random(f"draws of item {item.number}, {seed}").getrandbits(63))
 
 
-def prepare_stem(model: ARRCOCModel, recipe: Recipe) -> None:
+def prepare_stem(model: ARRCOCModel, recipe: RelevanceRecipe) -> None:
     """Make a stem learn, a new one where the model has none, and freeze a layer that was trained before.
 
     Raises:
@@ -371,7 +395,7 @@ def prepare_stem(model: ARRCOCModel, recipe: Recipe) -> None:
     layer.requires_grad_(not layer.trained)
 
 
-def unfreeze(model: ARRCOCModel, recipe: Recipe) -> None:
+def unfreeze(model: ARRCOCModel, recipe: AnswerRecipe) -> None:
     """Make a LoRA of the language model learn, or its top layers, as the recipe says.
 
     Raises:
@@ -389,3 +413,64 @@ def unfreeze(model: ARRCOCModel, recipe: Recipe) -> None:
                 f"top_layers {recipe.top_layers} is more than the {len(layers)} the model has; use fewer"
             )
         layers[-recipe.top_layers :].requires_grad_(True)
+
+
+_SETTINGS = ("gradient_checkpointing", "_gradient_checkpointing_func", "training")
+
+
+@contextmanager
+def recomputed(root: nn.Module, wanted: bool = True) -> Generator[None]:
+    """Inside the block layers keep nothing but their inputs for the backward pass (Chen et al. 2016).
+
+    The rest is computed again there: the same numbers from less memory, for about a third more time. The
+    frozen model stays in evaluation mode; nothing is to be generated inside of the block.
+
+    Args:
+        root: a model of transformers, or a twin of one.
+        wanted: whether to; else nothing changes.
+
+    Raises:
+        ValueError: no layer of the model can do it.
+    """
+    if not wanted:
+        yield
+        return
+    layers = [layer for layer in root.modules() if isinstance(layer, GradientCheckpointingLayer)]
+    if not layers:
+        raise ValueError(
+            f"checkpointing is true, but no layer of {type(root).__name__} can be computed again: set it to "
+            "false"
+        )
+    again = functools.partial(checkpoint, use_reentrant=False)
+    before = [{name: vars(layer)[name] for name in _SETTINGS if name in vars(layer)} for layer in layers]
+    for layer in layers:
+        vars(layer).update(zip(_SETTINGS, (True, again, True), strict=True))
+    try:
+        yield
+    finally:
+        for layer, marks in zip(layers, before, strict=True):
+            for name in _SETTINGS:
+                vars(layer).pop(name, None)
+            vars(layer).update(marks)
+
+
+def fit_coarse_basis(model: ARRCOCModel, pictures: Iterable[VisualSource]) -> Basis:
+    """Fit the basis of the channels "components": principal components of what the encoder sees in coarse
+    views of some hundred pictures, whatever `open_image` takes. The model's own layer plays no part.
+
+    Raises:
+        ValueError: no picture, or one that can't be read.
+    """
+    return fit_basis(_views(model, pictures), source=model.base_name)
+
+
+def needs_basis(layer: ARRCOCLayer) -> bool:
+    """Whether a layer's channels need a basis that it has not."""
+    return layer.basis is None and "basis" in wanted_inputs(layer.config.channels)
+
+
+@torch.no_grad()
+def _views(model: ARRCOCModel, pictures: Iterable[VisualSource]) -> Iterator[Tensor]:
+    """The encoder's features of the coarse view of each picture."""
+    for picture in pictures:
+        yield from coarse_features(model.adapter, Session(model, picture).inputs("?"))

@@ -1,44 +1,42 @@
-"""Losses of relevance maps against evidence, and the figures that judge a selection: IoU and recall.
+"""Losses of relevance maps, gradient estimators of a selection, and figures that judge it: IoU and recall.
 
-    relevance_loss(logits [Q, H, W], target [Q, H, W]) -> scalar        soft_iou(logits, target, count) -> [Q]
+    relevance_loss(logits [Q, H, W], target [Q, H, W]) -> scalar
+    choose(logits [Q, N], count, estimator) -> GatedCells(keep [Q, K], gates [Q, N], log_prob [Q])
     selection_iou, recall: (logits, bool target, count) -> one number per row that has evidence
 
-A target is evidence (bool, the cells that hold the answer) or a soft map in [0, 1] (what the model itself
-used when it read all cells). A row without evidence asks for something absent. All is computed in float32.
+A target is evidence (bool, the cells that hold the answer) or a soft map in [0, 1]. All is in float32.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import get_args
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from arr_coc.choose.attending import compute_retention_mask, soft_top_k
+from arr_coc.train.recipe import AnswerRecipe
 
 POSITIVE = 8.0
 """What an evidence cell weighs in the BCE: there are few of them."""
 
 
 def relevance_loss(logits: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
-    """Binary and listwise cross-entropy of the continuous map; what is learned depends on no budget.
+    """Binary and listwise cross-entropy of a continuous map, a scalar; what is learned depends on no budget.
 
         4 * mean BCE(s, t)  +  listwise: sum_r w_r sum_n -t_rn log softmax(s_r)_n / sum_r w_r sum_n t_rn
 
-    On evidence, an evidence cell counts `POSITIVE` times in the BCE, and every one of the batch the same in
-    the listwise term. On a soft map the BCE is plain, least where sigmoid(s) = t; and t is normalised to sum
-    1 in the listwise term, so every row counts the same. A row without evidence has only its BCE.
-
     Args:
         logits: [Q, H, W] before the sigmoid.
-        target: Bool [Q, H, W], or float in [0, 1].
+        target: bool [Q, H, W], of which a true cell counts `POSITIVE` times in the BCE; or a soft map in
+            [0, 1], with a plain BCE, of which each row counts the same in the listwise term. A row
+            without evidence has only its BCE.
         weight: [Q], at least 0, of each row in both means; None is 1.
 
-    Returns:
-        A scalar, 0 where no row has weight.
-
     Raises:
-        ValueError: shapes do not fit, the target is not bool or in [0, 1], a weight is negative or not
-            finite.
+        ValueError: shapes do not fit, or values are out of range.
     """
     _check_shapes(logits, target)
     soft = target.is_floating_point()
@@ -56,38 +54,13 @@ def relevance_loss(logits: Tensor, target: Tensor, weight: Tensor | None = None)
     return 4 * _ratio(rows * bce, rows) + _ratio(rows * listwise, rows * truth.sum(1))
 
 
-def soft_iou(logits: Tensor, target: Tensor, count: int) -> Tensor:
-    """Intersection over union of a target and the softly kept `count` cells, differentiable: [Q] in [0, 1].
-
-        p = soft_top_k(s, count);    sum p t / sum (p + t - p t)
-
-    At most |t| / count where `count` exceeds the evidence; 0 in a row without any. As a loss, 1 - its mean.
-
-    Args:
-        logits: [Q, H, W] before the sigmoid.
-        target: Bool or float in [0, 1], [Q, H, W].
-        count: From 1 to H*W.
-
-    Raises:
-        ValueError: shapes do not fit, the count is out of range, or a logit is NaN or infinite.
-    """
-    _check_shapes(logits, target)
-    kept, truth = soft_top_k(logits.float().flatten(1), count), target.float().flatten(1)
-    both = kept * truth
-    return both.sum(1) / (kept + truth - both).sum(1)
-
-
 def selection_iou(logits: Tensor, target: Tensor, count: int | None = None) -> list[float]:
     """Per row with evidence, intersection over union of its evidence and its best cells.
 
     Args:
         logits: [Q, H, W]; ties go to the earlier cell.
-        target: Bool [Q, H, W].
-        count: How many best cells, at most all of them; None is as many as the row has evidence.
-
-    Raises:
-        ValueError: shapes do not fit, the target is not bool, the count is below 1, a logit is NaN or
-            infinite.
+        target: bool [Q, H, W].
+        count: how many best cells, at most all of them; None is as many as the row has evidence.
     """
     ious = []
     for scores, there in _rows_with_evidence(logits, target):
@@ -104,6 +77,91 @@ def recall(logits: Tensor, target: Tensor, count: int) -> list[float]:
         int((compute_retention_mask(scores, min(count, len(scores))) & there).sum()) / int(there.sum())
         for scores, there in _rows_with_evidence(logits, target)
     ]
+
+
+ESTIMATORS: tuple[str, ...] = get_args(AnswerRecipe.model_fields["estimator"].annotation)
+"""Ways by which the gradient of a loss on kept cells reaches their scores, see `choose`."""
+
+
+@dataclass(frozen=True, eq=False)
+class GatedCells:
+    """The cells kept for each of Q questions, and what carries a gradient back to their logits.
+
+    Attributes:
+        keep: Long [Q, K], indices among the image's N cells, rising.
+        gates: Float32 [Q, N], the factor of each cell: 1 where it is kept, 0 where not, in value. None where
+            the estimator has none.
+        log_prob: Float32 [Q], logarithm of the probability of the cells in the order they were drawn in,
+            for `policy_loss`; None but for "reinforce".
+    """
+
+    keep: Tensor
+    gates: Tensor | None = None
+    log_prob: Tensor | None = None
+
+
+def choose(
+    logits: Tensor,
+    count: int,
+    estimator: str,
+    *,
+    temperature: float = 0.5,
+    generator: torch.Generator | None = None,
+    training: bool = True,
+) -> GatedCells:
+    """Choose `count` cells for each question, with a way back for the gradient of what is read from them.
+
+    Gathering by indices passes no gradient to the scores that chose them. With s the logits, T the
+    temperature and g Gumbel noise, and the kept tokens multiplied by their gates:
+
+    - "straight-through": the top K of s. A kept cell's gate is 1 with the derivative of log sigmoid(s), which
+      is sigmoid(-s). Dropped cells learn nothing.
+    - "gumbel": the top K of z = s / T + g. The gates are their 0 and 1 with the derivative of
+      `soft_top_k(z, K)`, whose sum stays K: raising one cell lowers the others, dropped ones included.
+    - "reinforce": the same sample, K cells without replacement (Plackett-Luce; Kool, van Hoof, Welling 2019,
+      arXiv 1903.06059). No gates: `policy_loss` weighs the log of its probability by the cost.
+    - "scores-only": the top K of s, no way back; only losses on the map itself teach the scores.
+
+    Laws: forward, gates are exactly the 0/1 mask of `keep`; "gumbel" and "reinforce" see differences of
+    logits alone; outside of training every estimator is the plain top K, ties to the lower index.
+
+    Raises:
+        ValueError: a logit is not finite, an unknown estimator, a temperature that is not above 0, logits
+            other than [Q, N], or a count that is not in 1..N.
+    """
+    if estimator not in ESTIMATORS:
+        raise ValueError(f"unknown estimator {estimator!r}; choose one of {', '.join(ESTIMATORS)}")
+    if not 0 < temperature < float("inf"):
+        raise ValueError(f"temperature {temperature!r} is not above 0; use about 0.1 to 2")
+    if logits.ndim != 2:
+        raise ValueError(f"logits have shape {tuple(logits.shape)}; pass [Q, N], maps by flatten(1)")
+    scores = logits.float()
+    best = compute_retention_mask(scores.detach(), count)  # here, so that bad logits are named before noise
+    if not training or estimator == "scores-only":
+        return GatedCells(_indices(best, count))
+    if estimator == "straight-through":
+        return GatedCells(_indices(best, count), best * (1 + _only_gradient(F.logsigmoid(scores))))
+
+    # The K best of logits plus Gumbel noise are a draw of K cells without replacement.
+    scores = scores / temperature
+    noisy = scores + _gumbel(scores, generator)
+    drawn = compute_retention_mask(noisy.detach(), count)
+    keep = _indices(drawn, count)
+    if estimator == "gumbel":
+        return GatedCells(keep, drawn.float() + _only_gradient(soft_top_k(noisy, count)))
+    return GatedCells(keep, log_prob=_log_prob(scores, noisy.detach(), count))
+
+
+def policy_loss(cost: Tensor, baseline: Tensor, log_prob: Tensor) -> Tensor:
+    """What "reinforce" minimises in place of the cost: mean of (cost - baseline) * log_prob, each [Q].
+
+    Its gradient is an unbiased estimate of that of the mean expected cost. No gradient flows into the cost;
+    a baseline that does not depend on this draw takes variance out, such as the cost of the plain top K.
+    """
+    if not cost.shape == baseline.shape == log_prob.shape:
+        shapes = [tuple(x.shape) for x in (cost, baseline, log_prob)]
+        raise ValueError(f"cost, baseline and log_prob have shapes {shapes}; pass one number per question")
+    return ((cost - baseline).detach() * log_prob).mean()
 
 
 def _rows_with_evidence(logits: Tensor, target: Tensor) -> list[tuple[Tensor, Tensor]]:
@@ -145,3 +203,27 @@ def _check_shapes(logits: Tensor, target: Tensor) -> None:
 def _check_bool(target: Tensor) -> None:
     if target.dtype is not torch.bool:
         raise ValueError(f"the target is {target.dtype}; pass bool evidence, such as `target > 0.5`")
+
+
+def _indices(mask: Tensor, count: int) -> Tensor:
+    """Bool [Q, N] with `count` true cells in each row -> long [Q, count], rising."""
+    return mask.nonzero()[:, 1].view(len(mask), count)
+
+
+def _only_gradient(x: Tensor) -> Tensor:
+    """Exactly 0, with the gradient of x."""
+    return x - x.detach()
+
+
+def _gumbel(like: Tensor, generator: torch.Generator | None) -> Tensor:
+    """Standard Gumbel noise -log E, E exponential, of the shape and on the device of `like`."""
+    device = like.device if generator is None else generator.device
+    waits = torch.empty(like.shape, device=device).exponential_(generator=generator)
+    return -waits.clamp_min(torch.finfo(waits.dtype).tiny).log().to(like.device)
+
+
+def _log_prob(scores: Tensor, noisy: Tensor, count: int) -> Tensor:
+    """Plackett-Luce: sum over the first K in the order of `noisy` of s_i - logsumexp(s of those left)."""
+    ordered = scores.gather(1, noisy.argsort(dim=1, descending=True, stable=True))
+    left = ordered.flip(1).logcumsumexp(1).flip(1)  # (Q, N): of this cell and all after it
+    return (ordered - left)[:, :count].sum(1)

@@ -1,15 +1,9 @@
-"""The losses of what reads an image in part: LoRAs for kept cells and a coarse view, and learned compressors.
+"""The losses of what reads an image in part, by stage: LoRAs for kept cells or coarse views, and compressors.
 
-    partial      LoRA of the vision tower: kept cells are to be what the whole tower makes of them
-    coarse       LoRA of the language model: answers from a gestalt and kept cells behind it; with
-                 `together` that of the tower learns from them as well, and from answers without a gestalt
-    compressor   conv4 and conv16: answers from their gestalt alone
-    tower        tower4 and tower16: what `towers` says
-
-No labels are needed: the whole tower's own tokens teach (`echo_loss`, self-distillation on features; Hinton
-et al. 2015), and so do answers, the right ones or, where a row has none, the model's own with all tokens.
-Boxes say what a kept set holds beside cells that have nothing to do with the question; where there are none,
-what a trained layer looks at. The base model is frozen, and so is all that the allocator had before.
+partial      LoRA of the vision tower: kept cells are to be what the whole tower makes of them
+coarse       LoRA of the language model: answers from a gestalt and kept cells behind it
+compressor   conv4 and conv16: answers from their gestalt alone
+tower        tower4 and tower16: the merging of patches half-way, and a LoRA of the tower each
 """
 
 from __future__ import annotations
@@ -25,34 +19,25 @@ from torch import Tensor
 
 from arr_coc.choose.attending import compute_retention_mask
 from arr_coc.model import ARRCOCModel
-from arr_coc.modes import PRUNE, SACCADE, SPARSE, Mode
+from arr_coc.modes import COMPRESS, PRUNE, SACCADE, SPARSE, Mode
 from arr_coc.seam import Layout, VisualFeatures
 from arr_coc.seam.assembly import Compacted
 from arr_coc.seam.batching import compacted_costs, hinted_costs
-from arr_coc.seam.gestalt import CELLS, COMPRESSORS, CONVS, ConvCompressor, compress
+from arr_coc.seam.gestalt import CELLS, COMPRESSORS, CONVS, ConvCompressor, compress, pooled
 from arr_coc.seam.lora import COARSE, PARTIAL
+from arr_coc.seam.tower_compressor import TOWERS, TowerCompressor
 from arr_coc.session import Session
-from arr_coc.train.learner import ImageLoss, Learner, draws_of
-from arr_coc.train.lessons import LESSONS, check_lessons
-from arr_coc.train.memory import recomputed
-from arr_coc.train.recipe import Recipe
+from arr_coc.train.learner import ImageLoss, Learner, draws_of, recomputed
+from arr_coc.train.recipe import CompressorRecipe, LoraRecipe
 from arr_coc.train.rows import ImageRows, Row
-from arr_coc.train.towers import (
-    feature_loss,
-    gestalt_costs,
-    missed_share,
-    prepare_towers,
-    taught_gestalt,
-    tower_gestalt,
-)
 
-SHARE = 14 / 273
+QUESTIONS_PER_CELL = 14 / 273
 """Questions that share a kept set, for each of its cells."""
-IN_ALL = 420
+MOST_CELLS = 420
 """Cells of the kept sets of an image in all."""
 
 
-class LessonImage(NamedTuple):
+class TaughtImage(NamedTuple):
     """An image while it is taught: with its rows, its session, where its cells are, and its tokens where the
     whole tower has run.
     """
@@ -70,19 +55,24 @@ class LessonImage(NamedTuple):
 
 
 class PartsLearner(Learner):
-    """A model and what it learns for reading in part, as one module with a loss; as `Learner`."""
+    """A model and what it learns for reading in part, as one module with a loss; see `Learner`.
 
-    def __init__(self, model: ARRCOCModel, recipe: Recipe) -> None:
-        check_lessons(recipe.lessons)
+    No labels are needed: the whole tower's own tokens teach (self-distillation on features; Hinton et al.
+    2015), and so do answers, the right ones or, where a row has none, the model's own with all tokens. Boxes
+    say what a kept set holds beside cells that have nothing to do with the question; where there are none,
+    what a trained layer looks at. The base model is frozen, and so is all that the allocator had before.
+    """
+
+    def __init__(self, model: ARRCOCModel, recipe: LoraRecipe | CompressorRecipe) -> None:
         super().__init__(model, recipe)
         model.layer.requires_grad_(False)
         if recipe.stage == "compressor":
             prepare_convs(model)
-        elif recipe.stage == "tower":
+        elif isinstance(recipe, CompressorRecipe):
             prepare_towers(model, recipe)
         else:
             for kind in (PARTIAL, COARSE) if recipe.together else (recipe.stage,):
-                prepare_lora(model, kind, recipe.lora)
+                prepare_mode_lora(model, kind, recipe.lora)
             for name in recipe.gestalts:
                 if COMPRESSORS[name].learned and name not in model.convs:
                     raise ValueError(
@@ -96,42 +86,47 @@ class PartsLearner(Learner):
         if not rows:
             return ImageLoss(self._zero(), {})
         session = Session(self.model, item.image)
+        if self.recipe.stage == "compressor":
+            return self._compressor_loss(session, rows)
         if self.recipe.stage == "tower":
             return self._tower_loss(session, rows)
-        image = self._look(session, item, rows)
-        answers = self._own_or_right(image, rows)
-        draws = random.Random(int(torch.randint(2**31, (), generator=draws_of(item, self.recipe.seed))))
-        terms: dict[str, list[Tensor]] = {}
-        idle: dict[str, list[Tensor]] = {}
-        if self.recipe.stage == "compressor":
-            whole = image.whole
-            assert whole is not None, "it compresses what the whole tower has encoded"
-            for name in CONVS:
-                conv = self.model.convs[name]
-                batch = session.batch([row.question for row in rows], answers)
-                with recomputed(self.model.adapter_for(PRUNE).model, self.recipe.checkpointing):
-                    parts = (whole.layout, None, standing_tokens(whole), conv(whole))
-                    compacted = assembled(self.model, PRUNE, batch, *parts)
-                    costs = compacted_costs(self.model.adapter_for(PRUNE), compacted)
-                terms.setdefault(name, []).append(self.recipe.answer * costs.mean())
-        else:
-            gestalt = self._gestalt(image, draws) if self.recipe.stage == "coarse" else None
-            sets = list(self._kept_sets(image, rows, draws))
-            for number in range(self.most(len(sets))):  # with the others, the last one again
-                some, keep = sets[min(number, len(sets) - 1)]
-                batch = session.batch([rows[i].question for i in some], [answers[i] for i in some])
-                for name, term in self._part(image, batch, keep, gestalt).items():
-                    (terms if number < len(sets) else idle).setdefault(name, []).append(term)
-        means = {name: torch.stack(parts).mean() for name, parts in terms.items()}
-        return self._sum(means, [term for parts in idle.values() for term in parts])
+        return self._lora_loss(item, session, rows)
 
-    def _look(self, session: Session, item: ImageRows, rows: Sequence[Row]) -> LessonImage:
-        """An image as its lessons need it."""
+    def _lora_loss(self, item: ImageRows, session: Session, rows: Sequence[Row]) -> ImageLoss:
+        """The loss of LoRAs: of some kept sets, each with the questions that share it."""
+        inputs, whole = session.inputs("?"), None
         if self.most(int(self._needs_whole(item, rows))):  # with the others, if for nothing
             with torch.no_grad():
-                whole = self.model.adapter.features(session.inputs("?"))
-            return LessonImage(item, session, whole.layout, whole)
-        return LessonImage(item, session, self.model.adapter.layout(session.inputs("?")), None)
+                whole = self.model.adapter.features(inputs)
+        layout = self.model.adapter.layout(inputs) if whole is None else whole.layout
+        image = TaughtImage(item, session, layout, whole)
+        answers = self._own_or_right(image, rows)
+        draws = random.Random(int(torch.randint(2**31, (), generator=draws_of(item, self.recipe.seed))))
+        gestalt = self._gestalt(image, draws) if self.recipe.stage == "coarse" else None
+        sets = list(self._kept_sets(image, rows, draws))
+        terms: dict[str, list[Tensor]] = {}
+        idle: list[Tensor] = []
+        for number in range(self.most(len(sets))):  # with the others, the last one again
+            some, keep = sets[min(number, len(sets) - 1)]
+            batch = session.batch([rows[i].question for i in some], [answers[i] for i in some])
+            for name, term in self._part(image, batch, keep, gestalt).items():
+                (terms.setdefault(name, []) if number < len(sets) else idle).append(term)
+        return self._sum({name: torch.stack(parts).mean() for name, parts in terms.items()}, idle)
+
+    def _compressor_loss(self, session: Session, rows: Sequence[Row]) -> ImageLoss:
+        """The loss of compressors of encoded cells: answers from the gestalt of each alone."""
+        adapter = self.model.adapter_for(PRUNE)
+        with torch.no_grad():
+            whole = self.model.adapter.features(session.inputs("?"))
+        batch = session.batch([row.question for row in rows], self.answers(session, whole, rows))
+        terms = {}
+        for name in CONVS:
+            with recomputed(adapter.model, self.recipe.checkpointing):
+                gestalt = self.model.convs[name](whole)
+                parts = (whole.layout, None, standing_tokens(whole), gestalt)
+                costs = compacted_costs(adapter, assembled(self.model, PRUNE, batch, *parts))
+            terms[name] = self.recipe.answer * costs.mean()
+        return self._sum(terms)
 
     def _sum(self, terms: Mapping[str, Tensor], idle: Sequence[Tensor] = ()) -> ImageLoss:
         """The sum of the terms, and each as a figure; idle ones count nothing, but have their way back."""
@@ -144,8 +139,7 @@ class PartsLearner(Learner):
         """Whether the whole tower has to run: as a teacher, or for what boxes, answers or a gestalt lack."""
         recipe = self.recipe
         return (
-            recipe.stage == "compressor"
-            or self._echoes(item)
+            self._echoes(item)
             or (self.layer.trained and not all(row.marked for row in rows))
             or (recipe.answer > 0 and not all(row.answers for row in rows))
             or (recipe.stage == "coarse" and any(COMPRESSORS[name].reads_tokens for name in recipe.gestalts))
@@ -157,7 +151,7 @@ class PartsLearner(Learner):
         teaches = recipe.echo > 0 and (recipe.stage == "partial" or recipe.together)
         return teaches and (recipe.echo_pixels is None or width * height <= recipe.echo_pixels)
 
-    def _gestalt(self, image: LessonImage, draws: random.Random) -> VisualFeatures:
+    def _gestalt(self, image: TaughtImage, draws: random.Random) -> VisualFeatures:
         """The coarse view of an image by one of the recipe's compressors: of "resize" a quarter at most."""
         model, names, inputs = self.model, self.recipe.gestalts, image.session.inputs("?")
         name = names[0] if len(names) == 1 else draws.choice(names)
@@ -173,7 +167,7 @@ class PartsLearner(Learner):
 
     def _part(
         self,
-        image: LessonImage,
+        image: TaughtImage,
         batch: Mapping[str, Any],
         keep: Tensor,
         gestalt: VisualFeatures | None,
@@ -191,8 +185,6 @@ class PartsLearner(Learner):
         terms = {}
         if image.whole is not None and self._echoes(image.item):
             terms["echo"] = recipe.echo * echo_loss(*same_cells(fine, image.whole, keep))
-        for name, weight in recipe.lessons.items():
-            terms[name] = weight * LESSONS[name](image.item, keep, fine.tokens[0])
         terms |= self._answers_of(mode, image, batch, keep, fine, gestalt)
         if recipe.together:  # the tower's LoRA serves both modes: taught by one alone, it unlearns the other
             alone = self._answers_of(SPARSE, image, batch, keep, fine, None)
@@ -200,7 +192,7 @@ class PartsLearner(Learner):
         return terms
 
     def _answers_of(
-        self, mode: Mode, image: LessonImage, batch: Mapping[str, Any], *parts: Any
+        self, mode: Mode, image: TaughtImage, batch: Mapping[str, Any], *parts: Any
     ) -> dict[str, Tensor]:
         """The terms of answers from an image in part; `parts` as of `assembled`, from `keep` on."""
         recipe, adapter = self.recipe, self.model.adapter_for(mode)
@@ -237,15 +229,15 @@ class PartsLearner(Learner):
         return self._sum(terms)
 
     def _kept_sets(
-        self, image: LessonImage, rows: Sequence[Row], draws: random.Random
+        self, image: TaughtImage, rows: Sequence[Row], draws: random.Random
     ) -> Iterator[tuple[list[int], Tensor]]:
         """Numbers of rows, and the cells [K] that are kept for them: fewer than half, as in the modes."""
         cells = math.prod(image.grid)
         count = min(cells, max(2, min(draws.choice(self.recipe.budgets), (cells - 1) // 2)))
         evidence = self._evidence(image, rows, count)
-        share, every = max(1, round(count * SHARE)), evidence.any(0)
+        share, every = max(1, round(count * QUESTIONS_PER_CELL)), evidence.any(0)
         for start in range(0, len(rows), share):
-            if start and (start // share + 1) * count > IN_ALL:
+            if start and (start // share + 1) * count > MOST_CELLS:
                 return
             some = list(range(start, min(start + share, len(rows))))
             yield (
@@ -254,19 +246,19 @@ class PartsLearner(Learner):
             )
 
     @torch.no_grad()
-    def _evidence(self, image: LessonImage, rows: Sequence[Row], count: int) -> Tensor:
+    def _evidence(self, image: TaughtImage, rows: Sequence[Row], count: int) -> Tensor:
         """What each question needs: bool [Q, H, W]; its boxes, else what a trained layer looks at."""
         masks = torch.stack([row.evidence(image.grid, image.item.image.size) for row in rows])
         blind = [i for i, row in enumerate(rows) if not row.marked]
         if image.whole is not None and self.layer.trained and self.most(len(blind)):
             questions = [rows[i].question for i in blind or [0]]
-            relevance = self.relevance(image.session, image.whole, questions, "encoded")
+            relevance = self.relevance(image.session, image.whole, questions)
             for i, scores in zip(blind, relevance.logits[: len(blind)].flatten(1), strict=True):
                 kept = compute_retention_mask(scores, max(1, count // 4))
                 masks[i] = kept.view(image.grid).cpu()
         return masks
 
-    def _own_or_right(self, image: LessonImage, rows: Sequence[Row]) -> list[str]:
+    def _own_or_right(self, image: TaughtImage, rows: Sequence[Row]) -> list[str]:
         """What each question is answered while it is taught: the model's own answer, or the right one."""
         if not self.recipe.answer:
             return [""] * len(rows)
@@ -276,7 +268,16 @@ class PartsLearner(Learner):
 
 
 def prepare_lora(model: ARRCOCModel, kind: str, rank: int) -> None:
-    """Make a LoRA learn: one that the allocator has, else a new one.
+    """Make a LoRA learn, in float32: one that the allocator has, else a new one."""
+    if kind not in model.loras:
+        model.loras.add(kind, rank)
+    for parameter in model.loras.parameters_of(kind):
+        parameter.data = parameter.data.float().to(model.device)
+        parameter.requires_grad_(True)
+
+
+def prepare_mode_lora(model: ARRCOCModel, kind: str, rank: int) -> None:
+    """Make the LoRA of partial or coarse learn.
 
     Raises:
         ValueError: no mode would use it.
@@ -286,11 +287,7 @@ def prepare_lora(model: ARRCOCModel, kind: str, rank: int) -> None:
             f"stage is {kind!r}, but the vision tower of {model.config.model_type} can't encode some cells "
             "alone, so no mode would use it: use relevance, distill or compressor"
         )
-    if kind not in model.loras:
-        model.loras.add(kind, rank)
-    for parameter in model.loras.parameters_of(kind):
-        parameter.data = parameter.data.float().to(model.device)
-        parameter.requires_grad_(True)
+    prepare_lora(model, kind, rank)
 
 
 def prepare_convs(model: ARRCOCModel) -> None:
@@ -313,29 +310,15 @@ def same_cells(
 
 
 def echo_loss(levels: Sequence[Tensor], whole: Sequence[Tensor]) -> Tensor:
-    """How far tokens are from those of the whole image: the share of their variance that is missed.
-
-    Args:
-        levels: per level [K, D], of the K > 1 kept cells encoded alone.
-        whole: per level [K, D], of the same cells encoded with all others.
-
-    Returns:
-        The mean over levels; 0 where nothing differs, about 1 where nothing is known.
+    """How far the tokens of kept cells encoded alone are from those of the whole image, per level [K, D]: the
+    share of their variance that is missed, mean over levels.
     """
     return missed_share(levels, whole, whole)
 
 
 def kept_cells(draws: random.Random, evidence: Tensor, others: Tensor, count: int) -> Tensor:
-    """A kept set: the evidence, what lies round it, what other questions need, and cells of no use.
-
-    Args:
-        draws: draws the shares.
-        evidence: bool [H, W], what the questions of the set need.
-        others: bool [H, W], what other questions of the image need.
-        count: cells to keep, at most all.
-
-    Returns:
-        Long [K], rising.
+    """A kept set, long [K], rising: the evidence bool [H, W], what lies round it, what other questions of the
+    image need, and cells of no use, in shares that are drawn.
     """
     noise = torch.rand(evidence.shape, generator=torch.Generator().manual_seed(draws.randrange(2**31)))
     reach = 2 * draws.choice((1, 1, 2, 3)) + 1
@@ -354,15 +337,15 @@ def assembled(
     fine: VisualFeatures | None,
     gestalt: VisualFeatures | None,
 ) -> Compacted:
-    """The prompts of an image in part, as a mode's language model reads it.
+    """The prompts of an image in part, as the language model of a mode reads it with its LoRAs.
 
     Args:
         model: the model.
-        mode: whose LoRAs are at work.
+        mode: the mode.
         batch: of `Session.batch` with answers.
-        layout: of the image: where its cells are.
+        layout: where the cells of the image are.
         keep: long [K], the kept cells; None: none.
-        fine: the kept cells, encoded, and tokens that are no cell; None: none.
+        fine: their tokens, and tokens that are no cell; None: none.
         gestalt: what is read before them; None: nothing.
     """
     adapter, rows = model.adapter_for(mode), len(batch["input_ids"])
@@ -383,3 +366,66 @@ def prompt_tail(session: Session) -> int:
     first, second = (session.inputs(question)["input_ids"][0].flip(0) for question in ("?", "who"))
     shorter = min(len(first), len(second))
     return int((first[:shorter] == second[:shorter]).long().cumprod(0).sum())
+
+
+def prepare_towers(model: ARRCOCModel, recipe: CompressorRecipe) -> None:
+    """Make the compressors of a recipe learn, new ones where the allocator has none, and a LoRA for each.
+
+    Raises:
+        ValueError: the vision tower can't be run in two halves.
+    """
+    if not model.adapter.halves:
+        raise ValueError(
+            f"stage is 'tower', but the vision tower of {model.config.model_type} can't be run in two "
+            "halves: use stage=compressor"
+        )
+    adapter: Any = model.adapter
+    for name in recipe.compressors:
+        if name not in model.convs:
+            model.convs[name] = TowerCompressor.of(adapter.tower, TOWERS[name])
+        model.convs[name].to(model.device, torch.float32).requires_grad_(True)
+        prepare_lora(model, name, recipe.lora)
+
+
+def tower_gestalt(model: ARRCOCModel, name: str, inputs: Mapping[str, Any]) -> VisualFeatures:
+    """The gestalt of the images by one compressor and its LoRA, with gradient to both."""
+    return model.convs[name](model.adapter.on(model.loras.model_for((name,))), inputs)
+
+
+@torch.no_grad()
+def taught_gestalt(model: ARRCOCModel, name: str, whole: VisualFeatures) -> VisualFeatures:
+    """What is to come of it: the gestalt of as many tokens that is made of the whole tower's."""
+    factor = TOWERS[name]
+    conv = next((conv for conv, cells in CONVS.items() if cells == factor and conv in model.convs), None)
+    return pooled(whole, factor) if conv is None else model.convs[conv](whole)
+
+
+def gestalt_costs(
+    model: ARRCOCModel, batch: Mapping[str, Any], layout: Layout, gestalt: VisualFeatures
+) -> Tensor:
+    """Mean cross-entropy of each answer [Q] from a gestalt alone, as mode "compress" reads it."""
+    adapter, rows = model.adapter_for(COMPRESS), len(batch["input_ids"])
+    none = [torch.zeros(0, dtype=torch.long, device=model.device)] * rows
+    compacted = adapter.assemble(
+        batch, layout.repeat(rows), none, None, gestalt.repeat(rows), use_cache=False
+    )
+    return compacted_costs(adapter, compacted)
+
+
+def feature_loss(gestalt: VisualFeatures, taught: VisualFeatures, whole: VisualFeatures) -> Tensor:
+    """How far a gestalt is from the one that it is taught, on the same grids: the share of the variance of
+    the image's own tokens that is missed, mean over levels.
+    """
+    stacks = [(part.tokens, *part.levels) for part in (gestalt, taught, whole)]
+    return torch.stack([missed_share(*level) for level in zip(*stacks, strict=True)]).mean()
+
+
+def missed_share(ours: Sequence[Tensor], theirs: Sequence[Tensor], scale: Sequence[Tensor]) -> Tensor:
+    """The mean square difference of tokens [K, D] in units of the variance of others, mean over the pairs: 0
+    where nothing differs, about 1 where nothing is known.
+    """
+    parts = [
+        (a.float() - b.float()).square().mean() / c.float().var(0).mean().clamp_min(1e-6)
+        for a, b, c in zip(ours, theirs, scale, strict=True)
+    ]
+    return torch.stack(parts).mean()

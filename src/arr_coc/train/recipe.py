@@ -1,23 +1,24 @@
-"""Training recipes: every setting of a run, as a frozen pydantic model that is read from a TOML file.
+"""Training recipes: the settings of a run, as frozen pydantic models that are read from a TOML file.
 
-    load_recipe("relevance", {"steps": 200})    # a built-in one, of `arr_coc/recipes`, with one change
+    load_recipe("relevance", {"steps": 200})    # a built-in one, of `arr_coc/train/recipes`, with one change
     load_recipe("mine.toml", dict([parse_override("hard.small=3")]))
 
-Bad input is refused before anything is loaded, by a ValueError of one line that names the file, the setting,
-its value and the remedy. `Recipe(**recipe.to_dict()) == recipe`.
+A recipe's `stage` picks its class, which has the settings of that kind of training alone; see `STAGES`.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import difflib
+import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from types import NoneType
-from typing import Annotated, Any, Literal, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Literal, get_args, get_origin
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
@@ -26,40 +27,55 @@ from pydantic import (
     field_validator,
     model_validator,
 )
+from pydantic.fields import FieldInfo
+from pydantic_core import to_jsonable_python
 
 from arr_coc.choose.layer import ARRCOCConfig
-from arr_coc.files.paths import input_file
+from arr_coc.data import data_sets
+from arr_coc.files.paths import input_file, shorten
 from arr_coc.files.plugins import import_modules, plugin, plugins
-from arr_coc.train.complaints import explain, short, unknown
-from arr_coc.train.estimators import ESTIMATORS
-from arr_coc.train.fields import (
-    MOST_ITEMS,
-    MOST_RANK,
-    PARTS,
-    WORLD,
-    Count,
-    DataSpec,
-    Few,
-    Gestalts,
-    Listed,
-    Rank,
-    Rate,
-    Side,
-    Towers,
-    Weight,
-    Whole,
-    immutable,
-)
 
 RECIPES = Path(__file__).parent / "recipes"
+WORLD = "world"
+"""The name of the drawn pages among data sets."""
+MARKS = ("boxes", "maps")
+"""Targets that data sets bring: evidence cells, and relevance maps with their own values."""
+MOST_IMAGES = 1_000_000_000
+"""The most images of a run: the seeds of drawn pages of two runs would meet beyond it."""
+MOST_RANK = 4096
+"""The largest rank of a layer's coupling, and the most heads."""
 
 
-class Recipe(BaseModel):
-    """All settings of a training run; the text under each field says what it means.
+def check_data(spec: str) -> str:
+    """The name of a data set, as it is.
 
     Raises:
-        ValueError: a setting is unknown or missing, has the wrong type or is out of range, or two settings
-            contradict each other.
+        ValueError: it is neither of `plugins("rows")` nor NAME:DIR.
+    """
+    name, made = spec.partition(":")[0].strip().lower(), tuple(plugins("rows"))
+    if spec not in made and (name not in data_sets() or ":" not in spec):
+        names, forms = ", ".join(data_sets()), ", ".join(made) + " or " * bool(made) + "NAME:DIR"
+        raise ValueError(f"data has {shorten(str(spec))}: use {forms}, where NAME is one of {names}")
+    return spec
+
+
+Whole = Annotated[int, Field(ge=0, le=10_000_000)]
+Count = Annotated[int, Field(ge=1, le=10_000_000)]
+Few = Annotated[int, Field(ge=1, le=1024)]
+Rank = Annotated[int, Field(ge=0, le=1024)]
+Weight = Annotated[float, Field(ge=0, le=1e6)]
+Rate = Annotated[float, Field(gt=0, le=10)]
+Pixels = Annotated[int, Field(ge=4096, le=1_000_000_000)]
+Listed = Field(min_length=1, strict=False)  # TOML and JSON have lists where a recipe has tuples
+Budgets = Annotated[tuple[Count, ...], Listed]
+
+
+class RunSettings(BaseModel):
+    """What every run of training has: how long it is, how often it is saved, and its seed.
+
+    Raises:
+        ValueError: a setting is unknown, missing or out of range, or two contradict each other; one line with
+            the setting, its value and the remedy.
     """
 
     model_config = ConfigDict(
@@ -70,16 +86,51 @@ class Recipe(BaseModel):
         str_min_length=1,
         use_attribute_docstrings=True,
     )
+    FREE: ClassVar[frozenset[str]] = frozenset()
+    """Settings that may change when a run goes on: nothing learned so far would be another."""
 
-    stage: Literal["relevance", "answers", "hard", "partial", "coarse", "compressor", "tower"]
+    stage: str
     """relevance, answers, hard (both, hard families weighted), or what reads a part"""
+    steps: Count
+    """steps of the optimizer"""
+    batch: Few = 1
+    """images at a time"""
+    seed: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
+    """of pages, order and sampling"""
+    save_every: Count = 100
+    """steps between checkpoints"""
+    log_every: Count = 25
+    """steps between lines of the log"""
+    workers: Annotated[int, Field(ge=0, le=256)] = 1
+    """processes that draw or read images"""
+
+    def __init__(self, **settings: Any) -> None:
+        try:
+            super().__init__(**settings)
+        except ValidationError as error:
+            raise ValueError(explain(error, type(self).model_fields, settings.get("stage"))) from error
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON-safe dictionary of all fields."""
+        return self.model_dump(mode="json")
+
+    @classmethod
+    def defaults(cls) -> dict[str, Any]:
+        """Field -> default, JSON-safe; without those that have none."""
+        fields = cls.model_fields.items()
+        return {name: to_jsonable_python(f.default) for name, f in fields if not f.is_required()}
+
+
+class Recipe(RunSettings):
+    """The settings of all recipes for parts of a model: the base model, the images, and the steps."""
+
     model: str = "bundled"
     """base model: bundled, a name or a folder"""
     init: str | None = None
     """allocator folder to start from, bundled for the bundled model's; none: untrained"""
     imports: Annotated[tuple[str, ...], Field(strict=False)] = ()
     """your own modules to import first, such as one with channel groups"""
-    data: Annotated[tuple[DataSpec, ...], Listed] = (WORLD,)
+    data: Annotated[tuple[Annotated[str, AfterValidator(check_data)], ...], Listed] = (WORLD,)
     """world (drawn pages), clips (their frames) or NAME:DIR, in turns; twice is a double share"""
     split: str | None = None
     """split of the data sets on disk; none: that of published results"""
@@ -87,92 +138,56 @@ class Recipe(BaseModel):
     """first questions of each data set on disk; none: all"""
     hold_out: Whole = 0
     """every N-th image of a data set on disk is left for `arr-coc eval --part N/N`; 0: none is"""
-    sizes: Annotated[tuple[Side, ...], Listed] = (512, 768, 1024)
+    sizes: Annotated[tuple[Annotated[int, Field(ge=128, le=3072)], ...], Listed] = (512, 768, 1024)
     """typical sides in px of drawn pages"""
     questions: Few = 16
     """most questions of an image in a step"""
-    max_pixels: Annotated[int, Field(ge=4096, le=1_000_000_000)] | None = None
+    max_pixels: Pixels | None = None
     """larger images from files are scaled down to this"""
-    eyes: Literal["encoded", "stem"] = "encoded"
-    """what relevance reads: encoded tokens, or a stem that learns to see cells in pixels"""
-    target: Literal["boxes", "maps", "attention", "gradient", "layer"] = "boxes"
-    """boxes or maps of the data, what the model used (attention, gradient), or the layer (stem)"""
-    estimator: Literal[ESTIMATORS] = "straight-through"  # ty: ignore[invalid-type-form]
-    """how answers reach the scores through a selection"""
-    reward: Literal["likelihood", "exact_match", "anls", "f1"] = "likelihood"
-    """of reinforce: the right answer's likelihood, or the metric of sampled answers"""
-    temperature: Rate = 0.5
-    """of the gumbel estimator"""
-    budgets: Annotated[tuple[Count, ...], Listed] = (64, 128, 273)
-    """tokens kept for an answer, one drawn a step"""
-    allocator: Literal["arr-coc", "query-blind"] = "arr-coc"
-    """what learns: arr-coc, or the scorer that never sees the question"""
-    layer: dict[str, Any] = {}
-    """fields of ARRCOCConfig to change"""
-    lora: Rank = 0
-    """rank of a LoRA of the language model"""
-    top_layers: Rank = 0
-    """top layers of the language model that learn as well"""
     lr: Rate = 3e-3
-    """learning rate of the allocator"""
-    base_lr: Rate = 1e-5
-    """learning rate of what learns of the base model"""
+    """learning rate of what learns beside the base model"""
     warmup: Whole = 30
     """steps over which the rate rises"""
-    steps: Count
-    """steps of the optimizer"""
-    batch: Few = 1
-    """images at a time"""
     accumulate: Few = 1
     """batches whose gradients make one step"""
-    seed: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
-    """of pages, order and sampling"""
-    relevance: Weight = 1.0
-    """weight of the loss of the relevance map"""
-    answer: Weight = 1.0
-    """weight of the loss of the answer"""
-    echo: Weight = 1.0
-    """weight of the whole tower's lesson, in stages partial, tower and, with together, coarse"""
-    echo_pixels: Annotated[int, Field(ge=4096, le=1_000_000_000)] | None = None
-    """pixels of the largest image that the whole tower teaches (partial, coarse); none: any"""
-    compressors: Towers = ("tower4", "tower16")
-    """compressors inside the tower that learn, in stage tower"""
-    gestalts: Gestalts = ("resize",)
-    """compressors of the coarse view in stage coarse, one drawn an image"""
-    together: bool = False
-    """the LoRA of the tower learns as well in stage coarse, from answers with and without gestalt"""
-    hint: Weight = 0.0
-    """weight of the answer's first token where the question ends (partial, coarse)"""
-    lessons: dict[str, Weight] = {}
-    """weights of further losses of kept tokens (the tower's LoRA), by modules of `imports`"""
-    compress: Weight = 0.1
-    """weight of the loss of the automatic budget"""
-    hard: dict[str, Weight] = {"small": 2.0, "gray": 2.0, "count": 2.0}
-    """weights of families in stage hard"""
-    save_every: Count = 100
-    """steps between checkpoints"""
-    log_every: Count = 25
-    """steps between lines of the log"""
-    workers: Annotated[int, Field(ge=0, le=256)] = 1
-    """processes that draw or read images"""
     precision: Literal["float32", "bfloat16", "mixed"] = "float32"
     """of the base model; mixed: float32 weights, products in bfloat16"""
     checkpointing: bool = False
     """compute layers again on the way back: less memory, more time"""
 
-    def __init__(self, **settings: Any) -> None:
-        try:
-            super().__init__(**settings)
-        except ValidationError as error:
-            raise ValueError(explain(error, type(self).model_fields)) from error
+    @property
+    def weights(self) -> dict[str, float]:
+        """Family -> weight of its questions in a loss; 1 for the others."""
+        return {}
 
-    def __hash__(self) -> int:
-        """Of all fields but the tables."""
-        return hash(tuple(value for value in self.__dict__.values() if not isinstance(value, dict)))
+    @model_validator(mode="after")
+    def _check_images(self) -> Recipe:
+        if self.steps * self.batch * self.accumulate > MOST_IMAGES:
+            raise ValueError(
+                f"steps is {self.steps}, batch {self.batch} and accumulate {self.accumulate}, more than "
+                f"{MOST_IMAGES:,} images: use fewer"
+            )
+        return self
 
-    def to_dict(self) -> dict[str, Any]:
-        """A JSON-safe dictionary of all fields."""
-        return self.model_dump(mode="json")
+
+class LayerRecipe(Recipe):
+    """The settings of recipes that teach a layer, or its stem, where to look."""
+
+    target: Literal["boxes", "maps", "attention", "gradient", "layer"] = "boxes"
+    """boxes or maps of the data, what the model used (attention, gradient), or the layer (stem)"""
+    allocator: Literal["arr-coc", "query-blind"] = "arr-coc"
+    """what learns: arr-coc, or the scorer that never sees the question"""
+    layer: dict[str, Any] = {}
+    """fields of ARRCOCConfig to change"""
+    relevance: Weight = 1.0
+    """weight of the loss of the relevance map"""
+    compress: Weight = 0.1
+    """weight of the loss of the automatic budget"""
+
+    @property
+    def map_weight(self) -> float:
+        """The weight of all losses of the relevance map; the query-blind scorer has no budget to learn."""
+        return self.relevance + (self.compress if self.allocator == "arr-coc" else 0.0)
 
     @field_validator("layer")
     @classmethod
@@ -189,85 +204,36 @@ class Recipe(BaseModel):
             ARRCOCConfig(dim=64, **layer)
         except (TypeError, ValueError) as error:
             raise ValueError(f"layer is {layer!r}: {error}") from error
-        return {name: immutable(value) for name, value in layer.items()}
-
-    @property
-    def weights(self) -> dict[str, float]:
-        """Family -> weight of its questions in a loss; 1 for the others."""
-        return self.hard if self.stage == "hard" else {}
+        return {name: _immutable(value) for name, value in layer.items()}
 
     @model_validator(mode="after")
-    def _check_learning(self) -> Recipe:
-        """Refuse settings that contradict each other, or would run and teach nothing."""
-        if self.steps * self.batch * self.accumulate > MOST_ITEMS:
-            raise ValueError(
-                f"steps is {self.steps}, batch {self.batch} and accumulate {self.accumulate}, more than "
-                f"{MOST_ITEMS:,} images: use fewer"
-            )
+    def _check_layer(self) -> LayerRecipe:
         if self.layer and self.allocator != "arr-coc":
             raise ValueError(
                 f"layer is {self.layer!r}, but {self.allocator} has no such fields: leave it out"
-            )
-        if self.gestalts != ("resize",) and self.stage != "coarse":
-            raise ValueError(
-                f"gestalts is {', '.join(self.gestalts)}, but stage {self.stage!r} reads no coarse view: "
-                "use stage=coarse"
-            )
-        if self.together and self.stage != "coarse":
-            raise ValueError(
-                f"together is true, but stage {self.stage!r} teaches one LoRA at most: use stage=coarse"
-            )
-        if self.stage in PARTS:
-            return self._check_parts()
-        if self.reward != "likelihood" and (self.stage == "relevance" or self.estimator != "reinforce"):
-            raise ValueError(f"reward is {self.reward!r}: use estimator=reinforce in stage answers or hard")
-        unfrozen = "lora" if self.lora else "top_layers" if self.top_layers else ""
-        if self.lora and self.top_layers:
-            raise ValueError(
-                f"lora is {self.lora} and top_layers {self.top_layers}: choose one, set the other to 0"
-            )
-        if unfrozen and self.stage == "relevance":
-            remedy = 'use stage "answers" or "hard", or set it to 0'
-            raise ValueError(
-                f"{unfrozen} is {getattr(self, unfrozen)}, but the loss of stage relevance never reaches the "
-                f"base model: {remedy}"
             )
         if self.init == "bundled" and self.model != "bundled":
             raise ValueError(
                 f"init is 'bundled', the allocator of the bundled model, but model is {self.model!r}: "
                 "give an allocator folder of that model, or none"
             )
-        map_weight = self.relevance + (self.compress if self.allocator == "arr-coc" else 0.0)
-        if self.stage == "relevance" and not map_weight:
+        return self
+
+
+class RelevanceRecipe(LayerRecipe):
+    """Where to look, taught by maps: of the data, of what the model used, or of the layer."""
+
+    stage: Literal["relevance"] = "relevance"
+    """relevance: maps teach the layer, or its stem"""
+    eyes: Literal["encoded", "stem"] = "encoded"
+    """what relevance reads: encoded tokens, or a stem that learns to see cells in pixels"""
+
+    @model_validator(mode="after")
+    def _check_maps(self) -> RelevanceRecipe:
+        if not self.map_weight:
             raise ValueError(
                 "relevance and compress are 0, so stage relevance learns nothing: set relevance to 1"
             )
-        if self.stage != "relevance" and not map_weight + self.answer:
-            raise ValueError("relevance, answer and compress are 0, so nothing is learned: set answer to 1")
-        if self.stage != "relevance" and self.estimator == "scores-only" and not map_weight and not unfrozen:
-            raise ValueError(
-                "estimator is 'scores-only', which passes nothing from answers to scores, and relevance is "
-                "0: set relevance to 1, or use another estimator"
-            )
-        return self
-
-    def _check_parts(self) -> Recipe:
-        """Refuse settings that mean nothing to what reads an image in part."""
-        if self.eyes != "encoded" or self.allocator != "arr-coc" or self.top_layers:
-            raise ValueError(
-                f"stage is {self.stage!r}, which teaches no eyes, allocator or top layers: leave them out"
-            )
-        if self.stage != "compressor" and not self.lora:
-            raise ValueError(
-                f"lora is 0, but stage {self.stage!r} teaches one: set lora to its rank, such as 16"
-            )
-        if not self.answer and not (self.stage in ("partial", "tower") and self.echo):
-            raise ValueError(f"answer is 0, so stage {self.stage!r} learns nothing: set answer to 1")
-        return self
-
-    @model_validator(mode="after")
-    def _check_eyes(self) -> Recipe:
-        """A stem learns where to look and nothing else; a layer can teach nothing but a stem."""
         if self.target == "layer" and self.eyes == "encoded":
             raise ValueError(
                 "target is 'layer', but eyes is 'encoded', so the layer would teach itself: set eyes=stem, "
@@ -278,24 +244,164 @@ class Recipe(BaseModel):
                 "target is 'layer', but init is none: give the folder of a trained allocator, or use "
                 "target=gradient"
             )
-        if self.eyes == "encoded":
-            return self
-        if self.stage != "relevance":
-            raise ValueError(
-                f"eyes is 'stem', which learns where to look, but stage is {self.stage!r}, which teaches by "
-                "answers: use stage=relevance"
-            )
-        if self.allocator != "arr-coc":
+        if self.eyes == "stem" and self.allocator != "arr-coc":
             raise ValueError(
                 f"eyes is 'stem', but allocator is {self.allocator!r}, which has none: use allocator=arr-coc"
             )
-        if not self.relevance:
+        if self.eyes == "stem" and not self.relevance:
             raise ValueError("relevance is 0, but nothing else teaches a stem: set relevance to 1")
         return self
 
 
-DEFAULTS: dict[str, Any] = Recipe(stage="relevance", steps=1).to_dict()
-"""Field -> default; stage and steps have none and stand for any."""
+class AnswerRecipe(LayerRecipe):
+    """Where to look, taught by answers through the frozen model, and by maps beside them."""
+
+    stage: Literal["answers", "hard"] = "answers"
+    """answers: what to keep, taught by answers; hard: the same, hard families weighted"""
+    estimator: Literal["straight-through", "gumbel", "reinforce", "scores-only"] = "straight-through"
+    """how answers reach the scores through a selection"""
+    reward: Literal["likelihood", "exact_match", "anls", "f1"] = "likelihood"
+    """of reinforce: the right answer's likelihood, or the metric of sampled answers"""
+    temperature: Rate = 0.5
+    """of the gumbel estimator"""
+    budgets: Budgets = (64, 128, 273)
+    """tokens kept for an answer, one drawn a step"""
+    lora: Rank = 0
+    """rank of a LoRA of the language model"""
+    top_layers: Rank = 0
+    """top layers of the language model that learn as well"""
+    base_lr: Rate = 1e-5
+    """learning rate of what learns of the base model"""
+    answer: Weight = 1.0
+    """weight of the loss of the answer"""
+    hard: dict[str, Weight] = {"small": 2.0, "gray": 2.0, "count": 2.0}
+    """weights of families in stage hard"""
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """As of `Recipe`."""
+        return self.hard if self.stage == "hard" else {}
+
+    @model_validator(mode="after")
+    def _check_answers(self) -> AnswerRecipe:
+        if self.target == "layer":
+            raise ValueError(
+                f"target is 'layer', but stage {self.stage!r} teaches the layer itself: use target=gradient"
+            )
+        if self.reward != "likelihood" and self.estimator != "reinforce":
+            raise ValueError(f"reward is {self.reward!r}: use estimator=reinforce")
+        if self.lora and self.top_layers:
+            raise ValueError(
+                f"lora is {self.lora} and top_layers {self.top_layers}: choose one, set the other to 0"
+            )
+        if not self.map_weight + self.answer:
+            raise ValueError("relevance, answer and compress are 0, so nothing is learned: set answer to 1")
+        if self.estimator == "scores-only" and not (self.map_weight or self.lora or self.top_layers):
+            raise ValueError(
+                "estimator is 'scores-only', which passes nothing from answers to scores, and relevance is "
+                "0: set relevance to 1, or use another estimator"
+            )
+        return self
+
+
+class LoraRecipe(Recipe):
+    """LoRAs for images that are read in part: of the vision tower for cells that are encoded alone (partial),
+    of the language model for a coarse view with fine cells behind it (coarse).
+    """
+
+    stage: Literal["partial", "coarse"] = "partial"
+    """partial: a LoRA of the vision tower; coarse: of the language model"""
+    lora: Rank = 0
+    """rank of the LoRA"""
+    budgets: Budgets = (64, 128, 273)
+    """cells of a kept set, fewer than half of the image's; one drawn an image"""
+    answer: Weight = 1.0
+    """weight of the loss of the answer"""
+    hint: Weight = 0.0
+    """weight of the answer's first token where the question ends"""
+    echo: Weight = 1.0
+    """weight of being what the whole tower makes of a cell (partial; with together, coarse)"""
+    echo_pixels: Pixels | None = None
+    """pixels of the largest image that the whole tower teaches; none: any"""
+    gestalts: Annotated[
+        tuple[Literal["resize", "pool4", "pool16", "conv4", "conv16", "tower4", "tower16"], ...], Listed
+    ] = ("resize",)
+    """compressors of the coarse view in stage coarse, one drawn an image"""
+    together: bool = False
+    """the LoRA of the tower learns as well in stage coarse, from answers with and without gestalt"""
+
+    @model_validator(mode="after")
+    def _check_loras(self) -> LoraRecipe:
+        if self.gestalts != ("resize",) and self.stage != "coarse":
+            raise ValueError(
+                f"gestalts is {', '.join(self.gestalts)}, but stage {self.stage!r} reads no coarse view: "
+                "use stage=coarse"
+            )
+        if self.together and self.stage != "coarse":
+            raise ValueError(f"together is true, but stage {self.stage!r} teaches one LoRA: use stage=coarse")
+        _check_rank(self.stage, self.lora)
+        if not self.answer and not (self.stage == "partial" and self.echo):
+            raise ValueError(f"answer is 0, so stage {self.stage!r} learns nothing: set answer to 1")
+        return self
+
+
+class CompressorRecipe(Recipe):
+    """Compressors of an image: of encoded cells (compressor), or inside the vision tower (tower)."""
+
+    stage: Literal["compressor", "tower"] = "compressor"
+    """compressor: conv4 and conv16, behind the tower; tower: tower4 and tower16, inside it"""
+    lora: Rank = 0
+    """rank of the tower's LoRA for each compressor inside it"""
+    answer: Weight = 1.0
+    """weight of the loss of the answer"""
+    echo: Weight = 1.0
+    """weight of being what the whole tower's tokens compress to, in stage tower"""
+    compressors: Annotated[tuple[Literal["tower4", "tower16"], ...], Listed] = ("tower4", "tower16")
+    """compressors inside the tower that learn, in stage tower"""
+
+    @model_validator(mode="after")
+    def _check_compressors(self) -> CompressorRecipe:
+        if self.stage == "tower":
+            _check_rank(self.stage, self.lora)
+        if not self.answer and not (self.stage == "tower" and self.echo):
+            raise ValueError(f"answer is 0, so stage {self.stage!r} learns nothing: set answer to 1")
+        return self
+
+
+def _check_rank(stage: str, lora: int) -> None:
+    if not lora:
+        raise ValueError(f"lora is 0, but stage {stage!r} teaches one: set lora to its rank, such as 16")
+
+
+def _immutable(value: Any) -> Any:
+    """A value with tuples in place of lists."""
+    return tuple(map(_immutable, value)) if isinstance(value, (list, tuple)) else value
+
+
+STAGES: dict[str, type[Recipe]] = {
+    stage: kind
+    for kind in (RelevanceRecipe, AnswerRecipe, LoraRecipe, CompressorRecipe)
+    for stage in get_args(kind.model_fields["stage"].annotation)
+}
+"""Stage -> the class of its settings."""
+FIELDS: dict[str, FieldInfo] = {
+    name: field for kind in (*STAGES.values(), Recipe) for name, field in kind.model_fields.items()
+}
+"""Every setting of any stage."""
+
+
+def make_recipe(**settings: Any) -> Recipe:
+    """The recipe of some settings, in the class of its stage; `make_recipe(**recipe.to_dict()) == recipe`.
+
+    Raises:
+        ValueError: no such stage, or what `RunSettings` raises.
+    """
+    if "stage" not in settings:
+        raise ValueError(f"stage is missing: set it ({FIELDS['stage'].description})")
+    stage = settings["stage"]
+    if not isinstance(stage, str) or stage not in STAGES:
+        raise ValueError(f"stage is {short(repr(stage))}: use one of {', '.join(STAGES)}")
+    return STAGES[stage](**settings)
 
 
 def built_in() -> dict[str, Path]:
@@ -313,44 +419,37 @@ def load_recipe(name_or_path: str | Path, overrides: Mapping[str, Any] | None = 
             "hard.small" or "layer.explore" changes one entry of a table.
 
     Raises:
-        ValueError: no such recipe, setting or module, or what `Recipe` raises; names the file.
+        ValueError: no such recipe, setting or module, or what `make_recipe` raises; names the file.
     """
     file = built_in().get(str(name_or_path))
     path = file or input_file(name_or_path)
-    changes = {key: _override(key, value) for key, value in (overrides or {}).items()}
-    settings = _read(path, name_or_path)
+    changes = {key: converted(key, value, FIELDS) for key, value in (overrides or {}).items()}
+    settings = read_toml(path, name_or_path)
     place = str(path)
     if changes:
         place += f" with {', '.join(f'{key}={short(str(value))}' for key, value in changes.items())}"
     try:
         for key, value in changes.items():
             name, dot, entry = key.partition(".")
-            table = settings.get(name, DEFAULTS[name])  # a default stands in for a table the file leaves out
+            table = settings.get(name, FIELDS[name].default)  # stands in for a table the file leaves out
             if not dot:
                 settings[name] = value
             elif isinstance(table, dict):
                 settings[name] = {**table, entry: value}
         # First of all: a channel group has to be registered before `layer.channels` may name it.
-        modules = _validated("imports", tuple[str, ...], settings.get("imports", ()))
+        modules = _validated("imports", tuple[str, ...], settings.get("imports", ()), FIELDS)
         import_modules(modules, [] if file else [path.parent])
-        return Recipe(**settings)
+        return make_recipe(**settings)
     except ValueError as error:
         raise ValueError(f"{place}: {error}") from error
 
 
-def parse_override(text: str) -> tuple[str, Any]:
-    """Setting and value of "steps=200", "sizes=512,768", "init=none" or "hard.small=3".
+def read_toml(path: Path, name: str | Path) -> dict[str, Any]:
+    """The settings of a recipe's file.
 
     Raises:
-        ValueError: no "=", an unknown setting, or a value of another type.
+        ValueError: it isn't there, can't be read, or is not TOML.
     """
-    key, sign, value = text.partition("=")
-    if not sign:
-        raise ValueError(f"{text!r} is no change of a recipe: write KEY=VALUE, for example steps=200")
-    return key.strip(), _override(key.strip(), value.strip())
-
-
-def _read(path: Path, name: str | Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_bytes().decode("utf-8-sig"))
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
@@ -364,12 +463,28 @@ def _read(path: Path, name: str | Path) -> dict[str, Any]:
         raise ValueError(f'{path} is not TOML ({error}): write lines such as stage = "relevance"') from error
 
 
-def _override(key: str, value: Any) -> Any:
-    """The value of an override; a text is converted to the type of the setting or of the table's entry."""
+def parse_override(text: str, fields: Mapping[str, FieldInfo] = FIELDS) -> tuple[str, Any]:
+    """Setting and value of "steps=200", "sizes=512,768", "init=none" or "hard.small=3".
+
+    Raises:
+        ValueError: no "=", an unknown setting, or a value of another type.
+    """
+    key, sign, value = text.partition("=")
+    if not sign:
+        raise ValueError(f"{text!r} is no change of a recipe: write KEY=VALUE, for example steps=200")
+    return key.strip(), converted(key.strip(), value.strip(), fields)
+
+
+def converted(key: str, value: Any, fields: Mapping[str, FieldInfo]) -> Any:
+    """The value of an override; a text is converted to the type of the setting or of the table's entry.
+
+    Raises:
+        ValueError: as `parse_override`.
+    """
     name, dot, entry = key.partition(".")
-    if name not in Recipe.model_fields:
-        raise ValueError(unknown(name, Recipe.model_fields))
-    kind: Any = Recipe.model_fields[name].annotation
+    if name not in fields:
+        raise ValueError(unknown(name, fields))
+    kind: Any = str if name == "stage" else fields[name].annotation
     if dot and (get_origin(kind) is not dict or not entry):
         raise ValueError(f"{key} is no entry of a table: use {name}")
     if not isinstance(value, str):
@@ -378,10 +493,11 @@ def _override(key: str, value: Any) -> Any:
     if NoneType in get_args(kind) and value.lower() in ("", "none"):
         return None
     if get_origin(kind) is tuple and not value.startswith("["):
-        return _validated(key, kind, [part.strip() for part in value.split(",") if part.strip()])
+        parts = [part.strip() for part in value.split(",") if part.strip()]
+        return _validated(key, kind, parts, fields)
     if get_origin(kind) in (tuple, dict) or kind is Any:
-        return _validated(key, kind, _toml(value))
-    return _validated(key, kind, value)
+        return _validated(key, kind, _toml(value), fields)
+    return _validated(key, kind, value, fields)
 
 
 def _toml(text: str) -> Any:
@@ -392,10 +508,115 @@ def _toml(text: str) -> Any:
         return [part.strip() for part in text.split(",")] if "," in text else text
 
 
-def _validated(key: str, kind: Any, value: Any) -> Any:
+def _validated(key: str, kind: Any, value: Any, fields: Mapping[str, FieldInfo]) -> Any:
     """`value` as `kind`, where texts may stand for numbers."""
     config = ConfigDict(allow_inf_nan=False, str_min_length=1)
     try:
         return TypeAdapter(kind, config=config).validate_python(value)
     except ValidationError as error:
-        raise ValueError(explain(error, Recipe.model_fields, key)) from error
+        raise ValueError(explain(error, fields, key=key)) from error
+
+
+EXPECTED = {
+    "int_type": "it should be a whole number",
+    "int_parsing": "it should be a whole number",
+    "float_type": "it should be a finite number",
+    "float_parsing": "it should be a finite number",
+    "finite_number": "it should be a finite number",
+    "string_type": "it should be a text",
+    "string_too_short": "it should be a text",
+    "tuple_type": "it should be a list of {items}",
+    "too_short": "it should be a list of {items}, not empty",
+    "dict_type": "it should be a table such as {{ small = 2.0 }}",
+    "greater_than_equal": "use at least {ge:g}",
+    "greater_than": "use more than {gt:g}",
+    "less_than": "use less than {lt:g}",
+    "less_than_equal": "use at most {le:.10g}",
+    "int_from_float": "it should be a whole number",
+    "int_parsing_size": "use fewer digits",
+}
+"""Type of a pydantic error -> the remedy."""
+
+
+def explain(
+    error: ValidationError,
+    fields: Mapping[str, FieldInfo],
+    stage: Any = None,
+    key: str | None = None,
+) -> str:
+    """The first problem of a pydantic error in one line: the setting, its value and the remedy."""
+    problem = min(error.errors(include_url=False), key=lambda each: each["type"] != "extra_forbidden")
+    place = [*([key] if key else []), *problem["loc"]]
+    if problem["type"] == "value_error":  # of a validator of ours, whose message says it all
+        return str(problem["ctx"]["error"])
+    name = ".".join(part for part in place if isinstance(part, str))
+    field = fields.get(name.partition(".")[0])
+    if problem["type"] == "extra_forbidden":
+        stages = [each for each, kind in STAGES.items() if stage in STAGES and name in kind.model_fields]
+        if stages:
+            return (
+                f"{name} is no setting of stage {stage!r}, but of {', '.join(stages)}: leave it out, or use "
+                f"stage={stages[0]}"
+            )
+        return unknown(name, fields)
+    if field is None or problem["type"] == "missing":
+        return f"{name} is missing: set it ({field.description if field else problem['msg']})"
+    if problem["type"] == "literal_error":
+        choices = get_args(field.annotation)
+        while not isinstance(choices[0], str):  # of a list of choices
+            choices = get_args(choices[0])
+        remedy = f"use one of {', '.join(choices)}"
+    else:
+        items = "whole numbers" if "int" in str(field.annotation) else "texts"
+        remedy = EXPECTED.get(problem["type"], problem["msg"]).format(**problem.get("ctx", {}), items=items)
+    holds = "has" if any(isinstance(part, int) for part in place) else "is"  # an item of a list
+    return f"{name} {holds} {short(repr(problem['input']))}: {remedy}"
+
+
+def short(text: str) -> str:
+    """A value in a message: one line of at most 80 characters."""
+    return " ".join(text.split()) if len(text) <= 80 else f"{' '.join(text[:77].split())}..."
+
+
+def unknown(name: str, fields: Mapping[str, FieldInfo]) -> str:
+    """The sentence about a setting that does not exist, with those whose names are near.
+
+    A field of the layer is `layer.NAME`.
+    """
+    names = {each: each for each in fields}
+    if "layer" in fields:
+        names = {each.name: f"layer.{each.name}" for each in dataclasses.fields(ARRCOCConfig)} | names
+        names.pop("dim")  # the base model's
+    near = difflib.get_close_matches(name, names, 3, 0.6)
+    remedy = " or ".join(names[each] for each in near) or f"one of {', '.join(fields)}"
+    return f"{name} is unknown: use {remedy}"
+
+
+def recipes() -> dict[str, Path]:
+    """All that `arr-coc train` can teach: name -> file."""
+    return built_in() | {name: plugin("teachers", name).FILE for name in plugins("teachers")}
+
+
+def describe(name: str) -> list[str]:
+    """What a built-in recipe is, costs and teaches: the paragraphs of the comment at its start.
+
+    The lines of a paragraph are joined. One that is indented or begins with a word and two spaces, such as
+    "Cost      11 minutes", begins a new one.
+    """
+    paragraphs: list[str] = [""]
+    for line in recipes()[name].read_text(encoding="utf-8").splitlines():
+        if not line.startswith("#"):
+            break
+        text = line.removeprefix("#").removeprefix(" ")
+        if not text.strip():
+            paragraphs.append("")
+        elif re.match(r" {2,8}\S|\w+ {2,}\S", text):
+            paragraphs.append(text.strip())
+        else:
+            paragraphs[-1] = f"{paragraphs[-1]} {text.strip()}".strip()
+    return [paragraph for paragraph in paragraphs if paragraph]
+
+
+def summary(name: str) -> str:
+    """What a built-in recipe teaches, in one sentence: the first of its description."""
+    return re.split(r"(?<=\.)\s", describe(name)[0], maxsplit=1)[0]

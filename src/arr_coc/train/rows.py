@@ -1,40 +1,51 @@
-"""Training rows: an image with its questions, answers and evidence boxes, from files of the user's.
+"""Training rows: images with their questions, answers and evidence boxes, and all those of a run in turns.
 
-    FileRows(examples)[0]    # ImageRows(image, (Row(question, answers, boxes, ...), ...), where)
+    FileRows(examples)[0]                          # ImageRows(image, (Row(question, ...), ...), where)
+    rows = open_rows(load_recipe("relevance"))     # a data set of steps x batch items
 
-Questions about one image stand together. Drawn pages are in `drawn`, the items of a whole run in `sources`.
+An item depends on the recipe and its number alone, so a killed run goes on with the items it would have had.
 """
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Iterable, Mapping
+import random
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Protocol
 
 import torch
 from PIL import Image
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from arr_coc.data import Box, Example
+from arr_coc.data import Box, Example, open_data
 from arr_coc.data.evidence import all_evidence, evidence_cells, map_cells, read_map
 from arr_coc.data.record import check_evidence
 from arr_coc.files.images import MIN_SIDE, open_image
+from arr_coc.files.plugins import plugin
+from arr_coc.files.saved import record_name
+from arr_coc.train.processes import is_main_process
+from arr_coc.train.recipe import MARKS, AnswerRecipe, LayerRecipe, Recipe, RelevanceRecipe
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Row:
-    """One question about an image.
+    """One question about an image, and a message's place of it (`where`).
 
     Attributes:
         question: as the model is asked, with the prompt of the data set.
         answers: the accepted ones; empty where none is known.
         boxes: the evidence, (x0, y0, x1, y1) in px of the image; () where it is known that there is none,
             None where nothing is known.
-        map: relevance [h, w] in [0, 1] over the whole image, of any grid; None where there is none.
         family: kind of question, "" where unknown.
         weight: of the row in a loss.
-        where: place of the question, for messages.
+        map: relevance [h, w] in [0, 1] over the whole image, of any grid; None where there is none.
     """
 
     question: str
@@ -51,11 +62,8 @@ class Row:
         return self.boxes is not None or self.map is not None
 
     def evidence(self, grid: tuple[int, int], size: tuple[int, int]) -> Tensor:
-        """The evidence cells: bool [H, W], none where nothing is known.
-
-        Args:
-            grid: (H, W) cells.
-            size: (width, height) of the image in px.
+        """The evidence cells, bool [H, W] of `grid`, of an image of `size` (width, height) in px; none where
+        nothing is known.
         """
         return all_evidence(self.boxes or (), self.map, grid, size)
 
@@ -67,11 +75,9 @@ class Row:
 
 @dataclass(frozen=True)
 class ImageRows:
-    """An RGB image and its questions (none where nothing can be asked of a drawn page).
+    """An upright RGB image and its questions, none where nothing can be asked of a drawn page.
 
     Attributes:
-        image: upright, RGB.
-        rows: its questions.
         where: its place, for messages.
         number: of the item in a run, from 0; what a step draws for it depends on this and the seed. None
             outside of a run.
@@ -87,7 +93,7 @@ class FileRows(Dataset[ImageRows]):
     """Questions from disk, those about one image together, in the order in which images first come.
 
     Args:
-        examples: of a reader of `arr_coc_lab.data`.
+        examples: of a reader of `arr_coc.data`.
         prompt: what follows every question.
         questions: most questions of an item; an image with more comes more than once.
         weights: family -> weight, 1 for the others.
@@ -161,3 +167,141 @@ def limit_pixels(item: ImageRows, max_pixels: int) -> ImageRows:
         for row in item.rows
     )
     return replace(item, image=item.image.resize((w, h), Image.Resampling.LANCZOS), rows=rows)
+
+
+class RowSource(Protocol):
+    """A data set of images with their questions.
+
+    Attributes:
+        shuffled: each epoch has an order of its own.
+        images: how many different ones there are.
+    """
+
+    shuffled: bool
+    images: int
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int) -> ImageRows: ...
+
+
+class Turns(Dataset[ImageRows]):
+    """Several sources by name as one data set of a given length: they take turns, in an order drawn for each
+    round from the seed. One that is named twice among `turns`, the names of a round, has two turns in it.
+    """
+
+    def __init__(
+        self, sources: Mapping[str, RowSource], turns: Sequence[str], length: int, seed: int = 0
+    ) -> None:
+        self.sources, self.turns, self.length, self.seed = dict(sources), list(turns), length, seed
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, index: int) -> ImageRows:
+        if not 0 <= index < self.length:
+            raise IndexError(index)
+        rounds, turn = divmod(index, len(self.turns))
+        order = random.Random(f"round {rounds} of {self.seed}").sample(self.turns, len(self.turns))
+        name = order[turn]
+        number = rounds * self.turns.count(name) + order[:turn].count(name)
+        source = self.sources[name]
+        if source.shuffled:
+            epoch, position = divmod(number, len(source))
+            number = _order(len(source), f"epoch {epoch} of {name}, {self.seed}")[position]
+        return replace(source[number], number=index)
+
+    def images(self) -> dict[str, int]:
+        """At most how many different images a run reads, by kind of source ("world", "folder", ...)."""
+        counts: dict[str, int] = {}
+        for name, source in self.sources.items():
+            items = -(-self.length * self.turns.count(name) // len(self.turns))
+            kind = record_name(name.partition(":")[0])
+            counts[kind] = counts.get(kind, 0) + min(items, source.images)
+        return counts
+
+
+@lru_cache(maxsize=16)
+def _order(length: int, seed: str) -> list[int]:
+    return random.Random(seed).sample(range(length), length)
+
+
+def open_rows(recipe: Recipe) -> Turns:
+    """The items of a run, `recipe.steps` x `recipe.batch` of them; files are read now, images when they come.
+
+    In stage relevance with boxes or maps as target, questions without teach nothing and are left out. In
+    stages answers and hard the model's own answers stand in where there are none, which a warning says.
+
+    Raises:
+        ValueError: what a reader raises; a data set without questions; boxes or maps are the target and
+            there are none; no question is of a hard family.
+    """
+    length = recipe.steps * recipe.batch
+    marks = recipe.target if isinstance(recipe, LayerRecipe) and recipe.target in MARKS else None
+    sources: dict[str, RowSource] = {}
+    families: set[str] = set()
+    unmarked: list[str] = []
+    for spec in dict.fromkeys(recipe.data):
+        if ":" not in spec:  # rows that are made, not read
+            sources[spec], made = plugin("rows", spec)(recipe, length)
+            families |= made
+            continue
+        data, readings = open_data(spec, recipe.split, recipe.limit, clips=False)
+        examples = rest_of(readings, recipe.hold_out)
+        if not examples:
+            raise ValueError(f"data {spec!r} has no questions: check the file, or name another split")
+        if isinstance(recipe, AnswerRecipe) and recipe.answer:
+            _note_answers(spec, examples)
+        marked = [example for example in examples if example.map or (example.boxes and marks != "maps")]
+        if not marked:
+            unmarked.append(spec)
+        families |= {family_of(example) for example in examples}
+        if marks and isinstance(recipe, RelevanceRecipe):
+            examples = marked
+        sources[spec] = FileRows(examples, data.prompt, recipe.questions, recipe.weights, recipe.max_pixels)
+    if marks and isinstance(recipe, LayerRecipe) and (recipe.relevance or recipe.compress):
+        _check_marks(recipe, unmarked, len(sources))
+    if recipe.stage == "hard" and not families & set(recipe.weights):
+        present = ", ".join(sorted(families - {""})) or "unknown"
+        remedy = 'write "family" into the questions, or use stage "answers"'
+        raise ValueError(
+            f"hard has {', '.join(recipe.weights) or 'no family'}, but the families of the data are: "
+            f"{present}; {remedy}"
+        )
+    return Turns(sources, recipe.data, length, recipe.seed)
+
+
+def rest_of(examples: Iterable[Example], every: int) -> list[Example]:
+    """The questions but for those of every N-th image, which `arr-coc eval --part N/N` measures on; 0: all.
+
+    Images are counted in the order in which they first come.
+    """
+    numbers: dict[Path, int] = {}
+    pairs = [(numbers.setdefault(example.image, len(numbers)), example) for example in examples]
+    return [example for number, example in pairs if not every or number % every != every - 1]
+
+
+def _note_answers(spec: str, examples: Sequence[Example]) -> None:
+    """Warn that a model will be taught its own answers where there are none."""
+    without = sum(not example.answers for example in examples)
+    if without and is_main_process():
+        logger.warning(
+            "%s of %s questions of data %r have no answer: the model's own, read with all tokens, stand in; "
+            "name data with answers (jsonl:DIR reads those of the lines), or use recipe distill",
+            f"{without:,}",
+            f"{len(examples):,}",
+            spec,
+        )
+
+
+def _check_marks(recipe: LayerRecipe, unmarked: list[str], sources: int) -> None:
+    """Some data may go without boxes where answers teach as well, but not all of it."""
+    answers_teach = isinstance(recipe, AnswerRecipe)
+    if not unmarked or (answers_teach and len(unmarked) < sources):
+        return
+    remedy = "use target=gradient, which needs none"
+    if answers_teach:
+        remedy += ", or relevance=0 and compress=0 to learn from answers alone"
+    raise ValueError(
+        f"data {unmarked[0]!r} has no {recipe.target}, but target is {recipe.target!r}: {remedy}"
+    )

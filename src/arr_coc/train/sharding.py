@@ -1,18 +1,9 @@
 """FSDP: a frozen base model that the processes of a run hold together, each a part of every layer.
 
     accelerate launch --use_fsdp --num_processes 2 -m arr_coc train partial ...
-    ACCELERATE_USE_FSDP=true torchrun --nproc-per-node 2 -m arr_coc train partial ...
 
-`divide` gives the layers of the language model and of the vision tower that learn nothing to `fully_shard`
-(FSDP2; Zhao et al. 2023, arXiv 2304.11277): a layer is put together before it is computed, forward and on
-the way back, and is a part again after it. It does so by hooks of the layers, in place, so that the layer's
-own methods are called as ever, and twins (`seam.loaded`), which share hooks and weights, need nothing more.
-What learns is small and stays whole in every process, and so do embeddings and mergers; gradients are
-averaged once a step. accelerate's own FSDP is not used: it would divide what learns by its `forward` alone,
-and on CPUs it silently divides nothing.
-
-A layer is put together by all processes at once, so all compute the same layers in the same order, whatever
-their images ask for (`Learner.most`).
+What learns is small and stays whole in every process, and so do embeddings and mergers. A layer is put
+together by all processes at once, so all compute the same layers in the same order (`Learner.most`).
 """
 
 from __future__ import annotations
@@ -28,7 +19,7 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from arr_coc.train.launch import FSDP
+from arr_coc.train.processes import FSDP
 
 Made = TypeVar("Made")
 
@@ -69,9 +60,8 @@ def make_mesh(device: torch.device) -> DeviceMesh:
 def divide(base: nn.Module, mesh: DeviceMesh) -> int:
     """Divide the layers of a model that learn nothing over all processes of the run, in place.
 
-    Args:
-        base: the same in all processes; what is divided goes to the devices of the mesh.
-        mesh: of one dimension.
+    By `fully_shard` (FSDP2; Zhao et al. 2023, arXiv 2304.11277): a layer is put together before it is
+    computed, forward and on the way back, and is a part again after it.
 
     Returns:
         How many layers are divided now.
@@ -84,6 +74,8 @@ def divide(base: nn.Module, mesh: DeviceMesh) -> int:
         for layer in outermost(base)
         if not any(parameter.requires_grad for parameter in layer.parameters())
     ]
+    # By hooks of the layers, so that twins (`seam.loaded`), which share hooks and weights, need nothing more.
+    # accelerate's own FSDP would divide what learns by its `forward` alone, and divides nothing on CPUs.
     for layer in layers:
         fully_shard(layer, mesh=mesh, reshard_after_forward=True)
     check_divided(base, layers)

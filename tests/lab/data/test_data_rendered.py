@@ -10,8 +10,8 @@ import pytest
 from PIL import Image
 
 from arr_coc.data import open_data
-from arr_coc.train.recipe import Recipe
-from arr_coc.train.sources import open_rows
+from arr_coc.train.recipe import make_recipe
+from arr_coc.train.rows import open_rows
 
 QUESTIONS = [
     ["value", "What is the total?", "£2.04", [[3, 4, 20, 30], [30, 4, 60, 30]]],
@@ -56,7 +56,7 @@ def test_other_splits_are_folders_of_their_own(tmp_path: Path) -> None:
 
 def test_a_recipe_learns_on_them(tmp_path: Path) -> None:
     page(tmp_path / "train", 0)
-    recipe = Recipe(stage="relevance", steps=2, data=(f"rendered:{tmp_path}",), split="train")
+    recipe = make_recipe(stage="relevance", steps=2, data=(f"rendered:{tmp_path}",), split="train")
     (item, _) = (open_rows(recipe)[number] for number in range(2))
     assert [(row.family, len(row.boxes or ())) for row in item.rows] == [("value", 2), ("yes-no", 1)]
 

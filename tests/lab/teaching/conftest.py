@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from arr_coc_lab.teaching.easy import easy_page
-from arr_coc_lab.teaching.page import OpenPage
+from arr_coc_lab.teaching.page import OpenPage, easy_page
 from arr_coc_lab.teaching.recipe import GuideRecipe, load_guide_recipe
 from arr_coc_lab.world.browser import cache
 from arr_coc_lab.world.browser.page import Inquired, RenderedPage

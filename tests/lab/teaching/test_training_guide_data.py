@@ -9,13 +9,11 @@ from PIL import Image, ImageDraw
 
 from arr_coc.guide.print_encoder import PLACE
 from arr_coc.guide.question import ALPHABET, normal
-from arr_coc_lab.teaching import crops, relevance
-from arr_coc_lab.teaching.crops import crop_page
-from arr_coc_lab.teaching.easy import easy_page
-from arr_coc_lab.teaching.lessons import Crops, Examples, stream
-from arr_coc_lab.teaching.looks import NONE
-from arr_coc_lab.teaching.page import OpenPage, adapted, drawn_page, open_pages
-from arr_coc_lab.teaching.relevance import CELL, LENGTHS, QUESTIONS, _pixels, _window, make_example
+from arr_coc_lab.teaching import relevance, spotting
+from arr_coc_lab.teaching.page import OpenPage, adapted, drawn_page, easy_page, open_pages
+from arr_coc_lab.teaching.relevance import CELL, LENGTHS, NONE, QUESTIONS, _pixels, _window, make_example
+from arr_coc_lab.teaching.spotting import crop_page
+from arr_coc_lab.teaching.stages import Crops, Examples, stream
 from arr_coc_lab.world import draw_page
 from arr_coc_lab.world.browser.chromium import Word
 from arr_coc_lab.world.browser.page import Inquired
@@ -27,7 +25,7 @@ WORDS = ("alpha", "bravo", "charlie", "delta", "echo", "foxtrot", "golf", "hotel
 @pytest.fixture
 def plain(monkeypatch):
     """Nothing is inverted, blurred or photographed."""
-    monkeypatch.setattr(crops, "distort", lambda pixels, rng: pixels)
+    monkeypatch.setattr(spotting, "distort", lambda pixels, rng: pixels)
     monkeypatch.setattr(relevance, "distort", lambda pixels, rng: pixels)
     monkeypatch.setattr(relevance, "photograph", lambda image, boxes, rng: (image, boxes))
 
@@ -176,9 +174,10 @@ def test_items_follow_from_seed_and_number(pages):
         assert all(torch.equal(a.pixels, b.pixels) for a, b in zip(one, two, strict=True))
         assert [crop.words for crop in one] == [crop.words for crop in two]
     later = next(stream(data, 4, workers=0))
-    assert torch.equal(later[0][0].pixels, data[1][1][0][0].pixels)
+    assert later.step == 4
+    assert torch.equal(later.lesson[0].pixels, data[1][1][0][0].pixels)
     examples = Examples(draw, batch=1, seed=4)
-    assert torch.equal(next(stream(examples, 3, workers=1))[0].pixels, examples[1][1][0].pixels)
+    assert torch.equal(next(stream(examples, 3, workers=1)).lesson.pixels, examples[1][1][0].pixels)
 
 
 def test_pages_with_nothing_to_teach_are_named(tmp_path):

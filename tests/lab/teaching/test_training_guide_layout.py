@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from arr_coc_lab.teaching.layout import EDGES, layout_questions, runs_of
+from arr_coc_lab.teaching.wording import EDGES, layout_questions, runs_of
 from arr_coc_lab.world.browser.chromium import Word
 
 SIZE = (600, 400)

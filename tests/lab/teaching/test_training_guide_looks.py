@@ -7,11 +7,18 @@ import pytest
 import torch
 
 from arr_coc.guide.guide import Guide
-from arr_coc_lab.teaching.lessons import Examples
-from arr_coc_lab.teaching.looks import EVERY, MOST, NONE, OTHERS, PART, make_looks
 from arr_coc_lab.teaching.page import drawn_page, open_pages
-from arr_coc_lab.teaching.relevance import make_example
-from arr_coc_lab.teaching.stages import STAGES, learning
+from arr_coc_lab.teaching.relevance import (
+    EVERY,
+    NONE,
+    OTHER_NAMES,
+    PART,
+    SHOWN_NAMES,
+    make_example,
+    make_looks,
+)
+from arr_coc_lab.teaching.stages import STAGES, Examples
+from arr_coc_lab.teaching.trainer import GuideLearner
 from arr_coc_lab.world.browser.icon_sets import CALLED
 
 
@@ -47,16 +54,16 @@ def test_other_names_are_of_what_is_not_there(seed):
     names = rng.sample(EVERY, 30)
     things = [(name, (32.0 * i, 0.0, 32.0 * i + 32, 32.0)) for i, name in enumerate(names)]
     lesson = make_looks(things, (960, 32), rng)
-    assert len(lesson.names) == MOST + OTHERS
+    assert len(lesson.names) == SHOWN_NAMES + OTHER_NAMES
     places = lesson.places[0].tolist()
     for number, name in enumerate(lesson.names):
         calls = {call.lower() for each in names for call in CALLED.get(each, (each,))}
-        if number < MOST:
+        if number < SHOWN_NAMES:
             assert said(name) in {call.lower() for call in CALLED.get(names[places.index(number)], names)}
         else:
             assert said(name) not in calls
             assert number not in places
-    assert places.count(PART) == 30 - MOST  # what the lesson has no name for
+    assert places.count(PART) == 30 - SHOWN_NAMES  # what the lesson has no name for
 
 
 @pytest.mark.slow
@@ -64,8 +71,9 @@ def test_what_things_look_like_is_learned(tiny):
     """On one drawn page, again and again: places of a thing come to look like its name more than others."""
     stage, guide = STAGES["relevance"](tiny()), Guide()
     example, number = next(large_things())
-    parameters = learning(guide, stage)
-    optimizer = torch.optim.AdamW(stage.groups(parameters))
+    learner = GuideLearner(guide, stage, torch.device("cpu"), 0.998).train()
+    parameters = {name: p for name, p in guide.named_parameters() if p.requires_grad}
+    optimizer = torch.optim.AdamW(learner.groups())
     figures = []
     for _ in range(16):
         loss, parts = stage.loss(guide, example, 0)
@@ -88,7 +96,7 @@ def large_things():
         rng = random.Random(seed)
         example = make_example(drawn_page(rng), (), rng)
         if example and example.looks:
-            sizes = [int((example.looks.places == number).sum()) for number in range(MOST)]
+            sizes = [int((example.looks.places == number).sum()) for number in range(SHOWN_NAMES)]
             if max(sizes) >= 10:
                 yield example, sizes.index(max(sizes))
 

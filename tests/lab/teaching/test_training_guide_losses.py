@@ -7,11 +7,18 @@ import torch
 
 from arr_coc.guide.guide import Guide
 from arr_coc.guide.question import ALPHABET
-from arr_coc_lab.teaching.crops import Crop, Thing
-from arr_coc_lab.teaching.lessons import Crops, Examples
 from arr_coc_lab.teaching.page import open_pages
-from arr_coc_lab.teaching.spotting import MIDDLE, SLIPS, make_targets, near_misses, spotting_loss
-from arr_coc_lab.teaching.stages import STAGES, average, learning
+from arr_coc_lab.teaching.spotting import (
+    MIDDLE,
+    SLIPS,
+    Crop,
+    CropThing,
+    make_targets,
+    near_misses,
+    spotting_loss,
+)
+from arr_coc_lab.teaching.stages import STAGES, Crops, Examples
+from arr_coc_lab.teaching.trainer import GuideLearner
 
 STEPS = 8
 
@@ -24,9 +31,10 @@ def test_it_falls(name, tiny, pages):
     draw = open_pages([str(pages)])
     data = Crops(draw, 2, 128, 0, 0) if name == "spotting" else Examples(draw, 1, 0)
     ((lesson, *_), *_) = data[0]
-    parameters = learning(guide, stage)
+    learner = GuideLearner(guide, stage, torch.device("cpu"), 0.998).train()
+    parameters = {name: p for name, p in guide.named_parameters() if p.requires_grad}
     assert {part.split(".")[0] for part in parameters} == set(stage.parts)
-    optimizer = torch.optim.AdamW(stage.groups(parameters))
+    optimizer = torch.optim.AdamW(learner.groups())
     losses = []
     for _ in range(STEPS):
         loss, parts = stage.loss(guide, lesson, 0)
@@ -59,7 +67,7 @@ def test_near_misses_are_other_numbers_of_the_same_form():
 def test_the_other_names_of_a_thing_do_not_compete_with_the_one_that_is_taught():
     """A cart is a trolley too; a printed "basket" and the name of another thing are rivals of it."""
     slots = torch.tensor([[0, 0], [0, 1], [1, 0], [1, 1], [2, 0], [2, 1], [3, 0], [3, 1]])
-    cart, gear = Thing(("cart", "trolley"), slots), Thing(("gear", "cog"), slots)
+    cart, gear = CropThing(("cart", "trolley"), slots), CropThing(("gear", "cog"), slots)
     letters = torch.zeros(len(ALPHABET), 16, 16, dtype=torch.bool)
     blank = torch.zeros(0, 2, dtype=torch.long)
     crop = Crop(
@@ -108,7 +116,7 @@ def test_what_is_shown_moves_the_eyes():
         empty,
         letters[:, :, :1].expand(-1, -1, 16),
     )
-    thing = Thing(("cart", "trolley"), torch.tensor([[4, 4]]))
+    thing = CropThing(("cart", "trolley"), torch.tensor([[4, 4]]))
     plain, parts = spotting_loss(guide, [crop, crop], ["other"], rng)
     assert "named" not in parts
     loss, parts = spotting_loss(guide, [crop, crop._replace(things=(thing,))], ["other"], rng)
@@ -118,13 +126,15 @@ def test_what_is_shown_moves_the_eyes():
     assert guide.eyes.print[0].weight.grad.abs().sum() > 0
 
 
-def test_the_mean_follows_what_learns_alone():
-    guide, mean = Guide(), Guide()
-    stage = STAGES["relevance"]
+def test_the_mean_follows_what_learns(tiny):
+    guide = Guide()
+    learner = GuideLearner(guide, STAGES["relevance"](tiny()), torch.device("cpu"), 0.998)
     with torch.no_grad():
         for parameter in guide.parameters():
-            parameter += 1
-    average(mean, guide, stage, step=1, most=0.998)
-    moved = (mean.head.state_dict().popitem()[1] - guide.head.state_dict().popitem()[1]).abs().max()
+            if parameter.requires_grad:
+                parameter += 1
+    learner.average()
+    weights, mean = learner.both()
+    moved = (mean.head.state_dict().popitem()[1] - weights.head.state_dict().popitem()[1]).abs().max()
     assert 0.05 < moved < 0.15  # a tenth of the old is left
     assert torch.equal(mean.sharpness, Guide().sharpness)

@@ -126,7 +126,7 @@ def command(
 
 def _tell(done: int, total: int, pace: float) -> None:
     """How far it is, and what the rest will take at the pace so far."""
-    from arr_coc.train.progress import duration
+    from arr_coc.train.callbacks import duration
 
     left = duration((total - done) * pace)
     line = f"{done:,} of {total:,} pages, {1 / pace:.2g} a second; about {left} to go"

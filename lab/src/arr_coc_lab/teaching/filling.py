@@ -1,11 +1,8 @@
 """Rendering many pages into a cache by several processes, each with its own browser.
 
-    ready("train", documents=True)                       raises where something is not installed
-    wanted = numbers(folder, "train", pages=2000, documents=500)
-    for done in fill_all(folder, "train", wanted, processes=2): ...
-
-Pages that are there stay, so a run that was cut off goes on. Documents are numbered from `DOCUMENTS` on,
-views of a folder of HTML from `VIEWS` on.
+ready("train", documents=True)                       raises where something is not installed
+wanted = numbers(folder, "train", pages=2000, documents=500)
+for done in fill_all(folder, "train", wanted, processes=2): ...
 """
 
 from __future__ import annotations
@@ -20,7 +17,7 @@ from queue import Empty
 from typing import NamedTuple
 
 from arr_coc.files.plugins import import_modules
-from arr_coc.train.workers import start_worker
+from arr_coc.train.processes import start_worker
 from arr_coc_lab.extras import install_line
 from arr_coc_lab.world.browser import cache
 from arr_coc_lab.world.browser.chromium import Chromium, executable

@@ -21,17 +21,103 @@ from torch import Tensor
 
 from arr_coc.data.evidence import evidence_cells
 from arr_coc.guide.coupling import cell_logits
-from arr_coc.guide.guide import Guide
+from arr_coc.guide.guide import Guide, GuidePage
+from arr_coc.guide.print_encoder import PLACE
 from arr_coc.guide.question import normal, split_words, terms
-from arr_coc_lab.teaching.crops import distort, moved
-from arr_coc_lab.teaching.layout import layout_questions
-from arr_coc_lab.teaching.looks import Looks, looks_loss, make_looks
+from arr_coc_lab.teaching.names import EVERY, names_of
 from arr_coc_lab.teaching.page import OpenPage
-from arr_coc_lab.teaching.wording import as_typed
+from arr_coc_lab.teaching.spotting import distort, moved
+from arr_coc_lab.teaching.wording import as_typed, layout_questions
 from arr_coc_lab.world.browser.chromium import Box, Word
 from arr_coc_lab.world.browser.page import Inquired
 from arr_coc_lab.world.browser.phrases import phrase
 from arr_coc_lab.world.photograph import photograph
+
+SHOWN_NAMES, OTHER_NAMES = 24, 8
+"""Names of a lesson: of what the window shows, and of what it doesn't."""
+LOOK_QUESTIONS = (
+    "what colour is the {}", "where is the {}", "which picture shows a {}", "what is the {} icon called",
+    "which button shows the {}", "{}", "how many {} are there", "find the {} icon", "what is next to the {}",
+)  # fmt: skip
+NONE, PART = -1, -2
+"""Places that show nothing, and those that show a part of something or what the lesson has no name for."""
+
+
+class Named(NamedTuple):
+    """A name in the words of a question, and which of them it is: from the first to before the last."""
+
+    words: tuple[str, ...]
+    first: int
+    last: int
+
+
+class Looks(NamedTuple):
+    """A lesson: names, and the number of the one that each place shows, long [H, W], or NONE or PART."""
+
+    names: tuple[Named, ...]
+    places: Tensor
+
+
+def make_looks(things: Sequence[tuple[str, Box]], size: tuple[int, int], rng: random.Random) -> Looks | None:
+    """What can be learned from the things of a window, each with its box in px; None without any inside.
+
+    Args:
+        things: by name.
+        size: (width, height) of the window in px.
+        rng: source of every choice.
+    """
+    width, height = size
+    inside = [
+        (name, box)
+        for name, box in things
+        if 0 <= (box[0] + box[2]) / 2 < width and 0 <= (box[1] + box[3]) / 2 < height
+    ]
+    if not inside:
+        return None
+    names = sorted({name for name, _ in inside})
+    chosen = rng.sample(names, min(SHOWN_NAMES, len(names)))
+    others = [name for name in EVERY if name not in names]
+    numbers = {name: number for number, name in enumerate(chosen)}
+    places = torch.full((height // PLACE[0], width // PLACE[1]), NONE)
+    for partly in (True, False):
+        for name, box in inside:
+            rows, columns = (_covered(box, axis, partly, places.shape[axis]) for axis in (0, 1))
+            places[rows, columns] = PART if partly else numbers.get(name, PART)
+    every = [*chosen, *rng.sample(others, min(OTHER_NAMES, len(others)))]
+    return Looks(tuple(_named(name, rng) for name in every), places)
+
+
+def _covered(box: Box, axis: int, partly: bool, count: int) -> slice:
+    """The places along an axis that a box touches, or those with their middle in it, one at least."""
+    low, high = (edge / PLACE[axis] for edge in (box[1 - axis], box[3 - axis]))
+    middle = int((low + high) / 2)
+    first, last = (int(low), int(high)) if partly else (round(low), round(high) - 1)
+    return slice(max(0, min(first, middle)), min(count - 1, max(last, middle)) + 1)
+
+
+def _named(name: str, rng: random.Random) -> Named:
+    """One of the names of a thing in one of the questions."""
+    before, after = (split_words(part) for part in rng.choice(LOOK_QUESTIONS).split("{}"))
+    own = split_words(rng.choice(names_of(name)))
+    return Named((*before, *own, *after), len(before), len(before) + len(own))
+
+
+def looks_loss(guide: Guide, page: GuidePage, lesson: Looks) -> Tensor:
+    """The loss of a lesson about a window."""
+    readings = guide.read([name.words for name in lesson.names])
+    looks = [
+        guide.head.appearance(page.features, reading)[first:last].float().amax(0)
+        for reading, (_, first, last) in zip(readings, lesson.names, strict=True)
+    ]
+    logits, places = torch.stack(looks), lesson.places.to(page.features.device)
+    here = places >= 0
+    elsewhere = F.softplus(logits[:, places == NONE]).mean()
+    if not bool(here.any()):
+        return elsewhere
+    mine, right = logits[:, here].T, places[here]
+    yes = F.softplus(-mine.gather(1, right[:, None])).mean()
+    return F.cross_entropy(mine, right) + yes + elsewhere
+
 
 CELL = 32
 """Side in px of the cells that evidence is told in."""
@@ -71,7 +157,7 @@ class Aside(NamedTuple):
     odd: float
 
 
-class Window(NamedTuple):
+class PageWindow(NamedTuple):
     """A part of a page in its px, and the (width, height) in px at which it is learned."""
 
     part: Box
@@ -93,7 +179,7 @@ class Window(NamedTuple):
         return [word for word in here if _touches(word.box, self.size)]
 
 
-class Example(NamedTuple):
+class WindowExample(NamedTuple):
     """A window of a page, float [3, h, w] in [0, 1] with sides multiples of 32, its questions, and what is
     learned of the looks of its things; None where it has none.
     """
@@ -104,7 +190,7 @@ class Example(NamedTuple):
     looks: Looks | None
 
 
-def make_example(page: OpenPage, foreign: Sequence[Inquired], rng: random.Random) -> Example | None:
+def make_example(page: OpenPage, foreign: Sequence[Inquired], rng: random.Random) -> WindowExample | None:
     """A random window of a page at a random scale with questions of even kinds, or None without any.
 
     Args:
@@ -161,17 +247,19 @@ def make_example(page: OpenPage, foreign: Sequence[Inquired], rng: random.Random
     pixels = distort(pixels, rng) if rng.random() < 0.5 else pixels
     placed = [window.placed(box) for box in boxes[count:]]
     things = [(name, box) for (name, _), box in zip(page.things, placed, strict=True)]
-    return Example(pixels, chosen, asides, make_looks(things, (width, height), rng)) if chosen else None
+    return WindowExample(pixels, chosen, asides, make_looks(things, (width, height), rng)) if chosen else None
 
 
-def _window(image: Image.Image, boxes: Sequence[Box], scale: float, rng: random.Random) -> Window:
+def _window(image: Image.Image, boxes: Sequence[Box], scale: float, rng: random.Random) -> PageWindow:
     """A window at about a scale, with a longest side of at most one of SIDES, where some evidence lies."""
     longest = rng.choice(SIDES)
     width, height = (min(side, longest / scale) for side in image.size)
     x0, y0, x1, y1 = rng.choice(boxes) if boxes else (0.0, 0.0, image.width, image.height)
     left = max(0.0, min((x0 + x1) / 2 - width * rng.uniform(0.2, 0.8), image.width - width))
     top = max(0.0, min((y0 + y1) / 2 - height * rng.uniform(0.2, 0.8), image.height - height))
-    return Window((left, top, left + width, top + height), (_length(width * scale), _length(height * scale)))
+    return PageWindow(
+        (left, top, left + width, top + height), (_length(width * scale), _length(height * scale))
+    )
 
 
 def _length(side: float) -> int:
@@ -179,7 +267,7 @@ def _length(side: float) -> int:
     return min(LENGTHS, key=lambda length: max(length / side, side / length))
 
 
-def _pixels(image: Image.Image, window: Window) -> Tensor:
+def _pixels(image: Image.Image, window: PageWindow) -> Tensor:
     """A window of a picture, float [3, h, w] in [0, 1]."""
     part = image.resize(window.size, Image.Resampling.BICUBIC, box=window.part)
     return torch.from_numpy(np.asarray(part).copy()).permute(2, 0, 1).float() / 255
@@ -208,7 +296,7 @@ def _even(lessons: dict[str, list[Lesson]], rng: random.Random) -> list[Lesson]:
     return chosen
 
 
-def relevance_loss(guide: Guide, example: Example) -> tuple[Tensor, dict[str, float]]:
+def relevance_loss(guide: Guide, example: WindowExample) -> tuple[Tensor, dict[str, float]]:
     """The loss of an example, and its parts with the share of evidence among as many best cells and twice
     that.
 

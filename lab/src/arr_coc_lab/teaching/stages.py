@@ -1,30 +1,40 @@
-"""The two stages of the guide's training: what learns in each, how fast, from what, and by which loss."""
+"""The two stages of the guide's training: what learns in each, how fast, from what, and by which loss.
+
+    data = Crops(open_pages(["pages"]), batch=4, size=384, seed=0, easy=2600)
+    data[7]            # the batches of steps 7 * data.steps and on: [[batch], [batch], [batch]]
+
+Decoding a picture costs as much as a step, so a page is decoded once for several steps. Item i follows from
+the seed and i: a run that goes on sees what it would have seen.
+"""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import count, islice
 from typing import Any, Protocol
 
-import torch
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset, Sampler
 
 from arr_coc.guide.guide import Guide
 from arr_coc.guide.question import normal
-from arr_coc_lab.teaching.crops import Crop
-from arr_coc_lab.teaching.lessons import Crops, Examples
-from arr_coc_lab.teaching.page import open_pages
+from arr_coc.train.processes import start_worker
+from arr_coc_lab.teaching.page import Draw, easy_page, open_pages
 from arr_coc_lab.teaching.recipe import GuideRecipe
-from arr_coc_lab.teaching.relevance import Example, relevance_loss
-from arr_coc_lab.teaching.spotting import spotting_loss
+from arr_coc_lab.teaching.relevance import WindowExample, make_example, relevance_loss
+from arr_coc_lab.teaching.spotting import Crop, crop_page, spotting_loss
 from arr_coc_lab.world.browser.vocabulary import common_words
 
+EASY = 0.04
+"""Share of easy pages after the first."""
+TRIES = 200
+"""Pages in a row that may have nothing to teach."""
 LANGUAGES = ("en", "de", "fr", "es")
 RIVALS = 256
 """Words beside those of a batch that compete for its slots."""
-
 SPOTS = ("eyes", "words", "sharpness", "scale", "threshold")
 """Parts of the guide that learn to read print."""
 READS = (*SPOTS, "glossary")
@@ -32,8 +42,72 @@ READS = (*SPOTS, "glossary")
 Groups = list[dict[str, Any]]
 
 
-class Stage(Protocol):
-    """A stage: names of the guide's parts that learn, steps of warm-up, and the longest gradient."""
+class Crops(Dataset[list[list[list[Crop]]]]):
+    """Batches of crops for word spotting: an item is that of three steps, from as many pages as crops a step.
+
+    Args:
+        pages: to cut from.
+        batch: crops of a step, each of another page.
+        size: of a crop in px.
+        seed: of every choice.
+        easy: crops at the start that are of easy pages.
+    """
+
+    steps = 3
+
+    def __init__(self, pages: Draw, batch: int, size: int, seed: int, easy: int) -> None:
+        self.pages, self.batch, self.size, self.seed, self.easy = pages, batch, size, seed, easy
+        self.words = common_words("en", "train")[:20_000]
+
+    def __getitem__(self, index: int) -> list[list[list[Crop]]]:
+        rng = random.Random(f"crops {self.seed} {index}")
+        easy = index * self.steps * self.batch < self.easy
+        columns = [list(islice(self._crops(rng, easy), self.steps)) for _ in range(self.batch)]
+        return [[list(batch)] for batch in zip(*columns, strict=True)]
+
+    def _crops(self, rng: random.Random, easy: bool) -> Iterator[Crop]:
+        """Crops of one page, or of as many as have enough words; each easy page is cut once."""
+        for _ in range(TRIES):
+            plain = easy or rng.random() < EASY
+            page = easy_page(rng, self.words, self.size) if plain else self.pages(rng)
+            for _ in range(1 if plain else self.steps):
+                crop = crop_page(page, self.size, rng)
+                if crop is not None:
+                    yield crop
+        raise ValueError(f"of {TRIES} pages hardly one has words to spot: give pages of `arr-coc world`")
+
+
+class Examples(Dataset[list[list[WindowExample]]]):
+    """Windows with questions for relevance: an item is that of two steps; pages lend each other questions.
+
+    Args:
+        pages: to learn on.
+        batch: windows of a step.
+        seed: of every choice.
+    """
+
+    steps = 2
+
+    def __init__(self, pages: Draw, batch: int, seed: int) -> None:
+        self.pages, self.batch, self.seed = pages, batch, seed
+
+    def __getitem__(self, index: int) -> list[list[WindowExample]]:
+        rng = random.Random(f"examples {self.seed} {index}")
+        examples: list[WindowExample] = []
+        before = self.pages(rng)
+        for _ in range(TRIES):
+            page = self.pages(rng)
+            # Whether a page answers another's question is told by its words.
+            example = make_example(page, before.questions if page.words else (), rng)
+            before = page
+            examples += [] if example is None else [example]
+            if len(examples) == self.batch * self.steps:
+                return [examples[i :: self.steps] for i in range(self.steps)]
+        raise ValueError(f"of {TRIES} pages hardly one has questions: give pages of `arr-coc world`")
+
+
+class GuideStage(Protocol):
+    """A stage: the guide's parts that learn, steps of warm-up, the longest gradient, lessons of a step."""
 
     @property
     def parts(self) -> Sequence[str]: ...
@@ -43,6 +117,9 @@ class Stage(Protocol):
 
     @property
     def longest(self) -> float: ...
+
+    @property
+    def lessons(self) -> int: ...
 
     def groups(self, parameters: dict[str, nn.Parameter]) -> Groups:
         """Groups of parameters for AdamW."""
@@ -58,13 +135,14 @@ class Stage(Protocol):
 
 
 @dataclass(frozen=True)
-class Spotting:
+class SpottingStage:
     """Eyes and words learn which word is printed where."""
 
     recipe: GuideRecipe
     parts: Sequence[str] = SPOTS
     warmup: int = 60
     longest: float = 2.0
+    lessons: int = 1
 
     def groups(self, parameters: dict[str, nn.Parameter]) -> Groups:
         """The table of n-grams learns three times as fast: few of its rows are read in a step."""
@@ -89,13 +167,18 @@ class Spotting:
 
 
 @dataclass(frozen=True)
-class Relevance:
+class RelevanceStage:
     """The head learns where the answer is; eyes and words stay as they are."""
 
     recipe: GuideRecipe
     parts: Sequence[str] = ("reader", "pages", "head")
     warmup: int = 100
     longest: float = 1.0
+
+    @property
+    def lessons(self) -> int:
+        """Windows of a step, one after the other."""
+        return self.recipe.windows
 
     def groups(self, parameters: dict[str, nn.Parameter]) -> Groups:
         """All alike."""
@@ -107,12 +190,15 @@ class Relevance:
         recipe = self.recipe
         return Examples(open_pages(recipe.pages, recipe.drawn), recipe.windows, recipe.seed)
 
-    def loss(self, guide: Guide, lesson: Example, step: int) -> tuple[Tensor, dict[str, float]]:
+    def loss(self, guide: Guide, lesson: WindowExample, step: int) -> tuple[Tensor, dict[str, float]]:
         """The loss of a window's questions."""
         return relevance_loss(guide, lesson)
 
 
-STAGES: dict[str, type[Spotting] | type[Relevance]] = {"spotting": Spotting, "relevance": Relevance}
+STAGES: dict[str, type[SpottingStage] | type[RelevanceStage]] = {
+    "spotting": SpottingStage,
+    "relevance": RelevanceStage,
+}
 
 
 @lru_cache(maxsize=1)
@@ -122,28 +208,37 @@ def _rivals() -> list[str]:
     return list(dict.fromkeys(words))
 
 
-def learning(guide: Guide, stage: Stage) -> dict[str, nn.Parameter]:
-    """The parameters that learn in a stage; all other parts are frozen and as they are when used."""
-    guide.train()
-    for name, module in guide.named_children():
-        module.train(name in stage.parts)
-    for name, parameter in guide.named_parameters():
-        parameter.requires_grad_(name.split(".")[0] in stage.parts)
-    return {name: p for name, p in guide.named_parameters() if p.requires_grad}
+@dataclass(frozen=True)
+class StepLesson:
+    """A lesson with the step that it is of; what is drawn for it follows from the seed and that."""
+
+    step: int
+    lesson: Any
 
 
-@torch.no_grad()
-def average(mean: Guide, guide: Guide, stage: Stage, step: int, most: float) -> None:
-    """Move the running mean of what learns towards the weights; the first steps are forgotten faster.
+class Numbers(Sampler[int]):
+    """All numbers from one on."""
 
-    Args:
-        mean: the running mean.
-        guide: the weights.
-        stage: whose parts learn.
-        step: of the stage, from 1.
-        most: share of the mean that stays.
+    def __init__(self, first: int) -> None:
+        self.first = first
+
+    def __iter__(self) -> Iterator[int]:
+        return count(self.first)
+
+
+def stream(data: Crops | Examples, step: int, workers: int) -> Iterator[StepLesson]:
+    """What the steps from `step` on are taught by; processes that make it end with this one.
+
+    Raises:
+        ValueError: pages can't be read or have nothing to teach.
     """
-    share = 1 - min(most, step / (step + 9))
-    for (name, old), new in zip(mean.state_dict().items(), guide.state_dict().values(), strict=True):
-        if name.split(".")[0] in stage.parts:
-            old.lerp_(new, share) if old.is_floating_point() else old.copy_(new)
+    loader = DataLoader(
+        data,
+        batch_size=None,
+        sampler=Numbers(step // data.steps),
+        num_workers=workers,
+        prefetch_factor=6 if workers else None,
+        worker_init_fn=start_worker,
+    )
+    steps = islice((lessons for item in loader for lessons in item), step % data.steps, None)
+    return (StepLesson(number, lesson) for number, lessons in enumerate(steps, step) for lesson in lessons)

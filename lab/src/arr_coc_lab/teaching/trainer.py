@@ -1,37 +1,35 @@
-"""Training of the guide: the loop that both stages share.
+"""Training of the guide, on the loop that all recipes share (`arr_coc.train.loop`).
 
-train_guide(load_guide_recipe({"pages": "pages"}), Path("my-guide"))
+    train_guide(load_guide_recipe({"pages": "pages"}), Path("my-guide"))
 
-A run that was cut off goes on where its last checkpoint was, with what it would have seen. Ctrl-C and SIGTERM
-end it after the step it is in, and the guide is usable.
+The folder has `recipe.json`, `curve.jsonl`, a folder of checkpoints for each stage, and
+`guide.safetensors`: the running mean of the weights, usable at any time.
 """
 
 from __future__ import annotations
 
-import math
+import json
 import os
 import time
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
-from torch import optim
-from torch.nn.utils import clip_grad_norm_
-from transformers import TrainerState
+from safetensors import safe_open
+from safetensors.torch import load_file
+from torch import Tensor, nn
+from torch.optim.swa_utils import AveragedModel
+from transformers import TrainerCallback, TrainerState
 
-from arr_coc.files.device import resolve_device
-from arr_coc.files.saved import MOST_RUNS
-from arr_coc.guide.guide import Guide, fast_dtype
-from arr_coc.train.folder import opened
-from arr_coc.train.interruption import Interruption
-from arr_coc.train.progress import Report, counted, duration
-from arr_coc_lab.teaching import state
-from arr_coc_lab.teaching.lessons import stream
+from arr_coc.files.paths import local_path
+from arr_coc.files.saved import MOST_RUNS, check_records, reading, write_tensors
+from arr_coc.guide.guide import BUNDLED_GUIDE, GUIDE_FILE, GUIDE_FORMAT, Guide, fast_dtype
+from arr_coc.train.callbacks import Curve, Deadline, Interruption, Report, counted, duration
+from arr_coc.train.folder import STATE, check, last_checkpoint, opened
+from arr_coc.train.loop import LEARNED, RecipeTrainer, TrainableModule, training_arguments, training_device
 from arr_coc_lab.teaching.recipe import GuideRecipe
-from arr_coc_lab.teaching.stages import READS, STAGES, Stage, average, learning
-from arr_coc_lab.teaching.state import Progress
+from arr_coc_lab.teaching.stages import READS, STAGES, GuideStage, StepLesson, stream
 
 KERNELS = "ONEDNN_PRIMITIVE_CACHE_CAPACITY"
 """How many kernels a CPU keeps, by shape: its 1,024 are fewer than ten windows need, and to make them takes
@@ -50,164 +48,240 @@ def train_guide(
         device: as in `resolve_device`.
 
     Returns:
-        "stage" and "steps" that were reached, "of" how many, "seconds" of this sitting, "signal" that ended
+        "stage" and "steps" that were reached, "of" how many, "seconds" since this start, "signal" that ended
         it or None, and the figures of the last line of the curve.
 
     Raises:
         ValueError: the folder isn't this run's, or pages or the guide to start from can't be read.
     """
-    state.check(out, recipe)
+    place = training_device(device)
+    check(out, recipe)
     os.environ.setdefault(KERNELS, "8192")
-    run = Run(recipe, out, resolve_device(device))
-    with opened(out), run.interruption.listening():
-        return run.whole(progress)
+    since, interruption, names = time.monotonic(), Interruption(), recipe.stages
+    guide = Guide()
+    records = [] if recipe.init is None else [*load_weights(guide, recipe.init)]
+    states = {name: saved_state(out / name) for name in names}
+    first = max((i for i, name in enumerate(names) if states[name] is not None), default=0)
+    lines: list[dict[str, Any]] = []
+    state, figures = TrainerState(), {}
+    with opened(out), interruption.listening():
+        for number, name in enumerate(names):
+            records.append({"recipe": f"guide {name}", "seed": recipe.seed})
+            saved = states[name]
+            if number >= first and (saved is None or not is_over(saved, recipe)):
+                if saved is None and number:
+                    load_weights(guide, str(out))  # the mean of the stage before
+                trainer = GuideTrainer(recipe, name, guide, out, place, lines, records, interruption)
+                each = pieces(recipe, name)
+                trainer.go_on(
+                    Report(recipe.save_every, each, deadline=trainer.deadline) if progress else None
+                )
+                state = saved = trainer.state
+                figures = last_figures(saved)
+            if saved is not None:
+                state = saved
+                records[-1]["steps"] = saved.global_step
+                lines += [line for line in saved.log_history if "loss" in line]
+            if interruption.signal is not None:
+                break
+    return {
+        "stage": name,
+        "steps": state.global_step,
+        "of": recipe.steps,
+        "seconds": time.monotonic() - since,
+        "signal": interruption.signal,
+        **figures,
+    }
 
 
-class Run:
-    """One sitting of a run.
+class GuideLearner(TrainableModule):
+    """The guide as it learns, and the running mean of its weights, which is the guide.
 
     Args:
-        recipe: its settings.
-        out: its folder.
-        device: where the guide learns.
+        guide: to go on with.
+        stage: which of its parts learn, and by what.
+        device: where it will learn.
+        most: share of the mean that stays in a step.
     """
 
-    def __init__(self, recipe: GuideRecipe, out: Path, device: torch.device) -> None:
-        self.recipe, self.out, self.device = recipe, out, device
-        self.interruption = Interruption()
-        self.guide, self.mean = Guide(), Guide()
-        self.records: tuple[dict[str, Any], ...] = ()
-        if recipe.init is not None:
-            self.records = state.load_weights(self.mean, recipe.init)
-            self.guide.load_state_dict(self.mean.state_dict())
-        self.guide.to(device)
-        self.mean.to(device)
-        if device.type == "cpu":
-            self.guide.eyes.to(memory_format=torch.channels_last)
-        self.figures: dict[str, Any] = {}
-        self.met: float | None = None
+    def __init__(self, guide: Guide, stage: GuideStage, device: torch.device, most: float) -> None:
+        super().__init__()
+        self.guide, self.stage = guide, stage
         self.dtype = fast_dtype(device)  # without instructions for it, bfloat16 takes a CPU twice as long
 
-    def whole(self, telling: bool) -> dict[str, Any]:
-        """All stages from where the run is."""
-        recipe, since = self.recipe, time.monotonic()
-        reached = state.saved_progress(self.out)
-        state.cut_curve(self.out, recipe.stages, reached)
-        place = reached or Progress(recipe.stages[0])
-        for name in recipe.stages[recipe.stages.index(place.stage) :]:
-            begun = reached is not None and name == place.stage
-            place = self.stage(name, place if begun else Progress(name), begun, telling)
-            if self.interruption.signal is not None:
-                break
-        return {
-            "stage": place.stage,
-            "steps": place.step,
-            "of": recipe.steps,
-            "seconds": time.monotonic() - since,
-            "signal": self.interruption.signal,
-            **self.figures,
-        }
+        def moved(mean: Tensor, new: Tensor, number: Tensor | int) -> Tensor:
+            """The mean after a step; the first steps are forgotten faster."""
+            kept = min(most, int(number) / (int(number) + 9))
+            return mean.lerp(new, 1 - kept) if mean.is_floating_point() else new
 
-    def stage(self, name: str, place: Progress, begun: bool, telling: bool) -> Progress:
-        """One stage to its end, or until a signal.
+        self.mean = AveragedModel(guide, avg_fn=moved, use_buffers=True)
+        self.mean.requires_grad_(False)
+        self.mean.n_averaged.fill_(1)  # else the first weights would replace those that the stage began with
+        for name, parameter in guide.named_parameters():
+            parameter.requires_grad_(name.split(".")[0] in stage.parts)
+        if device.type == "cpu":
+            guide.eyes.to(memory_format=torch.channels_last)
 
-        Args:
-            name: of the stage.
-            place: where it is.
-            begun: whether the folder holds what was learned in it.
-            telling: tell of it on stderr.
-        """
-        recipe, stage = self.recipe, STAGES[name](self.recipe)
-        if not begun:
-            self.guide.load_state_dict(self.mean.state_dict())
-        parameters = learning(self.guide, stage)
-        optimizer = optim.AdamW(stage.groups(parameters))
-        rates = [group["lr"] for group in optimizer.param_groups]
-        if begun:
-            state.restore(self.out, self.guide, self.mean, optimizer)
-        lessons = stream(stage.data(), place.step, recipe.workers)
-        self._open_eyes()
-        limit = 60 * recipe.minutes / len(recipe.stages) if recipe.minutes else math.inf
-        before, start = place, time.monotonic()
-        with Log(recipe, self.out, place, telling) as log:
-            self.interruption.running = True
-            while place.step < recipe.steps and place.seconds < limit:
-                for group, rate in zip(optimizer.param_groups, rates, strict=True):
-                    done = max(place.step / recipe.steps, place.seconds / limit)
-                    group["lr"] = rate * rise_and_fall(place.step, stage.warmup, done, recipe.cooldown)
-                self._step(stage, next(lessons), place.step, optimizer, log)
-                spent = time.monotonic() - start
-                place = Progress(name, place.step + 1, before.seconds + spent)
-                average(self.mean, self.guide, stage, place.step, recipe.average)
-                if place.step == 1:
-                    state.claim(self.out, recipe)
-                pace = spent / (place.step - before.step)
-                last = min(recipe.steps, place.step + max(0.0, limit - place.seconds) / pace)
-                stopped = self.interruption.signal is not None
-                over = stopped or place.step >= recipe.steps or place.seconds >= limit
-                log.step(place, math.ceil(last), over)
-                if place.step % recipe.save_every == 0 or over:
-                    self._open_eyes()
-                    self._meet(stage, place)
-                    state.save(self.out, self.guide, self.mean, optimizer, place, self._records(place))
-                if stopped:
-                    break
-        self.figures = log.figures
-        return place
+    def train(self, mode: bool = True) -> GuideLearner:
+        """Training mode for the parts that learn; all others are as when they are used."""
+        super().train(False)
+        self.training = self.guide.training = mode
+        for name, part in self.guide.named_children():
+            part.train(mode and name in self.stage.parts)
+        return self
 
-    def _open_eyes(self) -> None:
+    def groups(self) -> list[dict[str, Any]]:
+        """Those of the stage."""
+        return self.stage.groups({n: p for n, p in self.guide.named_parameters() if p.requires_grad})
+
+    def forward(self, items: Sequence[StepLesson]) -> tuple[Tensor, dict[str, list[float]]]:
+        """The loss of a lesson of a step."""
+        (item,) = items
+        with torch.autocast(
+            self.guide.threshold.device.type, self.dtype, enabled=self.dtype != torch.float32
+        ):
+            loss, parts = self.stage.loss(self.guide, item.lesson, item.step)
+        return loss, {name: [value] for name, value in ({"loss": loss.item()} | parts).items()}
+
+    def too_large(self, items: Sequence[StepLesson]) -> str:
+        """As of `TrainableModule`."""
+        return "out of memory; lower batch, size or windows in the recipe"
+
+    def saved(self) -> dict[str, Tensor]:
+        """The weights and their mean, whole: what does not learn here may come from another run."""
+        return self.state_dict()
+
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        """As of `TrainableModule`."""
+        self.load_state_dict(dict(tensors))
+
+    def average(self) -> None:
+        """Move the mean towards the weights."""
+        self.mean.update_parameters(self.guide)
+
+    def both(self) -> tuple[Guide, Guide]:
+        """The weights, and their mean."""
+        return self.guide, cast(Guide, self.mean.module)
+
+
+class Exchange(TrainerCallback):
+    """Moves the mean after each step; at each checkpoint takes what the recipe's other runs have learned.
+
+    Args:
+        learner: what learns.
+        recipe: names the other runs.
+        stage: by name.
+    """
+
+    def __init__(self, learner: GuideLearner, recipe: GuideRecipe, stage: str) -> None:
+        self.learner, self.recipe, self.stage = learner, recipe, stage
+        self.met: float | None = None
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Take the eyes that there are."""
+        self.open_eyes()
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """The step is in the mean before a checkpoint is written."""
+        self.learner.average()
+        if control.should_training_stop:
+            control.should_log = control.should_save = True
+        if control.should_save:
+            self.open_eyes()
+            self.average_with_peer()
+
+    def open_eyes(self) -> None:
         """Take eyes and words of the recipe's other guide, which may have learned more meanwhile, and the
         vectors that the glossary's words have now.
         """
-        if self.recipe.eyes is not None:
-            for guide in (self.guide, self.mean):
-                state.load_weights(guide, self.recipe.eyes, READS)
-        for guide in (self.guide, self.mean):
+        for guide in self.learner.both():
+            if self.recipe.eyes is not None:
+                load_weights(guide, self.recipe.eyes, READS)
             guide.glossary.learn(guide.words)
 
-    def _meet(self, stage: Stage, place: Progress) -> None:
+    def average_with_peer(self) -> None:
         """Take the mean of what learns here and in the recipe's other run, if that has learned since the last
         time (local SGD, Stich 2019). One that has ended is met once more and holds nothing back.
         """
-        peer = None if self.recipe.peer is None else state.newer(self.recipe.peer, place.stage, self.met)
+        peer = None if self.recipe.peer is None else newer(self.recipe.peer, self.stage, self.met)
         if peer is None:
             return
-        self.met, weights, means = peer
-        for mine, theirs in ((self.guide, weights), (self.mean, means)):
+        self.met, *others = peer
+        for mine, theirs in zip(self.learner.both(), others, strict=True):
             for name, tensor in mine.state_dict().items():
-                if name.split(".")[0] in stage.parts and tensor.is_floating_point():
+                if name.split(".")[0] in self.learner.stage.parts and tensor.is_floating_point():
                     tensor.lerp_(theirs[name].to(tensor.device), 0.5)
 
-    def _records(self, place: Progress) -> list[dict[str, Any]]:
-        """How the guide was made: what it began from, and the stages so far."""
-        stages = self.recipe.stages[: self.recipe.stages.index(place.stage) + 1]
-        records = [{"recipe": f"guide {stage}", "seed": self.recipe.seed} for stage in stages]
-        records[-1]["steps"] = place.step
-        return [*self.records, *records][-MOST_RUNS:]
 
-    def _step(
-        self, stage: Stage, lessons: list[Any], step: int, optimizer: optim.Optimizer, log: Log
+class GuideTrainer(RecipeTrainer):
+    """The trainer of one stage of a run.
+
+    Args:
+        recipe: the settings of the run.
+        name: of the stage.
+        guide: to go on with, if there is no checkpoint.
+        out: folder of the run.
+        device: where it learns.
+        lines: of the curve of the stages before.
+        records: how the guide was made, this stage last.
+        interruption: of the run.
+    """
+
+    def __init__(
+        self,
+        recipe: GuideRecipe,
+        name: str,
+        guide: Guide,
+        out: Path,
+        device: torch.device,
+        lines: Sequence[Mapping[str, Any]],
+        records: list[dict[str, Any]],
+        interruption: Interruption,
     ) -> None:
-        """One step of the optimizer."""
-        optimizer.zero_grad()
-        for lesson in lessons:
-            with torch.autocast(self.device.type, self.dtype, enabled=self.dtype != torch.float32):
-                loss, parts = stage.loss(self.guide, lesson, step)
-            (loss / len(lessons)).backward()
-            log.add({"loss": loss.item(), **parts})
-        parameters = [p for group in optimizer.param_groups for p in group["params"]]
-        log.add({"norm": float(clip_grad_norm_(parameters, stage.longest))})
-        optimizer.step()
+        self.stage, self.recipe = STAGES[name](recipe), recipe
+        self.name, self.out, self.records = name, out, records
+        learner = GuideLearner(guide, self.stage, device, recipe.average)
+        deadline = Deadline(recipe.minutes and recipe.minutes / len(recipe.stages))
+        arguments = training_arguments(
+            recipe,
+            out / name,
+            device.type,
+            per_device_train_batch_size=1,
+            gradient_accumulation_steps=self.stage.lessons,
+            warmup_steps=self.stage.warmup,
+            max_grad_norm=self.stage.longest,
+            ignore_data_skip=True,  # the stream begins at the step
+        )
+        begun = saved_state(out / name)
+        lessons = stream(self.stage.data(), begun.global_step if begun else 0, recipe.workers)
+        callbacks = [Curve(out, recipe, lines), interruption, deadline, Exchange(learner, recipe, name)]
+        super().__init__(learner, arguments, lessons, callbacks, deadline)
+        self.guide_learner = learner
+
+    def get_train_dataloader(self) -> Any:
+        """The lessons in the order of their steps."""
+        return ({"items": [lesson]} for lesson in self.rows)
+
+    def rate(self, step: int, steps: int) -> float:
+        """As `rise_and_fall`, by the steps or by the time, whichever is over first."""
+        done = max(step / steps, self.deadline.spent)
+        return rise_and_fall(step, self.stage.warmup, done, self.recipe.cooldown)
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """Add the stage, and the seconds that it took."""
+        facts: dict[str, Any] = {"stage": self.name, "seconds": round(self.deadline.seconds, 1)}
+        super().log(logs | facts, start_time)
+
+    def _save(self, output_dir: str | None = None, state_dict: dict | None = None) -> None:
+        super()._save(output_dir, state_dict)
+        self.records[-1]["steps"] = self.state.global_step
+        texts = {"format": GUIDE_FORMAT, "trained_on": json.dumps(check_records(self.records[-MOST_RUNS:]))}
+        write_tensors(self.guide_learner.mean.module.state_dict(), self.out / GUIDE_FILE, texts)
 
 
 def rise_and_fall(step: int, warmup: int, done: float, cooldown: float) -> float:
-    """What a learning rate is multiplied by: it rises over the first steps and falls to nothing at last.
-
-    Args:
-        step: from 0.
-        warmup: steps over which it rises.
-        done: share of the stage that is done.
-        cooldown: share of the stage, its end, over which the rate falls.
+    """What a learning rate is multiplied by in a step: up over the warmup, and down over the last share of a
+    stage (`cooldown`), of which the share `done` is over.
     """
     left = (1 - done) / cooldown if cooldown else 1.0
     return max(0.0, min(1.0, (step + 1) / warmup, left))
@@ -222,55 +296,76 @@ def pieces(recipe: GuideRecipe, stage: str) -> str:
     return f"{each}, for at most {duration(60 * recipe.minutes / len(recipe.stages))}"
 
 
-class Log(AbstractContextManager["Log"]):
-    """The figures of a stage: their means go to the curve and, where wanted, to stderr.
+def saved_state(folder: Path) -> TrainerState | None:
+    """How far a stage is by its last checkpoint, None where there is none.
 
-    Args:
-        recipe: says how often.
-        out: folder of the run.
-        place: where the stage begins or goes on.
-        telling: tell of it on stderr.
+    Raises:
+        ValueError: the file is damaged.
     """
+    last = last_checkpoint(folder)
+    if last is None:
+        return None
+    with reading(f"{str(last / STATE)!r} can't be read", "remove its folder to go on"):
+        return TrainerState.load_from_json(str(last / STATE))
 
-    def __init__(self, recipe: GuideRecipe, out: Path, place: Progress, telling: bool) -> None:
-        self.out, self.every = out, recipe.log_every
-        self.values: dict[str, list[float]] = {}
-        self.figures: dict[str, float] = {}
-        self.state = TrainerState(global_step=place.step, max_steps=recipe.steps)
-        self.report = Report(recipe.save_every, pieces(recipe, place.stage)) if telling else None
 
-    def __enter__(self) -> Log:
-        if self.report:
-            self.report.__enter__()
-            self.report.on_train_begin(None, self.state, None)
-        return self
+def is_over(state: TrainerState, recipe: GuideRecipe) -> bool:
+    """Whether a stage has done its steps, or its time is over."""
+    kept: Any = state.stateful_callbacks  # as they are in its file
+    seconds = kept[Deadline.__name__]["attributes"]["seconds"]
+    limit = recipe.minutes and 60 * recipe.minutes / len(recipe.stages)
+    return state.global_step >= recipe.steps or (limit is not None and seconds >= limit)
 
-    def __exit__(self, *error: object) -> None:
-        if self.report:
-            self.report.__exit__(*error)
 
-    def add(self, figures: Mapping[str, float]) -> None:
-        """Take figures into the next means."""
-        for name, value in figures.items():
-            self.values.setdefault(name, []).append(value)
+def last_figures(state: TrainerState) -> dict[str, float]:
+    """The figures of the last line of a log that has any."""
+    line = next((line for line in reversed(state.log_history) if "loss" in line), {})
+    return {key: value for key, value in line.items() if key not in ("stage", "step", "epoch", "seconds")}
 
-    def step(self, place: Progress, last: int, over: bool) -> None:
-        """A step is done.
 
-        Args:
-            place: where the stage is now.
-            last: the step at which it is likely to end.
-            over: whether it ends here.
-        """
-        self.state.global_step, self.state.max_steps = place.step, last
-        if self.report:
-            self.report.on_step_end(None, self.state, None)
-        if place.step % self.every == 0 or over:
-            self.figures = {name: round(sum(each) / len(each), 4) for name, each in self.values.items()}
-            self.values.clear()
-            seconds = round(place.seconds, 1)
-            state.write_line(
-                self.out, {"stage": place.stage, "step": place.step, "seconds": seconds, **self.figures}
-            )
-            if self.report:
-                self.report.on_log(None, self.state, None, self.figures)
+def newer(
+    spec: str, stage: str, since: float | None
+) -> tuple[float, dict[str, Tensor], dict[str, Tensor]] | None:
+    """The weights of another run, their running mean, and the time of its checkpoint; None where the stage
+    has no checkpoint, or none but that of the time `since`.
+
+    Raises:
+        ValueError: the file is damaged.
+    """
+    last = last_checkpoint(local_path(spec) / stage)
+    if last is None:
+        return None
+    with reading(f"{str(last / LEARNED)!r} can't be read", "name another run as peer"):
+        try:
+            time, tensors = (last / STATE).stat().st_mtime, load_file(last / LEARNED)
+        except FileNotFoundError:  # it has just given way to a newer one
+            return None
+    return None if time == since else (time, _under("guide.", tensors), _under("mean.module.", tensors))
+
+
+def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Tensors whose names begin with a prefix, under the rest of their names."""
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+
+
+def load_weights(
+    module: nn.Module, spec: str, parts: Sequence[str] | None = None
+) -> tuple[dict[str, Any], ...]:
+    """Load a guide, or some parts of one, such as "eyes": "bundled", the folder of a run, or a file.
+
+    Returns:
+        How it was made, see `files.saved`.
+
+    Raises:
+        ValueError: there is none, or it can't be read.
+    """
+    path = BUNDLED_GUIDE if spec == "bundled" else local_path(spec)
+    path = path / GUIDE_FILE if path.is_dir() else path
+    if not path.is_file():
+        raise ValueError(f"guide {spec!r} is not there ({path}): name a folder of a run or a file")
+    with reading(f"guide {str(path)!r} can't be read", "name another one"):
+        with safe_open(path, "pt") as file:
+            names = [name for name in file.keys() if parts is None or name.split(".")[0] in parts]
+            tensors = {name: file.get_tensor(name) for name in names}
+            module.load_state_dict(tensors if parts is None else module.state_dict() | tensors)
+            return check_records(json.loads((file.metadata() or {}).get("trained_on", "[]")))

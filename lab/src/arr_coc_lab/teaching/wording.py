@@ -9,7 +9,15 @@ from __future__ import annotations
 
 import random
 import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice, product
 from string import ascii_lowercase
+
+from arr_coc_lab.world.browser.chromium import Box, Word
+from arr_coc_lab.world.browser.page import Inquired
+from arr_coc_lab.world.browser.phrases import phrase
 
 WHAT_IS = re.compile(r"what(?: is|'s|s) (the [^?.]+)\??", re.IGNORECASE)
 """A question of which all but its middle may be put in another way."""
@@ -84,3 +92,212 @@ def slip(word: str, rng: random.Random) -> str:
     at = rng.randrange(1, len(word) - 1)
     letter = rng.choice(ascii_lowercase)
     return rng.choice((word[:at] + letter + word[at + 1 :], word[:at] + word[at + 1 :]))
+
+
+GAP = 0.9
+"""The widest space between two words of a run, in sizes of their print."""
+NEAR = 5.0
+"""The widest space between a run and what stands beside it, in sizes of its print."""
+CORNER = 0.3
+"""Share of the sides within which a run stands in a corner."""
+LONGEST = 6
+"""The most words of a run that a question names."""
+EDGES: dict[str, tuple[str, ...]] = {
+    "top": (
+        "What is written at the very top?", "What is at the top?", "What stands at the top of the page?",
+        "Read the first line.", "What does the first line say?", "What is the first thing written here?",
+        "Which text stands highest?", "What comes first on this page?", "top line?",
+        "Quote the uppermost line.", "What does it say at the top?",
+        "What is printed right at the top of the picture?",
+    ),
+    "bottom": (
+        "What is written at the very bottom?", "What is at the bottom?", "What does the footer say?",
+        "Read the last line.", "What does the last line say?", "What is the last thing written here?",
+        "Which text stands lowest?", "What comes last on this page?", "bottom line?",
+        "What stands at the foot of the page?", "What does it say at the bottom?",
+        "What is printed right at the bottom of the picture?",
+    ),
+}  # fmt: skip
+"""Wordings of questions for what stands at an edge."""
+CORNERS = (
+    "What is in the {corner} corner?", "What is written in the {corner} corner?", "{corner} corner?",
+    "Which text is {corner}?", "What does it say at the {corner}?", "Read what is at the {corner}.",
+    "What stands at the {corner}?", "What can be read in the {corner} of the page?",
+)  # fmt: skip
+"""Wordings of questions for what stands in a corner."""
+REPEATS = (
+    "How many entries are {label}?", "How many rows have {label}?", "How many are {label}?",
+    "How many {label} are there?", "How often does {label} occur?", "How often is {label} written?",
+    "How many times does it say {label}?", "Count how often {label} appears.", "How many say {label}?",
+    "How many are from {label}?", "How many times is {label} listed?", "Count the entries with {label}.",
+)  # fmt: skip
+"""Wordings of questions for how often something is written."""
+MOST_REPEATS = 12
+SIDES = {"top": ("top", "upper"), "bottom": ("bottom", "lower"), "left": ("left",), "right": ("right",)}
+
+
+@dataclass(frozen=True)
+class Run:
+    """Words of one line that stand together, from left to right."""
+
+    words: tuple[Word, ...]
+
+    @property
+    def text(self) -> str:
+        """The words with spaces between them."""
+        return " ".join(word.text for word in self.words)
+
+    @property
+    def size(self) -> float:
+        """Of the print in px."""
+        return max(word.size for word in self.words)
+
+    @property
+    def box(self) -> Box:
+        """Around all of the words."""
+        corners = zip(*(word.box for word in self.words), strict=True)
+        x0, y0, x1, y1 = corners
+        return min(x0), min(y0), max(x1), max(y1)
+
+
+def layout_questions(
+    words: Sequence[Word], size: tuple[int, int], rng: random.Random, most: int = 2
+) -> list[Inquired]:
+    """Some questions about where the print of a window stands, each with the boxes of its evidence.
+
+    Args:
+        words: all words of which at least a part is in the window, with boxes in its px.
+        size: (width, height) of the window in px.
+        rng: chooses what is asked and how.
+        most: how many questions.
+    """
+    whole = [all(_reach(word.box, side, size) >= 0 for side in SIDES) for word in words]
+    inside = [word for word, all_of_it in zip(words, whole, strict=True) if all_of_it]
+    cut = [word.box for word, all_of_it in zip(words, whole, strict=True) if not all_of_it]
+    runs = runs_of(inside)
+    if len(runs) < 3:
+        return []
+    rules = [  # of which none begins before it is needed
+        _edges(runs, cut, size, rng),
+        _corners(runs, cut, size, rng),
+        _neighbours(runs, rng),
+        _numbers(inside, rng),
+        _repeats(runs, rng),
+    ]
+    rng.shuffle(rules)
+    questions = (rng.choice(every) for every in map(list, rules) if every)
+    return list(islice(questions, most))
+
+
+def runs_of(words: Sequence[Word]) -> list[Run]:
+    """The runs that words stand in, from top to bottom."""
+    lines: list[list[Word]] = []
+    for word in sorted(words, key=lambda word: word.box[0]):
+        for line in reversed(lines):
+            last = line[-1]
+            gap = word.box[0] - last.box[2]
+            alike = 0.7 < word.size / max(last.size, 1e-6) < 1.4
+            if alike and -0.5 * word.size <= gap <= GAP * word.size and _shared(word.box, last.box, 1) > 0.6:
+                line.append(word)
+                break
+        else:
+            lines.append([word])
+    return sorted((Run(tuple(line)) for line in lines), key=lambda run: (run.box[1], run.box[0]))
+
+
+def _reach(box: Box, side: str, size: tuple[int, int]) -> float:
+    """How far a box lies from a side of SIDES of a window of (width, height) in px."""
+    x0, y0, x1, y1 = box
+    return {"top": y0, "bottom": size[1] - y1, "left": x0, "right": size[0] - x1}[side]
+
+
+def _shared(a: Box, b: Box, axis: int) -> float:
+    """How far two boxes overlap along an axis, as a share of the shorter side."""
+    low, high = max(a[axis], b[axis]), min(a[axis + 2], b[axis + 2])
+    return (high - low) / max(1e-6, min(a[axis + 2] - a[axis], b[axis + 2] - b[axis]))
+
+
+def _asked(text: str, answer: Run, *evidence: Run) -> Inquired:
+    return Inquired("position", text, answer.text, tuple(w.box for run in evidence for w in run.words))
+
+
+def _edges(runs: list[Run], cut: list[Box], size: tuple[int, int], rng: random.Random) -> Iterator[Inquired]:
+    """What stands in the first and in the last line, where nothing is cut off beyond it."""
+    for side, wordings in EDGES.items():
+        outermost = min(runs, key=lambda run: _reach(run.box, side, size))
+        beyond = _reach(outermost.box, side, size) + outermost.size
+        if all(_reach(box, side, size) > beyond for box in cut):
+            line = [run for run in runs if _shared(run.box, outermost.box, 1) > 0.5]
+            whole = Run(tuple(word for run in sorted(line, key=lambda run: run.box[0]) for word in run.words))
+            yield _asked(rng.choice(wordings), whole, whole)
+
+
+def _corners(
+    runs: list[Run], cut: list[Box], size: tuple[int, int], rng: random.Random
+) -> Iterator[Inquired]:
+    """What stands in a corner: one run alone, with nothing cut off near it."""
+    for corner in product(("left", "right"), ("top", "bottom")):
+        near = [run for run in runs if _cornered(run.box, corner, size)]
+        if near and not any(_cornered(box, corner, size) for box in cut):
+            across, down = corner
+            reach = [_reach(run.box, across, size) + _reach(run.box, down, size) for run in near]
+            best = near[reach.index(min(reach))]
+            name = f"{rng.choice(SIDES[down])} {across}"
+            yield _asked(rng.choice(CORNERS).format(corner=name), best, best)
+
+
+def _cornered(box: Box, corner: tuple[str, str], size: tuple[int, int]) -> bool:
+    """Whether a box lies near both sides of a corner."""
+    return all(_reach(box, side, size) < CORNER * length for side, length in zip(corner, size, strict=True))
+
+
+def _neighbours(runs: list[Run], rng: random.Random) -> Iterator[Inquired]:
+    """What stands above, below, left and right of a run that occurs once."""
+    texts = [run.text.lower() for run in runs]
+    short = [run for run in runs if len(run.words) <= LONGEST and len(run.text) > 2]
+    named = [run for run in short if sum(run.text.lower() in text for text in texts) == 1]
+    for run in rng.sample(named, min(4, len(named))):
+        for side, axis, sign in (("below", 1, 1), ("above", 1, -1), ("right", 0, 1), ("left", 0, -1)):
+            other = _beside(run, runs, axis, sign)
+            if other is not None:
+                yield _asked(phrase(rng, side, label=run.text), other, run, other)
+
+
+def _beside(run: Run, runs: list[Run], axis: int, sign: int) -> Run | None:
+    """The nearest run on one side of another that faces it, if there is one that is near."""
+
+    def gap(other: Run) -> float:
+        return other.box[axis] - run.box[axis + 2] if sign > 0 else run.box[axis] - other.box[axis + 2]
+
+    facing = [
+        other for other in runs
+        if other is not run and gap(other) > -0.3 * run.size and _shared(other.box, run.box, 1 - axis) > 0.4
+    ]  # fmt: skip
+    if not facing:
+        return None
+    nearest = min(facing, key=gap)
+    far = gap(nearest) > (NEAR if axis else 3 * NEAR) * run.size
+    limit = gap(nearest) + 0.5 * run.size
+    rivals = any(other is not nearest and gap(other) < limit for other in facing)
+    return None if far or rivals else nearest
+
+
+def _numbers(words: Sequence[Word], rng: random.Random) -> Iterator[Inquired]:
+    """Where a number stands that is printed once."""
+    counts = Counter(word.text for word in words)
+    for word in words:
+        number = len(word.text) > 1 and any(letter.isdigit() for letter in word.text)
+        if number and counts[word.text] == 1:
+            yield Inquired("word", phrase(rng, "word", label=word.text), word.text, (word.box,))
+
+
+def _repeats(runs: list[Run], rng: random.Random) -> Iterator[Inquired]:
+    """How often a short text is written that stands at several places."""
+    places: dict[str, list[Run]] = {}
+    for run in runs:
+        places.setdefault(run.text.casefold(), []).append(run)
+    for same in places.values():
+        text = same[0].text
+        if 2 <= len(same) <= MOST_REPEATS and len(text) > 2 and len(same[0].words) <= LONGEST:
+            boxes = tuple(word.box for run in same for word in run.words)
+            yield Inquired("count", rng.choice(REPEATS).format(label=text), str(len(same)), boxes)

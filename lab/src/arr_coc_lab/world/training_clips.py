@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from torch.utils.data import Dataset
 
-from arr_coc.train.recipe import Recipe
+from arr_coc.train.recipe import Recipe, RelevanceRecipe
 from arr_coc.train.rows import ImageRows, Row
 from arr_coc_lab.world.clips import draw_clip
 from arr_coc_lab.world.training_pages import PAGES
@@ -77,7 +77,7 @@ def open_clips(recipe: Recipe, length: int) -> tuple[ClipRows, frozenset[str]]:
     Raises:
         ValueError: the recipe teaches more than where evidence is.
     """
-    if recipe.stage != "relevance" or recipe.target != "boxes":
+    if not isinstance(recipe, RelevanceRecipe) or recipe.target != "boxes":
         raise ValueError(
             "data 'clips' has one frame of a clip at a time, which can't answer its questions: "
             "use stage=relevance target=boxes"

@@ -1,0 +1,308 @@
+"""What watches a run: its end by a signal, by the time or at a step, its curve, and what is told of it.
+
+All are callbacks of transformers' Trainer. Of several processes all stop at the same step.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from transformers import Trainer, TrainerCallback
+from transformers.trainer_callback import ExportableState
+
+from arr_coc.files.atomic import write_atomic
+from arr_coc.train.folder import CURVE, claim
+from arr_coc.train.processes import greatest, is_main_process, mean_of_all
+from arr_coc.train.recipe import RunSettings
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+STDERR = 2
+TIME_UNITS = 1_000_000
+"""What a run's time is counted in: processes agree on whole numbers."""
+MEASURED = 3
+"""Steps whose time says what the others will take; of a short run half of them, at least one."""
+PATIENCE = 20.0
+"""Seconds after which fewer steps have to do."""
+SENTENCES = {
+    "recall 1/16": "{:.0%} of the evidence in the best 1/16 of the cells",
+    "right": "{:.0%} of the printed slots read",
+    "twice": "{:.0%} of the evidence among the best cells, twice as many",
+}
+"""Figures of the log that are told beside the loss."""
+
+
+class Interruption(TrainerCallback):
+    """Ctrl-C and SIGTERM: asks the Trainer for a checkpoint and to stop, after the step in which one came.
+
+    A second signal ends the run at once; the last checkpoint is left then.
+
+    Attributes:
+        signal: its number; None if none came.
+    """
+
+    def __init__(self) -> None:
+        self.signal: int | None = None
+        self.running = False
+
+    @contextlib.contextmanager
+    def listening(self) -> Generator[None]:
+        """Inside the block signals wait for the end of a step; before the first one begins they end the run.
+
+        Threads other than the first get no signals, and nothing changes in them.
+        """
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {number: signal.signal(number, self._note) for number in SIGNALS}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        again, self.signal = self.signal is not None, number
+        if again or not self.running:
+            raise KeyboardInterrupt
+        if is_main_process():  # by the descriptor: a handler may run in the middle of another print
+            os.write(STDERR, b"\narr-coc: stopping after this step; once more stops at once\n")
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """From here on there is something to keep."""
+        self.running = True
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Stop here if any process was told to."""
+        number = greatest(self.signal or 0, args.device)
+        if number:
+            self.signal = number
+            control.should_save = control.should_training_stop = True
+
+
+class Deadline(TrainerCallback, ExportableState):
+    """Ends a run with the step in which its time is over; a checkpoint has the seconds so far.
+
+    Args:
+        minutes: from the first step on, over all starts of the run; None: there is no end.
+
+    Attributes:
+        seconds: that steps have taken, over all starts.
+        spent: the share of the time that is over, from 0 to 1, the same in all processes.
+    """
+
+    def __init__(self, minutes: float | None) -> None:
+        self.minutes, self.begin, self.seconds, self.spent = minutes, 0.0, 0.0, 0.0
+
+    @property
+    def over(self) -> bool:
+        """Whether the time is over."""
+        return self.spent >= 1
+
+    def state(self) -> dict[str, dict[str, Any]]:
+        """What a checkpoint keeps; the Trainer asks for it."""
+        return {"args": {"minutes": self.minutes}, "attributes": {"seconds": self.seconds}}
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """The clock begins, or goes on from the checkpoint's."""
+        saved = state.stateful_callbacks.setdefault(type(self).__name__, self.state())
+        self.seconds = saved["attributes"]["seconds"]
+        self.begin = time.monotonic() - self.seconds
+
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Look at the clock: the next step's learning rate depends on it."""
+        self.seconds = time.monotonic() - self.begin
+        if self.minutes is not None:
+            spent = self.seconds / (60 * self.minutes)
+            self.spent = greatest(min(TIME_UNITS, int(TIME_UNITS * spent)), args.device) / TIME_UNITS
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Stop here if the time of any process is over."""
+        if self.over:
+            control.should_log = control.should_save = control.should_training_stop = True
+
+
+class StopAt(TrainerCallback):
+    """Ends a run at a step, with a checkpoint to go on from."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Ask the Trainer to save and stop."""
+        if state.global_step >= self.step:
+            control.should_save = control.should_training_stop = True
+
+
+class Curve(TrainerCallback):
+    """Writes the recipe with the first step, and the log as JSON lines after every entry, to be watched.
+
+    Args:
+        out: folder of the run.
+        recipe: its settings.
+        before: lines of the log that come first.
+    """
+
+    def __init__(self, out: Path, recipe: RunSettings, before: Sequence[Mapping[str, Any]] = ()) -> None:
+        self.out, self.recipe, self.before, self.claimed = out, recipe, list(before), False
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Claim the folder: from now on there is something to go on with."""
+        if state.is_world_process_zero and not self.claimed:
+            claim(self.out, self.recipe)
+            self.claimed = True
+
+    def on_log(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Write the whole history: it is short, and so a checkpoint's own is never mixed with a lost one."""
+        if state.is_world_process_zero:
+            lines = "".join(json.dumps(line) + "\n" for line in (*self.before, *state.log_history))
+            write_atomic(lines.encode(), self.out / CURVE)
+
+
+class LogWindow(TrainerCallback, ExportableState):
+    """The sums since the last line of the log, which a checkpoint keeps for the run that goes on from it.
+
+    It comes after all callbacks that ask for a checkpoint; `figures` are the sums of the trainer by name.
+    """
+
+    def __init__(self, trainer: Trainer, figures: dict[str, list[float]]) -> None:
+        self.trainer: Any = trainer  # the sums have no public names
+        self.figures, self.loss = figures, 0.0
+
+    def state(self) -> dict[str, dict[str, Any]]:
+        """What a checkpoint keeps; the Trainer asks for it, after the line of the same step."""
+        since = getattr(self.trainer, "_globalstep_last_logged", 0)
+        loss = 0.0 if since == self.trainer.state.global_step else self.loss
+        return {"args": {}, "attributes": {"since": since, "loss": loss, "figures": self.figures}}
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Take the sums of the checkpoint, and how often to save and log from the settings, not from it."""
+        saved = state.stateful_callbacks.setdefault(type(self).__name__, self.state())["attributes"]
+        if saved["since"] < state.global_step:
+            self.trainer._globalstep_last_logged = saved["since"]
+            self.trainer._tr_loss += saved["loss"]
+            self.trainer._total_loss_scalar -= saved["loss"]  # its mean is of this start alone
+            self.figures.update(saved["figures"])
+        state.compute_steps(args, state.max_steps)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """The loss of all processes, which only they can sum together."""
+        if control.should_save:
+            self.loss = mean_of_all(self.trainer._tr_loss)
+
+
+class Report(TrainerCallback, AbstractContextManager):
+    """Tells of a run on stderr inside the block: a bar on a terminal, elsewhere a line now and then.
+
+    Args:
+        save_every: steps between checkpoints.
+        each: what a step learns from, in words: "2 images".
+        console: where to; None: stderr.
+        deadline: of the run, which may end it before its last step.
+    """
+
+    def __init__(
+        self, save_every: int, each: str, console: Console | None = None, deadline: Deadline | None = None
+    ) -> None:
+        self.save_every, self.each, self.deadline = save_every, each, deadline
+        self.console = console or Console(stderr=True)
+        self.bar = Progress(
+            TextColumn("step"),
+            MofNCompleteColumn(),
+            BarColumn(),
+            TextColumn("{task.description}"),
+            TimeRemainingColumn(),
+            console=self.console,
+            disable=not self.console.is_terminal,
+            transient=True,
+        )
+        self.task = self.bar.add_task("starting", total=None)
+        self.first, self.since, self.spent = 0, 0.0, 0.0
+        self.estimated = False
+
+    def __enter__(self) -> Report:
+        self.bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.bar.stop()
+
+    def left(self, state: Any) -> int:
+        """Steps to go: to the last one, or until the time is likely to be over."""
+        steps = state.max_steps - state.global_step
+        if self.deadline is None or self.deadline.minutes is None or not self.spent:
+            return steps
+        return min(steps, int(max(0.0, 60 * self.deadline.minutes - self.deadline.seconds) / self.spent))
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Say what there is to do from where a run begins, or goes on."""
+        self.first, self.since = state.global_step, time.monotonic()
+        self.bar.update(self.task, total=state.max_steps, completed=state.global_step)
+        left = state.max_steps - self.first
+        if left > 0 and state.is_world_process_zero:
+            self.say(f"{'going on: ' if self.first else ''}{counted(left, 'step')}, each on {self.each}")
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Move the bar on, and say once what the run will take."""
+        done, spent = state.global_step - self.first, time.monotonic() - self.since
+        self.spent = spent / done
+        left = self.left(state)
+        self.bar.update(self.task, completed=state.global_step, total=state.global_step + left)
+        enough = done >= min(MEASURED, max(1, (state.max_steps - self.first) // 2)) or spent > PATIENCE
+        if left and enough and not self.estimated and state.is_world_process_zero:
+            self.estimated = True
+            self.say(estimate(left, self.spent, done, self.save_every))
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
+        """The figures of the last steps, beside the bar or as a line."""
+        if not state.is_world_process_zero or "loss" not in (logs or {}):
+            return
+        figures, left = in_words(logs), self.left(state)
+        self.bar.update(self.task, description=figures)
+        if not self.console.is_terminal:
+            rest = f"; {duration(left * self.spent)} left" if left > 0 else ""
+            self.say(f"step {state.global_step:,} of {state.max_steps:,}: {figures}{rest}")
+
+    def say(self, line: str) -> None:
+        """One line."""
+        self.console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def estimate(steps: int, seconds: float, measured: int, save_every: int) -> str:
+    """What `steps` more steps will take, at the mean of those that were measured, in one line."""
+    return (
+        f"about {duration(steps * seconds)} to go: {counted(steps, 'step')} of {seconds:.2g} s, "
+        f"measured here on the first {measured}; a checkpoint every {save_every:,} steps, and Ctrl-C keeps "
+        "what was learned"
+    )
+
+
+def counted(number: int, noun: str) -> str:
+    """A number of things in words: "1 step", "1,200 steps"."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def duration(seconds: float) -> str:
+    """A time in one or two words: "12 min"."""
+    if seconds < 90:
+        return f"{max(1, round(seconds))} s"
+    if seconds < 5400:
+        return f"{round(seconds / 60)} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 172_800 else f"{seconds / 86_400:.0f} days"
+
+
+def in_words(figures: Mapping[str, Any]) -> str:
+    """The figures of a line of the log: the loss, and those of `SENTENCES` that it has, shares in [0, 1]."""
+    parts = [sentence.format(figures[name]) for name, sentence in SENTENCES.items() if name in figures]
+    return ", ".join((f"loss {figures['loss']:.3g}", *parts))

@@ -1,0 +1,114 @@
+"""The processes of a run: how a launcher divides it, what all of them agree on, and workers that read images.
+
+Of several processes that `accelerate launch` or `torchrun` start, the first one writes and speaks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Generator
+from multiprocessing.connection import wait
+
+import torch
+
+FSDP, DEEPSPEED = "ACCELERATE_USE_FSDP", "ACCELERATE_USE_DEEPSPEED"
+"""What a launcher sets where it is to divide one model over several processes."""
+IGNORED = {
+    "FSDP_OFFLOAD_PARAMS": "what is divided stays on its device: launch without --fsdp_offload_params",
+    "FSDP_ACTIVATION_CHECKPOINTING": "the recipe says so: set checkpointing=true in it",
+}
+"""Settings of a launcher that would change nothing, and what to do."""
+
+
+def is_main_process() -> bool:
+    """Whether this process is the first one of its run."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+def divides() -> bool:
+    """Whether the launcher asked for FSDP: one model divided over several processes.
+
+    Raises:
+        ValueError: for DeepSpeed; for FSDP with a single process, or with settings that would change nothing.
+    """
+    if _on(DEEPSPEED):
+        raise ValueError(
+            "DeepSpeed would divide the model over processes in a way that training can't follow: launch "
+            f"with --use_fsdp (unset {DEEPSPEED}), or set checkpointing=true or precision=bfloat16"
+        )
+    if not _on(FSDP):
+        return False
+    for name, remedy in IGNORED.items():
+        if _on(name):
+            raise ValueError(f"{name} is true, but {remedy} (unset {name})")
+    if int(os.environ.get("WORLD_SIZE", "1")) < 2:
+        raise ValueError(
+            "FSDP divides the model over processes, but there is one: launch two or more "
+            f"(--num_processes 2), or without it (unset {FSDP})"
+        )
+    return True
+
+
+def _on(name: str) -> bool:
+    return os.environ.get(name, "").lower() in ("1", "true")
+
+
+@contextlib.contextmanager
+def hide_fsdp_env() -> Generator[None]:
+    """Inside the block accelerate and transformers see no FSDP: `sharding.divide` does it."""
+    before = os.environ.pop(FSDP, None)
+    try:
+        yield
+    finally:
+        if before is not None:
+            os.environ[FSDP] = before
+
+
+def greatest(number: int, device: torch.device) -> int:
+    """The greatest of the numbers of all processes of a run."""
+    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+        return number
+    most = torch.tensor(number, device=device)
+    torch.distributed.all_reduce(most, torch.distributed.ReduceOp.MAX)
+    return int(most)
+
+
+def mean_of_all(value: torch.Tensor) -> float:
+    """The mean of a number over all processes of a run."""
+    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+        return value.item()
+    total = value.detach().clone()
+    torch.distributed.all_reduce(total)
+    return total.item() / torch.distributed.get_world_size()
+
+
+def start_worker(worker: int) -> None:
+    """The `worker_init_fn` of a data loader: a worker ends with the process that it works for, not before.
+
+    Ctrl-C, which a terminal sends to all processes, is the parent's to answer, and so is what `timeout` or a
+    shell sends to the group: it still needs images until the step is done.
+    """
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        # torch's own watch over the parent doesn't end a worker that waits for a reader of its pipe.
+        threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        if hasattr(os, "setpgrp"):
+            os.setpgrp()
+
+
+def _end_with(sentinel: int) -> None:
+    """Wait until the process behind a sentinel has ended, then end this one, whatever it is doing."""
+    wait([sentinel])
+    os._exit(1)
+
+
+def worker_message(message: str) -> str:
+    """The message of an error that was raised in a data loader's process, without its traceback."""
+    if not message.startswith("Caught ValueError in DataLoader"):
+        return message
+    return message.strip().splitlines()[-1].removeprefix("ValueError: ")
