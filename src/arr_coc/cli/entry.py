@@ -221,8 +221,8 @@ def _outcome(error: Exception) -> tuple[int, str]:
         return 2, str(error)
     if isinstance(error, RecursionError):  # of a parser: JSON, TOML and headers nest as deep as they like
         return 2, "a file among the inputs is nested too deeply to be read: correct it"
-    shown = "(--debug shows where)"
+    hint = "(--debug shows where)"
     if isinstance(error, OSError) and error.strerror:  # a full disk, a folder that is read-only
         place = "a file" if error.filename is None else shorten(str(error.filename))
-        return 1, f"failed: {place}: {error.strerror}; make room there or choose another place {shown}"
-    return 1, f"failed: {type(error).__name__}: {error} {shown}"
+        return 1, f"failed: {place}: {error.strerror}; make room there or choose another place {hint}"
+    return 1, f"failed: {type(error).__name__}: {error} {hint}"

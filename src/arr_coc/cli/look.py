@@ -178,19 +178,19 @@ def _look_each(
     files: Sequence[Path], targets: Sequence[Path | None], look: Looker, question: str, as_json: bool
 ) -> int:
     """Look at every image of a folder by itself; the exit code."""
-    seen, target_of = 0, dict(zip(files, targets, strict=True))
+    opened, target_of = 0, dict(zip(files, targets, strict=True))
 
     def print_refusal(file: Path, error: ValueError) -> None:
         terminal.print_rows([("image", str(file)), ("not opened", str(error))])
 
     for file, picture in inputs.open_each(files, as_json, print_refusal):
-        seen += 1
+        opened += 1
         (each,) = look([picture])
         _show(str(file), question, picture, each, as_json, True)
         _draw(picture, each, question, target_of[file], as_json, True)
-    if seen < len(files):
-        terminal.complain(f"{len(files) - seen} of {len(files)} images could not be opened")
-    return int(seen < len(files))
+    if opened < len(files):
+        terminal.complain(f"{len(files) - opened} of {len(files)} images could not be opened")
+    return int(opened < len(files))
 
 
 def _show(

@@ -40,11 +40,11 @@ def _mode_option(modes: Sequence[AnyMode], text: str) -> object:
     """The option --mode with the choice of some modes; `text` is its help."""
     names = [mode.name for mode in modes]
 
-    def parse(given: str) -> str:
-        if given not in names:
+    def parse(name: str) -> str:
+        if name not in names:
             own = "one of your own needs --import MODULE before the command"
-            raise typer.BadParameter(f"{given!r} is unknown; use one of {', '.join(names)}; {own}")
-        return given
+            raise typer.BadParameter(f"{name!r} is unknown; use one of {', '.join(names)}; {own}")
+        return name
 
     completed = [(mode.name, mode.help) for mode in modes]
     option = typer.Option(parser=parse, metavar="MODE", autocompletion=lambda: completed, help=text)
