@@ -2,7 +2,7 @@
 
 Cost: a minute. Run from the repository root once the bundled model and its allocator are in place:
     python runs/sample.py [FAMILY ...]        families of questions to try, in this order
-Writes src/arr_coc/bundled/sample.png and sample.json, and docs/sample.png, the picture of the README.
+Writes src/arr_coc/bundled/sample.png and sample.json, and docs/sample.png, a picture of it.
 """
 
 from __future__ import annotations
