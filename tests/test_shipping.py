@@ -273,7 +273,7 @@ class TestDocumentation:
             "results",
         } <= pages
         api = (tmp_path / "api" / "models" / "index.html").read_text(encoding="utf-8")
-        assert 'id="arr_coc.model.ARRCOCModel.ask"' in api
+        assert 'id="arr_coc.ARRCOCModel.ask"' in api
         start = (tmp_path / "quickstart" / "index.html").read_text(encoding="utf-8")
         assert 'id="two-lines-on-a-loaded-model"' in start
         assert not re.search(r'(src|href)="https?://(?!127\.0\.0\.1)[^"]+\.(js|css|woff2?)"', start)
