@@ -111,8 +111,8 @@ def sparse_text(summary: dict) -> str:
         f"else: {asked(summary)} (`runs/results/sparse.json`)."
         f"{machine_text('times')} A dash: not measured.\n\n"
         + table(budgeted, "budgets")
-        + "\n\nWhat always reads the same number of tokens: gestalt and saccades (`saccade`), and gestalts alone "
-        "(`compress`, COC without ARR).\n\n"
+        + "\n\nWhat always reads the same number of tokens: a coarse view and fine cells (`saccade`), and coarse views alone "
+        "(`compress`).\n\n"
         + table(fixed, "short")
         + "\n\nAt equal time: the best that each method reaches among its budgets whose first token comes no later than ours, by the medians of the same runs. "
         "A method that needs the whole image encoded first is too late for that, whatever it keeps.\n\n"
@@ -166,8 +166,8 @@ def familiarity_text() -> str:
         for name, text in names.items()
     ]
     return (
-        "The bundled model's answers about other pictures than its own are mostly wrong. A linear unit over what its stem "
-        "makes of a picture says so beside the answer (`making/familiarity.py`, `runs/results/familiarity.json`). The other "
+        "The bundled model's answers about other pictures than its own are mostly wrong. A linear unit over the output of its stem "
+        "detects them, and the answer says so (`making/familiarity.py`, `runs/results/familiarity.json`). The other "
         "pictures are plain text, plots, flat shapes, noise and gradients that a script draws. Kinds it never saw are of a cache of "
         "`arr-coc world`, split validation, and neither the fit nor the threshold knows them; photographed ones go through "
         "`arr_coc_lab.world.photograph`. Real photographs were not measured: one of a person is a test, as are an invoice and red "
@@ -176,7 +176,7 @@ def familiarity_text() -> str:
 
 
 def training_free_text() -> str:
-    """The training-free default on the bundled model, as if nobody had trained it."""
+    """The training-free default on the bundled model, without its trained allocator."""
     result = read("training-free")
     rows = {
         "random": "random",
@@ -194,7 +194,7 @@ def training_free_text() -> str:
         lines.append(f"| {text} | {found['273']:.2f} | {found['64']:.2f} |")
     ms = result["median ms, processor time"]
     return (
-        f"The bundled model as if nobody had trained it, {result['questions']['test']} held-out questions, of 1024 cells "
+        f"The bundled model without its trained allocator, {result['questions']['test']} held-out questions, of 1024 cells "
         "(`runs/training_free.py`, `runs/results/training-free.json`):\n\n" + "\n".join(lines) + "\n\n"
         f"It costs {ms['gaze']:.0f} ms a question ({ms['gaze, first question']:.0f} ms the first one) beside {ms['resize']:.0f} ms for the "
         f"coarse view and {ms['encode 1024 tokens']:,.0f} ms for encoding the page, one core."
@@ -210,7 +210,7 @@ def recall_text() -> str:
     )
     return (
         f"With 273 of 1,024 cells it keeps {ours:.0%} of the evidence, untrained, where the embedding cosine keeps {cosine:.0%} and an "
-        f"even grid {even:.0%} ([results](results/guide.md#a-checkpoint-nobody-trained-for))."
+        f"even grid {even:.0%} ([results](results/guide.md#a-checkpoint-without-a-trained-allocator))."
     )
 
 
@@ -258,21 +258,19 @@ def headline_text() -> str:
     rivals = [m for m in rows if m.endswith("@64") and kind(m, sparse["header"]) == "rival"]
     best = max(rivals, key=lambda method: rows[method]["score"])
     shown = {
-        "arr-coc sparse@273": "**arr-coc `sparse`, 273 cells kept**",
-        "arr-coc sparse@64": "**arr-coc `sparse`, 64 cells kept**",
-        best: f"{METHODS[best.partition(':')[0]].label}, the best of the rivals at 64 cells kept",
-        "downsample@64": "the image shrunk to 64 tokens",
+        "arr-coc sparse@273": "**273, arr-coc `sparse`**",
+        "arr-coc sparse@64": "**64, arr-coc `sparse`**",
+        best: f"64, {find_method(best.partition('@')[0]).label}, the best of the rivals",
+        "downsample@64": "64, the image shrunk",
     }
     lines = [
-        "| 1,024 visual tokens | read by the language model | right answers | first token |",
+        "| visual tokens kept | read by the language model | right answers | first token sooner by |",
         "|---|--:|--:|--:|",
-        f"| all of them | 1,024 | {percent(full['score'])} | 1x |",
+        f"| all 1,024 | 1,024 | {percent(full['score'])} | 1x |",
     ]
     for method, text in shown.items():
         row = rows[method]
-        lines.append(
-            f"| {text} | {row['tokens']:,.0f} | {percent(row['score'])} | {least(row):.1f}x sooner |"
-        )
+        lines.append(f"| {text} | {row['tokens']:,.0f} | {percent(row['score'])} | {least(row):.1f}x |")
     found = real_pictures()["default"]
     return "\n".join(lines) + (
         f"\n\n{sparse['questions']} held-out questions about drawn pages, the bundled model, times on two CPU cores (the lowest of "
@@ -359,10 +357,13 @@ def large_table(summary: dict) -> str:
         "downsample@529": METHODS["downsample"].label,
     }
     full = rows["full"]["tokens"]
-    lines = [f"| of {full:,.0f} visual tokens | read | right answers | first token |", "|---|--:|--:|--:|"]
+    lines = [
+        f"| of {full:,.0f} visual tokens | read | right answers | first token sooner by |",
+        "|---|--:|--:|--:|",
+    ]
     for method, text in shown.items():
         row = rows[method]
-        sooner = f"{least(row):.1f}x sooner" if method != "full" else "1x"
+        sooner = f"{least(row):.1f}x" if method != "full" else "1x"
         lines.append(f"| {text} | {row['tokens']:,.0f} | {percent(row['score'])} | {sooner} |")
     return (
         "\n".join(lines)
