@@ -1,6 +1,7 @@
-"""How soon the app is there and answers; the README's pictures of it; its memory over many tabs.
+"""How soon the app is there and answers; the pictures of it in the documentation; its memory over many tabs.
 
     python bench/app.py --out runs/results/app.json --pictures docs
+    python bench/app.py --look docs        app.png alone: the page of docs/order.png, looked at by the guide
     python bench/app.py --tabs 500 --out bench/results/app-memory.json
 
 Starts `arr-coc app` on a free port, opens it in the system's Chromium and asks the built-in sample,
@@ -79,10 +80,8 @@ def ask(page: Page) -> float:
 
 
 def photograph(page: Page, folder: Path) -> None:
-    """The first screen, and the microscope after everything was measured."""
+    """The microscope after everything was measured, and then the first screen with another picture."""
     page.mouse.move(0, 0)
-    page.wait_for_timeout(1000)  # buttons fade in
-    page.screenshot(path=folder / "app.png")
     page.click("#closer .label-wrap")
     page.wait_for_selector("#microscope canvas")
     for probe in ("sweep", "contenders", "faithfulness"):
@@ -91,6 +90,44 @@ def photograph(page: Page, folder: Path) -> None:
         page.wait_for_selector("#probe-sweep:enabled")
     page.wait_for_timeout(500)
     page.locator("#microscope").screenshot(path=folder / "microscope.png")
+    photograph_look(page, folder)
+
+
+ORDER, QUESTION, BUDGET = Path(__file__).parents[1] / "docs" / "order.png", "When will the parcel arrive?", 64
+
+
+def photograph_look(page: Page, folder: Path) -> None:
+    """The first screen with a page that a browser laid out, and the cells that the guide keeps of it."""
+    page.reload()
+    page.wait_for_selector("#sight canvas")
+    page.set_input_files("#image input[type=file]", ORDER)
+    page.fill("#budget input[type=number]", str(BUDGET))
+    page.fill("#question textarea", QUESTION)
+    page.wait_for_timeout(6000)  # the guide looks once more when typing has ended, and buttons fade in
+    page.mouse.move(0, 0)
+    page.screenshot(path=folder / "app.png")
+
+
+def look(folder: Path) -> dict[str, Any]:
+    """Take the picture of the first screen alone."""
+    from playwright.sync_api import sync_playwright
+
+    with server() as (address, up, _), sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
+        page = browser.new_context(viewport=SIZE).new_page()
+        page.goto(address)
+        photograph_look(page, folder)
+        browser.close()
+    return {"seconds from start to the server's first answer": round(up, 2)}
+
+
+def chromium() -> str:
+    """The path of the system's Chromium."""
+    for name in ("chromium", "chromium-browser", "google-chrome"):
+        path = shutil.which(name)
+        if path:
+            return path
+    sys.exit("no Chromium on PATH: install one")
 
 
 def time_pages(rounds: int, pictures: Path | None) -> dict[str, Any]:
@@ -98,18 +135,13 @@ def time_pages(rounds: int, pictures: Path | None) -> dict[str, Any]:
 
     Args:
         rounds: pages, one after the other.
-        pictures: where the README's pictures are written; None: nowhere.
+        pictures: where the pictures of the documentation are written; None: nowhere.
     """
     from playwright.sync_api import sync_playwright
 
-    browser_path = next(
-        filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
-    )
-    if browser_path is None:
-        sys.exit("no Chromium on PATH: install one")
     paints, answers = [], []
     with server() as (address, up, _), sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=browser_path, args=["--no-sandbox"])
+        browser = playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
         for _ in range(rounds):
             page = browser.new_context(viewport=SIZE).new_page()
             begun = time.monotonic()
@@ -226,12 +258,16 @@ parser.add_argument("--rounds", type=int, default=3)
 parser.add_argument("--tabs", type=int, help="open so many tabs and read the memory, nothing else")
 parser.add_argument("--out", type=Path)
 parser.add_argument("--pictures", type=Path, metavar="FOLDER", help="write app.png and microscope.png here")
+parser.add_argument("--look", type=Path, metavar="FOLDER", help="write app.png here, and measure nothing")
 args = parser.parse_args()
 result = {
     "command": " ".join(["python", *sys.argv]),
     "cores": os.cpu_count(),
-    **(fill_tabs(args.tabs) if args.tabs else time_pages(args.rounds, args.pictures)),
 }
+if args.look:
+    result |= look(args.look)
+else:
+    result |= fill_tabs(args.tabs) if args.tabs else time_pages(args.rounds, args.pictures)
 print(json.dumps(result, indent=1))
 if args.out:
     args.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")

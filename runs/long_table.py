@@ -1,4 +1,4 @@
-"""The blocks of RESULTS about long text: compression of pages, walks over pages, looking again, the order of cells."""
+"""The blocks of docs/results about long text: compression of pages, walks over pages, looking again, the order of cells."""
 
 from arr_coc_lab.results.table import percent
 

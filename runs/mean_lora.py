@@ -2,7 +2,7 @@
 
 Of one allocator it is its LoRAs in bfloat16. Of two, the second begun with the first: their weights lie in one
 basin, and their mean reads fonts that neither was taught better than either does (Wortsman et al. 2022, "Robust
-fine-tuning of zero-shot models"). docs/LOG.md, 2026-11-21, has the figures.
+fine-tuning of zero-shot models"). docs/log/2026-11-21.md has the figures.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""The table of the families that arr-coc knows, for README.md."""
+"""The table of the families that arr-coc knows, for docs/models.md."""
 
 from arr_coc.families import known_families
 

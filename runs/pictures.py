@@ -1,7 +1,8 @@
-"""Draw the pictures that the app has to choose from, and those of the README: an invoice, settings, a chart, a ticket.
+"""Draw the pictures that the app has to choose from, and those of the pages: an invoice, settings, a chart, a ticket.
 
     python runs/pictures.py                          runs/pictures/*.html -> src/arr_coc/app/pictures
-    python runs/pictures.py --figure docs/look.png   the README's figure, of the pictures that are there
+    python runs/pictures.py --figure docs/look.png   the guide page's figure, of the pictures that are there
+    python runs/pictures.py --first docs             the README's picture: docs/order.png, and docs/first.png of it
 
 They are written by hand, so that a stranger recognises them and no page type of `arr_coc_lab.world` made them: the guide
 was taught on none of them. The system's Chromium lays them out and says where the marked evidence stands. Machines
@@ -19,13 +20,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from PIL import Image
+from PIL import Image, ImageChops, ImageDraw, ImageFilter
 
 from arr_coc.app.samples import LISTED, PICTURES, SHAPES, AppSample, pictures
 from arr_coc.choose.allocation import Allocation
 from arr_coc.data.record import Box
 from arr_coc.guide.selector import Selector
-from arr_coc.trace.picture import DPI, TITLE, draw_panel, kept_panel, panel_pixels, truth_of, wrap
+from arr_coc.trace.picture import DPI, TITLE, draw_panel, font, kept_panel, panel_pixels, truth_of, wrap
 from arr_coc_lab.world import draw_page
 from arr_coc_lab.world.browser.chromium import Chromium
 
@@ -151,6 +152,46 @@ def figure(target: Path) -> None:
     paletted(draw_gallery(choices, columns=2)).save(target, optimize=True)
 
 
+FIRST = ("order", 0, 64)
+"""The page of the README's first picture, the number of its question and the budget."""
+PAPER, EDGE, INK, QUIET = (233, 235, 239), (217, 119, 6), (23, 23, 28), (96, 104, 114)
+
+
+def first(folder: Path) -> None:
+    """Render the page of the README's first picture, let the guide choose, and draw what it keeps."""
+    name, number, budget = FIRST
+    html, size, questions = read_page(name)
+    with Chromium() as chromium:
+        page = Image.open(io.BytesIO(chromium.render(html, *size).png)).convert("RGB")
+    page.save(folder / f"{name}.png", optimize=True)
+    question = questions[number]["question"]
+    kept = Selector.from_pretrained()(page, question, budget=budget)
+    draw_kept(page, kept, question).save(folder / "first.png", optimize=True)
+
+
+def draw_kept(page: Image.Image, kept: Allocation, question: str) -> Image.Image:
+    """The page in full colour where cells were kept, faded elsewhere, under its question and the count of cells."""
+    shown = Image.blend(page, Image.new("RGB", page.size, PAPER), 0.74)
+    boxes = [tuple(map(round, box)) for box in kept.boxes(page.size).tolist()]
+    for box in boxes:
+        shown.paste(page.crop(box), box[:2])
+    inside = Image.new("L", page.size)
+    for box in boxes:
+        inside.paste(255, box)
+    # A pixel of the rim is outside of the kept cells and next to one of them.
+    rim = ImageChops.subtract(inside.filter(ImageFilter.MaxFilter(5)), inside)
+    shown.paste(EDGE, mask=rim)
+    margin, head = 28, 84
+    sheet = Image.new("RGB", (page.width + 2 * margin, page.height + head + margin), "white")
+    sheet.paste(shown, (margin, head))
+    draw = ImageDraw.Draw(sheet)
+    draw.rectangle((margin - 1, head - 1, margin + page.width, head + page.height), outline=(206, 209, 214))
+    count = f"{kept.kept} of {kept.total:,} cells kept"
+    draw.text((margin, head / 2), question, INK, font("bold", 14.0), anchor="lm")
+    draw.text((sheet.width - margin, head / 2), count, QUIET, font("normal", 10.0), anchor="rm")
+    return sheet
+
+
 def choice(selector: Selector, sample: AppSample) -> Choice:
     """What the guide keeps for one question."""
     image = Image.open(sample.image).convert("RGB")
@@ -161,9 +202,16 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--figure", type=Path, metavar="PNG", help="draw the README's figure, render nothing")
+    parser.add_argument(
+        "--figure", type=Path, metavar="PNG", help="draw the guide page's figure, render nothing"
+    )
+    parser.add_argument(
+        "--first", type=Path, metavar="DIR", help="render and draw the README's first picture"
+    )
     arguments = parser.parse_args()
-    if arguments.figure:
+    if arguments.first:
+        first(arguments.first)
+    elif arguments.figure:
         figure(arguments.figure)
     else:
         draw()

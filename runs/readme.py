@@ -1,4 +1,4 @@
-"""Writes the tables of README.md and some of docs/ from the result files, between their markers.
+"""Writes the tables of README.md and of the pages in docs/ from the result files, between their markers.
 
 With --check it only compares.
 
@@ -9,6 +9,7 @@ import json
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 from arr_coc_lab.evaluate import METHODS
 from arr_coc_lab.results.kinds import kind
@@ -110,8 +111,8 @@ def sparse_text(summary: dict) -> str:
         f"else: {asked(summary)} (`runs/results/sparse.json`)."
         f"{machine_text('times')} A dash: not measured.\n\n"
         + table(budgeted, "budgets")
-        + "\n\nWhat always reads the same number of tokens: gestalt and saccades (`saccade`), and gestalts alone "
-        "(`compress`, COC without ARR).\n\n"
+        + "\n\nWhat always reads the same number of tokens: a coarse view and fine cells (`saccade`), and coarse views alone "
+        "(`compress`).\n\n"
         + table(fixed, "short")
         + "\n\nAt equal time: the best that each method reaches among its budgets whose first token comes no later than ours, by the medians of the same runs. "
         "A method that needs the whole image encoded first is too late for that, whatever it keeps.\n\n"
@@ -165,8 +166,8 @@ def familiarity_text() -> str:
         for name, text in names.items()
     ]
     return (
-        "The bundled model's answers about other pictures than its own are mostly wrong. A linear unit over what its stem "
-        "makes of a picture says so beside the answer (`making/familiarity.py`, `runs/results/familiarity.json`). The other "
+        "The bundled model's answers about other pictures than its own are mostly wrong. A linear unit over the output of its stem "
+        "detects them, and the answer says so (`making/familiarity.py`, `runs/results/familiarity.json`). The other "
         "pictures are plain text, plots, flat shapes, noise and gradients that a script draws. Kinds it never saw are of a cache of "
         "`arr-coc world`, split validation, and neither the fit nor the threshold knows them; photographed ones go through "
         "`arr_coc_lab.world.photograph`. Real photographs were not measured: one of a person is a test, as are an invoice and red "
@@ -175,7 +176,7 @@ def familiarity_text() -> str:
 
 
 def training_free_text() -> str:
-    """The training-free default on the bundled model, as if nobody had trained it."""
+    """The training-free default on the bundled model, without its trained allocator."""
     result = read("training-free")
     rows = {
         "random": "random",
@@ -193,7 +194,7 @@ def training_free_text() -> str:
         lines.append(f"| {text} | {found['273']:.2f} | {found['64']:.2f} |")
     ms = result["median ms, processor time"]
     return (
-        f"The bundled model as if nobody had trained it, {result['questions']['test']} held-out questions, of 1024 cells "
+        f"The bundled model without its trained allocator, {result['questions']['test']} held-out questions, of 1024 cells "
         "(`runs/training_free.py`, `runs/results/training-free.json`):\n\n" + "\n".join(lines) + "\n\n"
         f"It costs {ms['gaze']:.0f} ms a question ({ms['gaze, first question']:.0f} ms the first one) beside {ms['resize']:.0f} ms for the "
         f"coarse view and {ms['encode 1024 tokens']:,.0f} ms for encoding the page, one core."
@@ -209,7 +210,7 @@ def recall_text() -> str:
     )
     return (
         f"With 273 of 1,024 cells it keeps {ours:.0%} of the evidence, untrained, where the embedding cosine keeps {cosine:.0%} and an "
-        f"even grid {even:.0%} ([results](docs/RESULTS.md#a-checkpoint-nobody-trained-for))."
+        f"even grid {even:.0%} ([results](results/guide.md#a-checkpoint-without-a-trained-allocator))."
     )
 
 
@@ -251,7 +252,129 @@ IN_BENCH = {"arr-coc": "prune", "arr-coc sparse": "sparse", "arr-coc saccade": "
 
 
 def headline_text() -> str:
-    """What says most: what is kept of the answers, what is read for it, and how much sooner the first token comes."""
+    """Five rows for the README: all tokens, ours twice, the best rival and the shrunk image, and what they don't say."""
+    sparse, times = read("sparse"), read("times")
+    rows, full = with_times(sparse, "times")["methods"], sparse["methods"]["full"]
+    rivals = [m for m in rows if m.endswith("@64") and kind(m, sparse["header"]) == "rival"]
+    best = max(rivals, key=lambda method: rows[method]["score"])
+    shown = {
+        "arr-coc sparse@273": "**273, arr-coc `sparse`**",
+        "arr-coc sparse@64": "**64, arr-coc `sparse`**",
+        best: f"64, {find_method(best.partition('@')[0]).label}, the best of the rivals",
+        "downsample@64": "64, the image shrunk",
+    }
+    lines = [
+        "| visual tokens kept | read by the language model | right answers | first token sooner by |",
+        "|---|--:|--:|--:|",
+        f"| all 1,024 | 1,024 | {percent(full['score'])} | 1x |",
+    ]
+    for method, text in shown.items():
+        row = rows[method]
+        lines.append(f"| {text} | {row['tokens']:,.0f} | {percent(row['score'])} | {least(row):.1f}x |")
+    found = real_pictures()["default"]
+    return "\n".join(lines) + (
+        f"\n\n{sparse['questions']} held-out questions about drawn pages, the bundled model, times on two CPU cores (the lowest of "
+        f"{times['runs']} runs); **this compares methods and says nothing about Qwen3-VL on photographs**: on "
+        f"{real_pictures()['questions']} questions about real pictures the default keeps {found['64'][0]:.0%} of the evidence in 64 of 1,024 "
+        f"cells and {found['273'][0]:.0%} in 273 ([results](docs/results.md))."
+    )
+
+
+def real_pictures() -> dict[str, Any]:
+    """What `runs/real_pictures.py` printed: the number of "questions", and of each selector and budget recall and share whole."""
+    text = (RESULTS / "real-pictures.txt").read_text(encoding="utf-8")
+    found: dict[str, Any] = {"questions": int(re.search(r"^(\d+) questions with evidence", text, re.M)[1])}
+    found["foreign"] = [tuple(map(int, pair)) for pair in re.findall(r"(\d+) of (\d+)", text.splitlines()[0])]
+    for name, budget, recall, whole in re.findall(r"(\w+)@(\w+) ([\d.]+) \((\d+)%\)", text):
+        found.setdefault(name, {})[budget] = (float(recall), int(whole))
+    return found
+
+
+def real_text() -> str:
+    """What is kept of real pictures, by the default and by what was trained on drawn pages alone."""
+    found = real_pictures()
+    names = {
+        "default": "**the default**",
+        "guide": "the guide alone",
+        "trained": "the bundled allocator, taught on drawn pages",
+    }
+    lines = [
+        "| evidence recall (all evidence kept) | 64 of 1,024 cells | 273 | `auto` |",
+        "|---|--:|--:|--:|",
+    ]
+    for name, text in names.items():
+        cells = [f"{recall:.3f} ({whole}%)" for recall, whole in found[name].values()]
+        lines.append(f"| {text} | {' | '.join(cells)} |")
+    foreign = sum(count for count, _ in found["foreign"])
+    pictures = sum(total for _, total in found["foreign"])
+    return "\n".join(lines) + (
+        f"\n\n{found['questions']} questions with evidence about {pictures} screenshots, photos, maps, charts, scans and documents that "
+        "are no part of the project and that nothing was fitted to (`python runs/real_pictures.py FOLDER`, "
+        f"`runs/results/real-pictures.txt`, one core). The check calls {foreign} of {pictures} foreign to the bundled model, so that the guide "
+        "chooses. `auto` spends half of the cells on them. Of the questions with less than all evidence a third get no word of "
+        "warning. What a model answers from these cells was not measured."
+    )
+
+
+SHAPES = (("Qwen3-VL-2B", 1024), ("Qwen3-VL-2B", 2048), ("Qwen3-VL-4B", 1024))
+"""Shapes and sizes in px of the short table of times."""
+
+
+def shapes_text() -> str:
+    """How much sooner the first token comes in the published shapes of Qwen3-VL: the lowest of the runs there are."""
+    ways = ("prune@273", "sparse@273", "sparse@64", "saccade", "fastv@273")
+    results = [
+        json.loads(path.read_bytes()) for path in sorted((ROOT / "bench" / "results").glob("[0-9]b-*.json"))
+    ]
+    lines = [
+        f"| times sooner than all tokens | {' | '.join(f'`{way}`' for way in ways)} |",
+        "|---|" + "--:|" * len(ways),
+    ]
+    for shape, side in SHAPES:
+        wanted = {"shape": shape, "image": [side, side], "batch": 1}
+        found = [r for r in results if wanted.items() <= r["circumstances"].items()]
+        speeds: dict[str, list[float]] = {}
+        for row in (row for result in found for row in result["rows"]):
+            speeds.setdefault(row["mode"], []).append(row.get("range", {}).get("speed", [row["speed"]])[0])
+        cells = [f"{min(speeds[way]):.1f}x" if way in speeds else "-" for way in ways]
+        lines.append(f"| {shape}, {side}x{side} px | {' | '.join(cells)} |")
+    return "\n".join(lines) + (
+        "\n\nRandom weights in the published shapes, two threads of a CPU, bfloat16, from picture and question to the logits of the first "
+        "token, choosing included; the lowest of the runs there are (`bench/prefill.py`, `bench/results/`). A dash: not measured. No GPU was "
+        "measured."
+    )
+
+
+def large_table(summary: dict) -> str:
+    """Large pages: ours, the best rival and the shrunk image."""
+    rows = summary["methods"]
+    shown = {
+        "full": "all of them",
+        "arr-coc saccade": "**arr-coc `saccade`**",
+        "arr-coc sparse@529": "**arr-coc `sparse`**",
+        "idpruner@529": METHODS["idpruner"].label,
+        "fastv@529": METHODS["fastv"].label,
+        "downsample@529": METHODS["downsample"].label,
+    }
+    full = rows["full"]["tokens"]
+    lines = [
+        f"| of {full:,.0f} visual tokens | read | right answers | first token sooner by |",
+        "|---|--:|--:|--:|",
+    ]
+    for method, text in shown.items():
+        row = rows[method]
+        sooner = f"{least(row):.1f}x" if method != "full" else "1x"
+        lines.append(f"| {text} | {row['tokens']:,.0f} | {percent(row['score'])} | {sooner} |")
+    return (
+        "\n".join(lines)
+        + "\n\n"
+        + large_text(summary).strip()
+        + f" {summary['questions']} questions; `runs/results/saccade.json`."
+    )
+
+
+def methods_text() -> str:
+    """The methods side by side: right answers, tokens read for them, and how much sooner the first token comes."""
     sparse = read("sparse")
     rows, full = with_times(sparse, "times")["methods"], sparse["methods"]["full"]
     two = json.loads((ROOT / "bench" / "results" / "2b-1024.json").read_text(encoding="utf-8"))
@@ -279,7 +402,6 @@ def headline_text() -> str:
         "*Read*: visual tokens the language model reads, the mean over its layers; FastV drops them inside it. First token: how many times "
         "sooner than with all tokens, choosing and encoding included, side by side on CPU cores, the last column with random weights"
         + f", each the lowest of {read('times')['runs']} runs."
-        + large_text(read("saccade"))
     )
 
 
@@ -348,6 +470,10 @@ def blocks() -> dict[str, str]:
     )
     found = {
         "headline": headline_text(),
+        "methods": methods_text(),
+        "shapes": shapes_text(),
+        "large": large_table(read("saccade")),
+        "real": real_text(),
         "cost": cost_text(),
         "offers": offers_table(),
         "study": table(some(with_times(study, "times"), lambda m: not m.startswith(SWEEP)), "budgets"),
@@ -404,9 +530,9 @@ def filled(texts: dict[str, str]) -> dict[str, str]:
 
 
 def pages() -> dict[str, str]:
-    """The pages that have tables, as they are."""
-    names = ("README.md", "docs/RESULTS.md", "docs/SERVING.md", "docs/video.md")
-    return {name: (ROOT / name).read_text(encoding="utf-8") for name in names}
+    """The pages that may have tables, as they are."""
+    paths = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    return {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in paths}
 
 
 if __name__ == "__main__":

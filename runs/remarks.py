@@ -119,7 +119,7 @@ def adapt_text() -> str:
     # An older file has none: its questions about one picture count as if they were independent.
     over = result["gain"].get("intervals", "over questions")
     text = (
-        f"What that gains where nobody has taught anything: {result['pictures']} drawn pictures of marks with names that no page "
+        f"What `arr-coc adapt` gains where nobody has taught anything: {result['pictures']} drawn pictures of marks with names that no page "
         f"has, a tiny Qwen3-VL of random weights, {result['steps']} steps each of `relevance` and `stem` ({seconds / 60:.0f} "
         f"minutes of a shared core). On the {result['gain']['images']} held-out pictures ({result['gain']['questions']} questions) "
         f"4 of 64 cells hold {percent(ours['before'])} of the evidence before, by the guide, and **{percent(ours['after'])}** after "

@@ -5,7 +5,7 @@
 
 200 questions about drawn pages, each in every mode of the bundled model: the answer, the kept cells of every image and
 their relevance. Then one question to a tiny random model of every family, in every mode that it offers. It calls what
-the README promises and nothing else, so that the same file runs on older and newer states: copy it there.
+the pages promise and nothing else, so that the same file runs on older and newer states: copy it there.
 """
 
 import argparse

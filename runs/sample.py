@@ -2,7 +2,7 @@
 
 Cost: a minute. Run from the repository root once the bundled model and its allocator are in place:
     python runs/sample.py [FAMILY ...]        families of questions to try, in this order
-Writes src/arr_coc/bundled/sample.png and sample.json, and docs/sample.png, the picture of the README.
+Writes src/arr_coc/bundled/sample.png and sample.json.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 import sys
 from pathlib import Path
 
-from arr_coc import ARRCOCModel, draw_allocation
+from arr_coc import ARRCOCModel
 from arr_coc_lab.world import draw_page
 
 BUNDLED = Path("src/arr_coc/bundled")
@@ -36,9 +36,6 @@ def main() -> None:
                     page.image.save(BUNDLED / "sample.png")
                     sample = {"question": question.text, "answer": question.answer, "seed": seed}
                     (BUNDLED / "sample.json").write_text(json.dumps(sample, indent=1) + "\n")
-                    answer = answers[0]
-                    picture = draw_allocation(page.image, answer.allocation, question.text, answer.text)
-                    picture.save("docs/sample.png")
                     print(sample)
                     return
     raise SystemExit("no question of 160 pages is answered right at every budget: train the model further")

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Where to look, learned and measured against every rival: all tables and plots of the README, from the bundled base
+# Where to look, learned and measured against every rival: all tables and plots of the pages, from the bundled base
 # model and nothing else. Its weights are not touched; every page is drawn.
 #
 # Cost      2 CPU cores, 3 GiB, no GPU: about an hour and a half of training (one run after the other), three quarters of
 #           an hour of measuring.
 # Expected  runs/results/study.json (2,000 held-out questions at 1024 x 1024 px), ablation.json, hypothesis.json: what
-#           the README shows. The same seeds give the same weights on the same machine and versions.
+#           the pages show. The same seeds give the same weights on the same machine and versions.
 # Resumable killed at any point, the same command goes on: training from its last checkpoint, measuring from its last
 #           page. Finished parts are left alone.
 #
@@ -104,7 +104,7 @@ mkdir -p "$out/early"
 #    The LoRAs: the tower's by its own lesson, then both together, twice, in two processes, as one with two images a step; then
 #    both together from there in two runs side by side, and the mean of where these two began and where they ended; so once
 #    more on large pages, and a third time with many short steps, in which the whole tower teaches pages of 1,024 px and
-#    smaller alone. Four hours of two cores (docs/LOG.md, 2026-11-25).
+#    smaller alone. Four hours of two cores (docs/log/2026-11-25.md).
 pair() {  # pair NAME RECIPE [KEY=VALUE ...]: teach, in two processes of a thread each
     OMP_NUM_THREADS=1 arr="$python -m torch.distributed.run --nproc-per-node 2 -m arr_coc" teach "$@"
 }

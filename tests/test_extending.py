@@ -1,4 +1,4 @@
-"""docs/EXTENDING.md, followed to the letter: its files are written, its lines are run.
+"""docs/extending.md, followed to the letter: its files are written, its lines are run.
 
 Every block that begins with `# my_....py` is written to a folder of its own, every other Python block is
 executed there, and every `arr-coc` line is run as it stands, with options behind it that only make it small.
@@ -42,7 +42,7 @@ from tiny import picture, some_cells, tiny
 pytestmark = pytest.mark.slow
 
 Capture = pytest.CaptureFixture[str]
-PAGE = Path(__file__).parents[1] / "docs" / "EXTENDING.md"
+PAGE = Path(__file__).parents[1] / "docs" / "extending.md"
 ROOT = Path(arr_coc.__file__).parents[1]
 
 

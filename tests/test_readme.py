@@ -1,4 +1,4 @@
-"""The README says what the result files say."""
+"""The README and the pages of docs/ say what the result files say."""
 
 from __future__ import annotations
 
@@ -45,10 +45,11 @@ def test_the_result_files_of_the_readme_come_from_its_command() -> None:
     for name in ("study", "ablation", "hypothesis", "adversarial"):
         assert f"measure {name} " in study or f"runs/results/{name}.json" in study
         assert (ROOT / "runs" / "results" / f"{name}.json").is_file()
-    readme = (ROOT / "docs" / "RESULTS.md").read_text(encoding="utf-8")
-    for name in ("sparse", "saccade"):
+    pages = {"sparse": "before-encoder", "saccade": "large-pages"}
+    for name, page in pages.items():
+        text = (ROOT / "docs" / "results" / f"{page}.md").read_text(encoding="utf-8")
         assert f"measure {name} " in study
-        shown = re.search(rf"<!-- {name} -->\n(.+?)<!-- /{name} -->", readme, re.S)
+        shown = re.search(rf"<!-- {name} -->\n(.+?)<!-- /{name} -->", text, re.S)
         assert bool(shown) == (ROOT / "runs" / "results" / f"{name}.json").is_file()
 
 
@@ -67,9 +68,9 @@ def test_result_files_of_the_bundled_model_agree_in_its_prints() -> None:
 
 
 def test_every_result_file_that_is_named_is_there() -> None:
-    sources = [*(ROOT / "runs").glob("*.py"), *(ROOT / "runs").glob("*.sh"), *(ROOT / "docs").glob("*.md")]
+    sources = [*(ROOT / "runs").glob("*.py"), *(ROOT / "runs").glob("*.sh"), *(ROOT / "docs").rglob("*.md")]
     sources += [ROOT / "README.md", *(ROOT / "src" / "arr_coc" / "training").rglob("*.toml")]
-    texts = {source.name: source.read_text(encoding="utf-8") for source in sources}
+    texts = {source.relative_to(ROOT).name: source.read_text(encoding="utf-8") for source in sources}
     named = {
         (name, path)
         for name, text in texts.items()

@@ -315,7 +315,7 @@ def test_images_that_are_taken_in_whole_blocks_are_told(
     assert registry.takes_any_number(importlib.import_module("any_number").Whole)
 
 
-def test_the_readme_has_the_same_table() -> None:
+def test_the_page_of_models_has_the_same_table() -> None:
     """As it stands for the newest release, whatever is installed."""
     early = {"cells": "yes", "tiles": "by whole tiles"}
     early |= {"crops": "`saccade` by finer crops", "images": "run as `prune`"}
@@ -325,6 +325,6 @@ def test_the_readme_has_the_same_table() -> None:
         rows.append(
             f"| {one.title} | {kinds} | {early[one.encodes]} | {'yes' if one.clips else '-'} | {one.remark} |"
         )
-    text = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    text = (Path(__file__).parents[2] / "docs" / "models.md").read_text(encoding="utf-8")
     table = text.partition("<!-- offers -->")[2].partition("<!-- /offers -->")[0].strip().splitlines()
     assert table[2:] == rows

@@ -15,7 +15,7 @@ from arr_coc.trace.trace import Trace
 from conftest import FOLDER, OVERRIDES
 from live import body, counter, data_url, server
 
-DOCUMENT = Path(__file__).parents[3] / "docs" / "SERVING.md"
+DOCUMENT = Path(__file__).parents[3] / "docs" / "serving.md"
 OPTIONS = ("--trust-request-mm-kwargs",)
 
 
@@ -45,7 +45,7 @@ def test_the_example_of_the_documentation_runs(url, pages) -> None:
         assert there in block
         block = block.replace(there, here)
     names: dict = {}
-    exec(compile(block, "SERVING.md", "exec"), names)
+    exec(compile(block, "serving.md", "exec"), names)
     reply = names["reply"]
     assert reply.choices[0].message.content
     assert reply.usage.prompt_tokens_details.multimodal_tokens == {"image": 64}

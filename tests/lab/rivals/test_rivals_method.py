@@ -36,7 +36,7 @@ register(
     Method("longest", "{kind}", lambda view, i, k: longest(view.tokens, k), style=Style("#123456", "8"))
 )
 '''
-"""The file of `docs/EXTENDING.md`."""
+"""The file of `docs/extending.md`."""
 
 
 @pytest.fixture(params=["null", "rival"])
