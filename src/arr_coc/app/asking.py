@@ -144,8 +144,7 @@ def source_words(session: Session, inputs: dict[str, Any], budget: Budget, mode:
     """What an answer is read from, for the page while the answer still comes: "64 tokens"."""
     from arr_coc.choose.attending import budget_count, budget_of
     from arr_coc.modes import find_mode
-    from arr_coc.modes.call import runs_as
-    from arr_coc.modes.crops import crops_of, looks_at_crops
+    from arr_coc.modes.route import crops_of, reads_crops, runs_as
     from arr_coc.seam.clips import as_frames
 
     adapter = session.model.adapter
@@ -153,7 +152,7 @@ def source_words(session: Session, inputs: dict[str, Any], budget: Budget, mode:
     if not ran.chooses:
         return ran.help
     framed = as_frames(adapter, inputs)[0]
-    crops = crops_of(adapter, inputs, session.encoded(ran.name))[0] if looks_at_crops(adapter, ran) else {}
+    crops = crops_of(adapter, inputs, session.encoded(ran.name))[0] if reads_crops(adapter, ran) else {}
     if adapter.sparse or adapter.by_tiles or crops:
         count = sum(adapter.layout({**framed, **crops}).sizes)
     else:  # told once it is encoded; placeholders are cells and what stays beside them

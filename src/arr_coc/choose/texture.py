@@ -84,7 +84,7 @@ __all__ = [
 #
 # A second question about a picture computes what depends on questions; a second frame what depends on
 # frames.
-# The modes keep one for each picture of a session (`modes.textures`).
+# The modes keep one for each picture of a session (`modes.scoring`).
 
 
 class _Sameness:

@@ -15,7 +15,7 @@ from torch import Tensor
 from arr_coc.choose.layer import ARRCOCLayer
 from arr_coc.choose.texture import Basis, fit_basis
 from arr_coc.model import ARRCOCModel
-from arr_coc.modes.textures import wanted_inputs
+from arr_coc.modes.scoring import wanted_inputs
 from arr_coc.seam.gestalt import coarse_features
 from arr_coc.session import Session, VisualSource
 
