@@ -25,7 +25,7 @@ from arr_coc.choose.layer import ARRCOCConfig, ARRCOCLayer
 from arr_coc.choose.texture import generate_texture_array
 from arr_coc.data.evidence import evidence_cells
 from arr_coc.model import ARRCOCModel
-from arr_coc.modes.cues import question_embeddings
+from arr_coc.modes.scoring import question_embeddings
 from arr_coc.seam.gaze import coupling, gaze, gaze_layers
 from arr_coc.seam.gestalt import compress
 from arr_coc.session import Session

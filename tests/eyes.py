@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from arr_coc.choose.layer import ARRCOCConfig, ARRCOCLayer
 from arr_coc.choose.stem import Stem
 from arr_coc.model import ARRCOCModel
-from arr_coc.modes import saccade
+from arr_coc.modes import route
 from arr_coc.modes.call import Prepared
 from arr_coc.seam import Compacted, gestalt
 from tiny import LLAVA_FAMILIES, QWEN_FAMILIES, WIDTH, picture, prompts, tiny
@@ -33,7 +33,7 @@ TOTAL, COARSE = 40, 9
 
 def set_constants(monkeypatch: pytest.MonkeyPatch, total: int = TOTAL, coarse: int = COARSE) -> None:
     """Visual tokens in mode "saccade", and the most of a gestalt."""
-    monkeypatch.setattr(saccade, "SACCADE_TOKENS", total)
+    monkeypatch.setattr(route, "SACCADE_TOKENS", total)
     monkeypatch.setattr(gestalt, "CELLS", coarse)
 
 

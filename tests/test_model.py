@@ -22,9 +22,9 @@ from arr_coc.choose.allocation import Reason
 from arr_coc.choose.attending import NonFiniteScores
 from arr_coc.model import ARRCOCModel, ARRCOCQwen
 from arr_coc.modes import MODES
-from arr_coc.modes.notes import NO_NUMBERS
 from arr_coc.seam import PAD
 from arr_coc.seam.decoding import CACHE, CHUNKED_PREFILL, REFUSED, Generated, use_given_positions
+from arr_coc.session import NO_NUMBERS
 from tiny import KINDS, MASKABLE, apart, in_bfloat16, picture, prompts, tiny
 
 ROWS = [("What is the number on the door?", [picture(1, (48, 40))]), ("Where?", [picture(2, (40, 72))])]
@@ -499,7 +499,7 @@ def test_under_autocast_cells_are_chosen_in_the_weights_own_precision(
 
 
 def test_a_fallback_is_noted(model: ARRCOCModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("arr_coc.modes.whole.decide", lambda *_: 1 / 0)
+    monkeypatch.setattr("arr_coc.modes.route.decide", lambda *_: 1 / 0)
     out = model.generate(**inputs_of(), mode="prune", max_new_tokens=1, return_allocation=True)
     assert out.fallback
     assert out.note == "choosing cells failed, so all were kept: the log says why"

@@ -14,7 +14,7 @@ import torch
 
 from arr_coc.answer import Answer
 from arr_coc.model import ARRCOCModel
-from arr_coc.modes import guided
+from arr_coc.modes import scoring
 from arr_coc.session import Session
 from tiny import KINDS, MASKABLE, apart, picture, prompts, tiny
 
@@ -53,7 +53,7 @@ def test_inputs_are_the_processors_own(family: str) -> None:
 @pytest.mark.parametrize("family", apart(KINDS))
 def test_answer_is_that_of_generate(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # Of `ask` the guide sees the picture as it came, of `generate` the pixels of the processor: here these.
-    monkeypatch.setattr(guided, "whole_picture", lambda source, small: small)
+    monkeypatch.setattr(scoring, "whole_picture", lambda source, small: small)
     built = tiny(family)
     model = ARRCOCModel.wrap(built.model, built.processor, budget=9)
     inputs = prompts(built, [("What?", [IMAGE])])

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from arr_coc.modes import MODES
-from arr_coc.modes.crops import looks_at_crops
+from arr_coc.modes.route import reads_crops
 from eyes import IMAGES, build, set_constants, wrapped
 from tiny import FAMILIES, MASKABLE, apart, picture, prompts, tiny
 
@@ -37,7 +37,7 @@ def test_the_answer_is_that_of_generate(family: str, mode: str) -> None:
         assert [a.kept for a in answer.allocations] == [7, 7]
         assert (answer.kept, answer.budget) == (14, 7)
     encoded = sum(len(cells) for cells in model.adapter.features(inputs).cells)
-    if looks_at_crops(model.adapter, MODES[mode]):  # cells of finer crops, beside those of the view
+    if reads_crops(model.adapter, MODES[mode]):  # cells of finer crops, beside those of the view
         assert answer.total == sum(allocation.total for allocation in answer.allocations) > encoded
     else:
         assert answer.total == encoded

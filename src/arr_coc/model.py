@@ -7,11 +7,11 @@ of `arr_coc.modes`; nothing is kept from the last one, and any number of threads
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from functools import partial
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +19,7 @@ from transformers import PreTrainedModel
 
 from arr_coc.answer import Answer
 from arr_coc.choose.allocation import Allocation
-from arr_coc.choose.budget import DEFAULT_BUDGET, Budget, budget_of, check_budget, parse_budget
+from arr_coc.choose.budget import Budget, check_budget, parse_budget
 from arr_coc.choose.layer import ARRCOCConfig, ARRCOCLayer
 from arr_coc.choose.stem import Stem
 from arr_coc.families import adapter_for
@@ -29,19 +29,16 @@ from arr_coc.files.question import check_question
 from arr_coc.guide.deciding import Stopwatch
 from arr_coc.guide.guide import guide_folder
 from arr_coc.modes import Mode, find_mode
-from arr_coc.modes.call import Call, Chooser, EncodedImages, Prepared, deciding_layer, named_gestalt, prepare
-from arr_coc.modes.crops import opened
-from arr_coc.modes.default import DefaultMode
-from arr_coc.modes.notes import NO_NUMBERS, joined, remarks, unused
+from arr_coc.modes.call import Chooser, EncodedImages, Prepared, joined
+from arr_coc.modes.mode import FULL
+from arr_coc.modes.route import default_mode, new_call, prepare, unused
+from arr_coc.modes.scoring import deciding_layer
 from arr_coc.seam import BaseProperties, FamilyAdapter, plain_model
 from arr_coc.seam.assembly import PROCESSOR_NAMES
-from arr_coc.seam.base import as_frames
-from arr_coc.seam.clips import step_times
 from arr_coc.seam.decoding import (
     FirstLogits,
     Generated,
     cache_of,
-    check_inputs,
     check_without_images,
     generate_whole,
     mark_caches,
@@ -55,14 +52,17 @@ from arr_coc.seam.decoding import (
 )
 from arr_coc.seam.loaded import freeze, restore
 from arr_coc.seam.lora import LoRAs
-from arr_coc.session import Session, VisualSource
+from arr_coc.session import NO_NUMBERS, Session, VisualSource
 from arr_coc.store import checkpoint
 from arr_coc.store.allocator import load_learned
 from arr_coc.store.card import Shareable
 from arr_coc.store.checkpoint import try_question
 
+_STOCK: ContextVar[frozenset[int]] = ContextVar("stock", default=frozenset())
+"""The models, by id, whose `full()` block this thread or task is in."""
 
-class ARRCOCModel(DefaultMode, Shareable, BaseProperties, nn.Module):
+
+class ARRCOCModel(Shareable, BaseProperties, nn.Module):
     """A vision-language model that keeps only the visual tokens a question needs.
 
     Use `from_pretrained` for a named or the bundled model, `wrap` for one you have loaded.
@@ -230,10 +230,52 @@ class ARRCOCModel(DefaultMode, Shareable, BaseProperties, nn.Module):
         return f"{type(self).__name__}({self.base_name!r}, {facts})"
 
     @property
+    def default_mode(self) -> str:
+        """The mode that this model runs as long as nobody names one; see `modes.route.default_mode`."""
+        return default_mode(self.adapter, self.stem).name
+
+    @property
+    def named_mode(self) -> str | None:
+        """The mode that was named for this model, "full" inside a `full()` block; None: none was."""
+        return FULL.name if id(self) in _STOCK.get() else self._mode
+
+    @property
+    def mode(self) -> str:
+        """The mode of calls that don't name one; "full" inside a `full()` block of this thread or task.
+
+        Setting it to None restores `default_mode`.
+        """
+        return self.named_mode or self.default_mode
+
+    @mode.setter
+    def mode(self, name: str | None) -> None:
+        self._mode = None if name is None else find_mode(name).name
+
+    @contextmanager
+    def full(self) -> Generator[Self, None, None]:
+        """Stock behaviour inside the block: calls that don't name a mode use all tokens.
+
+        Of the thread, or asynchronous task, that entered the block alone.
+        """
+        token = _STOCK.set(_STOCK.get() | {id(self)})
+        try:
+            yield self
+        finally:
+            _STOCK.reset(token)
+
+    @property
     def chooser(self) -> Chooser:
         """What decides for this model."""
         layer = deciding_layer(self.layer, self.relevance)
-        parts = (self.loras, self.stem, self.relevance, dict(self.convs), self.strict, self.guide)
+        parts = (
+            self.loras,
+            self.stem,
+            self.relevance,
+            dict(self.convs),
+            self.strict,
+            self.guide,
+            self.budget,
+        )
         return Chooser(self.adapter, layer, *parts)
 
     def adapter_for(self, mode: str | Mode) -> FamilyAdapter:
@@ -268,31 +310,27 @@ class ARRCOCModel(DefaultMode, Shareable, BaseProperties, nn.Module):
             watch: where to add the time of each stage.
             encoded: what is computed of these images already; filled in for the next call.
             pictures: the images as you have them: the guide reads these, and crops are cut of them.
-            more: `order` and `keep` of a `Call`.
+            more: `question`, `order` and `keep` of a `Call`.
 
         Raises:
             ValueError: a bad budget, mode, gestalt or order, or a prompt that doesn't match its images.
         """
         wanted = find_mode(self.mode if mode is None else mode)
         check_budget(budget)  # before any work is done
-        check_inputs(self.adapter, inputs)
-        framed, frames = as_frames(self.adapter, inputs)
-        call = Call(
-            framed,
+        chooser = self.chooser
+        call = new_call(
+            chooser,
+            inputs,
             wanted,
-            partial(budget_of, self.budget, budget),
-            named_gestalt(self.adapter, wanted, gestalt),
-            watch or Stopwatch(self.device),
-            opened(self.adapter, framed, pictures, encoded or EncodedImages(), frames),
-            setting(self.base, inputs, "use_cache") is not False,
-            budget is None and self.budget == DEFAULT_BUDGET,
-            frames,
-            step_times(self.adapter, inputs, frames) if frames else (),
+            budget,
+            gestalt=gestalt,
+            watch=watch,
+            encoded=encoded,
+            pictures=pictures,
+            use_cache=setting(self.base, inputs, "use_cache") is not False,
             **more,
         )
-        prepared = prepare(self.chooser, call)
-        note = joined(prepared.note, remarks(prepared, self.budget, budget, gestalt, bool(call.keep)))
-        return replace(prepared, note=note)
+        return prepare(chooser, call)
 
     def _is_stock(self, mode: str, budget: Budget | None, inputs: Mapping[str, Any]) -> bool:
         """Whether a call goes to the base model as it is: mode "full", or a prompt without images."""
@@ -380,7 +418,7 @@ class ARRCOCModel(DefaultMode, Shareable, BaseProperties, nn.Module):
         mode = self.mode if mode is None else mode
         inputs = named_arguments(self.base.generate, args, inputs)
         if self._is_stock(mode, budget, inputs):
-            allocations, fallback, note = [], False, unused(find_mode(mode), budget, None)
+            allocations, fallback, note = [], False, unused(find_mode(mode), budget, False)
             output = self.base.generate(**inputs)
         else:
             refuse_settings(self.base, inputs)

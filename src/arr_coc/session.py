@@ -14,7 +14,7 @@ import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import torch
 from PIL import Image
@@ -23,6 +23,7 @@ from torch import Tensor
 from arr_coc.answer import Answer, Transcription
 from arr_coc.choose.allocation import Allocation
 from arr_coc.choose.budget import Budget
+from arr_coc.choose.layer import ARRCOCLayer
 from arr_coc.choose.reading_order import reading_order
 from arr_coc.choose.stem import FOREIGN
 from arr_coc.files.drawing import figure, thumbnail
@@ -32,13 +33,22 @@ from arr_coc.files.question import check_history, check_question, check_question
 from arr_coc.guide.deciding import Stopwatch
 from arr_coc.guide.selector import image_pixels
 from arr_coc.modes import FULL, MODES, find_mode
-from arr_coc.modes.again import directed, once, rising
-from arr_coc.modes.call import EncodedImages, Prepared, guarded, layout_of, runs_as
-from arr_coc.modes.crops import looks_at_crops
-from arr_coc.modes.familiar import UNKNOWN, foreign_visuals
-from arr_coc.modes.notes import NO_NUMBERS, joined, too_large
+from arr_coc.modes.call import Call, Chooser, EncodedImages, Prepared, guarded, joined
+from arr_coc.modes.mode import Mode
+from arr_coc.modes.route import (
+    layout_of,
+    mode_for_question,
+    new_call,
+    prepare,
+    reads_crops,
+    runs_as,
+    sorted_cells,
+    too_large,
+    why_single_look,
+)
+from arr_coc.modes.scoring import FAMILIARITY_FAILED, foreign_visuals, wanted_inputs
 from arr_coc.seam import PROMPT_NAMES
-from arr_coc.seam.base import as_frames
+from arr_coc.seam.base import FamilyAdapter, as_frames
 from arr_coc.seam.batching import left_padded, with_answer
 from arr_coc.seam.clips import StepPixels, with_whole_pixels
 from arr_coc.seam.decoding import (
@@ -54,28 +64,73 @@ from arr_coc.seam.decoding import (
     refuse_settings,
     setting,
 )
+from arr_coc.seam.lora import LoRAs
 from arr_coc.seam.prompt import Turn, VisualPrompt, chat_prompt, refuse_placeholders, too_long
 from arr_coc.store.checkpoint import BUNDLED_CELLS
 from arr_coc.video import FrameSource
 from arr_coc.video.opening import Visual, first_picture, open_visuals, size_text
 
-if TYPE_CHECKING:
-    from arr_coc.model import ARRCOCModel
-
 VisualSource: TypeAlias = "ImageSource | FrameSource"
 """What a session opens."""
 TRANSCRIBE = "Transcribe the text."
-UNTAUGHT = (
+"""What `transcribe` asks of each part of a page."""
+UNTRAINED_TRANSCRIPTION = (
     "the bundled model was never taught to transcribe: it answers each part with a word or two, whatever is "
     "printed there; use a model that can read pages"
 )
 """The note of a transcription by the bundled model."""
-"""What `transcribe` asks of each part of a page."""
 GREEDY = {"do_sample": False, "num_beams": 1, "num_return_sequences": 1} | dict.fromkeys(
     ("temperature", "top_k", "top_p")  # unset, so that a sampling model's settings don't warn
 )
 THUMBNAIL = 192
 """The longest side, in px, of a picture of a session in a notebook."""
+
+
+class AnsweringModel(Protocol):
+    """What a session asks of its model; `ARRCOCModel` has all of it."""
+
+    adapter: FamilyAdapter
+    base: Any
+    base_name: str
+    processor: Any
+    layer: ARRCOCLayer
+    loras: LoRAs
+    stem: Any
+    familiarity_stem: Any
+    budget: Budget
+    mode: Any
+
+    @property
+    def device(self) -> torch.device:
+        """Where it computes."""
+        ...
+
+    @property
+    def chooser(self) -> Chooser:
+        """What decides for it."""
+        ...
+
+    @property
+    def named_mode(self) -> str | None:
+        """The mode that was named for it; None: none was."""
+        ...
+
+    @property
+    def default_mode(self) -> str:
+        """The mode that it runs as long as nobody names one."""
+        ...
+
+    @property
+    def about(self) -> str | None:
+        """A sentence on a model that was trained here; None for any other."""
+        ...
+
+
+NO_NUMBERS = (
+    "the model computed NaN in place of numbers, so its answer means nothing: load whole weights again, or "
+    "with dtype 'float32'"
+)
+"""What an answer says whose model, or weights, hold NaN."""
 
 
 class Session:
@@ -102,7 +157,7 @@ class Session:
 
     def __init__(
         self,
-        model: ARRCOCModel,
+        model: AnsweringModel,
         image: VisualSource | Sequence[VisualSource],
         *,
         keep_image_after: int | None = None,
@@ -118,7 +173,7 @@ class Session:
         sources: Any = image if isinstance(image, list | tuple) else [image]
         if not sources:
             raise ValueError("the list of images is empty: give at least one")
-        self.model = model
+        self.model: Any = model  # for callers it is the model that they know
         self.images = open_visuals(sources, fps)
         self._encoded: dict[tuple[bool, tuple[str, ...]], EncodedImages] = {}
         self._prefixes: dict[tuple[str, str | None], KeptPrompt | None] = {}
@@ -157,11 +212,12 @@ class Session:
         """
         adapter, sources = self.model.adapter, [im for im in self.images if isinstance(im, Image.Image)]
         ran, _ = runs_as(adapter, find_mode(mode))
-        finer, kinds = looks_at_crops(adapter, ran), ran.kinds(self.model.loras.kinds)
+        finer, kinds = reads_crops(adapter, ran), ran.kinds(self.model.loras.kinds)
         new = EncodedImages(sources=None if self.has_clips else sources, finer=finer)
         images = self._encoded.setdefault((finer, kinds), new)
         for other in list(self._encoded.values()):  # pixels are the same to all
-            images.share(other)
+            if other is not images:
+                images.share(other)
         return images
 
     def forget(self) -> None:
@@ -178,8 +234,9 @@ class Session:
         if self._kept is None:
             prompts = KeptPrompts()
             with torch.no_grad():
-                inputs = self._call_inputs("?")
-                whole = self.model.prepare(inputs, mode=FULL.name, encoded=self.encoded(FULL.name))
+                chooser = self.model.chooser
+                call = self._call(chooser, self._call_inputs("?"), FULL, None, self.encoded(FULL.name))
+                whole = prepare(chooser, call)
                 prompts.read_image(whole.model, self.model.adapter, whole.compacted)
             self._kept = prompts
 
@@ -276,7 +333,7 @@ class Session:
                 one. What is chosen from the image is chosen for this question alone, and anew; a layer whose
                 channels have the attention history reads where those of them that it chose for looked.
             looks: how often the model may look, in mode "saccade" alone, which is the mode then: from the
-                second time on with more cells, where it looked for some as it answered (`modes.again`).
+                second time on with more cells, where it looked for some as it answered (`modes.route`).
             order: "raster", or "relevance": the language model reads the most relevant cells first.
             cells: of one image, raster indices [K], those to answer from; None: they are chosen.
 
@@ -285,35 +342,36 @@ class Session:
                 budget, length, mode, gestalt, order, number of looks or set of cells.
         """
         check_length(max_new_tokens)
-        model = self.model
+        model, chooser = self.model, self.model.chooser
         keeps = self._after is not None and self._answers >= self._after
         named, free = mode or model.named_mode, cells is None and budget is None
-        fitting, aside = directed(model.chooser, question, named, looks, free)
-        whole = keeps and cells is None  # named cells are to be read, and no others
-        mode = (FULL.name if whole else fitting or model.mode) if mode is None else mode
-        more: dict[str, Any] = {"order": order, "keep": rising(cells)}
+        fitting, aside = mode_for_question(chooser, question, named, looks, free)
+        if mode is None:  # named cells are to be read, and no others
+            mode = FULL.name if keeps and cells is None else fitting or model.mode
+        wanted = find_mode(mode)
         watch = Stopwatch(model.device)
         with watch("total"), torch.no_grad():
             with watch("prompt"):
                 inputs = self._call_inputs(question, history)
-            if not find_mode(mode).stock:
+            if not wanted.stock:
                 refuse_settings(model.base, GREEDY)
             with self.encoded(mode).in_conversation(history) as encoded:
-                prepared = model.prepare(
-                    inputs, budget=budget, mode=mode, gestalt=gestalt, watch=watch, encoded=encoded, **more
-                )
-                if MODES[prepared.mode].chooses and not prepared.fallback:
-                    encoded.remember(question, prepared.allocations, model.layer)
+                how: dict[str, Any] = {"gestalt": gestalt, "watch": watch, "question": question}
+                how |= {"order": order, "keep": sorted_cells(cells)}
+                prepared = prepare(chooser, self._call(chooser, inputs, wanted, budget, encoded, **how))
+                if not prepared.fallback and MODES[prepared.mode].chooses:
+                    if "attention_history" in wanted_inputs(model.layer.config.channels):
+                        encoded.remember(question, prepared.allocations)
             logits = FirstLogits()
-            how, looked = (inputs, gestalt, keeps, watch, on_text, max_new_tokens, logits), 1
-            new = self._read(prepared, *how)
+            how_read, looked = (inputs, gestalt, keeps, watch, on_text, max_new_tokens, logits), 1
+            new = self._read(prepared, *how_read)
             while looked < looks and prepared.again and (again := prepared.again(new)) is not None:
                 prepared, looked = replace(again, note=prepared.note), looked + 1
-                new = self._read(prepared, *how)
+                new = self._read(prepared, *how_read)
         watch.settle()
         self._answers += 1
-        foreign, taught = self._foreign(inputs, prepared.mode), model.base_name == BUNDLED_NAME
-        large = too_large(prepared, BUNDLED_CELLS, model.loras.kinds) if taught else None
+        foreign, bundled = self._foreign(chooser, inputs, prepared.mode), model.base_name == BUNDLED_NAME
+        large = too_large(prepared, BUNDLED_CELLS, model.loras.kinds) if bundled else None
         return Answer(
             text=self._text(new),
             allocation=prepared.allocations[0],
@@ -328,7 +386,7 @@ class Session:
                 None if logits.numbers else NO_NUMBERS,
                 prepared.note,
                 aside,
-                once(prepared, looks),
+                why_single_look(prepared, looks),
                 self._prompt.note,
                 large,
                 FOREIGN if foreign else None,
@@ -340,6 +398,19 @@ class Session:
             couplings=prepared.couplings,
             looks=looked,
         )
+
+    def _call(
+        self,
+        chooser: Chooser,
+        inputs: Mapping[str, Any],
+        mode: Mode,
+        budget: Budget | None,
+        encoded: EncodedImages,
+        **more: Any,
+    ) -> Call:
+        """A call about the session's images."""
+        use_cache = setting(self.model.base, inputs, "use_cache") is not False
+        return new_call(chooser, inputs, mode, budget, encoded=encoded, use_cache=use_cache, **more)
 
     def _read(
         self,
@@ -398,21 +469,25 @@ class Session:
         blocks = reading_order(image_pixels(first_picture(self.image))[0], grid[1:], budget)
         how.setdefault("mode", self.model.default_mode)
         answers = [self.ask(question, cells=block.cells, **how) for block in blocks]
-        untaught = None if self.model.about is None else UNTAUGHT  # only the bundled model has such a line
+        untaught = (
+            None if self.model.about is None else UNTRAINED_TRANSCRIPTION
+        )  # only the bundled model has such a line
         return Transcription(tuple(answers), tuple(blocks), untaught)
 
-    def _foreign(self, inputs: Mapping[str, Any], mode: str) -> bool:
-        """Whether an image or clip looks unlike all that the model was taught on; False where nobody can say.
+    def _foreign(self, chooser: Chooser, inputs: Mapping[str, Any], mode: str) -> bool:
+        """Whether an image or clip is unlike all that the model was trained on; False where it can't be told.
 
         From the cells as the stem sees them, which mode "sparse" reads anyway; after the answer in others.
         """
         model, encoded = self.model, self.encoded(mode)
-        adapter = model.adapter_for(mode)
+        if encoded.foreign is not None:
+            return any(encoded.foreign)
+        adapter = chooser.adapter_for(find_mode(mode))
         if not adapter.clips and self.has_clips:
             return False
         framed, frames = as_frames(adapter, inputs)
-        look = partial(foreign_visuals, adapter, model.stem, model.familiarity_stem, framed, encoded, frames)
-        return any(guarded(model.chooser, look, UNKNOWN) or ())
+        tell = partial(foreign_visuals, adapter, model.stem, model.familiarity_stem, framed, encoded, frames)
+        return any(guarded(chooser, tell, FAMILIARITY_FAILED) or ())
 
     def look(self, question: str, *, budget: Budget | None = None, mode: str | None = None) -> Allocation:
         """Where the model would look for this question: the allocation alone, nothing is generated.
@@ -438,12 +513,13 @@ class Session:
 
     def prepared(self, question: str, *, budget: Budget | None = None, mode: str | None = None) -> Prepared:
         """All that is decided before the model is called, as in `look`."""
+        model, chooser = self.model, self.model.chooser
         if mode is None:
-            mode = self.model.mode if MODES[self.model.mode].chooses else self.model.default_mode
+            mode = model.mode if MODES[model.mode].chooses else model.default_mode
         with torch.no_grad():
-            return self.model.prepare(
-                self._call_inputs(question), budget=budget, mode=mode, encoded=self.encoded(mode)
-            )
+            inputs = self._call_inputs(question)
+            call = self._call(chooser, inputs, find_mode(mode), budget, self.encoded(mode), question=question)
+            return prepare(chooser, call)
 
     def _text(self, ids: list[int]) -> str:
         return self.model.processor.tokenizer.decode(ids, skip_special_tokens=True).strip()

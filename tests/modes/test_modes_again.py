@@ -9,8 +9,8 @@ import pytest
 import torch
 from PIL import Image
 
-from arr_coc.modes import again
-from arr_coc.modes.again import directed
+from arr_coc.modes import route
+from arr_coc.modes.route import mode_for_question
 from arr_coc.seam import GESTALT
 from eyes import IMAGES, ROWS, assert_same, build, inputs_of, prepared_for, wrapped
 from tiny import QWEN_FAMILIES, picture
@@ -34,8 +34,8 @@ class TestLookAgain:
     def test_the_second_prompt_is_that_of_a_call_that_keeps_all(
         self, family: str, kind: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(again, "DRAWN", 0.0)
-        monkeypatch.setattr(again, "MORE", 5)
+        monkeypatch.setattr(route, "ASKED_FOR", 0.0)
+        monkeypatch.setattr(route, "MORE_CELLS", 5)
         model, inputs = wrapped(family, kind), inputs_of(family, ROWS[1:])
         first = prepared_for(model, inputs, "saccade", budget=7)
         second = first.again([11, 12, 13])
@@ -50,15 +50,15 @@ class TestLookAgain:
 
     @torch.no_grad()
     def test_nothing_new_ends_it(self, family: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(again, "DRAWN", 1e9)
+        monkeypatch.setattr(route, "ASKED_FOR", 1e9)
         model, inputs = wrapped(family, kind), inputs_of(family, ROWS[1:])
         assert prepared_for(model, inputs, "saccade", budget=7).again([11]) is None
 
 
 @torch.no_grad()
 def test_other_tokens_of_an_answer_look_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(again, "DRAWN", -1e9)
-    monkeypatch.setattr(again, "MORE", 4)
+    monkeypatch.setattr(route, "ASKED_FOR", -1e9)
+    monkeypatch.setattr(route, "MORE_CELLS", 4)
     model, inputs = wrapped(), inputs_of(rows=ROWS[1:])
     first = prepared_for(model, inputs, "saccade", budget=7)
     looks = {
@@ -94,8 +94,8 @@ def test_a_family_whose_tower_takes_whole_pictures_alone_looks_once() -> None:
 class TestAsk:
     @pytest.mark.slow
     def test_looks_are_counted_and_the_mode_is_that_which_can(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(again, "DRAWN", 0.0)
-        monkeypatch.setattr(again, "MORE", 3)
+        monkeypatch.setattr(route, "ASKED_FOR", 0.0)
+        monkeypatch.setattr(route, "MORE_CELLS", 3)
         model = build()
         once, twice = (model.ask(IMAGE, "Where is it?", looks=looks, mode="saccade") for looks in (1, 2))
         assert (once.looks, twice.looks) == (1, 2)
@@ -133,9 +133,9 @@ class TestTranscription:
     def test_questions_for_all_that_is_printed_are_told_from_others(self) -> None:
         chooser = wrapped("qwen3_vl", "guide").chooser
         for question in self.ALL:
-            assert directed(chooser, question, None, 1, True)[0] == "full", question
+            assert mode_for_question(chooser, question, None, 1, True)[0] == "full", question
         for question in self.PART:
-            assert directed(chooser, question, None, 1, True) == (None, None), question
+            assert mode_for_question(chooser, question, None, 1, True) == (None, None), question
 
     def test_all_tokens_are_read_and_the_answer_says_so(self) -> None:
         answer = build(kind="guide").ask(IMAGE, "Transcribe this page.")

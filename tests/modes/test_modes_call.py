@@ -12,8 +12,9 @@ from arr_coc.choose.allocation import Reason
 from arr_coc.choose.attending import NonFiniteScores
 from arr_coc.guide.coupling import Coupling
 from arr_coc.model import ARRCOCModel
-from arr_coc.modes import MODES, guided, whole
-from arr_coc.modes.call import EncodedImages, runs_as
+from arr_coc.modes import MODES, scoring
+from arr_coc.modes.call import EncodedImages
+from arr_coc.modes.route import runs_as
 from eyes import (
     IMAGES,
     assert_same,
@@ -48,7 +49,7 @@ class TestKnownAlready:
         self, mode: str, kind: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         model, encoded, looks = wrapped(kind=kind), EncodedImages(), []
-        monkeypatch.setattr(guided, "couple", lost)  # a sure guide needs no coarse view
+        monkeypatch.setattr(scoring, "couple", lost)  # a sure guide needs no coarse view
         if kind == "stem":
             monkeypatch.setattr(
                 model.stem, "forward", lambda *a, see=model.stem.forward: looks.append(1) or see(*a)
@@ -133,7 +134,7 @@ class TestFailure:
                 "stem": (model.stem, "forward"),
                 "layer": (model.layer, "scores"),
                 "allocator": (model.layer, "allocate"),
-                "gaze": (whole, "gaze"),
+                "gaze": (scoring, "gaze"),
             }[failure.split()[0]]
             monkeypatch.setattr(place, name, wrong)
         return model

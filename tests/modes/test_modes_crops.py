@@ -9,9 +9,9 @@ import torch
 import torch.nn.functional as F
 
 from arr_coc.choose.allocation import Reason
-from arr_coc.modes import again
+from arr_coc.modes import route
 from arr_coc.modes.call import EncodedImages, Prepared
-from arr_coc.modes.crops import opened
+from arr_coc.modes.route import with_pictures
 from arr_coc.seam import GESTALT
 from arr_coc.seam.assembly import CROP, CROP_VALUES
 from arr_coc.trace.observe import observe
@@ -151,7 +151,7 @@ class TestPrepare:
 
     def test_pictures_are_none_of_a_clip(self) -> None:
         with pytest.raises(ValueError, match="the prompt has clips: leave them out"):
-            opened(wrapped("qwen3_vl", "guide").adapter, {}, PICTURES, EncodedImages(), (2,))
+            with_pictures(wrapped("qwen3_vl", "guide").adapter, {}, PICTURES, EncodedImages(), (2,))
 
 
 class TestGenerate:
@@ -260,8 +260,8 @@ class TestSession:
         assert answer.read == 38
 
     def test_it_looks_again(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(again, "DRAWN", 0.0)
-        monkeypatch.setattr(again, "MORE", 5)
+        monkeypatch.setattr(route, "ASKED_FOR", 0.0)
+        monkeypatch.setattr(route, "MORE_CELLS", 5)
         model = wrapped("llava", "guide")
         answer = model.ask(LARGE, QUESTION, looks=2, budget=9, max_new_tokens=2)
         assert (answer.mode, answer.looks) == ("saccade", 2)

@@ -13,8 +13,9 @@ from arr_coc.families import adapter_for
 from arr_coc.guide.deciding import Cues, Stopwatch, score
 from arr_coc.guide.guide import load_guide, text_evidence
 from arr_coc.modes import MODES
-from arr_coc.modes.call import Call, EncodedImages
-from arr_coc.modes.cues import gather, question_embeddings, stretch
+from arr_coc.modes.call import EncodedImages
+from arr_coc.modes.route import cues_for, new_call
+from arr_coc.modes.scoring import gather, question_embeddings, stretch
 from arr_coc.seam import FamilyAdapter
 from eyes import KINDS, build, inputs_of, set_constants, wrapped
 from tiny import WIDTH, picture, prompts, tiny
@@ -163,8 +164,8 @@ class TestEveryMode:
         set_constants(monkeypatch)
         model = wrapped(kind=kind)
         inputs = inputs_of(rows=[("What?", [picture(2, (96, 96))])])  # more cells than stay without a choice
-        call = Call(inputs, MODES[mode], lambda _: 7, "resize", watch(), EncodedImages())
-        (cues,) = MODES[mode].gather(model.chooser, call)
+        call = new_call(model.chooser, inputs, MODES[mode], 7, gestalt="resize")
+        (cues,) = cues_for(model.chooser, call)
         (expected,) = model.prepare(inputs, mode=mode, budget=7).allocations
         (record,) = model.layer.allocate(cues.relevance(model.layer), 7)
         assert expected.kept == 7 < expected.total
@@ -177,9 +178,10 @@ class TestEveryMode:
         kinds = {}
         for kind in KINDS:
             for mode in ("prune", "sparse", "saccade"):
-                call = Call(inputs_of(), MODES[mode], lambda _: 7, "resize", watch(), EncodedImages())
+                chooser = build("qwen3_vl", kind).chooser
+                call = new_call(chooser, inputs_of(), MODES[mode], 7, gestalt="resize")
                 with torch.no_grad():
-                    cues = MODES[mode].gather(build("qwen3_vl", kind).chooser, call)[0]
+                    cues = cues_for(chooser, call)[0]
                 kinds[kind, mode] = tuple(
                     part is not None for part in (cues.vision, cues.gestalt, cues.coupling)
                 )

@@ -12,7 +12,7 @@ from arr_coc import ARRCOCModel, ARRCOCQwen
 from arr_coc.choose.stem import FOREIGN, GUIDED, Stem
 from arr_coc.guide.selector import Selector
 from arr_coc.modes import MODES
-from arr_coc.modes.familiar import foreign_visuals
+from arr_coc.modes.scoring import foreign_visuals
 from arr_coc.store.checkpoint import load_base
 from arr_coc.video import open_clip
 from arr_coc_lab.world import draw_page

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from arr_coc.modes.part import gated, without
+from arr_coc.modes.route import gated, without
 from arr_coc.seam import Layout, VisualFeatures
 from eyes import same
 

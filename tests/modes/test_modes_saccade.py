@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from arr_coc.choose.allocation import Reason
-from arr_coc.modes import saccade
-from arr_coc.modes.saccade import saccades
+from arr_coc.modes import route
+from arr_coc.modes.route import saccades
 from arr_coc.seam import GESTALT
 from eyes import (
     COARSE,
@@ -100,7 +100,7 @@ class TestSaccade:
             build("qwen3_vl", "stem", budget=None),
             inputs_of(rows=[("?", [picture(1, (96, 96))])]),
         )
-        monkeypatch.setattr(saccade, "SACCADE_TOKENS", 36)
+        monkeypatch.setattr(route, "SACCADE_TOKENS", 36)
         assert prepared_for(model, inputs, "saccade", gestalt="pool16").read == [36]
         with pytest.raises(ValueError, match=r"makes 36 tokens of an image of 144 cells"):
             prepared_for(model, inputs, "saccade", gestalt="pool4")

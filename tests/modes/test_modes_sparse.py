@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 
 from arr_coc.guide.trust import note, shares
-from arr_coc.modes import whole
-from arr_coc.modes.call import EncodedImages
-from arr_coc.modes.notes import joined
+from arr_coc.modes import scoring
+from arr_coc.modes.call import EncodedImages, joined
 from eyes import (
     COARSE,
     assert_same,
@@ -63,7 +62,7 @@ class TestSparse:
         model = wrapped()
         for name in ("coarse", "features"):
             monkeypatch.setattr(model.adapter, name, None)
-        monkeypatch.setattr(whole, "gaze", None)
+        monkeypatch.setattr(scoring, "gaze", None)
         assert prepared_for(model, inputs_of(), "sparse").read == [7, 7]
 
     def test_what_the_stem_sees(self, monkeypatch: pytest.MonkeyPatch) -> None:

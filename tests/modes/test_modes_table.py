@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,9 +11,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from arr_coc.choose.budget import budget_count
 from arr_coc.modes import COMPRESS, FULL, MODES, PRUNE, SACCADE, SPARSE, WEIGHT, Mode, find_mode
-from arr_coc.modes.call import Call, Chooser, Prepared
 from arr_coc.trace.observe import observe, word_heat
 from eyes import IMAGES, build, inputs_of, patches_seen
 from tiny import FAMILIES, tiny
@@ -52,7 +51,7 @@ def test_what_each_does() -> None:
 
     assert those("stock") == ["full"]
     assert those("chooses") == ["prune", "sparse", "saccade"]
-    assert those("gather") == ["prune", "sparse", "saccade", "weight"]
+    assert those("scores") == ["prune", "sparse", "saccade", "weight"]
     assert those("before_encoder") == ["sparse", "saccade"]
     assert those("gestalt") == ["saccade", "compress"]
     assert those("coarse") == ["compress"]
@@ -71,7 +70,7 @@ def test_a_mode_is_a_value() -> None:
 def test_a_mode_that_chooses_without_scoring_is_not_stock() -> None:
     """Else it would run as "full" and say nothing."""
     assert not EVEN.stock
-    assert not dataclasses.replace(EVEN, chooses=False, gather=PRUNE.gather).stock
+    assert not dataclasses.replace(EVEN, chooses=False, scores=PRUNE.scores).stock
     assert not dataclasses.replace(EVEN, chooses=False, gestalt=True).stock
 
 
@@ -101,29 +100,17 @@ class TestKinds:
 # ---- a mode of one's own ----------------------------------------------------------------------------------
 
 
-def prepare_even(chooser: Chooser, call: Call) -> Prepared:
-    """Encode everything and keep every so many-eth cell, whatever the question: all that its file needs."""
-    from arr_coc.guide.deciding import Decision, everything_kept
-    from arr_coc.modes.whole import dropped, encoded_features
-
-    features = encoded_features(chooser, call)
-    allocations = []
-    for grid, cells in zip(features.grids, features.cells, strict=True):
-        count = budget_count(call.budgets(len(cells)), len(cells))
-        keep = torch.linspace(0, len(cells) - 1, count).round().long()
-        whole = everything_kept(grid)
-        even = {name: getattr(whole, name)[keep] for name in ("positions", "reasons")}
-        allocations.append(dataclasses.replace(whole, keep=keep, order=keep, **even))
-    return dropped(chooser, call, features, Decision(allocations))
+def even_scores(pictures: list[torch.Tensor], question: str, grid: tuple[int, int, int]) -> torch.Tensor:
+    """Scores by the bits of a cell's index from the lowest, whatever the question: nearly even."""
+    assert len(pictures) == grid[0]
+    assert pictures[0].shape[0] == 3
+    assert isinstance(question, str)
+    bits = (math.prod(grid) - 1).bit_length()
+    order = [-int(f"{i:0{bits}b}"[::-1], 2) for i in range(math.prod(grid))]
+    return torch.tensor(order, dtype=torch.float32).view(grid)
 
 
-EVEN = Mode(
-    "even",
-    help="an even grid",
-    encodes="all, then K are gathered",
-    prepare=prepare_even,
-    chooses=True,
-)
+EVEN = Mode("even", help="an even grid", encodes="all, then K are gathered", score=even_scores, chooses=True)
 
 
 @pytest.fixture
@@ -142,8 +129,8 @@ class TestOnesOwn:
         assert (out.mode, out.fallback, out.note) == ("even", False, None)
         assert [allocation.kept for allocation in out.allocations] == [7, 7]
         for allocation in out.allocations:
-            steps = allocation.keep.diff()
-            assert steps.max() - steps.min() <= 1
+            best = even_scores([torch.zeros(3, 1, 1)], "", allocation.grid).flatten().topk(7).indices
+            assert torch.equal(allocation.keep, best.sort().values)
         compacted = model.adapter.compact(
             inputs, model.adapter.features(inputs), [allocation.keep for allocation in out.allocations]
         )

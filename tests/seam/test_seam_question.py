@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from arr_coc.families import adapter_for
-from arr_coc.modes.guided import question_texts
+from arr_coc.modes.scoring import question_texts
 from arr_coc.seam.prompt import asides, special_tokens, template_markers
 from tiny import picture, tiny
 from tool_templates import FOLDED, QWEN2_5_VL, QWEN3_VL, TOOLS

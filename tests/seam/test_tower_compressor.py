@@ -207,7 +207,7 @@ def test_a_model_reads_what_its_tower_compressed(mode: str, monkeypatch: pytest.
     model.loras.add("tower4", 2)
     for matrix in model.loras.parameters_of("tower4"):
         matrix.data += 0.1
-    monkeypatch.setattr("arr_coc.modes.saccade.SACCADE_TOKENS", 40)
+    monkeypatch.setattr("arr_coc.modes.route.SACCADE_TOKENS", 40)
     image = picture(1, (96, 96))  # 144 cells
     answers = {
         name: model.ask(image, "What?", mode=mode, gestalt=name, max_new_tokens=2)

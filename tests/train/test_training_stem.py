@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from arr_coc.choose.layer import ARRCOCConfig, ARRCOCLayer
 from arr_coc.choose.stem import FILE, Stem
 from arr_coc.model import ARRCOCModel
-from arr_coc.modes import saccade
+from arr_coc.modes import route as saccade
 from arr_coc.seam import gestalt
 from arr_coc.seam.gestalt import ConvCompressor
 from arr_coc.session import Session

@@ -26,8 +26,7 @@ from arr_coc.files.images import ImageSource
 from arr_coc.files.plugins import plugin, plugins
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes import MODES, PRUNE, SPARSE, find_mode
-from arr_coc.modes.call import runs_as
-from arr_coc.modes.crops import crops_of, looks_at_crops
+from arr_coc.modes.route import crops_of, reads_crops, runs_as
 from arr_coc.seam.base import as_frames
 from arr_coc.session import Session
 from arr_coc.trace.observe import observe
@@ -181,7 +180,7 @@ def source_words(session: Session, inputs: dict[str, Any], budget: Budget, mode:
     if not ran.chooses:
         return ran.help
     framed = as_frames(adapter, inputs)[0]
-    crops = crops_of(adapter, inputs, session.encoded(ran.name))[0] if looks_at_crops(adapter, ran) else {}
+    crops = crops_of(adapter, inputs, session.encoded(ran.name))[0] if reads_crops(adapter, ran) else {}
     if adapter.encodes in ("cells", "tiles") or crops:
         count = sum(adapter.layout({**framed, **crops}).sizes)
     else:  # told once it is encoded; placeholders are cells and what stays beside them

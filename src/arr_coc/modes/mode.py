@@ -1,43 +1,53 @@
-"""What a mode is: one way to spend visual tokens, from the encoder to the language model."""
+"""The modes: ways to spend visual tokens, a row of one table each.
+
+    find_mode("sparse").help
+    register_mode(Mode("centre", help="the middle", encodes="all", chooses=True, score=nearness))
+
+Importing this costs nothing: no torch, no transformers. What a row means is carried out by `modes.route`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from arr_coc.guide.deciding import Cues
-    from arr_coc.modes.call import Call, Chooser, Prepared
+    from torch import Tensor
+
+    OwnScores = Callable[[list[Tensor], str, tuple[int, int, int]], Tensor]
 
 
 @dataclass(frozen=True)
 class Mode:
-    """One way to spend visual tokens; one file defines it, one line, `register_mode`, adds it.
+    """One way to spend visual tokens, from the vision encoder to the language model.
 
     Attributes:
         name: as users write it.
         help: what the language model reads, in a few words for `--help`.
         encodes: what the vision encoder works on, in a few words for tables.
         remark: what must be said beside an answer of this mode, one sentence; "": nothing.
-        prepare: everything before the base model is called: encode, decide, drop.
-        gather: what scoring reads of each image; None: nothing is scored in this mode.
+        scores: what the layer scores the cells by: "encoded", the encoder's tokens of all cells; "pixels",
+            what is known before any cell is encoded; "", nothing is scored.
+        score: scores of your own in place of the layer's, called as `score(pictures, question, (T, H, W))`
+            with the T pictures of an image (one) or clip, float [3, h, w] in [0, 1], and the question's text
+            ("" for a model without tokenizer); float [T, H, W] in any range, the largest are kept.
         chooses: some cells stay and others go.
-        before_encoder: cells are chosen before any is encoded, so the vision tower must be able to encode
-            some cells alone; in families whose tower can't, the mode runs as `instead`.
-        instead: the mode that runs there.
+        scales: all cells stay, each multiplied by its relevance.
+        instead: the mode that runs in families whose vision tower can't encode some cells alone, where
+            `scores` is "pixels".
         gestalt: the language model reads a coarse view, made by a compressor that a call may name.
-        coarse: the language model reads that alone, so an answer's allocation is of the coarse grid.
-        loras: kinds of LoRA at work, each the first that there is of some alternatives (`lora.KINDS`).
+        coarse: it reads that alone, so an answer's allocation is of the coarse grid.
+        loras: kinds of LoRA at work, each the first available of some alternatives (`lora.KINDS`).
     """
 
     name: str
     help: str
     encodes: str
-    prepare: Callable[[Chooser, Call], Prepared]
-    gather: Callable[[Chooser, Call], list[Cues]] | None = None
+    scores: Literal["", "encoded", "pixels"] = ""
+    score: OwnScores | None = None
     chooses: bool = False
-    before_encoder: bool = False
+    scales: bool = False
     instead: str = "prune"
     gestalt: bool = False
     coarse: bool = False
@@ -45,11 +55,95 @@ class Mode:
     remark: str = ""
 
     @property
+    def before_encoder(self) -> bool:
+        """Cells are chosen before any is encoded, so the vision tower must be able to encode some alone."""
+        return self.scores == "pixels"
+
+    @property
     def stock(self) -> bool:
         """Nothing is decided and no LoRA is at work: the base model is called as it is."""
-        return self.gather is None and not self.chooses and not self.gestalt
+        return not (self.scores or self.chooses or self.scales or self.gestalt)
 
     def kinds(self, available: Collection[str]) -> tuple[str, ...]:
         """The kinds of LoRA at work, of those that are available."""
         picks = (next((kind for kind in some if kind in available), None) for some in self.loras)
         return tuple(kind for kind in picks if kind is not None)
+
+
+FULL = Mode(
+    "full",
+    help="all tokens",
+    encodes="all",
+    loras=(),
+    remark="Nothing was chosen: the stock model, which reads every token.",
+)
+PRUNE = Mode(
+    "prune",
+    help="those that matter, after all are encoded",
+    encodes="all, then K are gathered",
+    scores="encoded",
+    chooses=True,
+)
+SPARSE = Mode(
+    "sparse",
+    help="those that matter, encoded alone",
+    encodes="those K alone",
+    scores="pixels",
+    chooses=True,
+    loras=(("partial",), ("own",)),
+)
+SACCADE = Mode(
+    "saccade",
+    help="a coarse view, and fine tokens where the question points",
+    encodes="the coarse view, then those cells alone",
+    scores="pixels",
+    chooses=True,
+    gestalt=True,
+    loras=(("partial",), ("coarse", "own")),
+)
+COMPRESS = Mode(
+    "compress",
+    help="the coarse view alone",
+    encodes="the coarse view (`resize`) or all",
+    gestalt=True,
+    coarse=True,
+    remark="Only a coarse view was read; the cells are those of this view.",
+)
+WEIGHT = Mode(
+    "weight",
+    help="all tokens, scaled by relevance",
+    encodes="all",
+    scores="encoded",
+    scales=True,
+    remark="No token was dropped: all were scaled by their relevance.",
+)
+
+MODES: dict[str, Mode] = {one.name: one for one in (FULL, PRUNE, SPARSE, SACCADE, COMPRESS, WEIGHT)}
+"""All modes by name, in the order of help and tables."""
+
+
+def register_mode(mode: Mode) -> None:
+    """Add a mode; from then on it is named wherever modes are.
+
+    Raises:
+        ValueError: the name is empty, padded or taken by another mode.
+    """
+    if not mode.name or mode.name != mode.name.strip():
+        raise ValueError(f"mode name {mode.name!r} is empty or padded: use a word")
+    if MODES.get(mode.name, mode) != mode:
+        raise ValueError(f"mode {mode.name!r} is registered already: give yours another name")
+    MODES[mode.name] = mode
+
+
+def find_mode(name: str) -> Mode:
+    """The mode of a name.
+
+    Raises:
+        ValueError: there is none of that name.
+    """
+    if not isinstance(name, str) or name not in MODES:
+        raise ValueError(
+            f"mode {name!r} is unknown; use one of {', '.join(MODES)}, or import the module that registers "
+            "your own (arr-coc --import MODULE ...)"
+        )
+    return MODES[name]

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -27,15 +28,13 @@ from arr_coc.choose.texture import channel_names, generate_texture_array
 from arr_coc.data.record import Box
 from arr_coc.files.paths import local_path
 from arr_coc.guide.coupling import Coupling, couple
-from arr_coc.guide.deciding import Stopwatch, groups
+from arr_coc.guide.deciding import groups
 from arr_coc.guide.guide import picture_inputs
 from arr_coc.guide.trust import blend
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes import FULL, find_mode
-from arr_coc.modes.call import Call, default_gestalt, gestalt_for, runs_as
-from arr_coc.modes.crops import with_crops
-from arr_coc.modes.cues import pictures
-from arr_coc.modes.whole import VIEW
+from arr_coc.modes.route import cues_for, gestalt_for, new_call, reads_crops, runs_as, with_crops
+from arr_coc.modes.scoring import POOLED, default_gestalt, pictures
 from arr_coc.seam.base import as_frames
 from arr_coc.seam.gaze import coupling, gaze_of_words
 from arr_coc.seam.gestalt import find_compressor
@@ -183,7 +182,7 @@ def _of_image(
     pieces = _pieces(question) if words else ()
     ran = find_mode(answer.mode)
     too_small = ran.gestalt and answer.read == answer.kept  # the coarse view is all there is
-    if words and ran.gather is not None and not answer.fallback and not too_small:
+    if words and ran.scores and not answer.fallback and not too_small:
         pieces = word_heat(session, question, answer.mode, kept=answer.kept, gestalt=gestalt)
     picture = _fitted(view, answer.grid[1:])
     return {
@@ -324,15 +323,15 @@ def _allocate_sets(
         kept: number of cells to keep.
         gestalt: the compressor's name; None: the family's default.
     """
-    model, gestalt = session.model, gestalt or default_gestalt(session.model.adapter)
+    model, chooser = session.model, session.model.chooser
     ran, _ = runs_as(model.adapter, find_mode(mode))
-    if ran.gather is None:
-        raise ValueError(f"mode {mode!r} scores nothing of this image; use 'prune' or 'weight'")
-    gestalt = gestalt_for(model.adapter, ran, gestalt)
     encoded = session.encoded(mode)
-    call = Call(inputs, ran, lambda _: kept, gestalt, Stopwatch(model.device), encoded)
-    call, _ = with_crops(model.adapter, call)
-    cues = ran.gather(model.chooser, call)[0]
+    call = new_call(chooser, inputs, ran, kept, gestalt=gestalt, encoded=encoded)
+    if reads_crops(model.adapter, ran):
+        call, _ = with_crops(model.adapter, call)
+    gestalt = gestalt_for(model.adapter, ran, call.gestalt)
+    call = replace(call, gestalt=gestalt)
+    cues = cues_for(chooser, call)[0]
     layer = model.chooser.layer
     guided: list[Coupling | None] = [None] * len(sets)
     looks: list[Tensor | None] = [None] * len(sets)
@@ -342,7 +341,7 @@ def _allocate_sets(
         couplings = [couple(guide, encoded.pages[0], text, (height, width)) for text in texts]
         guided = [*couplings]
         looks = [*(one.logits for one in couplings)]
-    name = gestalt if ran.before_encoder else VIEW
+    name = gestalt if ran.before_encoder else POOLED
     if cues.coupling is not None and name in encoded.neutral:  # the model's own first layers were asked
         view, neutral = encoded.gestalts[name], encoded.neutral[name][0]
         adapter = model.adapter_for(ran)

@@ -30,9 +30,8 @@ from arr_coc.files.plugins import plugin
 from arr_coc.guide.guide import picture_inputs
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes import PRUNE, SACCADE
-from arr_coc.modes.cues import question_embeddings
-from arr_coc.modes.saccade import SACCADE_TOKENS
-from arr_coc.modes.textures import wanted_inputs
+from arr_coc.modes.route import SACCADE_TOKENS
+from arr_coc.modes.scoring import question_embeddings, wanted_inputs
 from arr_coc.seam import VisualFeatures
 from arr_coc.seam.batching import answer_costs
 from arr_coc.seam.gestalt import CELLS, coarse_features

@@ -35,7 +35,7 @@ def model() -> ARRCOCModel:
 @pytest.fixture(autouse=True)
 def small_gestalts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("arr_coc.seam.gestalt.CELLS", GESTALT)
-    monkeypatch.setattr("arr_coc.modes.saccade.SACCADE_TOKENS", IN_ALL)
+    monkeypatch.setattr("arr_coc.modes.route.SACCADE_TOKENS", IN_ALL)
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ from torch import Tensor
 from arr_coc.guide.deciding import Stopwatch
 from arr_coc.modes import SPARSE, find_mode
 from arr_coc.modes.call import EncodedImages
-from arr_coc.modes.part import encode_parts
+from arr_coc.modes.route import encode_parts
 from arr_coc.seam import Compacted
 from arr_coc.seam.tower_compressor import TowerCompressor
 from arr_coc_lab.evaluate.view import View

@@ -29,8 +29,9 @@ from arr_coc.families import known_families
 from arr_coc.guide.deciding import Cues, Stopwatch, score
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes import PRUNE
-from arr_coc.modes.call import Call, EncodedImages, prepare
-from arr_coc.modes.cues import gather, question_embeddings
+from arr_coc.modes.call import EncodedImages
+from arr_coc.modes.route import new_call, prepare
+from arr_coc.modes.scoring import gather, question_embeddings
 from arr_coc.seam import FamilyAdapter, Grid, VisualFeatures
 from arr_coc.seam.attention import attention_modules, attention_received, attention_rows, watch_attention
 from arr_coc_lab.evaluate.questions import ImageQueries
@@ -289,8 +290,8 @@ class View:
         assert prompt is not None, "run only on questions that have another image's"
         encoded = self._encoded(layer)
         watch = Stopwatch(self.model.device)
-        call = Call(prompt, PRUNE, lambda _: budget, "resize", watch, encoded)
         chooser = replace(self.model.chooser, layer=layer, strict=True)
+        call = new_call(chooser, prompt, PRUNE, budget, gestalt="resize", watch=watch, encoded=encoded)
         return prepare(chooser, call).allocations[0].keep
 
     def _cues(self, layer: ARRCOCLayer, prompt: Mapping[str, Any]) -> list[Cues]:

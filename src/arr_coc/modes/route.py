@@ -1,0 +1,839 @@
+"""The one route of a call: what a mode means, from processor inputs to what the base model gets.
+
+    call = new_call(chooser, inputs, mode, budget)     checked, clips as frames
+    prepare(chooser, call) -> Prepared                 encode, choose, drop
+
+    full, prune, weight     encode all N cells -> choose -> keep K (or scale N)
+    sparse, saccade         choose from pixels -> encode K cells alone, behind a gestalt in saccade
+    compress                the gestalt alone
+
+Law: whatever fails in choosing, the answer still comes, from all tokens, and says so; unless `strict`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from arr_coc.choose.attending import Budget
+from arr_coc.choose.budget import DEFAULT_BUDGET, budget_count, budget_of, check_budget, parse_budget
+from arr_coc.files.images import ImageSource, open_image
+from arr_coc.guide.deciding import (
+    Cues,
+    Decision,
+    Stopwatch,
+    best_kept,
+    decide,
+    everything_kept,
+    groups,
+    weigh,
+)
+from arr_coc.guide.trust import is_transcription
+from arr_coc.modes.call import Call, Chooser, EncodedImages, Prepared, guarded, joined, logger
+from arr_coc.modes.mode import FULL, MODES, PRUNE, SACCADE, SPARSE, Mode, find_mode
+from arr_coc.modes.scoring import (
+    attention_maps,
+    changes_for,
+    check_mode,
+    cues_of,
+    default_gestalt,
+    encoded_features,
+    gestalt_of,
+    note_foreign,
+    pictures,
+    texts_of,
+)
+from arr_coc.seam.assembly import Layout, VisualFeatures, without_crops
+from arr_coc.seam.base import FamilyAdapter, as_frames
+from arr_coc.seam.clips import step_times
+from arr_coc.seam.decoding import check_inputs
+from arr_coc.seam.gaze import STEEPNESS, coupling, gaze_of_answer
+from arr_coc.seam.gestalt import find_compressor
+from arr_coc.seam.lora import COARSE, PARTIAL
+from arr_coc.seam.pixels import reading
+
+ORDERS = ("raster", "relevance")
+"""In which the language model reads chosen cells: as they stand, or the most relevant first."""
+SACCADE_TOKENS = 529
+"""Visual tokens of an image in mode "saccade": 256 of the gestalt and 273 saccades."""
+MORE_CELLS = 64
+"""The most cells that one further look adds."""
+ASKED_FOR = 2 * STEEPNESS
+"""The least logit of a cell that is asked for: two standard deviations above the mean of the picture."""
+TRANSCRIBED = (
+    "the question is about all that is printed, so all tokens were read; transcribe() reads part after part"
+)
+PARTLY_READ = (
+    "the question is about all that is printed, and only a part was read: name neither mode nor budget"
+)
+
+
+def new_call(
+    chooser: Chooser,
+    inputs: Mapping[str, Any],
+    mode: Mode,
+    budget: Budget | None = None,
+    *,
+    gestalt: str | None = None,
+    watch: Stopwatch | None = None,
+    encoded: EncodedImages | None = None,
+    pictures: Sequence[ImageSource] | None = None,
+    **more: Any,
+) -> Call:
+    """The call of processor inputs, checked, with the frames of clips as images.
+
+    Args:
+        chooser: what decides.
+        inputs: ordinary processor inputs with images or clips.
+        mode: what is to run.
+        budget: visual tokens to keep per image or clip; None: the chooser's own.
+        gestalt: the compressor's name; None: the family's default.
+        watch: where to add the time of each stage.
+        encoded: what is computed of these images already; filled in for the next call.
+        pictures: the images as the caller has them: the guide reads these, and crops are cut of them.
+        more: further fields of a `Call`: `question`, `use_cache`, `order`, `keep`.
+
+    Raises:
+        ValueError: a bad budget, an unknown gestalt, inputs that do not fit the family, or pictures that are
+            not those of the prompt.
+    """
+    adapter = chooser.adapter
+    check_budget(budget)  # before any work is done
+    check_inputs(adapter, inputs)
+    framed, frames = as_frames(adapter, inputs)
+    if gestalt is not None:
+        find_compressor(gestalt)
+    return Call(
+        framed,
+        mode,
+        gestalt or default_gestalt(adapter, reads_crops(adapter, mode)),
+        with_pictures(adapter, framed, pictures, encoded or EncodedImages(), frames),
+        watch or Stopwatch(adapter.model.device),
+        partial(budget_of, chooser.budget, budget),
+        budget,
+        fill_to_529=budget is None and chooser.budget == DEFAULT_BUDGET,
+        frames=frames,
+        times=step_times(adapter, inputs, frames) if frames else (),
+        named_gestalt=gestalt is not None,
+        **more,
+    )
+
+
+def prepare(chooser: Chooser, call: Call) -> Prepared:
+    """Encode, choose, drop: everything before the base model is called.
+
+    Raises:
+        ValueError: a bad budget, order or set of cells, or a prompt that doesn't match its images.
+    """
+    adapter = chooser.adapter
+    check_order(adapter, call)
+    lacks = None
+    if reads_crops(adapter, call.mode):
+        call, lacks = with_crops(adapter, call)
+    if call.keep:
+        check_cells(adapter, call)
+    mode, substituted = runs_as(adapter, call.mode)
+    if lacks is not None:
+        mode, substituted = MODES[mode.instead], f"{mode.name} ran as {mode.instead}: {lacks}"
+    if substituted is not None:
+        logger.warning(substituted)
+    check_mode(chooser.layer, mode)
+    gestalt = gestalt_for(adapter, mode, call.gestalt)
+    prepared = _run(chooser, replace(call, mode=mode, gestalt=gestalt))
+    own_view = gestalt != call.gestalt and reads_crops(adapter, mode)
+    note = joined(
+        substituted,
+        prepared.note,
+        f"gestalt {call.gestalt} had no effect: the coarse view is the model's own" if own_view else None,
+        f"order had no effect in mode {mode.name}" if call.order != "raster" and not mode.chooses else None,
+        remarks(chooser, call, prepared),
+    )
+    return replace(prepared, note=note)
+
+
+def _run(chooser: Chooser, call: Call) -> Prepared:
+    """Carry out the call's mode, which this family can."""
+    mode = call.mode
+    if mode.coarse:
+        return coarse_alone(chooser, call)
+    if mode.gestalt and mode.before_encoder:
+        return saccade(chooser, call)
+    if mode.before_encoder:
+        layout = chooser.adapter_for(mode).layout(call.inputs)
+        budgets = [call.budgets(count) for count in call.of_visuals(layout.sizes)]
+        return before_encoding(chooser, call, layout, budgets)
+    return after_encoding(chooser, call)
+
+
+# The one choice.
+
+
+def choose(chooser: Chooser, call: Call, layout: Layout, budgets: Sequence[Budget | None]) -> Decision | None:
+    """Which cells of each image or clip stay, or how strongly each counts; None where deciding failed.
+
+    Args:
+        chooser: what decides.
+        call: the call.
+        layout: where the images' tokens stand.
+        budgets: per image or clip; None: all of its cells.
+    """
+
+    def decision() -> Decision:
+        if call.keep:
+            return _named_cells(call, layout)
+        if all(budget is None for budget in budgets):
+            return Decision([everything_kept(grid) for grid in call.spaces(layout.grids)])
+        if call.mode.score is not None:
+            return _own_scores(chooser, call, layout, budgets)
+        cues = cues_of(chooser, call, layout)
+        changes = changes_for(chooser, call, layout)
+        if call.mode.scales:
+            weighed = weigh(chooser.layer, cues, layout.grids, call.watch, changes)
+            return note_foreign(chooser, call, weighed)
+        decided = decide(chooser.layer, cues, layout.grids, budgets, call.watch, changes)
+        return note_foreign(chooser, call, decided)
+
+    return guarded(chooser, decision)
+
+
+def _named_cells(call: Call, layout: Layout) -> Decision:
+    """The decision for the cells that a call names itself, in the order in which it names them."""
+    allocations = []
+    for cells, grid in zip(call.keep, layout.grids, strict=True):
+        scores = torch.zeros(grid)
+        scores.view(-1)[cells.cpu()] = torch.linspace(1.0, 0.5, len(cells))
+        allocations.append(best_kept(grid, scores, int((scores > 0).sum())))
+    return Decision(allocations)
+
+
+def _own_scores(chooser: Chooser, call: Call, layout: Layout, budgets: Sequence[Budget | None]) -> Decision:
+    """The decision by a mode's own scores (`Mode.score`)."""
+    assert call.mode.score is not None
+    adapter, spaces = chooser.adapter_for(call.mode), call.spaces(layout.grids)
+    frames = call.frames or (1,) * len(spaces)
+    views = groups(list(pictures(adapter, call.inputs, call.encoded)), frames)
+    texts = texts_of(adapter, call, layout) or [""] * len(layout.grids)
+    questions = [own[0] for own in groups(texts, frames)]
+    return Decision(
+        [
+            best_kept(grid, call.mode.score(list(view), question, grid), budget)
+            for grid, view, question, budget in zip(spaces, views, questions, budgets, strict=True)
+        ]
+    )
+
+
+def cues_for(chooser: Chooser, call: Call) -> list[Cues]:
+    """What scoring reads of each image of a call, in a mode that scores.
+
+    Raises:
+        ValueError: nothing is scored in this mode, or in "saccade" of images that are kept whole.
+    """
+    mode, adapter = call.mode, chooser.adapter_for(call.mode)
+    if not mode.scores:
+        raise ValueError(f"mode {mode.name!r} scores nothing of this image; use 'prune' or 'weight'")
+    if not mode.before_encoder:
+        return cues_of(chooser, call, encoded_features(chooser, call).layout)
+    layout = adapter.layout(call.inputs)
+    if mode.gestalt and (cells := max(call.of_visuals(layout.sizes))) <= (most := most_unreduced(adapter)):
+        raise ValueError(
+            f"mode {mode.name!r} scores nothing of this image: it has {cells} cells, and up to {most} "
+            "all are kept; use 'prune' or 'weight'"
+        )
+    return cues_of(chooser, call, layout)
+
+
+# Modes that encode every cell.
+
+
+def after_encoding(chooser: Chooser, call: Call) -> Prepared:
+    """Encode every cell, choose by what is known of it then, and drop or scale."""
+    features = encoded_features(chooser, call)
+    if call.mode.stock:
+        return everything(chooser, call)
+    sizes = call.of_visuals([len(cells) for cells in features.cells])
+    decision = choose(chooser, call, features.layout, [call.budgets(size) for size in sizes])
+    if decision is None:
+        return everything(chooser, call, fallback=True)
+    return dropped(chooser, call, features, decision)
+
+
+def everything(chooser: Chooser, call: Call, fallback: bool = False) -> Prepared:
+    """Encode every cell and keep it."""
+    features = encoded_features(chooser, call)
+    every = Decision([everything_kept(grid) for grid in call.spaces(features.grids)], fallback=fallback)
+    return dropped(chooser, call, features, every)
+
+
+def dropped(chooser: Chooser, call: Call, features: VisualFeatures, decision: Decision) -> Prepared:
+    """The prompt from which all cells that a decision doesn't keep are dropped."""
+    adapter = chooser.adapter_for(call.mode)
+    if decision.gates is not None:
+        features = features.scale(decision.gates)
+    keep = [index.to(cells.device) for index, cells in zip(decision.keep, features.cells, strict=True)]
+    order = reading_order(call, decision)
+    compacted = adapter.compact(call.inputs, features, keep, use_cache=call.use_cache, order=order)
+    return Prepared(
+        adapter.model,
+        compacted,
+        decision.allocations,
+        decision.fallback,
+        call.mode.name,
+        call.of_visuals([len(index) for index in features.tokens_to_keep(keep)]),
+        call.of_visuals([len(index) for index in features.cells]),
+        couplings=decision.couplings,
+    )
+
+
+def reading_order(call: Call, decision: Decision) -> list[Tensor] | None:
+    """The kept cells of each image as the language model is to read them; None: in raster order."""
+    if call.order != "relevance":
+        return None
+    return [allocation.order for allocation in decision.allocations]
+
+
+# Modes that choose before the encoder.
+
+
+def before_encoding(
+    chooser: Chooser,
+    call: Call,
+    layout: Layout,
+    budgets: Sequence[Budget | None],
+    gestalt: VisualFeatures | None = None,
+) -> Prepared:
+    """Choose, encode the kept cells alone, and put them into the prompt behind a gestalt, if there is one.
+
+    Args:
+        chooser: what decides.
+        call: the call.
+        layout: where the images' tokens stand.
+        budgets: per image or clip; None: all of its cells.
+        gestalt: what the language model reads of each image before its kept cells; None: nothing.
+    """
+    adapter = chooser.adapter_for(call.mode)
+    decision = choose(chooser, call, layout, budgets)
+    if decision is None:  # all tokens, as mode "prune" encodes and reads them
+        plain = without_crops(call.inputs)
+        call = replace(call, inputs=plain, mode=PRUNE, encoded=EncodedImages())
+        return everything(chooser, call, fallback=True)
+    keep = [index.to(layout.cells[0].device) for index in decision.keep]
+    with call.watch("encode"), reading(adapter.model.config.model_type):
+        fine = encode_parts(chooser, call.mode, call.inputs, keep, layout.sizes)
+    if decision.gates is not None:
+        fine = gated(fine, layout, keep, decision.gates)
+    if gestalt is not None and not any(gestalt.counts):
+        gestalt = None
+    order = reading_order(call, decision)
+    compacted = adapter.assemble(
+        call.inputs, layout, keep, fine, gestalt, use_cache=call.use_cache, order=order
+    )
+    coarse = [0] * len(keep) if gestalt is None else gestalt.counts
+    tiles = adapter.views_encoded(call.inputs, keep)
+    return Prepared(
+        adapter.model,
+        compacted,
+        decision.allocations,
+        False,
+        call.mode.name,
+        call.of_visuals([few + more for few, more in zip(fine.counts, coarse, strict=True)]),
+        call.of_visuals(layout.sizes),
+        note=None if tiles is None else f"cells are encoded by whole tiles: {tiles[0]} of {tiles[1]} were",
+        couplings=decision.couplings,
+    )
+
+
+def encode_parts(
+    chooser: Chooser, mode: Mode, inputs: Mapping[str, Any], keep: Sequence[Tensor], sizes: Sequence[int]
+) -> VisualFeatures:
+    """Encode kept cells alone; the LoRA for parts is at work for images of which less than half is kept.
+
+    It was trained with 64 to 273 cells of up to 1024. With half of them it is of no more use, and with all of
+    them there is nothing to mend: they are encoded as by the stock tower, to the last bit. Each image goes by
+    its own share, whatever else is in the batch.
+
+    Args:
+        chooser: whose adapter and LoRAs.
+        mode: the mode that runs.
+        inputs: ordinary processor inputs.
+        keep: per image, long [K], its kept cells.
+        sizes: per image how many cells it has.
+    """
+    parts = [2 * len(index) < size for index, size in zip(keep, sizes, strict=True)]
+    if PARTIAL not in chooser.loras or not any(parts):
+        return chooser.adapter_for(PRUNE).encode_cells(inputs, keep)
+    ours = chooser.adapter_for(mode).encode_cells(inputs, keep)
+    if all(parts):
+        return ours
+    stock = chooser.adapter_for(PRUNE).encode_cells(inputs, keep)
+
+    def pick(some: list[Tensor], others: list[Tensor]) -> list[Tensor]:
+        return [a if part else b for part, a, b in zip(parts, some, others, strict=True)]
+
+    levels = [pick(some, others) for some, others in zip(ours.levels, stock.levels, strict=True)]
+    return replace(ours, tokens=pick(ours.tokens, stock.tokens), levels=levels)
+
+
+def gated(
+    fine: VisualFeatures, layout: Layout, keep: Sequence[Tensor], gates: Sequence[Tensor]
+) -> VisualFeatures:
+    """Multiply the kept cells of every level by their gates; tokens that are no cell are unchanged.
+
+    Args:
+        fine: the kept tokens of each image.
+        layout: where the cells stand among the tokens.
+        keep: per image long [K_i], the kept cells.
+        gates: per image [N_i], of all cells.
+    """
+    kept = layout.tokens_to_keep(keep)
+    factors = [
+        gate.new_ones(count).index_copy(0, cells, gate)[index][:, None]
+        for count, cells, gate, index in zip(layout.counts, layout.cells, gates, kept, strict=True)
+    ]
+
+    def times(images: list[Tensor]) -> list[Tensor]:
+        return [tokens * factor.to(tokens) for tokens, factor in zip(images, factors, strict=True)]
+
+    return replace(fine, tokens=times(fine.tokens), levels=[times(level) for level in fine.levels])
+
+
+def coarse_alone(chooser: Chooser, call: Call) -> Prepared:
+    """The gestalt in place of every image; tokens that are no cell stay."""
+    adapter = chooser.adapter_for(call.mode)
+    gestalt = gestalt_of(chooser, call, call.gestalt)
+    features = call.encoded.features
+    layout = adapter.layout(call.inputs) if features is None else features.layout
+    none = [torch.zeros(0, dtype=torch.long, device=cells.device) for cells in layout.cells]
+    rest = (
+        adapter.other_tokens(call.inputs, layout)
+        if features is None
+        else features.select(features.tokens_to_keep(none))
+    )
+    compacted = adapter.assemble(call.inputs, layout, none, rest, gestalt, use_cache=call.use_cache)
+    read = [len(tokens) + (0 if rest is None else rest.counts[i]) for i, tokens in enumerate(gestalt.tokens)]
+    allocations = [everything_kept(grid) for grid in call.spaces(gestalt.grids)]
+    read, sizes = call.of_visuals(read), call.of_visuals([len(cells) for cells in layout.cells])
+    return Prepared(adapter.model, compacted, allocations, False, call.mode.name, read, sizes)
+
+
+# Saccade: a gestalt of 256 tokens, and 273 fine cells where the question points. An image of at most 529
+# cells stays as it is; the frames of a clip share both. In a family whose tower reads one square view (LLaVA
+# 1.5: 576 tokens) that view is the gestalt, and the 273 are cells of finer crops of the picture.
+
+
+def saccade(chooser: Chooser, call: Call) -> Prepared:
+    """Make the coarse view, choose fine cells before they are encoded, encode those alone."""
+    adapter = chooser.adapter_for(call.mode)
+    layout = adapter.layout(call.inputs)
+    sizes, most = call.of_visuals(layout.sizes), most_unreduced(adapter)
+    note = small_images(sizes, None if call.fill_to_529 or call.keep else call.budgets, most)
+    if max(sizes) <= most:
+        return replace(before_encoding(chooser, call, layout, [None] * len(sizes)), note=note)
+    frames = call.frames or (1,) * len(sizes)
+    small = [size <= most for size, count in zip(sizes, frames, strict=True) for _ in range(count)]
+    gestalt = without(gestalt_of(chooser, call, call.gestalt), small)
+    allowed = None if call.fill_to_529 and adapter.encodes != "crops" else call.budgets
+    coarse = call.of_visuals(gestalt.counts)
+    budgets = [saccades(size, few, allowed) for size, few in zip(sizes, coarse, strict=True)]
+    prepared = before_encoding(chooser, call, layout, budgets, gestalt)
+    prepared = replace(prepared, note=joined(note, prepared.note))
+    if len(sizes) > 1 or call.frames or prepared.fallback:
+        return prepared
+    return replace(prepared, again=partial(look_again, chooser, call, prepared, gestalt))
+
+
+def most_unreduced(adapter: FamilyAdapter) -> int:
+    """Images of up to this many cells have no coarse view and are read whole."""
+    return adapter.view_cells if adapter.encodes == "crops" else SACCADE_TOKENS
+
+
+def small_images(sizes: Sequence[int], budgets: Any, most: int) -> str | None:
+    """Why all cells of small images are kept under a smaller budget; None where there is no such image.
+
+    Args:
+        sizes: cells N of each image.
+        budgets: what the caller allows, as of a `Call`; None: the caller doesn't say.
+        most: cells of the largest images that are read whole.
+    """
+    if budgets is None:
+        return None
+    small = [(size, budgets(size)) for size in sizes if size <= most]
+    every = [str(size) for size, budget in small if budget == "auto" or budget_count(budget, size) < size]
+    if not every:
+        return None
+    return (
+        f"saccade kept all {', '.join(every)} cells whatever the budget: images of at most {most} "
+        "cells have no coarse view and are read whole; use sparse or prune for fewer"
+    )
+
+
+def saccades(cells: int, coarse: int, budgets: Any) -> Budget | None:
+    """How many fine cells of an image are kept beside its gestalt; None: all, where there is no gestalt.
+
+    Args:
+        cells: N of the image.
+        coarse: tokens of its gestalt, 0 where it has none.
+        budgets: what the caller allows beside it, as of a `Call`; None: SACCADE_TOKENS in all.
+
+    Raises:
+        ValueError: the gestalt leaves none of SACCADE_TOKENS.
+    """
+    if not coarse:
+        return None
+    if budgets is not None:
+        return budgets(cells)
+    if coarse >= SACCADE_TOKENS:
+        raise ValueError(
+            f"the gestalt makes {coarse} tokens of an image of {cells} cells, which leaves none of "
+            f"{SACCADE_TOKENS} for saccades; use gestalt 'resize', or give a budget of saccades"
+        )
+    return SACCADE_TOKENS - coarse
+
+
+def without(gestalt: VisualFeatures, drop: Sequence[bool]) -> VisualFeatures:
+    """A gestalt in which some images have no token."""
+    if not any(drop):
+        return gestalt
+    kept = [cells[: 0 if dropped else None] for cells, dropped in zip(gestalt.cells, drop, strict=True)]
+    grids = [(0, 0, 0) if dropped else grid for grid, dropped in zip(gestalt.grids, drop, strict=True)]
+    return replace(gestalt.select(kept), grids=grids, cells=kept)
+
+
+def look_again(
+    chooser: Chooser, call: Call, prepared: Prepared, gestalt: VisualFeatures, answer_ids: Sequence[int]
+) -> Prepared | None:
+    """The same call with the cells added that the answer asked for (iterative saccades).
+
+    The attention that the answer's tokens paid to the gestalt, relative to a neutral question's, says which
+    coarse cells were read although nothing fine stood for them: what is under these is added, at most
+    MORE_CELLS. Law: the second answer is that of a call which keeps all of these cells from the start.
+
+    Args:
+        chooser: what decides.
+        call: of one image.
+        prepared: what the answer was made from.
+        gestalt: the coarse view in it.
+        answer_ids: the tokens of the answer.
+
+    Returns:
+        None: nothing new was asked for, or it can't be said what was.
+    """
+    adapter = chooser.adapter_for(call.mode)
+    allocation = prepared.allocations[0]
+    fine, coarse = allocation.grid, gestalt.grids[0]
+
+    def asked_for() -> Tensor:
+        layout = adapter.layout(call.inputs)
+        if call.gestalt not in call.encoded.neutral:
+            attention_maps(adapter, call, call.gestalt, gestalt, layout.grids)
+        neutral = call.encoded.neutral[call.gestalt][0]
+        with call.watch("scoring"):
+            attended = gaze_of_answer(adapter, prepared.compacted, answer_ids, neutral, coarse)
+            logits = coupling(attended, fine[1:]).flatten().cpu()
+        logits[allocation.keep] = -torch.inf
+        best = logits.argsort(descending=True, stable=True)[:MORE_CELLS]
+        return best[logits[best] >= ASKED_FOR]
+
+    new = guarded(chooser, asked_for, "it can't be told where the model would look again")
+    if new is None or not len(new):
+        return None
+    again = _run(chooser, replace(call, keep=(torch.cat([allocation.order, new]),)))
+    if again.fallback:
+        return None
+    cells = again.allocations[0]  # the maps stay those of the first choice, whose decision it was
+    parts = {name: getattr(cells, name) for name in ("keep", "order", "positions", "reasons")}
+    record = replace(allocation, **parts)
+    return replace(again, allocations=[record], couplings=prepared.couplings)
+
+
+def why_single_look(prepared: Prepared, looks: int) -> str | None:
+    """Why a call that may look `looks` times could look once alone; None where it could again."""
+    if looks == 1 or prepared.again is not None:
+        return None
+    every = all(allocation.kept == allocation.total for allocation in prepared.allocations)
+    why = "all cells were kept" if every else f"{prepared.mode} of these images has no coarse view"
+    return f"the model looked once: {why}"
+
+
+# Which mode runs, and with which coarse view.
+
+
+def mode_for_question(
+    chooser: Chooser, question: str, mode: str | None, looks: int, free: bool
+) -> tuple[str | None, str | None]:
+    """The mode that a question calls for, and what is to be said of it.
+
+    Args:
+        chooser: whose guide knows questions about all that is printed.
+        question: any text; what is none is left to be refused elsewhere.
+        mode: that the caller names, or None.
+        looks: how often the model may look.
+        free: the caller leaves open what is kept.
+
+    Returns:
+        None as a mode: that of the model.
+
+    Raises:
+        ValueError: a number of looks below 1, or more than one in a mode that can't look again.
+    """
+    if isinstance(looks, bool) or not isinstance(looks, int) or looks < 1:
+        raise ValueError(f"looks {looks!r} is no number of looks: use 1, 2, ...")
+    if looks > 1:
+        mode = SACCADE.name if mode is None else mode
+        if not (find_mode(mode).gestalt and find_mode(mode).chooses):
+            raise ValueError(
+                f"mode {mode!r} looks once: it has no coarse view in which to miss something; "
+                "use mode 'saccade'"
+            )
+    guide = chooser.guide if isinstance(question, str) and question.strip() else None
+    if guide is None or not is_transcription(guide, question):
+        return mode, None
+    if mode is None and free:
+        return FULL.name, TRANSCRIBED
+    chooses = mode is None or find_mode(mode).chooses or find_mode(mode).coarse
+    return mode, PARTLY_READ if chooses and not free else None
+
+
+def default_mode(adapter: FamilyAdapter, stem: object | None) -> Mode:
+    """The mode that saves most of a model's time without a say from anyone.
+
+    "sparse", which spares the vision encoder too, where a stem was trained to choose before it and the
+    family's vision tower can encode some cells alone; "prune" everywhere else.
+
+    Args:
+        adapter: of the model.
+        stem: sees cells in pixels; None: nothing was trained for choosing before the encoder.
+    """
+    return SPARSE if stem is not None and adapter.encodes == "cells" else PRUNE
+
+
+def runs_as(adapter: FamilyAdapter, mode: Mode) -> tuple[Mode, str | None]:
+    """The mode that runs in this family when another is called for, and why, if it isn't that itself."""
+    tiles = adapter.encodes == "tiles"
+    if not mode.before_encoder or adapter.encodes == "cells" or (tiles and not mode.gestalt):
+        return mode, None
+    if reads_crops(adapter, mode):
+        return mode, None
+    family = adapter.model.config.model_type
+    if tiles:
+        return SPARSE, (
+            f"{mode.name} ran as {SPARSE.name}: {family} has a coarse view of its own, which always stays"
+        )
+    return MODES[mode.instead], (
+        f"{mode.name} ran as {mode.instead}: the vision tower of {family} can't encode some cells alone, so "
+        "all of them were encoded"
+    )
+
+
+def gestalt_for(adapter: FamilyAdapter, mode: Mode, name: str) -> str:
+    """The compressor of a mode in this family: before an encoder of tiles or crops, the view of the whole.
+
+    Args:
+        adapter: of the family.
+        mode: that runs.
+        name: of the call's compressor.
+    """
+    own = (mode.before_encoder and adapter.encodes == "tiles") or reads_crops(adapter, mode)
+    return "resize" if own else name
+
+
+# The user's own pictures, and finer crops of them for families whose tower reads one square view.
+
+
+def reads_crops(adapter: FamilyAdapter, mode: Mode) -> bool:
+    """Whether a mode chooses cells of crops in this family, beside its view of the whole."""
+    return adapter.encodes == "crops" and mode.before_encoder and mode.gestalt
+
+
+def with_crops(adapter: FamilyAdapter, call: Call) -> tuple[Call, str | None]:
+    """A call with the crops of its pictures, and what hinders crops; None where nothing does.
+
+    Raises:
+        ValueError: pictures that aren't those of the prompt.
+    """
+    with call.watch("prompt"):
+        crops, lacks = crops_of(adapter, call.inputs, call.encoded)
+    return replace(call, inputs={**call.inputs, **crops}), lacks
+
+
+def crops_of(
+    adapter: FamilyAdapter, inputs: Mapping[str, Any], encoded: EncodedImages
+) -> tuple[Mapping[str, Tensor], str | None]:
+    """The crops of a call's pictures as inputs, made once; ({}, reason) if crops are impossible.
+
+    Args:
+        adapter: of a family that reads crops.
+        inputs: processor inputs.
+        encoded: of these images, in a mode that reads crops; its crops are filled in.
+
+    Raises:
+        ValueError: pictures that aren't those of the prompt.
+    """
+    sources = encoded.sources
+    lacks = adapter.lacks_crops(inputs, sources)
+    if lacks is not None or sources is None:
+        return {}, lacks
+    if encoded.crops is None:
+        encoded.crops = adapter.crops(inputs, sources)
+    return encoded.crops, None
+
+
+def with_pictures(
+    adapter: FamilyAdapter,
+    inputs: Mapping[str, Any],
+    pictures: Sequence[ImageSource] | None,
+    encoded: EncodedImages,
+    frames: Sequence[int] = (),
+) -> EncodedImages:
+    """What is computed of a call's images already, with the pictures that its caller passes.
+
+    The guide reads them at their own resolution, which the pixels of `inputs` may have lost.
+
+    Raises:
+        ValueError: pictures that aren't a list, or of another length than there are images, or one that
+            can't be read, or pictures of a prompt with clips.
+    """
+    if pictures is None:
+        return encoded
+    if not isinstance(pictures, list | tuple):
+        raise ValueError(
+            f"pictures is a {type(pictures).__name__}: pass a list of images in the order of the prompt"
+        )
+    if frames:
+        raise ValueError("pictures are passed, and the prompt has clips: leave them out, or ask in a session")
+    early = adapter.early_layout
+    with reading(adapter.model.config.model_type):
+        images = len(adapter.layout(inputs).grids if early else adapter.patches(inputs, encoded.features))
+    if len(pictures) != images:
+        raise ValueError(f"{len(pictures)} pictures are passed, and the prompt has {images} images")
+    return replace(encoded, sources=[open_image(picture) for picture in pictures])
+
+
+# Checks of a call, and what an answer says of arguments that were not followed to the letter.
+
+
+def sorted_cells(cells: Sequence[int] | Tensor | None) -> tuple[Tensor, ...]:
+    """Named cells of one image as a `Call` takes them: unique and rising; () for None.
+
+    Raises:
+        ValueError: they are no whole numbers, such as a mask.
+    """
+    if cells is None:
+        return ()
+    with suppress(TypeError, ValueError, RuntimeError):  # of what no tensor can be made
+        named = torch.as_tensor(cells)
+        fractions = named.numel() > 0 and (named.is_floating_point() or named.is_complex())
+        if named.dtype != torch.bool and not fractions:
+            return (named.long().unique(),)
+    text = " ".join(repr(cells).split())[:60]
+    raise ValueError(
+        f"cells are {text}: give their numbers in raster order, such as `allocation.keep` or "
+        "mask.flatten().nonzero()"
+    )
+
+
+def check_order(adapter: FamilyAdapter, call: Call) -> None:
+    """Raise a ValueError where the order of a call's cells is unknown or can't be had."""
+    if call.order not in ORDERS:
+        raise ValueError(f"order {call.order!r} is unknown; use one of {', '.join(ORDERS)}")
+    if call.order == "raster":
+        return
+    family = adapter.model.config.model_type
+    if adapter.plain_positions:
+        raise ValueError(
+            f"order {call.order!r} needs positions that say where a cell is, and {family} counts its tokens "
+            "instead; use order 'raster'"
+        )
+    if call.frames:
+        raise ValueError(f"order {call.order!r} is for images, not for clips; use order 'raster'")
+
+
+def layout_of(adapter: FamilyAdapter, inputs: Mapping[str, Any]) -> Layout:
+    """The layout of a prompt's tokens before encoding.
+
+    Raises:
+        ValueError: the family's cells are known only once they are encoded.
+    """
+    if adapter.early_layout:
+        return adapter.layout(inputs)
+    family = adapter.model.config.model_type
+    raise ValueError(f"cells of {family} can't be named before all are encoded: ask without cells")
+
+
+def check_cells(adapter: FamilyAdapter, call: Call) -> None:
+    """Raise a ValueError where the cells that a call names are none of its images, or none is chosen."""
+    if call.frames or not call.mode.chooses:
+        what = "a clip" if call.frames else f"mode {call.mode.name!r}"
+        raise ValueError(
+            f"cells can't be named for {what}: name them for images, in prune, sparse or saccade"
+        )
+    sizes = [len(cells) for cells in layout_of(adapter, call.inputs).cells]
+    if len(sizes) != len(call.keep):
+        raise ValueError(f"cells of {len(call.keep)} images are named, and the prompt has {len(sizes)}")
+    for cells, size in zip(call.keep, sizes, strict=True):
+        if not len(cells) or int(cells.min()) < 0 or int(cells.max()) >= size:
+            raise ValueError(
+                f"cells {cells.tolist()} are not of an image of {size}; name some of 0 to {size - 1}"
+            )
+
+
+def remarks(chooser: Chooser, call: Call, prepared: Prepared) -> str | None:
+    """What became of a call's arguments: budget, gestalt and named cells; None where all was followed."""
+    if prepared.fallback:
+        return "choosing cells failed, so all were kept: the log says why"
+    mode, gestalt = find_mode(prepared.mode), call.named_gestalt
+    of_cells = joined(*dict.fromkeys(allocation.note for allocation in prepared.allocations))
+    if call.keep:
+        no_budget = None if call.budget is None else "budget had no effect: the cells to keep are named"
+        return joined(no_budget, unused(mode, None, gestalt), of_cells)
+    if call.budget is None and chooser.budget == DEFAULT_BUDGET:  # cut to small images without a word:
+        return joined(unused(mode, None, gestalt), of_cells)  # nobody asked for it
+    allowed = chooser.budget if call.budget is None else call.budget
+    too_much = budget_exceeds_image(allowed, prepared.cells) if mode.chooses else None
+    return joined(unused(mode, call.budget, gestalt), too_much, of_cells)
+
+
+def unused(mode: Mode, budget: Budget | None, gestalt: bool) -> str | None:
+    """Which of the arguments that a call named have no effect in a mode; None: all have one."""
+    names = []
+    if budget is not None and not mode.chooses:
+        names.append("budget")
+    if gestalt and not mode.gestalt:
+        names.append("gestalt")
+    return f"{' and '.join(names)} had no effect in mode {mode.name}" if names else None
+
+
+def budget_exceeds_image(budget: Budget, sizes: list[int]) -> str | None:
+    """Which images, of so many cells each, are smaller than a budget; None: none is."""
+    count = parse_budget(budget)
+    small = [str(size) for size in sizes if isinstance(count, int) and size < count]
+    if not small:
+        return None
+    return f"budget {count} is more than the image has: all {', '.join(small)} cells were kept"
+
+
+def too_large(prepared: Prepared, trained: int, kinds: Collection[str]) -> str | None:
+    """Which images have more cells than a model was trained to answer about; None: none has.
+
+    Modes in which it reads a coarse view alone, or one that a LoRA was trained for, show it no such image.
+
+    Args:
+        prepared: the call.
+        trained: cells of the largest images that it was trained on.
+        kinds: of the LoRAs that were learned for it.
+    """
+    sizes = [f"{size:,}" for size in prepared.cells if size > trained]
+    if not sizes:
+        return None
+    mode = find_mode(prepared.mode)
+    if mode.coarse or COARSE in mode.kinds(kinds):
+        return None
+    return (
+        f"this model was taught on pictures of at most {trained:,} cells and this one has "
+        f"{', '.join(sizes)}, so its answer may well be wrong: shrink the picture, or cut out a part of it"
+    )
