@@ -11,15 +11,17 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
+import torch
 
 
 def each(names: str | Sequence[str], values: Iterable[Any], *, ids: Any = None) -> Callable:
-    """Decorator: the test, or each test of a class that takes the arguments, runs once for each of the values.
+    """Decorator: the test, or each test of a class that takes the arguments, runs once for each value.
 
     All cases run whatever fails, and the failures are raised together, each with its values as a note.
-    `tmp_path` is a folder of its own for each case, and what `monkeypatch` sets holds for one case; other
-    fixtures are shared by the cases. Cases with marks, e.g. `pytest.param(value, marks=pytest.mark.slow)`,
-    are a test of their own for each set of marks. A test whose cases are all skipped is skipped.
+    `tmp_path` is a folder of its own for each case, what `monkeypatch` sets holds for one case, and torch
+    draws the same numbers in each; other fixtures are shared by the cases. Cases with marks, e.g.
+    `pytest.param(value, marks=pytest.mark.slow)`, are a test of their own for each set of marks. A test
+    whose cases are all skipped is skipped.
     """
     named = [name.strip() for name in names.split(",")] if isinstance(names, str) else list(names)
     groups: list[tuple[list, list[tuple[dict[str, Any], str]]]] = []  # marks, and the cases that have them
@@ -75,7 +77,7 @@ def _looped(test: Callable, named: list[str], groups: list) -> Callable:
     signature = inspect.signature(test)
     missing = set(named) - set(signature.parameters)
     if missing:
-        raise ValueError(f"{test.__qualname__} takes no {', '.join(sorted(missing))}")
+        raise ValueError(f"{test} takes no {', '.join(sorted(missing))}")
     group = f"cases_of_{'_'.join(named)}"
     plain = len(groups) == 1 and not groups[0][0]
 
@@ -84,7 +86,9 @@ def _looped(test: Callable, named: list[str], groups: list) -> Callable:
         cases = groups[0][1] if plain else fixtures.pop(group)
         failures: list[BaseException] = []
         skips: list[BaseException] = []
+        drawn = torch.get_rng_state()
         for number, (arguments, label) in enumerate(cases):
+            torch.set_rng_state(drawn)
             try:
                 with ExitStack() as stack:
                     test(*args, **_own(fixtures, number, stack), **arguments)
@@ -100,13 +104,13 @@ def _looped(test: Callable, named: list[str], groups: list) -> Callable:
         if len(skips) == len(cases):
             raise skips[0]
 
-    looped.__dict__["cases"] = sum(len(cases) for _, cases in groups) * getattr(test, "cases", 1)
     parameters = [parameter for name, parameter in signature.parameters.items() if name not in named]
+    if not plain:
+        parameters.append(inspect.Parameter(group, inspect.Parameter.KEYWORD_ONLY))
+    number_of_cases = sum(len(cases) for _, cases in groups) * getattr(test, "cases", 1)
+    looped.__dict__.update(__signature__=signature.replace(parameters=parameters), cases=number_of_cases)
     if plain:
-        looped.__dict__["__signature__"] = signature.replace(parameters=parameters)
         return looped
-    parameters.append(inspect.Parameter(group, inspect.Parameter.KEYWORD_ONLY))
-    looped.__dict__["__signature__"] = signature.replace(parameters=parameters)
     several = [
         pytest.param(cases, marks=marks, id="-".join(mark.name for mark in marks) or "unmarked")
         for marks, cases in groups

@@ -48,7 +48,10 @@ def test_failures_are_named_and_every_case_runs() -> None:
     with pytest.raises(BaseExceptionGroup, match="2 of 4") as caught:
         check()
     assert ran == [0, 1, 2, 3]
-    assert [error.__notes__ for error in caught.value.exceptions] == [["the case: number=1"], ["the case: number=3"]]
+    assert [error.__notes__ for error in caught.value.exceptions] == [
+        ["the case: number=1"],
+        ["the case: number=3"],
+    ]
 
     @each("number", [1, 2])
     def fail(number: int) -> None:

@@ -9,6 +9,7 @@ from PIL import Image, ImageColor, ImageDraw
 
 from arr_coc.trace.evidence import Spot
 from arr_coc.trace.picture import SPOT, draw_spots, font
+from each import each
 
 Box = tuple[int, int, int, int]
 
@@ -44,9 +45,9 @@ def covered(before: Image.Image, after: Image.Image, box: Box) -> int:
     return int(((was < 200) & (now != was)).sum())
 
 
-@pytest.mark.parametrize("size", [(1650, 330), (198, 990), (1140, 228), (810, 648)])
-@pytest.mark.parametrize("y", [0.0, 0.05, 0.5, 0.98, 1.0])
-@pytest.mark.parametrize("x", [0.0, 0.5, 1.0])
+@each("size", [(1650, 330), (198, 990), (1140, 228), (810, 648)])
+@each("y", [0.0, 0.05, 0.5, 0.98, 1.0])
+@each("x", [0.0, 0.5, 1.0])
 def test_a_label_is_wholly_inside_any_panel(size: tuple[int, int], y: float, x: float) -> None:
     panel = marked(size, spot("seller", y, x))
     framed = blue(panel)
@@ -70,8 +71,8 @@ def test_without_room_above_the_label_stands_below_its_bar() -> None:
         assert label_first == is_above
 
 
-@pytest.mark.parametrize("size", [6.0, 8.0, 14.0, 20.0])
-@pytest.mark.parametrize("off", [-0.5, 0.0, 0.5])
+@each("size", [6.0, 8.0, 14.0, 20.0])
+@each("off", [-0.5, 0.0, 0.5])
 def test_what_is_printed_at_a_place_stays_readable(size: float, off: float) -> None:
     """Wherever in the height of the word, from its upper to its lower edge, the place lies."""
     panel, [(left, top, right, bottom)] = page(1, 0, size)
