@@ -342,13 +342,13 @@ class TestMain:
         folder: str,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        prepare = ARRCOCModel.prepare
+        prepare = arr_coc.session.prepare
 
         def noisy(*arguments: Any, **options: Any) -> Prepared:
             print("a library talks")
             return prepare(*arguments, **options)
 
-        monkeypatch.setattr(ARRCOCModel, "prepare", noisy)
+        monkeypatch.setattr("arr_coc.session.prepare", noisy)
         code, out, err = run(capsys, "look", image, "What?", "-m", folder, "--json")
         assert code == 0
         assert set(json.loads(out)) >= {"keep", "grid"}
