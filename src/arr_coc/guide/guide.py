@@ -307,8 +307,9 @@ def load_guide(
         ValueError: no such file, or one that is no guide of this version.
     """
     place = (BUNDLED_GUIDE if folder is None else local_path(folder)).absolute()
-    where = resolve_device(device)
-    return _load(place / GUIDE_FILE, resolve_dtype(dtype) or fast_dtype(where), where)
+    where = device if isinstance(device, torch.device) else resolve_device(device)
+    wanted = None if dtype == "auto" else resolve_dtype(dtype)
+    return _load(place / GUIDE_FILE, wanted or fast_dtype(where), where)
 
 
 def guide_folder(folder: str | Path) -> Path:

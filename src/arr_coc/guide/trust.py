@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import torch
@@ -107,6 +108,11 @@ def is_general(guide: Guide, question: str) -> bool:
 
     The guide decides such questions even beside a trained allocator: boxes and answers teach places alone.
     """
+    return _is_general(guide, question)
+
+
+@lru_cache(maxsize=256)  # asked twice of each question of a call, and again for each page of a folder
+def _is_general(guide: Guide, question: str) -> bool:
     overview, unusual = scope(guide, question)
     return max(_ramp(overview, *SCOPE), _ramp(unusual, *SCOPE)) > 0.5
 
@@ -115,7 +121,12 @@ def is_transcription(guide: Guide, question: str) -> bool:
     """Whether a question asks for all that is printed ("Read the page aloud."), for which no set of cells
     chosen in advance will do.
     """
-    return not TRANSCRIPTION_VERBS.isdisjoint(terms(question).words) and is_general(guide, question)
+    return _names_transcription(question) and is_general(guide, question)
+
+
+@lru_cache(maxsize=256)
+def _names_transcription(question: str) -> bool:
+    return not TRANSCRIPTION_VERBS.isdisjoint(terms(question).words)
 
 
 def start(coupling: Coupling) -> Tensor:
