@@ -135,7 +135,7 @@ class TestTrain:
             (["relevance", "data=jsonl:nowhere", "steps=1"], "nowhere"),
             (["relevance", "model=./nowhere", "steps=1"], "model folder 'nowhere' doesn't exist"),
             (["relevance", "--dtype", "float16"], "precision is 'float16'|precision has 'float16'"),
-            (["relevance", "lora=4"], "lora is 4, but the loss of stage relevance never reaches the base"),
+            (["relevance", "lora=4"], "lora is no setting of stage 'relevance', but of answers"),
             ([], "(?i)missing argument 'RECIPE'"),
             (["relevance", "--outt", "x"], "(?i)no such option:? '?--outt"),
         ],

@@ -339,7 +339,7 @@ def on_look(
     """The live view "Where it would look": [view, or None where there is none; what is missing or wrong]."""
     pictures = tab.pictures
     if image is None:
-        tab.seen = None
+        tab.record = None
         return [None, NO_PICTURE if tab.clip is None else OF_CLIPS]
     if not question.strip():
         return [None, NO_QUESTION]

@@ -45,11 +45,11 @@ class Looking:
             ValueError: the picture can't be read, or there is no question, or no guide.
         """
         with self._lock:
-            if tab.seen is None or not same(tab.seen.source, image):
-                tab.seen = None  # before the next takes its place in memory
-                tab.seen = see(image, self.guide)
+            if tab.record is None or not same(tab.record.source, image):
+                tab.record = None  # before the next takes its place in memory
+                tab.record = see(image, self.guide)
             self.encoded.use(tab)
-            return view(tab.seen, question, budget)
+            return view(tab.record, question, budget)
 
     def first(self, image: ImageSource, question: str, budget: float | str) -> dict[str, Any]:
         """The same for what every tab shows first, computed once for all of them."""
@@ -83,11 +83,11 @@ def see(source: ImageSource, guide: Path | None = None) -> SeenPicture:
     return SeenPicture(source, image, grid, selector, picture_view(small))
 
 
-def view(seen: SeenPicture, question: str, budget: float | str) -> dict[str, Any]:
+def view(record: SeenPicture, question: str, budget: float | str) -> dict[str, Any]:
     """What the viewer draws of a question about a picture."""
     question = question[:LONGEST_QUESTION].strip()
-    decision = seen.selector.decide(seen.image, question, budget, seen.grid)
+    decision = record.selector.decide(record.image, question, budget, record.grid)
     allocation, coupling = decision.allocations[0], decision.couplings[0]
-    page = seen.selector.encode(seen.image, seen.grid).page
-    guidance = read_guidance(seen.selector.guide, page, question, coupling, allocation.grid[1:])
-    return look_view(seen.picture, question, allocation, guidance)
+    page = record.selector.encode(record.image, record.grid).page
+    guidance = read_guidance(record.selector.guide, page, question, coupling, allocation.grid[1:])
+    return look_view(record.picture, question, allocation, guidance)

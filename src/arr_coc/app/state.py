@@ -81,7 +81,7 @@ class Tab:
         clip: in the form, where it takes the image's place; None: there is none.
         truths: answers that are known to be true of it, by question.
         evidence: boxes that show the answer to a question, by question.
-        seen: the picture in the form as the live view has read it; None: nothing is kept of it.
+        record: the picture in the form as the live view has read it; None: nothing is kept of it.
         pictures: how many the form was given; what is found in one is not shown once another is there.
         stopping: the user wants the work for this tab to end.
         closer: the microscope is open.
@@ -100,7 +100,7 @@ class Tab:
     clip: FrameSource | None = None
     truths: dict[str, tuple[str, ...]] = field(default_factory=dict)
     evidence: dict[str, tuple[Box, ...]] = field(default_factory=dict)
-    seen: SeenPicture | None = None
+    record: SeenPicture | None = None
     pictures: int = 0
     stopping: bool = False
     closer: bool = False
@@ -126,14 +126,14 @@ class Tab:
     @property
     def holds(self) -> bool:
         """Whether anything computed of an image is kept."""
-        return bool(self.sessions) or self.seen is not None
+        return bool(self.sessions) or self.record is not None
 
     @property
     def megapixels(self) -> float:
         """Of the images of its sessions and of the one that it looks at, together."""
         pictures = [megapixels(session.image) for session in list(self.sessions.values())]
-        seen = self.seen  # another thread may let it go
-        pictures += [] if seen is None else [seen.megapixels]
+        record = self.record  # another thread may let it go
+        pictures += [] if record is None else [record.megapixels]
         return sum(max(SMALLEST, size) for size in pictures)
 
     def take(
@@ -204,7 +204,7 @@ class Tab:
 
     def let_go(self) -> None:
         """Forget what was computed of its images; it is computed again when it is needed."""
-        self.sessions, self.seen = {}, None
+        self.sessions, self.record = {}, None
 
     def close(self) -> None:
         """Delete the exports and forget the image."""

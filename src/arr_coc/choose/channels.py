@@ -201,8 +201,8 @@ class ChannelGroup:
             raise ValueError(f"{group}: cost {self.cost!r} is not one of {COSTS}")
         object.__setattr__(self, "channels", names)
         for what in ("needs", "reads"):
-            given = getattr(self, what)
-            inputs = frozenset([given] if isinstance(given, str) else given)
+            listed = getattr(self, what)
+            inputs = frozenset([listed] if isinstance(listed, str) else listed)
             if unknown := inputs - set(OPTIONAL_INPUTS):
                 raise ValueError(f"{group}: {what} {sorted(unknown)} are not among {sorted(OPTIONAL_INPUTS)}")
             object.__setattr__(self, what, inputs)

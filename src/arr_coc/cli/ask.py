@@ -120,7 +120,7 @@ def ask(
             from arr_coc.trace.observe import observe
 
             with terminal.status("looking closer", as_json):
-                seen = observe(
+                observed = observe(
                     loaded.session(list(pictures)),
                     request.question,
                     budget=allowed,
@@ -128,7 +128,7 @@ def ask(
                     max_new_tokens=max_new_tokens,
                     evidence=boxes,
                 )
-            seen.save(trace_path)
+            observed.save(trace_path)
     if as_json:
         terminal.print_json(_to_dict(request.names, answer, full))
     else:

@@ -609,8 +609,8 @@ def gather(
     """
     like = next(layer.parameters())
     with watch("texture"):
-        seen = pictures(adapter, inputs, encoded)
-        make = TextureMaker(adapter, layer, inputs, encoded, layout, seen, frames, views, cells)
+        images = pictures(adapter, inputs, encoded)
+        make = TextureMaker(adapter, layer, inputs, encoded, layout, images, frames, views, cells)
     queries = question_embeddings(adapter, inputs, like)
 
     def one(some: Sequence[Tensor | None] | None, image: int) -> Tensor | None:

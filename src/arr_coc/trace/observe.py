@@ -107,13 +107,13 @@ def observe(
         full, again = _for_comparison(
             session, question, answer, options | {"on_text": repeat}, on_full_text or repeat
         )
-    seen: dict[str, Any]
+    parts: dict[str, Any]
     if is_image:
-        seen = _of_image(session, question, answer, gestalt, words)
-        seen["evidence"] = scaled(evidence, session.image.size, seen["strips"][0].size)
+        parts = _of_image(session, question, answer, gestalt, words)
+        parts["evidence"] = scaled(evidence, session.image.size, parts["strips"][0].size)
     else:
         guided = [Guidance.of(coupling) for coupling in answer.couplings]
-        seen = {"strips": _strips(session, question, answer.mode, answer.allocations, guided)}
+        parts = {"strips": _strips(session, question, answer.mode, answer.allocations, guided)}
     return Trace(
         question=question,
         answer=answer.text,
@@ -130,7 +130,7 @@ def observe(
         full=full,
         again=again,
         true_answers=tuple(true_answers),
-        **seen,
+        **parts,
     )
 
 
