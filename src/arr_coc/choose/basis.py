@@ -17,7 +17,7 @@ from torch import Tensor
 from arr_coc.choose.filters import unit
 from arr_coc.files.saved import reading, write_tensors
 
-COMPONENTS = 16  # of a basis by default: channels of the group "components"
+COMPONENTS = 16  # components of a basis by default: the channels of the group "components"
 DEVIATIONS = 2.5  # standard deviations of a component, each way from its mean, that become 0 and 1
 FORMAT = "arr-coc basis 1"
 MOST_BYTES = 64_000_000  # the most bytes of a basis file

@@ -32,7 +32,10 @@ _BUILDING = RLock()  # building modules seeds the random state of the process
 
 @contextmanager
 def same_start() -> Generator[None]:
-    """A context in which modules get the same float32 weights every time, by seeding the shared generator."""
+    """A context in which modules are built with the same float32 weights every time.
+
+    It seeds the generator of all threads: use it while a model is loaded, not while it answers.
+    """
     with _BUILDING, torch.random.fork_rng(devices=[]):
         dtype = torch.get_default_dtype()
         torch.default_generator.manual_seed(0)

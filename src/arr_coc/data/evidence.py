@@ -1,7 +1,9 @@
 """Evidence: the cells of a grid that show what answers a question, from boxes and from relevance maps.
 
-evidence_cells(boxes, grid=(H, W), size) -> bool [H, W]
-read_map(path, where) -> float [h, w];  map_cells(relevance, grid) -> float [H, W]
+    evidence_cells(boxes, grid=(H, W), size) -> bool [H, W]
+    read_map(path, where) -> float [h, w];  map_cells(relevance, grid) -> float [H, W]
+
+Targets of training and the measurement of recall use this one rule.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ class Example:
     meta: Mapping[str, str] = field(default_factory=dict, hash=False)  # further fields, as text
     where: str = field(default="", compare=False)  # file and line or record, for messages
     span: tuple[float, float] | None = None  # seconds (from, to) of a clip; None: all of it
-    map: Path | None = None  # of a relevance map over the upright image, see `evidence.read_map`
+    map: Path | None = None  # file of a relevance map over the upright image, see `evidence.read_map`
     size: tuple[int, int] | None = None  # (width, height) in px of the picture that the boxes are of
 
 
@@ -229,7 +229,7 @@ def _answers_or_none(value: Any) -> tuple[str, ...]:
 
 
 def _is_nan(value: Any) -> bool:
-    """A column of numbers holds a missing one as NaN."""
+    """Whether a value is NaN, by which a column of numbers marks a missing one."""
     return isinstance(value, float) and math.isnan(value)
 
 

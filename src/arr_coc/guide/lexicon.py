@@ -33,7 +33,7 @@ STOP_WORDS: frozenset[str] = frozenset(
     you your
     """.split()
 )
-SIGNS = " \t\n!\"&'()*+,-./:;<=>?@[\\]^_`{|}~¡¿«»‘’“”„‹›–—…·•→✓✗|"  # stripped from both ends
+SIGNS = " \t\n!\"&'()*+,-./:;<=>?@[\\]^_`{|}~¡¿«»‘’“”„‹›–—…·•→✓✗|"  # stripped from both ends of a word
 SLASH = re.compile(r"(?<=\w\w\w)/(?=\w\w\w)")  # the stroke of "Date/Time", not that of "S/N"
 VOWEL = re.compile("[aeiouy]")
 # One vowel and one consonant at the end: what lost an -e ("rat(e)") if it isn't doubled ("plan(n)ing").

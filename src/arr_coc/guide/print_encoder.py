@@ -207,7 +207,7 @@ class MeaningEncoder(nn.Module):
         return total[:-1] / total[-1].clamp_min(1), sum(len(self.words[i]) >= READ_LETTERS for i in legible)
 
     def _read(self, prints: Tensor, likeness: Callable[[Tensor], Tensor]) -> tuple[Tensor, set[int]]:
-        # -> (N, MEANING_WIDTH + 1), the probability of a word last, and the rows of the words that are read
+        """Meanings and, last, the probability of a word, [N, MEANING_WIDTH + 1]; the rows of words read."""
         dtype, count = self.vectors.dtype, len(prints)
         read = F.pad((MEANING_SHARPNESS * prints).to(dtype), (0, 0, 0, -count % CHUNK))
         meanings = F.pad(self.meanings, (0, 1), value=1.0).to(dtype)  # the last column adds up the weights

@@ -30,7 +30,7 @@ from arr_coc.guide.lexicon import (
     related,
 )
 
-# told apart, without case
+# Characters that are told apart, without case and accents.
 ALPHABET = "abcdefghijklmnopqrstuvwxyz0123456789.,:;-_/%$€£()+=#@&'\"!?*<>"
 MAX_LETTERS = 24  # characters of a word that its convolution reads
 NGRAM_ROWS = 20_000  # rows of the table of hashed n-grams

@@ -1,8 +1,10 @@
 """Opening what a question is about, an image or a clip, from local files or memory.
 
-open_clip(path | folder | images | array | tensor, fps=2.0)     FrameSource
-open_visual("page.png")                                         PIL image; a FrameSource of a video's path
-open_visuals(["page.png", "talk.mp4"])                          several that a question is about together
+    open_clip(path | folder | images | array | tensor, fps=2.0)     FrameSource
+    open_visual("page.png")                                         PIL image; a FrameSource of a video's path
+    open_visuals(["page.png", "talk.mp4"])                          several that a question is about together
+
+Nothing is fetched, no playlist is followed and no external program is run.
 """
 
 from __future__ import annotations

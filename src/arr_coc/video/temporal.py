@@ -50,9 +50,7 @@ class Changes:
     new: Tensor
     differences: Tensor
     still: Tensor | None = None
-    worth: Tensor | None = (
-        None  # float (T,), share of its relevance that each frame keeps; None: no moment is named
-    )
+    worth: Tensor | None = None
     ends: bool = False
 
     @classmethod
