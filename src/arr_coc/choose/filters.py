@@ -52,7 +52,10 @@ def surround(x: Tensor, cells: float) -> Tensor:
 
 
 def distance_to(marked: Tensor) -> Tensor:
-    """Distance of each cell to the nearest marked one, bool [B, H, W] -> [B, H, W]; 1 is a whole diagonal."""
+    """Distance of each cell to the nearest marked one, bool [B, H, W] -> [B, H, W] in [0, 1].
+
+    A share of the grid's diagonal; 1 everywhere if no cell is marked.
+    """
     rows, columns = marked.shape[-2:]
     far = float(rows**2 + columns**2)
     y, x = (torch.arange(n, device=marked.device, dtype=torch.float32) for n in (rows, columns))

@@ -164,7 +164,7 @@ class Familiarity(nn.Module):
         self.register_buffer("bias", torch.zeros(()))
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """The score of a picture from the stem's tokens [N, D], made without a gestalt; above 0: foreign."""
+        """The score of a picture from the stem's tokens [N, D] without a gestalt; above 0: unfamiliar."""
         return self.score(statistics(tokens))
 
     def normalised(self, values: Tensor) -> Tensor:
@@ -173,7 +173,7 @@ class Familiarity(nn.Module):
         return ((values - mean) / scale).clamp(-MOST_DEVIATIONS, MOST_DEVIATIONS)
 
     def score(self, values: Tensor) -> Tensor:
-        """The scores of statistics, [..., 2 D] -> [...]; above 0: foreign."""
+        """The scores of statistics, [..., 2 D] -> [...]; above 0: unfamiliar."""
         return self.normalised(values) @ self.weight.float() + self.bias.float()
 
 

@@ -195,10 +195,7 @@ def _plain_option(text: str) -> str:
 
 
 def seconds_accuracy(answer: str, truths: Sequence[str], tolerance: float = 0.5) -> float:
-    """1 where the first number of a reply is within `tolerance` seconds of a true time ("3.5 s" of "3.5").
-
-    A time as 1:05 counts as 65 seconds.
-    """
+    """1 where the first time of a reply (1:05 is 65 s) is within `tolerance` seconds of a true one."""
     _check(truths)
     if not 0 <= tolerance < math.inf:
         raise ValueError(f"tolerance {tolerance!r} is no time: use seconds from 0, usually 0.5")

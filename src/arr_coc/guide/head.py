@@ -212,7 +212,7 @@ class Head(nn.Module):
         self.scope = nn.Sequential(nn.Linear(QUESTION_WIDTH, 32), nn.GELU(), nn.Linear(32, 2))
 
     def appearance(self, page: Tensor, reading: Reading) -> Tensor:
-        """The logit that each place looks like what a word names, [T, H, W]; arguments as of a call."""
+        """The logit that each place resembles what a word names, [T, H, W]; arguments as of a call."""
         places = self.look(page[0].movedim(0, -1))
         return (places @ self.name(reading.tokens).T).movedim(-1, 0) - 3.0  # few look like it
 

@@ -72,10 +72,7 @@ def luminance(picture: Tensor) -> Tensor:
 
 
 def contrast(light: Tensor) -> Tensor:
-    """Luminance [B, 1, h, w] less its local mean and over its local spread.
-
-    So pale print on a dark page looks like dark print on a white one.
-    """
+    """Luminance [B, 1, h, w] less its local mean and over its local spread: pale print is as dark print."""
     # Local means and squares need no more than a quarter of the resolution.
     quarter = torch.cat([block_mean(x, (4, 4)) for x in (light, light.square())], 1)
     side = CONTRAST_WINDOW // 4 | 1  # odd, so that a window has a middle

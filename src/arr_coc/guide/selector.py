@@ -229,7 +229,7 @@ class Selector:
         sizing: How a picture becomes cells if a call doesn't say; None: as in the model that an allocator was
             trained for, else cells of 32 px.
         trained: An allocator that was trained for one model; None: the guide decides.
-        relevance: Of a trained allocator: "auto": the guide decides where a picture is foreign to its stem or
+        relevance: Of a trained allocator: "auto": the guide decides where a picture is unlike the stem's or
             a question is about no place; "trained": the allocator always does. Else a ValueError.
     """
 
@@ -324,7 +324,7 @@ class Selector:
         return self._cues(picture, question, grid)[0]
 
     def _cues(self, picture: ImageSource, question: str, grid: tuple[int, int] | None) -> tuple[Cues, bool]:
-        """`cues`, and whether the guide decides because the picture is foreign to a stem."""
+        """`cues`, and whether the guide decides because the picture is unlike those of a stem."""
         image = open_image(picture)
         grid = self._grid(image.height, image.width, grid)
         if self.trained is None:
