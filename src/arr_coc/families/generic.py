@@ -136,7 +136,7 @@ def nearest_grid(count: int, ratio: float) -> tuple[int, int]:
 
     def stretch(rows: int) -> float:
         shape = rows * rows / count / ratio
-        return max(shape, 1 / shape)
+        return max(shape, 1 / shape)  # rows / columns over the picture's height / width, either way round
 
     rows = min((rows for rows in range(1, count + 1) if count % rows == 0), key=stretch)
     if stretch(rows) > MOST_STRETCH:

@@ -219,7 +219,7 @@ def _features(
     """The tokens and deepstack levels of a tower's output, `early` levels before its own."""
     levels = [*early, *(getattr(output, "deepstack_features", None) or [])]
     return VisualFeatures(
-        tokens=list(output.pooler_output.split(counts)),
+        tokens=list(output.pooler_output.split(counts)),  # merged tokens, image after image
         levels=[list(level.split(counts)) for level in levels],
         grids=grids,
         cells=cells,
@@ -230,7 +230,7 @@ def _features(
 class Qwen3VLAdapter(Qwen2_5VLAdapter):
     """Qwen3-VL: as Qwen2.5-VL, with deepstack levels and a tower with learned position embeddings."""
 
-    mean = (0.5, 0.5, 0.5)
+    mean = (0.5, 0.5, 0.5)  # pixels in [-1, 1]
     std = (0.5, 0.5, 0.5)
 
     def patch_places(self, grid: Tensor, rows: Tensor) -> dict[str, Tensor]:
@@ -290,7 +290,7 @@ class PaddleOCRVLAdapter(Qwen2_5VLAdapter):
         inner, tower = self.model.base_model, self.tower
         cells = numbered_cells(layout, keep)
         rows = cells_in_raster(grid, self.merge).to(cells.device)[patch_rows(cells, unit)]
-        ends = torch.tensor([0, *counts], device=cells.device).cumsum(0)
+        ends = torch.tensor([0, *counts], device=cells.device).cumsum(0)  # of images, in kept cells
         embeddings = tower.vision_model.embeddings
         indices, weights = get_vision_interpolation_indices_and_weights(
             grid,
@@ -335,7 +335,7 @@ def cells_in_raster(grid: Tensor, merge: int) -> Tensor:
     orders, start = [], 0
     for t, h, w in grid.tolist():
         numbered = start + torch.arange(t * h * w).view(t, h // merge, merge, w // merge, merge)
-        orders.append(numbered.transpose(2, 3).flatten())
+        orders.append(numbered.transpose(2, 3).flatten())  # (t, H, W, m, m): cell by cell
         start += t * h * w
     return torch.cat(orders)
 
@@ -358,7 +358,7 @@ def omni_positions(model: Any, inputs: Mapping[str, Any], attention_mask: Tensor
     merge = model.config.vision_config.spatial_merge_size
     sizes = iter((grids[:, 1:] // merge).tolist())
     image = ids == model.config.image_token_id
-    positions = torch.zeros(3, *ids.shape, device=ids.device)
+    positions = torch.zeros(3, *ids.shape, device=ids.device)  # frame, row, column
     for row, attended in enumerate(attention_mask.bool()):
         columns = attended.nonzero().flatten()
         runs = image[row, columns].unique_consecutive(return_counts=True)

@@ -97,7 +97,7 @@ class Mistral3Adapter(GridAdapter):
         sizes = torch.tensor([view.shape[1:] for view in views])
         tall, wide = sizes.amax(0).tolist()
         padded = [F.pad(view, (0, wide - view.shape[2], 0, tall - view.shape[1])) for view in views]
-        return {"pixel_values": torch.stack(padded), "image_sizes": sizes}
+        return {"pixel_values": torch.stack(padded), "image_sizes": sizes}  # [n, 3, tallest, widest]
 
     def _encoded(self, picture: Tensor, grid: Grid, cells: Tensor) -> Tensor:
         """The tokens [K, D] of some cells of a picture [3, h, w]."""
@@ -194,7 +194,7 @@ class Gemma4Adapter(GridAdapter):
         return (y * width * k + x).flatten()
 
     def _encoded(self, pixels: Tensor, places: Tensor) -> Tensor:
-        """The tokens [K of all images, D] of cells from patches [n, P, 3 * p * p] at `places` [n, P, 2] (-1: padding)."""
+        """Tokens [K of all images, D] from cells' patches [n, P, 3 * p * p] and `places` [n, P, 2]."""
         tower = self.model.base_model.vision_tower
         padding = (places == -1).all(-1)
         embedded = tower.patch_embedder(pixels, places, padding)
@@ -207,6 +207,7 @@ class Gemma4Adapter(GridAdapter):
     def _pooled(self, tower: Any, hidden: Tensor, padding: Tensor) -> Tensor:
         """The tower's tokens of patches that stand cell by cell: [K of all images, D]."""
         k, patches = self.pool, hidden.shape[1]
+        # The pooler tells cells by positions: here those of a strip of cells side by side.
         number = torch.arange(patches, device=hidden.device)
         x = number // k**2 * k + number % k
         strip = torch.stack([x, number // k % k], -1).expand(len(hidden), -1, -1)
@@ -302,7 +303,7 @@ class HunyuanVLAdapter(HYV4VLAdapter):
             own = None if grids is None else grids[first:last]
             rows.append(rule(ids[one], kinds[one], own, attention_mask=attention_mask[one])[0])
             first = last
-        return torch.cat(rows, dim=1)
+        return torch.cat(rows, dim=1)  # over the batch B
 
 
 class Apertus1p5Adapter(GridAdapter):

@@ -148,10 +148,7 @@ def takes_any_number(model_class: Any) -> bool:
 
 
 def check_model_type(model_type: str) -> None:
-    """Checks that a model type is of a registered family, or one that the generic adapter may serve.
-
-    A ValueError names the nearest supported types, or the lack of encoded images in this transformers.
-    """
+    """Raises a ValueError for a model type that neither its family nor the generic adapter can serve."""
     served = is_served(model_type)
     if model_type in FAMILIES and not served:
         raise ValueError(

@@ -237,7 +237,7 @@ class CroppedAdapter(FamilyAdapter):
         """The cell of the view that covers each of some cells of a finer grid."""
         _, height, width = grid
         y, x = cells // width, cells % width
-        return y * self.side // height * self.side + x * self.side // width
+        return y * self.side // height * self.side + x * self.side // width  # raster index in the view
 
 
 def times_finer(size: tuple[int, int], px: int) -> int:

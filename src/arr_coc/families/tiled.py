@@ -113,11 +113,11 @@ class TiledAdapter(FamilyAdapter):
         return Layout(counts, list(grids), [index.to(device) for index in cells])
 
     def encode_cells(self, inputs: Mapping[str, Any], keep: Sequence[Tensor]) -> VisualFeatures:
-        """Encodes the tiles that hold a kept cell, and the overviews: tokens of kept cells and overviews, in order."""
+        """Encodes the tiles that hold a kept cell, and the overviews: tokens of kept cells and overviews."""
         layout, unit = self.layout(inputs), self.side(inputs) ** 2
         if any(len(indices) for indices in keep):
             numbered_cells(layout, keep)  # refuses what are no cells
-        indices = layout.tokens_to_keep(keep)
+        indices = layout.tokens_to_keep(keep)  # those of overviews among them
         kept = [len(index) for index in indices]
         if kept == layout.counts:  # all at once, for the stock model's own results
             return replace(self.features(inputs), cells=[])
@@ -175,7 +175,7 @@ class Idefics3Adapter(TiledAdapter):
     def views(self, inputs: Mapping[str, Any]) -> Tensor:
         """Without the black ones that pad the rows of a batch."""
         views = inputs["pixel_values"].flatten(0, 1)
-        return views[views.flatten(1).any(1)]
+        return views[views.flatten(1).any(1)]  # a view of the batch's padding is 0 everywhere
 
     def with_views(self, inputs: Mapping[str, Any], chosen: Tensor) -> dict[str, Any]:
         """As one row of a batch, [1, m, 3, s, s]."""
@@ -245,7 +245,7 @@ class Ovis2Adapter(FamilyAdapter):
     def cell_layout(self, inputs: Mapping[str, Any], counts: Sequence[int]) -> list[tuple[Grid, Tensor]]:
         side, layout = self.side, []
         for tiles, (rows, columns) in self._tiles(inputs, counts):
-            cells = raster(rows, columns, side) + (side**2 if len(tiles) > 1 else 0)
+            cells = raster(rows, columns, side) + (side**2 if len(tiles) > 1 else 0)  # behind the overview
             layout.append(((1, rows * side, columns * side), cells))
         return layout
 
@@ -262,7 +262,7 @@ class Ovis2Adapter(FamilyAdapter):
 
 
 class Lfm2VLAdapter(FamilyAdapter):
-    """LFM2-VL: square tiles of a large picture, each with a token, then an overview in the picture's own shape.
+    """LFM2-VL: square tiles of a large picture, each with a token, then an overview in its own shape.
 
     `pixel_values` [views, patches, p * p * 3] are padded, `spatial_shapes` [views, 2] the patches of each
     view. Most layers of the language model are short convolutions, which mix neighbouring tokens: dropping
@@ -341,7 +341,7 @@ class Step3p7Adapter(FamilyAdapter):
     needed = ("num_local_patches",)
 
     def early_counts(self, inputs: Mapping[str, Any]) -> None:
-        """None: a view's tokens are known only after encoding. A ValueError where prompt and pixels differ."""
+        """None: a view's tokens are known after encoding. A ValueError where prompt and pixels differ."""
         numbers = torch.as_tensor(inputs["num_local_patches"]).tolist()
         local = inputs.get("pixel_values_local")
         views = len(placeholder_runs(inputs["input_ids"] == self.image_token_id))
@@ -372,7 +372,7 @@ class Step3p7Adapter(FamilyAdapter):
         return pictures
 
     def windows(self, inputs: Mapping[str, Any]) -> list[tuple[int, int, int]]:
-        """Per picture the rows and columns of its windows, and the tokens of one; an overview alone counts as one."""
+        """Per picture the rows and columns of its windows (1, 1 without any) and the tokens of one."""
         numbers, windows = iter(torch.as_tensor(inputs["num_local_patches"]).tolist()), []
         for ids in inputs["input_ids"]:
             spans = run_spans(ids == self.image_token_id)
@@ -431,7 +431,7 @@ class MiniCPMVAdapter(FamilyAdapter):
         return pictures
 
     def slices(self, inputs: Mapping[str, Any]) -> list[Slices]:
-        """How each picture was cut, read from the prompt; a ValueError where that makes no raster or misfits the pixels."""
+        """How each picture was cut, read from the prompt; a ValueError where the pixels don't fit."""
         sizes = [(height, width) for height, width in inputs["target_sizes"].tolist()]
         views = len(placeholder_runs(inputs["input_ids"] == self.image_token_id))
         if views != len(sizes):
@@ -462,7 +462,6 @@ class Tiling(NamedTuple):
 
     @property
     def empty(self) -> bool:
-        """Whether the picture is too thin for a patch."""
         return 0 in self.grid
 
 
@@ -511,6 +510,7 @@ class LlavaNextAdapter(FamilyAdapter):
                 height, width = tiling.grid
                 expected = base + height * (width + 1)
                 if not tiling.empty:
+                    # last column: newlines
                     numbered = base + torch.arange(height * (width + 1)).view(height, width + 1)
                     grid, cells = (1, height, width), numbered[:, :width].flatten()
             if count != expected:

@@ -60,9 +60,7 @@ def encode_views(
     `encode` takes numbers of views, long [m]; `tokens` long [K] are numbered over all views of `unit` tokens
     each; `counts` of them belong to each image.
     """
-    chosen, place = (tokens // unit).unique(
-        return_inverse=True
-    )  # views, and for each token the place of its own
+    chosen, place = (tokens // unit).unique(return_inverse=True)  # views; of each token its view's place
     output = encode(chosen)
     encoded = torch.cat(list(output.pooler_output))[place * unit + tokens % unit]
     packed = isinstance(output.pooler_output, Tensor)
@@ -74,7 +72,7 @@ def encode_views(
 
 def run_spans(mask: Tensor) -> list[tuple[int, int]]:
     """Where the unbroken runs of placeholders of one prompt begin and end: bool [S] -> one pair each."""
-    steps = F.pad(mask.int(), (1, 1)).diff()
+    steps = F.pad(mask.int(), (1, 1)).diff()  # 1 where a run begins, -1 behind its end
     starts, ends = ((steps == step).nonzero().flatten().tolist() for step in (1, -1))
     return list(zip(starts, ends, strict=True))
 
@@ -104,7 +102,7 @@ def tokens_before_runs(input_ids: Tensor, placeholder: int) -> list[list[int]]:
 
 
 def numbers_by_last(input_ids: Tensor, placeholder: int) -> list[int]:
-    """Views of each image, by the token before each run: a prompt's last run is an overview, which ends an image."""
+    """Views of each image, where the last follows a token of its own (that before a prompt's last run)."""
     numbers = []
     for before in tokens_before_runs(input_ids, placeholder):
         ends = [number + 1 for number, token in enumerate(before) if token == before[-1]]
@@ -113,7 +111,7 @@ def numbers_by_last(input_ids: Tensor, placeholder: int) -> list[int]:
 
 
 def numbers_by_first(input_ids: Tensor, placeholder: int) -> list[int]:
-    """Views of each image, by the token before each run: a prompt's first run begins an image."""
+    """Views of each image, where the first follows a token of its own (that before a prompt's first run)."""
     numbers = []
     for before in tokens_before_runs(input_ids, placeholder):
         starts = [number for number, token in enumerate(before) if token == before[0]]

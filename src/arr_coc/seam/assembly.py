@@ -84,7 +84,7 @@ class Layout:
         for count, cells, indices in zip(self.counts, self.cells, keep, strict=True):
             kept = torch.ones(count, dtype=torch.bool, device=cells.device)
             kept[cells] = False
-            kept[cells[indices.to(cells.device)]] = True
+            kept[cells[indices.to(cells.device)]] = True  # cell numbers to token numbers
             chosen.append(kept.nonzero().flatten())
         return chosen
 
@@ -100,7 +100,7 @@ class VisualFeatures:
         cells: long [N_i], as in `Layout`; empty once cells have been dropped.
         kind: output class in which the model takes the features.
         packed: the model takes all images' tokens as one tensor.
-        extra: other encoder outputs that the model takes, by name, whichever tokens are kept.
+        extra: other encoder outputs that the model takes, by name.
     """
 
     tokens: list[Tensor]
@@ -243,7 +243,7 @@ def gestalt_columns(kept: Tensor, spans: Sequence[Span], counts: Sequence[int]) 
     """The number of gestalt tokens (`counts`, per image) to insert before each column: long [B, S]."""
     ahead = torch.zeros_like(kept, dtype=torch.long)
     for (row, columns), count in zip(spans, counts, strict=True):
-        ahead[row, columns[0]] = count
+        ahead[row, columns[0]] = count  # a gestalt stands before its image's first token
     return ahead
 
 
@@ -311,7 +311,7 @@ def moved_columns(named: Any, columns: Tensor, length: int, by_row: bool) -> Ten
         raise ValueError(f"these are no columns of {rows} prompts of {length} tokens") from error
     matches = columns[:, None] == wanted[..., None]  # (B, n, S')
     _refuse_lost(~matches.any(-1), wanted)
-    places = matches.int().argmax(-1)
+    places = matches.int().argmax(-1)  # over S': the first match
     if bool((places == places[:1]).all()):
         return places[0]
     if not by_row:
@@ -344,7 +344,7 @@ def gestalt_positions(
         lattice = (own - first).float().reshape(1, -1, *fine[1:])  # (1, ... * T, H, W)
         middles = F.interpolate(lattice, size=coarse[1:], mode="bilinear", align_corners=False)
         parts.append(first + middles.reshape(*own.shape[:-1], -1))
-    joined = torch.cat(parts, dim=-1)
+    joined = torch.cat(parts, dim=-1)  # (..., G)
     return joined.to(positions.dtype) if bool((joined == joined.round()).all()) else joined
 
 
@@ -410,10 +410,8 @@ def warn_of_window(window: int | None, length: int, warned: set[int]) -> None:
 class PromptAssembly(ABC):
     """Builds compacted prompts; base class of `FamilyAdapter`.
 
-    Attributes:
-        visual_names: processor outputs that belong to the images, not to the prompt.
-        plain_positions: position ids are [B, S], not three-row rotary ones [3, B, S].
-        text_row: the model takes a fourth row above three-row positions, which numbers the columns.
+    `visual_names` are processor outputs that belong to the images; `plain_positions`: position ids are [B,
+    S], not rotary [3, B, S]; `text_row`: the model takes a fourth row above these, which numbers the columns.
     """
 
     model: Any
@@ -429,11 +427,9 @@ class PromptAssembly(ABC):
 
     @cached_property
     def image_token_id(self) -> int:
-        """The id of the placeholder of one visual token."""
         return self.model.config.image_token_id
 
     def has_images(self, inputs: Mapping[str, Any]) -> bool:
-        """Whether these inputs carry images or clips."""
         return any(inputs.get(name) is not None for name in ("pixel_values", "pixel_values_videos"))
 
     def columns(self, input_ids: Tensor, counts: Sequence[int]) -> list[Span]:
@@ -468,13 +464,13 @@ class PromptAssembly(ABC):
 
     @property
     def window(self) -> int | None:
-        """The narrowest attention window in columns, or None.
-
-        Windows count columns, not positions: dropping equals masking only while the whole prompt fits.
-        """
+        """The narrowest attention window in columns, or None."""
+        # counts columns: dropping equals masking while the prompt fits
         return attention_window(self.model.config)
 
     def _needs_spare_column(self, use_cache: bool) -> bool:
+        # Without a padding mask, transformers takes gaps in plain positions for packed sequences and cuts
+        # attention there; `generate` without a cache and flash attention drop a mask of ones.
         implementation = self.model.config.get_text_config()._attn_implementation or ""
         return self.plain_positions and (not use_cache or "flash" in implementation)
 
@@ -516,8 +512,7 @@ class PromptAssembly(ABC):
             order: per image the kept cells in reading order, each at its own position; only in raster order
                 (None) dropping equals masking.
 
-        If nothing is dropped or added, the caller's own arguments come back with encoded images in place of
-        pixels: the result is the stock model's to the last bit.
+        If nothing is dropped or added, the result is the stock model's to the last bit.
         """
         ids = inputs["input_ids"]
         attention_mask = self.attention_mask(inputs)
@@ -545,9 +540,7 @@ class PromptAssembly(ABC):
             for (row, span), tokens in zip(spans, ordered, strict=True):
                 columns[row, torch.isin(columns[row], span)] = span[tokens]
         mask = gather_columns(attention_mask, columns, fill=0, gestalt=1)
-        every = self.positions(
-            inputs
-        )  # of the whole prompt, so that kept ones (2) and the end (3) are its own
+        every = self.positions(inputs)  # of the whole prompt: kept ones (2) and the end (3) are its own
         positions = gather_columns(every, columns, fill=0)
         if gestalt is not None:
             middles = gestalt_positions(every, spans, layout, gestalt.grids)

@@ -50,13 +50,13 @@ class FamilyAdapter(PromptAssembly):
     splits images into pieces overrides `token_counts`; one that `encodes` less than an image alone overrides
     `layout`, `encode_cells` and `coarse`. `model` is used, never changed; `processor` gives the normalisation
     and the chat template; `traits` replace class attributes. An ImportError where transformers lacks
-    `mm_encoder_outputs` (5.18 and, in a few families, later).
+    `mm_encoder_outputs`.
 
     Attributes:
         needed: the `visual_names` that must come with the pixels.
         mean: per channel, of the image normalisation, for want of a processor; likewise `std`.
-        encodes: "cells": some cells alone; "tiles": some tiles, each with all of its cells; "crops": finer
-            crops of a picture beside its one view; "images": whole images only.
+        encodes: the smallest part of an image that can be encoded alone: "cells", "tiles", "crops" (finer
+            ones, beside a picture's one view) or "images".
         clips: the vision tower attends within frames alone, so that a clip is encoded frame by frame.
         by_cells: each cell's patches are adjacent in the tower; see `merger` and `tower_order`.
         halves: the vision tower can be run in two halves around a compressor (`encode_merged`).
@@ -204,10 +204,7 @@ class FamilyAdapter(PromptAssembly):
         raise self._not_sparse()
 
     def coarse(self, inputs: Mapping[str, Any], cells: int | Sequence[int] = 256) -> dict[str, Any]:
-        """Inputs with every image scaled down to at most `cells` cells (of each, or one number for all).
-
-        A ValueError where `cells` is below 1, or for a clip.
-        """
+        """Inputs with images scaled down to at most `cells` cells; a ValueError below 1, or for a clip."""
         raise self._not_sparse()
 
     def encode_merged(self, inputs: Mapping[str, Any], compressor: TowerCompressor) -> VisualFeatures:
@@ -227,7 +224,6 @@ class FamilyAdapter(PromptAssembly):
 
     @property
     def view_cells(self) -> int:
-        """Cells of a picture's one view, in a family that encodes crops."""
         raise self._not_sparse()
 
     def lacks_crops(self, inputs: Mapping[str, Any], pictures: Sequence[Image] | None) -> str | None:
@@ -266,7 +262,7 @@ class FamilyAdapter(PromptAssembly):
             if prod(grid) != len(index) or (len(index) and int(index.max()) >= len(image)):
                 raise ValueError(f"an image of {len(image)} tokens has no grid {grid} of cells; {REMEDY}")
         cells = [index.to(tokens[0].device) for _, index in layout]
-        packed = isinstance(output.pooler_output, Tensor)
+        packed = isinstance(output.pooler_output, Tensor)  # such a model takes one tensor back
         extra = {name: output[name] for name in EXTRA_OUTPUTS if getattr(output, name, None) is not None}
         grids = [grid for grid, _ in layout]
         return VisualFeatures(tokens, levels, grids, cells, handing_back(output), packed, extra)
@@ -303,6 +299,7 @@ class FamilyAdapter(PromptAssembly):
         special |= {
             getattr(config, f"{name}_token_id", None) for name in ("video", "vision_start", "vision_end")
         }
+        # some models have several
         special |= set(text.eos_token_id) if isinstance(text.eos_token_id, list) else {text.eos_token_id}
         special = {i for i in special if i is not None}
         images = {self.image_token_id, getattr(config, "video_token_id", None)}
@@ -376,6 +373,7 @@ def as_frames(family: FamilyAdapter, inputs: Mapping[str, Any]) -> tuple[Mapping
     if any(source.left for source in sources.values()):
         raise _mismatch(kinds, sources)
     mask = family.attention_mask(inputs)
+    # (4, B, S): the first row numbers the columns, as the model takes given positions
     positions = torch.cat([consecutive_positions(mask)[None], family.positions(inputs).long()])
     like = inputs["video_grid_thw"]
     rows = [part for part in pixels if isinstance(part, Tensor)]  # those of steps are made when read

@@ -67,6 +67,7 @@ class WholeIds:
 
     def prompts(self, rows: int) -> Tensor:
         """The whole prompt of each of R rows: [R, S]."""
+        # copies of a prompt are adjacent
         return self._prompts.repeat_interleave(rows // len(self._prompts), dim=0)
 
 
@@ -176,6 +177,7 @@ class FirstLogits(logits_process.LogitsProcessor):
     @property
     def numbers(self) -> bool:
         """Whether none of the first logits is NaN; True before there are any."""
+        # waits for the device: asked after the answer
         return self._lacking is None or not bool(self._lacking)
 
 
@@ -349,7 +351,6 @@ class KeptPrompts:
         """Keeps a prompt with its answer [S + new] in place of the last one; `generate` filled its cache."""
         cache, image = compacted.kwargs[CACHE], self._image
         last = KeptPrompt(ids[: cache.get_seq_length()], cache)
-        # The last prompt's tensors begin with the image's: views of them make one copy of two.
         if image is not None and last.divisible:  # its tensors hold the image's: one copy is enough
             self._image = KeptPrompt(image.ids, last.beginning(len(image.ids)))
         self._last = last
@@ -544,7 +545,7 @@ def with_inferred_mask(base: PreTrainedModel, kwargs: Mapping[str, Any]) -> dict
     if kwargs.get("attention_mask") is not None or not isinstance(ids, Tensor) or pad is None:
         return dict(kwargs)
     ends = torch.as_tensor([] if eos is None else eos).flatten().tolist()
-    if int(pad) in ends or not bool((ids == pad).any()):
+    if int(pad) in ends or not bool((ids == pad).any()):  # an end token may be text
         return dict(kwargs)
     return {**kwargs, "attention_mask": (ids != pad).long()}
 

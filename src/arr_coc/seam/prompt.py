@@ -93,9 +93,8 @@ def _about(clip: FrameSource, count: int) -> dict[str, Any]:
     """Metadata of a clip of `count` frames, from which a processor works out the second of each."""
     numbers, rate, total = list(clip.numbers), clip.rate, clip.total
     drift = max(abs(n / rate - time) for n, time in zip(numbers, clip.times, strict=True))
-    if (
-        drift > MOST_DRIFT
-    ):  # a recording of a screen, an animation: no rate gives its seconds, milliseconds do
+    # A recording of a screen, an animation: no rate gives its seconds, milliseconds do.
+    if drift > MOST_DRIFT:
         numbers = [round(1000 * time) for time in clip.times]
         rate, total = 1000.0, max(round(1000 * total / rate), numbers[-1] + 1)
     numbers += numbers[-1:] * (count - len(numbers))
