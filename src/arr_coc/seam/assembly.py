@@ -2,7 +2,7 @@
 
 Laws: (1) text is never dropped; (2) kept tokens keep their original positions; (3) decoding continues after
 the end of the original sequence.
-Shapes: prompts [B, S], compacted [B, S']; image i has n_i visual tokens, N_i = T*H*W of them cells.
+Shapes: whole prompts [B, S], compacted [B, S']; image i has n_i visual tokens, N_i = T*H*W of them cells.
 """
 
 from __future__ import annotations
@@ -410,8 +410,8 @@ def warn_of_window(window: int | None, length: int, warned: set[int]) -> None:
 class PromptAssembly(ABC):
     """Builds compacted prompts; base class of `FamilyAdapter`.
 
-    `visual_names` are processor outputs that belong to the images; `plain_positions`: position ids are [B,
-    S], not rotary [3, B, S]; `text_row`: the model takes a fourth row above these, which numbers the columns.
+    `visual_names` are processor outputs that belong to the images. Position ids are rotary [3, B, S], with a
+    fourth row above that numbers the columns where the model has a `text_row`; or `plain_positions` [B, S].
     """
 
     model: Any

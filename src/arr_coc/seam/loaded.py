@@ -169,7 +169,7 @@ SHARED = (
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 # set in layers by `gradient_checkpointing_enable`
 CHECKPOINTING = ("gradient_checkpointing", "_gradient_checkpointing_func")
-CAPTURING = "transformers.utils.output_capturing"  # its hooks collect hidden states; mirrored, twice
+CAPTURING = "transformers.utils.output_capturing"  # its hooks, mirrored, would collect hidden states twice
 
 
 _MIRRORS: weakref.WeakKeyDictionary[nn.Module, HookMirror]

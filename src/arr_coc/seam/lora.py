@@ -38,7 +38,8 @@ FILES = (CONFIG_NAME, WEIGHTS_NAME)
 PEFT_PREFIX = "base_model.model."  # before the names of modules in peft's files
 
 PATTERNS = ("target_modules", "exclude_modules", "layers_pattern", "rank_pattern", "alpha_pattern")
-# Settings that may differ from peft's defaults: those that name a repository or module aren't used here.
+# Settings that may differ from peft's defaults; what would load the repositories or modules that some name
+# isn't called.
 ORDINARY_SETTINGS = (
     *("auto_mapping", "base_model_name_or_path", "fan_in_fan_out", "inference_mode", "layers_to_transform"),
     *("lora_alpha", "lora_dropout", "megatron_core", "peft_type", "peft_version", "qalora_group_size", "r"),
