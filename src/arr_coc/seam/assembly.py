@@ -320,7 +320,6 @@ def moved_columns(named: Any, columns: Tensor, length: int, by_row: bool) -> Ten
 
 
 def _refuse_lost(lost: Tensor, wanted: Tensor) -> None:
-    """Raises a ValueError where some of the columns that were asked for are not kept."""
     if bool(lost.any()):
         which = wanted[lost].unique().tolist() if wanted.dtype != torch.bool else "of the mask"
         raise ValueError(f"columns {which} are dropped or padding: name columns of text")

@@ -141,7 +141,6 @@ def _watched_config(config: Any) -> None:
 
 
 def _part(model: Any, part: Part) -> Any:
-    """The root module of a part of a model; the model itself where it has none."""
     return model.get_decoder() if part == "language" else model.get_encoder(modality="image")
 
 

@@ -144,7 +144,6 @@ class ClipSteps:
         return looked
 
     def _normalised(self, number: int) -> Tensor:
-        """The processor's floating-point pixels of a frame, [3, h, w]."""
         own = self.processor
         return own.rescale_and_normalize(
             self.frames[number][None],
@@ -265,7 +264,6 @@ def with_whole_pixels(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _processed(processor: Any, frames: Tensor, **more: Any) -> Any:
-    """A video processor's outputs for all of the frames [T, 3, h, w]."""
     return processor(videos=[frames], do_sample_frames=False, return_tensors="pt", **more)
 
 

@@ -66,7 +66,6 @@ class WholeIds:
         return torch.cat([self.prompts(len(ids)).to(ids), ids[:, self._length :]], dim=1)
 
     def prompts(self, rows: int) -> Tensor:
-        """The whole prompt of each of R rows: [R, S]."""
         # copies of a prompt are adjacent
         return self._prompts.repeat_interleave(rows // len(self._prompts), dim=0)
 
@@ -659,7 +658,6 @@ def _check_positions(adapter: FamilyAdapter, positions: Any, shape: tuple[int, .
 
 
 def _check_pixels(adapter: FamilyAdapter, inputs: Mapping[str, Any], name: str) -> None:
-    """Raises a ValueError for pixels that are empty, or that lack what a family needs beside them."""
     pixels = inputs.get(name)
     if pixels is None or isinstance(pixels, StepPixels):  # those are our own
         return

@@ -128,7 +128,6 @@ class Compressor:
 
     @property
     def reads_tokens(self) -> bool:
-        """Whether it compresses the tower's output."""
         return self.factor is not None and not self.inside
 
 

@@ -166,7 +166,6 @@ class LoRAs(nn.Module):
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """The kinds that were added or loaded."""
         return tuple(kind for kind in KINDS if kind in self._configs)
 
     def __contains__(self, kind: str) -> bool:

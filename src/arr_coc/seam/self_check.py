@@ -68,7 +68,6 @@ def self_check(adapter: FamilyAdapter) -> None:
 
 
 def _inputs(adapter: FamilyAdapter, image: Image.Image) -> dict[str, Any]:
-    """A question about a picture, on the model's device."""
     return {
         name: value.to(adapter.model.device) if isinstance(value, Tensor) else value
         for name, value in VisualPrompt(adapter.processor, [image]).inputs("What is it?").items()
@@ -76,7 +75,6 @@ def _inputs(adapter: FamilyAdapter, image: Image.Image) -> dict[str, Any]:
 
 
 def _check_picture(adapter: FamilyAdapter, image: Image.Image) -> None:
-    """Raises a ValueError for what doesn't hold on a picture."""
     model = adapter.model
     inputs = _inputs(adapter, image)
     _check_pixels(adapter, inputs, image)
