@@ -92,7 +92,7 @@ def add_family(family: Family) -> None:
                 f"first with FAMILIES.pop({kind!r})"
             )
     for kind in family.model_types:
-        FAMILIES.setdefault(kind, family)
+        FAMILIES.setdefault(kind, family)  # one that its adapter serves already keeps its row
     if family.trait("ignores_positions"):
         COLUMN_COUNTERS.update(family.model_types)
 

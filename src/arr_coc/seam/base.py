@@ -338,7 +338,7 @@ def as_frames(family: FamilyAdapter, inputs: Mapping[str, Any]) -> tuple[Mapping
     """Processor inputs with every frame of a clip as an image, at the positions that it has in the clip.
 
     A vision tower that attends within frames encodes a frame alone as it does in the clip. Returns the
-    inputs, the caller's own if there is no clip, and, in order of appearance, the frames of each clip and 1
+    inputs, the caller's own if there is no clip, and, in order of appearance, the steps of each clip and 1
     for an image, or (). `StepPixels` become `StepRows` as `pixel_values`. A ValueError where the family
     doesn't encode clips frame by frame, or visual tokens don't match the pixels.
     """

@@ -66,7 +66,7 @@ class WholeIds:
         return torch.cat([self.prompts(len(ids)).to(ids), ids[:, self._length :]], dim=1)
 
     def prompts(self, rows: int) -> Tensor:
-        # copies of a prompt are adjacent
+        # (R, S): copies of a prompt are adjacent
         return self._prompts.repeat_interleave(rows // len(self._prompts), dim=0)
 
 
