@@ -140,7 +140,11 @@ def test_channel_in_python() -> None:
 
 def test_channel_on_the_command_line(capsys: Capture) -> None:
     train, ask = write("A texture channel").lines
-    small = ("steps=1", "sizes=128", "questions=1", "budgets=8")
+    small = (
+        "steps=1",
+        "sizes=128",
+        "questions=1",
+    )
     code, out, err = run(capsys, *train, *small, "--json")
     assert code == 0, err
     assert json.loads(out)["folder"] == "my-allocator"
