@@ -191,12 +191,12 @@ def pair(view: dict[str, Any] | None, other: Trace, labels: tuple[str, str]) -> 
     return {"a": view, "b": other.view(), "labels": list(labels)}
 
 
+# Probes (from `arr-coc-lab`) by their names in a trace, with the labels of their buttons.
 PROBES = {
     "sweep": "How few would say the same?",
     "contenders": "What would others keep?",
     "faithfulness": "Is the map faithful?",
 }
-"""Probes (from `arr-coc-lab`) by their names in a trace, with the labels of their buttons."""
 
 
 def probe_names() -> list[str]:

@@ -38,16 +38,13 @@ DRAWN = ("format", "question", "weights", "tensions")  # fields of a view that t
 
 @dataclass(frozen=True, eq=False)
 class SeenPicture:
-    """A picture that the guide has encoded: its `grid` (H, W) and the `selector` that holds the encoding.
+    """A picture that the guide has encoded."""
 
-    `source` identifies the picture; `image` is scaled down to what the guide reads; `picture` is its view.
-    """
-
-    source: ImageSource
-    image: Image.Image
-    grid: tuple[int, int]
-    selector: Selector
-    picture: dict[str, Any]
+    source: ImageSource  # to recognise the picture
+    image: Image.Image  # scaled down to what the guide reads
+    grid: tuple[int, int]  # (H, W) cells
+    selector: Selector  # holds the encoding
+    picture: dict[str, Any]  # its part of a view
 
     @property
     def megapixels(self) -> float:
@@ -56,45 +53,25 @@ class SeenPicture:
 
 @dataclass(eq=False)
 class Tab:
-    """The state of one tab.
+    """The state of one tab."""
 
-    Attributes:
-        trace: of the answer on the page; None before the first one.
-        view: the viewer's input for it.
-        subject: the image or clip of the trace; None: only the picture in the trace is left.
-        image: of the sessions; differs from `subject` after a later question was stopped or refused.
-        sessions: of `image`, by the number of the model.
-        history: views of the tab's questions, oldest first.
-        form_image: the last readable image in the form.
-        clip: the clip in the form, in place of an image.
-        truths: true answers, by question about the form's image.
-        evidence: boxes that show the answer, by question.
-        seen: the form's picture as the guide has encoded it.
-        pictures: number of images the form was given, to discard results for an earlier one.
-        stopping: the user has stopped this tab's work.
-        closer: the detail view is open.
-        settings: budget and mode of the answer on the page; None: the form's defaults.
-        moved: the form's image isn't that of the answer on the page.
-        folder: of the tab's exports; None: nothing was exported.
-    """
-
-    trace: Trace | None = None
-    view: dict[str, Any] | None = None
-    subject: ImageSource | FrameSource | None = None
-    image: ImageSource | FrameSource | None = None
-    sessions: dict[int, Session] = field(default_factory=dict)
-    history: list[dict[str, Any]] = field(default_factory=list)
-    form_image: ImageSource | None = None
-    clip: FrameSource | None = None
-    truths: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    evidence: dict[str, tuple[Box, ...]] = field(default_factory=dict)
-    seen: SeenPicture | None = None
-    pictures: int = 0
-    stopping: bool = False
-    closer: bool = False
-    settings: tuple[Any, ...] | None = None
-    moved: bool = False
-    folder: Path | None = None
+    trace: Trace | None = None  # of the answer on the page
+    view: dict[str, Any] | None = None  # the viewer's input for it
+    subject: ImageSource | FrameSource | None = None  # what it is about; None: only its own picture is left
+    image: ImageSource | FrameSource | None = None  # of `sessions`, even if a question failed
+    sessions: dict[int, Session] = field(default_factory=dict)  # by the number of the model
+    history: list[dict[str, Any]] = field(default_factory=list)  # views of the tab's questions, oldest first
+    form_image: ImageSource | None = None  # the last readable image in the form
+    clip: FrameSource | None = None  # in place of an image
+    truths: dict[str, tuple[str, ...]] = field(default_factory=dict)  # true answers by question
+    evidence: dict[str, tuple[Box, ...]] = field(default_factory=dict)  # evidence boxes by question
+    seen: SeenPicture | None = None  # the form's picture, encoded by the guide
+    pictures: int = 0  # number of pictures so far, to discard results for earlier ones
+    stopping: bool = False  # the user has stopped this tab's work
+    closer: bool = False  # the detail view is open
+    settings: tuple[Any, ...] | None = None  # budget and mode of the answer on the page
+    moved: bool = False  # the form's image isn't that of the answer
+    folder: Path | None = None  # of the tab's exports
 
     def session(self, model: ARRCOCModel, which: int, image: ImageSource | FrameSource) -> Session:
         """The session of an image, a new one if the last was of another; raises as `open_image`."""

@@ -27,21 +27,13 @@ from arr_coc.guide.trust import GENERAL, sentence, verdict
 
 @dataclass(frozen=True, eq=False)
 class Spot:
-    """The best match of a question's word in a picture.
+    """The best match of a question's word in a picture."""
 
-    Attributes:
-        word: of the question.
-        term: what matched: the word or a related one.
-        likeness: probability in [0, 1] that the place shows the term.
-        place: (y, x) in shares of the picture's height and width.
-        heat: float [H, W] in [0, 1], the highest likeness in each cell; empty from `Guidance.of`.
-    """
-
-    word: str
-    term: str
-    likeness: float
-    place: tuple[float, float]
-    heat: Tensor
+    word: str  # of the question
+    term: str  # what matched: the word or a related one
+    likeness: float  # probability in [0, 1] that the place shows the term
+    place: tuple[float, float]  # (y, x) in shares of the picture's height and width
+    heat: Tensor  # float [H, W] in [0, 1], the highest likeness in each cell; empty from `Guidance.of`
 
     @property
     def label(self) -> str:
@@ -51,19 +43,12 @@ class Spot:
 
 @dataclass(frozen=True, eq=False)
 class Guidance:
-    """The guide's record of one picture and question: a summary of `guide.coupling.Coupling`.
+    """The guide's record of one picture and question: a summary of `guide.coupling.Coupling`."""
 
-    Attributes:
-        confidence: probability that the picture holds what is asked for.
-        whole: probability that the question is about all of the picture.
-        odd: probability that it asks for what stands out.
-        spots: of each content word of the question, in order.
-    """
-
-    confidence: float
-    whole: float
-    odd: float
-    spots: tuple[Spot, ...] = ()
+    confidence: float  # probability in [0, 1] that the picture holds what is asked for
+    whole: float  # that the question is about all of the picture
+    odd: float  # that it asks for what stands out
+    spots: tuple[Spot, ...] = ()  # of each content word of the question, in order
 
     @property
     def says(self) -> str:
@@ -143,8 +128,8 @@ def _heat(page: GuidePage, search: Search, word: int, term: str, grid: tuple[int
     maps = [
         printed_probability(crop_places(search.cosines[row], page.size), row == word, bond)
         for row, bond in rows
-    ]  # over terms: [rows, h, w] -> [h, w]
-    likeness = torch.stack(maps).amax(0)
+    ]
+    likeness = torch.stack(maps).amax(0)  # over terms: [rows, h, w] -> [h, w]
     return F.adaptive_max_pool2d(likeness[None], grid)[0].clamp(0, 1).cpu()
 
 

@@ -28,8 +28,8 @@ from arr_coc.trace.evidence import Guidance, Spot, check_boxes, scaled, score
 
 # ---- colours of numbers in [0, 1] ----------------------------------------------------------------------
 
-# Lightness rises from night over plum and amber to cream, so that a map is readable in gray and with common
-# kinds of colour blindness.
+# Lightness rises from near-black over purple and orange to cream, so that a map is readable in gray and with
+# common kinds of colour blindness.
 STOPS = (  # RGB at equal steps, mixed in between
     (8, 8, 20), (58, 20, 92), (140, 36, 104), (214, 66, 82), (250, 136, 72), (254, 206, 120), (255, 250, 226),
 )  # fmt: skip
