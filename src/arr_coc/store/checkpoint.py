@@ -47,8 +47,8 @@ BUNDLED_ABOUT = (  # what the bundled model can do
     "5 million parameters, taught on pages that this package draws: reads their titles, labelled values, "
     "tables, colours, shapes and counts; wrong about most other pictures"
 )
-# Cells (32 x 33) of the largest pages on which the bundled model was trained to answer: 1024 px a side, slightly
-# stretched. Its LoRA for coarse views was trained on larger ones.
+# Cells (32 x 33) of the largest pages that the bundled model was trained to answer about: 1024 px a side,
+# slightly stretched. Its LoRA for coarse views was trained on larger ones.
 BUNDLED_CELLS = 1056
 
 _BUILDING = Lock()  # transformers changes global state while it builds: a second thread would miss weights
