@@ -24,18 +24,9 @@ WARM = (256, 256)  # width and height in px of the picture that warms a model up
 class Models:
     """One or two models, each loaded once: when first needed, or by `start`.
 
-    Args:
-        sources: each a loaded model, a Hub name, a folder or "bundled".
-        device: as in `resolve_device`.
-        dtype: of base models, as in `resolve_dtype`.
-        allocator: an allocator for the first model; None: its own.
-        guide: folder of a guide; None: the bundled one.
-        relevance: source of relevance of the first model, as in `ARRCOCModel.from_pretrained`.
-        max_new_tokens: longest answer, in tokens.
-
-    Attributes:
-        encoded: the memory for encoded images.
-        closed: whether the server ends, and running work must.
+    `sources` are loaded models, Hub names, folders or "bundled"; the other arguments are those of
+    `build_app`, `allocator` and `relevance` for the first model only. `closed` is set when the server ends,
+    and running work must.
     """
 
     def __init__(
@@ -141,11 +132,7 @@ def load(source: ARRCOCModel | str, settings: dict[str, Any]) -> ARRCOCModel:
 
 
 def check_source(name: str, allocator: str | None = None) -> None:
-    """Check that a model, and another allocator for it, exist, without loading them.
-
-    Raises:
-        ValueError: a folder that isn't a model or allocator, or a name unknown to the Hub.
-    """
+    """Raise a ValueError unless a model, and an `allocator` for it, exist; neither is loaded."""
     from arr_coc.files.paths import BUNDLED_NAME, is_local
 
     source = find(name, allocator)

@@ -152,11 +152,7 @@ class TooLarge(Exception):
 
 
 def own_names(host: str, allowed: Sequence[str] = ()) -> dict[str, Any]:
-    """The arguments of `OwnOriginOnly` for a server on `host` that may also be called by the names `allowed`.
-
-    Raises:
-        ValueError: one of `allowed` isn't a host name.
-    """
+    """The arguments of `OwnOriginOnly` for a server on `host`; a ValueError for a bad name in `allowed`."""
     names = set(LOCAL)
     for text in allowed:
         name = text if _is_address(text) else _host_name(text)
@@ -178,13 +174,8 @@ def serve(
 ) -> bool:
     """Build and serve the app until Ctrl-C, SIGTERM or SIGHUP; its files are deleted then.
 
-    Args:
-        build: makes the app; called once the folder for its files exists.
-        host: address to listen on.
-        port: port to listen on.
-        share: make a public link, by which any page may ask.
-        ready: called with the address once the page can be opened.
-        allow_hosts: further names by which the server may be called.
+    `build` makes the app once the folder for its files exists, `ready` is called with the address once the
+    page can be opened, and `allow_hosts` are further names of the server; with `share`, any page may ask.
 
     Returns:
         Whether a model or the guide is still at work after `PATIENCE`, for example downloading.

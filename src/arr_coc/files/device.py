@@ -40,11 +40,7 @@ def resolve_device(name: str | torch.device | None = "auto") -> torch.device:
 
 
 def resolve_dtype(name: str | torch.dtype | None) -> torch.dtype | None:
-    """The torch dtype of a name; None (as saved) for "auto" and None.
-
-    Raises:
-        ValueError: neither "auto" nor one of `DTYPES`.
-    """
+    """The torch dtype named; None (as saved) for "auto" and None; a ValueError for none of `DTYPES`."""
     if name is None or name == "auto" or isinstance(name, torch.dtype):
         return name if isinstance(name, torch.dtype) else None
     if name not in DTYPES:

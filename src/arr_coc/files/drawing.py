@@ -16,11 +16,7 @@ ACCENT = np.array([255, 197, 49], dtype=np.float32)  # RGB of a kept cell of rel
 
 
 def kept_picture(image: Image.Image, mask: Tensor) -> Image.Image:
-    """The image with dropped cells faded, RGB, at most `LONGEST` px; `mask` is bool [1, H, W].
-
-    Raises:
-        ValueError: a mask of several frames.
-    """
+    """The image with dropped cells faded, RGB, at most `LONGEST` px; `mask` is bool [1, H, W]."""
     small = thumbnail(image)
     faded = ImageOps.grayscale(small).point(lambda level: 15 + 0.3 * level).convert("RGB")  # dark gray
     kept = Image.fromarray(_cells(mask).astype(np.uint8) * 255)
@@ -35,11 +31,7 @@ def thumbnail(image: Image.Image, longest: int = LONGEST) -> Image.Image:
 
 
 def relevance_picture(relevance: Tensor, mask: Tensor) -> Image.Image:
-    """Relevance, float [1, H, W] in [0, 1], as brightness; cells of `mask`, bool [1, H, W], in colour.
-
-    Raises:
-        ValueError: maps of several frames.
-    """
+    """Relevance, float [1, H, W] in [0, 1], as brightness; cells of `mask`, bool [1, H, W], in colour."""
     light = 0.25 + 0.75 * _cells(relevance.detach().float()).clip(0, 1)[..., None]
     colours = np.where(_cells(mask)[..., None], light * ACCENT, light * np.float32(120))
     cells = Image.fromarray(np.rint(colours).astype(np.uint8))

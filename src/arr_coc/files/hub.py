@@ -38,11 +38,7 @@ def check_shared(name: str) -> None:
 
 
 def commit_of(name: str, revision: str | None = None) -> str:
-    """The commit hash of a repository's branch, tag or hash; None: the newest.
-
-    Raises:
-        ValueError: no such revision, no access or connection, or no config.json.
-    """
+    """The commit hash of a branch, tag or hash (None: the newest); a ValueError if unreachable."""
     try:
         return Path(hf_hub_download(name, "config.json", revision=revision)).parent.name
     except (HTTPError, OSError, HFValidationError) as error:

@@ -62,11 +62,7 @@ def open_page(source: str | os.PathLike[str] | bytes, page: int | None = None, n
 
 
 def first_page(path: str, name: str) -> tuple[Image.Image, int]:
-    """The first page of an untrusted PDF and its number of pages; `name` is for messages.
-
-    Raises:
-        ValueError: as `open_page`, or too much time or memory is needed.
-    """
+    """First page of an untrusted PDF, number of pages; limits of time and memory, else as `open_page`."""
     try:
         answer = _worker().ask({"path": path, "title": name})
     except ValueError as error:

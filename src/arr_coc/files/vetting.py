@@ -76,19 +76,12 @@ MOST_ENTRIES, MOST_TOKEN_ENTRIES = 4096, 32_768  # of a list of settings, of tok
 
 
 class Vetted(NamedTuple):
-    """What may be loaded from a checked model folder.
+    """What may be loaded from a checked model folder."""
 
-    Attributes:
-        config: settings of config.json without unused ones.
-        generation: settings of generation_config.json, if it exists.
-        weights: safetensors files.
-        size: their total bytes.
-    """
-
-    config: dict[str, Any]
-    generation: dict[str, Any] | None
-    weights: tuple[Path, ...]
-    size: int
+    config: dict[str, Any]  # of config.json, without unused settings
+    generation: dict[str, Any] | None  # of generation_config.json, if it exists
+    weights: tuple[Path, ...]  # safetensors files
+    size: int  # bytes of the weights
 
 
 class WeightHeaders(NamedTuple):

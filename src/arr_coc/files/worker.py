@@ -48,11 +48,7 @@ class Worker:
             self._restart_idle_timer()
 
     def ask(self, request: Any) -> Any:
-        """The child's `work(request)`.
-
-        Raises:
-            ValueError: `work` refused the request, or exceeded its time or memory.
-        """
+        """The child's `work(request)`; a ValueError if it refuses, or exceeds its time or memory."""
         line = json.dumps(request).encode() + b"\n"
         with self._lock:
             child = self._running()

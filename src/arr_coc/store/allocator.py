@@ -56,16 +56,8 @@ def save_learned(
     Files of an older allocator are replaced or removed once all new ones are written; a failure leaves the
     folder unchanged. If two processes save at once, the files of one of them remain.
 
-    Args:
-        layer: scorers, balancer, allocator.
-        stem: the stem, or None.
-        convs: trained compressors by name.
-        loras: the LoRAs.
-        base: the base model.
-        folder: made if it is missing.
-        base_name: the name to load the base model by.
-        guide: folder of a guide to save; None: the bundled one, which isn't saved.
-        more: other files by name.
+    `convs` are compressors by name, `more` other files by name; `base_name` is the name to load the base model
+    by. `guide` is the folder of a guide to save; None: the bundled one, which isn't saved.
 
     Raises:
         ValueError: the folder can't be made or written, or holds another package's adapter.
@@ -120,10 +112,7 @@ def load_learned(
 ) -> dict[str, Any]:
     """Read an allocator folder as keyword arguments of `ARRCOCModel`; the base model isn't changed.
 
-    Args:
-        folder: of `save_learned`; None: nothing was trained.
-        base: the base model it belongs to.
-        guide: folder of a guide that replaces the allocator's; None: no other.
+    `folder` may be None: nothing was trained. `guide`, the folder of a guide, replaces the allocator's own.
 
     Raises:
         ValueError: a file doesn't fit the base model, is damaged, or links to elsewhere.

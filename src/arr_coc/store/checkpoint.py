@@ -149,11 +149,7 @@ def load_base(
 
 
 def load_processor(source: str, folder: Path) -> Any:
-    """Load the processor of a vetted folder, after a trial, and render its chat template once.
-
-    Raises:
-        ValueError: files are missing or damaged, need too much, or the template fails.
-    """
+    """Load the processor of a vetted folder after a trial, and render its chat template (or ValueError)."""
     if folder != BUNDLED_MODEL:
         try_processor(source, folder)
     with reading(
@@ -318,11 +314,7 @@ def _start_trial(folder: Path) -> None:
 
 
 def try_processor(source: str, folder: Path) -> None:
-    """Try the tokenizer and processor of a vetted folder in a child process; `source` is for messages.
-
-    Raises:
-        ValueError: they can't be loaded or used, or exceed the bounds.
-    """
+    """Try the tokenizer and processor of a vetted folder in a child process; a ValueError if they fail."""
     digest = _digest(folder)
     if digest in _passed:
         return
@@ -342,11 +334,7 @@ def _digest(folder: Path) -> bytes:
 
 
 def try_question(model: Any, source: str) -> None:
-    """Ask an `ARRCOCModel` about a small picture, for two tokens, to detect invalid settings.
-
-    Raises:
-        ValueError: the question fails.
-    """
+    """Ask an `ARRCOCModel` about a small picture, for two tokens; a ValueError if it can't answer."""
     device, size = model.device.type, sum(each.numel() for each in model.base.parameters())
     if device == "meta" or (device == "cpu" and size > MOST_ON_CPU):
         return  # no weights, or as slow as the user's own first question

@@ -134,19 +134,12 @@ def _heat(page: GuidePage, search: Search, word: int, term: str, grid: tuple[int
 
 
 class EvidenceScore(NamedTuple):
-    """The evidence boxes of a question and what a choice kept of them.
+    """The evidence boxes of a question and what a choice kept of them."""
 
-    Attributes:
-        boxes: (x0, y0, x1, y1) in px.
-        cells: per box its cells in raster order; () outside of the image.
-        hits: per box whether all of its cells were kept.
-        recall: the kept share of all boxes' cells; None if there are none.
-    """
-
-    boxes: tuple[Box, ...]
-    cells: tuple[tuple[int, ...], ...]
-    hits: tuple[bool, ...]
-    recall: float | None
+    boxes: tuple[Box, ...]  # (x0, y0, x1, y1) in px
+    cells: tuple[tuple[int, ...], ...]  # per box its cells in raster order; () outside of the image
+    hits: tuple[bool, ...]  # per box whether all of its cells were kept
+    recall: float | None  # kept share of all boxes' cells; None without boxes
 
     @property
     def text(self) -> str:

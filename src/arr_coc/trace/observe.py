@@ -275,10 +275,7 @@ def _pieces(question: str) -> tuple[QuestionWord, ...]:
 
 
 def _columns(session: Session, question: str, words: Sequence[QuestionWord], ids: Tensor) -> Tensor:
-    """Which columns of the prompt `ids` [S] belong to each piece of the question: bool [pieces, S].
-
-    The prompt is tokenized again, with an image of one token, to get offsets of tokens in the text.
-    """
+    """Which tokens of the prompt `ids` [S] belong to each piece of the question: bool [pieces, S]."""
     processor = session.model.processor
     belong = torch.zeros(len(words), len(ids), dtype=torch.bool, device=ids.device)
     text, mark = session.prompt(question), template_mark(processor, "image") or ""
@@ -368,11 +365,7 @@ def _strips(
     allocations: Sequence[Allocation],
     guided: Sequence[Guidance],
 ) -> tuple[Strip, ...]:
-    """The strips of a session's images and clips, from an answer's allocations and guide records.
-
-    Raises:
-        ValueError: more steps than a trace holds.
-    """
+    """The strips of a session, from an answer's allocations and guide records."""
     adapter, encoded = session.model.adapter, session.encoded(mode)
     inputs, frames = as_frames(adapter, session.inputs(question))
     read = groups(pictures(adapter, inputs, encoded), frames or (1,) * len(allocations))

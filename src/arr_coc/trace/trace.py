@@ -79,32 +79,20 @@ PLAIN: dict[str, Any] = {  # JSON fields of a trace and their types
 
 @dataclass(frozen=True)
 class FullAnswer:
-    """An answer from all tokens.
-
-    Attributes:
-        text: the answer.
-        ms: milliseconds per stage, as in `Answer.ms`, with nothing cached.
-        again: the same without encoding, which the stock model could cache.
-    """
+    """An answer from all tokens."""
 
     text: str
-    ms: dict[str, float]
-    again: dict[str, float] | None = None
+    ms: dict[str, float]  # milliseconds per stage, as in `Answer.ms`, with nothing cached
+    again: dict[str, float] | None = None  # the same without encoding, which the stock model could cache
 
 
 @dataclass(frozen=True, eq=False)
 class QuestionWord:
-    """A piece of the question: a word, or the text between two words.
-
-    Attributes:
-        text: the piece, unchanged.
-        pull: 1 - IoU of the cells kept with and without it, in [0, 1].
-        heat: float [H, W] in [0, 1], the coupling of each cell with this word; None if not scored.
-    """
+    """A piece of the question: a word, or the text between two words."""
 
     text: str
-    pull: float = 0.0
-    heat: Tensor | None = None
+    pull: float = 0.0  # 1 - IoU of the cells kept with and without it, in [0, 1]
+    heat: Tensor | None = None  # float [H, W] in [0, 1], each cell's coupling with it; None: not scored
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -271,11 +259,7 @@ class Trace:
 
     @classmethod
     def load(cls, path: str | Path) -> Trace:
-        """Read a file of `save`, in this or an earlier format.
-
-        Raises:
-            ValueError: the file is missing or isn't a trace.
-        """
+        """Read a file of `save`, in this or an earlier format; a ValueError unless it is a trace."""
         try:
             return cls(**_fields(*_read(Path(path))))
         except (OSError, ValueError, KeyError, RecursionError, SafetensorError) as error:
