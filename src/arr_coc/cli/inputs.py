@@ -40,7 +40,7 @@ def open_picture(name: str, page: int | None = None) -> Image.Image:
         page: of a PDF, from 1; None: its only one.
 
     Raises:
-        ValueError: nothing that can be opened there, a page of what is no PDF, or one that it lacks.
+        ValueError: it can't be opened, or `page` is given for another format, or missing in the PDF.
     """
     from arr_coc.files.images import open_image
     from arr_coc.files.pdf import is_pdf, open_page
@@ -154,10 +154,10 @@ class ImagesAndQuestion(NamedTuple):
 
 
 def read_question(words: Sequence[str]) -> ImagesAndQuestion:
-    """Names of images and the question behind them; the built-in sample's where there are no words.
+    """The names of images and the question after them; those of the built-in sample without words.
 
     Raises:
-        ValueError: no question, one that is no text, or a folder beside other images.
+        ValueError: no question or an invalid one, or a folder together with other images.
     """
     if not words:
         if not SAMPLE.is_file():
@@ -191,7 +191,7 @@ def open_pictures(request: ImagesAndQuestion, page: int | None, fps: float | Non
     """The images and clips that are asked about together; `page` is of a PDF, `fps` of a video.
 
     Raises:
-        ValueError: one that can't be opened, or `fps` where there is no video.
+        ValueError: one can't be opened, or `fps` is given without a video.
     """
     from arr_coc.video.opening import is_clip
 

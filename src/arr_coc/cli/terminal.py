@@ -306,7 +306,7 @@ def save_picture(picture: Image.Image, target: Path, quiet: bool, needed: bool) 
         picture: the picture.
         target: where.
         quiet: print nothing.
-        needed: the user asked for it, so a failure is an error; else a line says that there is none.
+        needed: the user asked for it, so a failure is an error; else it is only reported.
 
     Raises:
         OSError: a needed picture can't be written.

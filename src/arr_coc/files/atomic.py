@@ -27,8 +27,8 @@ from typing import Any
 from uuid import uuid4
 
 fcntl: Any = import_module("fcntl") if find_spec("fcntl") else None  # file locks; None on Windows
-LOCK_FILE = "owner"  # the file in a temporary folder that its process keeps locked
-LOCK_SECONDS = 60.0  # how long to wait for a folder that another process reads or writes
+LOCK_FILE = "owner"  # in a temporary folder, kept locked by its process
+LOCK_SECONDS = 60.0  # longest wait for a folder that another process reads or writes
 _PARTS = 4  # names of a file's parts: up to so many killed writers at once leave nothing
 
 

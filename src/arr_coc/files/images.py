@@ -33,7 +33,7 @@ SLOW = ("ppm", "ppm_plain")  # Pillow decoders in Python: PPM as text, or of unu
 SLOW_PIXELS = 2_000_000  # px for `SLOW` formats, which take about two microseconds each
 MAX_SCANS = 64  # of a JPEG: each passes over all its pixels; programs write about ten
 SMALL_TILES = 2**24  # px of a TIFF's tiles that are decoded however small the image
-MAX_BYTES = 2**30  # of a file object
+MAX_BYTES = 2**30  # of an image in a file object
 MAX_ASPECT = 200  # the processors of the Qwen-VL family refuse an image longer than 200 times its width
 MIN_SIDE = 4  # arrays with a side of 1 or 3 can be mistaken for channels by image processors
 CHANNELS = (1, 3, 4)  # of an array: gray, RGB, and RGB with opacity
@@ -267,7 +267,7 @@ def identify(file: IO[bytes], name: str) -> Image.Image:
 
 
 def _unidentified(file: IO[bytes]) -> str:
-    """Why Pillow can't identify an image: only the format's own decoder tells."""
+    """Why Pillow can't identify an image: only the format's own decoder reports it."""
     file.seek(0)
     start = file.read(1024)
     if b"%PDF-" in start:

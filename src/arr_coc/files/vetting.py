@@ -30,7 +30,7 @@ PROCESSOR_FILES = (
 )
 OTHER_SETTINGS = ("special_tokens_map.json", "added_tokens.json", "chat_template.json")
 TEMPLATES = "additional_chat_templates"  # the folder of further chat templates in a model folder
-SHARD = re.compile(r"[\w-][\w.-]{0,200}\.safetensors")  # of weights: no folder, no special name
+SHARD = re.compile(r"[\w-][\w.-]{0,200}\.safetensors")  # a weights file: no folder, no special name
 
 # Of config.json.
 FOREIGN = (  # settings that name files or code other than transformers' own
@@ -42,7 +42,7 @@ FOREIGN = (  # settings that name files or code other than transformers' own
     "kernel_config",
 )
 IMPLEMENTATIONS = ("eager", "sdpa", "flex_attention", "batched_mm", "grouped_mm")  # transformers' own
-# In packages; without the package, transformers would fetch kernels from the Hub.
+# Attention in packages; without the package, transformers would fetch kernels from the Hub.
 FLASH = re.compile(r"flash_attention_[234]")
 LAYERS = re.compile(r"depth|n_layers?|num_(\w+_)?(layers|blocks)")
 # px to which an encoder enlarges or pads every picture
@@ -72,7 +72,7 @@ MOST_FILE_BYTES = 200_000_000  # of any file but those of weights; tokenizers ha
 MOST_TENSORS, MOST_LAYERS = 200_000, 1000
 USUAL_COUNT = 4096  # allowed for a number of heads or the like, else the longest side of a weight
 MOST_LENGTH, MOST_BEAMS = 2**21, 64
-MOST_ENTRIES, MOST_TOKEN_ENTRIES = 4096, 32_768  # of a list of settings, of tokens
+MOST_ENTRIES, MOST_TOKEN_ENTRIES = 4096, 32_768  # most entries of a list of settings, of tokens
 
 
 class Vetted(NamedTuple):

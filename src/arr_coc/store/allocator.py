@@ -56,8 +56,8 @@ def save_learned(
     Files of an older allocator are replaced or removed once all new ones are written; a failure leaves the
     folder unchanged. If two processes save at once, the files of one of them remain.
 
-    `convs` are compressors by name, `more` other files by name; `base_name` is the name to load the base model
-    by. `guide` is the folder of a guide to save; None: the bundled one, which isn't saved.
+    `convs` are compressors by name, `more` other files by name; `base_name` is the name to load the base by.
+    `guide` is the folder of a guide to save; None: the bundled one, which isn't saved.
 
     Raises:
         ValueError: the folder can't be made or written, or holds another package's adapter.

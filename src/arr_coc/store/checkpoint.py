@@ -271,10 +271,10 @@ def load_layer(folder: Path, model: PreTrainedModel) -> ARRCOCLayer:
 
 # ---- trial --------------------------------------------------------------------------------------------
 #
-# A tokenizer.json holds patterns and templates, and an image processor sizes, that may multiply: they need
-# minutes and gigabytes, or end the process. What is too much can't be told from the files alone. So a child
-# process (`files.worker`) first does with them what the first question does, within bounds of time and memory
-# and of what comes out (`store.trial_work`). Files that held once are not tried again.
+# Patterns and templates of a tokenizer.json, and sizes of an image processor, may need minutes and gigabytes
+# or end the process, which the files alone don't show. So a child process (`files.worker`) first does with
+# them what the first question does, within bounds of time, memory and output (`store.trial_work`). Files
+# that have passed are not tried again.
 
 SECONDS, MEGABYTES, IDLE = 30, 4096, 60  # limits of a step; idle seconds before the child is ended
 STEPS = {  # step -> start of its error message, remedy

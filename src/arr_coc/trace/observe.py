@@ -1,7 +1,7 @@
 """Recording of traces: questions asked in a session, with the answer from all tokens for comparison.
 
 `observe` changes no later answer of the session. The two answers compare: each starts without a cached
-encoding; beside them stands what a later question of the session costs.
+encoding. `Trace.again` has the times of a later question of the session.
 """
 
 from __future__ import annotations

@@ -201,7 +201,7 @@ def draw_evidence(panel: Image.Image, evidence: Evidence) -> None:
 
 
 def _strokes(box: _Px, dashed: bool) -> Iterator[_Px]:
-    """The outline of a box in px as filled rectangles, whole sides or dashes."""
+    """The outline of a box in px as filled rectangles: solid sides or dashes."""
     before, after = _MARK_LINE // 2, _MARK_LINE - _MARK_LINE // 2 - 1
     left, top, right, bottom = box[0] - before, box[1] - before, box[2] + after, box[3] + after
     across, down = (

@@ -189,7 +189,7 @@ class Trace:
         if not all(0 <= pull <= 1 for pull in pulls):
             raise ValueError(f"pulls {pulls} must lie in [0, 1]")
 
-    # ---- what it says -----------------------------------------------------------------------------------
+    # ---- derived values ---------------------------------------------------------------------------------
 
     @property
     def is_of_image(self) -> bool:
