@@ -270,6 +270,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def duration(seconds: float) -> str:
+    """A time in words: "12 min"."""
     if seconds < 90:
         return f"{max(1, round(seconds))} s"
     if seconds < 5400:

@@ -264,10 +264,9 @@ class Learner(TrainableModule):
     ) -> Tensor:
         """Weighted mean cross-entropy of the answers from the cells that the estimator keeps; a scalar.
 
-        `inputs` are of `Session.batch` with answers, Q rows; `features` holds the image once per row; `weight`
-        is [Q]. "reinforce" adds the policy-gradient term; its baseline is the cost of the deterministic choice.
-        With a `judge` the cost of an answer is 1 - metric of a sampled answer, the baseline that of the greedy
-        one, and the cross-entropy is left out.
+        `inputs` are of `Session.batch` with answers, Q rows; `features` hold the image once per row; `weight` is
+        [Q]. "reinforce" adds the policy-gradient term, with the cost of the deterministic choice as baseline.
+        With a `judge` the cost of an answer is 1 - metric of a sampled one, and there is no cross-entropy.
         """
         recipe, logits = self.recipe, relevance.logits.flatten(1)
         drawn = int(torch.randint(len(recipe.budgets), (), generator=draws))  # one budget for all rows

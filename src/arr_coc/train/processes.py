@@ -24,6 +24,7 @@ IGNORED = {
 
 
 def is_main_process() -> bool:
+    """Whether this process is the first of its run."""
     return os.environ.get("RANK", "0") == "0"
 
 
