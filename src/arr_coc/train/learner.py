@@ -246,10 +246,8 @@ class Learner(TrainableModule):
                 view = model.adapter_for(SACCADE).features(model.adapter.coarse(inputs, cells))
         if wanted:
             tokens = view.cell_tokens(0).float()
-            coarse, mean = (
-                tokens.T.unflatten(1, view.grids[0][1:])[None],
-                tokens.mean(0),
-            )  # (1, D, h, w), (D,)
+            # (h * w, D) -> (1, D, h, w), and the mean over cells, (D,)
+            coarse, mean = tokens.T.unflatten(1, view.grids[0][1:])[None], tokens.mean(0)
         grid = layout.grids[0][1:]
         return grid, stem(picture[None], grid, coarse)[0], mean
 
@@ -264,9 +262,10 @@ class Learner(TrainableModule):
     ) -> Tensor:
         """Weighted mean cross-entropy of the answers from the cells that the estimator keeps; a scalar.
 
-        `inputs` are of `Session.batch` with answers, Q rows; `features` hold the image once per row; `weight` is
-        [Q]. "reinforce" adds the policy-gradient term, with the cost of the deterministic choice as baseline.
-        With a `judge` the cost of an answer is 1 - metric of a sampled one, and there is no cross-entropy.
+        `inputs` are of `Session.batch` with answers, Q rows; `features` hold the image once per row; `weight`
+        is [Q]. "reinforce" adds the policy-gradient term, with the cost of the deterministic choice as
+        baseline. With a `judge` the cost of an answer is 1 - metric of a sampled one, and there is no
+        cross-entropy.
         """
         recipe, logits = self.recipe, relevance.logits.flatten(1)
         drawn = int(torch.randint(len(recipe.budgets), (), generator=draws))  # one budget for all rows
