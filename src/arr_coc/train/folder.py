@@ -25,7 +25,7 @@ from arr_coc.train.processes import is_main_process
 from arr_coc.train.recipe import RunSettings
 
 RECIPE, CURVE, PLOT = "recipe.json", "curve.jsonl", "curve.png"  # settings, log, and its plot: written last
-"""The settings of a run, its log, and the log drawn, which is written last."""
+
 STATE = "trainer_state.json"  # of a checkpoint, written last: a folder without it was cut off
 QUERY_BLIND = "query_blind.safetensors"  # what recipe query-blind of `arr-coc-lab` writes
 LEARNED = {

@@ -346,8 +346,7 @@ def draws_of(item: ImageRows, seed: int) -> torch.Generator | None:
 def prepare_stem(model: ARRCOCModel, recipe: RelevanceRecipe) -> None:
     """Make the stem trainable, a new one if the model has none, and freeze a layer that is already trained.
 
-    Raises:
-        ValueError: no mode would use a stem, or the layer that is its target is untrained.
+    Raises ValueError if no mode would use a stem, or the layer that is its target is untrained.
     """
     layer, config = model.layer, model.layer.config
     if model.adapter.encodes != "cells":
@@ -369,8 +368,7 @@ def prepare_stem(model: ARRCOCModel, recipe: RelevanceRecipe) -> None:
 def unfreeze(model: ARRCOCModel, recipe: AnswerRecipe) -> None:
     """Make a LoRA or the top layers of the language model trainable, as the recipe says.
 
-    Raises:
-        ValueError: more top layers than the model has.
+    Raises ValueError for more top layers than the model has.
     """
     if recipe.lora and OWN in model.loras:  # the LoRA of the allocator in `init` continues
         for parameter in model.loras.parameters_of(OWN):
@@ -394,10 +392,7 @@ def recomputed(root: nn.Module, wanted: bool = True) -> Generator[None]:
     """Gradient checkpointing inside the block (Chen et al. 2016, arXiv 1604.06174), if `wanted`.
 
     Layers keep only their inputs and are computed again in the backward pass: the same numbers from less
-    memory, for about a third more time. Do not generate inside the block.
-
-    Raises:
-        ValueError: no layer of `root` supports it.
+    memory, for about a third more time. Do not generate inside the block. ValueError if no layer supports it.
     """
     if not wanted:
         yield

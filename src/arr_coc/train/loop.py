@@ -59,12 +59,8 @@ class TrainableModule(nn.Module, ABC):
 class RecipeTrainer(Trainer):
     """transformers' Trainer for a `TrainableModule`: its loss, order of data and checkpoints.
 
-    Args:
-        learner: what learns.
-        arguments: of `training_arguments`.
-        rows: items by number, each once, in the order of their numbers.
-        callbacks: in their order; those that ask for a checkpoint come first.
-        deadline: one of the callbacks.
+    `rows` are items by number, each used once, in order. Of the callbacks those that ask for a checkpoint
+    come first; `deadline` is one of them.
     """
 
     def __init__(
@@ -89,8 +85,7 @@ class RecipeTrainer(Trainer):
     def go_on(self, report: Report | None = None) -> None:
         """Train from the last checkpoint of the folder, or from the start, to the end or an interruption.
 
-        Raises:
-            ValueError: an item can't be read, or exceeds the memory; one line.
+        Raises ValueError, one line, for an item that can't be read or exceeds the memory.
         """
         begin = last_checkpoint(Path(str(self.args.output_dir)))
         with report or nullcontext():
@@ -219,8 +214,7 @@ def training_arguments(recipe: RunSettings, out: Path, device: str, **settings: 
 def training_device(device: str) -> torch.device:
     """The device of a run: "auto" (an accelerator if there is one, else the CPU), "cpu", "cuda" or "mps".
 
-    Raises:
-        ValueError: no such device, one of several by number, or a package for training is missing.
+    Raises ValueError for no such device, one of several by number, or a missing package.
     """
     for package in ("accelerate", "peft"):
         if importlib.util.find_spec(package) is None:

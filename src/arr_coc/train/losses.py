@@ -28,10 +28,7 @@ def relevance_loss(logits: Tensor, target: Tensor, weight: Tensor | None = None)
 
     `logits` [Q, H, W] are before the sigmoid, `weight` [Q] is at least 0 (None: 1). True cells of a bool
     `target` [Q, H, W] count `POSITIVE` times in the BCE; a soft one in [0, 1] has a plain BCE, and each of
-    its rows counts the same in the listwise term. A row without evidence has only its BCE.
-
-    Raises:
-        ValueError: shapes do not fit, or values are out of range.
+    its rows counts the same in the listwise term. ValueError for other shapes or values.
     """
     _check_shapes(logits, target)
     soft = target.is_floating_point()
@@ -140,8 +137,8 @@ def choose(
 def policy_loss(cost: Tensor, baseline: Tensor, log_prob: Tensor) -> Tensor:
     """Surrogate loss of "reinforce": the mean of (cost - baseline) * log_prob, each [Q].
 
-    Its gradient estimates that of the mean expected cost without bias. A baseline that does not depend on
-    the draw, such as the cost of the plain top K, reduces the variance.
+    Its gradient is an unbiased estimate of that of the expected cost. A baseline independent of the draw,
+    such as the cost of the plain top K, reduces the variance.
     """
     if not cost.shape == baseline.shape == log_prob.shape:
         shapes = [tuple(x.shape) for x in (cost, baseline, log_prob)]

@@ -356,8 +356,7 @@ def prompt_tail(session: Session) -> int:
 def prepare_towers(model: ARRCOCModel, recipe: CompressorRecipe) -> None:
     """Make a recipe's compressors inside the tower trainable, each with a LoRA; new ones if missing.
 
-    Raises:
-        ValueError: the vision tower can't be run in two halves.
+    Raises ValueError if the vision tower can't be run in two halves.
     """
     if not model.adapter.halves:
         raise ValueError(

@@ -15,8 +15,7 @@ from multiprocessing.connection import wait
 
 import torch
 
-FSDP, DEEPSPEED = "ACCELERATE_USE_FSDP", "ACCELERATE_USE_DEEPSPEED"
-"""What a launcher sets where it is to divide one model over several processes."""
+FSDP, DEEPSPEED = "ACCELERATE_USE_FSDP", "ACCELERATE_USE_DEEPSPEED"  # set by a launcher to divide
 IGNORED = {
     "FSDP_OFFLOAD_PARAMS": "what is divided stays on its device: launch without --fsdp_offload_params",
     "FSDP_ACTIVATION_CHECKPOINTING": "the recipe says so: set checkpointing=true in it",

@@ -381,8 +381,7 @@ FIELDS: dict[str, FieldInfo] = {
 def make_recipe(**settings: Any) -> Recipe:
     """Build a recipe in the class of its stage; `make_recipe(**recipe.to_dict()) == recipe`.
 
-    Raises:
-        ValueError: no such stage, or as `RunSettings`.
+    Raises ValueError for an unknown stage, or as `RunSettings`.
     """
     if "stage" not in settings:
         raise ValueError(f"stage is missing: set it ({FIELDS['stage'].description})")
@@ -450,8 +449,7 @@ def read_toml(path: Path, name: str | Path) -> dict[str, Any]:
 def parse_override(text: str, fields: Mapping[str, FieldInfo] = FIELDS) -> tuple[str, Any]:
     """Parse "steps=200", "sizes=512,768", "init=none" or "hard.small=3" into setting and value.
 
-    Raises:
-        ValueError: no "=", an unknown setting, or a value of the wrong type.
+    Raises ValueError for no "=", an unknown setting, or a value of the wrong type.
     """
     key, sign, value = text.partition("=")
     if not sign:
@@ -575,10 +573,9 @@ def recipes() -> dict[str, Path]:
 
 
 def describe(name: str) -> list[str]:
-    """The paragraphs of the comment at the start of a built-in recipe, each joined into one line.
+    """Paragraphs of the comment at the start of a built-in recipe, each as one line.
 
-    A line that is indented, or that begins with a word and two spaces ("Cost      11 minutes"), starts a
-    new paragraph.
+    A line that is indented, or begins with a word and two spaces ("Cost      11 minutes"), starts a new one.
     """
     paragraphs: list[str] = [""]
     for line in recipes()[name].read_text(encoding="utf-8").splitlines():

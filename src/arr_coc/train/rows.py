@@ -36,25 +36,15 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Row:
-    """One question about an image.
+    """One question about an image."""
 
-    Attributes:
-        question: with the prompt of the data set.
-        answers: the accepted ones; empty if unknown.
-        boxes: the evidence, (x0, y0, x1, y1) in px; () if there is none, None if unknown.
-        family: kind of question, "" if unknown.
-        weight: in a loss.
-        where: place in the data, for messages.
-        map: relevance [h, w] in [0, 1] over the whole image, on any grid.
-    """
-
-    question: str
-    answers: tuple[str, ...]
-    boxes: tuple[Box, ...] | None
-    family: str
-    weight: float
-    where: str
-    map: Tensor | None = field(default=None, compare=False)
+    question: str  # with the prompt of the data set
+    answers: tuple[str, ...]  # the accepted ones; empty if unknown
+    boxes: tuple[Box, ...] | None  # evidence, (x0, y0, x1, y1) in px; () if there is none, None if unknown
+    family: str  # kind of question, "" if unknown
+    weight: float  # in a loss
+    where: str  # place in the data, for messages
+    map: Tensor | None = field(default=None, compare=False)  # relevance [h, w] in [0, 1], on any grid
 
     @property
     def marked(self) -> bool:
@@ -84,12 +74,8 @@ class ImageRows:
 class FileRows(Dataset[ImageRows]):
     """Questions from disk, grouped by image, in the order in which images first come.
 
-    Args:
-        examples: of a reader of `arr_coc.data`.
-        prompt: what follows every question.
-        questions: most questions of an item; an image with more comes more than once.
-        weights: family -> weight, 1 for the others.
-        max_pixels: larger images are scaled down, and their boxes with them.
+    `prompt` follows every question; an item has at most `questions`; `weights` are by family, else 1; images
+    above `max_pixels` are scaled down, with their boxes.
     """
 
     shuffled = True  # each epoch has an order of its own

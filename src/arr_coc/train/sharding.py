@@ -54,10 +54,7 @@ def divide(base: nn.Module, mesh: DeviceMesh) -> int:
     """Divide the frozen layers of a model over all processes of the run, in place; returns how many.
 
     By `fully_shard` (FSDP2; Zhao et al. 2023, arXiv 2304.11277): a layer is gathered for its forward and
-    backward computation, and freed again after each.
-
-    Raises:
-        ValueError: the model has no such layer, or one is still whole afterwards.
+    backward computation, and freed after each. ValueError if there is none, or one is still whole.
     """
     layers = [
         layer

@@ -36,12 +36,9 @@ from arr_coc.train.rows import open_rows
 
 
 def build_learner(recipe: Recipe, layer_class: type[ARRCOCLayer] = ARRCOCLayer) -> Learner:
-    """Load the base model and the layer that a recipe names, as a module with a loss.
+    """Load the base model and the layer that a recipe names, as a trainable module.
 
-    `layer_class` is for ablations: a layer with a part left out.
-
-    Raises:
-        ValueError: something can't be loaded, or the layer doesn't fit the base model.
+    Raises ValueError if something can't be loaded or does not fit; `layer_class` is for ablations.
     """
     dtype = {"bfloat16": torch.bfloat16, "mixed": torch.float32}.get(recipe.precision)
     base, processor = checkpoint.load_base(recipe.model, dtype)
