@@ -22,13 +22,14 @@ Results = tuple[dict[str, Any], list[Record]]  # header and records of a result 
 BEFORE, AFTER = "before", "after"
 # measured before and after, since training may change them
 TWICE = ("arr-coc", "arr-coc sparse", "shuffled question")
+# controls and a bound beside ours -> name in text, marker in the plot
 BESIDE = {
     "random": ("random", "x"),
     "even grid": ("even grid", "s"),
     "ink density": ("ink", "d"),
     "shuffled question": ("another question", "X"),
     "oracle": ("oracle", "|"),
-}  # controls and a bound beside ours -> name in text, marker in the plot
+}
 OVER = "over images"  # intervals resample images, each with all of its questions
 FIGURES = ("recall", "score")  # share of evidence cells kept; metric of the answers
 

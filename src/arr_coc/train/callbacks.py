@@ -32,11 +32,12 @@ STDERR = 2
 TIME_UNITS = 1_000_000  # parts of a run's time: processes agree on whole numbers
 MEASURED = 3  # steps whose time predicts the rest; of a short run half of them, at least one
 PATIENCE = 20.0  # seconds after which fewer steps are enough
+# figures of the log that are reported beside the loss
 SENTENCES = {
     "recall 1/16": "{:.0%} of the evidence in the best 1/16 of the cells",
     "right": "{:.0%} of the printed slots read",
     "twice": "{:.0%} of the evidence among the best cells, twice as many",
-}  # figures of the log that are reported beside the loss
+}
 
 
 class Interruption(TrainerCallback):

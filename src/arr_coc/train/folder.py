@@ -28,12 +28,13 @@ RECIPE, CURVE, PLOT = "recipe.json", "curve.jsonl", "curve.png"  # settings, log
 
 STATE = "trainer_state.json"  # of a checkpoint, written last: a folder without it was cut off
 QUERY_BLIND = "query_blind.safetensors"  # what recipe query-blind of `arr-coc-lab` writes
+# files of something learned, and what it is
 LEARNED = {
     CONFIG_NAME: "an allocator",
     WEIGHTS_NAME: "an allocator",
     QUERY_BLIND: "a scorer",
     GUIDE_FILE: "a guide",
-}  # files of something learned, and what it is
+}
 # figures of the log that are drawn
 FIGURES = ("loss", "relevance", "answer", "compress", "iou", "recall 1/16")
 

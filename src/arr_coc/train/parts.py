@@ -181,7 +181,7 @@ class PartsLearner(Learner):
         if image.whole is not None and self._echoes(image.item):
             terms["echo"] = recipe.echo * echo_loss(*same_cells(fine, image.whole, keep))
         terms |= self._answers_of(mode, image, batch, keep, fine, gestalt)
-        if recipe.together:  # the tower's LoRA serves both modes: taught by one alone, it unlearns the other
+        if recipe.together:  # the tower's LoRA serves both modes: trained in one alone, it unlearns the other
             alone = self._answers_of(SPARSE, image, batch, keep, fine, None)
             terms |= {f"{SPARSE.name} {name}": term for name, term in alone.items()}
         return terms
@@ -397,7 +397,7 @@ def gestalt_costs(
 
 
 def feature_loss(gestalt: VisualFeatures, taught: VisualFeatures, whole: VisualFeatures) -> Tensor:
-    """Share of the image's token variance by which `gestalt` misses `taught`, mean over levels; a scalar."""
+    """Share of the image's token variance by which `gestalt` misses its target; mean over levels."""
     stacks = [(part.tokens, *part.levels) for part in (gestalt, taught, whole)]
     return torch.stack([missed_share(*level) for level in zip(*stacks, strict=True)]).mean()
 

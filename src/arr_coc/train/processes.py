@@ -15,11 +15,12 @@ from multiprocessing.connection import wait
 
 import torch
 
-FSDP, DEEPSPEED = "ACCELERATE_USE_FSDP", "ACCELERATE_USE_DEEPSPEED"  # set by a launcher to divide
+FSDP, DEEPSPEED = "ACCELERATE_USE_FSDP", "ACCELERATE_USE_DEEPSPEED"  # environment variables
+# launcher settings that would change nothing -> what to do
 IGNORED = {
     "FSDP_OFFLOAD_PARAMS": "what is divided stays on its device: launch without --fsdp_offload_params",
     "FSDP_ACTIVATION_CHECKPOINTING": "the recipe says so: set checkpointing=true in it",
-}  # launcher settings that would change nothing -> what to do
+}
 
 
 def is_main_process() -> bool:

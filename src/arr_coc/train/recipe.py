@@ -368,14 +368,16 @@ def _immutable(value: Any) -> Any:
     return tuple(map(_immutable, value)) if isinstance(value, (list, tuple)) else value
 
 
+# stage -> the class of its settings
 STAGES: dict[str, type[Recipe]] = {
     stage: kind
     for kind in (RelevanceRecipe, AnswerRecipe, LoraRecipe, CompressorRecipe)
     for stage in get_args(kind.model_fields["stage"].annotation)
-}  # stage -> the class of its settings
+}
+# every setting of any stage
 FIELDS: dict[str, FieldInfo] = {
     name: field for kind in (*STAGES.values(), Recipe) for name, field in kind.model_fields.items()
-}  # every setting of any stage
+}
 
 
 def make_recipe(**settings: Any) -> Recipe:
@@ -495,6 +497,7 @@ def _validated(key: str, kind: Any, value: Any, fields: Mapping[str, FieldInfo])
         raise ValueError(explain(error, fields, key=key)) from error
 
 
+# type of a pydantic error -> the remedy
 EXPECTED = {
     "int_type": "it should be a whole number",
     "int_parsing": "it should be a whole number",
@@ -512,7 +515,7 @@ EXPECTED = {
     "less_than_equal": "use at most {le:.10g}",
     "int_from_float": "it should be a whole number",
     "int_parsing_size": "use fewer digits",
-}  # type of a pydantic error -> the remedy
+}
 
 
 def explain(

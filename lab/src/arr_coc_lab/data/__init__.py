@@ -39,6 +39,7 @@ __all__ = [
 # appended to image questions by LLaVA and lmms-eval
 SHORT = "\nAnswer the question using a single word or phrase."
 
+# found by `arr-coc` through the entry point `arr_coc.data`
 DATA_SETS = (
     DataSet("vqav2", read_vqav2, vqa_accuracy, SHORT),
     DataSet("textvqa", read_textvqa, vqa_accuracy, SHORT),
@@ -52,4 +53,4 @@ DATA_SETS = (
     DataSet("coco", read_coco, loose_match, ""),
     DataSet("parquet", read_parquet, loose_match, SHORT),
     DataSet("rendered", read_rendered, exact_match, ""),
-)  # found by `arr-coc` through the entry point `arr_coc.data`
+)

@@ -20,6 +20,7 @@ from arr_coc.data.record import Example, Fields, Number, Text, find_file, read_j
 from arr_coc.files.saved import short
 from arr_coc_lab.data.clips import LETTERS, choice_answers, find_clip, with_options
 
+# task -> folders below `video` with its clips
 TASKS: dict[str, tuple[str, ...]] = {
     "action_sequence": ("star/Charades_v1_480",),
     "action_prediction": ("star/Charades_v1_480",),
@@ -41,12 +42,13 @@ TASKS: dict[str, tuple[str, ...]] = {
     "egocentric_navigation": ("vlnqa",),
     "episodic_reasoning": ("tvqa/frames_fps3_hq",),
     "counterfactual_inference": ("clevrer/video_validation",),
-}  # task -> folders below `video` with its clips
+}
 # tasks whose clips are folders of frames -> frames per second
 FRAMES: dict[str, float] = {"episodic_reasoning": 3.0}
+# tasks about the seconds from `start` to `end`
 BOUNDED = (
     "action_sequence", "action_prediction", "object_interaction", "action_localization", "episodic_reasoning",
-)  # fmt: skip  # tasks about the seconds from `start` to `end`
+)  # fmt: skip
 
 
 class _Question(Fields):
@@ -73,7 +75,7 @@ def read_mvbench(folder: Path, split: str = "all", limit: int | None = None) -> 
     if split in TASKS:
         return take(_task(folder, split, find_file(folder, _places(split), layout)), limit)
     if not any((folder / place).is_file() for task in TASKS for place in _places(task)):
-        find_file(folder, _places("action_sequence"), layout)  # says what is missing
+        find_file(folder, _places("action_sequence"), layout)  # raises, naming the missing file
     present = [task for task in TASKS if any((folder / place).is_file() for place in _places(task))]
     tasks = [_task(folder, task, find_file(folder, _places(task), layout)) for task in present]
     return take(chain.from_iterable(tasks), limit)

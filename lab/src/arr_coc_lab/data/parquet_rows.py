@@ -22,6 +22,7 @@ LARGEST = 2**26  # most bytes of an image file
 MOST_COLUMNS = 1024
 LONGEST = 2**16  # most characters of a question; longer texts of other columns are left out
 ANSWERS = ("answers", "answer")
+# first bytes of an image file -> its suffix; WebP begins with its length
 _STARTS = {
     b"\x89PNG": "png",
     b"\xff\xd8\xff": "jpg",
@@ -29,7 +30,7 @@ _STARTS = {
     b"BM": "bmp",
     b"II*\x00": "tif",
     b"MM\x00*": "tif",
-}  # first bytes of an image file -> its suffix; WebP begins with its length
+}
 
 
 _readings: dict[tuple[str, int], Iterator[dict[str, Any]]] = {}  # open files: (path, next row) -> their rows

@@ -2,8 +2,8 @@
 
     python -m arr_coc_lab.integrations.vlmeval --kit VLMEvalKit --mode sparse --budget 64 -- --data OCRBench
 
-The kit is a checkout with its requirements installed; arguments after `--` go to its `run.py`. Tested with
-a stand-in for the documented interface, not with the kit itself.
+`--kit` is a checkout with its requirements installed; arguments after `--` go to `run.py`. Tested with a
+stand-in for the documented interface, not with the kit itself.
 """
 
 from __future__ import annotations
@@ -113,9 +113,8 @@ def command(
     except ValueError as error:
         print(f"arr-coc: {error}", file=sys.stderr)
         raise typer.Exit(2) from error
-    runpy.run_path(
-        str(script), run_name="__main__"
-    )  # outside of the try: the kit's errors keep their traceback
+    # outside of the try: the kit's own errors keep their traceback
+    runpy.run_path(str(script), run_name="__main__")
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ KINDS: tuple[Kind, ...] = get_args(Kind)  # in the order of tables
 FULL, OURS, DOWNSAMPLE = "full", "arr-coc", "downsample"
 SPARSE, SACCADE = f"{OURS} sparse", f"{OURS} saccade"  # ours that choose before the vision encoder
 
+# for headers without `kinds`; new methods state theirs
 _UNSTATED: dict[str, Kind] = {
     FULL: "full",
     OURS: "ours",
@@ -29,7 +30,7 @@ _UNSTATED: dict[str, Kind] = {
     "shuffled question sparse": "null",
     "oracle": "bound",
     "oracle sparse": "bound",
-}  # for headers without `kinds`; new methods state theirs
+}
 
 
 def split_method(method: str) -> tuple[str, str]:

@@ -17,9 +17,10 @@ from arr_coc_lab.results.summary import Figures, Summary, at_equal_time, by_budg
 COLUMNS = ("short", "budgets", "families", "time")  # kinds of tables
 
 
+# what bold means in each table
 BOLD = {name: "In bold: the methods of arr-coc." for name in COLUMNS} | {
     "families": "In bold: the weakest family of each method."
-}  # what bold means in each table
+}
 
 
 def percent(value: float) -> str:

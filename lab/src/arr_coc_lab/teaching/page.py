@@ -29,10 +29,11 @@ from arr_coc_lab.world.training_pages import STEP
 
 SIDES = (512, 640, 768, 1024)  # typical sides in px of drawn pages
 MOST_PIXELS = 4_000_000  # larger labelled images are scaled down
+# question families of drawn pages -> kinds of `phrases.KINDS`
 KINDS = {
     "table": "value", "gray": "implied", "note": "implied", "small": "implied", "larger": "comparison",
     "left": "comparison",
-}  # fmt: skip  # question families of drawn pages -> kinds of `phrases.KINDS`
+}  # fmt: skip
 
 
 class OpenPage(NamedTuple):

@@ -92,6 +92,7 @@ GAP = 0.9  # widest space between two words of a run, in font sizes
 NEAR = 5.0  # widest space between a run and its neighbour, in font sizes
 CORNER = 0.3  # share of the sides within which a run is in a corner
 LONGEST = 6  # most words of a run that a question names
+# wordings of questions about the text at an edge
 EDGES: dict[str, tuple[str, ...]] = {
     "top": (
         "What is written at the very top?", "What is at the top?", "What stands at the top of the page?",
@@ -107,18 +108,20 @@ EDGES: dict[str, tuple[str, ...]] = {
         "What stands at the foot of the page?", "What does it say at the bottom?",
         "What is printed right at the bottom of the picture?",
     ),
-}  # fmt: skip  # wordings of questions about the text at an edge
+}  # fmt: skip
+# wordings of questions about the text in a corner
 CORNERS = (
     "What is in the {corner} corner?", "What is written in the {corner} corner?", "{corner} corner?",
     "Which text is {corner}?", "What does it say at the {corner}?", "Read what is at the {corner}.",
     "What stands at the {corner}?", "What can be read in the {corner} of the page?",
-)  # fmt: skip  # wordings of questions about the text in a corner
+)  # fmt: skip
+# wordings of questions about how often a text is printed
 REPEATS = (
     "How many entries are {label}?", "How many rows have {label}?", "How many are {label}?",
     "How many {label} are there?", "How often does {label} occur?", "How often is {label} written?",
     "How many times does it say {label}?", "Count how often {label} appears.", "How many say {label}?",
     "How many are from {label}?", "How many times is {label} listed?", "Count the entries with {label}.",
-)  # fmt: skip  # wordings of questions about how often a text is printed
+)  # fmt: skip
 MOST_REPEATS = 12
 SIDES = {"top": ("top", "upper"), "bottom": ("bottom", "lower"), "left": ("left",), "right": ("right",)}
 
