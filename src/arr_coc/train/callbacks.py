@@ -77,7 +77,6 @@ class Interruption(TrainerCallback):
         self.running = True
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Stop here if any process got a signal."""
         number = greatest(self.signal or 0, args.device)
         if number:
             self.signal = number
@@ -85,14 +84,10 @@ class Interruption(TrainerCallback):
 
 
 class Deadline(TrainerCallback, ExportableState):
-    """Ends a run after some minutes from its first step, over all starts of the run (None: never).
-
-    Attributes:
-        seconds: that steps have taken, over all starts; a checkpoint keeps them.
-        spent: share of the time that is over, in [0, 1], the same in all processes.
-    """
+    """Ends a run some minutes after its first step, over all its starts; `spent` is the share in [0, 1]."""
 
     def __init__(self, minutes: float | None) -> None:
+        # `seconds` go into checkpoints, so that a resumed run counts on
         self.minutes, self.begin, self.seconds, self.spent = minutes, 0.0, 0.0, 0.0
 
     @property
@@ -100,7 +95,6 @@ class Deadline(TrainerCallback, ExportableState):
         return self.spent >= 1
 
     def state(self) -> dict[str, dict[str, Any]]:
-        """What a checkpoint keeps."""
         return {"args": {"minutes": self.minutes}, "attributes": {"seconds": self.seconds}}
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
@@ -113,6 +107,7 @@ class Deadline(TrainerCallback, ExportableState):
         self.seconds = time.monotonic() - self.begin
         if self.minutes is not None:
             spent = self.seconds / (60 * self.minutes)
+            # the same in all processes: clocks differ, and all must stop at one step
             self.spent = greatest(min(TIME_UNITS, int(TIME_UNITS * spent)), args.device) / TIME_UNITS
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
@@ -243,7 +238,6 @@ class Report(TrainerCallback, AbstractContextManager):
             self.say(estimate(left, self.spent, done, self.save_every))
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
-        """Show the figures of the last steps, beside the bar or as a line."""
         if not state.is_world_process_zero or "loss" not in (logs or {}):
             return
         figures, left = in_words(logs), self.left(state)

@@ -92,7 +92,6 @@ def _generated(
     keep: list[Tensor],
     options: Mapping[str, Any],
 ) -> list[str]:
-    """The answer to each prompt from the kept cells of its image."""
     compacted = model.adapter.compact(inputs, features, keep)
     ids = generate_whole(model.adapter_for(PRUNE).model, inputs, compacted, **options)
     new = ids[:, inputs["input_ids"].shape[1] :]
@@ -149,5 +148,4 @@ def attention_map(model: ARRCOCModel, inputs: Mapping[str, Any], features: Visua
 
 
 def _scaled(maps: Tensor) -> Tensor:
-    """Divide by the strongest cell; a map of zeros stays zero."""
-    return maps / maps.amax(-1, keepdim=True).clamp_min(1e-12)
+    return maps / maps.amax(-1, keepdim=True).clamp_min(1e-12)  # a map of zeros stays zero

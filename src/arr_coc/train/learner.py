@@ -82,7 +82,6 @@ class Learner(TrainableModule):
 
     @property
     def changes_base(self) -> bool:
-        """Whether layers of the base model learn, so that it has to be saved as well."""
         return isinstance(self.recipe, AnswerRecipe) and self.recipe.top_layers > 0
 
     def groups(self) -> list[dict[str, Any]]:
@@ -111,7 +110,6 @@ class Learner(TrainableModule):
         return self
 
     def forward(self, items: Sequence[ImageRows]) -> tuple[Tensor, dict[str, list[float]]]:
-        """Mean loss of some images, and figures by name, one or more values each."""
         losses = [self._loss(item) for item in items]
         figures: dict[str, list[float]] = {}
         for each in losses:
@@ -229,10 +227,10 @@ class Learner(TrainableModule):
     def stem_cells(
         self, session: Session, picture: Tensor, draws: torch.Generator | None = None
     ) -> tuple[tuple[int, int], Tensor, Tensor | None]:
-        """Stem cells of an image [3, h, w] in [0, 1], for half of the images on a coarse view.
+        """Grid (H, W), stem cells [N, D] and mean token [D] of the coarse view for an image [3, h, w] in [0,
+        1].
 
-        Returns:
-            The grid (H, W), the cells [N, D], and the mean token [D] of the coarse view (None without one).
+        Half of the images have a coarse view; the others have None as mean.
         """
         model, inputs = self.model, session.inputs("?")
         layout, stem = model.adapter.layout(inputs), model.stem

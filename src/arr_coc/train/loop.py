@@ -97,11 +97,10 @@ class RecipeTrainer(Trainer):
                 raise ValueError(worker_message(str(error))) from error
 
     def get_train_dataloader(self) -> DataLoader:
-        """Loads the rows in their own order, which the seed fixes."""
         loader = DataLoader(
             self.rows,
             batch_size=self.args.train_batch_size,
-            sampler=SequentialSampler(self.rows),
+            sampler=SequentialSampler(self.rows),  # the rows are in the seed's order already
             collate_fn=self.data_collator,
             num_workers=self.args.dataloader_num_workers,
             prefetch_factor=self.args.dataloader_prefetch_factor,
@@ -168,7 +167,6 @@ class RecipeTrainer(Trainer):
             raise ValueError(self.learner.too_large(inputs.get("items", []))) from error
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Add the mean of every figure since the last line."""
         logs |= {name: round(float(np.mean(values)), 5) for name, values in self.figures.items() if values}
         self.figures.clear()
         super().log(logs, start_time)

@@ -109,7 +109,6 @@ class PartsLearner(Learner):
         return self._sum({name: torch.stack(parts).mean() for name, parts in terms.items()}, idle)
 
     def _compressor_loss(self, session: Session, rows: Sequence[Row]) -> ImageLoss:
-        """Loss of compressors of encoded cells: answers from the compressed image alone."""
         adapter = self.model.adapter_for(PRUNE)
         with torch.no_grad():
             whole = self.model.adapter.features(session.inputs("?"))
@@ -141,7 +140,6 @@ class PartsLearner(Learner):
         )
 
     def _echoes(self, item: ImageRows) -> bool:
-        """Whether the whole tower's features of an image are a target."""
         recipe, (width, height) = self.recipe, item.image.size
         teaches = recipe.echo > 0 and (recipe.stage == "partial" or recipe.together)
         return teaches and (recipe.echo_pixels is None or width * height <= recipe.echo_pixels)
@@ -167,7 +165,6 @@ class PartsLearner(Learner):
         keep: Tensor,
         gestalt: VisualFeatures | None,
     ) -> dict[str, Tensor]:
-        """Loss terms of one kept set [K] and the questions that share it."""
         model, recipe, inputs = self.model, self.recipe, image.session.inputs("?")
         mode = SPARSE if recipe.stage == "partial" else SACCADE
         adapter = model.adapter_for(mode)
@@ -254,7 +251,6 @@ class PartsLearner(Learner):
         return masks
 
     def _own_or_right(self, image: TaughtImage, rows: Sequence[Row]) -> list[str]:
-        """The answers to train on: the right ones, or the model's own; "" without a loss on answers."""
         if not self.recipe.answer:
             return [""] * len(rows)
         if image.whole is None:
@@ -308,8 +304,7 @@ def echo_loss(levels: Sequence[Tensor], whole: Sequence[Tensor]) -> Tensor:
 def kept_cells(draws: random.Random, evidence: Tensor, others: Tensor, count: int) -> Tensor:
     """A random kept set, long [K] in ascending order, with all evidence (bool [H, W]) first.
 
-    The rest are neighbours of the evidence, cells that other questions need, and unrelated cells, in random
-    shares.
+    Then neighbours of the evidence, `others` that other questions need, and unrelated cells.
     """
     noise = torch.rand(evidence.shape, generator=torch.Generator().manual_seed(draws.randrange(2**31)))
     reach = 2 * draws.choice((1, 1, 2, 3)) + 1

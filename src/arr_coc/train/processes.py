@@ -31,8 +31,7 @@ def is_main_process() -> bool:
 def divides() -> bool:
     """Whether the launcher asked for FSDP: one model divided over several processes.
 
-    Raises:
-        ValueError: for DeepSpeed, for a single process, or for settings that would have no effect.
+    Raises ValueError for DeepSpeed, a single process, or settings that would have no effect.
     """
     if _on(DEEPSPEED):
         raise ValueError(

@@ -103,7 +103,6 @@ class RunSettings(BaseModel):
             raise ValueError(explain(error, type(self).model_fields, settings.get("stage"))) from error
 
     def to_dict(self) -> dict[str, Any]:
-        """All fields as JSON-safe values."""
         return self.model_dump(mode="json")
 
     @classmethod
@@ -178,7 +177,6 @@ class LayerRecipe(Recipe):
 
     @property
     def map_weight(self) -> float:
-        """Sum of the weights of all losses on the relevance map."""
         return self.relevance + (self.compress if self.allocator == "arr-coc" else 0.0)
 
     @field_validator("layer")
@@ -400,12 +398,10 @@ def built_in() -> dict[str, Path]:
 
 
 def load_recipe(name_or_path: str | Path, overrides: Mapping[str, Any] | None = None) -> Recipe:
-    """Read a recipe, and import the modules it names in `imports`.
+    """Read a recipe, a built-in name or a TOML file, and import the modules it names in `imports`.
 
-    Args:
-        name_or_path: a built-in name, which comes first, or a TOML file.
-        overrides: setting -> value; texts are converted to the setting's type, and "hard.small" or
-            "layer.explore" changes one entry of a table.
+    `overrides` are setting -> value; texts are converted to the setting's type, and "hard.small" or
+    "layer.explore" changes one entry of a table.
 
     Raises:
         ValueError: no such recipe, setting or module, or as `make_recipe`; names the file.

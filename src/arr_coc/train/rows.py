@@ -48,7 +48,6 @@ class Row:
 
     @property
     def marked(self) -> bool:
-        """Whether the place of the evidence is known."""
         return self.boxes is not None or self.map is not None
 
     def evidence(self, grid: tuple[int, int], size: tuple[int, int]) -> Tensor:
@@ -249,7 +248,6 @@ def rest_of(examples: Iterable[Example], every: int) -> list[Example]:
 
 
 def _note_answers(spec: str, examples: Sequence[Example]) -> None:
-    """Warn that the model's own answers are trained on where there are none."""
     without = sum(not example.answers for example in examples)
     if without and is_main_process():
         logger.warning(

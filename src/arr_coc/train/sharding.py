@@ -89,7 +89,6 @@ def check_divided(base: nn.Module, layers: Iterable[nn.Module]) -> None:
 
 
 def _held(module: nn.Module) -> int:
-    """Count of a module's weights that this process holds."""
     return sum((p.to_local() if isinstance(p, DTensor) else p).numel() for p in module.parameters())
 
 

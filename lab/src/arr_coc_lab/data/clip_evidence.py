@@ -3,8 +3,7 @@
     evidence_grid(question.evidence, (T, H, W), (448, 448)) -> bool [T, H, W]
     clip_recall(kept, question.evidence, (448, 448))        -> 0 to 1
 
-A model merges `frames_per_step` frames into a time step (Qwen: 2), so frame f is in step f //
-frames_per_step, whose cells show what any of its frames shows. Cells of a frame are those of `data.evidence`.
+Models merge `frames_per_step` frames into a time step (Qwen: 2): frame f is in step f // frames_per_step.
 """
 
 from __future__ import annotations

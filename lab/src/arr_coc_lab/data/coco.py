@@ -52,7 +52,6 @@ class _ImageEntry(_Entry):
 
     @property
     def size(self) -> tuple[int, int] | None:
-        """(width, height) in px, None if the file lacks it."""
         return (self.width, self.height) if self.width and self.height else None
 
 
@@ -173,7 +172,6 @@ def _each_once(model: type[_E], path: Path, content: Any, key: str) -> Iterator[
 
 
 def _boxes(path: Path) -> tuple[dict[str, _Image], set[str]]:
-    """The images of a COCO file with their boxes, and the names of all categories."""
     content = read_json(path)
     images = {
         entry.id: _Image(entry.file_name, entry.size)

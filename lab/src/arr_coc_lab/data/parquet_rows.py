@@ -108,7 +108,6 @@ def _columns(schema: Any, path: Path) -> list[str]:
 
 
 def _plain_row(row: dict[str, Any], assets: Path, where: str) -> dict[str, Any]:
-    """A row as JSON."""
     texts = {
         name: value for name, value in row.items() if name not in ("image", "question", *ANSWERS, "boxes")
     }

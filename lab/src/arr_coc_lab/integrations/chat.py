@@ -82,7 +82,6 @@ class Decoding:
         )
 
     def for_generate(self) -> dict[str, Any]:
-        """Arguments of transformers' `generate`."""
         own: dict[str, Any] = {"max_new_tokens": self.max_new_tokens, "num_beams": self.num_beams}
         if self.temperature:
             own |= {"do_sample": True, "temperature": self.temperature, "top_k": 0}
@@ -90,7 +89,6 @@ class Decoding:
         return GREEDY | own
 
     def cut(self, text: str) -> str:
-        """Cut a text off at the first stop."""
         ends = [place for place in (text.find(stop) for stop in self.stop if stop) if place >= 0]
         return text[: min(ends)].strip() if ends else text
 
@@ -127,9 +125,8 @@ class Responder:
     def reply(self, messages: Sequence[Message], decoding: Decoding | None = None) -> Reply:
         """Answer the last message of a chat, by default greedily with 128 tokens at most.
 
-        Raises:
-            ValueError: a chat without words or with the model's own placeholder, a video or a sound, an image
-                that can't be opened, or no image where the processor needs one.
+        Raises ValueError for a chat without words or with the model's own placeholder, a video or a sound, a
+        broken image, or no image where the processor needs one.
         """
         start = perf_counter()
         model, options = self.model, (decoding or Decoding()).for_generate()

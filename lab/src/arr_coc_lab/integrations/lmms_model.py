@@ -87,7 +87,6 @@ class ARRCOC(lmms):
         super().clean()
 
     def generate_until(self, requests: list[Instance]) -> list[GenerationResult]:
-        """An answer to each request, with its token counts."""
         assert self.responder is not None, "lmms-eval cleans up after its last request"
         replies: list[Reply] = []
         for request in tqdm(requests, disable=self.rank != 0, desc="Model Responding"):
@@ -95,6 +94,7 @@ class ARRCOC(lmms):
             messages = ChatMessages(messages=doc_to_messages(self.task_dict[task][split][doc_id]))
             decoding = Decoding.of_task(options or {}, self.max_new_tokens)
             reply = self.responder.reply(messages.to_hf_messages(), decoding)
+            # for lmms-eval's own cache of answers
             self.cache_hook.add_partial("generate_until", (context, options), reply.text)
             replies.append(reply)
         if replies:

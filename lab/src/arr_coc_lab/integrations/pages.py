@@ -3,8 +3,7 @@
     python -m arr_coc_lab.integrations.pages --out pages-task --questions 100
     python -m lmms_eval --include_path pages-task --tasks arr_coc_pages ...
 
-The folder holds the task `arr_coc_pages.yaml` and its questions `pages.parquet`: those of `arr-coc eval
---data world` with the same arguments, in the same order, scored by exact match.
+Its questions are those of `arr-coc eval --data world` with the same arguments, scored by exact match.
 """
 
 from __future__ import annotations

@@ -128,8 +128,7 @@ def mend_results(path: str | Path) -> bool:
 def join_results(paths: Sequence[str | Path]) -> tuple[dict[str, Any], list[Record]]:
     """Join the result files of a run's parts, one per part, in any order.
 
-    Raises:
-        ValueError: they are not the parts of one run, each once and complete: other weights, for example.
+    Raises ValueError unless they are the parts of one run, each once and complete.
     """
     files = [(Path(path), *read_results(path)) for path in paths]
     files.sort(key=lambda file: file[1].get("part", [1, 1]))

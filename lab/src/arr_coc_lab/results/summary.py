@@ -27,11 +27,10 @@ LONGEST_SUMMARY = 2**26  # most bytes of a summary; the largest of a real run ha
 
 
 def by_budget(summary: Summary) -> dict[str, list[str]]:
-    """The methods of each budget: "" (full) first, most tokens first, "auto" last; within one by kind, then
-    score.
+    """The methods of each budget: "" (full) first, most tokens first, "auto" last.
 
-    A budget's place is the fewest tokens that one of its methods reads, or its number if they were not
-    counted; a method without a budget has its tokens as budget.
+    A budget's place is the fewest tokens that one of its methods reads, or else its number; a method without
+    one has its tokens as budget. Within a budget methods are sorted by kind, then score.
     """
     methods, header = summary["methods"], summary["header"]
     groups: dict[str, list[str]] = {}
@@ -195,7 +194,6 @@ def _figures(
 
 
 def _families(records: Sequence[Record], order: Sequence[str]) -> list[str]:
-    """The names in `order`, then others by name."""
     names = {r["family"] for r in records if r.get("family")}
     return [name for name in order if name in names] + sorted(names - set(order))
 

@@ -61,7 +61,6 @@ def table(summary: Summary, columns: str = "short") -> str:
 
 
 def _failures(summary: Summary) -> list[str]:
-    """One sentence on the questions that were not asked, if any."""
     failed = summary.get("failed")
     if not failed:
         return []

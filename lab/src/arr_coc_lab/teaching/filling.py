@@ -64,18 +64,10 @@ def ready(split: str, documents: bool = False) -> None:
 def numbers(
     folder: Path, split: str, pages: int, documents: int, name: str | None = None, views: int = 0
 ) -> list[int]:
-    """Numbers of the pages that a cache still lacks.
+    """Numbers of the pages that a cache still lacks of so many `pages`, `documents` and `views` of HTML.
 
-    Args:
-        folder: of the cache.
-        split: of the pages.
-        pages: of the page types, in all.
-        documents: in all.
-        name: of the only page type; None: all.
-        views: of a folder of HTML, in all.
-
-    Raises:
-        ValueError: the folder holds other files, or pages of another type.
+    `name` is the only page type (None: all). ValueError if the folder holds other files, or pages of
+    another type.
     """
     place = folder / split
     names = {path.name for path in place.iterdir()} if place.is_dir() else set()

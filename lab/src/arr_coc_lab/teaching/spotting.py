@@ -206,10 +206,9 @@ DIGITS = "0123456789"
 
 
 def near_misses(words: Sequence[str], rng: random.Random) -> list[str]:
-    """Two misreadings of each normal word with digits: another digit, or two swapped; of a letter, two
-    others.
+    """Two misreadings of each normal word with digits: another digit, or two swapped.
 
-    Words of letters alone have none: a misspelt letter should cost little.
+    A single letter has two other letters; longer words without digits have none: a slip should cost little.
     """
     misses: list[str] = []
     for word in words:

@@ -38,10 +38,9 @@ Groups = list[dict[str, Any]]
 
 
 class Crops(Dataset[list[list[list[Crop]]]]):
-    """Batches of crops for word spotting: an item is those of three steps, from as many pages as crops a
-    step.
+    """Batches of crops for word spotting: an item is three steps of `batch` crops, each of another page.
 
-    `batch` crops of a step are of different pages; the first `easy` crops are of easy pages.
+    The first `easy` crops are of easy pages.
     """
 
     steps = 3
