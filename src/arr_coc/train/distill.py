@@ -41,10 +41,7 @@ def own_answers(
     longest: int = LONGEST,
     together: bool = False,
 ) -> list[str]:
-    """The model's greedy answer to each question about an encoded image, from all of its tokens.
-
-    `together` keeps generating until all processes that share the model have their answers.
-    """
+    """The model's greedy answer to each question from all tokens; `together`: in step with all processes."""
     inputs, rows = session.batch(questions), len(questions)
     options = GREEDY | {"max_new_tokens": longest, "synced_gpus": together}
     return _generated(session.model, inputs, features.repeat(rows), everything(features) * rows, options)

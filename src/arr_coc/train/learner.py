@@ -416,10 +416,7 @@ def recomputed(root: nn.Module, wanted: bool = True) -> Generator[None]:
 
 
 def fit_coarse_basis(model: ARRCOCModel, pictures: Iterable[VisualSource]) -> Basis:
-    """Fit the basis of the channels "components": principal components of encoded coarse views.
-
-    `pictures` are about a hundred images that `open_image` reads; ValueError if none or unreadable.
-    """
+    """Basis of the channels "components": principal components of about a hundred encoded coarse views."""
     return fit_basis(_views(model, pictures), source=model.base_name)
 
 

@@ -137,8 +137,7 @@ def choose(
 def policy_loss(cost: Tensor, baseline: Tensor, log_prob: Tensor) -> Tensor:
     """Surrogate loss of "reinforce": the mean of (cost - baseline) * log_prob, each [Q].
 
-    Its gradient is an unbiased estimate of that of the expected cost. A baseline independent of the draw,
-    such as the cost of the plain top K, reduces the variance.
+    Its gradient is unbiased for the expected cost; a baseline independent of the draw reduces the variance.
     """
     if not cost.shape == baseline.shape == log_prob.shape:
         shapes = [tuple(x.shape) for x in (cost, baseline, log_prob)]

@@ -325,8 +325,7 @@ def assembled(
 ) -> Compacted:
     """Prompts of a partly encoded image, as the language model of a mode with its LoRAs reads them.
 
-    `batch` is of `Session.batch` with answers; `keep` long [K] are the kept cells, `fine` their tokens and
-    those outside the grid of cells, `gestalt` a coarse view before them.
+    `keep` long [K] are the kept cells, `fine` their tokens, `gestalt` a coarse view before them.
     """
     adapter, rows = model.adapter_for(mode), len(batch["input_ids"])
     kept = torch.zeros(0, dtype=torch.long, device=model.device) if keep is None else keep

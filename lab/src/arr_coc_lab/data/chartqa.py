@@ -37,8 +37,7 @@ def read_chartqa(folder: Path, split: str = "test", limit: int | None = None) ->
     """The questions of `split` in file order, those by people before those by a program.
 
     `split` is train, val or test (both parts; their mean is the published figure), or with _human or
-    _augmented one of them. `folder` is "ChartQA Dataset", or the one above or below it. ValueError for a
-    missing file, image or field.
+    _augmented one of them. ValueError for a missing file, image or field.
     """
     base, _, part = split.partition("_")
     if part and part not in _PARTS:

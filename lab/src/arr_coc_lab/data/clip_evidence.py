@@ -81,10 +81,7 @@ def clip_recall(
     """Mean covered share of a question's items by `kept` cells, bool [T, H, W]: in [0, 1].
 
     `size` is (width, height) of a frame in px, `numbers` the ascending numbers of sampled frames (None: all).
-    Compare methods on frames of one size: in smaller ones a covered box may be unreadable.
-
-    Raises:
-        ValueError: no items, a mask of another shape or type, or evidence after the last step.
+    ValueError for no items, another mask, or evidence after the last step.
     """
     shares = item_shares(kept, evidence, size, frames_per_step, numbers)
     if not shares:

@@ -59,10 +59,7 @@ class _Row(Fields):
 def read_parquet(folder: Path, split: str = "val", limit: int | None = None) -> Iterator[Example]:
     """The questions of a split's parquet files, files by name and rows in their order.
 
-    `folder` may be one file; `split` is the beginning of the files' names ("val" is "validation").
-
-    Raises:
-        ValueError: pyarrow is missing, no such split, a damaged file, or a missing or wrong column.
+    `folder` may be one file. ValueError without pyarrow, or for a missing split, column or damaged file.
     """
     if importlib.util.find_spec("pyarrow") is None:
         raise ValueError(f"parquet needs pyarrow, which is not installed: {install_line('parquet')}")

@@ -228,19 +228,12 @@ def near_misses(words: Sequence[str], rng: random.Random) -> list[str]:
 
 
 class Targets(NamedTuple):
-    """What the slots of a batch are compared with.
+    """What the slots of a batch are compared with."""
 
-    Attributes:
-        words: W normal words that compete.
-        printed: long [S, 4]: crop, row, column and word of printed slots.
-        things: long [T, 4]: the same of slots of things, each with one of the words that name it.
-        other_names: bool [T, W]: the other names of each thing, left out of its competition.
-    """
-
-    words: list[str]
-    printed: Tensor
-    things: Tensor
-    other_names: Tensor
+    words: list[str]  # W normal words that compete
+    printed: Tensor  # long [S, 4]: crop, row, column and word of printed slots
+    things: Tensor  # long [T, 4]: the same of slots of things, each with one of the words that name it
+    other_names: Tensor  # bool [T, W]: other names of each thing, left out of its competition
 
 
 def make_targets(crops: Sequence[Crop], others: Sequence[str], rng: random.Random) -> Targets:
