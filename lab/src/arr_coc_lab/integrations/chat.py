@@ -39,7 +39,7 @@ Message = Mapping[str, Any]
 
 
 def load(pretrained: str = BUNDLED_NAME, **options: Any) -> ARRCOCModel:
-    """Load a model or allocator, from a folder, the Hub or "bundled", with the `options` that are not None."""
+    """Load a model or allocator, a folder, Hub name or "bundled", with the `options` that are not None."""
     options = {name: value for name, value in options.items() if value is not None}
     return ARRCOCModel.from_pretrained(None if pretrained == BUNDLED_NAME else pretrained, **options)
 
