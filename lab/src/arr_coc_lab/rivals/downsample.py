@@ -1,8 +1,6 @@
-"""Downsampling, the null of pixels: the image shrunk until it has no more cells than the budget.
+"""Downsampling, the null of fewer pixels: the image shrunk until it has at most `count` cells.
 
-    smaller_grid((32, 32), 273) -> (16, 17)
-
-Not a selection: the smaller image is encoded in place of the large one.
+smaller_grid((32, 32), 273) -> (16, 17)
 """
 
 from __future__ import annotations
@@ -12,19 +10,14 @@ import math
 from arr_coc_lab.results.kinds import DOWNSAMPLE
 from arr_coc_lab.rivals.method import Method, Style, register
 
-SHAPE = 1.1
-"""How far a smaller grid may be from the image's shape, as a factor."""
+SHAPE = 1.1  # factor by which the aspect ratio may differ from the image's
 
 
 def smaller_grid(grid: tuple[int, int], count: int) -> tuple[int, int]:
-    """The grid with the most cells, at most `count`, in the shape of the image's own.
+    """The grid (H, W) with the most cells, at most `count` (1 or more), near the image's aspect ratio.
 
-    The shape may differ by the factor `SHAPE`; where that leaves nothing the nearest shape is taken. Equally
-    large grids: the nearer shape, then the wider one.
-
-    Args:
-        grid: (H, W) of the image.
-        count: cells to spend, at least 1.
+    The ratio may differ by the factor `SHAPE`, or the nearest one is taken. Of equally large grids the nearer
+    ratio wins, then the wider one.
     """
     height, width = grid
     if count >= height * width:
