@@ -2,8 +2,7 @@
 
     rule(tensors of one image, k) -> Reduction(keep [k], tokens [k, D] or None)
 
-Rules are written from the papers' formulas and load no model. Importing a file registers its method in
-`METHODS`. `clips` has those for video.
+Importing a file registers its method in `METHODS`. `clips` has those for video.
 """
 
 from __future__ import annotations

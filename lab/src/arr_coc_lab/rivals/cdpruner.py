@@ -1,9 +1,7 @@
 """CDPruner (Zhang et al. 2025, arXiv 2506.10967): diverse tokens, conditioned on the question.
 
-    S = cos(V, V);  r = min-max of +-mean over question tokens of cos(V, E);  L = diag(r) S diag(r)
-    keep = greedy maximum of det(L_keep), the MAP estimate of a determinantal point process
-
-The greedy step is that of Chen et al. 2018 (arXiv 1709.05135). The paper's optional exp(alpha r) is left out.
+S = cos(V, V);  r = min-max of +-mean over question tokens of cos(V, E);  L = diag(r) S diag(r)
+keep = greedy maximum of det(L_keep), the MAP estimate of a determinantal point process
 """
 
 from __future__ import annotations
@@ -35,7 +33,8 @@ def cdpruner(tokens: Tensor, question: Tensor, k: int, sign: int = 1) -> Reducti
 
 
 def greedy_map(similarity: Tensor, quality: Tensor, k: int) -> Tensor:
-    """Greedy maximum of det(diag(quality) similarity diag(quality)) over subsets of k, in O(N k^2).
+    """Greedy maximum of det(diag(quality) similarity diag(quality)) over subsets of k (Chen et al. 2018,
+    1709.05135).
 
     `similarity` [N, N] is positive semidefinite with a diagonal of ones, `quality` [N] above 0. Returns long
     [k] in the order of choice, by quality once the determinant is 0.

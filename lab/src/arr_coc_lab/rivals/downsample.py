@@ -14,11 +14,7 @@ SHAPE = 1.1  # factor by which the aspect ratio may differ from the image's
 
 
 def smaller_grid(grid: tuple[int, int], count: int) -> tuple[int, int]:
-    """The grid (H, W) with the most cells, at most `count` (1 or more), near the image's aspect ratio.
-
-    The ratio may differ by the factor `SHAPE`, or the nearest one is taken. Of equally large grids the nearer
-    ratio wins, then the wider one.
-    """
+    """The grid (H, W) with the most cells, at most `count` (1 or more), near the image's aspect ratio."""
     height, width = grid
     if count >= height * width:
         return grid
@@ -26,7 +22,7 @@ def smaller_grid(grid: tuple[int, int], count: int) -> tuple[int, int]:
     sizes = [(h, w) for h in range(1, min(height, count) + 1) for w in range(1, min(width, count // h) + 1)]
     far = {(h, w): abs(math.log(w / h / shape)) for h, w in sizes}
     near = [size for size in sizes if far[size] <= math.log(SHAPE) + 1e-9]
-    if near:
+    if near:  # else the nearest ratio there is
         return min(near, key=lambda size: (-size[0] * size[1], round(far[size], 9), size[0]))
     return min(sizes, key=lambda size: (round(far[size], 9), -size[0] * size[1], size[0]))
 

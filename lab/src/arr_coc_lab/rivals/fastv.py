@@ -1,9 +1,8 @@
 """FastV (Chen et al. 2024, arXiv 2403.06764): keep what the end of the prompt attends to.
 
-    s_j = mean over heads of A[h, last, j];  keep the k highest s_j
+    s_j = mean over heads of A[h, last, j] in the last of the first K layers;  keep the k highest s_j
 
-A comes from the last of the first K layers, which read all tokens. The paper's K is 2; the published code
-with a key/value cache also runs 3 (`fastv:3`).
+The paper's K is 2; the published code with a key/value cache also runs 3 (`fastv:3`).
 """
 
 from __future__ import annotations

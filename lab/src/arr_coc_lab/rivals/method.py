@@ -43,62 +43,36 @@ class ImageView(Protocol):
     """
 
     @property
-    def grid(self) -> tuple[int, int, int]:
-        """(T, H, W) cells."""
-        ...
+    def grid(self) -> tuple[int, int, int]: ...  # (T, H, W) cells
 
     @property
-    def total(self) -> int:
-        """N."""
-        ...
+    def total(self) -> int: ...  # N
 
     @property
-    def picture(self) -> Tensor:
-        """[3, h, w] in [0, 1], the image as the vision tower gets it."""
-        ...
+    def picture(self) -> Tensor: ...  # [3, h, w] in [0, 1], the image as the vision tower gets it
 
     @property
-    def tokens(self) -> Tensor:
-        """[N, D], as they enter the language model."""
-        ...
+    def tokens(self) -> Tensor: ...  # [N, D], as they enter the language model
 
     @property
-    def states(self) -> Tensor:
-        """[N, P * d], before the merger or projector."""
-        ...
+    def states(self) -> Tensor: ...  # [N, P * d], before the merger or projector
 
     @property
-    def patches(self) -> int:
-        """P."""
-        ...
+    def patches(self) -> int: ...  # P
 
-    def received(self, layer: int, joined: bool = False) -> Tensor:
-        """[N], attention that each cell receives in a layer of the vision tower."""
-        ...
+    def received(self, layer: int, joined: bool = False) -> Tensor: ...  # [N], attention received
 
-    def keys(self, layer: int, joined: bool = False) -> Tensor:
-        """[N, d], keys of each cell in a layer of the vision tower."""
-        ...
+    def keys(self, layer: int, joined: bool = False) -> Tensor: ...  # [N, d], the tower's
 
-    def blind_scores(self) -> Tensor:
-        """[N], of the trained query-blind scorer."""
-        ...
+    def blind_scores(self) -> Tensor: ...  # [N]
 
-    def question(self, i: int) -> Tensor:
-        """[L, D], embeddings of the content tokens of question i."""
-        ...
+    def question(self, i: int) -> Tensor: ...  # [L, D], embeddings of the content tokens of question i
 
-    def evidence(self, i: int) -> Tensor | None:
-        """Bool [H, W], the cells that hold the answer to question i; None where unknown."""
-        ...
+    def evidence(self, i: int) -> Tensor | None: ...  # bool [H, W]; None where unknown
 
-    def possible_evidence(self) -> list[Tensor]:
-        """Bool [H, W] each, the evidence of every question that the image could be asked."""
-        ...
+    def possible_evidence(self) -> list[Tensor]: ...  # of all questions of the image
 
-    def generator(self, method: str, i: int) -> torch.Generator:
-        """A generator seeded by the run, the image, the question and the method's name."""
-        ...
+    def generator(self, method: str, i: int) -> torch.Generator: ...  # seeded by all its names
 
 
 Select = Callable[[Any, int, Any], Reduction]
@@ -119,9 +93,7 @@ class Style:
 class Method:
     """One way to spend a budget of visual tokens, by exactly one of four rules (none: all tokens).
 
-    Raises:
-        ValueError: a name that result files or the command line can't hold, an unknown kind, or not exactly
-            one rule.
+    ValueError for a name that result files can't hold, an unknown kind, or not exactly one rule.
     """
 
     name: str  # in result files

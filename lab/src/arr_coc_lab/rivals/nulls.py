@@ -1,11 +1,4 @@
-"""Null methods that read no question (random, even, cut off, most print), and the bounds that read the
-evidence.
-
-    random(n, k, generator)      even((H, W), k)      first(n, k)      ink_density(pixels, (H, W))
-    oracle(evidence, k)          blind_oracle(evidences, k)
-
-N tokens of one image, k kept.
-"""
+"""Null methods that read no question (random, even, cut off, most print), and bounds that read evidence."""
 
 from __future__ import annotations
 
@@ -48,8 +41,8 @@ def ink_density(pixels: Tensor, grid: tuple[int, int]) -> Tensor:
 def oracle(evidence: Tensor, k: int, generator: torch.Generator | None = None) -> Reduction:
     """The upper bound of choosing: the tokens that hold the answer, filled up with others.
 
-    `evidence` is bool [H, W], or [N], whose fill is even along the raster instead of over the plane. Of more
-    than k evidence tokens an even subset is kept. The fill is an even grid, or random with a `generator`.
+    `evidence` is bool [H, W], or [N]. Of more than k evidence tokens an even subset is kept. The fill is an
+    even grid (along the raster for [N]), or random with a `generator`.
     """
     if evidence.dtype != torch.bool:
         raise ValueError(f"evidence is {evidence.dtype}; pass booleans, such as evidence > 0.5")
@@ -72,8 +65,8 @@ def oracle(evidence: Tensor, k: int, generator: torch.Generator | None = None) -
 def blind_oracle(evidences: Sequence[Tensor], k: int) -> Reduction:
     """The upper bound of choosing without the question: one set of cells for all evidence, bool [H, W] each.
 
-    Greedy maximum coverage of complete questions, near the best choice: always the question whose missing
-    cells complete the most questions per cell, of those that fit; then an even fill.
+    Greedy maximum coverage: always the question whose missing cells complete the most questions per cell, of
+    those that fit; then an even fill.
     """
     if not evidences or any(one.dtype != torch.bool or one.shape != evidences[0].shape for one in evidences):
         raise ValueError("pass at least one question's evidence, all boolean and of one shape")

@@ -1,8 +1,7 @@
 """The result type of every selection rule, and arithmetic that several rules share.
 
 Rules raise ValueError where k is not in 1..N, numbers of tokens differ, or a value is NaN or infinite. Ties
-go to the lower index, similarities are float32, and randomness comes only from a generator passed in.
-N visual tokens, K = k kept, L tokens of the question, D width of the language model, d of the vision side.
+go to the lower index. N visual tokens, K = k kept, L tokens of the question, D width of the language model.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from torch import Tensor
 
 @dataclass(frozen=True, eq=False)
 class Reduction:
-    """The tokens kept of one image: `keep` long [K], rising indices among the image's N tokens, K exactly k.
+    """The tokens kept of one image: `keep` long [K], rising indices among the image's N tokens.
 
     `tokens` [K, D] holds the kept tokens where the rule changes them by merging; None where it only gathers.
     """
@@ -66,16 +65,13 @@ def check_question(question: Tensor, tokens: Tensor) -> None:
 
 
 def cosine(rows: Tensor, columns: Tensor | None = None) -> Tensor:
-    """Cosine similarities in float32, [R, D] and [C, D] -> [R, C]; among the rows without `columns`.
-
-    A row of zeros has similarity 0 to all, itself included.
-    """
-    unit = F.normalize(rows.float(), dim=-1)
+    """Cosine similarities in float32, [R, D] and [C, D] -> [R, C]; among the rows without `columns`."""
+    unit = F.normalize(rows.float(), dim=-1)  # zeros stay zeros: similarity 0 to all
     return unit @ (unit if columns is None else F.normalize(columns.float(), dim=-1)).T
 
 
 def min_max(values: Tensor, floor: float = 0.0) -> Tensor:
-    """(values - min + floor) / (max - min) over one image, [N] -> [N]; ones where all are equal."""
+    """(values - min + floor) / (max - min), [N] -> [N]; ones where all are equal."""
     low, high = values.aminmax()
     return (values - low + floor) / (high - low) if bool(high > low) else torch.ones_like(values)
 

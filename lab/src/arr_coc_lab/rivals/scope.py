@@ -16,13 +16,12 @@ from arr_coc_lab.rivals.reduction import Reduction, check_inputs, cosine, greedy
 def scope(tokens: Tensor, attention: Tensor, k: int, alpha: float = 1.0) -> Reduction:
     """The k of `tokens` [N, D] that greedily cover most of the image, weighted by saliency.
 
-    `attention` [N], at least 0, is received in the last layer of the vision encoder; `alpha` is its power, 0
-    for coverage alone.
+    `attention` [N], at least 0, is received in the last layer of the vision encoder; `alpha` is its power.
     """
     if not alpha >= 0:
         raise ValueError(f"alpha {alpha} is below 0; use 0 for coverage alone, 1 for the published weight")
     check_inputs(k, tokens=tokens, attention=attention)
-    least = float(attention.min())
+    least = float(attention.min())  # logits would turn the weights round
     if least < 0:
         raise ValueError(f"attention {least} is below 0; pass probabilities, after softmax")
     return Reduction(greedy_cover(cosine(tokens), k, attention.float() ** alpha).sort().values)

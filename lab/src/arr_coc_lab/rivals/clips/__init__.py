@@ -1,8 +1,6 @@
 """Rivals for video: published rules that select visual tokens of a clip, one file per method, and nulls.
 
-    rule(tensors of one clip, budget) -> Bool [T, N], exactly min(budget, T * N) cells
-
-T time steps of N cells each. Importing a file registers its method in `CLIP_METHODS`.
+rule(tensors of one clip, budget) -> Bool [T, N], exactly min(budget, T * N) cells
 """
 
 from __future__ import annotations

@@ -34,9 +34,8 @@ class Segment(NamedTuple):
 def aks(scores: Tensor, grid: tuple[int, int, int], budget: int) -> Tensor:
     """Full frames that fit the question and cover the clip of `grid` (T, H, W) -> Bool [T, N].
 
-    `scores` [T] are higher for better (CLIP or BLIP in the paper). The budget's number of frames, at least
-    one, is filled up by score where the segments' rounded counts are too few; the remainder buys cells of the
-    next frame, spread evenly over it.
+    `scores` [T] are higher for better (CLIP or BLIP in the paper). At least one frame is chosen; the
+    remainder buys cells of the next frame by score.
     """
     steps, height, width = check_grid(grid)
     check_count(budget)
@@ -54,11 +53,7 @@ def aks(scores: Tensor, grid: tuple[int, int, int], budget: int) -> Tensor:
 
 
 def segments(scores: Tensor, count: int) -> list[Segment]:
-    """The segments from which `count` frames are chosen, in the order of time, scores [T].
-
-    Halving also ends at a single frame, and where the halves would be due less than one frame each (our
-    rule).
-    """
+    """The segments from which `count` frames are chosen, in the order of time, scores [T]."""
     low, high = scores.aminmax()
     scaled = (scores - low) / (high - low) if bool(high > low) else torch.zeros_like(scores)
     result: list[Segment] = []
@@ -67,6 +62,7 @@ def segments(scores: Tensor, count: int) -> list[Segment]:
         start, stop, depth = segment
         part = scaled[start:stop]
         peak = part.sort(descending=True).values[:count].mean() - part.mean()
+        # not in the paper: halves due less than one frame each end the halving
         if float(peak) > PEAKED or depth == DEPTH or stop - start == 1 or count < 2 ** (depth + 1):
             result.append(segment)
             return

@@ -1,8 +1,4 @@
-"""Frames encoded at fewer pixels: the result type of the null "fewer pixels".
-
-frames = CoarseFrames((8, 16, 16), ((4, 4),) * 8)
-frames.tokens, frames.readable(0, height=40.0)      128, False: print of 40 px is 10 px high at a quarter
-"""
+"""Frames encoded at fewer pixels: the result type of the null "fewer pixels"."""
 
 from __future__ import annotations
 
@@ -15,8 +11,7 @@ READABLE = 12.0  # height in px that print needs after shrinking to count as rea
 class CoarseFrames:
     """The size in cells (h, w) at which each of T frames is encoded, (0, 0) for one that is left out.
 
-    Raises:
-        ValueError: not T sizes, or one that is larger than the clip's own `grid` (T, H, W).
+    ValueError unless there are T sizes, none larger than the clip's own `grid` (T, H, W).
     """
 
     grid: tuple[int, int, int]
@@ -32,11 +27,9 @@ class CoarseFrames:
 
     @property
     def tokens(self) -> int:
-        """Visual tokens of all frames together."""
         return sum(h * w for h, w in self.sizes)
 
     def covered(self, step: int) -> bool:
-        """Whether a frame is encoded at all."""
         return self.sizes[step] != (0, 0)
 
     def scale(self, step: int) -> float:
@@ -44,9 +37,7 @@ class CoarseFrames:
         return min(self.sizes[step][0] / self.grid[1], self.sizes[step][1] / self.grid[2])
 
     def readable(self, step: int, height: float) -> bool:
-        """Whether print of a height in px of the full size is at least `READABLE` px high in a frame.
-
-        A frame that is not shrunk counts as readable, as its kept cells do for every method.
-        """
+        """Whether print of a height in px of the full size is at least `READABLE` px high in a frame."""
         scale = self.scale(step)
+        # a frame that is not shrunk counts as readable for every method
         return scale >= 1 or (scale > 0 and height * scale >= READABLE)

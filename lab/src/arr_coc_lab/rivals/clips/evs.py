@@ -17,14 +17,11 @@ from arr_coc_lab.rivals.method import Style
 
 @torch.no_grad()
 def evs(features: Tensor, budget: int) -> Tensor:
-    """The first frame, then the cells that change most, `features` [T, N, D] -> Bool [T, N].
-
-    Where a budget does not pay the first frame, as many of its cells are kept, evenly along the raster.
-    """
+    """The first frame, then the cells that change most, `features` [T, N, D] -> Bool [T, N]."""
     steps, cells = check_clip(features, budget)
     change = torch.full((steps, cells), torch.inf, device=features.device)
     change[1:] = apart(features[1:], features[:-1])  # the first frame is always kept
-    if budget < cells:
+    if budget < cells:  # the first frame's cells, evenly along the raster
         change[0] = -torch.inf
         change[0, even_grid((1, cells), budget, features.device)] = torch.inf
     return lowest(-change, budget)

@@ -60,13 +60,10 @@ def flashvid(features: Tensor, attention: Tensor | None, budget: int) -> Tensor:
 
 
 def segment_lengths(means: Tensor) -> list[int]:
-    """The lengths of a clip's segments, of its frames' mean cells [T, D].
-
-    Below `SEGMENTS` segments it is also cut where neighbours are least similar.
-    """
+    """The lengths of a clip's segments, of its frames' mean cells [T, D]."""
     distance = apart(means[:-1], means[1:])
     cut = 1 - distance < CUT
-    missing = min(SEGMENTS - 1, len(distance)) - int(cut.sum())
+    missing = min(SEGMENTS - 1, len(distance)) - int(cut.sum())  # cut where neighbours are least similar
     if missing > 0:
         cut[top_k(distance.masked_fill(cut, -torch.inf), missing)] = True
     ends = [-1, *cut.nonzero().flatten().tolist(), len(means) - 1]
@@ -95,10 +92,7 @@ def distant(cells: Tensor, attention: Tensor, count: int) -> Tensor:
 
 
 def tree_peaks(features: Tensor, free: Tensor, count: int) -> Tensor:
-    """Density peaks of each frame's roots: Bool [F, N] within `free`, with exactly `count` cells.
-
-    `features` [F, N, D] are a segment's cells, `free` bool [F, N] those not selected, at least `count`.
-    """
+    """Density peaks of each frame's roots: `count` of the `free` cells [F, N], of features [F, N, D]."""
     similar, parent = _parents(features, free)
     joins = similar > JOINED
     most = int(free.sum()) - count
@@ -138,15 +132,12 @@ def _averaged(features: Tensor, parent: Tensor, joins: Tensor) -> Tensor:
 
 
 def density_peaks(cells: Tensor, count: int) -> Tensor:
-    """Density peaks (Rodriguez and Laio 2014) of cells [M, D]: Long [count], best first.
-
-    density = exp(-mean squared distance, over sqrt(D), to the min(count, 7) nearest, itself among them),
-    times the distance to the nearest denser cell (the largest of all distances for the densest).
-    """
+    """Density peaks (Rodriguez and Laio 2014) of cells [M, D]: Long [count], best first."""
     distance = torch.cdist(cells, cells, compute_mode="donot_use_mm_for_euclid_dist") / cells.shape[1] ** 0.5
-    near = distance.sort(1).values[:, : min(count, NEIGHBOURS)]
+    near = distance.sort(1).values[:, : min(count, NEIGHBOURS)]  # (M, 7), itself among them
     density = (-near.square().mean(1)).exp()
     denser = density[None] > density[:, None]
+    # to the nearest denser cell, or the farthest of all
     gap = torch.where(denser, distance, distance.max()).amin(1)
     return top_k(density * gap, count)
 

@@ -1,7 +1,7 @@
 """Checks, exact budgets, cosine distances and full frames, shared by the methods for clips.
 
-Rules raise ValueError for a bad shape or budget and for NaN or infinity. A mask has exactly min(budget, T *
-N) cells; ties go to the earlier frame, then to the lower cell in raster order; distances are float32.
+Rules raise ValueError for a bad shape or budget and for NaN or infinity; a mask has exactly
+min(budget, T * N) cells; ties go to the earlier frame, then to the lower cell in raster order.
 """
 
 from __future__ import annotations
@@ -112,10 +112,7 @@ def apportion(weights: Tensor, total: int, most: int | Tensor, least: int = 0) -
 
 
 def whole_frames(order: Tensor, grid: tuple[int, int, int], budget: int) -> Tensor:
-    """As many full frames as a budget pays, in an order of choice [T] -> Bool [T, N].
-
-    The remainder goes to the next frame of the order, as cells spread evenly over it.
-    """
+    """Full frames in an order of choice [T], as many as a budget pays, then spread cells of the next one."""
     t, h, w = grid
     mask = torch.zeros(t, h * w, dtype=torch.bool, device=order.device)
     count, over = divmod(min(budget, t * h * w), h * w)

@@ -1,6 +1,5 @@
 """The table of methods for clips: every way to spend visual tokens on a video.
 
-    register_clip_method(ClipMethod("evs", "rival", lambda view, k: evs(view.read("features"), k), ...))
     CLIP_METHODS["evs"].choose(ClipView((T, H, W), features), 256)      Bool [T, H * W]
 
 T time steps, N = H * W cells of each, D width of the encoder's features.
@@ -21,8 +20,7 @@ from arr_coc_lab.results.kinds import KINDS, Kind
 from arr_coc_lab.rivals.clips.coarse_frames import CoarseFrames
 from arr_coc_lab.rivals.method import Style, add_in_order
 
-Input = Literal["features", "attention", "scores"]
-"""Encoded cells; attention that they receive in the encoder; a score of each time step for the question."""
+Input = Literal["features", "attention", "scores"]  # scores: [T], fit to the question
 Stage = Literal["before", "after"]  # relative to the vision encoder
 
 
@@ -60,8 +58,7 @@ SelectCells = Callable[[ClipView, int], Tensor | CoarseFrames]
 class ClipMethod:
     """One way to spend a budget of visual tokens on a clip; every rival names its `paper` and `title`.
 
-    Raises:
-        ValueError: a name that result files can't hold, an unknown kind, or a rival without its publication.
+    ValueError for a name that result files can't hold, an unknown kind, or a rival without its publication.
     """
 
     name: str
@@ -95,8 +92,7 @@ class ClipMethod:
     def choose(self, view: ClipView, budget: int) -> Tensor | CoarseFrames:
         """Spend `budget` tokens on a clip; a budget beyond the clip keeps all of it.
 
-        Raises:
-            ValueError: the view lacks what the method needs, or its tensors don't fit one another.
+        ValueError if the view lacks what the method needs, or its tensors don't fit one another.
         """
         missing = self.missing(view)
         if missing:

@@ -26,11 +26,7 @@ from arr_coc_lab.rivals.method import Style
 
 
 def uniform_frames(grid: tuple[int, int, int], budget: int) -> Tensor:
-    """Full frames, evenly spaced, as many as the budget pays -> Bool [T, N].
-
-    The remainder goes to the frame farthest from those, or to the middle one where it pays no full frame, as
-    cells spread evenly over it.
-    """
+    """Full frames, evenly spaced, as many as the budget pays, then cells of one more -> Bool [T, N]."""
     t, h, w = check_grid(grid)
     check_count(budget)
     count = min(t, budget // (h * w))
@@ -44,9 +40,8 @@ def uniform_frames(grid: tuple[int, int, int], budget: int) -> Tensor:
 def fewer_pixels(grid: tuple[int, int, int], budget: int) -> CoarseFrames:
     """Every frame, encoded at a lower resolution, so that all together cost at most the budget.
 
-    Each frame gets the largest grid in the clip's shape (`smaller_grid`) that its share pays; with the
-    remainder evenly spaced frames get the next larger grid, and less than one such step stays unspent. A
-    budget below one token a frame buys that many frames of one token.
+    Each frame gets the largest grid in the clip's shape that its share pays; the remainder enlarges evenly
+    spaced frames by one step. A budget below one token a frame buys that many frames of one token.
     """
     t, h, w = check_grid(grid)
     check_count(budget)
@@ -63,6 +58,7 @@ def fewer_pixels(grid: tuple[int, int, int], budget: int) -> CoarseFrames:
         step = larger[0] * larger[1] - size[0] * size[1]
         if step > 0:
             break
+    # less than one step of a frame stays unspent
     more = (budget - count * size[0] * size[1]) // step if step > 0 else 0
     if more:
         for i in even_grid((1, count), min(more, count)).tolist():

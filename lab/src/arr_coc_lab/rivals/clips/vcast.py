@@ -21,12 +21,7 @@ TEMPERATURE = 0.7
 
 @torch.no_grad()
 def vcast(features: Tensor, budget: int) -> Tensor:
-    """Atypical and strong cells of each frame, more of high-curvature frames, `features` [T, N, D] -> Bool
-    [T, N].
-
-    Every frame gets one cell, if the budget pays that; the others are shared by the weights with the largest
-    remainder.
-    """
+    """Atypical and strong cells, more of high-curvature frames, `features` [T, N, D] -> Bool [T, N]."""
     steps, cells = check_clip(features, budget)
     counts = apportion(frame_weights(features), min(budget, steps * cells), most=cells, least=1)
     return best_of_each(cell_scores(features), counts)
@@ -38,10 +33,7 @@ def frame_directions(features: Tensor) -> Tensor:
 
 
 def frame_weights(features: Tensor) -> Tensor:
-    """Shares of the budget by curvature, [T, N, D] -> [T] with sum 1.
-
-    A frame equal to a neighbour has curvature 1, as both ends have.
-    """
+    """Shares of the budget by curvature, [T, N, D] -> [T] with sum 1."""
     directions = frame_directions(features)
     curvature = torch.ones(len(directions), device=features.device)
     if len(directions) > 2:
