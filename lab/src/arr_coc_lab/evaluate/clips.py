@@ -106,11 +106,10 @@ FrameScores = Callable[[ClipSample, str], Tensor]
 
 
 class Kept(NamedTuple):
-    """What is kept of a question's evidence.
+    """What is kept of a question's evidence, with the tokens spent and time steps used.
 
-    `recall`: the mean over items of the share of cells kept in an item's best time step (or over all its
-    steps, if it needs every one). `whole`: 1 if that is 1, else 0. `strict`: the share of all evidence cells
-    kept.
+    `recall`: the mean over items of the share of cells kept in an item's best time step (over all its steps,
+    if it needs `every` one). `whole`: 1 if that is 1, else 0. `strict`: the share of all evidence cells kept.
     """
 
     recall: float
@@ -130,11 +129,7 @@ class Scored:
 
 
 def budgets_of(tokens: int, shares: Sequence[float] = SHARES) -> dict[str, int]:
-    """Counts of tokens by name, such as {"25 %": 512}: each share of `tokens`, rounded, at least 1.
-
-    Raises:
-        ValueError: a share is not above 0 and at most 1.
-    """
+    """Counts of tokens by name, such as {"25 %": 512}; ValueError unless a share is above 0 and at most 1."""
     for share in shares:
         if not 0 < share <= 1:
             raise ValueError(f"{share} is no share of a clip's tokens: use numbers above 0, at most 1")
@@ -236,10 +231,7 @@ def registered(
 ) -> tuple[dict[str, Choose], dict[str, str]]:
     """The registered methods that can run on clips, by name, and why each other one is left out.
 
-    `names` of None means all; `scores` is for methods that choose frames by it, `seed` for those that draw.
-
-    Raises:
-        ValueError: an unknown name.
+    `scores` is for methods that choose frames by it. ValueError for an unknown name.
     """
     wanted = [find_clip_method(name) for name in (CLIP_METHODS if names is None else names)]
     methods: dict[str, Choose] = {}
@@ -279,7 +271,7 @@ def _chooser(name: str, scores: FrameScores | None, seed: int) -> Choose:
 
 
 def with_foreign_question(choose: Choose, samples: Sequence[ClipSample]) -> Choose:
-    """The control of a method that reads the question: it gets one of the next clip, not asked of this one.
+    """The control of a method that reads the question: it gets the next clip's, with a text not asked here.
 
     Raises:
         ValueError: fewer than two clips have questions.

@@ -326,6 +326,6 @@ def calibration(scored: Sequence[Scored]) -> dict[str, Any]:
 def auc(yes: Sequence[float], no: Sequence[float]) -> float:
     """The area under the ROC curve: the chance that one of `yes` is above one of `no`, ties by half."""
     above, below = np.asarray(yes)[:, None], np.sort(np.asarray(no))
-    # twice the `no` below, ties once
+    # 2 x (values of `no` below) + ties
     lower = np.searchsorted(below, above, "left") + np.searchsorted(below, above, "right")
     return float(lower.mean() / (2 * len(below)))

@@ -15,8 +15,11 @@ from arr_coc_lab.rivals.nulls import select_oracle
 from arr_coc_lab.rivals.reduction import Reduction
 
 SHUFFLED, AVERAGED = "shuffled question", "averaged patches"
-# colours: choosing after the vision encoder, before it, a coarse view alone
-AFTER, EARLY, GESTALT = "#a3195b", "#d9480f", "#6a1fb8"  # after the encoder, before it, coarse view
+AFTER, EARLY, GESTALT = (
+    "#a3195b",
+    "#d9480f",
+    "#6a1fb8",
+)  # colours: choice after the encoder, before it, coarse view
 
 
 def ours(name: str, layer: ARRCOCLayer | None = None, other: bool = False) -> Method:

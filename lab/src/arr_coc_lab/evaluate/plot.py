@@ -107,7 +107,7 @@ def plot(summary: Summary, path: str | Path, title: str | None = None) -> None:
 
 
 def _lines(summary: Summary) -> list[_Line]:
-    """The methods beside the full model, ours last, so that it is drawn on top."""
+    """All methods but the full model, ours last, so that it is drawn on top."""
     rows: dict[str, list[dict[str, Any]]] = {}
     kinds: dict[str, str] = {}
     for method, row in summary["methods"].items():

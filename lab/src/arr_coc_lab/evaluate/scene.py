@@ -194,7 +194,7 @@ class Harness:
         for (entry, row), text in zip(rows, texts, strict=True):
             own, keep = answers[entry.label], row.kept.keep
             own.texts[row.question] = text
-            # cells, and tokens between them
+            # kept cells, and visual tokens that are no cells
             own.tokens[row.question] = len(keep) + view.features.counts[0] - view.total
             if entry.method.kind != "full":
                 own.keep[row.question] = keep

@@ -36,9 +36,7 @@ from arr_coc_lab.rivals import QueryBlindScorer
 from arr_coc_lab.rivals.method import Count
 
 LAYERS = (-2, -1)
-"""Layers of the vision tower that methods read; for one with windowed attention, the next global layer, as in
-the published ports to Qwen2.5-VL.
-"""
+"""Tower layers that methods read; of a windowed one the next global layer (as in ports to Qwen2.5-VL)."""
 
 
 @dataclass(frozen=True)
@@ -112,8 +110,7 @@ def encode(
 class View:
     """One image and its questions as methods see them: an `arr_coc_lab.rivals.ImageView`.
 
-    A fresh view (`dataclasses.replace`) has an empty cache, so a choice timed on one pays for all it
-    computes.
+    A fresh view (`dataclasses.replace`) has an empty cache: a choice timed on one pays for all it computes.
     """
 
     model: ARRCOCModel  # whose layer and adapter decide

@@ -3,8 +3,8 @@
     cases = worst_cases("sparse.jsonl.gz", "arr-coc@64")   [{"id", "question", "answer", "right", ...}, ...]
     images = case_images("sparse.jsonl.gz", cases)         the image of each, drawn or opened again
 
-A file from elsewhere is validated line by line, and only images that the data set's own reader finds under
-the same question id are opened: a result file can't make an app show any other file.
+A result file can't make an app show any other file: lines are validated, and only images that the data set's
+own reader finds under the same question id are opened.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ class ImageView(Protocol):
 
     def possible_evidence(self) -> list[Tensor]: ...  # of all questions of the image
 
-    def generator(self, method: str, i: int) -> torch.Generator: ...  # seeded by all its names
+    def generator(self, method: str, i: int) -> torch.Generator: ...  # of run, image, question, method
 
 
 Select = Callable[[Any, int, Any], Reduction]

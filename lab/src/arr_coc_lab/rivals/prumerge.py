@@ -24,10 +24,9 @@ def prumerge_plus(attention: Tensor, keys: Tensor, tokens: Tensor, k: int) -> Re
     """Outliers and an even sample of `tokens` [N, D], each with its nearest neighbours added.
 
     `attention` [N] is that of [CLS] to each token after softmax (without [CLS], the mean over queries),
-    `keys` [N, d] are of the same layer. Unlike the paper, which keeps all outliers and samples, exactly k are
-    kept: surplus is cut by attention, samples first, and gaps are filled by attention. The paper's extra
-    token, the sum of all dropped ones, is left out, and the sample covers all N, where the published code
-    stops at 575. Merged tokens are unnormalised as published, kept neighbours included, at k = N as well.
+    `keys` [N, d] are of the same layer. Exactly k are kept, unlike in the paper: surplus is cut by attention,
+    samples first, and gaps are filled by attention. The paper's extra token, the sum of all dropped ones, is
+    left out.
     """
     n = check_inputs(k, attention=attention, keys=keys, tokens=tokens)
     scores = attention.float()
@@ -35,7 +34,7 @@ def prumerge_plus(attention: Tensor, keys: Tensor, tokens: Tensor, k: int) -> Re
     outlier = scores > upper + 1.5 * (upper - lower)
     step = max(1, n // max(1, int(outlier.sum())) // 3)
     tier = torch.full_like(scores, 2, dtype=torch.long)  # 0: outlier, 1: sample, 2: other
-    tier[::step] = 1
+    tier[::step] = 1  # over all N, where the published code stops at 575
     tier[outlier] = 0
     ranked = scores.argsort(descending=True, stable=True)
     keep = ranked[tier[ranked].argsort(stable=True)][:k].sort().values

@@ -22,8 +22,7 @@ __all__ = ["QueryBlindScorer", "visionselector", "soft_top_k"]
 class QueryBlindScorer(nn.Module):
     """Scores visual tokens by the mean of their attention logits over all tokens of their image.
 
-    `dim` is the width D of the tokens, `width` that of queries and keys: D // 2 as published (12.85 million
-    parameters at D = 3584). Published with biases.
+    Published with biases and `width` D // 2 (12.85 million parameters at D = 3584).
     """
 
     def __init__(self, dim: int, width: int, bias: bool = True) -> None:

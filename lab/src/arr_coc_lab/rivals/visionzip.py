@@ -20,9 +20,8 @@ from arr_coc_lab.rivals.reduction import Reduction, check_inputs, cosine, top_k
 def visionzip(attention: Tensor, keys: Tensor, tokens: Tensor, k: int, contextual: float = 0.1) -> Reduction:
     """Dominant tokens of `tokens` [N, D] as they are, and contextual tokens that gather the remainder.
 
-    `attention` [N] is received in the vision encoder (from [CLS], or the mean over queries and a cell's
-    patches), `keys` [N, d] are of the same layer, the mean over heads. `contextual` is the share of k merged,
-    0 to 1: 0.1 is the Qwen default, 10/64 that for LLaVA. Merged tokens keep their target's index.
+    `attention` [N] is received in the vision encoder, `keys` [N, d] are of the same layer, the mean over
+    heads. `contextual`, 0 to 1, is the share of k merged: 0.1 is the Qwen default, 10/64 that for LLaVA.
     """
     if not 0 <= contextual <= 1:
         raise ValueError(f"contextual {contextual} is not a share of k; use 0 to 1, such as 0.1")

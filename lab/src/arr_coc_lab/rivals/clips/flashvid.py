@@ -28,7 +28,7 @@ SEGMENTS = 8  # the fewest segments of a clip that has as many frames
 SELECTED = 0.7  # share of a frame's cells that is selected by attention and distance
 JOINED = 0.8  # cosine above which a cell joins one of the frame before
 SAME = 1e-6  # cosine distance of equal cells, at most
-NEIGHBOURS = 7  # of the density, at most
+NEIGHBOURS = 7  # nearest cells of a density, at most
 
 
 @torch.no_grad()

@@ -23,17 +23,14 @@ TEMPERATURE = 0.01
 
 @torch.no_grad()
 def vidcom2(features: Tensor, budget: int) -> Tensor:
-    """The cells least like the clip and their own frame, `features` [T, N, D] -> Bool [T, N].
-
-    The paper's rounded counts do not sum to the budget: here the least similar cells left are added, or the
-    most similar ones removed, but never a frame's last cell unless the budget is below one a frame.
-    """
+    """The cells least like the clip and their own frame, `features` [T, N, D] -> Bool [T, N]."""
     check_clip(features, budget)
     clip, frame = similarities(features)
     counts = frame_counts(clip, budget)
     similar = clip + frame
     kept = best_of_each(-similar, counts)
     first = best_of_each(-similar, torch.ones_like(counts))  # a frame's last cell, should others go
+    # the paper's rounded counts do not sum to the budget
     return lowest(similar, budget, tier=2 - kept.int() - first.int())
 
 
