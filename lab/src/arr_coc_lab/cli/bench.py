@@ -1,4 +1,4 @@
-"""The command `arr-coc bench`: time, arithmetic and memory of a first token in every mode, as a table."""
+"""The command `arr-coc bench`: time, arithmetic and memory up to the first token in every mode."""
 
 from __future__ import annotations
 
@@ -28,8 +28,7 @@ WORDS = (
     ("of limit", "the speed-up as a share of the larger x fewer, which is the most to be expected"),
     ("choosing", "the time of select and its gestalt, as a share of stock's time less process"),
     ("peak MiB", "the most memory held at once, beside the model's weights"),
-)
-"""The columns of the table, in words."""
+)  # the columns of the table
 ANY_QUESTION = "What does this image show, and what is written in it?"
 
 

@@ -1,12 +1,7 @@
-"""Figures of a measurement on clips: means with intervals over clips as JSON, and their table in markdown.
+"""A summary of a measurement on clips: means with intervals as JSON, and their table in markdown.
 
-    summary = summarise(scored, reference="arr-coc")
-    summary["methods"]["evs"]["25 %"]     {"recall": 0.61, "recall interval": [0.55, 0.67], "whole": 0.4, ...}
-    write_summary(summary, Path("clips.json"));  print(table(summary))
-
-Laws: a clip counts once, however many questions it has: figures are means over clips of the means over a
-clip's questions, and intervals are 95 % bootstrap intervals over clips. A table reads the summary alone; ours
-are in bold.
+summary = summarise(scored, reference="arr-coc")
+summary["methods"]["evs"]["25 %"]     {"recall": 0.61, "recall interval": [0.55, 0.67], "whole": 0.4, ...}
 """
 
 from __future__ import annotations
@@ -35,12 +30,8 @@ def summarise(
 ) -> dict[str, Any]:
     """Every figure that the table shows, ready for JSON.
 
-    Args:
-        scored: of `measure`.
-        reference: a method; how far every other one is behind it is added, "recall behind" and so on, with
-            intervals over the same clips.
-        kinds: what methods outside the table `CLIP_METHODS` are to the comparison; "ours" where it is silent.
-        draws: of the bootstrap.
+    With a `reference` method, how far every other one is behind it is added, over the same clips. `kinds` are
+    those of methods outside `CLIP_METHODS` ("ours" by default); `draws` are of the bootstrap.
 
     Raises:
         ValueError: no question has evidence, or the reference was not measured.
@@ -70,7 +61,7 @@ def summarise(
 
 
 def described(name: str, kinds: Mapping[str, Kind]) -> dict[str, Any]:
-    """What a method is: its kind; of one of the table what it reads, when it chooses and its publication."""
+    """A method's kind and label; if in `CLIP_METHODS` also what it reads, when it chooses and its paper."""
     method = CLIP_METHODS.get(name.removesuffix(f", {COVERED}").removesuffix(f", {READ}"))
     if method is None:
         return {"kind": kinds.get(name, "ours"), "label": name}
@@ -97,7 +88,7 @@ def _figures(scored: Sequence[Scored], name: str, label: str, draws: int) -> dic
     """Means of a method at a budget, their intervals, and the means of each kind of question."""
     figures: dict[str, Any] = {}
     for figure in FIGURES:
-        values = list(by_clip(scored, name, label, figure).values())
+        values = list(by_clip(scored, name, label, figure).values())  # a clip counts once
         figures[figure] = fmean(values)
         figures[f"{figure} interval"] = list(bootstrap_interval(values, draws=draws))
     for figure in ("tokens", "steps"):
@@ -117,19 +108,16 @@ def _differences(
     result = {}
     for figure in FIGURES:
         own, other = (by_clip(scored, each, label, figure) for each in (name, reference))
-        gaps = [other[clip] - own[clip] for clip in own]
+        gaps = [other[clip] - own[clip] for clip in own]  # paired: the same clips
         result[f"{figure} behind"] = fmean(gaps)
         result[f"{figure} behind interval"] = list(bootstrap_interval(gaps, draws=draws))
     return result
 
 
 def table(summary: Mapping[str, Any], figures: Sequence[str] = ("recall", "whole"), kind: str = "") -> str:
-    """A markdown table, a row for each method in the order of kinds, figures in percent with their intervals.
+    """A markdown table: a row per method in order of kinds, ours in bold, percent with intervals.
 
-    Args:
-        summary: of `summarise`.
-        figures: some of FIGURES.
-        kind: of question, to show that alone, without intervals; "" for all.
+    With a `kind` of question the table shows that alone, without intervals.
 
     Raises:
         ValueError: a figure or a kind of question that the summary does not have.

@@ -1,4 +1,4 @@
-"""Written scenes: pages that mean something, with questions as people put them, in text files under `scenes`.
+"""Hand-written pages with natural questions, in text files under `scenes`.
 
     == boarding pass                                       a scene and its HTML
     <p>[l1|Gate] [v1|{A/B/C}{1-40}]</p>                    pieces by their ids, slots with random values
@@ -7,8 +7,8 @@
 
 `[id|text]` is a piece of text, `[[id|html]]` an element, of which @on, @off, @check, @box, @radio and @ring
 are drawn; in SVG `data-id="x"` marks one. A slot is a sort of `Vocabulary.of` ("{name}"), a whole number
-("{3-19}") or one of some texts ("{Visa/Cash}"); with a key ("{name:a}") it is the same wherever it stands,
-and "{phone:a}" is another. "{=id}" in a question is a piece's text.
+("{3-19}") or one of some texts ("{Visa/Cash}"); slots with equal keys ("{name:a}") have one value per sort.
+"{=id}" in a question is a piece's text.
 """
 
 from __future__ import annotations
@@ -94,11 +94,7 @@ def _question(line: str, scene: str, names: set[str]) -> Question:
 
 
 class Slots:
-    """The values of a scene's slots, the same for a sort and a key wherever they stand.
-
-    Args:
-        sheet: chooses them.
-    """
+    """The values of a scene's slots, the same for a sort and a key wherever they stand."""
 
     def __init__(self, sheet: Sheet) -> None:
         self.sheet = sheet

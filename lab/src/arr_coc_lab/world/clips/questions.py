@@ -44,7 +44,7 @@ def ask(
 
 
 def across(stage: Stage, spans: Sequence[Span]) -> Iterator[ClipQuestion]:
-    """Questions about what several stories show."""
+    """Questions that combine several stories of a clip."""
     things = [span for span in spans if span.kind in ("thing", "flash")]
     yield from _starts(stage, things)
     yield from _orders(stage, things)
@@ -64,7 +64,7 @@ def _starts(stage: Stage, things: Sequence[Span]) -> Iterator[ClipQuestion]:
 
 
 def _orders(stage: Stage, things: Sequence[Span]) -> Iterator[ClipQuestion]:
-    """Which of two things comes first: the first one is needed before the second one is there."""
+    """Which of two things comes first; the evidence is the first one, before the second appears."""
     rng = stage.rng
     single = Counter(thing.name for thing in things)
     order = [thing for thing in things if single[thing.name] == 1]

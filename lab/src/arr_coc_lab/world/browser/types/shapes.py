@@ -1,6 +1,4 @@
-"""Coloured shapes and pictograms on plain, graded or noisy paper, in grids or scattered, some with "
-"captions.
-"""
+"""Coloured shapes and pictograms on plain, graded or noisy paper, in grids or scattered, some captioned."""
 
 from __future__ import annotations
 

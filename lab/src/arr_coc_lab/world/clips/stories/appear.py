@@ -1,4 +1,4 @@
-"""Things that appear, stay for a while and go."""
+"""A story: things that appear, stay for a while and go."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from arr_coc_lab.world.clips.stage import Stage
 from arr_coc_lab.world.page import LARGEST_SEED, Page, Question, draw_page
 
 SMALL = ("small", "presence")
-"""Families that are left out: print that is too small for a clip, and things that are not there."""
+"""Families left out: print that is too small for a clip, and absent things."""
 TRIES = 20
 
 
