@@ -12,7 +12,7 @@ from arr_coc.cli import inputs, options, terminal
 from arr_coc.cli.inputs import open_picture
 
 if TYPE_CHECKING:
-    from arr_coc_lab.evaluate.speed import Row
+    from arr_coc_lab.evaluate.speed import SpeedRow
 
 WORDS = (
     ("tokens", "visual tokens of the image that the language model reads"),
@@ -94,7 +94,7 @@ def command(
         print_bench(facts, rows)
 
 
-def print_bench(facts: dict[str, Any], rows: Sequence[Row]) -> None:
+def print_bench(facts: dict[str, Any], rows: Sequence[SpeedRow]) -> None:
     """The circumstances and a table with a line per way."""
     from arr_coc_lab.evaluate.speed import STAGES
 

@@ -105,7 +105,7 @@ FrameScores = Callable[[ClipSample, str], Tensor]
 """(clip, question) -> [T], how well each time step fits the question."""
 
 
-class Kept(NamedTuple):
+class KeptOfClip(NamedTuple):
     """What is kept of a question's evidence, with the tokens spent and time steps used.
 
     `recall`: the mean over items of the share of cells kept in an item's best time step (over all its steps,
@@ -120,12 +120,12 @@ class Kept(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Scored:
+class ScoredClip:
     """A measured question: `kept` by method and budget, empty where it has no evidence."""
 
     clip: str
     kind: str
-    kept: Mapping[str, Mapping[str, Kept]] = field(default_factory=dict)
+    kept: Mapping[str, Mapping[str, KeptOfClip]] = field(default_factory=dict)
 
 
 def budgets_of(tokens: int, shares: Sequence[float] = SHARES) -> dict[str, int]:
@@ -138,7 +138,7 @@ def budgets_of(tokens: int, shares: Sequence[float] = SHARES) -> dict[str, int]:
 
 def measure(
     samples: Iterable[ClipSample], methods: Mapping[str, Choose], shares: Sequence[float] = SHARES
-) -> Iterator[Scored]:
+) -> Iterator[ScoredClip]:
     """Measure methods on clips, question by question.
 
     Methods that encode frames at fewer pixels (`CoarseFrames`) are reported twice: "NAME, covered" counts
@@ -153,19 +153,19 @@ def measure(
             raise ValueError(f"two clips are called {sample.name!r}: give each a name of its own")
         names.add(sample.name)
         for question in sample.questions:
-            kept: dict[str, dict[str, Kept]] = {}
+            kept: dict[str, dict[str, KeptOfClip]] = {}
             if question.items:
                 for name, choose in methods.items():
                     for label, budget in budgets_of(sample.tokens, shares).items():
                         choice = choose(sample, question.text, budget)
                         for title, each in _kept(name, choice, sample, question, budget).items():
                             kept.setdefault(title, {})[label] = each
-            yield Scored(sample.name, question.kind, kept)
+            yield ScoredClip(sample.name, question.kind, kept)
 
 
 def _kept(
     name: str, choice: Tensor | CoarseFrames, sample: ClipSample, question: ClipInquiry, budget: int
-) -> dict[str, Kept]:
+) -> dict[str, KeptOfClip]:
     """What a choice keeps of a question's evidence, by reported name."""
     items = list(question.items)
     if isinstance(choice, CoarseFrames):
@@ -210,7 +210,7 @@ def readable_steps(frames: CoarseFrames, item: EvidenceItem, cell: int) -> list[
     return [frames.readable(t, height) for t, height in enumerate(heights)]
 
 
-def kept_of(masks: Sequence[Tensor], items: Sequence[EvidenceItem], tokens: int, steps: int) -> Kept:
+def kept_of(masks: Sequence[Tensor], items: Sequence[EvidenceItem], tokens: int, steps: int) -> KeptOfClip:
     """What `masks` (Bool [T, H, W], one per item) keep of the items, at the cost of `tokens` and `steps`."""
     recalls, hits, total = [], 0, 0
     for mask, item in zip(masks, items, strict=True):
@@ -220,7 +220,7 @@ def kept_of(masks: Sequence[Tensor], items: Sequence[EvidenceItem], tokens: int,
         shares = [k / n for k, n in zip(kept.tolist(), needed.tolist(), strict=True) if n]
         recalls.append(fmean(shares) if item.every else max(shares))
     recall = fmean(recalls)
-    return Kept(recall, float(all(one == 1 for one in recalls)), hits / total, tokens, steps)
+    return KeptOfClip(recall, float(all(one == 1 for one in recalls)), hits / total, tokens, steps)
 
 
 def registered(

@@ -13,7 +13,7 @@ from statistics import fmean
 from typing import Any
 
 from arr_coc.files.atomic import write_atomic
-from arr_coc_lab.evaluate.clips import COVERED, READ, Scored
+from arr_coc_lab.evaluate.clips import COVERED, READ, ScoredClip
 from arr_coc_lab.results.intervals import bootstrap_interval
 from arr_coc_lab.results.kinds import KINDS, Kind
 from arr_coc_lab.results.table import markdown, points
@@ -23,7 +23,7 @@ FIGURES = ("recall", "whole", "strict")
 
 
 def summarise(
-    scored: Sequence[Scored],
+    scored: Sequence[ScoredClip],
     reference: str | None = None,
     kinds: Mapping[str, Kind] | None = None,
     draws: int = 2000,
@@ -76,7 +76,7 @@ def described(name: str, kinds: Mapping[str, Kind]) -> dict[str, Any]:
     }
 
 
-def by_clip(scored: Sequence[Scored], name: str, label: str, figure: str) -> dict[str, float]:
+def by_clip(scored: Sequence[ScoredClip], name: str, label: str, figure: str) -> dict[str, float]:
     """The mean of a figure over the questions of each clip."""
     values: dict[str, list[float]] = {}
     for one in scored:
@@ -84,7 +84,7 @@ def by_clip(scored: Sequence[Scored], name: str, label: str, figure: str) -> dic
     return {clip: fmean(each) for clip, each in values.items()}
 
 
-def _figures(scored: Sequence[Scored], name: str, label: str, draws: int) -> dict[str, Any]:
+def _figures(scored: Sequence[ScoredClip], name: str, label: str, draws: int) -> dict[str, Any]:
     """Means of a method at a budget, their intervals, and the means of each kind of question."""
     figures: dict[str, Any] = {}
     for figure in FIGURES:
@@ -102,7 +102,7 @@ def _figures(scored: Sequence[Scored], name: str, label: str, draws: int) -> dic
 
 
 def _differences(
-    scored: Sequence[Scored], name: str, reference: str, label: str, draws: int
+    scored: Sequence[ScoredClip], name: str, reference: str, label: str, draws: int
 ) -> dict[str, Any]:
     """By how much the reference is above a method, clip by clip."""
     result = {}

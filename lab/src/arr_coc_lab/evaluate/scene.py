@@ -44,7 +44,7 @@ PEAKS = 3  # so many timed questions also have their memory measured
 
 
 @dataclass(frozen=True, eq=False)
-class Entry:
+class SceneEntry:
     """A method with one of the run's budgets; None for all tokens and for methods of fixed cost."""
 
     method: Method
@@ -145,14 +145,14 @@ class Harness:
     ) -> None:
         self.model, self.metric, self.scorer, self.seed = model, metric, scorer, seed
         self.rows, self.max_new_tokens = rows, max_new_tokens
-        self.entries = [Entry(method, None) for method in methods if method.kind == "full"]
+        self.entries = [SceneEntry(method, None) for method in methods if method.kind == "full"]
         self.entries += [
-            Entry(method, budget)
+            SceneEntry(method, budget)
             for budget in budgets
             for method in methods
             if method.kind != "full" and not method.fixed and (budget != "auto" or method.auto)
         ]
-        self.entries += [Entry(method, None) for method in methods if method.fixed]
+        self.entries += [SceneEntry(method, None) for method in methods if method.fixed]
         self.watched = any("tower" in method.needs for method in methods)
         timed = min(timed, total)
         # question number -> which timed one
@@ -175,7 +175,7 @@ class Harness:
         """The answers of all entries; those that select cells share batches."""
         view, everyone = scene.view, range(len(scene.texts))
         answers = {entry.label: Answers() for entry in self.entries}
-        rows: list[tuple[Entry, CellPrompt]] = []
+        rows: list[tuple[SceneEntry, CellPrompt]] = []
         encoded: dict[str, EncodedImages] = {}
         for entry in self.entries:
             method, count, own = entry.method, entry.count(view.total), answers[entry.label]
@@ -234,7 +234,7 @@ class Harness:
         own.texts = dict(enumerate(self._answer(small.prompts, small.view.features, rows)))
         own.tokens = dict.fromkeys(own.texts, small.view.total)
 
-    def _prepared(self, scene: Scene, entry: Entry, encoded: EncodedImages, own: Answers) -> None:
+    def _prepared(self, scene: Scene, entry: SceneEntry, encoded: EncodedImages, own: Answers) -> None:
         method, view = entry.method, scene.view
         assert method.prepare is not None, "called for methods that prepare"
         budget = None if entry.budget is None else entry.count(view.total)
@@ -302,7 +302,7 @@ class Harness:
             costs["peak_mb"] = {label: round(_peak(trial, device), 1) for label, trial in runs}
         return costs
 
-    def _trial(self, scene: Scene, entry: Entry, i: int) -> Trial | None:
+    def _trial(self, scene: Scene, entry: SceneEntry, i: int) -> Trial | None:
         """None where the entry doesn't answer this question."""
         count = entry.count(scene.view.total)
         if not entry.method.timed or i not in _answerable(entry.method, scene.view):

@@ -1,6 +1,6 @@
 """Time, arithmetic and memory up to the first token, of modes and rivals measured in one run.
 
-    bench(model, image, question, ("stock", "prune@273", "visionzip@273", "sparse@64")) -> [Row, ...]
+    bench(model, image, question, ("stock", "prune@273", "visionzip@273", "sparse@64")) -> [SpeedRow, ...]
 
 A way is "stock"; a mode of ours, NAME or NAME@BUDGET (`evaluate.ways` has all forms); or a rival or null of
 `rivals.METHODS` with a count, on the stock model.
@@ -75,7 +75,7 @@ Way = Callable[[Inputs, Stopwatch], Arrival]
 
 
 @dataclass(frozen=True)
-class Row:
+class SpeedRow:
     """The costs of one way; figures are medians over rounds."""
 
     mode: str  # the way, as it was named
@@ -111,7 +111,7 @@ def bench(
     batch: int = 1,
     scorer: QueryBlindScorer | None = None,
     progress: Callable[[str], None] = lambda _: None,
-) -> list[Row]:
+) -> list[SpeedRow]:
     """Measure ways (`modes`) to the first token side by side, on `batch` rows of one image and question.
 
     Each round runs all ways, in alternating order, so that a slow minute of the machine slows all of them. An
@@ -274,13 +274,13 @@ def measure(way: Way, start: Callable[[], Inputs], device: torch.device) -> dict
     return times | {"prefill": 1000 * (done - begun) - sum(times.values())}
 
 
-def summarise(mode: str, batch: int, counted: Counted, times: Sequence[Mapping[str, float]]) -> Row:
+def summarise(mode: str, batch: int, counted: Counted, times: Sequence[Mapping[str, float]]) -> SpeedRow:
     """The row of a way, from its counts and timed rounds."""
     arrival = counted.arrival
     stages = {stage: median(one[stage] for one in times) for stage in STAGES}
     reads_gestalt = arrival.ran in MODES and MODES[arrival.ran].gestalt  # else it serves the choice alone
     rounds = [sum(one.values()) for one in times]
-    return Row(
+    return SpeedRow(
         mode=mode,
         batch=batch,
         tokens=arrival.tokens,
@@ -295,14 +295,14 @@ def summarise(mode: str, batch: int, counted: Counted, times: Sequence[Mapping[s
     )
 
 
-def compare(rows: Sequence[Row]) -> list[Row]:
+def compare(rows: Sequence[SpeedRow]) -> list[SpeedRow]:
     """The same rows with their ratios to stock, if stock is among them."""
     stock = next((row for row in rows if row.mode == STOCK), None)
     if stock is None:
         return list(rows)
     waited = stock.ms - stock.stages["process"]  # from tensors to the first token
 
-    def against(row: Row) -> Row:
+    def against(row: SpeedRow) -> SpeedRow:
         speed = stock.ms / row.ms
         ratios = {"flop_ratio": stock.tflop / row.tflop, "byte_ratio": stock.gbyte / row.gbyte}
         limit = max(ratios.values())

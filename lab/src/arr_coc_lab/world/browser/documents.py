@@ -66,7 +66,7 @@ Picture = Callable[[], bytes]
 """Renders a window's view as PNG."""
 
 
-class Look(NamedTuple):
+class DocumentLook(NamedTuple):
     """How a document is drawn: the viewport in CSS px, px per CSS px, and an added style sheet."""
 
     width: int
@@ -82,7 +82,7 @@ class Window(NamedTuple):
     session: Any
     gate: Gate
 
-    def open(self, path: Path, look: Look, folder: Path) -> None:
+    def open(self, path: Path, look: DocumentLook, folder: Path) -> None:
         """Show a file in a look; it loads files of `folder` alone."""
         size = {"width": look.width, "height": look.height}
         self.page.set_viewport_size(size)
@@ -92,7 +92,7 @@ class Window(NamedTuple):
         self.page.goto(path.resolve().as_uri(), wait_until="load", timeout=1000 * PATIENCE)
         self.page.evaluate(STYLE, SETTLED + look.css)
 
-    def scroll(self, rng: random.Random, look: Look, interface: bool = False) -> Facts:
+    def scroll(self, rng: random.Random, look: DocumentLook, interface: bool = False) -> Facts:
         """Scroll to a random place and measure it."""
         self.page.evaluate(SCROLL, _place(rng))
         return Facts.of(self.page.evaluate(MEASURE, interface), look.scale)
@@ -169,7 +169,7 @@ def visit(
     chromium: Chromium,
     rng: random.Random,
     path: Path,
-    look: Look,
+    look: DocumentLook,
     folder: Path,
     count: int,
     take: Callable[[Facts, Picture], RenderedPage | None],
@@ -205,7 +205,7 @@ def window_of(chromium: Chromium, scale: float) -> Window:
     return chromium.windows[scale]
 
 
-def draw_look(rng: random.Random, split: str) -> Look:
+def draw_look(rng: random.Random, split: str) -> DocumentLook:
     """Draw a viewport, a scale and a style sheet, which in half of the cases changes nothing visible."""
     width, height = rng.choice(SHAPES)
     if rng.random() < 0.3:
@@ -220,7 +220,7 @@ def draw_look(rng: random.Random, split: str) -> Look:
     rules = []
     if rng.random() < 0.5:
         rules = [rule for rule in _changes(rng, split) if rng.random() < 0.5]
-    return Look(width, height, rng.choice(scales or [1.0]), "".join(rules))
+    return DocumentLook(width, height, rng.choice(scales or [1.0]), "".join(rules))
 
 
 def _changes(rng: random.Random, split: str) -> list[str]:

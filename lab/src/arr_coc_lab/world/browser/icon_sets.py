@@ -23,7 +23,7 @@ SMALLEST = 32
 """Least side in px of a bitmap, by the folder that it lies in."""
 
 
-class Package(NamedTuple):
+class IconPackage(NamedTuple):
     """A package of icons: as Debian names it, its split, and the folder of its icons below ROOT."""
 
     name: str
@@ -31,8 +31,8 @@ class Package(NamedTuple):
     folder: str
 
 
-PACKAGES: tuple[Package, ...] = tuple(
-    Package(*line.split())
+PACKAGES: tuple[IconPackage, ...] = tuple(
+    IconPackage(*line.split())
     for line in """
     bootstrap-icons             train       bootstrap-icons/svg
     adwaita-icon-theme          train       icons/Adwaita
@@ -90,7 +90,7 @@ def remark(split: str) -> str | None:
     )
 
 
-def _read(package: Package) -> IconSet:
+def _read(package: IconPackage) -> IconSet:
     """The icons that a package has here, in alphabetical order of their files."""
     name_of = {stem: name for name, _, stems in _rows() for stem in stems.split()}
     best: dict[str, Path] = {}

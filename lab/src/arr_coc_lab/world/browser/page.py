@@ -19,7 +19,7 @@ from PIL import Image
 from arr_coc_lab.world.browser.chromium import Box, Chromium, Shot, Word
 from arr_coc_lab.world.browser.fonts import families
 from arr_coc_lab.world.browser.sheet import Sheet
-from arr_coc_lab.world.browser.style import Style, draw_style
+from arr_coc_lab.world.browser.style import PageStyle, draw_style
 from arr_coc_lab.world.browser.types import PageType, page_types
 from arr_coc_lab.world.browser.vocabulary import Vocabulary
 from arr_coc_lab.world.page import page_seed
@@ -51,7 +51,7 @@ class RenderedPage:
     questions: tuple[Inquired, ...]  # those whose evidence is fully in the picture
     words: tuple[Word, ...]  # every printed word with its box
     type: str  # name of the page type; "document" for real documentation
-    style: Style | None  # its look; None for a document
+    style: PageStyle | None  # its look; None for a document
     seed: int  # of `render_page`
     split: str  # of `render_page`
     source: str = ""  # package and file of a document

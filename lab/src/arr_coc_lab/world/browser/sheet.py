@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from arr_coc.guide.lexicon import stems, synonyms
 from arr_coc_lab.world.browser.phrases import paraphrases, phrase, unlisted
-from arr_coc_lab.world.browser.style import Style
+from arr_coc_lab.world.browser.style import PageStyle
 from arr_coc_lab.world.browser.vocabulary import Vocabulary
 
 MARK = "data-piece"
@@ -66,7 +66,7 @@ class Sheet:
 
     rng: random.Random
     words: Vocabulary
-    style: Style
+    style: PageStyle
 
     def __post_init__(self) -> None:
         self.inquiries: list[Inquiry] = []

@@ -29,7 +29,7 @@ SCALES: tuple[float, ...] = (0.75, 1.0, 1.0, 1.0, 1.25, 1.5, 2.0, 3.0)
 
 
 @dataclass(frozen=True)
-class Style:
+class PageStyle:
     """The look of one page."""
 
     width: int  # of the viewport, CSS px
@@ -86,7 +86,7 @@ HELD_OUT_MANNERS: frozenset[str] = frozenset({"ruled", "pill"})
 """Manners of the test split alone."""
 
 
-def draw_style(rng: random.Random, split: str, families: Sequence[str]) -> Style:
+def draw_style(rng: random.Random, split: str, families: Sequence[str]) -> PageStyle:
     """Draw the style of a page; held-out manners and hues are of "test" alone."""
     manners = [name for name in MANNERS if split == "test" or name not in HELD_OUT_MANNERS]
     manner = rng.choice(manners)
@@ -111,7 +111,7 @@ def draw_style(rng: random.Random, split: str, families: Sequence[str]) -> Style
     body = rng.choice(families)
     heading = body if rng.random() < 0.6 else rng.choice(families)
     theme = f"{manner}-{'dark' if dark else 'light'}"
-    return Style(
+    return PageStyle(
         width, height, scale, dark, theme, body, heading, size, tuple(variables.items()), MANNERS[manner]
     )
 

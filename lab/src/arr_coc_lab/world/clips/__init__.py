@@ -10,8 +10,7 @@ is drawn when it is asked for.
 from arr_coc_lab.data.tracks import Evidence
 from arr_coc_lab.world.clips import stories
 from arr_coc_lab.world.clips.clip import Clip, draw_clip
-from arr_coc_lab.world.clips.questions import ClipQuestion
-from arr_coc_lab.world.clips.stage import STORIES, Act, Span, Stage, Story, register
+from arr_coc_lab.world.clips.stage import STORIES, Act, ClipQuestion, Span, Stage, Story, register
 
 __all__ = [
     "STORIES", "Act", "Clip", "ClipQuestion", "Evidence", "Span", "Stage", "Story",

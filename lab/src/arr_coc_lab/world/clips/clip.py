@@ -19,8 +19,8 @@ from PIL import Image
 import arr_coc_lab.world.clips.stories  # noqa: F401  registers them
 from arr_coc_lab.world import blocks
 from arr_coc_lab.world.canvas import Ink, Rect
-from arr_coc_lab.world.clips.questions import ClipQuestion, across
-from arr_coc_lab.world.clips.stage import STORIES, Act, Span, Stage, Story
+from arr_coc_lab.world.clips.questions import across
+from arr_coc_lab.world.clips.stage import STORIES, Act, ClipQuestion, Span, Stage, Story
 from arr_coc_lab.world.clips.vocabulary import HELD_OUT_COLOURS, TRAIN_COLOURS
 from arr_coc_lab.world.fonts import HELD_OUT_FONTS, TRAIN_FONTS
 from arr_coc_lab.world.page import page_seed

@@ -5,32 +5,10 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from arr_coc_lab.data.tracks import Evidence
+from arr_coc_lab.world.clips.stage import ClipQuestion, Span, Stage
 from arr_coc_lab.world.clips.vocabulary import PARAPHRASES
-
-if TYPE_CHECKING:
-    from arr_coc_lab.world.clips.stage import Span, Stage
-
-
-@dataclass(frozen=True)
-class ClipQuestion:
-    """A question about a clip.
-
-    Attributes:
-        text: the question.
-        answer: the answer; a time is a number of seconds.
-        family: "when", "what", "count", "order", "colour", "direction", "reading", "caption", "slide",
-            "while" or "page" (a question about a page, such as `world.page` makes them).
-        evidence: items that are all needed, at least one; see `data.tracks`.
-    """
-
-    text: str
-    answer: str
-    family: str
-    evidence: tuple[Evidence, ...]
 
 
 def ask(

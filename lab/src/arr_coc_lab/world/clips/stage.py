@@ -14,7 +14,6 @@ from PIL import Image, ImageDraw
 
 from arr_coc_lab.data.tracks import Evidence
 from arr_coc_lab.world.canvas import Canvas, Ink, Rect
-from arr_coc_lab.world.clips.questions import ClipQuestion
 from arr_coc_lab.world.fonts import font
 
 Paint = Callable[[Image.Image, int], Image.Image]
@@ -33,6 +32,17 @@ class Span:
     name: str  # as a question calls it, such as "red circle"
     evidence: Evidence  # where and when
     colour: str = ""  # of a thing that keeps it, else ""
+
+
+@dataclass(frozen=True)
+class ClipQuestion:
+    """A question about a clip and its answer."""
+
+    text: str
+    answer: str  # a time is a number of seconds
+    # "when", "what", "count", "order", "colour", "direction", "reading", "caption", "slide", "while" or "page"
+    family: str
+    evidence: tuple[Evidence, ...]  # items that are all needed, at least one; see `data.tracks`
 
 
 @dataclass(frozen=True)

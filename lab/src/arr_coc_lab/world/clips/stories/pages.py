@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from arr_coc_lab.world.clips.stage import Stage
-from arr_coc_lab.world.page import LARGEST_SEED, Page, Question, draw_page
+from arr_coc_lab.world.page import LARGEST_SEED, Page, draw_page
+from arr_coc_lab.world.questions import Question
 
 SMALL = ("small", "presence")
 """Families left out: print that is too small for a clip, and absent things."""

@@ -9,8 +9,8 @@ from PIL import Image
 
 from arr_coc_lab.data.tracks import Evidence
 from arr_coc_lab.world.canvas import Rect
-from arr_coc_lab.world.clips.questions import ClipQuestion, ask
-from arr_coc_lab.world.clips.stage import Act, Stage, Story, inside, register
+from arr_coc_lab.world.clips.questions import ask
+from arr_coc_lab.world.clips.stage import Act, ClipQuestion, Stage, Story, inside, register
 from arr_coc_lab.world.clips.stories.pages import drawn_page
 from arr_coc_lab.world.page import Page
 
