@@ -40,7 +40,7 @@ class ClipQuestion:
 
     text: str
     answer: str  # a time is a number of seconds
-    # "when", "what", "count", "order", "colour", "direction", "reading", "caption", "slide", "while" or "page"
+    # when, what, count, order, colour, direction, reading, caption, slide, while or page
     family: str
     evidence: tuple[Evidence, ...]  # items that are all needed, at least one; see `data.tracks`
 
