@@ -55,7 +55,7 @@ from arr_coc.video import FrameSource, open_clip, write_clip
 from arr_coc_lab.evaluate.speed import (
     Arrival,
     Inputs,
-    Row,
+    SpeedRow,
     circumstances,
     compare,
     count,
@@ -153,7 +153,7 @@ def first_tokens(
         yield rows_of([summarise(name, 1, counts[name], times[name]) for name in ways], own)
 
 
-def rows_of(summaries: list[Row], own: dict[str, list[float]]) -> list[dict[str, Any]]:
+def rows_of(summaries: list[SpeedRow], own: dict[str, list[float]]) -> list[dict[str, Any]]:
     """The rows with what they are to stock in each round, by the clock and by processor seconds."""
     rows = [asdict(row) for row in compare(summaries)]
     against = next((row["rounds"] for row in rows if row["mode"] == "stock"), None)

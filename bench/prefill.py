@@ -42,7 +42,7 @@ from arr_coc.seam.gestalt import CONVS, ConvCompressor
 from arr_coc.seam.tower_compressor import TOWERS, TowerCompressor
 from arr_coc.store import checkpoint
 from arr_coc_lab.cli.bench import print_bench
-from arr_coc_lab.evaluate.speed import Row, bench, circumstances, find_way, prompt
+from arr_coc_lab.evaluate.speed import SpeedRow, bench, circumstances, find_way, prompt
 from arr_coc_lab.rivals import QueryBlindScorer
 from arr_coc_lab.world import draw_page
 
@@ -110,7 +110,7 @@ def random_model(shape: str, depth: int | None, device: str, dtype: torch.dtype)
     return ARRCOCModel(base, processor, layer, stem=stem, convs=convs, strict=True)
 
 
-def measured(args: argparse.Namespace) -> tuple[dict[str, Any], list[Row]]:
+def measured(args: argparse.Namespace) -> tuple[dict[str, Any], list[SpeedRow]]:
     """One run: its circumstances, and a row per way."""
     dtype = getattr(torch, args.dtype)
     model = random_model(args.shape, args.depth, args.device, dtype)

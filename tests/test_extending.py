@@ -6,6 +6,7 @@ executed there, and every `arr-coc` line is run as it stands, with options behin
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import json
 import re
@@ -140,7 +141,11 @@ def test_channel_in_python() -> None:
 
 def test_channel_on_the_command_line(capsys: Capture) -> None:
     train, ask = write("A texture channel").lines
-    small = ("steps=1", "sizes=128", "questions=1", "budgets=8")
+    small = (
+        "steps=1",
+        "sizes=128",
+        "questions=1",
+    )
     code, out, err = run(capsys, *train, *small, "--json")
     assert code == 0, err
     assert json.loads(out)["folder"] == "my-allocator"
@@ -319,9 +324,9 @@ def test_mode_in_python() -> None:
     assert (out.mode, out.allocations[0].kept) == ("centre", 9)
     assert torch.equal(out.allocations[0].keep, answer.allocation.keep)
     with pytest.raises(ValueError, match="mode 'centre' is registered already"):
-        register_mode(PRUNE.__class__(**{**vars(PRUNE), "name": "centre"}))
+        register_mode(dataclasses.replace(PRUNE, name="centre"))
     with pytest.raises(ValueError, match="mode name ' ' is empty or padded"):
-        register_mode(PRUNE.__class__(**{**vars(PRUNE), "name": " "}))
+        register_mode(dataclasses.replace(PRUNE, name=" "))
 
 
 def test_mode_on_the_command_line(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:

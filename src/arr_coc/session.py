@@ -355,7 +355,8 @@ class Session:
                 inputs = self._call_inputs(question, history)
             if not wanted.stock:
                 refuse_settings(model.base, GREEDY)
-            with self.encoded(mode).in_conversation(history) as encoded:
+            images = self.encoded(mode)
+            with images.in_conversation(history) as encoded:
                 how: dict[str, Any] = {"gestalt": gestalt, "watch": watch, "question": question}
                 how |= {"order": order, "keep": sorted_cells(cells)}
                 prepared = prepare(chooser, self._call(chooser, inputs, wanted, budget, encoded, **how))
@@ -370,7 +371,12 @@ class Session:
                 new = self._read(prepared, *how_read)
         watch.settle()
         self._answers += 1
-        foreign, bundled = self._foreign(chooser, inputs, prepared.mode), model.base_name == BUNDLED_NAME
+        if prepared.mode != mode:
+            images = self.encoded(prepared.mode)
+        foreign, bundled = (
+            self._foreign(chooser, inputs, prepared.mode, images),
+            model.base_name == BUNDLED_NAME,
+        )
         large = too_large(prepared, BUNDLED_CELLS, model.loras.kinds) if bundled else None
         return Answer(
             text=self._text(new),
@@ -474,12 +480,14 @@ class Session:
         )  # only the bundled model has such a line
         return Transcription(tuple(answers), tuple(blocks), untaught)
 
-    def _foreign(self, chooser: Chooser, inputs: Mapping[str, Any], mode: str) -> bool:
+    def _foreign(
+        self, chooser: Chooser, inputs: Mapping[str, Any], mode: str, encoded: EncodedImages
+    ) -> bool:
         """Whether an image or clip is unlike all that the model was trained on; False where it can't be told.
 
         From the cells as the stem sees them, which mode "sparse" reads anyway; after the answer in others.
         """
-        model, encoded = self.model, self.encoded(mode)
+        model = self.model
         if encoded.foreign is not None:
             return any(encoded.foreign)
         adapter = chooser.adapter_for(find_mode(mode))

@@ -49,15 +49,15 @@ def test_it_looks_at_a_picture_once(image: str) -> None:
     (strip,) = view["strips"]
     assert (view["kept"], view["total"], strip["grid"]) == (3, 6, [1, 2, 3])
     assert [spot["word"] for spot in strip["guidance"]["spots"]] == ["total"]
-    seen = tab.seen
+    record = tab.record
     view, _ = handlers.on_look(looking, tab, image, "Where is the date?", 100)
     assert view["kept"] == 6
-    assert tab.seen is seen
+    assert tab.record is record
     handlers.on_look(looking, tab, str(image), "Why?", 3)
-    assert tab.seen is seen
+    assert tab.record is record
     Image.new("RGB", (64, 64)).save(other := image.replace("photo", "other"))
     handlers.on_look(looking, tab, other, QUESTION, 3)
-    assert tab.seen is not seen
+    assert tab.record is not record
 
 
 def test_what_is_missing_or_wrong_is_said(image: str, tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_what_is_missing_or_wrong_is_said(image: str, tmp_path: Path) -> None:
     view, said = handlers.on_look(looking, tab, str(tmp_path / "bad.png"), QUESTION, 6)
     assert view is None
     assert str(tmp_path) not in said  # the name alone
-    assert tab.seen is None
+    assert tab.record is None
     assert handlers.on_look(looking, tab, image, QUESTION * 1000, 6)[1] == ""
 
 
@@ -80,8 +80,8 @@ def test_a_large_picture_has_the_cells_that_it_has_elsewhere(
     picture(1, (256, 192)).save(path := str(tmp_path / "large.png"))
     tab = Tab()
     view, _ = handlers.on_look(Looking(EncodedMemory()), tab, path, QUESTION, 24)
-    assert tab.seen is not None
-    assert tab.seen.image.size == (74, 55)
+    assert tab.record is not None
+    assert tab.record.image.size == (74, 55)
     elsewhere = selector.Selector()(path, QUESTION, 0.5)
     assert (view["kept"], view["total"]) == (elsewhere.kept, elsewhere.total) == (24, 48)
     assert view["strips"][0]["grid"] == list(elsewhere.grid)
@@ -151,9 +151,9 @@ def test_pictures_share_the_memory_for_encoded_images(image: str) -> None:
     looking, tabs = Looking(EncodedMemory(megapixels=0.5)), [Tab() for _ in range(3)]
     for tab in tabs:
         handlers.on_look(looking, tab, image, QUESTION, 3)
-    assert [tab.seen is None for tab in tabs] == [True, False, False]  # each counts for 0.25 at least
+    assert [tab.record is None for tab in tabs] == [True, False, False]  # each counts for 0.25 at least
     tabs[2].release()
-    assert tabs[2].seen is None
+    assert tabs[2].record is None
     handlers.on_look(looking, tabs[0], None, QUESTION, 3)
     assert not tabs[0].holds
 

@@ -16,6 +16,7 @@ import pytest
 from PIL import Image
 
 import arr_coc
+from arr_coc import session
 from arr_coc.choose.allocation import Allocation
 from arr_coc.cli import inputs, main
 from arr_coc.guide import deciding
@@ -342,13 +343,13 @@ class TestMain:
         folder: str,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        prepare = arr_coc.session.prepare
+        prepare = session.prepare
 
         def noisy(*arguments: Any, **options: Any) -> Prepared:
             print("a library talks")
             return prepare(*arguments, **options)
 
-        monkeypatch.setattr("arr_coc.session.prepare", noisy)
+        monkeypatch.setattr(session, "prepare", noisy)
         code, out, err = run(capsys, "look", image, "What?", "-m", folder, "--json")
         assert code == 0
         assert set(json.loads(out)) >= {"keep", "grid"}

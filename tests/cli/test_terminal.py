@@ -20,7 +20,7 @@ from arr_coc.model import ARRCOCModel
 from arr_coc.session import Session
 from arr_coc_lab.cli.bench import WORDS, print_bench
 from arr_coc_lab.evaluate.speed import STAGES as BENCH_STAGES
-from arr_coc_lab.evaluate.speed import Row
+from arr_coc_lab.evaluate.speed import SpeedRow
 from command_line import run, run_json
 from disks import contents, small_files
 from tiny import picture
@@ -91,7 +91,7 @@ def test_a_complaint_is_one_line_with_its_remedy(capsys: Capture) -> None:
 
 def test_bench_is_cut_off_at_no_width(capsys: Capture, width: int) -> None:
     rows = [
-        Row(
+        SpeedRow(
             mode=way,
             batch=1,
             tokens=1024 + i,

@@ -1,1 +1,1 @@
-"""Research around arr-coc: benchmarks, rivals, evaluation, the drawn world, and teaching the guide."""
+"""Research around arr-coc: benchmarks, rivals, evaluation, drawn pages, and training of the guide."""

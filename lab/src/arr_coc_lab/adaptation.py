@@ -1,14 +1,11 @@
-"""An adaptation: from any checkpoint and a folder of images with questions to an allocator with its card.
+"""Adaptation: from a checkpoint and a folder of images with questions to an allocator with its model card.
 
-    adapt(Adaptation("Qwen/Qwen3-VL-2B-Instruct", "mine"), Path("my-allocator"))
+1. `before`: measures the untrained allocator, controls and an oracle, on every fifth image.
+2. `relevance` if questions have boxes, else `distill`; `stem` and `partial` if the vision tower can encode
+   single cells; `coarse` on request: recipes of `arr-coc train`, on the other images.
+3. `after`: measures the same questions again, and writes the allocator, its card and the gain.
 
-1. `before`: what the untrained allocator keeps, on every fifth image (nulls and an oracle beside it).
-2. `relevance` where questions have boxes, else `distill`; then `stem` and `partial` where the vision tower
-   can encode some cells alone, and `coarse` if it is named: recipes of `arr-coc train`, on the other images.
-3. `after`: the same questions again; then the allocator, its card and what was gained go into the folder.
-
-Every part has a folder or file of its own under OUT/parts. One that is finished is not done again, and one
-that was cut off goes on where it was.
+Each part is under OUT/parts: finished parts are not repeated, and interrupted ones resume.
 """
 
 from __future__ import annotations
@@ -36,59 +33,38 @@ from arr_coc_lab.evaluate import Settings, evaluate
 from arr_coc_lab.gain import draw_gain, gain
 from arr_coc_lab.results.files import read_results
 
+# folder of the parts; what was asked for; the gain, and its plot
 PARTS, FACTS, RESULT, PICTURE = "parts", "adaptation.json", "adapt.json", "adapt.png"
-"""Under the folder: the parts; what was asked for; what was gained, and drawn."""
-HELD_OUT = 5
-"""Every so many-th image is measured on, and not learned from."""
+HELD_OUT = 5  # every fifth image is for measuring, not for training
 NULLS = ("random", "even grid", "ink density", "oracle")
-OTHER = "shuffled question"
-"""Our choice by another image's question: what is kept whatever is asked."""
+OTHER = "shuffled question"  # ours with another image's question: what is kept whatever is asked
 OURS = ("full", "arr-coc", "arr-coc sparse")
-RECIPES = ("relevance", "distill", "stem", "partial", "coarse")
-"""What may be learned, in this order."""
-PIXELS = 1_048_576
-"""Larger images are scaled down to this for learning: 1024 tokens of a 32 px cell."""
-LEAST_SPACE = 2**26
-"""Bytes that the disk must have free to begin."""
-BASE_SPACE = 24
-"""Bytes to keep free for each number of the allocator: it, its optimizer, two checkpoints."""
+RECIPES = ("relevance", "distill", "stem", "partial", "coarse")  # in the order of training
+PIXELS = 1_048_576  # larger images are scaled down for training: 1024 tokens of a 32 px cell
+LEAST_SPACE = 2**26  # bytes of free disk space to begin
+BASE_SPACE = 24  # bytes per number of the allocator: weights, optimizer, two checkpoints
 
 
 @dataclass(frozen=True)
 class Adaptation:
-    """What is asked of `adapt`.
+    """Settings of `adapt`; None is the default of the data, or of each recipe."""
 
-    Attributes:
-        model: a name on the Hub, a folder, an allocator to go on with, or "bundled".
-        data: a folder of images with `questions.jsonl`, or NAME:DIR.
-        split: of the data; None: its usual one.
-        steps: of each recipe; None: the recipe's own number.
-        minutes: that learning may take in all, over all starts, shared evenly by the recipes; None: until
-            all steps are done.
-        budgets: at which it is measured: counts or fractions of the cells.
-        questions: so many are measured, at most.
-        max_new_tokens: where answers are cut off as it measures; None: 32.
-        recipes: which recipes; None: all that apply.
-        device: as of `train`.
-        dtype: of the base model, "float32" or "bfloat16"; None: the recipes' own.
-    """
-
-    model: str
-    data: str
+    model: str  # a name on the Hub, a folder, an allocator to train further, or "bundled"
+    data: str  # a folder of images with `questions.jsonl`, or NAME:DIR
     split: str | None = None
-    steps: int | None = None
-    minutes: float | None = None
-    budgets: tuple[Budget, ...] = (0.0625, 0.25)
-    questions: int = 200
-    max_new_tokens: int | None = None
-    recipes: tuple[str, ...] | None = None
-    device: str = "auto"
-    dtype: str | None = None
+    steps: int | None = None  # of each recipe
+    minutes: float | None = None  # of training in all, over all starts, shared evenly by the recipes
+    budgets: tuple[Budget, ...] = (0.0625, 0.25)  # counts or fractions of the cells at which it is measured
+    questions: int = 200  # most that are measured
+    max_new_tokens: int | None = None  # of answers when measuring; None: 32
+    recipes: tuple[str, ...] | None = None  # None: all that apply
+    device: str = "auto"  # as in `train`
+    dtype: str | None = None  # of the base model, "float32" or "bfloat16"
 
 
 @dataclass(frozen=True)
 class Part:
-    """A recipe of an adaptation."""
+    """A recipe of an adaptation, and its folder."""
 
     name: str
     recipe: Recipe
@@ -103,7 +79,7 @@ class Part:
 
     @property
     def steps(self) -> int:
-        """The steps that it has done, once it is finished: fewer than the recipe's where time was over."""
+        """Steps done, once it is finished: fewer than the recipe's if time was over."""
         return check_records(read_settings(self.folder).get("trained_on", ()))[-1]["steps"]
 
 
@@ -114,22 +90,18 @@ def adapt(
     progress: bool = True,
     say: Callable[[str], None] = lambda line: None,
 ) -> dict[str, Any]:
-    """Measure, teach, measure again, and write the allocator into `out`.
+    """Measure, train, measure again, and write the allocator into `out`, which is new, empty or this
+    adaptation's.
 
-    Args:
-        wanted: model, data and how much of both.
-        out: the folder; made if it isn't there. It is empty, or holds this adaptation, to go on with.
-        progress: bars and lines of the parts, on stderr.
-        say: is told, in a line each, which part begins or is finished already.
+    `progress` shows bars and lines on stderr; `say` is called with a line as each part begins.
 
     Returns:
-        "gain" as of `gain.gain`, "parts" by name, each the "steps" that it did, "of" how many, and the
-        "seconds" since this start if it learned in it; and where a signal ended a part its number as
-        "signal", with no gain then.
+        "gain" as of `gain.gain`, and "parts" by name: "steps" done, "of" how many, and "seconds" since this
+        start. Where a signal ended a part, its number as "signal", without a gain.
 
     Raises:
         ValueError: data that can't be read, no such model, a folder that holds something else, a full disk.
-        KeyboardInterrupt: while it measured; the same call goes on there.
+        KeyboardInterrupt: while it measured; the same call resumes there.
     """
     try:
         return _adapt(wanted, out, progress, say)
@@ -218,16 +190,10 @@ def plan(
     sparse: bool,
     folder: Path,
 ) -> Iterator[Part]:
-    """The recipes that apply, each from what the one before it has learned.
+    """The recipes that apply, each starting from the result of the one before.
 
-    Args:
-        wanted: what is asked for.
-        spec: the data, NAME:DIR.
-        data: what there is of it.
-        base: the base model.
-        start: the allocator to begin with, if there is one.
-        sparse: whether the vision tower can encode some cells alone.
-        folder: of the parts.
+    `base` is the base model, `start` the allocator to begin with, `sparse` whether the vision tower can
+    encode single cells, `folder` that of the parts.
     """
     names = ["relevance" if data.boxed else "distill", *(("stem", "partial") if sparse else ())]
     names += ["coarse"] if sparse and "coarse" in (wanted.recipes or ()) else []
@@ -248,11 +214,7 @@ def plan(
 
 
 def parts_of(text: str) -> tuple[str, ...]:
-    """The recipes of "relevance,stem".
-
-    Raises:
-        ValueError: one of them is no part of an adaptation.
-    """
+    """The recipes of "relevance,stem"; ValueError if one is no part of an adaptation."""
     names = tuple(name.strip() for name in text.split(","))
     for name in names:
         if name not in RECIPES:
@@ -261,7 +223,7 @@ def parts_of(text: str) -> tuple[str, ...]:
 
 
 def data_spec(data: str) -> str:
-    """NAME:DIR of a folder: its own lines with answers, without, or with boxes in COCO's format.
+    """NAME:DIR of a folder: COCO's boxes, parquet, or lines with or without answers.
 
     Raises:
         ValueError: it is no folder, or has no readable question.
@@ -279,7 +241,7 @@ def data_spec(data: str) -> str:
     if not (folder / "questions.jsonl").is_file() and _has_parquet(folder):
         return f"parquet:{data}"
     lines = f"folder:{data}"
-    for _ in open_data(lines)[1]:  # what is wrong with them is said here
+    for _ in open_data(lines)[1]:  # errors in the lines are raised here
         pass
     try:
         for _ in open_data(f"jsonl:{data}")[1]:
@@ -296,12 +258,10 @@ def _has_parquet(folder: Path) -> bool:
 
 
 class Survey(NamedTuple):
-    """What a data set has.
+    """What a data set has: every `every`-th image is held out.
 
-    Attributes:
-        every: every so many-th image is held out.
-        held_out: numbers of the questions about those, from 0, in the order of the file.
-        boxed: whether any question has boxes or a relevance map.
+    `held_out` are the numbers of the questions about those, from 0, in file order; `boxed`: any question has
+    boxes or a relevance map.
     """
 
     every: int
@@ -310,11 +270,7 @@ class Survey(NamedTuple):
 
 
 def survey(spec: str, split: str | None) -> Survey:
-    """Look through the questions of a data set.
-
-    Raises:
-        ValueError: what a reader raises; fewer than two images.
-    """
+    """Read the questions of a data set; ValueError from its reader, or for fewer than two images."""
     examples: list[Example] = list(open_data(spec, split, clips=False)[1])
     images = {example.image for example in examples}
     if len(images) < 2:
@@ -346,12 +302,8 @@ def _measuring(wanted: Adaptation, spec: str, base: str, data: Survey) -> Settin
 
 
 def _claim(out: Path, wanted: Adaptation, spec: str) -> None:
-    """Make the folder and write down what it is for.
-
-    Raises:
-        ValueError: it holds something else, or another adaptation; or it can't be made.
-    """
-    free = ("minutes", "device")  # may change when it goes on
+    """Make the folder and write the settings into it; ValueError if it holds anything else."""
+    free = ("minutes", "device")  # may change when it is resumed
     facts = {name: value for name, value in dataclasses.asdict(wanted).items() if name not in free}
     facts = json.loads(json.dumps(facts | {"data": spec}))
     path = out / FACTS
@@ -371,7 +323,7 @@ def _claim(out: Path, wanted: Adaptation, spec: str) -> None:
 
 
 def _check_space(out: Path, model: ARRCOCModel) -> None:
-    """Raise a ValueError where the disk is too full for what will be learned."""
+    """Raise a ValueError if the disk lacks space for what will be learned."""
     modules = [part for part in (model.layer, model.stem, model.convs, model.loras) if part is not None]
     learned = sum(p.numel() for part in modules for p in part.parameters())
     needed, free = max(LEAST_SPACE, BASE_SPACE * learned), shutil.disk_usage(out).free

@@ -1,4 +1,4 @@
-"""Packages that only some features of the lab need, and the line that installs them."""
+"""Packages that some features of the lab need, and the command that installs them."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from functools import partial
 
 from arr_coc.files import plugins as extras
 
+# extra of arr-coc-lab -> its requirements
 EXTRAS = {
     "parquet": ("pyarrow>=18",),
     "world": ("playwright>=1.50", "wordfreq>=3.1", "faker>=30"),
     "lmms": ("lmms-eval>=0.7.3,<0.8",),
     "pages": ("datasets>=3",),
 }
-"""Extra of arr-coc-lab -> its requirements."""
 
 install_line = partial(extras.install_line, extras=EXTRAS)

@@ -1,4 +1,4 @@
-"""What an adaptation gained: results of the same questions before and after, as figures and a picture.
+"""The gain of an adaptation: results of the same questions before and after, as figures and a plot.
 
 gain(read_results(before), read_results(after)) -> {"questions", "metric", "recall", "score"}
 """
@@ -18,11 +18,11 @@ from arr_coc_lab.results.intervals import paired_interval
 from arr_coc_lab.results.kinds import FULL, split_method
 
 Gain = dict[str, Any]
-Results = tuple[dict[str, Any], list[Record]]
-"""Header and lines of a result file."""
+Results = tuple[dict[str, Any], list[Record]]  # header and records of a result file
 BEFORE, AFTER = "before", "after"
+# measured before and after, since training may change them
 TWICE = ("arr-coc", "arr-coc sparse", "shuffled question")
-"""What learning may change: it is measured again."""
+# controls and a bound beside ours -> name in text, marker in the plot
 BESIDE = {
     "random": ("random", "x"),
     "even grid": ("even grid", "s"),
@@ -30,25 +30,17 @@ BESIDE = {
     "shuffled question": ("another question", "X"),
     "oracle": ("oracle", "|"),
 }
-"""Nulls and a bound that stand beside ours: name in prose, and mark in the picture."""
-OVER = "over images"
-"""What is drawn anew for an interval: what an image gains, all of its questions gain."""
-FIGURES = ("recall", "score")
-"""Share of the evidence cells that were kept; the metric of the answers."""
+OVER = "over images"  # intervals resample images, each with all of its questions
+FIGURES = ("recall", "score")  # share of evidence cells kept; metric of the answers
 
 
 def gain(before: Results, after: Results) -> Gain:
     """Means over the held-out questions that both files have, by figure, method and budget.
 
-    Args:
-        before: with methods that know nothing or all beside ours.
-        after: ours again.
-
     Returns:
         "questions", "images", "metric", "intervals" (what they are over); "recall" (empty without boxes) and
-        "score", each {"METHOD@BUDGET": {"before", "after", "difference", "interval"}}; methods that learn
-        nothing have "before" alone. All from 0 to 1; the interval is the 95 % paired bootstrap interval of
-        the difference, images drawn with all of their questions.
+        "score", each {"METHOD@BUDGET": {"before", "after", "difference", "interval"}}, or "before" alone for
+        methods that do not learn. All in [0, 1]; the interval is the 95 % paired bootstrap interval.
 
     Raises:
         ValueError: they have no question in common.
@@ -88,7 +80,7 @@ def _row(
 
 
 def in_words(figures: Gain) -> list[tuple[str, str]]:
-    """The gain in a few lines: name and text, one for each method and budget of ours."""
+    """The gain in a few lines: (name, text) for each method and budget of ours."""
     rows = []
     for figure, what in (("recall", "evidence kept"), ("score", figures["metric"].replace("_", " "))):
         table = figures[figure]
@@ -110,17 +102,12 @@ def in_words(figures: Gain) -> list[tuple[str, str]]:
 
 
 def _ours(table: dict[str, Any]) -> list[str]:
-    """The labels that were measured again, but for nulls."""
+    """The labels that were measured again, without controls."""
     return [label for label, row in table.items() if AFTER in row and split_method(label)[0] not in BESIDE]
 
 
 def draw_gain(figures: Gain, path: Path) -> None:
-    """Before and after, a panel for each figure, with the nulls and the oracle as ticks.
-
-    Args:
-        figures: of `gain`.
-        path: of the picture.
-    """
+    """Plot before and after, a panel for each figure, with controls and the oracle as markers."""
     from matplotlib.figure import Figure  # imported for the first time, it reads every font of the machine
 
     panels = [figure for figure in FIGURES if figures[figure]]

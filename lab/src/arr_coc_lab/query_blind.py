@@ -1,8 +1,7 @@
-"""The query-blind scorer behind the interface of a layer: the strongest rival, trained as the layer is.
+"""The query-blind scorer (a rival) with the interface of a relevance layer, for the same training.
 
-It has the one method that the trainer needs, `relevance(texture, query, mask, vision) -> Relevance`, and
-reads the encoded tokens alone. Gain and bias serve the losses; a ranking needs neither, so only the scorer is
-saved.
+It reads the encoded tokens alone. Gain and bias serve the losses; a ranking needs neither, so only the
+scorer is saved.
 """
 
 from __future__ import annotations
@@ -22,10 +21,9 @@ from arr_coc_lab.rivals import QueryBlindScorer
 
 
 class QueryBlindLayer(nn.Module):
-    """`QueryBlindScorer` (VisionSelector, arXiv 2510.16598) behind the interface of `ARRCOCLayer.relevance`.
+    """`QueryBlindScorer` (VisionSelector, arXiv 2510.16598) with the interface of `ARRCOCLayer.relevance`.
 
-    Args:
-        dim: D, width of the language model; queries and keys have D // 2, as published.
+    `dim` is D, the width of the language model; queries and keys have D // 2, as published.
     """
 
     def __init__(self, dim: int) -> None:
@@ -39,25 +37,17 @@ class QueryBlindLayer(nn.Module):
     def relevance(
         self, texture: Tensor, query: Tensor, query_mask: Tensor, vision: Tensor | None
     ) -> Relevance:
-        """All four maps are the same; arguments as of `ARRCOCLayer.relevance`; only `vision` is read.
-
-        Raises:
-            ValueError: there are no encoded tokens.
-        """
+        """Four equal maps [Q, H, W] from `vision` [Q, N, D] alone; ValueError without encoded tokens."""
         if vision is None:
             raise ValueError("the query-blind scorer reads encoded tokens; use it with mode prune")
         rows, _, h, w = texture.shape
-        scores = self.scorer(vision.detach().float()) * self.gain + self.bias
+        scores = self.scorer(vision.detach().float()) * self.gain + self.bias  # (Q, N)
         logits = scores.view(rows, h, w)
         even = torch.full((rows, 3), 0.5, device=logits.device)
         return Relevance(*[logits.sigmoid()] * 4, weights=even, tensions=even, logits=logits)
 
     def load(self, folder: Path | None = None) -> None:
-        """Load the weights that `save` wrote into a folder; None: those for the bundled model.
-
-        Raises:
-            ValueError: there is no such file, or it doesn't fit.
-        """
+        """Load the weights of `save` from a folder (None: the bundled model's), or raise ValueError."""
         path = (folder or Path(__file__).parent) / WEIGHTS
         try:
             weights = load_file(path)

@@ -1,10 +1,6 @@
-"""The app, in a browser: answers about an image or a clip, and the tokens that they were read from.
+"""The app in a browser: answers about images and clips, and the visual tokens that they were read from.
 
-    build_app()    the Gradio app; `.launch()` has safe settings of its own
-    launch()       builds it, serves it on this machine alone, and cleans up
-
-Every number and every picture comes from a `Trace`, which the viewer draws. Gradio (`pip install
-'gradio>=6.27,<7'`) is imported when one of the two is called.
+All figures and pictures on the page come from a `Trace`. Gradio is imported only when the app is built.
 """
 
 from __future__ import annotations
@@ -38,24 +34,23 @@ def build_app(
     relevance: str = "auto",
     max_new_tokens: int = 32,
 ) -> App:
-    """Build the app. No model is loaded before `launch()`, and with traces not before the first question.
+    """Build the app as Gradio blocks; models load at `launch()`, or, with traces, at the first question.
 
     Args:
         model: a loaded model; None: `model_name` is loaded in the background.
         model_name: a Hub name, a folder or "bundled".
-        against: a second model for the A/B view, loaded or by name; None: there is no such view.
-        results: a result file of `arr-coc eval`; its worst cases are shown. None: there is no such view.
-        traces: what to show first, saved or loaded; none: the built-in sample.
-        device: where models are loaded to: "auto", "cpu", "cuda", "mps" ...; see `resolve_device`.
-        dtype: of their base models: "float32", "bfloat16", "float16"; "auto" or None: as saved.
-        allocator: an allocator for `model_name`, by name; None: its own.
-        guide: folder of another guide for the models that are loaded, and for the look before any answers;
-            None: the bundled one.
-        relevance: what couples cells with a question in `model_name`, as of `ARRCOCModel.from_pretrained`.
-        max_new_tokens: where an answer is cut off.
+        against: a second model, loaded or by name, for the A/B view; None: no such view.
+        results: a result file of `arr-coc eval`, for the view of its worst cases; None: no such view.
+        traces: saved or loaded traces, shown first; none: the built-in sample.
+        device: as in `resolve_device`: "auto", "cpu", "cuda", "mps" ...
+        dtype: of base models: "float32", "bfloat16", "float16"; "auto" or None: as saved.
+        allocator: an allocator for `model_name`; None: its own.
+        guide: folder of a guide; None: the bundled one.
+        relevance: source of relevance of `model_name`, as in `ARRCOCModel.from_pretrained`.
+        max_new_tokens: longest answer, in tokens.
 
     Raises:
-        ValueError: Gradio is missing, this machine has no such device, or a file is not what it should be.
+        ValueError: Gradio or the device is missing, or a file is invalid.
     """
     require_gradio()
     from arr_coc.app.models import Models
@@ -91,19 +86,18 @@ def launch(
     """Serve the app until it is interrupted; uploads and exports are deleted then.
 
     Args:
-        host: who can reach it: "127.0.0.1" this machine alone, "0.0.0.0" the whole network.
-        port: where to listen.
-        share: make a public link through Gradio's own server.
-        allow_hosts: names by which browsers may call the server, beside the machine's own.
+        host: address to listen on: "127.0.0.1" for this machine alone, "0.0.0.0" for the network.
+        port: port to listen on.
+        share: make a public link through Gradio's server.
+        allow_hosts: further names by which browsers may call the server.
         ready: called with the address once the page can be opened.
-        settings: as of `build_app`, models by name.
+        settings: arguments of `build_app`; models by name.
 
     Returns:
-        Whether a model or the guide is still at work: the process would end only after that, or abort.
+        Whether a model or the guide is still at work, which delays or aborts the end of the process.
 
     Raises:
-        ValueError: as `build_app`, a model is named that isn't there, this machine has no such address, or
-            the port is taken.
+        ValueError: as `build_app`, an unknown model or address, or a port that is taken.
     """
     require_gradio()
     from arr_coc.app.server import serve

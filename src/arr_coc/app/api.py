@@ -1,11 +1,10 @@
-"""The one public endpoint of the app, `/ask`: a question about an image or a clip, and its answer and cost.
+"""The app's public endpoint `/ask`: a question about an image or a clip, its answer and cost.
 
     from gradio_client import Client, handle_file
     Client("http://127.0.0.1:7860").predict(handle_file("page.png"), "What is the total?", api_name="/ask")
 
-Every other event of the page is private. A call keeps nothing: no tab, no encoded image. It waits in the
-queue of the page's own questions and runs in the models' one thread. What can't be done comes back as one
-line.
+All other events of the page are private. A call stores nothing; it waits in the queue of the page's
+questions.
 """
 
 from __future__ import annotations
@@ -30,15 +29,11 @@ logger = logging.getLogger(__name__)
 
 
 class Posted(ImageData):
-    """An image of a call: what an upload answered, or nothing."""
+    """The image of a call as uploaded file data, or nothing."""
 
     @classmethod
     def model_validate(cls, obj: Any, **more: Any) -> Self:
-        """The value of a call, checked.
-
-        Raises:
-            gr.Error: it is an address, a path or anything else; one line.
-        """
+        """Check the value of a call; a `gr.Error` of one line for an address, a path or anything else."""
         if not (isinstance(obj, dict) and isinstance(obj.get("path"), str)):
             raise gr.Error(
                 'the image is no uploaded file: upload it, and give {"path": what that answered, '
@@ -49,18 +44,13 @@ class Posted(ImageData):
 
 
 class PostedImage(Upload, metaclass=Plain):
-    """The image of a call."""
+    """The image component of a call."""
 
     data_model = Posted
 
 
 def publish(models: Models, **settings: Any) -> None:
-    """Add the endpoint to the app that is being laid out.
-
-    Args:
-        models: the first one answers.
-        settings: of the event: the queue that it waits in.
-    """
+    """Add the endpoint to the app being built; `settings` are those of the event, such as its queue."""
 
     def ask(
         image: str | None, question: str, budget: str | None = None, mode: str | None = None
@@ -95,17 +85,12 @@ def publish(models: Models, **settings: Any) -> None:
 def answer(
     models: Models, image: str | None, question: str, budget: str | None, mode: str | None
 ) -> dict[str, Any]:
-    """What the endpoint answers.
+    """Answer a call of the endpoint with the first of `models`; `image` is the path of an uploaded file.
 
-    Args:
-        models: the first one answers.
-        image: path of an uploaded file.
-        question: any text.
-        budget: as `budget.parse_budget` reads it; None or "": the model's own.
-        mode: one of `MODES`; None or "": the model's own.
+    `budget` is text for `parse_budget`; None or "" for it and for `mode` mean the model's own.
 
     Raises:
-        gr.Error: what was asked can't be done; its text is one line, without a path of this machine.
+        gr.Error: the request is refused or failed: one line without a path of this machine.
     """
     try:
         if not image:

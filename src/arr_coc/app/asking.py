@@ -1,12 +1,11 @@
-"""Answering a request of the page, as generators of updates: progress in words, at the end a view to draw.
+"""Requests of the page as generators of `Update`: progress as text, and last a view to draw.
 
-    ask(models, tab, request)      the answer, its cells and words
-    swap(models, tab, question)    the same image and budget, another question
-    against(models, tab)           the same question, the other model
-    measure(models, tab, "sweep")  a probe of the answer: the last view has its result
+    ask(models, tab, request)      an answer with its kept cells and word scores
+    swap(models, tab, question)    another question about the same image, at the same budget
+    against(models, tab)           the same question, answered by the second model
+    measure(models, tab, "sweep")  a probe of the answer
 
-Each yields `Update`, one after the other; the last has a view. What can't be done raises a ValueError of one
-line, what the user stops `Stopped`; either way the view on the page stays.
+A refusal is a ValueError of one line, a stop by the user is `Stopped`; either way the page keeps its view.
 """
 
 from __future__ import annotations
@@ -35,21 +34,14 @@ from arr_coc.video import FrameSource
 
 T = TypeVar("T")
 Notify = Callable[[str], None]
-POLL = 0.05
-"""Seconds between two looks at whether the user wants to stop."""
+POLL = 0.05  # seconds between two checks whether the user has stopped the work
 
 
-FIELDS = ("image", "clip", "question", "budget", "form")
-"""Fields of the form; what is about none of them is about the form as a whole."""
+FIELDS = ("image", "clip", "question", "budget", "form")  # "form": problems of no single field
 
 
 class Refused(ValueError):
-    """A request that can't be answered.
-
-    Args:
-        field: one of `FIELDS`.
-        reason: one line.
-    """
+    """A request that can't be answered: `field`, one of `FIELDS`, and the reason in one line."""
 
     def __init__(self, field: str, reason: str) -> None:
         super().__init__(reason)
@@ -58,11 +50,7 @@ class Refused(ValueError):
 
 @contextmanager
 def about(field: str) -> Generator[None]:
-    """What is refused within is about a field of the form.
-
-    Raises:
-        Refused: for any ValueError raised within; one that names its field already comes through.
-    """
+    """Turn a ValueError raised in the block into a `Refused` about `field`; a `Refused` passes unchanged."""
     try:
         yield
     except Refused:
@@ -72,17 +60,12 @@ def about(field: str) -> Generator[None]:
 
 
 class Stopped(Exception):
-    """The user has pressed Stop, or the server ends."""
+    """Raised when the user presses Stop or the server ends."""
 
 
 @dataclass(frozen=True)
 class Update:
-    """A step of the work.
-
-    Attributes:
-        status: the progress, a line of text.
-        view: what the viewer draws from now on: a view, or a pair of them; None: what it draws already.
-    """
+    """A step of the work: its progress in one line; if it has changed, a view (or pair of views) to draw."""
 
     status: str
     view: dict[str, Any] | None = None
@@ -90,15 +73,9 @@ class Update:
 
 @dataclass(frozen=True)
 class AskForm:
-    """A question with its settings, as the form has them.
+    """The form's values: `tokens` >= 1, unless `auto` sets the budget; `mode` None or "" is the model's own.
 
-    Attributes:
-        image: the picture; None: there is none.
-        question: any text.
-        tokens: to keep, at most all that the image has.
-        auto: the allocator sets the budget instead.
-        mode: as in `Session.ask`; None or "": the model's own.
-        compare: answer from all tokens, too.
+    `compare` asks for an answer from all tokens as well.
     """
 
     image: ImageSource | None
@@ -110,16 +87,12 @@ class AskForm:
 
     @property
     def settings(self) -> tuple[Any, ...]:
-        """What an answer depends on beside the image and the question."""
+        """The budget and mode of the request, to tell whether an answer on the page was made with them."""
         return "auto" if self.auto else self.tokens, self.mode or ""
 
     @property
     def budget(self) -> Budget:
-        """The budget as a count, or "auto".
-
-        Raises:
-            ValueError: not a whole number of tokens, 1 or more.
-        """
+        """The budget as a count, or "auto"; a ValueError for tokens that aren't a whole number from 1 on."""
         if self.auto:
             return "auto"
         if not (self.tokens >= 1 and float(self.tokens).is_integer()):
@@ -128,11 +101,11 @@ class AskForm:
 
 
 def ask(models: Models, tab: Tab, request: AskForm) -> Iterator[Update]:
-    """Answer a request, with the cells that the answer was read from.
+    """Answer a request and record its trace.
 
     Raises:
-        Refused: no image or clip, no question, a bad budget, or what the model refuses of them.
-        ValueError: the model can't be loaded, or refuses the request as a whole.
+        Refused: image, clip, question or budget are missing or invalid.
+        ValueError: the model can't be loaded, or refuses the request.
         Stopped: by the user.
     """
     question = request.question.strip()
@@ -174,7 +147,7 @@ def ask(models: Models, tab: Tab, request: AskForm) -> Iterator[Update]:
 
 
 def source_words(session: Session, inputs: dict[str, Any], budget: Budget, mode: str | None) -> str:
-    """What an answer is read from, for the page while the answer still comes: "64 tokens"."""
+    """What an answer is read from, shown while it is generated: "64 tokens"."""
     adapter = session.model.adapter
     ran, _ = runs_as(adapter, find_mode(session.model.mode if not mode else mode))
     if not ran.chooses:
@@ -183,7 +156,7 @@ def source_words(session: Session, inputs: dict[str, Any], budget: Budget, mode:
     crops = crops_of(adapter, inputs, session.encoded(ran.name))[0] if reads_crops(adapter, ran) else {}
     if adapter.encodes in ("cells", "tiles") or crops:
         count = sum(adapter.layout({**framed, **crops}).sizes)
-    else:  # told once it is encoded; placeholders are cells and what stays beside them
+    else:  # known once encoded: placeholders are cells and the tokens beside them
         count = int((framed["input_ids"] == adapter.image_token_id).sum())
     allowed = budget_of(budget, None, count)
     chosen = "the tokens chosen" if allowed == "auto" else f"{budget_count(allowed, count):,} tokens"
@@ -191,7 +164,7 @@ def source_words(session: Session, inputs: dict[str, Any], budget: Budget, mode:
 
 
 def swap(models: Models, tab: Tab, question: str) -> Iterator[Update]:
-    """Answer another question about the current trace's image from the same budget, as a pair of views.
+    """Answer another question about the current trace's image at the same budget, as a pair of views.
 
     Raises:
         ValueError: there is no answer yet, or no question.
@@ -200,13 +173,13 @@ def swap(models: Models, tab: Tab, question: str) -> Iterator[Update]:
     trace, image = current_trace(tab)
     if not question.strip():
         raise ValueError("the other question is empty: ask something else about the image")
-    view = tab.view  # another trace may be opened while this one works
+    view = tab.view  # read now: another trace may be opened during the work
     other = yield from follow(models, tab, _again(models, tab, trace, image, question.strip(), 0))
     yield Update("", pair(view, other, ("this question", "the other question")))
 
 
 def against(models: Models, tab: Tab) -> Iterator[Update]:
-    """Answer the current question by the second model, as a pair of views; raises as `swap`."""
+    """Answer the current question with the second model, as a pair of views; raises as `swap`."""
     trace, image = current_trace(tab)
     view = tab.view
     other = yield from follow(models, tab, _again(models, tab, trace, image, trace.question, 1), 1)
@@ -214,25 +187,25 @@ def against(models: Models, tab: Tab) -> Iterator[Update]:
 
 
 def pair(view: dict[str, Any] | None, other: Trace, labels: tuple[str, str]) -> dict[str, Any]:
-    """A view beside that of another trace, for the viewer."""
+    """Two views side by side, for the viewer."""
     return {"a": view, "b": other.view(), "labels": list(labels)}
 
 
+# Probes (from `arr-coc-lab`) by their names in a trace, with the labels of their buttons.
 PROBES = {
     "sweep": "How few would say the same?",
     "contenders": "What would others keep?",
     "faithfulness": "Is the map faithful?",
 }
-"""Labels of the buttons of probes, by their names in a trace. Probes come with `arr-coc-lab`."""
 
 
 def probe_names() -> list[str]:
-    """The probes that are installed."""
+    """Names of the installed probes."""
     return [name for name in PROBES if name in plugins("probes")]
 
 
 def probe_mode(trace: Trace) -> tuple[str, str | None]:
-    """The mode that a probe runs, and why it is not that of the trace; None: it is."""
+    """The mode that a probe runs, and why it differs from the trace's; None if it doesn't."""
     mode = MODES.get(trace.mode)
     if mode is None:
         return PRUNE.name, f"measured in mode {PRUNE.name}: {trace.mode} is no mode here"
@@ -247,7 +220,7 @@ def probe_mode(trace: Trace) -> tuple[str, str | None]:
 
 
 def measure(models: Models, tab: Tab, name: str) -> Iterator[Update]:
-    """Run one of `PROBES` on the tab's trace; raises as `swap`."""
+    """Run a probe on the tab's trace; raises as `swap`."""
     trace, image = current_trace(tab)
     probe = plugin("probes", name)
 
@@ -263,7 +236,7 @@ def measure(models: Models, tab: Tab, name: str) -> Iterator[Update]:
 
 
 def current_trace(tab: Tab) -> tuple[Trace, ImageSource | FrameSource]:
-    """The tab's trace of an image, and the image; a ValueError where there is none, or it is of a clip."""
+    """The tab's trace and its image; a ValueError without one, or for a clip."""
     if tab.trace is None:
         raise ValueError("there is no answer here, or it was let go since: ask a question first")
     if not tab.trace.is_of_image:
@@ -274,7 +247,7 @@ def current_trace(tab: Tab) -> tuple[Trace, ImageSource | FrameSource]:
 def current_session(
     models: Models, tab: Tab, model: ARRCOCModel, image: ImageSource | FrameSource, which: int = 0
 ) -> Session:
-    """The session of an image in a tab, for the model of a number."""
+    """The tab's session of an image with model number `which`."""
     session = tab.session(model, which, image)
     models.encoded.use(tab)
     return session
@@ -283,7 +256,7 @@ def current_session(
 def _again(
     models: Models, tab: Tab, trace: Trace, image: ImageSource | FrameSource, question: str, which: int
 ) -> Callable[[ARRCOCModel, Notify], Trace]:
-    """Work that answers a question about the image of a trace, from its budget and in its mode."""
+    """Work that answers a question about a trace's image at the trace's budget and mode."""
 
     def work(model: ARRCOCModel, notify: Notify) -> Trace:
 
@@ -303,11 +276,10 @@ def _again(
 def follow(
     models: Models, tab: Tab, work: Callable[[ARRCOCModel, Notify], T], which: int = 0
 ) -> Generator[Update, None, T]:
-    """Run work in the models' thread and yield what it reports; returns its result.
+    """Run work in the models' thread, yield the progress that it reports, and return its result.
 
     Raises:
-        Stopped: `tab.stopping` was set, or the server ends. The work itself ends with the next line that it
-            reports.
+        Stopped: `tab.stopping` was set, or the server ends. The work ends at its next report.
     """
     messages: SimpleQueue[str] = SimpleQueue()
 

@@ -1,4 +1,4 @@
-"""Clips in the app: an uploaded video, opened within limits, and what the form shows of it."""
+"""Clips in the app: uploaded videos, opened within limits, and their preview in the form."""
 
 from __future__ import annotations
 
@@ -17,29 +17,24 @@ from arr_coc.files.plugins import install_line
 from arr_coc.video import FrameSource, open_clip
 from arr_coc.video.opening import is_clip, size_text
 
-MOST_SECONDS, MOST_MB = 300, 64
-"""The longest clip, and the largest file."""
-MOST_PIXELS = 30_000_000_000
-"""Of all frames of a clip together, as they are decoded: 8 minutes of 1080p, 2 of 4K, at 30 per second."""
-FPS, MOST_FRAMES, LONGEST = 2.0, 64, 960
-"""Frames that are read of a second, the most of a clip, and the most px of their longer side."""
-THUMBNAILS, THUMBNAIL = 6, 200
-"""Frames in the preview, and the px of their longer side."""
+MOST_SECONDS, MOST_MB = 300, 64  # longest clip, largest file
+MOST_PIXELS = 30_000_000_000  # frames x width x height as decoded: 8 minutes of 1080p or 2 of 4K at 30 fps
+FPS, MOST_FRAMES, LONGEST = 2.0, 64, 960  # frames read per second, most per clip, px of their longer side
+THUMBNAILS, THUMBNAIL = 6, 200  # frames in the preview, px of their longer side
 LIMITS = f"at most {MOST_SECONDS // 60} minutes, {MOST_MB} MB"
 MISSING = f"To ask about clips, install what reads them: {install_line('video')}"
-"""What the form says where PyAV isn't installed."""
 
 
 def can_open() -> bool:
-    """Whether the extra `video` is installed."""
+    """Whether PyAV (the extra `video`) is installed."""
     return find_spec("av") is not None
 
 
 def open_upload(path: str) -> FrameSource:
-    """Open an uploaded clip, with frames that are small enough for anybody to send.
+    """Open an uploaded clip, its frames scaled down to `LONGEST` px.
 
     Raises:
-        ValueError: it is too long or too large, it can't be read, or what reads it is missing.
+        ValueError: too long, too large, unreadable, or PyAV is missing.
     """
     file = Path(path)
     size = file.stat().st_size if file.is_file() else 0
@@ -63,16 +58,12 @@ def open_upload(path: str) -> FrameSource:
 
 
 def opened(source: ImageSource) -> ImageSource | FrameSource:
-    """What a question is about: the path of a video as `open_upload` opens it, anything else as it is."""
+    """The path of a video opened by `open_upload`; any other source unchanged."""
     return open_upload(source) if isinstance(source, str) and is_clip(source) else source
 
 
 def preview(clip: FrameSource) -> str:
-    """A few frames of a clip in a row and its size, as HTML; all frames are read once.
-
-    Raises:
-        ValueError: a frame can't be decoded.
-    """
+    """HTML with a few frames of a clip and its size; decodes all frames (ValueError: one is damaged)."""
     last = len(clip) - 1
     count = min(THUMBNAILS, len(clip))
     wanted = {round(i * last / max(1, count - 1)) for i in range(count)}
@@ -81,13 +72,13 @@ def preview(clip: FrameSource) -> str:
 
 
 def megapixels(visual: Image.Image | FrameSource) -> float:
-    """Of an image, or of all frames of a clip."""
+    """Megapixels of an image, or of all frames of a clip."""
     width, height = visual.size
     return width * height / 1e6 * (1 if isinstance(visual, Image.Image) else len(visual))
 
 
 def _small(clip: FrameSource) -> FrameSource:
-    """The same clip with frames of at most `LONGEST` px."""
+    """The clip with frames of at most `LONGEST` px."""
     share = LONGEST / max(clip.size)
     if share >= 1:
         return clip

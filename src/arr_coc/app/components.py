@@ -1,4 +1,4 @@
-"""Gradio components of the app: the viewer, lines that screen readers read, uploads, unchecked fields."""
+"""Gradio components of the app: the viewer, status lines for screen readers, uploads, unchecked fields."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ const draw = () => {
 draw();
 watch("value", draw);
 """
-"""A view travels as text: Gradio wraps every number of an object in a proxy of its own."""
+"""The view is sent as text, since Gradio wraps every number of an object in a proxy."""
 
 
 MARK = """
@@ -50,24 +50,21 @@ watch("value", () => {
 
 
 class Plain(ComponentMeta):
-    """Makes a component's class without writing a .pyi file beside it, as Gradio's own metaclass does."""
+    """A metaclass that, other than Gradio's, writes no .pyi file beside the component's module."""
 
     def __new__(cls, name: str, bases: tuple[type, ...], attrs: dict[str, Any]) -> Plain:
-        """The class: events are inherited, and arguments kept, since Gradio makes components anew."""
+        """Make the class; its arguments are recorded, since Gradio makes components anew from them."""
         if "__init__" in attrs:
             attrs["__init__"] = updateable(attrs["__init__"])
         return ABCMeta.__new__(cls, name, bases, attrs)
 
 
 class TokenCanvas(gr.HTML, metaclass=Plain):
-    """A view, drawn by the viewer.
+    """A view or views, drawn by the JavaScript viewer.
 
-    Args:
-        value: for "pair" {"a", "b", "labels"}; for "history" a list of views; for other kinds a view; None:
-            nothing is drawn.
-        kind: what is drawn of it; "look" is a choice without an answer, "closer" is "full" for a page that
-            shows the answer already.
-        more: other arguments of `gr.HTML`.
+    `value` is a view, for kind "pair" {"a", "b", "labels"}, for "history" a list of views, or None. Kind
+    "look" is a choice of cells without an answer; "closer" is "full" without the answer, which the page shows
+    already.
     """
 
     def __init__(self, value: Any = None, *, kind: str = "simple", **more: Any) -> None:
@@ -80,16 +77,16 @@ class TokenCanvas(gr.HTML, metaclass=Plain):
         )
 
     def postprocess(self, value: Any) -> str | None:
-        """As JSON text, or None."""
+        """The value as JSON text, or None."""
         return None if value is None else json.dumps(value)
 
     def get_block_name(self) -> str:
-        """Gradio's front end knows it by this name."""
+        """Gradio's front end finds the component by this name."""
         return "html"
 
 
 class StatusLine(gr.HTML, metaclass=Plain):
-    """A line of plain text that screen readers read out when it changes."""
+    """One line of plain text, read out by screen readers when it changes."""
 
     def __init__(self, value: str = "", **more: Any) -> None:
         line: dict[str, Any] = {
@@ -100,17 +97,14 @@ class StatusLine(gr.HTML, metaclass=Plain):
         super().__init__(value, **line | more)
 
     def postprocess(self, value: str | None) -> str:
-        """Escaped: answers are text, whatever they look like."""
+        """The value, escaped: an answer may contain markup."""
         return html.escape(value or "")
 
 
 class Problem(StatusLine, metaclass=Plain):
-    """What is wrong with a field, beside it: brought into sight and read out. Empty, it takes no room.
+    """The problem of a field, scrolled into view and read out; "" takes no room.
 
-    Args:
-        value: the reason; "": nothing is wrong.
-        field: selects the input that it is about, which is marked as invalid and gets the focus; "": none.
-        more: other arguments of `gr.HTML`.
+    `field` is a CSS selector of the input, which is marked as invalid and focused.
     """
 
     def __init__(self, value: str = "", *, field: str = "", **more: Any) -> None:
@@ -123,14 +117,14 @@ class Problem(StatusLine, metaclass=Plain):
 
 
 class Count(gr.Slider, metaclass=Plain):
-    """A slider that gives any number typed into it, for `Request.budget` to check."""
+    """A slider that accepts any typed number, for `AskForm.budget` to check."""
 
     def preprocess(self, payload: float) -> float:
-        """The number, unchecked; 0 where the field was emptied."""
+        """The number, unchecked; 0 for an empty field."""
         return 0 if payload is None else payload
 
     def get_block_name(self) -> str:
-        """Gradio's front end knows it by this name."""
+        """Gradio's front end finds the component by this name."""
         return "slider"
 
 
@@ -140,15 +134,16 @@ ADDRESS = r"(?i)[a-z][a-z0-9+.-]+://"
 
 
 class Uploaded:
-    """A component that gives the path of a file as it was uploaded, unopened.
+    """A component whose value is the path of an uploaded file, unopened.
 
-    Gradio checks a path only where the request says that it is one of a file; anybody can leave that out.
+    Gradio checks only paths that the request marks as files, which a caller can leave out; here all are
+    checked.
     """
 
     GRADIO_CACHE: str
 
     def preprocess(self, payload: Any) -> str | None:
-        """The path; a file that was not uploaded is refused."""
+        """The path; any file that wasn't uploaded is refused."""
         if payload is None:
             return None
         if not payload.path:
@@ -159,7 +154,7 @@ class Uploaded:
         return str(path)
 
     async def async_move_resource_to_block_cache(self, url_or_file_path: str | Path | None) -> str | None:
-        """As Gradio's, of files alone: it would fetch an address."""
+        """As Gradio's, for files alone: Gradio would fetch an address."""
         if re.match(ADDRESS, str(url_or_file_path)):
             raise gr.Error("an address is not fetched: upload the file itself", print_exception=False)
         move: Any = super()
@@ -167,24 +162,21 @@ class Uploaded:
 
 
 class Upload(Uploaded, gr.Image, metaclass=Plain):
-    """An image upload, for `open_image` to check."""
+    """An image upload, checked by `open_image`."""
 
     def get_block_name(self) -> str:
-        """Gradio's front end knows it by this name."""
         return "image"
 
 
 class UploadClip(Uploaded, gr.File, metaclass=Plain):
-    """A place to drop a video file, for `clips.open_upload` to check."""
+    """An upload for a video file or a PDF, checked by `clips.open_upload` and `first_page`."""
 
     def get_block_name(self) -> str:
-        """Gradio's front end knows it by this name."""
         return "file"
 
 
 class UploadTrace(Uploaded, gr.UploadButton, metaclass=Plain):
-    """A button to upload a file of a trace, for `Trace.load` to check."""
+    """A button to upload a trace file, checked by `Trace.load`."""
 
     def get_block_name(self) -> str:
-        """Gradio's front end knows it by this name."""
         return "uploadbutton"

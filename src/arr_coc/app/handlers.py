@@ -1,6 +1,6 @@
 """Event handlers of the page: each calls `asking` or `looking` and returns updates of components.
 
-What is refused stands beside the field that it is about; the rest of the page is left as it was.
+A refusal is shown beside the field that it concerns; the rest of the page is left unchanged.
 """
 
 from __future__ import annotations
@@ -44,28 +44,20 @@ NO_QUESTION = "Now type what you want to know about it."
 NEW_PICTURE = "Looking at the new picture ..."
 NO_PROBLEMS = [""] * len(FIELDS)
 MOST_TOKENS = 2**16
-LONGEST_KEPT = 2000
-"""Characters of a question that a browser is trusted to have kept."""
-POLL = 0.2
-"""Seconds between two looks at whether the model is loaded."""
-WORST = 12
-"""Cases of a result file that are shown."""
+LONGEST_KEPT = 2000  # characters of a question that are restored from a browser's storage
+POLL = 0.2  # seconds between two checks whether the model is loaded
+WORST = 12  # cases of a result file that are shown
 
 
 class Visits:
-    """The tabs that are open.
-
-    Args:
-        trace: what every tab shows first; None: nothing.
-        view: of that trace, one for all tabs.
-    """
+    """The open tabs by session; each begins with the same `trace` and its `view`, if there is one."""
 
     def __init__(self, trace: Trace | None, view: dict[str, Any] | None) -> None:
         self.trace, self.view = trace, view
-        self._tabs: WeakValueDictionary[str, Tab] = WeakValueDictionary()
+        self._tabs: WeakValueDictionary[str, Tab] = WeakValueDictionary()  # weak: Gradio owns the tabs
 
     def begin(self, tab: Tab, request: gr.Request) -> Tab:
-        """The page was loaded."""
+        """Register a tab whose page was loaded."""
         if self.trace is not None and tab.trace is None:
             tab.open(self.trace, self.view)
         if request.session_hash is not None:
@@ -73,14 +65,14 @@ class Visits:
         return tab
 
     def end(self, request: gr.Request) -> None:
-        """The page was closed, or has lost its connection."""
+        """Stop a tab's work after its page was closed or lost its connection."""
         tab = self._tabs.pop(request.session_hash or "", None)
         if tab is not None:
             tab.release()
 
 
 async def on_visit(models: Models, lazy: bool) -> AsyncIterator[str]:
-    """The page was opened: what the model is and what it can do, once it is loaded."""
+    """Yields the headline, and once more when the model is loaded."""
     yield on_headline(models, lazy)
     while not (lazy or models.ready()):
         await asyncio.sleep(POLL)
@@ -89,7 +81,7 @@ async def on_visit(models: Models, lazy: bool) -> AsyncIterator[str]:
 
 
 def on_headline(models: Models, lazy: bool = False) -> str:
-    """The model's name, and in a sentence what it can do or why it isn't there."""
+    """The model's name, and one sentence on what it can do or why it can't be loaded."""
     name = models.name(0)
     if not models.ready():
         return f"Model {name}: loaded with the first question." if lazy else f"Model {name}: loading ..."
@@ -105,14 +97,10 @@ def on_headline(models: Models, lazy: bool = False) -> str:
 
 
 def on_restore(kept: Any, *form: Any) -> list[Any]:
-    """The page was opened again: the form as it was last asked with, where the browser has kept that.
+    """Fill the form as it was last submitted from this browser.
 
-    Args:
-        kept: what `on_remember` made, or anything: it comes from the browser.
-        form: the values that stood in the form when the page was opened.
-
-    Returns:
-        The form. What stays as it was is skipped: whoever was faster than this answer has changed it.
+    `kept` is what `on_remember` returned, but comes from the browser: it is checked. Fields that stay the
+    same are skipped, so that what the user has changed meanwhile isn't overwritten.
     """
     question, tokens, auto, mode, compare = form
     if not isinstance(kept, dict):
@@ -128,45 +116,44 @@ def on_restore(kept: Any, *form: Any) -> list[Any]:
 
 
 def on_remember(question: str, tokens: float, auto: bool, mode: str, compare: bool) -> dict[str, Any]:
-    """A question is asked: the form, no image, for the browser to keep."""
+    """The form without its image, for the browser to store."""
     values = {"question": question[:LONGEST_KEPT], "tokens": tokens, "auto": auto}
     return values | {"mode": mode, "compare": compare}
 
 
 def begin(buttons: int, tab: Tab, problems: int = 0) -> list[Any]:
-    """Before work: [status, buttons, problems]; the second and third button, Stop, are enabled."""
+    """Before work: [status, buttons, problems]; the second and third button (Stop) are enabled."""
     tab.stopping = False
     enabled = [gr.update(interactive=n in (1, 2)) for n in range(buttons)]
     return ["Waiting for the model ...", *enabled, *[""] * problems]
 
 
 def finish(buttons: int, tab: Tab) -> list[Any]:
-    """After work, failed or not: Stop is disabled, the others enabled, an open microscope redrawn."""
+    """After work, failed or not: Stop is disabled, the others enabled, an open detail view is drawn again."""
     closer = on_closer(tab) if tab.closer else [gr.skip()] * 4
     return [gr.update(interactive=n not in (1, 2)) for n in range(buttons)] + closer
 
 
 def fail(buttons: int, tab: Tab) -> list[Any]:
-    """After work that Gradio could not begin or end: what `begin` said is taken back, then as `finish`."""
+    """After an error of Gradio itself: a status that replaces `begin`'s, then as `finish`."""
     return [FAILED, *finish(buttons, tab)]
 
 
 def on_stop(tab: Tab) -> None:
-    """The Stop button: end what runs or waits for this tab."""
+    """Stop what runs or waits for this tab."""
     tab.stopping = True
 
 
 def on_ask(models: Models, tab: Tab, *form: Any) -> Iterator[list[Any]]:
-    """The Ask button: [status, view, whether the view is stale, a problem of each of `FIELDS`]."""
+    """Answer the form: [status, view, warning above a stale view, a problem for each of `FIELDS`]."""
     for update in updates(lambda: asking.ask(models, tab, AskForm(*form))):
         yield of_form(update)
 
 
 def on_pick(samples: Sequence[AppSample], tab: Tab, index: int) -> list[Any]:
-    """A sample is chosen: what has a saved answer is opened, the rest waits in the form to be asked about.
+    """Open a sample's saved answer, or put its image and question into the form.
 
-    Returns:
-        What `on_ask` yields, the image and the question, the clip's parts of the form as of `on_no_clip`.
+    Returns what `on_ask` yields, the image, the question, and the clip's three components as `on_no_clip`.
     """
     sample, no_clip = samples[index], [None, "", ""]
     if sample.trace is not None:
@@ -182,26 +169,22 @@ def on_pick(samples: Sequence[AppSample], tab: Tab, index: int) -> list[Any]:
 
 
 def on_measure(models: Models, name: str, tab: Tab) -> Iterator[list[Any]]:
-    """A probe's button: [status, view]."""
+    """Run a probe: [status, view]."""
     yield from of_line(updates(lambda: measure(models, tab, name)))
 
 
 def on_swap(models: Models, tab: Tab, question: str) -> Iterator[list[Any]]:
-    """The button of another question: [status, pair of views]."""
+    """Answer another question: [status, pair of views]."""
     yield from of_line(updates(lambda: asking.swap(models, tab, question)))
 
 
 def on_against(models: Models, tab: Tab) -> Iterator[list[Any]]:
-    """The button of the other model: [status, pair of views]."""
+    """Answer with the other model: [status, pair of views]."""
     yield from of_line(updates(lambda: asking.against(models, tab)))
 
 
 def on_upload(tab: Tab, path: str) -> list[Any]:
-    """An uploaded image; one that can't be read is refused, and the one before stays in the form.
-
-    Returns:
-        The image, the status, whether the view is stale, the problem of the image.
-    """
+    """Take an uploaded image: [image, status, stale warning, problem]; an unreadable one changes nothing."""
     try:
         open_image(path)
     except ValueError as error:
@@ -211,18 +194,15 @@ def on_upload(tab: Tab, path: str) -> list[Any]:
 
 
 def on_clear(tab: Tab) -> list[Any]:
-    """The image was taken out of the form: [whether the view is stale, the problem of the image]."""
+    """After the image was removed: [stale warning, problem of the image]."""
     tab.take(None)
     return [stale(tab), ""]
 
 
 def on_clip(tab: Tab, path: str) -> list[Any]:
-    """An uploaded clip, which takes the image's place, or a PDF, whose first page is the image from now on.
+    """Take an uploaded clip in the image's place, or a PDF, whose first page becomes the image.
 
-    One that can't be read is refused.
-
-    Returns:
-        The clip, its preview, the image, the status, whether the view is stale, the problem of the clip.
+    Returns [clip, preview, image, status, stale warning, problem of the clip].
     """
     try:
         if is_pdf(path):
@@ -238,22 +218,18 @@ def on_clip(tab: Tab, path: str) -> list[Any]:
 
 
 def on_clip_clear(tab: Tab) -> list[Any]:
-    """The clip was taken out of the form: [its preview, whether the view is stale, its problem]."""
+    """After the clip was removed: [preview, stale warning, problem of the clip]."""
     tab.clip = None
     return ["", stale(tab), ""]
 
 
 def on_no_clip(tab: Tab) -> list[Any]:
-    """After an image may have come into the form: [the clip, its preview, its problem], which make room."""
+    """Clear the clip's components [clip, preview, problem] after an image has replaced it."""
     return [None, "", ""] if tab.clip is None else [gr.skip()] * 3
 
 
 def on_open(tab: Tab, path: str) -> list[Any]:
-    """An uploaded trace; no model is needed.
-
-    Returns:
-        What `on_pick` yields, the problem of the file, what `on_closer` returns.
-    """
+    """Open an uploaded trace: what `on_pick` returns, the problem of the file, what `on_closer` returns."""
     try:
         trace = Trace.load(path)
     except ValueError as error:
@@ -263,7 +239,7 @@ def on_open(tab: Tab, path: str) -> list[Any]:
 
 
 def on_closer(tab: Tab) -> list[Any]:
-    """Open the microscope, or redraw it: its view, the history, and the two exports."""
+    """Open the detail view, or draw it again: [view, history, HTML export, trace export]."""
     tab.closer = True
     if tab.view is None:
         return [None, None, None, None]
@@ -271,18 +247,15 @@ def on_closer(tab: Tab) -> list[Any]:
 
 
 def on_closed(tab: Tab) -> None:
-    """The microscope is closed: no more views are sent to it."""
+    """Stop sending views to the detail view after it was closed."""
     tab.closer = False
 
 
 class WorstCases:
-    """The worst cases of a result file of `arr-coc eval`; their images are drawn at first use.
-
-    Args:
-        path: of the file.
+    """The worst cases of the result file at `path`, written by `arr-coc eval`; images are drawn at first use.
 
     Raises:
-        ValueError: it is no result file, or `arr-coc-lab` is not installed.
+        ValueError: the file isn't a result file, or `arr-coc-lab` isn't installed.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -292,7 +265,7 @@ class WorstCases:
 
     @property
     def title(self) -> str:
-        """What the cases are, in a sentence."""
+        """One sentence on what the cases are."""
         if not self.cases:
             return f"No answer of {self.path.name} is wrong."
         which = "The answer" if len(self.cases) == 1 else f"The {len(self.cases)} answers"
@@ -303,17 +276,17 @@ class WorstCases:
 
     @cached_property
     def images(self) -> list[Image.Image]:
-        """The image of each case; a ValueError where they can't be drawn or opened here."""
+        """The image of each case; a ValueError where one can't be drawn or opened."""
         return self._lab.case_images(self.path, self.cases)
 
 
 def caption(case: Mapping[str, Any]) -> str:
-    """A case in a line: the question, the answer, the right answer."""
+    """A case in one line: the question, the answer, the right answer."""
     return f"{case['question']} {case['answer'] or 'Nothing'}, not {case['right']}"
 
 
 def on_gallery(cases: WorstCases) -> list[Any]:
-    """The tab of worst cases is opened: what they are, and their images with captions."""
+    """The title and the captioned images of the worst cases."""
     try:
         pictures = [(image, caption(case)) for image, case in zip(cases.images, cases.cases, strict=True)]
     except ValueError as error:
@@ -322,7 +295,7 @@ def on_gallery(cases: WorstCases) -> list[Any]:
 
 
 def on_case(cases: WorstCases, tab: Tab, index: int) -> list[Any]:
-    """A worst case is chosen: its image and question for the form, the status, whether the view is stale."""
+    """Put a worst case into the form: [image, question, status, stale warning]."""
     case = cases.cases[index]
     tab.take(cases.images[index], case["question"], tuple(case["right"].split(" | ")))
     return [
@@ -336,10 +309,10 @@ def on_case(cases: WorstCases, tab: Tab, index: int) -> list[Any]:
 def on_look(
     looking: Looking, tab: Tab, image: ImageSource | None, question: str, tokens: float, auto: bool = False
 ) -> list[Any]:
-    """The live view "Where it would look": [view, or None where there is none; what is missing or wrong]."""
+    """Draw which cells the guide would keep: [view or None, what is missing or wrong]."""
     pictures = tab.pictures
     if image is None:
-        tab.seen = None
+        tab.record = None
         return [None, NO_PICTURE if tab.clip is None else OF_CLIPS]
     if not question.strip():
         return [None, NO_QUESTION]
@@ -350,18 +323,18 @@ def on_look(
     except Exception as error:
         logger.exception("a look failed")
         result = [None, f"That failed ({type(error).__name__}); the log has the reason."]
-    # Where another picture came meanwhile, the look at that is on its way.
+    # Another picture has come meanwhile: its own event draws it.
     return result if tab.pictures == pictures else [gr.skip(), gr.skip()]
 
 
 def on_new_picture(tab: Tab) -> str:
-    """Another picture comes into the form: what to say above the former one's view until it was looked at."""
+    """Count a picture that comes into the form, and return the notice shown until the guide has read it."""
     tab.pictures += 1
     return NEW_PICTURE
 
 
 def on_settings(tab: Tab, tokens: float, auto: bool, mode: str) -> Any:
-    """The budget or the mode was moved: whether the answer on the page still is of these."""
+    """Warn if the budget or the mode differs from those of the answer on the page."""
     if tab.view is None or tab.moved:
         return gr.skip()
     begun = AskForm(None, "").settings if tab.settings is None else tab.settings
@@ -369,7 +342,7 @@ def on_settings(tab: Tab, tokens: float, auto: bool, mode: str) -> Any:
 
 
 def on_first_look(looking: Looking, sample: AppSample, tokens: float) -> list[Any]:
-    """The page was opened: [view, what is wrong] of the first sample, whatever the tab."""
+    """Draw the first sample's kept cells: [view, problem], the same in every tab."""
     try:
         return [looking.first(sample.image, sample.question, AskForm(None, "", tokens).budget), ""]
     except ValueError as error:
@@ -377,12 +350,12 @@ def on_first_look(looking: Looking, sample: AppSample, tokens: float) -> list[An
 
 
 def stale(tab: Tab) -> str:
-    """What to say above a view whose image is no more in the form; "" above any other, or none."""
+    """The warning above a view whose image is no longer in the form; "" otherwise."""
     return STALE if tab.moved and tab.view is not None else ""
 
 
 def updates(work: Callable[[], Iterator[Update]]) -> Iterator[Update | Refused]:
-    """Run a generator of `asking` for the page; what fails is yielded last, as a refusal."""
+    """Run a generator of `asking`; a failure is yielded last, as a `Refused`."""
     try:
         yield from work()
     except Stopped:
@@ -397,7 +370,7 @@ def updates(work: Callable[[], Iterator[Update]]) -> Iterator[Update | Refused]:
 
 
 def of_form(update: Update | Refused) -> list[Any]:
-    """An update for the form, see `on_ask`."""
+    """An update as outputs of `on_ask`."""
     if isinstance(update, Refused):
         problems = [reason(update) if name == update.field else "" for name in FIELDS]
         return [REFUSED, gr.skip(), gr.skip(), *problems]
@@ -407,7 +380,7 @@ def of_form(update: Update | Refused) -> list[Any]:
 
 
 def of_line(steps: Iterator[Update | Refused]) -> Iterator[list[Any]]:
-    """Updates for a view below a line, which says what is refused."""
+    """Updates as [status or refusal, view]."""
     for update in steps:
         if isinstance(update, Refused):
             yield [f"{reason(update)}. {UNCHANGED}", gr.skip()]
@@ -416,6 +389,6 @@ def of_line(steps: Iterator[Update | Refused]) -> Iterator[list[Any]]:
 
 
 def reason(error: ValueError, path: str = "") -> str:
-    """An error as one line of the page, with an upload's name in place of its path."""
+    """An error as one line for the page, with an upload's file name in place of its path."""
     message = " ".join((str(error).replace(path, Path(path).name) if path else str(error)).split())
     return message[:1].upper() + message[1:]

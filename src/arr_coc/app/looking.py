@@ -1,7 +1,6 @@
-"""Which cells the guide would keep, with no model loaded, while a question is still being typed.
+"""The live view: which cells the guide would keep, without a model, while a question is typed.
 
-What the guide computes of a picture is kept in its tab, in the memory for encoded images; a question costs
-the guide's head alone.
+The guide's encoding of a picture is kept with its tab; each new question runs only the guide's head.
 """
 
 from __future__ import annotations
@@ -19,19 +18,12 @@ from arr_coc.guide.selector import Selector
 from arr_coc.trace.evidence import read_guidance
 from arr_coc.trace.view import look_view, picture_view
 
-LONGEST_QUESTION = 2000
-"""Characters of a question that are read while it is being typed."""
-SHOWN = 1024
-"""The longest side in px at which the picture is sent to the page."""
+LONGEST_QUESTION = 2000  # characters of a question that are read
+SHOWN = 1024  # longest side in px of the picture that is sent to the page
 
 
 class Looking:
-    """The live view's work; one picture or question at a time.
-
-    Args:
-        encoded: the memory that the pictures of all tabs share.
-        guide: folder of another guide; None: the bundled one.
-    """
+    """Draws live views, one at a time; `guide` is a folder (None: the bundled one)."""
 
     def __init__(self, encoded: EncodedMemory, guide: Path | None = None) -> None:
         self.encoded, self.guide = encoded, guide
@@ -39,43 +31,43 @@ class Looking:
         self._first: dict[str, Any] | None = None
 
     def view(self, tab: Tab, image: ImageSource, question: str, budget: float | str) -> dict[str, Any]:
-        """What the viewer draws of a question about a tab's picture; `budget` as of `Session.ask`.
+        """The view of a question about a tab's picture; `budget` as in `Session.ask`.
 
         Raises:
-            ValueError: the picture can't be read, or there is no question, or no guide.
+            ValueError: the picture can't be read, or the question or the guide is missing.
         """
         with self._lock:
-            if tab.seen is None or not same(tab.seen.source, image):
-                tab.seen = None  # before the next takes its place in memory
-                tab.seen = see(image, self.guide)
+            if tab.record is None or not same(tab.record.source, image):
+                tab.record = None  # free the old encoding first
+                tab.record = see(image, self.guide)
             self.encoded.use(tab)
-            return view(tab.seen, question, budget)
+            return view(tab.record, question, budget)
 
     def first(self, image: ImageSource, question: str, budget: float | str) -> dict[str, Any]:
-        """The same for what every tab shows first, computed once for all of them."""
+        """The view of the sample that all tabs show first, computed once."""
         with self._lock:
             if self._first is None:
                 self._first = view(see(image, self.guide), question, budget)
             return self._first
 
     def end(self, patience: float = 0.0) -> bool:
-        """Begin no more looks; whether one still runs after so many seconds."""
-        # A thread inside torch when the process ends would take it down with an abort.
+        """Refuse further work; whether some still runs after `patience` seconds."""
+        # The lock stays taken: a thread inside torch would abort the process when it ends.
         return not self._lock.acquire(timeout=patience)
 
 
 def same(one: ImageSource, other: ImageSource) -> bool:
-    """Whether two sources are one picture: one object, or one path."""
+    """Whether two sources are the same object or the same path."""
     return one is other or (isinstance(one, str) and one == other)
 
 
 def see(source: ImageSource, guide: Path | None = None) -> SeenPicture:
-    """Open a picture and compute what a guide needs of it."""
+    """Open a picture and encode it with a guide."""
     image = open_image(source).convert("RGB")
     selector = Selector.from_pretrained(guide)
-    grid = selector.sizing.grid(image.height, image.width)  # the command line's, whatever the guide reads
+    grid = selector.sizing.grid(image.height, image.width)  # (H, W) of the full image, as in the command line
     size = fitted(*image.size)
-    if size != image.size:  # the guide would scale it down, too, and a tab keeps it
+    if size != image.size:  # as large as the guide reads it: it stays in memory
         image = image.resize(size, Image.Resampling.BILINEAR)
     small = image.copy()
     small.thumbnail((SHOWN, SHOWN))
@@ -83,11 +75,11 @@ def see(source: ImageSource, guide: Path | None = None) -> SeenPicture:
     return SeenPicture(source, image, grid, selector, picture_view(small))
 
 
-def view(seen: SeenPicture, question: str, budget: float | str) -> dict[str, Any]:
-    """What the viewer draws of a question about a picture."""
+def view(record: SeenPicture, question: str, budget: float | str) -> dict[str, Any]:
+    """The view of a question about an encoded picture."""
     question = question[:LONGEST_QUESTION].strip()
-    decision = seen.selector.decide(seen.image, question, budget, seen.grid)
+    decision = record.selector.decide(record.image, question, budget, record.grid)
     allocation, coupling = decision.allocations[0], decision.couplings[0]
-    page = seen.selector.encode(seen.image, seen.grid).page
-    guidance = read_guidance(seen.selector.guide, page, question, coupling, allocation.grid[1:])
-    return look_view(seen.picture, question, allocation, guidance)
+    page = record.selector.encode(record.image, record.grid).page
+    guidance = read_guidance(record.selector.guide, page, question, coupling, allocation.grid[1:])
+    return look_view(record.picture, question, allocation, guidance)

@@ -1,8 +1,4 @@
-"""The models of a server, and the one thread that loads and runs them.
-
-Everything that touches a model happens in that thread, one call after the other, so that answers of two
-users never mix.
-"""
+"""The models of a server, and the single thread that loads and runs them, one call after the other."""
 
 from __future__ import annotations
 
@@ -22,26 +18,15 @@ from arr_coc.model import ARRCOCModel
 from arr_coc.store.checkpoint import check_model_folder, find
 
 T = TypeVar("T")
-WARM = (256, 256)
-"""Size of the picture that a model is warmed up with."""
+WARM = (256, 256)  # width and height in px of the picture that warms a model up
 
 
 class Models:
-    """One model or two, each loaded once, when it is first needed or by `start`.
+    """One or two models, each loaded once: when first needed, or by `start`.
 
-    Args:
-        sources: each a loaded model, a Hub name, a folder or "bundled".
-        device: where models are loaded to, as `device.resolve_device` takes it.
-        dtype: of their base models, as `device.resolve_dtype` takes it.
-        allocator: an allocator of the first, by name; None: its own.
-        guide: folder of another guide; None: the bundled one.
-        relevance: what couples cells with a question in the first, as of `ARRCOCModel.from_pretrained`.
-        max_new_tokens: where an answer is cut off.
-
-    Attributes:
-        guide: as above.
-        encoded: the memory for encoded images.
-        closed: the server ends; what runs must.
+    `sources` are loaded models, Hub names, folders or "bundled"; the other arguments are those of
+    `build_app`, `allocator` and `relevance` for the first model only. `closed` is set when the server ends,
+    and running work must.
     """
 
     def __init__(
@@ -57,7 +42,7 @@ class Models:
         self._sources, self._allocator, self.guide = sources, allocator, guide
         self.max_new_tokens, self._relevance = max_new_tokens, relevance
         self._settings: dict[str, Any] = {"device": device, "dtype": dtype, "guide": guide}
-        self._thread = ThreadPoolExecutor(1, "arr-coc-model")
+        self._thread = ThreadPoolExecutor(1, "arr-coc-model")  # one thread: answers of two users never mix
         self._loading: dict[int, Future[ARRCOCModel]] = {}
         self._lock = Lock()
         self._futures: WeakSet[Future[Any]] = WeakSet()
@@ -68,15 +53,14 @@ class Models:
         return len(self._sources)
 
     def name(self, which: int, parts: int = 1) -> str:
-        """The name of a model, for the page: of a folder so many last parts of its path."""
+        """The model's name for the page; for a folder the last `parts` of its path."""
         source = self._sources[which]
         return folder_name(source, parts) if isinstance(source, str) else source.base_name
 
     def labels(self, first: str) -> tuple[str, str]:
-        """Names that tell the two models apart: their folders, whether they are trained, or first and second.
+        """Names that tell the two models apart: folders, trained or not, or first and second.
 
-        Args:
-            first: the base model that the first one's trace names; a trace of yet another keeps its name.
+        `first` is the base model named by a trace of the first; a trace of any other model keeps its name.
         """
         futures = [self._loading.get(i) for i in range(2)]
         loaded = [f.result() if f and f.done() and not f.exception() else None for f in futures]
@@ -91,41 +75,38 @@ class Models:
         return f"{names[0]} ({marks[0]})", f"{names[1]} ({marks[1]})"
 
     def check(self, hub: bool = True) -> None:
-        """Raise a ValueError where a model is named that is not there; `hub` asks the Hub for names on it."""
+        """Raise a ValueError for a named model that doesn't exist; `hub` also looks up names on the Hub."""
         for which, source in enumerate(self._sources):
             if isinstance(source, str) and (hub or is_local(source)):
                 check_source(source, None if which else self._allocator)
 
     def start(self) -> None:
-        """Begin to load what isn't loaded; returns at once."""
+        """Begin to load all models in the background."""
         for which in range(len(self)):
             self._load(which)
 
     def ready(self, which: int = 0) -> bool:
-        """Whether a question would be answered without loading first."""
+        """Whether loading has finished, or failed."""
         return which in self._loading and self._loading[which].done()
 
     def loaded(self, which: int = 0) -> ARRCOCModel:
-        """A model that is `ready`; a ValueError with the reason where it can't be loaded."""
+        """The loaded model, once `ready`; a ValueError if it couldn't be loaded."""
         return self._loading[which].result()
 
     def submit(self, work: Callable[[ARRCOCModel], T], which: int = 0) -> Future[T]:
-        """Call `work` with a model, after all that was submitted before.
-
-        The result raises what `work` raised, or the ValueError for which the model can't be loaded.
-        """
-        loading = self._load(which)  # before it in the same thread, so that waiting for it takes no time
+        """Queue `work(model)`; its future raises a ValueError if the model can't be loaded."""
+        loading = self._load(which)  # queued before it in the same thread: no deadlock
         future = self._thread.submit(lambda: work(loading.result()))
         self._futures.add(future)
         return future
 
     def busy(self, patience: float = 0.0) -> bool:
-        """Whether something still runs after so many seconds, which keeps the process from ending."""
+        """Whether work still runs after `patience` seconds; it would keep the process from ending."""
         running = [future for future in list(self._futures) if future.running()]
         return bool(running and wait(running, patience).not_done)
 
     def close(self) -> None:
-        """Cancel what waits; what runs ends with its next token."""
+        """Cancel waiting work; running work ends at its next token."""
         self.closed = True
         self._thread.shutdown(wait=False, cancel_futures=True)
 
@@ -140,22 +121,18 @@ class Models:
 
 
 def load(source: ARRCOCModel | str, settings: dict[str, Any]) -> ARRCOCModel:
-    """A model as it is, or loaded by its name with these arguments of `from_pretrained`, and warm."""
+    """The model itself, or loaded by its name with these arguments of `from_pretrained`; warmed up."""
     if not isinstance(source, str):
         return source
 
     model = ARRCOCModel.from_pretrained(source, **settings)
-    for mode in (None, "full"):  # the first call pays for what is set up once, which is no question's cost
+    for mode in (None, "full"):  # the first call pays one-time set-up
         model.ask(Image.new("RGB", WARM), "?", mode=mode, max_new_tokens=1)
     return model
 
 
 def check_source(name: str, allocator: str | None = None) -> None:
-    """Check that a model, with another allocator than its own or None, can be loaded, without loading it.
-
-    Raises:
-        ValueError: a folder that is no model or allocator, or a name that the Hub doesn't know.
-    """
+    """Raise a ValueError unless a model, and an `allocator` for it, exist; neither is loaded."""
     from arr_coc.files.paths import BUNDLED_NAME, is_local
 
     source = find(name, allocator)
@@ -168,6 +145,6 @@ def check_source(name: str, allocator: str | None = None) -> None:
 
 
 def folder_name(name: str, parts: int = 1) -> str:
-    """The last parts of a folder's path; any other name as it is."""
+    """The last `parts` of a folder's path; any other name unchanged."""
     folder = Path(name).expanduser()
     return "/".join(folder.resolve().parts[-parts:]) if name and folder.is_dir() else name

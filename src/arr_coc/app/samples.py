@@ -1,7 +1,7 @@
 """Samples of the app: the user's saved traces and built-in questions.
 
-The first built-in sample ships with its trace, so that the page has an answer before a model is loaded. After
-the bundled model has changed, `python -m arr_coc.app.samples` writes that trace again.
+The first built-in sample includes its trace, so that an answer is shown before a model is loaded. When the
+bundled model changes, `python -m arr_coc.app.samples` writes that trace again.
 """
 
 from __future__ import annotations
@@ -27,15 +27,14 @@ from arr_coc.trace.trace import Trace
 
 SAMPLE = BUNDLED_MODEL.parent / "sample.json"
 PICTURES, LISTED = Path(__file__).parent / "pictures", "pictures.json"
-"""Pages that anybody recognises, made by `runs/pictures.py`, and the list of their questions beside them."""
+"""Drawn pages, made by `runs/pictures.py`, and the list of their questions."""
 SHIPPED = Path(__file__).parent / "sample.safetensors"
-SHAPES = "shapes.json"
-"""The list of a drawn page with shapes; from few tokens the answer to its second question is wrong."""
+SHAPES = "shapes.json"  # a page of shapes; with few tokens its second answer is wrong
 
 
 @dataclass(frozen=True)
 class AppSample:
-    """An image with a question; where there are, the trace of its answer, true answers and evidence boxes."""
+    """An image with a question, and optionally a trace of its answer, true answers and evidence boxes."""
 
     image: str | Image.Image
     question: str
@@ -44,12 +43,11 @@ class AppSample:
     evidence: tuple[Box, ...] = ()
 
 
-THUMBNAIL = 96
-"""Pixels of a side of a sample's small picture, twice what it takes on the page."""
+THUMBNAIL = 96  # px, twice the size on the page
 
 
 def chip(sample: AppSample) -> str:
-    """A sample as HTML: a small picture and the question, which is text whatever it looks like."""
+    """A sample as HTML: a thumbnail and the escaped question."""
     file = io.BytesIO()
     picture = open_image(sample.image).convert("RGB")
     ImageOps.fit(picture, (THUMBNAIL, THUMBNAIL)).save(file, "jpeg", quality=80)
@@ -58,18 +56,18 @@ def chip(sample: AppSample) -> str:
 
 
 def samples(traces: Sequence[Trace | str | Path] = ()) -> list[AppSample]:
-    """The samples of some traces, saved or loaded, then the built-in ones."""
+    """Samples for saved or loaded traces, then the built-in ones."""
     opened = [Trace.load(trace) if isinstance(trace, str | Path) else trace for trace in traces]
     return [sample_of(trace) for trace in opened] + built_in()
 
 
 def sample_of(trace: Trace) -> AppSample:
-    """The sample of a trace; of one of clips its picture is the first one."""
+    """The sample of a trace, with its first picture."""
     return AppSample(trace.picture, trace.question, trace, trace.true_answers)
 
 
 def built_in() -> list[AppSample]:
-    """The sample page and one with shapes, with two questions each."""
+    """The bundled sample page and a page of shapes, two questions each."""
     page, first = str(SAMPLE.with_suffix(".png")), json.loads(SAMPLE.read_text(encoding="utf-8"))
     return [
         AppSample(page, first["question"], Trace.load(SHIPPED), (first["answer"],)),
@@ -79,7 +77,7 @@ def built_in() -> list[AppSample]:
 
 
 def pictures(listed: str = LISTED) -> list[AppSample]:
-    """An invoice, a chart, settings and a ticket, each with some questions; those of one picture in a row."""
+    """Samples of drawn pages: invoice, chart, settings, ticket; those of one page in a row."""
     pages = json.loads((PICTURES / listed).read_text(encoding="utf-8"))
     return [
         AppSample(
@@ -92,12 +90,12 @@ def pictures(listed: str = LISTED) -> list[AppSample]:
 
 
 def write_shipped(target: Path = SHIPPED) -> Trace:
-    """Answer the first sample with the form's own settings, and write the trace."""
+    """Answer the first sample with the form's defaults and write the trace."""
     page, first = SAMPLE.with_suffix(".png"), json.loads(SAMPLE.read_text(encoding="utf-8"))
     question = first["question"]
     request = AskForm(str(page), question)
     model = ARRCOCModel.from_pretrained(device="cpu", strict=True)  # the same trace on any machine
-    for _ in range(2):  # the first pays for what is set up once
+    for _ in range(2):  # the first run pays one-time set-up
         session = model.session(page)
         more: dict[str, Any] = {"compare": request.compare, "true_answers": (first["answer"],)}
         trace = observe(session, question, budget=request.budget, mode=request.mode, **more)

@@ -1,9 +1,8 @@
-"""The layout of the page and the wiring of its events to `handlers`.
+"""The layout of the page and the connection of its events to `handlers`.
 
-On the left the form, on the right two tabs: where the guide would look, as one types, before any model
-answers; and the model's answer with the cells it was read from. On a phone the tabs stand below the question.
-In the accordion "Look closer" the microscope: every layer, another question, two models, the balance, worst
-cases, saving and opening.
+Left the form; right two tabs: the cells that the guide would keep, updated while the question is typed, and
+the model's answer with its kept cells (below the question on a phone). The accordion "Look closer" holds the
+detail views: layers, another question, two models, scorer weights, worst cases, saving and opening.
 """
 
 from __future__ import annotations
@@ -29,23 +28,18 @@ from arr_coc.files.pdf import can_draw
 from arr_coc.modes import MODES
 from arr_coc.trace.viewer import assets
 
-WAITING, FILES, HOUR = 16, f"{MOST_MB}mb", 3600
-"""Questions that may wait, the largest upload, seconds for which files are kept."""
-AT_ONCE = 2
-"""Uploads that are decoded at once: one may take a gigabyte while it is."""
-KEPT_BY_BROWSER = "arr-coc"
-"""The name under which a browser keeps the form, which is no secret from it."""
+WAITING, FILES, HOUR = 16, f"{MOST_MB}mb", 3600  # most queued questions, upload size, file lifetime in s
+AT_ONCE = 2  # uploads decoded at once: each may take a gigabyte
+KEPT_BY_BROWSER = "arr-coc"  # key of the form in the browser's storage; not secret
 SHOW_RESULTS = """() => {
   const [results, form] = ["#results", "#form"].map((id) => document.querySelector(id));
   const isBelow = results.getBoundingClientRect().top >= form.getBoundingClientRect().bottom;
   if (isBelow) results.scrollIntoView();
 }"""
-"""Bring the results into look_canvas where they stand below the form, as on a phone."""
+"""Scroll to the results where they are below the form, as on a phone."""
 SHOW_FORM = "() => document.querySelector('#first').scrollIntoView()"
-LOOK, ANSWER = "look", "answer"
-"""The tabs of the results."""
-MOST = 1024
-"""Tokens at the end of the slider; more can be typed."""
+LOOK, ANSWER = "look", "answer"  # ids of the tabs of the results
+MOST = 1024  # tokens at the end of the slider; more can be typed
 DROPPED = """
 document.addEventListener("drop", (event) => {
   const file = event.dataTransfer?.files[0];
@@ -59,26 +53,22 @@ document.addEventListener("drop", (event) => {
   input.dispatchEvent(new Event("change", { bubbles: true }));
 }, true);
 """
-"""A clip or a PDF dropped on the box for pictures, which ignores it, goes to the box for files."""
+"""The box for pictures ignores a dropped clip or PDF: it is passed on to the box for files."""
 SYSTEM_FONTS = ["system-ui", "-apple-system", "Segoe UI", "Roboto", "sans-serif"]
 
 
 class App(gr.Blocks):
-    """The app as Gradio's blocks; `launch` has defaults of its own, each of which can be replaced."""
+    """The app as Gradio blocks; arguments of `launch` replace the app's own defaults."""
 
     models: Models
     looking: Looking
     lazy: bool
 
     def launch(self, *settings: Any, **more: Any) -> Any:
-        """Serve the app. Without saved traces to look at, the models begin to load now.
-
-        Args:
-            settings: as of `gr.Blocks.launch`.
-            more: as there.
+        """Serve the app, with arguments of `gr.Blocks.launch`; unless lazy, the models begin to load.
 
         Raises:
-            ValueError: a model is named that isn't there.
+            ValueError: a named model doesn't exist.
         """
         self.models.check(hub=not self.lazy)
         if not self.lazy:
@@ -86,18 +76,18 @@ class App(gr.Blocks):
         return super().launch(*settings, **look() | more)
 
     def close(self, verbose: bool = True) -> None:
-        """Stop serving; what waits for a model is cancelled."""
+        """Stop serving and cancel what waits for a model."""
         self.models.close()
         super().close(verbose=verbose)
 
     def end(self, patience: float = 0.0) -> bool:
-        """After `close`: whether a model or the guide still runs, having waited so many seconds for each."""
+        """After `close`: whether a model or the guide runs after at most `patience` seconds for each."""
         running = [self.models.busy(patience), self.looking.end(patience)]
         return any(running)
 
 
 def look() -> dict[str, Any]:
-    """Arguments of `launch`: theme, styles and script, all the app's own; no footer links, no run history."""
+    """Arguments of `launch`: the app's own theme, styles and script; no footer, no run history."""
     script, style = assets()
     own = Path(__file__).with_name("style.css").read_text(encoding="utf-8")
     theme = gr.themes.Base(
@@ -112,13 +102,10 @@ def look() -> dict[str, Any]:
 
 
 def build(models: Models, samples: Sequence[AppSample], results: str | Path | None, *, lazy: bool) -> App:
-    """Lay out the app.
+    """Lay out the app for one model, or for two with the A/B view.
 
-    Args:
-        models: one, or two for the A/B view.
-        samples: to choose from; the first is shown, with its trace.
-        results: a result file, for the tab of worst cases; None: there is no such tab.
-        lazy: load the models with the first question, not before.
+    The first of `samples` is shown, with its trace. `results` is a result file for the tab of worst cases, or
+    None. `lazy` loads the models at the first question.
     """
     cases = None if results is None else handlers.WorstCases(results)
     samples = [*samples, *pictures()]
@@ -137,7 +124,7 @@ def build(models: Models, samples: Sequence[AppSample], results: str | Path | No
 
     with App(title="arr-coc", analytics_enabled=False, fill_width=True, delete_cache=(HOUR, HOUR)) as app:
         app.models, app.lazy = models, lazy
-        tab = gr.State(Tab(), delete_callback=Tab.close)  # an hour after the tab was closed
+        tab = gr.State(Tab(), delete_callback=Tab.close)  # called an hour after the tab was closed
         gr.HTML(
             "<header><h1>arr-coc</h1><p>Ask about an image or a clip, and see what the answer was read from."
             f"</p><small>{__version__}</small></header>",
@@ -252,11 +239,7 @@ def build(models: Models, samples: Sequence[AppSample], results: str | Path | No
         def while_running(
             event: Any, handler: Callable[..., Any], inputs: list[Any], outputs: list[Any]
         ) -> Any:
-            """Run a handler with Stop enabled from the click on; an open microscope is redrawn after.
-
-            Returns:
-                The event of its end.
-            """
+            """Run a handler with Stop enabled, then redraw an open detail view; returns the last event."""
             ended = [part for part in outputs if isinstance(part, Problem)]
             start = partial(handlers.begin, len(running), problems=len(ended))
             begun = event(start, [tab], [outputs[0], *running, *ended], **quick)
@@ -311,7 +294,7 @@ def build(models: Models, samples: Sequence[AppSample], results: str | Path | No
         in_place.then(**guided)
         clip.clear(handlers.on_clip_clear, [tab], [frames, stale, problems["clip"]], **quick).then(**guided)
         image.clear(handlers.on_clear, [tab], [stale, problems["image"]], **quick)
-        # A browser says that a picture is cleared before it forgets it, and would send it once more.
+        # A browser reports that a picture was cleared before it forgets it, and would send it once more.
         blank = partial(handlers.on_look, looking, image=None, question="", tokens=AskForm.tokens)
         cleared: dict[str, Any] = guided | {"fn": blank, "inputs": [tab]}
         image.clear(**cleared)

@@ -1,8 +1,8 @@
-"""Serving the app on one address until it is interrupted; uploads and exports are deleted then.
+"""Serving the app at one address until it is interrupted.
 
-A page of another site must not reach a server on this machine through the browser. Two things tell it: the
-name by which it was called (a site can point its own name at 127.0.0.1, but not call itself localhost), and
-the page that the browser says a request comes from. See `OwnOriginOnly`.
+Pages of other sites must not reach a server on this machine through the browser. `OwnOriginOnly` checks the
+name by which it was called (a site can point its own name at 127.0.0.1, but not call itself localhost) and
+the origin that the browser reports.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from arr_coc.files.atomic import temporary_folder
 if TYPE_CHECKING:
     from arr_coc.app.screen import App  # which imports Gradio: see `serve`
 
-OWN_ORIGIN = "; ".join(
+OWN_ORIGIN = "; ".join(  # content security policy: the page may load nothing but from its own server
     (
         "default-src 'self'",
         "img-src 'self' data: blob:",
@@ -42,38 +42,33 @@ OWN_ORIGIN = "; ".join(
         "base-uri 'self'",
     )
 )
-"""The content security policy: the browser lets the page load nothing but from its own server."""
 
 
-LOCAL = frozenset(("localhost", "127.0.0.1", "::1"))
-"""Names of this machine that nobody else can have."""
+LOCAL = frozenset(("localhost", "127.0.0.1", "::1"))  # names of this machine that no other host can have
 WRONG_HOST, FORBIDDEN, UNKNOWN, TOO_LARGE = 421, 403, 404, 413
+# A Host header: a name, or an address in brackets, and a port; no user, path or spaces.
 HOST = re.compile(r"(\[[0-9a-f:.]+\]|[\w.-]+)(:\d*)?", re.ASCII | re.IGNORECASE)
-"""A Host header: a name, or an address in brackets, and a port. It has no user, path or spaces."""
+# Bytes of a request that uploads a file, with the form around it, and of any other request.
 MOST_UPLOAD, MOST_BODY = (MOST_MB + 1) * 2**20, 4 * 2**20
-"""Bytes of a request that uploads a file, which has some words around it, and of any other."""
-PATIENCE = 5.0
-"""Seconds for which the end waits for what a model is doing, and for the guide."""
-FOLDER = "arr-coc-app-"
-"""How the names of folders for a server's files begin."""
-ENDINGS = ("SIGINT", "SIGTERM", "SIGHUP")
-"""Signals that end the server."""
+PATIENCE = 5.0  # seconds to wait at the end for a running model and for the guide
+FOLDER = "arr-coc-app-"  # prefix of the temporary folders of a server
+ENDINGS = ("SIGINT", "SIGTERM", "SIGHUP")  # signals that end the server
 
 
 class OwnOriginOnly:
-    """ASGI middleware: refuses what other sites send, and adds `OWN_ORIGIN` to the headers of every response.
+    """ASGI middleware that refuses requests from other sites and adds `OWN_ORIGIN` to every response.
 
     Args:
-        app: what is wrapped.
-        names: hosts by which the server may be called, without ports: a tunnel may have another port.
-        addresses: whether any address in numbers may, too: no site can pass one off as its own name.
+        app: the wrapped application.
+        names: hosts by which the server may be called, without ports, since a tunnel may have another.
+        addresses: also accept any numeric address: no site can use one as its own name.
     """
 
     def __init__(self, app: Any, names: Collection[str] = LOCAL, addresses: bool = False) -> None:
         self.app, self.names, self.addresses = app, {name.lower() for name in names}, addresses
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
-        """Call the wrapped app, with the policy among the headers of its response."""
+        """Handle one ASGI connection."""
 
         async def with_policy(message: MutableMapping[str, Any]) -> None:
             if message["type"] == "http.response.start":
@@ -90,7 +85,7 @@ class OwnOriginOnly:
             await PlainTextResponse(refusal[1] + "\n", refusal[0])(scope, receive, with_policy)
 
     def _refusal(self, scope: MutableMapping[str, Any]) -> tuple[int, str] | None:
-        """The status and the reason for which a request is refused; None: it isn't."""
+        """The status and reason of a refusal; None for a request that is allowed."""
         headers = Headers(raw=scope["headers"])
         host, origin = headers.get("host", ""), headers.get("origin")
         name = _host_name(host)
@@ -109,19 +104,16 @@ class OwnOriginOnly:
 
 
 class BodyLimit:
-    """ASGI middleware: a request whose body is too large is refused, by its length or as soon as it is.
+    """ASGI middleware that refuses bodies above `upload` bytes for "/upload" paths, else above `other`.
 
-    Args:
-        app: what is wrapped.
-        upload: the most bytes of a request to a path that ends with "/upload".
-        other: of any other.
+    The declared length is checked first, then the bytes as they arrive.
     """
 
     def __init__(self, app: Any, upload: int = MOST_UPLOAD, other: int = MOST_BODY) -> None:
         self.app, self.upload, self.other = app, upload, other
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
-        """Call the wrapped app; what it answers to a body that got too large is replaced by the refusal."""
+        """Handle one ASGI connection."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
@@ -150,25 +142,17 @@ class BodyLimit:
             except Exception:
                 if read <= most:
                     raise
-        if read > most and not begun:
+        if read > most and not begun:  # a response that has begun can't be replaced
             reason = f"the request has more than {most / 2**20:,.0f} MB, the most that is taken here\n"
             await PlainTextResponse(reason, TOO_LARGE, {"connection": "close"})(scope, receive, send)
 
 
 class TooLarge(Exception):
-    """A body got longer than it may."""
+    """Raised inside the wrapped app when a body exceeds its limit."""
 
 
 def own_names(host: str, allowed: Sequence[str] = ()) -> dict[str, Any]:
-    """The arguments of `OwnOriginOnly` for a server.
-
-    Args:
-        host: the address that it listens on.
-        allowed: more names by which it may be called; a port behind one is left out.
-
-    Raises:
-        ValueError: one of them is no name of a host.
-    """
+    """The arguments of `OwnOriginOnly` for a server on `host`; a ValueError for a bad name in `allowed`."""
     names = set(LOCAL)
     for text in allowed:
         name = text if _is_address(text) else _host_name(text)
@@ -188,21 +172,16 @@ def serve(
     ready: Callable[[str], None],
     allow_hosts: Sequence[str] = (),
 ) -> bool:
-    """Build and serve until interrupted (Ctrl-C, SIGTERM or SIGHUP); then nothing is left on the disk.
+    """Build and serve the app until Ctrl-C, SIGTERM or SIGHUP; its files are deleted then.
 
-    Args:
-        build: makes the app; called once the folder for its files is there.
-        host: the address to listen on.
-        port: the port there.
-        share: make a public link; then any page may ask.
-        ready: called with the address once the page can be opened.
-        allow_hosts: names by which the server may be called, beside the machine's own.
+    `build` makes the app once the folder for its files exists, `ready` is called with the address once the
+    page can be opened, and `allow_hosts` are further names of the server; with `share`, any page may ask.
 
     Returns:
-        Whether a model or the guide is still at work after `PATIENCE`, as when one is being downloaded.
+        Whether a model or the guide is still at work after `PATIENCE`, for example downloading.
 
     Raises:
-        ValueError: this machine has no such address, the port is taken, or the app can't be built.
+        ValueError: not an address of this machine, the port is taken, or the app can't be built.
     """
     _check_host(host)
     app: App | None = None
@@ -233,14 +212,14 @@ def serve(
 
 
 def own_origin(host: str = "127.0.0.1", allow_hosts: Sequence[str] = ()) -> dict[str, Any]:
-    """Arguments of Gradio's `launch` that add `OwnOriginOnly` and `refusals`, for the hosts of `serve`."""
+    """Arguments of Gradio's `launch` that add `OwnOriginOnly` and `refusals`."""
     kwargs = refusals()
     kwargs["middleware"] = [Middleware(OwnOriginOnly, **own_names(host, allow_hosts)), *kwargs["middleware"]]
     return {"app_kwargs": kwargs}
 
 
 def refusals() -> dict[str, Any]:
-    """Arguments of the server under Gradio: what nothing answers, or is too large, is refused in a line."""
+    """Arguments of Gradio's server: one-line errors for unknown endpoints and too large bodies."""
     from gradio.route_utils import FnIndexInferError
 
     async def unknown(request: Request, error: Exception) -> PlainTextResponse:
@@ -257,7 +236,7 @@ def refusals() -> dict[str, Any]:
 
 @contextmanager
 def _interruptible() -> Generator[None]:
-    """End the block when the process is told to end; told once more, it still cleans up."""
+    """End the block without an error at a signal of `ENDINGS`; further ones don't interrupt clean-up."""
     kinds = [getattr(signal, name) for name in ENDINGS if hasattr(signal, name)]
     before = {kind: signal.getsignal(kind) for kind in kinds}
 
@@ -279,11 +258,7 @@ def _interruptible() -> Generator[None]:
 
 
 def _check_host(host: str) -> None:
-    """Check that a server can listen on an address of this machine, whatever the port.
-
-    Raises:
-        ValueError: nothing is called that, or another machine.
-    """
+    """Raise a ValueError unless a server can listen on `host` of this machine, whatever the port."""
     reason: Exception | None = None
     try:
         for family, kind, _, _, address in socket.getaddrinfo(host.strip("[]"), 0, type=socket.SOCK_STREAM):
@@ -301,7 +276,7 @@ def _check_host(host: str) -> None:
 
 
 def _host_name(host: str) -> str:
-    """The name in a Host header, without the port; "" where there is none."""
+    """The name in a Host header, lower case, without the port; "" if the header is malformed."""
     if not HOST.fullmatch(host):
         return ""
     try:

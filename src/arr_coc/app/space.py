@@ -1,10 +1,9 @@
-"""The files of a Space on the Hub that shows one model in the app.
+"""The files of a Space on the Hub that serves one model in the app.
 
     files = space_files("me/my-allocator")    {"app.py": ..., "README.md": ..., "arr_coc/model.py": ..., ...}
     write_space(Path("my-space"), files)
 
-The folder carries the package that wrote it as its source folder, beside app.py, where Python finds it; so no
-package index needs to have this version. `requirements.txt` names what the package itself needs.
+The Space contains the source of the package that wrote it, so no package index needs this version.
 """
 
 from __future__ import annotations
@@ -52,10 +51,8 @@ ZeroGPU, which lends one for a single call, is not supported.
 Written by `arr-coc space`, version {version}.
 """
 PACKAGE = Path(__file__).parents[1]
-MOST_NAMES = 4
-"""Of files that differ, in a message."""
-HARDWARE = "a10g-small"
-"""What is suggested for a model of the Hub: 24 GB of GPU memory, and bfloat16 in hardware."""
+MOST_NAMES = 4  # files that a message names
+HARDWARE = "a10g-small"  # suggested for models of the Hub: 24 GB of GPU memory, bfloat16 in hardware
 
 
 def space_files(
@@ -69,16 +66,16 @@ def space_files(
     """The files of a Space, by name.
 
     Args:
-        model: what is shown: an allocator or a base model on the Hub, or "bundled".
+        model: an allocator or base model on the Hub, or "bundled".
         title: of the Space.
-        device: where the model runs there, as `device.resolve_device` takes it.
-        dtype: of its base model, as `device.resolve_dtype` takes it.
-        released: install this version from the package index, which must have it; else the folder carries it.
+        device: as in `resolve_device`, on the Space.
+        dtype: of the base model, as in `resolve_dtype`.
+        released: install this version from the package index instead of including its source.
 
     Raises:
-        ValueError: a model that is not on the Hub, an unknown dtype, or Gradio is missing.
+        ValueError: a model that isn't on the Hub, an unknown dtype, or Gradio is missing.
     """
-    require_gradio()  # its version is written down
+    require_gradio()  # its version goes into the card
     resolve_dtype(dtype)
     bundled = model == BUNDLED_NAME
     if not bundled:
@@ -118,7 +115,7 @@ def space_files(
 
 
 def source_files() -> dict[str, str | bytes]:
-    """The package as it runs here, changes of yours included, and its licence: contents by name."""
+    """The installed package's files as they are here, local changes included, and the licence, by name."""
     files: dict[str, str | bytes] = {
         f"{PACKAGE.name}/{path.relative_to(PACKAGE).as_posix()}": path.read_bytes()
         for path in sorted(PACKAGE.rglob("*"))
@@ -129,14 +126,7 @@ def source_files() -> dict[str, str | bytes]:
 
 
 def requirements(*extras: str) -> list[str]:
-    """What the package needs, a line each as in requirements.txt, without the package itself.
-
-    Args:
-        extras: of the package, whose needs count as well.
-
-    Raises:
-        ValueError: the package is not installed.
-    """
+    """Lines of a requirements.txt for the installed package (ValueError: it isn't) and some extras."""
     lines = set()
     for need in map(Requirement, _installed().requires or ()):
         if need.marker is None or any(need.marker.evaluate({"extra": extra}) for extra in extras):
@@ -156,15 +146,10 @@ def _installed() -> Distribution:
 
 
 def write_space(folder: Path, files: Mapping[str, str | bytes], force: bool = False) -> None:
-    """Write a Space's files; the folder is made if it is missing.
-
-    Args:
-        folder: where.
-        files: of `space_files`.
-        force: overwrite files that differ.
+    """Write the files of `space_files` into a folder, which is made if it is missing; all or none.
 
     Raises:
-        ValueError: a file differs, or can't be written; then none has been.
+        ValueError: a file differs and `force` is False, or can't be written.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -181,7 +166,7 @@ def write_space(folder: Path, files: Mapping[str, str | bytes], force: bool = Fa
             for name, content in contents.items():
                 (new / name).parent.mkdir(parents=True, exist_ok=True)
                 write_atomic(content, new / name)
-            move_files(new, folder, [*contents, *former])  # modules of another version are removed
+            move_files(new, folder, [*contents, *former])  # also removes modules of other versions
     except OSError as error:
         raise ValueError(
             f"folder {str(folder)!r} can't be written ({error.strerror or error}): choose another"
@@ -189,5 +174,5 @@ def write_space(folder: Path, files: Mapping[str, str | bytes], force: bool = Fa
 
 
 def _differs(path: Path, content: bytes) -> bool:
-    """Whether a file is there and holds something else."""
+    """Whether a file exists with other content."""
     return path.exists() and path.read_bytes() != content

@@ -1,6 +1,6 @@
 """The state of one browser tab: its image, the trace of its last answer, its history.
 
-Tabs share the models, which keep nothing of a question, and the memory for encoded images (`EncodedMemory`).
+Tabs share the models and the memory for encoded images (`EncodedMemory`).
 """
 
 from __future__ import annotations
@@ -29,91 +29,52 @@ from arr_coc.trace.trace import Trace
 from arr_coc.trace.viewer import page
 from arr_coc.video import FrameSource
 
-TABS = 64
-"""Tabs whose answers are kept, the last used; an older one has to ask again."""
-MEGAPIXELS = 16
-"""Of the images that are kept encoded, over all tabs: an encoded pixel takes about 40 bytes, so 640 MB."""
-SMALLEST = 0.25
-"""Megapixels that an image counts for at least: a small one is encoded larger than it is."""
-HISTORY = 50
-"""Questions of a tab whose balance is kept, at most."""
-DRAWN = ("format", "question", "weights", "tensions")
-"""What the viewer draws of a question in the history."""
+TABS = 64  # tabs whose answers are kept, most recently used first; older ones must ask again
+MEGAPIXELS = 16  # of all encoded images together; an encoded pixel takes about 40 bytes, so 640 MB
+SMALLEST = 0.25  # megapixels that an image counts for at least: small ones are scaled up before encoding
+HISTORY = 50  # questions per tab that the history shows
+DRAWN = ("format", "question", "weights", "tensions")  # fields of a view that the history draws
 
 
 @dataclass(frozen=True, eq=False)
 class SeenPicture:
-    """What a tab keeps of the picture that it looks at.
+    """A picture that the guide has encoded."""
 
-    Attributes:
-        source: the picture as it came, to tell it from the next.
-        image: opened, at most as large as the guide reads it.
-        grid: (H, W) cells, of the picture as it came.
-        selector: has looked at it.
-        picture: what the viewer draws of it.
-    """
-
-    source: ImageSource
-    image: Image.Image
-    grid: tuple[int, int]
-    selector: Selector
-    picture: dict[str, Any]
+    source: ImageSource  # to recognise the picture
+    image: Image.Image  # scaled down to what the guide reads
+    grid: tuple[int, int]  # (H, W) cells
+    selector: Selector  # holds the encoding
+    picture: dict[str, Any]  # its part of a view
 
     @property
     def megapixels(self) -> float:
-        """Of the picture."""
         return self.image.width * self.image.height / 1e6
 
 
 @dataclass(eq=False)
 class Tab:
-    """The state of one tab.
+    """The state of one tab."""
 
-    Attributes:
-        trace: of the answer on the page; None before the first one.
-        view: what the viewer draws of it.
-        subject: the image or clip that it is about; None: there is only the picture in it, if any.
-        image: of the sessions: a path or a picture, or a clip; another than the subject's where a later
-            question was stopped or refused.
-        sessions: of that image, by the number of the model.
-        history: what the viewer draws of the tab's questions beside each other, oldest first.
-        form_image: the image in the form, the last one that could be read.
-        clip: in the form, where it takes the image's place; None: there is none.
-        truths: answers that are known to be true of it, by question.
-        evidence: boxes that show the answer to a question, by question.
-        seen: the picture in the form as the live view has read it; None: nothing is kept of it.
-        pictures: how many the form was given; what is found in one is not shown once another is there.
-        stopping: the user wants the work for this tab to end.
-        closer: the microscope is open.
-        settings: of the form, with which the answer on the page was made; None: as the form begins.
-        moved: the image in the form is another than that of the answer on the page.
-        folder: where its exports lie; None: there are none.
-    """
-
-    trace: Trace | None = None
-    view: dict[str, Any] | None = None
-    subject: ImageSource | FrameSource | None = None
-    image: ImageSource | FrameSource | None = None
-    sessions: dict[int, Session] = field(default_factory=dict)
-    history: list[dict[str, Any]] = field(default_factory=list)
-    form_image: ImageSource | None = None
-    clip: FrameSource | None = None
-    truths: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    evidence: dict[str, tuple[Box, ...]] = field(default_factory=dict)
-    seen: SeenPicture | None = None
-    pictures: int = 0
-    stopping: bool = False
-    closer: bool = False
-    settings: tuple[Any, ...] | None = None
-    moved: bool = False
-    folder: Path | None = None
+    trace: Trace | None = None  # of the answer on the page
+    view: dict[str, Any] | None = None  # the viewer's input for it
+    subject: ImageSource | FrameSource | None = None  # what it is about; None: only its own picture is left
+    image: ImageSource | FrameSource | None = None  # of `sessions`, even if a question failed
+    sessions: dict[int, Session] = field(default_factory=dict)  # by the number of the model
+    history: list[dict[str, Any]] = field(default_factory=list)  # views of the tab's questions, oldest first
+    form_image: ImageSource | None = None  # the last readable image in the form
+    clip: FrameSource | None = None  # in place of an image
+    truths: dict[str, tuple[str, ...]] = field(default_factory=dict)  # true answers by question
+    evidence: dict[str, tuple[Box, ...]] = field(default_factory=dict)  # evidence boxes by question
+    record: SeenPicture | None = None  # the form's picture, encoded by the guide
+    pictures: int = 0  # number of pictures so far, to discard results for earlier ones
+    stopping: bool = False  # the user has stopped this tab's work
+    closer: bool = False  # the detail view is open
+    settings: tuple[Any, ...] | None = None  # budget and mode of the answer on the page
+    moved: bool = False  # the form's image isn't that of the answer
+    folder: Path | None = None  # of the tab's exports
 
     def session(self, model: ARRCOCModel, which: int, image: ImageSource | FrameSource) -> Session:
-        """The session of an image, made anew if the tab's last question was about another.
-
-        Raises:
-            ValueError: the image can't be read.
-        """
+        """The session of an image, a new one if the last was of another; raises as `open_image`."""
         same = image is self.image or (isinstance(image, str) and image == self.image)
         session = self.sessions.get(which) if same else None
         if session is None:
@@ -125,15 +86,15 @@ class Tab:
 
     @property
     def holds(self) -> bool:
-        """Whether anything computed of an image is kept."""
-        return bool(self.sessions) or self.seen is not None
+        """Whether any encoding is held."""
+        return bool(self.sessions) or self.record is not None
 
     @property
     def megapixels(self) -> float:
-        """Of the images of its sessions and of the one that it looks at, together."""
+        """Megapixels of all encoded images of this tab, each counted as `SMALLEST` at least."""
         pictures = [megapixels(session.image) for session in list(self.sessions.values())]
-        seen = self.seen  # another thread may let it go
-        pictures += [] if seen is None else [seen.megapixels]
+        record = self.record  # another thread may clear it
+        pictures += [] if record is None else [record.megapixels]
         return sum(max(SMALLEST, size) for size in pictures)
 
     def take(
@@ -143,12 +104,12 @@ class Tab:
         answers: tuple[str, ...] = (),
         evidence: Sequence[Box] = (),
     ) -> None:
-        """Put an image into the form, with what is known to be true of one question about it; no clip."""
+        """Put an image into the form, with true answers and evidence for one question about it."""
         self.form_image, self.clip, self.moved = image, None, True
         self.truths, self.evidence = {question: answers}, {question: tuple(evidence)}
 
     def take_clip(self, clip: FrameSource) -> None:
-        """Put a clip into the form, in the image's place."""
+        """Put a clip into the form in place of an image."""
         self.take(None)
         self.clip = clip
 
@@ -158,12 +119,10 @@ class Tab:
         subject: ImageSource | FrameSource | None = None,
         view: dict[str, Any] | None = None,
     ) -> dict[str, Any]:
-        """Make a trace the tab's own; returns its view. The same answer with a new probe adds no history.
+        """Make a trace the tab's current one and return its view.
 
-        Args:
-            trace: the trace.
-            subject: the image or clip that it is about; None: only the picture in it is there.
-            view: of the trace, where it has been made already.
+        `subject` is the image or clip it is about (None: only its own picture); `view` saves drawing it
+        again. The same answer with a new probe adds no entry to the history.
         """
         view = trace.view() if view is None else view
         if self.trace is None or self.trace.allocation is not trace.allocation:
@@ -173,21 +132,17 @@ class Tab:
         return view
 
     def open(self, trace: Trace, view: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Make a saved trace the tab's own; later questions and probes are about its picture."""
+        """Show a saved trace; later questions and probes are about its picture."""
         picture = trace.picture if trace.is_of_image else None
         self.take(picture, trace.question, trace.true_answers, trace.evidence)
         self.image, self.sessions, self.settings, self.moved = picture, {}, None, False
         return self.show(trace, picture, view)
 
     def export(self) -> tuple[str, str]:
-        """Write the trace as one HTML page and as one trace file; returns their paths.
-
-        Raises:
-            ValueError: there is no answer yet.
-        """
+        """Write the trace as an HTML page and a trace file; returns both paths (ValueError: no trace yet)."""
         if self.trace is None or self.view is None:
             raise ValueError("there is nothing to export yet: ask a question first")
-        kept_in = os.environ.get("GRADIO_TEMP_DIR")  # a server deletes it when it ends
+        kept_in = os.environ.get("GRADIO_TEMP_DIR")  # a server deletes this folder when it ends
         if self.folder is None:
             self.folder = Path(tempfile.mkdtemp(prefix="arr-coc-export-", dir=kept_in))
             weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
@@ -197,17 +152,17 @@ class Tab:
         return str(html), str(record)
 
     def release(self) -> None:
-        """The page was closed: end what runs for it, and let the encoded image go."""
-        # A page that has only lost its connection goes on: its image is encoded again.
+        """Stop this tab's work and free its encodings, after its page was closed."""
+        # A page that only lost its connection stays usable: its image is encoded again.
         self.stopping = True
         self.let_go()
 
     def let_go(self) -> None:
-        """Forget what was computed of its images; it is computed again when it is needed."""
-        self.sessions, self.seen = {}, None
+        """Free the encodings; they are computed again on demand."""
+        self.sessions, self.record = {}, None
 
     def close(self) -> None:
-        """Delete the exports and forget the image."""
+        """Delete the exports and free the encodings."""
         if self.folder is not None:
             shutil.rmtree(self.folder, ignore_errors=True)
         self.trace = self.view = self.subject = None
@@ -217,18 +172,18 @@ class Tab:
 
 
 class EncodedMemory:
-    """The memory for encoded images, over all tabs: the last used are kept, of `MEGAPIXELS` in all.
+    """A least-recently-used memory of encoded images over all tabs, of at most `megapixels` in total.
 
-    A tab whose image was let go encodes it again with its next question; nothing is said of it.
+    A tab whose image was dropped encodes it again at its next question.
     """
 
     def __init__(self, megapixels: float = MEGAPIXELS) -> None:
         self.megapixels = megapixels
         self._tabs: OrderedDict[int, weakref.ref[Tab]] = OrderedDict()
-        self._lock = Lock()  # models and the guide run in threads of their own
+        self._lock = Lock()  # models and the guide run in different threads
 
     def use(self, tab: Tab) -> None:
-        """Note that a tab's sessions are in use, and let go those that were not for longest, but its own."""
+        """Mark a tab as used, and free the encodings of the least recently used others above the limit."""
         with self._lock:
             self._use(tab)
 

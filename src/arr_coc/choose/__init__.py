@@ -1,1 +1,1 @@
-"""The ground: from pixels and words to an allocation, with no model and nothing of transformers."""
+"""From tensors to kept cells: texture, scorers, balancing, budget and choice, without transformers."""

@@ -1,7 +1,6 @@
 """The allocation: the record of which visual tokens of one image were kept, and why.
 
-Every picture, statistic and test reads it; nothing recomputes it. T, H, W are the merged token grid,
-N = T*H*W its visual tokens, K the kept ones.
+T, H, W are the merged token grid, N = T*H*W its visual tokens, K the kept ones.
 """
 
 from __future__ import annotations
@@ -21,8 +20,7 @@ from torch import Tensor
 from arr_coc.files.atomic import write_atomic
 from arr_coc.files.drawing import figure, relevance_picture
 
-Grid = tuple[int, int, int]
-"""(T, H, W): frames, rows and columns of the cells of an image (T is 1) or a clip."""
+Grid = tuple[int, int, int]  # (T, H, W): frames (1 for an image), rows and columns of cells
 TENSIONS: tuple[str, str, str] = ("compress", "exploit", "focus")
 SCORERS = {
     "information": ("information", "what is inside a cell"),
@@ -51,39 +49,28 @@ def grid_positions(keep: Tensor, grid: tuple[int, int, int]) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Allocation:
-    """The record of one decision about one image.
+    """The record of one decision about one image; a ValueError names a law of it that its tensors break.
 
-    Attributes:
-        grid: (T, H, W) of the merged token grid.
-        keep: Long [K], kept flat indices, strictly rising.
-        order: Long [K], the same indices, most relevant first.
-        positions: Long [K, 3], (t, y, x) of `keep`.
-        information: Float [T, H, W] in [0, 1], as are `perspectival` (saliency), `participatory` (coupling)
-            and `balanced` (relevance, the three as one).
-        weights: Float [3] in [0, 1], gates of the three maps in the order above; `gates` has them by name.
-        tensions: `compress`, `exploit`, `focus`, each in [0, 1]; 0.5 is neutral.
-        budget: The requested budget: a count, a fraction or "auto".
-        reasons: Long [K], a `Reason` for each of `keep`.
-        void: Whether the image had no structure, so that an even grid was kept.
-        note: A sentence that belongs beside the result, or None.
-
-    Raises:
-        ValueError: the tensors break a law of the record; the message names it.
+    `keep` long [K] has the kept flat indices, rising, `order` the same, most relevant first; `positions`
+    [K, 3] and `reasons` [K] go with `keep`. `information`, `perspectival` (saliency), `participatory`
+    (coupling) and `balanced` (relevance) are float [T, H, W] in [0, 1], `weights` [3] the gates of the first
+    three, `tensions` in [0, 1] with 0.5 neutral. `note` is a sentence shown beside the result, or None if
+    there is nothing to add.
     """
 
     grid: tuple[int, int, int]
     keep: Tensor
     order: Tensor
-    positions: Tensor
+    positions: Tensor  # (K, 3), (t, y, x)
     information: Tensor
     perspectival: Tensor
     participatory: Tensor
     balanced: Tensor
     weights: Tensor
     tensions: dict[str, float]
-    budget: int | float | str
+    budget: int | float | str  # as requested: a count, a fraction or "auto"
     reasons: Tensor
-    void: bool
+    void: bool  # whether the image had no structure, so that an even grid was kept
     note: str | None = None
 
     def __post_init__(self) -> None:
@@ -110,12 +97,11 @@ class Allocation:
         return f"Allocation({facts}{', void' * self.void})"
 
     def _repr_html_(self) -> str:
-        """For notebooks: the relevance of each cell, the kept ones in colour."""
         return figure([relevance_picture(self.balanced, self.mask())], [("cells", str(self))])
 
     @property
     def gates(self) -> dict[str, float] | None:
-        """`weights` by name; None if no scorer was used (all cells kept, or chosen by scores of a caller)."""
+        """`weights` by name; None if all cells are kept or a caller's scores chose them."""
         # `weights` are placeholders then, all 1 or all 0.
         maps = torch.stack([getattr(self, name) for name in SCORERS])
         if bool((self.weights == 0).all()) or bool((self.weights == 1).all() and (maps == 1).all()):
@@ -129,12 +115,10 @@ class Allocation:
 
     @property
     def kept(self) -> int:
-        """K, the number of kept tokens."""
         return len(self.keep)
 
     @property
     def total(self) -> int:
-        """N, the number of visual tokens before the choice."""
         t, h, w = self.grid
         return t * h * w
 
@@ -145,10 +129,10 @@ class Allocation:
         return flat.view(self.grid)
 
     def boxes(self, size: tuple[int, int]) -> Tensor:
-        """The kept cells as boxes of pixels, long [K, 4] of (x0, y0, x1, y1) as in `Image.crop`.
+        """Boxes of the kept cells in px, long [K, 4] of (x0, y0, x1, y1); those of all cells tile a picture.
 
-        `size` is (width, height) of your picture, at any resolution; the boxes of all cells tile it. Of a
-        clip they lie in the frames that `positions[:, 0]` names.
+        `size` is the picture's (width, height), at any resolution. `positions[:, 0]` names the frame of each
+        box.
         """
         if len(size) != 2 or not all(isinstance(side, int) and side > 0 for side in size):
             raise ValueError(f"size {size!r} is not the width and height of a picture: give picture.size")
@@ -229,7 +213,6 @@ class Allocation:
             ) from error
 
     def _tensors(self) -> dict[str, Tensor]:
-        """Every tensor of the record by name: indices as they are, maps and weights in float32."""
         longs = {k: getattr(self, k) for k in _LONGS}
         return longs | {k: getattr(self, k).float() for k in _FLOATS}
 
@@ -239,7 +222,6 @@ _FLOATS = (*SCORERS, "balanced", "weights")
 
 
 def _checked(tensors: dict[str, Tensor], plain: Any) -> dict[str, Any]:
-    """The fields of an untrusted file; a ValueError if one is missing, too much, of another type or range."""
     kinds = dict.fromkeys(_LONGS, torch.int64) | dict.fromkeys(_FLOATS, torch.float32)
     if {name: tensor.dtype for name, tensor in tensors.items()} != kinds:
         raise ValueError(f"its tensors are not {', '.join(kinds)}")

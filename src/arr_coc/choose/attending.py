@@ -2,9 +2,8 @@
 
     TokenAllocator(...)(scores [B, H, W], budget) -> one Selection(keep [K], order [K], ...) per image
 
-Laws: indices are unique, in bounds and in raster order; ties go to the earlier cell; a budget is spent
-exactly (the next best cells, never padding); each image is decided alone. No gradient passes a selection:
-`gate` carries it to the scores of kept cells, `soft_top_k` is a differentiable relaxation.
+Laws: indices are unique and in raster order; ties go to the earlier cell; a budget is spent exactly; each
+image is decided alone. No gradient passes a selection: `gate` carries it, `soft_top_k` is a relaxation.
 """
 
 from __future__ import annotations
@@ -61,7 +60,6 @@ def compute_retention_mask(scores: Tensor, count: int) -> Tensor:
 
 
 def _ranked(scores: Tensor) -> Tensor:
-    """The indices [..., N] of scores [..., N], highest first, stable; raises `NonFiniteScores`."""
     bad = int((~scores.isfinite()).sum())
     if bad:
         raise NonFiniteScores(
@@ -73,14 +71,14 @@ def _ranked(scores: Tensor) -> Tensor:
 def gate(scores: Tensor) -> Tensor:
     """A factor of exactly 1 for every score, with the gradient of log(score), in the shape of `scores`.
 
-    Kept features times it are the same, and a loss behind a frozen model teaches their scores.
+    Kept features times it stay the same, and a loss behind a frozen model trains their scores.
     """
     safe = scores.clamp_min(1e-6)  # a score of 0 would be 0 / 0
     return safe / safe.detach()
 
 
 def even_grid(grid: tuple[int, int], count: int, device: torch.device | str = "cpu") -> Tensor:
-    """The flat indices [count] of cells spread evenly over an (H, W) grid, distinct and rising.
+    """Flat indices [count], rising, of cells spread evenly over an (H, W) grid.
 
     A ValueError if count is not in 1..H*W.
     """
@@ -120,11 +118,8 @@ def coverage(kept: Tensor, count: int, grid: tuple[int, int]) -> Tensor:
 def has_structure(texture: Tensor, channels: Channels) -> Tensor:
     """Whether an image has structure, so that some cells can be preferred, [B, C, H, W] -> bool [B].
 
-    Structure is coherence between cells: the autocorrelation, two cells apart, of the information inside
-    cells or of their colour exceeds STRUCTURE_CORRELATION. Pages and photographs have it; noise, splatter
-    and blank pages do not. What is laid out in rows and columns (icons, the keys of a calculator) is
-    structure too, and so are a few busy cells on a quiet ground (one word on a blank page). On fewer than
-    FEW_CELLS only a blank image has none.
+    Pages and photographs have it (autocorrelation of information or colour two cells apart), as have rows and
+    columns of icons, and one word on a blank page; noise and blank pages do not.
     """
     information = cell_information(texture, channels).mean(1, keepdim=True)
     names = channel_names(channels)
@@ -139,10 +134,7 @@ def has_structure(texture: Tensor, channels: Channels) -> Tensor:
 
 
 def _alignment(maps: Tensor) -> Tensor:
-    """How far the rows of a map differ from each other, and its columns, [B, H, W] -> [B].
-
-    1 if cells are independent, 0 for a constant map.
-    """
+    """How far the rows of a map differ, and its columns, [B, H, W] -> [B]: 1 if cells are independent."""
     # For rows and columns each: the variance of the means times the cells in a mean, as a share of the
     # variance of all cells (the correlation ratio of an analysis of variance). Then their geometric mean.
     variance = maps.flatten(1).var(1, correction=0).clamp_min(1e-9)
@@ -161,12 +153,9 @@ def _autocorrelation(maps: Tensor, lag: int = 2) -> Tensor:
 
 @dataclass(frozen=True)
 class TokenAllocator:
-    """The rule that decides which cells of each image are kept, given their scores and a budget.
+    """The rule that decides which cells of each image are kept, given their scores and a budget."""
 
-    `explore` is the share of the budget for coverage when the exploit tension is neutral, 0 to MAX_EXPLORE.
-    """
-
-    explore: float = 0.0
+    explore: float = 0.0  # share of the budget for coverage at neutral exploit, 0 to MAX_EXPLORE
 
     def __post_init__(self) -> None:
         if not 0 <= self.explore <= MAX_EXPLORE:
@@ -183,19 +172,12 @@ class TokenAllocator:
         explore: Tensor | None = None,
         needed: Tensor | None = None,
     ) -> list[Selection]:
-        """Select cells of each image.
+        """Select cells of each image from finite scores [B, H, W]; `NonFiniteScores` otherwise.
 
-        Args:
-            scores: [B, H, W], finite; higher is more relevant. "auto" reads them as relevance in [0, 1].
-            budget: A count, a fraction, "auto", or None for min(DEFAULT_BUDGET, H*W).
-            compress: [B] in [0, 1], scales "auto"; None is neutral.
-            exploit: [B] in [0, 1], scales the explore share; None is neutral.
-            void: Bool [B], images to sample by an even grid; None: no image.
-            explore: [B], the share for coverage at the neutral exploit tension; None: the allocator's own.
-            needed: [B], see `count_cells`.
-
-        Raises:
-            NonFiniteScores: a score is NaN or infinite.
+        `budget` is a count, a fraction, "auto" (which reads scores in [0, 1]) or None for at most
+        DEFAULT_BUDGET. `compress`, `exploit` [B] in [0, 1] are tensions, 0.5 neutral; `void` bool [B] marks
+        images to sample by an even grid; `explore` [B] replaces the allocator's own share; `needed` [B] as in
+        `count_cells`.
         """
         size, h, w = scores.shape
         flat = scores.detach().flatten(1)
@@ -210,7 +192,6 @@ class TokenAllocator:
 
 
 def _select(ranked: Tensor, count: int, share: float, void: bool, grid: tuple[int, int]) -> Selection:
-    """The selection of one image: `count` cells of `ranked` [N], a share of them for coverage."""
     reason = torch.full_like(ranked, -1)
     if count == len(ranked):
         reason[:], void = Reason.ALL, False
@@ -228,8 +209,8 @@ def _select(ranked: Tensor, count: int, share: float, void: bool, grid: tuple[in
 def soft_top_k(scores: Tensor, k: int) -> Tensor:
     """The probabilities of being kept, which sum to k, [..., N] -> [..., N], differentiable in the scores.
 
-    They are p = sigmoid(s + t), with the threshold t by bisection in float64. At k = N all are 1, with no
-    gradient. A ValueError if k is not in 1..N, or a score is NaN or infinite.
+    They are sigmoid(s + t), with the threshold t by bisection in float64; all 1 without gradient at k = N. A
+    ValueError if k is not in 1..N, or a score is NaN or infinite.
     """
     n = scores.shape[-1]
     if not isinstance(k, int) or not 1 <= k <= n:

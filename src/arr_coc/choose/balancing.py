@@ -14,8 +14,7 @@ from torch import Tensor, nn
 from arr_coc.choose.filters import unit
 from arr_coc.choose.knowing import FOLD, fold, mirror_
 
-FIXED_MIXTURE: tuple[float, float, float] = (0.25, 0.25, 0.5)
-"""Untrained gates of information, perspectival and participatory."""
+FIXED_MIXTURE: tuple[float, float, float] = (0.25, 0.25, 0.5)  # untrained gates
 WEAK_SALIENCY = 0.3  # a perspectival map whose maximum is below this has its gate lowered in proportion
 MAX_EXPLORE = 0.5  # the largest share of a budget that may be spent on coverage
 
@@ -41,25 +40,18 @@ def explore_share(explore: float | Tensor, exploit: Tensor) -> Tensor:
 class AdaptiveTensionBalancer(nn.Module):
     """The mixture of the three maps, with gates and tensions from a small policy net.
 
-    The net reads the pooled question, the gestalt vector and the mean, maximum and spread of the three maps.
-    Gates are sigmoids: all three may be high, and a trained participatory map alone can drive the result.
-    Three tensions in [0, 1], neutral at 0.5, have one effect each:
+    It reads the pooled question, the gestalt and the maps' mean, maximum and spread. Tensions lie in [0, 1]:
 
     - compress (1) <-> particularize (0): how many cells an "auto" budget keeps (`budget.spent_tokens`);
     - exploit (1) <-> explore (0): how much of the budget goes to coverage (`explore_share`);
     - focus (1) <-> diversify (0): `steepness`, how sharply relevance separates cells.
 
-    **Laws.** Untrained, the gates are FIXED_MIXTURE and the tensions neutral, whatever the question and the
-    image. Weak saliency: a perspectival map whose maximum m is under WEAK_SALIENCY has its gate multiplied by
-    m / WEAK_SALIENCY. Compress and exploit choose cells and score none: a loss on them teaches the policy,
-    never the scorers.
+    **Laws.** Untrained, the gates are FIXED_MIXTURE and the tensions neutral (0.5), whatever the input. A
+    perspectival map whose maximum m is under WEAK_SALIENCY has its gate multiplied by m / WEAK_SALIENCY. A
+    loss on compress and exploit trains the policy, never the scorers.
     """
 
     def __init__(self, dim: int, width: int = 16, preset: str = "net") -> None:
-        """Build for questions and gestalt vectors of width `dim`, which one shared matrix takes to `width`.
-
-        With `preset="linear"` gates and tensions are linear in the statistics of the maps alone.
-        """
         super().__init__()
         self.start = nn.Parameter(torch.cat((torch.logit(torch.tensor(FIXED_MIXTURE)), torch.zeros(3))))
         self.bias = nn.Parameter(torch.zeros(()))
@@ -77,12 +69,9 @@ class AdaptiveTensionBalancer(nn.Module):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """The balanced map in logits [B, H, W], the weights [B, 3] and the tensions [B, 3].
 
-        Args:
-            logits: [B, 3, H, W] of information, perspectival and participatory.
-            query: [B, D], the pooled question.
-            gestalt: [B, D], mean of the coarse view or of the vision tokens; None before any encoding.
-            start: [6] or [B, 6], gates and tensions before the sigmoid to which the net's output is added;
-                None: the balancer's own.
+        From `logits` [B, 3, H, W] and the pooled question [B, D]. `gestalt` [B, D] is the mean of the coarse
+        view or of the vision tokens; `start` ([6] or [B, 6], before the sigmoid) is what the net's output is
+        added to.
         """
         maps = logits.sigmoid().flatten(2)  # (B, 3, N)
         peak = maps.amax(-1)
@@ -98,10 +87,7 @@ class AdaptiveTensionBalancer(nn.Module):
     def decide(
         self, query: Tensor, gestalt: Tensor | None, statistics: Tensor, start: Tensor | None = None
     ) -> Tensor:
-        """The three gates and the three tensions of each image before the sigmoid, [B, 6].
-
-        `statistics` [B, 9] are mean, maximum and spread of the three maps; the rest is as in `mix`.
-        """
+        """Three gates and three tensions before the sigmoid, [B, 6], from `statistics` [B, 9] of the maps."""
         start = self.start if start is None else start.to(self.start)
         inputs = (query, torch.zeros_like(query) if gestalt is None else gestalt, statistics)
         # Compress and exploit (columns 3 and 4) read detached inputs, so that their losses end at the net.
@@ -110,7 +96,6 @@ class AdaptiveTensionBalancer(nn.Module):
         return torch.cat((scoring[:, :3], choosing[:, 3:5], scoring[:, 5:]), dim=-1)
 
     def _policy(self, query: Tensor, gestalt: Tensor, statistics: Tensor) -> Tensor:
-        """The output of the policy net, which is added to `start`, [B, 6]."""
         if self.linear:
             return self.policy(statistics)
         vectors = (F.linear(fold(unit(x)), self.project.weight) for x in (query, gestalt))

@@ -1,7 +1,6 @@
 """The principal components of an encoder's features: fitted once, saved beside a layer, and read again.
 
 basis = fit_basis([features [B, F, h, w], ...], source="my encoder")
-basis.save("basis.safetensors"); basis = Basis.load("basis.safetensors")
 basis.project(features [B, F, h, w]) -> [B, 16, h, w] in [0, 1]
 """
 
@@ -18,8 +17,7 @@ from torch import Tensor
 from arr_coc.choose.filters import unit
 from arr_coc.files.saved import reading, write_tensors
 
-COMPONENTS = 16
-"""Components of a basis unless a call says otherwise: channels of the group "components"."""
+COMPONENTS = 16  # components of a basis by default: the channels of the group "components"
 DEVIATIONS = 2.5  # standard deviations of a component, each way from its mean, that become 0 and 1
 FORMAT = "arr-coc basis 1"
 MOST_BYTES = 64_000_000  # the most bytes of a basis file
@@ -32,18 +30,12 @@ class Basis:
 
     Features are divided by their length first: a few directions of a language model's visual tokens are
     hundreds of times longer than the others, and would be all that a basis describes.
-
-    Attributes:
-        mean: [F], mean of the unit features that it was fitted on.
-        components: [n, F], orthonormal rows, the widest first; rows of zeros where the features span fewer.
-        deviations: [n], standard deviation along each component.
-        source: What the features are of, such as the name of a checkpoint.
     """
 
-    mean: Tensor
-    components: Tensor
-    deviations: Tensor
-    source: str = ""
+    mean: Tensor  # (F,), of the unit features that it was fitted on
+    components: Tensor  # (n, F), orthonormal rows, the widest first; zeros where the features span fewer
+    deviations: Tensor  # (n,), standard deviation along each component
+    source: str = ""  # what the features are of, such as the name of a checkpoint
 
     def __post_init__(self) -> None:
         shapes = [tuple(getattr(self, name).shape) for name in _TENSORS]
@@ -70,10 +62,7 @@ class Basis:
         return replace(self, **{name: getattr(self, name).to(device) for name in _TENSORS})
 
     def project(self, features: Tensor) -> Tensor:
-        """Components of features, [B, F, h, w] -> float32 [B, n, h, w] in [0, 1]; 0.5 is the mean.
-
-        A ValueError for features of another width.
-        """
+        """Components of features, [B, F, h, w] -> float32 [B, n, h, w] in [0, 1]; 0.5 is the mean."""
         if features.ndim != 4 or features.shape[1] != self.width:
             raise ValueError(
                 f"this basis is for features [B, {self.width}, h, w], got {tuple(features.shape)}; "
@@ -105,10 +94,9 @@ class Basis:
 
 
 def fit_basis(features: Tensor | Iterable[Tensor], count: int = COMPONENTS, source: str = "") -> Basis:
-    """Fit `count` principal components of an encoder's features, of some hundred pictures; deterministic.
+    """Fit principal components of an encoder's float features [N, F] or [B, F, h, w], of a hundred pictures.
 
-    `features` are float [N, F] or [B, F, h, w], or several of either, read one by one. A ValueError if there
-    are none, or they are not finite or not of one width. `source` says what they are of.
+    Deterministic. A ValueError if there are none, or they are not finite or not of one width.
     """
     total, square, number = None, None, 0
     for part in [features] if isinstance(features, Tensor) else features:

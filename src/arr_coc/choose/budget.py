@@ -1,10 +1,8 @@
 """The budget: how many cells of an image are kept. A count, a fraction of all cells, or "auto".
 
-    parse_budget("0.25") -> 0.25                       once, where a budget comes from a user
-    count_cells(budget, scores [B, N]) -> B counts     what it comes to for each image
-    auto_loss(logits, compress, evidence)              teaches "auto" how much to spend
-
-How "auto" chooses stands here and nowhere else: every caller takes the count from `count_cells`.
+parse_budget("0.25") -> 0.25                       once, where a budget comes from a user
+count_cells(budget, scores [B, N]) -> B counts     for each image; the one place where "auto" chooses
+auto_loss(logits, compress, evidence)              trains how much "auto" spends
 """
 
 from __future__ import annotations
@@ -18,8 +16,7 @@ from torch import Tensor
 
 from arr_coc.files.question import kind_of
 
-Budget = int | float | str
-"""A count of cells, a fraction in (0, 1], or "auto"; as `parse_budget` returns it."""
+Budget = int | float | str  # a count of cells, a fraction in (0, 1], or "auto"
 
 DEFAULT_BUDGET = 273  # cells kept of an image with more of them, if no budget is named
 AUTO = "auto"
@@ -38,9 +35,9 @@ _REMEDY = 'use a count (273), a fraction of the tokens (0.25) or "auto"'
 
 
 def parse_budget(value: Budget) -> Budget:
-    """A budget checked and normalised: an int >= 1, a float in (0, 1], or "auto"; else a ValueError.
+    """A budget as an int >= 1, a float in (0, 1], or "auto", also from text ("0.25"); else a ValueError.
 
-    Texts are read as numbers ("273", "0.25"). The float 1.0 is everything, the int 1 is one token.
+    The float 1.0 is everything, the int 1 is one token.
     """
     budget = value
     if isinstance(value, str) and value.strip().lower() != AUTO:
@@ -74,18 +71,14 @@ def budget_of(own: Budget, requested: Budget | None, total: int) -> Budget:
 
 
 def budget_count(budget: Budget | None, total: int) -> int:
-    """The number of tokens to keep of `total`, for a count or a fraction (rounded, at least 1).
+    """The number of tokens to keep of `total` by a count, a fraction (rounded, at least 1) or None.
 
-    None is DEFAULT_BUDGET or everything, whichever is less.
-
-    Raises:
-        ValueError: the budget is invalid or exceeds `total`, or is "auto", which depends on the scores.
+    None is DEFAULT_BUDGET, at most `total`. A ValueError if it exceeds `total`, or is "auto".
     """
     return _count(None if budget is None else parse_budget(budget), total)
 
 
 def _count(budget: Budget | None, total: int) -> int:
-    """`budget_count` of a budget that is already parsed."""
     if budget is None:
         return min(DEFAULT_BUDGET, total)
     if isinstance(budget, str):
@@ -112,12 +105,8 @@ def count_cells(
 ) -> list[int]:
     """How many cells of each image a budget keeps; a ValueError if it is invalid or exceeds N.
 
-    Args:
-        budget: A count, a fraction, "auto", or None for DEFAULT_BUDGET or everything, whichever is less.
-        scores: [B, N], relevance of the cells in [0, 1]; only "auto" reads it.
-        compress: [B] in [0, 1], the compress tension that scales "auto"; 0.5 is neutral.
-        needed: [B], the cells that "auto" keeps at the neutral tension: by default `effective_cells`,
-            where a prior such as the guide's led the map `enough_cells`.
+    Only "auto" reads `scores` [B, N] in [0, 1], `compress` [B] in [0, 1] (0.5 is neutral) and `needed` [B],
+    the cells kept at the neutral tension: by default `effective_cells`, with a prior `enough_cells`.
     """
     budget = None if budget is None else parse_budget(budget)
     if budget != AUTO:
@@ -128,8 +117,7 @@ def count_cells(
 def effective_cells(scores: Tensor) -> Tensor:
     """The effective number of cells that hold the relevance of a map, [..., N] in [0, 1] -> [...] in [1, N].
 
-    The inverse participation ratio (sum p)^2 / sum p^2 of the sharpened mass p = (s - min + 0.05)^4, which
-    spans its range; the softmax entropy of scores in [0, 1] is nearly that of a flat map for every image.
+    The inverse participation ratio (sum p)^2 / sum p^2 of the sharpened mass p = (s - min + 0.05)^4.
     """
     mass = (scores - scores.amin(-1, keepdim=True) + 0.05) ** 4
     return mass.sum(-1) ** 2 / (mass**2).sum(-1)
@@ -151,10 +139,7 @@ def enough_cells(logits: Tensor) -> Tensor:
 
 
 def spent_tokens(scores: Tensor, compress: Tensor | float = 0.5, needed: Tensor | None = None) -> Tensor:
-    """The tokens that "auto" would spend without its limits, [..., N] -> [...]. Differentiable.
-
-    They are `needed`, by default the effective cells, times AUTO_SPAN at compress 0 and divided by it at 1.
-    """
+    """The tokens that "auto" would spend without its limits, [..., N] -> [...], differentiable."""
     cells = effective_cells(scores) if needed is None else needed
     return cells * AUTO_SPAN ** (1 - 2 * compress)
 
@@ -170,15 +155,9 @@ def auto_loss(
 ) -> Tensor:
     """The loss of the "auto" budget: squared doublings between tokens spent and needed, mean over rows.
 
-    It teaches the compress tension alone, never the scorers. The target of a row is `margin` times the number
-    of best cells that hold AUTO_EVIDENCE of its evidence, within AUTO_RANGE; without evidence the least of
-    it. A target that is met because the range ends there teaches nothing.
-
-    Args:
-        logits: [B, H, W], the balanced map before the sigmoid.
-        compress: [B], the compress tension, with its graph.
-        evidence: Bool [B, H, W], cells that hold what the answer needs; a ValueError for another shape.
-        margin: Target over the tokens needed, above 0.
+    It trains the compress tension [B] alone, never the scorers. The target of a row is `margin` times the
+    number of best cells that hold AUTO_EVIDENCE of its `evidence` (bool [B, H, W]), within AUTO_RANGE;
+    without evidence the least of it. A target met because the range ends there has no loss.
     """
     if evidence.shape != logits.shape:
         raise ValueError(

@@ -1,9 +1,7 @@
-"""Channels of the texture array: what a channel group is, what it computes from, and the 13 default channels.
+"""Channels of the texture array: what a channel group is, what it reads, and the 13 default channels.
 
-    register_channel_group(ChannelGroup("warmth", 1, "red less blue", "cheap", compute))
-    compute(context: ChannelContext) -> [B, count, H, W]
-
-The other 27 channels are in `channels_extra`; `texture` makes an array of those that a layer reads.
+register_channel_group(ChannelGroup("warmth", 1, "red less blue", "cheap", compute))
+compute(context: ChannelContext) -> [B, count, H, W]
 """
 
 from __future__ import annotations
@@ -35,6 +33,7 @@ class OptionalInput(NamedTuple):
     bounded: bool = True  # whether its values lie in [0, 1]
 
 
+# What a channel group may need beside the image, by the name of its field in `ChannelContext`.
 OPTIONAL_INPUTS: dict[str, OptionalInput] = {
     "features": OptionalInput("B * H W", "encoder features on the grid, float [B, D, H, W]", False),
     "previous_frames": OptionalInput(
@@ -59,17 +58,13 @@ OPTIONAL_INPUTS: dict[str, OptionalInput] = {
         "", "principal components of the encoder of `coarse_features`, a `Basis` of `fit_basis`"
     ),
 }
-"""What a channel group may need beside the image, by the name of its field in `ChannelContext`."""
 
 
 @dataclass(frozen=True, eq=False)
 class ChannelContext:
-    """The inputs of one texture array, and the maps that channel groups share.
+    """The inputs of one texture array, float32 on one device, and the maps that channel groups share.
 
-    A shared map is computed when a group first reads it, and once. `generate_texture_array` makes the
-    context from inputs that it has checked; all tensors are float32 on one device. The optional inputs are
-    those of OPTIONAL_INPUTS, None if the caller has none: frames and relevance for a still image, attention
-    before the first question.
+    A shared map is computed when a group first reads it, and once. Optional inputs are None if not supplied.
     """
 
     image: Tensor  # [B, 3, h, w] in [0, 1], RGB
@@ -151,36 +146,20 @@ COSTS = ("free", "cheap", "costly")  # from the grid alone; a few filters; a mod
 
 @dataclass(frozen=True)
 class ChannelGroup:
-    """A named group of texture channels.
+    """A named group of texture channels; `compute(context)` gives [B, count, H, W], clamped to [0, 1]."""
 
-    Attributes:
-        name: Name of the group, by which presets list it.
-        count: Number of channels.
-        source: Formula or paper.
-        cost: "free", "cheap" or "costly", see COSTS.
-        compute: Context -> [B, count, H, W]; the result is clamped to [0, 1].
-        channels: Names of the channels; by default "name.0", "name.1", ...
-        spread: Names of those which measure variation *inside* a cell (0 when the cell is uniform).
-        salient: Names of those which say that a cell stands out.
-        needs: OPTIONAL_INPUTS without which it is an error to ask for the group; a name or several.
-        reads: OPTIONAL_INPUTS that are read if they are supplied.
-        neutral: The values of the channels if what the group reads is not supplied, in words.
-        price: What a costly group costs, in words, with what makes its inputs; times are CPU times of one
-            core relative to that of mvp13 (`runs/results/texture-groups.json`).
-    """
-
-    name: str
+    name: str  # by which presets list it
     count: int
-    source: str
+    source: str  # formula or paper
     cost: str
     compute: Compute
-    channels: tuple[str, ...] = ()
-    spread: tuple[str, ...] = ()
-    salient: tuple[str, ...] = ()
-    needs: Collection[str] = frozenset()
-    reads: Collection[str] = frozenset()
-    neutral: str = ""
-    price: str = ""
+    channels: tuple[str, ...] = ()  # names; by default "name.0", "name.1", ...
+    spread: tuple[str, ...] = ()  # names of those that measure variation inside a cell (0 when it is uniform)
+    salient: tuple[str, ...] = ()  # names of those that say that a cell stands out
+    needs: Collection[str] = frozenset()  # OPTIONAL_INPUTS without which it is an error to ask for the group
+    reads: Collection[str] = frozenset()  # OPTIONAL_INPUTS that are read if they are supplied
+    neutral: str = ""  # values of the channels if what the group reads is not supplied, in words
+    price: str = ""  # of a costly group, in words; CPU times relative to mvp13
 
     @property
     def depends(self) -> frozenset[str]:
@@ -201,8 +180,8 @@ class ChannelGroup:
             raise ValueError(f"{group}: cost {self.cost!r} is not one of {COSTS}")
         object.__setattr__(self, "channels", names)
         for what in ("needs", "reads"):
-            given = getattr(self, what)
-            inputs = frozenset([given] if isinstance(given, str) else given)
+            listed = getattr(self, what)
+            inputs = frozenset([listed] if isinstance(listed, str) else listed)
             if unknown := inputs - set(OPTIONAL_INPUTS):
                 raise ValueError(f"{group}: {what} {sorted(unknown)} are not among {sorted(OPTIONAL_INPUTS)}")
             object.__setattr__(self, what, inputs)
@@ -214,7 +193,7 @@ class ChannelGroup:
 
 
 def _takes_one_argument(function: object) -> bool:
-    """Whether a call with one positional argument fits; True for a callable without a readable signature."""
+    """Whether a call with one argument fits; True for a callable without a readable signature."""
     if not callable(function):
         return False
     try:
@@ -235,6 +214,7 @@ _FULL = (
 )  # fmt: skip
 _COSTLY = ("clusters", "text_mask", "components")
 
+# "full20" is "full40" without its costly groups; only "full40" needs more than an image.
 PRESETS: dict[str, tuple[str, ...]] = {
     "mvp13": ("rgb", "position", "sobel", "saliency", "grouping"),
     "fast13": (
@@ -244,11 +224,6 @@ PRESETS: dict[str, tuple[str, ...]] = {
     "full40": _FULL,
     "full20": tuple(name for name in _FULL if name not in _COSTLY),
 }  # fmt: skip
-"""Lists of group names by the name of the preset.
-
-"full20" is "full40" without its costly groups. "full40" alone needs more than an image: `text_evidence`,
-`coarse_features` and `basis`.
-"""
 
 
 def register_channel_group(group: ChannelGroup) -> None:
@@ -304,9 +279,7 @@ def sobel_channels(context: ChannelContext) -> Tensor:
 def spectral_residual(luma: Tensor, grid: Grid2D) -> Tensor:
     """Spectral residual saliency (Hou & Zhang, CVPR 2007), [B, 1, h, w] -> [B, 1, H, W] in [0, 1).
 
-    The log amplitude less its own local mean, with the phase kept, is turned back into an image and
-    squared. A flat spectrum (noise) gives no peak and an empty one (a blank page) nothing: only what
-    exceeds the image's mean counts, on a fixed scale.
+    Noise (a flat spectrum) and a blank page give nothing: only what exceeds the image's mean counts.
     """
     side = SPECTRUM_SIZE
     small = F.adaptive_avg_pool2d(luma, (side, side))

@@ -1,7 +1,4 @@
-"""The 27 channels off the default path, by groups.
-
-A group of yours is written in the same way, in a file of its own.
-"""
+"""The 27 channels off the default path, by groups."""
 
 from __future__ import annotations
 
@@ -65,10 +62,7 @@ PLACE_WEIGHT = 0.5  # weight of the distance across the whole image, relative to
 
 
 def regions(places: Tensor, middles: Tensor, rounds: int = KMEANS_ROUNDS) -> tuple[Tensor, Tensor]:
-    """Regions of places [B, P, c] by k-means (Lloyd, 1982) from middles [B, K, c]; deterministic.
-
-    Returns membership [B, P, K] of 0 and 1, and the new middles.
-    """
+    """K-means (Lloyd, 1982) of places [B, P, c] from middles [B, K, c]: members [B, P, K] and new middles."""
     for _ in range(rounds):
         members = _members(places, middles)
         count = members.sum(1)[..., None]  # (B, K, 1)
@@ -77,7 +71,6 @@ def regions(places: Tensor, middles: Tensor, rounds: int = KMEANS_ROUNDS) -> tup
 
 
 def _members(places: Tensor, middles: Tensor) -> Tensor:
-    """To which middle each place is nearest, [B, P, K] of 0 and 1."""
     # The squared distance less |place|^2, which is the same for all middles.
     distance = middles.square().sum(-1)[:, None] - 2 * places @ middles.mT
     nearest = distance.argmin(-1, keepdim=True)
@@ -209,10 +202,7 @@ def passes(context: ChannelContext) -> Tensor:
     neutral="0 for a still, after a cut and without relevance",
 )  # fmt: skip
 def relevance_memory(context: ChannelContext) -> Tensor:
-    """Previous relevance and smoothed relevance, both moved along with the picture, [B, 2, H, W].
-
-    0 after a cut, and in what has just come into the picture.
-    """
+    """Previous relevance and smoothed relevance, both moved along with the picture, [B, 2, H, W]."""
     # Where only one of the two inputs is supplied, it stands for the other.
     latest, history = context.previous_relevance, context.relevance_history
     latest = history[:, -1] if latest is None and history is not None else latest

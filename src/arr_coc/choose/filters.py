@@ -1,7 +1,6 @@
 """Filters on maps [B, c, h, w]: means over cells, edges, blurs and distances; unit vectors.
 
-`cell_mean`, `sobel` and `laplacian` are sums of slices, several times faster on a CPU than pooling or
-convolving one channel; torch's and kornia's own filters are their reference in the tests.
+`cell_mean`, `sobel` and `laplacian` are sums of slices, several times faster on a CPU than convolving.
 """
 
 from __future__ import annotations
@@ -13,15 +12,11 @@ import torch.nn.functional as F
 from kornia.filters import gaussian_blur2d
 from torch import Tensor
 
-Grid2D = tuple[int, int]
-"""(H, W): rows and columns of cells."""
+Grid2D = tuple[int, int]  # (H, W): rows and columns of cells
 
 
 def cell_mean(x: Tensor, grid: Grid2D) -> Tensor:
-    """Mean over each cell of a grid (H, W), [B, c, h, w] -> [B, c, H, W].
-
-    Cells are those of `adaptive_avg_pool2d`: they overlap where the grid does not divide the map.
-    """
+    """Mean over each cell of a grid (H, W), [B, c, h, w] -> [B, c, H, W], as by `adaptive_avg_pool2d`."""
     (h, w), (rows, columns) = x.shape[-2:], grid  # pixels, cells
     if h % rows or w % columns:
         return F.adaptive_avg_pool2d(x, grid)
@@ -47,7 +42,6 @@ def laplacian(luma: Tensor) -> Tensor:
 
 
 def _replicate_border(x: Tensor) -> Tensor:
-    """Repeat the border by one pixel, [B, 1, h, w] -> [B, 1, h + 2, w + 2]."""
     return F.pad(x, (1, 1, 1, 1), mode="replicate")
 
 
@@ -58,7 +52,7 @@ def surround(x: Tensor, cells: float) -> Tensor:
 
 
 def distance_to(marked: Tensor) -> Tensor:
-    """Distance of each cell to the nearest marked one, bool [B, H, W] -> [B, H, W].
+    """Distance of each cell to the nearest marked one, bool [B, H, W] -> [B, H, W] in [0, 1].
 
     A share of the grid's diagonal; 1 everywhere if no cell is marked.
     """

@@ -1,9 +1,8 @@
-"""Knowing: three scorers of the cells of an image, each [B, C, H, W] -> relevance [B, H, W].
+"""Knowing: three scorers of the cells of an image, each texture [B, C, H, W] -> relevance [B, H, W].
 
 `InformationScorer` scores what is inside a cell, `PerspectivalScorer` what stands out, `ParticipatoryScorer`
 what the question asks for. Each has `logits(...)` and `forward(...) = sigmoid(logits)`, finite for any finite
-input and in float32 whatever the input's dtype. `preset="linear"` gives weighted sums of channels (some 35
-parameters in all), the simplest rung of an ablation. The three maps are mixed in `balancing`.
+input and in float32. `preset="linear"` gives weighted sums of channels, some 35 parameters in all.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ _BUILDING = RLock()  # building modules seeds the random state of the process
 def same_start() -> Generator[None]:
     """A context in which modules are built with the same float32 weights every time.
 
-    Use it when a model is loaded, not while it answers: what other threads draw meanwhile follows its seed.
+    It seeds the generator of all threads: use it while a model is loaded, not while it answers.
     """
     with _BUILDING, torch.random.fork_rng(devices=[]):
         dtype = torch.get_default_dtype()
@@ -59,8 +58,7 @@ def signs(rows: int, columns: int) -> Tensor:
 def fold(x: Tensor) -> Tensor:
     """Embeddings [..., D] hashed to [..., min(D, FOLD)], inner products kept on average.
 
-    Feature hashing (Weinberger et al., ICML 2009) keeps the learned part small at any width: at equal
-    parameters, rank 128 on hashed embeddings learned far faster than rank 16 on all of D = 2048.
+    Feature hashing (Weinberger et al., ICML 2009) keeps the learned part small at any width.
     """
     dim = x.shape[-1]
     return x if dim <= FOLD else _add_folds(x * _fold_signs(dim, x.device).to(x.dtype))
@@ -68,13 +66,11 @@ def fold(x: Tensor) -> Tensor:
 
 @lru_cache(maxsize=32)
 def _fold_signs(dim: int, device: torch.device) -> Tensor:
-    """The signs [dim] of -1 and 1 that `fold` multiplies by, cached for each device."""
     with torch.inference_mode(False):  # cached, and a tensor of inference mode may not meet autograd later
         return signs(1, dim)[0].to(device)
 
 
 def _add_folds(x: Tensor) -> Tensor:
-    """Sums of the pieces of width FOLD, [..., D] -> [..., FOLD]."""
     short = -x.shape[-1] % FOLD
     padded = F.pad(x, (0, short)) if short else x  # padding by nothing would copy
     return padded.unflatten(-1, (-1, FOLD)).sum(-2)
@@ -101,8 +97,7 @@ def automatic_rank(dim: int, heads: int) -> int:
 def pool_query(query: Tensor, mask: Tensor, how: str = "mean", *, importance: Tensor | None = None) -> Tensor:
     """The question as one float32 vector, [B, L, D] -> [B, D]; zeros where a row has no content token.
 
-    `mask` [B, L] is True at content tokens (no padding, template or special tokens). `how` is "mean", "last"
-    (the last content token) or "learned" (the mean weighted by `importance` [B, L] >= 0).
+    `how` is "mean", "last" (the last content token) or "learned" (weighted by `importance` [B, L] >= 0).
     """
     if how not in POOLINGS:
         raise ValueError(f"unknown pooling {how!r}; choose one of {POOLINGS}")
@@ -134,8 +129,8 @@ def _pick(texture: Tensor, channels: Channels, kind: str) -> Tensor:
 def cell_information(texture: Tensor, channels: Channels) -> Tensor:
     """The information inside each cell by each of its spread channels s, [B, c, H, W] in [0, 1].
 
-    It is log(1 + s^2 / noise^2), the bits that a Gaussian signal of spread s carries over noise (Shannon
-    1948), as a share of what the largest spread carries. A uniform cell has none.
+    log(1 + s^2 / noise^2), the bits of a Gaussian signal over noise (Shannon 1948), over those of the largest
+    spread.
     """
     spread = _pick(texture, channels, "spread")
     return torch.log1p((spread / CELL_NOISE) ** 2) / math.log1p(CELL_NOISE**-2)
@@ -147,15 +142,14 @@ def saliency(texture: Tensor, channels: Channels) -> Tensor:
 
 
 def _floored_logit(score: Tensor) -> Tensor:
-    """The logits of scores in [0, 1] squeezed into [FLOOR, 1 - FLOOR], shape unchanged."""
     return torch.logit(FLOOR + (1 - 2 * FLOOR) * score)
 
 
 class InformationScorer(nn.Module):
     """The propositional scorer: Shannon information of what is inside a cell, [B, C, H, W] -> [B, H, W].
 
-    **Law:** a uniform cell scores lowest, a more varied cell higher. It holds for every value of the learned
-    channel weights, since the score is a convex combination of `cell_information` over the spread channels.
+    **Law:** a uniform cell scores lowest, a more varied cell higher, for every value of the learned weights:
+    the score is a convex combination of `cell_information` over the spread channels.
     """
 
     def __init__(self, channels: Channels = "mvp13") -> None:
@@ -175,8 +169,7 @@ class InformationScorer(nn.Module):
 class PerspectivalScorer(nn.Module):
     """The perspectival scorer: what stands out, [B, C, H, W] -> [B, H, W].
 
-    It is `saliency` plus a small net (C -> 32 -> 16 -> 1) that starts at zero. **Law:** untrained it is the
-    parameter-free saliency, exactly.
+    **Law:** untrained it is `saliency` exactly; its small net (C -> 32 -> 16 -> 1) starts at zero.
     """
 
     def __init__(self, channels: Channels = "mvp13", preset: str = "net") -> None:
@@ -209,12 +202,10 @@ class ParticipatoryScorer(nn.Module):
 
     **Law:** another question moves the map; a permutation of padding does not.
 
-    A cell is its texture and, if there is one, its vision token; `g_l` is a learned importance, so that
-    function words fade; each question token also reads its two neighbours ("red circle" is one thing). The
-    sum lets evidence for several words add up, the max finds a cell that matches any one of them. Untrained,
-    A and B are one shared orthonormal projection and the map is a soft cosine, a poor relevance where
-    question and image tokens are not aligned. `preset="linear"` has neither projections nor importance: the
-    map is the cosine plus texture channels weighted by a fixed sign hash of the question.
+    A cell is its texture and its vision token; `g_l` is a learned importance; each question token also reads
+    its two neighbours ("red circle" is one thing). Untrained, A and B are one shared orthonormal projection
+    and the map is a soft cosine. `preset="linear"` has neither projections nor importance: the cosine plus
+    texture channels weighted by a fixed sign hash of the question.
     """
 
     def __init__(
@@ -225,7 +216,6 @@ class ParticipatoryScorer(nn.Module):
         heads: int = 4,
         preset: str = "net",
     ) -> None:
-        """Build for embeddings of width `dim`; `rank` over all heads, by default `automatic_rank`."""
         super().__init__()
         self.hash: Tensor
         rank = automatic_rank(dim, heads) if rank is None else rank
@@ -261,10 +251,7 @@ class ParticipatoryScorer(nn.Module):
         return self.importance(fold(unit(query))).squeeze(-1).sigmoid()
 
     def _couple(self, texture: Tensor, query: Tensor, mask: Tensor, vision: Tensor | None) -> Tensor:
-        """Max, mean and sum over the question's tokens of each head's scores, [B, N, 3 * heads].
-
-        From texture [B, N, C], query [B, L, D], mask bool [B, L] and vision [B, N, min(D, FOLD)].
-        """
+        """Max, mean and sum over the question's tokens of each head's scores, [B, N, 3 * heads]."""
         # Content tokens are moved to the front, in order, so that the place of padding changes nothing; one
         # place of padding is added for a batch without any content token.
         query, mask = F.pad(query, (0, 0, 0, 1)), F.pad(mask, (0, 1))
@@ -316,20 +303,14 @@ class ParticipatoryScorer(nn.Module):
     ) -> Tensor:
         """The relevance of each cell to the question, [B, H, W] in [0, 1].
 
-        Args:
-            texture: [B, C, H, W] in [0, 1].
-            query: [B, L, D], word embeddings of the question.
-            query_mask: Bool [B, L], True at content tokens; a row without any scores 0.5 everywhere.
-            vision: [B, H*W, D], the encoded tokens, or None before encoding.
+        `texture` [B, C, H, W] in [0, 1], `query` [B, L, D], `query_mask` bool [B, L], True at content tokens
+        (a row without any scores 0.5), `vision` [B, H*W, D] or None before encoding.
         """
         return self.logits(texture, query, query_mask, vision).sigmoid()
 
 
 def scale_tokens(vision: Tensor) -> Tensor:
-    """Vision tokens [B, N, D] divided by their image's mean norm, folded, float32 [B, N, min(D, FOLD)].
-
-    By the mean norm and not by their own, so that an empty cell stays small.
-    """
+    """Vision tokens [B, N, D] divided by their image's mean norm and folded, float32 [B, N, min(D, FOLD)]."""
     vision = vision.float()
     flat, dim = vision.flatten(1), vision.shape[-1]
     peak = torch.maximum(-flat.amin(1), flat.amax(1)).clamp_min(1e-12)[:, None, None]  # norms may overflow

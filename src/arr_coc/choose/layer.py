@@ -1,9 +1,7 @@
-"""The layer: texture, knowing, balancing and attending joined in one module, its settings and its files.
+"""The layer: texture, three scorers, balancing and the choice of cells in one module; its settings and files.
 
-    image -> texture [B, C, H, W] -> three maps [B, H, W] -> balanced map -> kept cells      `forward`
-                                     `relevance` (differentiable)         `allocate`
-
-It depends on no vision-language model.
+image -> texture [B, C, H, W] -> three maps [B, H, W] -> balanced map -> kept cells      `forward`
+                                 `relevance` (differentiable)         `allocate`
 """
 
 from __future__ import annotations
@@ -49,13 +47,13 @@ from arr_coc.files.saved import (
     write_tensors,
 )
 
+# Settings of earlier versions, with the value of each by which every layer works now.
 _RETIRED: dict[str, Any] = {
     "candidates": None,
     "scorers": ["information", "perspectival", "participatory"],
     "balancer": "policy",
     "tokens": True,
 }
-"""Settings of earlier versions, with the value of each by which every layer works now."""
 
 
 CELL = 32  # pixels per side of a cell by default: Qwen3-VL's 16-px patches, merged 2x2
@@ -63,32 +61,21 @@ CELL = 32  # pixels per side of a cell by default: Qwen3-VL's 16-px patches, mer
 
 @dataclass(frozen=True)
 class ARRCOCConfig:
-    """The settings of an `ARRCOCLayer`, saved beside its weights; JSON-safe by `to_dict` and `from_dict`.
+    """The settings of an `ARRCOCLayer`, saved beside its weights; a ValueError names a field out of range.
 
-    Attributes:
-        dim: D, width of the language model's word embeddings and of its visual tokens.
-        channels: Texture preset (mvp13, fast13, full20, full40) or a list of channel groups.
-        preset: "net", or "linear": weighted sums, about a hundred parameters.
-        rank: Rank of the coupling over all heads; None is what the parameters allow.
-        heads: Heads of the coupling.
-        explore: Share of the budget spent on coverage, 0 to 0.5.
-        budget: Tokens kept unless a call says otherwise: a count, a fraction or "auto".
-        pooling: How the balancer reads the question: "mean", "last" or "learned".
-        void: Whether images without structure are sampled by an even grid.
-
-    Raises:
-        ValueError: a field is out of range; the message names it and its value.
+    `channels` is a texture preset (mvp13, fast13, full20, full40) or a list of channel groups, `preset` "net"
+    or "linear" (weighted sums, about a hundred parameters), `pooling` "mean", "last" or "learned".
     """
 
-    dim: int
+    dim: int  # D, width of the language model's word embeddings and of its visual tokens
     channels: str | tuple[str, ...] = "mvp13"
     preset: str = "net"
-    rank: int | None = None
-    heads: int = 4
-    explore: float = 0.0
-    budget: Budget = DEFAULT_BUDGET
-    pooling: str = "mean"
-    void: bool = True
+    rank: int | None = None  # of the coupling, over all heads; None: `automatic_rank`
+    heads: int = 4  # of the coupling
+    explore: float = 0.0  # share of the budget spent on coverage, 0 to 0.5
+    budget: Budget = DEFAULT_BUDGET  # cells kept unless a call says otherwise
+    pooling: str = "mean"  # how the balancer reads the question
+    void: bool = True  # whether images without structure are sampled by an even grid
 
     def __post_init__(self) -> None:
         if not isinstance(self.channels, str):
@@ -137,8 +124,7 @@ class ARRCOCConfig:
 
 WEIGHTS_NAME = "arr_coc.safetensors"
 BASIS_NAME = "basis.safetensors"
-DIGEST = "weights_sha256"
-"""The setting with the digest of the weights that the settings were saved with; older folders lack it."""
+DIGEST = "weights_sha256"  # digest of the weights that the settings were saved with; older folders lack it
 
 
 def read_layer(folder: Path) -> ARRCOCLayer:
@@ -178,7 +164,6 @@ def read_layer(folder: Path) -> ARRCOCLayer:
 
 
 def _own_groups(layer: Any) -> list[str]:
-    """The channel groups of a layer's settings that no imported module registers."""
     names = layer.get("channels") if isinstance(layer, dict) else None
     listed = names if isinstance(names, list) else []
     return [name for name in listed if isinstance(name, str) and name not in CHANNEL_GROUPS]
@@ -190,10 +175,7 @@ def _digest(path: Path) -> str:
 
 
 def save_layer(layer: ARRCOCLayer, folder: Path, base: dict[str, Any]) -> None:
-    """Write a layer and its settings into a folder, which is made if it is missing.
-
-    `base` holds base_model, base_revision, base_model_type and base_dim.
-    """
+    """Write a layer and its settings into a folder; `base` holds base_model, its revision, type and dim."""
     # The settings are written last: a folder whose weights are of another save is then recognised.
     make_folder(folder)
     write_tensors(layer.state_dict(), folder / WEIGHTS_NAME)
@@ -241,12 +223,11 @@ class ARRCOCOutput(NamedTuple):
 
     @property
     def allocation(self) -> Allocation:
-        """The record of the first image."""
         return self.allocations[0]
 
 
 class Prior(NamedTuple):
-    """What another source of relevance, such as the guide, tells the balancer of an image and a question."""
+    """Where the balancer starts, from another source of relevance such as the guide."""
 
     start: Tensor  # (6,), gates and tensions before the sigmoid, see `AdaptiveTensionBalancer.mix`
     explore: float  # share of the budget for coverage at the neutral exploit tension, in [0, 1]
@@ -254,12 +235,11 @@ class Prior(NamedTuple):
 
 
 class ARRCOCLayer(nn.Module):
-    """The learned part of ARR-COC: three scorers, the balancer and the allocator as one module.
+    """The learned part of ARR-COC, 20 to 100 thousand parameters: three scorers, the balancer, the allocator.
 
-    It has 20 to 100 thousand parameters at any language-model width (`preset="linear"`: about a hundred).
-    Construction is deterministic; untrained, it is the fixed mixture of `balancing` over the untrained
-    scorers of `knowing`. Parameters stay in float32 whatever `half()` or `to(dtype)` asks for; inputs may
-    have any floating dtype. No image influences another of its batch.
+    Construction is deterministic; untrained, it is the fixed mixture of `balancing`. Parameters stay in
+    float32 whatever `half()` or `to(dtype)` asks for; inputs may have any floating dtype. No image influences
+    another of its batch.
     """
 
     def __init__(self, config: ARRCOCConfig) -> None:
@@ -287,7 +267,6 @@ class ARRCOCLayer(nn.Module):
     def load_state_dict(
         self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
     ) -> Any:
-        """Load weights as in torch, and mark the layer as trained."""
         result = super().load_state_dict(state_dict, strict=strict, assign=assign)
         self.trained = True
         return result
@@ -318,11 +297,9 @@ class ARRCOCLayer(nn.Module):
             texture: [B, C, H, W] from `generate_texture_array` with the config's channels.
             query: [B, L, D], word embeddings of the question.
             query_mask: Bool [B, L], True at content tokens (no padding, template or special tokens).
-            vision: [B, H*W, D] in raster order, encoded tokens or a stem's vectors in their place, or None
-                before encoding.
-            gestalt: [B, D], the mean token of a coarse view, for the balancer; None: that of `vision`.
-            coupling: [B, H, W], logits of the coupling with the question from another source (a model's own
-                attention, the guide); None: the participatory scorer's.
+            vision: [B, H*W, D] in raster order, encoded tokens or a stem's vectors; None before encoding.
+            gestalt: [B, D], mean token of a coarse view, for the balancer; None: that of `vision`.
+            coupling: [B, H, W] logits of the guide or a model's attention; None: the participatory scorer's.
             prior: Where the balancer of the untrained layer starts, for a batch of one; None: this layer.
             watch: A timer of the stages "scoring" and "balancing".
         """
@@ -391,16 +368,11 @@ class ARRCOCLayer(nn.Module):
         budget: Budget | None = None,
         grid: tuple[int, int] | tuple[int, int, int] | None = None,
     ) -> list[Allocation]:
-        """The cells that are kept of each image; one frozen record per image.
+        """The cells kept of each image as one frozen record per image.
 
-        Args:
-            relevance: The result of `relevance`.
-            budget: A count, a fraction or "auto"; None: the config's, cut to N if it is DEFAULT_BUDGET.
-            grid: (H, W), or (T, H, W) if frames lie under each other in the maps; None: that of the maps.
-
-        Raises:
-            NonFiniteScores: a map is NaN or infinite.
-            ValueError: the budget is invalid or exceeds N, or the grid does not fit the maps.
+        `grid` is (H, W), or (T, H, W) if frames lie under each other in the maps; None: that of the maps. A
+        `budget` of None is the config's, cut to N if it is DEFAULT_BUDGET. `NonFiniteScores` if a map is NaN
+        or infinite; a ValueError if the budget is invalid or exceeds N, or the grid does not fit the maps.
         """
         full = _whole_grid(grid, relevance.balanced)
         requested = parse_budget(self.config.budget if budget is None else budget)
@@ -448,18 +420,10 @@ class ARRCOCLayer(nn.Module):
         budget: Budget | None = None,
         texture_inputs: Mapping[str, Any] | None = None,
     ) -> ARRCOCOutput:
-        """Scores, choice and gathered tokens of a batch of images.
+        """Scores, choice and gathered tokens of a batch; kept tokens are unchanged, with gradient by `gate`.
 
-        Kept tokens are unchanged in value and carry gradient to the scores through `gate`.
-
-        Args:
-            vision_embeds: [B, H*W, D] in raster order, or None before encoding.
-            query_embeds: [B, L, D], word embeddings of the question.
-            image: [B, 3, h, w] in [0, 1].
-            grid: (H, W); None: one cell per 32 px.
-            query_mask: Bool [B, L]; None takes every token.
-            budget: As in `allocate`.
-            texture_inputs: Further inputs of `generate_texture_array`.
+        `vision_embeds` [B, H*W, D] in raster order, `query_embeds` [B, L, D], `image` [B, 3, h, w] in [0, 1],
+        `query_mask` bool [B, L] (None: every token). A `grid` of None has one cell per 32 px.
         """
         h, w = grid or (max(1, round(image.shape[-2] / CELL)), max(1, round(image.shape[-1] / CELL)))
         if vision_embeds is not None and vision_embeds.shape[1] != h * w:
@@ -486,7 +450,6 @@ class ARRCOCLayer(nn.Module):
 
 
 def _whole_grid(grid: tuple[int, ...] | None, maps: Tensor) -> tuple[int, int, int]:
-    """The grid (T, H, W) of maps [B, T*H, W]; raises ValueError where `grid` does not fit them."""
     rows, columns = maps.shape[-2:]
     t, h, w = (1, rows, columns) if grid is None else (1, *grid)[-3:]
     if (t * h, w) != (rows, columns):

@@ -1,10 +1,8 @@
-"""The motion of a whole picture between two frames, and what changed in the latest frames of a clip.
+"""The motion of a picture between two frames, and what changed in the latest frames of a clip.
 
-    point_shift(before [B, c, h, w], after) -> [B, 2]          points (down, right) that the picture moved
-    layer_shift(before, after) -> [B, 2]                       the same for a layer that moves behind another
-    Motion.of(previous_frames [B, T, 3, h, w], image, grid)    shifts, cuts and changes of each cell
-
-Single things are not followed: what moves within a picture is change. No value is read back to the CPU.
+point_shift(before [B, c, h, w], after) -> [B, 2]          points (down, right) that the picture moved
+layer_shift(before, after) -> [B, 2]                       the same for a layer that moves behind another
+Motion.of(previous_frames [B, T, 3, h, w], image, grid)    shifts, cuts and changes of each cell
 """
 
 from __future__ import annotations
@@ -20,22 +18,18 @@ from torch import Tensor
 from arr_coc.choose.filters import Grid2D, cell_mean
 
 PEAKS_TRIED = 3  # highest points of a correlation that are tried as shifts
-MOST_LEFT_OVER = 0.7
-"""A shift is believed if it leaves less than this share of the difference between two frames."""
+MOST_LEFT_OVER = 0.7  # share of the difference between frames that a believed shift may leave
 SAME_FRAME = 1e-4  # mean absolute difference below which two frames are the same
 PART_SIDE = 8  # side in points of the parts that `layer_shift` compares one by one
-LEAST_PARTS = 0.1
-"""Share of all parts that must have moved: below it a thing moves, not a layer of the picture."""
+LEAST_PARTS = 0.1  # share of all parts that must have moved: below it a thing moves, not a layer
 PART_CHANGED = 0.02  # mean absolute difference above which a part has changed
-LEAST_FRACTION = 0.1
-"""Fractions of a point up to this are dropped from a shift: moving by them would only blur the picture."""
+LEAST_FRACTION = 0.1  # of a point; shifts by less would only blur the picture
 
 
 def point_shift(before: Tensor, after: Tensor) -> Tensor:
-    """The shift of a picture between two frames by phase correlation (Kuglin & Hines, 1975).
+    """The points [B, 2] that a picture moved down and right by phase correlation (Kuglin & Hines, 1975).
 
-    For frames [B, c, h, w] in [0, 1] it is [B, 2]: points that the content of `before` moved down and right,
-    0 if no shift explains the difference.
+    Of frames [B, c, h, w] in [0, 1]; 0 if no shift explains the difference.
     """
     same = (after - before).abs().mean((1, 2, 3))  # (B,)
     # Of the likeliest shifts, the one under which the frames agree best in what both show.
@@ -47,10 +41,7 @@ def point_shift(before: Tensor, after: Tensor) -> Tensor:
 
 
 def layer_shift(before: Tensor, after: Tensor) -> Tensor:
-    """`point_shift` of a layer that moves while the rest stands still, such as a page under fixed captions.
-
-    Each part of the picture may have moved or not; 0 if fewer than LEAST_PARTS of the parts moved.
-    """
+    """`point_shift` of a layer that moves while the rest stands still, as a page under fixed captions."""
     same = (after - before).abs().mean((1, 2, 3))  # (B,)
     side = min(PART_SIDE, *before.shape[-2:])
     still = F.avg_pool2d((after - before).abs().mean(1)[:, None], side)  # (B, 1, h', w')
@@ -76,10 +67,7 @@ def phase_shift(before: Tensor, after: Tensor) -> Tensor:
 
 
 def moved(maps: Tensor, shift: Tensor, rim: str = "zeros") -> Tensor:
-    """Maps [B, c, H, W] moved down and right by shares of their sides, [B, 2] of (y, x).
-
-    Linear between places; from outside come "zeros", or with "border" the rim again.
-    """
+    """Maps [B, c, H, W] moved down and right by shares [B, 2] of their sides (y, x), linear between cells."""
     # `affine_grid` asks for each place where it comes from, so the shift is undone.
     eye = torch.eye(2, device=maps.device, dtype=maps.dtype).expand(len(maps), 2, 2)
     back = -2 * shift.flip(1).to(maps.dtype)[..., None]  # (B, 2, 1) of (x, y), in which a side is 2 long
@@ -140,17 +128,15 @@ def _difference(before: Tensor, after: Tensor, shift: Tensor) -> Tensor:
 
 
 COMPARED_SIDE = 128  # most px each way of the pictures that the frames of a clip are compared in
-FRAMES = 8
-"""The latest frames before an image that are compared; older ones are not read."""
+FRAMES = 8  # latest frames before an image that are compared
 CUT = 0.3  # mean absolute difference of brightness between two frames above which a scene was cut
 CHANGED = 0.02  # mean absolute difference of brightness above which a cell has changed
-OLD = 0.7
-"""Share of the old map in a running mean over frames or questions; the rest is the new map's."""
+OLD = 0.7  # share of the old map in a running mean; the rest is the new map's
 
 
 @dataclass(frozen=True, eq=False)
 class Motion:
-    """The latest frames of a clip in small, with shifts, cuts and changes between them."""
+    """The latest frames of a clip at a small size, with shifts, cuts and changes between them."""
 
     small: Tensor  # [B, T + 1, h', w'] in [0, 1], brightness of the frames, oldest first, the image last
     grid: Grid2D
@@ -190,10 +176,9 @@ class Motion:
         return here * ~self.cuts[:, -1, None, None]
 
     def smoothed(self, history: Tensor) -> Tensor:
-        """The running mean, 0.7 old and 0.3 new, of relevance [B, T', H, W] of the latest frames, [B, H, W].
+        """The running mean of relevance [B, T', H, W] of the latest frames, [B, H, W], moved with content.
 
-        Each map is moved to where its content is now. The mean starts again at a cut, from the first map
-        after it: 0 if the cut is the latest change.
+        It starts again at a cut, from the first map after it: 0 if the cut is the latest change.
         """
         frames = min(history.shape[1], self.shifts.shape[1])
         maps, shifts, cuts = history[:, -frames:], self.shifts[:, -frames:], self.cuts[:, -frames:]

@@ -28,10 +28,8 @@ class PrintBlock(NamedTuple):
 def reading_order(picture: Tensor, grid: tuple[int, int], most: int) -> list[PrintBlock]:
     """The blocks of print of a page in reading order; one block of the whole page if no print is found.
 
-    The page is cut where nothing is printed (the X-Y cut of Nagy and Seth, 1984): first between columns, then
-    between lines at the widest gap, until a block has few enough cells. Print is where luminance changes
-    within a few pixels, so smooth pictures are none; a page whose columns touch is read across. `grid`
-    (H, W) divides the picture evenly; one line of print may have more than `most` cells.
+    The X-Y cut (Nagy and Seth, 1984): between columns first, then between lines at the widest gap, until a
+    block has at most `most` cells or is one line. `grid` (H, W) divides the picture evenly.
     """
     if picture.ndim != 3 or len(picture) != 3 or 0 in picture.shape:
         raise ValueError(f"picture must be [3, h, w], got {tuple(picture.shape)}; pass one picture in RGB")
@@ -47,7 +45,6 @@ def reading_order(picture: Tensor, grid: tuple[int, int], most: int) -> list[Pri
 
 
 def _cut(mask: Tensor, box: tuple[int, int, int, int], grid: tuple[int, int], most: int) -> list[PrintBlock]:
-    """The blocks of a part of a page, by recursive cuts; none if nothing is printed."""
     x0, y0, x1, y1 = box
     part = mask[y0:y1, x0:x1].float()
     if part.numel() == 0:
@@ -76,7 +73,7 @@ def _cut(mask: Tensor, box: tuple[int, int, int, int], grid: tuple[int, int], mo
 
 
 def _runs(share: Tensor, gap: float) -> list[tuple[int, int]]:
-    """The runs of rows or columns with print, joined if less than `gap` px apart, from their print [n]."""
+    """Runs (start, end) of rows or columns with print, joined if less than `gap` px apart."""
     printed = F.pad((share > MOST_PRINT_IN_GAP).int(), (1, 1))
     steps = printed.diff()
     # A run starts at a step of +1 and ends before one of -1.
@@ -91,7 +88,6 @@ def _runs(share: Tensor, gap: float) -> list[tuple[int, int]]:
 
 
 def _cells(box: tuple[int, int, int, int], size: torch.Size, grid: tuple[int, int]) -> Tensor:
-    """The cells that a box touches, long [K], rising."""
     x0, y0, x1, y1 = box
     (height, width), (high, wide) = size, grid
     top, bottom = y0 * high // height, -(-y1 * high // height)

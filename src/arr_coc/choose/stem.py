@@ -52,9 +52,8 @@ class Downsampling(nn.Module):
 class Stem(nn.Module):
     """A convolutional net from pixels [B, 3, h, w] to one vector per cell, [B, H*W, D].
 
-    A cell mean can't tell the letter K from Q, so choosing *before* the vision encoder needs features of its
-    own, for about a thousandth of the cost of the encoder of a 2B model. The vectors have the width D of the
-    encoder's tokens, so the scorers and the balancer read them in place of those.
+    The vectors have the width D of the encoder's tokens and take their place in the scorers, at about a
+    thousandth of the cost of the encoder of a 2B model.
     """
 
     def __init__(self, dim: int, width: int = WIDTH, blocks: int = BLOCKS) -> None:
@@ -80,10 +79,7 @@ class Stem(nn.Module):
     def forward(self, picture: Tensor, grid: tuple[int, int], gestalt: Tensor | None = None) -> Tensor:
         """The vectors of every cell, [B, H*W, D] in raster order, in the dtype of the parameters.
 
-        Args:
-            picture: Float [B, 3, h, w] in [0, 1], the area that the cells of the grid cover.
-            grid: (H, W).
-            gestalt: [B, D, H', W'], encoded tokens of a coarse view of the same picture, or None.
+        `picture` [B, 3, h, w] in [0, 1] is the area of the grid; `gestalt` [B, D, H', W'] a coarse view.
         """
         size, x = (CELL * grid[0], CELL * grid[1]), picture
         if x.shape[-2:] != size:  # in float32: some kernels have no bfloat16
@@ -141,20 +137,18 @@ def load_stem(folder: Path, dim: int) -> Stem | None:
     return stem
 
 
+# Note of an answer about an unfamiliar picture or clip.
 FOREIGN = "this picture looks unlike all that this model was taught on, so its answer is probably wrong"
-"""The note of an answer about an unfamiliar picture or clip."""
+# Note of cells that the guide chose in place of a trained allocator.
 GUIDED = "the guide chose the cells, since this picture looks unlike all that the allocator was trained on"
-"""The note of cells of such a picture, which the guide chose in place of a trained allocator."""
-MOST_DEVIATIONS = 8.0
-"""Standard deviations at which a statistic is cut off, so that no single one decides alone."""
+MOST_DEVIATIONS = 8.0  # standard deviations at which a statistic is cut off
 
 
 class Familiarity(nn.Module):
     """Whether a picture looks like those that a stem was trained on: a linear unit over its tokens.
 
-    A small model answers with the same confidence about pictures of a kind that it never saw. The mean and
-    the spread of the stem's tokens over the picture tell the two apart; `making/familiarity.py` fits the
-    unit of the bundled model. **Law:** the score depends on the tokens of one picture alone, in any order.
+    It reads mean and spread of the stem's tokens; `making/familiarity.py` fits it. **Law:** the score depends
+    on the tokens of one picture alone, in any order.
     """
 
     mean: Tensor
@@ -170,7 +164,7 @@ class Familiarity(nn.Module):
         self.register_buffer("bias", torch.zeros(()))
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """The score of a picture from the stem's tokens [N, D], made without a gestalt; above 0: foreign."""
+        """The score of a picture from the stem's tokens [N, D] without a gestalt; above 0: unfamiliar."""
         return self.score(statistics(tokens))
 
     def normalised(self, values: Tensor) -> Tensor:
@@ -179,7 +173,7 @@ class Familiarity(nn.Module):
         return ((values - mean) / scale).clamp(-MOST_DEVIATIONS, MOST_DEVIATIONS)
 
     def score(self, values: Tensor) -> Tensor:
-        """The scores of statistics, [..., 2 D] -> [...]; above 0: foreign."""
+        """The scores of statistics, [..., 2 D] -> [...]; above 0: unfamiliar."""
         return self.normalised(values) @ self.weight.float() + self.bias.float()
 
 

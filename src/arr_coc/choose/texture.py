@@ -1,9 +1,7 @@
 """The texture array: cheap features in [0, 1] of every cell of an image, from its pixels.
 
-    generate_texture_array(image [B, 3, h, w], grid=(H, W), channels) -> [B, C, H, W]
-    TextureCache()          keeps channels between calls, each as long as its inputs stay the same
-
-`channels` is a preset ("mvp13") or a list of channel groups; see `channels` for what a group is.
+generate_texture_array(image [B, 3, h, w], grid=(H, W), channels) -> [B, C, H, W]
+TextureCache()          keeps channels between calls, each as long as its inputs stay the same
 """
 
 from __future__ import annotations
@@ -30,11 +28,9 @@ from arr_coc.choose.channels import register_channel_group as register_channel_g
 from arr_coc.choose.filters import Grid2D
 from arr_coc.files.question import kind_of
 
-Channels = str | Sequence[str]
-"""The name of a preset, or names of channel groups."""
+Channels = str | Sequence[str]  # the name of a preset, or names of channel groups
 
-TOLERANCE = 0.01
-"""How far outside [0, 1] a value may lie: undoing a normalisation in bfloat16 is half a percent off."""
+TOLERANCE = 0.01  # how far outside [0, 1] a value may lie: bfloat16 is half a percent off
 
 
 def channel_groups(channels: Channels = "mvp13") -> tuple[ChannelGroup, ...]:
@@ -64,14 +60,13 @@ def texture_size(channels: Channels = "mvp13") -> int:
 
 
 class _InputMark:
-    """Recognises an input of an earlier call: the same object, not written to since. Keeps it not alive."""
+    """An input of an earlier call, recognised as the same object that was not written to since."""
 
     def __init__(self, value: object) -> None:
         self.reference = None if value is None else weakref.ref(value)
         self.version = _version(value)
 
     def matches(self, value: object) -> bool:
-        """Whether `value` is that input, unchanged."""
         if self.reference is None or value is None:
             return self.reference is None and value is None
         return self.reference() is value and self.version == _version(value)
@@ -86,15 +81,11 @@ def _version(value: object) -> int | None:
 class TextureCache:
     """The channels of the last call for each group and grid, with the inputs that they were computed from.
 
-    A second question about an image then computes only the channels that depend on questions. Inputs are not
-    kept alive. An input made under `torch.inference_mode` must not be written to: torch does not count that.
-
-    Attributes:
-        fixed: Names of inputs of which the owner says that they stay the same as long as the cache lives.
-        computed: How often a group was computed, by its name.
+    A second question about an image computes only the channels that depend on questions. An input made under
+    `torch.inference_mode` must not be written to: torch does not count that.
     """
 
-    fixed: Collection[str] = frozenset()
+    fixed: Collection[str] = frozenset()  # names of inputs that stay the same as long as the cache lives
     computed: dict[str, int] = field(default_factory=dict)
     _parts: dict[tuple[str, Grid2D], tuple[ChannelGroup, dict[str, _InputMark], Tensor]] = field(
         default_factory=dict, repr=False
@@ -107,10 +98,7 @@ class TextureCache:
         sources: Mapping[str, object],
         compute: Callable[[], Tensor],
     ) -> Tensor:
-        """The channels of a group, [B, count, H, W] float32: kept ones if its inputs are the same.
-
-        `sources` has every input of the call by its name, None if it was not supplied.
-        """
+        """The channels of a group, [B, count, H, W] float32: kept ones if its inputs are the same."""
         image = sources["image"]
         depends = {name: sources[name] for name in group.depends - frozenset(self.fixed)}
         before = self._parts.get((group.name, grid))
@@ -144,28 +132,22 @@ def generate_texture_array(
     cache: TextureCache | None = None,
     **inputs: Tensor | Basis | None,
 ) -> Tensor:
-    """Describe every cell of an image by cheap features of its pixels.
+    """The texture array: cheap features of every cell, [B, C, H, W] in [0, 1], dtype and device of `image`.
 
-    Any aspect ratio and any grid: it need not divide the image, and may be finer than it. Deterministic,
-    without gradient, computed in float32. Channels are scaled by fixed constants, never by the other images
-    of a batch or by the image's own maximum: a blank page stays dark.
+    Deterministic, computed in float32. Channels are scaled by fixed constants, never by the other images of a
+    batch or by the image's own maximum: a blank page stays dark.
 
     Args:
         image: Float [B, 3, h, w] in [0, 1], RGB, any size from 1x1 px.
-        grid: (H, W), the merged token grid.
-        channels: A preset ("mvp13", "fast13", "full20", "full40") or a list of names of channel groups.
+        grid: (H, W), the merged token grid; it need not divide the image.
+        channels: A preset ("mvp13", "fast13", "full20", "full40") or names of channel groups.
         cache: Channels of earlier calls; a group whose inputs are the same tensors is not computed again.
-        **inputs: What groups need or read beside the image, by the names of `OPTIONAL_INPUTS`, such as
-            `previous_frames`. A group that only reads an input has the values of `ChannelGroup.neutral`
-            without it. The first frame of a clip has no frames before it: leave them out.
-
-    Returns:
-        [B, C, H, W] in [0, 1], dtype and device of `image`.
+        **inputs: What groups need or read beside the image, see `OPTIONAL_INPUTS`.
 
     Raises:
-        ValueError: an input is not of its shape, kind, range or device, or a group is unknown, needs an input
-            that is not supplied, or returns another shape than it declares. On an accelerator no value is
-            read back: an image out of range has a texture of NaN there, which the allocator refuses by name.
+        ValueError: an input is not of its shape, kind, range or device, or a group is unknown or lacks an
+            input. On an accelerator no value is read back: a bad image has a texture of NaN, which the
+            allocator refuses.
     """
     if unknown := set(inputs) - set(OPTIONAL_INPUTS):
         raise TypeError(f"unknown inputs {sorted(unknown)}; a texture takes {', '.join(OPTIONAL_INPUTS)}")
@@ -221,7 +203,6 @@ def _full_precision(device: torch.device) -> AbstractContextManager[Any]:
 
 
 def _conforming(name: str, value: Tensor, shape: tuple[int | None, ...], device: torch.device) -> Tensor:
-    """An optional input in float32; a ValueError if it is not float, of that shape and on that device."""
     fits = value.ndim == len(shape) and 0 not in value.shape
     if not fits or any(b not in (None, a) for a, b in zip(value.shape, shape, strict=True)):
         expected = ", ".join("any" if side is None else str(side) for side in shape)
@@ -236,7 +217,6 @@ def _conforming(name: str, value: Tensor, shape: tuple[int | None, ...], device:
 
 
 def _check_needs(group: ChannelGroup, supplied: set[str]) -> None:
-    """Raise a ValueError that names the first optional input that a group needs and does not get."""
     for need in sorted(set(group.needs) - supplied):
         raise ValueError(
             f"channel group {group.name!r} needs {need}, which is not supplied; pass `{need}` "
@@ -263,7 +243,6 @@ def _finite(name: str, values: Tensor) -> Tensor:
 
 
 def _channels(group: ChannelGroup, context: ChannelContext) -> Tensor:
-    """The channels of one group, [B, count, H, W] in [0, 1]; a ValueError if its shape is another."""
     part = group.compute(context)
     if part.shape != (len(context.image), group.count, *context.grid):
         raise ValueError(

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from arr_coc.video.opening import Visual
 
 PICTURE = "arr-coc-ask.png"
-MOST_NOTES = 3  # notes of a folder's answers that are repeated, those of most images
+MOST_NOTES = 3  # most frequent notes of a folder's answers that are printed
 
 
 def ask(
@@ -111,7 +111,7 @@ def ask(
         every = partial(loaded.ask, subject, request.question, mode="full", **length)
         ours = partial(loaded.ask, subject, request.question, budget=allowed, **how)
         with terminal.status("answering", as_json):
-            if compare:  # untimed first calls: they pay for what is set up only once
+            if compare:  # untimed first calls: they pay one-time set-up
                 ours(max_new_tokens=1)
                 every(max_new_tokens=1)
             answer = ours()
@@ -120,7 +120,7 @@ def ask(
             from arr_coc.trace.observe import observe
 
             with terminal.status("looking closer", as_json):
-                seen = observe(
+                observed = observe(
                     loaded.session(list(pictures)),
                     request.question,
                     budget=allowed,
@@ -128,7 +128,7 @@ def ask(
                     max_new_tokens=max_new_tokens,
                     evidence=boxes,
                 )
-            seen.save(trace_path)
+            observed.save(trace_path)
     if as_json:
         terminal.print_json(_to_dict(request.names, answer, full))
     else:
@@ -149,7 +149,7 @@ def ask(
 
 
 def _drawing(pictures: Sequence[Visual], question: str, answer: Answer, boxes: Sequence[Box]) -> Image.Image:
-    """What an answer was made from: the drawings of its images and clips, one below the other."""
+    """The drawings of an answer's images and clips, one below the other."""
     from PIL import Image
 
     from arr_coc.trace.evidence import Guidance
@@ -175,7 +175,7 @@ def _drawing(pictures: Sequence[Visual], question: str, answer: Answer, boxes: S
 
 
 def _answer_each(files: Sequence[Path], reply: Callable[[Image.Image], Answer], as_json: bool) -> int:
-    """Answer one question about every image of a folder, a row each as it comes; the exit code."""
+    """Answer one question about every image of a folder, one row each; returns the exit code."""
     from arr_coc.choose.stem import FOREIGN
 
     width = max(len(file.name) for file in files)
@@ -207,7 +207,7 @@ def _answer_each(files: Sequence[Path], reply: Callable[[Image.Image], Answer], 
 
 
 def _notes(answer: Answer) -> list[str]:
-    """The notes on an answer, without the one that its picture is unlike those that were learned on."""
+    """The notes on an answer, without the one about unfamiliar pictures."""
     from arr_coc.choose.stem import FOREIGN
 
     note = (answer.note or "").removesuffix(FOREIGN).removesuffix("; ")
@@ -215,7 +215,7 @@ def _notes(answer: Answer) -> list[str]:
 
 
 def _to_dict(names: Sequence[str], answer: Answer, full: Answer | None) -> dict[str, object]:
-    """What --json prints."""
+    """The object that --json prints."""
     return {
         "images": list(names),
         "answer": answer.text,

@@ -24,7 +24,7 @@ from arr_coc.cli import app, ask, info, look, terminal, train
 from arr_coc.files.paths import shorten
 from arr_coc.files.plugins import import_modules, missing, plugin, plugins
 
-EXAMPLES: dict[str, tuple[str, ...]] = {
+EXAMPLES: dict[str, tuple[str, ...]] = {  # lines at the end of a command's --help
     "ask": (
         "arr-coc ask",
         'arr-coc ask page.png "What is the invoice number?" --budget 0.25 --compare',
@@ -68,7 +68,6 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "bench": ("arr-coc bench", "arr-coc bench --modes stock,prune@64,sparse@64 --rounds 5"),
     "space": ('arr-coc space my-space --title "What it reads"',),
 }
-"""By a command's name, the lines that its --help ends with."""
 
 
 class _HelpColumns:
@@ -86,7 +85,7 @@ class _Command(_HelpColumns, TyperCommand):
     """A command whose help ends with its examples."""
 
     def get_help(self, ctx: Any) -> str:
-        text = super().get_help(ctx)  # empty where typer has printed it already, which it does in colour
+        text = super().get_help(ctx)  # empty if typer has printed it already, in colour
         if self.name not in EXAMPLES:
             return text
         # Not the epilog of typer, which up to 0.25 joins its lines to one.
@@ -129,12 +128,12 @@ def register_command(name: str, function: Callable[..., Any]) -> None:
     if any(command.name == name for command in commands.registered_commands):
         raise ValueError(f"command {name!r} is registered already: give yours another name")
     text = (inspect.getdoc(function) or "").split("\nArgs:")[0].strip()
-    # Lines are broken where the terminal ends, not where the source does.
+    # Lines are broken by the terminal's width, not as in the source.
     text = "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
     commands.command(name, cls=_Command, help=escape(text))(function)
 
 
-OWN = {
+OWN = {  # commands of this distribution
     "ask": ask.ask,
     "look": look.look,
     "info": info.info,
@@ -143,9 +142,8 @@ OWN = {
     "space": app.space,
     "train": train.train,
 }
-"""The commands of this distribution."""
+# Commands in the order of the help, those of daily use first; those of other distributions follow.
 ORDER = tuple("ask look info draw app view train adapt world eval report bench space".split())
-"""The commands as the help lists them, what a daily user needs first; those of other distributions follow."""
 
 for _name in (*ORDER, *sorted(plugins("commands").keys() - set(ORDER))):
     if _name in OWN or _name in plugins("commands"):
@@ -153,9 +151,9 @@ for _name in (*ORDER, *sorted(plugins("commands").keys() - set(ORDER))):
 
 
 def _import(context: typer.Context, names: list[str] | None) -> list[str]:
-    """Import the user's modules while the line is read, so that the commands that they add are known."""
+    """Import the user's modules while options are parsed, so that their commands are known."""
     import_modules(names or ())
-    if names:  # also the built-in commands anew: their help lists what was registered
+    if names:  # built-in commands anew too: their help lists what was registered
         root: Any = context.command
         rebuilt: Any = typer.main.get_command(commands)
         root.commands.update(rebuilt.commands)
@@ -215,14 +213,14 @@ def _outcome(error: Exception) -> tuple[int, str]:
     usage = getattr(error, "format_message", None)
     if usage:  # typer's own: an unknown option, a missing value
         context = getattr(error, "ctx", None)
-        reason = usage().replace("Value error, ", "")  # the words of the library that checks types
+        reason = usage().replace("Value error, ", "")  # the type-checking library's words
         return 2, reason + (f" (see {context.command_path} --help)" if context else "")
     if isinstance(error, ValueError):
         return 2, str(error)
     if isinstance(error, RecursionError):  # of a parser: JSON, TOML and headers nest as deep as they like
         return 2, "a file among the inputs is nested too deeply to be read: correct it"
     hint = "(--debug shows where)"
-    if isinstance(error, OSError) and error.strerror:  # a full disk, a folder that is read-only
+    if isinstance(error, OSError) and error.strerror:  # a full disk, a read-only folder
         place = "a file" if error.filename is None else shorten(str(error.filename))
         return 1, f"failed: {place}: {error.strerror}; make room there or choose another place {hint}"
     return 1, f"failed: {type(error).__name__}: {error} {hint}"

@@ -1,4 +1,4 @@
-"""What commands read before they work: images with a question, places to write to, a budget, a model."""
+"""Input of commands: images with a question, output paths, a budget, a model."""
 
 from __future__ import annotations
 
@@ -23,9 +23,8 @@ if TYPE_CHECKING:
     from arr_coc.video.opening import Visual
 
 STDIN = "-"
-IMAGE_TYPES = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp", ".tif", ".tiff")
-"""What counts as an image among the files of a folder."""
-MOST_KINDS = 4  # endings of a folder's other files that are told, those of most files
+IMAGE_TYPES = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp", ".tif", ".tiff")  # image files of a folder
+MOST_KINDS = 4  # endings of a folder's other files that are listed, the most frequent
 MOST_BYTES = 2**28  # of an image on standard input; what a file may hold is limited by its pixels
 SAMPLE = Path(__file__).parents[1] / "bundled" / "sample.json"
 PICTURE_TYPES = (".png", ".jpg", ".jpeg", ".webp")  # endings of pictures that can be written
@@ -41,7 +40,7 @@ def open_picture(name: str, page: int | None = None) -> Image.Image:
         page: of a PDF, from 1; None: its only one.
 
     Raises:
-        ValueError: nothing that can be opened there, a page of what is no PDF, or one that it lacks.
+        ValueError: it can't be opened, or `page` is given for another format, or missing in the PDF.
     """
     from arr_coc.files.images import open_image
     from arr_coc.files.pdf import is_pdf, open_page
@@ -62,7 +61,7 @@ def open_picture(name: str, page: int | None = None) -> Image.Image:
 def open_each(
     files: Sequence[Path], as_json: bool, print_refusal: Callable[[Path, ValueError], None]
 ) -> Iterator[tuple[Path, Image.Image]]:
-    """The images of a folder one by one; `print_refusal`, or --json a line, says which can't be opened."""
+    """The images of a folder one by one; failures are printed as JSON or by `print_refusal`."""
     for file in files:
         try:
             picture = open_picture(str(file))
@@ -76,9 +75,9 @@ def open_each(
 
 
 def folder_images(folder: Path) -> tuple[list[Path], str]:
-    """The image files that lie in a folder itself, sorted, and a line about what was left out, or "".
+    """The image files directly in a folder, sorted, and a line about what was left out, or "".
 
-    Subfolders, other files and links out of the folder are; hidden files aren't mentioned.
+    Left out are subfolders, other files and links out of the folder; hidden files aren't mentioned.
 
     Raises:
         ValueError: there is none, or the folder can't be read.
@@ -119,7 +118,7 @@ def _count(number: int, noun: str) -> str:
 
 
 def _resolved(path: Path) -> Path:
-    """Where a link leads; itself if that is in a circle, for its reader to complain about."""
+    """The target of a link; a circular link itself, for its reader to refuse."""
     try:
         return path.resolve()
     except (OSError, RuntimeError):
@@ -136,12 +135,12 @@ def _standard_input() -> bytes:
 
 
 class ImagesAndQuestion(NamedTuple):
-    """What a line of `ask` or `look` is about.
+    """The images and the question of a command line of `ask` or `look`.
 
     Attributes:
-        names: of the images, as they were written; none: the built-in sample.
-        question: without space around it.
-        folder: whose images are asked about one by one; None: the images of `names`, together.
+        names: of the images, as written; none: the built-in sample.
+        question: without surrounding space.
+        folder: its images are asked about one by one; None: the images of `names`, together.
     """
 
     names: tuple[str, ...]
@@ -150,15 +149,15 @@ class ImagesAndQuestion(NamedTuple):
 
     @property
     def title(self) -> str:
-        """What to call the images in a row of its own."""
+        """The images' name in a row of output."""
         return ", ".join(self.names) or "the built-in sample"
 
 
 def read_question(words: Sequence[str]) -> ImagesAndQuestion:
-    """Names of images and the question behind them; the built-in sample's where there are no words.
+    """The names of images and the question after them; those of the built-in sample without words.
 
     Raises:
-        ValueError: no question, one that is no text, or a folder beside other images.
+        ValueError: no question or an invalid one, or a folder together with other images.
     """
     if not words:
         if not SAMPLE.is_file():
@@ -192,7 +191,7 @@ def open_pictures(request: ImagesAndQuestion, page: int | None, fps: float | Non
     """The images and clips that are asked about together; `page` is of a PDF, `fps` of a video.
 
     Raises:
-        ValueError: one that can't be opened, or `fps` where there is no video.
+        ValueError: one can't be opened, or `fps` is given without a video.
     """
     from arr_coc.video.opening import is_clip
 
@@ -232,16 +231,16 @@ def _is_file(name: str) -> bool:
 
 
 def output_path(option: str, path: str, suffixes: Sequence[str], images: Sequence[str] = ()) -> Path:
-    """Where to write, tried before anything is computed.
+    """The path of an output, checked to be writable before anything is computed.
 
     Args:
         option: of the command line.
         path: its value.
-        suffixes: those that are allowed, such as ".png".
-        images: the user's own files, which are not to be written over.
+        suffixes: allowed ones, such as ".png".
+        images: the user's own files, which must not be overwritten.
 
     Raises:
-        ValueError: another suffix, one of the images, or a place that can't be written.
+        ValueError: another suffix, one of the images, or a path that can't be written.
     """
     target = local_path(path)
     if target.suffix.lower() not in suffixes:
@@ -267,12 +266,12 @@ def optional_path(
 
 
 def drawing_path(out: str | None, usual: str, images: Sequence[str], as_json: bool) -> Path | None:
-    """Where to draw: where --out says; without it to the usual file, or nowhere if that can't be written.
+    """The path of a drawing: --out, or else the `usual` file, or None if that can't be written.
 
-    With --json nothing is drawn unless --out says where. `images` are not to be written over.
+    With --json nothing is drawn without --out. `images` must not be overwritten.
 
     Raises:
-        ValueError: as `output_path`, for a place that the user named.
+        ValueError: as `output_path`, for --out.
     """
     if out is not None:
         return output_path("--out", out, PICTURE_TYPES, images)
@@ -280,7 +279,7 @@ def drawing_path(out: str | None, usual: str, images: Sequence[str], as_json: bo
         return None
     try:
         return output_path("--out", usual, PICTURE_TYPES, images)
-    except ValueError as error:  # a folder that is read-only is no reason to give no answer
+    except ValueError as error:  # a read-only folder doesn't prevent an answer
         terminal.complain(f"no picture will be drawn: {error}")
         return None
 
@@ -292,7 +291,7 @@ def read_evidence(texts: Sequence[str] | None, pictures: Sequence[Visual]) -> tu
     """The boxes of --evidence.
 
     Raises:
-        ValueError: one is not four numbers with an inside or not of the picture, or there is no one picture.
+        ValueError: one isn't four numbers, is empty or outside of the picture, or the pictures are not one.
     """
     if not texts:
         return ()
@@ -318,7 +317,7 @@ def read_evidence(texts: Sequence[str] | None, pictures: Sequence[Visual]) -> tu
 
 
 def read_budget(text: str | None, quiet: bool) -> Budget | None:
-    """The budget that a text means; None, which leaves it to the model, if there is no text.
+    """The budget that a text means; None (the model's own) without a text.
 
     Raises:
         ValueError: neither a count, a fraction nor "auto".
@@ -331,17 +330,17 @@ def read_budget(text: str | None, quiet: bool) -> Budget | None:
 
 
 def load_model(name: str, device: str, dtype: str, quiet: bool, **settings: Any) -> ARRCOCModel:
-    """Load a model with its allocator, and say so on a terminal unless `quiet`.
+    """Load a model with its allocator, with a spinner on a terminal unless `quiet`.
 
     Args:
         name: of a model on the Hub, a folder or "bundled".
-        device: as `files.device.resolve_device` takes it.
-        dtype: as `files.device.resolve_dtype` takes it.
-        quiet: no spinner and no progress bar of a download.
+        device: as in `resolve_device`.
+        dtype: as in `resolve_dtype`.
+        quiet: no spinner or progress bar.
         settings: other arguments of `ARRCOCModel.from_pretrained`.
 
     Raises:
-        ValueError: what can't be loaded, or a device that isn't there.
+        ValueError: the model can't be loaded, or there is no such device.
     """
     with terminal.starting(quiet):
         from arr_coc.files.device import resolve_device

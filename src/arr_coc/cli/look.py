@@ -26,14 +26,13 @@ PICTURE = "arr-coc-look.png"
 
 
 class LookResult(NamedTuple):
-    """The choice for one image, and what the guide found there; None: the guide wasn't asked."""
+    """The choice for one image, and the guide's coupling with the question, if the guide was used."""
 
     allocation: Allocation
     coupling: Coupling | None
 
 
-Looker = Callable[[Sequence["Visual"]], Sequence[LookResult]]
-"""Chooses cells of images and clips that are asked about together."""
+Looker = Callable[[Sequence["Visual"]], Sequence[LookResult]]  # chooses cells of visuals asked about together
 
 
 def look(
@@ -73,8 +72,8 @@ def look(
     gets the reason, and the exit code is 1.
     """
     if model is None:
-        # Threads that wait for one another sleep: spinning, as they do by themselves, takes many times the
-        # guide's own work where other programs want the same cores. Read when torch is imported.
+        # Waiting threads sleep: by default they spin, which takes many times the guide's own work where other
+        # programs want the same cores. Read when torch is imported.
         os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     request = inputs.read_question(words or ())
     several = request.folder is not None or len(request.names) > 1
@@ -135,7 +134,7 @@ def look(
 def _guide(
     question: str, budget: Budget | None, guide: str | None, device: str, dtype: str, quiet: bool
 ) -> Looker:
-    """A `Looker` without a model: the guide, which takes each image by itself."""
+    """A `Looker` without a model: the guide chooses for each image by itself."""
     with terminal.starting(quiet):
         from arr_coc.choose.budget import DEFAULT_BUDGET
         from arr_coc.guide.guide import load_guide
@@ -158,7 +157,7 @@ def _guide(
 
 
 def _drawing_paths(out: str | None, names: Sequence[str], several: bool, as_json: bool) -> list[Path | None]:
-    """Where to draw each image: the file of one, or with their numbers in its name those of several."""
+    """The path of each image's drawing; several have their numbers in the name."""
     if not several:
         return [inputs.drawing_path(out, PICTURE, names, as_json)]
     if out is not None:
@@ -177,7 +176,7 @@ def _drawing_paths(out: str | None, names: Sequence[str], several: bool, as_json
 def _look_each(
     files: Sequence[Path], targets: Sequence[Path | None], look: Looker, question: str, as_json: bool
 ) -> int:
-    """Look at every image of a folder by itself; the exit code."""
+    """Choose for every image of a folder by itself; returns the exit code."""
     opened, target_of = 0, dict(zip(files, targets, strict=True))
 
     def print_refusal(file: Path, error: ValueError) -> None:
@@ -203,7 +202,7 @@ def _show(
     boxes: Sequence[Box] = (),
     record: Path | None = None,
 ) -> None:
-    """The lines of one image; with --json its record, which names the image where there are several."""
+    """Print the rows of one image, or with --json its record, which names the image if there are several."""
     from arr_coc.trace.evidence import score
 
     scored = score(boxes, look.allocation, picture.size)
@@ -232,7 +231,7 @@ def _draw(
     needed: bool,
     boxes: Sequence[Box] = (),
 ) -> None:
-    """Draw the layers of one image; nowhere where there is no target."""
+    """Draw the layers of one image, if there is a target."""
     if target is None:
         return
     from PIL import Image

@@ -11,19 +11,19 @@ import typer
 from arr_coc.modes import MODES
 from arr_coc.modes.mode import Mode as AnyMode
 
+# Compressors of modes saccade and compress.
 GESTALT_NAMES = ("resize", "pool4", "pool16", "conv4", "conv16", "tower4", "tower16")
-"""Ways to make the coarse view of modes saccade and compress."""
 DEFAULT_MODEL = "bundled"
 
 if TYPE_CHECKING:
     GestaltName = str
     Mode = str | None
     ChoosingMode = str | None
-else:  # Typer reads the choices from here; a type checker can't
+else:  # Typer evaluates the choices here; a type checker can't
     GestaltName = Literal[GESTALT_NAMES]
 
     def __getattr__(name: str) -> object:
-        """The options `Mode` and `ChoosingMode`, made when they are read: --import may have added a mode."""
+        """The options `Mode` and `ChoosingMode`, made when they are read, since --import may add a mode."""
         every = list(MODES.values())
         if name == "Mode":
             listed = "; ".join(f"{mode.name}: {mode.help}" for mode in every)
@@ -52,7 +52,7 @@ def _mode_option(modes: Sequence[AnyMode], text: str) -> object:
 
 
 def recipe_names() -> list[str]:
-    """The built-in recipes, by their files alone: a shell completes them without the room they belong to."""
+    """The built-in recipes, found by file names: shell completion must not import the training code."""
     recipes = Path(__file__).parents[1] / "train" / "recipes"
     return ["list", "guide", *sorted(file.stem for file in recipes.glob("*.toml"))]
 
@@ -166,12 +166,12 @@ INTERRUPTED = 130  # the exit code of a line that Ctrl-C ended
 
 
 def steps(text: str) -> Any:
-    """The option --steps of commands that learn; `text` is its help."""
+    """The option --steps of training commands; `text` is its help."""
     return typer.Option(min=1, metavar="N", help=text)
 
 
 def minutes(text: str) -> Any:
-    """The option --minutes of commands that learn; `text` is its help."""
+    """The option --minutes of training commands; `text` is its help."""
     return typer.Option(min=0.01, metavar="M", help=text)
 
 

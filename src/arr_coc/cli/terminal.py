@@ -1,7 +1,7 @@
 """Printing of the command line: results on stdout as rows, tables or JSON objects, all else on stderr.
 
-Law: no text that came from outside (a file's name, a question, an answer, an error about one) reaches the
-terminal with a control character in it; see `printable`.
+Law: no outside text (a file name, a question, an answer, an error) reaches the terminal with a control
+character in it; see `printable`.
 """
 
 from __future__ import annotations
@@ -35,11 +35,10 @@ if TYPE_CHECKING:
     from arr_coc.video.opening import Visual
 
 MOST_MESSAGE = 900  # characters of a complaint; the middle of a longer one is left out
-MOST_QUESTION, MOST_WORDS = 400, 16
-"""Characters of a question, and words of it that were recognised, which are repeated."""
+MOST_QUESTION, MOST_WORDS = 400, 16  # characters of a question, recognised words that are repeated
 MOST_STEPS = 8  # steps of a clip that a row names
+# The note on an answer from all tokens after choosing has failed.
 FALLBACK = "choosing failed, so all tokens were used; stderr has the reason"
-"""The note on an answer that was made from all tokens for want of a choice."""
 NAME_WIDTH = 13  # columns of the names in front of values
 _CONTROLS = "\x00-\x1f\x7f-\x9f"
 _UNPRINTABLE = re.compile(
@@ -61,13 +60,13 @@ def printable(text: str, lines: bool = False) -> str:
 def complain(message: str) -> None:
     """Print a message on stderr as one line of at most `MOST_MESSAGE` characters."""
     line = printable(" ".join(message.split("\n")))
-    if len(line) > MOST_MESSAGE:  # what is wrong stands at the start, the remedy at the end
+    if len(line) > MOST_MESSAGE:  # the problem is at the start, the remedy at the end
         line = f"{line[: MOST_MESSAGE - 305]} ... {line[-300:]}"
     print("arr-coc: " + line, file=sys.stderr)
 
 
 def note(message: str) -> None:
-    """Print a line about what is going on, if stderr is a terminal."""
+    """Print a line about progress, if stderr is a terminal."""
     console = Console(stderr=True)
     if console.is_terminal:
         console.print(printable(message), style="dim", markup=False)
@@ -82,7 +81,7 @@ def status(text: str, quiet: bool) -> contextlib.AbstractContextManager[Any]:
 def starting(quiet: bool, text: str = "starting") -> Generator[None, None, None]:
     """A spinner while libraries are imported or a model is loaded."""
     collecting = gc.isenabled()
-    gc.disable()  # nothing is garbage yet, and looking for it takes time
+    gc.disable()  # there is no garbage yet, and looking for it takes time
     try:
         with status(text, quiet):
             yield
@@ -118,7 +117,7 @@ def logs_on_stderr(debug: bool) -> Generator[None, None, None]:
 
     logger, handler = logging.getLogger("arr_coc"), logging.StreamHandler(sys.stderr)
     handler.setFormatter(Short("arr-coc: %(levelname)s: %(message)s"))
-    fonts = logging.getLogger("matplotlib.font_manager")  # says at a first plot that it may take a moment
+    fonts = logging.getLogger("matplotlib.font_manager")  # reports at a first plot that it may take a moment
     level, level_of_fonts = logger.level, fonts.level
     logger.addHandler(handler)
     logger.setLevel(logging.DEBUG if debug else logging.WARNING)
@@ -141,16 +140,16 @@ def quiet_transformers(bars: bool = False) -> None:
 
 
 def tolerate_any_text() -> None:
-    """Let both streams escape what their encoding has no character for: no answer is lost to a locale."""
+    """Let both streams escape characters that their encoding lacks, so that an answer is always printed."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
 
 
 def print_json(value: dict[str, Any]) -> None:
-    """One object, one line."""
+    """Print one object on one line."""
     text = json.dumps(value, ensure_ascii=False)
-    # JSON itself writes out only the first 32; all of these stand inside of strings.
+    # JSON escapes only the first 32 control characters; all of these are inside of strings.
     print(_UNPRINTABLE.sub(lambda sign: json.dumps(sign[0])[1:-1], text), flush=True)
 
 
@@ -213,7 +212,7 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]], gap: int) -> Tabl
 def print_answer(
     name: str, question: str, answer: Answer, full: Answer | None, about: str | None = None
 ) -> None:
-    """Print an answer, what it was made from, what its model can do, and how long each stage took."""
+    """Print an answer, its tokens, what its model can do, and the time of each stage."""
     from arr_coc.modes import find_mode
 
     rows = [("image", name), ("question", question), ("answer", answer.text)]
@@ -237,7 +236,7 @@ def print_answer(
 def print_allocation(
     name: str, question: str, allocation: Allocation, coupling: Coupling | None = None
 ) -> None:
-    """Print how many tokens were kept, why, how the scorers were weighed, and what the guide says of it."""
+    """Print how many tokens were kept, why, the scorers' weights, and the guide's verdict."""
     from arr_coc.choose.allocation import Reason
 
     counts = allocation.reasons.bincount(minlength=max(Reason) + 1).tolist()
@@ -259,7 +258,7 @@ def print_allocation(
 
 
 def print_steps(visual: Visual, allocation: Allocation) -> None:
-    """Print at which times of a clip how many cells are kept; nothing of an image."""
+    """Print how many cells are kept at each time of a clip; nothing for an image."""
     from PIL import Image
 
     if isinstance(visual, Image.Image):
@@ -275,18 +274,18 @@ def print_steps(visual: Visual, allocation: Allocation) -> None:
 
 
 def _guided(coupling: Coupling) -> list[tuple[str, str]]:
-    """Rows of what the guide says of a question: the words that are on the picture, and how sure it is."""
+    """Rows of the guide's verdict: the question's words found in the picture, and its confidence."""
     from arr_coc.guide.trust import GENERAL, sentence, verdict_of
 
     kind = verdict_of(coupling)
     line = sentence(kind, coupling.confidence, coupling.words)
-    if kind in (*GENERAL, "unread"):  # confidence and words say nothing of such questions
+    if kind in (*GENERAL, "unread"):  # confidence and words are meaningless for such questions
         return [("guide", line)]
     return [("words", _words(coupling)), ("confidence", line)]
 
 
 def _words(coupling: Coupling) -> str:
-    """The words of a question that are on the picture, each with its likeness and what stands for it."""
+    """The question's words found in the picture, each with its likeness and matched term."""
     words = [
         f"{match.word} {match.likeness:.2f}" + f" ({match.term})" * (match.term != match.word)
         for match in coupling.best()
@@ -307,7 +306,7 @@ def save_picture(picture: Image.Image, target: Path, quiet: bool, needed: bool) 
         picture: the picture.
         target: where.
         quiet: print nothing.
-        needed: the user asked for it, so a failure is an error; else a line says that there is none.
+        needed: the user asked for it, so a failure is an error; else it is only reported.
 
     Raises:
         OSError: a needed picture can't be written.
@@ -330,7 +329,7 @@ def save_picture(picture: Image.Image, target: Path, quiet: bool, needed: bool) 
 
 def _stdout() -> Console:
     console = Console()
-    return console if console.is_terminal else Console(width=200)  # a file or a pipe has no edge to wrap at
+    return console if console.is_terminal else Console(width=200)  # files and pipes have no edge to wrap at
 
 
 def _show(console: Console, table: Table) -> None:
@@ -349,7 +348,7 @@ def _share(kept: int, total: int) -> str:
 
 
 def _times(answer: Answer) -> dict[str, float]:
-    """Milliseconds by stage, in order, those of choosing as one: so many columns fit on a terminal."""
+    """Milliseconds by stage, in order, with choosing as one stage, to fit on a terminal."""
     from arr_coc.guide.deciding import CHOOSING
 
     times: dict[str, float] = {}

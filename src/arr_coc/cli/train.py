@@ -1,4 +1,4 @@
-"""The command `arr-coc train`: teach an allocator by a recipe, or the guide, on pages or your own images."""
+"""The command `arr-coc train`: train an allocator by a recipe, or the guide, on pages or your own images."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def train(
 
 
 def _train_guide(changes: list[str], own: dict[str, Any], out: str, device: str, as_json: bool) -> int:
-    """Teach the guide; an option of `own` replaces the KEY=VALUE of that name."""
+    """Train the guide; an option of `own` replaces the KEY=VALUE of that name."""
     with terminal.status("starting", as_json):
         load_guide_recipe = plugin("teachers", "guide").load_guide_recipe
         train_guide = plugin("trainers", "guide")

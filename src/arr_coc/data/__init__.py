@@ -1,10 +1,7 @@
 """Questions about images in files, with their answers and evidence, and the data sets by name.
 
-    data, examples = open_data("folder:my-pages", limit=500)
-    next(examples)    # Example(id, image, question, answers, boxes, meta, where)
-
-`record` is what all readers share, `registry` knows the data sets by name and reads your own questions
-(`arr-coc-lab` adds the public ones), `evidence` turns boxes and maps into cells, `metrics` compares answers.
+data, examples = open_data("folder:my-pages", limit=500)
+next(examples)    # Example(id, image, question, answers, boxes, meta, where)
 """
 
 from arr_coc.data.record import Box, Example

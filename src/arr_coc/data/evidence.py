@@ -29,20 +29,16 @@ MARKED = 0.5  # a cell of a relevance map above this is evidence
 MOST_SIDE = 4096  # the longest side of a map in a file
 FINEST = 256  # the longest side of a map in memory: more cells than any model has
 NAME = "map"  # the array of an .npz that has several
+# Modes of a PNG, and the greatest value of each.
 _GREY = {"1": 1.0, "L": 255.0, "I;16": 65535.0, "I;16B": 65535.0, "I;16L": 65535.0, "I": 65535.0}
-"""Modes of a PNG, and the greatest value of each."""
 
 
 def evidence_cells(boxes: Sequence[Box], grid: tuple[int, int], size: tuple[int, int]) -> Tensor:
-    """The cells of which a box covers a visible part, bool [H, W].
+    """The cells of which a box (x0, y0, x1, y1) in px covers a visible part, bool [H, W].
 
     A cell counts if `VISIBLE` of its side is covered each way, or if it holds all of a smaller box. A smaller
-    box across a border belongs to the cell that holds most of it, so no box inside the image is lost.
-
-    Args:
-        boxes: (x0, y0, x1, y1) in px of the image; what is outside of it does not count.
-        grid: (H, W) cells.
-        size: (width, height) of the image in px.
+    box across a border belongs to the cell that holds most of it, so no box inside the image is lost. `size`
+    is the image's (width, height) in px.
     """
     mask = torch.zeros(grid, dtype=torch.bool)
     for x0, y0, x1, y1 in boxes:
@@ -65,10 +61,7 @@ def _covered(low: float, high: float, cells: int, length: int) -> Tensor:
 
 
 def map_cells(relevance: Tensor, grid: tuple[int, int]) -> Tensor:
-    """A relevance map [h, w] on a model's cells, float32 [H, W].
-
-    Each cell has the greatest value that lies over it, so a small thing is not averaged away.
-    """
+    """A relevance map [h, w] on a model's cells by the greatest value over each, float32 [H, W]."""
     return F.adaptive_max_pool2d(relevance.float()[None], grid)[0]
 
 
@@ -81,10 +74,7 @@ def all_evidence(
 
 
 def find_map(folder: Path, name: str, where: str) -> Path:
-    """The file of the map called `name` (a relative path) in the folder of a data set.
-
-    A ValueError, which begins with `where`, if the name leads out of the folder or there is no such file.
-    """
+    """The file of the map called `name` in a data set's folder; a ValueError if it is outside or missing."""
     check_name(name, where, "map")
     if not is_file(folder / name):
         raise ValueError(f"{where}: map {short(name)} is not in {str(folder)!r}: put it there")
@@ -93,14 +83,11 @@ def find_map(folder: Path, name: str, where: str) -> Path:
 
 
 def read_map(path: Path, where: str) -> np.ndarray:
-    """A relevance map, which people or models marked over a whole upright image: float32 [H, W] in [0, 1].
+    """A relevance map over a whole upright image: float32 [H, W] in [0, 1], at most `FINEST` a side.
 
     The file is a PNG of grey values or an .npz with one array [H, W] (several: the one called `map`), of any
-    grid. Values are at least 0 and are divided by the map's greatest; zeros say that nothing in the image
-    answers. Sides above `FINEST` are reduced to it by the greatest value.
-
-    Raises:
-        ValueError: the file is missing, damaged, of another kind or too large, or its values are no map.
+    grid. Values are divided by the greatest; all zeros say that nothing in the image answers. A ValueError if
+    the file is missing, damaged, of another kind or too large, or its values are no map.
     """
     suffix = path.suffix.lower()
     place = f"{where}: map {path.name!r}"
@@ -161,7 +148,6 @@ def _from_npz(path: Path, place: str) -> np.ndarray:
 
 
 def _header(file: Any, place: str) -> tuple[tuple[int, ...], bool, np.dtype]:
-    """Shape, order and type of the numbers of an .npy."""
     readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
     try:
         version = np.lib.format.read_magic(file)

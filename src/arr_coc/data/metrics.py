@@ -1,8 +1,6 @@
-"""The usual metrics of visual question answering: (answer, truths) -> 0 to 1; no truths are a ValueError.
+"""Metrics of visual question answering: (answer, truths) -> 0 to 1; a ValueError without truths.
 
-Each follows the official program if there is one, quirks included, so that results compare with published
-ones; a docstring states where it doesn't. An answer is not cut out of a longer reply: prompts ask for short
-answers (see `arr_coc_lab.data`).
+Each follows the official program, quirks included; a docstring states where it doesn't.
 """
 
 from __future__ import annotations
@@ -41,10 +39,9 @@ def vqa_accuracy(answer: str, truths: Sequence[str]) -> float:
 
         mean over i of min(1, [truths equal to the answer, without the i-th] / 3)
 
-    Of ten truths 1, 2, 3, 4 equal ones give 0.3, 0.6, 0.9, 1. Answer and truths are compared after the
-    normalisation of the official program (Antol et al. 2015, GT-Vision-Lab/VQA). That program normalises only
-    where the truths differ from each other; here, as in MMF's evaluator of TextVQA, it is always done. With
-    fewer than four truths all others have to agree, and of a single truth none is left out.
+    Compared after the normalisation of the official program (Antol et al. 2015, GT-Vision-Lab/VQA), here
+    always, as in MMF's evaluator of TextVQA; that program does it only where truths differ. With fewer than
+    four truths all others have to agree; a single truth is not left out.
     """
     _check(truths)
     text = _normalise(answer)
@@ -70,11 +67,9 @@ def anls(answer: str, truths: Sequence[str], threshold: float = 0.5) -> float:
     """Normalised Levenshtein similarity to the nearest truth; 0 where it is below `threshold` (DocVQA).
 
         s = max over truths of 1 - edits(answer, truth) / max(len(answer), len(truth))
-        s if s >= threshold else 0
 
-    Case is ignored and runs of white space count as one space. Exactly at the threshold the score stays, as
-    in the challenge's program; the paper (Biten et al. 2019, eq. 1) would give 0. That program divides by the
-    lengths before white space is joined; here edits and lengths are of the same strings.
+    Case and runs of white space are ignored. Exactly at the threshold the score stays, as in the challenge's
+    program; the paper (Biten et al. 2019, eq. 1) would give 0.
     """
     _check(truths)
     if not 0 <= threshold <= 1:
@@ -120,11 +115,8 @@ def _f1(words: Sequence[str], truth: Sequence[str]) -> float:
 def relaxed_accuracy(answer: str, truths: Sequence[str], tolerance: float = 0.05) -> float:
     """1 where a number is within `tolerance` of a true one, or a text is a true one but for case (ChartQA).
 
-        |answer - truth| / |truth| <= tolerance
-
-    As in the program that published results use (pix2struct): a number is what Python's float reads, a
-    percent sign divides by 100, and a truth of 0 is compared as text. A thousands separator makes text of a
-    number: "1,000" is right only if the truth has it too.
+    The error is |answer - truth| / |truth|. As in pix2struct's program a number is what Python's float reads
+    ("1,000" is text), a percent sign divides by 100, and a truth of 0 is compared as text.
     """
     _check(truths)
     if not 0 <= tolerance < math.inf:
@@ -157,10 +149,7 @@ def exact_match(answer: str, truths: Sequence[str]) -> float:
 
 
 def loose_match(answer: str, truths: Sequence[str]) -> float:
-    """`exact_match` that also ignores case and full stops at the end: "Yes." is "yes" (GQA).
-
-    GQA's own program compares letter by letter; this is what LLaVA's scripts do to an answer before it.
-    """
+    """`exact_match` that also ignores case and full stops at the end, as LLaVA's scripts do for GQA."""
     _check(truths)
     return float(_plain(answer) in {_plain(truth) for truth in truths})
 
@@ -172,10 +161,9 @@ def _plain(text: str) -> str:
 def choice_accuracy(answer: str, truths: Sequence[str]) -> float:
     """1 where a reply names the right option of a multiple-choice question, by its letter or in its words.
 
-    `truths` are the right letter and, if that counts too, the text of its option. The letter is that of a
-    reply which is one ("B", "(B)", "B."), begins with one and a mark ("B. a dog"), or says it ("The answer
-    is B"). The programs of Video-MME and lmms-eval take the first capital A to D anywhere, so that "A man
-    walks" is option A there; for replies of a letter alone, which the prompt asks for, all agree.
+    `truths` are the right letter and, if that counts too, the option's text. A reply's letter is all of it
+    ("(B)"), its start ("B. a dog") or named in it ("The answer is B"); the programs of Video-MME and
+    lmms-eval take the first capital A to D anywhere.
     """
     _check(truths)
     letters = {truth.strip().upper() for truth in truths if re.fullmatch(r"\s*[A-Ha-h]\s*", truth)}
@@ -192,7 +180,6 @@ _LEADS = re.compile(
 
 
 def _letter(reply: str) -> str | None:
-    """The letter that a reply names, None where it names none."""
     text = reply.strip().strip("*").strip()
     if re.fullmatch(r"\(?[A-Ha-h][.):]?\)?", text):
         return text.strip("(). :").upper()
@@ -208,10 +195,7 @@ def _plain_option(text: str) -> str:
 
 
 def seconds_accuracy(answer: str, truths: Sequence[str], tolerance: float = 0.5) -> float:
-    """1 where the first number of a reply is within `tolerance` seconds of a true time ("3.5 s" of "3.5").
-
-    A time as 1:05 counts as 65 seconds. At two frames per second no time is known better than 0.5 s.
-    """
+    """1 where the first time of a reply (1:05 is 65 s) is within `tolerance` seconds of a true one."""
     _check(truths)
     if not 0 <= tolerance < math.inf:
         raise ValueError(f"tolerance {tolerance!r} is no time: use seconds from 0, usually 0.5")
@@ -223,7 +207,6 @@ def seconds_accuracy(answer: str, truths: Sequence[str], tolerance: float = 0.5)
 
 
 def _seconds(text: str) -> float | None:
-    """The first time in a text, in seconds."""
     match = re.search(r"(?:([0-9]{1,6}):)?([0-9]{1,9}(?:\.[0-9]{1,9})?)", text)
     return None if match is None else 60 * int(match[1] or 0) + float(match[2])
 

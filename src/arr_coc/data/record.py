@@ -2,8 +2,7 @@
 
     class Question(Fields): question: Text; answers: Answers      what a reader expects of a record
 
-Files come from anywhere: a name in them can't lead out of the data set's folder, and whatever is missing or
-of the wrong kind is a ValueError in one line with the file, the line or record, the field and its value.
+Errors are a ValueError in one line with the file, the line or record, the field and its value.
 """
 
 from __future__ import annotations
@@ -31,31 +30,18 @@ IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".ti
 
 @dataclass(frozen=True)
 class Example:
-    """One question about one image or clip.
+    """One question about one image or clip."""
 
-    Attributes:
-        id: The data set's own, unique within a split.
-        image: An existing file; in data sets of clips a video or a folder of frames.
-        question: As the data set words it, without a prompt.
-        answers: Every accepted one, or the answers of ten people; empty if there is none.
-        boxes: The evidence, (x0, y0, x1, y1) in pixels of the upright image; empty if unknown.
-        map: File of a relevance map over the upright image, see `evidence.read_map`.
-        meta: Further fields of the data set, such as the question's type.
-        where: File and line or record of the question, for messages; not compared.
-        size: (width, height) in px of the picture that the boxes are of, if the data set says it.
-        span: Of a clip, the seconds (from, to) that the question is about; None for all of it.
-    """
-
-    id: str
-    image: Path
-    question: str
-    answers: tuple[str, ...]
-    boxes: tuple[Box, ...] = ()
-    meta: Mapping[str, str] = field(default_factory=dict, hash=False)
-    where: str = field(default="", compare=False)
-    span: tuple[float, float] | None = None
-    map: Path | None = None
-    size: tuple[int, int] | None = None
+    id: str  # the data set's own, unique within a split
+    image: Path  # an existing file; in data sets of clips a video or a folder of frames
+    question: str  # as the data set words it, without a prompt
+    answers: tuple[str, ...]  # every accepted one, or the answers of ten people; may be empty
+    boxes: tuple[Box, ...] = ()  # the evidence, (x0, y0, x1, y1) in px of the upright image
+    meta: Mapping[str, str] = field(default_factory=dict, hash=False)  # further fields, as text
+    where: str = field(default="", compare=False)  # file and line or record, for messages
+    span: tuple[float, float] | None = None  # seconds (from, to) of a clip; None: all of it
+    map: Path | None = None  # file of a relevance map over the upright image, see `evidence.read_map`
+    size: tuple[int, int] | None = None  # (width, height) in px of the picture that the boxes are of
 
 
 def take(examples: Iterable[Example], limit: int | None) -> Iterator[Example]:
@@ -86,8 +72,7 @@ class NoSuchFile(ValueError):
 def find_file(folder: Path, names: Iterable[str], layout: str) -> Path:
     """The first of `names` that is a file in `folder`; its links may not lead out of it.
 
-    Raises:
-        NoSuchFile: none of them is there; the message ends in `layout`, which describes the folder.
+    `NoSuchFile` if none is there; the message ends in `layout`, which describes the folder.
     """
     check_folder(folder)
     wanted = list(dict.fromkeys(names))
@@ -109,8 +94,8 @@ def check_folder(folder: Path) -> None:
 def find_image(folder: Path, name: str, where: str, under: Iterable[str] = ("",)) -> Path:
     """The first image called `name` in the subfolders `under` of `folder`, "" for the folder itself.
 
-    `name` is a file name, stem or relative path: as it is first, then with each of `IMAGE_SUFFIXES`, in lower
-    and upper case. A ValueError if it leads out of the folder or there is no such image.
+    `name` is tried as it is, then with each of `IMAGE_SUFFIXES`. A ValueError if it leads out of the folder
+    or there is no such image.
     """
     check_name(name, where)
     places = [folder / base for base in dict.fromkeys(under)]
@@ -139,8 +124,7 @@ def is_file(path: Path) -> bool:
 def check_inside(path: Path, folder: Path, what: str = "") -> None:
     """Raise a ValueError if a link leads from the folder of a data set to a file outside of it.
 
-    A folder that came from somebody else may hold links to the user's own files. `what` names the file in
-    the message.
+    A folder from somebody else may hold links to the user's own files.
     """
     real, root = Path(os.path.realpath(path)), Path(os.path.realpath(folder))
     if real.is_relative_to(root):
@@ -245,18 +229,17 @@ def _answers_or_none(value: Any) -> tuple[str, ...]:
 
 
 def _is_nan(value: Any) -> bool:
-    """Whether a value is NaN, which is how a column of numbers holds a missing one."""
+    """Whether a value is NaN, by which a column of numbers marks a missing one."""
     return isinstance(value, float) and math.isnan(value)
 
 
+# stripped and not empty
 Text = Annotated[str, StringConstraints(strict=True, strip_whitespace=True, min_length=1)]
-"""A field that is a string, stripped and not empty."""
-Id = Annotated[str, BeforeValidator(_text_or_number)]
-"""A field that is a string or a whole number, as a string."""
+Id = Annotated[str, BeforeValidator(_text_or_number)]  # a string or a whole number, as a string
+# one answer or a list of them, each a string or a number
 Answers = Annotated[tuple[str, ...], BeforeValidator(_answers)]
-"""A field that is one answer or a list of them, each a string or a number."""
+# `Answers` that may be missing or empty, as in a test split.
 HiddenAnswers = Annotated[tuple[str, ...], BeforeValidator(_answers_or_none), Field(default=())]
-"""`Answers` that may be missing or empty, as in a test split."""
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 FourNumbers = tuple[Number, Number, Number, Number]
 
@@ -285,10 +268,7 @@ def check_evidence(example: Example, size: tuple[int, int]) -> None:
 
 
 def check_boxes(boxes: Iterable[Box], size: tuple[int, int], what: str, picture: str) -> None:
-    """Raise a ValueError for boxes in fractions of 1, or mostly outside of a picture of `size` px.
-
-    `what` ("FILE, line 3: box") and `picture` are for the message.
-    """
+    """Raise a ValueError for boxes in fractions of 1, or mostly outside of a picture of `size` px."""
     width, height = size
     for box in boxes:
         x0, y0, x1, y1 = box

@@ -73,18 +73,15 @@ def read_jsonl(folder: Path, split: str = "val", limit: int | None = None) -> It
         {"image": "a.png", "question": "What color is the ball?", "answer": "red"}
         {"image": "b.png", "question": "Which?", "answers": ["red", "the red one"], "boxes": [[3, 4, 20, 30]]}
 
-    `box_format` is xyxy (two corners in px, the default) or xywh (top left corner, width, height); `map`
-    names a relevance map (`evidence.read_map`); `id` names the question, else its number does; further texts
-    and numbers go to `Example.meta`. `folder` may be the file itself.
-
-    Raises:
-        ValueError: a missing file, image or field; a line that is no object.
+    `box_format` is xyxy (two corners in px) or xywh (top left corner, width, height); `map` names a relevance
+    map (`evidence.read_map`); further fields go to `Example.meta`. `folder` may be the file itself. A
+    ValueError for a missing file, image or field, or a line that is no object.
     """
     return _read_lines(folder, split, limit, answered=True)
 
 
 def read_folder(folder: Path, split: str = "val", limit: int | None = None) -> Iterator[Example]:
-    """As `read_jsonl` but without answers, for self-distillation, where the model's own reading teaches."""
+    """As `read_jsonl` but without answers, for self-distillation."""
     return _read_lines(folder, split, limit, answered=False)
 
 
@@ -139,8 +136,8 @@ class DataSet:
     classes: tuple[str, ...] = ()  # keys of `Example.meta` for `metrics.mean_by_class`
 
 
+# The public data sets come with `arr-coc-lab`.
 OWN = (DataSet("jsonl", read_jsonl, loose_match, ""), DataSet("folder", read_folder, None, ""))
-"""Questions of your own; the public data sets come with `arr-coc-lab`."""
 
 
 @cache
@@ -155,12 +152,8 @@ def open_data(
 ) -> tuple[DataSet, Iterator[Example]]:
     """The data set and the questions that `NAME:DIR` names, such as "textvqa:/data/textvqa".
 
-    Files are opened and read now, images are located as their questions come. `split` None is the one that
-    results are usually published on; `clips` says whether the caller can take questions about clips.
-
-    Raises:
-        ValueError: a spec of another form, an unknown name, clips for a caller of images, or what the reader
-            raises.
+    `split` None is the one that results are usually published on; `clips` says whether the caller takes
+    questions about clips. A ValueError for another form, an unknown name, or what the reader raises.
     """
     name, colon, folder = spec.partition(":")
     sets = data_sets()
@@ -179,10 +172,7 @@ def open_data(
 
 
 def _read(data: DataSet, folder: Path, choice: dict[str, Any]) -> Iterator[Example]:
-    """The questions in a folder, or in the one folder of it that has them, as archives and the Hub nest them.
-
-    A ValueError if several have questions, or what the reader says of the folder.
-    """
+    """The questions in a folder, or in the one folder in it that has them, as archives and the Hub nest."""
     try:
         return data.read(folder, **choice)
     except NoSuchFile as error:

@@ -3,7 +3,7 @@
     pixel_values [patches, 3 * t * p * p], image_grid_thw [n, 3]    cells are blocks of merge x merge patches
     pixel_values [n, 3, h, w]                                       cells are the grid nearest to h : w
 
-A model type without a row in the table gets this adapter too, once `self_check` has run it.
+A model type without a row in the table gets this adapter too, if it passes `self_check`.
 """
 
 from __future__ import annotations
@@ -22,25 +22,21 @@ from arr_coc.seam.base import FamilyAdapter, Grid
 from arr_coc.seam.pixels import to_pictures
 from arr_coc.seam.prompt import TemplateMarkers
 
-MOST_STRETCH = 1.25
-"""How far the shape of a grid may be from the shape of its picture: a ratio of ratios."""
-POSITIONS_AS_COLUMNS = "minimax_m3_sparse"
-"""A kind of layers that takes positions for numbers of columns, and on a GPU dies of one past the last."""
+MOST_STRETCH = 1.25  # ratio of a grid's aspect ratio to its picture's
+POSITIONS_AS_COLUMNS = "minimax_m3_sparse"  # layers that index columns by positions
 
 
 class GridAdapter(FamilyAdapter):
-    """Base class of families whose every token is a cell: they say the grid of each image."""
+    """Base class of families whose every token is a cell; a family defines the grid of each image."""
 
     @abstractmethod
     def grids(self, inputs: Mapping[str, Any]) -> list[Grid]:
         """The grid (T, H, W) of each image's cells."""
 
     def cell_layout(self, inputs: Mapping[str, Any], counts: Sequence[int]) -> list[tuple[Grid, Tensor]]:
-        """The grids, and every token."""
         return list(zip(self.grids(inputs), map(torch.arange, counts), strict=True))
 
     def layout(self, inputs: Mapping[str, Any]) -> Layout:
-        """Told by the grids alone."""
         if self.encodes != "cells":
             return super().layout(inputs)
         return Layout.of_grids(self.grids(inputs), inputs["pixel_values"].device)
@@ -57,12 +53,7 @@ class GenericAdapter(FamilyAdapter):
         return merge or getattr(self.model.config.vision_config, "spatial_merge_size", 1)
 
     def encode(self, inputs: Mapping[str, Any]) -> Any:
-        """The base model's own output.
-
-        Raises:
-            ValueError: it holds no tokens of the prompt, as Llama 4's, which the model projects itself, or
-                the language model can't have fewer.
-        """
+        """The base model's own output; a ValueError where dropping its tokens isn't possible."""
         kinds = getattr(self.model.config.get_text_config(), "layer_types", None) or ()
         if POSITIONS_AS_COLUMNS in kinds:
             raise ValueError(
@@ -74,7 +65,7 @@ class GenericAdapter(FamilyAdapter):
         return output
 
     def token_counts(self, inputs: Mapping[str, Any], lengths: Sequence[int]) -> Sequence[int]:
-        """As the encoder returns them, or as many placeholders as follow each other."""
+        """From the encoder's outputs, or the runs of placeholders."""
         pictures = len(patch_grids(inputs) or self.patches(inputs))
         if len(lengths) == pictures:
             return lengths
@@ -85,7 +76,7 @@ class GenericAdapter(FamilyAdapter):
         return [sum(runs[i : i + rows]) for i in range(0, len(runs), rows)]
 
     def cell_layout(self, inputs: Mapping[str, Any], counts: Sequence[int]) -> list[tuple[Grid, Tensor]]:
-        """The grid of blocks of patches, or that which the picture's shape allows for so many cells."""
+        """The grid of blocks of patches, or the one nearest to the picture's shape."""
         layout: list[tuple[Grid, Tensor]] = []
         if grids := patch_grids(inputs):
             for (t, h, w), count in zip(grids, counts, strict=True):
@@ -100,11 +91,7 @@ class GenericAdapter(FamilyAdapter):
         return layout
 
     def patches(self, inputs: Mapping[str, Any], features: VisualFeatures | None = None) -> list[Tensor]:
-        """The pixels of each picture, put together from its patches, or without padding to a common size.
-
-        Raises:
-            ValueError: pixels that are no pictures of three channels.
-        """
+        """The pictures from their patches, or without padding; a ValueError unless of three channels."""
         pixels = inputs["pixel_values"]
         if grids := patch_grids(inputs):
             side = self.model.config.vision_config.patch_size
@@ -118,7 +105,7 @@ class GenericAdapter(FamilyAdapter):
 
 
 class PaliGemmaAdapter(GenericAdapter):
-    """PaliGemma: a square of cells, read together with the question, each seeing the other.
+    """PaliGemma: a square of cells; image and question attend to each other.
 
     Released checkpoints have no chat template: their processor writes a begin token, the question and a line
     break.
@@ -126,7 +113,6 @@ class PaliGemmaAdapter(GenericAdapter):
 
     @cached_property
     def markers(self) -> TemplateMarkers | None:
-        """What the processor writes around a user's words."""
         tokenizer = getattr(self.processor, "tokenizer", None)
         return None if tokenizer is None else TemplateMarkers(tokenizer.bos_token, "\n")
 
@@ -143,19 +129,14 @@ def unpadded(pixels: Sequence[Tensor] | Tensor, sizes: Any) -> list[Tensor]:
 
 
 def nearest_grid(count: int, ratio: float) -> tuple[int, int]:
-    """The grid (H, W) of `count` cells whose shape is nearest to a picture's.
+    """The grid (H, W) of `count` cells whose shape is nearest to `ratio`, height over width of the picture.
 
-    Args:
-        count: cells, at least 1.
-        ratio: height over width of the picture.
-
-    Raises:
-        ValueError: no grid of so many cells is near.
+    A ValueError where the nearest is more than MOST_STRETCH off.
     """
 
     def stretch(rows: int) -> float:
         shape = rows * rows / count / ratio
-        return max(shape, 1 / shape)
+        return max(shape, 1 / shape)  # rows / columns over the picture's height / width, either way round
 
     rows = min((rows for rows in range(1, count + 1) if count % rows == 0), key=stretch)
     if stretch(rows) > MOST_STRETCH:

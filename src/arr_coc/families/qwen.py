@@ -3,8 +3,8 @@
     pixel_values [patches, 3 * t * p * p]    patches cell by cell, the cells row by row
     image_grid_thw [images, 3]               patches of each image: frames, rows, columns
 
-Positions have three rows (frame, row, column). The tower takes patches in any number with the positions that
-they have in the whole picture, so that some cells alone can be encoded.
+Positions have three rows (frame, row, column). The tower takes any patches with their positions in the whole
+picture, so some cells alone can be encoded.
 """
 
 from __future__ import annotations
@@ -44,10 +44,9 @@ from arr_coc.seam.tower_compressor import TowerCompressor, level_mergers, tower_
 
 
 class Qwen2_5VLAdapter(GridAdapter):
-    """Qwen2.5-VL, Qwen2-VL, and language models of other kinds on their vision tower.
+    """Qwen2.5-VL, Qwen2-VL, and other language models on their vision tower.
 
-    Attributes:
-        sound: prompts may hold sound, as those of the Omni thinkers; it always stays.
+    `sound`: prompts may hold sound, as those of the Omni thinkers; it is always kept.
     """
 
     encodes: Encodes = "cells"
@@ -67,7 +66,6 @@ class Qwen2_5VLAdapter(GridAdapter):
         return self.model.base_model.visual
 
     def grids(self, inputs: Mapping[str, Any]) -> list[Grid]:
-        """The patch grid divided by the merge size."""
         return [(t, h // self.merge, w // self.merge) for t, h, w in inputs["image_grid_thw"].tolist()]
 
     def prompt_positions(self, inputs: Mapping[str, Any], attention_mask: Tensor) -> Tensor:
@@ -110,7 +108,7 @@ class Qwen2_5VLAdapter(GridAdapter):
         return self.tower.merger
 
     def tower_order(self, inputs: Mapping[str, Any]) -> Tensor | None:
-        """Where some layers attend in windows, window by window."""
+        """Window by window where some layers attend in windows."""
         tower = self.tower
         if (size := getattr(tower, "window_size", None)) is None:
             return None
@@ -119,25 +117,19 @@ class Qwen2_5VLAdapter(GridAdapter):
     # ---- encoding some cells alone --------------------------------------------------------------------
 
     def layout(self, inputs: Mapping[str, Any]) -> Layout:
-        """As of any grid; the pixels of a clip may be rows without a device."""
         return Layout.of_grids(self.grids(inputs), inputs["image_grid_thw"].device)
 
     def patch_places(self, grid: Tensor, rows: Tensor) -> dict[str, Tensor]:
-        """Positions of some patches, in place of those that the tower computes.
+        """Position arguments of the tower for patches `rows` long [K] (numbered over all images, any order).
 
-        Args:
-            grid: `image_grid_thw` [images, 3].
-            rows: long [K], patches numbered over all images, in any order.
+        `grid` is `image_grid_thw` [images, 3].
         """
         return {"position_ids": get_vision_position_ids(grid, self.merge)[rows]}
 
     def tower_arguments(self, grid: Tensor, cells: Tensor, rows: Tensor) -> dict[str, Tensor]:
-        """Positions and attention segments of the kept patches, in place of those that the tower computes.
+        """The tower's positions and attention segments for kept `cells` [K] and their patches `rows` [K*m*m].
 
-        Args:
-            grid: `image_grid_thw` [images, 3].
-            cells: long [K], kept cells numbered over all images.
-            rows: long [K*m*m], their patches.
+        Both are numbered over all images; `grid` is `image_grid_thw` [images, 3].
         """
         arguments = self.patch_places(grid, rows)
         arguments["cu_seqlens"] = kept_seqlens(rows, get_vision_cu_seqlens(grid))
@@ -149,7 +141,7 @@ class Qwen2_5VLAdapter(GridAdapter):
         return arguments | {"window_index": index, "cu_window_seqlens": boundaries}
 
     def encode_cells(self, inputs: Mapping[str, Any], keep: Sequence[Tensor]) -> VisualFeatures:
-        """Run the tower on the patches of the kept cells, each at its place in the full grid."""
+        """Runs the tower on the patches of the kept cells, each at its place in the full grid."""
         layout, grid = self.layout(inputs), inputs["image_grid_thw"]
         cells = numbered_cells(layout, keep)
         rows = patch_rows(cells, self.merge**2)
@@ -163,7 +155,7 @@ class Qwen2_5VLAdapter(GridAdapter):
         return _features(output, counts, layout.grids, [])
 
     def encode_merged(self, inputs: Mapping[str, Any], compressor: TowerCompressor) -> VisualFeatures:
-        """The first blocks on windows of patches, then each image's patches merged, then the other blocks."""
+        """Runs the first blocks on windows of patches, merges each image's patches, runs the other blocks."""
         if not self.halves:
             return super().encode_merged(inputs, compressor)
         tower, grid, m, grids = self.tower, inputs["image_grid_thw"], self.merge, self.grids(inputs)
@@ -227,7 +219,7 @@ def _features(
     """The tokens and deepstack levels of a tower's output, `early` levels before its own."""
     levels = [*early, *(getattr(output, "deepstack_features", None) or [])]
     return VisualFeatures(
-        tokens=list(output.pooler_output.split(counts)),
+        tokens=list(output.pooler_output.split(counts)),  # merged tokens, image after image
         levels=[list(level.split(counts)) for level in levels],
         grids=grids,
         cells=cells,
@@ -236,12 +228,9 @@ def _features(
 
 
 class Qwen3VLAdapter(Qwen2_5VLAdapter):
-    """Qwen3-VL: as Qwen2.5-VL, with deepstack levels and a tower with learned position embeddings.
+    """Qwen3-VL: as Qwen2.5-VL, with deepstack levels and a tower with learned position embeddings."""
 
-    Its image processor normalises to [-1, 1].
-    """
-
-    mean = (0.5, 0.5, 0.5)
+    mean = (0.5, 0.5, 0.5)  # pixels in [-1, 1]
     std = (0.5, 0.5, 0.5)
 
     def patch_places(self, grid: Tensor, rows: Tensor) -> dict[str, Tensor]:
@@ -259,19 +248,15 @@ class Qwen3VLAdapter(Qwen2_5VLAdapter):
 
 
 class Glm4vAdapter(Qwen2_5VLAdapter):
-    """GLM-4V and what was made after it: as Qwen2.5-VL, with learned positions, interpolated.
+    """GLM-4V and its successors: as Qwen2.5-VL, with learned positions, interpolated.
 
-    The frames of a clip have placeholders of images; which is which stands in `mm_token_type_ids` alone.
+    Frames of a clip have placeholders of images; only `mm_token_type_ids` tells them apart.
     """
 
     halves = False  # its tower shrinks by a convolution between its blocks and its merger
 
     def token_kinds(self, inputs: Mapping[str, Any]) -> Tensor:
-        """As the processor tells them.
-
-        Raises:
-            ValueError: there is a clip, and it doesn't.
-        """
+        """From the processor; a ValueError where there is a clip and the kinds are missing."""
         kinds = inputs.get("mm_token_type_ids")
         if kinds is not None:
             return kinds.int()
@@ -286,9 +271,8 @@ class Glm4vAdapter(Qwen2_5VLAdapter):
 class PaddleOCRVLAdapter(Qwen2_5VLAdapter):
     """PaddleOCR-VL: as Qwen2.5-VL, but patches [n, 3, p, p] lie in raster order and merge after the tower.
 
-    So the patches of a cell don't stand together. Some cells alone are encoded all the same: the tower takes
-    patches in any order with the positions that they have in the whole, and the projector merges those of
-    each cell once they stand together.
+    Some cells alone can be encoded: the tower takes patches in any order with their positions, and the
+    projector merges adjacent ones.
     """
 
     clips = False
@@ -299,7 +283,6 @@ class PaddleOCRVLAdapter(Qwen2_5VLAdapter):
         return to_pictures(inputs["pixel_values"], inputs["image_grid_thw"].tolist(), 1, side, 1)
 
     def encode_cells(self, inputs: Mapping[str, Any], keep: Sequence[Tensor]) -> VisualFeatures:
-        """Run the tower on the patches of the kept cells, each at its place in the full grid."""
         layout, grid, unit = self.layout(inputs), inputs["image_grid_thw"], self.merge**2
         counts = [len(indices) for indices in keep]
         if counts == layout.counts:  # in the stock model's own order, for its own results to the last bit
@@ -307,7 +290,7 @@ class PaddleOCRVLAdapter(Qwen2_5VLAdapter):
         inner, tower = self.model.base_model, self.tower
         cells = numbered_cells(layout, keep)
         rows = cells_in_raster(grid, self.merge).to(cells.device)[patch_rows(cells, unit)]
-        ends = torch.tensor([0, *counts], device=cells.device).cumsum(0)
+        ends = torch.tensor([0, *counts], device=cells.device).cumsum(0)  # of images, in kept cells
         embeddings = tower.vision_model.embeddings
         indices, weights = get_vision_interpolation_indices_and_weights(
             grid,
@@ -348,11 +331,11 @@ def _patches(picture: Tensor, patch: int) -> Tensor:
 
 
 def cells_in_raster(grid: Tensor, merge: int) -> Tensor:
-    """The patches of all images, numbered in raster order, as they stand cell by cell: long [n]."""
+    """Raster numbers of the patches of all images, listed cell by cell: long [n]."""
     orders, start = [], 0
     for t, h, w in grid.tolist():
         numbered = start + torch.arange(t * h * w).view(t, h // merge, merge, w // merge, merge)
-        orders.append(numbered.transpose(2, 3).flatten())
+        orders.append(numbered.transpose(2, 3).flatten())  # (t, H, W, m, m): cell by cell
         start += t * h * w
     return torch.cat(orders)
 
@@ -360,12 +343,9 @@ def cells_in_raster(grid: Tensor, merge: int) -> Tensor:
 def omni_positions(model: Any, inputs: Mapping[str, Any], attention_mask: Tensor) -> Tensor:
     """Positions of a prompt to an Omni thinker: [3, B, S], whole numbers as floats.
 
-    A thinker's own rule looks for images behind their begin tokens, and goes astray where an image was left
-    out behind one. With images alone the rule is the grid of each image at the end of the text before it;
-    with sound, which has a rule of its own, the thinker is asked.
-
-    Raises:
-        ValueError: image tokens stand in other numbers side by side than the images have.
+    A thinker's own rule fails where an image's tokens are missing behind its begin token. With images alone
+    the rule is: the grid of each image starts at the end of the text before it. With sound, the thinker is
+    asked. A ValueError where runs of image tokens don't have the images' lengths.
     """
     ids, grids = inputs["input_ids"], inputs.get("image_grid_thw")
     sound = inputs.get("feature_attention_mask")
@@ -378,7 +358,7 @@ def omni_positions(model: Any, inputs: Mapping[str, Any], attention_mask: Tensor
     merge = model.config.vision_config.spatial_merge_size
     sizes = iter((grids[:, 1:] // merge).tolist())
     image = ids == model.config.image_token_id
-    positions = torch.zeros(3, *ids.shape, device=ids.device)
+    positions = torch.zeros(3, *ids.shape, device=ids.device)  # frame, row, column
     for row, attended in enumerate(attention_mask.bool()):
         columns = attended.nonzero().flatten()
         runs = image[row, columns].unique_consecutive(return_counts=True)

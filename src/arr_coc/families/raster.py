@@ -4,7 +4,7 @@
     Gemma 4            pixel_values [n, P, 3 * p * p] in [0, 1], image_position_ids [n, P, 2] as (x, y), or -1
     Kimi, Hunyuan      pixel_values [patches, 3, p, p] row by row, image_grid_thw [n, 3]
 
-Tokens between rows are words of the prompt, or no cells, and always stay.
+Tokens between rows are no cells and are always kept.
 """
 
 from __future__ import annotations
@@ -29,9 +29,8 @@ from arr_coc.seam.pixels import coarse_views, numbered_cells, to_pictures
 class Mistral3Adapter(GridAdapter):
     """Mistral Small 3 and Large 4 (Pixtral): cells of merge x merge patches, a break token after each row.
 
-    The tower cuts a picture into patches by a convolution that touches each patch once, and tells them apart
-    by positions: so some cells alone can be encoded, each at its place, by the tower's own parts. Where a
-    model reads another layer of its tower than the last, all cells are encoded.
+    Patches don't overlap in the tower's first convolution and carry their positions, so `encode_cells` runs
+    the tower on those of some cells; not where a model reads another layer of its tower than the last.
     """
 
     encodes: Encodes = "cells"
@@ -52,7 +51,6 @@ class Mistral3Adapter(GridAdapter):
         return self.model.config.vision_config.patch_size
 
     def grids(self, inputs: Mapping[str, Any]) -> list[Grid]:
-        """The picture's size in merged patches."""
         side = self.patch * self.merge
         return [(1, int(h) // side, int(w) // side) for h, w in inputs["image_sizes"]]
 
@@ -74,7 +72,7 @@ class Mistral3Adapter(GridAdapter):
     # ---- encoding some cells alone --------------------------------------------------------------------
 
     def encode_cells(self, inputs: Mapping[str, Any], keep: Sequence[Tensor]) -> VisualFeatures:
-        """Run the tower's parts on the patches of the kept cells, image by image."""
+        """Runs the tower on the patches of the kept cells, image by image."""
         layout, counts = self.layout(inputs), [len(indices) for indices in keep]
         numbered_cells(layout, keep)  # refuses what are no cells
         if counts == layout.counts:  # all at once, for the stock model's own results
@@ -99,7 +97,7 @@ class Mistral3Adapter(GridAdapter):
         sizes = torch.tensor([view.shape[1:] for view in views])
         tall, wide = sizes.amax(0).tolist()
         padded = [F.pad(view, (0, wide - view.shape[2], 0, tall - view.shape[1])) for view in views]
-        return {"pixel_values": torch.stack(padded), "image_sizes": sizes}
+        return {"pixel_values": torch.stack(padded), "image_sizes": sizes}  # [n, 3, tallest, widest]
 
     def _encoded(self, picture: Tensor, grid: Grid, cells: Tensor) -> Tensor:
         """The tokens [K, D] of some cells of a picture [3, h, w]."""
@@ -119,12 +117,11 @@ class Mistral3Adapter(GridAdapter):
 
 
 class Gemma4Adapter(GridAdapter):
-    """Gemma 4: a grid of 48-px cells, each the mean of 3x3 patches; the tower takes patches with positions.
+    """Gemma 4: a grid of 48-px cells, each the mean of 3x3 patches, which the tower takes with positions.
 
-    So some cells alone can be encoded: their patches, at their positions in the whole picture, and a mean
-    over those of each cell. An image has 70 to 1120 tokens as the processor is told (`max_soft_tokens`):
-    encoding few of 1120 cells keeps small print at the price of a small image. The processor doesn't
-    normalise; the tower does.
+    So some cells alone can be encoded. An image has 70 to 1120 tokens (`max_soft_tokens` of the processor):
+    encoding few of 1120 cells keeps small print at the price of a small image. The tower normalises, not the
+    processor.
     """
 
     mean = (0.0, 0.0, 0.0)
@@ -143,7 +140,6 @@ class Gemma4Adapter(GridAdapter):
         return self.model.config.vision_config.patch_size
 
     def grids(self, inputs: Mapping[str, Any]) -> list[Grid]:
-        """As the last patch of each picture says."""
         most = inputs["image_position_ids"].amax(1).tolist()
         return [(1, (y + 1) // self.pool, (x + 1) // self.pool) for x, y in most]
 
@@ -159,7 +155,7 @@ class Gemma4Adapter(GridAdapter):
     # ---- encoding some cells alone --------------------------------------------------------------------
 
     def encode_cells(self, inputs: Mapping[str, Any], keep: Sequence[Tensor]) -> VisualFeatures:
-        """Run the tower on the patches of the kept cells, each at its place in the picture."""
+        """Runs the tower on the patches of the kept cells, each at its place in the picture."""
         layout, counts = self.layout(inputs), [len(indices) for indices in keep]
         numbered_cells(layout, keep)  # refuses what are no cells
         if counts == layout.counts:  # padded as the processor pads, for the stock model's own results
@@ -198,12 +194,7 @@ class Gemma4Adapter(GridAdapter):
         return (y * width * k + x).flatten()
 
     def _encoded(self, pixels: Tensor, places: Tensor) -> Tensor:
-        """The tokens [K of all images, D] of whole cells, whose patches stand cell by cell.
-
-        Args:
-            pixels: [n, P, 3 * p * p].
-            places: [n, P, 2], -1 for padding.
-        """
+        """Tokens [K of all images, D] from cells' patches [n, P, 3 * p * p] and `places` [n, P, 2]."""
         tower = self.model.base_model.vision_tower
         padding = (places == -1).all(-1)
         embedded = tower.patch_embedder(pixels, places, padding)
@@ -214,11 +205,9 @@ class Gemma4Adapter(GridAdapter):
         return self.model.base_model.embed_vision(inputs_embeds=pooled.to(embedded.dtype))
 
     def _pooled(self, tower: Any, hidden: Tensor, padding: Tensor) -> Tensor:
-        """What the tower makes of the patches of kept cells, which stand cell by cell: [K of all images, D].
-
-        The pooler tells cells by positions: here those of a strip of cells side by side.
-        """
+        """The tower's tokens of patches that stand cell by cell: [K of all images, D]."""
         k, patches = self.pool, hidden.shape[1]
+        # The pooler tells cells by positions: here those of a strip of cells side by side.
         number = torch.arange(patches, device=hidden.device)
         x = number // k**2 * k + number % k
         strip = torch.stack([x, number // k % k], -1).expand(len(hidden), -1, -1)
@@ -237,11 +226,9 @@ class Gemma4UnifiedAdapter(Gemma4Adapter):
 
     @property
     def patch_px(self) -> int:
-        """Px along each side of a cell."""
         return self.model.config.vision_config.model_patch_size
 
     def _encoded(self, pixels: Tensor, places: Tensor) -> Tensor:
-        """As the model embeds patches."""
         output = self.encode({"pixel_values": pixels, "image_position_ids": places})
         return torch.cat(list(output.pooler_output))
 
@@ -249,7 +236,7 @@ class Gemma4UnifiedAdapter(Gemma4Adapter):
 class KimiK25Adapter(GridAdapter):
     """Kimi K2.5 and K2.6: pictures of any size, every token a cell of merged patches.
 
-    The tower tells patches apart by interpolated positions of the whole: it isn't run on some cells alone.
+    The tower interpolates positions over the whole picture, so it can't encode some cells alone.
     """
 
     @property
@@ -258,26 +245,23 @@ class KimiK25Adapter(GridAdapter):
         return self.model.config.vision_config.merge_kernel_size[0]
 
     def grids(self, inputs: Mapping[str, Any]) -> list[Grid]:
-        """The grid of merged patches."""
         return [(1, h // self.merge, w // self.merge) for _, h, w in inputs["image_grid_thw"].tolist()]
 
     def patches(self, inputs: Mapping[str, Any], features: VisualFeatures | None = None) -> list[Tensor]:
-        """The pictures that the image processor cut into patches, with what it padded them by."""
+        """The pictures that the image processor cut into patches, with its padding."""
         side = self.model.config.vision_config.patch_size
         grids = [(1, height, width) for _, height, width in inputs["image_grid_thw"].tolist()]
         return to_pictures(inputs["pixel_values"], grids, 1, side, 1)
 
 
 class HYV4VLAdapter(FamilyAdapter):
-    """Hunyuan 4 VL: cells of merged patches, a newline token of the encoder's own after each row.
+    """Hunyuan 4 VL: cells of merged patches, and a newline token, made by the encoder, after each row.
 
-    The tower has no positions but those that it interpolates for the whole picture, and it ends the rows
-    itself, so it isn't run on some cells alone. Every token of the language model picks the earlier ones that
-    it reads: of those that are kept.
+    The tower interpolates positions over the whole picture and ends the rows, so it can't encode some cells
+    alone. Each token of the language model attends to a selection of the earlier kept ones.
     """
 
     def cell_layout(self, inputs: Mapping[str, Any], counts: Sequence[int]) -> list[tuple[Grid, Tensor]]:
-        """The grid of merged patches, its cells between newline tokens."""
         merge = self.model.config.vision_config.spatial_merge_size
         layout: list[tuple[Grid, Tensor]] = []
         for (frames, high, wide), count in zip(inputs["image_grid_thw"].tolist(), counts, strict=True):
@@ -292,20 +276,18 @@ class HYV4VLAdapter(FamilyAdapter):
 
 
 class HunyuanVLAdapter(HYV4VLAdapter):
-    """Hunyuan VL and HunyuanOCR: as Hunyuan 4 VL, with a token that begins each picture and one that ends it.
+    """Hunyuan VL and HunyuanOCR: as Hunyuan 4 VL, with a begin and an end token around each picture.
 
-    Positions have as many rows as the rotary embedding has axes, three or four. One of them numbers the
-    pictures of a prompt; the model's own rule numbers those of a batch through, so that the second prompt
-    would have other positions than alone. Here each prompt has those that it has alone.
+    Positions have as many rows as the rotary embedding has axes, three or four. One numbers the pictures; the
+    model numbers them through a batch, here each prompt is numbered as if it were alone.
     """
 
     def token_counts(self, inputs: Mapping[str, Any], lengths: Sequence[int]) -> Sequence[int]:
-        """As the grids have them: some releases of transformers divide the tokens otherwise."""
+        """From the grids: some releases of transformers divide the tokens otherwise."""
         merge = self.model.config.vision_config.spatial_merge_size
         return [t * (h // merge) * (w // merge + 1) + 2 for t, h, w in inputs["image_grid_thw"].tolist()]
 
     def cell_layout(self, inputs: Mapping[str, Any], counts: Sequence[int]) -> list[tuple[Grid, Tensor]]:
-        """The cells between the token that begins a picture, newlines, and the token that ends it."""
         inside = super().cell_layout(inputs, [count - 2 for count in counts])
         return [(grid, cells + 1) for grid, cells in inside]
 
@@ -321,18 +303,17 @@ class HunyuanVLAdapter(HYV4VLAdapter):
             own = None if grids is None else grids[first:last]
             rows.append(rule(ids[one], kinds[one], own, attention_mask=attention_mask[one])[0])
             first = last
-        return torch.cat(rows, dim=1)
+        return torch.cat(rows, dim=1)  # over the batch B
 
 
 class Apertus1p5Adapter(GridAdapter):
     """Apertus 1.5: pictures as codes of a visual vocabulary, 16 x 16 px each, a token between their rows.
 
-    A picture of 1,400 px a side has 7,569 codes. The encoder is convolutional and sees the picture whole: it
-    isn't run on some cells alone. The image processor pads to the largest picture of a call.
+    A picture of 1,400 px a side has 7,569 codes. The encoder is convolutional, so it can't encode some cells
+    alone. The image processor pads to the largest picture of a call.
     """
 
     def grids(self, inputs: Mapping[str, Any]) -> list[Grid]:
-        """The picture's size in codes."""
         side = self.model.config.vision_config.spatial_scale_factor
         return [(1, height // side, width // side) for height, width in inputs["image_sizes"].tolist()]
 

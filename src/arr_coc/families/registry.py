@@ -19,30 +19,23 @@ from arr_coc.seam.base import Encodes, FamilyAdapter
 from arr_coc.seam.decoding import COLUMN_COUNTERS
 from arr_coc.seam.self_check import self_check
 
+# of model types that take no encoded images in the installed transformers
 ABSENT = f"not in this release of transformers ({transformers.__version__})"
-"""Said of a model type that the installed transformers can't give encoded images."""
+# Consequence for the modes that choose before the encoder, by what a family `encodes`.
 EARLY: dict[Encodes, str] = {
     "cells": "every mode",
     "tiles": "sparse by whole tiles, saccade runs as it",
     "crops": "saccade by finer crops, sparse runs as prune",
     "images": "sparse and saccade run as prune",
 }
-"""What becomes of the modes that choose before the encoder, by what it encodes alone."""
 
 
 @dataclass(frozen=True, eq=False)
 class Family:
     """A family: model types whose images one adapter reads in one way.
 
-    Attributes:
-        title: its name for readers.
-        model_types: each a `config.model_type`.
-        adapter: the class that says where cells are.
-        remark: what is not offered, or what to know; "" for nothing.
-        traits: attributes of `FamilyAdapter` that differ from those of the class.
-
-    Raises:
-        ValueError: an abstract class, no model type, or a trait that adapters don't have.
+    `title` and `remark` are for readers; `traits` are attributes of `FamilyAdapter` that differ from the
+    class's. A ValueError for an abstract class, no model type, or an unknown trait.
     """
 
     title: str
@@ -61,7 +54,7 @@ class Family:
             raise ValueError(f"{name} has no {unknown[0]!r}: see the attributes of FamilyAdapter")
 
     def trait(self, name: str) -> Any:
-        """An attribute of this family's adapters, as far as the class and the row say it without a model."""
+        """An attribute of this family's adapters, from the row or the class."""
         return self.traits.get(name, getattr(self.adapter, name))
 
     @property
@@ -76,7 +69,7 @@ class Family:
 
     @property
     def lacking(self) -> tuple[str, ...]:
-        """The model types that the installed transformers can't give encoded images."""
+        """The model types that take no encoded images in the installed transformers."""
         return tuple(kind for kind in self.model_types if not is_served(kind))
 
     @property
@@ -87,16 +80,11 @@ class Family:
         return "; ".join(filter(None, [modes, self.remark, lacks]))
 
 
-FAMILIES: dict[str, Family] = {}
-"""Families by `config.model_type`."""
+FAMILIES: dict[str, Family] = {}  # by `config.model_type`
 
 
 def add_family(family: Family) -> None:
-    """Register a family; a model type that its adapter serves already keeps its row.
-
-    Raises:
-        ValueError: a model type of it is served by another adapter.
-    """
+    """Registers a family; a ValueError where another adapter serves one of its model types."""
     for kind in family.model_types:
         if kind in FAMILIES and FAMILIES[kind].adapter is not family.adapter:
             raise ValueError(
@@ -104,7 +92,7 @@ def add_family(family: Family) -> None:
                 f"first with FAMILIES.pop({kind!r})"
             )
     for kind in family.model_types:
-        FAMILIES.setdefault(kind, family)
+        FAMILIES.setdefault(kind, family)  # one that its adapter serves already keeps its row
     if family.trait("ignores_positions"):
         COLUMN_COUNTERS.update(family.model_types)
 
@@ -112,18 +100,14 @@ def add_family(family: Family) -> None:
 def register_family(
     adapter: type[FamilyAdapter], *model_types: str, title: str = "", remark: str = "", **traits: Any
 ) -> None:
-    """Support a family of models.
+    """Registers an adapter class for some model types (`config.model_type`), as a `Family`.
 
-    Args:
-        adapter: its adapter, a class of your own or one of this package.
-        model_types: each a `config.model_type` that it serves.
-        title: the family's name for readers; "": the first model type.
-        remark: what is not offered, or what to know.
-        traits: attributes of `FamilyAdapter` that differ from those of the class.
+    `title`: the family's name for readers, by default the first model type; `remark`: what is not offered, or
+    what to know; `traits`: attributes of `FamilyAdapter` that differ from the class's.
 
     Raises:
-        ValueError: the adapter lacks something that a family must say, there is no model type, a trait is
-            unknown, or a model type is served by another adapter.
+        ValueError: the adapter is abstract, there is no model type, a trait is unknown, or a model type is
+            served by another adapter.
     """
     add_family(Family(title or (*model_types, "")[0], model_types, adapter, remark, traits))
 
@@ -134,7 +118,7 @@ def known_families() -> list[Family]:
 
 
 def model_class(model_type: str) -> Any:
-    """The class of the installed transformers that answers for a model type; None: it has none."""
+    """The class of the installed transformers for a model type, or None."""
     config = CONFIG_MAPPING[model_type] if model_type in CONFIG_MAPPING else None
     return None if config is None else MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING.get(config, None)
 
@@ -153,8 +137,8 @@ def takes_encoded_images(model_class: Any) -> bool:
 def takes_any_number(model_class: Any) -> bool:
     """Whether the images of a prompt may have any number of encoded tokens.
 
-    Some releases put those of SmolVLM into the prompt in blocks of as many as a patch is wide in px, and
-    refuse what is left of an image once some of its tokens are dropped.
+    Some releases insert those of SmolVLM in blocks of as many as a patch is wide in px, and refuse an image
+    with some tokens dropped.
     """
     members = vars(sys.modules[model_class.__module__]).values()
     mergers = [
@@ -164,12 +148,7 @@ def takes_any_number(model_class: Any) -> bool:
 
 
 def check_model_type(model_type: str) -> None:
-    """Check that a model type is of a registered family, or one that the generic adapter may serve.
-
-    Raises:
-        ValueError: it isn't, and the message names some that are, the nearest first; or the installed
-            transformers can't give it encoded images.
-    """
+    """Raises a ValueError for a model type that neither its family nor the generic adapter can serve."""
     served = is_served(model_type)
     if model_type in FAMILIES and not served:
         raise ValueError(
@@ -187,13 +166,8 @@ def check_model_type(model_type: str) -> None:
 def adapter_for(model: PreTrainedModel, processor: Any = None) -> FamilyAdapter:
     """The adapter of a loaded model: its family's, or the generic one if `self_check` finds that it fits.
 
-    Args:
-        model: a transformers image-text-to-text model with a generation head.
-        processor: its processor, if at hand.
-
     Raises:
-        ValueError: an unsupported model type, one of no family that the generic adapter doesn't fit, or a
-            model without a generation head.
+        ValueError: an unsupported model type, or a model without a generation head.
         ImportError: a transformers whose models take no `mm_encoder_outputs`, or only some numbers of tokens.
     """
     if not hasattr(getattr(model, "config", None), "model_type"):

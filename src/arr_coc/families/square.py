@@ -1,11 +1,10 @@
-"""Families whose tower reads one square view of a picture: finer crops of the picture, encoded beside it.
+"""Families whose tower reads one square view of a picture: finer crops of the picture are encoded beside it.
 
-    pixel_values [images, 3, s, s]    the view; every token of it is in every answer
+    pixel_values [images, 3, s, s]    the view; all of its tokens are always kept
     crop_values [c, 3, s, s]          crops of the same square at two or three times its scale, row by row
     crop_grids [images, 2]            rows and columns of each image's crops; (1, 1) where it has none
 
-Cells are chosen over all crops, and only crops that hold a chosen one are encoded. The cells of an image
-without crops, which has nothing finer to show, are those of its view.
+Cells are chosen over all crops (of an image without crops: over its view); only crops with one are encoded.
 """
 
 from __future__ import annotations
@@ -35,18 +34,17 @@ from arr_coc.seam.assembly import (
 from arr_coc.seam.base import Encodes, FamilyAdapter, Grid
 from arr_coc.seam.pixels import numbered_cells
 
-MOST_CROPS_A_SIDE = 3
-"""The most crops along each side of a picture."""
+MOST_CROPS_A_SIDE = 3  # most crops along each side of a picture
+# most mean difference of two views of one picture, in [0, 1], at COMPARED_PX a side
 SAME_IMAGE_MAX_DIFF = 0.04
-"""The most that two views of one picture differ in, mean over pixels in [0, 1] at COMPARED_PX a side."""
 COMPARED_PX = 32
 
 
 class CroppedAdapter(FamilyAdapter):
-    """Base class of families of one square view, which say how many cells that has along each side.
+    """Base class of families of one square view; a family defines its cells along each side.
 
-    The chosen cells' tokens follow those of the view, each at the position of the token of the view that
-    covers it: text keeps its positions, and without a chosen cell the prompt is the stock model's.
+    The chosen cells' tokens follow those of the view, each at the position of the view's token that covers
+    it: text keeps its positions, and without a chosen cell the prompt is the stock model's.
     """
 
     encodes: Encodes = "crops"
@@ -58,7 +56,6 @@ class CroppedAdapter(FamilyAdapter):
 
     @property
     def view_cells(self) -> int:
-        """Cells of the view of the whole."""
         return self.side**2
 
     @property
@@ -90,9 +87,7 @@ class CroppedAdapter(FamilyAdapter):
     def crops(self, inputs: Mapping[str, Any], pictures: Sequence[Image]) -> dict[str, Tensor]:
         """The crops of pictures, in the dtype of `pixel_values`.
 
-        Raises:
-            ValueError: pictures that aren't those of the inputs, or an image processor that makes no square
-                of the size it is told.
+        A ValueError for pictures that aren't those of the inputs, or an image processor that ignores sizes.
         """
         pixels, side = inputs["pixel_values"], self.input_px
         times = [times_finer(picture.size, side) for picture in pictures]
@@ -113,7 +108,7 @@ class CroppedAdapter(FamilyAdapter):
         }
 
     def _cut(self, picture: Image, times: int) -> Tensor:
-        """The crops [times**2, 3, s, s] of what the view shows of a picture."""
+        """The crops [times**2, 3, s, s] of the square that the view shows of a picture."""
         reader, side = self.processor.image_processor, self.input_px
         sizes = {
             name: {key: times * px for key, px in _sides(getattr(reader, name)).items() if px}
@@ -133,7 +128,7 @@ class CroppedAdapter(FamilyAdapter):
     # ---- where they lie -------------------------------------------------------------------------------
 
     def layout(self, inputs: Mapping[str, Any]) -> Layout:
-        """Computed from the prompt; with crops among the inputs their cells, which have no place in it."""
+        """From the prompt; with crops among the inputs their cells, which have no place in it."""
         count, device = self._view_tokens(inputs), inputs["pixel_values"].device
         images = len(inputs["pixel_values"])
         if CROP_GRIDS not in inputs:
@@ -156,7 +151,7 @@ class CroppedAdapter(FamilyAdapter):
     # ---- encoding some crops alone --------------------------------------------------------------------
 
     def encode_cells(self, inputs: Mapping[str, Any], keep: Sequence[Tensor]) -> VisualFeatures:
-        """Encode the crops that hold a kept cell; of an image without crops, its view."""
+        """Encodes the crops that hold a kept cell; of an image without crops, its view."""
         if CROP_VALUES not in inputs:
             raise self._not_sparse()
         layout, unit = self.layout(inputs), self.view_cells
@@ -178,11 +173,11 @@ class CroppedAdapter(FamilyAdapter):
         )
 
     def coarse(self, inputs: Mapping[str, Any], cells: int | Sequence[int] = 256) -> dict[str, Any]:
-        """The view of the whole of each image, whatever `cells`."""
+        """The view of each image, whatever `cells`."""
         return {name: inputs[name] for name in self.visual_names if inputs.get(name) is not None}
 
     def views_encoded(self, inputs: Mapping[str, Any], keep: Sequence[Tensor]) -> tuple[int, int] | None:
-        """The views of the whole, with the crops that hold a kept cell, and all; None without any crop."""
+        """How many views and crops are encoded, and how many there are; None without any crop."""
         if CROP_VALUES not in inputs or not len(inputs[CROP_VALUES]):
             return None
         used = 0
@@ -242,7 +237,7 @@ class CroppedAdapter(FamilyAdapter):
         """The cell of the view that covers each of some cells of a finer grid."""
         _, height, width = grid
         y, x = cells // width, cells % width
-        return y * self.side // height * self.side + x * self.side // width
+        return y * self.side // height * self.side + x * self.side // width  # raster index in the view
 
 
 def times_finer(size: tuple[int, int], px: int) -> int:
@@ -251,7 +246,7 @@ def times_finer(size: tuple[int, int], px: int) -> int:
 
 
 def _sides(size: Any) -> Mapping[str, int | None]:
-    """A size of an image processor, which is a dictionary or an object, by the names of its sides."""
+    """The sides of an image processor's size, which is a dictionary or an object."""
     return size if isinstance(size, Mapping) else vars(size)
 
 
@@ -261,7 +256,7 @@ def _shapes(inputs: Mapping[str, Any]) -> list[tuple[int, int]]:
 
 
 def _counts(inputs: Mapping[str, Any]) -> list[int]:
-    """Per image how many squares there are of it to be encoded."""
+    """Per image the number of squares to encode."""
     return [rows * columns for rows, columns in _shapes(inputs)]
 
 
@@ -288,7 +283,6 @@ class LlavaAdapter(CroppedAdapter):
 
     @property
     def side(self) -> int:
-        """Patches along each side of the tower's square input."""
         return self.model.config.vision_config.image_size // self.model.config.vision_config.patch_size
 
     def cell_layout(self, inputs: Mapping[str, Any], counts: Sequence[int]) -> list[tuple[Grid, Tensor]]:
@@ -304,7 +298,7 @@ class LlavaAdapter(CroppedAdapter):
         return [((1, side, side), torch.arange(count - side * side, count)) for count in counts]
 
     def patches(self, inputs: Mapping[str, Any], features: VisualFeatures | None = None) -> list[Tensor]:
-        """The tower's input, without the rim that holds no whole patch; with crops, what these show."""
+        """The tower's input without its rim of partial patches; with crops, the pictures that these show."""
         covered = self.side * self.patch_px
         views = [picture[:, :covered, :covered] for picture in inputs["pixel_values"]]
         return self.pictures_of(inputs, views) if CROP_GRIDS in inputs else views

@@ -1,8 +1,7 @@
 """The table of families: a row for each, in the order in which they are listed.
 
-A family that lays its images as one of another row does is a row with the same adapter. One whose tokens lie
-otherwise also needs a class, which says where its cells are: in `qwen`, `raster`, `square` or `tiled`, by how
-the images lie. `FamilyAdapter` names the traits.
+A family laid out like another one is a row with the same adapter. A new layout needs a class in `qwen`,
+`raster`, `square` or `tiled`. `FamilyAdapter` lists the traits.
 """
 
 from __future__ import annotations
@@ -36,8 +35,7 @@ from arr_coc.families.tiled import (
     Step3p7Adapter,
 )
 
-HALF = {"mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5)}
-"""Pixels normalised to [-1, 1]."""
+HALF = {"mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5)}  # pixels normalised to [-1, 1]
 IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
 SOUND: dict[str, Any] = {"sound": True, "clips": False}
 RECURRENT = {"recurrent": True}

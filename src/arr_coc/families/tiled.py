@@ -1,11 +1,11 @@
-"""Families whose processor cuts a large picture into tiles and adds a small view of the whole.
+"""Families whose processor cuts a large picture into tiles and adds a small overview of the whole picture.
 
     InternVL, Aya, Command A, Ovis2    pixel_values [tiles and views, 3, s, s]
-    Idefics3, SmolVLM                  pixel_values [B, most of a prompt, 3, s, s], filled up with black ones
+    Idefics3, SmolVLM                  pixel_values [B, most of a prompt, 3, s, s], padded with black ones
     LLaVA-NeXT, LLaVA-OneVision        pixel_values [images, 1 + tiles, 3, s, s], image_sizes [images, 2]
 
-The cells are those of all tiles in one raster; the view of the whole, and every token that names a tile,
-always stay. A picture that was not cut has the cells of its one view.
+The cells are those of all tiles in one raster; overviews and tokens that name a tile are always kept. An
+uncut picture has the cells of its one view.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ from arr_coc.seam.pixels import REMEDY, numbered_cells, to_picture
 
 
 class TiledAdapter(FamilyAdapter):
-    """Base class of families in square tiles with the view of the whole last: they say a cell's size in px.
+    """Base class of families in square tiles with the overview last; a family defines a cell's size in px.
 
-    The vision tower reads one view at a time, so a tile's tokens depend on no other tile. Some cells alone
-    are therefore encoded by whole tiles: those that hold a kept cell, and the views of the whole.
+    The vision tower encodes each view separately, so a tile's tokens depend on no other tile: `encode_cells`
+    encodes the tiles that hold a kept cell, and the overviews.
     """
 
     encodes: Encodes = "tiles"
 
     @cached_property
     def _shapes(self) -> Any:
-        """Per tensor of pixels its version and how its tiles lie, which is slow to read and asked often."""
+        """Per tensor of pixels its version and the arrangement of its tiles, which is slow to find."""
         return WeakTensorKeyDictionary()
 
     @property
@@ -63,14 +63,14 @@ class TiledAdapter(FamilyAdapter):
 
     @abstractmethod
     def numbers(self, input_ids: Tensor, views: Tensor) -> list[int]:
-        """How many tiles and views of the whole each image has, told from the prompts [B, S] and `views`."""
+        """How many tiles and overviews each image has, from the prompts [B, S] and `views`."""
 
     def views(self, inputs: Mapping[str, Any]) -> Tensor:
-        """The tiles and views of the whole of all images, in order: [n, 3, s, s]."""
+        """The tiles and overviews of all images, in order: [n, 3, s, s]."""
         return inputs["pixel_values"]
 
     def with_views(self, inputs: Mapping[str, Any], chosen: Tensor) -> dict[str, Any]:
-        """Inputs for `encode` with some views alone: chosen long [m], numbers of views."""
+        """Inputs for `encode` with the views of these numbers, long [m]."""
         return dict(inputs) | {"pixel_values": self.views(inputs)[chosen]}
 
     def side(self, inputs: Mapping[str, Any]) -> int:
@@ -78,7 +78,7 @@ class TiledAdapter(FamilyAdapter):
         return self.views(inputs).shape[-1] // self.cell_px
 
     def token_counts(self, inputs: Mapping[str, Any], lengths: Sequence[int]) -> Sequence[int]:
-        """The tokens of each image's tiles and view of the whole, however many the encoder took together."""
+        """The tokens of each image's tiles and overview."""
         return [number * self.side(inputs) ** 2 for number in self._numbers(inputs)]
 
     def early_counts(self, inputs: Mapping[str, Any]) -> Sequence[int]:
@@ -89,7 +89,7 @@ class TiledAdapter(FamilyAdapter):
         raise ValueError(f"the prompt has images of {numbers} tiles and views for {len(views)}; {REMEDY}")
 
     def cell_layout(self, inputs: Mapping[str, Any], counts: Sequence[int]) -> list[tuple[Grid, Tensor]]:
-        """The raster of all tiles, the view of the whole left out."""
+        """The raster of all tiles, without the overview."""
         side = self.side(inputs)
         return [
             ((1, rows * side, columns * side), raster(rows, columns, side))
@@ -97,7 +97,6 @@ class TiledAdapter(FamilyAdapter):
         ]
 
     def patches(self, inputs: Mapping[str, Any], features: VisualFeatures | None = None) -> list[Tensor]:
-        """The tiles joined."""
         views = self.views(inputs).split(self._numbers(inputs))
         shapes = self._arrangements(inputs)
         return [
@@ -114,15 +113,11 @@ class TiledAdapter(FamilyAdapter):
         return Layout(counts, list(grids), [index.to(device) for index in cells])
 
     def encode_cells(self, inputs: Mapping[str, Any], keep: Sequence[Tensor]) -> VisualFeatures:
-        """Encode the tiles that hold a kept cell, and the views of the whole.
-
-        Returns:
-            The kept tokens of each image: those of the kept cells and of the view of the whole, in order.
-        """
+        """Encodes the tiles that hold a kept cell, and the overviews: tokens of kept cells and overviews."""
         layout, unit = self.layout(inputs), self.side(inputs) ** 2
         if any(len(indices) for indices in keep):
             numbered_cells(layout, keep)  # refuses what are no cells
-        indices = layout.tokens_to_keep(keep)
+        indices = layout.tokens_to_keep(keep)  # those of overviews among them
         kept = [len(index) for index in indices]
         if kept == layout.counts:  # all at once, for the stock model's own results
             return replace(self.features(inputs), cells=[])
@@ -135,19 +130,19 @@ class TiledAdapter(FamilyAdapter):
         )
 
     def other_tokens(self, inputs: Mapping[str, Any], layout: Layout) -> VisualFeatures | None:
-        """The views of the whole; None where no image has one."""
+        """The overviews; None where no image has one."""
         if layout.counts == layout.sizes:
             return None
         return self.encode_cells(inputs, [cells[:0] for cells in layout.cells])
 
     def views_encoded(self, inputs: Mapping[str, Any], keep: Sequence[Tensor]) -> tuple[int, int]:
-        """The views that hold a kept token, and all."""
+        """How many views hold a kept token, and how many there are."""
         unit, layout = self.side(inputs) ** 2, self.layout(inputs)
         views = [len((index // unit).unique()) for index in layout.tokens_to_keep(keep)]
         return sum(views), sum(layout.counts) // unit
 
     def coarse(self, inputs: Mapping[str, Any], cells: int | Sequence[int] = 256) -> dict[str, Any]:
-        """The view of the whole of each image, or its one view: of a tile's cells, whatever `cells`."""
+        """The overview of each image, or its one view, whatever `cells`."""
         ends = torch.tensor(self._numbers(inputs)).cumsum(0) - 1
         names = [name for name in self.visual_names if inputs.get(name) is not None]
         some = self.with_views(inputs, ends.to(inputs["pixel_values"].device))
@@ -171,16 +166,16 @@ class TiledAdapter(FamilyAdapter):
 
 
 class Idefics3Adapter(TiledAdapter):
-    """Idefics3 and SmolVLM: row and column tokens before each tile, and a token before the view."""
+    """Idefics3 and SmolVLM: row and column tokens before each tile, and a token before the overview."""
 
     @property
     def cell_px(self) -> int:
         return self.model.config.vision_config.patch_size * self.model.config.scale_factor
 
     def views(self, inputs: Mapping[str, Any]) -> Tensor:
-        """Without the black ones that fill up the rows of a batch."""
+        """Without the black ones that pad the rows of a batch."""
         views = inputs["pixel_values"].flatten(0, 1)
-        return views[views.flatten(1).any(1)]
+        return views[views.flatten(1).any(1)]  # a view of the batch's padding is 0 everywhere
 
     def with_views(self, inputs: Mapping[str, Any], chosen: Tensor) -> dict[str, Any]:
         """As one row of a batch, [1, m, 3, s, s]."""
@@ -189,46 +184,43 @@ class Idefics3Adapter(TiledAdapter):
         return dict(inputs) | {name: inputs[name].flatten(0, 1)[filled][chosen][None] for name in names}
 
     def numbers(self, input_ids: Tensor, views: Tensor) -> list[int]:
-        """By the row and column tokens before them."""
         return numbers_by_last(input_ids, self.image_token_id)
 
 
 class InternVLAdapter(TiledAdapter):
-    """InternVL 2.5, 3 and 3.5, and Qianfan-OCR: tiles and view between one start and one end token."""
+    """InternVL 2.5, 3 and 3.5, and Qianfan-OCR: tiles and overview between one start and one end token."""
 
     @property
     def cell_px(self) -> int:
         return int(self.model.config.vision_config.patch_size[0] / self.model.config.downsample_ratio)
 
     def numbers(self, input_ids: Tensor, views: Tensor) -> list[int]:
-        """By the lengths of the runs of placeholders: all tiles of an image are one run."""
+        """From the lengths of the runs of placeholders: all tiles of an image are one run."""
         counts = placeholder_runs(input_ids == self.image_token_id)
         length = sum(counts) // len(views)  # tokens of a tile
         return [count // length for count in counts]
 
 
 class AyaVisionAdapter(TiledAdapter):
-    """Aya Vision: each tile and view is named in ordinary text before it ("TILE_1", "TILE_GLOBAL")."""
+    """Aya Vision: each tile and overview is named in ordinary text before it ("TILE_1", "TILE_GLOBAL")."""
 
     @property
     def cell_px(self) -> int:
         return self.model.config.vision_config.patch_size * self.model.config.downsample_factor
 
     def numbers(self, input_ids: Tensor, views: Tensor) -> list[int]:
-        """By the names before them."""
         return numbers_by_last(input_ids, self.image_token_id)
 
 
 class Cohere2VisionAdapter(AyaVisionAdapter):
-    """Command A Vision: a line break ends each tile and view, so only an image's first follows a token."""
+    """Command A Vision: a line break ends each view, so only an image's first follows a special token."""
 
     def numbers(self, input_ids: Tensor, views: Tensor) -> list[int]:
-        """By the token that begins an image."""
         return numbers_by_first(input_ids, self.image_token_id)
 
 
 class Ovis2Adapter(FamilyAdapter):
-    """Ovis2: a view of the whole, then square tiles of the picture.
+    """Ovis2: an overview, then square tiles of the picture.
 
     Tokens around the views are words of the prompt whose embeddings the encoder gives with its features.
     """
@@ -253,7 +245,7 @@ class Ovis2Adapter(FamilyAdapter):
     def cell_layout(self, inputs: Mapping[str, Any], counts: Sequence[int]) -> list[tuple[Grid, Tensor]]:
         side, layout = self.side, []
         for tiles, (rows, columns) in self._tiles(inputs, counts):
-            cells = raster(rows, columns, side) + (side**2 if len(tiles) > 1 else 0)
+            cells = raster(rows, columns, side) + (side**2 if len(tiles) > 1 else 0)  # behind the overview
             layout.append(((1, rows * side, columns * side), cells))
         return layout
 
@@ -270,15 +262,14 @@ class Ovis2Adapter(FamilyAdapter):
 
 
 class Lfm2VLAdapter(FamilyAdapter):
-    """LFM2-VL: square tiles of a large picture, each with a token, then a view in the picture's own shape.
+    """LFM2-VL: square tiles of a large picture, each with a token, then an overview in its own shape.
 
     `pixel_values` [views, patches, p * p * 3] are padded, `spatial_shapes` [views, 2] the patches of each
-    view. Most layers of the language model are short convolutions over the tokens that are left: they mix
-    neighbours, and with some tokens dropped these are others.
+    view. Most layers of the language model are short convolutions, which mix neighbouring tokens: dropping
+    tokens changes the neighbours.
     """
 
     def token_counts(self, inputs: Mapping[str, Any], lengths: Sequence[int]) -> Sequence[int]:
-        """The tokens of each image's views: their placeholders stand a single token apart."""
         return placeholder_groups(inputs["input_ids"] == self.image_token_id)
 
     def early_counts(self, inputs: Mapping[str, Any]) -> Sequence[int]:
@@ -340,17 +331,17 @@ def _channels_first(rows: Tensor) -> Tensor:
 
 
 class Step3p7Adapter(FamilyAdapter):
-    """Step 3.7: windows of a large picture row by row, then a view of the whole, square whatever its shape.
+    """Step 3.7: windows of a large picture row by row, then an overview, square whatever its shape.
 
-    `pixel_values` [images, 3, s, s] are the views, `pixel_values_local` [windows, 3, w, w] the windows,
-    `num_local_patches` [images] how many each image has. The prompt says how windows lie: those of a row
-    have no more than their two marks between them.
+    `pixel_values` [images, 3, s, s] are the overviews, `pixel_values_local` [windows, 3, w, w] the windows,
+    `num_local_patches` [images] how many each image has. Windows of a row have only their two marks between
+    them in the prompt.
     """
 
     needed = ("num_local_patches",)
 
     def early_counts(self, inputs: Mapping[str, Any]) -> None:
-        """None: only the encoder tells the tokens of a view. Other views than the pixels' are refused."""
+        """None: a view's tokens are known after encoding. A ValueError where prompt and pixels differ."""
         numbers = torch.as_tensor(inputs["num_local_patches"]).tolist()
         local = inputs.get("pixel_values_local")
         views = len(placeholder_runs(inputs["input_ids"] == self.image_token_id))
@@ -381,7 +372,7 @@ class Step3p7Adapter(FamilyAdapter):
         return pictures
 
     def windows(self, inputs: Mapping[str, Any]) -> list[tuple[int, int, int]]:
-        """Per picture the rows and columns of its windows, and the tokens of one; a view alone is one."""
+        """Per picture the rows and columns of its windows (1, 1 without any) and the tokens of one."""
         numbers, windows = iter(torch.as_tensor(inputs["num_local_patches"]).tolist()), []
         for ids in inputs["input_ids"]:
             spans = run_spans(ids == self.image_token_id)
@@ -403,15 +394,13 @@ class Slices(NamedTuple):
 
 
 class MiniCPMVAdapter(FamilyAdapter):
-    """MiniCPM-V 4.6 and 4.7: a view of the whole, then the slices of a large picture, row by row.
+    """MiniCPM-V 4.6 and 4.7: an overview, then the slices of a large picture, row by row.
 
     `pixel_values` [1, 3, p, patches * p] are the patches of all views side by side, `target_sizes` [views, 2]
-    the patches of each. The prompt says how slices lie: those of a row have no more than their two marks
-    between them.
+    the patches of each. Slices of a row have only their two marks between them in the prompt.
     """
 
     def token_counts(self, inputs: Mapping[str, Any], lengths: Sequence[int]) -> Sequence[int]:
-        """The tokens of each picture's views."""
         return [sum(picture.tokens) for picture in self.slices(inputs)]
 
     def early_counts(self, inputs: Mapping[str, Any]) -> Sequence[int]:
@@ -442,11 +431,7 @@ class MiniCPMVAdapter(FamilyAdapter):
         return pictures
 
     def slices(self, inputs: Mapping[str, Any]) -> list[Slices]:
-        """How each picture was cut, as the prompt says.
-
-        Raises:
-            ValueError: slices that make no raster of one size, or more or fewer views than the pixels have.
-        """
+        """How each picture was cut, read from the prompt; a ValueError where the pixels don't fit."""
         sizes = [(height, width) for height, width in inputs["target_sizes"].tolist()]
         views = len(placeholder_runs(inputs["input_ids"] == self.image_token_id))
         if views != len(sizes):
@@ -477,16 +462,14 @@ class Tiling(NamedTuple):
 
     @property
     def empty(self) -> bool:
-        """Whether the picture is too thin for a patch: a side of its grid is 0."""
         return 0 in self.grid
 
 
 class LlavaNextAdapter(FamilyAdapter):
-    """LLaVA-NeXT (LLaVA-1.6): a base view, then the picture in tiles, a newline token after each row.
+    """LLaVA-NeXT (LLaVA-1.6): an overview, then the picture in tiles, a newline token after each row.
 
-    The cells are those of the tiled picture, unpadded; the base view and the newline tokens always stay. An
-    image that comes as a base view alone, or so thin that its tiles hold no whole patch of it, has the cells
-    of that view.
+    The cells are those of the tiled picture, unpadded; overview and newline tokens are always kept. An image
+    that is an overview alone, or too thin for a patch in its tiles, has the cells of the overview.
     """
 
     @property
@@ -495,7 +478,7 @@ class LlavaNextAdapter(FamilyAdapter):
         return self.model.config.vision_config.image_size // self.model.config.vision_config.patch_size
 
     def single_view(self, inputs: Mapping[str, Any], image: int) -> bool:
-        """Whether the image comes as its base view alone."""
+        """Whether the image comes as its overview alone."""
         return False
 
     def shrunk(self, height: int, width: int, inputs: Mapping[str, Any]) -> tuple[int, int]:
@@ -517,7 +500,7 @@ class LlavaNextAdapter(FamilyAdapter):
         return Tiling(tiles, (top, left, height, width), self.shrunk(height, width, inputs))
 
     def cell_layout(self, inputs: Mapping[str, Any], counts: Sequence[int]) -> list[tuple[Grid, Tensor]]:
-        """The tiled picture's grid, its cells after the base view and between newline tokens."""
+        """The tiled picture's grid, its cells after the overview and between newline tokens."""
         base = self.side**2
         layout: list[tuple[Grid, Tensor]] = []
         for image, count in enumerate(counts):
@@ -527,6 +510,7 @@ class LlavaNextAdapter(FamilyAdapter):
                 height, width = tiling.grid
                 expected = base + height * (width + 1)
                 if not tiling.empty:
+                    # last column: newlines
                     numbered = base + torch.arange(height * (width + 1)).view(height, width + 1)
                     grid, cells = (1, height, width), numbered[:, :width].flatten()
             if count != expected:
@@ -539,7 +523,6 @@ class LlavaNextAdapter(FamilyAdapter):
         return layout
 
     def patches(self, inputs: Mapping[str, Any], features: VisualFeatures | None = None) -> list[Tensor]:
-        """The tiles joined, without the padding."""
         p = self.model.config.vision_config.patch_size
         covered = self.side * p
         pictures = []
@@ -557,10 +540,9 @@ class LlavaNextAdapter(FamilyAdapter):
 
 
 class LlavaOnevisionAdapter(LlavaNextAdapter):
-    """LLaVA-OneVision: many tiles, shrunk to a maximum; of several images in a prompt, base views alone."""
+    """LLaVA-OneVision: many tiles, shrunk to a maximum; several images in a prompt are overviews alone."""
 
     def single_view(self, inputs: Mapping[str, Any], image: int) -> bool:
-        """Whether the image shares its prompt with others."""
         numbers = inputs.get("batch_num_images")
         if numbers is None:
             return False
@@ -575,22 +557,22 @@ class LlavaOnevisionAdapter(LlavaNextAdapter):
 
 
 class Molmo2Adapter(FamilyAdapter):
-    """Molmo 2: a small view of the whole, then the picture from overlapping crops, a token after each row.
+    """Molmo 2: a small overview, then the picture from overlapping crops, a token after each row.
 
     Each cell is pooled from patches that the processor lists: `pixel_values` [crops, patches, p * p * 3],
     `image_token_pooling` [cells, pool * pool] numbers of patches, -1 for none, `image_grids` [images, 4] rows
-    and columns of the view and of the crops. All tokens of an image read each other, those that stay too.
+    and columns of the overview and of the crops. All tokens of an image attend to each other.
     """
 
     def cell_layout(self, inputs: Mapping[str, Any], counts: Sequence[int]) -> list[tuple[Grid, Tensor]]:
-        """The grid of the crops, behind the view of the whole."""
+        """The grid of the crops, after the overview."""
         return [
             ((1, height, width), low * wide + torch.arange(height * width))
             for low, wide, height, width in inputs["image_grids"].tolist()
         ]
 
     def patches(self, inputs: Mapping[str, Any], features: VisualFeatures | None = None) -> list[Tensor]:
-        """The patches from which each cell is pooled, side by side; grey where the last ones lack some."""
+        """The patches of each cell's pool, side by side; grey where the last ones lack some."""
         pixels, pooling = inputs["pixel_values"].flatten(0, 1), inputs["image_token_pooling"]
         pool, side = isqrt(pooling.shape[1]), isqrt(pixels.shape[1] // 3)
         pictures, end = [], 0

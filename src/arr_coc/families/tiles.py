@@ -1,4 +1,4 @@
-"""Tiles of a picture [n, 3, s, s], rows first: how they lie, and their placeholders in a prompt."""
+"""Tiles of a picture [n, 3, s, s], rows first: their arrangement, and their placeholders in a prompt."""
 
 from __future__ import annotations
 
@@ -12,21 +12,13 @@ from torch.nn import functional as F
 
 from arr_coc.seam.assembly import Grid, VisualFeatures, handing_back
 
-MATCHED_PX = 64
-"""Px a side at which tiles are compared with a view: enough, whatever the filter that scaled it."""
+MATCHED_PX = 64  # px a side at which tiles are compared with an overview
 
 
 def arrangement(tiles: Tensor, whole: Tensor) -> tuple[int, int]:
-    """The rows and columns in which tiles make the picture that a view of the whole shows.
+    """The rows and columns in which tiles [n, 3, s, s] make up the picture that an overview [3, s, s] shows.
 
-    Processors don't say how many tiles stand side by side; the view does.
-
-    Args:
-        tiles: [n, 3, s, s], rows first.
-        whole: [3, s, s], the picture scaled to one tile.
-
-    Returns:
-        (rows, columns), rows * columns = n; of those that fit equally, as of a blank page, the squarest.
+    Processors don't tell the arrangement. Of those that fit equally, as of a blank page, the squarest.
     """
     count = len(tiles)
     shapes = [(rows, count // rows) for rows in range(1, count + 1) if count % rows == 0]
@@ -42,7 +34,7 @@ def arrangement(tiles: Tensor, whole: Tensor) -> tuple[int, int]:
 
 
 def arrangements(views: Tensor, numbers: Sequence[int]) -> list[tuple[int, int]]:
-    """Per image the rows and columns of its tiles: `numbers` of the views [n, 3, s, s], the whole last."""
+    """Per image the rows and columns of its tiles: `numbers` of the views [n, 3, s, s], the overview last."""
     images = views.split(list(numbers))
     return [(1, 1) if len(own) == 1 else arrangement(own[:-1], own[-1]) for own in images]
 
@@ -63,18 +55,12 @@ def raster(rows: int, columns: int, side: int) -> Tensor:
 def encode_views(
     encode: Callable[[Tensor], Any], tokens: Tensor, unit: int, counts: list[int], grids: list[Grid]
 ) -> VisualFeatures:
-    """Encode the tiles and views that hold some tokens, and take these tokens of them.
+    """Encodes the views that hold some tokens, and returns the features of these tokens.
 
-    Args:
-        encode: encodes the views of some numbers, long [m].
-        tokens: long [K], numbered over all views of `unit` tokens each.
-        unit: tokens of a view.
-        counts: how many of the tokens are each image's.
-        grids: of the images.
+    `encode` takes numbers of views, long [m]; `tokens` long [K] are numbered over all views of `unit` tokens
+    each; `counts` of them belong to each image.
     """
-    chosen, place = (tokens // unit).unique(
-        return_inverse=True
-    )  # views, and for each token the place of its own
+    chosen, place = (tokens // unit).unique(return_inverse=True)  # views; of each token its view's place
     output = encode(chosen)
     encoded = torch.cat(list(output.pooler_output))[place * unit + tokens % unit]
     packed = isinstance(output.pooler_output, Tensor)
@@ -86,7 +72,7 @@ def encode_views(
 
 def run_spans(mask: Tensor) -> list[tuple[int, int]]:
     """Where the unbroken runs of placeholders of one prompt begin and end: bool [S] -> one pair each."""
-    steps = F.pad(mask.int(), (1, 1)).diff()
+    steps = F.pad(mask.int(), (1, 1)).diff()  # 1 where a run begins, -1 behind its end
     starts, ends = ((steps == step).nonzero().flatten().tolist() for step in (1, -1))
     return list(zip(starts, ends, strict=True))
 
@@ -116,10 +102,7 @@ def tokens_before_runs(input_ids: Tensor, placeholder: int) -> list[list[int]]:
 
 
 def numbers_by_last(input_ids: Tensor, placeholder: int) -> list[int]:
-    """The tiles and views of each image, where the token before a run says which of these it is.
-
-    The last of an image is its view, so the last of a prompt tells which token announces views.
-    """
+    """Views of each image, where the last follows a token of its own (that before a prompt's last run)."""
     numbers = []
     for before in tokens_before_runs(input_ids, placeholder):
         ends = [number + 1 for number, token in enumerate(before) if token == before[-1]]
@@ -128,7 +111,7 @@ def numbers_by_last(input_ids: Tensor, placeholder: int) -> list[int]:
 
 
 def numbers_by_first(input_ids: Tensor, placeholder: int) -> list[int]:
-    """The tiles and views of each image, where the first of it follows a token of its own."""
+    """Views of each image, where the first follows a token of its own (that before a prompt's first run)."""
     numbers = []
     for before in tokens_before_runs(input_ids, placeholder):
         starts = [number for number, token in enumerate(before) if token == before[0]]
@@ -137,13 +120,9 @@ def numbers_by_first(input_ids: Tensor, placeholder: int) -> list[int]:
 
 
 def rows_and_columns(spans: Sequence[tuple[int, int]]) -> tuple[int, int]:
-    """The rows and columns of tiles whose marks say where a row ends: more than two stand between two tiles.
+    """The rows and columns of tiles, given their spans: more than two tokens between two tiles end a row.
 
-    Args:
-        spans: where the placeholders of each tile begin and end.
-
-    Raises:
-        ValueError: rows of different lengths, or tiles of different numbers of cells.
+    A ValueError for rows of different lengths, or tiles of different numbers of cells.
     """
     breaks = [i + 1 for i, (one, next_one) in enumerate(pairwise(spans)) if next_one[0] - one[1] > 2]
     rows, columns = len(breaks) + 1, [*breaks, len(spans)][0]

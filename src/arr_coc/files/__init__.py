@@ -1,1 +1,1 @@
-"""What comes from a disk, the Hub or a user, checked: images, tensors, folders, paths, questions."""
+"""Checked input from disks, the Hub and users: images, tensors, folders, paths, questions."""

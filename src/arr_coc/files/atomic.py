@@ -1,15 +1,14 @@
-"""Writing of files and folders so that a reader sees the old or the new, never a part; without torch.
+"""Atomic writing of files and folders: a reader sees the old or the new, never a part. Imports no torch.
 
 write_atomic(content, path)                      a file from its bytes
-with atomic_file(path) as part: ...              a file that something else writes, under the name `part`
-with temporary_folder(".saving-", folder) as new:
-    move_files(new, folder, names)               files that belong together, written into `new` before
-with folder_lock(folder): ...                    one process at a time, or with shared=True readers together
+with atomic_file(path) as part: ...              a file that other code writes, under the name `part`
+with temporary_folder(".saving-", folder) as new: ...; move_files(new, folder, names)     several files
+with folder_lock(folder): ...                    one process, or with shared=True several readers
 """
 
-# A writer that is killed leaves its part behind. The next writer to the same place removes it: each part is
-# locked (flock) while its writer lives. Where files can't be locked (Windows, some network disks) leftovers
-# stay, and files of two writers that save into one folder at the same moment may mix.
+# A killed writer leaves its part, which the next writer to the same place removes: each part is locked
+# (flock) while its writer lives. Without locks (Windows, some network disks) leftovers stay, and files of two
+# writers that save into one folder at once may mix.
 
 from __future__ import annotations
 
@@ -27,11 +26,10 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-fcntl: Any = import_module("fcntl") if find_spec("fcntl") else None
-"""The system's file locks; Windows has no such module."""
-LOCK_FILE = "owner"  # the file in a temporary folder that its process keeps locked
-LOCK_SECONDS = 60.0  # how long to wait for a folder that another process reads or writes
-_PARTS = 4  # usual names of a file's parts: so many writers at once leave nothing behind when they are killed
+fcntl: Any = import_module("fcntl") if find_spec("fcntl") else None  # file locks; None on Windows
+LOCK_FILE = "owner"  # in a temporary folder, kept locked by its process
+LOCK_SECONDS = 60.0  # longest wait for a folder that another process reads or writes
+_PARTS = 4  # names of a file's parts: up to so many killed writers at once leave nothing
 
 
 def one_line(error: BaseException, most: int = 300) -> str:
@@ -44,50 +42,41 @@ def one_line(error: BaseException, most: int = 300) -> str:
 
 
 def write_atomic(content: bytes, path: Path) -> None:
-    """Write a file from all of its bytes; arguments and errors are those of `atomic_file`."""
+    """Write a file from all of its bytes; errors as in `atomic_file`."""
     with atomic_file(path) as part:
         part.write_bytes(content)
 
 
 @contextmanager
 def atomic_file(path: Path) -> Generator[Path]:
-    """A new file beside `path`, to be written in the block and then renamed to it.
-
-    It gets the mode that the umask allows. A link is replaced, not followed.
-
-    Args:
-        path: in a folder that exists; an older file is replaced.
+    """A new file beside `path`, renamed to it after the block; a link is replaced, not followed.
 
     Raises:
-        OSError: the folder is missing or can't be written to, or the disk is full; `path` is as it was.
+        OSError: the folder is missing or not writable, or the disk is full; an existing file is unchanged.
     """
     part, owner = _new_part(path)
     try:
         yield part
         os.replace(part, path)
     except BaseException as error:
-        with suppress(OSError):  # its folder is gone, or the disk: the first error tells
+        with suppress(OSError):  # the folder or disk is gone: the first error counts
             part.unlink()
         if isinstance(error, OSError) and error.filename in (None, str(part)):
             _name_file(error, path)
         raise
     finally:
         if owner is not None:
-            os.close(owner)  # after the renaming, up to which another writer would take it for a leftover
+            os.close(owner)  # after the renaming: until then another writer could remove it as a leftover
 
 
 def _name_file(error: OSError, path: Path) -> None:
-    """Name the file that was to be written in an error of the system: one of a full disk names none."""
+    """Put the path into a system error: that of a full disk has none."""
     if error.errno is not None:
         error.filename, error.filename2 = str(path), None
 
 
 def check_writable(path: Path) -> None:
-    """Try whether `atomic_file` can write a file, and leave everything as it is.
-
-    Raises:
-        OSError: its folder is missing or can't be written to, or `path` is a folder.
-    """
+    """Raise the OSError that `atomic_file(path)` would, or one for a folder; no file is changed."""
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     part, owner = _new_part(path)
@@ -98,8 +87,8 @@ def check_writable(path: Path) -> None:
 
 def _new_part(path: Path) -> tuple[Path, int | None]:
     """A new file beside another, and its open, locked descriptor; None where there are no locks."""
-    # Names are of one length, since `path` may have the longest name that a file can have. They are few, so
-    # that leftovers are met by name, and a folder of 100,000 files isn't listed for each that is written.
+    # Names have one length, since `path` may have the longest legal name. They are few, so that leftovers are
+    # found by name, without listing a large folder for each file written.
     digest = hashlib.blake2b(path.name.encode(errors="surrogateescape"), digest_size=12).hexdigest()
     usual = [path.with_name(f".{digest}-{number}.part") for number in range(_PARTS)]
     for part in usual if fcntl else ():
@@ -114,7 +103,7 @@ def _new_part(path: Path) -> tuple[Path, int | None]:
                 _name_file(error, path)
                 raise
             if fcntl is None:
-                os.close(owner)  # Windows renames no file that is open
+                os.close(owner)  # Windows can't rename an open file
                 return part, None
             try:
                 fcntl.flock(owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -132,20 +121,20 @@ def _remove_left_part(part: Path) -> None:
     """Remove a part if its writer has ended."""
     try:
         left = os.open(part, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError:  # nearly always: there is none
+    except OSError:  # the usual case: no leftover
         return
     try:
         fcntl.flock(left, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if _is_at(left, part):
             part.unlink()
-    except OSError:  # its writer lives, or it is another user's
+    except OSError:  # its writer lives, or is another user
         return
     finally:
         os.close(left)
 
 
 def _is_at(file: int, path: Path) -> bool:
-    """Whether an open file is still the one that a name leads to."""
+    """Whether an open file is still the one at a path."""
     try:
         return os.path.samestat(os.fstat(file), os.lstat(path))
     except FileNotFoundError:
@@ -157,12 +146,9 @@ def _is_at(file: int, path: Path) -> bool:
 
 @contextmanager
 def temporary_folder(prefix: str, place: Path | None = None) -> Generator[Path]:
-    """A new folder, deleted at the end of the block; those that killed processes left are deleted now.
+    """A new folder, deleted at the end of the block; those left by killed processes are deleted first.
 
-    Args:
-        prefix: how its name begins, and those of the others.
-        place: where; None: the folder for temporary files.
-
+    Its name begins with `prefix`; `place` is its parent (None: the system's folder for temporary files).
     """
     with tempfile.TemporaryDirectory(prefix=prefix, dir=place, ignore_cleanup_errors=True) as name:
         folder = Path(name)
@@ -172,10 +158,10 @@ def temporary_folder(prefix: str, place: Path | None = None) -> Generator[Path]:
         with Path(folder, f"{LOCK_FILE}.new").open("wb") as owner:
             try:
                 fcntl.flock(owner, fcntl.LOCK_EX)
-            except OSError:  # this disk has no locks: none of its folders will be swept
+            except OSError:  # no locks on this disk: leftovers stay
                 yield folder
                 return
-            Path(owner.name).rename(folder / LOCK_FILE)  # it is never there unlocked
+            Path(owner.name).rename(folder / LOCK_FILE)  # so `LOCK_FILE` is always locked
             for other in folder.parent.glob(f"{prefix}*"):
                 _delete_left_behind(other)
             yield folder
@@ -187,7 +173,7 @@ def _delete_left_behind(folder: Path) -> None:
         if folder.is_symlink() or folder.stat().st_uid != os.getuid():
             return
         name, new = LOCK_FILE, folder / f"{LOCK_FILE}.new"
-        if new.exists():  # it is being made, for which a moment is enough
+        if new.exists():  # being made, which takes a moment
             if time.time() - new.stat().st_mtime < LOCK_SECONDS:
                 return
             name = new.name
@@ -199,15 +185,15 @@ def _delete_left_behind(folder: Path) -> None:
 
 
 def move_files(new: Path, folder: Path, names: Sequence[str]) -> None:
-    """Move written files into a folder in place of those of the same names, all or none.
+    """Move written files into a folder in place of existing ones, all or none.
 
     Args:
-        new: the folder that has them: a `temporary_folder` in `folder`.
-        folder: where they go; files of `names` that `new` lacks are removed there.
-        names: of files, in the order of moving; they may be in folders below.
+        new: a `temporary_folder` inside of `folder` with the new files.
+        folder: the target; files of `names` that `new` lacks are removed there.
+        names: relative paths, in the order of moving.
 
     Raises:
-        OSError: one can't be moved, or another process keeps the folder locked; all are as they were.
+        OSError: a file can't be moved, or the folder stays locked; all files are unchanged.
     """
     old = new / "replaced"
     taken: list[str] = []
@@ -236,18 +222,14 @@ def move_files(new: Path, folder: Path, names: Sequence[str]) -> None:
 
 @contextmanager
 def folder_lock(folder: Path, shared: bool = False) -> Generator[None]:
-    """Keep other processes that lock a folder out of it; nothing is written there.
-
-    Args:
-        folder: one that can't be opened is not locked.
-        shared: let in others that share it, as readers do.
+    """Lock a folder against other processes that lock it too; `shared` admits other readers.
 
     Raises:
-        TimeoutError: another process keeps it locked for `LOCK_SECONDS`.
+        TimeoutError: another process holds the lock for `LOCK_SECONDS`.
     """
     try:
         lock = os.open(folder, os.O_RDONLY) if fcntl else None
-    except OSError:  # it is missing or can't be listed, which what is done there tells better
+    except OSError:  # missing or unreadable: the caller's own access gives the better error
         lock = None
     if lock is None:
         yield

@@ -1,25 +1,21 @@
-"""Names of devices and dtypes, as options and arguments give them, turned into torch's own.
-
-resolve_device("auto") -> device(type='cuda')     on a machine with a CUDA GPU
-resolve_dtype("bfloat16") -> torch.bfloat16
-"""
+"""Names of devices and dtypes as torch objects."""
 
 from __future__ import annotations
 
 import torch
 
-DTYPES = ("float32", "bfloat16", "float16")  # names of dtypes that a base model can be loaded in
+DTYPES = ("float32", "bfloat16", "float16")  # of base models
 
 
 def resolve_device(name: str | torch.device | None = "auto") -> torch.device:
     """The torch device of a name, checked to be usable on this machine.
 
     Args:
-        name: "auto" or None: the accelerator (CUDA, MPS, ...) if there is one, else the CPU; else a name that
-            torch knows, such as "cpu", "cuda", "cuda:1" or "mps"; or a device.
+        name: "auto" or None for the accelerator (CUDA, MPS, ...) or else the CPU; or a torch name such as
+            "cpu", "cuda:1" or "mps"; or a device.
 
     Raises:
-        ValueError: no device has that name, or this machine has none of it.
+        ValueError: an unknown name, or a device that this machine lacks.
     """
     accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
     if name is None or name == "auto":
@@ -44,11 +40,7 @@ def resolve_device(name: str | torch.device | None = "auto") -> torch.device:
 
 
 def resolve_dtype(name: str | torch.dtype | None) -> torch.dtype | None:
-    """The torch dtype of a name; None, which means as the weights were saved, for "auto" and None.
-
-    Raises:
-        ValueError: another name than "auto" and those of `DTYPES`.
-    """
+    """The torch dtype named; None (as saved) for "auto" and None; a ValueError for none of `DTYPES`."""
     if name is None or name == "auto" or isinstance(name, torch.dtype):
         return name if isinstance(name, torch.dtype) else None
     if name not in DTYPES:

@@ -1,4 +1,4 @@
-"""Small pictures of kept cells, and HTML around them, for notebooks; `trace.picture` draws larger ones."""
+"""Small pictures of kept cells, and HTML with them, for notebooks; `trace.picture` draws larger ones."""
 
 from __future__ import annotations
 
@@ -11,39 +11,27 @@ import numpy as np
 from PIL import Image, ImageOps
 from torch import Tensor
 
-LONGEST = 512  # the longest side of a picture in px
-ACCENT = np.array([255, 197, 49], dtype=np.float32)  # the colour of a kept cell of relevance 1
+LONGEST = 512  # px of a picture's longer side
+ACCENT = np.array([255, 197, 49], dtype=np.float32)  # RGB of a kept cell of relevance 1
 
 
 def kept_picture(image: Image.Image, mask: Tensor) -> Image.Image:
-    """The image with the dropped cells faded, RGB, at most `LONGEST` px; the mask is bool [1, H, W].
-
-    Raises:
-        ValueError: a mask of more than one frame.
-    """
+    """The image with dropped cells faded, RGB, at most `LONGEST` px; `mask` is bool [1, H, W]."""
     small = thumbnail(image)
-    faded = ImageOps.grayscale(small).point(lambda level: 15 + 0.3 * level).convert("RGB")
+    faded = ImageOps.grayscale(small).point(lambda level: 15 + 0.3 * level).convert("RGB")  # dark gray
     kept = Image.fromarray(_cells(mask).astype(np.uint8) * 255)
     return Image.composite(small, faded, kept.resize(small.size, Image.Resampling.NEAREST))
 
 
 def thumbnail(image: Image.Image, longest: int = LONGEST) -> Image.Image:
-    """A copy of the image in RGB, no side longer than `longest` px."""
+    """An RGB copy of the image, no side longer than `longest` px."""
     small = image.convert("RGB")
     small.thumbnail((longest, longest))
     return small
 
 
 def relevance_picture(relevance: Tensor, mask: Tensor) -> Image.Image:
-    """The relevance of each cell as brightness, kept cells in colour: RGB, at most `LONGEST` px.
-
-    Args:
-        relevance: float [1, H, W] in [0, 1].
-        mask: bool [1, H, W], True where a cell was kept.
-
-    Raises:
-        ValueError: maps of more than one frame.
-    """
+    """Relevance, float [1, H, W] in [0, 1], as brightness; cells of `mask`, bool [1, H, W], in colour."""
     light = 0.25 + 0.75 * _cells(relevance.detach().float()).clip(0, 1)[..., None]
     colours = np.where(_cells(mask)[..., None], light * ACCENT, light * np.float32(120))
     cells = Image.fromarray(np.rint(colours).astype(np.uint8))
@@ -54,9 +42,9 @@ def relevance_picture(relevance: Tensor, mask: Tensor) -> Image.Image:
 def figure(
     pictures: Sequence[Image.Image], rows: Sequence[tuple[str, str]], label: str = "kept cells"
 ) -> str:
-    """HTML of pictures side by side and rows (name, text) below them; `label` says what the pictures show.
+    """HTML of pictures side by side and rows (name, text) below them; `label` describes the pictures.
 
-    All text is escaped, and the pictures are inline: nothing is loaded from elsewhere.
+    Text is escaped and pictures are inline, so that nothing is loaded from elsewhere.
     """
     images = "".join(
         f'<img src="{_data_uri(picture)}" width="{picture.width}" height="{picture.height}" '
@@ -73,14 +61,14 @@ def figure(
 
 
 def _data_uri(picture: Image.Image) -> str:
-    """A picture as a JPEG inside of an address."""
+    """A picture as a data URL (JPEG)."""
     file = io.BytesIO()
     picture.save(file, "JPEG", quality=85)
     return f"data:image/jpeg;base64,{base64.b64encode(file.getvalue()).decode('ascii')}"
 
 
 def _cells(cells: Tensor) -> np.ndarray:
-    """A map [1, H, W] as [H, W]."""
+    """A map [1, H, W] as an array [H, W]."""
     if cells.ndim != 3 or len(cells) != 1:
         raise ValueError(f"a picture shows one frame, the map is {tuple(cells.shape)}: draw each by itself")
     return cells[0].cpu().numpy()

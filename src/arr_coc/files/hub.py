@@ -1,12 +1,7 @@
-"""Download of named files from a repository on the Hub, and upload of named files of a folder.
+"""Download of named files from a repository on the Hub, and upload of named files of a folder."""
 
-commit_of(name, revision) -> hash
-download(name, files, revision) -> folder      the files at one commit
-upload(folder, name, files) -> address
-"""
-
-# Not huggingface_hub's PyTorchModelHubMixin: it saves the base model with the rest, leaves missing weights
-# random (`strict=False`), and reads pickles where it finds no safetensors.
+# Not huggingface_hub's PyTorchModelHubMixin: it saves the base model too, leaves missing weights random
+# (`strict=False`), and reads pickles where there are no safetensors.
 
 from __future__ import annotations
 
@@ -24,7 +19,7 @@ _LOG_IN = "log in with `hf auth login`"
 
 
 def check_name(name: str) -> None:
-    """Raise a ValueError if a name is not valid on the Hub."""
+    """Raise a ValueError if a name isn't valid on the Hub."""
     try:
         validate_repo_id(name)
     except HFValidationError as error:
@@ -34,7 +29,7 @@ def check_name(name: str) -> None:
 
 
 def check_shared(name: str) -> None:
-    """Raise a ValueError if nobody else could load a base model by this name."""
+    """Raise a ValueError if others can't load a base model by this name."""
     if name != BUNDLED_NAME and is_local(name):
         raise ValueError(
             f"the base model {name!r} is on this disk alone, so nobody else could load the allocator; set "
@@ -43,11 +38,7 @@ def check_shared(name: str) -> None:
 
 
 def commit_of(name: str, revision: str | None = None) -> str:
-    """The hash of the commit of a repository's revision: a branch, a tag or a hash; None: the newest.
-
-    Raises:
-        ValueError: not there, not allowed or not reached, or the repository has no config.json.
-    """
+    """The commit hash of a branch, tag or hash (None: the newest); a ValueError if unreachable."""
     try:
         return Path(hf_hub_download(name, "config.json", revision=revision)).parent.name
     except (HTTPError, OSError, HFValidationError) as error:
@@ -55,12 +46,10 @@ def commit_of(name: str, revision: str | None = None) -> str:
 
 
 def download(name: str, files: Sequence[str], revision: str | None = None) -> Path:
-    """A folder with files of a model repository, all of one commit, downloaded or from the cache.
-
-    `files` are names or patterns; those that the repository lacks are left out.
+    """A folder with those files (names or patterns) of a repository that exist, at one commit; may be cached.
 
     Raises:
-        ValueError: not there, not allowed or not reached.
+        ValueError: no such repository, no access or no connection.
     """
     try:
         return Path(snapshot_download(name, allow_patterns=list(files), revision=revision))
@@ -71,17 +60,17 @@ def download(name: str, files: Sequence[str], revision: str | None = None) -> Pa
 def upload(
     folder: Path, name: str, files: Sequence[str], *, private: bool | None = None, token: str | None = None
 ) -> str:
-    """Upload files of a folder to a model repository in one commit, and return the commit's address.
+    """Upload files of a folder to a model repository in one commit; returns its address.
 
     Args:
-        folder: the folder with the files.
-        name: of the repository, USER/NAME; it is made if it is missing.
-        files: names or patterns to upload; files of them in the repository that the folder lacks are deleted.
-        private: whether a new repository is private; None: the account's default.
-        token: one with write access; None: that of `hf auth login`.
+        folder: has the files.
+        name: USER/NAME of the repository, made if missing.
+        files: names or patterns; matching files that the folder lacks are deleted from the repository.
+        private: for a new repository; None: the account's default.
+        token: with write access; None: that of `hf auth login`.
 
     Raises:
-        ValueError: a bad name, a token that may not write, or no connection.
+        ValueError: an invalid name, no write access, or no connection.
     """
     check_name(name)
     api = HfApi(token=token, library_name="arr-coc")
@@ -102,12 +91,12 @@ def upload(
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Whether the Hub refused access: 401 or 403."""
+    """Whether the Hub refused access (401 or 403)."""
     return isinstance(error, HfHubHTTPError) and error.response.status_code in (401, 403)
 
 
 def _unreachable(name: str, error: BaseException, revision: str | None = None) -> str:
-    """The message for a model on the Hub that can't be downloaded."""
+    """The message for a model that can't be downloaded."""
     what = f"model {name!r}" + (f" at revision {revision!r}" if revision else "")
     access = f"{_LOG_IN} if it is private, " if is_refusal(error) else ""
     return (

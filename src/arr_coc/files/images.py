@@ -1,9 +1,7 @@
-"""Open any image a user has as an upright RGB picture, or say in one line why not.
+"""Opening of any image a user has as an upright RGB picture, or a one-line error.
 
-    open_image(path | bytes | file | array | tensor | PIL image) -> RGB PIL image, ready for a processor
-
-What an image costs is bounded before it is decoded: about 10 bytes of memory a pixel, twice that for half as
-many pixels of `HEAVY` formats, and seconds of time. Nothing is fetched and no external program is run.
+The cost of an image is bounded before it is decoded: about 10 bytes of memory a pixel (twice that for half as
+many pixels of `HEAVY` formats) and seconds of time. Nothing is fetched and no external program is run.
 """
 
 from __future__ import annotations
@@ -29,55 +27,47 @@ from arr_coc.files.question import kind_of
 if TYPE_CHECKING:
     from torch import Tensor
 
-MAX_PIXELS = 100_000_000
-"""Of an image: 100 megapixels are 300 MB as RGB, and every model scales far smaller ones down."""
-HEAVY = ("JPEG2000", "WEBP")
-"""Formats whose decoders take twice the memory of others for a pixel: half as many pixels are opened."""
-SLOW = ("ppm", "ppm_plain")
-"""Decoders of Pillow that are written in Python: PPM as text, or with levels other than 8 or 16 bits."""
-SLOW_PIXELS = 2_000_000  # of an image that one of these decodes: it takes about two microseconds a pixel
-MAX_SCANS = 64
-"""Of a JPEG: each passes over all its pixels, however few bytes it has. Programs write about ten."""
-SMALL_TILES = 2**24
-"""Pixels of the tiles of a TIFF that are decoded however small the image is that they cover."""
-MAX_BYTES = 2**30  # of an image that is read from a file object
+MAX_PIXELS = 100_000_000  # 300 MB as RGB; all models scale far smaller images down
+HEAVY = ("JPEG2000", "WEBP")  # formats decoded in twice the memory: half as many pixels are opened
+SLOW = ("ppm", "ppm_plain")  # Pillow decoders in Python: PPM as text, or of unusual depth
+SLOW_PIXELS = 2_000_000  # px for `SLOW` formats, which take about two microseconds each
+MAX_SCANS = 64  # of a JPEG: each passes over all its pixels; programs write about ten
+SMALL_TILES = 2**24  # px of a TIFF's tiles that are decoded however small the image
+MAX_BYTES = 2**30  # of an image in a file object
 MAX_ASPECT = 200  # the processors of the Qwen-VL family refuse an image longer than 200 times its width
 MIN_SIDE = 4  # arrays with a side of 1 or 3 can be mistaken for channels by image processors
 CHANNELS = (1, 3, 4)  # of an array: gray, RGB, and RGB with opacity
 SLACK = 1e-3  # how far a value of an array may lie outside [0, 1] by rounding: a quarter of an 8-bit level
-TWELVE_BITS = (4095, 65535)
-"""Largest values of gray of 12 and of 16 bits: scanners and medical devices save 12 in files for 16."""
+TWELVE_BITS = (4095, 65535)  # largest gray values: scanners save 12 bits in files for 16
+# Opened formats, by Pillow's names. Of its others some start programs (EPS, WMF), some decode at a cost that
+# isn't in the header (FITS, QOI).
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "DIB", "TIFF", "AVIF", "JPEG2000", "PPM", "ICO")
-"""What is opened, by Pillow's names. Of its others some start programs (EPS, WMF), some decode at a cost that
-is not in the header (FITS, QOI)."""
 _GIVE = "give a PNG, JPEG, WebP, GIF, BMP or TIFF file"
 _DAMAGED = "it may be damaged or cut off; download it again or save it as PNG or JPEG"
 
 ImageSource: TypeAlias = "str | os.PathLike[str] | bytes | IO[bytes] | np.ndarray | Tensor | Image.Image"
-"""A path, the bytes of an image file, a file object of them, pixels, or an opened image."""
+"""A path, the bytes of an image file, an open file of them, pixels, or an open PIL image."""
 
-_SHARED = Lock()
-"""For what threads may share: two that decode one opened image, or read one file, spoil it for both."""
+_SHARED = Lock()  # two threads that decode one opened image, or read one file, spoil it for both
 
 
 def open_image(source: ImageSource) -> Image.Image:
-    """Open an image, an animation at its first frame, and make it RGB and upright.
+    """Open an image, or an animation's first frame, as upright RGB.
 
     Law: top left stays top left, so pixel coordinates of an upright image are coordinates of the result.
 
     Args:
-        source: a path; the bytes of an image file, or a file object that can be rewound, which stays open and
-            where it stands; pixels as an array [H, W] or [H, W, 1|3|4] or a tensor [C, H, W] or [H, W, C],
-            uint8, bool, or floating point in [0, 1]; or an opened PIL image, which is left unchanged.
+        source: a path; bytes of an image file, or a seekable file object, which stays open at its position;
+            pixels as an array [H, W] or [H, W, 1|3|4] or a tensor [C, H, W] or [H, W, C], uint8, bool,
+            or floating point in [0, 1]; or a PIL image, which is left unchanged.
 
     Returns:
-        A new image in mode RGB. Thin and small ones grow by repeating their edge: at most `MAX_ASPECT` times
-        longer than wide, at least `MIN_SIDE` px on each side. Transparency is laid on white; deeper values
-        are scaled to 8 bits.
+        A new RGB image. Thin and small ones grow by repeating their edge to an aspect of at most `MAX_ASPECT`
+        and sides of at least `MIN_SIDE` px. Transparency becomes white; deeper values are scaled to 8 bits.
 
     Raises:
-        ValueError: a missing, unreadable, empty, damaged or too large file, pixels of another shape, type or
-            range, or no image at all.
+        ValueError: a missing, unreadable, empty, damaged or too large file; pixels of another shape, dtype or
+            range; any other object.
     """
     if isinstance(source, Image.Image):
         file = getattr(source, "filename", "")
@@ -101,7 +91,7 @@ def open_image(source: ImageSource) -> Image.Image:
 
 
 def picture_digest(image: Image.Image) -> bytes:
-    """A short name of the pixels of an opened image: 16 bytes."""
+    """A 16-byte digest of an opened image's size and pixels."""
     return hashlib.blake2b(f"{image.size}".encode() + image.tobytes(), digest_size=16).digest()
 
 
@@ -135,8 +125,8 @@ def _open_path(text: str) -> Image.Image:
 
 
 def _open_file(file: Any) -> Image.Image:
-    """An image of a file object, which is left open and where it stands."""
-    # All of it is read here: what a caller's object gives instead of bytes must not meet a decoder.
+    """The image in a file object, which is left open at its position."""
+    # All bytes are read here: a decoder must not meet what a caller's object may return.
     name = getattr(file, "name", None)
     label = _short(f"image file {name!r}" if isinstance(name, str) else f"image file ({type(file).__name__})")
     if getattr(file, "closed", False):
@@ -145,7 +135,7 @@ def _open_file(file: Any) -> Image.Image:
         try:
             start = file.tell()
             file.seek(0)
-        except Exception as error:  # anything may be raised by an object of the caller's
+        except Exception as error:  # a caller's object may raise anything
             raise ValueError(f"{label} can't be rewound: read it, and give its bytes") from error
         data = bytearray()
         try:
@@ -168,10 +158,10 @@ def _open_file(file: Any) -> Image.Image:
 
 
 def _array_picture(array: np.ndarray) -> Image.Image:
-    """A picture in mode L, RGB or RGBA of an array [H, W] or [H, W, C]; no value is rescaled by guessing.
+    """An array [H, W] or [H, W, C] as a picture in mode L, RGB or RGBA; never rescaled by guessing.
 
     Raises:
-        ValueError: another shape or type, NaN or infinity, values outside [0, 1], or too many pixels.
+        ValueError: another shape or dtype, values that aren't finite or in [0, 1], or too many pixels.
     """
     label = f"image array of shape {tuple(array.shape)} and dtype {array.dtype}"
     if np.ma.is_masked(array):
@@ -183,11 +173,11 @@ def _array_picture(array: np.ndarray) -> Image.Image:
 
 
 def _tensor_picture(tensor: Tensor) -> Image.Image:
-    """A picture of a tensor [H, W], [C, H, W] or [H, W, C]; where both fit, the channels come first."""
+    """A tensor [H, W], [C, H, W] or [H, W, C] as a picture; where both fit, channels come first."""
     kind = str(tensor.dtype).removeprefix("torch.")
     try:
         label = f"image tensor of shape {tuple(tensor.shape)} and dtype {kind}"
-    except Exception as error:  # a nested one has no shape
+    except Exception as error:  # a nested tensor has no shape
         raise ValueError(f"image tensor of dtype {kind} has no shape: give (H, W) or (3, H, W)") from error
     first, last = (tensor.ndim == 3 and tensor.shape[axis] in CHANNELS for axis in (0, 2))
     if tensor.ndim != 2 and not first and not last:
@@ -214,7 +204,7 @@ def _check_array_size(height: int, width: int, label: str) -> None:
 
 
 def _picture(values: np.ndarray, label: str) -> Image.Image:
-    """A picture of values [H, W] or [H, W, C] of a legal shape and size."""
+    """Values [H, W] or [H, W, C], already checked, as a picture."""
     if values.dtype == np.bool_:
         values = values * np.uint8(255)
     elif np.issubdtype(values.dtype, np.floating):
@@ -227,7 +217,7 @@ def _picture(values: np.ndarray, label: str) -> Image.Image:
 
 
 def _levels(values: np.ndarray, label: str) -> np.ndarray:
-    """Floating point in [0, 1] as 8-bit levels."""
+    """Floating-point values in [0, 1] as 8-bit levels."""
     low, high = float(values.min()), float(values.max())  # NaN comes through both
     if not np.isfinite([low, high]).all():
         raise ValueError(f"{label} holds NaN or infinity: give finite values in [0, 1]")
@@ -236,7 +226,7 @@ def _levels(values: np.ndarray, label: str) -> np.ndarray:
             f"{label} holds {low:.4g} to {high:.4g}: give values in [0, 1], or uint8 for 0 to 255"
         )
     levels = np.empty(values.shape, np.uint8)
-    for row, numbers in zip(levels, values, strict=True):  # all at once would take tens of bytes a pixel
+    for row, numbers in zip(levels, values, strict=True):  # by rows: bounds temporary memory
         row[...] = np.rint(numbers.clip(0, 1) * 255)
     return levels
 
@@ -245,12 +235,12 @@ def _decode(file: IO[bytes], name: str, empty: bool) -> Image.Image:
     if empty:
         raise ValueError(f"{name} is empty (0 bytes): save or download it again")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Pillow warns of what is refused here, or was repaired by it
+        warnings.simplefilter("ignore")  # Pillow warns of what is refused here, or what it has repaired
         try:
             with identify(file, name) as image:
                 return _upright_rgb(image, name)
         except ValueError as error:
-            # Pillow raises a ValueError for texts of a PNG that are too long for it.
+            # Pillow raises a ValueError for overlong texts in a PNG.
             short = _without_texts(file) if isinstance(error.__cause__, ValueError) else None
             if short is None:
                 raise
@@ -259,15 +249,15 @@ def _decode(file: IO[bytes], name: str, empty: bool) -> Image.Image:
 
 
 def identify(file: IO[bytes], name: str) -> Image.Image:
-    """An image file as Pillow opens it, not decoded; `name` is for messages.
+    """An image file as opened by Pillow, not decoded; `name` is for messages.
 
     Raises:
-        ValueError: no image, one of another format than `FORMATS`, a damaged header, or far too many pixels.
+        ValueError: another format than `FORMATS`, a damaged header, or far too many pixels.
     """
     try:
         return Image.open(file, formats=FORMATS)
     except Image.DecompressionBombError as error:
-        # Pillow refused before it could give width and height; its message holds their product.
+        # Pillow refused before it knew width and height; its message holds their product.
         pixels = re.search(r"\d+", str(error))
         raise ValueError(_too_large(name, int(pixels[0]) if pixels else 2 * MAX_PIXELS)) from error
     except Image.UnidentifiedImageError as error:
@@ -277,7 +267,7 @@ def identify(file: IO[bytes], name: str) -> Image.Image:
 
 
 def _unidentified(file: IO[bytes]) -> str:
-    """Why Pillow identifies no image in a file: it says so itself only to the decoder of the format."""
+    """Why Pillow can't identify an image: only the format's own decoder reports it."""
     file.seek(0)
     start = file.read(1024)
     if b"%PDF-" in start:
@@ -288,7 +278,7 @@ def _unidentified(file: IO[bytes]) -> str:
         try:
             if accepts is None or accepts(start[:16]) is not True:
                 continue
-        except Exception:  # too short for it
+        except Exception:  # the file is too short
             continue
         if kind not in FORMATS:
             return f"is {kind}, which is not opened: save it as PNG or JPEG"
@@ -301,7 +291,7 @@ def _unidentified(file: IO[bytes]) -> str:
 
 
 def _without_texts(file: IO[bytes]) -> IO[bytes] | None:
-    """A PNG file without its texts and its colour profile; None where there are none."""
+    """A PNG file without its texts and colour profile; None if it has none."""
     file.seek(0)
     kept, left_out = [file.read(8)], False
     if kept[0] != b"\x89PNG\r\n\x1a\n":
@@ -317,17 +307,16 @@ def _without_texts(file: IO[bytes]) -> IO[bytes] | None:
 
 
 def check_cost(image: Image.Image, name: str) -> None:
-    """Refuse an image that takes far more memory or time than images of its size do, before it is decoded.
+    """Refuse an image that takes far more memory or time than others of its size, before it is decoded.
 
     Raises:
-        ValueError: too many pixels, as they are or as `grown_size` makes them, too many scans of a JPEG, or
-            too large tiles of a TIFF.
+        ValueError: too many pixels, before or after `grown_size`, JPEG scans, or too large TIFF tiles.
     """
     most = MAX_PIXELS // 2 if image.format in HEAVY else MAX_PIXELS
     is_slow = any(part[0] in SLOW for part in getattr(image, "tile", ()))
     _check_size(image.size, name, SLOW_PIXELS if is_slow else most)
     file = getattr(image, "fp", None)
-    if file is None:  # it is decoded
+    if file is None:  # already decoded
         return
     try:
         scans, tiles = 0, 0
@@ -337,7 +326,7 @@ def check_cost(image: Image.Image, name: str) -> None:
             file.seek(place)
         elif image.format == "TIFF":
             tiles = _tile_pixels(image)
-    except Exception as error:  # a closed file, or a number of a tile that is none
+    except Exception as error:  # a closed file, or an invalid number of a tile
         raise ValueError(f"{name} cannot be decoded ({_reason(error)}): {_DAMAGED}") from error
     if scans > MAX_SCANS:
         raise ValueError(f"{name} is a JPEG of more than {MAX_SCANS} scans: save it anew as PNG or JPEG")
@@ -363,7 +352,7 @@ def _check_size(size: tuple[int, int], name: str, most: int) -> None:
 
 
 def _tile_pixels(image: Image.Image) -> int:
-    """Pixels of the tiles that cover a TIFF; 0 where it has none."""
+    """Pixels of the tiles that cover a TIFF; 0 without tiles."""
     tags: Any = getattr(image, "tag_v2", {})
     width, height = (int(tags.get(tag, 0)) for tag in (322, 323))
     if not width or not height:
@@ -371,12 +360,12 @@ def _tile_pixels(image: Image.Image) -> int:
     return -(-image.width // width) * width * -(-image.height // height) * height
 
 
-_MARKER = re.compile(rb"\xff[^\x00\x01\xff\xd0-\xd8]")  # of a segment with a length
+_MARKER = re.compile(rb"\xff[^\x00\x01\xff\xd0-\xd8]")  # a JPEG segment with a length
 _SOS, _EOI = 0xDA, 0xD9
 
 
 def count_scans(file: IO[bytes], most: int) -> int:
-    """The scans of a JPEG, counted up to `most` + 1; where the file stands then is not defined."""
+    """The number of scans of a JPEG, counted up to `most` + 1; moves the file's position."""
     scans = at = start = 0
     block = b""
     while True:
@@ -405,20 +394,20 @@ def _upright_rgb(
     with decoding or nullcontext():
         check_cost(image, name)
         try:
-            image.load()  # an animation stands at its first frame
+            image.load()  # an animation is at its first frame
         except Exception as error:  # a truncated file is an OSError, a broken chunk a SyntaxError
             raise ValueError(f"{name} cannot be decoded ({_reason(error)}): {_DAMAGED}") from error
-    _check_size(image.size, name, MAX_PIXELS)  # an icon has the size of the image in it only now
+    _check_size(image.size, name, MAX_PIXELS)  # an icon's size is known only now
     try:
         result = _grow(_to_rgb(_upright(image)))
     except Exception as error:  # modes that Pillow can't convert
         raise ValueError(f"{name} cannot be decoded ({_reason(error)}): {_DAMAGED}") from error
     result = result.copy() if result is image else result
-    result.info = {}  # with the orientation that was applied: opened again, it must not turn again
+    result.info = {}  # includes the applied orientation: reopened, it must not turn again
     return result
 
 
-_TURNS = {
+_TURNS = {  # by EXIF orientation
     2: Transpose.FLIP_LEFT_RIGHT,
     3: Transpose.ROTATE_180,
     4: Transpose.FLIP_TOP_BOTTOM,
@@ -427,32 +416,30 @@ _TURNS = {
     7: Transpose.TRANSVERSE,
     8: Transpose.ROTATE_90,
 }
-"""What makes an image upright, by its EXIF orientation."""
 
 
 def _upright(image: Image.Image) -> Image.Image:
-    """The image turned as its EXIF orientation says; as it is where the EXIF data can't be read."""
-    # Not Pillow's `exif_transpose`: it refuses a sound image for one junk entry of its data.
+    """The image turned by its EXIF orientation; unchanged if the EXIF data can't be read."""
+    # Not Pillow's `exif_transpose`, which refuses a sound image for one damaged entry.
     try:
         turn = _TURNS.get(image.getexif().get(ExifTags.Base.Orientation))
-    except Exception:  # junk raises anything; the pixels don't depend on it
+    except Exception:  # damaged data raises anything; the pixels don't depend on it
         return image
     return image if turn is None else image.transpose(turn)
 
 
-_PIXELS_AT_ONCE = 2**18
-"""Pixels that are converted at once, so that no step of a conversion is in memory for all of them."""
+_PIXELS_AT_ONCE = 2**18  # bounds the memory of each conversion
 
 
 def _strips(size: tuple[int, int]) -> Iterator[tuple[int, int, int, int]]:
-    """The boxes of a few rows each that make up an image."""
+    """Boxes of a few rows each that cover an image."""
     width, height = size
     rows = max(1, _PIXELS_AT_ONCE // width)
     return ((0, top, width, min(top + rows, height)) for top in range(0, height, rows))
 
 
 def _to_rgb(image: Image.Image) -> Image.Image:
-    """The image in mode RGB; itself where it is so."""
+    """The image in mode RGB; itself if it is already."""
     if image.mode.startswith("I") or image.mode == "F":
         convert = _deep_gray(image)
     elif image.has_transparency_data:
@@ -466,13 +453,13 @@ def _to_rgb(image: Image.Image) -> Image.Image:
 
 
 def _on_white(image: Image.Image) -> Image.Image:
-    """An image with transparency on white, RGB."""
+    """An image with transparency, on white, as RGB."""
     image = image.convert("RGBA")
     return Image.alpha_composite(Image.new("RGBA", image.size, "white"), image).convert("RGB")
 
 
 def _deep_gray(image: Image.Image) -> Callable[[Image.Image], Image.Image]:
-    """How strips of 16-bit, 32-bit or floating-point gray become RGB, scaled by the values of them all.
+    """How strips of 16-bit, 32-bit or float gray become RGB, scaled by the range of all strips.
 
     Pillow's own convert() clips at 255.
     """
@@ -485,9 +472,9 @@ def _deep_gray(image: Image.Image) -> Callable[[Image.Image], Image.Image]:
     low, high = min(low for low, _ in ranges), max(high for _, high in ranges)
     if image.mode == "F":
         low = min(low, 0.0)
-        full = 1.0 if high <= 1.0 else 255.0 if high <= 255.0 else high  # fractions, bytes, or anything else
+        full = 1.0 if high <= 1.0 else 255.0 if high <= 255.0 else high  # fractions, bytes, or any range
     else:
-        # "I" of fewer than 16 bits is of Pillow's own convert("I"), which leaves bytes as they are
+        # Mode "I" below 16 bits comes from Pillow's convert("I"), which keeps bytes unchanged.
         depths = (255, *TWELVE_BITS) if image.mode == "I" else TWELVE_BITS
         low, full = 0.0, next((depth for depth in depths if high <= depth), high)
 
@@ -499,13 +486,13 @@ def _deep_gray(image: Image.Image) -> Callable[[Image.Image], Image.Image]:
 
 
 def grown_size(size: tuple[int, int]) -> tuple[int, int]:
-    """Width and height of an image of a size as `open_image` returns it: no side is too short for models."""
+    """(width, height) of an image of this size as returned by `open_image`."""
     width, height = size
     return max(width, MIN_SIDE, -(-height // MAX_ASPECT)), max(height, MIN_SIDE, -(-width // MAX_ASPECT))
 
 
 def _grow(image: Image.Image) -> Image.Image:
-    """Repeat the last column and row where a side is too short for the processors."""
+    """Repeat the last column and row of an image with a side too short for image processors."""
     (width, height), (wide, high) = image.size, grown_size(image.size)
     if (wide, high) == (width, height):
         return image
@@ -526,7 +513,7 @@ def _too_large(name: str, pixels: int, size: str = "", most: int = MAX_PIXELS) -
 
 
 def _reason(error: Exception) -> str:
-    """What a decoder says, as part of a line."""
+    """A decoder's error as part of a line."""
     text = " ".join(str(error).split()) or type(error).__name__
     return text if text.isprintable() and len(text) <= 160 else shorten(text)
 

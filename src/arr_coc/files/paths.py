@@ -1,9 +1,4 @@
-"""Paths as a user writes them, checked; and where the base model of a saved allocator is. Imports no torch.
-
-local_path("~/page.png") -> Path("/home/me/page.png")
-base_settings("./my-vl", folder) -> {"base_model": "/home/me/my-vl", "base_beside": "../my-vl"}
-locate_base(settings, folder) -> the first of these two that exists
-"""
+"""Checked paths as users write them, and the location of an allocator's base model. Imports no torch."""
 
 from __future__ import annotations
 
@@ -12,22 +7,21 @@ import os
 from pathlib import Path
 from typing import Any
 
-BUNDLED_NAME = "bundled"  # the name of the base model inside the package, which is on no Hub
-CONFIG_NAME = "arr_coc_config.json"  # the file of an allocator folder that names its base model
+BUNDLED_NAME = "bundled"  # name of the base model in the package; not on the Hub
+CONFIG_NAME = "arr_coc_config.json"  # in an allocator folder; names its base model
 _UNUSABLE = {errno.ENAMETOOLONG: "is too long for a file's name", errno.ELOOP: "is a link to itself"}
 
 
 def local_path(text: str | Path) -> Path:
-    """The path that a text means, `~` expanded; nothing has to be there.
+    """The path that a text means, `~` expanded; it need not exist.
 
     Raises:
-        ValueError: no file can have this name: a NUL or half a character in it, a `~name` of nobody, or one
-            too long for the file system.
+        ValueError: an impossible name: NUL or a lone surrogate, an unknown `~name`, or too long.
     """
     try:
         path = Path(text).expanduser()
         os.stat(path)
-    except RuntimeError as error:  # ~name, or ~ where there is no home
+    except RuntimeError as error:  # ~name, or ~ without a home
         raise ValueError(f"path {shorten(text)}: there is no such home folder; write it out") from error
     except UnicodeEncodeError as error:
         raise ValueError(f"path {shorten(text)} is no text that a file can be named by") from error
@@ -40,10 +34,10 @@ def local_path(text: str | Path) -> Path:
 
 
 def input_file(text: str | Path) -> Path:
-    """The file that a text means; one that is missing is for its reader to complain about.
+    """The file that a text means; a missing one is left to its reader.
 
     Raises:
-        ValueError: as `local_path`; or a folder, or a device or pipe, which may never end.
+        ValueError: as `local_path`; a folder; a device or pipe, which may never end.
     """
     path = local_path(text)
     if path.exists() and not path.is_file():
@@ -53,28 +47,24 @@ def input_file(text: str | Path) -> Path:
 
 
 def shorten(text: str | Path, most: int = 160) -> str:
-    """A path or another text of the user's in quotes, control characters escaped, cut off if it is long."""
+    """A user's text in quotes, control characters escaped, at most `most` characters."""
     quoted = repr(str(text))
     return quoted if len(quoted) <= most else f"{quoted[: most - 10]}...{quoted[0]}"
 
 
 def is_local(name: str | Path) -> bool:
-    """Whether a model's name is a path on this disk: one that exists, or one that starts as a path does."""
+    """Whether a model's name is a path on this disk: existing, or beginning with ".", "/" or "~"."""
     try:
         return str(name).startswith((".", "/", "~")) or Path(name).expanduser().exists()
-    except (OSError, RuntimeError, ValueError):  # too long for a file's name, with a zero byte, nobody's home
+    except (OSError, RuntimeError, ValueError):  # too long, a zero byte, or an unknown home
         return False
 
 
 def base_settings(name: str | None, folder: Path) -> dict[str, str | None]:
-    """The settings of an allocator from which its base model is found again, after a move too.
+    """The settings that locate an allocator's base model, even after both have been moved together.
 
-    A folder is written as an absolute path, and also relative to the allocator's folder, so that both may be
-    moved together. A name on the Hub, "bundled" and None are written as they are.
-
-    Args:
-        name: of the base model.
-        folder: of the allocator.
+    A folder is saved as an absolute path and relative to the allocator's folder; a Hub name, "bundled" or
+    None is saved unchanged.
     """
     if not name or name == BUNDLED_NAME or not is_local(name):
         return {"base_model": name}
@@ -87,26 +77,22 @@ def base_settings(name: str | None, folder: Path) -> dict[str, str | None]:
 
 
 def locate_base(settings: dict[str, Any], folder: Path) -> str:
-    """The base model that an allocator names: a folder that exists, a name on the Hub, or "bundled".
-
-    Args:
-        settings: of `base_settings`, read back; `base_model` is not empty.
-        folder: of the allocator.
+    """The base model of an allocator in `folder`: an existing folder, a Hub name, or "bundled".
 
     Raises:
-        ValueError: it names folders, and none of them is there.
+        ValueError: the settings name folders, none of which exists.
     """
     name = settings["base_model"]
     if name == BUNDLED_NAME:
         return name
-    remote = name.startswith(("\\\\", "//"))  # another machine, which even looking there would call
+    remote = name.startswith(("\\\\", "//"))  # a network path: even a check would contact that machine
     beside = settings.get("base_beside")
     places = [] if remote else [Path(name), *([folder / beside] if beside else [])]
     for place in places:
         try:
             if place.expanduser().is_dir():
                 return str(place if place == places[0] else place.resolve())
-        except (OSError, RuntimeError, ValueError):  # no name that a folder could have
+        except (OSError, RuntimeError, ValueError):  # no valid folder name
             continue
     if not remote and not is_local(name):
         return name

@@ -1,11 +1,6 @@
 """Pages of PDFs as images, drawn by pypdfium2 (the extra `pdf`).
 
-    is_pdf("paper.pdf")                  whether it begins as a PDF does
-    open_page("paper.pdf", 3)            its third page, an RGB PIL image, ready for a model
-    first_page("paper.pdf", "a.pdf")     (its first page, 12): 12 pages, drawn in a process of its own
-
-The child process of `first_page` runs this file, too: a server draws PDFs of anybody, and some take all
-memory.
+`first_page` draws in a child process, which runs this file too: some PDFs take all memory.
 """
 
 from __future__ import annotations
@@ -28,18 +23,18 @@ from arr_coc.files.paths import input_file, local_path, shorten
 from arr_coc.files.plugins import install_line
 from arr_coc.files.worker import Worker
 
-PIXELS_PER_POINT = 2.0  # 144 to the inch, so that a page of A4 has 1190 x 1684
-MOST_SIDE = 4096  # pixels along a page's side: some pages claim to be metres long
-SECONDS, MEGABYTES = 20.0, 1536  # what the child process of `first_page` may take
+PIXELS_PER_POINT = 2.0  # 144 per inch: A4 has 1190 x 1684
+MOST_SIDE = 4096  # px: some pages claim to be metres long
+SECONDS, MEGABYTES = 20.0, 1536  # bounds of the child process
 
 
 def can_draw() -> bool:
-    """Whether the extra `pdf` is installed."""
+    """Whether pypdfium2 (the extra `pdf`) is installed."""
     return find_spec("pypdfium2") is not None
 
 
 def is_pdf(source: str | bytes) -> bool:
-    """Whether a file or its bytes begin as a PDF does."""
+    """Whether a file or its bytes begin as a PDF."""
     if isinstance(source, bytes):
         return b"%PDF-" in source[:1024]
     path = local_path(source)
@@ -48,30 +43,26 @@ def is_pdf(source: str | bytes) -> bool:
     try:
         with path.open("rb") as file:
             return b"%PDF-" in file.read(1024)
-    except OSError:  # `open_image` says why
+    except OSError:  # `open_image` reports it
         return False
 
 
 def open_page(source: str | os.PathLike[str] | bytes, page: int | None = None, name: str = "") -> Image.Image:
-    """A page of a PDF as an image, as `open_image` gives it.
+    """A page of a PDF as an image of `open_image`.
 
     Args:
         source: a path, or the bytes of a PDF.
-        page: from 1; None: its only one.
-        name: for messages; "": of the path.
+        page: number from 1; None: the only page.
+        name: for messages; "": the path.
 
     Raises:
-        ValueError: pypdfium2 is missing, the file is missing, damaged or locked, or it has no such page.
+        ValueError: pypdfium2, the file or the page is missing, or the file is damaged or locked.
     """
     return open_image(_drawn(source, page, name)[0])
 
 
 def first_page(path: str, name: str) -> tuple[Image.Image, int]:
-    """The first page of a PDF that anybody may have made, and how many it has; `name` is for messages.
-
-    Raises:
-        ValueError: as of `open_page`, or it takes too much time or memory.
-    """
+    """First page of an untrusted PDF, number of pages; limits of time and memory, else as `open_page`."""
     try:
         answer = _worker().ask({"path": path, "title": name})
     except ValueError as error:
@@ -81,7 +72,7 @@ def first_page(path: str, name: str) -> tuple[Image.Image, int]:
 
 
 def work(request: Any) -> dict[str, Any]:
-    """What the child process of `first_page` does: see `files.worker`."""
+    """The child process's part of `first_page`, see `files.worker`."""
     image, pages = _drawn(request["path"], 1, request["title"])
     file = io.BytesIO()
     image.convert("RGB").save(file, "png", compress_level=1)
@@ -94,7 +85,7 @@ def _worker() -> Worker:
 
 
 def _drawn(source: str | os.PathLike[str] | bytes, page: int | None, name: str) -> tuple[Image.Image, int]:
-    """A page as pypdfium2 draws it, and how many there are; arguments and errors are those of `open_page`."""
+    """A page drawn by pypdfium2, and the number of pages; as `open_page`."""
     is_path = not isinstance(source, bytes)
     title = name or (shorten(os.fsdecode(source)) if is_path else "the file")
     path_or_bytes = input_file(os.fsdecode(source)) if is_path else source
@@ -105,8 +96,8 @@ def _drawn(source: str | os.PathLike[str] | bytes, page: int | None, name: str) 
     document: Any = None
     try:
         document = pypdfium2.PdfDocument(path_or_bytes)
-        with suppress(Exception):  # of a damaged form the page is drawn without its values
-            document.init_forms()  # before a page is loaded, else its fields are drawn empty
+        with suppress(Exception):  # a damaged form is drawn without its values
+            document.init_forms()  # before a page is loaded, else its fields are empty
         pages = len(document)
         if page is None and pages > 1:
             raise ValueError(

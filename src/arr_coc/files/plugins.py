@@ -1,10 +1,4 @@
-"""What is added to the package: by other distributions, by extras, and by modules of the user's own.
-
-plugins("commands")               {"eval": EntryPoint(...), ...}
-plugin("layers", "query-blind")   the object itself, imported now
-install_line("video")             "pip install 'av>=15'"
-import_modules(["my_channels"])   what it registers is known from then on
-"""
+"""Additions to the package: plug-ins of other distributions, extras, and the user's own modules."""
 
 from __future__ import annotations
 
@@ -17,62 +11,53 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
 
-EXTRAS = {
+EXTRAS = {  # requirements by extra, as in pyproject.toml
     "app": ("gradio>=6.27,<7",),
     "pdf": ("pypdfium2>=5",),
     "video": ("av>=15",),
     "train": ("accelerate>=1.3",),
 }
-"""Extra of arr-coc -> its requirements, as in pyproject.toml."""
 
 
 def install_line(extra: str, extras: Mapping[str, tuple[str, ...]] = EXTRAS) -> str:
-    """The command that installs the packages of an extra, ready for a shell."""
+    """The command that installs the packages of an extra."""
     # Not `arr-coc[video]`: an index need not have arr-coc, and it would replace an installation from a clone.
     return "pip install " + " ".join(f"'{requirement}'" for requirement in extras[extra])
 
 
 @cache
 def plugins(kind: str) -> dict[str, EntryPoint]:
-    """The entry points of group "arr_coc.KIND" by name, none of them imported.
+    """The entry points of group "arr_coc.KIND" by name, not imported.
 
-    Kinds: `commands` (functions of the command line), `data` (tuples of `DataSet`), `rows` (training rows
-    that are made, not read), `layers`, `recipes`, `teachers` and `trainers` (what else `arr-coc train`
-    teaches), `probes` and `cases` of the app, `cards` (figures of a model card).
+    Kinds: `commands`, `data` (tuples of `DataSet`), `rows` (generated training rows), `layers`, `recipes`,
+    `teachers` and `trainers` (of `arr-coc train`), `probes` and `cases` (of the app), `cards` (of model
+    cards).
     """
     return {point.name: point for point in entry_points(group=f"arr_coc.{kind}")}
 
 
 def plugin(kind: str, name: str) -> Any:
-    """The object that an entry point names, imported.
-
-    Raises:
-        ValueError: no installed distribution has it.
-    """
+    """The imported object of an entry point; a ValueError if no installed distribution has it."""
     if name not in plugins(kind):
         raise ValueError(missing(f"{name!r} of {kind}"))
     return plugins(kind)[name].load()
 
 
 def missing(what: str) -> str:
-    """The sentence about something that the distribution of benchmarks and drawn pages would bring."""
+    """The message for a part of arr-coc-lab that isn't installed."""
     return (
         f"{what} is a part of arr-coc-lab, which is not installed: in a clone of arr-coc, pip install ./lab"
     )
 
 
 def import_modules(names: Iterable[str], folders: Sequence[Path] = ()) -> None:
-    """Import a user's own modules in order, which register channels, rivals, families, modes or commands.
+    """Import a user's modules in order, to register channels, rivals, families, modes or commands.
 
     Law: code is run here, so names come from a recipe file or the command line, never from an allocator
-    folder or the Hub.
-
-    Args:
-        names: dotted module names.
-        folders: where to look after the usual places, and before the current folder.
+    folder or the Hub. `folders`, then the current one, are searched after the usual places.
 
     Raises:
-        ValueError: a name is no module name, there is no such module, or importing it fails.
+        ValueError: an invalid or unknown module name, or an import that fails.
     """
     with _search_path([*folders, Path.cwd()]):
         for name in names:
@@ -93,7 +78,7 @@ def _import(name: str) -> None:
             f"module {name!r} does not exist: put it into the current folder, or beside the recipe that "
             "names it, or install it"
         ) from error
-    except (Exception, SystemExit) as error:  # whatever the user's own code raises
+    except (Exception, SystemExit) as error:  # the user's code may raise anything
         detail = " ".join(str(error).split())[:200]
         raise ValueError(
             f"module {name!r} can't be imported ({type(error).__name__}: {detail}): correct it"
@@ -102,7 +87,7 @@ def _import(name: str) -> None:
 
 @contextmanager
 def _search_path(folders: Sequence[Path]) -> Generator[None]:
-    """`sys.path` with more folders at its end, inside the block."""
+    """Append folders to `sys.path` inside of the block."""
     extra = [str(folder.resolve()) for folder in folders]
     before = list(sys.path)
     sys.path.extend(folder for folder in extra if folder not in before)

@@ -1,4 +1,4 @@
-"""The one check of a question, of several, and of the turns before one, before they are tokenized."""
+"""Checks of questions, and of the turns before one, before they are tokenized."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Collection, Sequence
 
 
 def check_question(question: object) -> str:
-    """A question as it is; any text with a word in it is one, with control characters and NUL too.
+    """A question, unchanged; any text that isn't blank.
 
     Raises:
-        ValueError: not a text, empty or blank, or with half of a character (a lone surrogate).
+        ValueError: not a text, blank, or with a lone surrogate.
     """
     if not isinstance(question, str):
         raise ValueError(f"the question is {kind_of(question)}: give a text, such as 'What is it?'")
@@ -20,11 +20,10 @@ def check_question(question: object) -> str:
 
 
 def check_questions(questions: object, answers: object = None) -> list[str]:
-    """Several questions as they are; `answers`, where there are any, are one for each.
+    """Several questions, unchanged, checked together with their optional answers.
 
     Raises:
-        ValueError: a single text, no question at all, a text that `check_question` refuses, or answers that
-            aren't as many texts.
+        ValueError: a single text, no questions, an invalid one, or answers that aren't as many texts.
     """
     texts = _listed(questions)
     if not texts:
@@ -40,10 +39,10 @@ def check_questions(questions: object, answers: object = None) -> list[str]:
 
 
 def check_history(history: object) -> list[str]:
-    """All texts of a conversation so far, pairs (question, answer), in their order; an answer may be empty.
+    """All texts of earlier turns, pairs (question, answer), in order; answers may be empty.
 
     Raises:
-        ValueError: not a sequence of such pairs, or a text that `check_question` refuses.
+        ValueError: not a sequence of such pairs, or an invalid text.
     """
     texts: list[str] = []
     if isinstance(history, str) or not isinstance(history, Sequence):
@@ -60,12 +59,12 @@ def check_history(history: object) -> list[str]:
 
 
 def _listed(texts: object) -> list[object]:
-    """A collection of texts as a list; empty for anything else."""
+    """A collection as a list; empty for a single text or anything else."""
     return [] if isinstance(texts, str) or not isinstance(texts, Collection) else list(texts)
 
 
 def _check_characters(what: str, text: str) -> None:
-    """Raise a ValueError where a text has half of a character."""
+    """Raise a ValueError for a lone surrogate."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
@@ -76,6 +75,6 @@ def _check_characters(what: str, text: str) -> None:
 
 
 def kind_of(value: object) -> str:
-    """The type of a value, with its article; None by its name."""
+    """The name of a value's type with its article; "None" for None."""
     name = type(value).__name__
     return "None" if value is None else f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"

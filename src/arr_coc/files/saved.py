@@ -1,10 +1,8 @@
-"""Reading and writing of JSON and safetensors files that may come from anybody; pickles are never read.
+"""Reading and writing of JSON and safetensors files, which may come from anybody; pickles are never read.
 
-    record = parse_json(line, "questions.jsonl, line 3", "correct the line")
-    question = validated(Question, record, "questions.jsonl, line 3")
-    ValueError: questions.jsonl, line 3: 'answer' is True: it should be a text or a list of texts
-
-What can't be read is a ValueError of one line that names the file and the remedy.
+record = parse_json(line, "questions.jsonl, line 3", "correct the line")
+question = validated(Question, record, "questions.jsonl, line 3")
+ValueError: questions.jsonl, line 3: 'answer' is True: it should be a text or a list of texts
 """
 
 from __future__ import annotations
@@ -26,18 +24,15 @@ from torch import Tensor
 from arr_coc.files.atomic import one_line, write_atomic
 from arr_coc.files.paths import CONFIG_NAME
 
-BUNDLED = Path(__file__).parents[1] / "bundled"
-"""The folder with the model, the allocator and the sample inside the package."""
-PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
-"""Files of weights that can run code, which are never loaded."""
-MOST_BYTES = 1_000_000  # the most bytes of a file with settings
-LONGEST = 80  # the most characters of a value that a message shows
-MOST_NESTED = 64  # the most levels that objects and lists of a JSON file may lie inside of one another
-MOST_RUNS = 32  # the most training runs that a layer's record holds
+BUNDLED = Path(__file__).parents[1] / "bundled"  # the model, allocator and sample inside the package
+PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")  # weight files that can run code
+MOST_BYTES = 1_000_000  # of a settings file
+LONGEST = 80  # characters of a value in a message
+MOST_NESTED = 64  # levels of nested objects and lists
+MOST_RUNS = 32  # training runs in a layer's record
 
 M = TypeVar("M", bound=BaseModel)
-_HALF = re.compile(rb"\\u[dD][89a-fA-F]")
-"""Half of a character that JSON writes in two; only with its other half is it a text."""
+_HALF = re.compile(rb"\\u[dD][89a-fA-F]")  # half of a surrogate pair
 _REPR = reprlib.Repr()
 _REPR.maxstring = _REPR.maxother = _REPR.maxlong = LONGEST - 6
 
@@ -45,17 +40,16 @@ _REPR.maxstring = _REPR.maxother = _REPR.maxlong = LONGEST - 6
 
 
 def parse_json(content: bytes, where: str, remedy: str) -> Any:
-    """A JSON text of UTF-8, with or without a byte order mark, read more strictly than `json.loads` does.
+    """Parse JSON in UTF-8, with or without a byte order mark, more strictly than `json.loads`.
 
-    `where` (the file, and the line if there is one) and `remedy` are for the message.
+    `where` (file and line) and `remedy` are for the message.
 
     Raises:
-        ValueError: it is not UTF-8 or not JSON (NaN and Infinity are not), an object has a name twice, or it
-            is nested deeper than `MOST_NESTED`.
+        ValueError: not UTF-8 or JSON, NaN or Infinity, a repeated name, or nested deeper than `MOST_NESTED`.
     """
     try:
         value = json.loads(content.decode("utf-8-sig"), object_pairs_hook=_object, parse_constant=_no_number)
-        # Brackets are counted first: to go through every value costs as much as to parse them.
+        # Brackets are counted first: visiting every value costs as much as parsing.
         if content.count(b"[") + content.count(b"{") > MOST_NESTED and _deeper(value, MOST_NESTED):
             raise RecursionError
         if _HALF.search(content):
@@ -70,14 +64,14 @@ def parse_json(content: bytes, where: str, remedy: str) -> Any:
         raise ValueError(f"{where}: {place} is not JSON ({error.msg}): {remedy}") from error
     except RecursionError as error:
         raise ValueError(f"{where} can't be read (nested too deep): {remedy}") from error
-    except ValueError as error:  # of the functions below, or a number of thousands of digits
+    except ValueError as error:  # from the functions below, or a number of thousands of digits
         reason = str(error) if isinstance(error, _Refused) else "a number is too long"
         raise ValueError(f"{where} can't be read ({reason}): {remedy}") from error
     return value
 
 
 class _Refused(ValueError):
-    """What `json.loads` would let through."""
+    """Raised for JSON that `json.loads` would accept."""
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -94,7 +88,7 @@ def _no_number(text: str) -> float:
 
 
 def _deeper(value: Any, levels: int) -> bool:
-    """Whether objects and lists lie deeper than so many levels."""
+    """Whether objects and lists are nested deeper than so many levels."""
     if not isinstance(value, (dict, list)):
         return False
     inside = value.values() if isinstance(value, dict) else value
@@ -102,7 +96,7 @@ def _deeper(value: Any, levels: int) -> bool:
 
 
 def validated(model: type[M], value: Any, where: str) -> M:
-    """Parsed JSON as an instance of a pydantic model; `where` is its file and line, for the message.
+    """Parsed JSON as an instance of a pydantic model; `where` (file and line) is for the message.
 
     Raises:
         ValueError: names the first invalid field, its value and what it should be.
@@ -116,7 +110,7 @@ def validated(model: type[M], value: Any, where: str) -> M:
     text, reason = short(first["input"]), first["msg"]
     if first["type"] == "missing":
         raise ValueError(f"{where}: {field} is missing" + (f" in {text}" if deeper else ": add it"))
-    if first["type"] == "model_type":  # its own message names the Python class
+    if first["type"] == "model_type":  # pydantic's message names the Python class
         reason = "it should be an object"
     reason = re.sub(
         "^(Input|String|List|Dictionary|Tuple) should", "it should", reason.removeprefix("Value error, ")
@@ -127,18 +121,18 @@ def validated(model: type[M], value: Any, where: str) -> M:
 
 
 def short(value: Any) -> str:
-    """The `repr` of a value, cut to `LONGEST` characters; what can't be printed is escaped."""
+    """The `repr` of a value, at most `LONGEST` characters."""
     text = _REPR.repr(value)
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 4]}..."
 
 
 def bare(text: str) -> str:
-    """A name as it is where it is a plain one, such as n161313.jpg; else as `short` shows it."""
+    """A simple name such as n161313.jpg unchanged; any other as in `short`."""
     return text if re.fullmatch(r"[\w./-]{1,80}", text) else short(text)
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """A hint at the one of `names` that may have been meant, such as "; did you mean 'random'?", or ""."""
+    """A hint such as "; did you mean 'random'?", or "" if none of `names` is close."""
     by_folded = {each.casefold(): each for each in names}
     close = difflib.get_close_matches(name[:LONGEST].casefold(), by_folded, n=1)
     return f"; did you mean {by_folded[close[0]]!r}?" if close else ""
@@ -149,55 +143,49 @@ def nearest(name: str, names: Iterable[str]) -> str:
 
 @contextmanager
 def reading(what: str, remedy: str) -> Generator[None, None, None]:
-    """Turn whatever a parser of a file raises inside the block into "WHAT (the error's message); REMEDY".
-
-    Raises:
-        ValueError: any error was raised but lack of memory, which is no fault of a file.
-    """
+    """Turn any parser error in the block into the ValueError "WHAT (message); REMEDY", but MemoryError."""
     try:
         yield
     except (MemoryError, torch.OutOfMemoryError):
         raise
     except BaseException as error:
-        # A damaged file can make a library of Rust panic, and that is no Exception.
+        # In a damaged file a Rust library may panic, which isn't an Exception.
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
         raise ValueError(f"{what} ({one_line(error, 200)}); {remedy}") from error
 
 
 def write_tensors(tensors: Mapping[str, Tensor], path: Path, metadata: dict[str, str] | None = None) -> None:
-    """Write tensors of any device and layout as one safetensors file, completely or not at all.
-
-    `metadata` are texts to keep in the file's header.
+    """Write tensors of any device and layout as one safetensors file, with texts for its header, atomically.
 
     Raises:
-        OSError: as of `write_atomic`.
+        OSError: as `write_atomic`.
         RuntimeError: two tensors share memory.
     """
-    # Not safetensors' `save_file`: what that writes can be read by nobody but the owner.
+    # Not safetensors' `save_file`, whose files only their owner can read.
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     write_atomic(save(plain, metadata=metadata), path)
 
 
 def check_finite(weights: Mapping[str, Tensor]) -> None:
-    """Raise a ValueError that names the first of some weights that has a NaN or an infinite number."""
+    """Raise a ValueError that names the first weight with NaN or infinity."""
     for name, weight in weights.items():
         if weight.is_floating_point() and not bool(weight.isfinite().all()):
             raise ValueError(f"{name} has values that aren't finite")
 
 
 def make_folder(folder: Path) -> Path:
-    """Make a folder and those above it, unless they exist; a ValueError if it can't be made, or is a file."""
+    """Make a folder and its parents if missing; a ValueError if that fails or it is a file."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:  # FileExistsError and NotADirectoryError where a file has the name
+    except OSError as error:  # FileExistsError or NotADirectoryError for a file
         reason = error.strerror or type(error).__name__
         raise ValueError(f"{str(folder)!r} can't be made a folder ({reason}); name another one") from error
     return folder
 
 
 def read_settings(folder: Path) -> dict[str, Any]:
-    """The settings of an allocator folder; a ValueError if there are none, or no valid ones."""
+    """The settings of an allocator folder; a ValueError if missing or invalid."""
     path = folder / CONFIG_NAME
     with reading(
         f"{str(folder)!r} is not an allocator folder: {CONFIG_NAME} can't be read",
@@ -223,27 +211,23 @@ def read_settings(folder: Path) -> dict[str, Any]:
 
 # ---- what a layer was trained on ----------------------------------------------------------------------
 #
-# A record for each training run, saved beside the weights: names (of the recipe, of what taught, of what it
-# read, of the base model), whole numbers, and `images`, how many different ones of each kind of data at most.
-# Records come from files of others and go into model cards, so names are short and plain, and none is a path.
+# One record per training run, saved with the weights: names (recipe, teacher, data, base model), whole
+# numbers, and `images`, at most how many different ones of each kind of data. Records of others go into model
+# cards, so names are short, plain, and no paths.
 
 NAMES, NUMBERS = ("recipe", "target", "eyes", "base"), ("steps", "seed")
 _NAME = re.compile(r"\w[\w ./-]{0,99}")
 
 
 def check_records(records: Any) -> tuple[dict[str, Any], ...]:
-    """The records of a file, without fields that this version doesn't know.
-
-    Raises:
-        ValueError: they aren't such records.
-    """
+    """The records of a file, without unknown fields; a ValueError if they are invalid."""
     if not isinstance(records, list | tuple) or len(records) > MOST_RUNS:
         raise ValueError(f"trained_on is no list of at most {MOST_RUNS} runs: leave it out")
     return tuple(_check(record) for record in records)
 
 
 def record_name(text: str) -> str:
-    """A text as a name that a record may hold."""
+    """A text as a valid name for a record."""
     return re.sub(r"[^\w ./-]", "-", text)[:100].lstrip("./ -") or "unnamed"
 
 

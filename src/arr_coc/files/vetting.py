@@ -1,9 +1,7 @@
-"""Checks of a model folder before anything is loaded from it, since a folder may come from anybody.
+"""Checks of a model folder, which may come from anybody, before anything is loaded from it.
 
-    vetted(folder) -> Vetted: the settings of its config.json, and the safetensors files of its weights
-
-What files can make transformers do was looked up in its release 5.23. What tokenizers, processors and chat
-templates do can't be told from files: `store.checkpoint` and `seam` try them in a child process.
+The checks cover what transformers 5.23 can be made to do by files. Tokenizers, processors and chat templates
+can't be judged by their files: `store.checkpoint` and `seam` try them in a child process.
 """
 
 from __future__ import annotations
@@ -23,8 +21,7 @@ from arr_coc.files.saved import PICKLES, reading, short
 
 CONFIG = "config.json"
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
-SMALL_FILES = ("*.json", "*.jinja", "*.txt", "*.model")
-"""Patterns of what a model folder holds beside its weights: settings, templates, vocabularies."""
+SMALL_FILES = ("*.json", "*.jinja", "*.txt", "*.model")  # beside weights: settings, templates, vocabularies
 PROCESSOR_FILES = (
     "processor_config.json",
     "preprocessor_config.json",
@@ -33,11 +30,10 @@ PROCESSOR_FILES = (
 )
 OTHER_SETTINGS = ("special_tokens_map.json", "added_tokens.json", "chat_template.json")
 TEMPLATES = "additional_chat_templates"  # the folder of further chat templates in a model folder
-SHARD = re.compile(r"[\w-][\w.-]{0,200}\.safetensors")
-"""The name of a file of weights: no folders, nothing that a file system reads in its own way."""
+SHARD = re.compile(r"[\w-][\w.-]{0,200}\.safetensors")  # a weights file: no folder, no special name
 
 # Of config.json.
-FOREIGN = (
+FOREIGN = (  # settings that name files or code other than transformers' own
     "configuration_files",
     "transformers_weights",
     "quantization_config",
@@ -45,26 +41,23 @@ FOREIGN = (
     "distributed_config",
     "kernel_config",
 )
-"""Settings that name other files or other code than transformers' own model of that type."""
-IMPLEMENTATIONS = ("eager", "sdpa", "flex_attention", "batched_mm", "grouped_mm")
-"""Implementations of attention and experts that transformers holds itself."""
+IMPLEMENTATIONS = ("eager", "sdpa", "flex_attention", "batched_mm", "grouped_mm")  # transformers' own
+# Attention in packages; without the package, transformers would fetch kernels from the Hub.
 FLASH = re.compile(r"flash_attention_[234]")
-"""Implementations that are in packages; without the package transformers would fetch kernels from a Hub."""
 LAYERS = re.compile(r"depth|n_layers?|num_(\w+_)?(layers|blocks)")
+# px to which an encoder enlarges or pads every picture
 PADDED, MOST_PADDED = re.compile(r"\w*pinpoints|window_size"), 2**13
-"""Settings of an encoder, px: sides to which every picture is enlarged or padded, however small it is."""
 
 # Of processors and tokenizers.
 CLASSES = re.compile(r"\w*(Processor|Tokenizer|Backend|FeatureExtractor)(Fast|Pil)?")
 CLASS_KEYS = re.compile(r"(processor|tokenizer|\w+_processor|feature_extractor)_(class|type)")
-MOST_PIXELS = (
+MOST_PIXELS = (  # settings of a processor: the largest allowed number
     (PADDED, MOST_PADDED),
     (re.compile(r"(max_)?(height|width)|max_(num_)?(patches|tiles|crops)"), 2**14),
-    (re.compile(r"min_pixels|shortest_edge"), 2**22),  # to so many a small picture is enlarged
+    (re.compile(r"min_pixels|shortest_edge"), 2**22),  # px to which small pictures are enlarged
     (re.compile(r"\w+_edge|max_pixels"), 2**28),
     (re.compile(r"\w*(patch|merge|kernel|window)_size"), 2**10),
 )
-"""Settings of a processor, and the largest number that each may be."""
 
 # Of generation_config.json.
 BEAMS = re.compile(r"num_beams|num_beam_groups|num_return_sequences")
@@ -74,34 +67,25 @@ FLAGS = re.compile(r"do_sample|use_cache|return_dict_in_generate|early_stopping|
 COUNTS = re.compile(r"top_k|no_repeat_ngram_size|num_\w+|(min|max)_(new_tokens|length)")
 IDS = re.compile(r"(bos|eos|pad|decoder_start|forced_[be]os)_token_id")
 
-MOST_SETTINGS_BYTES, MOST_DEPTH = 8_000_000, 20
-"""Of a file with settings, and of objects within objects in it."""
+MOST_SETTINGS_BYTES, MOST_DEPTH = 8_000_000, 20  # of a settings file
 MOST_FILE_BYTES = 200_000_000  # of any file but those of weights; tokenizers have up to 40 MB
 MOST_TENSORS, MOST_LAYERS = 200_000, 1000
-USUAL_COUNT = 4096
-"""A number of heads, experts and the like may be this, or the longest side of a tensor in the weights."""
+USUAL_COUNT = 4096  # allowed for a number of heads or the like, else the longest side of a weight
 MOST_LENGTH, MOST_BEAMS = 2**21, 64
-MOST_ENTRIES, MOST_TOKEN_ENTRIES = 4096, 32_768  # of a list of settings, and of one of tokens
+MOST_ENTRIES, MOST_TOKEN_ENTRIES = 4096, 32_768  # most entries of a list of settings, of tokens
 
 
 class Vetted(NamedTuple):
-    """What may be loaded from a model folder.
+    """What may be loaded from a checked model folder."""
 
-    Attributes:
-        config: the settings of its config.json, without those that are never used.
-        generation: the settings of its generation_config.json; None: it has none.
-        weights: the files of its weights.
-        size: bytes of them.
-    """
-
-    config: dict[str, Any]
-    generation: dict[str, Any] | None
-    weights: tuple[Path, ...]
-    size: int
+    config: dict[str, Any]  # of config.json, without unused settings
+    generation: dict[str, Any] | None  # of generation_config.json, if it exists
+    weights: tuple[Path, ...]  # safetensors files
+    size: int  # bytes of the weights
 
 
 class WeightHeaders(NamedTuple):
-    """What the headers of safetensors files say: number of tensors, bytes of the files, longest side."""
+    """Number of tensors, total bytes and longest side according to headers of safetensors files."""
 
     tensors: int
     size: int
@@ -109,11 +93,10 @@ class WeightHeaders(NamedTuple):
 
 
 def vetted(folder: Path) -> Vetted:
-    """Check a model folder that has a config.json, and say what to load from it.
+    """Check a model folder that has a config.json; returns what to load from it.
 
     Raises:
-        ValueError: something in it is damaged, can't be bounded, or would load more than the folder's own
-            safetensors.
+        ValueError: a file is damaged, can't be bounded, or would load more than the folder's own safetensors.
     """
     for path in folder.glob("*.safetensors"):
         check_file(path, folder)
@@ -139,13 +122,13 @@ def vetted(folder: Path) -> Vetted:
 
 
 def weight_names(folder: Path) -> list[str]:
-    """The names of the files with a model folder's weights; they need not be there yet.
+    """Names of a model folder's weight files, which need not exist yet.
 
     Raises:
-        ValueError: an index that can't be read, or that names a pickle or a file elsewhere.
+        ValueError: an index is unreadable, or names a pickle or a file elsewhere.
     """
-    # transformers opens whatever an index names, pickles and files elsewhere too. All indices are read, since
-    # any may be the one that it takes.
+    # transformers opens whatever an index names, pickles and files elsewhere too, and may take any of the
+    # indices: all are read.
     named: dict[str, list[str]] = {}
     for path in sorted(folder.glob("*.index.json")):
         listed: Any = read_object(path).get("weight_map")
@@ -166,7 +149,7 @@ def weight_names(folder: Path) -> list[str]:
 
 
 def check_weights(folder: Path) -> None:
-    """Raise a ValueError if the weights of a local folder are missing, or pickled."""
+    """Raise a ValueError if the weights of a local folder are missing or pickled."""
     lacking = next((name for name in weight_names(folder) if not (folder / name).exists()), None)
     if lacking is None:
         return
@@ -183,7 +166,7 @@ def check_weights(folder: Path) -> None:
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """The object in a JSON file; a ValueError if there is none, or it is too large or nested too deep."""
+    """The object in a JSON file; a ValueError if it is none, too large or nested too deep."""
     again = "copy it again, or save it again with save_pretrained"
     with reading(f"{str(path)!r} can't be read", again):
         if not path.is_file():
@@ -203,13 +186,13 @@ def _refuse(path: Path, reason: str, remedy: str) -> None:
 
 
 def _depth(value: Any) -> int:
-    """How many objects and lists of parsed JSON lie within each other."""
+    """How deep objects and lists of parsed JSON are nested."""
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
     return 0 if inner is None else 1 + max(map(_depth, inner), default=0)
 
 
 def _settings(value: Any) -> Iterator[tuple[str, Any]]:
-    """Every key of an object and of the objects in it, with its value."""
+    """Every key and value of an object and the objects inside of it."""
     if isinstance(value, dict):
         for key, inner in value.items():
             yield key, inner
@@ -220,7 +203,7 @@ def _settings(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _bound(path: Path, key: str, value: Any, names: re.Pattern[str], most: int) -> None:
-    """Refuse a number above a bound, or a list with one, where the name of the setting is one of these."""
+    """Refuse a number above `most`, or a list with one, if the setting's name matches `names`."""
     if isinstance(value, list):
         for each in value:
             _bound(path, key, each, names, most)
@@ -229,7 +212,7 @@ def _bound(path: Path, key: str, value: Any, names: re.Pattern[str], most: int) 
 
 
 def _check_lists(path: Path, settings: Any, most: int = MOST_ENTRIES) -> None:
-    """Refuse a list with more entries than any model needs: some become a module each."""
+    """Refuse overlong lists: for some settings each entry becomes a module."""
     for key, value in _settings(settings):
         if isinstance(value, list) and len(value) > most:
             _refuse(path, f"{key} has {len(value)} entries, more than {most}", "correct it")
@@ -239,24 +222,20 @@ def _check_lists(path: Path, settings: Any, most: int = MOST_ENTRIES) -> None:
 
 
 def small_files(folder: Path) -> Iterator[Path]:
-    """The files of a folder that transformers might read, without the weights."""
+    """Files of a folder that transformers might read, except weights."""
     for pattern in (*SMALL_FILES, f"{TEMPLATES}/*"):
         yield from folder.glob(pattern)
 
 
 def check_file(path: Path, folder: Path) -> None:
-    """Refuse what is no ordinary file (a folder, a pipe), and links that leave the folder.
-
-    Raises:
-        ValueError: it is none of the folder's own files.
-    """
+    """Raise a ValueError for folders, pipes and the like, and for links that leave the folder."""
     root = folder.resolve()
     roots = [root]
-    # The Hub's cache, whose files are links within it.
+    # In the Hub's cache, files are links within the cache.
     if root.parent.name == "snapshots" and root.parents[1].name.startswith("models--"):
         roots += [root.parents[1] / "blobs", root.parents[2] / "blobs"]
     copy = "copy the file itself there"
-    with reading(f"{str(path)!r} can't be read", copy):  # links in a circle
+    with reading(f"{str(path)!r} can't be read", copy):  # circular links
         place = path.resolve(strict=True)
         ordinary = stat.S_ISREG(place.stat().st_mode)
     if not ordinary:
@@ -266,7 +245,7 @@ def check_file(path: Path, folder: Path) -> None:
 
 
 def _headers(paths: tuple[Path, ...]) -> WeightHeaders:
-    """What the headers of the files of weights say; safetensors checks them against the files."""
+    """The headers of weight files; safetensors checks them against the files."""
     tensors = size = longest = 0
     for path in paths:
         with reading(
@@ -287,12 +266,12 @@ def _headers(paths: tuple[Path, ...]) -> WeightHeaders:
 
 
 def _config(settings: Mapping[str, Any], path: Path, header: WeightHeaders) -> dict[str, Any]:
-    """The settings of a config.json, or of a part of it, without those that are never used."""
+    """The settings of a config.json or of a part of it, without unused ones."""
     kept: dict[str, Any] = {}
     for key, value in _plain(settings, PreTrainedConfig).items():
         if "implementation" in key and key.removesuffix("_autoset") == key:
             _check_implementation(path, key, value)
-            value = None if _is_missing_package(value) else value  # it would fetch kernels from a Hub
+            value = None if _is_missing_package(value) else value  # it would fetch kernels from the Hub
         elif key in FOREIGN and value:
             _refuse(
                 path,
@@ -302,8 +281,8 @@ def _config(settings: Mapping[str, Any], path: Path, header: WeightHeaders) -> d
         elif PADDED.fullmatch(key):
             _bound(path, key, value, PADDED, MOST_PADDED)
         elif key == "auto_map" or key.startswith("_"):
-            # `auto_map` names code of the repository. Ordinary checkpoints have it beside a class of
-            # transformers, and that is taken: nothing is loaded with `trust_remote_code`.
+            # Ordinary checkpoints name their repository's code in `auto_map` beside a class of transformers;
+            # that is accepted, since nothing is loaded with `trust_remote_code`.
             continue
         # Modules are built before weights are compared with them, so numbers must fit the weights.
         elif LAYERS.fullmatch(key):
@@ -315,12 +294,12 @@ def _config(settings: Mapping[str, Any], path: Path, header: WeightHeaders) -> d
 
 
 def _plain(settings: Mapping[str, Any], kind: type) -> dict[str, Any]:
-    """Settings without those that would hide a method of the object they are set on."""
+    """Settings without those that would shadow a method of the object they are set on."""
     return {key: value for key, value in settings.items() if not callable(getattr(kind, key, None))}
 
 
 def _check_implementation(path: Path, key: str, value: Any) -> None:
-    """Refuse an implementation that isn't transformers' own: USER/NAME would be a repository of kernels."""
+    """Refuse implementations other than transformers' own: USER/NAME would be a repository of kernels."""
     for name in value.values() if isinstance(value, dict) else [value]:
         if name is None or (isinstance(name, str) and (name in IMPLEMENTATIONS or FLASH.fullmatch(name))):
             continue
@@ -332,14 +311,14 @@ def _check_implementation(path: Path, key: str, value: Any) -> None:
 
 
 def _is_missing_package(name: Any) -> bool:
-    """Whether an implementation is in a package that isn't installed."""
+    """Whether an implementation's package isn't installed."""
     return (
         isinstance(name, str) and bool(FLASH.fullmatch(name)) and not importlib.util.find_spec("flash_attn")
     )
 
 
 def _check_generation(path: Path, settings: dict[str, Any]) -> None:
-    """Check that the settings of a generation_config.json are of their types, and can be honoured."""
+    """Check the types and ranges of the settings in a generation_config.json."""
     _check_lists(path, settings)
     for key, value in settings.items():
         _bound(path, key, value, BEAMS, MOST_BEAMS)
@@ -353,7 +332,7 @@ def _check_generation(path: Path, settings: dict[str, Any]) -> None:
 
 
 def _is_of_its_kind(key: str, value: Any) -> bool:
-    """Whether a setting of generation has a value of its type; those of other names have any."""
+    """Whether a generation setting has its type; unknown names may have any."""
     if FLAGS.fullmatch(key):
         return isinstance(value, bool) or (key == "early_stopping" and value == "never")
     if IDS.fullmatch(key):
@@ -365,7 +344,7 @@ def _is_of_its_kind(key: str, value: Any) -> bool:
 
 
 def _check_processor(path: Path) -> None:
-    """Check the settings of a tokenizer, an image processor or all of a processor."""
+    """Check the settings file of a tokenizer, an image processor or a processor."""
     settings = read_object(path)
     _check_lists(path, settings, MOST_ENTRIES if "processor" in path.name else MOST_TOKEN_ENTRIES)
     for key, value in _settings(settings):
@@ -386,9 +365,9 @@ def _check_processor(path: Path) -> None:
 
 
 def _is_elsewhere(name: str, folder: Path) -> bool:
-    """Whether a name is of a file that is there, but not in the folder."""
+    """Whether a file of this name exists outside of the folder."""
     try:
         places = [place.resolve() for place in (Path(name), folder / name) if place.exists()]
-    except (OSError, ValueError):  # no name that a file could have
+    except (OSError, ValueError):  # no valid file name
         return True
     return any(not place.is_relative_to(folder.resolve()) for place in places)

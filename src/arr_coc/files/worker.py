@@ -3,7 +3,7 @@
     worker = Worker(Path("script.py"), seconds=10, megabytes=512)  # script.py defines work(request)
     worker.ask({"a": 1})                                           # -> what work({"a": 1}) returned
 
-The child runs this file, too: it imports nothing of the package, and so starts in a tenth of a second.
+The child also runs this file, which imports nothing of the package, to start in a tenth of a second.
 """
 
 from __future__ import annotations
@@ -17,21 +17,20 @@ import threading
 from pathlib import Path
 from typing import Any
 
-MOST_ANSWER = 64 * 2**20  # bytes of one answer of a child
+MOST_ANSWER = 64 * 2**20  # bytes
 
 
 class Worker:
-    """A child Python process that answers requests of any threads, one at a time.
+    """A child Python process that answers requests of any thread, one at a time.
 
-    It is started by the first request, and anew after it was ended, in a forked process too.
+    It starts at the first request, and again after it was ended, or in a forked process.
 
     Args:
-        script: a file that defines `work(request)`, which takes and returns what JSON holds and raises a
-            ValueError for input that it refuses. It runs with the parent's `sys.path`.
-        seconds: the longest that one request may take, counted from when the child is ready.
-        megabytes: the most memory that the child may reserve beyond what its imports took, where the system
-            can bound that (not on Windows).
-        idle: seconds without a request after which the child is ended; None: it stays.
+        script: defines `work(request)`, from and to JSON values; a ValueError in it is a refusal. It has the
+            parent's `sys.path`.
+        seconds: the most that one request may take once the child is ready.
+        megabytes: memory that the child may reserve beyond its imports (not bounded on Windows).
+        idle: seconds without a request after which the child is ended; None: never.
     """
 
     def __init__(self, script: Path, seconds: float, megabytes: int, idle: float | None = None) -> None:
@@ -49,11 +48,7 @@ class Worker:
             self._restart_idle_timer()
 
     def ask(self, request: Any) -> Any:
-        """What `work(request)` returns in the child.
-
-        Raises:
-            ValueError: `work` refused the request, or needed more time or memory than it may have.
-        """
+        """The child's `work(request)`; a ValueError if it refuses, or exceeds its time or memory."""
         line = json.dumps(request).encode() + b"\n"
         with self._lock:
             child = self._running()
@@ -73,7 +68,7 @@ class Worker:
                 answer = child.stdout.readline(MOST_ANSWER)
             except OSError:  # the child is gone
                 answer = b""
-            except BaseException:  # Ctrl-C: the answer that is on its way must not meet the next request
+            except BaseException:  # Ctrl-C: a late answer must not meet the next request
                 self._end()
                 raise
             finally:
@@ -90,7 +85,7 @@ class Worker:
         return result["value"]
 
     def _restart_idle_timer(self) -> None:
-        """Count from now on to the end of an idle child."""
+        """Restart the timer that ends an idle child."""
         if self._idle_timer is not None:
             self._idle_timer.cancel()
         if self.idle is not None:
@@ -99,18 +94,18 @@ class Worker:
             timer.start()
 
     def _end_idle(self, timer: threading.Timer) -> None:
-        """End the child, unless a request came while its timer waited for the lock."""
+        """End the child, unless a request came while the timer waited for the lock."""
         with self._lock:
             if self._idle_timer is timer:
                 self._end()
 
     def end(self) -> None:
-        """End the child, if there is one; the next request starts another."""
+        """End the child, if it runs; the next request starts another."""
         with self._lock:
             self._end()
 
     def _started(self) -> subprocess.Popen[bytes]:
-        """The child, started and perhaps not ready yet."""
+        """The child, started but perhaps not ready."""
         if self._owner != os.getpid():  # after a fork the pipes are the parent's
             self._child = None
         if self._child is None or self._child.poll() is not None:
@@ -127,7 +122,7 @@ class Worker:
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.DEVNULL,
-                    # Each thread of Rayon and arena of malloc takes address space, which is what is bounded.
+                    # Rayon's threads and malloc's arenas take address space, which is bounded.
                     env=os.environ | {"RAYON_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1"},
                 )
             except OSError as error:
@@ -139,7 +134,7 @@ class Worker:
         return self._child
 
     def _running(self) -> subprocess.Popen[bytes]:
-        """The child, started and ready."""
+        """The child, ready for a request."""
         child = self._started()
         if not self._is_ready:
             assert child.stdout
@@ -150,7 +145,6 @@ class Worker:
         return child
 
     def _end(self) -> None:
-        """End the child, if there is one."""
         child, self._child = self._child, None
         if child is not None:
             child.kill()
@@ -160,7 +154,7 @@ class Worker:
                     pipe.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        """The settings alone: a copy or a pickle starts a child of its own."""
+        """The settings alone: a copy or pickle starts its own child."""
         names = ("script", "seconds", "megabytes", "idle")
         return {name: getattr(self, name) for name in names}
 
@@ -169,7 +163,7 @@ class Worker:
 
 
 def _bound_memory(megabytes: int) -> None:
-    """Bound this process's address space beyond what it has now, where the system can."""
+    """Bound this process's address space beyond the present, where the system can."""
     try:
         import resource
 
@@ -183,7 +177,7 @@ def _bound_memory(megabytes: int) -> None:
 
 
 def _bound_time(seconds: float) -> None:
-    """Bound the processor time of the next request: a parent that was killed can't end its child."""
+    """Bound the processor time of the next request: a killed parent can't end its child."""
     try:
         import resource
     except ImportError:
@@ -194,10 +188,10 @@ def _bound_time(seconds: float) -> None:
 
 
 def serve(settings: dict[str, Any]) -> None:
-    """Answer requests, a line of JSON each, from standard input until it ends."""
+    """Answer requests from standard input, one line of JSON each."""
     sys.path[:] = settings["path"]
     requests, answers = sys.stdin.buffer, sys.stdout.buffer
-    sys.stdout = sys.stderr  # nothing that the script prints gets among the answers
+    sys.stdout = sys.stderr  # keeps the script's prints out of the answers
     work = runpy.run_path(settings["script"])["work"]
     _bound_memory(settings["megabytes"])
     answers.write(b"ready\n")
@@ -208,7 +202,7 @@ def serve(settings: dict[str, Any]) -> None:
             answer = {"value": work(json.loads(line))}
             text = json.dumps(answer).encode()
         except MemoryError:
-            os._exit(1)  # the parent says what bound was met
+            os._exit(1)  # the parent reports which bound was met
         except Exception as error:
             text = json.dumps({"error": str(error) or type(error).__name__}).encode()
         answers.write(text + b"\n")

@@ -3,8 +3,7 @@
     shares = colour_maps(picture)                        once per picture
     shares[list(colours_of("violet"))].amax(0)           where something violet stands
 
-Every pixel has one of twelve basic colours (Berlin & Kay 1969, and cyan), that of the nearest prototype in
-OKLab (Ottosson 2020). Nothing is learned here.
+Twelve basic colours (Berlin & Kay 1969, and cyan), by the nearest prototype in OKLab (Ottosson 2020).
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from torch import Tensor
 from arr_coc.guide.print_encoder import PLACE
 from arr_coc.guide.question import normal
 
+# Basic colours as sRGB; cyan is one as well, since pages have it and call it so.
 PROTOTYPES: dict[str, str] = {
     "black": "000000 212121 1a1a2e 2b2b2b",
     "white": "ffffff f5f5f5 fafafa f0f4f8",
@@ -31,8 +31,8 @@ PROTOTYPES: dict[str, str] = {
     "pink": "ff69b4 f48fb1 e91e63 ffc0cb ec407a f8bbd0 ff00ff",
     "brown": "8b4513 5d4037 795548 6d4c41 a0522d 4e342e 8d6e63",
 }
-"""Basic colours as sRGB; cyan is one as well, since pages have it and call it so."""
 NAMES = tuple(PROTOTYPES)
+# Further words for each, some of them for two, with their forms in Romance languages and Dutch.
 WORDS: dict[str, str] = {
     "black": "noir noire nero negro zwart preto noirs noires negra negros negras nera neri nere zwarte "
              "preta pretos pretas",
@@ -57,12 +57,11 @@ WORDS: dict[str, str] = {
     "brown": "tan beige bronze chocolate copper brun marron marrone bruin castanho brune bruns brunes "
              "marrones marroni bruine castanha castanhos castanhas",
 }  # fmt: skip
-"""Further words for each, some of them for two, with their forms in Romance languages and Dutch."""
+# German adjectives, which take ENDINGS.
 GERMAN: dict[str, str] = {
     "black": "schwarz", "white": "weiß weiss", "grey": "grau", "red": "rot", "yellow": "gelb",
     "green": "grün", "blue": "blau", "brown": "braun", "purple": "violett", "cyan": "türkis",
 }  # fmt: skip
-"""German adjectives, which take ENDINGS."""
 ENDINGS = ("", "e", "en", "er", "es", "em")
 STEP = 2  # every second pixel along a side is read
 FULL_SHARE = 0.25  # share of a place that has a colour from which it shows it in full: thin rings count
@@ -72,7 +71,6 @@ GROUND: tuple[float, float] = (0.15, 0.5)
 
 @lru_cache(maxsize=1)
 def _words() -> dict[str, tuple[int, ...]]:
-    """Numbers of the colours that each word names."""
     table: dict[str, tuple[int, ...]] = {}
     for number, name in enumerate(NAMES):
         german = [stem + ending for stem in GERMAN.get(name, "").split() for ending in ENDINGS]
@@ -87,7 +85,7 @@ def colours_of(word: str) -> tuple[int, ...]:
 
 
 def _oklab(rgb: Tensor) -> Tensor:
-    """SRGB [N, 3] in [0, 1] as OKLab [N, 3]."""
+    """The OKLab values [N, 3] of sRGB colours [N, 3] in [0, 1]."""
     linear = torch.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
     cones = linear @ torch.tensor(
         [[0.4122214708, 0.2119034982, 0.0883024619],
@@ -116,11 +114,10 @@ def _table() -> Tensor:
 
 @torch.no_grad()
 def colour_maps(picture: Tensor) -> Tensor:
-    """How far each place shows each colour as that of a thing, float [len(NAMES), h / 16, w / 32] in [0, 1];
-    a colour that most of the picture has is its ground and shows nowhere.
+    """How far each place shows each colour, float [len(NAMES), h / 16, w / 32] in [0, 1].
 
-    Args:
-        picture: float [3, h, w] in [0, 1], h a multiple of 16 and w of 32.
+    Of a picture [3, h, w] in [0, 1], h a multiple of 16 and w of 32. A colour that most of the picture has is
+    its ground and shows nowhere.
     """
     levels = (picture[:, ::STEP, ::STEP] * 32).long().clamp_(0, 31)
     colours = _table().to(picture.device)[(levels[0] * 32 + levels[1]) * 32 + levels[2]]

@@ -1,9 +1,7 @@
 """The coupling of a picture's cells with a question, as the guide finds it.
 
-    page = view(guide, pixels)                               once per picture
-    couple(guide, page, "What is the total?", (32, 32))      Coupling: logits [32, 32], for any grid
-
-`trust` says how far the balancer follows it.
+page = view(guide, pixels)                               once per picture
+couple(guide, page, "What is the total?", (32, 32))      Coupling: logits [32, 32], for any grid
 """
 
 from __future__ import annotations
@@ -24,22 +22,20 @@ from arr_coc.guide.question import ALPHABET, GENERAL_WORDS, is_overview, terms
 
 MAX_PIXELS = 2048**2  # of a picture that the guide encodes; larger ones are scaled down
 MAX_SIDE = 8192  # px of its longer side: a page of many screens in one shot is read as it is
+# Factor and offset on the logit of presence, and what a recognised word adds, that make `confidence` a
+# probability; fitted on validation pages (`runs/guide_matches.py`), like the next two.
 CALIBRATION: tuple[float, float, float] = (0.83, -1.69, 1.38)
-"""Factor and offset on the logit of presence, and what a recognised word adds, that make `confidence` a
-probability; fitted on validation pages (`runs/guide_matches.py`), like the next two."""
+# Factor and offset on the best cosine of a word with a place that make `Match.likeness` a probability: of the
+# question's own words, of those that the lexicon lists for them, and of related ones.
 PRINTED: dict[str, tuple[float, float]] = {
     "itself": (75.8, -51.7),
     "listed": (54.6, -38.9),
     "related": (65.5, -47.4),
 }
-"""Factor and offset on the best cosine of a word with a place that make `Match.likeness` a probability: of a
-word of the question itself, of one that the lexicon lists for it, and of one that is merely related. What a
-question names is there more often than not, and of the dozens of words that may stand for it few are."""
 LIKELY = 0.85  # the least likeness of a match that counts as recognised: of those at least 95 % are there
 
+# Common words read on a picture with print: at most 8 on splatters, 16 and more on scattered words.
 PRINTED_WORDS = 12
-"""Different common words that are read on a picture with print (measured: at most 8 on 48 splatters of 60 to
-1,500 strokes, as "light" and "heart", 16 and more on 18 clouds of 20 to 90 scattered words)."""
 COLOUR_TERM = "the colour {}"  # the term of a match of a colour that a word names
 EXPLICIT_OVERVIEW = 0.9  # the least `overview` of questions like "describe the image" (`is_overview`)
 
@@ -61,12 +57,12 @@ class Coupling:
 
     Attributes:
         logits: Float [H, W], one per cell: that the question needs it.
-        confidence: in [0, 1], the probability that the picture holds what is asked for; without meaning where
+        confidence: In [0, 1], the probability that the picture holds what is asked for; without meaning where
             `overview` or `unusual` is high.
-        overview: in [0, 1], that the question is about all of the picture ("Describe the image.").
-        unusual: in [0, 1], that it asks for what stands out ("What is unusual here?").
-        matches: content words of the question in order, each followed by the terms that stand for it.
-        printed: whether common words can be read on the picture, whatever the question.
+        overview: In [0, 1], that the question is about all of the picture ("Describe the image.").
+        unusual: In [0, 1], that it asks for what stands out ("What is unusual here?").
+        matches: Content words of the question in order, each followed by the terms that stand for it.
+        printed: Whether common words can be read on the picture, whatever the question.
     """
 
     logits: Tensor
@@ -87,7 +83,6 @@ class Coupling:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The content words of the question."""
         return tuple(dict.fromkeys(match.word for match in self.matches))
 
     def to_dict(self) -> dict[str, object]:
@@ -139,9 +134,7 @@ def probability(present: float, recognised: bool) -> float:
 
 
 def printed_probability(cosines: Tensor, itself: bool, strength: float) -> Tensor:
-    """The probability that places show a term, from its cosines with them; `itself`: it is the word of the
-    question; `strength` as of `Match`.
-    """
+    """The probability that places show a term, from its cosines; `itself`: it is a word of the question."""
     factor, offset = PRINTED["itself" if itself else "listed" if strength == 1 else "related"]
     return torch.sigmoid(cosines.float() * factor + offset)
 
@@ -160,7 +153,6 @@ def scope(guide: Guide, question: str) -> tuple[float, float]:
 
 
 def _scope(guide: Guide, words: tuple[str, ...], vectors: Tensor) -> tuple[float, float]:
-    """The scope of a question by its words and their vectors [T, DIM]."""
     # The lower of two readings: a name may share its row in the table of hashed whole words with "overview";
     # the second reading uses the rows of words of general questions alone.
     common = [word in STOP_WORDS or word in GENERAL_WORDS for word in words]
@@ -174,16 +166,15 @@ def _scope(guide: Guide, words: tuple[str, ...], vectors: Tensor) -> tuple[float
 
 
 def readable(words: Sequence[str]) -> bool:
-    """Whether a question has a content word with a letter or digit of ALPHABET; the guide can't tell words of
-    other scripts apart.
-    """
+    """Whether a question has a content word with a character of ALPHABET; other scripts are not read."""
     content = [word for word in words if word not in STOP_WORDS] or words
     return any(letter.isalnum() and letter in ALPHABET for word in content for letter in word)
 
 
 def cell_logits(places: Tensor, size: tuple[int, int], grid: tuple[int, int]) -> Tensor:
-    """Logits of the cells of a picture of (height, width) px, [..., H, W]: the log of the mean odds of the
-    places in each, from logits of places [..., h, w], which may reach beyond the picture.
+    """Logits of the cells of a picture of (height, width) px, [..., H, W], from those of places [..., h, w].
+
+    The log of the mean odds of the places in each; places may reach beyond the picture.
     """
     rows, columns = (_samples(*axis).to(places.device) for axis in zip(size, grid, PLACE, strict=True))
     top = places.amax((-2, -1), keepdim=True)  # so that no odds overflow
@@ -193,16 +184,14 @@ def cell_logits(places: Tensor, size: tuple[int, int], grid: tuple[int, int]) ->
 
 
 def _samples(side: int, cells: int, place: int) -> Tensor:
-    """The places of so many px that lie in each cell along a side: long [cells, n], each at least once."""
+    """The places in each cell along a side of `side` px: long [cells, n], each at least once."""
     n = max(4, math.ceil(side / cells / place))
     middles = (torch.arange(cells * n) + 0.5) * (side / (cells * n))
     return (middles / place).long().view(cells, n)
 
 
 def matches(page: GuidePage, search: Search) -> tuple[Match, ...]:
-    """The content words of a question and the terms that stand for them, each with the place that shows it
-    best, as print or as the colour that a word names.
-    """
+    """The content words of a question and the terms that stand for them, each with its best place."""
     words, others, stands_for, strengths = search.terms
     cosines = crop_places(search.cosines, page.size)
     width, best = cosines.shape[-1], cosines.flatten(1).max(1)

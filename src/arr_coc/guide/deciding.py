@@ -27,6 +27,7 @@ from arr_coc.guide.coupling import Coupling
 from arr_coc.guide.trust import note, prior
 from arr_coc.video.temporal import Changes, relevance_over_time
 
+# The stages of a call whose time is taken, in order; all add up to the last.
 STAGES = (
     "prompt",
     "texture",
@@ -40,7 +41,6 @@ STAGES = (
     "other",
     "total",
 )
-"""The stages of a call whose time is taken, in order; all add up to the last."""
 CHOOSING = ("texture", "scoring", "balancing", "allocating")  # the stages that choosing cells consists of
 
 T = TypeVar("T")
@@ -59,7 +59,6 @@ class Stopwatch:
         return time.perf_counter()
 
     def choosing(self) -> float:
-        """Milliseconds of all stages of choosing together."""
         return sum(self.ms[stage] for stage in CHOOSING)
 
     def settle(self) -> None:
@@ -78,7 +77,7 @@ class Stopwatch:
 
 
 class Cues(NamedTuple):
-    """All that scoring reads of one image and its question, a batch of one."""
+    """What scoring reads of one image and its question, a batch of one."""
 
     texture: Tensor  # [1, C, H, W]
     query: Tensor  # [1, L, D], word embeddings of the question
@@ -91,7 +90,6 @@ class Cues(NamedTuple):
     guided: Coupling | None = None  # what the guide finds about the question; None: it wasn't asked
 
     def relevance(self, layer: ARRCOCLayer, watch: Watch = untimed) -> Relevance:
-        """The relevance maps of the image by a layer."""
         start = None if self.guided is None else prior(self.guided)
         return layer.relevance(
             self.texture, self.query, self.query_mask, self.vision, self.gestalt, self.coupling, start, watch
@@ -103,11 +101,11 @@ class Decision:
     """What was decided for the images and clips of one call.
 
     Attributes:
-        allocations: one per image or clip, tensors on the CPU.
-        gates: per image and frame the factor [N] of each cell; None: 1. It is the relevance where cells are
-            scaled by it; in training it is 1 going forward, and carries the gradient back to the scores.
-        fallback: deciding failed, all tokens are kept.
-        couplings: per image or clip what the guide found; empty unless it was asked of each.
+        allocations: One per image or clip, tensors on the CPU.
+        gates: Per image and frame the factor [N] of each cell; None: 1. In training it is 1 going forward,
+            and carries the gradient back to the scores.
+        fallback: Deciding failed, all tokens are kept.
+        couplings: What the guide found per image or clip; empty unless it was asked of each.
     """
 
     allocations: list[Allocation]
@@ -142,17 +140,9 @@ def decide(
 ) -> Decision:
     """Decide which cells of each image or clip stay.
 
-    Args:
-        layer: whose relevance and allocation.
-        cues: one per image, in clips one per frame.
-        grids: (1, H, W) of each of these.
-        budgets: of each image or clip; None: all of its cells.
-        watch: where to add the time.
-        changes: of each image or clip, None for an image; empty: all are images.
-
-    Raises:
-        NonFiniteScores: a relevance that isn't finite.
-        ValueError: a budget above the number of cells.
+    `cues` and `grids` (1, H, W) are one per image, in clips one per frame; `budgets` (None: all cells) and
+    `changes` (None for an image) one per image or clip. `NonFiniteScores` for a relevance that isn't finite,
+    a ValueError for a budget above the number of cells.
     """
     frames = frame_counts(changes, len(cues))
     cues = share_most_confident_frame(cues, frames)
@@ -225,7 +215,7 @@ def stacked(maps: Sequence[Relevance], frames: Sequence[int]) -> list[Relevance]
 
 
 def _under(group: Sequence[Relevance]) -> Relevance:
-    """The relevance of a clip from that of its frames."""
+    """The relevance of a clip from that of its frames, whose maps lie under one another."""
     parts: dict[str, Tensor] = {}
     for name in ("information", "perspectival", "participatory", "balanced", "logits"):
         parts[name] = torch.cat([getattr(one, name) for one in group], dim=1)
@@ -262,9 +252,7 @@ def over_time(maps: Sequence[Relevance], changes: Sequence[Changes | None]) -> l
 
 
 def share_most_confident_frame(cues: Sequence[Cues], frames: Sequence[int]) -> Sequence[Cues]:
-    """The cues with the guide's most confident finding for all frames of a clip, each with its own logits:
-    else a frame that shows nothing of what is asked for would be balanced another way.
-    """
+    """The cues with the guide's most confident finding for all frames of a clip, each with its own logits."""
     if max(frames, default=1) == 1:
         return cues
     together: list[Cues] = []
@@ -287,13 +275,11 @@ def most_confident_frames(cues: Sequence[Cues], frames: Sequence[int]) -> list[C
 
 
 def _couplings(cues: Sequence[Cues]) -> tuple[Coupling, ...]:
-    """What the guide found in each, if it was asked of all."""
     couplings = tuple(one.guided for one in cues if one.guided is not None)
     return couplings if len(couplings) == len(cues) else ()
 
 
 def _noted(allocation: Allocation, cues: Cues) -> Allocation:
-    """The allocation with the guide's remark, if it chose some of the cells."""
     if cues.guided is None or allocation.void or allocation.kept == allocation.total:
         return allocation
     return replace(allocation, note=note(cues.guided))
@@ -340,20 +326,11 @@ def everything_kept(grid: Grid, relevance: Relevance | None = None) -> Allocatio
 
 
 def best_kept(grid: Grid, scores: Tensor, budget: Budget | None = None) -> Allocation:
-    """The allocation that keeps the best cells by any scores, without a layer.
+    """The allocation that keeps the best cells by any finite scores [T, H, W] or [N]; ties go to the earlier.
 
-    Args:
-        grid: (T, H, W) of the cells.
-        scores: one for each cell in raster order, [T, H, W] or [N], in any range; ties go to the earlier one.
-        budget: a count, a fraction, or "auto", which counts the cells that hold most of the scores; None: 273
-            or all, whichever is less.
-
-    Returns:
-        `balanced` is the scores from 0 (lowest) to 1 (highest); the three maps behind it are 0.
-
-    Raises:
-        NonFiniteScores: a score is NaN or infinite.
-        ValueError: scores of another number of cells, or a bad budget.
+    `budget` is a count, a fraction, "auto" or None for at most 273. `balanced` is the scores scaled to
+    [0, 1]; the three maps behind it are 0. `NonFiniteScores` for NaN or infinity; a ValueError for another
+    number of scores or a bad budget.
     """
     total = grid[0] * grid[1] * grid[2]
     if scores.numel() != total:

@@ -1,9 +1,7 @@
 """The guide: a small network that scores the places of a picture by a question, without a base model.
 
-    page = load_guide().page(picture)          [3, h, w] -> GuidePage, once per picture
-    guide.judge(page, ["What is the total?"])  Judgement: logits [Q, h/16, w/32], then per question
-
-Its file is written from a guide in training (`save_guide`) and read as one that runs (`load_guide`).
+page = load_guide().page(picture)          [3, h, w] -> GuidePage, once per picture
+guide.judge(page, ["What is the total?"])  Judgement: logits [Q, h/16, w/32], then per question
 """
 
 from __future__ import annotations
@@ -45,7 +43,7 @@ MIN_SIDE = 128  # px of a padded side; narrower pictures in bfloat16 may show pr
 
 
 class GuidePage(NamedTuple):
-    """A picture as the guide holds it between questions."""
+    """The encoding of a picture, kept between questions."""
 
     # vectors of print, [DIM, h/8, w/16] of the picture, and of it at half and at a quarter of its size
     prints: tuple[Tensor, ...]
@@ -71,16 +69,10 @@ class Search(NamedTuple):
 class Guide(nn.Module):
     """The networks of the guide; the names of its parts are those of the tensors in its file.
 
-    Attributes:
-        eyes: pixels to vectors of print.
-        words: letters to vectors of words.
-        glossary: vectors of print to their meanings.
-        sharpness: logarithm of what cosines are multiplied by where words compete, in training.
-        scale: logarithm of the factor of `likeness`.
-        threshold: the cosine at which `likeness` is 0.
-        reader: words of a question to their roles.
-        pages: all that is known of a picture before a question.
-        head: both to a logit of each place.
+    `eyes` maps pixels to vectors of print, `words` letters to vectors of words, `glossary` print to meanings,
+    `reader` a question's words to their roles, `pages` a picture to features, and `head` all to a logit of
+    each place. `scale` is the logarithm of the factor of `likeness`, `threshold` the cosine at which it is 0,
+    `sharpness` the logarithm of a factor on cosines in training.
     """
 
     def __init__(self) -> None:
@@ -133,7 +125,7 @@ class Guide(nn.Module):
         return self.weigh(page, self.search(page, questions))
 
     def search(self, page: GuidePage, questions: Sequence[str]) -> list[Search]:
-        """Look for the words of some questions on a page."""
+        """Find the words of some questions on a page."""
         every = [terms(question) for question in questions]
         vectors = self.words([word for t in every for word in (*t.words, *t.others)])
         parts = vectors.split([len(t.words) + len(t.others) for t in every])
@@ -155,7 +147,7 @@ class Guide(nn.Module):
         return self.head(page.features, readings, [self.maps(search) for search in searches])
 
     def read(self, questions: Sequence[Sequence[str]]) -> list[Reading]:
-        """Read questions of normal words, at least one, with no page at hand."""
+        """Read questions of normal words, at least one, without a page."""
         vectors = self.words([word for words in questions for word in words])
         return self.reader.read(questions, vectors.split([len(words) for words in questions]))
 
@@ -205,19 +197,17 @@ def _colours(page: GuidePage, terms: Terms) -> Tensor:
 
 
 def _relative(cosine: Tensor) -> Tensor:
-    """How near each place comes to the page's best, if that is any good: [W, H, W] -> [W, H, W] in [0, 1]."""
+    """How near each place comes to the page's best, if that is any good, [W, H, W] -> [W, H, W] in [0, 1]."""
     top = cosine.amax((1, 2), keepdim=True)
     # The second factor is small where the best cosine itself is: then no place is any good.
     return torch.exp(12 * (cosine - top)) * torch.sigmoid(12 * (top - 0.3))
 
 
 def _gathered(others: Tensor, places: Tensor, maps: Tensor) -> Tensor:
-    """Maps of words [T, H, W], with the best of the others [n, H, W] that stand for each."""
     return maps.scatter_reduce(0, places[:, None, None].expand_as(others), others, "amax")
 
 
 def _half(light: Tensor) -> Tensor:
-    """A picture at half its size, its sides padded to whole slots."""
     half = block_mean(light, (2, 2))
     pad = (0, -half.shape[-1] % 16, 0, -half.shape[-2] % 8)
     return F.pad(half, pad, mode="replicate") if any(pad) else half
@@ -229,9 +219,9 @@ EVIDENCE_PX = 8  # side of a cell of `text_evidence`
 
 @torch.no_grad()
 def text_evidence(guide: Guide, picture: Tensor) -> Tensor:
-    """The probability of print at each 8 x 8 px of a picture, for the texture group "text_mask": that of the
-    likeliest character, there or at half the size, where larger print is read. Float [3, h, w] in [0, 1] of
-    any size -> float32 [ceil(h / 8), ceil(w / 8)].
+    """The probability of print at each 8 x 8 px of a picture, for the texture group "text_mask".
+
+    Float [3, h, w] in [0, 1] of any size -> float32 [ceil(h / 8), ceil(w / 8)].
     """
     if picture.ndim != 3 or len(picture) != 3 or 0 in picture.shape:
         raise ValueError(f"picture must be [3, h, w], got {tuple(picture.shape)}; pass one picture in RGB")
@@ -244,9 +234,7 @@ def text_evidence(guide: Guide, picture: Tensor) -> Tensor:
 
 
 def picture_inputs(channels: Channels, picture: Tensor) -> dict[str, Any]:
-    """The inputs of channels that are made of a picture [3, h, w] alone, for `generate_texture_array`:
-    `text_evidence` [1, h / 8, w / 8] by the bundled guide if a group wants it; else nothing.
-    """
+    """The inputs of channels that are made of a picture [3, h, w] alone, for `generate_texture_array`."""
     if not any("text_evidence" in {*group.needs, *group.reads} for group in channel_groups(channels)):
         return {}
     return {"text_evidence": text_evidence(load_guide(device=picture.device), picture)[None]}
@@ -272,10 +260,7 @@ GUIDE_FOLDER = "guide"  # of a guide inside the folder of an allocator that goes
 def save_guide(guide: Guide, folder: str | Path, trained_on: Sequence[dict[str, Any]] = ()) -> None:
     """Write a guide in training to a folder, tables and matrices in bfloat16, all else in float32.
 
-    Args:
-        guide: not one of `load_guide`, whose batch norms are gone (ValueError).
-        folder: made if it is missing.
-        trained_on: records of how it was made, see `files.saved`.
+    A ValueError for one of `load_guide`, whose batch norms are gone. `trained_on` records how it was made.
     """
     if not any(isinstance(part, nn.BatchNorm2d) for part in guide.modules()):
         raise ValueError(
@@ -298,17 +283,13 @@ def load_guide(
 ) -> Guide:
     """Load a guide, ready to run; the same one for the same arguments until `save_guide` writes another.
 
-    Args:
-        folder: of `save_guide` or `arr-coc train guide --out`; None: the bundled one.
-        dtype: "float32", "bfloat16" or "float16"; "auto" or None: bfloat16 where it is fast, else float32.
-        device: where it runs.
-
-    Raises:
-        ValueError: no such file, or one that is no guide of this version.
+    `folder` is of `save_guide` (None: the bundled one); `dtype` "float32", "bfloat16", "float16", or "auto":
+    bfloat16 where it is fast. A ValueError if there is no guide of this version.
     """
     place = (BUNDLED_GUIDE if folder is None else local_path(folder)).absolute()
-    where = resolve_device(device)
-    return _load(place / GUIDE_FILE, resolve_dtype(dtype) or fast_dtype(where), where)
+    where = device if isinstance(device, torch.device) else resolve_device(device)
+    wanted = None if dtype == "auto" else resolve_dtype(dtype)
+    return _load(place / GUIDE_FILE, wanted or fast_dtype(where), where)
 
 
 def guide_folder(folder: str | Path) -> Path:

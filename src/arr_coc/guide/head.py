@@ -25,10 +25,9 @@ from arr_coc.guide.question import Reading
 WIDTH = 96
 HEADS = 4
 PAGE_BLOCKS, BLOCKS = 4, 3  # blocks of the page, before any question, and of the head, for each
+# Maps of a word: likeness, and that relative to the page's best, of the word, its synonyms and related words;
+# agreement of its meaning, and that relative; its colour; how a place looks like the thing.
 MAPS = 10
-"""Maps of a word: likeness, and likeness relative to the page's best place, each of the word itself, of its
-synonyms and of related words; agreement of its meaning with the print, and that relative to the best; which
-places show the colour that it names; and how well a place looks like the thing that it names."""
 APPEARANCE_WIDTH = 32  # width of the vectors by which places are compared with the things that words name
 
 Layer = TypeVar("Layer", nn.Linear, nn.Conv2d)
@@ -77,7 +76,7 @@ def rotate(x: Tensor) -> Tensor:
 
 
 def _zeroed(layer: Layer) -> Layer:
-    """The layer, which now gives zeros: a residual branch then starts as the identity."""
+    """The layer with weights of zero: a residual branch then starts as the identity."""
     nn.init.zeros_(layer.weight)
     if layer.bias is not None:
         nn.init.zeros_(layer.bias)
@@ -94,7 +93,6 @@ class AxialAttention(nn.Module):
         self.outer = _zeroed(nn.Linear(WIDTH, WIDTH))
 
     def forward(self, x: Tensor) -> Tensor:
-        """[..., N, WIDTH] -> the same shape."""
         lines = self.inner(self.norm(x)).flatten(0, -3)  # (B, N, 3 * WIDTH), all other axes in the batch
         vectors = lines.unflatten(-1, (3 * HEADS, -1))
         # Queries and keys are rotated together, values not: (B, N, HEADS, WIDTH / HEADS) each.
@@ -110,8 +108,7 @@ class AxialAttention(nn.Module):
 class AxialBlock(nn.Module):
     """Convolution, attention along rows and along columns, and two linear layers.
 
-    Args:
-        led: whether a question leads them: scales and shifts what they read.
+    If `led`, a question scales and shifts what they read.
     """
 
     def __init__(self, led: bool = True) -> None:
@@ -140,9 +137,7 @@ def _led(x: Tensor, lead: Tensor | None, first: int) -> Tensor:
 
 
 class PageEncoder(nn.Module):
-    """What is known of a page before any question. Which places are of one line, column or card doesn't
-    depend on it, so half of the blocks run once for all questions.
-    """
+    """The features of a page before any question; half of the blocks run once for all questions."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -162,11 +157,9 @@ class PageEncoder(nn.Module):
     def forward(self, picture: Tensor, prints: Sequence[Tensor], meanings: Tensor) -> Tensor:
         """Encode a page as [1, WIDTH, h/16, w/32].
 
-        Args:
-            picture: Float [1, 3, h, w] in [0, 1], sides multiples of 32.
-            prints: features of `PrintEncoder`, [1, FEATURE_WIDTH, h/8, w/16] of the picture, then of it at
-                half and at a quarter of its size.
-            meanings: [MEANING_WIDTH, h/16, w/32] of `MeaningEncoder`.
+        `picture` is float [1, 3, h, w] in [0, 1], sides multiples of 32; `prints` features of it, then of it
+        at half and at a quarter of its size, [1, FEATURE_WIDTH, h/8, w/16]; `meanings`
+        [MEANING_WIDTH, h/16, w/32].
         """
         dtype = self.print.weight.dtype
         near, half, quarter = prints
@@ -194,8 +187,8 @@ class Head(nn.Module):
     """From maps of likeness and a page to a logit per place.
 
     Each map is weighed by the role of its word and added to the page. Blocks of convolution and axial
-    attention carry it from labels to values: "right of", "below", "where this row meets that column". The raw
-    match of the words is added to the result, so that finding a word is never unlearned.
+    attention carry it from labels to values ("right of", "below"). The raw match of the words is added to the
+    result.
     """
 
     def __init__(self) -> None:
@@ -219,17 +212,14 @@ class Head(nn.Module):
         self.scope = nn.Sequential(nn.Linear(QUESTION_WIDTH, 32), nn.GELU(), nn.Linear(32, 2))
 
     def appearance(self, page: Tensor, reading: Reading) -> Tensor:
-        """The logit that each place looks like what a word names, [T, H, W]; arguments as of a call."""
+        """The logit that each place resembles what a word names, [T, H, W]; arguments as of a call."""
         places = self.look(page[0].movedim(0, -1))
         return (places @ self.name(reading.tokens).T).movedim(-1, 0) - 3.0  # few look like it
 
     def forward(self, page: Tensor, readings: list[Reading], maps: list[Tensor]) -> Judgement:
-        """Judge the places of a page for some questions.
+        """Judge the places of a page [1, WIDTH, H, W] for some questions.
 
-        Args:
-            page: [1, WIDTH, H, W] of `PageEncoder`.
-            readings: of each question.
-            maps: of each question, [T, MAPS - 1, H, W] in [0, 1]; the last one is made here.
+        `maps` are [T, MAPS - 1, H, W] in [0, 1] of each question's words; the last one is made here.
         """
         base = page[0].movedim(0, -1)  # (H, W, WIDTH)
         rows, direct, best = [], [], []

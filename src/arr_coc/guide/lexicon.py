@@ -1,12 +1,9 @@
 """Words that may stand for a word of a question: listed by hand, and related by learned meanings.
 
-    synonyms("Vendor:")                 ("seller", "supplier", "merchant", ..., "sold by", ...)
-    hints("When is it due?")            ("date", "time", "due", ...)
-    expand(["the", "amount", "due"])    (("total", 1), ("sum", 1), ...)
-    related("salary")                   (("wages", 0.83), ("remuneration", 0.82), ...)
-
-`lexicon.txt` says which words are printed for one another; `meanings.safetensors` which have to do with one
-another: vectors of 21,000 common English words, learned from dictionaries (`making/meanings.py`).
+synonyms("Vendor:")                 ("seller", "supplier", "merchant", ..., "sold by", ...)
+hints("When is it due?")            ("date", "time", "due", ...)
+expand(["the", "amount", "due"])    (("total", 1), ("sum", 1), ...)
+related("salary")                   (("wages", 0.83), ("remuneration", 0.82), ...)
 """
 
 from __future__ import annotations
@@ -25,6 +22,7 @@ from torch import Tensor
 MAX_EXPANSIONS = 48  # the most words that `expand` gives
 MAX_PHRASE_WORDS = 6  # the most words of a phrase that is looked up
 MAX_WORD_CHARS = 80  # the most characters of a word of a question that are looked up
+# Words that mean nothing by themselves; a phrase may hold them.
 STOP_WORDS: frozenset[str] = frozenset(
     """
     a about all am an and any are as at be been being but by can could did do does doing for from get
@@ -35,13 +33,11 @@ STOP_WORDS: frozenset[str] = frozenset(
     you your
     """.split()
 )
-"""Words that mean nothing by themselves; a phrase may hold them."""
-SIGNS = " \t\n!\"&'()*+,-./:;<=>?@[\\]^_`{|}~¡¿«»‘’“”„‹›–—…·•→✓✗|"
-"""Spaces and punctuation, which are stripped from both ends of a word."""
+SIGNS = " \t\n!\"&'()*+,-./:;<=>?@[\\]^_`{|}~¡¿«»‘’“”„‹›–—…·•→✓✗|"  # stripped from both ends of a word
 SLASH = re.compile(r"(?<=\w\w\w)/(?=\w\w\w)")  # the stroke of "Date/Time", not that of "S/N"
 VOWEL = re.compile("[aeiouy]")
+# One vowel and one consonant at the end: what lost an -e ("rat(e)") if it isn't doubled ("plan(n)ing").
 SHORT_SYLLABLE = re.compile("[^aeiouy]*[aeiouy][^aeiouywx]$")
-"""One vowel and one consonant at the end: what lost an -e ("rat(e)") if it isn't doubled ("plan(n)ing")."""
 
 
 class LexiconEntry(NamedTuple):
@@ -128,7 +124,6 @@ def stem(word: str) -> str:
 
 
 def _unended(rest: str) -> str:
-    """What is left of a word without -ing or -ed, with its last letter undoubled, or with its -e."""
     if len(rest) > 3 and rest[-1] == rest[-2] and rest[-1] not in "aeioulsz":
         return rest[:-1]
     return rest + "e" if SHORT_SYLLABLE.match(rest) else rest
@@ -156,7 +151,7 @@ def synonyms(phrase: str) -> tuple[str, ...]:
 
 
 def names(phrase: str) -> tuple[str, ...]:
-    """What a question can call a phrase, as in "What is the ...?"; none where the phrase has several senses.
+    """What a question can call a phrase, as in "What is the ...?"; none for a phrase of several senses.
 
     Groups are of one sense where they share another member.
     """
@@ -170,12 +165,10 @@ def names(phrase: str) -> tuple[str, ...]:
 
 
 def _groups(key: str) -> list[tuple[LexiconEntry, ...]]:
-    """The groups that hold a phrase's stems."""
     return [lexicon().groups[place] for place in lexicon().by_stems.get(key, ())]
 
 
 def _others(key: str) -> tuple[str, ...]:
-    """`synonyms` of a phrase's stems."""
     members = (entry for group in _groups(key) for entry in group)
     return tuple(dict.fromkeys(m.text for m in members if m.printed and m.key != key))
 
@@ -192,25 +185,20 @@ def hints(question: str) -> tuple[str, ...]:
 def expand(words: Sequence[str]) -> tuple[tuple[str, int], ...]:
     """Further printed words to look for, of one meaning with those of a question.
 
-    Args:
-        words: of a question, in order.
-
-    Returns:
-        At most MAX_EXPANSIONS pairs of a word that isn't among `words` and the index of the word that it
-        stands for; phrases of the question are matched longest first, and take turns.
+    At most MAX_EXPANSIONS pairs of a word that isn't among `words` and the index of the word that it stands
+    for; phrases are matched longest first, and take turns.
     """
     return _pairs(words, lexicon().by_stems, _printed)
 
 
 def answers(words: Sequence[str]) -> tuple[tuple[str, int], ...]:
-    """Printed words that answer what the words of a question say ("owe": "balance"); else as `expand`."""
+    """Printed words that answer what the words of a question ask ("owe": "balance"); else as `expand`."""
     return _pairs(words, lexicon().bonds, _bound)
 
 
 def _pairs(
     words: Sequence[str], phrases: Container[str], look_up: Callable[[str], tuple[str, ...]]
 ) -> tuple[tuple[str, int], ...]:
-    """The words that a table has for the phrases of a question, as `expand` gives them."""
     keys = [stem(word) for word in words]
     taken = set(keys)
     lists = [
@@ -242,7 +230,6 @@ def _matches(keys: Sequence[str], phrases: Container[str]) -> list[tuple[int, in
 
 
 def _head(words: Sequence[str]) -> int:
-    """The place of the first content word of a phrase."""
     return next((i for i, word in enumerate(words) if normal(word) not in STOP_WORDS), 0)
 
 
@@ -254,7 +241,6 @@ def _printed(key: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=4096)
 def _bound(key: str) -> tuple[str, ...]:
-    """The words of what is printed for a phrase that people say, in the order of `_printed`."""
     return _single_words(key, lexicon().bonds[key])
 
 
@@ -336,10 +322,7 @@ def related(word: str, most: int = MAX_RELATED, least: float = MIN_COSINE) -> tu
 
 @lru_cache(maxsize=4096)
 def inflections(word: str, most: int = 4) -> tuple[str, ...]:
-    """Other forms of a normal word, the most frequent first: "share" of "sharing".
-
-    What is asked for in the plural is often printed in the singular, and the "30th" as 30 in a calendar.
-    """
+    """Other forms of a normal word, the most frequent first: "share" of "sharing", 30 of "30th"."""
     if ordinal := ORDINAL.fullmatch(word):
         return (ordinal[1],)
     table, key = meanings(), stem(word)

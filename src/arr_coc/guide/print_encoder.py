@@ -1,10 +1,8 @@
 """Print on a picture: a convolutional network from pixels to a vector for every slot of 8 x 16 px.
 
-    PrintEncoder()(luminance(picture))    print [B, DIM, h/8, w/16], features [B, FEATURE_WIDTH, h/8, w/16]
-    MeaningEncoder()(prints, light, ...)  [MEANING_WIDTH, h/16, w/32], what the print means
-    print_runs(light)                     [h/16, w/4], which columns of pixels belong to one run of print
-
-Slots on which a word is printed are trained to agree with its vector (`question.WordEncoder`) in any font.
+PrintEncoder()(luminance(picture))    print [B, DIM, h/8, w/16], features [B, FEATURE_WIDTH, h/8, w/16]
+MeaningEncoder()(prints, light, ...)  [MEANING_WIDTH, h/16, w/32], what the print means
+print_runs(light)                     [h/16, w/4], which columns of pixels belong to one run of print
 """
 
 from __future__ import annotations
@@ -21,13 +19,11 @@ from arr_coc.guide.lexicon import MEANING_WIDTH, common_words, meaning
 from arr_coc.guide.question import ALPHABET, DIM, WordEncoder
 
 SLOT = (8, 16)  # height and width in px of a slot, in which print is read
-PLACE = (16, 32)
-"""Height and width in px of a place, of which relevance is decided: as high as a line of small print."""
+PLACE = (16, 32)  # height and width in px of a place, of which relevance is decided
 STEM_WIDTHS = (16, 32, 64)  # channels at a half, a quarter and an eighth of the picture's size
 FEATURE_WIDTH = 96  # channels at slots
 CONTRAST_WINDOW = 33  # side in px of the neighbourhood whose mean and spread of luminance are taken out
-MAX_SLICED_COLUMNS = 4
-"""Columns of a block up to which slices are added up: torch reduces so few numbers slowly."""
+MAX_SLICED_COLUMNS = 4  # columns of a block up to which slices are added up: torch reduces so few slowly
 
 
 class PrintFeatures(NamedTuple):
@@ -76,9 +72,7 @@ def luminance(picture: Tensor) -> Tensor:
 
 
 def contrast(light: Tensor) -> Tensor:
-    """Luminance [B, 1, h, w] less its local mean and over its local spread, so that pale print on a dark page
-    looks like dark print on a white one.
-    """
+    """Luminance [B, 1, h, w] less its local mean and over its local spread: pale print is as dark print."""
     # Local means and squares need no more than a quarter of the resolution.
     quarter = torch.cat([block_mean(x, (4, 4)) for x in (light, light.square())], 1)
     side = CONTRAST_WINDOW // 4 | 1  # odd, so that a window has a middle
@@ -109,14 +103,12 @@ class Residual(nn.Module):
         nn.init.zeros_(cast(nn.BatchNorm2d, self.second[1]).weight)
 
     def forward(self, x: Tensor) -> Tensor:
-        """[B, width, h, w] -> the same shape."""
         return (x + self.second(self.first(x).relu_())).relu_()
 
 
 class PrintEncoder(nn.Module):
     """A convolutional network that reads print in the contrast of a picture.
 
-    Batch norm and strided convolutions of three pixels: layer norm on patches of pixels learned nothing.
     Large print is read by the same weights in the picture at half and at a quarter of its size.
     """
 
@@ -146,10 +138,7 @@ class PrintEncoder(nn.Module):
         return PrintFeatures(F.normalize(vectors.float(), dim=1), x, letters)
 
     def character_evidence(self, light: Tensor) -> Tensor:
-        """The probability of the likeliest character at each 8 x 8 px, [1, 1, h, w] -> [h / 8, w / 8].
-
-        It takes about a quarter of the time of `forward`.
-        """
+        """The probability of the likeliest character at each 8 x 8 px, [1, 1, h, w] -> [h / 8, w / 8]."""
         x = contrast(light).to(self.characters.weight.dtype, memory_format=torch.channels_last)
         return self.characters(self.stem(x)).amax(1)[0].float().sigmoid()  # the largest stays the largest
 
@@ -157,27 +146,19 @@ class PrintEncoder(nn.Module):
 MEANING_SHARPNESS = 60.0  # what cosines are multiplied by where common words compete for a slot
 MIN_INK = 0.06  # the least difference of luminance within a slot that print may stand in
 MIN_CERTAINTY = 0.02  # the least probability of a word in a slot from which the slot means something
+# Least probability and letters of a word that counts as read: strokes look like short words.
 READ_CERTAINTY, READ_LETTERS = 0.85, 5
-"""The least probability and letters of a word that counts as read: strokes look like short words."""
-CHUNK = 256
-"""Slots that are read at once: their cosines with all words stay in the processor's cache, and it has its
-kernels for this number ready, which take longer to make than to run."""
+CHUNK = 256  # slots read at once: their cosines with all words fit the cache
 
 
 class MeaningEncoder(nn.Module):
     """What the print at each place means, mixed from the meanings of the common words that it resembles.
 
-    So "Remuneration" on a page lies near "pay" in a question though no list names the two together. Where no
-    common word stands, as on a number or a name, the vector is short.
-
-    Attributes:
-        words: common words in the order of the rows (`lexicon.common_words`).
-        vectors: [V, DIM] of `WordEncoder`; `learn` brings them up to date.
-        meanings: [V, MEANING_WIDTH].
+    So "Remuneration" lies near "pay" though no list names them together. Of a number or a name it is short.
     """
 
-    vectors: Tensor
-    meanings: Tensor
+    vectors: Tensor  # (V, DIM), of `WordEncoder`
+    meanings: Tensor  # (V, MEANING_WIDTH)
 
     def __init__(self) -> None:
         super().__init__()
@@ -187,24 +168,18 @@ class MeaningEncoder(nn.Module):
 
     @torch.no_grad()
     def learn(self, words: WordEncoder) -> None:
-        """Take the vectors that the words have now."""
+        """Copy the vectors of the common words from a word encoder."""
         self.vectors.copy_(words(self.words))
 
     @torch.no_grad()
     def forward(
         self, prints: Sequence[Tensor], light: Tensor, likeness: Callable[[Tensor], Tensor]
     ) -> tuple[Tensor, int]:
-        """What every place of a picture means, and how many words are read there.
+        """What every place of a picture means, [MEANING_WIDTH, h/16, w/32], and how many words are read.
 
-        Args:
-            prints: vectors of print of the picture, and of it at half and at a quarter of its size, each
-                [DIM, h, w] of slots.
-            light: luminance [1, 1, h, w] of the picture.
-            likeness: the logit that a slot shows a word, from the cosine of their vectors.
-
-        Returns:
-            [MEANING_WIDTH, h/16, w/32], vectors as long as the probability that a word stands there, at most
-            1; and the number of different words of at least READ_LETTERS letters that are read.
+        A vector is as long as the probability that a word stands there. `prints` are vectors [DIM, h, w] of
+        slots of the picture, and of it at half and at a quarter of its size; `light` is its luminance [1, 1,
+        h, w]; `likeness` maps a cosine to the logit that a slot shows a word.
         """
         extremes = block_max(light, SLOT), block_max(-light, SLOT)
         masks, slots = [], []
@@ -229,9 +204,7 @@ class MeaningEncoder(nn.Module):
         return total[:-1] / total[-1].clamp_min(1), sum(len(self.words[i]) >= READ_LETTERS for i in legible)
 
     def _read(self, prints: Tensor, likeness: Callable[[Tensor], Tensor]) -> tuple[Tensor, set[int]]:
-        """Per slot its meaning and, last, the probability of a word, [N, DIM] -> [N, MEANING_WIDTH + 1]; and
-        the numbers of the words that are read in one.
-        """
+        """Meanings and, last, the probability of a word, [N, MEANING_WIDTH + 1]; the rows of words read."""
         dtype, count = self.vectors.dtype, len(prints)
         read = F.pad((MEANING_SHARPNESS * prints).to(dtype), (0, 0, 0, -count % CHUNK))
         meanings = F.pad(self.meanings, (0, 1), value=1.0).to(dtype)  # the last column adds up the weights
@@ -249,33 +222,27 @@ class MeaningEncoder(nn.Module):
 
 
 def _ink(extremes: Sequence[Tensor], scale: int, size: Sequence[int]) -> Tensor:
-    """The difference of luminance within each slot of a picture at 1/2**scale of its size, [h, w], from the
-    largest luminance, and the largest negative one, of each slot of the whole picture.
-    """
+    """The difference of luminance within each slot, [h, w], at 1/2**scale of the picture's size."""
     high, low = (F.max_pool2d(x, 1 << scale, ceil_mode=True)[0, 0] for x in extremes)
     return F.pad(high + low, (0, size[1] - high.shape[1], 0, size[0] - high.shape[0]))
 
 
 def _darker_rows(prints: Tensor, ink: Tensor) -> tuple[Tensor, Tensor]:
-    """Of each two slots above one another the one with more ink: [DIM, h, w], [h, w] -> half as high. A line
-    of print is as high as both, so one of them is enough to read it.
-    """
+    """Of each two slots above one another the one with more ink: a line of print is as high as both."""
     lower = ink[1::2] > ink[::2]
     return torch.where(lower, prints[:, 1::2], prints[:, ::2]), torch.where(lower, ink[1::2], ink[::2])
 
 
 COLUMN_PX = 4  # width in px of the columns that ink is looked for in
 INK_STEP = 0.15  # luminance that ink differs by from the next pixel
-MAX_GAP = 4
-"""Columns without ink that a run may cross: more than a space of small print, less than one of a table."""
+MAX_GAP = 4  # columns without ink that a run may cross: over a space of small print, under one of a table
 MAX_RUN = 128  # columns of the longest run: longer ones are rules and pictures
 RUN_COLUMNS_OF_PLACE = 2  # columns of a run that make a place part of it
 
 
 @torch.no_grad()
 def print_runs(light: Tensor) -> Tensor:
-    """The runs of print of a picture: ink in one row of places without a gap of more than MAX_GAP columns,
-    such as a word, a value or a label.
+    """The runs of print of a picture: ink in one row of places, such as a word, a value or a label.
 
     Luminance [1, 1, h, w] in [0, 1], sides multiples of 32 px -> long [h / 16, w / COLUMN_PX], the number of
     each column's run, from 1; 0 where there is none.
@@ -293,8 +260,8 @@ def print_runs(light: Tensor) -> Tensor:
 def complete_runs(places: Tensor, runs: Tensor) -> Tensor:
     """Raise every place of a run to the log of the run's mean odds, and lower none.
 
-    The head decides place by place, and often leaves out an end of the answer that it found. Logits of places
-    [Q, h, w] and `print_runs` [h, w * n] for n columns of a place -> logits [Q, h, w].
+    The head often leaves out an end of the answer. Logits of places [Q, h, w] and `print_runs` [h, w * n] for
+    n columns of a place -> logits [Q, h, w].
     """
     per_place = runs.shape[-1] // places.shape[-1]
     top = places.amax((-2, -1), keepdim=True)

@@ -30,8 +30,8 @@ from arr_coc.guide.lexicon import (
     related,
 )
 
+# Characters that are told apart, without case and accents.
 ALPHABET = "abcdefghijklmnopqrstuvwxyz0123456789.,:;-_/%$€£()+=#@&'\"!?*<>"
-"""Characters that are told apart, without case and accents."""
 MAX_LETTERS = 24  # characters of a word that its convolution reads
 NGRAM_ROWS = 20_000  # rows of the table of hashed n-grams
 DIM = 96  # width of the vectors of words and of print
@@ -57,7 +57,7 @@ def split_words(text: str) -> list[str]:
 
 @lru_cache(maxsize=100_000)
 def _ngrams(word: str) -> tuple[int, ...]:
-    """Rows of the table for a normal word: its n-grams of 1 to 4 characters with its borders, and itself."""
+    """Rows of the table: hashed n-grams of 1 to 4 characters with the word's borders, and the word itself."""
     framed = f"<{word}>"
     grams = {framed} | {framed[i : i + n] for n in (1, 2, 3, 4) for i in range(len(framed) - n + 1)}
     return tuple(zlib.crc32(gram.encode()) % NGRAM_ROWS for gram in sorted(grams))
@@ -65,7 +65,7 @@ def _ngrams(word: str) -> tuple[int, ...]:
 
 @lru_cache(maxsize=100_000)
 def _letters(word: str) -> tuple[int, ...]:
-    """The characters of a normal word as numbers: 0 padding, 1 any other than those of ALPHABET."""
+    """The characters of a word as numbers: 0 is padding, 1 any character outside ALPHABET."""
     numbers = tuple(ALPHABET.find(letter) + 2 for letter in word[:MAX_LETTERS])
     return numbers + (0,) * (MAX_LETTERS - len(word))
 
@@ -73,8 +73,7 @@ def _letters(word: str) -> tuple[int, ...]:
 class WordEncoder(nn.Module):
     """Vectors of words by their letters: any word has one, and a wrong letter changes it little.
 
-    The mean of the vectors of its hashed character n-grams (Bojanowski et al. 2017), plus a small convolution
-    over its characters.
+    The mean of vectors of hashed character n-grams (Bojanowski et al. 2017), plus a small convolution.
     """
 
     def __init__(self) -> None:
@@ -104,8 +103,9 @@ class WordEncoder(nn.Module):
 MAX_WORDS = 48  # words of a question that are read; of a longer one the first and the last
 HASHED_WORDS = 8192  # rows of the table of hashed whole words
 WIDTH = 96  # of the layers over the question
+# They stand for what may be printed beside the answer, as "when" for a date.
 QUESTION_WORDS = frozenset(("when", "who", "whom", "whose", "where", "how", "why", "which"))
-"""They stand for what may be printed beside the answer, as "when" for a date."""
+# Words of questions about all of a picture, or about what stands out in it.
 GENERAL_WORDS = frozenset(
     "anomaly anything article belong caption catches chart contain contains content contents convert "
     "dashboard describe description detail details difference different document drawing email "
@@ -116,26 +116,23 @@ GENERAL_WORDS = frozenset(
     "summarise summarize summary table tell text transcribe transcription translate translation type "
     "unusual website weird wrong".split()
 )
-"""Words of questions about all of a picture, or about what stands out in it."""
 OVERVIEW_VERBS = frozenset("caption describe recap summarise summarize transcribe".split())
 ALOUD = frozenset(("aloud", "loud"))
+# What a whole picture may be; a table or a label is a part of one.
 PICTURE_KINDS = frozenset(
     "article bill brochure chart dashboard document drawing email flyer form image infographic invoice "
     "letter map memo newspaper page painting photo photograph picture poster receipt report screen "
     "screenshot sheet site slide spreadsheet statement ticket webpage website".split()
 )
-"""What a whole picture may be; a table or a label is a part of one."""
 SHOWING = frozenset("depict depicted depicts see seen show shown shows".split())
+# Words of "what is shown ...?" that name no part of a picture.
 FILLERS = frozenset("a an are be can could do does here i in is of on s that the this to was we you".split())
-"""Words of "what is shown ...?" that name no part of a picture."""
+# What is all of a picture where it is asked what it shows; a chart may be a part of a page.
 PICTURE_NAMES = frozenset("image page painting picture screen screenshot".split())
-"""What is all of a picture where it is asked what it shows; a chart or a photo may be a part of a page."""
 
 
 def is_overview(words: Sequence[str]) -> bool:
-    """Whether a question asks, in so many words, for all of a picture: "describe the invoice", "read the page
-    aloud", "what is shown here".
-    """
+    """Whether a question asks outright for all of a picture: "describe the invoice", "what is shown here"."""
     first, *rest = words
     if first == "what" and SHOWING.intersection(rest):
         others = [word for word in rest if word not in SHOWING and word not in FILLERS]
@@ -195,10 +192,7 @@ class Reading(NamedTuple):
 
 
 class QuestionEncoder(nn.Module):
-    """Two transformer layers over the words of a question, which give each word its role.
-
-    "The" counts for nothing, "date" in "What is the due date?" for more than in "On which date ...?".
-    """
+    """Two transformer layers over the words of a question, which give each word its role."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -219,8 +213,9 @@ class QuestionEncoder(nn.Module):
         self.layers = nn.TransformerEncoder(layer, 2, norm=nn.LayerNorm(WIDTH), enable_nested_tensor=False)
 
     def forward(self, words: Sequence[str], vectors: Tensor, meant: Tensor | None = None) -> Reading:
-        """Read a question of 1 to MAX_WORDS normal words with their vectors [T, DIM]; `meant` [T] weighs
-        their rows in the table of whole words, None: fully.
+        """Read 1 to MAX_WORDS normal words with their vectors [T, DIM].
+
+        `meant` [T] weighs their rows in the table of whole words; None: fully.
         """
         tokens = self.layers(self._embed(words, vectors, meant)[None])[0]
         return Reading(tokens, tokens.mean(0))
@@ -236,9 +231,7 @@ class QuestionEncoder(nn.Module):
         return [Reading(part, part.mean(0)) for part in parts]
 
     def _embed(self, words: Sequence[str], vectors: Tensor, meant: Tensor | None = None) -> Tensor:
-        """The inputs of the layers, [T, WIDTH]: of each word its vector, its row in the table of whole words,
-        its meaning and its position.
-        """
+        """Sums of a word's vector, its row in the table of whole words, its meaning and its position."""
         rows = torch.tensor(
             [zlib.crc32(b"=" + word.encode()) % HASHED_WORDS for word in words], device=vectors.device
         )

@@ -1,11 +1,10 @@
-"""Selector: from a picture or a clip and a question to the cells that matter, with no vision-language model.
+"""Selector: from a picture or a clip and a question to the cells that matter, without a language model.
 
     selector = Selector.from_pretrained()
     selector("page.png", "What is the total?", budget=64)           Allocation on a grid (1, H, W)
     selector.decide_clip(frames, "When does the light turn red?")   Decision on a grid (steps, H, W)
 
-It needs torch and the guide's ten megabytes, neither transformers nor a tokenizer. The encodings of the last
-pictures are kept, so that a second question about one costs the guide's head alone.
+The encodings of the last pictures are kept: a second question about one costs the guide's head alone.
 """
 
 from __future__ import annotations
@@ -62,13 +61,10 @@ EMBEDDINGS = "embed_tokens.weight"  # the end of the name of the word embeddings
 
 
 class Sizing:
-    """How a picture becomes cells, by the rule of Qwen-VL's image processor: each side a whole number of
-    cells, the shape kept as far as that allows, and the number of pixels within bounds.
+    """How a picture becomes cells of `cell` px a side, by the rule of Qwen-VL's image processor.
 
-    Args:
-        cell: px along each side of a cell.
-        least: fewest pixels of a picture.
-        most: most pixels.
+    Each side is a whole number of cells, the shape kept as far as that allows, pixels within `least` and
+    `most`.
     """
 
     def __init__(self, cell: int = 32, least: int = 64 * 64, most: int = 2048 * 2048) -> None:
@@ -76,9 +72,7 @@ class Sizing:
 
     @classmethod
     def read(cls, folder: Path) -> Sizing:
-        """Of the processor_config.json or preprocessor_config.json of a model folder; ValueError if neither
-        has it.
-        """
+        """The sizing in the processor's JSON file of a model folder; a ValueError if there is none."""
         paths = [folder / name for name in ("processor_config.json", "preprocessor_config.json")]
         paths = [path for path in paths if path.is_file()]
         if not paths:
@@ -114,7 +108,7 @@ class Sizing:
 
 
 def _pixel_bounds(settings: Mapping[str, Any]) -> tuple[int, int]:
-    """The fewest and the most pixels of a picture by an image processor's settings, old names before new."""
+    """The fewest and the most pixels by an image processor's settings, old names before new."""
     size = settings.get("size") or {}
     bounds = []
     for old, new in (("min_pixels", "shortest_edge"), ("max_pixels", "longest_edge")):
@@ -124,18 +118,10 @@ def _pixel_bounds(settings: Mapping[str, Any]) -> tuple[int, int]:
 
 
 class StemScorer:
-    """What an allocator learned for one model: to score cells by a stem's features of the pixels and the word
-    embeddings of the question.
+    """What an allocator learned for one model: scores from a stem's features and a question's embeddings.
 
-    Args:
-        layer: trained scorers, balancer and allocator.
-        stem: from pixels to features of cells.
-        tokenizer: of the model.
-        embeddings: [V, D], its word embeddings.
-        sizing: how a picture becomes cells in the model.
-
-    Raises:
-        ValueError: parts of different widths, or channels that need more than a picture.
+    `embeddings` [V, D] are the model's word embeddings. A ValueError for parts of different widths, or
+    channels that need more than a picture.
     """
 
     def __init__(
@@ -154,8 +140,7 @@ class StemScorer:
     def load(cls, folder: Path, base: str | Path | None = None) -> StemScorer:
         """Load an allocator, and of its base model (None: the one that it names) words and sizes alone.
 
-        Raises:
-            ValueError: something is missing there or doesn't fit.
+        A ValueError if something is missing there or doesn't fit.
         """
         from tokenizers import Tokenizer  # the guide alone needs none
 
@@ -193,7 +178,7 @@ class StemScorer:
         return normal.mul(0.5).add(0.5).clamp(0.0, 1.0), grid
 
     def cues(self, pixels: Tensor, question: str, grid: tuple[int, int]) -> Cues:
-        """All that the choice is made by, of a picture [1, 3, h, w] as the model sees it."""
+        """What the cells of a picture [1, 3, h, w] are scored by."""
         channels = self.layer.config.channels
         texture = generate_texture_array(pixels, grid, channels, **picture_inputs(channels, pixels[0]))
         query = self._query(question)
@@ -217,7 +202,6 @@ class StemScorer:
 
 
 def _read_embeddings(model: Path) -> Tensor:
-    """The word embeddings [V, D] of a model folder."""
     for path in sorted(model.glob("*.safetensors")):
         try:
             with safe_open(path, framework="pt") as file:
@@ -230,28 +214,23 @@ def _read_embeddings(model: Path) -> Tensor:
 
 
 class PictureRecord(NamedTuple):
-    """What is kept of a picture between questions: the guide's encoding, textures by grid, and the couplings
-    of the last questions by question and grid.
-    """
+    """What is kept of a picture between questions."""
 
     page: GuidePage
-    textures: dict[tuple[int, int], Tensor]
-    couplings: dict[tuple[str, tuple[int, int]], Coupling]
+    textures: dict[tuple[int, int], Tensor]  # by grid
+    couplings: dict[tuple[str, tuple[int, int]], Coupling]  # of the last questions, by question and grid
 
 
 class Selector:
     """Chooses cells of a picture or a clip by a question, before any encoder.
 
     Args:
-        guide: of `load_guide`, which decides for whatever model reads the cells; None: the bundled one.
-        sizing: how a picture becomes cells if a call doesn't say; None: as in the model that an allocator was
+        guide: Of `load_guide`; None: the bundled one.
+        sizing: How a picture becomes cells if a call doesn't say; None: as in the model that an allocator was
             trained for, else cells of 32 px.
-        trained: an allocator that was trained for one model; None: the guide decides.
-        relevance: of a trained allocator: "auto": the guide decides where a picture is foreign to its stem or
-            a question is about no place; "trained": the allocator always does.
-
-    Raises:
-        ValueError: another relevance.
+        trained: An allocator that was trained for one model; None: the guide decides.
+        relevance: Of a trained allocator: "auto": the guide decides where a picture is unlike the stem's or
+            a question is about no place; "trained": the allocator always does. Else a ValueError.
     """
 
     def __init__(
@@ -276,16 +255,13 @@ class Selector:
     def from_pretrained(
         cls, folder: str | Path | None = None, base: str | Path | None = None, relevance: str = "auto"
     ) -> Selector:
-        """The selector of a guide, or that of an allocator that was trained for one model.
+        """The selector of a guide, or of an allocator with a stem; a ValueError if a part is missing.
 
         Args:
-            folder: of a guide (`arr-coc train guide`), or of an allocator with a stem ("bundled": the bundled
-                one); None: the bundled guide.
-            base: folder of the allocator's base model, for its words and sizes; None: the one that it names.
-            relevance: as of the class.
-
-        Raises:
-            ValueError: something is missing there or doesn't fit.
+            folder: Of a guide (`arr-coc train guide`) or an allocator ("bundled": the bundled one); None: the
+                bundled guide.
+            base: Folder of the allocator's base model, for its words and sizes; None: the one that it names.
+            relevance: As of the class.
         """
         if folder is None and base is None:
             return cls(relevance=relevance)
@@ -305,12 +281,12 @@ class Selector:
         budget: Budget = DEFAULT_BUDGET,
         grid: tuple[int, int] | None = None,
     ) -> Allocation:
-        """Choose the cells that matter to a question.
+        """The cells that matter to a question, as an Allocation on a grid (1, H, W).
 
         Args:
-            picture: whatever `open_image` takes: a path, bytes, a file object, pixels, a PIL image.
-            question: any text.
-            budget: cells to keep: a count (at most all are kept), a fraction or "auto".
+            picture: Whatever `open_image` takes: a path, bytes, a file object, pixels, a PIL image.
+            question: Any text.
+            budget: Cells to keep: a count (at most all are kept), a fraction or "auto".
             grid: (H, W) cells; None: as `sizing` says.
 
         Raises:
@@ -326,9 +302,7 @@ class Selector:
         budget: Budget = DEFAULT_BUDGET,
         grid: tuple[int, int] | None = None,
     ) -> Decision:
-        """As a call, with what the guide found in `couplings`; a note says where it decided instead of a
-        trained allocator.
-        """
+        """As a call, with the guide's findings in `couplings`; a note says where the guide took over."""
         check_question(question)
         allowed = parse_budget(budget)
         cues, foreign = self._cues(picture, question, grid)
@@ -340,18 +314,17 @@ class Selector:
         return replace(decision, allocations=[replace(allocation, note=note)])
 
     def _decide(self, cues: Sequence[Cues], budget: Budget, changes: Sequence[Changes]) -> Decision:
-        """The cells of one picture, or of a clip with its changes."""
         height, width = cues[0].texture.shape[-2:]
         allowed = budget_of(budget, None, len(cues) * height * width)
         watch = Stopwatch(cues[0].texture.device)
         return decide(self.layer, cues, [(1, height, width)] * len(cues), [allowed], watch, changes)
 
     def cues(self, picture: ImageSource, question: str, grid: tuple[int, int] | None = None) -> Cues:
-        """All that the choice is made by; arguments as in a call."""
+        """What the cells are scored by; arguments as in a call."""
         return self._cues(picture, question, grid)[0]
 
     def _cues(self, picture: ImageSource, question: str, grid: tuple[int, int] | None) -> tuple[Cues, bool]:
-        """`cues`, and whether the guide decides because the picture is foreign to a stem."""
+        """`cues`, and whether the guide decides because the picture is unlike those of a stem."""
         image = open_image(picture)
         grid = self._grid(image.height, image.width, grid)
         if self.trained is None:
@@ -368,14 +341,11 @@ class Selector:
         return cues._replace(coupling=coupling.logits[None], guided=coupling), foreign
 
     def _guided(self, texture: Tensor, coupling: Coupling) -> Cues:
-        """The cues of a picture of which the guide decides alone."""
         query, words = torch.zeros(1, 1, self.layer.config.dim), torch.ones(1, 1, dtype=torch.bool)
         return Cues(texture, query, words, coupling=coupling.logits[None], guided=coupling)
 
     def encode(self, picture: ImageSource, grid: tuple[int, int] | None = None) -> PictureRecord:
-        """Encode a picture before any question, with its texture on a grid as of a call; it is kept for a
-        while.
-        """
+        """Encode a picture before any question, with its texture; the last pictures' records are kept."""
         if self.trained is not None:
             raise ValueError(
                 "a selector that was trained for one model keeps nothing of a picture: use "
@@ -385,7 +355,6 @@ class Selector:
         return self._record(image, self._grid(image.height, image.width, grid))
 
     def _record(self, image: Image, grid: tuple[int, int]) -> PictureRecord:
-        """The record of an opened picture, from those that are kept if it is among them."""
         key = picture_digest(image)
         record = self._records.pop(key, None)
         if record is None or grid not in record.textures:
@@ -400,7 +369,6 @@ class Selector:
         return record
 
     def _coupling(self, record: PictureRecord, question: str, grid: tuple[int, int]) -> Coupling:
-        """The coupling of a question, found once while it is among the last of its picture."""
         kept, key = record.couplings, (question, grid)
         coupling = kept.pop(key, None) or couple(self.guide, record.page, question, grid)
         kept[key] = coupling
@@ -409,7 +377,6 @@ class Selector:
         return coupling
 
     def _grid(self, height: int, width: int, grid: tuple[int, int] | None) -> tuple[int, int]:
-        """The grid of a call, or that of `sizing` for a picture of some px."""
         return self.sizing.grid(height, width) if grid is None else checked_grid(grid)
 
     @torch.no_grad()
@@ -422,17 +389,16 @@ class Selector:
         frames_per_step: int = FRAMES_PER_STEP,
         times: Sequence[float] | None = None,
     ) -> Decision:
-        """Choose the cells of a clip that matter to a question, in memory that doesn't grow with its frames.
+        """The cells of a clip that matter to a question, in memory that doesn't grow with its frames.
 
         Args:
-            frames: the clip's pictures in order, all of one size; whatever `open_image` takes.
-            question: any text.
-            budget: cells to keep of the whole clip: a count (at most all are kept), a fraction or "auto".
+            frames: The clip's pictures in order, all of one size; whatever `open_image` takes.
+            question: Any text.
+            budget: Cells to keep of the whole clip: a count (at most all are kept), a fraction or "auto".
             grid: (H, W) cells of a picture; None: as `sizing` says.
-            frames_per_step: frames in a row that a model reads as one step; the one that shows more that is
-                new is encoded. What is left over at the end is a step, too.
-            times: seconds of each frame, for questions that name some; None: those of a `FrameSource`, else
-                not known.
+            frames_per_step: Frames in a row that a model reads as one step; the one that shows most that is
+                new is encoded.
+            times: Seconds of each frame, for questions that name some; None: those of a `FrameSource`.
 
         Returns:
             One allocation, on a grid of (steps, H, W), and what the guide found in its most confident step.
@@ -475,7 +441,7 @@ class Selector:
         question: str,
         times: Sequence[float] | None,
     ) -> tuple[list[Cues], Changes]:
-        """All that the cells of a clip are chosen by; the records of its steps are not held."""
+        """What the cells of a clip are scored by; the records of its steps are not held."""
         event = event_of(question)
         cues: list[Cues] = []
         shows: list[Tensor] = []  # logits of the event in each step
@@ -502,10 +468,7 @@ class Selector:
 
 
 class ClipSelector:
-    """Chooses cells of one clip by many questions: its steps are encoded once and held.
-
-    Arguments and errors are those of `Selector.decide_clip`.
-    """
+    """Chooses cells of one clip by many questions; arguments and errors as of `Selector.decide_clip`."""
 
     def __init__(
         self,
@@ -535,7 +498,6 @@ class ClipSelector:
 def _step_times(
     frames: Iterable[ImageSource], times: Sequence[float] | None, frames_per_step: int
 ) -> Sequence[float] | None:
-    """The seconds at which each step begins; None where they are not known."""
     times = getattr(frames, "times", None) if times is None else times
     return None if times is None else times[::frames_per_step]
 

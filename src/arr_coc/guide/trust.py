@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import torch
@@ -25,16 +26,16 @@ from arr_coc.guide.guide import Guide
 from arr_coc.guide.question import terms
 
 TIE = 0.005  # gate of a map that only breaks ties: it moves a logit by at most 0.02
+# Share of a budget for coverage at the neutral exploit tension; by STANCES half for an overview, none if
+# sure, else a tenth: a quarter kept a sixth less of the evidence of questions with little confidence.
 EXPLORE = MAX_EXPLORE / 2
-"""Share of a budget for coverage at the neutral exploit tension; by STANCES half for an overview, none if
-sure, else a tenth: a quarter kept a sixth less of the evidence of questions with little confidence."""
 SURE = 0.5  # confidence from which the guide is fully trusted; the lower below it, the wider the spread
 SCOPE: tuple[float, float] = (0.3, 0.7)  # `overview` or `unusual`: up to it not at all, from it wholly
+# Things that show in dense cells, whatever is printed there.
 DENSE = frozenset(
     "code diagram drawing equation equations expression figure formula formulas handwriting inscription "
     "passage print script snippet text writing".split()
 )
-"""Things that show in dense cells, whatever is printed there."""
 TRANSCRIPTION_VERBS = frozenset(
     "copy extract ocr read recite say says transcribe transcription translate".split()
 )
@@ -48,10 +49,9 @@ SENTENCES = {
     "overview": "the question is about the whole picture, so the cells are spread over it",
     "unusual": "the question asks for what stands out, so the most salient cells are kept",
 }
-GENERAL = frozenset({"overview", "unusual"})
-"""Verdicts about questions for no place, to which matches and confidence mean nothing."""
+GENERAL = frozenset({"overview", "unusual"})  # verdicts about questions for no place
+# Remark for a question with some words in another script.
 PASSED_OVER = "the guide reads Latin script alone and passed over the words of the question in another"
-"""The remark beside a verdict where some words of a question are in another script."""
 
 
 class Stance(NamedTuple):
@@ -105,17 +105,25 @@ def _unprinted(coupling: Coupling) -> float:
 def is_general(guide: Guide, question: str) -> bool:
     """Whether a question is about all of a picture or what stands out in it, rather than about a place.
 
-    The guide decides such questions even beside a trained allocator: boxes and answers teach places alone.
+    The guide decides these even beside a trained allocator: boxes and answers train places alone.
     """
+    return _is_general(guide, question)
+
+
+@lru_cache(maxsize=256)  # asked twice of each question of a call, and again for each page of a folder
+def _is_general(guide: Guide, question: str) -> bool:
     overview, unusual = scope(guide, question)
     return max(_ramp(overview, *SCOPE), _ramp(unusual, *SCOPE)) > 0.5
 
 
 def is_transcription(guide: Guide, question: str) -> bool:
-    """Whether a question asks for all that is printed ("Read the page aloud."), for which no set of cells
-    chosen in advance will do.
-    """
-    return not TRANSCRIPTION_VERBS.isdisjoint(terms(question).words) and is_general(guide, question)
+    """Whether a question asks for all that is printed ("Read the page aloud."): no fixed choice will do."""
+    return _names_transcription(question) and is_general(guide, question)
+
+
+@lru_cache(maxsize=256)
+def _names_transcription(question: str) -> bool:
+    return not TRANSCRIPTION_VERBS.isdisjoint(terms(question).words)
 
 
 def start(coupling: Coupling) -> Tensor:
@@ -132,9 +140,7 @@ def prior(coupling: Coupling) -> Prior:
 def verdict(
     confidence: float, overview: float, unusual: float, words: Sequence[str], recognised: bool
 ) -> str:
-    """The verdict on a question and a picture, a key of SENTENCES, by the fields of a `Coupling`, the
-    question's content words, and whether one of them was recognised.
-    """
+    """The verdict on a question and a picture, a key of SENTENCES, by the fields of a `Coupling`."""
     middle = sum(SCOPE) / 2
     if overview > middle:
         return "overview"
@@ -171,7 +177,6 @@ def note(coupling: Coupling) -> str | None:
 
 
 def _passed_over(kind: str, words: Sequence[str]) -> list[str]:
-    """The remark about words in another script, if there are some and the verdict isn't "unread"."""
     return [PASSED_OVER] if kind != "unread" and any(map(in_other_script, words)) else []
 
 

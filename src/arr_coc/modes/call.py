@@ -183,6 +183,7 @@ class Call:
     Attributes:
         inputs: ordinary processor inputs with images; frames of clips are images.
         mode: what runs.
+        adapter: of the model's family, on the model that the mode runs.
         gestalt: the compressor's name.
         encoded: what is known of the images already; filled in for the next call.
         watch: where to add the time of each stage.
@@ -201,6 +202,7 @@ class Call:
 
     inputs: Mapping[str, Any]
     mode: Mode
+    adapter: FamilyAdapter
     gestalt: str
     encoded: EncodedImages
     watch: Stopwatch

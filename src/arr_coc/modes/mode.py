@@ -9,7 +9,7 @@ Importing this costs nothing: no torch, no transformers. What a row means is car
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
@@ -39,6 +39,9 @@ class Mode:
         gestalt: the language model reads a coarse view, made by a compressor that a call may name.
         coarse: it reads that alone, so an answer's allocation is of the coarse grid.
         loras: kinds of LoRA at work, each the first available of some alternatives (`lora.KINDS`).
+        before_encoder: cells are chosen before any is encoded, so the vision tower must encode some
+            alone; it follows from `scores`.
+        stock: nothing is decided and no LoRA is at work: the base model is called as it is.
     """
 
     name: str
@@ -53,16 +56,14 @@ class Mode:
     coarse: bool = False
     loras: tuple[tuple[str, ...], ...] = (("own",),)
     remark: str = ""
+    before_encoder: bool = field(init=False, repr=False)
+    stock: bool = field(init=False, repr=False)
 
-    @property
-    def before_encoder(self) -> bool:
-        """Cells are chosen before any is encoded, so the vision tower must be able to encode some alone."""
-        return self.scores == "pixels"
-
-    @property
-    def stock(self) -> bool:
-        """Nothing is decided and no LoRA is at work: the base model is called as it is."""
-        return not (self.scores or self.chooses or self.scales or self.gestalt)
+    def __post_init__(self) -> None:
+        """Derive the two facts that the route asks for most."""
+        object.__setattr__(self, "before_encoder", self.scores == "pixels")
+        decides = self.scores or self.chooses or self.scales or self.gestalt
+        object.__setattr__(self, "stock", not decides)
 
     def kinds(self, available: Collection[str]) -> tuple[str, ...]:
         """The kinds of LoRA at work, of those that are available."""

@@ -112,6 +112,7 @@ def new_call(
     return Call(
         framed,
         mode,
+        adapter,
         gestalt or default_gestalt(adapter, reads_crops(adapter, mode)),
         with_pictures(adapter, framed, pictures, encoded or EncodedImages(), frames),
         watch or Stopwatch(adapter.model.device),
@@ -145,7 +146,8 @@ def prepare(chooser: Chooser, call: Call) -> Prepared:
         logger.warning(substituted)
     check_mode(chooser.layer, mode)
     gestalt = gestalt_for(adapter, mode, call.gestalt)
-    prepared = _run(chooser, replace(call, mode=mode, gestalt=gestalt))
+    runs_on = chooser.adapter_for(mode)
+    prepared = _run(chooser, replace(call, mode=mode, adapter=runs_on, gestalt=gestalt))
     own_view = gestalt != call.gestalt and reads_crops(adapter, mode)
     note = joined(
         substituted,
@@ -165,7 +167,7 @@ def _run(chooser: Chooser, call: Call) -> Prepared:
     if mode.gestalt and mode.before_encoder:
         return saccade(chooser, call)
     if mode.before_encoder:
-        layout = chooser.adapter_for(mode).layout(call.inputs)
+        layout = call.adapter.layout(call.inputs)
         budgets = [call.budgets(count) for count in call.of_visuals(layout.sizes)]
         return before_encoding(chooser, call, layout, budgets)
     return after_encoding(chooser, call)
@@ -215,7 +217,7 @@ def _named_cells(call: Call, layout: Layout) -> Decision:
 def _own_scores(chooser: Chooser, call: Call, layout: Layout, budgets: Sequence[Budget | None]) -> Decision:
     """The decision by a mode's own scores (`Mode.score`)."""
     assert call.mode.score is not None
-    adapter, spaces = chooser.adapter_for(call.mode), call.spaces(layout.grids)
+    adapter, spaces = call.adapter, call.spaces(layout.grids)
     frames = call.frames or (1,) * len(spaces)
     views = groups(list(pictures(adapter, call.inputs, call.encoded)), frames)
     texts = texts_of(adapter, call, layout) or [""] * len(layout.grids)
@@ -235,6 +237,7 @@ def cues_for(chooser: Chooser, call: Call) -> list[Cues]:
         ValueError: nothing is scored in this mode, or in "saccade" of images that are kept whole.
     """
     mode, adapter = call.mode, chooser.adapter_for(call.mode)
+    call = replace(call, adapter=adapter)
     if not mode.scores:
         raise ValueError(f"mode {mode.name!r} scores nothing of this image; use 'prune' or 'weight'")
     if not mode.before_encoder:
@@ -272,7 +275,7 @@ def everything(chooser: Chooser, call: Call, fallback: bool = False) -> Prepared
 
 def dropped(chooser: Chooser, call: Call, features: VisualFeatures, decision: Decision) -> Prepared:
     """The prompt from which all cells that a decision doesn't keep are dropped."""
-    adapter = chooser.adapter_for(call.mode)
+    adapter = call.adapter
     if decision.gates is not None:
         features = features.scale(decision.gates)
     keep = [index.to(cells.device) for index, cells in zip(decision.keep, features.cells, strict=True)]
@@ -316,11 +319,12 @@ def before_encoding(
         budgets: per image or clip; None: all of its cells.
         gestalt: what the language model reads of each image before its kept cells; None: nothing.
     """
-    adapter = chooser.adapter_for(call.mode)
+    adapter = call.adapter
     decision = choose(chooser, call, layout, budgets)
     if decision is None:  # all tokens, as mode "prune" encodes and reads them
         plain = without_crops(call.inputs)
-        call = replace(call, inputs=plain, mode=PRUNE, encoded=EncodedImages())
+        stock = chooser.adapter_for(PRUNE)
+        call = replace(call, inputs=plain, mode=PRUNE, adapter=stock, encoded=EncodedImages())
         return everything(chooser, call, fallback=True)
     keep = [index.to(layout.cells[0].device) for index in decision.keep]
     with call.watch("encode"), reading(adapter.model.config.model_type):
@@ -404,7 +408,7 @@ def gated(
 
 def coarse_alone(chooser: Chooser, call: Call) -> Prepared:
     """The gestalt in place of every image; tokens that are no cell stay."""
-    adapter = chooser.adapter_for(call.mode)
+    adapter = call.adapter
     gestalt = gestalt_of(chooser, call, call.gestalt)
     features = call.encoded.features
     layout = adapter.layout(call.inputs) if features is None else features.layout
@@ -428,7 +432,7 @@ def coarse_alone(chooser: Chooser, call: Call) -> Prepared:
 
 def saccade(chooser: Chooser, call: Call) -> Prepared:
     """Make the coarse view, choose fine cells before they are encoded, encode those alone."""
-    adapter = chooser.adapter_for(call.mode)
+    adapter = call.adapter
     layout = adapter.layout(call.inputs)
     sizes, most = call.of_visuals(layout.sizes), most_unreduced(adapter)
     note = small_images(sizes, None if call.fill_to_529 or call.keep else call.budgets, most)
@@ -523,7 +527,7 @@ def look_again(
     Returns:
         None: nothing new was asked for, or it can't be said what was.
     """
-    adapter = chooser.adapter_for(call.mode)
+    adapter = call.adapter
     allocation = prepared.allocations[0]
     fine, coarse = allocation.grid, gestalt.grids[0]
 

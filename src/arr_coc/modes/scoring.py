@@ -138,7 +138,7 @@ def encoded_features(chooser: Chooser, call: Call) -> VisualFeatures:
     if call.encoded.features is None:
         with call.watch("encode"):
             inputs = with_whole_pixels(call.inputs)
-            call.encoded.features = chooser.adapter_for(call.mode).features(inputs)
+            call.encoded.features = call.adapter.features(inputs)
     return call.encoded.features
 
 
@@ -160,7 +160,7 @@ def gestalt_of(chooser: Chooser, call: Call, name: str) -> VisualFeatures:
         if compressor.reads_tokens:
             encoded_features(chooser, call)
         features = call.encoded.features
-        adapter = chooser.adapter_with(name) if compressor.inside else chooser.adapter_for(call.mode)
+        adapter = chooser.adapter_with(name) if compressor.inside else call.adapter
         with call.watch("gestalt"):
             gestalts[name] = compress(name, adapter, call.inputs, features, chooser.convs, call.frames)
     return gestalts[name]
@@ -212,7 +212,7 @@ def stem_cells(
     chooser: Chooser, call: Call, stem: Stem, layout: Layout, gestalt: VisualFeatures | None
 ) -> list[Tensor]:
     """Per image the cells [N, D] as a stem sees them, over a gestalt if there is one; made once."""
-    adapter, stems = chooser.adapter_for(call.mode), call.encoded.stems
+    adapter, stems = call.adapter, call.encoded.stems
     with call.watch("scoring"):
         if gestalt is None:
             return stem_tokens(adapter, stem, call.inputs, call.encoded)
@@ -298,7 +298,7 @@ def guided_visuals(chooser: Chooser, call: Call) -> list[bool]:
     """
     if chooser.relevance != "auto" or not chooser.layer.trained:
         return []
-    parts = (chooser.adapter_for(call.mode), chooser.stem, None, call.inputs, call.encoded, call.frames)
+    parts = (call.adapter, chooser.stem, None, call.inputs, call.encoded, call.frames)
     if call.encoded.foreign is not None:
         return foreign_visuals(*parts)
     with call.watch("scoring"):
@@ -389,7 +389,7 @@ def untrained_relevance(
         chooser.relevance != "guide" and any(shares(one).not_found for one in guided)
     ):
         return [one.logits for one in guided], guided
-    adapter = chooser.adapter_for(call.mode)
+    adapter = call.adapter
     attended = attention_maps(adapter, call, name, gestalt_of(chooser, call, name), layout.grids)
     if guided is None:
         return attended, None
@@ -399,7 +399,7 @@ def untrained_relevance(
 def couplings(chooser: Chooser, call: Call, layout: Layout) -> list[Coupling] | None:
     """What the guide says of each image; None where there is no guide, or no question that is text."""
     guide = chooser.guide
-    texts = None if guide is None else texts_of(chooser.adapter_for(call.mode), call, layout)
+    texts = None if guide is None else texts_of(call.adapter, call, layout)
     return None if guide is None or texts is None else _coupled(guide, chooser, call, layout, texts)
 
 
@@ -412,7 +412,7 @@ def off_ground_couplings(chooser: Chooser, call: Call, layout: Layout) -> list[C
         what the layer has learned is to decide everything.
     """
     guide = None if chooser.relevance == "trained" else chooser.guide
-    texts = None if guide is None else texts_of(chooser.adapter_for(call.mode), call, layout)
+    texts = None if guide is None else texts_of(call.adapter, call, layout)
     if guide is None or texts is None:
         return None
     general = {text: is_general(guide, text) for text in dict.fromkeys(texts)}
@@ -432,7 +432,7 @@ def _coupled(
     """The guide's coupling of each image with its question; a frame that repeats the one before is not read
     again.
     """
-    adapter = chooser.adapter_for(call.mode)
+    adapter = call.adapter
     with call.watch("texture"):
         views = pictures(adapter, call.inputs, call.encoded)
     changes = changes_of(adapter, call, layout)
@@ -497,7 +497,7 @@ def changes_for(chooser: Chooser, call: Call, layout: Layout) -> list[Changes | 
     """
     if not call.frames:
         return []
-    adapter = chooser.adapter_for(call.mode)
+    adapter = call.adapter
     changes = changes_of(adapter, call, layout)
     texts = texts_of(adapter, call, layout)
     if texts is None:
@@ -558,7 +558,7 @@ def cues_of(chooser: Chooser, call: Call, layout: Layout) -> list[Cues]:
     views = call.encoded.views or None
     if views is None and "coarse_features" in wanted_inputs(chooser.layer.config.channels):
         views = coarse_maps(chooser, call)
-    adapter = chooser.adapter_for(call.mode)
+    adapter = call.adapter
     return gather(
         adapter,
         chooser.layer,
@@ -609,8 +609,8 @@ def gather(
     """
     like = next(layer.parameters())
     with watch("texture"):
-        seen = pictures(adapter, inputs, encoded)
-        make = TextureMaker(adapter, layer, inputs, encoded, layout, seen, frames, views, cells)
+        images = pictures(adapter, inputs, encoded)
+        make = TextureMaker(adapter, layer, inputs, encoded, layout, images, frames, views, cells)
     queries = question_embeddings(adapter, inputs, like)
 
     def one(some: Sequence[Tensor | None] | None, image: int) -> Tensor | None:

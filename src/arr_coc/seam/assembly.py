@@ -1,10 +1,8 @@
-"""The prompt with visual tokens dropped: its columns, positions and features, made for the base model.
+"""Builds the shortened prompt of a call: its columns, positions and visual features, for the unchanged model.
 
-1. Text is never dropped.
-2. Kept tokens keep their original positions.
-3. Decoding continues after the end of the undropped sequence.
-
-Shapes: prompts [B, S], compacted [B, S']; image i has n_i visual tokens, N_i = T*H*W of them cells.
+Laws: (1) text is never dropped; (2) kept tokens keep their original positions; (3) decoding continues after
+the end of the original sequence.
+Shapes: whole prompts [B, S], compacted [B, S']; image i has n_i visual tokens, N_i = T*H*W of them cells.
 """
 
 from __future__ import annotations
@@ -27,11 +25,12 @@ from arr_coc.choose.allocation import Grid
 logger = logging.getLogger(__name__)
 
 
+# processor outputs with the kind of every token
 KIND_NAMES = ("mm_token_type_ids", "token_type_ids", "moe_mm_token_type_ids")
-"""Processor outputs with the kind of every token of a prompt."""
+# processor outputs with a value for every token [B, S]
 PROMPT_NAMES = ("input_ids", "attention_mask", *KIND_NAMES)
-"""Processor outputs with a value for every token of a prompt."""
 
+# Outputs of the processors of all families, and labels: what a data set for a model may have.
 PROCESSOR_NAMES = (
     *PROMPT_NAMES,
     *("labels", "pixel_values", "pixel_values_videos", "pixel_values_local"),
@@ -39,23 +38,20 @@ PROCESSOR_NAMES = (
     *("image_position_ids", "image_token_pooling", "image_grids", "image_num_crops"),
     *("batch_num_images", "num_local_patches", "spatial_shapes", "target_sizes"),
 )
-"""Outputs of the processors of all families, and labels: what a data set for a model may have."""
 
+# our own inputs: crops of pictures, and per image their rows and columns
 CROP_VALUES, CROP_GRIDS = "crop_values", "crop_grids"
-"""Inputs beside the processor's own: crops of pictures, and per image their rows and columns."""
 
 IMAGE, VIDEO = 1, 2  # kinds of tokens in `mm_token_type_ids`; 0 is text
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the visual tokens of a call's images lie, known before anything is encoded. Lists are per image.
+    """Where the visual tokens of a call's images lie, known before encoding. Lists are per image.
 
-    Attributes:
-        counts: visual tokens n_i in the prompt.
-        grids: (T, H, W) of the cells.
-        cells: long [N_i], which of the n_i tokens is cell (t, y, x), in raster order.
-        placeholders: tokens in the processor's prompt, where crops make them differ from `counts`; or None.
+    Image i has `counts` n_i visual tokens in the prompt and a grid (T, H, W) of cells; `cells` long [N_i]:
+    the token of each cell (t, y, x), in raster order. `placeholders`: tokens in the processor's prompt, where
+    crops make them differ from `counts`.
     """
 
     counts: list[int]
@@ -70,27 +66,25 @@ class Layout:
 
     @property
     def sizes(self) -> list[int]:
-        """Cells of each image."""
         return [len(cells) for cells in self.cells]
 
     @classmethod
     def of_grids(cls, grids: list[Grid], device: torch.device) -> Layout:
-        """The layout of images of which every token is a cell."""
+        """The layout of images whose tokens are all cells."""
         counts = [frames * height * width for frames, height, width in grids]
         return cls(counts, grids, [torch.arange(count, device=device) for count in counts])
 
     def repeat(self, times: int) -> Layout:
-        """The layout of the same images `times` times."""
         placeholders = None if self.placeholders is None else self.placeholders * times
         return Layout(self.counts * times, self.grids * times, self.cells * times, placeholders)
 
     def tokens_to_keep(self, keep: Sequence[Tensor]) -> list[Tensor]:
-        """Per image the kept tokens: kept cells [K_i] (raster indices) and every token that is no cell."""
+        """Per image the tokens of the kept cells [K_i] (raster indices) and all tokens that are no cell."""
         chosen = []
         for count, cells, indices in zip(self.counts, self.cells, keep, strict=True):
             kept = torch.ones(count, dtype=torch.bool, device=cells.device)
             kept[cells] = False
-            kept[cells[indices.to(cells.device)]] = True
+            kept[cells[indices.to(cells.device)]] = True  # cell numbers to token numbers
             chosen.append(kept.nonzero().flatten())
         return chosen
 
@@ -104,9 +98,9 @@ class VisualFeatures:
         levels: per deepstack level a list of [n_i, D]; empty for families without deepstack.
         grids: (T, H, W) of the cells.
         cells: long [N_i], as in `Layout`; empty once cells have been dropped.
-        kind: the model's own output class, for handing the features back.
+        kind: output class in which the model takes the features.
         packed: the model takes all images' tokens as one tensor.
-        extra: other encoder outputs that the model takes, by name, whichever tokens are kept.
+        extra: other encoder outputs that the model takes, by name.
     """
 
     tokens: list[Tensor]
@@ -119,12 +113,10 @@ class VisualFeatures:
 
     @property
     def counts(self) -> list[int]:
-        """Visual tokens of each image."""
         return [len(tokens) for tokens in self.tokens]
 
     @property
     def layout(self) -> Layout:
-        """The layout of these tokens."""
         return Layout(self.counts, self.grids, self.cells)
 
     def cell_tokens(self, image: int) -> Tensor:
@@ -132,17 +124,16 @@ class VisualFeatures:
         return self.tokens[image][self.cells[image]]
 
     def repeat(self, times: int) -> VisualFeatures:
-        """The same images `times` times, for a batch of questions about them; nothing is copied."""
+        """The same images `times` times, for a batch of questions; tensors are shared."""
         levels = [level * times for level in self.levels]
         grids, cells = self.grids * times, self.cells * times
         return replace(self, tokens=self.tokens * times, levels=levels, grids=grids, cells=cells)
 
     def tokens_to_keep(self, keep: Sequence[Tensor]) -> list[Tensor]:
-        """See `Layout.tokens_to_keep`."""
         return self.layout.tokens_to_keep(keep)
 
     def select(self, indices: Sequence[Tensor]) -> VisualFeatures:
-        """These token indices of each image, in every level; `cells` of the result are empty."""
+        """The tokens at these indices of each image, in every level; `cells` of the result are empty."""
 
         def pick(images: list[Tensor]) -> list[Tensor]:
             return [tokens[index] for tokens, index in zip(images, indices, strict=True)]
@@ -166,7 +157,7 @@ class VisualFeatures:
         return replace(others, tokens=join(self.tokens, others.tokens), levels=levels, cells=[])
 
     def scale(self, gates: Sequence[Tensor]) -> VisualFeatures:
-        """Multiply the cells of every level by a gate per cell [N_i]; other tokens are unchanged."""
+        """Multiplies the cells of every level by a gate per cell [N_i]; other tokens are unchanged."""
         factors = []  # (n_i, 1) each, ones at tokens that are no cell
         for tokens, cells, gate in zip(self.tokens, self.cells, gates, strict=True):
             ones = torch.ones(len(tokens), 1, dtype=tokens.dtype, device=tokens.device)
@@ -178,7 +169,7 @@ class VisualFeatures:
         return replace(self, tokens=times(self.tokens), levels=[times(level) for level in self.levels])
 
     def as_encoder_outputs(self) -> dict[str, Any]:
-        """A new value for `mm_encoder_outputs=`; `generate` expands it in place, so each call needs one."""
+        """A value for `mm_encoder_outputs=`; `generate` expands it in place, so each call needs its own."""
         # Packed ones as pieces of one token: whatever splits pieces by prompts then splits these as well.
         tokens = torch.cat(self.tokens)[:, None] if self.packed else self.tokens
         fields: dict[str, Any] = {"pooler_output": tokens} | self.extra
@@ -189,11 +180,9 @@ class VisualFeatures:
 
 @dataclass(frozen=True)
 class Compacted:
-    """A prompt with visual tokens dropped, ready for the base model.
+    """A prompt with visual tokens dropped: the base model's arguments, and where its columns come from.
 
-    Attributes:
-        kwargs: arguments for the base model's `forward` or `generate`.
-        columns: long [B, S'], the original column of each column, or `PAD`, `GESTALT` or `CROP`.
+    `columns` long [B, S'] are original columns, or `PAD`, `GESTALT` or `CROP`.
     """
 
     kwargs: dict[str, Any] = field(repr=False)
@@ -201,30 +190,27 @@ class Compacted:
 
 
 def without_crops(inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Processor inputs without the crops that may stand beside them."""
+    """Processor inputs without our inputs for crops."""
     return {name: value for name, value in inputs.items() if name not in (CROP_VALUES, CROP_GRIDS)}
 
 
 def handing_back(output: Any) -> type:
-    """The class in which encoded tokens go back to the model: the encoder's own, if it can hold them."""
+    """The output class in which a model takes encoded tokens: its encoder's own, if that can hold them."""
     needed = [one.name for one in fields(output) if one.default is MISSING and one.default_factory is MISSING]
     return BaseModelOutputWithPooling if set(needed) - {"pooler_output"} else type(output)
 
 
 # ---- compaction: functions of tensors alone
 
-Span = tuple[int, Tensor]
-"""One image in a batch of prompts: its row, and the columns [n] of its visual tokens."""
+Span = tuple[int, Tensor]  # one image in a batch of prompts: its row, and the columns [n] of its tokens
 
-PAD, GESTALT, CROP = -1, -2, -3
-"""In `Compacted.columns`: padding, a gestalt token, a cell of a crop. None of them has an original column."""
+PAD, GESTALT, CROP = -1, -2, -3  # values of `Compacted.columns` that are no original column
 
 
 def image_spans(is_image: Tensor, counts: Sequence[int]) -> list[Span]:
-    """Divide the image columns of a batch [B, S] among its images of `counts` tokens, in order of appearance.
+    """Splits the image columns of a batch [B, S] among its images of `counts` tokens, in order of appearance.
 
-    Raises:
-        ValueError: the prompt holds another number of visual tokens than the images have.
+    Raises a ValueError where the prompt holds another number of visual tokens than the images have.
     """
     spans: list[Span] = []
     pending = list(counts)
@@ -245,7 +231,7 @@ def image_spans(is_image: Tensor, counts: Sequence[int]) -> list[Span]:
 
 
 def kept_columns(attention_mask: Tensor, spans: Sequence[Span], keep: Sequence[Tensor]) -> Tensor:
-    """The kept columns, bool [B, S]: attended text, and of each image its visual tokens `keep` [K_i]."""
+    """Mask of the kept columns, bool [B, S]: attended text, and visual tokens `keep` [K_i] of each image."""
     kept = attention_mask.bool().clone()  # invariant 1: every text column that is attended
     for (row, columns), indices in zip(spans, keep, strict=True):
         kept[row, columns] = False
@@ -257,17 +243,14 @@ def gestalt_columns(kept: Tensor, spans: Sequence[Span], counts: Sequence[int]) 
     """The number of gestalt tokens (`counts`, per image) to insert before each column: long [B, S]."""
     ahead = torch.zeros_like(kept, dtype=torch.long)
     for (row, columns), count in zip(spans, counts, strict=True):
-        ahead[row, columns[0]] = count
+        ahead[row, columns[0]] = count  # a gestalt stands before its image's first token
     return ahead
 
 
 def compact_columns(kept: Tensor, spare: int = 0, ahead: Tensor | None = None) -> Tensor:
-    """The indices of each row's kept columns in order, padded on the left to one width: long [B, S'].
+    """Indices of each row's kept columns (`kept` bool [B, S]), left-padded to one width: long [B, S'].
 
-    Args:
-        kept: bool [B, S].
-        spare: padding columns on the left of even the longest row, see `_needs_spare_column`.
-        ahead: long [B, S], gestalt tokens to insert before each column, kept or not.
+    `spare`: padding columns before even the longest row; `ahead` [B, S]: gestalt tokens before each column.
     """
     ends = (kept if ahead is None else kept + ahead).cumsum(dim=1)  # (B, S), each column's end
     lengths = ends[:, -1:]
@@ -281,9 +264,9 @@ def compact_columns(kept: Tensor, spare: int = 0, ahead: Tensor | None = None) -
 
 
 def in_order(indices: Tensor, cells: Tensor, order: Tensor) -> Tensor:
-    """Kept tokens [K] (ascending) of an image, its kept cells in another `order`, others in place.
+    """An image's kept tokens [K] (ascending) with its kept cells in another `order`, other tokens in place.
 
-    `cells` [N] says which token each cell is. A ValueError where the order holds other cells than those kept.
+    `cells` [N]: the token of each cell. A ValueError where `order` isn't a permutation of the kept cells.
     """
     wanted = cells[order.to(cells.device)].to(indices.device)
     places = torch.isin(indices, cells.to(indices.device))
@@ -295,9 +278,9 @@ def in_order(indices: Tensor, cells: Tensor, order: Tensor) -> Tensor:
 
 
 def gather_columns(values: Tensor, columns: Tensor, fill: int, gestalt: int | None = None) -> Tensor:
-    """Gather columns [B, S'] of a tensor over prompts [..., B, S]: [..., B, S'].
+    """Values [..., B, S] of whole prompts at `columns` [B, S']: [..., B, S'].
 
-    Padding becomes `fill`; gestalt tokens and cells of crops `gestalt`, by default `fill`, too.
+    Padding becomes `fill`; gestalt tokens and cells of crops `gestalt`, by default `fill`.
     """
     # Leading axes (the rows of rotary positions) share one index; negative columns read any value, replaced.
     index = columns.clamp_min(0).expand(*values.shape[:-2], *columns.shape)
@@ -306,16 +289,11 @@ def gather_columns(values: Tensor, columns: Tensor, fill: int, gestalt: int | No
 
 
 def moved_columns(named: Any, columns: Tensor, length: int, by_row: bool) -> Tensor:
-    """Where columns of whole prompts (length S) stand in the compacted ones, as `logits_to_keep` names them.
+    """Translates `logits_to_keep` from columns of whole prompts (length S) to columns of the compacted ones.
 
-    Args:
-        named: numbers, mask or slice of columns for all rows; or numbers [B, n] or a mask [B, S].
-        columns: long [B, S'], of the compaction.
-        length: S.
-        by_row: the model takes other columns for each row.
-
-    Returns:
-        Long [n] where they are the same in each row, else long [B, n]; of a mask [B, S] a mask [B, S'].
+    `named` is numbers, a mask or a slice for all rows, or numbers [B, n] or a mask [B, S]. Returns long [n]
+    where all rows agree, long [B, n] if the model takes columns `by_row`; of a mask [B, S] a mask [B, S']. A
+    ValueError for a column that is dropped.
     """
     rows = len(columns)
     try:
@@ -333,7 +311,7 @@ def moved_columns(named: Any, columns: Tensor, length: int, by_row: bool) -> Ten
         raise ValueError(f"these are no columns of {rows} prompts of {length} tokens") from error
     matches = columns[:, None] == wanted[..., None]  # (B, n, S')
     _refuse_lost(~matches.any(-1), wanted)
-    places = matches.int().argmax(-1)
+    places = matches.int().argmax(-1)  # over S': the first match
     if bool((places == places[:1]).all()):
         return places[0]
     if not by_row:
@@ -342,7 +320,6 @@ def moved_columns(named: Any, columns: Tensor, length: int, by_row: bool) -> Ten
 
 
 def _refuse_lost(lost: Tensor, wanted: Tensor) -> None:
-    """Raise a ValueError where some of the columns that were asked for are not kept."""
     if bool(lost.any()):
         which = wanted[lost].unique().tolist() if wanted.dtype != torch.bool else "of the mask"
         raise ValueError(f"columns {which} are dropped or padding: name columns of text")
@@ -351,11 +328,10 @@ def _refuse_lost(lost: Tensor, wanted: Tensor) -> None:
 def gestalt_positions(
     positions: Tensor, spans: Sequence[Span], layout: Layout, grids: Sequence[Grid]
 ) -> Tensor:
-    """Position ids [..., G] of gestalt tokens: those of the fine grid at the middles of what they cover.
+    """Position ids [..., G] of gestalt tokens: bilinear in the cells' positions [..., B, S], at cell centres.
 
-    Row i of h coarse rows has its middle at y = (i + 0.5) * H / h - 0.5, likewise columns; positions [...,
-    B, S] of the whole prompt are linear between cells. `grids` are the gestalts' (T, h, w). Float32, or the
-    dtype of `positions` if all are whole numbers.
+    Row i of h coarse rows has its centre at y = (i + 0.5) * H / h - 0.5, likewise columns. `grids` are the
+    gestalts' (T, h, w). Float32, or the dtype of `positions` if all are whole numbers.
     """
     parts = []
     for (row, columns), cells, fine, coarse in zip(spans, layout.cells, layout.grids, grids, strict=True):
@@ -367,7 +343,7 @@ def gestalt_positions(
         lattice = (own - first).float().reshape(1, -1, *fine[1:])  # (1, ... * T, H, W)
         middles = F.interpolate(lattice, size=coarse[1:], mode="bilinear", align_corners=False)
         parts.append(first + middles.reshape(*own.shape[:-1], -1))
-    joined = torch.cat(parts, dim=-1)
+    joined = torch.cat(parts, dim=-1)  # (..., G)
     return joined.to(positions.dtype) if bool((joined == joined.round()).all()) else joined
 
 
@@ -377,7 +353,7 @@ def consecutive_positions(attention_mask: Tensor) -> Tensor:
 
 
 def continued_prompt(kwargs: Mapping[str, Any], ids: Sequence[int], kind: int = 0) -> dict[str, Any]:
-    """A compacted prompt of one row with further tokens of text behind it, of this kind."""
+    """A compacted prompt of one row with further text tokens `ids` at its end."""
     more, longer = len(ids), dict(kwargs)
     new = kwargs["input_ids"].new_tensor([list(ids)])
     longer["input_ids"] = torch.cat([kwargs["input_ids"], new], 1)
@@ -391,13 +367,13 @@ def continued_prompt(kwargs: Mapping[str, Any], ids: Sequence[int], kind: int = 
     return longer
 
 
+# Kinds of layers that read a limited number of columns, and the setting that holds it.
 WINDOWED = (
     ("sliding_attention", "sliding_window"),
     ("chunked_attention", "attention_chunk_size"),
     ("indexed_attention", "index_topk"),
     ("indexed_attention", "indexer_budget"),
 )
-"""Kinds of layers that read a limited number of columns, and the setting that holds it."""
 
 
 def attention_window(config: Any) -> int | None:
@@ -409,13 +385,13 @@ def attention_window(config: Any) -> int | None:
 
 
 def has_recurrence(config: Any) -> bool:
-    """Whether some layers of a language model read the prompt with a state or a convolution."""
+    """Whether some layers of a language model carry a state or a convolution along the prompt."""
     kinds = getattr(config.get_text_config(), "layer_types", None) or ()
     return any(not kind.endswith("attention") or kind.startswith("linear") for kind in kinds)
 
 
 def warn_of_window(window: int | None, length: int, warned: set[int]) -> None:
-    """Warn once that tokens are dropped from a prompt longer than an attention window."""
+    """Warns once that tokens are dropped from a prompt longer than an attention window."""
     if window is None or length <= window or window in warned:
         return
     warned.add(window)
@@ -431,14 +407,10 @@ def warn_of_window(window: int | None, length: int, warned: set[int]) -> None:
 
 
 class PromptAssembly(ABC):
-    """Base class of `FamilyAdapter`: makes compacted prompts.
+    """Builds compacted prompts; base class of `FamilyAdapter`.
 
-    Attributes:
-        model: the loaded transformers model.
-        processor: its processor, or None.
-        visual_names: processor outputs that belong to the images, not to the prompt.
-        plain_positions: position ids are [B, S], not three-row rotary ones [3, B, S].
-        text_row: the model takes a fourth row above three-row positions, which numbers the columns.
+    `visual_names` are processor outputs that belong to the images. Position ids are rotary [3, B, S], with a
+    fourth row above that numbers the columns where the model has a `text_row`; or `plain_positions` [B, S].
     """
 
     model: Any
@@ -454,15 +426,13 @@ class PromptAssembly(ABC):
 
     @cached_property
     def image_token_id(self) -> int:
-        """The id of the placeholder that stands for one visual token."""
         return self.model.config.image_token_id
 
     def has_images(self, inputs: Mapping[str, Any]) -> bool:
-        """Whether these inputs carry images or clips to encode."""
         return any(inputs.get(name) is not None for name in ("pixel_values", "pixel_values_videos"))
 
     def columns(self, input_ids: Tensor, counts: Sequence[int]) -> list[Span]:
-        """Per image, in order of appearance, its row and the columns [n_i] of its visual tokens."""
+        """Per image its row and the columns [n_i] of its visual tokens."""
         return image_spans(input_ids == self.image_token_id, counts)
 
     def attention_mask(self, inputs: Mapping[str, Any]) -> Tensor:
@@ -493,18 +463,13 @@ class PromptAssembly(ABC):
 
     @property
     def window(self) -> int | None:
-        """The narrowest attention window in columns, or None.
-
-        Windows count columns, not positions: dropping equals masking only while the whole prompt fits.
-        """
+        """The narrowest attention window in columns, or None."""
+        # counts columns: dropping equals masking while the prompt fits
         return attention_window(self.model.config)
 
     def _needs_spare_column(self, use_cache: bool) -> bool:
-        """Whether the compacted prompt needs a padding column.
-
-        Without a padding mask, transformers takes gaps in plain position ids for packed sequences and cuts
-        the attention between them; `generate` without a cache and flash attention drop a mask of ones.
-        """
+        # Without a padding mask, transformers takes gaps in plain positions for packed sequences and cuts
+        # attention there; `generate` without a cache and flash attention drop a mask of ones.
         implementation = self.model.config.get_text_config()._attn_implementation or ""
         return self.plain_positions and (not use_cache or "flash" in implementation)
 
@@ -517,7 +482,7 @@ class PromptAssembly(ABC):
         use_cache: bool = True,
         order: Sequence[Tensor] | None = None,
     ) -> Compacted:
-        """Drop all cells that aren't kept from the prompt and its features; arguments as of `assemble`."""
+        """Drops the cells that aren't kept from the prompt and its features; arguments as of `assemble`."""
         indices = features.tokens_to_keep(keep)
         whole = [len(index) for index in indices] == features.counts
         fine = features if whole else features.select(indices)  # no copy where nothing is dropped
@@ -534,7 +499,7 @@ class PromptAssembly(ABC):
         use_cache: bool = True,
         order: Sequence[Tensor] | None = None,
     ) -> Compacted:
-        """Make the prompt in which each image is its gestalt tokens, then its kept tokens.
+        """Builds the prompt in which each image is its gestalt tokens, then its kept tokens.
 
         Args:
             inputs: arguments of the base model; those that aren't about the prompt or images are passed on.
@@ -543,11 +508,10 @@ class PromptAssembly(ABC):
             fine: the kept tokens (`layout.tokens_to_keep(keep)`) of each image; None if there are none.
             gestalt: per image a coarse view, every token a cell of its `grids`; or None.
             use_cache: whether the call will use a key/value cache.
-            order: per image the kept cells in the order in which they are read, each at its own position;
-                only in raster order (None) dropping equals masking.
+            order: per image the kept cells in reading order, each at its own position; only in raster order
+                (None) dropping equals masking.
 
-        If nothing is dropped or added, the caller's own arguments come back with encoded images in place of
-        pixels: the result is the stock model's to the last bit.
+        If nothing is dropped or added, the result is the stock model's to the last bit.
         """
         ids = inputs["input_ids"]
         attention_mask = self.attention_mask(inputs)
@@ -575,9 +539,7 @@ class PromptAssembly(ABC):
             for (row, span), tokens in zip(spans, ordered, strict=True):
                 columns[row, torch.isin(columns[row], span)] = span[tokens]
         mask = gather_columns(attention_mask, columns, fill=0, gestalt=1)
-        every = self.positions(
-            inputs
-        )  # of the whole prompt, so that kept ones (2) and the end (3) are its own
+        every = self.positions(inputs)  # of the whole prompt: kept ones (2) and the end (3) are its own
         positions = gather_columns(every, columns, fill=0)
         if gestalt is not None:
             middles = gestalt_positions(every, spans, layout, gestalt.grids)
@@ -595,16 +557,10 @@ class PromptAssembly(ABC):
         places: Tensor,
         use_cache: bool,
     ) -> Compacted:
-        """As `assemble`, with other tokens in the place of each image's.
+        """As `assemble`, with each image replaced by the G tokens of `visual`.
 
-        Args:
-            inputs: arguments of the base model.
-            every: position ids of the whole prompt.
-            spans: one (row, columns [n_i]) per image.
-            visual: the tokens that each image is to have, G in all.
-            labels: long [G], their values of `Compacted.columns`.
-            places: [..., G], their positions.
-            use_cache: whether the call will use a key/value cache.
+        `every` are the whole prompt's position ids; `labels` long [G] and `places` [..., G] are the new
+        tokens' values of `Compacted.columns` and positions.
         """
         attention_mask = self.attention_mask(inputs)
         kept = kept_columns(attention_mask, spans, [span[:0] for _, span in spans])
@@ -662,7 +618,7 @@ class PromptAssembly(ABC):
 
     @property
     def padding_id(self) -> int:
-        """The token id for padding columns: the model's own, or any that isn't the image placeholder's."""
+        """The token id for padding columns: the model's own, or any other than the image placeholder's."""
         generation, text = self.model.generation_config, self.model.config.get_text_config()
         configured = [i for i in (generation.pad_token_id, text.pad_token_id) if i is not None]
         return next(i for i in [*configured, 0, 1] if i != self.image_token_id)

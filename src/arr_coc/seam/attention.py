@@ -1,4 +1,4 @@
-"""Observation of attention: the queries and keys of a loaded model, without changing it or what it computes.
+"""Observation of attention: the queries and keys of a loaded model, without changing it or its results.
 
     with watch_attention(model, "language", observe) as watched: watched(**inputs)
 
@@ -21,12 +21,12 @@ from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedM
 from arr_coc.seam.loaded import refresh, twin, twin_key, with_configs
 
 Part = Literal["language", "vision"]
+# observe(layer, query [B, H, Q, d], key [B, G, S, d], scaling, mask bool [B or 1, 1, Q, S] or None)
 Observer = Callable[[int, Tensor, Tensor, float, Tensor | None], None]
-"""observe(layer, query [B, H, Q, d], key [B, G, S, d], scaling, mask bool [B or 1, 1, Q, S] or None)."""
 
 WATCHED = "arr_coc_watched_sdpa"
+# By attention module its layer and observer, in this context only: other threads aren't observed.
 _watching: ContextVar[Mapping[nn.Module, tuple[int, Observer]]] = ContextVar("watching")
-"""By attention module its layer and observer, in this context only: other threads' calls are not observed."""
 
 
 def _watched_attention(
@@ -58,6 +58,7 @@ def _softcapped(
 ) -> Tensor:
     """Attention whose scores stay within -softcap to softcap (Gemma 2), which sdpa can't: [B, Q, H, d]."""
     groups = query.shape[1] // key.shape[1]
+    # each key head serves `groups` query heads
     keys, values = (part.repeat_interleave(groups, dim=1) for part in (key, value))
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     scores = softcap * torch.tanh(query @ keys.transpose(-1, -2) * scale / softcap)
@@ -77,10 +78,9 @@ AttentionMaskInterface.register(WATCHED, AttentionMaskInterface()["sdpa"])
 
 
 def attention_modules(model: PreTrainedModel, part: Part) -> list[nn.Module]:
-    """The attention modules of one part of a model, in order; recurrent layers are not among them.
+    """The attention modules of one part of a model, in order, without recurrent layers.
 
-    Raises:
-        ValueError: an unknown part, or a model without one.
+    A ValueError for an unknown part, or a model without one.
     """
     if part not in ("language", "vision"):
         raise ValueError(f'part {part!r} is unknown; use "language" or "vision"')
@@ -98,15 +98,14 @@ def attention_modules(model: PreTrainedModel, part: Part) -> list[nn.Module]:
 def watch_attention(
     model: PreTrainedModel, part: Part, observe: Observer
 ) -> Generator[PreTrainedModel, None, None]:
-    """Yield a twin of a model that calls `observe` at every attention of its `part`, "language" or "vision".
+    """Yields a copy of a model that calls `observe` at every attention of its `part`, "language" or "vision".
 
-    `observe` gets queries and keys after rotary positions, with the keys of the cache; layers count the
-    part's attention modules from 0. No mask: every query sees every key; causal attention always has its
-    mask. The tensors are the model's own. A vision tower may call it for each image or window (Qwen), or
-    once per layer for all pictures (CLIP, SigLIP). An exception that it raises ends the twin's call.
-
-    The twin runs sdpa in that part: a model configured for sdpa computes the same bits. Only calls in the
-    context (`contextvars`) that opened the watch are observed. For both parts, watch the twin again.
+    The copy shares the weights. `observe` gets queries and keys after rotary positions, with the keys of the
+    cache; layers count the part's attention modules from 0. Mask None: every query attends to every key;
+    causal attention always has its mask. A vision tower may call it for each image or window (Qwen), or once
+    per layer for all pictures (CLIP, SigLIP). An exception that it raises ends the call. The part runs sdpa:
+    a model configured for sdpa computes the same bits. Only calls in the context (`contextvars`) that opened
+    the watch are observed. For both parts, watch the copy again.
     """
     attention_modules(model, part)  # raises before a twin is made
     watched = _watched_twin(model, part)
@@ -122,10 +121,9 @@ def watch_attention(
         _watching.reset(token)
 
 
+# By model and part its watched twin, and the `twin_key` that it was made under.
 _TWINS: weakref.WeakKeyDictionary[nn.Module, dict[Part, tuple[Any, PreTrainedModel]]]
-"""By model and part its watched twin, and the `twin_key` that it was made under."""
 _TWINS = weakref.WeakKeyDictionary()
-"""By model and part its watched twin, and the `twin_key` that it was made under."""
 
 
 def _watched_twin(model: PreTrainedModel, part: Part) -> PreTrainedModel:
@@ -143,18 +141,14 @@ def _watched_config(config: Any) -> None:
 
 
 def _part(model: Any, part: Part) -> Any:
-    """The root module of a part of a model; the model itself where it has none."""
     return model.get_decoder() if part == "language" else model.get_encoder(modality="image")
 
 
 def attention_rows(query: Tensor, key: Tensor, scaling: float, mask: Tensor | None = None) -> Tensor:
-    """Attention probabilities float32 [B, H, R, S] of some queries; a row that attends nothing is 0.
+    """Attention probabilities float32 [B, H, R, S] of queries [B, H, R, d] to keys [B, G, S, d].
 
-    Args:
-        query: [B, H, R, d], any R of the observed queries.
-        key: [B, G, S, d]; each key head serves H / G query heads.
-        scaling: factor of the products before softmax.
-        mask: [B or 1, 1 or H, R, S] of these rows, bool (True: attended) or float (added); or [B, S] of keys.
+    `mask` [B or 1, 1 or H, R, S] is bool (True: attended) or float (added), or [B, S] of keys. `scaling`
+    multiplies the products before softmax. A row that attends to nothing is 0.
     """
     heads, groups = query.shape[1], key.shape[1]
     if heads % groups:
@@ -163,9 +157,9 @@ def attention_rows(query: Tensor, key: Tensor, scaling: float, mask: Tensor | No
     # float32: half precision would round small probabilities of long prompts to 0
     scores = query.float() @ keys.transpose(-1, -2) * scaling  # (B, H, R, S)
     if mask is None:
-        return scores.softmax(-1)
+        return scores.softmax(-1)  # over keys S
     if mask.ndim == 2:
-        mask = mask.bool()[:, None, None]
+        mask = mask.bool()[:, None, None]  # (B, 1, 1, S)
     if mask.is_floating_point():
         scores, mask = scores + mask, mask > torch.finfo(mask.dtype).min
     hidden = ~mask.bool()  # softmax over nothing is NaN: such rows become 0 by the second fill
@@ -173,17 +167,14 @@ def attention_rows(query: Tensor, key: Tensor, scaling: float, mask: Tensor | No
 
 
 def attention_received(query: Tensor, key: Tensor, scaling: float, rows: int = 1024) -> Tensor:
-    """The attention that each key receives, mean over heads and queries, without a mask: float32 [S].
+    """The attention that each key [G, S, d] receives, its mean over unmasked queries [H, Q, d]: float32 [S].
 
-    Args:
-        query: [H, Q, d].
-        key: [G, S, d].
-        scaling: factor of the products before softmax.
-        rows: queries at a time: at most H x rows x S probabilities are held.
+    `rows` queries at a time: at most H x rows x S probabilities are held.
     """
     if rows < 1:
         raise ValueError(f"rows {rows} is below 1; use how many queries to hold at a time, such as 1024")
     received = torch.zeros(key.shape[1], device=key.device)
     for block in query.split(rows, dim=1):
+        # sum over heads H and queries
         received += attention_rows(block[None], key[None], scaling)[0].sum((0, 1))
     return received / (query.shape[0] * query.shape[1])

@@ -1,8 +1,8 @@
-"""The base class of family adapters: encoded images, positions and patches of one family of transformers.
+"""The base class of family adapters: encodes images and finds cells and positions for one family of models.
 
 Visual tokens are dropped on an unpatched model: the same indices are kept in the encoder's features and in
-every tensor over the prompt, and go to the model's own `forward` or `generate` as `mm_encoder_outputs`. A
-family says only where its cells are and what their pixels. Shapes as in `assembly`; image i has cells N_i.
+every tensor over the prompt, and go to the model's own `forward` or `generate` as `mm_encoder_outputs`.
+Shapes as in `assembly`.
 """
 
 from __future__ import annotations
@@ -37,50 +37,37 @@ from arr_coc.seam.pixels import REMEDY, reading, undo_normalisation
 from arr_coc.seam.prompt import TemplateMarkers, outside, question_tokens, template_markers
 from arr_coc.seam.tower_compressor import TowerCompressor
 
-EXTRA_OUTPUTS = ("visual_indicator_features",)
-"""What models take from their encoders beside tokens: in Ovis2 the embeddings of the words around them."""
+EXTRA_OUTPUTS = ("visual_indicator_features",)  # encoder outputs beside tokens: Ovis2's word embeddings
 
 
-Encodes = Literal["cells", "tiles", "crops", "images"]
-"""The smallest part of an image that a vision tower can encode alone."""
+Encodes = Literal["cells", "tiles", "crops", "images"]  # smallest part that a tower encodes alone
 
 
 class FamilyAdapter(PromptAssembly):
     """How one family of models lays an image in the prompt: where its cells are, and which pixels they show.
 
-    A family's class says that in `cell_layout` and `patches`; the rest has defaults that are read off the
-    model. An encoder that takes images in other pieces overrides `token_counts`; one that `encodes` less than
-    an image alone overrides `layout`, `encode_cells` and `coarse`.
+    A family defines `cell_layout` and `patches`; the rest has defaults read off the model. An encoder that
+    splits images into pieces overrides `token_counts`; one that `encodes` less than an image alone overrides
+    `layout`, `encode_cells` and `coarse`. `model` is used, never changed; `processor` gives the normalisation
+    and the chat template; `traits` replace class attributes. An ImportError where transformers lacks
+    `mm_encoder_outputs`.
 
     Attributes:
-        visual_names: processor outputs that belong to the images, not to the prompt.
-        needed: of these the ones that must stand beside the pixels.
-        mean: per channel, of the image processor's normalisation, where no processor is at hand.
-        std: likewise.
-        encodes: "cells": the tower can encode some cells alone; "tiles": some tiles, each with all of its
-            cells; "crops": finer crops of a picture beside its one view; "images": none of these.
+        needed: the `visual_names` that must come with the pixels.
+        mean: per channel, of the image normalisation, for want of a processor; likewise `std`.
+        encodes: the smallest part of an image that can be encoded alone: "cells", "tiles", "crops" (finer
+            ones, beside a picture's one view) or "images".
         clips: the vision tower attends within frames alone, so that a clip is encoded frame by frame.
-        by_cells: each cell's patches stand together in the tower; `merger` and `tower_order` say where.
+        by_cells: each cell's patches are adjacent in the tower; see `merger` and `tower_order`.
         halves: the vision tower can be run in two halves around a compressor (`encode_merged`).
-        casts: the model turns pixels into its own dtype; else they must come in it.
-        prefix: prompt tokens see the whole prompt, images the question: nothing can be read once for several.
-        plain_positions: position ids are [B, S], not three-row rotary ones [3, B, S].
+        casts: the model casts pixels to its own dtype; else they must come in it.
+        prefix: prompt tokens attend to the whole prompt: no part can be read once for several questions.
         recurrent: some layers have a state, so that dropping a token has no masked equivalent.
-        ignores_positions: the model's `generate` numbers the columns, whatever positions come with them.
+        ignores_positions: the model's `generate` numbers the columns and ignores given positions.
         keeps_shape: its image processor keeps a picture's shape and takes it at any size, in whole cells.
         middle_square: its image processor cuts a picture to the middle square.
         layer_by_layer: the layers of its language model can be called one by one.
-        name_marks: the names under which a tokenizer, or the processor, holds the two tokens between which
-            text about an image is written, its size or the name of a tile; None where there is no such text.
-
-    Args:
-        model: a loaded transformers model of this family. It is used, never changed.
-        processor: its processor, if at hand: gives the exact normalisation and the chat template.
-        traits: attributes above, in place of the class's own.
-
-    Raises:
-        ImportError: the installed transformers has no `mm_encoder_outputs` (5.18 and, in a few families,
-            later).
+        name_marks: names of the two special tokens around text about an image (size, name of a tile).
     """
 
     mean: tuple[float, ...] = (0.48145466, 0.4578275, 0.40821073)  # CLIP's
@@ -111,7 +98,7 @@ class FamilyAdapter(PromptAssembly):
             setattr(self, name, value)
 
     def on(self, model: PreTrainedModel) -> Self:
-        """The same adapter on another model of the same shape, such as a twin with LoRAs."""
+        """The same adapter on another model of the same shape, such as a copy with LoRAs."""
         if model is self.model:
             return self
         _ = self.markers  # rendered once for both
@@ -123,7 +110,7 @@ class FamilyAdapter(PromptAssembly):
 
     @abstractmethod
     def cell_layout(self, inputs: Mapping[str, Any], counts: Sequence[int]) -> list[tuple[Grid, Tensor]]:
-        """Per image its merged grid and which of its tokens are cells (raster order)."""
+        """Per image its grid (T, H, W) and which of its tokens are cells, long [N] in raster order."""
 
     @abstractmethod
     def patches(self, inputs: Mapping[str, Any], features: VisualFeatures | None = None) -> list[Tensor]:
@@ -139,7 +126,6 @@ class FamilyAdapter(PromptAssembly):
 
     @cached_property
     def needed(self) -> tuple[str, ...]:
-        """Of `visual_names` those that must stand beside `pixel_values`."""
         names = inspect.signature(self._model_with("get_image_features").get_image_features).parameters
         required = {name for name, one in names.items() if one.default is one.empty} | {"image_grid_thw"}
         return tuple(name for name in self.visual_names if name in required and name != "pixel_values")
@@ -151,31 +137,30 @@ class FamilyAdapter(PromptAssembly):
 
     @cached_property
     def recurrent(self) -> bool:
-        """Whether the configuration lists layers that read a prompt with a state."""
         return has_recurrence(self.model.config)
 
     @property
     def early_layout(self) -> bool:
-        """Whether `layout` can be told before anything is encoded."""
+        """Whether `layout` works before anything is encoded."""
         return self.encodes != "images"
 
     def encode(self, inputs: Mapping[str, Any]) -> Any:
-        """The base model's own output of `get_image_features` for these inputs."""
+        """The base model's own output of `get_image_features`."""
         arguments = {name: inputs[name] for name in self.visual_names if inputs.get(name) is not None}
         if not self.casts:
             arguments["pixel_values"] = arguments["pixel_values"].to(self.model.dtype)
         return self._model_with("get_image_features").get_image_features(**arguments, return_dict=True)
 
     def token_counts(self, inputs: Mapping[str, Any], lengths: Sequence[int]) -> Sequence[int]:
-        """The tokens of each image, where `lengths` are those of each encoded piece: the same by default."""
+        """The tokens of each image, from the `lengths` of the encoded pieces: the same by default."""
         return lengths
 
     def early_counts(self, inputs: Mapping[str, Any]) -> Sequence[int] | None:
-        """The placeholders of each image, told before anything is encoded; None where they can't be."""
+        """The placeholders of each image, before encoding; None where they aren't known."""
         return self.layout(inputs).in_prompt if self.early_layout else None
 
     def token_kinds(self, inputs: Mapping[str, Any]) -> Tensor:
-        """`IMAGE` where a token of an image stands, `VIDEO` where one of a clip does, else 0: int [B, S]."""
+        """`IMAGE`, `VIDEO` or 0 for each token: int [B, S]."""
         ids, video = inputs["input_ids"], getattr(self.model.config, "video_token_id", None)
         video = -1 if video is None else video
         return (ids == self.image_token_id).int() * IMAGE + (ids == video).int() * VIDEO
@@ -189,7 +174,6 @@ class FamilyAdapter(PromptAssembly):
         return rope_index(**{name: inputs[name] for name in names}, attention_mask=attention_mask)[0]
 
     def _model_with(self, name: str, default: Any = None) -> Any:
-        """The model, or the one inside it without a head, whichever has a method of that name."""
         inner = self.model.base_model
         return inner if hasattr(inner, name) else self.model if default is None else default
 
@@ -197,25 +181,21 @@ class FamilyAdapter(PromptAssembly):
 
     @property
     def merger(self) -> Any:
-        """The module that makes visual tokens of what the tower computed, in families `by_cells`."""
+        """The module that makes visual tokens of the tower's states, in families `by_cells`."""
         raise NotImplementedError(f"the vision tower of {self.model.config.model_type} can't be read by cell")
 
     def tower_order(self, inputs: Mapping[str, Any]) -> Tensor | None:
-        """The cells in the order in which they stand in the tower, long [N]; None for raster order."""
+        """The tower's order of the cells, long [N]; None for raster order."""
         return None
 
     # ---- families whose tower can encode some cells, tiles or crops alone
 
     def layout(self, inputs: Mapping[str, Any]) -> Layout:
-        """Counts, grids and cells of the images' tokens, before anything is encoded.
-
-        Raises:
-            NotImplementedError: the family encodes whole images alone; so the next two methods.
-        """
+        """The layout of the images' tokens before encoding; NotImplementedError if `encodes` is "images"."""
         raise self._not_sparse()
 
     def encode_cells(self, inputs: Mapping[str, Any], keep: Sequence[Tensor]) -> VisualFeatures:
-        """Encode the kept cells (per image rising raster indices [K_i]) and nothing else.
+        """Encodes the kept cells (per image rising raster indices [K_i]) and nothing else.
 
         A family of tiles encodes those that hold one. Returns the tokens of `tokens_to_keep(keep)`,
         `cells` empty; with every cell kept they are those of `features` to the last bit. A ValueError for
@@ -224,17 +204,11 @@ class FamilyAdapter(PromptAssembly):
         raise self._not_sparse()
 
     def coarse(self, inputs: Mapping[str, Any], cells: int | Sequence[int] = 256) -> dict[str, Any]:
-        """Inputs with every image scaled down to at most `cells` cells (of each, or one number for all).
-
-        A ValueError where `cells` is below 1, or for a clip.
-        """
+        """Inputs with images scaled down to at most `cells` cells; a ValueError below 1, or for a clip."""
         raise self._not_sparse()
 
     def encode_merged(self, inputs: Mapping[str, Any], compressor: TowerCompressor) -> VisualFeatures:
-        """Encode every image with a tower that merges patches half-way; `grids` are the coarse ones.
-
-        The compressor says after how many blocks, on which windows, and merges; or a ValueError.
-        """
+        """Encodes every image with a tower that merges patches half-way; `grids` are the coarse ones."""
         raise NotImplementedError(
             f"the vision tower of {self.model.config.model_type} can't be run in two halves; use gestalt "
             "'resize' or 'pool4'"
@@ -245,16 +219,15 @@ class FamilyAdapter(PromptAssembly):
         return None
 
     def views_encoded(self, inputs: Mapping[str, Any], keep: Sequence[Tensor]) -> tuple[int, int] | None:
-        """How many tiles and whole views `encode_cells` encodes, of how many; None without tiles."""
+        """How many tiles and overviews `encode_cells` encodes, of how many; None without tiles."""
         return None
 
     @property
     def view_cells(self) -> int:
-        """Cells of the one view of a picture, in a family that encodes crops."""
         raise self._not_sparse()
 
     def lacks_crops(self, inputs: Mapping[str, Any], pictures: Sequence[Image] | None) -> str | None:
-        """What hinders crops of a call's images, in a few words, or None; `pictures` None: not at hand."""
+        """Why crops of a call's images are impossible, in a few words, or None."""
         return f"{self.model.config.model_type} has no use for crops"
 
     def crops(self, inputs: Mapping[str, Any], pictures: Sequence[Image]) -> dict[str, Tensor]:
@@ -270,10 +243,9 @@ class FamilyAdapter(PromptAssembly):
     # ---- images, and the question
 
     def features(self, inputs: Mapping[str, Any]) -> VisualFeatures:
-        """Encode the images with the model's own encoder, exactly as the stock model does.
+        """Encodes the images with the model's own encoder, exactly as the stock model does.
 
-        Raises:
-            ValueError: images that it can't read, or that don't fit the prompt.
+        A ValueError for images that it can't read, or that don't fit the prompt.
         """
         with reading(self.model.config.model_type):
             return self._features(inputs)
@@ -290,7 +262,7 @@ class FamilyAdapter(PromptAssembly):
             if prod(grid) != len(index) or (len(index) and int(index.max()) >= len(image)):
                 raise ValueError(f"an image of {len(image)} tokens has no grid {grid} of cells; {REMEDY}")
         cells = [index.to(tokens[0].device) for _, index in layout]
-        packed = isinstance(output.pooler_output, Tensor)
+        packed = isinstance(output.pooler_output, Tensor)  # such a model takes one tensor back
         extra = {name: output[name] for name in EXTRA_OUTPUTS if getattr(output, name, None) is not None}
         grids = [grid for grid, _ in layout]
         return VisualFeatures(tokens, levels, grids, cells, handing_back(output), packed, extra)
@@ -298,10 +270,8 @@ class FamilyAdapter(PromptAssembly):
     def images(self, inputs: Mapping[str, Any], features: VisualFeatures | None = None) -> list[Tensor]:
         """The exact pictures that the vision tower reads: per image float32 [3, h, w] in [0, 1].
 
-        The patch layout and the normalisation, if there was one, are undone; no original image is needed.
-
-        Raises:
-            ValueError: pixels that are no pictures, or that don't fit the prompt.
+        Patch layout and normalisation are undone; no original image is needed. A ValueError for pixels that
+        are no pictures, or that don't fit the prompt.
         """
         processor = getattr(self.processor, "image_processor", None)
         mean = torch.tensor(getattr(processor, "image_mean", None) or self.mean).view(3, 1, 1)
@@ -313,14 +283,14 @@ class FamilyAdapter(PromptAssembly):
 
     @cached_property
     def markers(self) -> TemplateMarkers | None:
-        """The text that the chat template writes before and after a user's words; None without a template."""
+        """The chat template's text around a user's words; None without a template."""
         return template_markers(self.processor)
 
     def question_mask(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
         """The user's words of the last turn that has any: bool [B, S].
 
-        Template, special, padding and image tokens are never among them, nor the words of a tool. Without a
-        processor or its template: all attended text that is neither special nor an image.
+        Excludes template, special, padding and image tokens and replies of tools. Without a processor or its
+        template: all attended text that is neither special nor an image.
         """
         attended = torch.ones_like(input_ids) if attention_mask is None else attention_mask
         config = self.model.config
@@ -329,6 +299,7 @@ class FamilyAdapter(PromptAssembly):
         special |= {
             getattr(config, f"{name}_token_id", None) for name in ("video", "vision_start", "vision_end")
         }
+        # some models have several
         special |= set(text.eos_token_id) if isinstance(text.eos_token_id, list) else {text.eos_token_id}
         special = {i for i in special if i is not None}
         images = {self.image_token_id, getattr(config, "video_token_id", None)}
@@ -345,11 +316,7 @@ class FamilyAdapter(PromptAssembly):
 
 
 def split_by_image(pieces: Sequence[Tensor], counts: Sequence[int]) -> list[Tensor]:
-    """The tokens [n_i, D] of each image, from pieces of other lengths.
-
-    Raises:
-        ValueError: the images' tokens are more or fewer than those of the pieces.
-    """
+    """The tokens [n_i, D] of each image, from pieces of other lengths; a ValueError where the sums differ."""
     lengths = [len(piece) for piece in pieces]
     if list(counts) == lengths:
         return list(pieces)
@@ -363,21 +330,17 @@ def split_by_image(pieces: Sequence[Tensor], counts: Sequence[int]) -> list[Tens
 
 # ---- clips as images
 
+# processor outputs about clips
 CLIP_NAMES = ("pixel_values_videos", "video_grid_thw", "second_per_grid_ts", "video_metadata")
-"""What a processor says of clips."""
 
 
 def as_frames(family: FamilyAdapter, inputs: Mapping[str, Any]) -> tuple[Mapping[str, Any], tuple[int, ...]]:
-    """Processor inputs in which every frame of a clip is an image, with the positions that it has.
+    """Processor inputs with every frame of a clip as an image, at the positions that it has in the clip.
 
-    A vision tower that attends within frames makes of a frame alone what it makes of it in the clip.
-
-    Returns:
-        The inputs, the caller's own if there is no clip; and, in order of appearance, the steps of each clip
-        and 1 for an image, or (). Clips that are `StepPixels` become `StepRows` as `pixel_values`.
-
-    Raises:
-        ValueError: the family doesn't encode clips frame by frame, or visual tokens don't match the pixels.
+    A vision tower that attends within frames encodes a frame alone as it does in the clip. Returns the
+    inputs, the caller's own if there is no clip, and, in order of appearance, the steps of each clip and 1
+    for an image, or (). `StepPixels` become `StepRows` as `pixel_values`. A ValueError where the family
+    doesn't encode clips frame by frame, or visual tokens don't match the pixels.
     """
     if inputs.get("pixel_values_videos") is None:
         return inputs, ()
@@ -410,6 +373,7 @@ def as_frames(family: FamilyAdapter, inputs: Mapping[str, Any]) -> tuple[Mapping
     if any(source.left for source in sources.values()):
         raise _mismatch(kinds, sources)
     mask = family.attention_mask(inputs)
+    # (4, B, S): the first row numbers the columns, as the model takes given positions
     positions = torch.cat([consecutive_positions(mask)[None], family.positions(inputs).long()])
     like = inputs["video_grid_thw"]
     rows = [part for part in pixels if isinstance(part, Tensor)]  # those of steps are made when read
@@ -449,7 +413,6 @@ class _Visuals:
 
 
 def _mismatch(kinds: Tensor, sources: Mapping[int, _Visuals]) -> ValueError:
-    """The error of a prompt that doesn't match its images and clips."""
     counts = [int((kinds == kind).sum()) for kind in (IMAGE, VIDEO)]
     grids = [source.sizes for source in sources.values()]
     return ValueError(

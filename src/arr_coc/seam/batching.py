@@ -1,4 +1,4 @@
-"""Several prompts about the same images as one batch, and how likely their answers are from some cells."""
+"""Several prompts about the same images as one batch, and the cost of their answers given some cells."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from arr_coc.seam.base import FamilyAdapter
 
 
 def with_answer(row: Mapping[str, Any], ids: Sequence[int], kind: int = 0) -> dict[str, Any]:
-    """A prompt of one row that goes on with an answer's ids of this `kind`; `labels` elsewhere are -100."""
+    """A prompt of one row followed by an answer's ids of this `kind`; `labels` elsewhere are -100."""
     longer = dict(row)
     new = longer["input_ids"].new_tensor([list(ids)])
     longer["labels"] = torch.cat([torch.full_like(longer["input_ids"], -100), new], 1)
@@ -54,8 +54,7 @@ def left_padded(
     return batch
 
 
-IGNORED = -100
-"""The label of columns that are no part of an answer."""
+IGNORED = -100  # label of columns outside an answer
 
 
 def answer_costs(
@@ -76,7 +75,7 @@ def compacted_costs(adapter: FamilyAdapter, compacted: Compacted) -> Tensor:
 def hinted_costs(adapter: FamilyAdapter, compacted: Compacted, tail: int) -> tuple[Tensor, Tensor]:
     """As `compacted_costs`, and the cost of the answer's first token in the prompt's last columns: [B] each.
 
-    `tail` is how many columns, the one that predicts the answer's first token among them; at least 1.
+    `tail` columns, the one that predicts the answer's first token among them; at least 1.
     """
     logits, answers = _last_logits(adapter, compacted, tail - 1)
     begin = (answers != IGNORED).long().argmax(1)  # the column that predicts an answer's first token
@@ -97,6 +96,5 @@ def _last_logits(adapter: FamilyAdapter, compacted: Compacted, before: int = 0) 
 
 
 def _costs(logits: Tensor, answers: Tensor) -> Tensor:
-    """Mean cross-entropy of each row's answer, [B]."""
-    costs = F.cross_entropy(logits.transpose(1, 2), answers, ignore_index=IGNORED, reduction="none")
-    return costs.sum(1) / (answers != IGNORED).sum(1)
+    costs = F.cross_entropy(logits.transpose(1, 2), answers, ignore_index=IGNORED, reduction="none")  # (B, S)
+    return costs.sum(1) / (answers != IGNORED).sum(1)  # over columns: nats per token

@@ -4,7 +4,7 @@ A step is one entry of the temporal grid: two frames of the clip, read by the la
 
     steps = ClipSteps(processor.video_processor, clip, (T, h, w))    frames scaled as read, held as uint8
     steps.rows(t)       float [h*w, d]: rows of `pixel_values_videos` of step t, to the last bit
-    steps.picture(t)    float [3, h', w'] in [0, 1]: what choosing looks at
+    steps.picture(t)    float [3, h', w'] in [0, 1]: the frame whose cells are scored
 """
 
 from __future__ import annotations
@@ -27,12 +27,11 @@ from arr_coc.video.source import FPS, LEAST_FRAMES
 
 logger = logging.getLogger(__name__)
 
-Grid = tuple[int, int, int]
-"""Steps, and rows and columns of patches."""
+Grid = tuple[int, int, int]  # steps, and rows and columns of patches
 
 
 def outline(clip: FrameSource, frames: int) -> Tensor:
-    """Frames of a clip without their pixels, uint8 [frames, 3, h, w]: grid and prompt are made of that."""
+    """Frames of a clip without their pixels, uint8 [frames, 3, h, w]: enough for grid and prompt."""
     width, height = clip.size
     return torch.empty(frames, 3, height, width, dtype=torch.uint8, device="meta")
 
@@ -59,9 +58,9 @@ def crowded(reader: Any, clip: FrameSource, grid: Grid) -> str | None:
 
 
 def takes_steps(processor: Any) -> bool:
-    """Whether a video processor makes of each step alone, to the last bit, what it makes of it within a clip.
+    """Whether a video processor makes the same rows, to the last bit, of a step alone as within its clip.
 
-    It is tried with a few pixels. One that fails at that takes no steps.
+    It is tried with a few pixels; a processor that fails takes no steps.
     """
     names = ("patch_size", "temporal_patch_size", "do_resize", "resample")
     if any(getattr(processor, name, None) is None for name in names):
@@ -91,17 +90,10 @@ def _same_alone(processor: Any) -> bool:
 
 
 class ClipSteps:
-    """One clip at the size that a model sees it in.
+    """One clip at the size in which a model reads it; frames are read once, from the first to the last.
 
-    Args:
-        processor: the model's video processor, one that `takes_steps`.
-        clip: its frames, read once from the first to the last; or uint8 [T, 3, h, w].
-        grid: steps, and rows and columns of patches, as the processor makes them of the clip.
-
-    Attributes:
-        grid: as above.
-        frames: uint8 [steps * frames of a step, 3, h, w].
-        looked: per step the number in `frames` of its picture: the frame that shows more that is new.
+    `grid` is what the processor makes of the clip; `frames` uint8 [steps * frames of a step, 3, h, w];
+    `looked` holds per step the number in `frames` of its picture.
     """
 
     def __init__(self, processor: Any, clip: FrameSource | Tensor, grid: Grid) -> None:
@@ -120,13 +112,13 @@ class ClipSteps:
         return self.grid[0]
 
     def rows(self, step: int) -> Tensor:
-        """What the processor makes of a step: float [h*w, d]."""
+        """The processor's rows of a step: float [h*w, d]."""
         start = step * self.per_step
         frames = self.frames[start : start + self.per_step]
         return _processed(self.processor, frames, do_resize=False)["pixel_values_videos"]
 
     def picture(self, step: int) -> Tensor:
-        """The picture of a step that choosing looks at, float32 [3, h', w'] in [0, 1]."""
+        """The picture by which cells of a step are scored, float32 [3, h', w'] in [0, 1]."""
         picture = self._normalised(self.looked[step])
         if self.processor.do_normalize:
             mean, std = (
@@ -137,11 +129,11 @@ class ClipSteps:
         return picture.clamp_(0.0, 1.0)
 
     def _look(self) -> list[int]:
-        """Which frame of each step differs most from what was looked at before; the first of equal ones."""
+        """Which frame of each step differs most from the picture before it; the first of equal ones."""
         looked: list[int] = []
         for start in range(0, len(self.frames), self.per_step):
             numbers = range(start, start + self.per_step)
-            first = self.frames[start]
+            first = self.frames[start]  # uint8 [3, h, w]
             if all(torch.equal(first, self.frames[number]) for number in numbers[1:]):
                 looked.append(start)
             else:
@@ -152,7 +144,6 @@ class ClipSteps:
         return looked
 
     def _normalised(self, number: int) -> Tensor:
-        """The processor's floating-point pixels of a frame, [3, h, w]."""
         own = self.processor
         return own.rescale_and_normalize(
             self.frames[number][None],
@@ -175,7 +166,7 @@ class Step(NamedTuple):
 
     @property
     def patches(self) -> int:
-        """How many rows it has."""
+        """Number of its rows."""
         return self.clip.grid[1] * self.clip.grid[2]
 
 
@@ -186,7 +177,6 @@ class StepPixels:
         self.clips, self.device = list(clips), torch.device(device)
 
     def to(self, device: torch.device | str) -> StepPixels:
-        """The same clips, whose pixels are made for another device."""
         return StepPixels(self.clips, device)
 
     def whole(self) -> Tensor:
@@ -195,11 +185,9 @@ class StepPixels:
 
 
 class StepRows:
-    """Images and steps in the place of `pixel_values`: rows that are made when they are read.
+    """Images and steps in the place of `pixel_values`: rows that are made on `device` when they are read.
 
-    Args:
-        parts: per image its rows [n, d], per step of a clip the step.
-        device: of what is made.
+    `parts`: per image its rows [n, d], per step of a clip the `Step`.
     """
 
     def __init__(self, parts: Sequence[Tensor | Step], device: torch.device) -> None:
@@ -209,7 +197,7 @@ class StepRows:
     def __getitem__(self, rows: Tensor) -> Tensor:
         """The rows of rising numbers, [n, d]; steps without one are not made."""
         ends = list(accumulate(self.counts))
-        bounds = torch.tensor([0, *ends], device=rows.device)
+        bounds = torch.tensor([0, *ends], device=rows.device)  # of parts, in rows
         cuts = torch.searchsorted(rows, bounds).tolist()  # where each part's rows begin among those asked for
         made = [
             self._rows(part)[rows[low:high].to(self.device) - (end - count)]
@@ -230,10 +218,7 @@ class StepRows:
         return torch.cat(list(self.split(self.counts)))
 
     def pictures(self, adapter: Any, grids: Tensor) -> Pictures:
-        """The pictures of images, by a `FamilyAdapter`, and of steps, made each time they are read.
-
-        `grids` are of patches, [images and steps, 3].
-        """
+        """The pictures of images, by a `FamilyAdapter`, and of steps; `grids` [parts, 3] are of patches."""
 
         def of_image(rows: Tensor, grid: Tensor) -> Tensor:
             return adapter.images({"pixel_values": rows, "image_grid_thw": grid[None]})[0]
@@ -253,7 +238,7 @@ class StepRows:
 
 
 class Pictures(Sequence[Tensor]):
-    """Pictures [3, h, w], or what makes them when they are read."""
+    """A sequence of pictures [3, h, w], each made when it is read."""
 
     def __init__(self, makers: Sequence[Tensor | Callable[[], Tensor]]) -> None:
         self.makers = list(makers)
@@ -279,7 +264,6 @@ def with_whole_pixels(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _processed(processor: Any, frames: Tensor, **more: Any) -> Any:
-    """What a video processor makes of frames [T, 3, h, w], all of them."""
     return processor(videos=[frames], do_sample_frames=False, return_tensors="pt", **more)
 
 
@@ -290,21 +274,21 @@ def _tensors(clip: FrameSource | Tensor) -> Iterator[Tensor]:
     return (torch.from_numpy(pixels.copy()).permute(2, 0, 1) for pixels in clip.arrays())
 
 
+# The time that processors write ahead of each step of a clip, or, as GLM-4V's, behind it.
 TIME = re.compile(
     r"<(?P<middle>\d+(?:\.\d+)?) seconds>(?=<\|vision_start\|>)"  # Qwen3-VL: ahead of a step
     r"|(?<=<\|end_of_image\|>)(?P<start>\d+(?:\.\d+)?)(?: seconds)?"
     r"(?=<\|begin_of_image\|>|<\|end_of_video\|>)"
 )
-"""The time that processors write ahead of each step of a clip, or, as GLM-4V's, behind it."""
 
 
 def step_times(
     family: PromptAssembly, inputs: Mapping[str, Any], frames: Sequence[int]
 ) -> tuple[tuple[float, ...] | None, ...]:
-    """Per image or clip the seconds at which its steps begin; None of an image, or where they are not told.
+    """Per image or clip the seconds at which its steps begin; None of an image, or where they are unknown.
 
-    Qwen3-VL and Qwen3.5 write each step's middle ahead of it, GLM-4V its start behind it, Qwen2.5-VL says how
-    long a step lasts, Qwen2-VL nothing. `frames` are the steps of each, 1 for an image.
+    Qwen3-VL and Qwen3.5 write each step's middle ahead of it, GLM-4V its start behind it, Qwen2.5-VL tells
+    how long a step lasts, Qwen2-VL nothing. `frames` are the steps of each, 1 for an image.
     """
     steps = [int(grid[0]) for grid in inputs["video_grid_thw"]]
     seconds = inputs.get("second_per_grid_ts")
@@ -325,7 +309,7 @@ def step_times(
 
 
 def _begins(written: Sequence[float]) -> tuple[float, ...]:
-    """When the steps of a clip begin whose middles, or beginnings, are written; ascending as these are.
+    """Beginnings of a clip's steps, ascending, from their written middles or beginnings.
 
     The first one begins at 0, or half a step early in a part of a clip. All others begin as much before what
     is written, but at most half of the time to their neighbours: recorded screens aren't evenly spaced.

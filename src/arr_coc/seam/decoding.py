@@ -1,4 +1,4 @@
-"""`generate` on a compacted prompt, with the results of an ordinary `generate` on the whole prompt.
+"""Generates from a compacted prompt with the interface of an ordinary `generate` on the whole prompt.
 
 Returned sequences begin with the whole prompt, length limits count it and callbacks get it. Arguments that
 can't be honoured while tokens are dropped raise a ValueError that names them.
@@ -42,6 +42,7 @@ from arr_coc.seam.pixels import REMEDY, reading
 
 # ---- callbacks: they get the whole prompt's ids in place of the compacted ones
 
+# Classes of transformers that count the prompt's tokens, and the attribute that holds the count.
 PROMPT_COUNTS: dict[type, str] = {
     stopping_criteria.MaxLengthCriteria: "max_length",
     logits_process.MinLengthLogitsProcessor: "min_length",
@@ -51,7 +52,6 @@ PROMPT_COUNTS: dict[type, str] = {
     logits_process.ExponentialDecayLengthPenalty: "regulation_start",
     logits_process.RepetitionPenaltyLogitsProcessor: "prompt_ignore_length",
 }
-"""Classes of transformers' own that count the prompt's tokens, and the attribute that holds the count."""
 
 
 class WholeIds:
@@ -66,7 +66,7 @@ class WholeIds:
         return torch.cat([self.prompts(len(ids)).to(ids), ids[:, self._length :]], dim=1)
 
     def prompts(self, rows: int) -> Tensor:
-        """The whole prompt of each of R rows: [R, S]."""
+        # (R, S): copies of a prompt are adjacent
         return self._prompts.repeat_interleave(rows // len(self._prompts), dim=0)
 
 
@@ -93,7 +93,7 @@ class WholeProcessor(logits_process.LogitsProcessor):
 
 
 def whole_callbacks(callbacks: Iterable[Any], whole: WholeIds, dropped: int, wrapper: type) -> list[Any]:
-    """Stopping criteria or logits processors, ready for a prompt that lacks `dropped` tokens.
+    """Stopping criteria or logits processors adapted to a prompt that lacks `dropped` tokens.
 
     Instances of transformers' own classes are not wrapped: `generate` replaces its own of the same class by
     them. Those that count the prompt (`PROMPT_COUNTS`) are copied with the compacted prompt's count.
@@ -113,7 +113,7 @@ def whole_callbacks(callbacks: Iterable[Any], whole: WholeIds, dropped: int, wra
 
 
 def whole_prefix(allowed: Callable[[int, Tensor], Any], prompts: Tensor, length: int, copies: int) -> Any:
-    """A `prefix_allowed_tokens_fn` that calls the caller's with the whole prompt; see `show_whole_prompt`."""
+    """A `prefix_allowed_tokens_fn` that calls the caller's with the whole prompt."""
 
     def compacted(row: int, ids: Tensor) -> Any:
         return allowed(row, torch.cat([prompts[row // copies].to(ids), ids[length:]]))
@@ -122,7 +122,7 @@ def whole_prefix(allowed: Callable[[int, Tensor], Any], prompts: Tensor, length:
 
 
 class WholePrompt(BaseStreamer):
-    """A streamer that passes the whole prompts to another one in place of the compacted, then new tokens."""
+    """A streamer that passes on the whole prompts in place of the compacted ones, then new tokens."""
 
     def __init__(self, streamer: Any, whole: WholeIds) -> None:
         self._streamer = streamer
@@ -139,7 +139,7 @@ class WholePrompt(BaseStreamer):
 
 
 def show_whole_prompt(kwargs: dict[str, Any], ids: Tensor, length: int, copies: int = 1) -> None:
-    """Wrap the callbacks among the arguments of `generate`, in place.
+    """Wraps the callbacks among the arguments of `generate`, in place.
 
     `ids` [B, S] are the whole prompts, `length` is S' of the compacted ones; `copies` are the rows per prompt
     that `generate` numbers apart (returned sequences, in some releases).
@@ -162,8 +162,7 @@ def show_whole_prompt(kwargs: dict[str, Any], ids: Tensor, length: int, copies: 
 class FirstLogits(logits_process.LogitsProcessor):
     """A logits processor that changes nothing, and records whether a model's first logits are numbers.
 
-    With NaN among its weights a model generates the vocabulary's first token for ever. The device is read
-    only when `numbers` is asked for, after the answer.
+    With NaN among its weights a model generates the vocabulary's first token for ever.
     """
 
     def __init__(self) -> None:
@@ -177,6 +176,7 @@ class FirstLogits(logits_process.LogitsProcessor):
     @property
     def numbers(self) -> bool:
         """Whether none of the first logits is NaN; True before there are any."""
+        # waits for the device: asked after the answer
         return self._lacking is None or not bool(self._lacking)
 
 
@@ -210,11 +210,10 @@ class NewTokens(BaseStreamer):
 
 # ---- key/value caches
 
+# The argument and output that is a key/value cache: renamed in transformers 5.24.
 CACHE = "cache" if "cache" in BaseModelOutputWithPast.__dataclass_fields__ else "past_key_values"
-"""The argument and output that is a key/value cache: renamed in transformers 5.24."""
 
-DROPPED_MARK = "arr_coc_lacks_tokens"
-"""The attribute that marks a key/value cache whose call dropped tokens: it is shorter than the prompt."""
+DROPPED_MARK = "arr_coc_lacks_tokens"  # attribute of a cache whose call dropped tokens
 
 
 def cache_of(arguments: Mapping[str, Any]) -> Any:
@@ -224,13 +223,13 @@ def cache_of(arguments: Mapping[str, Any]) -> Any:
 
 
 def refuse_continuation(inputs: Mapping[str, Any], stock: bool) -> None:
-    """Check a call's cache: the stock model continues none that lacks tokens, others none at all."""
+    """Checks a call's cache: the stock model continues none that lacks tokens, other modes none at all."""
     check = refuse_pruned_cache if stock else refuse_cache
     check(cache_of(inputs))
 
 
 def refuse_cache(past: Any) -> None:
-    """Raise a ValueError where a caller's cache is filled: a call that drops tokens can't continue it."""
+    """Raises a ValueError for a filled cache of the caller's: a call that drops tokens can't continue it."""
     if past is not None and past.get_seq_length() > 0:
         raise ValueError(
             f"{CACHE} can't be continued while tokens are dropped: a cache doesn't say which tokens it "
@@ -240,7 +239,7 @@ def refuse_cache(past: Any) -> None:
 
 
 def mark_caches(output: Any, past: Any, columns: Tensor, length: int) -> None:
-    """Mark the caches, the caller's and in `output`, of a call that dropped tokens."""
+    """Marks the caches, the caller's and in `output`, of a call that dropped tokens."""
     if columns.shape[1] == length and bool((columns == torch.arange(length, device=columns.device)).all()):
         return
     results = output.to_tuple() if isinstance(output, ModelOutput) else output
@@ -250,7 +249,7 @@ def mark_caches(output: Any, past: Any, columns: Tensor, length: int) -> None:
 
 
 def refuse_pruned_cache(past: Any) -> None:
-    """Raise a ValueError where a cache is marked as of a call that dropped tokens; unmark an emptied one."""
+    """Raises a ValueError for a cache of a call that dropped tokens; unmarks an emptied one."""
     if not getattr(past, DROPPED_MARK, False):
         return
     if past.get_seq_length() == 0:
@@ -265,18 +264,14 @@ def refuse_pruned_cache(past: Any) -> None:
 
 # ---- columns that were read once and begin many prompts
 
-PER_COLUMN = (*PROMPT_NAMES, "position_ids")
-"""Arguments of the base model with a value for every column of the prompt."""
+PER_COLUMN = (*PROMPT_NAMES, "position_ids")  # arguments with a value for every column
 
 
 @dataclass(frozen=True)
 class KeptPrompt:
-    """The first P columns of a prompt of one row, read by the language model.
+    """The first P columns of a prompt of one row, read by the language model: ids long [P], keys and values.
 
-    Attributes:
-        ids: long [P], their token ids.
-        cache: their keys and values; never continued itself, see `beginning`.
-        gestalt: number of gestalt tokens among them.
+    `cache` itself is never continued, see `beginning`; `gestalt` counts the gestalt tokens among the columns.
     """
 
     ids: Tensor
@@ -285,7 +280,7 @@ class KeptPrompt:
 
     @property
     def divisible(self) -> bool:
-        """Whether any first part of it can be continued: not where a layer keeps a window or a state."""
+        """Whether any first part of it can be continued."""
         # Subclasses keep a window, a state or fewer bits, which no first part can be cut from.
         return all(type(layer) is DynamicLayer for layer in self.cache.layers)
 
@@ -297,7 +292,7 @@ class KeptPrompt:
         return same if self.divisible or same == len(self.ids) else 0
 
     def beginning(self, length: int) -> DynamicCache:
-        """A cache of the first columns that may be continued, while this one stays as it is."""
+        """A copy of the cache of the first `length` columns, to be continued."""
         if not self.divisible:
             return copy.deepcopy(self.cache)  # states are written in place
         part = copy.copy(self.cache)
@@ -310,7 +305,6 @@ class KeptPrompt:
 def _read_columns(
     base: Any, kwargs: Mapping[str, Any], length: int, visual: dict[str, Any], gestalt: int = 0
 ) -> KeptPrompt:
-    """Run the language model on the first columns of a prompt of one row."""
     shared = {name: kwargs[name][..., :length] for name in PER_COLUMN if kwargs.get(name) is not None}
     cache = DynamicCache(config=base.config.get_text_config())
     base(**shared, mm_encoder_outputs=visual, **{CACHE: cache}, use_cache=True, logits_to_keep=1)
@@ -330,12 +324,12 @@ class KeptPrompts:
 
     @property
     def columns(self) -> int:
-        """Columns that are kept, those that both prompts share counted once."""
+        """Number of kept columns, those that both prompts share counted once."""
         return max((len(one.ids) for one in (self._image, self._last) if one is not None), default=0)
 
     @torch.no_grad()
     def read_image(self, base: Any, adapter: FamilyAdapter, compacted: Compacted) -> None:
-        """Read a prompt of one row and all tokens up to the last visual one, and keep that."""
+        """Reads an undropped prompt of one row up to its last visual token, and keeps that."""
         kwargs = _without_images(adapter, compacted.kwargs)
         ids = kwargs["input_ids"][0]
         length = int((ids == adapter.image_token_id).nonzero()[-1]) + 1
@@ -343,7 +337,7 @@ class KeptPrompts:
         self._last = None
 
     def continued(self, adapter: FamilyAdapter, compacted: Compacted) -> Compacted:
-        """A prompt of one row and all tokens that goes on from what is kept; a ValueError if it can't."""
+        """An undropped prompt of one row that goes on from what is kept; a ValueError if it can't."""
         kwargs = _without_images(adapter, compacted.kwargs)
         ids = kwargs["input_ids"][0]
         image, kept = self._image, [one for one in (self._last, self._image) if one is not None]
@@ -353,17 +347,16 @@ class KeptPrompts:
         return replace(compacted, kwargs=kwargs | {CACHE: best.beginning(best.shared(ids))})
 
     def keep(self, ids: Tensor, compacted: Compacted) -> None:
-        """Keep a prompt with its answer [S + new] in place of the last one; `generate` filled its cache."""
+        """Keeps a prompt with its answer [S + new] in place of the last one; `generate` filled its cache."""
         cache, image = compacted.kwargs[CACHE], self._image
         last = KeptPrompt(ids[: cache.get_seq_length()], cache)
-        # The last prompt's tensors begin with the image's: views of them make one copy of two.
         if image is not None and last.divisible:  # its tensors hold the image's: one copy is enough
             self._image = KeptPrompt(image.ids, last.beginning(len(image.ids)))
         self._last = last
 
 
 def check_keeping(count: int | None, adapter: FamilyAdapter) -> None:
-    """Raise a ValueError where images can't be kept after so many questions; None: never."""
+    """Raises a ValueError where images can't be kept after `count` questions; None: never."""
     if count is not None and (isinstance(count, bool) or not isinstance(count, int) or count < 0):
         raise ValueError(
             f"keep_image_after {count!r} is no number of questions: use 0, 1, 2, ... or None for never"
@@ -376,7 +369,7 @@ def check_keeping(count: int | None, adapter: FamilyAdapter) -> None:
 
 
 def unread(compacted: Compacted) -> dict[str, Any]:
-    """Arguments of `forward` for a continued prompt: what its cache lacks; `generate` sees to that itself."""
+    """Arguments of `forward` for a continued prompt: what its cache lacks."""
     kwargs = dict(compacted.kwargs)
     start = kwargs[CACHE].get_seq_length()  # the mask stays whole: it covers the cache's columns, too
     names = [name for name in PER_COLUMN if name != "attention_mask" and kwargs.get(name) is not None]
@@ -405,7 +398,7 @@ def shared_columns(compacted: Compacted) -> int:
 
 @torch.no_grad()
 def read_prefix(base: Any, compacted: Compacted) -> KeptPrompt | None:
-    """Run the language model on the columns that all questions share; None where there is no gestalt."""
+    """Runs the language model on the columns that all questions share; None where there is no gestalt."""
     length = shared_columns(compacted)
     if not length:
         return None
@@ -444,6 +437,7 @@ T = TypeVar("T")
 
 # ---- arguments: named, completed, refused
 
+# Arguments that dropping tokens can't honour, and why; all of them work with mode="full".
 REFUSED = {
     "assistant_model": "assisted decoding needs the whole prompt in both models",
     "prompt_lookup_num_tokens": "assisted decoding needs the whole prompt",
@@ -466,18 +460,12 @@ REFUSED = {
     "cu_seq_lens_k": "packed prompts can't be divided anew, pad them",
     "seq_idx": "packed prompts can't be divided anew, pad them",
 }
-"""Arguments that dropping tokens can't honour, and why; all of them work with mode="full"."""
 
-CHUNKED_PREFILL = Version("5.23")
-"""The first transformers whose `prefill_chunk_size` gives each chunk its own images' features."""
+CHUNKED_PREFILL = Version("5.23")  # first with each chunk's own images in `prefill_chunk_size`
 
-NUMBERED_BY_PROMPT = Version("5.24")
-"""The first transformers whose `prefix_allowed_tokens_fn` gets the prompt's number, not the sequence's."""
+NUMBERED_BY_PROMPT = Version("5.24")  # first whose `prefix_allowed_tokens_fn` gets the prompt's number
 
-COLUMN_COUNTERS: set[str] = set()
-"""Model types whose `generate` counts positions along the columns, whatever it is given: families say so when
-they are registered (`FamilyAdapter.ignores_positions`).
-"""
+COLUMN_COUNTERS: set[str] = set()  # model types registered with `FamilyAdapter.ignores_positions`
 
 
 def use_given_positions(model: Any) -> Any:
@@ -495,8 +483,7 @@ def named_arguments(
 ) -> dict[str, Any]:
     """The arguments of a call of the base model by name, a prompt that came first or as `inputs` too.
 
-    Raises:
-        ValueError: too many positional arguments, one given twice, or a prompt that isn't ids.
+    A ValueError for too many positional arguments, one given twice, or a prompt that isn't ids.
     """
     name = getattr(call, "__name__", "the call")
     if args:
@@ -520,7 +507,7 @@ def named_arguments(
 
 
 def naming(*names: str) -> Callable[[Callable[..., T]], Callable[..., T]]:
-    """A decorator: the signature of a function of any arguments names these, for transformers' Trainer."""
+    """A decorator that adds these names to a function's signature, which transformers' Trainer reads."""
 
     def named(function: Callable[..., T]) -> Callable[..., T]:
         signature = inspect.signature(function)
@@ -533,7 +520,6 @@ def naming(*names: str) -> Callable[[Callable[..., T]], Callable[..., T]]:
 
 
 def _check_ids(prompt: Any, name: str) -> None:
-    """Raise a ValueError where something else than ids stands in the place of a call's prompt."""
     if prompt is None or isinstance(prompt, Tensor):
         return
     kind = type(prompt).__name__
@@ -546,22 +532,19 @@ def _check_ids(prompt: Any, name: str) -> None:
 
 
 def check_length(count: object) -> None:
-    """Raise a ValueError where the most tokens of an answer are not a whole number from 1 on."""
+    """Raises a ValueError where the most tokens of an answer are not a whole number from 1 on."""
     if isinstance(count, bool) or not isinstance(count, numbers.Integral) or count < 1:
         raise ValueError(f"max_new_tokens {count!r} is no count of tokens: use a whole number, 1 or more")
 
 
 def with_inferred_mask(base: PreTrainedModel, kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of `generate` with the mask that stock `generate` infers where none is given.
-
-    A padding token in the prompt is padding, unless it also ends sequences (it could then be text).
-    """
+    """The arguments of `generate` with the mask that stock `generate` infers where none is given."""
     ids = kwargs.get("input_ids")
     pad, eos = (setting(base, kwargs, f"{name}_token_id") for name in ("pad", "eos"))
     if kwargs.get("attention_mask") is not None or not isinstance(ids, Tensor) or pad is None:
         return dict(kwargs)
     ends = torch.as_tensor([] if eos is None else eos).flatten().tolist()
-    if int(pad) in ends or not bool((ids == pad).any()):
+    if int(pad) in ends or not bool((ids == pad).any()):  # an end token may be text
         return dict(kwargs)
     return {**kwargs, "attention_mask": (ids != pad).long()}
 
@@ -582,7 +565,7 @@ def refuse_settings(base: PreTrainedModel, kwargs: Mapping[str, Any]) -> None:
 
 
 def refuse_arguments(arguments: Mapping[str, Any]) -> None:
-    """Raise a ValueError for arguments or settings that can't be honoured while tokens are dropped."""
+    """Raises a ValueError for arguments or settings that can't be honoured while tokens are dropped."""
     for name, why in REFUSED.items():
         value = arguments.get(name)
         if value is None or value is False or (name == "guidance_scale" and value == 1):
@@ -600,21 +583,17 @@ def refuse_arguments(arguments: Mapping[str, Any]) -> None:
 
 # ---- inputs: the prompt, what stands beside it, and its images
 
-BY_TOKEN = ("attention_mask", *KIND_NAMES, "labels")
-"""Arguments with one value per token of the prompt: [B, S]."""
+BY_TOKEN = ("attention_mask", *KIND_NAMES, "labels")  # one value per token of the prompt: [B, S]
+# a row for each of `pixel_values`
 BY_PICTURE = ("image_sizes", "spatial_shapes", "image_position_ids", "pixel_attention_mask")
-"""Arguments with one row for each row of `pixel_values`."""
+# grids [images, 3] of patches
 PIXEL_GRIDS = {"pixel_values": "image_grid_thw", "pixel_values_videos": "video_grid_thw"}
-"""Pixels that some processors cut into patches, and the grid [images, 3] of these."""
 
 
 def check_inputs(adapter: FamilyAdapter, inputs: Mapping[str, Any]) -> None:
-    """Check a call's prompt, what stands beside it, and its images, before anything is encoded.
+    """Checks a call's prompt, its other inputs and its images before encoding (not in mode "full").
 
-    Mode "full" is the stock model: its inputs aren't checked.
-
-    Raises:
-        ValueError: what is missing, or doesn't fit the prompt or the pixels, in one line with the remedy.
+    A ValueError names what is missing, or doesn't fit the prompt or the pixels, in one line with the remedy.
     """
     check_prompt(inputs)
     check_by_token(adapter, inputs)
@@ -624,13 +603,13 @@ def check_inputs(adapter: FamilyAdapter, inputs: Mapping[str, Any]) -> None:
 
 
 def check_without_images(adapter: FamilyAdapter, inputs: Mapping[str, Any]) -> None:
-    """Check a prompt that comes without images: a ValueError if it has placeholders of any."""
+    """Checks a prompt that comes without images: a ValueError if it has placeholders of any."""
     if inputs.get("input_ids") is not None:
         _check_placeholders(adapter, inputs)
 
 
 def check_prompt(inputs: Mapping[str, Any]) -> None:
-    """Check that a call has rows of `input_ids` beside its images, else a ValueError."""
+    """Checks that a call has rows of `input_ids`, else a ValueError."""
     ids = inputs.get("input_ids")
     if ids is None:
         raise ValueError(
@@ -642,7 +621,7 @@ def check_prompt(inputs: Mapping[str, Any]) -> None:
 
 
 def check_by_token(adapter: FamilyAdapter, inputs: Mapping[str, Any]) -> None:
-    """Check the shape of arguments with a value per token, and that each can be shortened."""
+    """Checks the shape of arguments with a value per token, and that each can be shortened."""
     shape = tuple(inputs["input_ids"].shape)
     for name in BY_TOKEN:
         value = inputs.get(name)
@@ -667,7 +646,6 @@ def check_by_token(adapter: FamilyAdapter, inputs: Mapping[str, Any]) -> None:
 
 
 def _check_positions(adapter: FamilyAdapter, positions: Any, shape: tuple[int, ...]) -> None:
-    """Raise a ValueError where position ids are not of the prompt."""
     rows, length = shape
     own = tuple(positions.shape) if isinstance(positions, Tensor) else ()
     depth = 2 if adapter.plain_positions else 3
@@ -680,7 +658,6 @@ def _check_positions(adapter: FamilyAdapter, positions: Any, shape: tuple[int, .
 
 
 def _check_pixels(adapter: FamilyAdapter, inputs: Mapping[str, Any], name: str) -> None:
-    """Raise a ValueError for pixels that are empty, or that lack what a family needs beside them."""
     pixels = inputs.get(name)
     if pixels is None or isinstance(pixels, StepPixels):  # those are our own
         return
@@ -704,7 +681,7 @@ def _check_pixels(adapter: FamilyAdapter, inputs: Mapping[str, Any], name: str) 
 
 
 def _check_placeholders(adapter: FamilyAdapter, inputs: Mapping[str, Any]) -> None:
-    """Raise a ValueError where a prompt has placeholders of no image or clip, or images without any."""
+    """Raises a ValueError where a prompt has placeholders of no image or clip, or images without any."""
     ids = inputs["input_ids"]
     image, clip = adapter.image_token_id, getattr(adapter.model.config, "video_token_id", None)
     if inputs.get("pixel_values_videos") is not None:
@@ -750,7 +727,7 @@ class Generated:
 
 @torch.no_grad()
 def generate_whole(base: Any, inputs: Mapping[str, Any], compacted: Compacted, **more: Any) -> Any:
-    """Generate from a compacted prompt and return sequences that begin with the whole one.
+    """Generates from a compacted prompt and returns sequences that begin with the whole one.
 
     `inputs` are the caller's own, with the whole `input_ids` [B, S]. Returns what `base.generate` does, with
     sequences [B * num_return_sequences, S + new]; a cache in it is marked where tokens were dropped.

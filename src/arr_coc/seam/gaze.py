@@ -33,24 +33,17 @@ from arr_coc.seam.assembly import (
 from arr_coc.seam.attention import attention_modules, attention_rows, watch_attention
 from arr_coc.seam.base import FamilyAdapter
 
-PER_PROMPT = ("position_ids", "labels")
-"""Other tensors over the prompt; they are left out of a prompt that is rewritten."""
-NEUTRAL = "Describe the image."
-"""The neutral question: about the whole image, not a part of it."""
-STEEPNESS = 2.0
-"""Logits per standard deviation of a log map, in `coupling`."""
-SPREAD = 0.2
-"""The least standard deviation of a log map that `coupling` divides by; on blank pages it is 0.02 to 0.06."""
+PER_PROMPT = ("position_ids", "labels")  # left out of a rewritten prompt
+NEUTRAL = "Describe the image."  # the neutral question: about the image as a whole
+STEEPNESS = 2.0  # logits per standard deviation of a log map, in `coupling`
+SPREAD = 0.2  # least standard deviation that `coupling` divides by; on blank pages it is 0.02 to 0.06
 
 
 class Gaze(NamedTuple):
-    """The gaze of a model on some images.
+    """Relevance maps of some images, and the attention of a neutral question to them.
 
-    Attributes:
-        maps: per image float32 [h, w] > 0 on its gestalt's grid, 1 where the question draws as much
-            attention as the neutral one.
-        neutral: per image float32 [h * w], the attention of the neutral question's words, which depends on
-            the image alone; hand it to the next call.
+    `maps`: per image float32 [h, w] > 0 on its gestalt's grid, 1 where the question draws as much attention
+    as the neutral one. `neutral`: per image float32 [h * w]; it depends on the image alone, so pass it on.
     """
 
     maps: list[Tensor]
@@ -86,9 +79,9 @@ def gaze(
         adapter: the base model's adapter.
         inputs: processor inputs of any number of rows and still images.
         gestalt: gestalt tokens of every image, at least one each.
-        layers: attention layers, counted from 0 (recurrent ones don't count); None: `gaze_layers`.
-        features: the encoded images, for families that can't encode some cells alone; None for the others.
-        neutral: of an earlier call about the same images; None: computed here, in a second forward pass.
+        layers: attention layers, counted from 0 without recurrent ones; None: `gaze_layers`.
+        features: the encoded images, for families that can't encode some cells alone.
+        neutral: of an earlier call about the same images; None: computed in a second forward pass.
     """
     depth = len(attention_modules(adapter.model, "language"))
     layers = gaze_layers(depth) if layers is None else layers
@@ -134,8 +127,7 @@ def gaze_of_words(
 ) -> list[Tensor]:
     """Relevance maps [h, w] > 0 of one image to W sets of the question's words, bool [W, S], in one pass.
 
-    The model still reads the whole question, so a word depends on those before it. `gestalt`, `neutral` and
-    `features` as of `gaze`.
+    The model still reads the whole question, so a word depends on those before it.
     """
     layers = gaze_layers(len(attention_modules(adapter.model, "language")))
     layout = adapter.layout(inputs) if features is None else features.layout
@@ -148,11 +140,10 @@ def gaze_of_words(
 def gaze_of_answer(
     adapter: FamilyAdapter, compacted: Compacted, answer_ids: Sequence[int], neutral: Tensor, grid: Grid
 ) -> Tensor:
-    """The relevance map [t * h, w] > 0 of an image's gestalt to the answer that the model gave.
+    """The relevance map [t * h, w] > 0 of an image's gestalt (of `grid`) to the answer that the model gave.
 
-    The attention is that of the columns which the answer's tokens were made from, and kept cells draw most of
-    it: so shares among the gestalt's tokens are compared. Where they are large, the model looked for what the
-    kept cells do not show. `compacted` is the prompt of one image and its gestalt of `grid`.
+    It compares each gestalt token's share of the attention of the columns that predict the answer: large
+    where the model attended to what the kept cells do not show.
     """
     coarse = (compacted.columns[0] == GESTALT).nonzero().flatten()
     if not len(coarse) or not len(answer_ids):
@@ -176,6 +167,7 @@ def gaze_of_answer(
 
     with suppress(_LastLayer), watch_attention(adapter.model, "language", observe) as watched:
         watched(**kwargs, use_cache=False)  # layers after the last one needed don't run
+    # over the gestalt's tokens: kept cells draw most
     shares = [part / part.sum().clamp_min(torch.finfo(part.dtype).tiny) for part in (received, neutral)]
     return _relevance_map(*shares, grid)
 
@@ -193,27 +185,27 @@ def relative(attention: Tensor, neutral: Tensor) -> Tensor:
 
 
 def smooth(values: Tensor) -> Tensor:
-    """Average each cell [h, w] with its neighbours, weights 1 4 1 a side: attention often is one cell off."""
+    """Averages each cell [h, w] with its neighbours, weights 1 4 1: attention is often one cell off."""
     side = values.new_tensor([1.0, 4.0, 1.0]) / 6
     padded = F.pad(values[None, None], (1, 1, 1, 1), mode="replicate")
-    return F.conv2d(padded, torch.outer(side, side)[None, None])[0, 0]
+    return F.conv2d(padded, torch.outer(side, side)[None, None])[0, 0]  # separable: 3 x 3 of sum 1
 
 
 def coupling(relevance: Tensor, grid: tuple[int, int]) -> Tensor:
     """A map [h, w] of `gaze` as participatory logits [H, W] of the fine cells, mean 0.
 
-    log(relevance), linear between the middles of the coarse cells, less its mean, in standard deviations,
-    times STEEPNESS. Models differ in how far a question moves their attention, so the deviation sets the
-    scale; it is at least SPREAD, so that the map of a page without structure stays flat.
+    log(relevance), linear between the middles of the coarse cells, less its mean, in standard deviations (at
+    least SPREAD, so that a page without structure stays flat), times STEEPNESS. Models differ in how far a
+    question moves their attention, so the deviation sets the scale.
     """
     coarse = relevance.float().log()[None, None]
     fine = F.interpolate(coarse, size=grid, mode="bilinear", align_corners=False)[0, 0]
-    fine = fine - fine.mean()
+    fine = fine - fine.mean()  # over the H x W cells of one image
     return STEEPNESS * fine / fine.square().mean().sqrt().clamp_min(SPREAD)
 
 
 class _LastLayer(Exception):
-    """Raised by the observer at the last layer needed, to end the forward pass there."""
+    """Ends the forward pass at the last layer needed."""
 
 
 def _attention(
@@ -302,7 +294,7 @@ def _query_columns(words: Tensor, text: Tensor, columns: Tensor) -> Tensor:
 def _replace_question(
     adapter: FamilyAdapter, inputs: Mapping[str, Any], words: Tensor, new_ids: Sequence[int]
 ) -> dict[str, Any]:
-    """The same prompts with other ids `new_ids` in the place of the question's last word.
+    """The same prompts with `new_ids` in the place of the question's last word.
 
     The question's other words are removed, and so is what is between two words, unless it is an image.
     """

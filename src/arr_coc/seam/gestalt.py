@@ -2,7 +2,7 @@
 
 resize          the encoded tokens of a scaled-down picture, at most 256; nothing fine is encoded
 pool4, pool16   the average of each 2x2 or 4x4 block of encoded cells
-conv4, conv16   that average plus what one or two strided convolutions learned to add to it
+conv4, conv16   that average plus a learned output of one or two strided convolutions
 tower4, tower16 tokens of 4 or 16 cells from a tower that merges patches half-way (`tower_compressor`)
 """
 
@@ -25,40 +25,29 @@ from arr_coc.seam.assembly import CROP_GRIDS, VisualFeatures
 from arr_coc.seam.base import FamilyAdapter
 from arr_coc.seam.tower_compressor import SIDES, TOWERS, Halvings, TowerCompressor
 
-CELLS = 256
-"""Most cells of the scaled-down picture that `resize` encodes."""
-LEAST_FRAME_CELLS = 4
-"""Cells of that of a frame, however many frames a clip has."""
-CONV_WIDTH, CONV_LEVEL_WIDTH = 128, 48
-"""Channels between the convolutions, for the tokens and for each deepstack level."""
-CONVS = {"conv4": 4, "conv16": 16}
-"""The learned compressors by name, and how many cells become one token."""
+CELLS = 256  # most cells of the scaled-down picture of `resize`
+LEAST_FRAME_CELLS = 4  # least cells of a scaled-down frame, however many a clip has
+CONV_WIDTH, CONV_LEVEL_WIDTH = 128, 48  # channels between convolutions: tokens, each deepstack level
+CONVS = {"conv4": 4, "conv16": 16}  # learned compressors, and how many cells become one token
 
-Convs = Mapping[str, Any] | nn.ModuleDict
-"""`ConvCompressor`s and `TowerCompressor`s by name."""
-Coarsening = Callable[[Tensor], Tensor]
-"""From a grid of tokens [T, D, H, W] to a coarse one [T, D, h, w]."""
+Convs = Mapping[str, Any] | nn.ModuleDict  # `ConvCompressor`s and `TowerCompressor`s by name
+Coarsening = Callable[[Tensor], Tensor]  # from a grid of tokens [T, D, H, W] to a coarse one [T, D, h, w]
 
 
 def pool(x: Tensor, factor: int) -> Tensor:
-    """The average of each block of 4 or 16 cells, in the dtype of `x`: [T, D, H, W] -> [T, D, ceil(H /
-    side), ...].
-
-    Where a side doesn't divide, blocks overlap by a cell instead of running over the edge, so that the
-    middle of a block is within half a cell of its token's (`middles`).
-    """
+    """Averages blocks of 4 or 16 cells, in the dtype of `x`: [T, D, H, W] -> [T, D, ceil(H / side), ...]."""
     side = SIDES[factor]
+    # Where a side doesn't divide, blocks overlap by a cell instead of running over the edge, so that the
+    # middle of a block is within half a cell of its token's.
     size = (ceil(x.shape[-2] / side), ceil(x.shape[-1] / side))
-    return F.adaptive_avg_pool2d(x.float(), size).to(x.dtype)
+    return F.adaptive_avg_pool2d(x.float(), size).to(x.dtype)  # float32: half precision would round the sum
 
 
 class ConvCompressor(nn.Module):
     """A learned compressor of encoded tokens: the block average plus a net's output, 0 until trained.
 
-    Args:
-        dim: D, width of the tokens.
-        factor: 4 or 16, how many cells become one token.
-        levels: number of deepstack levels; each has a smaller net of its own.
+    `dim` is the tokens' width D; `factor` (4 or 16) cells become one token; each of the deepstack `levels`
+    has a smaller net.
     """
 
     def __init__(self, dim: int, factor: int, levels: int = 0) -> None:
@@ -72,7 +61,7 @@ class ConvCompressor(nn.Module):
             self.levels = nn.ModuleList(Halvings(dim, CONV_LEVEL_WIDTH, times) for _ in range(levels))
 
     def forward(self, features: VisualFeatures) -> VisualFeatures:
-        """Compress every image and level; a ValueError for tokens of another width, or other levels."""
+        """Compresses every image and level; a ValueError for tokens of another width, or other levels."""
         width, levels = (features.tokens[0].shape[-1] if features.tokens else self.dim, len(features.levels))
         if (width, levels) != (self.dim, len(self.levels)):
             raise ValueError(
@@ -82,13 +71,13 @@ class ConvCompressor(nn.Module):
             )
 
         def pool_plus(net: nn.Module) -> Coarsening:
-            return lambda x: pool(x, self.factor) + net(x).to(x.dtype)
+            return lambda x: pool(x, self.factor) + net(x).to(x.dtype)  # (T, D, H, W) -> (T, D, h, w)
 
         return coarsen(features, [pool_plus(net) for net in (self.tokens, *self.levels)])
 
 
 def coarsen(features: VisualFeatures, coarsenings: Sequence[Coarsening]) -> VisualFeatures:
-    """Reduce the grid of cells of every image to a coarse one, in raster order; other tokens are left out.
+    """Reduces the grid of cells of every image to a coarse one, in raster order; other tokens are left out.
 
     `coarsenings` are one for the tokens, then one for each level. A ValueError if cells have been dropped.
     """
@@ -118,7 +107,7 @@ def coarsen(features: VisualFeatures, coarsenings: Sequence[Coarsening]) -> Visu
 
 
 def pooled(features: VisualFeatures, factor: int) -> VisualFeatures:
-    """Average the blocks of cells of every image and every level; factor 4 or 16."""
+    """Averages the blocks of cells of every image and every level; factor 4 or 16."""
     return coarsen(features, [lambda x: pool(x, factor)] * (1 + len(features.levels)))
 
 
@@ -127,12 +116,10 @@ def pooled(features: VisualFeatures, factor: int) -> VisualFeatures:
 
 @dataclass(frozen=True)
 class Compressor:
-    """Properties of a compressor.
+    """Properties of a compressor: how it makes a gestalt.
 
-    Attributes:
-        factor: how many cells become one token; None: a scaled-down picture of any size is encoded instead.
-        learned: whether it needs trained weights.
-        inside: it compresses inside the vision tower.
+    `factor` cells become one token (None: a scaled-down picture of any size is encoded); `learned`: it needs
+    trained weights; `inside`: it compresses inside the vision tower.
     """
 
     factor: int | None
@@ -141,7 +128,6 @@ class Compressor:
 
     @property
     def reads_tokens(self) -> bool:
-        """Whether it compresses what the whole tower has encoded."""
         return self.factor is not None and not self.inside
 
 
@@ -169,7 +155,7 @@ def compress(
     convs: Convs | None = None,
     frames: Sequence[int] = (),
 ) -> VisualFeatures:
-    """Make the gestalt of every image of a call: coarse tokens, all of them cells of the coarse `grids`.
+    """Makes the gestalt of every image of a call: coarse tokens, all of them cells of the coarse `grids`.
 
     Args:
         name: one of `COMPRESSORS`.
@@ -177,7 +163,7 @@ def compress(
         inputs: processor inputs with images.
         features: the encoded images; None: they are encoded here if this compressor reads them.
         convs: trained compressors by name, as returned by `load_convs`.
-        frames: of how many images each image or clip consists: the frames of a clip share `CELLS`.
+        frames: number of images in each image or clip: the frames of a clip share `CELLS`.
     """
     compressor = find_compressor(name)
     if compressor.factor is None and not (adapter.encodes in ("cells", "tiles") or CROP_GRIDS in inputs):
@@ -201,12 +187,11 @@ def compress(
 
 # ---- files of learned compressors
 
-MOST_BLOCKS, MOST_CELLS = 1000, 1000
-"""Of the lower half of a tower, and along each side of its windows."""
+MOST_BLOCKS, MOST_CELLS = 1000, 1000  # of a tower's lower half; along each side of its windows
 
 
 def save_convs(convs: Convs, folder: str | Path) -> None:
-    """Write trained compressors, one `<name>.safetensors` each, in bfloat16, into an allocator's folder."""
+    """Writes trained compressors, one `<name>.safetensors` each, in bfloat16, into an allocator's folder."""
     place = make_folder(Path(folder))
     for name, conv in convs.items():
         weights = {key: value.to(torch.bfloat16) for key, value in conv.state_dict().items()}
@@ -217,7 +202,7 @@ def save_convs(convs: Convs, folder: str | Path) -> None:
 
 
 def load_convs(folder: str | Path, dim: int) -> dict[str, nn.Module]:
-    """Load the trained compressors of an allocator's folder, frozen, by name, for tokens of width `dim`."""
+    """Loads the trained compressors of an allocator's folder, frozen, by name, for tokens of width `dim`."""
     convs: dict[str, nn.Module] = {}
     for name, factor in {**CONVS, **TOWERS}.items():
         path = Path(folder) / f"{name}.safetensors"
@@ -262,8 +247,8 @@ def gestalt_features(gestalt: VisualFeatures) -> list[Tensor]:
 
 @torch.no_grad()
 def coarse_features(adapter: FamilyAdapter, inputs: Mapping[str, Any]) -> list[Tensor]:
-    """What the model's own encoder makes of each image as a gestalt: maps [1, D, h, w] in the model's dtype.
+    """The gestalt of each image as mode "saccade" has it: maps [1, D, h, w] in the model's dtype.
 
-    It is the gestalt of mode "saccade": `resize`, or `pool4` where the tower takes one input size.
+    It is `resize`, or `pool4` where the tower takes one input size.
     """
     return gestalt_features(compress("resize" if adapter.encodes == "cells" else "pool4", adapter, inputs))

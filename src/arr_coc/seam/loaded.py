@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 def plain_model(model: Any) -> PreTrainedModel:
     """The transformers model inside the wrappers of `torch.compile` and peft; adapters stay in it.
 
-    A model compiled as a whole runs uncompiled, and a warning says so. A ValueError for prompt learning.
+    A model compiled as a whole runs uncompiled, with a warning. A ValueError for prompt learning.
     """
     if hasattr(model, "_orig_mod"):
         logger.warning(
@@ -44,10 +44,7 @@ def plain_model(model: Any) -> PreTrainedModel:
 
 
 def execution_device(model: PreTrainedModel) -> torch.device:
-    """The device on which the calls of a model run.
-
-    Weights that accelerate keeps elsewhere are on "meta" between calls; their hooks hold the device.
-    """
+    """The device on which a model's calls run; offloaded weights are on "meta" between calls."""
     if model.device.type != "meta":
         return model.device
     return next(filter(None, map(hook_device, model.modules())), model.device)
@@ -102,7 +99,7 @@ class BaseProperties:
         return self.base.output_modalities
 
     def can_generate(self) -> bool:
-        """Always: a model without a generation head isn't wrapped."""
+        """True: a model without a generation head isn't wrapped."""
         return True
 
     def activation_checkpointing_enable(self, *args: Any, **kwargs: Any) -> None:
@@ -121,10 +118,8 @@ class BaseProperties:
 class Before(NamedTuple):
     """A model before it was frozen, and who needs it frozen.
 
-    Attributes:
-        training: names of the modules in training mode.
-        frozen: names of the parameters that didn't learn.
-        holders: who froze it and hasn't restored it; one that is deleted needs nothing.
+    Names of the modules in training mode and of the parameters that didn't learn; `holders` haven't restored
+    it.
     """
 
     training: frozenset[str]
@@ -136,7 +131,7 @@ _BEFORE: weakref.WeakKeyDictionary[nn.Module, Before] = weakref.WeakKeyDictionar
 
 
 def freeze(model: PreTrainedModel, holder: nn.Module) -> PreTrainedModel:
-    """Freeze a model and put it into evaluation mode, as `holder` needs it until `restore`."""
+    """Freezes a model and puts it into evaluation mode, as `holder` needs it until `restore`."""
     training = frozenset(name for name, module in model.named_modules() if module.training)
     frozen = frozenset(name for name, parameter in model.named_parameters() if not parameter.requires_grad)
     _BEFORE.setdefault(model, Before(training, frozen, weakref.WeakSet())).holders.add(holder)
@@ -144,7 +139,7 @@ def freeze(model: PreTrainedModel, holder: nn.Module) -> PreTrainedModel:
 
 
 def restore(model: PreTrainedModel, holder: nn.Module) -> PreTrainedModel:
-    """Undo `freeze` where no other holder needs it; a model that wasn't frozen by it is left unchanged."""
+    """Undoes `freeze` where no other holder needs it; a model that wasn't frozen by it is left unchanged."""
     before = _BEFORE.get(model)
     if before is None:
         return model
@@ -162,6 +157,7 @@ Module = TypeVar("Module", bound=nn.Module)
 
 # ---- twins
 
+# Shared with the twin as the same objects: moving, casting, loading or merging weights changes both.
 SHARED = (
     "_parameters",
     "_buffers",
@@ -170,14 +166,10 @@ SHARED = (
     "_forward_pre_hooks_with_kwargs",
     "merged_adapters",
 )
-"""Attributes of a module that its twin shares, as the same objects: moving, casting, loading or merging
-weights changes both, and so do options of hooks.
-"""
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+# set in layers by `gradient_checkpointing_enable`
 CHECKPOINTING = ("gradient_checkpointing", "_gradient_checkpointing_func")
-"""What `gradient_checkpointing_enable` sets in the layers of a model."""
-CAPTURING = "transformers.utils.output_capturing"
-"""Hooks of this module collect hidden states; mirrored, the twin would collect everything twice."""
+CAPTURING = "transformers.utils.output_capturing"  # its hooks, mirrored, would collect hidden states twice
 
 
 _MIRRORS: weakref.WeakKeyDictionary[nn.Module, HookMirror]
@@ -195,7 +187,7 @@ class HookMirror:
         self._mirrored: set[int] = set()
 
     def update(self) -> None:
-        """Give the twin the current hooks and gradient checkpointing; fast while there are none."""
+        """Gives the twin the current hooks and gradient checkpointing; fast while there are none."""
         for old, new in self._layers:
             new.update((name, old[name]) for name in CHECKPOINTING if name in old)
         if not self._mirrored and not any(self._sources):
@@ -217,7 +209,7 @@ def refresh(root: Module) -> Module:
 
 
 def twin(module: Module) -> Module:
-    """Make a second tree of modules over the same parameters and buffers; `module` is not changed.
+    """Makes a second tree of modules over the same parameters and buffers; `module` is not changed.
 
     Lists, dictionaries and sets that a module holds are copied, other attributes shared. Hooks of the first
     tree run in the second as well (`refresh`). Methods bound to a module of the first tree, as accelerate's
@@ -272,7 +264,7 @@ def twin(module: Module) -> Module:
 
 
 def with_configs(module: nn.Module, change: Callable[[Any], None]) -> None:
-    """Give each module of a tree a copy of its configuration, changed; one copy for each configuration."""
+    """Gives each module of a tree a copy of its configuration, changed; one copy for each configuration."""
     copies: dict[int, Any] = {}
     for part in module.modules():
         config = vars(part).get("config")
@@ -285,10 +277,7 @@ def with_configs(module: nn.Module, change: Callable[[Any], None]) -> None:
 
 
 def twin_key(model: PreTrainedModel) -> tuple[Any, ...]:
-    """A key of what a twin copies of a model and a user may change later; a twin of another key is stale.
-
-    Resizing the embeddings replaces their module, so it holds the vocabulary's size.
-    """
+    """A key of a model's vocabulary size and the user's adapters: a twin made under another key is stale."""
     embeddings: Any = model.get_input_embeddings()
     return tuple(embeddings.weight.shape), adapter_state(model)
 

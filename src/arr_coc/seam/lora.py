@@ -5,7 +5,7 @@
     coarse   language model; for reading a gestalt before fine tokens ("saccade"), in place of `own`
     tower4, tower16   vision tower; for merging patches half-way (`seam.tower_compressor`)
 
-`LoRAs.model_for(kinds)` is a twin of the base (`seam.loaded.twin`) with these active; the user's stay active.
+`LoRAs.model_for(kinds)` is a twin of the base (`seam.loaded.twin`) with these active.
 """
 
 from __future__ import annotations
@@ -35,18 +35,16 @@ from arr_coc.seam.tower_compressor import TOWERS
 CONFIG_NAME = "adapter_config.json"
 WEIGHTS_NAME = "adapter_model.safetensors"
 FILES = (CONFIG_NAME, WEIGHTS_NAME)
-PEFT_PREFIX = "base_model.model."
-"""The prefix of peft before the names of modules in its files."""
+PEFT_PREFIX = "base_model.model."  # before the names of modules in peft's files
 
 PATTERNS = ("target_modules", "exclude_modules", "layers_pattern", "rank_pattern", "alpha_pattern")
+# Settings that may differ from peft's defaults; what would load the repositories or modules that some name
+# isn't called.
 ORDINARY_SETTINGS = (
     *("auto_mapping", "base_model_name_or_path", "fan_in_fan_out", "inference_mode", "layers_to_transform"),
     *("lora_alpha", "lora_dropout", "megatron_core", "peft_type", "peft_version", "qalora_group_size", "r"),
     *("revision", "runtime_config", "task_type", "use_rslora", *PATTERNS),
 )
-"""Settings that may differ from peft's defaults. Some name a repository or a module: those that read them are
-not called, or only with another setting that may not differ.
-"""
 # Names with a few `.*` and a few choices between names: patterns that take no text long.
 PLAIN_PATTERN = re.compile(r"(?:[\w-]|\\?\.(?!\*)|\(|\)|\||\.\*)*")
 CHOICE_PATTERN = re.compile(r"\(([^()]*)\)")
@@ -54,7 +52,7 @@ MOST_STARS, MOST_CHOICES, MOST_LENGTH = 3, 2, 2000
 
 
 def read_lora(folder: Path) -> tuple[Any, dict[str, Tensor]]:
-    """Read a LoRA of anybody's: its `peft.LoraConfig`, and its matrices by "layer.lora_A.weight" or "lora_B".
+    """Reads a LoRA of unknown origin: its `peft.LoraConfig`, and matrices by "layer.lora_A.weight" or B.
 
     peft's settings can do more than choose layers (import a module, write into the base model, take hours,
     match regular expressions), so all but those of an ordinary LoRA must have their default. Raises a
@@ -90,7 +88,7 @@ def read_lora(folder: Path) -> tuple[Any, dict[str, Tensor]]:
 
 
 def check_patterns(settings: dict[str, Any]) -> None:
-    """Raise a ValueError for patterns of an adapter_config.json that could take long."""
+    """Raises a ValueError for patterns of an adapter_config.json that could take long."""
     for name in PATTERNS:
         value = settings.get(name)
         texts: Iterable[Any] = value if isinstance(value, list | dict) else [value]
@@ -110,18 +108,18 @@ def check_patterns(settings: dict[str, Any]) -> None:
 
 OWN, PARTIAL, COARSE = "own", "partial", "coarse"
 KINDS = (OWN, PARTIAL, COARSE, *TOWERS)
+# the folder of each kind in an allocator folder
 FOLDERS = {OWN: ".", PARTIAL: "partial", COARSE: "coarse"} | {name: name for name in TOWERS}
-"""The folder of each kind in an allocator folder."""
 _TOWER = (
     r".*(visual|vision_tower).*\.(qkv|attn\.proj|q_proj|k_proj|v_proj|out_proj|linear_fc1|linear_fc2"
     r"|fc1|fc2|gate_proj|up_proj|down_proj)"
 )
+# Which layers a new LoRA of each kind adapts, by their names in the families.
 TARGETS = {
     OWN: r".*language_model.*\.(q_proj|k_proj|v_proj|o_proj)",
     PARTIAL: _TOWER,
     COARSE: r".*language_model.*\.(q_proj|k_proj|v_proj|o_proj|gate_proj|up_proj|down_proj)",
 } | dict.fromkeys(TOWERS, _TOWER)
-"""Which layers a new LoRA of each kind adapts. Names of layers are of the families: their rows' to say."""
 
 
 def decoder_name(base: Any) -> str:
@@ -131,13 +129,12 @@ def decoder_name(base: Any) -> str:
     return next(names, "") or "language_model"
 
 
-_MAKING = threading.Lock()
-"""Held while a twin is made, so that it is made once."""
+_MAKING = threading.Lock()  # held while a twin is made, so that it is made once
 
 
 @contextmanager
 def _unchanged_flags(*modules: nn.Module) -> Generator[None, None, None]:
-    """Keep which parameters learn while peft works inside the block, and silence its warning."""
+    """Keeps which parameters learn while peft works inside the block, and silences its warning."""
     flags = [(p, p.requires_grad) for module in modules for p in module.parameters()]
     try:
         with warnings.catch_warnings():
@@ -149,37 +146,32 @@ def _unchanged_flags(*modules: nn.Module) -> Generator[None, None, None]:
 
 
 class LoRAs(nn.Module):
-    """The LoRAs that were learned for one base model, and the twins of the base with them put in.
+    """The LoRAs trained for one base model, which is not changed, and twins of the base with them put in.
 
     A module, so that their weights are moved, cast, trained and saved with the model they belong to; the base
-    model is not among its submodules. Any number of threads may use any combinations at once.
-
-    Args:
-        base: the base model; it is not changed.
+    model is not among its submodules. The user's own adapters stay active. Threads may use any combinations
+    at once.
     """
 
     def __init__(self, base: PreTrainedModel) -> None:
         super().__init__()
-        self.weights = nn.ModuleDict()
-        """The matrices, by "kind/path of the layer/A or B" (slashes for dots)."""
+        self.weights = nn.ModuleDict()  # matrices by "kind/path of the layer/A or B" (slashes for dots)
         self._base = (base,)  # in a tuple, so that it is no submodule
         self._configs: dict[str, Any] = {}
         self._twins: dict[Any, PreTrainedModel] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        """What a copy gets: everything but the twins, which it makes for its own base."""
+        """The state of a copy: without the twins, which it makes for its own base."""
         return vars(self) | {"_twins": {}}
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """The kinds that were added or loaded."""
         return tuple(kind for kind in KINDS if kind in self._configs)
 
     def __contains__(self, kind: str) -> bool:
         return kind in self._configs
 
     def parameters_of(self, kind: str) -> list[nn.Parameter]:
-        """The weights of one kind."""
         return [part.weight for part in self._matrices(kind).values()]
 
     def model_for(self, kinds: Sequence[str]) -> PreTrainedModel:
@@ -222,7 +214,7 @@ class LoRAs(nn.Module):
         return {name.removeprefix(f"{kind}/"): self.weights[name] for name in names}
 
     def add(self, kind: str, rank: int) -> None:
-        """Add a new LoRA of this rank, which leaves the model's outputs as they are until trained."""
+        """Adds a new LoRA of this rank, which leaves the model's outputs as they are until trained."""
         if kind not in KINDS or kind in self:
             reason = "there already" if kind in self else f"none of {', '.join(KINDS)}"
             raise ValueError(f"LoRA {kind!r} is {reason}")
@@ -232,7 +224,7 @@ class LoRAs(nn.Module):
         self._put(kind, LoraConfig(r=rank, lora_alpha=2 * rank, target_modules=layers))
 
     def _put(self, kind: str, config: Any, weights: dict[str, Tensor] | None = None) -> None:
-        """Make the matrices of one kind as peft would put them into the base; `weights` None: peft's initial.
+        """Makes the matrices of one kind as peft would put them into the base; `weights` None: its initial.
 
         A ValueError where weights are missing, left over or of another shape, or others are made.
         """
@@ -255,7 +247,7 @@ class LoRAs(nn.Module):
         self._twins.clear()
 
     def save(self, folder: Path) -> None:
-        """Write each kind into its folder in peft's format, safetensors and `adapter_config.json`."""
+        """Writes each kind into its folder in peft's format, safetensors and `adapter_config.json`."""
         for kind in self.kinds:
             place = make_folder(folder / FOLDERS[kind])
             weights = {
@@ -271,7 +263,7 @@ class LoRAs(nn.Module):
                 config.inference_mode = False
 
     def load(self, folder: Path) -> None:
-        """Read the LoRAs of an allocator folder, if there are any, frozen.
+        """Reads the LoRAs of an allocator folder, if there are any, frozen.
 
         A ValueError if peft is missing, or a LoRA can't be read or doesn't fit. Earlier ones are kept.
         """
@@ -289,7 +281,6 @@ class LoRAs(nn.Module):
 
 
 def _name(kind: str) -> str:
-    """The name of a kind's adapter in a twin."""
     return f"arr_coc_{kind}"
 
 
@@ -300,7 +291,7 @@ def _file_key(key: str) -> str:
 
 
 def _inject(model: nn.Module, kind: str, config: Any) -> dict[str, nn.ModuleDict]:
-    """Let peft put a LoRA into a twin: by "path of the layer/A or B", where the layer holds its matrices."""
+    """Lets peft put a LoRA into a twin: by "path of the layer/A or B", where the layer holds its matrices."""
     from peft import inject_adapter_in_model
     from peft.tuners.lora import LoraLayer
 
@@ -314,7 +305,7 @@ def _inject(model: nn.Module, kind: str, config: Any) -> dict[str, nn.ModuleDict
 
 
 def _settle_merged(model: nn.Module) -> None:
-    """Let a twin take adapters that the user has merged into the weights for a part of them.
+    """Lets a twin treat adapters that the user has merged into the weights as part of them.
 
     Else peft would take them out, of the base as well, before it puts another in. Disabled ones are taken
     out, which the base's own next call would do.
@@ -329,7 +320,7 @@ def _settle_merged(model: nn.Module) -> None:
 
 
 def _fetch(model: nn.Module, kind: str, config: Any) -> None:
-    """Give matrices of layers whose weights accelerate keeps elsewhere device and initial values."""
+    """Gives matrices of layers whose weights accelerate keeps elsewhere device and initial values."""
     from peft.tuners.lora import LoraLayer
 
     for module in model.modules():
@@ -343,7 +334,7 @@ def _fetch(model: nn.Module, kind: str, config: Any) -> None:
 
 
 def _fill(matrices: dict[str, Any], weights: dict[str, Tensor]) -> None:
-    """Copy weights into matrices of the same names; a ValueError where names or shapes differ."""
+    """Copies weights into matrices of the same names; a ValueError where names or shapes differ."""
     unfit = sorted(set(matrices) ^ set(weights))
     unfit += [key for key in set(matrices) & set(weights)
               if matrices[key].weight.shape != weights[key].shape]  # fmt: skip

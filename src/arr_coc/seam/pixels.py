@@ -1,8 +1,8 @@
 """Preprocessed pixels: undoing normalisation, patches of pictures and of kept cells, scaled-down pictures.
 
-Functions of tensors alone; pictures are [3, h, w]. Qwen's processors write patches of p x p px block by block
-of m x m: the m*m patches of cell 0, then those of cell 1, in raster order of the cells. A cell's rows in
-`pixel_values` are therefore consecutive, and any number of cells can be encoded alone.
+Pictures are [3, h, w]. Qwen's processors write patches of p x p px block by block of m x m: the m*m patches
+of cell 0, then those of cell 1, in raster order of the cells. A cell's rows in `pixel_values` are therefore
+consecutive, and any number of cells can be encoded alone.
 """
 
 from __future__ import annotations
@@ -18,12 +18,9 @@ from arr_coc.choose.allocation import Grid
 from arr_coc.seam.assembly import Layout
 
 LEVELS = 255
-RANGE_SLACK = 1e-3
-"""How far a pixel may lie outside [0, 1] by rounding."""
-OFF_LEVEL = 0.1
-"""Mean distance to the nearest level, in levels, above which pixels aren't whole levels. Measured on random
-pictures: float32 1e-5, float16 0.03; 0.25 under the wrong hypothesis, and in bfloat16 under both.
-"""
+RANGE_SLACK = 1e-3  # how far a pixel may lie outside [0, 1] by rounding
+# Measured on random pictures: float32 1e-5, float16 0.03; 0.25 under the wrong hypothesis and in bfloat16.
+OFF_LEVEL = 0.1  # mean distance to the nearest level, in levels, above which pixels aren't whole levels
 
 
 def are_normalised(pictures: Sequence[Tensor], mean: Tensor, std: Tensor, usual: bool = True) -> bool:
@@ -43,7 +40,7 @@ def are_normalised(pictures: Sequence[Tensor], mean: Tensor, std: Tensor, usual:
 
 def off_level(pictures: Sequence[Tensor]) -> float:
     """Mean distance of pixels to the nearest of the levels k / 255, in levels: 0 to 0.5."""
-    scaled = torch.cat([picture.flatten() for picture in pictures]) * LEVELS
+    scaled = torch.cat([picture.flatten() for picture in pictures]) * LEVELS  # over all pictures
     return float((scaled - scaled.round()).abs().mean())
 
 
@@ -62,15 +59,10 @@ def undo_normalisation(
 def to_picture(
     rows: Tensor, grid: tuple[int, int, int], merge: int, patch: int, frames: int, frame: int = 0
 ) -> Tensor:
-    """The picture [3, h*patch, w*patch] that patches were cut from; `to_patches` undoes it.
+    """The picture [3, h*patch, w*patch] of patches [t*h*w, 3 * frames * patch**2]; inverse of `to_patches`.
 
-    Args:
-        rows: [t*h*w, 3 * frames * patch**2].
-        grid: the patch grid (t, h, w).
-        merge: patches along each side of a cell.
-        patch: px along each side of a patch.
-        frames: frames of a patch; those of a still are all the same.
-        frame: which of them.
+    `grid` (t, h, w) is of patches, `merge` of them along each side of a cell; `frame` is one of a patch's
+    frames.
     """
     t, h, w = grid
     m, p = merge, patch
@@ -80,7 +72,7 @@ def to_picture(
 
 
 def to_pictures(rows: Tensor, grids: Sequence[Grid], merge: int, patch: int, frames: int) -> list[Tensor]:
-    """The pictures that patches were cut from, one picture's rows behind the other's; as `to_picture`."""
+    """As `to_picture` for several pictures, one's rows behind the other's."""
     pictures = rows.flatten(1).split([t * h * w for t, h, w in grids])
     return [to_picture(*each, merge, patch, frames) for each in zip(pictures, grids, strict=True)]
 
@@ -109,7 +101,7 @@ def patch_map_rows(patches: Tensor, merge: int) -> Tensor:
 
 
 def coarse_grid(height: int, width: int, cells: int) -> tuple[int, int]:
-    """The largest grid of at most `cells` cells in the shape of height x width, never larger.
+    """The largest grid (h, w) of at most `cells` cells in the shape of height x width, never larger.
 
     One side is any whole number, the other the nearest that keeps the shape; at least 1.
     """
@@ -125,7 +117,7 @@ def coarse_grid(height: int, width: int, cells: int) -> tuple[int, int]:
 
 
 def shrink(picture: Tensor, size: tuple[int, int]) -> Tensor:
-    """Scale a picture [3, h, w] down to `size` px, bicubic and antialiased, within each channel's range."""
+    """Scales a picture [3, h, w] down to `size` px, bicubic and antialiased, within each channel's range."""
     small = F.interpolate(picture[None].float(), size, mode="bicubic", antialias=True, align_corners=False)[0]
     flat = picture.float().flatten(1)
     low, high = (bound[:, None, None] for bound in (flat.amin(1), flat.amax(1)))
@@ -135,10 +127,7 @@ def shrink(picture: Tensor, size: tuple[int, int]) -> Tensor:
 def coarse_views(
     pictures: Sequence[Tensor], grids: Sequence[Grid], cells: int | Sequence[int], side: int
 ) -> list[Tensor]:
-    """Pictures scaled down to the largest grids of at most `cells` cells; smaller ones as they are.
-
-    `grids` are (1, H, W) cells of each, `side` the px along each side of a cell.
-    """
+    """Pictures scaled down to grids of at most `cells` cells of `side` px; smaller ones as they are."""
     most = [cells] * len(grids) if isinstance(cells, int) else cells
     views = []
     for picture, (_, height, width), few in zip(pictures, grids, most, strict=True):
@@ -150,8 +139,9 @@ def coarse_views(
 # ---- pixels that a model can't read with a prompt
 
 REMEDY = "pass all that the model's own processor makes of a prompt and its images, unchanged"
+# errors of the machine, whatever the inputs
 OUTSIDE = (torch.OutOfMemoryError, getattr(torch, "AcceleratorError", torch.OutOfMemoryError))
-"""RuntimeErrors that are the machine's, whatever the inputs."""
+# What a model raises of pixels that it can't read.
 MISFITS = (
     ArithmeticError,
     AttributeError,
@@ -161,12 +151,11 @@ MISFITS = (
     TypeError,
     ValueError,
 )
-"""What a model raises of pixels that it can't read."""
 
 
 @contextmanager
 def reading(model_type: str) -> Generator[None]:
-    """Turn what goes wrong in reading a call's pixels into a ValueError that names it and the remedy."""
+    """Turns what goes wrong in reading a call's pixels into a ValueError that names it and the remedy."""
     try:
         yield
     except (*OUTSIDE, NotImplementedError):
@@ -194,7 +183,7 @@ def _is_own(error: BaseException) -> bool:
 
 
 def numbered_cells(layout: Layout, keep: Sequence[Tensor]) -> Tensor:
-    """Number the kept cells (per image rising raster indices [K_i]) over all images: long [K], rising.
+    """Numbers the kept cells (per image rising raster indices [K_i]) over all images: long [K], rising.
 
     A ValueError for another number of images, nothing kept, or indices out of bounds or not rising.
     """
@@ -227,10 +216,7 @@ def patch_rows(cells: Tensor, unit: int) -> Tensor:
 
 
 def kept_seqlens(rows: Tensor, cu_seqlens: Tensor) -> Tensor:
-    """The boundaries int32 [n' + 1] of kept rows' attention segments, of those [n + 1] of all rows.
-
-    Each row (long [R], rising) stays in its own segment; segments without one vanish.
-    """
+    """Boundaries int32 [n' + 1] of kept rows' attention segments, from those [n + 1] of all rows."""
     ends = torch.searchsorted(rows, cu_seqlens.to(rows), out_int32=True)  # kept rows before each boundary
     return ends.unique_consecutive()
 
@@ -239,8 +225,8 @@ def kept_windows(cells: Tensor, order: Tensor, cu_seqlens: Tensor, unit: int) ->
     """The order and boundaries of the attention windows of kept cells [K]: each stays in its own window.
 
     `order` [N] are all cells in the order of their windows, `cu_seqlens` [n + 1] the windows' boundaries in
-    patches, `unit` the patches of a cell. Returns the kept cells, numbered among the kept, in the order of
-    their windows, long [K], and the boundaries of these in patches, int32 [n' + 1].
+    patches, `unit` the patches of a cell. Returns the kept cells, numbered among the kept, in window order,
+    long [K], and the boundaries of the windows in patches, int32 [n' + 1].
     """
     places = order.to(cells.device).argsort()[cells]  # argsort inverts the order: (K,) places in it
     ordered, index = places.sort()

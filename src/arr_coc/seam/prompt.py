@@ -1,10 +1,9 @@
 """Prompts about images and clips: written by the chat template, expanded by the processor, once per image.
 
-    prompt = VisualPrompt(processor, [image])
-    prompt.inputs("What is the title?") -> the outputs of processor(images=..., text=...)
+    VisualPrompt(processor, [image]).inputs("What is the title?")  # as processor(images=..., text=...)
 
 A processor replaces an image's one token by an expansion (placeholders, row breaks, times of frames). The
-first prompt goes through the whole processor; its expansion then takes the token's place for every question.
+first prompt goes through the whole processor; its expansion is then reused for every question.
 """
 
 from __future__ import annotations
@@ -35,10 +34,8 @@ from arr_coc.video.opening import Visual
 
 logger = logging.getLogger(__name__)
 
-MOST_DRIFT = 0.02
-"""Seconds by which a frame may be off the second that its number and the clip's mean rate give."""
-Turn = tuple[str, str]
-"""A question that was asked, and the answer that came."""
+MOST_DRIFT = 0.02  # seconds that a frame may be off what its number and the mean rate give
+Turn = tuple[str, str]  # an earlier question and its answer
 
 
 class Expansion(NamedTuple):
@@ -93,12 +90,11 @@ def _media(visuals: Sequence[Visual], reader: Any, outlines: bool) -> dict[str, 
 
 
 def _about(clip: FrameSource, count: int) -> dict[str, Any]:
-    """What a processor is told of a clip of `count` frames, from which it works out the second of each."""
+    """Metadata of a clip of `count` frames, from which a processor works out the second of each."""
     numbers, rate, total = list(clip.numbers), clip.rate, clip.total
     drift = max(abs(n / rate - time) for n, time in zip(numbers, clip.times, strict=True))
-    if (
-        drift > MOST_DRIFT
-    ):  # a recording of a screen, an animation: no rate gives its seconds, milliseconds do
+    # A recording of a screen, an animation: no rate gives its seconds, milliseconds do.
+    if drift > MOST_DRIFT:
         numbers = [round(1000 * time) for time in clip.times]
         rate, total = 1000.0, max(round(1000 * total / rate), numbers[-1] + 1)
     numbers += numbers[-1:] * (count - len(numbers))
@@ -116,14 +112,10 @@ def _words(words: str) -> list[dict[str, Any]]:
 class VisualPrompt:
     """Processor inputs for any question about the same images and clips.
 
-    With several images or a clip, or where an expansion would merge with the text beside it, the text of all
-    expansions is put in its place; where that isn't the processor's own prompt, each question goes through
-    the processor. Of a clip it gets the outline alone: frames are read one at a time (`ClipSteps`).
-
-    Args:
-        processor: of the model, with a chat template.
-        visuals: one, or several that the question is about together.
-        token: id of the model's placeholder of images, where it isn't the one that the processor names.
+    With several images or a clip, or where an expansion would merge with adjacent text, the text of all
+    expansions is inserted instead of ids; if that changes the processor's prompt, each question goes through
+    the processor. Frames of a clip are read one at a time (`ClipSteps`). `token`: id of the model's
+    placeholder of images, where it isn't the processor's.
 
     Attributes:
         visual: the processor's outputs for them (`pixel_values` and what goes with it).
@@ -171,8 +163,7 @@ class VisualPrompt:
     def inputs(self, question: str, history: Sequence[Turn] = ()) -> dict[str, Any]:
         """The processor's outputs for a question after earlier turns: tensors [1, S], and `visual`.
 
-        Raises:
-            ValueError: a text that holds the placeholder of a visual token.
+        A ValueError for a text that holds the placeholder of a visual token.
         """
         text = chat_prompt(self._processor, question, self._kinds, history)
         own = all(text.count(mark) == count for mark, count in self._written.items())
@@ -204,7 +195,7 @@ class VisualPrompt:
         return prompt | self.visual
 
     def _check_written(self, text: str) -> None:
-        """Raise a ValueError where a chat template doesn't write all images and clips into a prompt."""
+        """Raises a ValueError where a chat template doesn't write all images and clips into a prompt."""
         if self._kinds == ["image"]:
             return
         for kind, mark in self._marks.items():
@@ -217,7 +208,7 @@ class VisualPrompt:
                 )
 
     def _text_expansion(self, text: str, prompt: dict[str, Tensor]) -> TextExpansion | None:
-        """What the template's text and the processor's prompt differ in; None if it isn't enough."""
+        """The difference between the template's text and the processor's prompt; None if it isn't enough."""
         marks = [mark for mark in self._marks.values() if mark and mark in text]
         if not marks:
             return None
@@ -255,13 +246,12 @@ class VisualPrompt:
         return self._processor.tokenizer(text, add_special_tokens=self._adds(text))["input_ids"]
 
     def _adds(self, text: str) -> bool:
-        """Whether to add special tokens: not where the template wrote the first one itself."""
         first = self._processor.tokenizer.bos_token
         return first is None or not text.startswith(first)
 
 
 def _kinds_by_id(prompt: dict[str, Tensor], name: str) -> dict[int, int]:
-    """The kinds of visual tokens by their ids, as a prompt of the processor's has them under a name."""
+    """The kinds of visual tokens by their ids, in the prompt tensor `name`."""
     kinds = prompt[name]
     visual = kinds > 0
     return dict(zip(prompt["input_ids"][visual].tolist(), kinds[visual].tolist(), strict=True))
@@ -270,8 +260,8 @@ def _kinds_by_id(prompt: dict[str, Tensor], name: str) -> dict[int, int]:
 def _expansion(plain: list[int], prompt: dict[str, Tensor], added: Collection[int]) -> Expansion | None:
     """The expansion of the image's token: what the processor's ids have where the text's ids have that token.
 
-    None where more than that token was replaced, where an ordinary token at its ends might merge with the
-    text beside it (`added` never do), or where other tensors aren't 1 (attention mask) or 0 around it.
+    None where more than that token was replaced, where an ordinary token at its ends might merge with
+    adjacent text (`added` never do), or where other tensors aren't 1 (attention mask) or 0 around it.
     """
     ids = prompt["input_ids"].tolist()
     before = next((i for i, (a, b) in enumerate(zip(plain, ids, strict=False)) if a != b), len(plain))
@@ -295,7 +285,7 @@ def _expansion(plain: list[int], prompt: dict[str, Tensor], added: Collection[in
 
 
 def template_mark(processor: Any, kind: str) -> str | None:
-    """The text that a chat template writes for an image, or a video; None where the processor names none."""
+    """The text that a chat template writes for an image or a video; None where the processor names none."""
     return getattr(processor, f"{kind}_placeholder_token", None) or getattr(processor, f"{kind}_token", None)
 
 
@@ -311,7 +301,7 @@ def placeholders(processor: Any, token: int) -> list[str]:
 
 
 def refuse_placeholders(processor: Any, token: int, question: str, earlier: Sequence[str]) -> None:
-    """Raise a ValueError where a question or earlier turn holds what stands for an image, clip or sound."""
+    """Raises a ValueError where a question or earlier turn holds a placeholder of an image, clip or sound."""
     for mark in placeholders(processor, token):
         for what, texts in (("question", [question]), ("history", earlier)):
             if any(mark in text for text in texts):
@@ -319,7 +309,7 @@ def refuse_placeholders(processor: Any, token: int, question: str, earlier: Sequ
 
 
 def too_long(question: str, turns: bool, longest: int, limit: int) -> ValueError:
-    """The error of a prompt of `longest` positions for a model of `limit`; `turns`: with earlier ones."""
+    """The error of a prompt of `longest` positions for a model of `limit`; `turns`: with earlier turns."""
     remedy = "leave out the oldest turns, or " if turns else ""
     return ValueError(
         f"the question is too long: image and {'history, ' if turns else ''}question take "
@@ -330,10 +320,9 @@ def too_long(question: str, turns: bool, longest: int, limit: int) -> ValueError
 
 # ---- chat templates, rendered within bounds
 
-MOST_LETTERS = 100_000
-"""Of a template; those of the families supported have up to about ten thousand."""
+MOST_LETTERS = 100_000  # of a template; supported families have up to about ten thousand
+# child process, started with the first template
 WORKER = Worker(Path(__file__).with_name("template_worker.py"), seconds=5, megabytes=512)
-"""The child process that renders templates, started with the first one."""
 
 
 def render(processor: Any, turns: Sequence[Mapping[str, Any]], **options: Any) -> str:
@@ -341,7 +330,7 @@ def render(processor: Any, turns: Sequence[Mapping[str, Any]], **options: Any) -
 
     Templates are programs of an untrusted checkpoint: they run in jinja's sandbox in a child process of
     bounded time and memory. A processor's own `apply_chat_template` is the user's code, and is called. A
-    ValueError where the template is none, fails, or needs more than any chat.
+    ValueError where there is no template, or it fails or exceeds the bounds.
     """
     if getattr(type(processor), "apply_chat_template", None) is not ProcessorMixin.apply_chat_template:
         return processor.apply_chat_template(turns, add_generation_prompt=True, tokenize=False, **options)
@@ -368,7 +357,7 @@ def render(processor: Any, turns: Sequence[Mapping[str, Any]], **options: Any) -
 
 
 def check_template(processor: Any) -> None:
-    """Render a processor's chat template once, if it has one; a ValueError as of `render`."""
+    """Renders a processor's chat template once, if it has one; a ValueError as of `render`."""
     if getattr(processor, "chat_template", None) is not None:
         content = [{"type": "image"}, {"type": "text", "text": "What?"}]
         render(processor, [{"role": "user", "content": content}])
@@ -380,26 +369,22 @@ def _rendered(source: str, names: str) -> str:
 
 
 def _name_of(value: object) -> str:
-    """What stands for a value that isn't JSON, such as an image: templates ask only whether one is there."""
+    """Text in place of a value that isn't JSON, such as an image: templates ask only whether one is there."""
     return f"<{type(value).__name__}>"
 
 
 # ---- the question in a prompt
 
+# words by which the text around a message is found
 PROBES = ("probeone", "probetwo", "probethree", "probefour", "probefive")
-"""Words by which the text around a message is found."""
-LABELLED = ({}, {"add_vision_id": True})
-"""Options of a template under which it may write labels of images: Qwen's has one for that."""
+LABELLED = ({}, {"add_vision_id": True})  # options that add labels of images: Qwen's has one
 
 
 class TemplateMarkers(NamedTuple):
     """The text that a chat template writes around the words of a chat.
 
-    Attributes:
-        opening: right before a user's words.
-        closing: right after them.
-        tool: right before and after the reply of a tool; None: refused, or not told from a user's words.
-        label: of an image or clip, ahead of it ("Picture 1: "); None: it writes none.
+    `opening` and `closing` stand around a user's words, `tool` around the reply of a tool (None: refused, or
+    the same as around a user's words); `label` ("Picture 1: ") before an image or clip.
     """
 
     opening: str
@@ -432,7 +417,7 @@ def _message(role: str, words: str, **more: Any) -> dict[str, Any]:
 
 
 def _around(processor: Any, turns: Sequence[dict[str, Any]], **options: Any) -> list[str]:
-    """What a template writes before, between and after the probe words; an error if not in their order."""
+    """A template's text before, between and after the probe words; an error if not in their order."""
     text, written = render(processor, turns, **options), str(turns)
     if re.findall("|".join(PROBES), text) != (words := [word for word in PROBES if word in written]):
         raise ValueError("it leaves out words of a message, or repeats or reorders them")
@@ -440,7 +425,7 @@ def _around(processor: Any, turns: Sequence[dict[str, Any]], **options: Any) -> 
 
 
 def _tool_markers(processor: Any, openings: Sequence[str]) -> tuple[str, str] | None:
-    """`TemplateMarkers.tool`; the openings are what the template writes before a user's words."""
+    """`TemplateMarkers.tool`; the openings are the template's text before a user's words."""
     question, reply, other, answer, thanks = PROBES
     call = {"name": "probe", "arguments": {"of": "it"}}
     calls = [{"id": f"callcall{i}", "type": "function", "function": call} for i in range(2)]
@@ -514,7 +499,7 @@ def asides(text: str, markers: TemplateMarkers | None) -> list[tuple[int, int]]:
 
 
 def _user_turns(text: str, markers: TemplateMarkers) -> list[tuple[int, int]]:
-    """Start and end of what a template writes of each user's turn, in order."""
+    """Start and end of the template's text for each user's turn, in order."""
     openings = [match.span() for match in re.finditer(re.escape(markers.opening), text)]
     turns = []
     for (_, start), (limit, _) in pairwise([*openings, (len(text), 0)]):
@@ -523,12 +508,12 @@ def _user_turns(text: str, markers: TemplateMarkers) -> list[tuple[int, int]]:
     return turns
 
 
+# by tokenizer, its size and special ids, and the answer of `special_tokens` for these
 _SPECIAL: WeakKeyDictionary[Any, tuple[tuple[int, ...], frozenset[int]]] = WeakKeyDictionary()
-"""Of tokenizers: what `special_tokens` said, and the size and ids that it was true for."""
 
 
 def special_tokens(tokenizer: Any) -> frozenset[int]:
-    """The ids of a tokenizer's special tokens, added ones among them; asked anew only when it has grown.
+    """The ids of a tokenizer's special tokens, added ones among them; cached until it grows.
 
     Listing added tokens takes a millisecond and more, and tokenizers 0.23.1 leaks 0.6 kB each time.
     """
@@ -551,15 +536,11 @@ def question_tokens(
     processor: Any = None,
     markers: TemplateMarkers | None = None,
 ) -> Tensor:
-    """The content tokens of the last user turn that has any, of one prompt: bool [S].
+    """The content tokens of the last user turn that has any, of one prompt `ids` [S]: bool [S].
 
-    Args:
-        ids: [S].
-        attended: bool [S], false for padding.
-        image_ids: ids of visual placeholders.
-        special_ids: ids that are never content.
-        processor: holds the tokenizer, or is one.
-        markers: the template's text around the user's words; None, or not found: all of the content.
+    `attended` bool [S] is false for padding; `image_ids` are visual placeholders, `special_ids` never
+    content; `processor` holds the tokenizer, or is one. Without `markers`, or where they aren't found: all
+    content.
     """
     tokenizer = getattr(processor, "tokenizer", processor)
     special = {*special_ids, *special_tokens(tokenizer)}
@@ -598,5 +579,5 @@ def question_tokens(
 
 
 def outside(ids: Tensor, begin: int, end: int) -> Tensor:
-    """The tokens that stand between no `begin` and its `end`: [B, S] -> bool [B, S]."""
+    """The tokens outside all spans from `begin` to `end`: [B, S] -> bool [B, S]."""
     return (ids == begin).cumsum(1) == (ids == end).cumsum(1)

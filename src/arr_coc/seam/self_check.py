@@ -1,4 +1,4 @@
-"""A check that a model whose family nobody registered can be given fewer tokens, run before it is used.
+"""A check that a model of an unregistered family can be given fewer tokens, run before it is used.
 
 Two drawn pictures go through its processor, each in one piece. Each encoded token must have a placeholder,
 pixels show the picture, and most tokens change the most where it does. With all cells kept the logits must be
@@ -20,17 +20,13 @@ from arr_coc.seam.base import FamilyAdapter
 from arr_coc.seam.decoding import generate_whole
 from arr_coc.seam.prompt import VisualPrompt
 
-PICTURE_SIZES = ((448, 448), (672, 448))
-"""Width and height of the pictures, px."""
-LARGE_SIZE = (2048, 1024)
-"""The same of a picture that is prepared and not read: families in tiles cut it."""
+PICTURE_SIZES = ((448, 448), (672, 448))  # width and height, px
+LARGE_SIZE = (2048, 1024)  # of a picture that is only preprocessed: families in tiles cut it
+# Dropping against masking, in spreads of the logits: 1e-5 in float32, 0.02 in bfloat16.
 MOST_LOGIT_ERROR = 0.05
-"""Of the spread of the logits: how far dropping may be from masking. 1e-5 in float32, 0.02 in bfloat16."""
 
-LEAST_PLACED = 0.5
-"""Of the tokens: how many must change the most with their own quarter of the picture; 0.25 is chance."""
-MOST_PIXEL_ERROR = 0.1
-"""Mean difference above which a picture in [0, 1] is not another one resized; 0.25 of two random ones."""
+LEAST_PLACED = 0.5  # share of tokens that change the most with their own quarter; 0.25 is chance
+MOST_PIXEL_ERROR = 0.1  # mean difference of a resized picture in [0, 1]; of two random ones 0.25
 GENERATE_OPTIONS = {
     "max_new_tokens": 2,
     "min_new_tokens": 2,
@@ -43,7 +39,7 @@ GENERATE_OPTIONS = {
 
 @torch.no_grad()
 def self_check(adapter: FamilyAdapter) -> None:
-    """Run the check; a ValueError says in one line what doesn't hold. The adapter must have its processor."""
+    """Runs the check; a ValueError says in one line what doesn't hold. The adapter needs its processor."""
     model = adapter.model
     kind = model.config.model_type
     if adapter.processor is None:
@@ -72,7 +68,6 @@ def self_check(adapter: FamilyAdapter) -> None:
 
 
 def _inputs(adapter: FamilyAdapter, image: Image.Image) -> dict[str, Any]:
-    """A question about a picture, on the model's device."""
     return {
         name: value.to(adapter.model.device) if isinstance(value, Tensor) else value
         for name, value in VisualPrompt(adapter.processor, [image]).inputs("What is it?").items()
@@ -80,7 +75,6 @@ def _inputs(adapter: FamilyAdapter, image: Image.Image) -> dict[str, Any]:
 
 
 def _check_picture(adapter: FamilyAdapter, image: Image.Image) -> None:
-    """Raise a ValueError for what doesn't hold on a picture."""
     model = adapter.model
     inputs = _inputs(adapter, image)
     _check_pixels(adapter, inputs, image)
@@ -118,7 +112,7 @@ def _check_picture(adapter: FamilyAdapter, image: Image.Image) -> None:
 
 
 def _check_places(adapter: FamilyAdapter, image: Image.Image, features: VisualFeatures) -> None:
-    """Raise a ValueError where tokens don't stand for the cells of their grid: no quarter moves its own."""
+    """Raises a ValueError where few tokens change the most with their own quarter of the picture."""
     (_, height, width), cells = features.grids[0], features.cell_tokens(0).float()
     middle = image.width // 2, image.height // 2
     changes = []
@@ -140,7 +134,7 @@ def _check_places(adapter: FamilyAdapter, image: Image.Image, features: VisualFe
 
 
 def _check_pixels(adapter: FamilyAdapter, inputs: Mapping[str, Any], image: Image.Image) -> None:
-    """Raise a ValueError where the pixels of a square picture, which nobody crops, show another one."""
+    """Raises a ValueError where the pixels of a square picture, which isn't cropped, show another one."""
     if image.width != image.height:
         return
     pixels = adapter.images(inputs)[0].cpu()
@@ -157,7 +151,7 @@ def _check_steps(
     keep: Sequence[Tensor],
     tolerance: float,
 ) -> None:
-    """Raise a ValueError where `generate` gives a token other logits than `forward` without a cache."""
+    """Raises a ValueError where `generate` gives a token other logits than `forward` without a cache."""
     compacted = adapter.compact(inputs, features, keep)
     output = generate_whole(adapter.model, inputs, compacted, **GENERATE_OPTIONS)
     new, length = output.sequences[:, inputs["input_ids"].shape[1] :], inputs["input_ids"].shape[1]

@@ -1,4 +1,4 @@
-"""What the child process of `seam.prompt` runs: one chat template, one chat, in jinja's sandbox."""
+"""The child process of `seam.prompt`: renders one chat template for one chat in jinja's sandbox."""
 
 from __future__ import annotations
 
@@ -12,15 +12,13 @@ from jinja2.exceptions import TemplateError
 from jinja2.ext import Extension, loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-MOST_TEXT, TEXT_PER_LETTER = 1_000_000, 10
-"""Letters of one rendering, and as many more for each letter of the chat."""
+MOST_TEXT, TEXT_PER_LETTER = 1_000_000, 10  # letters of one rendering, and more for each letter of the chat
 
 
 def work(request: dict[str, str]) -> str:
-    """The text of a chat; `request` holds "source", the template, and "names", what it may read, as JSON.
+    """The text of a chat from a `request` of "source", the template, and "names", its variables as JSON.
 
-    Raises:
-        ValueError: it is longer than any chat.
+    A ValueError where it is longer than any chat.
     """
     text = _compiled(request["source"]).render(json.loads(request["names"]))
     if len(text) > MOST_TEXT + TEXT_PER_LETTER * len(request["names"]):

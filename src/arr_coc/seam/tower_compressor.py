@@ -3,7 +3,7 @@
     tower4, tower16     2x2 or 4x4 patches become one after the first blocks
 
 The order is DeepSeek-OCR's (Wei et al. 2025, arXiv 2510.18234); here both parts are the model's own blocks.
-What is learned is the merging, and a LoRA of the tower by the compressor's name.
+The merging is trained, and a LoRA of the tower by the compressor's name.
 """
 
 from __future__ import annotations
@@ -20,17 +20,13 @@ from arr_coc.choose.knowing import same_start
 from arr_coc.seam.assembly import VisualFeatures
 from arr_coc.seam.loaded import refresh, twin
 
-SIDES = {4: 2, 16: 4}
-"""Cells along each side of the block that becomes one coarse token, by the cells of the block."""
+SIDES = {4: 2, 16: 4}  # cells along each side of a block, by its number of cells
 
 
 class Halvings(nn.Module):
     """Strided 3x3 convolutions that each halve both sides, then a linear layer initialised to zero.
 
-    Args:
-        dim: D, width of the tokens.
-        width: channels between the convolutions.
-        times: number of convolutions.
+    `times` convolutions with `width` channels between them, on tokens of width `dim`.
     """
 
     def __init__(self, dim: int, width: int, times: int) -> None:
@@ -44,6 +40,7 @@ class Halvings(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """[T, D, H, W], any sides -> [T, D, ceil(H / 2^times), ...], in the dtype of the parameters."""
+        # Padded at both ends to a multiple of the stride.
         side = 2 ** len(self.convs)
         more = [-length % side for length in (x.shape[-1], x.shape[-2])]
         edges = [amount for m in more for amount in (m // 2, m - m // 2)]
@@ -55,10 +52,8 @@ class Halvings(nn.Module):
 
 # ---- the two halves of a tower
 
-DEPTHS = ("deepstack_visual_indexes", "fullatt_block_indexes")
-"""Attributes of towers that number their blocks."""
-LEVEL_MERGERS = ("deepstack_merger_list", "merger_list")
-"""Their mergers of deepstack levels, one for each; the second name is Qwen3-Omni's."""
+DEPTHS = ("deepstack_visual_indexes", "fullatt_block_indexes")  # attributes that number a tower's blocks
+LEVEL_MERGERS = ("deepstack_merger_list", "merger_list")  # of deepstack levels; second: Qwen3-Omni's
 
 _HALVES: weakref.WeakKeyDictionary[nn.Module, dict[int, tuple[nn.Module, nn.Module]]]
 _HALVES = weakref.WeakKeyDictionary()
@@ -87,9 +82,9 @@ class NoPlaces(nn.Module):
 
 
 def usual_first(tower: Any) -> int:
-    """How many blocks a lower half usually has: up to the first whose output is a deepstack level.
+    """The default number of blocks of a lower half: up to the first whose output is a deepstack level.
 
-    Where there is none: those before the first that sees the whole image, else a quarter; at least one.
+    Where there is none: those before the first that attends to the whole image, else a quarter; at least one.
     """
     depth = len(tower.blocks)
     levels, whole = (getattr(tower, name, None) or () for name in DEPTHS)
@@ -142,22 +137,16 @@ def _halved(tower: Any, first: int) -> tuple[nn.Module, nn.Module]:
 
 # ---- the compressor
 
-TOWERS = {"tower4": 4, "tower16": 16}
-"""The compressors inside a tower by name, and how many cells become one token."""
-WINDOW_CELLS = 8
-"""Cells along each side of a local window: 256 px of Qwen3-VL."""
-MOST_CHANNELS = 512
-"""Most channels between the convolutions."""
+TOWERS = {"tower4": 4, "tower16": 16}  # compressors in a tower, and how many cells become one token
+WINDOW_CELLS = 8  # along each side of a local window: 256 px of Qwen3-VL
+MOST_CHANNELS = 512  # between the convolutions
 
 
 class TowerCompressor(nn.Module):
     """A learned compressor inside a tower: the block average of patches plus a convolutional net's output.
 
-    Args:
-        dim: D, width of the tower's patches.
-        factor: 4 or 16, how many patches become one.
-        first: blocks of the tower before that, on local windows.
-        window: cells along each side of these windows.
+    `factor` (4 or 16) patches of width `dim` become one, after `first` blocks on windows of `window` cells a
+    side.
     """
 
     def __init__(self, dim: int, factor: int, first: int, window: int = WINDOW_CELLS) -> None:
@@ -173,18 +162,16 @@ class TowerCompressor(nn.Module):
 
     @classmethod
     def of(cls, tower: Any, factor: int) -> TowerCompressor:
-        """An untrained compressor for a vision tower, on its device, after as many blocks as usual."""
+        """An untrained compressor for a vision tower, on its device, after the default number of blocks."""
         weight = tower.blocks[0].norm1.weight
         return cls(len(weight), factor, usual_first(tower)).to(weight.device)
 
     def forward(self, adapter: Any, inputs: Mapping[str, Any]) -> VisualFeatures:
-        """Encode every image to coarse tokens with a `FamilyAdapter`, of the base model or its twin."""
+        """Encodes every image to coarse tokens with a `FamilyAdapter`, of the base model or its twin."""
         return adapter.encode_merged(inputs, self)
 
     def merge(self, patches: Tensor, merge: int) -> Tensor:
-        """Merge the patches of an image, `merge` along each side of a cell: [T, D, H * merge, W * merge]
-        patches of H x W cells -> [T, D, h * merge, w * merge], h and w rounded up.
-        """
+        """Merges the patches of an image: [T, D, H * merge, W * merge] -> [T, D, h * merge, w * merge]."""
         if patches.shape[1] != self.dim:
             raise ValueError(
                 f"this compressor is for a vision tower of width {self.dim}, but this one has "
@@ -194,5 +181,5 @@ class TowerCompressor(nn.Module):
         more = [-length % (side * merge) for length in (patches.shape[-1], patches.shape[-2])]
         edges = [amount for m in more for amount in (m // 2, m - m // 2)]
         x = F.pad(patches.to(self.norm.weight.dtype), edges, mode="replicate")
-        even = self.norm(x.movedim(1, -1)).movedim(-1, 1)
+        even = self.norm(x.movedim(1, -1)).movedim(-1, 1)  # over D
         return (F.avg_pool2d(x, side) + self.net(even)).to(patches.dtype)

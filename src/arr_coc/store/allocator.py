@@ -1,10 +1,10 @@
-"""The allocator folder: everything learned for one base model.
+"""The allocator folder: everything trained for one base model.
 
 arr_coc_config.json, arr_coc.safetensors    the layer, its settings and the name of its base model
-basis.safetensors, stem.safetensors         where the layer reads them: components of the encoder; the stem
-guide/guide.safetensors                     the guide, where it is not the bundled one
-conv4, conv16, tower4, tower16.safetensors  learned compressors, if there are any
-{., partial, coarse}/adapter_*              LoRAs for pruned prompts, encoding in part, reading a gestalt
+basis.safetensors, stem.safetensors         principal components of the encoder; the stem
+guide/guide.safetensors                     a guide other than the bundled one
+conv4, conv16, tower4, tower16.safetensors  trained compressors
+{., partial, coarse}/adapter_*              LoRAs for pruned prompts, partial encoding, coarse views
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from arr_coc.store.checkpoint import (
     load_layer,
 )
 
-SAVING = ".saving-"  # how the name of the folder begins into which an allocator is written first
+SAVING = ".saving-"  # prefix of the temporary folder that an allocator is written to first
 
 
 def save_learned(
@@ -51,24 +51,16 @@ def save_learned(
     guide: Path | None = None,
     more: Mapping[str, bytes] | None = None,
 ) -> None:
-    """Write everything learned, and the name, commit and shape of its base model; not the base model itself.
+    """Write everything trained for a base model, with that model's name, commit and shape, never its weights.
 
-    Files of an older allocator in the folder are replaced once all are written, and those it has no more are
-    removed: what fails leaves it as it was. Two processes that save there leave the files of one of them.
+    Files of an older allocator are replaced or removed once all new ones are written; a failure leaves the
+    folder unchanged. If two processes save at once, the files of one of them remain.
 
-    Args:
-        layer: scorers, balancer, allocator.
-        stem: the stem, or None.
-        convs: trained compressors by name.
-        loras: the LoRAs.
-        base: the base model; its type, width and commit are written.
-        folder: made if it is missing.
-        base_name: the name to load the base model by.
-        guide: folder of a guide that is saved with it; None: the bundled one is used, and not saved.
-        more: other files to write with them, by name.
+    `convs` are compressors by name, `more` other files by name; `base_name` is the name to load the base by.
+    `guide` is the folder of a guide to save; None: the bundled one, which isn't saved.
 
     Raises:
-        ValueError: the folder can't be made or written to, or holds an adapter that is no allocator's.
+        ValueError: the folder can't be made or written, or holds another package's adapter.
     """
     make_folder(folder)
     _refuse_other_adapter(folder)
@@ -86,11 +78,11 @@ def save_learned(
                 save_stem(stem, new)
             save_convs(convs, new)
             loras.save(new)
-            if guide is not None:  # it may lie in this folder
+            if guide is not None:  # may lie in this folder
                 write_atomic((guide / GUIDE_FILE).read_bytes(), make_folder(new / GUIDE_FOLDER) / GUIDE_FILE)
             for name, content in (more or {}).items():
                 write_atomic(content, new / name)
-            # The settings last: they name the weights' digest, so files that a kill left half moved are
+            # The settings come last: they hold the weights' digest, so that files half moved by a kill are
             # refused when they are read.
             names = sorted((*ALLOCATOR_FILES, *(more or {})), key=lambda name: name == CONFIG_NAME)
             move_files(new, folder, names)
@@ -106,7 +98,7 @@ def save_learned(
 
 
 def _refuse_other_adapter(folder: Path) -> None:
-    """A ValueError if a folder holds a LoRA and nothing else of an allocator, which would replace it."""
+    """Raise a ValueError if a folder holds a LoRA without other files of an allocator."""
     names = [name for name in ALLOCATOR_FILES if (folder / name).exists()]
     if names and not set(names) - set(LORA_FILES):
         raise ValueError(
@@ -118,15 +110,12 @@ def _refuse_other_adapter(folder: Path) -> None:
 def load_learned(
     folder: Path | None, base: PreTrainedModel, guide: str | Path | None = None
 ) -> dict[str, Any]:
-    """Read an allocator folder as keyword arguments of `ARRCOCModel`; the base model is not changed.
+    """Read an allocator folder as keyword arguments of `ARRCOCModel`; the base model isn't changed.
 
-    Args:
-        folder: of `save_learned`; None: nothing was learned.
-        base: the model that it was learned for.
-        guide: folder of a guide in place of the one that comes with it; None: that one.
+    `folder` may be None: nothing was trained. `guide`, the folder of a guide, replaces the allocator's own.
 
     Raises:
-        ValueError: something in it doesn't fit the base model, is damaged, or is a link to somewhere else.
+        ValueError: a file doesn't fit the base model, is damaged, or links to elsewhere.
     """
     if folder is None:
         return {"guide": guide}
@@ -138,7 +127,7 @@ def load_learned(
 
 
 def _read(folder: Path, base: PreTrainedModel, guide: str | Path | None) -> dict[str, Any]:
-    """Read an allocator folder that nobody writes meanwhile."""
+    """As `load_learned`, while no process writes to the folder."""
     for name in ALLOCATOR_FILES:
         if (folder / name).exists():
             check_file(folder / name, folder)
@@ -147,7 +136,7 @@ def _read(folder: Path, base: PreTrainedModel, guide: str | Path | None) -> dict
     loras = LoRAs(base)
     loras.load(folder)
     stem = load_stem(folder, dim)
-    # The bundled stem knows which pictures the bundled model was taught on, if the allocator's own doesn't.
+    # The bundled stem knows which pictures the bundled model was trained on, if the allocator's own doesn't.
     return {
         "layer": layer,
         "stem": stem,
@@ -159,24 +148,23 @@ def _read(folder: Path, base: PreTrainedModel, guide: str | Path | None) -> dict
 
 
 def _bundled_stem(base: PreTrainedModel) -> Stem | None:
-    """The stem of the bundled allocator, for the bundled base model; None for any other."""
+    """The bundled allocator's stem for the bundled base model; None for others."""
     if base.config.name_or_path != str(BUNDLED_MODEL):
         return None
     stem = load_stem(BUNDLED_ALLOCATOR, base.config.get_text_config().hidden_size)
     return None if stem is None else stem.requires_grad_(False)
 
 
+# Added to weight names by peft and torch.compile.
 _WRAPPERS = re.compile(r"^base_model\.model\.|_orig_mod\.|base_layer\.|original_module\.")
-"""What peft and torch.compile put into the names of a base model's weights."""
-_ADAPTERS = re.compile(r"\.(lora_\w+|modules_to_save)\.")  # weights that peft puts beside them
+_ADAPTERS = re.compile(r"\.(lora_\w+|modules_to_save)\.")  # weights that peft adds
 
 
 def fingerprint(module: nn.Module) -> str:
-    """Sixteen hex digits by which a result file names the weights it was measured with.
+    """A digest, sixteen hex digits, of up to 64 values of each weight and their names, for result files.
 
-    They tell apart weights of the same names and shapes, by up to 64 values of each. Adapters of peft in a
-    base model don't count, nor how they and torch.compile rename its weights; nor does familiarity, which is
-    fitted to a stem afterwards and changes no answer.
+    Left out are adapters of peft, how it and torch.compile rename weights, and familiarity, which is fitted
+    to a stem afterwards and changes no answer.
     """
     later = tuple(f"{name}." for name, part in module.named_modules() if isinstance(part, Familiarity))
     weights = {
@@ -188,5 +176,5 @@ def fingerprint(module: nn.Module) -> str:
     for name, values in sorted(weights.items()):
         flat = values.flatten()
         some = flat[:: max(1, len(flat) // 64)][:64]
-        digest.update(name.encode() + some.double().cpu().numpy().tobytes())
+        digest.update(name.encode() + some.double().cpu().numpy().tobytes())  # NumPy has no bfloat16
     return digest.hexdigest()[:16]

@@ -1,9 +1,7 @@
-"""The model card of an allocator: README.md with the Hub's metadata, from the model and from result files.
+"""The model card of an allocator: README.md with the Hub's metadata, from the model and result files.
 
-    model_card(model, name=..., results=["eval.jsonl"], data="200 drawn pages") -> ModelCard
-
-Laws: every figure comes from a result file of `arr-coc eval` that was measured with these very weights;
-without one the card states that nothing was measured. It holds no path of this disk.
+Laws: every figure comes from a result file of `arr-coc eval` measured with these very weights; without one
+the card states that nothing was measured. It holds no path of this disk.
 """
 
 from __future__ import annotations
@@ -34,7 +32,7 @@ from arr_coc.store.checkpoint import (
 )
 
 CARD = "README.md"
-SHARED = (*ALLOCATOR_FILES, CARD)  # all that may go to the Hub, by name
+SHARED = (*ALLOCATOR_FILES, CARD)  # all files that may go to the Hub
 MADE = "<!-- Made by arr-coc. Without this line the file is yours, and saving again leaves it as it is. -->"
 TAGS = ("arr-coc", "visual-token-pruning", "relevance-realization", "vision-language-model")
 LORAS = {
@@ -64,18 +62,17 @@ def model_card(
     data: str | None = None,
     license: str = "apache-2.0",
 ) -> ModelCard:
-    """The card of an allocator; its figures are in the text, and not in the Hub's tables of benchmarks.
+    """The card of an allocator; figures are in its text, not in the Hub's tables of benchmarks.
 
     Args:
-        model: the base model with everything learned for it.
-        name: the allocator's name on the Hub, or its folder's.
+        model: the base model with everything trained for it.
+        name: on the Hub, or of the folder.
         results: files of `arr-coc eval` (.jsonl, .jsonl.gz or .json), measured with these weights.
-        data: the training data, in words; None: what `arr-coc train` wrote down of its runs, and without
-            that the card states that this is not documented.
-        license: license of the weights, in the Hub's abbreviation.
+        data: the training data in words; None: the records of `arr-coc train`, if any.
+        license: of the weights, in the Hub's abbreviation.
 
     Raises:
-        ValueError: a result that can't be read, or of other weights.
+        ValueError: a result that is unreadable or of other weights.
     """
     figures = [plugin("cards", "results")(path, fingerprint(model.layer)) for path in results]
     on_hub = model.base_name != BUNDLED_NAME and not is_local(model.base_name)
@@ -105,7 +102,7 @@ def model_card(
 
 
 def card_file(card: ModelCard, folder: Path) -> dict[str, bytes]:
-    """The file of a card by name, for an allocator folder; {} if one that was written by hand is there."""
+    """The card as a file of an allocator folder; {} if a card written by hand is there."""
     path = folder / CARD
     if path.is_file() and MADE not in path.read_text(encoding="utf-8"):
         logger.warning("%s is not of arr-coc's making and stays as it is", path)
@@ -133,7 +130,7 @@ def _budget(model: Shareable) -> str:
 
 
 def _use(model: Shareable, name: str) -> str:
-    """Code that loads the allocator and asks a question, in Markdown."""
+    """Markdown code that loads the allocator and asks a question."""
     commit = " at the commit it was trained for" if base_revision(model.base) else ""
     return (
         f"""```python
@@ -188,7 +185,7 @@ def _data(model: Shareable, data: str | None) -> str:
 
 
 def _run(record: Mapping[str, Any]) -> str:
-    """A record of `files.saved.check_records` in words."""
+    """A training record of `files.saved.check_records` in words."""
     kinds = {"world": "drawn pages"}
     names = {"recipe": "recipe", "target": "taught by", "eyes": "eyes", "base": "base model", "seed": "seed"}
     images = record.get("images", {}).items()
@@ -218,7 +215,7 @@ def _limits(model: Shareable) -> str:
 
 
 class Shareable:
-    """A base class of models that saves and uploads what one has learned, and never its base model."""
+    """A base class of models that saves and uploads what was trained, never the base model."""
 
     base: Any
     layer: Any
@@ -232,16 +229,16 @@ class Shareable:
 
     @property
     def about(self) -> str | None:
-        """What the base model can do, in a line, where this package knows it: of the bundled one alone."""
+        """What the bundled base model can do, in one line; None for others."""
         return BUNDLED_ABOUT if self.base_name == BUNDLED_NAME else None
 
     def save_pretrained(self, folder: str | Path, **card: Unpack[CardOptions]) -> None:
-        """Write what was learned (layer, stem, compressors, LoRAs, an own guide), the name and commit of the
-        base model, and a model card (`card`: `results`, `data`, `license`; see `model_card`); never the base
-        itself.
+        """Write what was trained (layer, stem, compressors, LoRAs, an own guide), the name and commit of the
+        base model, and a model card with `results`, `data` and `license` of `model_card`; never the base
+        model.
 
         Raises:
-            ValueError: results that can't be read or are of other weights; nothing is written then.
+            ValueError: unreadable results, or results of other weights; nothing is written then.
         """
         text = model_card(self, **({"name": Path(folder).resolve().name} | card))
         parts = (self.layer, self.stem, dict(self.convs), self.loras)
@@ -256,10 +253,10 @@ class Shareable:
         token: str | None = None,
         **card: Unpack[CardOptions],
     ) -> str:
-        """Upload what `save_pretrained` writes and nothing else; returns the address of the commit.
+        """Upload what `save_pretrained` writes; returns the address of the commit.
 
         Raises:
-            ValueError: a base model that only this disk has, or an upload that fails.
+            ValueError: a base model that only this disk has, or a failed upload.
         """
         check_shared(self.base_name)
         with tempfile.TemporaryDirectory() as folder:

@@ -1,7 +1,7 @@
-"""Loading of base models with their processors, and of the learned layer that belongs to one.
+"""Loading of base models with their processors, and of the trained layer that belongs to one.
 
-Laws: no weight may be missing, left over or of another shape; a base model is loaded at the commit on the Hub
-that its allocator was trained for; only safetensors are read, and no code of a repository is run.
+Laws: no weight may be missing, left over or of another shape; a base model is loaded at the commit that its
+allocator was trained for; only safetensors are read, and no code of a repository is run.
 """
 
 from __future__ import annotations
@@ -43,35 +43,31 @@ logger = logging.getLogger(__name__)
 
 BUNDLED_MODEL = BUNDLED_FOLDER / "model"
 BUNDLED_ALLOCATOR = BUNDLED_FOLDER / "allocator"
-BUNDLED_ABOUT = (
+BUNDLED_ABOUT = (  # what the bundled model can do
     "5 million parameters, taught on pages that this package draws: reads their titles, labelled values, "
     "tables, colours, shapes and counts; wrong about most other pictures"
 )
-"""What the bundled model can do, in a line."""
+# Cells (32 x 33) of the largest pages that the bundled model was trained to answer about: 1024 px a side,
+# slightly stretched. Its LoRA for coarse views was trained on larger ones.
 BUNDLED_CELLS = 1056
-"""Cells of the largest pages on which the bundled model was taught to answer: 32 x 33, of 1024 px a side and
-a stretch. Its LoRA for coarse views was taught beyond."""
 
-_BUILDING = Lock()
-"""transformers changes global state while it builds a model: of two threads, one would lack weights."""
+_BUILDING = Lock()  # transformers changes global state while it builds: a second thread would miss weights
 
-GUIDE = f"{GUIDE_FOLDER}/{GUIDE_FILE}"
-"""A guide that is not the bundled one."""
-ALLOCATOR_FILES = (
+GUIDE = f"{GUIDE_FOLDER}/{GUIDE_FILE}"  # a guide other than the bundled one
+ALLOCATOR_FILES = (  # all files of an allocator folder; the layer and its settings must exist
     CONFIG_NAME,
     WEIGHTS_NAME,
     *(f"{part}.safetensors" for part in ("basis", "stem", *CONVS, *TOWERS)),
     GUIDE,
     *((Path(place) / name).as_posix() for place in FOLDERS.values() for name in LORA_FILES),
 )
-"""All that an allocator folder may hold, the layer and its settings at least: what the Hub gets and gives."""
 
+# Most parameters and buffers per byte of weights, reached by 4-bit and tied ones.
 MOST_NUMBERS = 4
-"""Parameters and buffers of a model for each byte of its weights, at most: as of 4-bit and tied weights."""
 
 
 class ModelSource(NamedTuple):
-    """The base model behind a name, its revision on the Hub (None: the newest), and its allocator folder."""
+    """A base model, its revision on the Hub (None: the newest), and the allocator folder for it."""
 
     base: str
     revision: str | None
@@ -83,11 +79,11 @@ def find(name: str | Path | None, allocator: str | Path | None, revision: str | 
 
     Args:
         name: base model or allocator; None or "bundled": the bundled model.
-        allocator: another allocator for it; None: its own, if it has one.
+        allocator: another allocator for it; None: its own, if any.
         revision: branch, tag or commit of `name` on the Hub; None: the newest.
 
     Raises:
-        ValueError: not there, a revision of a folder, or the Hub can't be reached.
+        ValueError: not found, a revision of a folder, or no connection to the Hub.
     """
     name = None if name in (None, "", BUNDLED_NAME) else name
     if revision is not None and (name is None or is_local(name)):
@@ -119,15 +115,15 @@ def find(name: str | Path | None, allocator: str | Path | None, revision: str | 
 def load_base(
     name: str | Path, dtype: torch.dtype | str | None = None, revision: str | None = None
 ) -> tuple[PreTrainedModel, Any]:
-    """Load a base model and its processor from a folder or the Hub, all of it from one commit.
+    """Load a base model and its processor from a folder or from one commit on the Hub.
 
     Args:
         name: a model folder, a Hub name, or "bundled".
-        dtype: type of the weights; None: as saved.
-        revision: branch, tag or commit hash on the Hub; None: the newest. `base_revision` returns the commit.
+        dtype: of the weights; None: as saved.
+        revision: branch, tag or commit hash on the Hub; None: the newest.
 
     Raises:
-        ValueError: nothing there, no network, an unsupported family, weights missing, pickled or of other
+        ValueError: not found, no connection, an unsupported family, or weights missing, pickled or of other
             shapes.
     """
     if str(name) == BUNDLED_NAME and not BUNDLED_MODEL.is_dir():
@@ -148,16 +144,12 @@ def load_base(
     if folder != BUNDLED_MODEL:
         _start_trial(folder)
     model, processor = build_model(source, files, dtype), load_processor(source, folder)
-    model.config._commit_hash = commit  # where earlier versions of transformers keep it
+    model.config._commit_hash = commit  # read by `base_revision`
     return model.eval(), processor
 
 
 def load_processor(source: str, folder: Path) -> Any:
-    """Load the processor of a model folder that was vetted, after a trial; render its chat template once.
-
-    Raises:
-        ValueError: files of it are missing or damaged, need too much, or the template doesn't render.
-    """
+    """Load the processor of a vetted folder after a trial, and render its chat template (or ValueError)."""
     if folder != BUNDLED_MODEL:
         try_processor(source, folder)
     with reading(
@@ -170,15 +162,12 @@ def load_processor(source: str, folder: Path) -> Any:
 
 
 def build_model(source: str, files: Vetted, dtype: torch.dtype | str | None = None) -> PreTrainedModel:
-    """Build the model of a folder and read its weights; transformers itself reads no file of the folder.
+    """Build the model of a vetted folder with its weights; transformers itself reads none of its files.
 
-    Args:
-        source: what the user calls the model, for messages and as its `name_or_path`.
-        files: of its folder.
-        dtype: type of the weights; None: as saved.
+    `source` is the user's name for the model: for messages, and its `name_or_path`.
 
     Raises:
-        ValueError: an unsupported family, settings that make no model, or weights that don't fit them.
+        ValueError: an unsupported family, invalid settings, or weights that don't fit them.
     """
     kind: Any = files.config.get("model_type")
     check_model_type(kind if isinstance(kind, str) else short(kind))
@@ -204,7 +193,7 @@ def build_model(source: str, files: Vetted, dtype: torch.dtype | str | None = No
                 state_dict=state,
                 dtype=dtype or "auto",
                 output_loading_info=True,
-                ignore_mismatched_sizes=True,  # refused below, by their names
+                ignore_mismatched_sizes=True,  # refused below, with their names
             )
         model, report = loaded
         model.config.name_or_path = model.name_or_path = source
@@ -224,12 +213,12 @@ def build_model(source: str, files: Vetted, dtype: torch.dtype | str | None = No
 
 
 def base_revision(model: PreTrainedModel) -> str | None:
-    """The commit on the Hub that a base model was loaded from; None if it is from a folder, or unknown."""
+    """The commit on the Hub that a base model was loaded from; None for a folder, or if unknown."""
     return getattr(model.config, "_commit_hash", None)
 
 
 def check_model_folder(folder: Path) -> None:
-    """Raise a ValueError if a folder is not a model folder with safetensors."""
+    """Raise a ValueError if a folder isn't a model folder with safetensors."""
     if not folder.is_dir():
         raise ValueError(
             f"model folder {str(folder)!r} doesn't exist; give a folder, a Hub name, or bundled for the "
@@ -244,20 +233,16 @@ def check_model_folder(folder: Path) -> None:
 
 
 def find_allocator(name: str | Path, revision: str | None = None) -> Path | None:
-    """The allocator folder of a folder or Hub name; None if there is an ordinary model alone.
-
-    Raises:
-        ValueError: the Hub can't be reached.
-    """
+    """The allocator folder of a folder or Hub name; None if it has none (ValueError: no connection)."""
     if is_local(name):
         folder = local_path(name)
-    else:  # with config.json there is a base model in the repository, too
+    else:  # with config.json, the repository also holds a base model
         folder = download(str(name), (*ALLOCATOR_FILES, "config.json"), revision)
     return folder if (folder / CONFIG_NAME).is_file() else None
 
 
 def load_layer(folder: Path, model: PreTrainedModel) -> ARRCOCLayer:
-    """Load the learned layer that belongs to a base model; every weight must be there and fit.
+    """Load the trained layer for a base model; every weight must be there and fit.
 
     Raises:
         ValueError: trained for another base model; weights missing, pickled or of other shapes.
@@ -286,14 +271,13 @@ def load_layer(folder: Path, model: PreTrainedModel) -> ARRCOCLayer:
 
 # ---- trial --------------------------------------------------------------------------------------------
 #
-# A tokenizer.json holds patterns and templates, and an image processor sizes, that may multiply: they need
-# minutes and gigabytes, or end the process. What is too much can't be told from the files alone. So a child
-# process (`files.worker`) first does with them what the first question does, within bounds of time and memory
-# and of what comes out (`store.trial_work`). Files that held once are not tried again.
+# Patterns and templates of a tokenizer.json, and sizes of an image processor, may need minutes and gigabytes
+# or end the process, which the files alone don't show. So a child process (`files.worker`) first does with
+# them what the first question does, within bounds of time, memory and output (`store.trial_work`). Files
+# that have passed are not tried again.
 
-SECONDS, MEGABYTES, IDLE = 30, 4096, 60
-"""The most that one step may take; seconds after which a child that nobody needs is ended."""
-STEPS = {
+SECONDS, MEGABYTES, IDLE = 30, 4096, 60  # limits of a step; idle seconds before the child is ended
+STEPS = {  # step -> start of its error message, remedy
     "file": (
         "the tokenizer.json of {} can't be loaded",
         "save it again with the tokenizer's save_pretrained",
@@ -308,10 +292,8 @@ STEPS = {
         "correct its settings (preprocessor_config.json, processor_config.json, chat_template.jinja)",
     ),
 }
-"""The steps of the child, each with the beginning and the end of the message where it fails."""
-MOST_ON_CPU = 1_000_000_000
-"""Parameters of the largest model that is asked a question when it is loaded on a CPU."""
-USUAL_SETTINGS = {
+MOST_ON_CPU = 1_000_000_000  # parameters of the largest model that is asked a trial question on a CPU
+USUAL_SETTINGS = {  # settings that change what a model returns: usual values
     "return_dict": True,
     "return_dict_in_generate": False,
     "use_cache": True,
@@ -320,24 +302,19 @@ USUAL_SETTINGS = {
     "output_scores": False,
     "output_logits": False,
 }
-"""Settings that change what a model returns, and what each is in ordinary models."""
 
 _WORKER = Worker(Path(__file__).with_name("trial_work.py"), SECONDS, MEGABYTES, IDLE)
 _passed: set[bytes] = set()  # digests of the files that passed
 
 
 def _start_trial(folder: Path) -> None:
-    """Let the child begin to import, if the folder needs a trial, while weights are read."""
+    """Let the child begin its imports, if the folder needs a trial, while weights are read."""
     if _digest(folder) not in _passed:
         _WORKER.start()
 
 
 def try_processor(source: str, folder: Path) -> None:
-    """Try the tokenizer and the processor of a vetted model folder; `source` is its name for messages.
-
-    Raises:
-        ValueError: they can't be loaded or used, or not within the bounds.
-    """
+    """Try the tokenizer and processor of a vetted folder in a child process; a ValueError if they fail."""
     digest = _digest(folder)
     if digest in _passed:
         return
@@ -348,7 +325,7 @@ def try_processor(source: str, folder: Path) -> None:
 
 
 def _digest(folder: Path) -> bytes:
-    """A digest of the names and contents of the files that tokenizers and processors are made of."""
+    """A digest of the files that tokenizers and processors are made of."""
     digest = hashlib.sha256()
     for path in sorted(small_files(folder)):
         digest.update(f"{path.relative_to(folder)}\n{path.stat().st_size}\n".encode(errors="replace"))
@@ -357,14 +334,10 @@ def _digest(folder: Path) -> bytes:
 
 
 def try_question(model: Any, source: str) -> None:
-    """Ask an `ARRCOCModel` about a small picture, for two tokens: settings that make no sense fail here.
-
-    Raises:
-        ValueError: the question fails.
-    """
+    """Ask an `ARRCOCModel` about a small picture, for two tokens; a ValueError if it can't answer."""
     device, size = model.device.type, sum(each.numel() for each in model.base.parameters())
     if device == "meta" or (device == "cpu" and size > MOST_ON_CPU):
-        return  # no numbers to ask, or it would take as long as the user's own first question
+        return  # no weights, or as slow as the user's own first question
     unusual = "; ".join(
         f"{key} is {short(getattr(config, key))}"
         for config in (model.base.config, model.base.config.get_text_config(), model.base.generation_config)
@@ -376,6 +349,6 @@ def try_question(model: Any, source: str) -> None:
         f"{source!r} can't answer a question about a picture",
         f"correct the settings there{listed}, or save it again with save_pretrained",
     ):
-        # All tokens: what goes wrong in choosing is a fallback, and is said beside the user's own answers.
+        # Mode "full", since a failure in choosing is only a fallback, reported with the user's own answers.
         picture = Image.effect_noise((61, 47), 64).convert("RGB")
         model.session(picture).ask("What is it?", mode="full", max_new_tokens=2)

@@ -1,4 +1,4 @@
-"""The trial of a folder's tokenizer and processor, in a child process: see "trial" in `store.checkpoint`."""
+"""The trial of a folder's tokenizer and processor, run in a child process by `store.checkpoint`."""
 
 from __future__ import annotations
 
@@ -16,29 +16,25 @@ from transformers import AutoProcessor
 from arr_coc.files.saved import short
 from arr_coc.seam.prompt import VisualPrompt
 
+# Text of many scripts, with runs that make a bad pattern try every way to divide them.
 PROBE = (
     "The quick brown fox, 'jumped' over 13 lazy dogs! (3.14 > 2.72) {[x_1]} a@b.org/#?&=%$*+-~^|\\<>\"`; \t"
     "  \n\n\n Größe, naïve façade: Ελληνικά, русский, עברית, العربية, हिन्दी, ไทย, 日本語、中文 한국어"
     " 🙂👩‍👩‍👧 e\u0301 ﬁ ½ ﷺ\n" + "a" * 60 + "!" + " " * 60 + "1" * 60 + "\n"
 )
-"""A text of many scripts, and of runs, in which a bad pattern tries every way to divide them."""
 MOST_TOKENS, MOST_LETTERS = 8, 32  # tokens and decoded letters of the probe, for each byte of it
 LONGEST_TOKEN = 1000  # letters of a token, or of a text of a normalizer, decoder or template
 MOST_STEPS = 1000  # settings of a normalizer, pre-tokenizer, post-processor or decoder
-MOST_GROWTH = 64
-"""Times that the replacements of a normalizer or decoder may lengthen a text, one after another."""
-TABLE = "precompiled_charsmap"
-"""The table of a normalizer that comes from sentencepiece: a long text, and no letter of it is written."""
-PICTURES = ((61, 47), (41, 397), (641, 479))
-"""Width and height of the pictures, px: no multiples of a patch, as few pictures are."""
-MOST_NUMBERS, MOST_PROMPT = 2**26, 2**15
-"""Numbers that a processor may make of one of them, and tokens of the prompt about it."""
+MOST_GROWTH = 64  # factor by which the replacements of a normalizer or decoder may lengthen text
+TABLE = "precompiled_charsmap"  # of a sentencepiece normalizer: long text that is never written
+PICTURES = ((61, 47), (41, 397), (641, 479))  # (width, height) in px, not multiples of a patch
+MOST_NUMBERS, MOST_PROMPT = 2**26, 2**15  # numbers made of a picture, tokens of its prompt
 
 torch.set_num_threads(1)
 
 
 def work(request: dict[str, str]) -> bool:
-    """Take one step with a folder ("file", "load", "read", "look", in this order), or raise anything at all.
+    """Run one step on a folder: "file", "load", "read", "look", in this order; raises anything if it fails.
 
     The parent loads the same files itself afterwards.
     """
@@ -66,7 +62,7 @@ def _processor(folder: Path) -> Any:
 
 def _check_file(path: Path) -> None:
     """Check a tokenizer.json with the tokenizers library alone."""
-    if not path.exists():  # a tokenizer of another kind
+    if not path.exists():  # another kind of tokenizer
         return
     settings = json.loads(path.read_text(encoding="utf-8"))
     for part in ("normalizer", "pre_tokenizer", "post_processor", "decoder"):
@@ -78,7 +74,7 @@ def _check_file(path: Path) -> None:
 
 
 def _check_part(name: str, part: Any) -> None:
-    """Bound what a normalizer or the like may write, on texts that the probe doesn't have too."""
+    """Bound the output of a normalizer or the like for texts that `PROBE` doesn't cover."""
     growth, count = 1, 0
     for key, value in _values(part):
         count += 1
@@ -91,7 +87,7 @@ def _check_part(name: str, part: Any) -> None:
 
 
 def _values(part: Any, key: Any = "") -> Iterator[tuple[Any, Any]]:
-    """Every value in parsed JSON, with the key that it stands at."""
+    """Every value in parsed JSON, with its key."""
     yield key, part
     inner = part.items() if isinstance(part, dict) else enumerate(part) if isinstance(part, list) else ()
     for name, value in inner:
@@ -99,7 +95,7 @@ def _values(part: Any, key: Any = "") -> Iterator[tuple[Any, Any]]:
 
 
 def _check_growth(ids: list[int], text: str) -> None:
-    """Bound the tokens of the probe, and the letters of these."""
+    """Bound the number of tokens of `PROBE`, and of letters decoded from them."""
     letters = len(PROBE.encode())
     if len(ids) > MOST_TOKENS * letters or len(text) > MOST_LETTERS * letters:
         raise ValueError(
@@ -115,7 +111,7 @@ def _check_vocabulary(vocabulary: dict[str, int]) -> None:
 
 
 def _check_picture(processor: Any, image: Image.Image) -> None:
-    """Bound what a processor makes of a small picture and a short question."""
+    """Bound a processor's output for a small picture and a short question."""
     inputs = VisualPrompt(processor, [image]).inputs("What is it?")
     numbers = max(value.numel() for value in inputs.values() if isinstance(value, torch.Tensor))
     length = inputs["input_ids"].shape[-1]

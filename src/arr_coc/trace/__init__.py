@@ -1,1 +1,1 @@
-"""Inspection of answers: traces (records of one answer), how to make them, and pictures of allocations."""
+"""Traces (records of one answer), how to record them, and pictures of allocations."""

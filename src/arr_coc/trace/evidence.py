@@ -1,11 +1,9 @@
-"""What stands beside a choice: the evidence that was kept, and what the guide read of the question.
+"""What is shown with a choice of cells: the evidence kept, and the guide's record of the question.
 
-    scored = score(boxes, allocation, picture.size)
-    scored.hits, scored.recall        (True, False), 0.75
-    guidance = read_guidance(guide, page, question, coupling, (32, 32))
-    guidance.sentence                 "82%: the picture probably holds what is asked for"
-
-A box is a hit if all of its cells were kept.
+scored = score(boxes, allocation, picture.size)
+scored.hits, scored.recall        (True, False), 0.75
+guidance = read_guidance(guide, page, question, coupling, (32, 32))
+guidance.sentence                 "82%: the picture probably holds what is asked for"
 """
 
 from __future__ import annotations
@@ -29,48 +27,32 @@ from arr_coc.guide.trust import GENERAL, sentence, verdict
 
 @dataclass(frozen=True, eq=False)
 class Spot:
-    """Where a word of the question matches best.
+    """The best match of a question's word in a picture."""
 
-    Attributes:
-        word: of the question.
-        term: what was found there: the word, or another that stands for it.
-        likeness: in [0, 1], the probability that the best place shows the term.
-        place: (y, x) of that place in shares of the picture's height and width.
-        heat: float [H, W] in [0, 1], the most likeness in each cell, of the word and all that stands for it;
-            empty of `Guidance.of`.
-    """
-
-    word: str
-    term: str
-    likeness: float
-    place: tuple[float, float]
-    heat: Tensor
+    word: str  # of the question
+    term: str  # what matched: the word or a related one
+    likeness: float  # probability in [0, 1] that the place shows the term
+    place: tuple[float, float]  # (y, x) in shares of the picture's height and width
+    heat: Tensor  # float [H, W] in [0, 1], the highest likeness in each cell; empty from `Guidance.of`
 
     @property
     def label(self) -> str:
-        """The word, and what stands for it if that is another and likely right: "seller → vendor"."""
+        """The word, and a likely related term that matched in its place: "seller → vendor"."""
         return self.word if self.term == self.word or self.likeness < LIKELY else f"{self.word} → {self.term}"
 
 
 @dataclass(frozen=True, eq=False)
 class Guidance:
-    """What the guide says of one picture and one question; `guide.coupling.Coupling` has the numbers.
+    """The guide's record of one picture and question: a summary of `guide.coupling.Coupling`."""
 
-    Attributes:
-        confidence: in [0, 1], the probability that the picture holds what is asked for.
-        whole: in [0, 1], that the question is about all of the picture.
-        odd: in [0, 1], that it asks for what stands out.
-        spots: of each content word of the question, in order.
-    """
-
-    confidence: float
-    whole: float
-    odd: float
-    spots: tuple[Spot, ...] = ()
+    confidence: float  # probability in [0, 1] that the picture holds what is asked for
+    whole: float  # that the question is about all of the picture
+    odd: float  # that it asks for what stands out
+    spots: tuple[Spot, ...] = ()  # of each content word of the question, in order
 
     @property
     def says(self) -> str:
-        """The verdict, as of the coupling that this is from."""
+        """The verdict, as in `Coupling`."""
         return verdict(self.confidence, self.whole, self.odd, self._words, bool(self._likely))
 
     @property
@@ -85,16 +67,16 @@ class Guidance:
 
     @property
     def matched(self) -> tuple[Spot, ...]:
-        """Spots that are likely right; none of a question about no place."""
+        """The likely spots; none if the question is about no place."""
         return () if self.says in GENERAL else self._likely
 
     @property
     def _likely(self) -> tuple[Spot, ...]:
-        """Spots that are likely right, whatever the question is about."""
+        """The likely spots, whatever the question is about."""
         return tuple(spot for spot in self.spots if spot.likeness >= LIKELY)
 
     def to_dict(self) -> dict[str, Any]:
-        """All but the heats, JSON-safe."""
+        """The fields without heats, as JSON values."""
         spots = [
             {"word": s.word, "term": s.term, "likeness": s.likeness, "place": list(s.place)}
             for s in self.spots
@@ -103,14 +85,14 @@ class Guidance:
 
     @classmethod
     def of(cls, coupling: Coupling) -> Guidance:
-        """What a coupling says, without heats: each content word with what fits best for it."""
+        """The record of a coupling, without heats."""
         best = coupling.best(0.0)
         spots = tuple(Spot(m.word, m.term, m.likeness, m.place, heat=torch.zeros(0)) for m in best)
         return cls(coupling.confidence, coupling.overview, coupling.unusual, spots)
 
     @classmethod
     def from_dict(cls, plain: dict[str, Any], heats: Tensor) -> Guidance:
-        """Of what `to_dict` made, and heats [spots, H, W]."""
+        """The record from a result of `to_dict` and heats [spots, H, W]."""
         pairs = zip(plain["spots"], heats, strict=True)
         spots = tuple(
             Spot(s["word"], s["term"], s["likeness"], (s["place"][0], s["place"][1]), heat)
@@ -123,7 +105,7 @@ class Guidance:
 def read_guidance(
     guide: Guide, page: GuidePage, question: str, coupling: Coupling, grid: tuple[int, int]
 ) -> Guidance:
-    """What a coupling says of a question and a page, with the heat of each content word on a grid (H, W)."""
+    """The record of a coupling with a heat of each content word on a grid (H, W)."""
     (search,) = guide.search(page, [question])
     words = search.terms.words
     plain = Guidance.of(coupling)
@@ -135,10 +117,7 @@ def read_guidance(
 
 
 def _heat(page: GuidePage, search: Search, word: int, term: str, grid: tuple[int, int]) -> Tensor:
-    """The likeness of a word of the question, or of the best that stands for it, in each cell: [H, W].
-
-    Of the words that it is only related to, the one that matched best counts, `term`.
-    """
+    """The highest likeness of a word or its synonyms in each cell [H, W]; of related words, `term` alone."""
     words, others, stands_for, strengths = search.terms
     bonds = enumerate(zip(others, stands_for, strengths, strict=True), len(words))
     rows = [(word, 1.0)]
@@ -150,28 +129,21 @@ def _heat(page: GuidePage, search: Search, word: int, term: str, grid: tuple[int
         printed_probability(crop_places(search.cosines[row], page.size), row == word, bond)
         for row, bond in rows
     ]
-    likeness = torch.stack(maps).amax(0)
+    likeness = torch.stack(maps).amax(0)  # over terms: [rows, h, w] -> [h, w]
     return F.adaptive_max_pool2d(likeness[None], grid)[0].clamp(0, 1).cpu()
 
 
 class EvidenceScore(NamedTuple):
-    """The evidence boxes of a question and what a choice kept of them.
+    """The evidence boxes of a question and what a choice kept of them."""
 
-    Attributes:
-        boxes: (x0, y0, x1, y1) in px.
-        cells: per box its cells in raster order; none of a box outside of the image.
-        hits: per box whether all of its cells were kept.
-        recall: the share of the cells of all boxes that were kept; None where there are none.
-    """
-
-    boxes: tuple[Box, ...]
-    cells: tuple[tuple[int, ...], ...]
-    hits: tuple[bool, ...]
-    recall: float | None
+    boxes: tuple[Box, ...]  # (x0, y0, x1, y1) in px
+    cells: tuple[tuple[int, ...], ...]  # per box its cells in raster order; () outside of the image
+    hits: tuple[bool, ...]  # per box whether all of its cells were kept
+    recall: float | None  # kept share of all boxes' cells; None without boxes
 
     @property
     def text(self) -> str:
-        """In words: "evidence: 5 of 6 cells kept (83 %)"; "" where there is none."""
+        """In words: "evidence: 5 of 6 cells kept (83 %)"; "" if there is none."""
         if self.recall is None:
             return ""
         every = len({cell for cells in self.cells for cell in cells})
@@ -179,13 +151,7 @@ class EvidenceScore(NamedTuple):
 
 
 def score(boxes: Sequence[Box], allocation: Allocation, size: tuple[int, int]) -> EvidenceScore:
-    """Compare boxes of one image with the cells that were kept of it; a hit has all of its cells kept.
-
-    Args:
-        boxes: in px of the image.
-        allocation: of one frame.
-        size: (width, height) of the image.
-    """
+    """Compare `boxes`, in px of an image of `size` (width, height), with an allocation of one frame."""
     if not boxes:
         return EvidenceScore((), (), (), None)
     kept = set(allocation.keep.tolist())
@@ -200,13 +166,13 @@ def score(boxes: Sequence[Box], allocation: Allocation, size: tuple[int, int]) -
 
 
 def check_boxes(boxes: Sequence[Box]) -> None:
-    """Raise a ValueError where a box has no inside, or is no four finite numbers."""
+    """Raise a ValueError for a box that is empty or isn't four finite numbers."""
     for box in boxes:
         if len(box) != 4 or not all(map(math.isfinite, box)) or not (box[0] < box[2] and box[1] < box[3]):
             raise ValueError(f"the evidence box {tuple(box)} must be x0, y0, x1, y1 with x0 < x1 and y0 < y1")
 
 
 def scaled(boxes: Sequence[Box], before: tuple[int, int], after: tuple[int, int]) -> tuple[Box, ...]:
-    """Boxes of an image of one size (width, height), in px of the same at another."""
+    """Boxes rescaled from an image of size `before` (width, height) to size `after`."""
     x, y = (new / old for new, old in zip(after, before, strict=True))
     return tuple((x0 * x, y0 * y, x1 * x, y1 * y) for x0, y0, x1, y1 in boxes)

@@ -1,10 +1,7 @@
-"""Traces of questions asked in a session.
+"""Recording of traces: questions asked in a session, with the answer from all tokens for comparison.
 
-    observe(session, question) -> Trace                       with the answer from all tokens for comparison
-    word_heat(session, question, mode, kept=64) -> words      the effect of each word on the kept cells
-
-Observing changes no answer of the session. The two answers compare: each is made from scratch, the image not
-encoded yet, whatever was asked before; and beside it stands what a later question of a session costs.
+`observe` changes no later answer of the session. The two answers compare: each starts without a cached
+encoding. `Trace.again` has the times of a later question of the session.
 """
 
 from __future__ import annotations
@@ -47,10 +44,8 @@ from arr_coc.video import FrameSource
 from arr_coc.video.opening import Visual
 from arr_coc.video.temporal import Changes
 
-MOST_WORDS = 64
-"""The most words of a question that are scored; later ones are not."""
-WORD = re.compile(r"\w(?:\S*\w)?")
-"""A word: "don't", "INV-2024" and "10:30" are one each, and so is text without spaces."""
+MOST_WORDS = 64  # words of a question that are scored; later ones aren't
+WORD = re.compile(r"\w(?:\S*\w)?")  # "don't", "INV-2024", "10:30", and any text without spaces
 
 
 def observe(
@@ -70,27 +65,26 @@ def observe(
 ) -> Trace:
     """Ask a question and record the answer in a trace.
 
-    Of one image in mode "compress" the trace is of the coarse view: grid, picture and texture are its own.
-    Where all cells are kept, the pull of every word is 0. Of a clip the pictures are frames of its own: of
-    each step the one that the model's picture of that step was made from.
+    In mode "compress" the trace of one image is of the coarse view: grid, picture and texture are its own.
+    The picture of a clip's step is the one of its frames that is most like what the model read.
 
     Args:
-        session: session of an image, a clip or several of them.
+        session: of one or more images and clips.
         question: any text.
         budget: as in `Session.ask`.
         mode: as in `Session.ask`.
         gestalt: as in `Session.ask`.
-        compare: answer from all tokens, too, and once more from the kept ones, for `Trace.again`.
-        words: score each word of the question by itself; of one image alone.
-        max_new_tokens: as in `Session.ask`, for both answers.
-        true_answers: answers that are known to be true, for the record.
-        evidence: boxes (x0, y0, x1, y1) in px of the image that show the answer, for the record.
-        on_text: called with the answer from the kept tokens so far after each token; and with all of it after
-            each token of an answer for comparison, so that an exception raised in it can end that, too.
-        on_full_text: called instead of that with the answer from all tokens so far.
+        compare: answer from all tokens too, and time the kept ones once more (`Trace.again`).
+        words: score each word of the question; for one image only.
+        max_new_tokens: of each answer.
+        true_answers: known true answers, recorded.
+        evidence: boxes (x0, y0, x1, y1) in px of the image that show the answer, recorded.
+        on_text: called with the answer so far after each token, and with the complete answer after each token
+            of the comparison, so that an exception raised in it ends that as well.
+        on_full_text: called in its place with the comparison's answer so far.
 
     Raises:
-        ValueError: as `Session.ask`, evidence in a clip or several images, or more steps than a trace holds.
+        ValueError: as `Session.ask`, evidence for a clip or several images, or more steps than a trace holds.
     """
     is_image = len(session.images) == 1 and not session.has_clips
     if evidence and not is_image:
@@ -107,13 +101,13 @@ def observe(
         full, again = _for_comparison(
             session, question, answer, options | {"on_text": repeat}, on_full_text or repeat
         )
-    seen: dict[str, Any]
+    parts: dict[str, Any]
     if is_image:
-        seen = _of_image(session, question, answer, gestalt, words)
-        seen["evidence"] = scaled(evidence, session.image.size, seen["strips"][0].size)
+        parts = _of_image(session, question, answer, gestalt, words)
+        parts["evidence"] = scaled(evidence, session.image.size, parts["strips"][0].size)
     else:
         guided = [Guidance.of(coupling) for coupling in answer.couplings]
-        seen = {"strips": _strips(session, question, answer.mode, answer.allocations, guided)}
+        parts = {"strips": _strips(session, question, answer.mode, answer.allocations, guided)}
     return Trace(
         question=question,
         answer=answer.text,
@@ -130,7 +124,7 @@ def observe(
         full=full,
         again=again,
         true_answers=tuple(true_answers),
-        **seen,
+        **parts,
     )
 
 
@@ -141,7 +135,7 @@ def _for_comparison(
     options: Mapping[str, Any],
     on_full_text: Callable[[str], None] | None,
 ) -> tuple[FullAnswer, dict[str, float]]:
-    """The answer from all tokens, from scratch, and what the kept ones take once more in the session."""
+    """The answer from all tokens, uncached, and the times of the kept ones asked once more."""
     if find_mode(answer.mode).stock:
         later = _without_encoding(answer.ms)
         return FullAnswer(answer.text, answer.ms, later), later
@@ -152,12 +146,12 @@ def _for_comparison(
 
 
 def _without_encoding(ms: Mapping[str, float]) -> dict[str, float]:
-    """What the stock model takes for a later question: all but the encoding, which a session keeps."""
+    """The stock model's times for a later question, if it kept the encoding."""
     return {**ms, "encode": 0.0, "total": max(0.0, ms["total"] - ms["encode"])}
 
 
 def machine(model: ARRCOCModel) -> str:
-    """What a model's times were taken on: the device, the base model's dtype and, on a CPU, the threads."""
+    """What a model's times were taken on: device, dtype and, on a CPU, the number of threads."""
     device, dtype = model.device, str(model.base.dtype).removeprefix("torch.")
     if device.type == "cuda":
         return f"{torch.cuda.get_device_name(device)}, {dtype}"
@@ -166,7 +160,7 @@ def machine(model: ARRCOCModel) -> str:
 
 
 def _base_name(model: ARRCOCModel) -> str:
-    """The base model's name; of a folder its last part alone, as a trace holds no path of the machine."""
+    """The base model's name; for a folder the last part, since a trace holds no path of the machine."""
     folder = local_path(model.base_name)
     return folder.name if folder.is_dir() else model.base_name
 
@@ -177,11 +171,11 @@ def _base_name(model: ARRCOCModel) -> str:
 def _of_image(
     session: Session, question: str, answer: Answer, gestalt: str | None, words: bool
 ) -> dict[str, Any]:
-    """What a trace of one image holds of the image: its strip, texture, channels and words."""
+    """The fields of `Trace` for one image: strip, texture, channels and words."""
     view, texture = _view_and_texture(session, question, answer, gestalt)
     pieces = _pieces(question) if words else ()
     ran = find_mode(answer.mode)
-    too_small = ran.gestalt and answer.read == answer.kept  # the coarse view is all there is
+    too_small = ran.gestalt and answer.read == answer.kept  # the coarse view holds no further cells
     if words and ran.scores and not answer.fallback and not too_small:
         pieces = word_heat(session, question, answer.mode, kept=answer.kept, gestalt=gestalt)
     picture = _fitted(view, answer.grid[1:])
@@ -194,7 +188,7 @@ def _of_image(
 
 
 def _guidance(session: Session, question: str, answer: Answer) -> Guidance | None:
-    """What the guide read for an answer; None where it wasn't asked."""
+    """The guide's record for an answer; None if the guide wasn't used."""
     pages = session.encoded(answer.mode).pages
     guide = session.model.chooser.guide if answer.couplings else None
     if guide is None or not pages:
@@ -206,7 +200,7 @@ def _guidance(session: Session, question: str, answer: Answer) -> Guidance | Non
 def _view_and_texture(
     session: Session, question: str, answer: Answer, gestalt: str | None
 ) -> tuple[Tensor, Tensor]:
-    """The picture that the model read [3, h, w], and its texture [C, H, W] on the grid of the answer."""
+    """The picture that the model read [3, h, w], and its texture [C, H, W] on the answer's grid."""
     adapter, layer = session.model.adapter, session.model.layer
     inputs, encoded = session.inputs(question), session.encoded(answer.mode)
     view = pictures(adapter, inputs, encoded)[0]
@@ -215,6 +209,7 @@ def _view_and_texture(
         textures = None
         if find_compressor(gestalt or default_gestalt(adapter)).factor is None:
             view = adapter.images(adapter.coarse(inputs, cells=answer.kept))[0]
+    # The coarse view has a texture of its own
     if textures is None:
         channels, picture = layer.config.channels, view.to(next(layer.parameters()))
         own = picture_inputs(channels, picture)
@@ -223,9 +218,10 @@ def _view_and_texture(
 
 
 def _fitted(view: Tensor, grid: tuple[int, int]) -> Image.Image:
-    """[3, h, w] in [0, 1] as an image whose sides are multiples of the grid's (H, W)."""
+    """A picture [3, h, w] in [0, 1] as an image, enlarged to multiples of the grid's (H, W)."""
     pixels = (255 * view).round().byte().permute(1, 2, 0).numpy()
     image = Image.fromarray(np.ascontiguousarray(pixels))
+    # -(-a // b) is ceil(a / b)
     height, width = (-(-side // cells) * cells for side, cells in zip(view.shape[1:], grid, strict=True))
     return image.resize((width, height), Image.Resampling.BICUBIC)
 
@@ -237,25 +233,25 @@ def _fitted(view: Tensor, grid: tuple[int, int]) -> Image.Image:
 def word_heat(
     session: Session, question: str, mode: str, *, kept: int, gestalt: str | None = None
 ) -> tuple[QuestionWord, ...]:
-    """The heat and pull of each word of a question.
+    """The heat and pull of each word of a question, by masking its tokens.
 
-    The heat of a word is the participatory map of its own tokens, in their place in the question: from a
-    trained layer with all other tokens masked, from an untrained one what the guide says of these words, or
-    the gaze of their tokens. Its pull is 1 - IoU of the cells kept for the question with and without it.
+    Heat is the participatory map of the word's own tokens in place: from a trained layer with all other
+    tokens masked, from an untrained one the guide's or the base model's attention for them. Pull is 1 - IoU
+    of the cells kept with and without the word; it is 0 if all cells are kept.
 
     Args:
-        session: session of the image; encoded images are reused.
+        session: of the image; its encodings are reused.
         question: any text.
         mode: a mode that scores cells.
         kept: number of cells to keep.
         gestalt: as in `Session.ask`.
 
     Returns:
-        The pieces of the question; joined, they are the question. Text between words has no heat, nor have
-        words after the first `MOST_WORDS`, nor any word where the tokenizer gives no offsets of its tokens.
+        Pieces that join to the question. Not scored are text between words, words after `MOST_WORDS`, and all
+        words if the tokenizer gives no offsets.
 
     Raises:
-        ValueError: as `Session.ask`, or a mode that scores nothing.
+        ValueError: as `Session.ask`, or a mode without scores.
     """
     inputs = session.inputs(question)
     content = session.model.adapter.question_mask(inputs["input_ids"])[0]
@@ -263,6 +259,7 @@ def word_heat(
     columns = _columns(session, question, words, inputs["input_ids"][0]) & content
     spots = [i for i, word in enumerate(words) if WORD.fullmatch(word.text) and columns[i].any()][:MOST_WORDS]
     alone = columns[spots]
+    # (1 + 2W, S) for W scored words:
     sets = torch.cat([content[None], alone, content & ~alone])  # the question, each word, all but each word
     whole, *others = _allocate_sets(session, inputs, sets, content, mode, kept, gestalt)
     scored = {
@@ -278,10 +275,7 @@ def _pieces(question: str) -> tuple[QuestionWord, ...]:
 
 
 def _columns(session: Session, question: str, words: Sequence[QuestionWord], ids: Tensor) -> Tensor:
-    """The columns of the prompt `ids` [S] that belong to each piece of the question: bool [pieces, S].
-
-    The prompt is tokenized again with an image of one token, for the offsets of its tokens in the text.
-    """
+    """Which tokens of the prompt `ids` [S] belong to each piece of the question: bool [pieces, S]."""
     processor = session.model.processor
     belong = torch.zeros(len(words), len(ids), dtype=torch.bool, device=ids.device)
     text, mark = session.prompt(question), template_mark(processor, "image") or ""
@@ -292,6 +286,7 @@ def _columns(session: Session, question: str, words: Sequence[QuestionWord], ids
     image = processor.tokenizer.convert_tokens_to_ids(mark)
     if image not in read["input_ids"]:
         return belong
+    # Both prompts agree only in the tokens behind the image.
     behind = len(read["input_ids"]) - read["input_ids"].index(image) - 1
     if read["input_ids"][-behind:] != ids[-behind:].tolist():
         return belong
@@ -312,16 +307,9 @@ def _allocate_sets(
     kept: int,
     gestalt: str | None,
 ) -> list[Allocation]:
-    """The allocations for some sets of a question's words, made as for the whole question.
+    """The allocations for `sets` of a question's words, made as for all of them, `content`.
 
-    Args:
-        session: session of the image.
-        inputs: the prompt.
-        sets: bool [W, S], the columns of each set.
-        content: bool [S], those of the whole question.
-        mode: a mode that scores cells.
-        kept: number of cells to keep.
-        gestalt: the compressor's name; None: the family's default.
+    `sets` bool [W, S] and `content` bool [S] mark tokens of the prompt; `mode` must score cells.
     """
     model, chooser = session.model, session.model.chooser
     ran, _ = runs_as(model.adapter, find_mode(mode))
@@ -342,7 +330,7 @@ def _allocate_sets(
         guided = [*couplings]
         looks = [*(one.logits for one in couplings)]
     name = gestalt if ran.before_encoder else POOLED
-    if cues.coupling is not None and name in encoded.neutral:  # the model's own first layers were asked
+    if cues.coupling is not None and name in encoded.neutral:  # attention of the model's first layers
         view, neutral = encoded.gestalts[name], encoded.neutral[name][0]
         adapter = model.adapter_for(ran)
         maps = gaze_of_words(adapter, inputs, sets, view, neutral, features=encoded.features)
@@ -350,6 +338,7 @@ def _allocate_sets(
         gazes = [coupling(look, (height, width)) for look in maps]
         looks = [gaze if g is None else blend(g, gaze) for g, gaze in zip(guided, gazes, strict=True)]
     records = []
+    # The layer masks all tokens of the question (Q) but `words`, bool [Q].
     for words, look, says in zip(sets[:, content], looks, guided, strict=True):
         own = None if look is None else look[None].to(cues.texture)
         part = cues._replace(query_mask=words[None], coupling=own, guided=says)
@@ -358,7 +347,7 @@ def _allocate_sets(
 
 
 def _text(session: Session, ids: Tensor, words: Tensor, content: Tensor) -> str:
-    """A set of a question's words, bool [S], as text: with the spaces between them."""
+    """The words of a set, bool [S], as text with the spaces between them."""
     places = content.nonzero().flatten()
     spaces = torch.zeros_like(content)
     spaces[places[0] : places[-1]] = True
@@ -376,18 +365,7 @@ def _strips(
     allocations: Sequence[Allocation],
     guided: Sequence[Guidance],
 ) -> tuple[Strip, ...]:
-    """The strips of a session's images and clips.
-
-    Args:
-        session: that was asked.
-        question: that it was asked.
-        mode: that ran.
-        allocations: of the answer, one per image and clip.
-        guided: what the guide said of each; empty: it wasn't asked.
-
-    Raises:
-        ValueError: more steps than a trace holds.
-    """
+    """The strips of a session, from an answer's allocations and guide records."""
     adapter, encoded = session.model.adapter, session.encoded(mode)
     inputs, frames = as_frames(adapter, session.inputs(question))
     read = groups(pictures(adapter, inputs, encoded), frames or (1,) * len(allocations))
@@ -423,32 +401,33 @@ def _strips(
 
 
 def _spans(visual: Visual, steps: int) -> tuple[Span, ...]:
-    """The seconds of each step's first and last frame; () of an image."""
+    """The seconds of each step's first and last frame; () for an image."""
     if isinstance(visual, Image.Image):
         return ()
-    each = -(-len(visual) // steps)  # frames of a step
+    each = -(-len(visual) // steps)  # frames per step, rounded up
     parts = [visual.times[start : start + each] for start in range(0, len(visual), each)]
     return tuple((part[0], part[-1]) for part in parts)
 
 
 def _looked_at(clip: FrameSource, views: Sequence[Tensor]) -> Iterator[Image.Image]:
-    """Of each step of a clip the frame that is most like what the model saw of it, [3, h, w] in [0, 1]."""
+    """For each step of a clip, the frame most like what the model read of it, [3, h, w] in [0, 1]."""
     each, rest = -(-len(clip) // len(views)), iter(clip)
     for view in views:
         yield min(islice(rest, each), key=partial(_difference, view=view))
 
 
 def _difference(frame: Image.Image, view: Tensor) -> float:
-    """How far a frame is from a picture [3, h, w] in [0, 1], in levels of 255."""
+    """Mean absolute difference of a frame and a picture [3, h, w] in [0, 1], in levels of 255."""
     small = np.asarray(frame.resize((view.shape[2], view.shape[1])), dtype=np.float32)
+    # (3, h, w) -> (h, w, 3)
     return float(np.abs(small - 255 * view.float().cpu().permute(1, 2, 0).numpy()).mean())
 
 
 def _picture_size(visual: Visual, view: Tensor) -> tuple[int, int]:
-    """(width, height) of the pictures of an image, as the model reads it, or of a clip's own frames."""
+    """(width, height) of an image as the model read it, or of a clip's own frames."""
     return (view.shape[2], view.shape[1]) if isinstance(visual, Image.Image) else visual.size
 
 
 def _picture(view: Tensor) -> Image.Image:
-    """[3, h, w] in [0, 1] as an image."""
+    """A picture [3, h, w] in [0, 1] as an image."""
     return Image.fromarray((255 * view).round().byte().permute(1, 2, 0).cpu().contiguous().numpy())

@@ -3,9 +3,8 @@
     draw_allocation(image, allocation, question, answer)  image, relevance, kept cells
     draw_layers(image, allocation, question)              image, three scorers, their balance, kept cells
 
-The colours of a map go from 0 to its own highest value, which is written above it. Evidence, where known, is
-outlined: green and whole if all of its cells were kept, else red and dashed. The words that the guide read
-stand where it read them. Pillow alone draws: matplotlib takes longer to import than all of a picture.
+A map's colours run from 0 to its highest value, written above it. Pillow draws: importing matplotlib would
+take longer than all of a picture.
 """
 
 from __future__ import annotations
@@ -29,17 +28,15 @@ from arr_coc.trace.evidence import Guidance, Spot, check_boxes, scaled, score
 
 # ---- colours of numbers in [0, 1] ----------------------------------------------------------------------
 
-# From night over plum and amber to cream. Lightness rises all the way, so that a map is readable in gray and
-# with every common kind of colour blindness.
-STOPS = (
+# Lightness rises from near-black over purple and orange to cream, so that a map is readable in gray and with
+# common kinds of colour blindness.
+STOPS = (  # RGB at equal steps, mixed in between
     (8, 8, 20), (58, 20, 92), (140, 36, 104), (214, 66, 82), (250, 136, 72), (254, 206, 120), (255, 250, 226),
 )  # fmt: skip
-"""RGB at equal steps, between which colours are mixed."""
 _STEPS = np.linspace(0, len(STOPS) - 1, 256)
-PALETTE: np.ndarray = np.rint(
+PALETTE: np.ndarray = np.rint(  # of 0 to 1, RGB, uint8 [256, 3]
     np.stack([np.interp(_STEPS, range(len(STOPS)), channel) for channel in zip(*STOPS, strict=True)], axis=1)
 ).astype(np.uint8)
-"""The colours of 0 to 1 in equal steps, RGB, uint8 [256, 3]."""
 
 
 def colours(numbers: np.ndarray) -> np.ndarray:
@@ -49,10 +46,8 @@ def colours(numbers: np.ndarray) -> np.ndarray:
 
 # ---- text, in DejaVu Sans, which comes with matplotlib; other scripts in a font of the system ----------
 
-DPI = 150
-"""Pixels per inch of every picture."""
-OTHER_SCRIPT = "(text in another script)"
-"""Stands for a text that no font here can show."""
+DPI = 150  # pixels per inch of all pictures
+OTHER_SCRIPT = "(text in another script)"  # replaces text that no font here can show
 _NO_CHARACTER = "\uffff"  # for which a font draws its empty box
 _TRIED = 10.0  # points at which letters are drawn to see whether a font has them
 _FILES = {"normal": "DejaVuSans.ttf", "bold": "DejaVuSans-Bold.ttf"}
@@ -74,7 +69,7 @@ def text_width(text: str, weight: str, size: float) -> float:
 
 
 def font_of(text: str, weight: str, size: float) -> ImageFont.FreeTypeFont:
-    """The font of a text: `font`, or where a letter is missing in that, one of the system's that has all."""
+    """`font`, or if it lacks a letter of the text, a system font that has all."""
     lacks = any(not _has_glyph(c, weight) for c in text if unicodedata.category(c).startswith("L"))
     file = _system_font(_signs(text), weight) if lacks else None
     return font(weight, size) if file is None else _loaded(file, size)
@@ -92,14 +87,14 @@ def _signs(text: str) -> frozenset[str]:
 
 @lru_cache(512)
 def _system_font(signs: frozenset[str], weight: str) -> str | None:
-    """The file of a font on this system that has all of some characters, nearest to a weight; or None."""
+    """The file of the system font nearest to a weight that has all of some characters, or None."""
     codes = set(map(ord, signs))
     return next((file for file in _system_fonts(weight) if codes <= _charmap(file)), None)
 
 
 @cache
 def _system_fonts(weight: str) -> tuple[str, ...]:
-    """The files of fonts that matplotlib knows of, upright ones nearest to a weight first."""
+    """Files of matplotlib's known fonts, upright ones nearest to a weight first."""
     from matplotlib import font_manager  # slow to import, and needed for other scripts alone
 
     wanted = font_manager.weight_dict[weight]
@@ -108,24 +103,24 @@ def _system_fonts(weight: str) -> tuple[str, ...]:
         own = font_manager.weight_dict.get(entry.weight, entry.weight)
         return entry.style != "normal", abs(float(own) - wanted)
 
-    # The font of last resort has a box with a number for every character there is.
+    # The font of last resort has a numbered box for every character.
     entries = [one for one in font_manager.fontManager.ttflist if "Last Resort" not in one.name]
     return tuple(dict.fromkeys(entry.fname for entry in sorted(entries, key=distance)))
 
 
 @cache
 def _charmap(file: str) -> frozenset[int]:
-    """The characters that a font file has; none of one that can't be read."""
+    """The characters of a font file; none if it can't be read."""
     from matplotlib.ft2font import FT2Font
 
     try:
         return frozenset(FT2Font(file).get_charmap())
-    except (OSError, RuntimeError):  # in matplotlib's list, and gone or damaged since
+    except (OSError, RuntimeError):  # listed by matplotlib, but gone or damaged since
         return frozenset()
 
 
 def wrap(text: str, weight: str, size: float, width: float, most: int) -> list[str]:
-    """Break into at most `most` lines of `width` pixels, the last with an ellipsis if there is more."""
+    """Break text into at most `most` lines of `width` pixels, the last with an ellipsis if there is more."""
     words = printable(text[:600], weight).split()  # more than ever fits
     lines: list[str] = []
     line = ""
@@ -155,7 +150,7 @@ def wrap(text: str, weight: str, size: float, width: float, most: int) -> list[s
 
 
 def printable(text: str, weight: str = "normal") -> str:
-    """The text without control characters; `OTHER_SCRIPT` where no font has most of its letters."""
+    """The text without control characters; `OTHER_SCRIPT` if no font has most of its letters."""
     letters = [c for c in text if unicodedata.category(c).startswith("L")]
     missing = sum(not _has_glyph(c, weight) for c in letters)
     if 2 * missing > len(letters) and _system_font(_signs(text), weight) is None:
@@ -165,7 +160,7 @@ def printable(text: str, weight: str = "normal") -> str:
 
 @lru_cache(4096)
 def _has_glyph(letter: str, weight: str) -> bool:
-    """Whether the font of a weight has a letter: it draws another shape than for what is no character."""
+    """Whether a font has a letter: it draws another shape than for an invalid character."""
     letter_shape, empty_shape = (_drawn(sign, weight) for sign in (letter, _NO_CHARACTER))
     return letter_shape != empty_shape
 
@@ -179,11 +174,10 @@ def _drawn(sign: str, weight: str) -> bytes:
 
 # ---- marks on a panel: outlines of the evidence, and the guide's words where it read them --------------
 
+# Boxes in shares of the picture's sides, and whether all of their cells were kept.
 Evidence: TypeAlias = Sequence[tuple[Box, bool]]
-"""Boxes in shares of the picture's sides, each with whether all of its cells were kept."""
 _Px: TypeAlias = tuple[int, int, int, int]  # left, top, right, bottom; the last two are inside
-AROUND = 0.005
-"""Between a box and its outline, in shares of the picture's sides, so that it covers no print."""
+AROUND = 0.005  # gap between a box and its outline, in shares of the sides, so that print stays visible
 HIT, MISSED, SPOT = "#0e9f6e", "#e02424", "#0b7bc4"
 _MARK_LINE, _HALO, _DASH, _SPACE = 4, 2, 11, 8  # px of an outline, its white edge, a dash, a gap
 _LABEL = 8.0  # points of a word of the guide
@@ -195,7 +189,7 @@ _SMOOTH = 4  # rounded shapes are drawn so many times as large and reduced
 
 
 def draw_evidence(panel: Image.Image, evidence: Evidence) -> None:
-    """Outline boxes: green and whole if all cells were kept, else red and dashed."""
+    """Outline boxes: solid green if all cells were kept, else dashed red."""
     draw = ImageDraw.Draw(panel)
     for (x0, y0, x1, y1), is_hit in evidence:
         left, right = (round(x * panel.width) for x in (x0 - AROUND, x1 + AROUND))
@@ -207,7 +201,7 @@ def draw_evidence(panel: Image.Image, evidence: Evidence) -> None:
 
 
 def _strokes(box: _Px, dashed: bool) -> Iterator[_Px]:
-    """The outline of a box in px as filled rectangles, whole sides or dashes."""
+    """The outline of a box in px as filled rectangles: solid sides or dashes."""
     before, after = _MARK_LINE // 2, _MARK_LINE - _MARK_LINE // 2 - 1
     left, top, right, bottom = box[0] - before, box[1] - before, box[2] + after, box[3] + after
     across, down = (
@@ -222,11 +216,10 @@ def _strokes(box: _Px, dashed: bool) -> Iterator[_Px]:
 
 
 def draw_spots(panel: Image.Image, spots: Sequence[Spot]) -> None:
-    """Underline the print at places, which stays readable, and write their words above it.
+    """Underline the print at the guide's places and write the matched words above, or below if need be.
 
-    A word that would lie on another, or on the print of another place, stands further up, and where there is
-    no room above, below its bar. One that would hide what nobody asked for stands a little further up,
-    if the picture is blank there.
+    A label moves up to avoid other labels and print at other places, and a little further to avoid other
+    print.
     """
     letters, pad = font("normal", _LABEL), round(0.2 * _LABEL * DPI / 72)
     above, below = letters.getmetrics()
@@ -237,7 +230,7 @@ def draw_spots(panel: Image.Image, spots: Sequence[Spot]) -> None:
     for left, _, right, bottom in prints:
         _rounded(panel, (left, bottom - _BAR + 1, right, bottom), _BAR // 2)
     high = above + below + 2 * pad + 1
-    # Below the words at the top is the only room for theirs, so they come first.
+    # Print at the top has room only below it, so its labels are placed first.
     for spot, box in sorted(zip(spots, prints, strict=True), key=lambda both: both[1][1] >= high):
         words = f"{spot.label} {spot.likeness:.2f}"
         (text,) = wrap(words, "normal", _LABEL, panel.width - 2 * pad - 1, 1)
@@ -257,7 +250,7 @@ def draw_spots(panel: Image.Image, spots: Sequence[Spot]) -> None:
 
 
 def _start(box: _Px, wide: int, prints: Sequence[_Px]) -> int:
-    """Where a label of a width begins: centred on its bar, or turned away from a neighbour in its line."""
+    """Where a label begins: centred on its bar, or turned away from a neighbour in the same line."""
     line = [other for other in prints if other[1] <= box[3] and box[1] <= other[3]]
     middles = [(left + right) // 2 for left, _, right, _ in line]
     own = (box[0] + box[2]) // 2
@@ -268,15 +261,16 @@ def _start(box: _Px, wide: int, prints: Sequence[_Px]) -> int:
 
 
 def _print(gray: np.ndarray, place: tuple[float, float]) -> _Px:
-    """The box in px, as wide as a bar, of the print nearest to a place and of the bar below it.
+    """The box in px, as wide as a bar, of the print nearest to a place and the bar below it.
 
-    Where there is no end of print, as in a photograph, it ends a little above and below the place.
+    Without edges of print, as in a photograph, the box ends just above and below the place.
     """
     height, width = gray.shape
     row, column = (min(int(share * side), side - 1) for share, side in zip(place, gray.shape, strict=True))
     left, right = max(0, column - _BAR_HALF), min(width - 1, column + _BAR_HALF)
     reach = height // 20
     first, last = max(0, row - reach), min(height - 1, row + reach)
+    # (rows, columns) -> (rows,)
     printed = np.ptp(gray[first : last + 1, left : right + 1], axis=1) >= _CONTRAST
     top = bottom = row
     if printed.any():
@@ -286,12 +280,12 @@ def _print(gray: np.ndarray, place: tuple[float, float]) -> _Px:
         start = gaps[gaps < nearest].max(initial=-1) + 1
         end = gaps[gaps >= nearest].min(initial=len(rows) - 1)
         top, bottom = int(rows[start]), int(rows[end])
-    top -= (bottom - top) * 2 // 5 + 1  # its neighbours in the line may be capitals
+    top -= (bottom - top) * 2 // 5 + 1  # neighbours in the line may be capitals
     return left, max(0, top), right, min(bottom + _BAR, height - 1)
 
 
 def _rounded(panel: Image.Image, box: _Px, radius: int) -> None:
-    """A box in the colour of spots with a white edge and smooth corners."""
+    """Paint a rounded box in the colour of spots with a white edge."""
     size = (box[2] - box[0] + 1, box[3] - box[1] + 1)
     for inset, colour in ((0, "white"), (_SMOOTH + _SMOOTH // 2, SPOT)):
         shape = Image.new("L", (size[0] * _SMOOTH, size[1] * _SMOOTH))
@@ -313,7 +307,7 @@ _NOTE_LINES = 12  # the most below a picture, which may be narrow
 
 @dataclass(frozen=True)
 class Panel:
-    """One picture with a title and a note above it."""
+    """A picture with a title and a note above it."""
 
     title: str
     note: str
@@ -324,21 +318,21 @@ class Panel:
 
 @dataclass(frozen=True)
 class Truth:
-    """What stands beside a choice: the evidence and its recall, and what the guide read."""
+    """What is shown with a choice: the evidence with its recall, and the guide's record."""
 
     evidence: Evidence = ()
     recall: str = ""
     guidance: Guidance | None = None
 
     def image(self, base: np.ndarray, note: str) -> Panel:
-        """The panel of the image, with both."""
+        """The panel of the image with evidence and guidance."""
         if self.guidance is None:
             return Panel("image", note, base, evidence=self.evidence)
         return Panel("image", _verdict(self.guidance), base, self.evidence, self.guidance.matched)
 
 
 def _verdict(guidance: Guidance) -> str:
-    """The guide's verdict in few words; the note has the sentence."""
+    """The guide's verdict in few words."""
     general = {
         "overview": "about the whole picture",
         "unusual": "about what stands out",
@@ -359,17 +353,17 @@ def draw_allocation(
 
     Args:
         image: the image of the question, at any size.
-        allocation: the record; T must be 1.
-        question: the question, drawn above.
-        answer: the answer, drawn below the question.
-        evidence: boxes (x0, y0, x1, y1) in px of the image that show the answer, outlined.
-        guidance: what the guide read; its words stand on the image.
+        allocation: the record of one frame (T = 1).
+        question: drawn at the top.
+        answer: drawn below the question.
+        evidence: boxes (x0, y0, x1, y1) in px of the image that show the answer; outlined.
+        guidance: the guide's record; its words are written on the image.
 
     Returns:
-        An RGB image. Three panels side by side, or one below the other for a wide image.
+        An RGB image of three panels, side by side, or stacked for a wide image.
 
     Raises:
-        ValueError: the record is of more than one frame, or a box has no inside.
+        ValueError: a record of several frames, or an empty box.
     """
     columns = 1 if image.width > 1.8 * image.height else 3
     base = panel_pixels(image, allocation, box=(11.0, 6.6) if columns == 1 else (5.4, 6.6))
@@ -391,9 +385,9 @@ def draw_layers(
     evidence: Sequence[Box] = (),
     guidance: Guidance | None = None,
 ) -> Image.Image:
-    """Draw every map of an allocation: the image, the three scorers, their balance, the kept cells.
+    """Draw all maps of an allocation: image, three scorers, their balance, kept cells: six panels, RGB.
 
-    Arguments and errors are those of `draw_allocation`; the RGB image has six panels.
+    Arguments and errors as in `draw_allocation`.
     """
     columns = 2 if image.width > 1.8 * image.height else 3
     base = panel_pixels(image, allocation, box=(7.6, 6.6) if columns == 2 else (5.4, 6.6))
@@ -409,7 +403,7 @@ def draw_layers(
 
 
 def with_note(picture: Image.Image, note: str | None) -> Image.Image:
-    """A picture with a note below it, so that neither is passed on without the other."""
+    """A picture with a note painted below it, so that it can't be shared without the note."""
     if not note:
         return picture
     margin, line = round(_MARGIN * DPI), round(_LINE["small"] * DPI)
@@ -424,7 +418,7 @@ def with_note(picture: Image.Image, note: str | None) -> Image.Image:
 
 
 def panel_pixels(image: Image.Image, allocation: Allocation, box: tuple[float, float]) -> np.ndarray:
-    """The image scaled to fit a box of width x height inches: uint8 [h, w, 3]."""
+    """The image scaled to fit width x height inches: uint8 [h, w, 3]."""
     if allocation.grid[0] != 1:
         raise ValueError(
             f"a picture shows one frame, the record has {allocation.grid[0]}: draw each frame by itself"
@@ -432,13 +426,13 @@ def panel_pixels(image: Image.Image, allocation: Allocation, box: tuple[float, f
     aspect = min(max(image.width / image.height, 1 / _MAX_ASPECT), _MAX_ASPECT)
     width = min(box[0], box[1] * aspect)
     size = (round(width * DPI), round(width / aspect * DPI))
-    # Enlarging keeps the pixels as they are; shrinking averages them.
+    # Nearest neighbour when enlarging keeps pixels visible; shrinking averages.
     resample = Image.Resampling.NEAREST if size[0] > 2 * image.width else Image.Resampling.LANCZOS
     return np.asarray(image.convert("RGB").resize(size, resample))
 
 
 def spread(cells: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """Cells [H, W, ...] -> pixels [h, w, ...], every pixel the value of the cell it lies in."""
+    """Repeat cells [H, W, ...] as pixels [h, w, ...]."""
     rows = np.arange(shape[0]) * cells.shape[0] // shape[0]
     columns = np.arange(shape[1]) * cells.shape[1] // shape[1]
     return cells[:, columns][rows]
@@ -450,21 +444,21 @@ def _gray(pixels: np.ndarray) -> np.ndarray:
 
 
 def _heat_panel(title: str, note: str, lines: np.ndarray, relevance: Tensor) -> Panel:
-    """A panel of one map [1, H, W] in colours, with the lines of the image as `_lines` finds them."""
+    """A coloured panel of one map [1, H, W] with the image's `lines` drawn over it."""
     cells = relevance[0].float().numpy().clip(0, 1)
     highest = float(cells.max())
     plain = colours(cells / (highest or 1.0))
-    # Only the lines of the image are drawn, light on dark cells and dark on light ones, so that the colour of
-    # the paper doesn't change the colour of a cell from the legend's.
+    # Only the image's lines are drawn, light on dark cells and dark on light ones: a copy of the paper would
+    # change the colours from the legend's.
     strength = np.where(_gray(plain) < 127.5, np.float32(0.55), np.float32(-0.8))
     pixels = spread(plain.astype(np.float32), lines.shape)
-    pixels += (spread(strength, lines.shape) * lines)[..., None]
+    pixels += (spread(strength, lines.shape) * lines)[..., None]  # (h, w, 3) += (h, w, 1)
     note = f"{note or f'mean {cells.mean():.2g}'}, highest {highest:.2g}"
     return Panel(title, note, np.rint(pixels.clip(0, 255, out=pixels), out=pixels).astype(np.uint8))
 
 
 def _lines(base: np.ndarray) -> np.ndarray:
-    """How far each pixel's luma is from its blurred surroundings': float [h, w] in [0, 255]."""
+    """Distance of each pixel's luma from its blurred surroundings: float [h, w] in [0, 255]."""
     gray = Image.fromarray(base).convert("L")
     around = gray.filter(ImageFilter.GaussianBlur(8))
     return np.abs(np.asarray(gray, dtype=np.float32) - np.asarray(around, dtype=np.float32))
@@ -473,7 +467,7 @@ def _lines(base: np.ndarray) -> np.ndarray:
 def truth_of(
     image: Image.Image, allocation: Allocation, boxes: Sequence[Box], guidance: Guidance | None
 ) -> Truth:
-    """What stands beside an allocation of an image."""
+    """The evidence and guidance of an allocation of an image."""
     check_boxes(boxes)
     scored = score(boxes, allocation, image.size)
     shares = scaled(boxes, image.size, (1, 1))
@@ -495,7 +489,7 @@ def kept_panel(base: np.ndarray, allocation: Allocation, truth: Truth) -> Panel:
 
 
 def _outline(mask: np.ndarray) -> np.ndarray:
-    """The pixels [h, w] along the border of a mask, one on either side; what is outside isn't kept."""
+    """Pixels [h, w] on either side of a mask's border."""
     framed = np.pad(mask, 1)
     line = np.zeros_like(framed)
     across, upright = framed[1:] != framed[:-1], framed[:, 1:] != framed[:, :-1]
@@ -511,11 +505,11 @@ def _compose(
     texts: Sequence[tuple[str, str, str, int]],
     allocation: Allocation,
 ) -> Image.Image:
-    """Lay out a header and the panels; each panel gets exactly its own pixels, so nothing is resampled."""
+    """Lay out a header and the panels, whose pixels are never resampled."""
     high, wide = panels[0].pixels.shape[:2]
     rows = -(-len(panels) // columns)
     panel_w, panel_h = wide / DPI, high / DPI
-    # Narrow panels are spaced, so that captions have room and the header does not wrap at every word.
+    # Narrow panels are spaced, so that captions fit and the header doesn't wrap at every word.
     least = max([_caption_width(panel) for panel in panels] + [8.3 / columns - _GAP])
     step = max(panel_w, least) + _GAP
     width = 2 * _MARGIN + columns * step - _GAP
@@ -569,7 +563,7 @@ def _text(
     weight: str = "normal",
     anchor: str = "ls",
 ) -> None:
-    """Write text on the baseline y, at x as `anchor` says, in inches from the upper left corner."""
+    """Write text on the baseline y, at x by `anchor`, in inches from the upper left corner."""
     draw.text((round(x * DPI), round(y * DPI)), text, colour, font_of(text, weight, size), anchor)
 
 

@@ -1,8 +1,7 @@
-"""A strip: an image or a clip of a trace, with a picture of each step and what was kept of it.
+"""A strip: one image or clip of a trace, with a picture of each step and its allocation.
 
-The picture of the only image of a trace is a PNG that loses nothing, so that it can be asked about again.
-Pictures of clips and of several images are small WebP files, so that a trace of many steps can be sent:
-`LARGEST` pixels each, `MOST_PIXELS` and `MOST_BYTES` of a trace in all. Letters: T, H, W the grid.
+The picture of a single image is a lossless PNG, so that it can be asked about again. Pictures of clips and of
+several images are small WebP files, within bounds for the whole trace. Letters: T, H, W the grid.
 """
 
 from __future__ import annotations
@@ -23,35 +22,30 @@ from arr_coc.files.images import MAX_PIXELS
 from arr_coc.trace.evidence import Guidance
 from arr_coc.trace.view import SCORES, allocation_view, drawn_url, guidance_view, picture_url
 
-LARGEST, MOST_PIXELS = 2**19, 2**25
-"""The most pixels of a small picture, and of all pictures of a trace."""
-MOST_BYTES, MOST_STEPS = 2**24, 4096
-"""The most bytes of all pictures of a trace (16 MiB), and steps of all its images and clips."""
-QUALITY = 80
+LARGEST, MOST_PIXELS = 2**19, 2**25  # px of a small picture, and of all
+MOST_BYTES, MOST_STEPS = 2**24, 4096  # bytes (16 MiB) and steps of all pictures of a trace
+QUALITY = 80  # of WebP, 0 to 100
+# Tensor fields of an allocation and their dtypes.
 RECORD = {name: torch.int64 for name in ("keep", "order", "positions", "reasons")} | {
     name: torch.float32 for name in (*SCORES, "weights")
 }
-"""The fields of an allocation that are tensors, and their types."""
-SHRINK = 0.7
-"""By how much sides shrink where pictures take too many bytes."""
-Span = tuple[float, float]
-"""Seconds of the first and of the last frame of a step."""
+SHRINK = 0.7  # scale of sides when pictures take too many bytes
+Span = tuple[float, float]  # seconds of a step's first and last frame
+# Per image or clip: a picture of each step, their (width, height), the grid.
 Visuals = Sequence[tuple[Iterable[Image.Image], tuple[int, int], Grid]]
-"""Per image or clip a picture of each step, their (width, height) and the grid."""
 
 
 @dataclass(frozen=True, eq=False)
 class Strip:
-    """An image or a clip of a trace.
+    """One image or clip of a trace.
 
     Attributes:
-        pictures: per step a WebP or PNG file; all of one size, each side a multiple of the grid's.
+        pictures: per step a WebP or PNG file; all of one size, sides multiples of the grid's.
         allocation: the kept cells on a grid (T, H, W), on the CPU.
         side: (width, height) in px at which the model read a step.
-        spans: per step its seconds; () of an image.
-        cuts: steps that begin a scene, rising; () of an image.
-        guidance: what the guide said of it, of a clip that of the step where it is surest; None: it wasn't
-            asked. The heats of its spots are empty, or [H, W] for an image.
+        spans: per step its first and last second; () for an image.
+        cuts: indices of steps that begin a scene, sorted; () for an image.
+        guidance: the guide's record (of a clip: of its most confident step), heats [H, W] or empty; or None.
 
     Raises:
         ValueError: a field is invalid, or does not fit the others.
@@ -65,7 +59,7 @@ class Strip:
     guidance: Guidance | None = None
 
     def __post_init__(self) -> None:
-        """Check that the fields fit each other; all drawing code relies on it."""
+        """Check that the fields fit each other, as all drawing code requires."""
         steps, height, width = self.allocation.grid
         if len(self.pictures) != steps or len(self.spans) != (steps if self.spans else 0):
             raise ValueError(f"{len(self.pictures)} pictures and {len(self.spans)} times, not {steps} steps")
@@ -94,14 +88,14 @@ class Strip:
     def of_image(
         cls, picture: Image.Image, allocation: Allocation, guidance: Guidance | None = None
     ) -> Strip:
-        """The strip of an image whose picture, as the model read it, loses nothing; guidance with heats."""
+        """The strip of an image, stored losslessly as the model read it; `guidance` with heats."""
         file = io.BytesIO()
         picture.convert("RGB").save(file, "png", compress_level=1)  # 6, Pillow's own, takes 5 times as long
         return cls((file.getvalue(),), allocation, picture.size, guidance=guidance)
 
     @property
     def is_clip(self) -> bool:
-        """Whether it is a clip; an image has no times."""
+        """Whether it is of a clip: only clips have times."""
         return bool(self.spans)
 
     @property
@@ -111,15 +105,15 @@ class Strip:
 
     @property
     def budgets(self) -> list[int]:
-        """How many cells were kept of each step."""
-        return self.allocation.mask().flatten(1).sum(1).tolist()
+        """Kept cells per step."""
+        return self.allocation.mask().flatten(1).sum(1).tolist()  # (T, H, W) -> T counts
 
     def picture(self, step: int) -> Image.Image:
-        """The picture of a step, RGB; a ValueError where it can't be decoded."""
+        """The picture of a step, RGB; a ValueError if it is damaged."""
         return _decoded(self.pictures[step])
 
     def to_plain(self) -> dict[str, Any]:
-        """The fields that are no tensors, in the types of `trace.STRIP`."""
+        """The JSON fields, as typed by `trace.STRIP`."""
         record = self.allocation
         return {
             "lengths": [len(picture) for picture in self.pictures],
@@ -131,19 +125,14 @@ class Strip:
         }
 
     def to_tensors(self) -> dict[str, Tensor]:
-        """The other fields: those of the allocation, "pictures" uint8 [bytes] and "spots" [spots, H, W]."""
+        """The tensors: the allocation's, "pictures" uint8 [bytes] and "spots" [spots, H, W]."""
         tensors = {name: getattr(self.allocation, name) for name in RECORD}
         tensors["pictures"] = torch.frombuffer(bytearray(b"".join(self.pictures)), dtype=torch.uint8)
         heats = [spot.heat for spot in self.guidance.spots if spot.heat.numel()] if self.guidance else []
         return tensors | ({"spots": torch.stack(heats)} if heats else {})
 
     def view(self, texture: Tensor | None = None, channels: Sequence[str] = ()) -> dict[str, Any]:
-        """The viewer's input; grid and maps are of all steps.
-
-        Args:
-            texture: of an image, float [C, H, W] in [0, 1]; None: it isn't drawn.
-            channels: names of its C channels.
-        """
+        """The viewer's input, of all steps; for an image with the texture [C, H, W] of named channels."""
         guidance = guidance_view(self.guidance)
         if guidance is not None and self.is_clip:
             about = guidance["about"].replace("on this page", "in this clip")
@@ -160,17 +149,17 @@ class Strip:
 
 
 def strip_of(plain: dict[str, Any], tensors: dict[str, Tensor]) -> Strip:
-    """A strip from a file's fields and tensors, their types checked already; its pictures are decoded once.
+    """A strip from a file's fields, of checked types, and its tensors; every picture is decoded once.
 
     Raises:
-        ValueError: it breaks a law, or a picture can't be decoded.
+        ValueError: a field is invalid, or a picture is damaged.
     """
     data, lengths, guidance = tensors.pop("pictures"), plain["lengths"], plain["guidance"]
     if data.ndim != 1 or not lengths or min(lengths) < 1 or sum(lengths) != len(data):
         raise ValueError(f"{len(lengths)} pictures do not fit {tuple(data.shape)} bytes")
     if len(lengths) > 1 and (len(data) > MOST_BYTES or len(lengths) > MOST_STEPS):
         raise ValueError(f"{len(lengths):,} pictures of {len(data):,} bytes are too many")
-    grid = tuple(tensors["information"].shape)
+    grid = tuple(tensors["information"].shape)  # a safetensors header can claim any shape
     if len(grid) != 3:
         raise ValueError(f"the maps have shape {grid}, not [T, H, W]")
     whole, ends = data.numpy().tobytes(), torch.tensor(lengths).cumsum(0).tolist()
@@ -195,11 +184,7 @@ def strip_of(plain: dict[str, Any], tensors: dict[str, Tensor]) -> Strip:
 
 
 def check_amount(strips: Sequence[Strip]) -> None:
-    """Check that the pictures of a trace stay within its bounds; a single one has a bound of its own.
-
-    Raises:
-        ValueError: they don't.
-    """
+    """Raise a ValueError if the pictures of a trace exceed its bounds; a single image has its own."""
     steps = sum(len(strip.pictures) for strip in strips)
     size = sum(len(picture) for strip in strips for picture in strip.pictures)
     pixels = sum(len(strip.pictures) * math.prod(strip.size) for strip in strips)
@@ -211,7 +196,7 @@ def check_amount(strips: Sequence[Strip]) -> None:
 
 
 def check_record(record: Allocation) -> None:
-    """Raise a ValueError unless reasons, weights, maps and tensions lie in their ranges, maps in float32."""
+    """Raise a ValueError unless reasons, weights, maps and tensions are in range."""
     if not ((record.reasons >= 0) & (record.reasons <= max(Reason))).all():
         raise ValueError(f"reasons must lie in 0..{int(max(Reason))}")
     check_map("weights", record.weights, (3,))
@@ -223,7 +208,7 @@ def check_record(record: Allocation) -> None:
 
 
 def check_map(name: str, values: Tensor, shape: tuple[int, ...]) -> None:
-    """Raise a ValueError unless a map is float32 of a shape with values in [0, 1]."""
+    """Raise a ValueError unless a map is float32 of this shape, in [0, 1]."""
     if values.dtype != torch.float32 or tuple(values.shape) != tuple(shape):
         raise ValueError(f"{name} is {values.dtype} {tuple(values.shape)}, not float32 {tuple(shape)}")
     if not ((values >= 0) & (values <= 1)).all():
@@ -231,7 +216,7 @@ def check_map(name: str, values: Tensor, shape: tuple[int, ...]) -> None:
 
 
 def check_guidance(guidance: Guidance) -> None:
-    """Raise a ValueError unless what the guide says lies in [0, 1]."""
+    """Raise a ValueError unless the guide's numbers are in [0, 1]."""
     shares = [guidance.confidence, guidance.whole, guidance.odd]
     shares += [share for spot in guidance.spots for share in (spot.likeness, *spot.place)]
     if not all(0 <= share <= 1 for share in shares):
@@ -242,10 +227,7 @@ def check_guidance(guidance: Guidance) -> None:
 
 
 def small_pictures(visuals: Visuals) -> list[tuple[bytes, ...]]:
-    """Pictures of the steps of images and clips as WebP, within the bounds of a trace; each is read once.
-
-    Args:
-        visuals: per image or clip a picture of each step, their size and the grid.
+    """Pictures of all steps as WebP, within the bounds of a trace; each source picture is read once.
 
     Raises:
         ValueError: more steps or cells than a trace holds.
@@ -264,7 +246,7 @@ def small_pictures(visuals: Visuals) -> list[tuple[bytes, ...]]:
         for (frames, *_), size in zip(visuals, sizes, strict=True)
     ]
     while sum(len(picture) for pictures in made for picture in pictures) > MOST_BYTES:
-        allowed, before = int(allowed * SHRINK**2), sizes
+        allowed, before = int(allowed * SHRINK**2), sizes  # by area, hence squared
         sizes = [_fitting(size, grid, allowed) for size, (*_, grid) in zip(sizes, visuals, strict=True)]
         if sizes == before:
             raise ValueError(f"{steps:,} steps of {cells:,} cells are too many to draw: sample fewer frames")
@@ -276,7 +258,7 @@ def small_pictures(visuals: Visuals) -> list[tuple[bytes, ...]]:
 
 
 def _fitting(size: tuple[int, int], grid: Grid, allowed: int) -> tuple[int, int]:
-    """The size of a picture of at most so many pixels, each side a multiple of the grid's."""
+    """The largest size of at most `allowed` px whose sides are multiples of the grid's."""
     (width, height), (_, rows, columns) = size, grid
     share = min(1.0, math.sqrt(allowed / (width * height)))
     return columns * max(1, int(share * width / columns)), rows * max(1, int(share * height / rows))
@@ -291,11 +273,7 @@ def _encoded(picture: Image.Image, size: tuple[int, int]) -> bytes:
 
 
 def _opened(picture: bytes) -> Image.Image:
-    """A picture whose header alone is read.
-
-    Raises:
-        ValueError: it is no WebP or PNG file of one picture, or too large.
-    """
+    """A picture of which only the header is read; a ValueError unless it is one WebP or PNG of legal size."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -323,5 +301,5 @@ def _decoded(picture: bytes) -> Image.Image:
 
 
 def _shown(picture: bytes) -> str:
-    """A picture as a data URL; one that loses nothing is made small for it."""
+    """A picture as a data URL; a lossless one is compressed."""
     return picture_url(picture, "webp") if picture.startswith(b"RIFF") else drawn_url(_decoded(picture))

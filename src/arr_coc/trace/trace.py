@@ -1,10 +1,9 @@
 """The trace: a record of one answer about images and clips, with allocations, maps and word scores.
 
-    trace.save("a.safetensors"); Trace.load("a.safetensors")    one file, no model, nothing of the machine
-    trace.view()                                                JSON, all that a viewer draws
+    trace.save("a.safetensors"); Trace.load("a.safetensors")    one file, readable without a model
+    trace.view()                                                JSON, the viewer's input
 
-Everything drawn comes from a trace; nothing is computed again. A loaded trace equals the saved one to the
-last bit. A file that is no trace is a ValueError of one line. Letters: H, W the grid, C texture channels.
+A loaded trace equals the saved one to the last bit. Letters: H, W the grid; C texture channels.
 """
 
 from __future__ import annotations
@@ -33,16 +32,13 @@ from arr_coc.trace.strip import RECORD, Strip, check_amount, check_map, strip_of
 from arr_coc.trace.view import SHARED, encode, evidence_view, mode_view
 
 FORMAT = "arr-coc trace 2"
-OLD_STILL, OLD_CLIPS = "arr-coc trace 1", "arr-coc clip trace 1"
-"""The formats of files until November 2026: of one image, and of clips or several images."""
-MAX_BYTES, MAX_HEADER = 2**29, 2**24
-"""The most bytes of a file, and of its header, that are read."""
-MAX_LETTERS, MAX_ENTRIES, MAX_NUMBER = 100_000, 100_000, 2**53
-"""The longest text of a field, the longest list or object, the largest number."""
+OLD_STILL, OLD_CLIPS = "arr-coc trace 1", "arr-coc clip trace 1"  # formats until November 2026
+MAX_BYTES, MAX_HEADER = 2**29, 2**24  # of a file and of its header
+MAX_LETTERS, MAX_ENTRIES, MAX_NUMBER = 100_000, 100_000, 2**53  # longest text, list or object; largest number
 
 _NUMBER, _BUDGET, _TIMES = (int, float), (int, float, str), {str: (int, float)}
-STRIP: dict[str, Any] = {
-    "lengths": [int],
+STRIP: dict[str, Any] = {  # JSON fields of a strip and their types, see `fits`
+    "lengths": [int],  # bytes of each picture
     "spans": [[_NUMBER]],
     "cuts": [int],
     "side": [int],
@@ -57,9 +53,7 @@ STRIP: dict[str, Any] = {
         type(None),
     ),
 }
-"""The fields of an image or a clip that are no tensors, and their types in a file (see `fits`); `lengths` are
-the bytes of its pictures."""
-PLAIN: dict[str, Any] = {
+PLAIN: dict[str, Any] = {  # JSON fields of a trace and their types
     "question": str,
     "answer": str,
     "mode": str,
@@ -81,71 +75,52 @@ PLAIN: dict[str, Any] = {
     "probes": dict,
     "evidence": [[_NUMBER]],
 }
-"""Those of a trace."""
 
 
 @dataclass(frozen=True)
 class FullAnswer:
-    """An answer from all tokens.
-
-    Attributes:
-        text: the answer.
-        ms: milliseconds per stage, as in `Answer.ms`, from scratch.
-        again: as of `Trace.again`: without the encoding, which the stock model could keep.
-    """
+    """An answer from all tokens."""
 
     text: str
-    ms: dict[str, float]
-    again: dict[str, float] | None = None
+    ms: dict[str, float]  # milliseconds per stage, as in `Answer.ms`, with nothing cached
+    again: dict[str, float] | None = None  # the same without encoding, which the stock model could cache
 
 
 @dataclass(frozen=True, eq=False)
 class QuestionWord:
-    """A piece of the question: a word, or the text between two words.
-
-    Attributes:
-        text: the piece, unchanged.
-        pull: 1 - IoU of the cells kept with and without it, in [0, 1].
-        heat: float [H, W] in [0, 1], the coupling of the cells with this word alone; None for text between
-            words, or a word that was not scored.
-    """
+    """A piece of the question: a word, or the text between two words."""
 
     text: str
-    pull: float = 0.0
-    heat: Tensor | None = None
+    pull: float = 0.0  # 1 - IoU of the cells kept with and without it, in [0, 1]
+    heat: Tensor | None = None  # float [H, W] in [0, 1], each cell's coupling with it; None: not scored
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Trace:
-    """A record of one answer about an image, a clip or several of them, complete for drawing it.
+    """A record of one answer about images and clips, complete for drawing it.
 
     Attributes:
         question: the question, unchanged.
         answer: from the kept tokens.
         mode: the mode that ran.
-        budget: the budget of the call, for each image and clip.
-        kept: number of kept cells of all of them.
+        budget: of the call, for each image and clip.
+        kept: number of kept cells of all images and clips.
         total: number of their cells.
-        read: number of visual tokens that the language model read. In mode "saccade" `read - kept` of them
-            are the coarse view.
-        fallback: whether the allocation failed and all tokens were used.
-        note: why another mode ran than the one of the call; None: it did not.
-        ms: milliseconds per stage, as in `Answer.ms`, from scratch: nothing of the image was computed before.
+        read: visual tokens that the language model read; in mode "saccade" `read - kept` are the coarse view.
+        fallback: whether choosing failed and all tokens were used.
+        note: why another mode ran than the call's; None: it did not.
+        ms: milliseconds per stage, as in `Answer.ms`, with nothing cached.
         model: name of the base model.
-        strips: the images and clips in the order of the prompt. In mode "compress" the cells of an image are
-            those of the coarse view.
-        full: the answer from all tokens, if it was made.
-        machine: what the times were taken on, in words; "": not known.
-        again: milliseconds per stage of the question asked once more, in a session that has kept what it
-            computed of the image; None: not measured.
-        true_answers: answers that are known to be true; none: not known.
-        texture: float [C, H, W] in [0, 1]. This and what follows is of one image alone; None, or empty, of
-            clips and of several images.
+        strips: the images and clips in order; an image's cells in mode "compress" are the coarse view's.
+        full: the answer from all tokens, if made.
+        machine: what the times were taken on; "": unknown.
+        again: milliseconds per stage of the same question with a cached encoding; None: not measured.
+        true_answers: known true answers, if any.
+        texture: float [C, H, W] in [0, 1]; this and all below are None or empty unless of one image.
         channels: names of the C channels.
-        words: the pieces of the question; joined, their texts are the question.
-        probes: results of `arr_coc_lab.evaluate.probes` by name; JSON holds them unchanged, and the viewer
-            checks those that it draws.
-        evidence: boxes (x0, y0, x1, y1) in px of the picture that show the answer; none: not known.
+        words: pieces that join to the question.
+        probes: results of `arr_coc_lab.evaluate.probes` by name, as JSON values.
+        evidence: boxes (x0, y0, x1, y1) in px of the picture that show the answer, if known.
 
     Raises:
         ValueError: a field is invalid, or does not fit the others.
@@ -174,7 +149,7 @@ class Trace:
     evidence: tuple[Box, ...] = ()
 
     def __post_init__(self) -> None:
-        """Check that the fields fit each other; all drawing code relies on it."""
+        """Check that the fields fit each other, as all drawing code requires."""
         if not self.strips:
             raise ValueError("a trace needs an image or a clip, and has none")
         check_amount(self.strips)
@@ -196,7 +171,7 @@ class Trace:
         check_plain(self._plain())
 
     def _check_image(self) -> None:
-        """Raise a ValueError unless what only the trace of one image has fits its grid."""
+        """Raise a ValueError unless the fields for one image fit its grid."""
         grid = self.allocation.grid[1:]
         if self.texture is not None:
             check_map("texture", self.texture, (len(self.channels), *grid))
@@ -214,31 +189,31 @@ class Trace:
         if not all(0 <= pull <= 1 for pull in pulls):
             raise ValueError(f"pulls {pulls} must lie in [0, 1]")
 
-    # ---- what it says -----------------------------------------------------------------------------------
+    # ---- derived values ---------------------------------------------------------------------------------
 
     @property
     def is_of_image(self) -> bool:
-        """Whether it is of one image, neither of a clip nor of several."""
+        """Whether it is of one image."""
         return len(self.strips) == 1 and not self.strips[0].is_clip
 
     @property
     def has_clips(self) -> bool:
-        """Whether any of the strips is a clip."""
+        """Whether a strip is a clip."""
         return any(strip.is_clip for strip in self.strips)
 
     @property
     def allocation(self) -> Allocation:
-        """Of the first image or clip, as of an `Answer`."""
+        """Of the first image or clip."""
         return self.strips[0].allocation
 
     @property
     def guidance(self) -> Guidance | None:
-        """What the guide said of the first image or clip; None: it wasn't asked."""
+        """The guide's record for the first image or clip; None if it wasn't used."""
         return self.strips[0].guidance
 
     @cached_property
     def picture(self) -> Image.Image:
-        """The first picture, RGB; of one image the one that the model read, unchanged."""
+        """The first picture, RGB; of one image exactly what the model read."""
         return self.strips[0].picture(0)
 
     @property
@@ -248,25 +223,25 @@ class Trace:
 
     @property
     def is_true(self) -> bool | None:
-        """Whether the answer is one of `true_answers`, but for case and spaces; None where none is known."""
+        """Whether the answer is among `true_answers`, ignoring case and spaces; None if there are none."""
         return is_among(self.answer, self.true_answers)
 
     @property
     def scored(self) -> EvidenceScore:
-        """The evidence and what was kept of it."""
+        """The evidence boxes and what was kept of them."""
         return score(self.evidence, self.allocation, self.picture.size)
 
     def with_probe(self, name: str, result: dict[str, Any]) -> Trace:
-        """A copy with one more result of a probe; a ValueError where JSON does not hold it unchanged."""
+        """A copy with the result of a probe; a ValueError if JSON changes it."""
         return replace(self, probes=self.probes | {name: result})
 
     # ---- files ------------------------------------------------------------------------------------------
 
     def save(self, path: str | Path) -> None:
-        """Write the trace as one safetensors file: pictures as WebP or PNG, maps float32, the rest JSON.
+        """Write one safetensors file: pictures as WebP or PNG, maps as float32, the rest as JSON.
 
         Raises:
-            OSError: the path cannot be written; an older file there is as it was.
+            OSError: the path can't be written; an existing file is unchanged.
         """
         tensors = {
             f"{number}.{name}": part
@@ -277,18 +252,14 @@ class Trace:
             tensors["texture"] = self.texture
         if heats := [word.heat for word in self.words if word.heat is not None]:
             tensors["heats"] = torch.stack(heats)
-        # Maps may share storage, which safetensors refuses; each is saved as a copy.
+        # safetensors refuses tensors that share storage, as maps may: each is saved as a copy.
         own = {name: part.clone(memory_format=torch.contiguous_format) for name, part in tensors.items()}
         about = {"format": FORMAT, "plain": json.dumps(self._plain(), allow_nan=False)}
         write_atomic(to_safetensors(own, about), Path(path))
 
     @classmethod
     def load(cls, path: str | Path) -> Trace:
-        """Read a trace written by `save`, also of the formats before.
-
-        Raises:
-            ValueError: the file is missing, or is not a trace.
-        """
+        """Read a file of `save`, in this or an earlier format; a ValueError unless it is a trace."""
         try:
             return cls(**_fields(*_read(Path(path))))
         except (OSError, ValueError, KeyError, RecursionError, SafetensorError) as error:
@@ -298,7 +269,7 @@ class Trace:
             ) from error
 
     def _plain(self) -> dict[str, Any]:
-        """The fields that are no tensors, in the types of `PLAIN`."""
+        """The JSON fields, as typed by `PLAIN`."""
         return {name: getattr(self, name) for name in PLAIN} | {
             "strips": [strip.to_plain() for strip in self.strips],
             "full": None if self.full is None else asdict(self.full),
@@ -311,7 +282,7 @@ class Trace:
     # ---- drawing ----------------------------------------------------------------------------------------
 
     def view(self) -> dict[str, Any]:
-        """The viewer's input, as JSON-safe values; see `trace.view`. A history draws the first strip."""
+        """The viewer's input as JSON values (see `trace.view`); weights and tensions of the first strip."""
         first, *others = self.strips
         strips = [first.view(self.texture, self.channels), *(strip.view() for strip in others)]
         words = [
@@ -334,13 +305,13 @@ class Trace:
 
 
 def is_among(answer: str, truths: Sequence[str]) -> bool | None:
-    """Whether an answer is one of some, but for case and spaces; None where there are none."""
+    """Whether an answer is among `truths`, ignoring case and spaces; None if there are none."""
     every = [" ".join(truth.split()).casefold() for truth in truths]
     return " ".join(answer.split()).casefold() in every if every else None
 
 
 def check_plain(plain: dict[str, Any]) -> None:
-    """Raise a ValueError unless JSON holds the fields of a trace unchanged."""
+    """Raise a ValueError unless JSON keeps the fields unchanged."""
     try:
         unchanged = json.loads(json.dumps(plain, allow_nan=False)) == plain
     except (TypeError, RecursionError) as error:
@@ -353,11 +324,12 @@ def check_plain(plain: dict[str, Any]) -> None:
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """The fields of a file that are no tensors, their types checked, and its tensors by name, unchecked."""
+    """The JSON fields of a file, of checked types, and its tensors by name, unchecked."""
     size = path.stat().st_size
     if not 8 < size <= MAX_BYTES:
         raise ValueError(f"{size:,} bytes; a trace has 9 to {MAX_BYTES:,}")
     data = path.read_bytes()
+    # A safetensors file begins with the length of its header, 8 bytes
     end = 8 + int.from_bytes(data[:8], "little")
     if end > MAX_HEADER:
         raise ValueError(f"a header of {end:,} bytes; a trace has at most {MAX_HEADER:,}")
@@ -383,7 +355,7 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
 def _from_still(
     plain: dict[str, Any], tensors: dict[str, Tensor]
 ) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """The fields and tensors of a file of one image, `OLD_STILL`, as those of today."""
+    """The fields and tensors of an `OLD_STILL` file in today's format."""
     pixels = tensors.pop("picture")  # uint8 [h, w, 3]
     shape = tuple(pixels.shape)
     if (
@@ -435,12 +407,13 @@ def _fields(plain: dict[str, Any], tensors: dict[str, Tensor]) -> dict[str, Any]
 
 
 def fits(value: Any, kind: Any) -> bool:
-    """Whether a JSON value is of a kind: a type; one of a tuple; [of each]; {str: of each}; {name: of it}."""
+    """Whether a JSON value matches a type, one of a tuple, [of each], {str: of each} or {name: of it}."""
     if isinstance(kind, tuple):
         return any(fits(value, one) for one in kind)
     if isinstance(kind, list):
         return type(value) is list and all(fits(part, kind[0]) for part in value)
     if not isinstance(kind, dict):
+        # Not isinstance: True is an int.
         return type(value) is kind
     if type(value) is not dict or not (str in kind or set(value) == set(kind)):
         return False
@@ -448,7 +421,7 @@ def fits(value: Any, kind: Any) -> bool:
 
 
 def _check_amounts(value: Any) -> None:
-    """Raise a ValueError where a text, a list or a number is larger than that of any trace."""
+    """Raise a ValueError for a text, list or number larger than in any trace."""
     if isinstance(value, str):
         large = len(value) > MAX_LETTERS
     elif isinstance(value, (int, float)):

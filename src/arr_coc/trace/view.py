@@ -1,10 +1,9 @@
-"""What a viewer draws, as JSON-safe values.
+"""The viewer's input as JSON values.
 
     {**SHARED, "strips": [allocation_view(record) | picture_view(picture), ...], ...}
 
-`Trace.view` and `look_view` (of a choice without an answer) are of this form: one strip for each image and
-clip. Maps are base64 of little-endian float32 in raster order; the viewer lays the palette, base64 of
-256 * 3 bytes, from 0 to the highest value of a map.
+`Trace.view` and `look_view` have this form, one strip per image or clip. Maps are base64 of little-endian
+float32 in raster order; the palette is base64 of 256 * 3 bytes, for 0 to a map's highest value.
 """
 
 from __future__ import annotations
@@ -25,31 +24,28 @@ from arr_coc.trace.evidence import Guidance, score
 from arr_coc.trace.picture import PALETTE
 
 VIEW_FORMAT = "arr-coc view 2"
-MAX_WEBP = 16_383
-"""The most pixels of a side in WebP; a longer picture is shown as PNG."""
+MAX_WEBP = 16_383  # px of a side in WebP; a longer picture is sent as PNG
 REASON_NAMES = {
     Reason.RELEVANT: "relevant",
     Reason.EXPLORED: "coverage",
     Reason.VOID: "even grid",
     Reason.ALL: "all kept",
 }
-SCORES = {
+SCORES = {  # maps of an allocation: name, meaning
     "balanced": ("relevance", "the three as one"),
     **SCORERS,
 }
-"""The maps of an allocation: their names and meanings."""
 
 
-SHARED: dict[str, Any] = {
+SHARED: dict[str, Any] = {  # part of every view
     "format": VIEW_FORMAT,
     "palette": base64.b64encode(PALETTE.tobytes()).decode(),
     "reason_names": {str(int(reason)): name for reason, name in REASON_NAMES.items()},
 }
-"""What every view has, whatever it is of."""
 
 
 def picture_view(picture: Image.Image) -> dict[str, Any]:
-    """The picture of an image and its size, for its strip."""
+    """An image's picture and size, for its strip."""
     size = {"width": picture.width, "height": picture.height, "side": list(picture.size)}
     return size | {"images": [drawn_url(picture)], "spans": [], "cuts": []}
 
@@ -57,7 +53,7 @@ def picture_view(picture: Image.Image) -> dict[str, Any]:
 def allocation_view(
     record: Allocation, texture: Tensor | None = None, channels: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """The record of a choice, and the texture [C, H, W] with the names of its channels."""
+    """An allocation, and the texture [C, H, W] with the names of its channels."""
     layers = [_layer(name, *SCORES[name], "scores", getattr(record, name)) for name in SCORES]
     if texture is not None:
         about = "a feature of the pixels"
@@ -80,7 +76,7 @@ def allocation_view(
 
 
 def evidence_view(boxes: Sequence[Box], record: Allocation, size: tuple[int, int]) -> list[dict[str, Any]]:
-    """Boxes of the truth in px of a picture of a size, with their cells."""
+    """Evidence boxes in px of a picture of `size`, with their cells."""
     scored = score(boxes, record, size)
     return [
         {"box": list(box), "cells": list(cells)}
@@ -89,7 +85,7 @@ def evidence_view(boxes: Sequence[Box], record: Allocation, size: tuple[int, int
 
 
 def guidance_view(guidance: Guidance | None) -> dict[str, Any] | None:
-    """What the guide read and how sure it is, in words, too."""
+    """The guide's record, with its verdict in words."""
     if guidance is None:
         return None
     plain = guidance.to_dict()
@@ -101,14 +97,7 @@ def guidance_view(guidance: Guidance | None) -> dict[str, Any] | None:
 def look_view(
     picture: dict[str, Any], question: str, record: Allocation, guidance: Guidance
 ) -> dict[str, Any]:
-    """A choice without an answer, for the viewer's `look`.
-
-    Args:
-        picture: of `picture_view`.
-        question: unchanged.
-        record: the choice.
-        guidance: what it rests on.
-    """
+    """A choice of cells without an answer, with `picture` from `picture_view`."""
     strip = allocation_view(record) | picture | {"guidance": guidance_view(guidance)}
     facts = {"question": question, "kept": record.kept, "total": record.total, "words": [], "evidence": []}
     return {**SHARED, **facts, "strips": [strip]}
@@ -120,17 +109,17 @@ def encode(values: Tensor) -> str:
 
 
 def _layer(ident: str, name: str, about: str, group: str, values: Tensor) -> dict[str, str]:
-    """One map [1, H, W] or [H, W] for the viewer."""
+    """A map [1, H, W] or [H, W] for the viewer."""
     return {"id": ident, "name": name, "about": about, "group": group, "data": encode(values)}
 
 
 def picture_url(data: bytes, kind: str) -> str:
-    """The file of a picture as a data URL."""
+    """A picture file as a data URL."""
     return f"data:image/{kind};base64,{base64.b64encode(data).decode()}"
 
 
 def mode_view(name: str) -> dict[str, Any]:
-    """What the viewer says of a mode; nothing, of one that isn't registered here."""
+    """The viewer's text about a mode; empty for one that isn't registered."""
     mode = MODES.get(name)
     if mode is None:
         return {"mode_help": "", "mode_remark": "", "stock": False}
@@ -138,7 +127,7 @@ def mode_view(name: str) -> dict[str, Any]:
 
 
 def drawn_url(picture: Image.Image) -> str:
-    """A picture as a data URL, WebP or (where it is too long for that) PNG."""
+    """A picture as a data URL: WebP, or PNG if it is too long for that."""
     file = io.BytesIO()
     kind = "webp" if max(picture.size) <= MAX_WEBP else "png"
     picture.save(file, kind, **({"quality": 90, "method": 2} if kind == "webp" else {}))

@@ -1,6 +1,6 @@
-"""What watches a run: its end by a signal, by the time or at a step, its curve, and what is told of it.
+"""Callbacks of transformers' Trainer: end of a run by signal, time or step, its log, and progress.
 
-All are callbacks of transformers' Trainer. Of several processes all stop at the same step.
+Of several processes all stop at the same step.
 """
 
 from __future__ import annotations
@@ -29,27 +29,21 @@ from arr_coc.train.recipe import RunSettings
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 STDERR = 2
-TIME_UNITS = 1_000_000
-"""What a run's time is counted in: processes agree on whole numbers."""
-MEASURED = 3
-"""Steps whose time says what the others will take; of a short run half of them, at least one."""
-PATIENCE = 20.0
-"""Seconds after which fewer steps have to do."""
+TIME_UNITS = 1_000_000  # parts of a run's time: processes agree on whole numbers
+MEASURED = 3  # steps whose time predicts the rest; of a short run half of them, at least one
+PATIENCE = 20.0  # seconds after which fewer steps are enough
+# figures of the log that are reported beside the loss
 SENTENCES = {
     "recall 1/16": "{:.0%} of the evidence in the best 1/16 of the cells",
     "right": "{:.0%} of the printed slots read",
     "twice": "{:.0%} of the evidence among the best cells, twice as many",
 }
-"""Figures of the log that are told beside the loss."""
 
 
 class Interruption(TrainerCallback):
-    """Ctrl-C and SIGTERM: asks the Trainer for a checkpoint and to stop, after the step in which one came.
+    """Ctrl-C and SIGTERM: a checkpoint and a stop after the current step; a second signal ends at once.
 
-    A second signal ends the run at once; the last checkpoint is left then.
-
-    Attributes:
-        signal: its number; None if none came.
+    `signal` is the number of the one that came, or None.
     """
 
     def __init__(self) -> None:
@@ -58,9 +52,9 @@ class Interruption(TrainerCallback):
 
     @contextlib.contextmanager
     def listening(self) -> Generator[None]:
-        """Inside the block signals wait for the end of a step; before the first one begins they end the run.
+        """Handle signals inside the block; before the first step they end the run at once.
 
-        Threads other than the first get no signals, and nothing changes in them.
+        Python delivers signals to the main thread only: in other threads nothing changes.
         """
         if threading.current_thread() is not threading.main_thread():
             yield
@@ -80,11 +74,9 @@ class Interruption(TrainerCallback):
             os.write(STDERR, b"\narr-coc: stopping after this step; once more stops at once\n")
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """From here on there is something to keep."""
         self.running = True
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Stop here if any process was told to."""
         number = greatest(self.signal or 0, args.device)
         if number:
             self.signal = number
@@ -92,88 +84,74 @@ class Interruption(TrainerCallback):
 
 
 class Deadline(TrainerCallback, ExportableState):
-    """Ends a run with the step in which its time is over; a checkpoint has the seconds so far.
-
-    Args:
-        minutes: from the first step on, over all starts of the run; None: there is no end.
-
-    Attributes:
-        seconds: that steps have taken, over all starts.
-        spent: the share of the time that is over, from 0 to 1, the same in all processes.
-    """
+    """Ends a run some minutes after its first step, over all its starts; `spent` is the share in [0, 1]."""
 
     def __init__(self, minutes: float | None) -> None:
+        # `seconds` go into checkpoints, so that a resumed run counts on
         self.minutes, self.begin, self.seconds, self.spent = minutes, 0.0, 0.0, 0.0
 
     @property
     def over(self) -> bool:
-        """Whether the time is over."""
         return self.spent >= 1
 
     def state(self) -> dict[str, dict[str, Any]]:
-        """What a checkpoint keeps; the Trainer asks for it."""
         return {"args": {"minutes": self.minutes}, "attributes": {"seconds": self.seconds}}
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """The clock begins, or goes on from the checkpoint's."""
         saved = state.stateful_callbacks.setdefault(type(self).__name__, self.state())
         self.seconds = saved["attributes"]["seconds"]
         self.begin = time.monotonic() - self.seconds
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Look at the clock: the next step's learning rate depends on it."""
+        """Read the clock: the next step's learning rate depends on it."""
         self.seconds = time.monotonic() - self.begin
         if self.minutes is not None:
             spent = self.seconds / (60 * self.minutes)
+            # the same in all processes: clocks differ, and all must stop at one step
             self.spent = greatest(min(TIME_UNITS, int(TIME_UNITS * spent)), args.device) / TIME_UNITS
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Stop here if the time of any process is over."""
         if self.over:
             control.should_log = control.should_save = control.should_training_stop = True
 
 
 class StopAt(TrainerCallback):
-    """Ends a run at a step, with a checkpoint to go on from."""
+    """Ends a run at a step, with a checkpoint to resume from."""
 
     def __init__(self, step: int) -> None:
         self.step = step
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Ask the Trainer to save and stop."""
         if state.global_step >= self.step:
             control.should_save = control.should_training_stop = True
 
 
 class Curve(TrainerCallback):
-    """Writes the recipe with the first step, and the log as JSON lines after every entry, to be watched.
+    """Writes the recipe after the first step, and after every log entry the whole log as JSON lines.
 
-    Args:
-        out: folder of the run.
-        recipe: its settings.
-        before: lines of the log that come first.
+    `before` are lines of the log that come first.
     """
 
     def __init__(self, out: Path, recipe: RunSettings, before: Sequence[Mapping[str, Any]] = ()) -> None:
         self.out, self.recipe, self.before, self.claimed = out, recipe, list(before), False
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Claim the folder: from now on there is something to go on with."""
+        """Claim the folder: from now on there is a run to resume."""
         if state.is_world_process_zero and not self.claimed:
             claim(self.out, self.recipe)
             self.claimed = True
 
     def on_log(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Write the whole history: it is short, and so a checkpoint's own is never mixed with a lost one."""
+        """Rewrite the log: it is short, and lines of steps lost with a killed run must not stay."""
         if state.is_world_process_zero:
             lines = "".join(json.dumps(line) + "\n" for line in (*self.before, *state.log_history))
             write_atomic(lines.encode(), self.out / CURVE)
 
 
 class LogWindow(TrainerCallback, ExportableState):
-    """The sums since the last line of the log, which a checkpoint keeps for the run that goes on from it.
+    """Keeps the sums since the last log line in checkpoints, so that a resumed run logs the same means.
 
-    It comes after all callbacks that ask for a checkpoint; `figures` are the sums of the trainer by name.
+    It must come after all callbacks that ask for a checkpoint; `figures` are the trainer's sums by name.
     """
 
     def __init__(self, trainer: Trainer, figures: dict[str, list[float]]) -> None:
@@ -181,35 +159,31 @@ class LogWindow(TrainerCallback, ExportableState):
         self.figures, self.loss = figures, 0.0
 
     def state(self) -> dict[str, dict[str, Any]]:
-        """What a checkpoint keeps; the Trainer asks for it, after the line of the same step."""
+        """What a checkpoint keeps; the Trainer asks for it after the log line of the same step."""
         since = getattr(self.trainer, "_globalstep_last_logged", 0)
         loss = 0.0 if since == self.trainer.state.global_step else self.loss
         return {"args": {}, "attributes": {"since": since, "loss": loss, "figures": self.figures}}
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Take the sums of the checkpoint, and how often to save and log from the settings, not from it."""
+        """Restore the sums; intervals of saving and logging come from the settings, not the checkpoint."""
         saved = state.stateful_callbacks.setdefault(type(self).__name__, self.state())["attributes"]
         if saved["since"] < state.global_step:
             self.trainer._globalstep_last_logged = saved["since"]
             self.trainer._tr_loss += saved["loss"]
-            self.trainer._total_loss_scalar -= saved["loss"]  # its mean is of this start alone
+            self.trainer._total_loss_scalar -= saved["loss"]  # the Trainer averages it over this start alone
             self.figures.update(saved["figures"])
         state.compute_steps(args, state.max_steps)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """The loss of all processes, which only they can sum together."""
+        """Sum the loss over all processes here: writing the checkpoint is up to the first one alone."""
         if control.should_save:
             self.loss = mean_of_all(self.trainer._tr_loss)
 
 
 class Report(TrainerCallback, AbstractContextManager):
-    """Tells of a run on stderr inside the block: a bar on a terminal, elsewhere a line now and then.
+    """Reports progress on stderr inside the block: a bar on a terminal, elsewhere a line now and then.
 
-    Args:
-        save_every: steps between checkpoints.
-        each: what a step learns from, in words: "2 images".
-        console: where to; None: stderr.
-        deadline: of the run, which may end it before its last step.
+    `each` says what a step learns from, "2 images"; `deadline` may end the run before its last step.
     """
 
     def __init__(
@@ -246,7 +220,6 @@ class Report(TrainerCallback, AbstractContextManager):
         return min(steps, int(max(0.0, 60 * self.deadline.minutes - self.deadline.seconds) / self.spent))
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Say what there is to do from where a run begins, or goes on."""
         self.first, self.since = state.global_step, time.monotonic()
         self.bar.update(self.task, total=state.max_steps, completed=state.global_step)
         left = state.max_steps - self.first
@@ -254,7 +227,7 @@ class Report(TrainerCallback, AbstractContextManager):
             self.say(f"{'going on: ' if self.first else ''}{counted(left, 'step')}, each on {self.each}")
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Move the bar on, and say once what the run will take."""
+        """Advance the bar, and report once how long the run will take."""
         done, spent = state.global_step - self.first, time.monotonic() - self.since
         self.spent = spent / done
         left = self.left(state)
@@ -265,7 +238,6 @@ class Report(TrainerCallback, AbstractContextManager):
             self.say(estimate(left, self.spent, done, self.save_every))
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
-        """The figures of the last steps, beside the bar or as a line."""
         if not state.is_world_process_zero or "loss" not in (logs or {}):
             return
         figures, left = in_words(logs), self.left(state)
@@ -275,12 +247,11 @@ class Report(TrainerCallback, AbstractContextManager):
             self.say(f"step {state.global_step:,} of {state.max_steps:,}: {figures}{rest}")
 
     def say(self, line: str) -> None:
-        """One line."""
         self.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def estimate(steps: int, seconds: float, measured: int, save_every: int) -> str:
-    """What `steps` more steps will take, at the mean of those that were measured, in one line."""
+    """One line: how long `steps` more steps will take, at `seconds` each."""
     return (
         f"about {duration(steps * seconds)} to go: {counted(steps, 'step')} of {seconds:.2g} s, "
         f"measured here on the first {measured}; a checkpoint every {save_every:,} steps, and Ctrl-C keeps "
@@ -289,12 +260,12 @@ def estimate(steps: int, seconds: float, measured: int, save_every: int) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """A number of things in words: "1 step", "1,200 steps"."""
+    """A number with its noun: "1 step", "1,200 steps"."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def duration(seconds: float) -> str:
-    """A time in one or two words: "12 min"."""
+    """A time in words: "12 min"."""
     if seconds < 90:
         return f"{max(1, round(seconds))} s"
     if seconds < 5400:
@@ -303,6 +274,6 @@ def duration(seconds: float) -> str:
 
 
 def in_words(figures: Mapping[str, Any]) -> str:
-    """The figures of a line of the log: the loss, and those of `SENTENCES` that it has, shares in [0, 1]."""
+    """The loss of a log line and its figures in `SENTENCES`, as text."""
     parts = [sentence.format(figures[name]) for name, sentence in SENTENCES.items() if name in figures]
     return ", ".join((f"loss {figures['loss']:.3g}", *parts))

@@ -1,7 +1,7 @@
-"""What the model itself says and uses: its own answers, judged answers, and maps of self-distillation.
+"""Targets from the model itself: its own answers, rewards of sampled answers, and maps of self-distillation.
 
     gradient    the length of d log p(answer) / d token, over all levels of the token
-    attention   what the rows that say the answer attend to, mean over heads, the most of any layer
+    attention   attention of the rows that predict the answer: mean over heads, maximum over layers
 
 Both are maps in [0, 1], scaled so that the strongest cell is 1; no labels are needed.
 """
@@ -30,8 +30,7 @@ REWARDS: dict[str, Callable[[str, Sequence[str]], float]] = {
     "anls": anls,
     "f1": f1,
 }
-LONGEST = 32
-"""Tokens of an answer at most."""
+LONGEST = 32  # most tokens of an answer
 SAMPLING = GREEDY | {"do_sample": True, "temperature": 1.0, "top_p": 1.0, "top_k": 0}
 
 
@@ -42,29 +41,16 @@ def own_answers(
     longest: int = LONGEST,
     together: bool = False,
 ) -> list[str]:
-    """The model's greedy answer to each question about an image with all tokens.
-
-    Args:
-        session: of the image.
-        features: the image, encoded.
-        questions: about it.
-        longest: tokens of an answer at most.
-        together: go on until all processes of the run have their answers, which hold the model together.
-    """
+    """The model's greedy answer to each question from all tokens; `together`: in step with all processes."""
     inputs, rows = session.batch(questions), len(questions)
     options = GREEDY | {"max_new_tokens": longest, "synced_gpus": together}
     return _generated(session.model, inputs, features.repeat(rows), everything(features) * rows, options)
 
 
 class Judge:
-    """The metric of answers to an image's questions that are decoded from kept cells: a reward of REINFORCE.
+    """The reward of REINFORCE: a metric of the answers generated from kept cells of an image.
 
-    Args:
-        session: of the image, and of the model that answers.
-        encoded: the image, encoded.
-        rows: its questions, of Q accepted answers each in `truths`.
-        reward: a name of `REWARDS`.
-        together: as of `own_answers`.
+    `truths` are the accepted answers of each of the Q `rows`; `reward` is a name of `REWARDS`.
     """
 
     def __init__(
@@ -82,15 +68,13 @@ class Judge:
 
     @torch.no_grad()
     def costs(self, keep: Tensor, sampled: bool, draws: torch.Generator | None = None) -> Tensor:
-        """1 less the metric of each answer: [Q] in [0, 1].
+        """1 - metric of each answer, [Q] in [0, 1], from the kept cells `keep`, long [Q, K].
 
-        Args:
-            keep: long [Q, K], the kept cells.
-            sampled: from the model's own distribution; else greedily.
-            draws: what the sampling is seeded from; None: torch's own generator.
+        Answers are sampled from the model's distribution, seeded by `draws`, or greedy.
         """
         options = SAMPLING if sampled else GREEDY
         options = options | {"max_new_tokens": LONGEST, "synced_gpus": self.together}
+        # Sampling uses the global generator: fork it, or the run's own draws would depend on the answers.
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(int(torch.randint(2**31, (), generator=draws)))
             answers = _generated(self.model, self.inputs, self.features, list(keep), options)
@@ -105,7 +89,6 @@ def _generated(
     keep: list[Tensor],
     options: Mapping[str, Any],
 ) -> list[str]:
-    """The answer to each prompt from the kept cells of its image."""
     compacted = model.adapter.compact(inputs, features, keep)
     ids = generate_whole(model.adapter_for(PRUNE).model, inputs, compacted, **options)
     new = ids[:, inputs["input_ids"].shape[1] :]
@@ -113,17 +96,14 @@ def _generated(
 
 
 def everything(features: VisualFeatures) -> list[Tensor]:
-    """Per image the indices of all its cells."""
+    """Indices of all cells, per image."""
     return [torch.arange(len(cells), device=cells.device) for cells in features.cells]
 
 
 def gradient_map(model: ARRCOCModel, inputs: Mapping[str, Any], features: VisualFeatures) -> Tensor:
     """Length of the gradient of the answer's log-probability by each cell: [B, N] in [0, 1].
 
-    Args:
-        model: the model, with all tokens.
-        inputs: of `Session.batch` with answers.
-        features: one image per row, of one size.
+    `inputs` are of `Session.batch` with answers; `features` holds one image per row, all of one size.
     """
     with torch.enable_grad():
         leaves = [
@@ -143,11 +123,11 @@ def gradient_map(model: ARRCOCModel, inputs: Mapping[str, Any], features: Visual
 
 @torch.no_grad()
 def attention_map(model: ARRCOCModel, inputs: Mapping[str, Any], features: VisualFeatures) -> Tensor:
-    """Attention of the rows that predict the answer to each cell: [B, N] in [0, 1]; as `gradient_map`."""
+    """Attention to each cell from the rows that predict the answer: [B, N] in [0, 1]; as `gradient_map`."""
     answer = inputs["labels"] != IGNORED
     last = int(answer.sum(1).max()) + 1
     predicts = answer[:, -last:].roll(-1, 1)  # the row before a token predicts it
-    predicts[:, -1] = False
+    predicts[:, -1] = False  # the roll wraps around
     most: list[Tensor] = []
 
     def observe(layer: int, query: Tensor, key: Tensor, scaling: float, mask: Tensor | None) -> None:
@@ -158,12 +138,11 @@ def attention_map(model: ARRCOCModel, inputs: Mapping[str, Any], features: Visua
 
     with watch_attention(model.adapter_for(PRUNE).model, "language", observe) as watched:
         answer_costs(model.adapter.on(watched), inputs, features, everything(features))
-    attention = torch.stack(most).amax(0)
+    attention = torch.stack(most).amax(0)  # (layers, B, S) -> (B, S)
     columns = model.adapter.columns(inputs["input_ids"], features.counts)
     cells = zip(columns, features.cells, strict=True)
     return _scaled(torch.stack([attention[row, at[index]] for (row, at), index in cells]))
 
 
 def _scaled(maps: Tensor) -> Tensor:
-    """Divide by the strongest cell; a map of zeros stays zero."""
-    return maps / maps.amax(-1, keepdim=True).clamp_min(1e-12)
+    return maps / maps.amax(-1, keepdim=True).clamp_min(1e-12)  # a map of zeros stays zero

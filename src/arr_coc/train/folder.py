@@ -1,8 +1,8 @@
-"""The folder of a run: who may write into it, what a failed start leaves there, and where a run goes on.
+"""The folder of a training run: whether a run may use it, its recipe, log and checkpoints.
 
-check(out, recipe)      refuses a folder in which something of somebody else's would be lost
-with opened(out): ...   makes it; a block that fails before anything was learned leaves nothing behind
-claim(out, recipe)      writes the recipe, when the first step is done
+check(out, recipe)      refuses a folder in which other files would be lost
+with opened(out): ...   makes it; a block that fails before the first step leaves nothing behind
+claim(out, recipe)      writes the recipe, after the first step
 """
 
 from __future__ import annotations
@@ -24,31 +24,28 @@ from arr_coc.guide.guide import GUIDE_FILE
 from arr_coc.train.processes import is_main_process
 from arr_coc.train.recipe import RunSettings
 
-RECIPE, CURVE, PLOT = "recipe.json", "curve.jsonl", "curve.png"
-"""The settings of a run, its log, and the log drawn, which is written last."""
-STATE = "trainer_state.json"
-"""The file of a checkpoint that is written last: a folder without it was cut off."""
-QUERY_BLIND = "query_blind.safetensors"
-"""What recipe query-blind writes, of `arr-coc-lab`."""
+RECIPE, CURVE, PLOT = "recipe.json", "curve.jsonl", "curve.png"  # settings, log, and its plot: written last
+
+STATE = "trainer_state.json"  # of a checkpoint, written last: a folder without it was cut off
+QUERY_BLIND = "query_blind.safetensors"  # what recipe query-blind of `arr-coc-lab` writes
+# files of something learned, and what it is
 LEARNED = {
     CONFIG_NAME: "an allocator",
     WEIGHTS_NAME: "an allocator",
     QUERY_BLIND: "a scorer",
     GUIDE_FILE: "a guide",
 }
-"""Files that something learned is in, and what it is."""
+# figures of the log that are drawn
 FIGURES = ("loss", "relevance", "answer", "compress", "iou", "recall 1/16")
-"""Figures of the log that are drawn."""
 
 
 def check(out: Path, recipe: RunSettings) -> None:
-    """Refuse a folder that isn't this run's; nothing is written or made.
+    """Refuse a folder that holds anything but this run, without writing or making anything.
 
-    It may be missing, be empty, or hold this run, to go on with. A run that was cut off before its first
-    checkpoint holds nothing that could be lost, so another may take its place.
+    A run that was cut off before its first checkpoint may be replaced by another.
 
     Raises:
-        ValueError: it holds something else, another recipe's run, or a finished one; or it can't be read.
+        ValueError: it holds other files, another recipe's run or a finished one, or can't be read.
     """
     try:
         names = {path.name for path in out.iterdir()} if os.path.lexists(out) else set()
@@ -75,7 +72,7 @@ def check(out: Path, recipe: RunSettings) -> None:
 
 
 def _check_same(out: Path, settings: str, recipe: RunSettings) -> None:
-    """Refuse another recipe than that of the run; a field that came since then had its default."""
+    """Refuse another recipe than that of the run; fields that are newer than the run had their default."""
     try:
         was = recipe.defaults() | json.loads(settings)
     except (ValueError, TypeError) as error:
@@ -93,12 +90,9 @@ def _check_same(out: Path, settings: str, recipe: RunSettings) -> None:
 
 @contextlib.contextmanager
 def opened(out: Path) -> Generator[None]:
-    """Make the folder of a run. Where the block fails, folders that are still empty are removed again.
+    """Make the folder of a run; if the block fails, remove folders that are still empty.
 
-    Of several processes the first one does it.
-
-    Raises:
-        ValueError: it can't be made, or not be written into.
+    Only the main process does so. ValueError if it can't be made or written into.
     """
     if not is_main_process():
         yield
@@ -120,12 +114,12 @@ def opened(out: Path) -> Generator[None]:
 
 
 def claim(out: Path, recipe: RunSettings) -> None:
-    """Write the recipe of a run into its folder, whole or not at all."""
+    """Write the recipe of a run into its folder, atomically."""
     write_atomic((json.dumps(recipe.to_dict(), indent=1) + "\n").encode(), out / RECIPE)
 
 
 def last_checkpoint(out: Path) -> Path | None:
-    """The folder of the newest complete checkpoint, None without one."""
+    """The newest complete checkpoint of a run, or None."""
     whole = [
         folder
         for folder in out.glob("checkpoint-*")

@@ -1,10 +1,10 @@
-"""The loss of a training step: from an image and its questions to a scalar, and which parameters learn.
+"""The loss of a training step on one image and its questions, and which parameters learn.
 
     relevance   the map against the evidence (boxes, maps, or what the model itself used)
     answers     cross-entropy of the answer from the kept cells, through the frozen model
-    compress    how many tokens "auto" should spend
+    compress    how many tokens the budget "auto" should keep
 
-An image is encoded once for all its questions, and each question is a row.
+An image is encoded once for its Q questions; each question is a row of the batch.
 """
 
 from __future__ import annotations
@@ -44,38 +44,26 @@ from arr_coc.train.processes import greatest
 from arr_coc.train.recipe import MARKS, AnswerRecipe, LayerRecipe, Recipe, RelevanceRecipe
 from arr_coc.train.rows import ImageRows, Row
 
-EVIDENT = 0.5
-"""A cell of a soft target above this counts as evidence where a selection is judged."""
-WITH_GESTALT = 0.5
-"""Share of the images that a stem sees with a gestalt under the cells."""
-PICTURES = 100
-"""Pictures of a run that the basis of the channels "components" is fitted on."""
+EVIDENT = 0.5  # cells of a soft target above this count as evidence in IoU and recall
+WITH_GESTALT = 0.5  # share of images for which the stem also reads a coarse view (gestalt)
+PICTURES = 100  # images of a run on which the basis of the channels "components" is fitted
+# row for a process whose image has no question: it must compute what the others do
 IDLE = Row("?", ("?",), (), "", 1.0, "nowhere")
-"""What a process asks where its image has no question, so that it computes what the others do."""
 
 
 class ImageLoss(NamedTuple):
-    """The loss of one image, a scalar, and the figures to log: name -> values, to be averaged."""
+    """Loss of one image (a scalar), and figures to log: name -> values, to be averaged."""
 
     loss: Tensor
     figures: dict[str, list[float]]
 
 
 class Learner(TrainableModule):
-    """A model and its layer as one module with a loss: the layer learns, and what a recipe unfreezes.
+    """A model and its relevance layer as one trainable module; the recipe says which parameters learn.
 
-    With `eyes="stem"` relevance reads the cells of a stem in place of encoded tokens, as in the modes that
-    choose before the encoder. A layer that was trained before stays as it is, to the last bit; an untrained
-    one learns with the stem.
-
-    Args:
-        model: the model; its base is frozen but for what the recipe unfreezes.
-        recipe: what to learn from, and how.
-
-    Attributes:
-        stem_learns: whether relevance is taught to a stem.
-        divided: whether processes hold the base model together (`sharding`), and so have to compute the same
-            layers in the same order.
+    With `eyes="stem"` the layer reads cells made by a stem in place of encoded tokens, as in the modes that
+    choose cells before encoding. A trained layer then stays unchanged; an untrained one learns with the stem.
+    `divided`: the base model is split over processes (`sharding`), which must all compute the same layers.
     """
 
     def __init__(self, model: ARRCOCModel, recipe: Recipe) -> None:
@@ -94,11 +82,10 @@ class Learner(TrainableModule):
 
     @property
     def changes_base(self) -> bool:
-        """Whether layers of the base model learn, so that it has to be written as well."""
         return isinstance(self.recipe, AnswerRecipe) and self.recipe.top_layers > 0
 
     def groups(self) -> list[dict[str, Any]]:
-        """What learns: where answers teach, the base model and its LoRA at `base_lr`; all else at `lr`."""
+        """Parameter groups: what learns of the base model and its LoRA at `base_lr`, all else at `lr`."""
         recipe = self.recipe
         slow = (self.model.base, self.model.loras) if isinstance(recipe, AnswerRecipe) else ()
         own = {id(parameter) for part in slow for parameter in part.parameters()}
@@ -109,7 +96,6 @@ class Learner(TrainableModule):
         return [group for group in groups if group["params"]]
 
     def too_large(self, items: Sequence[ImageRows]) -> str:
-        """The place and size of the largest image, and what would need less memory."""
         largest = max(items, key=lambda item: item.image.width * item.image.height)
         size = f"{largest.image.width}x{largest.image.height} px, {len(largest.rows)} questions"
         return (
@@ -118,13 +104,12 @@ class Learner(TrainableModule):
         )
 
     def train(self, mode: bool = True) -> Learner:
-        """Training mode for what learns; a frozen base stays in evaluation mode, and so does its dropout."""
+        """Set training mode for what learns; a frozen base, with its dropout, stays in evaluation mode."""
         super().train(mode)
         self.model.train(mode)
         return self
 
     def forward(self, items: Sequence[ImageRows]) -> tuple[Tensor, dict[str, list[float]]]:
-        """The mean loss of some images, and figures by name: one or more values each."""
         losses = [self._loss(item) for item in items]
         figures: dict[str, list[float]] = {}
         for each in losses:
@@ -133,20 +118,20 @@ class Learner(TrainableModule):
         return torch.stack([each.loss for each in losses]).mean(), figures
 
     def _loss(self, item: ImageRows) -> ImageLoss:
-        """The loss of one image; without a question that of `IDLE`, times 0, where the model is divided."""
+        """Loss of one image; in a divided model an image without questions computes `IDLE`, times 0."""
         if not self.divided or any(row.weight for row in item.rows):
             return self.image_loss(item)
         return ImageLoss(0.0 * self.image_loss(replace(item, rows=(IDLE,))).loss, {})
 
     def most(self, number: int) -> int:
-        """The greatest number of all processes where they hold the model together, else the number itself."""
+        """The maximum of `number` over all processes where they share the model; otherwise `number`."""
         return greatest(int(number), self.model.device) if self.divided else number
 
     def image_loss(self, item: ImageRows) -> ImageLoss:
-        """The loss of one image; rows of weight 0 are as if they weren't there.
+        """Loss of one image; rows of weight 0 are left out.
 
-        What is drawn for it (a budget, noise, whether a stem sees a gestalt) depends on the recipe's seed and
-        the item's number alone, so one process with several images a step learns what several processes do.
+        Random draws (budget, noise, coarse view) depend on the recipe's seed and the item's number alone, so
+        one process with several images a step learns what several processes do.
         """
         item = replace(item, rows=tuple(row for row in item.rows if row.weight))
         recipe, model, rows = self.recipe, self.model, item.rows
@@ -192,11 +177,10 @@ class Learner(TrainableModule):
         return ImageLoss(loss, figures)
 
     def _zero(self) -> Tensor:
-        """A loss of 0 with a gradient to every parameter, for images that teach nothing."""
+        """A loss of 0 with a gradient to every parameter, for images without a loss."""
         return torch.stack([p.sum() for p in self.parameters() if p.requires_grad]).sum() * 0.0
 
     def _encoded(self, session: Session) -> VisualFeatures | None:
-        """The encoded image; None where nothing reads it."""
         if self.stem_learns and self.recipe.target in MARKS:
             return None
         with torch.no_grad():
@@ -211,14 +195,10 @@ class Learner(TrainableModule):
         from_stem: bool = True,
         draws: torch.Generator | None = None,
     ) -> Relevance:
-        """The maps [Q, H, W] of several questions about one image, with gradient to what learns.
+        """Relevance maps [Q, H, W] of Q questions about one image, with gradient to what learns.
 
-        Args:
-            session: of the image.
-            encoded: the image, encoded; None where a stem reads its pixels alone.
-            questions: one per row.
-            from_stem: whether a stem that learns is read; else encoded tokens are.
-            draws: what a stem draws from; None: torch's own generator.
+        `encoded` may be None where the stem alone reads the image. `from_stem=False` reads encoded tokens
+        even if a stem learns; `draws` is the stem's random generator (None: torch's own).
         """
         adapter, layer = self.model.adapter, self.layer
         like = next(layer.parameters())
@@ -247,13 +227,10 @@ class Learner(TrainableModule):
     def stem_cells(
         self, session: Session, picture: Tensor, draws: torch.Generator | None = None
     ) -> tuple[tuple[int, int], Tensor, Tensor | None]:
-        """The stem's cells of an image [3, h, w] in [0, 1], as the modes make them, half on a gestalt.
+        """Grid (H, W), stem cells [N, D] and mean token [D] of the coarse view for an image [3, h, w] in [0,
+        1].
 
-        An image that has no gestalt in use, because "saccade" keeps all its cells, gets one of a quarter of
-        them: a gestalt that is no coarser than the image would teach the stem to copy it.
-
-        Returns:
-            The grid (H, W), the cells [N, D], and the mean [D] of the gestalt, None without one.
+        Half of the images have a coarse view; the others have None as mean.
         """
         model, inputs = self.model, session.inputs("?")
         layout, stem = model.adapter.layout(inputs), model.stem
@@ -261,11 +238,13 @@ class Learner(TrainableModule):
         coarse, mean, count = None, None, layout.counts[0]
         wanted = bool(torch.rand((), generator=draws) < WITH_GESTALT)
         if self.most(wanted):  # where processes hold the model together, all encode if one does
+            # A view as fine as the image would train the stem to copy it: small images get a quarter.
             cells = CELLS if count > SACCADE_TOKENS else max(1, count // 4)
             with torch.no_grad():
                 view = model.adapter_for(SACCADE).features(model.adapter.coarse(inputs, cells))
         if wanted:
             tokens = view.cell_tokens(0).float()
+            # (h * w, D) -> (1, D, h, w), and the mean over cells, (D,)
             coarse, mean = tokens.T.unflatten(1, view.grids[0][1:])[None], tokens.mean(0)
         grid = layout.grids[0][1:]
         return grid, stem(picture[None], grid, coarse)[0], mean
@@ -279,23 +258,15 @@ class Learner(TrainableModule):
         draws: torch.Generator | None = None,
         judge: Judge | None = None,
     ) -> Tensor:
-        """Weighted mean cross-entropy of the answers from the cells that the estimator keeps.
+        """Weighted mean cross-entropy of the answers from the cells that the estimator keeps; a scalar.
 
-        The budget is drawn from the recipe's for each image. With "reinforce" the surrogate of the policy
-        gradient is added; its baseline is the cost of the deterministic choice. With a judge the cost is 1
-        less the metric of an answer sampled from the kept cells, the baseline that of the greedy answer from
-        the deterministic ones, and cross-entropy is not in the loss.
-
-        Args:
-            inputs: of `Session.batch` with answers, Q rows.
-            features: the image, once per row.
-            relevance: of each row.
-            weight: [Q], of each row.
-            draws: where the budget and noise come from; None: torch's own generator.
-            judge: of sampled answers; None: likelihood counts.
+        `inputs` are of `Session.batch` with answers, Q rows; `features` hold the image once per row; `weight`
+        is [Q]. "reinforce" adds the policy-gradient term, with the cost of the deterministic choice as
+        baseline. With a `judge` the cost of an answer is 1 - metric of a sampled one, and there is no
+        cross-entropy.
         """
         recipe, logits = self.recipe, relevance.logits.flatten(1)
-        drawn = int(torch.randint(len(recipe.budgets), (), generator=draws))
+        drawn = int(torch.randint(len(recipe.budgets), (), generator=draws))  # one budget for all rows
         count = min(recipe.budgets[drawn], logits.shape[1])
         choice = choose(logits, count, recipe.estimator, temperature=recipe.temperature, generator=draws)
         if judge is not None:
@@ -319,16 +290,15 @@ class Learner(TrainableModule):
             return answer_costs(adapter, inputs, gated, list(choice.keep))
 
     def _answers(self, session: Session, encoded: VisualFeatures, rows: Sequence[Row]) -> list[str] | None:
-        """The right answers; where a row has none, the model's own; None where no loss reads answers."""
         if isinstance(self.recipe, RelevanceRecipe) and self.recipe.target in (*MARKS, "layer"):
             return None
         return self.answers(session, encoded, rows)
 
     def answers(self, session: Session, encoded: VisualFeatures, rows: Sequence[Row]) -> list[str]:
-        """The right answer of each row, the first; where it has none, the model's own from all tokens."""
+        """The first right answer of each row, or the model's own from all tokens where there is none."""
         missing = [row.question for row in rows if not row.answers]
         own: Iterator[str] = iter(())
-        if self.most(len(missing)):  # with the others, if for nothing
+        if self.most(len(missing)):  # divided processes must all run the model if one does
             questions = missing or [rows[0].question]
             own = iter(own_answers(session, encoded, questions, together=self.divided))
         return [row.answers[0] if row.answers else next(own) for row in rows]
@@ -340,7 +310,7 @@ class Learner(TrainableModule):
         inputs: Mapping[str, Any] | None,
         item: ImageRows,
     ) -> tuple[Tensor, Tensor]:
-        """The maps [Q, H, W] that relevance is taught, and bool [Q]: which rows have one."""
+        """Target maps [Q, H, W] of the relevance, and bool [Q]: which rows have one."""
         target, device, rows = self.recipe.target, self.model.device, item.rows
         layout = self.model.adapter.layout(session.inputs("?")) if encoded is None else encoded.layout
         grid = layout.grids[0][1:]
@@ -364,7 +334,7 @@ class Learner(TrainableModule):
 
 
 def draws_of(item: ImageRows, seed: int) -> torch.Generator | None:
-    """A generator of its own for an item of a run; None, which is torch's own, for any other."""
+    """A random generator of its own for an item of a run; None (torch's own) for other items."""
     if item.number is None:
         return None
     draws = torch.Generator()  # of the CPU, so that every device has the same noise
@@ -372,10 +342,9 @@ def draws_of(item: ImageRows, seed: int) -> torch.Generator | None:
 
 
 def prepare_stem(model: ARRCOCModel, recipe: RelevanceRecipe) -> None:
-    """Make a stem learn, a new one where the model has none, and freeze a layer that was trained before.
+    """Make the stem trainable, a new one if the model has none, and freeze a layer that is already trained.
 
-    Raises:
-        ValueError: no mode would use a stem, or the layer that is to teach it is untrained.
+    Raises ValueError if no mode would use a stem, or the layer that is its target is untrained.
     """
     layer, config = model.layer, model.layer.config
     if model.adapter.encodes != "cells":
@@ -395,12 +364,11 @@ def prepare_stem(model: ARRCOCModel, recipe: RelevanceRecipe) -> None:
 
 
 def unfreeze(model: ARRCOCModel, recipe: AnswerRecipe) -> None:
-    """Make a LoRA of the language model learn, or its top layers, as the recipe says.
+    """Make a LoRA or the top layers of the language model trainable, as the recipe says.
 
-    Raises:
-        ValueError: more top layers than the model has.
+    Raises ValueError for more top layers than the model has.
     """
-    if recipe.lora and OWN in model.loras:  # of the allocator that the run starts from: it goes on learning
+    if recipe.lora and OWN in model.loras:  # the LoRA of the allocator in `init` continues
         for parameter in model.loras.parameters_of(OWN):
             parameter.requires_grad_(True)
     elif recipe.lora:
@@ -419,17 +387,10 @@ _SETTINGS = ("gradient_checkpointing", "_gradient_checkpointing_func", "training
 
 @contextmanager
 def recomputed(root: nn.Module, wanted: bool = True) -> Generator[None]:
-    """Inside the block layers keep nothing but their inputs for the backward pass (Chen et al. 2016).
+    """Gradient checkpointing inside the block (Chen et al. 2016, arXiv 1604.06174), if `wanted`.
 
-    The rest is computed again there: the same numbers from less memory, for about a third more time. The
-    frozen model stays in evaluation mode; nothing is to be generated inside of the block.
-
-    Args:
-        root: a model of transformers, or a twin of one.
-        wanted: whether to; else nothing changes.
-
-    Raises:
-        ValueError: no layer of the model can do it.
+    Layers keep only their inputs and are computed again in the backward pass: the same numbers from less
+    memory, for about a third more time. Do not generate inside the block. ValueError if no layer supports it.
     """
     if not wanted:
         yield
@@ -440,6 +401,7 @@ def recomputed(root: nn.Module, wanted: bool = True) -> Generator[None]:
             f"checkpointing is true, but no layer of {type(root).__name__} can be computed again: set it to "
             "false"
         )
+    # Layers checkpoint only in training mode; their children (dropout) stay in evaluation mode.
     again = functools.partial(checkpoint, use_reentrant=False)
     before = [{name: vars(layer)[name] for name in _SETTINGS if name in vars(layer)} for layer in layers]
     for layer in layers:
@@ -454,22 +416,16 @@ def recomputed(root: nn.Module, wanted: bool = True) -> Generator[None]:
 
 
 def fit_coarse_basis(model: ARRCOCModel, pictures: Iterable[VisualSource]) -> Basis:
-    """Fit the basis of the channels "components": principal components of what the encoder sees in coarse
-    views of some hundred pictures, whatever `open_image` takes. The model's own layer plays no part.
-
-    Raises:
-        ValueError: no picture, or one that can't be read.
-    """
+    """Basis of the channels "components": principal components of about a hundred encoded coarse views."""
     return fit_basis(_views(model, pictures), source=model.base_name)
 
 
 def needs_basis(layer: ARRCOCLayer) -> bool:
-    """Whether a layer's channels need a basis that it has not."""
+    """Whether a layer's channels need a basis that it does not have."""
     return layer.basis is None and "basis" in wanted_inputs(layer.config.channels)
 
 
 @torch.no_grad()
 def _views(model: ARRCOCModel, pictures: Iterable[VisualSource]) -> Iterator[Tensor]:
-    """The encoder's features of the coarse view of each picture."""
     for picture in pictures:
         yield from coarse_features(model.adapter, Session(model, picture).inputs("?"))

@@ -1,7 +1,7 @@
-"""The loop that all recipes share, of allocators and of the guide, by transformers' Trainer.
+"""The training loop of all recipes, of allocators and of the guide, on transformers' Trainer.
 
-A run writes checkpoints of what learns alone. Killed at any step, it goes on from the last one to the same
-result: data come in an order fixed by the seed, and the generators are restored.
+Checkpoints hold only what learns. A run killed at any step resumes from the last one to the same result:
+the seed fixes the order of the data, and random generators are restored.
 """
 
 from __future__ import annotations
@@ -29,49 +29,38 @@ from arr_coc.train.folder import last_checkpoint
 from arr_coc.train.processes import start_worker, worker_message
 from arr_coc.train.recipe import RunSettings
 
-LEARNED = "learned.safetensors"
-"""The file of a checkpoint with the weights that learn."""
+LEARNED = "learned.safetensors"  # the file of a checkpoint with the weights that learn
 
 
 class TrainableModule(nn.Module, ABC):
-    """A module with a loss: what `RecipeTrainer` trains.
-
-    Attributes:
-        divided: whether processes hold a frozen part of it together (`sharding`).
-    """
+    """A module with a loss, for `RecipeTrainer`; `divided`: processes share a frozen part (`sharding`)."""
 
     divided = False
 
     @abstractmethod
     def forward(self, items: Sequence[Any]) -> tuple[Tensor, dict[str, list[float]]]:
-        """The loss of some items, a scalar, and figures by name: one or more values each."""
+        """The loss of some items, a scalar, and figures by name, one or more values each."""
 
     @abstractmethod
     def groups(self) -> list[dict[str, Any]]:
-        """What learns, as groups of parameters for AdamW, each with its "lr"."""
+        """Groups of trainable parameters for AdamW, each with its "lr"."""
 
     @abstractmethod
     def too_large(self, items: Sequence[Any]) -> str:
-        """What to say where memory does not suffice for items, with a remedy."""
+        """The message for items that exceed the memory, with a remedy."""
 
     def saved(self) -> dict[str, Tensor]:
-        """The tensors that a checkpoint needs, by name."""
         return {name: p.detach() for name, p in self.named_parameters() if p.requires_grad}
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        """Take the tensors of a checkpoint, all that `saved` names."""
         self.load_state_dict(tensors, strict=False)
 
 
 class RecipeTrainer(Trainer):
-    """transformers' Trainer for a `TrainableModule`: its loss, the order of data, what a checkpoint holds.
+    """transformers' Trainer for a `TrainableModule`: its loss, order of data and checkpoints.
 
-    Args:
-        learner: what learns.
-        arguments: of `training_arguments`.
-        rows: items by number, each once, in the order of their numbers.
-        callbacks: of the run, in their order; those that ask for a checkpoint come first.
-        deadline: of the run, one of the callbacks.
+    `rows` are items by number, each used once, in order. Of the callbacks those that ask for a checkpoint
+    come first; `deadline` is one of them.
     """
 
     def __init__(
@@ -96,8 +85,7 @@ class RecipeTrainer(Trainer):
     def go_on(self, report: Report | None = None) -> None:
         """Train from the last checkpoint of the folder, or from the start, to the end or an interruption.
 
-        Raises:
-            ValueError: an item can't be read, or memory doesn't suffice for it; one line.
+        Raises ValueError, one line, for an item that can't be read or exceeds the memory.
         """
         begin = last_checkpoint(Path(str(self.args.output_dir)))
         with report or nullcontext():
@@ -109,11 +97,10 @@ class RecipeTrainer(Trainer):
                 raise ValueError(worker_message(str(error))) from error
 
     def get_train_dataloader(self) -> DataLoader:
-        """The rows in their own order, which the seed fixes; worker processes end with this one."""
         loader = DataLoader(
             self.rows,
             batch_size=self.args.train_batch_size,
-            sampler=SequentialSampler(self.rows),
+            sampler=SequentialSampler(self.rows),  # the rows are in the seed's order already
             collate_fn=self.data_collator,
             num_workers=self.args.dataloader_num_workers,
             prefetch_factor=self.args.dataloader_prefetch_factor,
@@ -122,16 +109,13 @@ class RecipeTrainer(Trainer):
         return self.accelerator.prepare(loader)
 
     def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
-        """AdamW of the learner's groups."""
         kind, options = self.get_optimizer_cls_and_kwargs(self.args)
         options |= {"weight_decay": self.args.weight_decay}
         self.optimizer = kind(self.learner.groups(), **options)
         return self.optimizer
 
     def rate(self, step: int, steps: int) -> float:
-        """What learning rates are multiplied by in a step: up over the warmup, then down to 0 by the last
-        step, or by the time where that is over first.
-        """
+        """Factor of the learning rates: linear warmup, then linear to 0 by the last step or deadline."""
         warmup = self.args.warmup_steps
         left = (steps - step) / max(1e-9, steps - warmup) if step >= warmup else step / warmup
         return max(0.0, min(left, 1 - self.deadline.spent))
@@ -139,7 +123,6 @@ class RecipeTrainer(Trainer):
     def create_scheduler(
         self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None
     ) -> torch.optim.lr_scheduler.LRScheduler:
-        """The schedule of `rate`."""
         learning = optimizer or self.optimizer
         assert learning is not None, "it is made before its schedule"
         self.lr_scheduler = schedule = torch.optim.lr_scheduler.LambdaLR(
@@ -155,7 +138,7 @@ class RecipeTrainer(Trainer):
         return_outputs: bool = False,
         num_items_in_batch: Tensor | int | None = None,
     ) -> Any:
-        """The loss of some items; figures are kept for the next line of the log."""
+        """The loss of some items; figures are kept for the next log line."""
         try:
             loss, figures = model(inputs["items"])
         except RuntimeError as error:
@@ -167,11 +150,11 @@ class RecipeTrainer(Trainer):
         return (loss, figures) if return_outputs else loss
 
     def training_step(self, *args: Any, **kwargs: Any) -> Tensor:
-        """As the Trainer's; running out of memory on the way back names the items too."""
+        """The Trainer's step, where running out of memory in the backward pass names the items too."""
         try:
             if not self.learner.divided:
                 return super().training_step(*args, **kwargs)
-            # Divided layers are put together on the way back: gradients are exchanged after it, by us.
+            # FSDP gathers layers during the backward pass: gradients are exchanged after it, not by DDP.
             with self.accelerator.no_sync(self.model_wrapped):
                 loss = super().training_step(*args, **kwargs)
             if self.accelerator.sync_gradients:
@@ -184,7 +167,6 @@ class RecipeTrainer(Trainer):
             raise ValueError(self.learner.too_large(inputs.get("items", []))) from error
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Add the mean of every figure since the last line."""
         logs |= {name: round(float(np.mean(values)), 5) for name, values in self.figures.items() if values}
         self.figures.clear()
         super().log(logs, start_time)
@@ -204,14 +186,7 @@ class RecipeTrainer(Trainer):
 
 
 def training_arguments(recipe: RunSettings, out: Path, device: str, **settings: Any) -> TrainingArguments:
-    """What the Trainer is told of a run.
-
-    Args:
-        recipe: its settings.
-        out: folder of its checkpoints.
-        device: type of the device, such as "cpu".
-        settings: further arguments.
-    """
+    """The Trainer's arguments for a run with checkpoints in `out`; `settings` are further ones."""
     arguments = TrainingArguments(
         output_dir=str(out),
         max_steps=recipe.steps,
@@ -224,20 +199,20 @@ def training_arguments(recipe: RunSettings, out: Path, device: str, **settings: 
         remove_unused_columns=False,
         use_cpu=device == "cpu",
         ddp_find_unused_parameters=True,
-        disable_tqdm=True,  # `Report` says how far it is
+        disable_tqdm=True,  # `Report` shows the progress
         report_to="none",
         **settings,
     )
+    # Reading `device` counts the GPUs; several are used by a process each, not by threads of one.
     assert arguments.device is not None, "found now, so that it does not count the GPUs later"
-    arguments._n_gpu = 1  # several learn by a process each, not by threads of one
+    arguments._n_gpu = 1
     return arguments
 
 
 def training_device(device: str) -> torch.device:
-    """The device of a run: "auto" (an accelerator where there is one, else the CPU), "cpu", "cuda" or "mps".
+    """The device of a run: "auto" (an accelerator if there is one, else the CPU), "cpu", "cuda" or "mps".
 
-    Raises:
-        ValueError: there is none of the name, it is one of several, or a package for training is missing.
+    Raises ValueError for no such device, one of several by number, or a missing package.
     """
     for package in ("accelerate", "peft"):
         if importlib.util.find_spec(package) is None:

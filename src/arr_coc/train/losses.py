@@ -2,7 +2,6 @@
 
     relevance_loss(logits [Q, H, W], target [Q, H, W]) -> scalar
     choose(logits [Q, N], count, estimator) -> GatedCells(keep [Q, K], gates [Q, N], log_prob [Q])
-    selection_iou, recall: (logits, bool target, count) -> one number per row that has evidence
 
 A target is evidence (bool, the cells that hold the answer) or a soft map in [0, 1]. All is in float32.
 """
@@ -19,24 +18,17 @@ from torch import Tensor
 from arr_coc.choose.attending import compute_retention_mask, soft_top_k
 from arr_coc.train.recipe import AnswerRecipe
 
-POSITIVE = 8.0
-"""What an evidence cell weighs in the BCE: there are few of them."""
+POSITIVE = 8.0  # weight of an evidence cell in the BCE: there are few of them
 
 
 def relevance_loss(logits: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
-    """Binary and listwise cross-entropy of a continuous map, a scalar; what is learned depends on no budget.
+    """Binary and listwise cross-entropy of a relevance map; a scalar that depends on no budget.
 
         4 * mean BCE(s, t)  +  listwise: sum_r w_r sum_n -t_rn log softmax(s_r)_n / sum_r w_r sum_n t_rn
 
-    Args:
-        logits: [Q, H, W] before the sigmoid.
-        target: bool [Q, H, W], of which a true cell counts `POSITIVE` times in the BCE; or a soft map in
-            [0, 1], with a plain BCE, of which each row counts the same in the listwise term. A row
-            without evidence has only its BCE.
-        weight: [Q], at least 0, of each row in both means; None is 1.
-
-    Raises:
-        ValueError: shapes do not fit, or values are out of range.
+    `logits` [Q, H, W] are before the sigmoid, `weight` [Q] is at least 0 (None: 1). True cells of a bool
+    `target` [Q, H, W] count `POSITIVE` times in the BCE; a soft one in [0, 1] has a plain BCE, and each of
+    its rows counts the same in the listwise term. ValueError for other shapes or values.
     """
     _check_shapes(logits, target)
     soft = target.is_floating_point()
@@ -47,20 +39,18 @@ def relevance_loss(logits: Tensor, target: Tensor, weight: Tensor | None = None)
     scores, truth = logits.float().flatten(1), target.float().flatten(1)
     rows = _weights(weight, scores)
     positive = None if soft else scores.new_tensor(POSITIVE)
+    # means over the cells of a row, (Q, N) -> (Q,); rows are weighted after it
     bce = F.binary_cross_entropy_with_logits(scores, truth, reduction="none", pos_weight=positive).mean(1)
     if soft:
-        truth = truth / _or_one(truth.sum(1, keepdim=True))
+        truth = truth / _or_one(truth.sum(1, keepdim=True))  # a distribution over cells
     listwise = -(scores.log_softmax(1) * truth).sum(1)
     return 4 * _ratio(rows * bce, rows) + _ratio(rows * listwise, rows * truth.sum(1))
 
 
 def selection_iou(logits: Tensor, target: Tensor, count: int | None = None) -> list[float]:
-    """Per row with evidence, intersection over union of its evidence and its best cells.
+    """Per row with evidence, intersection over union of its evidence [H, W] and its `count` best cells.
 
-    Args:
-        logits: [Q, H, W]; ties go to the earlier cell.
-        target: bool [Q, H, W].
-        count: how many best cells, at most all of them; None is as many as the row has evidence.
+    `count` None is as many as there is evidence; ties go to the earlier cell.
     """
     ious = []
     for scores, there in _rows_with_evidence(logits, target):
@@ -72,32 +62,24 @@ def selection_iou(logits: Tensor, target: Tensor, count: int | None = None) -> l
 
 
 def recall(logits: Tensor, target: Tensor, count: int) -> list[float]:
-    """Per row with evidence, the share of its evidence cells among the `count` best; as `selection_iou`."""
+    """Per row with evidence, the share of its evidence cells that are among its `count` best cells."""
     return [
         int((compute_retention_mask(scores, min(count, len(scores))) & there).sum()) / int(there.sum())
         for scores, there in _rows_with_evidence(logits, target)
     ]
 
 
+# how the gradient of a loss on kept cells reaches their scores, see `choose`
 ESTIMATORS: tuple[str, ...] = get_args(AnswerRecipe.model_fields["estimator"].annotation)
-"""Ways by which the gradient of a loss on kept cells reaches their scores, see `choose`."""
 
 
 @dataclass(frozen=True, eq=False)
 class GatedCells:
-    """The cells kept for each of Q questions, and what carries a gradient back to their logits.
+    """The cells kept for each of Q questions, and what carries a gradient back to their logits."""
 
-    Attributes:
-        keep: Long [Q, K], indices among the image's N cells, rising.
-        gates: Float32 [Q, N], the factor of each cell: 1 where it is kept, 0 where not, in value. None where
-            the estimator has none.
-        log_prob: Float32 [Q], logarithm of the probability of the cells in the order they were drawn in,
-            for `policy_loss`; None but for "reinforce".
-    """
-
-    keep: Tensor
-    gates: Tensor | None = None
-    log_prob: Tensor | None = None
+    keep: Tensor  # long [Q, K], indices among the image's N cells, ascending
+    gates: Tensor | None = None  # float32 [Q, N]: 1 where kept, 0 where not, in value
+    log_prob: Tensor | None = None  # float32 [Q] of the cells in the order drawn; "reinforce" only
 
 
 def choose(
@@ -109,25 +91,25 @@ def choose(
     generator: torch.Generator | None = None,
     training: bool = True,
 ) -> GatedCells:
-    """Choose `count` cells for each question, with a way back for the gradient of what is read from them.
+    """Choose the cells [Q, K] with the best of `logits` [Q, N], with a gradient back to the logits.
 
-    Gathering by indices passes no gradient to the scores that chose them. With s the logits, T the
-    temperature and g Gumbel noise, and the kept tokens multiplied by their gates:
+    Gathering by indices passes none. With s the logits, T the temperature, g Gumbel noise, and the kept
+    tokens multiplied by their gates:
 
     - "straight-through": the top K of s. A kept cell's gate is 1 with the derivative of log sigmoid(s), which
-      is sigmoid(-s). Dropped cells learn nothing.
-    - "gumbel": the top K of z = s / T + g. The gates are their 0 and 1 with the derivative of
-      `soft_top_k(z, K)`, whose sum stays K: raising one cell lowers the others, dropped ones included.
+      is sigmoid(-s). Dropped cells get no gradient.
+    - "gumbel": the top K of z = s / T + g. The gates are 0 and 1 with the derivative of `soft_top_k(z, K)`,
+      whose sum stays K: raising one cell lowers the others, dropped ones included.
     - "reinforce": the same sample, K cells without replacement (Plackett-Luce; Kool, van Hoof, Welling 2019,
       arXiv 1903.06059). No gates: `policy_loss` weighs the log of its probability by the cost.
-    - "scores-only": the top K of s, no way back; only losses on the map itself teach the scores.
+    - "scores-only": the top K of s, no gradient; only losses on the map itself train the scores.
 
-    Laws: forward, gates are exactly the 0/1 mask of `keep`; "gumbel" and "reinforce" see differences of
+    Laws: forward, gates are exactly the 0/1 mask of `keep`; "gumbel" and "reinforce" depend on differences of
     logits alone; outside of training every estimator is the plain top K, ties to the lower index.
 
     Raises:
-        ValueError: a logit is not finite, an unknown estimator, a temperature that is not above 0, logits
-            other than [Q, N], or a count that is not in 1..N.
+        ValueError: logits not finite or not [Q, N], an unknown estimator, a temperature not above 0, or a
+            count outside 1..N.
     """
     if estimator not in ESTIMATORS:
         raise ValueError(f"unknown estimator {estimator!r}; choose one of {', '.join(ESTIMATORS)}")
@@ -153,10 +135,9 @@ def choose(
 
 
 def policy_loss(cost: Tensor, baseline: Tensor, log_prob: Tensor) -> Tensor:
-    """What "reinforce" minimises in place of the cost: mean of (cost - baseline) * log_prob, each [Q].
+    """Surrogate loss of "reinforce": the mean of (cost - baseline) * log_prob, each [Q].
 
-    Its gradient is an unbiased estimate of that of the mean expected cost. No gradient flows into the cost;
-    a baseline that does not depend on this draw takes variance out, such as the cost of the plain top K.
+    Its gradient is unbiased for the expected cost; a baseline independent of the draw reduces the variance.
     """
     if not cost.shape == baseline.shape == log_prob.shape:
         shapes = [tuple(x.shape) for x in (cost, baseline, log_prob)]
@@ -165,7 +146,6 @@ def policy_loss(cost: Tensor, baseline: Tensor, log_prob: Tensor) -> Tensor:
 
 
 def _rows_with_evidence(logits: Tensor, target: Tensor) -> list[tuple[Tensor, Tensor]]:
-    """The pairs (logits [N], evidence [N]) of rows that have any."""
     _check_shapes(logits, target)
     _check_bool(target)
     pairs = zip(logits.detach().float().flatten(1), target.flatten(1), strict=True)
@@ -183,12 +163,11 @@ def _weights(weight: Tensor | None, scores: Tensor) -> Tensor:
 
 
 def _ratio(parts: Tensor, whole: Tensor) -> Tensor:
-    """The sum of one over the sum of the other, 0 where both are."""
     return parts.sum() / _or_one(whole.sum())
 
 
 def _or_one(total: Tensor) -> Tensor:
-    """A denominator: 1 where it would be 0."""
+    """A denominator, with 1 in place of 0."""
     return total.masked_fill(total == 0, 1)
 
 
@@ -206,7 +185,7 @@ def _check_bool(target: Tensor) -> None:
 
 
 def _indices(mask: Tensor, count: int) -> Tensor:
-    """Bool [Q, N] with `count` true cells in each row -> long [Q, count], rising."""
+    """Bool [Q, N] with `count` true cells in each row -> long [Q, count], ascending."""
     return mask.nonzero()[:, 1].view(len(mask), count)
 
 
@@ -216,7 +195,7 @@ def _only_gradient(x: Tensor) -> Tensor:
 
 
 def _gumbel(like: Tensor, generator: torch.Generator | None) -> Tensor:
-    """Standard Gumbel noise -log E, E exponential, of the shape and on the device of `like`."""
+    """Standard Gumbel noise, -log of exponential noise, with the shape and device of `like`."""
     device = like.device if generator is None else generator.device
     waits = torch.empty(like.shape, device=device).exponential_(generator=generator)
     return -waits.clamp_min(torch.finfo(waits.dtype).tiny).log().to(like.device)

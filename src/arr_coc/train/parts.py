@@ -1,9 +1,9 @@
-"""The losses of what reads an image in part, by stage: LoRAs for kept cells or coarse views, and compressors.
+"""Losses for partly encoded images, by stage: LoRAs for kept cells or coarse views, and compressors.
 
-partial      LoRA of the vision tower: kept cells are to be what the whole tower makes of them
-coarse       LoRA of the language model: answers from a gestalt and kept cells behind it
-compressor   conv4 and conv16: answers from their gestalt alone
-tower        tower4 and tower16: the merging of patches half-way, and a LoRA of the tower each
+partial      LoRA of the vision tower: cells encoded alone should match the whole tower's tokens
+coarse       LoRA of the language model: answers from a coarse view and the kept cells behind it
+compressor   conv4 and conv16: answers from their compressed image alone
+tower        tower4 and tower16: patches merged half-way in the tower, with a LoRA each
 """
 
 from __future__ import annotations
@@ -31,16 +31,12 @@ from arr_coc.train.learner import ImageLoss, Learner, draws_of, recomputed
 from arr_coc.train.recipe import CompressorRecipe, LoraRecipe
 from arr_coc.train.rows import ImageRows, Row
 
-QUESTIONS_PER_CELL = 14 / 273
-"""Questions that share a kept set, for each of its cells."""
-MOST_CELLS = 420
-"""Cells of the kept sets of an image in all."""
+QUESTIONS_PER_CELL = 14 / 273  # how many questions share a kept set, for each of its cells
+MOST_CELLS = 420  # cells in all kept sets of an image together
 
 
 class TaughtImage(NamedTuple):
-    """An image while it is taught: with its rows, its session, where its cells are, and its tokens where the
-    whole tower has run.
-    """
+    """An image in a training step: its rows, session and cells, and its tokens if the whole tower ran."""
 
     item: ImageRows
     session: Session
@@ -49,18 +45,17 @@ class TaughtImage(NamedTuple):
 
     @property
     def grid(self) -> tuple[int, int]:
-        """(rows, columns) of its cells."""
         _, height, width = self.layout.grids[0]
         return height, width
 
 
 class PartsLearner(Learner):
-    """A model and what it learns for reading in part, as one module with a loss; see `Learner`.
+    """A model and its parts for partly encoded images as one trainable module; see `Learner`.
 
-    No labels are needed: the whole tower's own tokens teach (self-distillation on features; Hinton et al.
-    2015), and so do answers, the right ones or, where a row has none, the model's own with all tokens. Boxes
-    say what a kept set holds beside cells that have nothing to do with the question; where there are none,
-    what a trained layer looks at. The base model is frozen, and so is all that the allocator had before.
+    Labels are optional: targets are the whole tower's tokens (self-distillation on features; Hinton et al.
+    2015, arXiv 1503.02531) and answers, the right ones or the model's own from all tokens. Kept sets hold
+    the evidence boxes, or the best cells of a trained layer, beside unrelated cells. The base model and
+    everything learned before are frozen.
     """
 
     def __init__(self, model: ARRCOCModel, recipe: LoraRecipe | CompressorRecipe) -> None:
@@ -81,7 +76,7 @@ class PartsLearner(Learner):
                     )
 
     def image_loss(self, item: ImageRows) -> ImageLoss:
-        """The loss of one image; what is drawn for it depends on the seed and the item's number alone."""
+        """Loss of one image; random draws depend on the seed and the item's number alone."""
         rows = [row for row in item.rows if row.weight]
         if not rows:
             return ImageLoss(self._zero(), {})
@@ -93,9 +88,9 @@ class PartsLearner(Learner):
         return self._lora_loss(item, session, rows)
 
     def _lora_loss(self, item: ImageRows, session: Session, rows: Sequence[Row]) -> ImageLoss:
-        """The loss of LoRAs: of some kept sets, each with the questions that share it."""
+        """Loss of the LoRAs, over several kept sets, each with the questions that share it."""
         inputs, whole = session.inputs("?"), None
-        if self.most(int(self._needs_whole(item, rows))):  # with the others, if for nothing
+        if self.most(int(self._needs_whole(item, rows))):  # divided processes must all run it if one does
             with torch.no_grad():
                 whole = self.model.adapter.features(inputs)
         layout = self.model.adapter.layout(inputs) if whole is None else whole.layout
@@ -106,7 +101,7 @@ class PartsLearner(Learner):
         sets = list(self._kept_sets(image, rows, draws))
         terms: dict[str, list[Tensor]] = {}
         idle: list[Tensor] = []
-        for number in range(self.most(len(sets))):  # with the others, the last one again
+        for number in range(self.most(len(sets))):  # as many passes as in the other processes
             some, keep = sets[min(number, len(sets) - 1)]
             batch = session.batch([rows[i].question for i in some], [answers[i] for i in some])
             for name, term in self._part(image, batch, keep, gestalt).items():
@@ -114,7 +109,6 @@ class PartsLearner(Learner):
         return self._sum({name: torch.stack(parts).mean() for name, parts in terms.items()}, idle)
 
     def _compressor_loss(self, session: Session, rows: Sequence[Row]) -> ImageLoss:
-        """The loss of compressors of encoded cells: answers from the gestalt of each alone."""
         adapter = self.model.adapter_for(PRUNE)
         with torch.no_grad():
             whole = self.model.adapter.features(session.inputs("?"))
@@ -129,14 +123,14 @@ class PartsLearner(Learner):
         return self._sum(terms)
 
     def _sum(self, terms: Mapping[str, Tensor], idle: Sequence[Tensor] = ()) -> ImageLoss:
-        """The sum of the terms, and each as a figure; idle ones count nothing, but have their way back."""
+        """Sum of the terms, each also as a figure; `idle` terms count 0 but need the backward pass."""
         total = torch.stack(list(terms.values())).sum() + self._zero()
         total = total + 0.0 * torch.stack(list(idle)).sum() if idle else total
         figures = {"loss": total, **terms}
         return ImageLoss(total, {name: [float(term.detach())] for name, term in figures.items()})
 
     def _needs_whole(self, item: ImageRows, rows: Sequence[Row]) -> bool:
-        """Whether the whole tower has to run: as a teacher, or for what boxes, answers or a gestalt lack."""
+        """Whether the whole tower has to run: as target, for a compressor, or for missing labels."""
         recipe = self.recipe
         return (
             self._echoes(item)
@@ -146,13 +140,12 @@ class PartsLearner(Learner):
         )
 
     def _echoes(self, item: ImageRows) -> bool:
-        """Whether the whole tower's features of an image teach."""
         recipe, (width, height) = self.recipe, item.image.size
         teaches = recipe.echo > 0 and (recipe.stage == "partial" or recipe.together)
         return teaches and (recipe.echo_pixels is None or width * height <= recipe.echo_pixels)
 
     def _gestalt(self, image: TaughtImage, draws: random.Random) -> VisualFeatures:
-        """The coarse view of an image by one of the recipe's compressors: of "resize" a quarter at most."""
+        """Coarse view by one of the recipe's compressors; "resize" has at most a quarter of the cells."""
         model, names, inputs = self.model, self.recipe.gestalts, image.session.inputs("?")
         name = names[0] if len(names) == 1 else draws.choice(names)
         adapter = model.adapter_for(SACCADE)
@@ -172,7 +165,6 @@ class PartsLearner(Learner):
         keep: Tensor,
         gestalt: VisualFeatures | None,
     ) -> dict[str, Tensor]:
-        """The terms of one kept set [K] and the questions that share it."""
         model, recipe, inputs = self.model, self.recipe, image.session.inputs("?")
         mode = SPARSE if recipe.stage == "partial" else SACCADE
         adapter = model.adapter_for(mode)
@@ -186,7 +178,7 @@ class PartsLearner(Learner):
         if image.whole is not None and self._echoes(image.item):
             terms["echo"] = recipe.echo * echo_loss(*same_cells(fine, image.whole, keep))
         terms |= self._answers_of(mode, image, batch, keep, fine, gestalt)
-        if recipe.together:  # the tower's LoRA serves both modes: taught by one alone, it unlearns the other
+        if recipe.together:  # the tower's LoRA serves both modes: trained in one alone, it unlearns the other
             alone = self._answers_of(SPARSE, image, batch, keep, fine, None)
             terms |= {f"{SPARSE.name} {name}": term for name, term in alone.items()}
         return terms
@@ -194,7 +186,7 @@ class PartsLearner(Learner):
     def _answers_of(
         self, mode: Mode, image: TaughtImage, batch: Mapping[str, Any], *parts: Any
     ) -> dict[str, Tensor]:
-        """The terms of answers from an image in part; `parts` as of `assembled`, from `keep` on."""
+        """Loss terms of answers from a partly encoded image; `parts` as in `assembled`, from `keep` on."""
         recipe, adapter = self.recipe, self.model.adapter_for(mode)
         if not recipe.answer:
             return {}
@@ -206,7 +198,7 @@ class PartsLearner(Learner):
         return {"answer": recipe.answer * costs.mean(), "hint": recipe.hint * hints.mean()}
 
     def _tower_loss(self, session: Session, rows: Sequence[Row]) -> ImageLoss:
-        """The loss of compressors inside the tower; the whole tower runs where it is asked for something."""
+        """Loss of compressors inside the tower; the whole tower runs only where a target needs it."""
         model, recipe, inputs = self.model, self.recipe, session.inputs("?")
         whole = None
         if recipe.echo or (recipe.answer and self.most(sum(not row.answers for row in rows))):
@@ -231,7 +223,7 @@ class PartsLearner(Learner):
     def _kept_sets(
         self, image: TaughtImage, rows: Sequence[Row], draws: random.Random
     ) -> Iterator[tuple[list[int], Tensor]]:
-        """Numbers of rows, and the cells [K] that are kept for them: fewer than half, as in the modes."""
+        """Row numbers, and the cells [K] kept for them: fewer than half of the image's, as in the modes."""
         cells = math.prod(image.grid)
         count = min(cells, max(2, min(draws.choice(self.recipe.budgets), (cells - 1) // 2)))
         evidence = self._evidence(image, rows, count)
@@ -247,7 +239,7 @@ class PartsLearner(Learner):
 
     @torch.no_grad()
     def _evidence(self, image: TaughtImage, rows: Sequence[Row], count: int) -> Tensor:
-        """What each question needs: bool [Q, H, W]; its boxes, else what a trained layer looks at."""
+        """Evidence bool [Q, H, W] of each question: its boxes, else the best cells of a trained layer."""
         masks = torch.stack([row.evidence(image.grid, image.item.image.size) for row in rows])
         blind = [i for i, row in enumerate(rows) if not row.marked]
         if image.whole is not None and self.layer.trained and self.most(len(blind)):
@@ -259,7 +251,6 @@ class PartsLearner(Learner):
         return masks
 
     def _own_or_right(self, image: TaughtImage, rows: Sequence[Row]) -> list[str]:
-        """What each question is answered while it is taught: the model's own answer, or the right one."""
         if not self.recipe.answer:
             return [""] * len(rows)
         if image.whole is None:
@@ -268,7 +259,7 @@ class PartsLearner(Learner):
 
 
 def prepare_lora(model: ARRCOCModel, kind: str, rank: int) -> None:
-    """Make a LoRA learn, in float32: one that the allocator has, else a new one."""
+    """Make a LoRA trainable in float32, a new one of rank `rank` if the allocator has none."""
     if kind not in model.loras:
         model.loras.add(kind, rank)
     for parameter in model.loras.parameters_of(kind):
@@ -277,11 +268,7 @@ def prepare_lora(model: ARRCOCModel, kind: str, rank: int) -> None:
 
 
 def prepare_mode_lora(model: ARRCOCModel, kind: str, rank: int) -> None:
-    """Make the LoRA of partial or coarse learn.
-
-    Raises:
-        ValueError: no mode would use it.
-    """
+    """Make the LoRA of "partial" or "coarse" trainable; ValueError if no mode would use it."""
     if model.adapter.encodes != "cells":
         raise ValueError(
             f"stage is {kind!r}, but the vision tower of {model.config.model_type} can't encode some cells "
@@ -291,7 +278,7 @@ def prepare_mode_lora(model: ARRCOCModel, kind: str, rank: int) -> None:
 
 
 def prepare_convs(model: ARRCOCModel) -> None:
-    """Make both compressors learn, new ones where the allocator has none."""
+    """Make both convolutional compressors trainable, new ones if the allocator has none."""
     vision = getattr(model.config, "vision_config", None)
     levels = len(getattr(vision, "deepstack_visual_indexes", None) or ())
     for name, factor in CONVS.items():
@@ -303,26 +290,25 @@ def prepare_convs(model: ARRCOCModel) -> None:
 def same_cells(
     fine: VisualFeatures, whole: VisualFeatures, keep: Tensor
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """Tokens and levels of kept cells [K, D]: encoded alone, and encoded with all others."""
+    """Tokens [K, D] per level of kept cells: encoded alone, and encoded with the whole image."""
     at = whole.cells[0][keep]
     alone = [images[0] for images in (fine.tokens, *fine.levels)]
     return alone, [images[0][at] for images in (whole.tokens, *whole.levels)]
 
 
 def echo_loss(levels: Sequence[Tensor], whole: Sequence[Tensor]) -> Tensor:
-    """How far the tokens of kept cells encoded alone are from those of the whole image, per level [K, D]: the
-    share of their variance that is missed, mean over levels.
-    """
+    """Share of the variance of whole-image tokens [K, D] that cells encoded alone miss, mean over levels."""
     return missed_share(levels, whole, whole)
 
 
 def kept_cells(draws: random.Random, evidence: Tensor, others: Tensor, count: int) -> Tensor:
-    """A kept set, long [K], rising: the evidence bool [H, W], what lies round it, what other questions of the
-    image need, and cells of no use, in shares that are drawn.
+    """A random kept set, long [K] in ascending order, with all evidence (bool [H, W]) first.
+
+    Then neighbours of the evidence, `others` that other questions need, and unrelated cells.
     """
     noise = torch.rand(evidence.shape, generator=torch.Generator().manual_seed(draws.randrange(2**31)))
     reach = 2 * draws.choice((1, 1, 2, 3)) + 1
-    near = F.max_pool2d(evidence[None].float(), reach, 1, reach // 2)[0]
+    near = F.max_pool2d(evidence[None].float(), reach, 1, reach // 2)[0]  # dilation, stride 1: still (H, W)
     weights = [draws.random() for _ in range(3)]
     score = 10 * evidence + weights[0] * near + weights[1] * others + (weights[2] + 1e-3) * noise
     return score.flatten().topk(min(count, score.numel())).indices.sort().values
@@ -337,16 +323,9 @@ def assembled(
     fine: VisualFeatures | None,
     gestalt: VisualFeatures | None,
 ) -> Compacted:
-    """The prompts of an image in part, as the language model of a mode reads it with its LoRAs.
+    """Prompts of a partly encoded image, as the language model of a mode with its LoRAs reads them.
 
-    Args:
-        model: the model.
-        mode: the mode.
-        batch: of `Session.batch` with answers.
-        layout: where the cells of the image are.
-        keep: long [K], the kept cells; None: none.
-        fine: their tokens, and tokens that are no cell; None: none.
-        gestalt: what is read before them; None: nothing.
+    `keep` long [K] are the kept cells, `fine` their tokens, `gestalt` a coarse view before them.
     """
     adapter, rows = model.adapter_for(mode), len(batch["input_ids"])
     kept = torch.zeros(0, dtype=torch.long, device=model.device) if keep is None else keep
@@ -355,24 +334,23 @@ def assembled(
 
 
 def standing_tokens(whole: VisualFeatures) -> VisualFeatures | None:
-    """The tokens of an image that are no cell, which belong to every prompt; None where there are none."""
+    """Tokens of an image outside its grid of cells, which every prompt keeps; None if there are none."""
     none = torch.zeros(0, dtype=torch.long, device=whole.tokens[0].device)
     rest = whole.select(whole.tokens_to_keep([none]))
     return rest if any(rest.counts) else None
 
 
 def prompt_tail(session: Session) -> int:
-    """How many tokens of a prompt come after any question: those that two questions' prompts end in alike."""
+    """Number of prompt tokens after the question: the common ending of two questions' prompts."""
     first, second = (session.inputs(question)["input_ids"][0].flip(0) for question in ("?", "who"))
     shorter = min(len(first), len(second))
     return int((first[:shorter] == second[:shorter]).long().cumprod(0).sum())
 
 
 def prepare_towers(model: ARRCOCModel, recipe: CompressorRecipe) -> None:
-    """Make the compressors of a recipe learn, new ones where the allocator has none, and a LoRA for each.
+    """Make a recipe's compressors inside the tower trainable, each with a LoRA; new ones if missing.
 
-    Raises:
-        ValueError: the vision tower can't be run in two halves.
+    Raises ValueError if the vision tower can't be run in two halves.
     """
     if not model.adapter.halves:
         raise ValueError(
@@ -388,13 +366,13 @@ def prepare_towers(model: ARRCOCModel, recipe: CompressorRecipe) -> None:
 
 
 def tower_gestalt(model: ARRCOCModel, name: str, inputs: Mapping[str, Any]) -> VisualFeatures:
-    """The gestalt of the images by one compressor and its LoRA, with gradient to both."""
+    """Image compressed inside the tower by one compressor and its LoRA, with gradient to both."""
     return model.convs[name](model.adapter.on(model.loras.model_for((name,))), inputs)
 
 
 @torch.no_grad()
 def taught_gestalt(model: ARRCOCModel, name: str, whole: VisualFeatures) -> VisualFeatures:
-    """What is to come of it: the gestalt of as many tokens that is made of the whole tower's."""
+    """The target of a tower compressor: the whole tower's tokens compressed to the same number."""
     factor = TOWERS[name]
     conv = next((conv for conv, cells in CONVS.items() if cells == factor and conv in model.convs), None)
     return pooled(whole, factor) if conv is None else model.convs[conv](whole)
@@ -403,7 +381,7 @@ def taught_gestalt(model: ARRCOCModel, name: str, whole: VisualFeatures) -> Visu
 def gestalt_costs(
     model: ARRCOCModel, batch: Mapping[str, Any], layout: Layout, gestalt: VisualFeatures
 ) -> Tensor:
-    """Mean cross-entropy of each answer [Q] from a gestalt alone, as mode "compress" reads it."""
+    """Mean cross-entropy of each answer [Q] from a compressed image alone, as in mode "compress"."""
     adapter, rows = model.adapter_for(COMPRESS), len(batch["input_ids"])
     none = [torch.zeros(0, dtype=torch.long, device=model.device)] * rows
     compacted = adapter.assemble(
@@ -413,18 +391,15 @@ def gestalt_costs(
 
 
 def feature_loss(gestalt: VisualFeatures, taught: VisualFeatures, whole: VisualFeatures) -> Tensor:
-    """How far a gestalt is from the one that it is taught, on the same grids: the share of the variance of
-    the image's own tokens that is missed, mean over levels.
-    """
+    """Share of the image's token variance by which `gestalt` misses its target; mean over levels."""
     stacks = [(part.tokens, *part.levels) for part in (gestalt, taught, whole)]
     return torch.stack([missed_share(*level) for level in zip(*stacks, strict=True)]).mean()
 
 
 def missed_share(ours: Sequence[Tensor], theirs: Sequence[Tensor], scale: Sequence[Tensor]) -> Tensor:
-    """The mean square difference of tokens [K, D] in units of the variance of others, mean over the pairs: 0
-    where nothing differs, about 1 where nothing is known.
-    """
+    """Mean squared difference of tokens [K, D] over the variance of `scale`: 0 equal, about 1 unrelated."""
     parts = [
+        # variance over tokens, mean over channels; float32, since bfloat16 squares vanish
         (a.float() - b.float()).square().mean() / c.float().var(0).mean().clamp_min(1e-6)
         for a, b, c in zip(ours, theirs, scale, strict=True)
     ]

@@ -1,6 +1,6 @@
-"""The processes of a run: how a launcher divides it, what all of them agree on, and workers that read images.
+"""The processes of a run: launcher settings, values that all agree on, and data-loading workers.
 
-Of several processes that `accelerate launch` or `torchrun` start, the first one writes and speaks.
+Of the processes that `accelerate launch` or `torchrun` start, only the first writes files and messages.
 """
 
 from __future__ import annotations
@@ -15,25 +15,23 @@ from multiprocessing.connection import wait
 
 import torch
 
-FSDP, DEEPSPEED = "ACCELERATE_USE_FSDP", "ACCELERATE_USE_DEEPSPEED"
-"""What a launcher sets where it is to divide one model over several processes."""
+FSDP, DEEPSPEED = "ACCELERATE_USE_FSDP", "ACCELERATE_USE_DEEPSPEED"  # environment variables
+# launcher settings that would change nothing -> what to do
 IGNORED = {
     "FSDP_OFFLOAD_PARAMS": "what is divided stays on its device: launch without --fsdp_offload_params",
     "FSDP_ACTIVATION_CHECKPOINTING": "the recipe says so: set checkpointing=true in it",
 }
-"""Settings of a launcher that would change nothing, and what to do."""
 
 
 def is_main_process() -> bool:
-    """Whether this process is the first one of its run."""
+    """Whether this process is the first of its run."""
     return os.environ.get("RANK", "0") == "0"
 
 
 def divides() -> bool:
     """Whether the launcher asked for FSDP: one model divided over several processes.
 
-    Raises:
-        ValueError: for DeepSpeed; for FSDP with a single process, or with settings that would change nothing.
+    Raises ValueError for DeepSpeed, a single process, or settings that would have no effect.
     """
     if _on(DEEPSPEED):
         raise ValueError(
@@ -59,7 +57,7 @@ def _on(name: str) -> bool:
 
 @contextlib.contextmanager
 def hide_fsdp_env() -> Generator[None]:
-    """Inside the block accelerate and transformers see no FSDP: `sharding.divide` does it."""
+    """Hide FSDP from accelerate and transformers inside the block: `sharding.divide` does it."""
     before = os.environ.pop(FSDP, None)
     try:
         yield
@@ -69,7 +67,7 @@ def hide_fsdp_env() -> Generator[None]:
 
 
 def greatest(number: int, device: torch.device) -> int:
-    """The greatest of the numbers of all processes of a run."""
+    """The maximum of a number over all processes of a run."""
     if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
         return number
     most = torch.tensor(number, device=device)
@@ -87,14 +85,13 @@ def mean_of_all(value: torch.Tensor) -> float:
 
 
 def start_worker(worker: int) -> None:
-    """The `worker_init_fn` of a data loader: a worker ends with the process that it works for, not before.
+    """The `worker_init_fn` of a data loader: a worker ends with its parent process, and not before.
 
-    Ctrl-C, which a terminal sends to all processes, is the parent's to answer, and so is what `timeout` or a
-    shell sends to the group: it still needs images until the step is done.
+    It ignores Ctrl-C and signals to the process group: the parent still needs images to finish the step.
     """
     parent = multiprocessing.parent_process()
     if parent is not None:
-        # torch's own watch over the parent doesn't end a worker that waits for a reader of its pipe.
+        # torch checks its parent too, but not while a worker is blocked writing to a pipe.
         threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         if hasattr(os, "setpgrp"):
@@ -102,13 +99,13 @@ def start_worker(worker: int) -> None:
 
 
 def _end_with(sentinel: int) -> None:
-    """Wait until the process behind a sentinel has ended, then end this one, whatever it is doing."""
+    """Wait until the process behind `sentinel` has ended, then end this one at once."""
     wait([sentinel])
     os._exit(1)
 
 
 def worker_message(message: str) -> str:
-    """The message of an error that was raised in a data loader's process, without its traceback."""
+    """The message of an error raised in a data-loading worker, without its traceback."""
     if not message.startswith("Caught ValueError in DataLoader"):
         return message
     return message.strip().splitlines()[-1].removeprefix("ValueError: ")

@@ -36,22 +36,14 @@ from arr_coc.files.paths import input_file, shorten
 from arr_coc.files.plugins import import_modules, plugin, plugins
 
 RECIPES = Path(__file__).parent / "recipes"
-WORLD = "world"
-"""The name of the drawn pages among data sets."""
-MARKS = ("boxes", "maps")
-"""Targets that data sets bring: evidence cells, and relevance maps with their own values."""
-MOST_IMAGES = 1_000_000_000
-"""The most images of a run: the seeds of drawn pages of two runs would meet beyond it."""
-MOST_RANK = 4096
-"""The largest rank of a layer's coupling, and the most heads."""
+WORLD = "world"  # the data set of pages that are drawn, not read
+MARKS = ("boxes", "maps")  # targets in the data: boxes of evidence, or relevance maps with values in [0, 1]
+MOST_IMAGES = 1_000_000_000  # of a run: beyond it two runs would draw pages from the same seeds
+MOST_RANK = 4096  # of a layer's coupling; also the most heads
 
 
 def check_data(spec: str) -> str:
-    """The name of a data set, as it is.
-
-    Raises:
-        ValueError: it is neither of `plugins("rows")` nor NAME:DIR.
-    """
+    """Return `spec` unchanged, or raise ValueError unless it is one of `plugins("rows")` or NAME:DIR."""
     name, made = spec.partition(":")[0].strip().lower(), tuple(plugins("rows"))
     if spec not in made and (name not in data_sets() or ":" not in spec):
         names, forms = ", ".join(data_sets()), ", ".join(made) + " or " * bool(made) + "NAME:DIR"
@@ -71,11 +63,11 @@ Budgets = Annotated[tuple[Count, ...], Listed]
 
 
 class RunSettings(BaseModel):
-    """What every run of training has: how long it is, how often it is saved, and its seed.
+    """Settings of every training run: its length, how often it is saved, and its seed.
 
     Raises:
-        ValueError: a setting is unknown, missing or out of range, or two contradict each other; one line with
-            the setting, its value and the remedy.
+        ValueError: a setting is unknown, missing, out of range or contradicts another; one line with the
+            setting, its value and the remedy.
     """
 
     model_config = ConfigDict(
@@ -86,8 +78,8 @@ class RunSettings(BaseModel):
         str_min_length=1,
         use_attribute_docstrings=True,
     )
+    # settings that may change when a run is resumed: they do not affect what was learned
     FREE: ClassVar[frozenset[str]] = frozenset()
-    """Settings that may change when a run goes on: nothing learned so far would be another."""
 
     stage: str
     """relevance, answers, hard (both, hard families weighted), or what reads a part"""
@@ -111,18 +103,17 @@ class RunSettings(BaseModel):
             raise ValueError(explain(error, type(self).model_fields, settings.get("stage"))) from error
 
     def to_dict(self) -> dict[str, Any]:
-        """A JSON-safe dictionary of all fields."""
         return self.model_dump(mode="json")
 
     @classmethod
     def defaults(cls) -> dict[str, Any]:
-        """Field -> default, JSON-safe; without those that have none."""
+        """Field -> JSON-safe default, of the fields that have one."""
         fields = cls.model_fields.items()
         return {name: to_jsonable_python(f.default) for name, f in fields if not f.is_required()}
 
 
 class Recipe(RunSettings):
-    """The settings of all recipes for parts of a model: the base model, the images, and the steps."""
+    """Settings of every recipe that trains part of a model: base model, images and optimizer."""
 
     model: str = "bundled"
     """base model: bundled, a name or a folder"""
@@ -157,7 +148,7 @@ class Recipe(RunSettings):
 
     @property
     def weights(self) -> dict[str, float]:
-        """Family -> weight of its questions in a loss; 1 for the others."""
+        """Question family -> weight in the loss; 1 for families that are not listed."""
         return {}
 
     @model_validator(mode="after")
@@ -171,7 +162,7 @@ class Recipe(RunSettings):
 
 
 class LayerRecipe(Recipe):
-    """The settings of recipes that teach a layer, or its stem, where to look."""
+    """Settings of recipes that train a relevance layer or its stem."""
 
     target: Literal["boxes", "maps", "attention", "gradient", "layer"] = "boxes"
     """boxes or maps of the data, what the model used (attention, gradient), or the layer (stem)"""
@@ -186,7 +177,6 @@ class LayerRecipe(Recipe):
 
     @property
     def map_weight(self) -> float:
-        """The weight of all losses of the relevance map; the query-blind scorer has no budget to learn."""
         return self.relevance + (self.compress if self.allocator == "arr-coc" else 0.0)
 
     @field_validator("layer")
@@ -221,7 +211,7 @@ class LayerRecipe(Recipe):
 
 
 class RelevanceRecipe(LayerRecipe):
-    """Where to look, taught by maps: of the data, of what the model used, or of the layer."""
+    """Trains the layer or its stem on maps: of the data, of the model's own use, or of another layer."""
 
     stage: Literal["relevance"] = "relevance"
     """relevance: maps teach the layer, or its stem"""
@@ -254,7 +244,7 @@ class RelevanceRecipe(LayerRecipe):
 
 
 class AnswerRecipe(LayerRecipe):
-    """Where to look, taught by answers through the frozen model, and by maps beside them."""
+    """Trains the layer on answers through the frozen model, and on relevance maps as a second loss."""
 
     stage: Literal["answers", "hard"] = "answers"
     """answers: what to keep, taught by answers; hard: the same, hard families weighted"""
@@ -279,7 +269,6 @@ class AnswerRecipe(LayerRecipe):
 
     @property
     def weights(self) -> dict[str, float]:
-        """As of `Recipe`."""
         return self.hard if self.stage == "hard" else {}
 
     @model_validator(mode="after")
@@ -305,8 +294,8 @@ class AnswerRecipe(LayerRecipe):
 
 
 class LoraRecipe(Recipe):
-    """LoRAs for images that are read in part: of the vision tower for cells that are encoded alone (partial),
-    of the language model for a coarse view with fine cells behind it (coarse).
+    """Trains LoRAs for partly encoded images: of the vision tower for cells encoded alone (partial), of the
+    language model for a coarse view followed by fine cells (coarse).
     """
 
     stage: Literal["partial", "coarse"] = "partial"
@@ -346,7 +335,7 @@ class LoraRecipe(Recipe):
 
 
 class CompressorRecipe(Recipe):
-    """Compressors of an image: of encoded cells (compressor), or inside the vision tower (tower)."""
+    """Trains compressors of an image: of encoded cells (compressor), or inside the vision tower (tower)."""
 
     stage: Literal["compressor", "tower"] = "compressor"
     """compressor: conv4 and conv16, behind the tower; tower: tower4 and tower16, inside it"""
@@ -374,27 +363,25 @@ def _check_rank(stage: str, lora: int) -> None:
 
 
 def _immutable(value: Any) -> Any:
-    """A value with tuples in place of lists."""
     return tuple(map(_immutable, value)) if isinstance(value, (list, tuple)) else value
 
 
+# stage -> the class of its settings
 STAGES: dict[str, type[Recipe]] = {
     stage: kind
     for kind in (RelevanceRecipe, AnswerRecipe, LoraRecipe, CompressorRecipe)
     for stage in get_args(kind.model_fields["stage"].annotation)
 }
-"""Stage -> the class of its settings."""
+# every setting of any stage
 FIELDS: dict[str, FieldInfo] = {
     name: field for kind in (*STAGES.values(), Recipe) for name, field in kind.model_fields.items()
 }
-"""Every setting of any stage."""
 
 
 def make_recipe(**settings: Any) -> Recipe:
-    """The recipe of some settings, in the class of its stage; `make_recipe(**recipe.to_dict()) == recipe`.
+    """Build a recipe in the class of its stage; `make_recipe(**recipe.to_dict()) == recipe`.
 
-    Raises:
-        ValueError: no such stage, or what `RunSettings` raises.
+    Raises ValueError for an unknown stage, or as `RunSettings`.
     """
     if "stage" not in settings:
         raise ValueError(f"stage is missing: set it ({FIELDS['stage'].description})")
@@ -405,21 +392,19 @@ def make_recipe(**settings: Any) -> Recipe:
 
 
 def built_in() -> dict[str, Path]:
-    """The recipes that come with the package and its plugins: name -> file."""
+    """Recipes of the package and of its plugins: name -> file."""
     own = {path.stem: path for path in sorted(RECIPES.glob("*.toml"))}
     return dict(sorted((own | {name: plugin("recipes", name) for name in plugins("recipes")}).items()))
 
 
 def load_recipe(name_or_path: str | Path, overrides: Mapping[str, Any] | None = None) -> Recipe:
-    """Read a recipe, and import the modules that it names in `imports`.
+    """Read a recipe, a built-in name or a TOML file, and import the modules it names in `imports`.
 
-    Args:
-        name_or_path: a built-in name, which comes first, or a TOML file.
-        overrides: setting -> value in place of the file's; texts are converted to the setting's type, and
-            "hard.small" or "layer.explore" changes one entry of a table.
+    `overrides` are setting -> value; texts are converted to the setting's type, and "hard.small" or
+    "layer.explore" changes one entry of a table.
 
     Raises:
-        ValueError: no such recipe, setting or module, or what `make_recipe` raises; names the file.
+        ValueError: no such recipe, setting or module, or as `make_recipe`; names the file.
     """
     file = built_in().get(str(name_or_path))
     path = file or input_file(name_or_path)
@@ -445,11 +430,7 @@ def load_recipe(name_or_path: str | Path, overrides: Mapping[str, Any] | None = 
 
 
 def read_toml(path: Path, name: str | Path) -> dict[str, Any]:
-    """The settings of a recipe's file.
-
-    Raises:
-        ValueError: it isn't there, can't be read, or is not TOML.
-    """
+    """Read the settings in a recipe file; ValueError if it is missing, unreadable or not TOML."""
     try:
         return tomllib.loads(path.read_bytes().decode("utf-8-sig"))
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
@@ -464,10 +445,9 @@ def read_toml(path: Path, name: str | Path) -> dict[str, Any]:
 
 
 def parse_override(text: str, fields: Mapping[str, FieldInfo] = FIELDS) -> tuple[str, Any]:
-    """Setting and value of "steps=200", "sizes=512,768", "init=none" or "hard.small=3".
+    """Parse "steps=200", "sizes=512,768", "init=none" or "hard.small=3" into setting and value.
 
-    Raises:
-        ValueError: no "=", an unknown setting, or a value of another type.
+    Raises ValueError for no "=", an unknown setting, or a value of the wrong type.
     """
     key, sign, value = text.partition("=")
     if not sign:
@@ -476,11 +456,7 @@ def parse_override(text: str, fields: Mapping[str, FieldInfo] = FIELDS) -> tuple
 
 
 def converted(key: str, value: Any, fields: Mapping[str, FieldInfo]) -> Any:
-    """The value of an override; a text is converted to the type of the setting or of the table's entry.
-
-    Raises:
-        ValueError: as `parse_override`.
-    """
+    """Convert an override from text to the type of its setting or table entry, or raise ValueError."""
     name, dot, entry = key.partition(".")
     if name not in fields:
         raise ValueError(unknown(name, fields))
@@ -501,7 +477,7 @@ def converted(key: str, value: Any, fields: Mapping[str, FieldInfo]) -> Any:
 
 
 def _toml(text: str) -> Any:
-    """A TOML value; what is none is a text without its quotes, or with commas a list of such texts."""
+    """Parse a TOML value; anything else is an unquoted text, or with commas a list of texts."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
@@ -509,7 +485,7 @@ def _toml(text: str) -> Any:
 
 
 def _validated(key: str, kind: Any, value: Any, fields: Mapping[str, FieldInfo]) -> Any:
-    """`value` as `kind`, where texts may stand for numbers."""
+    """`value` as type `kind`; texts may stand for numbers."""
     config = ConfigDict(allow_inf_nan=False, str_min_length=1)
     try:
         return TypeAdapter(kind, config=config).validate_python(value)
@@ -517,6 +493,7 @@ def _validated(key: str, kind: Any, value: Any, fields: Mapping[str, FieldInfo])
         raise ValueError(explain(error, fields, key=key)) from error
 
 
+# type of a pydantic error -> the remedy
 EXPECTED = {
     "int_type": "it should be a whole number",
     "int_parsing": "it should be a whole number",
@@ -535,7 +512,6 @@ EXPECTED = {
     "int_from_float": "it should be a whole number",
     "int_parsing_size": "use fewer digits",
 }
-"""Type of a pydantic error -> the remedy."""
 
 
 def explain(
@@ -545,6 +521,7 @@ def explain(
     key: str | None = None,
 ) -> str:
     """The first problem of a pydantic error in one line: the setting, its value and the remedy."""
+    # Unknown settings first: a misspelt name is also reported as a missing one.
     problem = min(error.errors(include_url=False), key=lambda each: each["type"] != "extra_forbidden")
     place = [*([key] if key else []), *problem["loc"]]
     if problem["type"] == "value_error":  # of a validator of ours, whose message says it all
@@ -579,10 +556,7 @@ def short(text: str) -> str:
 
 
 def unknown(name: str, fields: Mapping[str, FieldInfo]) -> str:
-    """The sentence about a setting that does not exist, with those whose names are near.
-
-    A field of the layer is `layer.NAME`.
-    """
+    """The message for an unknown setting, with the closest names; a field of the layer is `layer.NAME`."""
     names = {each: each for each in fields}
     if "layer" in fields:
         names = {each.name: f"layer.{each.name}" for each in dataclasses.fields(ARRCOCConfig)} | names
@@ -593,15 +567,14 @@ def unknown(name: str, fields: Mapping[str, FieldInfo]) -> str:
 
 
 def recipes() -> dict[str, Path]:
-    """All that `arr-coc train` can teach: name -> file."""
+    """All recipes that `arr-coc train` accepts: name -> file."""
     return built_in() | {name: plugin("teachers", name).FILE for name in plugins("teachers")}
 
 
 def describe(name: str) -> list[str]:
-    """What a built-in recipe is, costs and teaches: the paragraphs of the comment at its start.
+    """Paragraphs of the comment at the start of a built-in recipe, each as one line.
 
-    The lines of a paragraph are joined. One that is indented or begins with a word and two spaces, such as
-    "Cost      11 minutes", begins a new one.
+    A line that is indented, or begins with a word and two spaces ("Cost      11 minutes"), starts a new one.
     """
     paragraphs: list[str] = [""]
     for line in recipes()[name].read_text(encoding="utf-8").splitlines():
@@ -618,5 +591,5 @@ def describe(name: str) -> list[str]:
 
 
 def summary(name: str) -> str:
-    """What a built-in recipe teaches, in one sentence: the first of its description."""
+    """The first sentence of a built-in recipe's description."""
     return re.split(r"(?<=\.)\s", describe(name)[0], maxsplit=1)[0]

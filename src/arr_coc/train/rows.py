@@ -1,9 +1,9 @@
-"""Training rows: images with their questions, answers and evidence boxes, and all those of a run in turns.
+"""Training rows: images with their questions, answers and evidence, and the sources of a run in turns.
 
     FileRows(examples)[0]                          # ImageRows(image, (Row(question, ...), ...), where)
     rows = open_rows(load_recipe("relevance"))     # a data set of steps x batch items
 
-An item depends on the recipe and its number alone, so a killed run goes on with the items it would have had.
+An item depends on the recipe and its number alone, so a killed run resumes with the same items.
 """
 
 from __future__ import annotations
@@ -36,52 +36,33 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Row:
-    """One question about an image, and a message's place of it (`where`).
+    """One question about an image."""
 
-    Attributes:
-        question: as the model is asked, with the prompt of the data set.
-        answers: the accepted ones; empty where none is known.
-        boxes: the evidence, (x0, y0, x1, y1) in px of the image; () where it is known that there is none,
-            None where nothing is known.
-        family: kind of question, "" where unknown.
-        weight: of the row in a loss.
-        map: relevance [h, w] in [0, 1] over the whole image, of any grid; None where there is none.
-    """
-
-    question: str
-    answers: tuple[str, ...]
-    boxes: tuple[Box, ...] | None
-    family: str
-    weight: float
-    where: str
-    map: Tensor | None = field(default=None, compare=False)
+    question: str  # with the prompt of the data set
+    answers: tuple[str, ...]  # the accepted ones; empty if unknown
+    boxes: tuple[Box, ...] | None  # evidence, (x0, y0, x1, y1) in px; () if there is none, None if unknown
+    family: str  # kind of question, "" if unknown
+    weight: float  # in a loss
+    where: str  # place in the data, for messages
+    map: Tensor | None = field(default=None, compare=False)  # relevance [h, w] in [0, 1], on any grid
 
     @property
     def marked(self) -> bool:
-        """Whether it is known where the evidence is."""
         return self.boxes is not None or self.map is not None
 
     def evidence(self, grid: tuple[int, int], size: tuple[int, int]) -> Tensor:
-        """The evidence cells, bool [H, W] of `grid`, of an image of `size` (width, height) in px; none where
-        nothing is known.
-        """
+        """Evidence cells, bool [H, W] of `grid`, for an image of `size` (width, height) in px."""
         return all_evidence(self.boxes or (), self.map, grid, size)
 
     def soft_map(self, grid: tuple[int, int], size: tuple[int, int]) -> Tensor:
-        """The relevance of cells: float [H, W] in [0, 1], the map's own values and 1 in boxes."""
+        """Relevance of the cells, float [H, W] in [0, 1]: the map's own values, and 1 in boxes."""
         boxes = evidence_cells(self.boxes or (), grid, size).float()
         return boxes if self.map is None else boxes.maximum(map_cells(self.map, grid))
 
 
 @dataclass(frozen=True)
 class ImageRows:
-    """An upright RGB image and its questions, none where nothing can be asked of a drawn page.
-
-    Attributes:
-        where: its place, for messages.
-        number: of the item in a run, from 0; what a step draws for it depends on this and the seed. None
-            outside of a run.
-    """
+    """An upright RGB image and its questions; `number` counts the items of a run, from 0."""
 
     image: Image.Image
     rows: tuple[Row, ...]
@@ -90,18 +71,13 @@ class ImageRows:
 
 
 class FileRows(Dataset[ImageRows]):
-    """Questions from disk, those about one image together, in the order in which images first come.
+    """Questions from disk, grouped by image, in the order in which images first come.
 
-    Args:
-        examples: of a reader of `arr_coc.data`.
-        prompt: what follows every question.
-        questions: most questions of an item; an image with more comes more than once.
-        weights: family -> weight, 1 for the others.
-        max_pixels: larger images are scaled down, and their boxes with them.
+    `prompt` follows every question; an item has at most `questions`; `weights` are by family, else 1; images
+    above `max_pixels` are scaled down, with their boxes.
     """
 
-    shuffled = True
-    """A run goes through the items epoch by epoch, each in an order of its own."""
+    shuffled = True  # each epoch has an order of its own
 
     def __init__(
         self,
@@ -124,11 +100,7 @@ class FileRows(Dataset[ImageRows]):
         return len(self.items)
 
     def __getitem__(self, index: int) -> ImageRows:
-        """Item `index`.
-
-        Raises:
-            ValueError: its image or map can't be read, or a box is not one of it; names the question's place.
-        """
+        """Item `index`; ValueError with the question's place if its image, map or box is invalid."""
         examples = self.items[index]
         try:
             image = open_image(examples[0].image)
@@ -148,12 +120,12 @@ class FileRows(Dataset[ImageRows]):
 
 
 def family_of(example: Example) -> str:
-    """What the data set calls the kind of a question: its "family", else its "type", else ""."""
+    """The kind of a question: the example's "family", else its "type", else ""."""
     return example.meta.get("family") or example.meta.get("type") or ""
 
 
 def limit_pixels(item: ImageRows, max_pixels: int) -> ImageRows:
-    """The item with an image of at most `max_pixels`, its shape kept, and boxes to match."""
+    """Scale an item's image and boxes down to at most `max_pixels`, in proportion."""
     width, height = item.image.size
     if width * height <= max_pixels:
         return item
@@ -170,12 +142,7 @@ def limit_pixels(item: ImageRows, max_pixels: int) -> ImageRows:
 
 
 class RowSource(Protocol):
-    """A data set of images with their questions.
-
-    Attributes:
-        shuffled: each epoch has an order of its own.
-        images: how many different ones there are.
-    """
+    """A data set of images with questions; `shuffled` ones are reordered each epoch."""
 
     shuffled: bool
     images: int
@@ -186,8 +153,9 @@ class RowSource(Protocol):
 
 
 class Turns(Dataset[ImageRows]):
-    """Several sources by name as one data set of a given length: they take turns, in an order drawn for each
-    round from the seed. One that is named twice among `turns`, the names of a round, has two turns in it.
+    """Several sources as one data set of `length` items: they take turns, in an order drawn for each round.
+
+    `turns` are the names of a round; a source named twice has two turns in it.
     """
 
     def __init__(
@@ -201,18 +169,19 @@ class Turns(Dataset[ImageRows]):
     def __getitem__(self, index: int) -> ImageRows:
         if not 0 <= index < self.length:
             raise IndexError(index)
+        # From the index alone: a resumed run, and every worker, computes the same item without history.
         rounds, turn = divmod(index, len(self.turns))
         order = random.Random(f"round {rounds} of {self.seed}").sample(self.turns, len(self.turns))
         name = order[turn]
         number = rounds * self.turns.count(name) + order[:turn].count(name)
         source = self.sources[name]
         if source.shuffled:
-            epoch, position = divmod(number, len(source))
+            epoch, position = divmod(number, len(source))  # `number` counts this source's items
             number = _order(len(source), f"epoch {epoch} of {name}, {self.seed}")[position]
         return replace(source[number], number=index)
 
     def images(self) -> dict[str, int]:
-        """At most how many different images a run reads, by kind of source ("world", "folder", ...)."""
+        """Most different images that a run reads, by kind of source ("world", "folder", ...)."""
         counts: dict[str, int] = {}
         for name, source in self.sources.items():
             items = -(-self.length * self.turns.count(name) // len(self.turns))
@@ -227,14 +196,14 @@ def _order(length: int, seed: str) -> list[int]:
 
 
 def open_rows(recipe: Recipe) -> Turns:
-    """The items of a run, `recipe.steps` x `recipe.batch` of them; files are read now, images when they come.
+    """The `recipe.steps` x `recipe.batch` items of a run; files are read now, images on access.
 
-    In stage relevance with boxes or maps as target, questions without teach nothing and are left out. In
-    stages answers and hard the model's own answers stand in where there are none, which a warning says.
+    Stage relevance leaves out questions without the target's boxes or maps. Stages answers and hard use the
+    model's own answers where there are none, with a warning.
 
     Raises:
-        ValueError: what a reader raises; a data set without questions; boxes or maps are the target and
-            there are none; no question is of a hard family.
+        ValueError: a reader's; a data set has no questions, or not the boxes or maps that are the target; or
+            no question is of a hard family.
     """
     length = recipe.steps * recipe.batch
     marks = recipe.target if isinstance(recipe, LayerRecipe) and recipe.target in MARKS else None
@@ -272,17 +241,13 @@ def open_rows(recipe: Recipe) -> Turns:
 
 
 def rest_of(examples: Iterable[Example], every: int) -> list[Example]:
-    """The questions but for those of every N-th image, which `arr-coc eval --part N/N` measures on; 0: all.
-
-    Images are counted in the order in which they first come.
-    """
-    numbers: dict[Path, int] = {}
+    """The questions about all but every N-th image, which `arr-coc eval --part N/N` measures on; 0: all."""
+    numbers: dict[Path, int] = {}  # images in the order in which they first come
     pairs = [(numbers.setdefault(example.image, len(numbers)), example) for example in examples]
     return [example for number, example in pairs if not every or number % every != every - 1]
 
 
 def _note_answers(spec: str, examples: Sequence[Example]) -> None:
-    """Warn that a model will be taught its own answers where there are none."""
     without = sum(not example.answers for example in examples)
     if without and is_main_process():
         logger.warning(
@@ -295,7 +260,7 @@ def _note_answers(spec: str, examples: Sequence[Example]) -> None:
 
 
 def _check_marks(recipe: LayerRecipe, unmarked: list[str], sources: int) -> None:
-    """Some data may go without boxes where answers teach as well, but not all of it."""
+    """Refuse data without the target's boxes or maps, unless answers train too and other data has them."""
     answers_teach = isinstance(recipe, AnswerRecipe)
     if not unmarked or (answers_teach and len(unmarked) < sources):
         return

@@ -1,9 +1,9 @@
-"""FSDP: a frozen base model that the processes of a run hold together, each a part of every layer.
+"""FSDP: a frozen base model divided over the processes of a run, each with a part of every layer.
 
     accelerate launch --use_fsdp --num_processes 2 -m arr_coc train partial ...
 
-What learns is small and stays whole in every process, and so do embeddings and mergers. A layer is put
-together by all processes at once, so all compute the same layers in the same order (`Learner.most`).
+Parameters that learn, embeddings and mergers stay whole in every process. A layer is gathered by all
+processes at once, so all must compute the same layers in the same order (`Learner.most`).
 """
 
 from __future__ import annotations
@@ -23,17 +23,14 @@ from arr_coc.train.processes import FSDP
 
 Made = TypeVar("Made")
 
+# whether FSDP2 runs on CPUs: torch 2.6 lacks a method of their streams
 DIVIDES_CPUS = hasattr(torch.cpu.Stream, "record_event")
-"""Whether FSDP2 runs on CPUs: its streams lack what it calls in torch 2.6."""
+# attribute of a module that lists the parameters DistributedDataParallel leaves alone
 DDP_IGNORES = "_ddp_params_and_buffers_to_ignore"
-"""The attribute by which a module names what DistributedDataParallel leaves alone."""
 
 
 def in_turns(make: Callable[[], Made]) -> Made:
-    """What `make` returns, called in one process of a machine after the other.
-
-    So that a machine holds one whole model at a time while all of its processes load it.
-    """
+    """Call `make` in one process of a machine after the other: one whole model in memory at a time."""
     mine, all_here = (int(os.environ.get(name, "0")) for name in ("LOCAL_RANK", "LOCAL_WORLD_SIZE"))
     made: list[Made] = []
     for turn in range(all_here or distributed.get_world_size()):
@@ -44,11 +41,7 @@ def in_turns(make: Callable[[], Made]) -> Made:
 
 
 def make_mesh(device: torch.device) -> DeviceMesh:
-    """All processes of the run and their devices, of which `device` is this one's.
-
-    Raises:
-        ValueError: this torch divides nothing over CPUs.
-    """
+    """A mesh of all processes of the run; ValueError if this torch can't divide over CPUs."""
     if device.type == "cpu" and not DIVIDES_CPUS:
         raise ValueError(
             f"torch {torch.__version__} can't divide a model over CPUs: install a newer one, or launch "
@@ -58,24 +51,18 @@ def make_mesh(device: torch.device) -> DeviceMesh:
 
 
 def divide(base: nn.Module, mesh: DeviceMesh) -> int:
-    """Divide the layers of a model that learn nothing over all processes of the run, in place.
+    """Divide the frozen layers of a model over all processes of the run, in place; returns how many.
 
-    By `fully_shard` (FSDP2; Zhao et al. 2023, arXiv 2304.11277): a layer is put together before it is
-    computed, forward and on the way back, and is a part again after it.
-
-    Returns:
-        How many layers are divided now.
-
-    Raises:
-        ValueError: the model has no such layer, or some layer is whole afterwards.
+    By `fully_shard` (FSDP2; Zhao et al. 2023, arXiv 2304.11277): a layer is gathered for its forward and
+    backward computation, and freed after each. ValueError if there is none, or one is still whole.
     """
     layers = [
         layer
         for layer in outermost(base)
         if not any(parameter.requires_grad for parameter in layer.parameters())
     ]
-    # By hooks of the layers, so that twins (`seam.loaded`), which share hooks and weights, need nothing more.
-    # accelerate's own FSDP would divide what learns by its `forward` alone, and divides nothing on CPUs.
+    # FSDP2 hooks the layers, and twins (`seam.loaded`) share hooks and weights, so they are divided too.
+    # accelerate's FSDP hooks `forward` of the outer module alone, and divides nothing on CPUs.
     for layer in layers:
         fully_shard(layer, mesh=mesh, reshard_after_forward=True)
     check_divided(base, layers)
@@ -83,18 +70,14 @@ def divide(base: nn.Module, mesh: DeviceMesh) -> int:
 
 
 def outermost(base: nn.Module) -> list[nn.Module]:
-    """The layers of a model, without layers inside of layers."""
+    """Checkpointable layers of a model, without those inside other layers."""
     layers = [module for module in base.modules() if isinstance(module, GradientCheckpointingLayer)]
     inner = {id(part) for layer in layers for part in layer.modules() if part is not layer}
     return [layer for layer in layers if id(layer) not in inner]
 
 
 def check_divided(base: nn.Module, layers: Iterable[nn.Module]) -> None:
-    """Check that FSDP holds layers, and that this process has a part of each alone.
-
-    Raises:
-        ValueError: it does not.
-    """
+    """Raise ValueError unless FSDP holds all `layers`, and this process only a part of each."""
     layers = list(layers)
     whole = [layer for layer in layers if not isinstance(layer, FSDPModule) or _held(layer) >= _all(layer)]
     if whole or not layers:
@@ -106,7 +89,6 @@ def check_divided(base: nn.Module, layers: Iterable[nn.Module]) -> None:
 
 
 def _held(module: nn.Module) -> int:
-    """Numbers of a module's parameters that this process holds."""
     return sum((p.to_local() if isinstance(p, DTensor) else p).numel() for p in module.parameters())
 
 
@@ -115,23 +97,20 @@ def _all(module: nn.Module) -> int:
 
 
 def leave_alone(module: nn.Module) -> None:
-    """Tell DistributedDataParallel, which will get this module, that divided weights are not its business."""
+    """Exclude divided weights from DistributedDataParallel, which will wrap this module."""
     names = [name for name, parameter in module.named_parameters() if isinstance(parameter, DTensor)]
     setattr(module, DDP_IGNORES, names)
 
 
 @torch.no_grad()
 def average_gradients(parameters: Iterable[nn.Parameter]) -> None:
-    """Replace gradients by their mean over all processes, in one exchange.
-
-    After the way back, not during it: what arrives when depends on the images, and layers are put together
-    in between.
-    """
+    """Replace gradients by their mean over all processes, in one exchange after the backward pass."""
+    # During the backward pass gradients arrive in an order that depends on the images, between gathers.
     learned = [parameter for parameter in parameters if parameter.requires_grad]
     for parameter in learned:
         parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
     grads = [parameter.grad for parameter in learned if parameter.grad is not None]
-    flat = torch.cat([grad.float().flatten() for grad in grads])
+    flat = torch.cat([grad.float().flatten() for grad in grads])  # float32: sums of bfloat16 lose digits
     distributed.all_reduce(flat)
     flat /= distributed.get_world_size()
     for grad, mean in zip(grads, flat.split([grad.numel() for grad in grads]), strict=True):
@@ -139,12 +118,7 @@ def average_gradients(parameters: Iterable[nn.Parameter]) -> None:
 
 
 def whole_weights(base: nn.Module, keep: bool) -> dict[str, Tensor]:
-    """The weights of a divided model by name, whole, on the CPU; every process has to call it.
-
-    Args:
-        base: the model.
-        keep: whether this process gets them; else nothing.
-    """
+    """All weights of a divided model by name, on the CPU if `keep`, else {}; every process has to call it."""
     weights: dict[str, Tensor] = {}
     for name, part in base.state_dict().items():
         whole = part.full_tensor() if isinstance(part, DTensor) else part

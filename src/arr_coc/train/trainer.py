@@ -2,7 +2,7 @@
 
     train(load_recipe("relevance"), Path("my-allocator"))
 
-The folder is an allocator that `ARRCOCModel.from_pretrained` loads, with `recipe.json`, the loss curve
+The folder is an allocator for `ARRCOCModel.from_pretrained`, with `recipe.json`, the loss curve
 (`curve.jsonl`, `curve.png`) and, until the run is finished, its checkpoints.
 """
 
@@ -36,14 +36,9 @@ from arr_coc.train.rows import open_rows
 
 
 def build_learner(recipe: Recipe, layer_class: type[ARRCOCLayer] = ARRCOCLayer) -> Learner:
-    """The base model and the layer that a recipe names, as a module with a loss.
+    """Load the base model and the layer that a recipe names, as a trainable module.
 
-    Args:
-        recipe: what to learn, from what and how.
-        layer_class: of the layer; `runs/ablation.py` trains layers with a part left out.
-
-    Raises:
-        ValueError: something can't be loaded, or a layer doesn't fit the base model.
+    Raises ValueError if something can't be loaded or does not fit; `layer_class` is for ablations.
     """
     dtype = {"bfloat16": torch.bfloat16, "mixed": torch.float32}.get(recipe.precision)
     base, processor = checkpoint.load_base(recipe.model, dtype)
@@ -60,7 +55,7 @@ def build_learner(recipe: Recipe, layer_class: type[ARRCOCLayer] = ARRCOCLayer) 
         layer.load_state_dict(start.state_dict())
         layer.trained, layer.trained_on = start.trained, start.trained_on
         layer.basis = start.basis
-    if needs_basis(layer):
+    if needs_basis(layer):  # the base is frozen: an untrained model encodes the same coarse views
         untrained = ARRCOCModel(base, processor, base_name=recipe.model)
         items = open_rows(recipe)
         images = (items[i].image for i in range(min(PICTURES, len(items))))
@@ -85,29 +80,28 @@ def train(
     device: str = "auto",
     layer_class: type[ARRCOCLayer] = ARRCOCLayer,
 ) -> dict[str, Any]:
-    """Train, or go on with a run, and write the allocator.
+    """Train an allocator, or resume a run, and write it into `out`.
 
-    It runs on one CPU, on one GPU, or on several by `accelerate launch`: several learn what one does with as
+    Runs on one CPU or GPU, or on several by `accelerate launch`: together they learn what one does with as
     many images a step. With `--use_fsdp` they divide the base model among them (`sharding`).
 
     Args:
         recipe: what to learn, from what and how.
-        out: the folder; made if it isn't there. It is empty, or holds this run, to go on with.
+        out: new, empty, or the folder of this run.
         name: of the recipe, for the model card.
-        progress: tell on stderr how far it is, and what the whole will take.
-        stop_at: end at this step as if killed there, to go on later; None: at the end.
-        minutes: end after so long, over all starts of the run, as if that step had been the last: the rate
-            falls to 0 by the time or by the steps, whichever are over first; None: by the steps.
-        device: "auto" (an accelerator where there is one, else the CPU), "cpu", "cuda" or "mps".
-        layer_class: as of `build_learner`.
+        progress: report on stderr.
+        stop_at: end at this step as if killed there, to resume later.
+        minutes: end after so long over all starts, as if that step were the last.
+        device: "auto" (an accelerator if there is one, else the CPU), "cpu", "cuda" or "mps".
+        layer_class: as in `build_learner`.
 
     Returns:
-        "steps", "of" how many, "signal" (the number of the one that ended it early, else None), "seconds"
-        since this start, "learned" (parameters), and the last figures of the curve.
+        "steps", "of" how many, "signal" (the number of the one that ended it early, or None), "seconds" since
+        this start, "learned" (parameters), and the last figures of the curve.
 
     Raises:
-        ValueError: a bad recipe or row, a folder that belongs to something else, or too little memory; the
-            message names the row's file and line, and the remedy. Where no step was done, nothing is left.
+        ValueError: a bad recipe or row, a folder that belongs to something else, or too little memory; names
+            the row's file and line, and the remedy. If no step was done, nothing is left.
     """
     place = training_device(device)
     divided = divides()
@@ -130,6 +124,7 @@ def train(
         torch.manual_seed(recipe.seed)
         devices = int(os.environ.get("WORLD_SIZE", "1"))  # each takes `batch` images of every step
         images = recipe.batch * recipe.accumulate * devices
+        # The data set counts images of all processes and accumulated batches; accelerate deals them out.
         data = open_rows(recipe.model_copy(update={"batch": images, "accumulate": 1}))
         learner = _built(recipe, layer_class, arguments.device if divided else None)
         stops = [] if stop_at is None else [StopAt(stop_at)]
@@ -165,7 +160,7 @@ def train(
 
 
 def _built(recipe: Recipe, layer_class: type[ARRCOCLayer], device: torch.device | None) -> Learner:
-    """The learner; its base model is divided over the devices of all processes, of which one is here."""
+    """The learner, with its base model divided over the devices of all processes if `device` is given."""
     if device is None:
         return build_learner(recipe, layer_class)
     from arr_coc.train.sharding import divide, in_turns, leave_alone, make_mesh  # torch may be without
@@ -187,11 +182,8 @@ def write_learned(
 ) -> None:
     """Write what was learned so far into `out`, as an allocator that can be used.
 
-    Args:
-        learner: after some steps.
-        out: the folder of the run.
-        record: what it learned from: recipe, steps, and images by kind of source.
-        weights: of the base model where processes have divided it and top layers learned; None: its own.
+    `record` says from what: recipe, steps, images by kind of source. `weights` are those of a base model
+    that processes have divided, where top layers learned.
     """
     recipe, model = learner.recipe, learner.model
     if not isinstance(learner.layer, ARRCOCLayer):
@@ -208,7 +200,7 @@ def write_learned(
         facts = {"target": recipe.target, "eyes": "stem" if learner.stem_learns else "encoded"}
     record = {**facts, "base": record_name(base), "seed": recipe.seed} | record
     learner.layer.trained_on = (*learner.layer.trained_on, record)[-MOST_RUNS:]
-    if learner.changes_base:  # another base model: it is written whole
+    if learner.changes_base:  # its weights differ from the published ones: write all of them
         out.mkdir(parents=True, exist_ok=True)
         with temporary_folder(SAVING, out) as new:
             model.base.save_pretrained(new / "base", state_dict=weights)

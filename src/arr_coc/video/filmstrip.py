@@ -16,20 +16,16 @@ from arr_coc.choose.allocation import Allocation
 from arr_coc.files.drawing import kept_picture
 from arr_coc.video import FrameSource
 
-MOST = 24
-"""Steps in one picture; of more the ones of which most is kept, and those that are left in order."""
+MOST = 24  # steps in one picture; of more the ones of which most is kept
 COLUMNS = 6
-WIDTH, GAP, LINE = 240, 8, 22
-"""Px of a step's width, between steps, and of the line of text below each."""
+WIDTH, GAP, LINE = 240, 8, 22  # px: of a step, between steps, and of the line of text below
 PAPER, INK, PALE, MARK = "#ffffff", "#1f2430", "#8a90a0", "#2f6fde"
 
 
 def filmstrip(clip: FrameSource, allocation: Allocation) -> Image.Image:
-    """Draw a clip's steps with their times and how many cells are kept of each.
+    """A picture of a clip's steps with their times and how many cells are kept of each.
 
-    Args:
-        clip: with the frames that the allocation was made from.
-        allocation: on a grid of (steps, H, W).
+    The clip has the frames that the allocation, on a grid of (steps, H, W), was made from.
     """
     steps, masks = allocation.grid[0], allocation.mask()
     pictures = ceil(len(clip) / steps)  # frames of a step
@@ -59,7 +55,6 @@ def most_kept(masks: Tensor) -> list[int]:
 
 
 def _steps(clip: FrameSource, pictures: int, chosen: Sequence[int]) -> Iterator[tuple[int, Image.Image]]:
-    """The first frame of each chosen step."""
     wanted = set(chosen)
     for number, frame in enumerate(islice(iter(clip), 0, None, pictures)):
         if number in wanted:

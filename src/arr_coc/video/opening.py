@@ -1,4 +1,4 @@
-"""Opening what a question is about, an image or a clip, from whatever a user has.
+"""Opening what a question is about, an image or a clip, from local files or memory.
 
     open_clip(path | folder | images | array | tensor, fps=2.0)     FrameSource
     open_visual("page.png")                                         PIL image; a FrameSource of a video's path
@@ -35,10 +35,10 @@ from arr_coc.video.source import MOST_FRAMES, FrameSource, choose_frames
 if TYPE_CHECKING:
     from torch import Tensor  # at run time a path needs no torch
 
+# Common ones first; animations (GIF, WebP) can be images, too.
 VIDEO_SUFFIXES = tuple(".mp4 .mkv .webm .avi .mov .m4v .mpg .mpeg .wmv .flv .ts .mts .m2ts .ogv .3gp".split())
-"""Endings of the names of video files, common ones first; animations (GIF, WebP) can be images, too."""
+# A path of a video, animation or folder; images in order; an array [T, h, w, 3] or a tensor [T, 3, h, w].
 ClipSource: TypeAlias = "str | os.PathLike[str] | Sequence[ImageSource] | np.ndarray | Tensor"
-"""A path of a video, animation or folder; images in order; an array [T, h, w, 3] or a tensor [T, 3, h, w]."""
 
 
 def open_clip(
@@ -52,19 +52,16 @@ def open_clip(
     """Open a clip and choose its frames; they are decoded when the result is iterated.
 
     Args:
-        source: a path of a video file (needs the extra `video`), of an animation (GIF, PNG, WebP; a still
-            is a clip of one frame) or of a folder of images in the order of the numbers in their names;
-            images in order, as `open_image` takes them; pixels, uint8 or floating point in [0, 1].
-        fps: frames per second to sample, by the rule of `sample_frames`.
-        most: the most frames.
-        start: seconds from which frames are taken; None for the beginning.
-        end: seconds up to which frames are taken, a frame at `end` included; None for the end.
-        rate: frames per second of a folder, a list or pixels, which don't say; None means `fps`, that is, all
-            of their frames up to `most`. Not for files, which say it.
+        source: A path of a video file (needs the extra `video`), of an animation or of a folder of images in
+            the order of the numbers in their names; images in order; pixels, uint8 or float in [0, 1].
+        fps: Frames per second to sample, by the rule of `sample_frames`.
+        most: The most frames.
+        start: Seconds from which frames are taken; None for the beginning.
+        end: Seconds up to which frames are taken, a frame at `end` included; None for the end.
+        rate: Frames per second of a folder, a list or pixels; None means `fps`. Files say it themselves.
 
     Raises:
-        ValueError: a missing, empty, damaged, cut off, too large or too long clip, one without pictures, or
-            an argument out of range.
+        ValueError: a missing, empty, damaged, too large or too long clip, or an argument out of range.
     """
     reader = _reader(source, fps if rate is None else rate, rate is not None)
     index = reader.index()
@@ -108,7 +105,6 @@ def _local(text: str) -> Path:
 
 
 def _start(path: Path, name: str) -> bytes:
-    """The first bytes of a file, at least one."""
     try:
         with path.open("rb") as file:
             start = file.read(16)
@@ -123,9 +119,7 @@ Visual = Image.Image | FrameSource  # an opened image or clip
 
 
 def is_clip(source: Any) -> bool:
-    """Whether a source is a clip: an opened one, or a path that ends in one of VIDEO_SUFFIXES; an animation
-    (GIF, WebP) counts as an image.
-    """
+    """Whether a source is an opened clip or a path that ends in one of VIDEO_SUFFIXES."""
     if isinstance(source, FrameSource):
         return True
     return (
@@ -144,9 +138,7 @@ def open_visual(source: Any, fps: float | None = None) -> Visual:
 
 
 def open_visuals(sources: Sequence[Any], fps: float | None = None) -> tuple[Visual, ...]:
-    """Open images and clips that a question is about together; ValueError for an `fps` without a video's
-    path.
-    """
+    """Open images and clips that one question is about; a ValueError for an `fps` without a video's path."""
     if fps is not None and not any(is_clip(one) and not isinstance(one, FrameSource) for one in sources):
         raise ValueError(
             f"fps {fps!r} is of paths of videos, and there is none: leave it out, or open the clip with "

@@ -1,10 +1,7 @@
 """Readers of clips: pictures by Pillow, video files by PyAV (the extra `video`); and a writer of .mp4 files.
 
-    reader.index()            FrameIndex: times and size of all frames, before any is decoded
-    reader.frames((0, 12))    the frames of ascending numbers as RGB images, one at a time
-
-Only common containers are opened, through a Python file: a playlist that names other files or addresses is
-no video.
+reader.index()            FrameIndex: times and size of all frames, before any is decoded
+reader.frames((0, 12))    the frames of ascending numbers as RGB images, one at a time
 """
 
 from __future__ import annotations
@@ -55,12 +52,11 @@ class ClipReader(Protocol):
         ...
 
 
+# First bytes of GIF, PNG, WebP (a dot stands for any byte) and JPEG, which Pillow reads.
 SIGNATURES = (b"GIF8", b"\x89PNG\r\n\x1a\n", b"RIFF....WEBP", b"\xff\xd8\xff")
-"""How files begin that Pillow reads: GIF, PNG, WebP (a dot stands for any byte) and JPEG."""
+# of the frames of a folder
 FRAME_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".ppm")
-"""The endings of the frames of a folder."""
-STILL_FORMATS = ("JPEG", "MPO")
-"""Formats without animation: further pictures in such a file are another view, or a map of its light."""
+STILL_FORMATS = ("JPEG", "MPO")  # their further pictures are another view, or a map of its light
 DEFAULT_FRAME_SECONDS = 0.1  # seconds of a frame of an animation that says 0, as browsers show it
 
 
@@ -108,7 +104,6 @@ class Animation:
 
     @contextlib.contextmanager
     def _open(self) -> Generator[Image.Image]:
-        """The opened file, nothing of it decoded."""
         try:
             file = self.path.open("rb")
         except OSError as error:
@@ -204,19 +199,18 @@ class PixelFrames(Sequence["Tensor | np.ndarray"]):
         return self.values[number]
 
 
+# Only these demuxers: a playlist that names other files or addresses is no video.
 CONTAINERS = ("mov", "matroska", "webm", "avi", "mpegts", "mpeg", "flv", "ogg", "asf", "ivf", "mxf")
-"""The demuxers a file is offered to."""
 MAX_LOST_SHARE = 0.02  # a file with fewer frames than its header says by more than this share was cut off
-MAX_TAIL_SECONDS = 1.0
-"""Seconds that may lack at the end of a stream (frames that are never shown) before it counts as cut off."""
+MAX_TAIL_SECONDS = 1.0  # that may lack at the end of a stream before it counts as cut off
 _REMEDY = "it may be damaged or cut off; download it again, or convert it to H.264 in .mp4"
 
 
 class VideoFile:
     """A video file on disk.
 
-    Its packets are passed over once, without decoding, to learn the time of every frame. Decoding for a frame
-    starts at the last key frame before it, unless it is already on the way there.
+    Its packets are read once, without decoding, to learn the time of every frame. Decoding for a frame starts
+    at the last key frame before it, unless it is already on the way there.
     """
 
     def __init__(self, path: Path, name: str) -> None:
@@ -349,7 +343,6 @@ class VideoFile:
         return times, np.unique(np.frombuffer(keys, dtype=np.int64)) if keys else times[:0], len(times)
 
     def _key(self, target: int) -> int | None:
-        """The pts of the last key frame up to `target`."""
         place = int(np.searchsorted(self.keys, target, side="right"))
         return int(self.keys[place - 1]) if place else None
 
@@ -410,8 +403,7 @@ def _reason(error: Exception) -> str:
 
 CODEC = "libx264"
 MAX_RATE = 1000.0
-MIN_RATE = 1 / 43_200
-"""Two frames a day: an .mp4 file has 32 bits for how long two frames last, in fractions of a second."""
+MIN_RATE = 1 / 43_200  # two a day: .mp4 has 32 bits for how long two frames last
 
 
 def write_clip(
@@ -419,14 +411,13 @@ def write_clip(
 ) -> Path:
     """Write frames as H.264 to an .mp4 file; a file that is there is replaced once all frames are written.
 
-    Colours are stored at half the resolution (4:2:0), so a frame that is read back is near the one that was
-    written but not equal. An odd width or height grows by one pixel, which repeats the edge.
+    Colours are stored at half the resolution (4:2:0). An odd width or height grows by one pixel.
 
     Args:
-        frames: each as `open_image` takes it, all of one size; read one at a time.
-        path: ends in .mp4.
-        fps: frames per second, from 1 / 43200 (two a day) to 1000.
-        quality: the constant rate factor, 0 (best) to 51; 18 is hard to tell from the original.
+        frames: Each as `open_image` takes it, all of one size; read one at a time.
+        path: Ends in .mp4.
+        fps: Frames per second, from 1 / 43200 (two a day) to 1000.
+        quality: The constant rate factor, 0 (best) to 51; 18 is hard to tell from the original.
 
     Raises:
         ValueError: PyAV is missing, there is no frame, frames differ in size, or an argument is out of range.

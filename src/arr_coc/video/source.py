@@ -1,10 +1,8 @@
-"""The sampled frames of a clip: which are read, their times and size, and the limits of what is opened.
+"""Sampling: which frames of a clip are read, and the clip as a source of frames.
 
-    sample_frames(total=240, rate=24.0, fps=2.0)     20 frame numbers from 0 to 239
-    step_times((0.0, 0.5, 1.0, 1.5))                 (0.25, 1.25)
-    FrameSource                                      the frames, read one at a time
-
-A reader's `FrameIndex` and `choose_frames` make a `FrameSource`.
+sample_frames(total=240, rate=24.0, fps=2.0)     20 frame numbers from 0 to 239
+step_times((0.0, 0.5, 1.0, 1.5))                 (0.25, 1.25)
+FrameSource                                      the frames, read one at a time
 """
 
 from __future__ import annotations
@@ -24,22 +22,11 @@ MOST_FRAMES = 768  # the most frames that are sampled unless the caller says oth
 
 
 def sample_frames(total: int, rate: float, fps: float = FPS, most: int = MOST_FRAMES) -> tuple[int, ...]:
-    """The numbers of the frames to read of a clip, by the rule of transformers' Qwen3-VL video processor.
+    """The rising numbers of the frames to read of a clip, by the rule of transformers' Qwen3-VL processor.
 
-    `total / rate * fps` frames, rounded down, at least 4, at most `most`, never more than there are; spread
-    evenly from the first frame to the last, each place rounded to the nearest frame (a tie to the even one).
-
-    Args:
-        total: frames of the clip, at least 1.
-        rate: frames per second of the clip.
-        fps: frames per second to sample.
-        most: the most frames; at least 1, and where it is under 4 it wins over the least count.
-
-    Returns:
-        Ascending numbers from 0 to total - 1, each at most once.
-
-    Raises:
-        ValueError: no frame, or a rate or count that is not a positive number.
+    `total / rate * fps` frames (rates in frames per second), rounded down, at least 4, at most `most`, which
+    wins; spread evenly from the first frame to the last. A ValueError for a rate or count that isn't
+    positive.
     """
     if total < 1:
         raise ValueError(f"the clip has {total} frames: give one with at least 1")
@@ -53,9 +40,7 @@ def sample_frames(total: int, rate: float, fps: float = FPS, most: int = MOST_FR
 
 
 def step_times(times: Sequence[float], frames_per_step: int = 2) -> tuple[float, ...]:
-    """The time of each step of a model, of `frames_per_step` sampled frames: the middle between its first and
-    its last frame, in seconds; a last step that lacks frames repeats the last one.
-    """
+    """The seconds of each step of `frames_per_step` frames: the middle between its first and last frame."""
     if frames_per_step < 1:
         raise ValueError(f"frames_per_step {frames_per_step} is out of range: use at least 1")
     starts = range(0, len(times), frames_per_step)
@@ -63,7 +48,7 @@ def step_times(times: Sequence[float], frames_per_step: int = 2) -> tuple[float,
 
 
 def check_rate(value: float, name: str) -> float:
-    """The value, or ValueError where it is no positive finite number."""
+    """The value as a float; a ValueError unless it is positive and finite."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError(f"{name} {value!r} is not a number of frames per second: use for example 2.0")
     if not (math.isfinite(value) and value > 0):
@@ -72,35 +57,30 @@ def check_rate(value: float, name: str) -> float:
 
 
 def check_most(most: int) -> None:
-    """ValueError where `most` is no whole number from 1."""
+    """Raise a ValueError unless `most` is a whole number from 1."""
     if isinstance(most, bool) or not isinstance(most, int) or most < 1:
         raise ValueError(f"most {most!r} leaves no frames: use a whole number from 1")
 
 
-MAX_FRAME_PIXELS = 36_000_000
-"""Frames with more pixels are refused: 8K (8192 x 4320) fits, and a decoder keeps up to twenty of them."""
-MAX_TOTAL_FRAMES = 3_000_000
-"""Clips with more frames are refused: a day at 30 frames per second has 2.6 million."""
-MAX_WORK = 2_000_000_000_000
-"""The most pixels that are decoded to get at the sampled frames: ten hours of 1080p at 24 per second."""
-MAX_ANIMATION_WORK = 20_000_000_000
-"""The same of an animation, whose every frame is made whole, 50 to 300 million pixels a second: three minutes
-of 1080p at 24 per second, read twice."""
+MAX_FRAME_PIXELS = 36_000_000  # 8K (8192 x 4320) fits; a decoder keeps up to twenty frames
+MAX_TOTAL_FRAMES = 3_000_000  # of a clip: a day at 30 frames per second has 2.6 million
+MAX_WORK = 2_000_000_000_000  # pixels decoded for the sampled frames: ten hours of 1080p at 24 per second
+MAX_ANIMATION_WORK = 20_000_000_000  # the same of an animation: three minutes of 1080p, read twice
 
 
 @dataclass(frozen=True)
 class FrameSource:
     """The sampled frames of a clip; iterating reads them from the start, as often as wanted.
 
-    Only the frame that is handed out (and what a decoder needs beside it) is in memory.
+    Only the frame that is handed out is in memory.
 
     Attributes:
-        name: the clip's name in messages.
-        times: seconds of each frame, counted from the clip's first frame, ascending.
-        numbers: of the frames in the clip, counted from 0.
-        size: width and height in px; all frames have it.
-        rate: frames per second of the clip itself.
-        total: frames of the clip itself.
+        name: The clip's name in messages.
+        times: Seconds of each frame, counted from the clip's first frame, ascending.
+        numbers: Of the frames in the clip, counted from 0.
+        size: Width and height in px; all frames have it.
+        rate: Frames per second of the clip itself.
+        total: Frames of the clip itself.
     """
 
     name: str
@@ -109,8 +89,8 @@ class FrameSource:
     size: tuple[int, int]
     rate: float
     total: int
+    # Opens the clip and yields the frames of `numbers` as RGB images.
     read: Callable[[], Iterator[Image.Image]] = field(repr=False, compare=False)
-    """Opens the clip and yields the frames of `numbers` as RGB images."""
 
     def __len__(self) -> int:
         return len(self.times)
@@ -138,7 +118,7 @@ class FrameSource:
 
 @dataclass(frozen=True)
 class FrameIndex:
-    """What is known of a clip before its pixels are decoded."""
+    """Times and size of a clip's frames, known before any is decoded."""
 
     name: str  # for messages
     times: np.ndarray  # seconds of every frame from the first one, ascending
@@ -154,10 +134,9 @@ def even_times(total: int, rate: float) -> np.ndarray:
 def choose_frames(
     index: FrameIndex, fps: float, most: int, start: float | None, end: float | None
 ) -> tuple[tuple[int, ...], tuple[float, ...]]:
-    """The numbers and times (seconds) of the frames to read.
+    """The numbers and times (seconds) of the frames to read, from `start` to `end` seconds inclusive.
 
-    With `start` or `end` the rule is applied to the frames from `start` to `end` alone, ends included;
-    numbers and times stay those of the whole clip. Where no frame lies between them, it is the nearest one.
+    Both count in the whole clip. Where no frame lies between them, it is the nearest one.
     """
     check_rate(fps, "fps")
     check_most(most)
@@ -186,7 +165,7 @@ def _second(value: float | None, name: str, default: float) -> float:
 
 
 def check_size(name: str, size: tuple[int, int]) -> None:
-    """ValueError for a frame without pixels or with more than `MAX_FRAME_PIXELS`, as it is or grown."""
+    """Raise a ValueError for a frame without pixels or with more than `MAX_FRAME_PIXELS`."""
     width, height = size
     if width < 1 or height < 1:
         raise ValueError(f"{name} has frames of {width}x{height} px: give a clip with at least 1x1 px")
@@ -198,7 +177,7 @@ def check_size(name: str, size: tuple[int, int]) -> None:
 
 
 def check_total(name: str, total: int) -> None:
-    """ValueError for no frames, or more than `MAX_TOTAL_FRAMES`."""
+    """Raise a ValueError for no frames, or more than `MAX_TOTAL_FRAMES`."""
     if total < 1:
         raise ValueError(f"{name} has no frames: give a clip with at least 1")
     if total > MAX_TOTAL_FRAMES:
@@ -206,7 +185,7 @@ def check_total(name: str, total: int) -> None:
 
 
 def check_work(name: str, size: tuple[int, int], frames: int, most: int | None = None) -> None:
-    """ValueError where decoding `frames` frames of a size is more than `most` px; None: `MAX_WORK`."""
+    """Raise a ValueError where `frames` frames have more than `most` px; None: `MAX_WORK`."""
     most = MAX_WORK if most is None else most
     if size[0] * size[1] * frames > most:
         raise ValueError(
@@ -216,7 +195,7 @@ def check_work(name: str, size: tuple[int, int], frames: int, most: int | None =
 
 
 def mean_rate(times: Sequence[float] | np.ndarray) -> float:
-    """Frames per second of ascending times in seconds: the last frame lasts as long as the middling one."""
+    """Frames per second of rising times in seconds; the last frame lasts the median of the others."""
     steps = np.diff(np.asarray(times, dtype=np.float64))
     steps = steps[steps > 0]
     if not len(steps):

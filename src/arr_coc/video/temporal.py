@@ -20,16 +20,14 @@ from torch import Tensor
 
 from arr_coc.choose.motion import CUT, OLD, covered, layer_shift, moved
 
+# Points along a side of a cell, for shifts, and of a block of points, on whose mean content is compared:
+# there what moved by a part of a point is the same.
 POINTS_PER_CELL, BLOCK_POINTS = 16, 2
-"""Points along each side of a cell at which movement is searched for, and along each side of the blocks of
-points in which content is compared: on their mean, what moved by a part of a point is the same."""
-NEW_DIFFERENCE = 0.06
-"""The least mean absolute difference, in the block of a cell that differs most, of new content."""
+NEW_DIFFERENCE = 0.06  # mean absolute difference of new content, in the block of a cell that differs most
 REPEATED_WORTH = 0.001  # share of its relevance that a cell keeps where its content was there before
-NEIGHBOUR_WORTH = 0.3
-"""The same of a cell beside a new one: a thing is more than those of its cells in which it differs."""
+NEIGHBOUR_WORTH = 0.3  # the same of a cell beside a new one: a thing reaches beyond the cells that differ
+# bounds of the factor by which all light may change, and rounds of its fit
 LIGHT_FACTORS, LIGHT_ROUNDS = (0.5, 2.0), 4
-"""Least and largest factor by which all light may change, and rounds in which it is fitted."""
 
 
 @dataclass(frozen=True)
@@ -37,16 +35,13 @@ class Changes:
     """What changes from frame to frame of a clip.
 
     Attributes:
-        cuts: bool [T], frames that begin a scene; the first one does.
-        shifts: float [T, 2], by how many cells (down, right) the picture moved since the frame before; 0
-            where it didn't, or a scene begins.
-        new: bool [T, H, W], cells whose content was not there before, at this place or at where it moved
-            from.
-        differences: float [T], the mean absolute difference to the frame before, in [0, 1].
-        still: bool [T, H, W], cells that stood still though the picture moved; None: none did.
-        worth: float [T], share of the relevance of each frame that a question's moment leaves; None: it names
-            none.
-        ends: whether the last sight of what changes counts as much as the first of what it becomes, as both
+        cuts: Bool [T], frames that begin a scene; the first one does.
+        shifts: Float [T, 2], cells (down, right) that the picture moved since the frame before; 0 at a cut.
+        new: Bool [T, H, W], cells whose content was not there before, here or where it moved from.
+        differences: Float [T], the mean absolute difference to the frame before, in [0, 1].
+        still: Bool [T, H, W], cells that stood still though the picture moved; None: none did.
+        worth: Float [T], share of its relevance that each frame keeps; None: the question names no moment.
+        ends: Whether the last frame of what changes counts as much as the first of what it becomes, as both
             sides of a change answer "when does it go?".
     """
 
@@ -60,8 +55,9 @@ class Changes:
 
     @classmethod
     def of(cls, frames: Iterable[Tensor], grid: tuple[int, int]) -> Changes:
-        """Compare the frames of a clip, float [3, h, w] in [0, 1] each, on a grid (H, W); one is held at a
-        time.
+        """The changes of a clip's frames, float [3, h, w] in [0, 1] each, on a grid (H, W).
+
+        One frame is held at a time.
         """
         tracker = Tracker(grid)
         return cls.joined([tracker(frame) for frame in frames])
@@ -83,11 +79,8 @@ class Changes:
     def at(self, question: str, times: Sequence[float] | None = None, event: Tensor | None = None) -> Changes:
         """The same changes for a question, which may name a moment: where that begins everything is new.
 
-        Args:
-            question: any text.
-            times: seconds at which each frame begins; None: not known.
-            event: float [T, H, W], logits of what happens at the question's moment (`event_of`); None: it
-                names no event.
+        `times` are the seconds at which each frame begins, `event` float [T, H, W] the logits of what happens
+        at the question's moment (`event_of`); None: not known.
         """
         ends, moment = asks_when(question), moment_of(question)
         worth = None if moment is None else moment.worth(times, len(self.cuts))
@@ -102,7 +95,7 @@ class Changes:
         """Share of its relevance that each cell keeps by what is new, float [T, H, W] in [0, 1]."""
         fresh = self.changed
         if self.worth is not None:
-            fresh[int((self.worth == 1).nonzero()[0])] = 1.0
+            fresh[int((self.worth == 1).nonzero()[0])] = 1.0  # the moment's first frame
         return fresh.clamp_min(REPEATED_WORTH)
 
     @property
@@ -139,7 +132,6 @@ class Change(NamedTuple):
 
     @property
     def grid(self) -> tuple[int, int]:
-        """(H, W) cells."""
         height, width = self.new.shape
         return height, width
 
@@ -159,6 +151,7 @@ class Tracker:
 
     def __call__(self, frame: Tensor) -> Change:
         """What is new in the next frame, float [3, h, w] in [0, 1]."""
+        # (3, H * 16, W * 16): a fixed number of points per cell, whatever the frame's resolution.
         small = F.adaptive_avg_pool2d(
             frame.float(), (self.grid[0] * POINTS_PER_CELL, self.grid[1] * POINTS_PER_CELL)
         )
@@ -169,16 +162,18 @@ class Tracker:
             self._reference = small
             every = torch.ones(self.grid, dtype=torch.bool)
             return Change(True, (0.0, 0.0), every, difference, ~every)
-        down, right = layer_shift(last[None], small[None])[0].tolist()
+        down, right = layer_shift(last[None], small[None])[0].tolist()  # in points
         everywhere = torch.ones_like(small[0], dtype=torch.bool)
         apart = _apart(small, reference, everywhere)
         still = torch.zeros_like(apart, dtype=torch.bool)
         if down or right:
             along, inside = _moved(reference, (down, right))
             moving = _apart(small, along, inside)
+            # A cell counts as new only if it fits neither hypothesis: it stood, or it moved along.
             still, apart = apart < moving, torch.minimum(apart, moving)
             reference = torch.where(_points(still), reference, along)
         new = apart > NEW_DIFFERENCE
+        # Only new content enters the reference: slow changes add up until they count.
         self._reference = torch.where(_points(new), small, reference)
         return Change(
             False, (down / POINTS_PER_CELL, right / POINTS_PER_CELL), new.cpu(), difference, still.cpu()
@@ -186,11 +181,10 @@ class Tracker:
 
 
 def relevance_over_time(logits: Tensor, changes: Changes) -> Tensor:
-    """Logits of relevance that can be ranked over a whole clip, from those of its frames by themselves.
+    """Logits of relevance that can be ranked over a whole clip, [T, H, W], from those of single frames.
 
-    Float [T, H, W] -> the same shape: smoothed over time (`OLD` of the frame before, moved along with the
-    picture, from the start where content is new), and lowered where content was there before, and outside of
-    the moment that the question names.
+    They are smoothed over time (`OLD` of the frame before, moved with the picture), and lowered where content
+    was there before and outside of the moment that the question names.
     """
     smooth = _smooth(logits.float().sigmoid(), changes)
     worth = changes.fresh.to(smooth)
@@ -234,10 +228,9 @@ def _moved(picture: Tensor, shift: tuple[float, float]) -> tuple[Tensor, Tensor]
 
 
 def _apart(frame: Tensor, reference: Tensor, inside: Tensor) -> Tensor:
-    """How far the content of each cell is from the reference's, [H, W]; infinite where that is not at hand.
+    """How far the content of each cell is from the reference's, [H, W]; infinite where that is outside.
 
-    The mean absolute difference in the block of points that differs most. A change of all light, by a factor
-    and by an amount, is no difference.
+    The mean absolute difference in the block that differs most. A change of all light is no difference.
     """
     fine, before = F.avg_pool2d(frame, BLOCK_POINTS), F.avg_pool2d(reference, BLOCK_POINTS)
     outside = F.max_pool2d((~inside).float()[None], BLOCK_POINTS)[0] > 0
@@ -249,10 +242,7 @@ def _apart(frame: Tensor, reference: Tensor, inside: Tensor) -> Tensor:
 
 
 def _light(before: Tensor, after: Tensor) -> tuple[Tensor, Tensor]:
-    """The factor, and the amount in each channel [c], by which the light of points [c, n] has changed.
-
-    Least squares over the points that agree best, chosen anew in each round: what is new must not count.
-    """
+    """The factor, and the amount in each channel [c], by which the light of points [c, n] has changed."""
     factor, amount = before.new_ones(()), (after - before).median(1).values
     for _ in range(LIGHT_ROUNDS):
         rest = (after - factor * before - amount[:, None]).abs().mean(0)
@@ -271,12 +261,11 @@ def _light(before: Tensor, after: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _points(cells: Tensor) -> Tensor:
-    """A mask of cells [H, W] as one of points."""
     return cells.repeat_interleave(POINTS_PER_CELL, 0).repeat_interleave(POINTS_PER_CELL, 1)
 
 
 def _along(relevance: Tensor, shift: Tensor) -> Tensor:
-    """A map [H, W] moved by (down, right) cells; what comes in from outside repeats the rim."""
+    """A map [H, W] moved by (down, right) cells; what comes in from outside repeats the border."""
     if not bool(shift.any()):
         return relevance
     share = shift / shift.new_tensor(relevance.shape)
@@ -286,9 +275,9 @@ def _along(relevance: Tensor, shift: Tensor) -> Tensor:
 # Moments. Only what a question says outright is read: seconds and minutes, times such as 1:05, and the clip's
 # start and end. When an event takes place that it names is left to what the frames show (`moment_shown`).
 
+# Share of its relevance that a step keeps outside of a moment told in seconds, and outside of the clip's
+# start or end or an event, which a question may mean otherwise ("the last line").
 OUTSIDE_EXACT, OUTSIDE_VAGUE = 0.05, 0.1
-"""Share of its relevance that a step keeps outside of a moment told in seconds, and outside of one at the
-clip's start or end or of an event, which a question may mean otherwise ("the last line")."""
 EVENT_CELLS = 4  # the best cells of a step by whose mean the step is found in which an event shows
 EDGE_SHARE = 0.1  # share of a clip that is its start or its end
 
@@ -298,7 +287,6 @@ _POINT = rf"(?:(?:the )?(?P<named{{0}}>seconds?|minutes?) )?(?:{_CLOCK}|{_COUNT}
 
 
 def _point(tag: str) -> str:
-    """The pattern of a point in time, its groups named by a tag."""
     return _POINT.format(tag)
 
 
@@ -333,23 +321,16 @@ _EVENT = re.compile(r"(?<=\w),? (?:while|when|whenever|as|once|during) (?P<event
 
 
 class Moment(NamedTuple):
-    """A part of a clip's time.
+    """A part of a clip's time."""
 
-    Attributes:
-        start: in seconds, or as a share of the clip.
-        end: likewise, not before the start; infinite for all that follows. Where the start is below 0 both
-            count from the clip's end.
-        share: both are shares of the clip.
-    """
-
-    start: float
-    end: float
-    share: bool = False
+    start: float  # in seconds or as a share; below 0 both count from the clip's end
+    end: float  # not before the start; infinite for all that follows
+    share: bool = False  # both are shares of the clip
 
     def worth(self, times: Sequence[float] | None, steps: int) -> Tensor | None:
-        """Share of the relevance of each step that is kept, [steps]: 1 within, less elsewhere; None if the
-        moment isn't in the clip, or is told in seconds and the `times` at which the steps begin are not
-        known.
+        """The share of its relevance that each step keeps, [steps]: 1 within the moment, less elsewhere.
+
+        None if the moment isn't in the clip, or is told in seconds and `times` of the steps are not known.
         """
         if self.share:
             first, last = math.floor(self.start * steps), math.ceil(self.end * steps) - 1
@@ -398,17 +379,15 @@ def asks_when(question: str) -> bool:
 
 
 def event_of(question: str) -> str | None:
-    """The event at which a question asks for something else: what follows "while", "when" or "as" in it.
-
-    None where it names none, or is about the event itself ("When does the light turn red?").
-    """
+    """The event at which a question asks for something else: what follows "while", "when" or "as" in it."""
     match = None if asks_when(question) else _EVENT.search(question)
     return match["event"] if match else None
 
 
 def moment_shown(chances: Tensor) -> Tensor:
-    """Share of the relevance of each step that is kept, [T]: 1 at the step that shows an event best, less
-    elsewhere, from the chances [T, H, W] that a cell shows it, 0 where nothing is new.
+    """The share of its relevance that each step keeps, [T]: 1 at the step that shows an event best.
+
+    `chances` [T, H, W] are those that a cell shows the event, 0 where nothing is new.
     """
     flat = chances.flatten(1)
     best = flat.topk(min(EVENT_CELLS, flat.shape[1])).values.mean(1)
@@ -430,7 +409,6 @@ def _seconds(match: re.Match[str], tag: str) -> float | None:
 
 
 def _within(first: int, last: int, steps: int, elsewhere: float) -> Tensor:
-    """Float [steps]: 1 from the first to the last step, `elsewhere` at the others."""
     worth = torch.full((steps,), elsewhere)
     worth[first : last + 1] = 1.0
     return worth

@@ -7,18 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from arr_coc_lab.evaluate.clips import Kept, Scored
+from arr_coc_lab.evaluate.clips import KeptOfClip, ScoredClip
 from arr_coc_lab.evaluate.clips_report import by_clip, summarise, table, write_summary
 from disks import contents, small_files
 
 
-def scored(clip: str, kind: str = "value", **recalls: float) -> Scored:
+def scored(clip: str, kind: str = "value", **recalls: float) -> ScoredClip:
     names = {"ours": "arr-coc", "evs": "evs", "coarse": "fewer pixels, readable"}
-    return Scored(
+    return ScoredClip(
         clip,
         kind,
         {
-            names[name]: {"25 %": Kept(recall, float(recall == 1), recall / 2, 16, 3)}
+            names[name]: {"25 %": KeptOfClip(recall, float(recall == 1), recall / 2, 16, 3)}
             for name, recall in recalls.items()
         },
     )
@@ -29,7 +29,7 @@ SCORED = [
     scored("one", "count", ours=0.5, evs=0.5, coarse=0.0),
     scored("one", ours=0.0, evs=0.5, coarse=0.0),
     scored("two", ours=1.0, evs=0.0, coarse=1.0),
-    Scored("two", "global"),
+    ScoredClip("two", "global"),
 ]
 
 

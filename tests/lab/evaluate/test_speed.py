@@ -21,7 +21,7 @@ from arr_coc_lab.evaluate.speed import (
     STAGES,
     Arrival,
     Counted,
-    Row,
+    SpeedRow,
     bench,
     compare,
     count,
@@ -57,9 +57,11 @@ def arrive(made: ARRCOCModel, mode: str, batch: int = 1, scorer: QueryBlindScore
     return find_way(made, mode, scorer)(inputs, Stopwatch(CPU))
 
 
-def row(mode: str, ms: float = 100.0, tflop: float = 1.0, gbyte: float = 1.0, select: float = 0.0) -> Row:
+def row(
+    mode: str, ms: float = 100.0, tflop: float = 1.0, gbyte: float = 1.0, select: float = 0.0
+) -> SpeedRow:
     stages = dict.fromkeys(STAGES, 0.0) | {"process": 20.0}
-    return Row(mode, 1, 4.0, ms, [ms], stages, select, tflop, gbyte, 1.0)
+    return SpeedRow(mode, 1, 4.0, ms, [ms], stages, select, tflop, gbyte, 1.0)
 
 
 class TestWays:

@@ -18,9 +18,9 @@ from PIL import Image
 from arr_coc_lab.world.browser import Chromium
 from arr_coc_lab.world.browser import chromium as module
 from arr_coc_lab.world.browser.chromium import Gate, inside
-from arr_coc_lab.world.browser.documents import Look, window_of
+from arr_coc_lab.world.browser.documents import DocumentLook, window_of
 
-LOOK = Look(500, 400, 1.0, "")
+LOOK = DocumentLook(500, 400, 1.0, "")
 RED, BLUE = (255, 0, 0), (0, 0, 255)
 SVG = '<svg xmlns="http://www.w3.org/2000/svg" width="60" height="60"><rect width="60" height="60" fill="{}"/></svg>'
 WAYS = """
@@ -191,7 +191,7 @@ def test_nothing_outside_of_the_folder_is_drawn(chromium, folders):
         )
     (own / "page.html").write_text(tags)
     window = window_of(chromium, 1.0)
-    window.open(own / "page.html", Look(1000, 900, 1.0, ""), own)
+    window.open(own / "page.html", DocumentLook(1000, 900, 1.0, ""), own)
     assert RED not in colours(window)
     assert BLUE in colours(window)  # of its own folder
     frames = window.page.frames[1:]

@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from arr_coc_lab.world.browser.documents import Look, Window, window_of
+from arr_coc_lab.world.browser.documents import DocumentLook, Window, window_of
 from arr_coc_lab.world.browser.facts import INTERFACE, MOST_QUESTIONS, Facts, inquire
 from arr_coc_lab.world.browser.interfaces import BORROWED, authors, has_ink, render_interface
 
@@ -52,7 +52,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def facts(chromium, folder):
-    look = Look(700, 900, 1.0, "")
+    look = DocumentLook(700, 900, 1.0, "")
     window = window_of(chromium, look.scale)
     window.open(folder / "kitchen" / "screen.html", look, folder)
     rng = random.Random(0)
@@ -211,7 +211,7 @@ def test_far_sections_are_laid_out_at_once(chromium, tmp_path):
     heights = []
     for name, style in (("lazy", lazy), ("plain", "")):
         (tmp_path / f"{name}.html").write_text(f"<html><body>{style}{rows}</body></html>")
-        look = Look(600, 500, 1.0, "")
+        look = DocumentLook(600, 500, 1.0, "")
         window = window_of(chromium, look.scale)
         window.open(tmp_path / f"{name}.html", look, tmp_path)
         heights.append(window.page.evaluate("document.documentElement.scrollHeight"))
@@ -223,7 +223,7 @@ def test_what_moves_is_measured_at_its_end(chromium, tmp_path):
     p { animation: arrive 60s 5s infinite } body { transition: padding-top 60s }</style>"""
     page = tmp_path / "moving.html"
     page.write_text(f"<html><body>{moving}<p>Arrived</p></body></html>")
-    look = Look(700, 400, 1.0, "body{margin:0;padding-top:100px}")
+    look = DocumentLook(700, 400, 1.0, "body{margin:0;padding-top:100px}")
     window = window_of(chromium, look.scale)
     window.open(page, look, tmp_path)
     (word,) = window.scroll(random.Random(0), look).words

@@ -1,4 +1,4 @@
-"""The command `arr-coc adapt`: from a checkpoint and a folder of yours to an allocator that can be shared."""
+"""The command `arr-coc adapt`: trains an allocator from a checkpoint and a folder of images."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def command(
 
 
 def _share(out: str, name: str, private: bool) -> str:
-    """Upload the allocator with the card that stands in its folder; the address of the commit."""
+    """Upload the allocator with its model card; the address of the commit."""
     from arr_coc.files.hub import upload
     from arr_coc.store.card import SHARED
 
@@ -102,7 +102,6 @@ def _share(out: str, name: str, private: bool) -> str:
 
 
 def _print_result(out: str, result: dict[str, Any]) -> None:
-    """What was gained, and what to do with it."""
     from arr_coc_lab.gain import in_words
 
     gained = result["gain"]

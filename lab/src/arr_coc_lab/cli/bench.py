@@ -1,4 +1,4 @@
-"""The command `arr-coc bench`: time, arithmetic and memory of a first token in every mode, as a table."""
+"""The command `arr-coc bench`: time, arithmetic and memory up to the first token in every mode."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from arr_coc.cli import inputs, options, terminal
 from arr_coc.cli.inputs import open_picture
 
 if TYPE_CHECKING:
-    from arr_coc_lab.evaluate.speed import Row
+    from arr_coc_lab.evaluate.speed import SpeedRow
 
 WORDS = (
     ("tokens", "visual tokens of the image that the language model reads"),
@@ -28,8 +28,7 @@ WORDS = (
     ("of limit", "the speed-up as a share of the larger x fewer, which is the most to be expected"),
     ("choosing", "the time of select and its gestalt, as a share of stock's time less process"),
     ("peak MiB", "the most memory held at once, beside the model's weights"),
-)
-"""The columns of the table, in words."""
+)  # the columns of the table
 ANY_QUESTION = "What does this image show, and what is written in it?"
 
 
@@ -95,7 +94,7 @@ def command(
         print_bench(facts, rows)
 
 
-def print_bench(facts: dict[str, Any], rows: Sequence[Row]) -> None:
+def print_bench(facts: dict[str, Any], rows: Sequence[SpeedRow]) -> None:
     """The circumstances and a table with a line per way."""
     from arr_coc_lab.evaluate.speed import STAGES
 

@@ -20,13 +20,7 @@ QUESTIONS = "questions.jsonl"
 
 
 class PageFile(NamedTuple):
-    """A page as it is written.
-
-    Attributes:
-        name: of its picture.
-        picture: the bytes of that file.
-        questions: its lines of the file of questions.
-    """
+    """The files of a page: its picture's name and bytes, and its lines in the file of questions."""
 
     name: str
     picture: bytes
@@ -86,11 +80,7 @@ def command(
 
 
 def _page_file(pages: Sequence[int], size: tuple[int, int], split: str, number: int) -> PageFile:
-    """The page of a number, drawn.
-
-    Raises:
-        ValueError: a size out of range.
-    """
+    """Draw the page of a number; ValueError for a size out of range."""
     from arr_coc_lab.world import draw_page
 
     page, picture, name = draw_page(pages[number], size, split), io.BytesIO(), _name(number)
@@ -108,7 +98,7 @@ def _name(number: int) -> str:
 
 
 def _other_file(folder: Path, count: int, page_file: Callable[[int], PageFile]) -> str | None:
-    """The name of a file that is there with other content than it would get; None: no such file is."""
+    """The name of an existing file whose content would change; None: there is none."""
     if not any((folder / name).exists() for name in (QUESTIONS, *map(_name, range(count)))):
         return None  # and no page is drawn twice
     questions, end = _content(folder / QUESTIONS), 0
@@ -124,7 +114,7 @@ def _other_file(folder: Path, count: int, page_file: Callable[[int], PageFile]) 
 
 
 def _content(path: Path) -> bytes | None:
-    """The bytes of a file, none of what is no regular one; None: nothing is there."""
+    """The bytes of a regular file, b"" of any other; None: nothing is there."""
     if path.is_file():
         return path.read_bytes()
     return b"" if path.exists() else None

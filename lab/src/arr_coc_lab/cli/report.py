@@ -19,11 +19,7 @@ ENDINGS = re.compile(r"\.(jsonl\.gz|jsonl|json|png)$")  # of a result file, whic
 
 
 def _columns(text: str) -> str:
-    """The name of a table.
-
-    Raises:
-        BadParameter: there is no such table.
-    """
+    """The name of a table; BadParameter if there is none."""
     if text not in COLUMNS:
         from arr_coc.files.saved import nearest
 
@@ -88,11 +84,7 @@ def command(
 
 
 def show_summary(summary: dict[str, Any], picture: Path, columns: str, as_json: bool) -> None:
-    """Draw the plot, if there is anything to plot; print the table, or the summary as JSON.
-
-    Raises:
-        ValueError: the plot can't be written.
-    """
+    """Draw the plot, if there is anything to plot; print the table, or the summary as JSON."""
     from arr_coc_lab.evaluate.plot import plot
     from arr_coc_lab.results.files import writing
     from arr_coc_lab.results.kinds import kind
@@ -115,10 +107,7 @@ def show_summary(summary: dict[str, Any], picture: Path, columns: str, as_json: 
 
 
 def fitted(text: str, width: int) -> str:
-    """A markdown table for a terminal: where it is too narrow, a paragraph per row in place of the table.
-
-    No figure is lost or cut in two; what follows the table is wrapped.
-    """
+    """A markdown table for a terminal: where it is too narrow, a paragraph per row in place of the table."""
     if max(map(len, text.splitlines())) <= width:
         return text
     blocks = []

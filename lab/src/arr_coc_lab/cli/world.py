@@ -1,4 +1,4 @@
-"""The command `arr-coc world`: pages that a browser renders, with questions and evidence, to learn on."""
+"""The command `arr-coc world`: browser-rendered pages with questions and evidence, for training the guide."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from arr_coc.files.atomic import write_atomic
 from arr_coc.files.paths import local_path
 
 MEASURED, PATIENCE = 20, 60.0
-"""Pages whose time says what the others will take, and seconds between two lines about it."""
+"""Pages timed before the estimate, and seconds between two lines of progress."""
 
 
 def command(
@@ -125,7 +125,7 @@ def command(
 
 
 def _tell(done: int, total: int, pace: float) -> None:
-    """How far it is, and what the rest will take at the pace so far."""
+    """Print the progress, and an estimate of the rest."""
     from arr_coc.train.callbacks import duration
 
     left = duration((total - done) * pace)

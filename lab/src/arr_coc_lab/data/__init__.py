@@ -1,9 +1,7 @@
 """Readers of public data sets of questions about images and clips, from their official files on disk.
 
-One file per format, all without torch: `vqav2`, `textvqa`, `docvqa`, `chartqa`, `gqa`, `pope`; of clips
-`videomme`, `mvbench`, `longvideobench`; `parquet` for any with its images inside; `coco` for COCO's own
-annotations; `rendered` for what `arr-coc world` renders; `clips` for what those of clips share, `tracks` for
-evidence in clips.
+A file per format, without torch; `parquet` reads any set with its images inside, `coco` COCO's annotations,
+`rendered` the pages of `arr-coc world`; `clips` is shared by the sets of clips, `tracks` is their evidence.
 """
 
 from __future__ import annotations
@@ -38,9 +36,10 @@ __all__ = [
     "read_coco", "read_parquet", "read_rendered", "read_videomme", "read_mvbench", "read_longvideobench",
 ]  # fmt: skip
 
+# appended to image questions by LLaVA and lmms-eval
 SHORT = "\nAnswer the question using a single word or phrase."
-"""What LLaVA and lmms-eval append to a question of the public data sets of images here."""
 
+# found by `arr-coc` through the entry point `arr_coc.data`
 DATA_SETS = (
     DataSet("vqav2", read_vqav2, vqa_accuracy, SHORT),
     DataSet("textvqa", read_textvqa, vqa_accuracy, SHORT),
@@ -55,4 +54,3 @@ DATA_SETS = (
     DataSet("parquet", read_parquet, loose_match, SHORT),
     DataSet("rendered", read_rendered, exact_match, ""),
 )
-"""What `arr-coc` finds of this distribution by the entry point `arr_coc.data`."""

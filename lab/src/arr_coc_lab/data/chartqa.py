@@ -1,4 +1,4 @@
-"""ChartQA: questions on charts, by people and by a program (Masry et al. 2022; github.com/vis-nlp/ChartQA).
+"""Reader of ChartQA: questions on charts (Masry et al. 2022; github.com/vis-nlp/ChartQA).
 
 ChartQA Dataset/test/test_human.json       [{imgname, query, label}]
 ChartQA Dataset/test/test_augmented.json   the same; its questions were written by a program
@@ -34,16 +34,10 @@ class _Question(Fields):
 
 
 def read_chartqa(folder: Path, split: str = "test", limit: int | None = None) -> Iterator[Example]:
-    """The questions of `split` in file order, all by people before all by the program.
+    """The questions of `split` in file order, those by people before those by a program.
 
-    Args:
-        folder: the one that holds `ChartQA Dataset`, that one, or the one of the split.
-        split: train, val or test for both parts, whose mean is the published figure; test_human or
-            test_augmented for one.
-        limit: at most so many questions; a small one sees only those by people.
-
-    Raises:
-        ValueError: a missing file, image or field.
+    `split` is train, val or test (both parts; their mean is the published figure), or with _human or
+    _augmented one of them. ValueError for a missing file, image or field.
     """
     base, _, part = split.partition("_")
     if part and part not in _PARTS:

@@ -1,11 +1,9 @@
-"""Evidence cells of a clip: which cells of a grid [T, H, W] show what answers a question, and recall of them.
+"""Evidence cells of a clip on a grid [T, H, W], and the share of them that kept cells cover (recall).
 
     evidence_grid(question.evidence, (T, H, W), (448, 448)) -> bool [T, H, W]
     clip_recall(kept, question.evidence, (448, 448))        -> 0 to 1
 
-A model merges `frames_per_step` frames into one time step (Qwen's temporal patch: 2), so frame f is in step
-f // frames_per_step, and a cell of a step shows what any of its frames shows there. Within a frame the rule
-is that of `data.evidence`, the same for targets and for measuring.
+Models merge `frames_per_step` frames into a time step (Qwen: 2): frame f is in step f // frames_per_step.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ FRAMES_PER_STEP = 2
 
 
 def step_count(frames: int, frames_per_step: int = FRAMES_PER_STEP) -> int:
-    """Time steps of so many frames; the last one may lack frames, which a processor fills up by repeating."""
+    """Time steps of so many frames; processors fill the last one up by repeating a frame."""
     _check(frames_per_step)
     return -(-frames // frames_per_step)
 
@@ -35,20 +33,9 @@ def evidence_grid(
     frames_per_step: int = FRAMES_PER_STEP,
     numbers: Sequence[int] | None = None,
 ) -> Tensor:
-    """All cells that show evidence in any frame: the target of training.
+    """Bool [T, H, W]: all cells of `grid` that show evidence in any frame, the target of training.
 
-    Args:
-        evidence: the items of a question.
-        grid: (T, H, W): time steps and cells.
-        size: (width, height) of a frame in px, in which the boxes are.
-        frames_per_step: frames that are merged into one step.
-        numbers: ascending numbers of the frames that were sampled; None for all.
-
-    Returns:
-        Bool [T, H, W].
-
-    Raises:
-        ValueError: evidence behind the last step of the grid.
+    Arguments as of `clip_recall`; ValueError for evidence after the last step of the grid.
     """
     mask = torch.zeros(grid, dtype=torch.bool)
     for item in evidence:
@@ -64,12 +51,9 @@ def item_shares(
     frames_per_step: int = FRAMES_PER_STEP,
     numbers: Sequence[int] | None = None,
 ) -> list[float]:
-    """How well kept cells cover each item: 0 to 1.
+    """Covered share of each item, in [0, 1]: of its best frame, or the mean if it needs `every` one.
 
-    The best covered share over the item's frames; the mean over them where it needs `every` one, frames that
-    were not sampled counting 0. An item of which no frame was sampled has 0.
-
-    Arguments and errors are those of `clip_recall`.
+    Frames that were not sampled count 0. Arguments and errors as of `clip_recall`.
     """
     if kept.dim() != 3 or kept.dtype != torch.bool:
         raise ValueError(f"kept is {kept.dtype} {list(kept.shape)}: give a bool mask [T, H, W]")
@@ -77,7 +61,7 @@ def item_shares(
     shares = []
     for item in evidence:
         covered = [
-            (kept[step] & cells).sum().item() / max(1, cells.sum().item())
+            (kept[step] & cells).sum().item() / max(1, cells.sum().item())  # over H and W
             for step, cells in _frames(item, (steps, height, width), size, frames_per_step, numbers)
         ]
         if item.every:
@@ -94,18 +78,10 @@ def clip_recall(
     frames_per_step: int = FRAMES_PER_STEP,
     numbers: Sequence[int] | None = None,
 ) -> float:
-    """The mean over a question's items of how well kept cells cover each: 0 to 1.
+    """Mean covered share of a question's items by `kept` cells, bool [T, H, W]: in [0, 1].
 
-    Args:
-        kept: bool [T, H, W], the cells that are kept. Compare equal pictures: where frames were scaled down
-            first, a covered box may be too small to read.
-        evidence: the items of the question, at least one.
-        size: (width, height) of a frame in px, in which the boxes are.
-        frames_per_step: frames that are merged into one step.
-        numbers: ascending numbers of the frames that were sampled; None for all.
-
-    Raises:
-        ValueError: no items, a mask of another shape or type, or evidence behind the last step.
+    `size` is (width, height) of a frame in px, `numbers` the ascending numbers of sampled frames (None: all).
+    ValueError for no items, another mask, or evidence after the last step.
     """
     shares = item_shares(kept, evidence, size, frames_per_step, numbers)
     if not shares:
@@ -127,7 +103,7 @@ def _frames(
     for place, number in enumerate(frames):
         if number not in item.frames:
             continue
-        step = place // frames_per_step
+        step = place // frames_per_step  # by the place among the sampled frames, not the number
         if step >= grid[0]:
             raise ValueError(
                 f"frame {number} of the evidence is in step {step}, but the grid has {grid[0]}: "

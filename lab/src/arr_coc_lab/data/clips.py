@@ -1,8 +1,7 @@
-"""What the readers of data sets of clips share: finding a clip, and writing options as a model is given them.
+"""Helpers for data sets of clips: finding a clip's file, and writing options into a question.
 
-A question of such a set is an `Example` whose `image` is the path of a video or of a folder of frames, whose
-`question` ends in its options, one a line ("A. a dog"), and whose `answers` are the right letter and the text
-behind it.
+`Example.image` is the path of a video or of a folder of frames, `question` ends in its options, one a line
+("A. a dog"), and `answers` are the right letter and its text.
 """
 
 from __future__ import annotations
@@ -15,25 +14,16 @@ from arr_coc.files.saved import short
 from arr_coc.video import VIDEO_SUFFIXES
 
 CLIP_SUFFIXES = (*VIDEO_SUFFIXES, ".gif")
-LETTERS = "ABCDEFGH"
-"""The letters of options, in order."""
+LETTERS = "ABCDEFGH"  # of options, in order
+# Appended to multiple-choice questions about clips by lmms-eval and LongVideoBench's program.
 LETTER = "\nAnswer with the option's letter from the given choices directly."
-"""What lmms-eval and the program of LongVideoBench append to a multiple-choice question about a clip."""
 
 
 def find_clip(folder: Path, name: str, where: str, under: Iterable[str] = ("",)) -> Path:
     """The clip called `name` in one of the subfolders `under` of `folder`: a file, or a folder of frames.
 
-    The name as it is comes first in all of them, then with each of `CLIP_SUFFIXES` in place of its own.
-
-    Args:
-        folder: of the data set.
-        name: a file name, stem or relative path as the data set writes it.
-        where: file and place of the question, for messages.
-        under: subfolders, "" for the folder itself.
-
-    Raises:
-        ValueError: the name leads out of the folder, or there is no such clip.
+    `name` is a file name, stem or relative path; it is tried as it is, then with each of `CLIP_SUFFIXES`.
+    ValueError, with the question's place `where`, if there is none or the name leads out of the folder.
     """
     check_name(name, where)
     places = [folder / base for base in dict.fromkeys(under)]
@@ -59,17 +49,13 @@ def with_options(question: str, options: Sequence[str]) -> str:
 
 
 def check_options(options: Sequence[str], where: str) -> None:
-    """Raises ValueError unless there are 2 to 8 options."""
+    """Raise ValueError unless there are 2 to 8 options."""
     if not 2 <= len(options) <= len(LETTERS):
         raise ValueError(f"{where}: {len(options)} options are no choice: give 2 to {len(LETTERS)}")
 
 
 def choice_answers(options: Sequence[str], index: int, where: str) -> tuple[str, str]:
-    """The right letter and its option's text.
-
-    Raises:
-        ValueError: there is no such option.
-    """
+    """The right letter and its option's text; ValueError if there is no such option."""
     if not 0 <= index < len(options):
         raise ValueError(f"{where}: option {index} is none of {len(options)}: correct the file")
     return LETTERS[index], options[index]

@@ -1,17 +1,14 @@
-"""Boxes in COCO's format as the evidence of your own questions (Lin et al. 2014; cocodataset.org).
+"""Reader of your own questions with boxes in COCO's format as evidence (Lin et al. 2014; cocodataset.org).
 
     questions.jsonl                     {"image_id": 139, "question": "...", "answer": "no", "category": "tv"}
     annotations/instances_val2017.json  {"images": [{id, file_name}], "categories": [{id, name}],
                                          "annotations": [{id, image_id, category_id, bbox: [x, y, w, h]}]}
     val2017/000000000139.jpg
+    templates.json                      {"*": "Where is the {category}?", "person": "Who?", "tie": null}
 
-A line of questions.jsonl names the boxes that answer it: `category`, a name for all boxes of that kind in the
-image, or `annotation_ids`, a list of those that count; with neither, the evidence is unknown. `answer` or
-`answers` may be left out. COCO asks no questions, and none are made up here. Where there is no
-questions.jsonl, your own templates ask one question for each category that an image has; {category} stands
-for its name, and "*" is for all that have no template of their own. null asks nothing.
-
-    templates.json      {"*": "Where is the {category}?", "person": "Who is there?", "tie": null}
+The evidence is all boxes of a `category` in the image, or those in `annotation_ids`; else unknown. Answers
+may be left out. Templates, in place of questions.jsonl, ask one question for each category that an image
+has; "*" is for categories without their own, null asks nothing.
 """
 
 from __future__ import annotations
@@ -55,7 +52,6 @@ class _ImageEntry(_Entry):
 
     @property
     def size(self) -> tuple[int, int] | None:
-        """(width, height) in px, None where the file doesn't say it."""
         return (self.width, self.height) if self.width and self.height else None
 
 
@@ -80,8 +76,8 @@ class _Question(Fields):
     annotation_ids: Annotated[list[Id], Field(min_length=1)] | None = None
 
 
+# file of the user's templates, and its name for all other categories
 TEMPLATES, EVERY = "templates.json", "*"
-"""Questions of one's own for categories, and the name that stands for all of them."""
 _FIELDS = (*_Question.model_fields, *OwnAnswers.model_fields)
 
 
@@ -95,11 +91,8 @@ class _Image:
 def read_coco(folder: Path, split: str = "val", limit: int | None = None) -> Iterator[Example]:
     """The questions of `questions_{split}.jsonl`, `questions.jsonl` or templates, with boxes as corners.
 
-    Boxes of crowds count; boxes without area, of which COCO has a few, are left out.
-
     Raises:
-        ValueError: a missing file, image, field, category, annotation or box; an id that comes
-            twice.
+        ValueError: a missing file, image, field, category, annotation or box; an id that comes twice.
     """
     layout = (
         'put questions.jsonl (one {"image_id": 139, "question": "...", "category": "tv"} a line), '
@@ -121,11 +114,7 @@ def read_coco(folder: Path, split: str = "val", limit: int | None = None) -> Ite
 
 
 def _templates(path: Path, categories: set[str]) -> dict[str, str | None]:
-    """The question of each category, None where there is none.
-
-    Raises:
-        ValueError: the file is no object of texts, or names a category that the annotations lack.
-    """
+    """The question of each category, or None; ValueError for no object of texts or an unknown category."""
     content = read_json(path)
     if not isinstance(content, dict) or not content:
         raise ValueError(f'{path} is no object of templates: write {{"*": "Where is the {{category}}?"}}')
@@ -174,7 +163,7 @@ def _from_templates(
 
 
 def _each_once(model: type[_E], path: Path, content: Any, key: str) -> Iterator[tuple[str, _E]]:
-    """The entries of a list of a COCO file with their places; an id that comes twice is a ValueError."""
+    """The entries of a list of a COCO file with their places; ValueError for an id that comes twice."""
     places: dict[str, str] = {}
     for where, record in records(path, content, key):
         entry = model.of(record, where)
@@ -183,7 +172,6 @@ def _each_once(model: type[_E], path: Path, content: Any, key: str) -> Iterator[
 
 
 def _boxes(path: Path) -> tuple[dict[str, _Image], set[str]]:
-    """The images of a COCO file with their boxes, and the names of all categories."""
     content = read_json(path)
     images = {
         entry.id: _Image(entry.file_name, entry.size)

@@ -1,4 +1,4 @@
-"""DocVQA, task 1 (single page): questions on scanned documents (Mathew et al. 2021; rrc.cvc.uab.es/?ch=17).
+"""Reader of DocVQA, task 1: questions on scanned pages (Mathew et al. 2021; rrc.cvc.uab.es/?ch=17).
 
 val_v1.0_withQT.json or val_v1.0.json    {"data": [{questionId, question, image, docId, answers, ...}]}
 documents/xnbl0037_1.png, as "image" names it, or spdocvqa_images/xnbl0037_1.png, as it is packed today
@@ -41,8 +41,7 @@ class _TestQuestion(_Question):
 def read_docvqa(folder: Path, split: str = "val", limit: int | None = None) -> Iterator[Example]:
     """The questions of `split` (train, val, test) in file order; those of test have no answers.
 
-    Raises:
-        ValueError: a missing file, image or field.
+    Raises ValueError for a missing file, image or field.
     """
     names = [f"{split}_v1.0_withQT.json", f"{split}_v1.0.json"]
     layout = f"put {names[0]} and spdocvqa_images/xnbl0037_1.png (or documents/...) into one folder"

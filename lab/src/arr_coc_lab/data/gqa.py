@@ -1,4 +1,4 @@
-"""GQA: composed questions on Visual Genome's images, one answer each (Hudson and Manning 2019).
+"""Reader of GQA: composed questions on Visual Genome's images (Hudson and Manning 2019).
 
 testdev_balanced_questions.json   {"201307251": {imageId, question, answer, fullAnswer, types, ...}, ...}
 images/n161313.jpg
@@ -36,10 +36,8 @@ class _Question(_TestQuestion):
 def read_gqa(folder: Path, split: str = "testdev", limit: int | None = None) -> Iterator[Example]:
     """The balanced questions of `split` (train, val, testdev, test, challenge) in file order.
 
-    `testdev_all` reads the unbalanced ones. Those of test and challenge have no answers.
-
-    Raises:
-        ValueError: a missing file, image or field.
+    `testdev_all` reads the unbalanced ones. Those of test and challenge have no answers. ValueError for a
+    missing file, image or field.
     """
     names = [f"{split}_balanced_questions.json", f"{split}_questions.json"]
     layout = f"put {names[0]} and images/n161313.jpg into one folder"
@@ -48,7 +46,7 @@ def read_gqa(folder: Path, split: str = "testdev", limit: int | None = None) -> 
     content = read_json(path)
     if not isinstance(content, dict):
         raise ValueError(f"{path} is no object of questions by their ids: give the file as it is published")
-    hidden = split.startswith(("test_", "challenge")) or split == "test"
+    hidden = split.startswith(("test_", "challenge")) or split == "test"  # but not testdev
     return take((_example(folder, path, key, record, hidden) for key, record in content.items()), limit)
 
 

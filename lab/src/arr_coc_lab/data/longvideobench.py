@@ -1,15 +1,11 @@
-"""LongVideoBench: questions that refer to a moment of clips of up to an hour (Wu et al. 2024).
+"""Reader of LongVideoBench: questions about a moment of clips of up to an hour (Wu et al. 2024).
 
 lvb_val.json, lvb_test_wo_gt.json     [{id, video_path, question, candidates, correct_choice, ...}]
 videos/86CxyhFV9MI.mp4                as video_path names it
 subtitles/86CxyhFV9MI_en.json         as subtitle_path names it; not read here
 
-Relied on: `id`, `video_path`, `question`, and `candidates` with `correct_choice` (a number from 0; missing
-in the test file); in records of the parquet form `option0` to `option4`, "N/A" where there is none, stand
-for `candidates`. `duration_group` (15, 60, 600 or 3600 seconds at most), `duration`, `question_category`,
-`topic_category`, `level`, `subtitle_path` and `starting_timestamp_for_subtitles` go into `meta` where they
-are there. Published are accuracies by `duration_group` and over all questions, with or without subtitles;
-this is without.
+`correct_choice` counts from 0 and is missing in the test file; the parquet form has `option0` to `option4`
+in place of `candidates`. Published are accuracies by `duration_group` (seconds at most) and over all.
 """
 
 from __future__ import annotations
@@ -28,8 +24,7 @@ _META = (
     "starting_timestamp_for_subtitles",
 )  # fmt: skip
 _FILES = {"val": ("lvb_val.json",), "test": ("lvb_test_wo_gt.json", "lvb_test.json")}
-MISSING = "N/A"
-"""What the parquet form writes for an option that isn't there."""
+MISSING = "N/A"  # a missing option in the parquet form
 
 
 class _Question(Fields):
@@ -47,8 +42,7 @@ class _TestQuestion(_Question):
 def read_longvideobench(folder: Path, split: str = "val", limit: int | None = None) -> Iterator[Example]:
     """The questions of `split` (val, test) in file order; those of test have no answers.
 
-    Raises:
-        ValueError: a missing file, clip or field, or an unknown split.
+    Raises ValueError for an unknown split, or a missing file, clip or field.
     """
     if split not in _FILES:
         raise ValueError(f"LongVideoBench has no split {split!r}: use {' or '.join(_FILES)}")

@@ -1,12 +1,10 @@
-"""MVBench: twenty tasks of temporal understanding, two to five options (Li et al. 2024).
+"""Reader of MVBench: twenty tasks on temporal understanding of clips (Li et al. 2024, arXiv 2311.17005).
 
 json/action_sequence.json             [{video, question, candidates, answer, start, end}], a file per task
 video/star/Charades_v1_480/ZS9XR.mp4  the videos of a task in its folder, see `TASKS`
 
-Relied on: `video`, `question`, `candidates`, `answer` (the text of a candidate); `start` and `end` (seconds)
-in the tasks that are about a part of the clip. The frames of episodic reasoning are a folder of images at 3
-per second. The published figure is the mean of the tasks' accuracies (`metrics.mean_by_class` with
-`meta["task"]`).
+`answer` is the text of a candidate; `start` and `end` (seconds) are read in tasks about a part of the clip.
+The published figure is the mean of the tasks' accuracies (`metrics.mean_by_class` with `meta["task"]`).
 """
 
 from __future__ import annotations
@@ -22,6 +20,7 @@ from arr_coc.data.record import Example, Fields, Number, Text, find_file, read_j
 from arr_coc.files.saved import short
 from arr_coc_lab.data.clips import LETTERS, choice_answers, find_clip, with_options
 
+# task -> folders below `video` with its clips
 TASKS: dict[str, tuple[str, ...]] = {
     "action_sequence": ("star/Charades_v1_480",),
     "action_prediction": ("star/Charades_v1_480",),
@@ -44,13 +43,12 @@ TASKS: dict[str, tuple[str, ...]] = {
     "episodic_reasoning": ("tvqa/frames_fps3_hq",),
     "counterfactual_inference": ("clevrer/video_validation",),
 }
-"""The tasks, and the folders below `video` in which their clips lie."""
+# tasks whose clips are folders of frames -> frames per second
 FRAMES: dict[str, float] = {"episodic_reasoning": 3.0}
-"""Tasks whose clips are folders of frames, and frames per second."""
+# tasks about the seconds from `start` to `end`
 BOUNDED = (
     "action_sequence", "action_prediction", "object_interaction", "action_localization", "episodic_reasoning",
 )  # fmt: skip
-"""The tasks that are about the seconds from `start` to `end`."""
 
 
 class _Question(Fields):
@@ -66,15 +64,10 @@ class _BoundedQuestion(_Question):
 
 
 def read_mvbench(folder: Path, split: str = "all", limit: int | None = None) -> Iterator[Example]:
-    """The questions of all tasks whose files are there, or of one.
+    """The questions of one task, or of all tasks whose files are in `folder/json`.
 
-    Args:
-        folder: the one that holds `json` and `video`.
-        split: "all", "test" (the same), or the name of a task.
-        limit: at most so many questions; a small one sees the first tasks alone.
-
-    Raises:
-        ValueError: a missing file, clip or field, or an unknown task.
+    `split` is "all", "test" (the same) or a task; a small `limit` reads the first tasks alone. ValueError for
+    an unknown task, or a missing file, clip or field.
     """
     if split not in ("all", "test", *TASKS):
         raise ValueError(f"MVBench has no task {split!r}: use all, or one of {', '.join(TASKS)}")
@@ -82,7 +75,7 @@ def read_mvbench(folder: Path, split: str = "all", limit: int | None = None) -> 
     if split in TASKS:
         return take(_task(folder, split, find_file(folder, _places(split), layout)), limit)
     if not any((folder / place).is_file() for task in TASKS for place in _places(task)):
-        find_file(folder, _places("action_sequence"), layout)  # says what is missing
+        find_file(folder, _places("action_sequence"), layout)  # raises, naming the missing file
     present = [task for task in TASKS if any((folder / place).is_file() for place in _places(task))]
     tasks = [_task(folder, task, find_file(folder, _places(task), layout)) for task in present]
     return take(chain.from_iterable(tasks), limit)

@@ -1,15 +1,12 @@
-"""Questions in parquet files with their images inside, as lmms-eval and most data sets on the Hub have them.
+"""Reader of questions in parquet files with their images inside, as lmms-eval and the Hub have them.
 
     DIR/validation-00000-of-00002.parquet, DIR/data/test-00000-of-00001.parquet, DIR/train.parquet
 
-A row is a question. Relied on are the columns `image` (the bytes of an image file, {bytes, path} as the Hub
-writes it, a path in the folder, or a list with one of these), `question`, and `answers` or `answer` (a text,
-a number, a list of them, or of {answer}); hidden answers may be null. Read where they are there: an id
-(`question_id`, `questionId`, `id`), `boxes` (two corners each, in px), and short columns into `Example.meta`.
-Where there is a `category`, as POPE has it, it stands before the id: categories number their questions alike.
-
-Images are written once into the assets of the Hub's cache (HF_HOME), named by what they hold. It needs
-pyarrow: pip install 'pyarrow>=18'.
+A row is a question. Needed are the columns `image` (an image file's bytes, {bytes, path}, a path in the
+folder, or a list with one of these), `question`, and `answers` or `answer` (a text, a number, a list of them
+or of {answer}; null if hidden). Read if present: an id (`IDS`), `boxes` (two corners in px), and short
+columns into `Example.meta`. Images are written once into the assets of the Hub's cache (HF_HOME). Needs
+pyarrow.
 """
 
 from __future__ import annotations
@@ -43,16 +40,13 @@ from arr_coc_lab.data import parquet_rows
 from arr_coc_lab.data.parquet_rows import ANSWERS, LONGEST, REMEDY
 from arr_coc_lab.extras import install_line
 
-SPLITS = {"val": "validation", "dev": "validation"}
-"""Other names of splits."""
+SPLITS = {"val": "validation", "dev": "validation"}  # other names of splits
 IDS = ("question_id", "questionId", "id")
-ROWS = 16
-"""Rows that are asked for at a time."""
+ROWS = 16  # asked for at a time
+# Memory in MB for any file, and times its bytes in addition: images do not shrink in a file, and a page of
+# them is held compressed, unpacked and as rows.
 MEMORY, GROWTH = 1024, 8
-"""MB that reading may take whatever the file, and so many times the bytes of the file beside it: images don't
-shrink in a file, and a page of them is held compressed, unpacked and as rows."""
-SECONDS = 120.0
-"""Of one request for rows."""
+SECONDS = 120.0  # of one request for rows
 
 
 class _Row(Fields):
@@ -65,13 +59,7 @@ class _Row(Fields):
 def read_parquet(folder: Path, split: str = "val", limit: int | None = None) -> Iterator[Example]:
     """The questions of a split's parquet files, files by name and rows in their order.
 
-    Args:
-        folder: with the files, or with `data/` where they are; one file will do.
-        split: what their names begin with; "val" is "validation".
-        limit: at most so many questions.
-
-    Raises:
-        ValueError: pyarrow is missing, no such split, a damaged file, or a missing or wrong column.
+    `folder` may be one file. ValueError without pyarrow, or for a missing split, column or damaged file.
     """
     if importlib.util.find_spec("pyarrow") is None:
         raise ValueError(f"parquet needs pyarrow, which is not installed: {install_line('parquet')}")
@@ -80,7 +68,6 @@ def read_parquet(folder: Path, split: str = "val", limit: int | None = None) -> 
 
 
 def _files(folder: Path, split: str) -> list[Path]:
-    """The files of a split."""
     if folder.is_file():
         return [folder]
     if not folder.is_dir():
@@ -106,11 +93,7 @@ def _examples(path: Path, split: str) -> Iterator[Example]:
 
 
 def _rows(path: Path) -> Iterator[dict[str, Any]]:
-    """The rows of a file, as `parquet_rows` gives them.
-
-    Raises:
-        ValueError: it is damaged, has no such columns or a bad image, or needs far more memory than its size.
-    """
+    """The rows of a file, as `parquet_rows` gives them; ValueError if damaged or too large unpacked."""
     try:
         assets = cached_assets_path("arr-coc", "parquet", "00").parent
         megabytes = MEMORY + GROWTH * path.stat().st_size // 2**20
@@ -138,7 +121,7 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
 
 @cache
 def _worker(megabytes: int) -> Worker:
-    """The child for files of some size; it serves one after the other."""
+    """The child process for files of some size; it serves one after the other."""
     return Worker(Path(parquet_rows.__file__), SECONDS, megabytes)
 
 
@@ -152,7 +135,7 @@ def _example(path: Path, split: str, row: dict[str, Any], number: int) -> Exampl
     question = _Row.of(record if name is None else record | {"id": row[name]}, where)
     image, category = row["image"], row.get("category")
     others = [key for key in row if key not in ("image", "question", "boxes", *ANSWERS, *IDS)]
-    prefix = f"{category}/" if category and isinstance(category, str) else ""
+    prefix = f"{category}/" if category and isinstance(category, str) else ""  # POPE numbers ids by category
     return Example(
         id=f"{split}-{number}" if question.id is None else f"{prefix}{question.id}",
         image=Path(image["file"])

@@ -1,8 +1,7 @@
-"""The rows of a parquet file, read in a child process: `parquet` runs this file as a `files.worker`.
+"""Child process that reads the rows of a parquet file for `parquet` (a `files.worker`).
 
-A file of a few kilobytes can stand for gigabytes: pages are compressed, one value may stand for a million,
-and a row may hold a list without end. What a file really needs is known only by reading it, so it is read
-where memory is bounded. Images are written into the cache here; what goes back is small.
+A file of a few kilobytes can unpack to gigabytes, which only reading it shows: so it is read with bounded
+memory. Images are written into the cache here; the replies are small.
 """
 
 from __future__ import annotations
@@ -18,14 +17,12 @@ from arr_coc.files.atomic import one_line, write_atomic
 from arr_coc.files.saved import short
 
 REMEDY = "it may be damaged or cut off; download it again"
-BATCH = 16
-"""Rows that are decoded at a time."""
-LARGEST = 2**26
-"""The most bytes of an image file."""
+BATCH = 16  # rows that are decoded at a time
+LARGEST = 2**26  # most bytes of an image file
 MOST_COLUMNS = 1024
-LONGEST = 2**16
-"""The most characters of a question, and of a text beside it; longer ones are left out."""
+LONGEST = 2**16  # most characters of a question; longer texts of other columns are left out
 ANSWERS = ("answers", "answer")
+# first bytes of an image file -> its suffix; WebP begins with its length
 _STARTS = {
     b"\x89PNG": "png",
     b"\xff\xd8\xff": "jpg",
@@ -34,11 +31,9 @@ _STARTS = {
     b"II*\x00": "tif",
     b"MM\x00*": "tif",
 }
-"""How an image file begins, and the ending of its name; WebP begins with its length."""
 
 
-_readings: dict[tuple[str, int], Iterator[dict[str, Any]]] = {}
-"""The files that are being read: their rows from a number on."""
+_readings: dict[tuple[str, int], Iterator[dict[str, Any]]] = {}  # open files: (path, next row) -> their rows
 MOST_READINGS = 4
 
 
@@ -46,12 +41,12 @@ def work(request: dict[str, Any]) -> dict[str, Any]:
     """The next rows of a file.
 
     Args:
-        request: `path` of the file, `row` from which on, `count` of rows at most (0: no more will be asked
-            for), and `assets`, the folder into which images are written.
+        request: `path`, first `row`, `count` of rows at most (0: close the file), and the folder `assets` for
+            images.
 
     Returns:
-        `rows`: one object each, in which `image` is {"file": path in `assets`} or {"name": as the row says};
-        `error`: what is wrong with the row after them, or None. Fewer rows without an error are the last.
+        `rows`: objects in which `image` is {"file": path in `assets`} or {"name": as the row has it}; `error`
+        of the row after them, or None. Fewer rows than `count` without an error are the last.
     """
     path, first, count = request["path"], request["row"], request["count"]
     reading = _readings.pop((path, first), None)
@@ -75,7 +70,7 @@ def work(request: dict[str, Any]) -> dict[str, Any]:
 def _rows(path: Path) -> Iterator[dict[str, Any]]:
     pyarrow: Any = importlib.import_module("pyarrow")
     parquet: Any = importlib.import_module("pyarrow.parquet")
-    pyarrow.set_memory_pool(pyarrow.system_memory_pool())  # the others reserve memory that they may not need
+    pyarrow.set_memory_pool(pyarrow.system_memory_pool())  # other pools reserve more than they need
     try:
         file = parquet.ParquetFile(
             path, pre_buffer=False, thrift_string_size_limit=2**24, thrift_container_size_limit=2**20
@@ -84,14 +79,14 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
         for batch in file.iter_batches(BATCH, columns=names, use_threads=False):
             for number in range(batch.num_rows):
                 yield {name: batch.column(name)[number].as_py() for name in names}
-    except MemoryError:  # that of pyarrow is an ArrowException, too
+    except MemoryError:  # pyarrow's is an ArrowException too, but says nothing about the file
         raise
     except (pyarrow.ArrowException, OSError) as error:
         raise ValueError(f"{path} can't be read ({one_line(error)}): {REMEDY}") from error
 
 
 def _columns(schema: Any, path: Path) -> list[str]:
-    """The columns that are read: those relied on, and texts and numbers for `meta`."""
+    """The columns that are read: those of questions, and texts and numbers for `meta`."""
     kinds: Any = importlib.import_module("pyarrow.types")
     types = {field.name: field.type for field in schema}
     if len(types) > MOST_COLUMNS:
@@ -113,7 +108,6 @@ def _columns(schema: Any, path: Path) -> list[str]:
 
 
 def _plain_row(row: dict[str, Any], assets: Path, where: str) -> dict[str, Any]:
-    """A row as JSON holds it."""
     texts = {
         name: value for name, value in row.items() if name not in ("image", "question", *ANSWERS, "boxes")
     }
@@ -126,7 +120,7 @@ def _plain_row(row: dict[str, Any], assets: Path, where: str) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """A value as JSON holds it; bytes, dates and so on as an object that no field takes."""
+    """A value as JSON; bytes, dates and so on become an object that no field accepts."""
     if isinstance(value, list):
         return [_plain(each) for each in value]
     if isinstance(value, dict):
@@ -153,7 +147,7 @@ def _image(value: Any, assets: Path, where: str) -> dict[str, str]:
 
 
 def _stored(content: bytes, assets: Path, where: str) -> Path:
-    """An image file of the cache with this content, written if it isn't there."""
+    """Write an image file into the cache, named by its digest, unless it is there."""
     if len(content) > LARGEST:
         raise ValueError(
             f"{where}: the image has {len(content):,} bytes, more than {LARGEST:,}: make it smaller"

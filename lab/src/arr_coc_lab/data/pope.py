@@ -1,12 +1,9 @@
-"""POPE: whether a thing is in a photograph, in three categories (Li et al. 2023; github.com/AoiDragon/POPE).
+"""Reader of POPE: whether a thing is in a photograph (Li et al. 2023; github.com/AoiDragon/POPE).
 
 coco_pope_random.json         {"question_id": 1, "image": "COCO_val2014_000000310196.jpg",
                                "text": "Is there a snowboard in the image?", "label": "yes"}, one a line
 coco_pope_popular.json, coco_pope_adversarial.json
 val2014/COCO_val2014_000000310196.jpg
-
-Each file numbers its questions from 1, so the id of a question is its category and its number. Published are
-figures by category.
 """
 
 from __future__ import annotations
@@ -30,15 +27,9 @@ class _Question(Fields):
 
 
 def read_pope(folder: Path, split: str = "test", limit: int | None = None) -> Iterator[Example]:
-    """The questions of all three files, or of one.
+    """The questions of all three files ("test") or of one category; a small `limit` reads `random` alone.
 
-    Args:
-        folder: the one with the files and `val2014`.
-        split: "test" for all, or the name of a category.
-        limit: at most so many questions; a small one sees those of `random` alone.
-
-    Raises:
-        ValueError: an unknown split; a missing file, image or field.
+    Raises ValueError for an unknown split, or a missing file, image or field.
     """
     if split not in ("test", *CATEGORIES):
         raise ValueError(f"POPE has no split {split!r}: use test, or one of {', '.join(CATEGORIES)}")
@@ -56,7 +47,7 @@ def _category(folder: Path, category: str, path: Path) -> Iterator[Example]:
 def _example(folder: Path, category: str, record: dict[str, Any], where: str) -> Example:
     question = _Question.of(record, where)
     return Example(
-        id=f"{category}/{question.question_id}",
+        id=f"{category}/{question.question_id}",  # each file numbers its questions from 1
         image=find_image(folder, question.image, where, _IMAGES),
         question=question.text,
         answers=(question.label,),

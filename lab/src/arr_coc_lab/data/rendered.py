@@ -1,10 +1,9 @@
-"""Pages that `arr-coc world` rendered: their questions, answers and evidence boxes.
+"""Reader of pages that `arr-coc world` rendered, with their questions, answers and evidence boxes.
 
     test/0.png
     test/0.json    {"type": "receipt", "questions": [["value", "What is due?", "£2.04", [[3, 4, 9, 9]]]]}
 
-A record of a question is its kind, its text, its answer and its boxes. Read are those with an answer and a
-place; questions about all of a page, and those that it doesn't answer, are left out.
+A question is [kind, text, answer, boxes]; those without an answer or boxes are left out.
 """
 
 from __future__ import annotations
@@ -36,12 +35,9 @@ class _Page(Fields):
 
 
 def read_rendered(folder: Path, split: str = "test", limit: int | None = None) -> Iterator[Example]:
-    """The questions of the pages in `folder/split`, in the order of the pages' numbers.
+    """The questions of the pages in `folder/split`, by page number; a question's kind is its family.
 
-    The kind of a question is its family; the type of its page is in `Example.meta`.
-
-    Raises:
-        ValueError: there is no such page, a picture is missing, or a page's file is damaged.
+    Raises ValueError if there is no page, an image is missing, or a page's file is damaged.
     """
     check_folder(folder)
     places = [place for place in (folder / split).glob("*.json") if place.stem.isdecimal()]

@@ -1,7 +1,7 @@
-"""TextVQA: questions on what is written in photographs, ten answers each (Singh et al. 2019; textvqa.org).
+"""Reader of TextVQA: questions on text in photographs, ten answers each (Singh et al. 2019; textvqa.org).
 
 TextVQA_0.5.1_val.json   {"data": [{question_id, question, image_id, image_classes, answers: [10], ...}]}
-train_images/003a8ae2ef43b901.jpg     the images of val lie among those of train
+train_images/003a8ae2ef43b901.jpg     images of val are among those of train
 """
 
 from __future__ import annotations
@@ -40,8 +40,7 @@ class _TestQuestion(_Question):
 def read_textvqa(folder: Path, split: str = "val", limit: int | None = None) -> Iterator[Example]:
     """The questions of `split` (train, val, test) in file order; those of test have no answers.
 
-    Raises:
-        ValueError: a missing file, image or field.
+    Raises ValueError for a missing file, image or field.
     """
     images = "test_images" if split == "test" else "train_images"
     name = f"TextVQA_0.5.1_{split}.json"

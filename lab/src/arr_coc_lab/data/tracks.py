@@ -1,18 +1,10 @@
-"""Evidence in a clip: where and when the picture shows what answers a question.
+"""Evidence in a clip: where and when the frames show what answers a question.
 
     Evidence(first=4, last=11, boxes=((10, 20, 90, 60),))                a box that stays for eight frames
     Evidence(first=4, last=5, boxes=((10, 20, 90, 60), (14, 20, 94, 60)))   one that moves
 
-A question has a tuple of items, and an answer takes all of them: "which came first" has an item for either
-thing, "how many" one for each. An item is a *track*: a run of frames with a box in each. By default any one
-of its frames is enough, since they all show the same; `every=True` says that all of them are needed, as for
-a path that is to be followed. So of one question
-
-    recall = mean over its items of  max over the item's frames  of the covered share of the frame's evidence
-                                     (mean over the frames where `every`)
-
-and a way of choosing cells that keeps one readable moment of each item has recall 1, however short the
-moment is against the track. `data.clip_evidence` turns items into cells and measures this.
+A question has a tuple of items, all of which it needs: "which came first" has one for either thing. Any one
+frame of an item is enough, unless it needs `every`, such as a path to follow.
 """
 
 from __future__ import annotations
@@ -25,22 +17,12 @@ from arr_coc.data.record import Box
 
 @dataclass(frozen=True)
 class Evidence:
-    """One item of evidence: a box over a run of frames.
+    """One item of evidence: a box over a run of frames; ValueError if they do not fit."""
 
-    Attributes:
-        first: number of the first frame, from 0.
-        last: number of the last frame, inclusive.
-        boxes: (x0, y0, x1, y1) in px: one box for all frames, or one per frame from `first` to `last`.
-        every: whether all frames are needed; else any one is enough.
-
-    Raises:
-        ValueError: a run that ends before it begins, or another number of boxes.
-    """
-
-    first: int
-    last: int
-    boxes: tuple[Box, ...]
-    every: bool = False
+    first: int  # number of the first frame, from 0
+    last: int  # of the last one, inclusive
+    boxes: tuple[Box, ...]  # (x0, y0, x1, y1) in px: one for all frames, or one for each
+    every: bool = False  # all frames are needed; else any one is enough
 
     def __post_init__(self) -> None:
         if not 0 <= self.first <= self.last:
@@ -51,26 +33,20 @@ class Evidence:
             )
 
     def __len__(self) -> int:
-        """The number of frames."""
         return self.last - self.first + 1
 
     @property
     def frames(self) -> range:
-        """The numbers of its frames."""
         return range(self.first, self.last + 1)
 
     def box(self, frame: int) -> Box:
-        """The box in a frame of the run.
-
-        Raises:
-            ValueError: the frame lies outside of it.
-        """
+        """The box in a frame of the run; ValueError for another frame."""
         if frame not in self.frames:
             raise ValueError(f"frame {frame} lies outside of the evidence ({self.first} to {self.last})")
         return self.boxes[0] if len(self.boxes) == 1 else self.boxes[frame - self.first]
 
     def part(self, first: int, last: int) -> Evidence | None:
-        """The item within frames `first` to `last` inclusive; None where they share no frame."""
+        """The item within frames `first` to `last` inclusive; None if they share no frame."""
         low, high = max(first, self.first), min(last, self.last)
         if low > high:
             return None
@@ -78,14 +54,7 @@ class Evidence:
         return replace(self, first=low, last=high, boxes=boxes)
 
     def sampled(self, numbers: Sequence[int]) -> Evidence | None:
-        """The item in a clip of which only the frames `numbers` are read, counted anew from 0.
-
-        Args:
-            numbers: ascending numbers of the sampled frames.
-
-        Returns:
-            None where no frame of it was sampled: then nobody can answer from the pictures.
-        """
+        """The item in the ascending sampled frames `numbers`, counted from 0; None without any."""
         places = [place for place, number in enumerate(numbers) if number in self.frames]
         if not places:
             return None

@@ -1,17 +1,13 @@
-"""Video-MME: four options on clips of 11 seconds to an hour (Fu et al. 2024; video-mme.github.io).
+"""Reader of Video-MME: four options on clips of 11 seconds to an hour (Fu et al. 2024; video-mme.github.io).
 
 test.jsonl, test.json     one object per question:
                           {videoID, question_id, duration, question, options, answer, ...}
 videomme.json             or one per video, as the official program reads it:
                           [{video_id, duration, questions: [{question_id, question, options, answer, ...}]}]
-data/fFjv93ACGo8.mp4      as videoID names it (videos/ or video/ will do)
+data/fFjv93ACGo8.mp4      as videoID, url or video_id names it (videos/ or video/ will do)
 
-Published on the Hub is a parquet file of the first form; pandas turns it into one that is read here:
-`read_parquet("test-00000-of-00001.parquet").to_json("test.jsonl", orient="records", lines=True)`.
-
-Relied on: `question`, `options` (each with its letter, "A. ...") and `answer` (a letter), `question_id`, and
-`videoID`; where that is missing, the address in `url`, then `video_id`, names the file. `duration` (short,
-medium, long), `domain`, `sub_category` and `task_type` go into `meta` where they are there.
+The Hub has a parquet file of the first form: `read_parquet("test-00000-of-00001.parquet").to_json(
+"test.jsonl", orient="records", lines=True)` by pandas converts it. `options` have their letters ("A. ...").
 """
 
 from __future__ import annotations
@@ -51,10 +47,9 @@ class _Question(Fields):
 
 
 def read_videomme(folder: Path, split: str = "test", limit: int | None = None) -> Iterator[Example]:
-    """The questions of `split` (there is test alone) in file order.
+    """The questions of `split` (only test exists) in file order.
 
-    Raises:
-        ValueError: a missing file, clip or field.
+    Raises ValueError for a missing file, clip or field.
     """
     layout = f"write {split}.jsonl from the published parquet file (see this reader's docs), beside data/"
     names = [f"{base}{name}" for base in ("", "videomme/") for name in (f"{split}.jsonl", f"{split}.json",
@@ -67,7 +62,7 @@ def read_videomme(folder: Path, split: str = "test", limit: int | None = None) -
 
 
 def _flat(row: tuple[str, dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The questions of an object: itself, or those in it with what it says of their video."""
+    """The questions of an object: itself, or those in it with the fields of their video."""
     where, record = row
     questions = record.get("questions")
     if questions is None:
@@ -103,7 +98,7 @@ def _example(folder: Path, record: dict[str, Any], where: str) -> Example:
 
 
 def _name(record: dict[str, Any], where: str) -> str:
-    """The name of the video without an ending."""
+    """The name of the video without its suffix."""
     name, url = record.get("videoID"), record.get("url")
     if isinstance(name, str) and name:
         return name

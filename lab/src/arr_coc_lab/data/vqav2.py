@@ -1,4 +1,4 @@
-"""VQAv2: 214,354 questions on COCO's validation images, ten answers each (Goyal et al. 2017; visualqa.org).
+"""Reader of VQAv2: questions on COCO's images, ten answers each (Goyal et al. 2017; visualqa.org).
 
 v2_OpenEnded_mscoco_val2014_questions.json   {"questions": [{image_id, question, question_id}]}
 v2_mscoco_val2014_annotations.json           {"annotations": [{question_id, answers: [{answer}], ...}]}
@@ -55,11 +55,8 @@ _SUBSETS = {"train": "train2014", "val": "val2014", "test": "test2015", "test-de
 def read_vqav2(folder: Path, split: str = "val", limit: int | None = None) -> Iterator[Example]:
     """The questions of `split` (train, val, test, test-dev) in file order; those of a test have no answers.
 
-    Both files are read whole before the first question: one has the answers to the other.
-
     Raises:
-        ValueError: an unknown split; a missing file, image, field or annotation; an annotation or a question
-            that comes twice.
+        ValueError: an unknown split; a missing file, image, field or annotation; an id that comes twice.
     """
     if split not in _SUBSETS:
         raise ValueError(f"VQAv2 has no split {split!r}: use one of {', '.join(_SUBSETS)}")
@@ -79,7 +76,7 @@ def read_vqav2(folder: Path, split: str = "val", limit: int | None = None) -> It
 
 
 def _truths(path: Path) -> dict[str, _Truth]:
-    """The answers and the meta of each question of an annotation file."""
+    """Answers and meta of each question of an annotation file."""
     truths: dict[str, _Truth] = {}
     places: dict[str, str] = {}
     for where, record in records(path, read_json(path), "annotations"):

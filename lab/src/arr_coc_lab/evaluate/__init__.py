@@ -1,9 +1,6 @@
-"""Measuring: methods x budgets x questions in one run on one model.
+"""Evaluation: methods x budgets x questions in one run on one model.
 
-    summary = evaluate(Settings(out=Path("bundled"), questions=200, budgets=(64,)))
-
-`run` asks and writes one line per question; `methods` are what is compared, over the `view` of an image;
-`results`, `summary` and `plot` go from that file to figures, tables and the picture.
+summary = evaluate(Settings(out=Path("bundled"), questions=200, budgets=(64,)))
 """
 
 from __future__ import annotations

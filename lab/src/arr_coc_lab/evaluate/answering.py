@@ -1,10 +1,9 @@
-"""Answering many rows about one image together: every method, question and budget of equal size in one batch.
+"""Batched greedy answers to rows about one image: every method, question and budget of near length together.
 
     answer_rows(prompts, features, rows, ...)     rows of one encoded image
-    answer_compacted(model, compacted, ...)       prompts that were made ready one by one
+    answer_compacted(model, compacted, ...)       prompts that were prepared one by one
 
-Laws: a row's answer is that of the row alone; rows that read the same tokens under the same question are
-answered once; the order of rows changes nothing.
+A row's answer does not depend on the rows around it; equal rows are answered once.
 """
 
 from __future__ import annotations
@@ -26,21 +25,14 @@ from arr_coc.seam.lora import OWN
 from arr_coc.session import GREEDY, Session
 from arr_coc_lab.rivals.reduction import Reduction
 
-IGNORED = -100
-"""The label of a column that is no part of an answer."""
+IGNORED = -100  # the label of columns outside the answer
 SPREAD = 1.3
-"""How much longer than the first the last row of a batch may be: beyond it padding costs too much."""
+"""Longest over shortest row of a batch, at most: beyond it padding costs too much."""
 
 
 @dataclass(frozen=True, eq=False)
 class CellPrompt:
-    """One question and the cells it is answered from.
-
-    Attributes:
-        question: its number.
-        kept: the cells kept, and their tokens where a method merged some.
-        adapted: with the model's LoRA, if it has one: ours. All else runs on the stock model.
-    """
+    """The number of a question and the cells it is answered from, with the model's LoRA if `adapted`."""
 
     question: int
     kept: Reduction
@@ -48,12 +40,7 @@ class CellPrompt:
 
 
 class Prompts:
-    """The questions about one image as one left-padded batch, to take rows from.
-
-    Args:
-        session: of the image.
-        questions: their texts.
-    """
+    """The questions about one image as one left-padded batch to take rows from."""
 
     def __init__(self, session: Session, questions: Sequence[str]) -> None:
         self.model = session.model
@@ -61,44 +48,32 @@ class Prompts:
         self._positions = self.model.adapter.positions(self.batch)  # of whole prompts, costly for many rows
 
     def rows(self, questions: Sequence[int], whole: bool) -> dict[str, Any]:
-        """Inputs of some of the questions, each as often as it is listed.
-
-        Args:
-            questions: which.
-            whole: nothing will be dropped, so that the model counts positions itself, as it always does.
-        """
+        """Inputs of questions by number; `whole` leaves positions to the model: nothing will be dropped."""
         index = torch.tensor(questions, device=self.model.device)
         batch = {
             name: value[index.to(value.device)] if isinstance(value, Tensor) else value
             for name, value in self.batch.items()
         }
-        attended = self.batch["attention_mask"][index].any(0)
+        attended = self.batch["attention_mask"][index].any(0)  # (S,), columns that some row uses
         start = int(attended.to(torch.int8).argmax())  # columns that are padding in all of these rows
         for name in PROMPT_NAMES:
             if name in batch:
                 batch[name] = batch[name][:, start:]
         if not whole:
-            batch["position_ids"] = self._positions[..., index, start:]
+            batch["position_ids"] = self._positions[..., index, start:]  # [3, rows, S] or [rows, S]
         return batch
 
 
 def answer_rows(
     prompts: Prompts, features: VisualFeatures, rows: Sequence[CellPrompt], *, most: int, max_new_tokens: int
 ) -> list[str]:
-    """Greedy answers, one per row.
-
-    Args:
-        prompts: the questions.
-        features: the image, encoded.
-        rows: what to answer, in any order.
-        most: rows in one forward.
-        max_new_tokens: where an answer is cut off.
-    """
+    """Greedy answers to `rows` about one encoded image, at most `most` rows in a forward."""
     model = prompts.model
     adapted = OWN in model.loras
     alike: dict[Any, list[int]] = {}
     for number, row in enumerate(rows):
         key = (row.question, row.adapted and adapted, tuple(row.kept.keep.tolist()))
+        # merged tokens differ per method: never shared
         alike.setdefault(key if row.kept.tokens is None else number, []).append(number)
     firsts = [numbers[0] for numbers in alike.values()]
     # Equal lengths side by side: little padding, and the whole image apart from what is dropped.
@@ -113,8 +88,8 @@ def answer_rows(
 def _parts(
     order: Sequence[int], rows: Sequence[CellPrompt], most: int, total: int, lora: bool
 ) -> list[list[int]]:
-    """Runs of at most `most` rows that may share a forward: all whole or none, with the LoRA or without,
-    and of lengths near one another.
+    """Runs of at most `most` rows of near lengths that may share a forward: all or none with the entire
+    image, all or none with the LoRA.
     """
     parts: list[list[int]] = []
     first = (False, False, 0)
@@ -149,15 +124,7 @@ def _texts(model: ARRCOCModel, ids: Tensor) -> list[str]:
 def answer_compacted(
     model: ARRCOCModel, compacted: Sequence[Compacted], mode: str, *, most: int, max_new_tokens: int
 ) -> list[str]:
-    """Greedy answers to prompts of one row each.
-
-    Args:
-        model: that answers.
-        compacted: the prompts.
-        mode: whose LoRA it answers with.
-        most: rows in one forward.
-        max_new_tokens: where an answer is cut off.
-    """
+    """Greedy answers to prompts of one row each, with the LoRA of `mode`, at most `most` in a forward."""
     texts: dict[int, str] = {}
     for part in _alike(compacted, most):
         inputs = joined([compacted[n] for n in part], model.adapter.padding_id)
@@ -168,8 +135,8 @@ def answer_compacted(
 
 
 def _alike(compacted: Sequence[Compacted], most: int) -> list[list[int]]:
-    """Runs of at most `most` prompts of nearly equal length; one that nothing was dropped from is alone, so
-    that it stays the stock model's own.
+    """Runs of at most `most` prompts of near lengths; one that keeps all its tokens stays alone, as the stock
+    model would run it.
     """
     parts: list[list[int]] = []
     first = 0
@@ -194,7 +161,7 @@ def joined(compacted: Sequence[Compacted], padding_id: int) -> dict[str, Any]:
             fill = padding_id if name == "input_ids" else 0
             rows = (one.kwargs[name] for one in compacted)
             padded = [F.pad(row, (width - row.shape[-1], 0), value=fill) for row in rows]
-            batch[name] = torch.cat(padded, dim=-2)
+            batch[name] = torch.cat(padded, dim=-2)  # rows: axis 1 of [3, B, S], else 0
     images = [one.kwargs["mm_encoder_outputs"]["image"] for one in compacted]
     fields = {"pooler_output": [tokens for image in images for tokens in image.pooler_output]}
     if getattr(images[0], "deepstack_features", None):
@@ -210,12 +177,13 @@ def visual_tokens(model: ARRCOCModel, compacted: Compacted) -> int:
 
 
 def with_merged(features: VisualFeatures, kept: Sequence[Reduction]) -> VisualFeatures:
-    """One image's features, once per selection, with its merged tokens at the kept cells."""
+    """One image's features, once per selection, with the merged tokens written to the kept cells."""
     tokens = []
     for selection in kept:
         row = features.tokens[0]
         if selection.tokens is not None:
             row = row.clone()
+            # tokens of cells, not all visual tokens
             row[features.cells[0][selection.keep.to(row.device)]] = selection.tokens.to(row)
         tokens.append(row)
     return replace(features.repeat(len(kept)), tokens=tokens)
@@ -224,15 +192,7 @@ def with_merged(features: VisualFeatures, kept: Sequence[Reduction]) -> VisualFe
 def prefill(
     model: ARRCOCModel, inputs: Mapping[str, Any], features: VisualFeatures, kept: Reduction, mode: str
 ) -> Tensor:
-    """Logits of the first new token from the kept cells of one prompt, with its key/value cache filled.
-
-    Args:
-        model: that reads.
-        inputs: the prompt.
-        features: its image, encoded.
-        kept: the cells kept.
-        mode: whose LoRAs are at work.
-    """
+    """Logits [1, vocabulary] of the first new token from the kept cells of one prompt."""
     compacted = model.adapter.compact(inputs, with_merged(features, [kept]), [kept.keep])
     base = model.adapter_for(mode).model
     return base(**compacted.kwargs, use_cache=True, logits_to_keep=1).logits[:, -1]

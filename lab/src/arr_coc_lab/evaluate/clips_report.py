@@ -1,12 +1,7 @@
-"""Figures of a measurement on clips: means with intervals over clips as JSON, and their table in markdown.
+"""A summary of a measurement on clips: means with intervals as JSON, and their table in markdown.
 
-    summary = summarise(scored, reference="arr-coc")
-    summary["methods"]["evs"]["25 %"]     {"recall": 0.61, "recall interval": [0.55, 0.67], "whole": 0.4, ...}
-    write_summary(summary, Path("clips.json"));  print(table(summary))
-
-Laws: a clip counts once, however many questions it has: figures are means over clips of the means over a
-clip's questions, and intervals are 95 % bootstrap intervals over clips. A table reads the summary alone; ours
-are in bold.
+summary = summarise(scored, reference="arr-coc")
+summary["methods"]["evs"]["25 %"]     {"recall": 0.61, "recall interval": [0.55, 0.67], "whole": 0.4, ...}
 """
 
 from __future__ import annotations
@@ -18,7 +13,7 @@ from statistics import fmean
 from typing import Any
 
 from arr_coc.files.atomic import write_atomic
-from arr_coc_lab.evaluate.clips import COVERED, READ, Scored
+from arr_coc_lab.evaluate.clips import COVERED, READ, ScoredClip
 from arr_coc_lab.results.intervals import bootstrap_interval
 from arr_coc_lab.results.kinds import KINDS, Kind
 from arr_coc_lab.results.table import markdown, points
@@ -28,19 +23,15 @@ FIGURES = ("recall", "whole", "strict")
 
 
 def summarise(
-    scored: Sequence[Scored],
+    scored: Sequence[ScoredClip],
     reference: str | None = None,
     kinds: Mapping[str, Kind] | None = None,
     draws: int = 2000,
 ) -> dict[str, Any]:
     """Every figure that the table shows, ready for JSON.
 
-    Args:
-        scored: of `measure`.
-        reference: a method; how far every other one is behind it is added, "recall behind" and so on, with
-            intervals over the same clips.
-        kinds: what methods outside the table `CLIP_METHODS` are to the comparison; "ours" where it is silent.
-        draws: of the bootstrap.
+    With a `reference` method, how far every other one is behind it is added, over the same clips. `kinds` are
+    those of methods outside `CLIP_METHODS` ("ours" by default); `draws` are of the bootstrap.
 
     Raises:
         ValueError: no question has evidence, or the reference was not measured.
@@ -70,7 +61,7 @@ def summarise(
 
 
 def described(name: str, kinds: Mapping[str, Kind]) -> dict[str, Any]:
-    """What a method is: its kind; of one of the table what it reads, when it chooses and its publication."""
+    """A method's kind and label; if in `CLIP_METHODS` also what it reads, when it chooses and its paper."""
     method = CLIP_METHODS.get(name.removesuffix(f", {COVERED}").removesuffix(f", {READ}"))
     if method is None:
         return {"kind": kinds.get(name, "ours"), "label": name}
@@ -85,7 +76,7 @@ def described(name: str, kinds: Mapping[str, Kind]) -> dict[str, Any]:
     }
 
 
-def by_clip(scored: Sequence[Scored], name: str, label: str, figure: str) -> dict[str, float]:
+def by_clip(scored: Sequence[ScoredClip], name: str, label: str, figure: str) -> dict[str, float]:
     """The mean of a figure over the questions of each clip."""
     values: dict[str, list[float]] = {}
     for one in scored:
@@ -93,11 +84,11 @@ def by_clip(scored: Sequence[Scored], name: str, label: str, figure: str) -> dic
     return {clip: fmean(each) for clip, each in values.items()}
 
 
-def _figures(scored: Sequence[Scored], name: str, label: str, draws: int) -> dict[str, Any]:
+def _figures(scored: Sequence[ScoredClip], name: str, label: str, draws: int) -> dict[str, Any]:
     """Means of a method at a budget, their intervals, and the means of each kind of question."""
     figures: dict[str, Any] = {}
     for figure in FIGURES:
-        values = list(by_clip(scored, name, label, figure).values())
+        values = list(by_clip(scored, name, label, figure).values())  # a clip counts once
         figures[figure] = fmean(values)
         figures[f"{figure} interval"] = list(bootstrap_interval(values, draws=draws))
     for figure in ("tokens", "steps"):
@@ -111,25 +102,22 @@ def _figures(scored: Sequence[Scored], name: str, label: str, draws: int) -> dic
 
 
 def _differences(
-    scored: Sequence[Scored], name: str, reference: str, label: str, draws: int
+    scored: Sequence[ScoredClip], name: str, reference: str, label: str, draws: int
 ) -> dict[str, Any]:
     """By how much the reference is above a method, clip by clip."""
     result = {}
     for figure in FIGURES:
         own, other = (by_clip(scored, each, label, figure) for each in (name, reference))
-        gaps = [other[clip] - own[clip] for clip in own]
+        gaps = [other[clip] - own[clip] for clip in own]  # paired: the same clips
         result[f"{figure} behind"] = fmean(gaps)
         result[f"{figure} behind interval"] = list(bootstrap_interval(gaps, draws=draws))
     return result
 
 
 def table(summary: Mapping[str, Any], figures: Sequence[str] = ("recall", "whole"), kind: str = "") -> str:
-    """A markdown table, a row for each method in the order of kinds, figures in percent with their intervals.
+    """A markdown table: a row per method in order of kinds, ours in bold, percent with intervals.
 
-    Args:
-        summary: of `summarise`.
-        figures: some of FIGURES.
-        kind: of question, to show that alone, without intervals; "" for all.
+    With a `kind` of question the table shows that alone, without intervals.
 
     Raises:
         ValueError: a figure or a kind of question that the summary does not have.

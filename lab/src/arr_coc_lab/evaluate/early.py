@@ -1,10 +1,9 @@
-"""Methods that decide before the vision encoder, or send a coarse view in place of the image.
+"""Methods that choose before the vision encoder, or send a coarse view in place of the image.
 
     by_mode("sparse")(view, question, 64, encoded, watch) -> Ready(prompt for the base model, kept cells)
     encoded_alone(rule)                        the cells of any rule that reads no encoded token
 
-Each decides for one question from its prompt alone and encodes what it needs itself; the view's own encoding
-is never read, except for what `encoded` hands over.
+Each encodes what it needs itself; the view's own encoding is used only through `encoded`.
 """
 
 from __future__ import annotations
@@ -27,33 +26,23 @@ from arr_coc_lab.rivals.method import Count
 from arr_coc_lab.rivals.reduction import Reduction
 
 Spend = Count | None
-"""A count, "auto", or None for methods that spend what they always do."""
+"""A count, "auto", or None for methods of fixed cost."""
 
 
 @dataclass(frozen=True, eq=False)
 class Ready:
-    """A prompt of one row, ready for the base model.
-
-    Attributes:
-        compacted: what the base model gets.
-        keep: long [K], the cells among its visual tokens in raster order; None where none of them is a cell.
-    """
+    """A prompt of one row, and its cells long [K] in raster order (None: no token is a cell)."""
 
     compacted: Compacted
     keep: Tensor | None
 
 
 Prepare = Callable[[View, int, Spend, EncodedImages, Stopwatch], Ready]
-"""(view, question, budget, images that earlier questions encoded, where times go) -> Ready."""
+"""(view, question, budget, encodings shared by earlier questions, stage timer) -> Ready."""
 
 
 def by_mode(mode: str, gestalt: str | None = None) -> Prepare:
-    """The model's own `prepare`.
-
-    Args:
-        mode: "sparse", "saccade" or "compress".
-        gestalt: the compressor, in modes "compress" and "saccade"; None: the usual one.
-    """
+    """The model's own `prepare` in mode "sparse", "saccade" or "compress"; `gestalt` None: the usual one."""
     more: dict[str, Any] = {} if gestalt is None else {"gestalt": gestalt}
 
     def prepare(view: View, i: int, budget: Spend, encoded: EncodedImages, watch: Stopwatch) -> Ready:
@@ -81,11 +70,7 @@ def encoded_alone(select: Callable[[View, int, Any], Reduction]) -> Prepare:
 
 
 def averaged_patches(factor: int) -> Prepare:
-    """A gestalt of patches that are averaged half-way through the tower: a compressor that learned nothing.
-
-    Args:
-        factor: 4 or 16, how many patches become one.
-    """
+    """The untrained null of tower compressors: 4 or 16 patches averaged into one half-way up the tower."""
 
     def prepare(view: View, i: int, budget: Spend, encoded: EncodedImages, watch: Stopwatch) -> Ready:
         adapter: Any = view.model.adapter
@@ -95,6 +80,7 @@ def averaged_patches(factor: int) -> Prepare:
             with watch("gestalt"):
                 encoded.gestalts[name] = compressor(adapter, inputs)
         layout = adapter.layout(inputs)
+        # no cell follows the coarse view
         none = [torch.zeros(0, dtype=torch.long, device=cells.device) for cells in layout.cells]
         return Ready(adapter.assemble(inputs, layout, none, None, encoded.gestalts[name]), None)
 

@@ -1,12 +1,10 @@
-"""How much of the evidence the guide keeps: recall and whole evidence at a number of cells, beside nulls.
+"""Recall of a question's evidence by the guide at a number of cells, compared with null methods.
 
-    scored = list(measure(guide, samples))
+    scored = list(measure(guide, samples))                    samples from `guide_pages`
     summarise(scored)["guide"]["64"]          {"questions": 812, "recall": 0.93, "whole": 0.88}
 
-Recall is the share of a question's evidence cells (`data.evidence`) that are kept, whole the share of
-questions with all of them kept. A budget is a count of cells ("64"), left out on pages that have no more, or
-the same share of a page as that count is of 1,024 cells ("64/1024"), or the guide's own ("auto").
-`guide_pages` has what is measured on.
+A budget is a count of cells ("64"), the share of a page that the count is of 1,024 cells ("64/1024"), or the
+guide's own choice ("auto").
 """
 
 from __future__ import annotations
@@ -36,10 +34,8 @@ from arr_coc_lab.world.browser.chromium import Word
 from arr_coc_lab.world.browser.page import Inquired
 
 BUDGETS = (64, 128, 273)
-WHOLE_PAGE = 1024
-"""Cells of the page that scaled budgets are shares of."""
-CHUNK = 16
-"""Questions of a page that are judged at once."""
+WHOLE_PAGE = 1024  # cells of the page that scaled budgets are shares of
+CHUNK = 16  # questions judged at once
 GUIDE, FOREIGN, ORACLE = "guide", "guide, another page's question", "oracle"
 NULLS = ("random", "even grid", "ink density", "saliency")
 METHODS = (GUIDE, FOREIGN, *NULLS, ORACLE)
@@ -59,15 +55,10 @@ AutoBudget = Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True)
 class Sample:
-    """A picture to measure on.
+    """A picture to measure on, with questions and their evidence boxes.
 
-    Attributes:
-        name: of the picture.
-        image: RGB.
-        questions: with their evidence boxes.
-        words: what is printed; () where that is unknown.
-        axes: what the picture is reported by, such as {"font": "held out"}.
-        cell: side of the cells in px.
+    `words` is the printed text, () where unknown; `axes` what results are grouped by, such as {"font": "held
+    out"}; `cell` the side of the cells, px.
     """
 
     name: str
@@ -79,7 +70,7 @@ class Sample:
 
     @property
     def padded(self) -> tuple[int, int]:
-        """(width, height) in px that the guide sees: multiples of 32."""
+        """(width, height) in px that the guide reads: multiples of 32."""
         width, height = self.image.size
         return width + -width % 32, height + -height % 32
 
@@ -90,21 +81,21 @@ class Sample:
         return round(height / self.cell), round(width / self.cell)
 
     def pixels(self) -> Tensor:
-        """The picture as float [3, h, w] in [0, 1]."""
+        """Float [3, h, w] in [0, 1]."""
         return torch.from_numpy(np.asarray(self.image).copy()).permute(2, 0, 1).float() / 255
 
     def padded_image(self) -> Image.Image:
-        """The picture of the size of `padded`, its last row and column repeated."""
+        """The picture padded to `padded` by repeating its last row and column."""
         right, down = (padded - side for padded, side in zip(self.padded, self.image.size, strict=True))
         return Image.fromarray(np.pad(np.asarray(self.image), ((0, down), (0, right), (0, 0)), mode="edge"))
 
 
 Choose = Callable[[Sample, str, Budget], Tensor]
-"""Sample, question and budget -> bool [N], the cells of the sample's grid that some other method keeps."""
+"""(sample, question, budget) -> bool [N], the cells of the sample's grid that another method keeps."""
 
 
 class Kept(NamedTuple):
-    """What is kept of a question's evidence: the share, whether all, and with how many cells."""
+    """The share of a question's evidence kept, 1 if that is all of it (else 0), and the cells spent."""
 
     recall: float
     whole: float
@@ -113,43 +104,32 @@ class Kept(NamedTuple):
 
 @dataclass(frozen=True)
 class Scored:
-    """A question, measured.
+    """A measured question."""
 
-    Attributes:
-        sample: the number of its sample.
-        question: the question.
-        cells: of the page.
-        needed: cells that hold its evidence.
-        axes: of the page, and "print" where words are known.
-        kept: by method and budget, without FOREIGN on the first picture; empty without evidence.
-        present: the logit that the page answers it.
-        whole: the logit that it is about all of the page.
-        odd: the logit that it asks for what stands out.
-    """
-
-    sample: int
-    question: Inquired
-    cells: int
-    needed: int
-    axes: Mapping[str, str]
+    sample: int  # the number of its sample
+    question: Inquired  # the question
+    cells: int  # of the page
+    needed: int  # cells that hold its evidence
+    axes: Mapping[str, str]  # of the page, and "print" where words are known
+    # by method and budget, without FOREIGN on the first picture; empty without evidence
     kept: Mapping[str, Mapping[str, Kept]]
-    present: float
-    whole: float
-    odd: float
+    present: float  # the logit that the page answers it
+    whole: float  # the logit that it is about all of the page
+    odd: float  # the logit that it asks for what stands out
 
 
 def auto_cells(logits: Tensor) -> Tensor:
-    """Cells [Q] that budget "auto" spends where the guide is sure, for logits of cells [Q, H, W]."""
+    """Cells [Q] that budget "auto" spends where the guide is sure, for logits [Q, H, W]."""
     return expected_tokens(logits.flatten(1), needed=enough_cells(logits)).round().long()
 
 
 def judge(guide: Guide, pixels: Tensor, texts: Sequence[str], grid: tuple[int, int]) -> Judgement:
-    """Judge a picture [3, h, w] for questions, the logits those of the cells of a grid [Q, H, W]."""
+    """The guide's judgement of a picture [3, h, w], with its logits resampled to cells [Q, H, W]."""
     with torch.inference_mode(), torch.autocast(pixels.device.type, torch.bfloat16):
         page = guide.page(pixels)
         parts = [guide.judge(page, texts[i : i + CHUNK]) for i in range(0, len(texts), CHUNK)]
         logits, *others = (torch.cat(each) for each in zip(*parts, strict=True))
-        padded = (PLACE[0] * logits.shape[-2], PLACE[1] * logits.shape[-1])
+        padded = (PLACE[0] * logits.shape[-2], PLACE[1] * logits.shape[-1])  # px that the logits cover
         return Judgement(cell_logits(complete_runs(logits, page.runs), padded, grid), *others)
 
 
@@ -160,17 +140,11 @@ def measure(
     auto: AutoBudget = auto_cells,
     others: Mapping[str, Choose] | None = None,
 ) -> Iterator[Scored]:
-    """Measure methods on pictures; yields every question.
+    """Measure methods of METHODS, and `others` that choose cells themselves, question by question.
 
-    Another page's questions are those of the last picture before that had any with evidence; the first has
-    none before it, and is left out of that null.
-
-    Args:
-        guide: the guide.
-        samples: pictures.
-        methods: of METHODS.
-        auto: how many cells the guide keeps where it decides that too.
-        others: further methods by name, which choose cells themselves.
+    Another page's questions (FOREIGN) are those of the last picture before that had any with evidence; the
+    first picture is left out of that null. `auto` is how many cells the guide keeps where it decides that
+    too.
     """
     previous: tuple[Inquired, ...] = ()
     for number, sample in enumerate(samples):
@@ -190,17 +164,16 @@ def _measure(
     auto: AutoBudget,
     others: Mapping[str, Choose] | None,
 ) -> Iterator[Scored]:
-    """The questions of one picture, measured."""
     pixels, grid, count = sample.pixels(), sample.grid, len(sample.questions)
     texts = [question.text for question in sample.questions]
     extra = [foreign[i % len(foreign)].text for i in range(count)] if FOREIGN in methods else []
     judged = judge(guide, pixels, texts + extra, grid)
-    maps = {GUIDE: judged.logits[:count], FOREIGN: judged.logits[count:]}
+    maps = {GUIDE: judged.logits[:count], FOREIGN: judged.logits[count:]}  # (Q, H, W) each
     blind = {"ink density": ink_density, "saliency": saliency_map}
     maps |= {name: blind[name](pixels, grid).expand(count, *grid) for name in blind if name in methods}
     spent = auto(judged.logits[:count]).tolist()
     for i, question in enumerate(sample.questions):
-        evidence = evidence_cells(question.evidence, grid, sample.padded).flatten()
+        evidence = evidence_cells(question.evidence, grid, sample.padded).flatten()  # (N,)
         budgets = budgets_of(evidence.numel())
         kept: dict[str, dict[str, Kept]] = {}
         if bool(evidence.any()):
@@ -221,8 +194,8 @@ def _measure(
 
 
 def budgets_of(cells: int) -> dict[str, int]:
-    """The budgets of a page of some cells by name: counts below that, and shares of it."""
-    counts = {str(k): k for k in BUDGETS if k < cells}
+    """Counts of cells by budget name for a page of `cells`: those of BUDGETS below that, and shares of it."""
+    counts = {str(k): k for k in BUDGETS if k < cells}  # left out on pages that have no more
     return counts | {f"{k}/{WHOLE_PAGE}": max(1, round(k * cells / WHOLE_PAGE)) for k in BUDGETS}
 
 
@@ -234,6 +207,7 @@ def kept_of(mask: Tensor, evidence: Tensor) -> Kept:
 
 def kept_by(scores: Tensor, evidence: Tensor, budgets: Mapping[str, int]) -> dict[str, Kept]:
     """What the cells of the highest scores [N] keep of evidence, bool [N], by budget."""
+    # evidence cells among the first 1, 2, ... N
     rising = evidence[scores.argsort(descending=True, stable=True)].cumsum(0)
     total = int(rising[-1])
     shares = {label: (int(rising[k - 1]) / total, k) for label, k in budgets.items()}
@@ -243,11 +217,12 @@ def kept_by(scores: Tensor, evidence: Tensor, budgets: Mapping[str, int]) -> dic
 def kept_by_null(
     name: str, evidence: Tensor, grid: tuple[int, int], budgets: Mapping[str, int]
 ) -> dict[str, Kept]:
-    """What a null keeps by budget: "random" (what is expected of it), "even grid" or "oracle"."""
+    """What the null "random" (its expectation), "even grid" or "oracle" keeps, by budget."""
     cells, needed = evidence.numel(), int(evidence.sum())
     kept = {}
     for label, k in budgets.items():
         if name == "random":
+            # draws that hold all the evidence, over all draws
             whole = np.exp(_choices(cells - needed, k - needed) - _choices(cells, k)) if k >= needed else 0.0
             kept[label] = Kept(k / cells, float(whole), k)
         elif name == ORACLE:
@@ -262,17 +237,16 @@ def kept_by_null(
 
 
 def _choices(n: int, k: int) -> float:
-    """The logarithm of the ways to choose k of n."""
-    return lgamma(n + 1) - lgamma(k + 1) - lgamma(n - k + 1)
+    return lgamma(n + 1) - lgamma(k + 1) - lgamma(n - k + 1)  # the logarithm of n over k
 
 
 def saliency_map(pixels: Tensor, grid: tuple[int, int]) -> Tensor:
-    """What stands out in a picture by the scorer without parameters, [3, h, w] -> [H, W]."""
+    """Saliency [H, W] of a picture [3, h, w] by the scorer without parameters."""
     return saliency(generate_texture_array(pixels[None], grid, "mvp13"), "mvp13")[0]
 
 
 def _print(words: Sequence[Word], question: Inquired) -> dict[str, str]:
-    """The font size of a question's evidence as an axis: of the smallest word in it."""
+    """The font size of the smallest word in a question's evidence, as an axis."""
     sizes = [
         word.size
         for word in words
@@ -286,7 +260,7 @@ def _print(words: Sequence[Word], question: Inquired) -> dict[str, str]:
 
 
 def summarise(scored: Iterable[Scored]) -> dict[str, dict[str, dict[str, float]]]:
-    """Means by method and budget of questions with evidence."""
+    """Means over questions with evidence, by method and budget."""
     kept: dict[str, dict[str, list[Kept]]] = {}
     for one in scored:
         for method, by_budget in one.kept.items():
@@ -328,7 +302,7 @@ def by_axis(scored: Sequence[Scored]) -> dict[str, dict[str, list[Scored]]]:
 
 
 def calibration(scored: Sequence[Scored]) -> dict[str, Any]:
-    """How well the guide's verdicts tell questions apart: areas under the curve, and rates at logit 0."""
+    """How well the guide's logits tell kinds of questions apart: areas under the ROC curve, rates above 0."""
     local = [one for one in scored if one.question.kind != "global"]
     answered = [one.present for one in local if one.question.kind != "unanswerable"]
     vain = [one.present for one in local if one.question.kind == "unanswerable"]
@@ -350,7 +324,8 @@ def calibration(scored: Sequence[Scored]) -> dict[str, Any]:
 
 
 def auc(yes: Sequence[float], no: Sequence[float]) -> float:
-    """The chance that one of `yes` is above one of `no`, ties by half: the area under the ROC curve."""
+    """The area under the ROC curve: the chance that one of `yes` is above one of `no`, ties by half."""
     above, below = np.asarray(yes)[:, None], np.sort(np.asarray(no))
+    # 2 x (values of `no` below) + ties
     lower = np.searchsorted(below, above, "left") + np.searchsorted(below, above, "right")
     return float(lower.mean() / (2 * len(below)))

@@ -1,4 +1,4 @@
-"""What the guide is measured on: cached pages by what of them is held out, pages made worse, drawn pages.
+"""Pages to measure the guide on: cached pages by what of them is held out, degraded pages, drawn pages.
 
 samples = page_samples(folder, "test", limit=60)
 [EFFECTS["5 degrees"](sample) for sample in samples]
@@ -27,19 +27,15 @@ from arr_coc_lab.world.browser.style import HELD_OUT_MANNERS
 from arr_coc_lab.world.browser.types import page_types
 
 DOCUMENT = "document"
-"""The type of documentation that was not written for this."""
+"""The type of pages taken from real documentation."""
 
 
 def page_samples(
     folder: Path, split: str = "test", limit: int | None = None, questions: int | None = None
 ) -> Iterator[Sample]:
-    """The pages of a cache in the order of their seeds.
+    """The pages of a cache in the order of their seeds, at most `limit`, evenly spaced.
 
-    Args:
-        folder: of the cache.
-        split: of the pages.
-        limit: at most so many pages, evenly spaced; None: all.
-        questions: at most so many of a page, of kinds as even as it has them; None: all.
+    `questions`: at most so many of a page, of kinds as even as it has them.
 
     Raises:
         ValueError: there are none.
@@ -144,4 +140,4 @@ EFFECTS: dict[str, Callable[[Sample], Sample]] = {
     "one wrong letter a word": _misspelt,
     "cells of 28 px": lambda sample: replace(sample, cell=28),
 }
-"""What is done to pages, by name; "clean" is nothing."""
+"""Degradations of pages by name; "clean" is none."""

@@ -3,11 +3,6 @@
     layers 0 .. layer-1 read the whole prompt;  A [H, S]: attention of its last token in layer - 1
     layers layer .. L-1 read the text and the k visual tokens of rule(A, the image's columns, k)
 
-Laws: with k = N the answer is the model's own greedy one; the layers after the cut compute what they would
-with the dropped columns masked; a batch answers as each row alone; text is never dropped, and kept tokens
-keep their original positions. Nothing is patched: the text model's own layers are called one by one, as its
-`forward` does, and each keeps in the cache what it saw, so that early layers hold more than late ones.
-
 B rows, S columns of the prompt, S' of them after the cut, N visual tokens of a row, k kept, L layers.
 """
 
@@ -35,12 +30,10 @@ Rule = Callable[[Tensor, slice | Tensor, int], Reduction]
 
 @dataclass(frozen=True)
 class PrunedAnswers:
-    """Greedy answers of a batch.
+    """Greedy answers of a batch: new ids per row without the end-of-sequence id, and the cells kept, long
+    [k].
 
-    Attributes:
-        ids: Per row its new ids, up to the end-of-sequence id and without it.
-        keep: Per row long [k], the cells kept after the cut, in raster order.
-        mean_tokens: Visual tokens per layer, (N * layer + k * (L - layer)) / L, the mean over rows.
+    `mean_tokens` is the visual tokens per layer, (N * layer + k * (L - layer)) / L, the mean over rows.
     """
 
     ids: list[list[int]]
@@ -50,14 +43,10 @@ class PrunedAnswers:
 
 @dataclass(frozen=True)
 class PrunedPrefill:
-    """A batch up to its next new token.
+    """A batch that was read up to its next new token, of logits [B, vocabulary] at `position` [B].
 
-    Attributes:
-        logits: Float [B, vocabulary] of the next token.
-        keep: Per row long [k], the cells kept after the cut, in raster order.
-        cache: Keys and values, of S columns before the cut and S' after it.
-        masks: 0 for padding, before the cut [B, S] and after it [B, S'].
-        position: Long [B], the position of the next token.
+    `masks` are 0 for padding, before the cut [B, S] and after it [B, S'], as long as the cache of those
+    layers; `keep` holds the cells kept per row, long [k], in raster order.
     """
 
     logits: Tensor = field(repr=False)
@@ -79,13 +68,10 @@ def pruned_prefill(
 ) -> PrunedPrefill:
     """Run a batch of prompts up to the first new token, dropping visual tokens after `layer` layers.
 
-    Args:
-        model: Only its base model is used, never its allocator.
-        inputs: Processor inputs of B rows, left-padded, with one image each.
-        features: Their encoded images, from `model.adapter.features`.
-        rule: Chooses the tokens that stay.
-        count: Visual tokens of each row that stay, 1 to N.
-        layer: Layers that see all of them, 1 to L - 1.
+    With count N the result is the model's own. Text is never dropped, kept tokens keep their positions, and a
+    row's result does not depend on the others. The text model's layers are called one by one, as its
+    `forward` does; nothing is patched, and the allocator is not used. `inputs` are B left-padded rows with
+    one image each, encoded in `features`; `count` is 1 to N, `layer` 1 to L - 1.
 
     Raises:
         ValueError: an unsupported family, a count or layer out of range, or rows that are not left-padded
@@ -96,7 +82,7 @@ def pruned_prefill(
     mask = adapter.attention_mask(inputs).long()
     if not bool((mask.diff(dim=1) >= 0).all() and (mask[:, -1] == 1).all()):
         raise ValueError("rows are not left-padded; use a processor whose tokenizer has padding_side='left'")
-    spans = adapter.columns(ids, features.counts)
+    spans = adapter.columns(ids, features.counts)  # one image per row
     if [row for row, _ in spans] != list(range(len(ids))):
         raise ValueError(f"{len(spans)} images in {len(ids)} rows; pass rows with exactly one image each")
     for cells in features.cells:
@@ -105,7 +91,7 @@ def pruned_prefill(
     positions = adapter.positions(inputs)  # [3, B, S] or [B, S]
     hidden = model.base.get_input_embeddings()(ids)
     is_image = ids == adapter.image_token_id
-    hidden[is_image] = torch.cat(features.tokens).to(hidden)
+    hidden[is_image] = torch.cat(features.tokens).to(hidden)  # rows one after the other, as the mask flattens
     cache = DynamicCache(config=text.config)
     attention: list[Tensor] = []  # [B, H, S], what the last token of the prompt attends to
 
@@ -126,6 +112,7 @@ def pruned_prefill(
             is_image=is_image,
         )
     columns = [columns[cells] for (_, columns), cells in zip(spans, features.cells, strict=True)]
+    # attention[0] (B, H, S)
     keep = [rule(row, visual, count).keep for row, visual in zip(attention[0], columns, strict=True)]
 
     indices = features.tokens_to_keep(keep)
@@ -141,6 +128,7 @@ def pruned_prefill(
         levels=features.select(indices).levels,
         is_image=gather_columns(is_image, stay, fill=0),
     )
+    # padding holds no position
     last_position = positions.masked_fill(mask == 0, 0).amax(-1)  # [B], or [3, B] of t, y and x
     position = (last_position.amax(0) if last_position.ndim == 2 else last_position) + 1
     return PrunedPrefill(_logits(model, text, hidden), keep, cache, (mask, late_mask), position)
@@ -150,13 +138,9 @@ def pruned_prefill(
 def pruned_continuation(
     model: ARRCOCModel, before: PrunedPrefill, ids: Tensor, *, layer: int = 2
 ) -> PrunedPrefill:
-    """Read more text after a prompt whose visual tokens were dropped: an answer, or the next question.
+    """Read more text, `ids` long [B, n], after a prompt whose visual tokens were dropped.
 
-    Args:
-        model: As in `pruned_prefill`.
-        before: What was read so far; its cache grows, everything else of it stays as it was.
-        ids: Long [B, n], the text that follows.
-        layer: As in `pruned_prefill`.
+    The cache of `before` grows in place; the rest of it is left unchanged.
     """
     text = _text_model(model, layer)
     masks = [torch.cat([mask, torch.ones_like(ids)], dim=1) for mask in before.masks]
@@ -183,18 +167,7 @@ def pruned_answers(
     layer: int = 2,
     max_new_tokens: int = 8,
 ) -> PrunedAnswers:
-    """Answer a batch of prompts greedily, dropping visual tokens after `layer` layers.
-
-    Plain argmax: of the model's generation settings only the end-of-sequence id counts.
-
-    Args:
-        model: Only its base model is used, never its allocator.
-        inputs: Processor inputs of B rows, left-padded, with one image each.
-        features: Their encoded images, from `model.adapter.features`.
-        rule: Chooses the tokens that stay.
-        count: Visual tokens of each row that stay, 1 to N.
-        layer: Layers that see all of them, 1 to L - 1.
-        max_new_tokens: The longest answer.
+    """Answer a batch of prompts greedily by plain argmax, dropping visual tokens after `layer` layers.
 
     Raises:
         ValueError: as `pruned_prefill`, or `max_new_tokens` below 1.
@@ -203,7 +176,7 @@ def pruned_answers(
         raise ValueError(f"max_new_tokens {max_new_tokens} is below 1; ask for at least one new token")
     run = pruned_prefill(model, inputs, features, rule, count, layer=layer)
     total, keep = len(_text_model(model, layer).layers), run.keep
-    end = setting(model.base, {}, "eos_token_id")
+    end = setting(model.base, {}, "eos_token_id")  # one id, several or none
     ends = torch.tensor([] if end is None else end, dtype=torch.long, device=run.logits.device).flatten()
     new = [run.logits.argmax(-1)]
     while len(new) < max_new_tokens and not bool(torch.isin(torch.stack(new), ends).any(0).all()):
@@ -211,19 +184,19 @@ def pruned_answers(
         new.append(run.logits.argmax(-1))
 
     rows = torch.stack(new, dim=1)
-    ended = torch.isin(rows, ends).cumsum(1) > 0
+    ended = torch.isin(rows, ends).cumsum(1) > 0  # from the first end on
     answers = [row[~over].tolist() for row, over in zip(rows, ended, strict=True)]
     tokens = [(len(cells) * layer + count * (total - layer)) / total for cells in features.cells]
     return PrunedAnswers(answers, keep, sum(tokens) / len(tokens))
 
 
 def layer_families() -> list[str]:
-    """The model types whose language model's layers can be called one by one."""
+    """Model types whose language model's layers can be called one by one."""
     return [kind for kind, family in FAMILIES.items() if family.trait("layer_by_layer")]
 
 
 def cut_layer(model: ARRCOCModel, layers: int = 2) -> int:
-    """How many layers read all tokens: those that a method names, at most all but the last one."""
+    """The number of layers that read all tokens: `layers`, at most all but the last one."""
     return min(layers, model.config.get_text_config().num_hidden_layers - 1)
 
 
@@ -260,20 +233,10 @@ def _run(
     levels: list[list[Tensor]] | None = None,
     is_image: Tensor | None = None,
 ) -> Tensor:
-    """Run some layers of a text model, of whose inputs so far `mask` [B, cached + new] marks the padding.
+    """Run some layers of a text model on `hidden` [B, new, D], whose columns extend the cache.
 
-    Args:
-        text: The text model.
-        layers: Which of its layers.
-        hidden: [B, new, D].
-        mask: [B, cached + new], 0 for padding.
-        positions: [3, B, new] or [B, new].
-        cache: Of all layers; these layers' part of it grows.
-        levels: By layer, per image [n, D], what deepstack adds to the visual tokens after it.
-        is_image: Bool [B, new], where they stand.
-
-    Returns:
-        [B, new, D].
+    `mask` [B, cached + new] is 0 for padding, `positions` [3, B, new] or [B, new]. `levels` holds by layer
+    and image [n, D], which deepstack adds after it to the visual tokens at `is_image` (Bool [B, new]).
     """
     # A view of the cache that begins with these layers: the mask is as long as what the first one saw.
     own = Cache(layers=cache.layers[layers.start : layers.stop])

@@ -1,9 +1,6 @@
-"""Which methods of the table can run on a model, and the allocators and scorers that some of them bring.
+"""Which registered methods can run on a model, and loading the allocators and scorers that some need.
 
-    methods, notes = pick_methods(model, ("arr-coc", "divprune"), [], scorer)
-
-The table itself is `arr_coc_lab.rivals.METHODS`: rivals and nulls register there, ours in `ours` and
-`resolution`, and anyone's own wherever it is written (`arr_coc_lab.rivals.register`).
+methods, notes = pick_methods(model, ("arr-coc", "divprune"), [], scorer)
 """
 
 from __future__ import annotations
@@ -52,17 +49,10 @@ def pick_methods(
     variants: Sequence[tuple[str, ARRCOCLayer]],
     scorer: QueryBlindScorer | None,
 ) -> tuple[list[Method], dict[str, str]]:
-    """The methods that can run on a model.
+    """The methods that can run on a model, in the order of the table, and why each other one is left out.
 
-    Args:
-        model: the model.
-        names: wanted methods, variations NAME:ARGUMENT among them; None: all but variations.
-        variants: further allocators, "arr-coc:NAME" each; with `names` given, those named there.
-        scorer: a trained query-blind scorer.
-
-    Returns:
-        The methods in the order of the table, variants last; and by name why another one is left
-        out.
+    `names` may hold variations NAME:ARGUMENT; None: all but variations. `variants` are further allocators,
+    "arr-coc:NAME" each.
 
     Raises:
         ValueError: an unknown name, or nothing can run.
@@ -91,22 +81,14 @@ def pick_methods(
 
 
 def check_names(names: Sequence[str] | None, variants: Sequence[str]) -> None:
-    """Check the names of methods before anything is loaded.
-
-    Args:
-        names: wanted methods; None: all.
-        variants: names of further allocators.
-
-    Raises:
-        ValueError: one is unknown; names the one that may have been meant.
-    """
+    """Raise ValueError for an unknown method name, with the nearest known one, before any loading."""
     table = METHODS | {f"{OURS}:{name}": METHODS[OURS] for name in variants}
     for name in names or ():
         find_method(name, table)
 
 
 def _check_needs(method: Method, model: ARRCOCModel, scorer: QueryBlindScorer | None) -> None:
-    """Raises ValueError where the model lacks what the method needs."""
+    """Raise ValueError where the model lacks what the method needs."""
     family = model.config.model_type
     if "tower" in method.needs:
         check_tower(model.adapter)
@@ -134,13 +116,9 @@ def _check_needs(method: Method, model: ARRCOCModel, scorer: QueryBlindScorer | 
 
 
 def load_scorer(path: str | Path | None, model: ARRCOCModel) -> QueryBlindScorer | None:
-    """The trained query-blind scorer of a file with query.weight and key.weight [width, D].
+    """The query-blind scorer of a file with query.weight and key.weight [width, D], with or without biases.
 
-    With query.bias and key.bias [width] or, as of version 0.1, without.
-
-    Args:
-        path: None: the bundled one, for the bundled model, if there is one.
-        model: it is for.
+    `path` of None: the bundled one, for the bundled model, if there is one.
 
     Raises:
         ValueError: no such file, no such weights, or of another width.
@@ -172,7 +150,7 @@ def load_scorer(path: str | Path | None, model: ARRCOCModel) -> QueryBlindScorer
 
 
 def split_allocators(specs: Sequence[str]) -> tuple[str | None, list[tuple[str, str]]]:
-    """The model's own allocator and the named further ones, of "FOLDER" and "NAME=FOLDER".
+    """The model's own allocator and the named further ones, from "FOLDER" and "NAME=FOLDER".
 
     Raises:
         ValueError: two without a name, or a name twice.
@@ -198,7 +176,7 @@ def load_variant(folder: str, model: ARRCOCModel) -> ARRCOCLayer:
     """Another allocator for the same base model.
 
     Raises:
-        ValueError: it is none, doesn't fit, or brings a LoRA, of which a model holds one at a time.
+        ValueError: it is none, doesn't fit, or has a LoRA, of which a model holds one at a time.
     """
     place = checkpoint.find_allocator(folder)
     if place is None:

@@ -1,13 +1,7 @@
-"""ARR-COC as methods of an evaluation, beside all tokens, and its own nulls, bounds and gestalts.
+"""ARR-COC's modes as methods of an evaluation, with all tokens ("full") and ARR-COC's own nulls and bounds.
 
-full                                    all tokens: the stock model
-arr-coc, arr-coc sparse, arr-coc saccade   this package's modes "prune", "sparse" and "saccade"
-shuffled question, ... sparse           the null of looking: decided by another image's question
-arr-coc saccade tower4, tower16         mode "saccade" on a gestalt that is compressed inside the tower
-averaged patches 4, 16                  such a gestalt of a compressor that has learned nothing
-oracle sparse                           the evidence cells, encoded without the others
-coc resize, pool4, pool16, conv4, conv16, tower4, tower16
-                                        mode "compress": a gestalt in place of the image, no choice
+"shuffled question" decides by another image's question, "averaged patches" is an untrained coarse view,
+"oracle sparse" encodes the evidence cells alone, "coc ..." sends a coarse view in place of the image.
 """
 
 from __future__ import annotations
@@ -21,17 +15,17 @@ from arr_coc_lab.rivals.nulls import select_oracle
 from arr_coc_lab.rivals.reduction import Reduction
 
 SHUFFLED, AVERAGED = "shuffled question", "averaged patches"
-AFTER, EARLY, GESTALT = "#a3195b", "#d9480f", "#6a1fb8"
-"""Colours of choosing after the vision encoder, of choosing before it, and of sending a gestalt alone."""
+AFTER, EARLY, GESTALT = (
+    "#a3195b",
+    "#d9480f",
+    "#6a1fb8",
+)  # colours: choice after the encoder, before it, coarse view
 
 
 def ours(name: str, layer: ARRCOCLayer | None = None, other: bool = False) -> Method:
-    """ARR-COC's mode "prune" as a method.
+    """ARR-COC's mode "prune" as a method, with another allocator `layer` (kind "variant") if given.
 
-    Args:
-        name: of the method.
-        layer: an allocator for the same base model, of kind "variant"; None: the model's own.
-        other: decide by another image's question, which makes it a null.
+    `other` decides by another image's question, which makes it a null.
     """
 
     def select(view: View, i: int, budget: Count) -> Reduction:

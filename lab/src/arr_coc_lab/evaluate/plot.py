@@ -1,12 +1,10 @@
-"""A summary as a picture: score over visual tokens, and over time to first token.
+"""A plot of a summary: score over visual tokens, and over time to first token.
 
     plot(summary, "pareto.png")
 
-Each method has the style that it is registered with, over that of its kind. Ours is thick and in strong
-colours: one for choosing after the encoder, one for choosing before it (a star: gestalt and saccades).
-Gestalts alone are hollow points; rivals are thin; nulls are grey and dashed, upper bounds dotted. A hollow
-diamond is a budget chosen per question. The stepped ground is what some method reaches at that cost, where
-bounds and controls by another image's question do not count.
+A method's style is its own over that of its kind: ours thick, coarse views alone hollow, rivals thin, nulls
+grey and dashed, upper bounds dotted. A hollow diamond is a budget chosen per question. The stepped ground is
+the best score reached at a cost, without bounds and controls by another image's question.
 """
 
 from __future__ import annotations
@@ -41,7 +39,7 @@ _OF_KIND: dict[str, dict[str, Any]] = {
     "null": dict(color=_GRAY, ls="--", marker="x"),
     "bound": dict(color=_INK, ls=":", marker="", zorder=4),
 }
-"""How each kind is drawn; a method's own style comes over it."""
+"""Style of each kind; a method's own style comes over it."""
 # Muted, of different lightness, told apart with every common kind of colour blindness by marker too.
 _SPARE = tuple(
     Style(colour, marker)
@@ -49,7 +47,7 @@ _SPARE = tuple(
         ("#33508f", "d"), ("#117733", "8"), ("#b8860b", "*"), ("#6d5c9e", "H"), ("#4f9bc4", "o"),
     )
 )  # fmt: skip
-"""Of methods that are registered with none, or not at all."""
+"""Styles of methods registered without one."""
 _TICK = 0.25  # inches, nearer ticks are left out
 _PITCH = 11.5  # points from one name to the next
 _LOG = 8  # times this far apart are drawn on a logarithmic axis
@@ -71,12 +69,7 @@ class _Line:
 
 
 def plot(summary: Summary, path: str | Path, title: str | None = None) -> None:
-    """Draw a summary; the format is that of the file's ending: .png, .svg or .pdf.
-
-    Args:
-        summary: of `arr_coc_lab.evaluate.summary.summarise`, with a method beside the full model.
-        path: file to write.
-        title: drawn above; None: the numbers of questions and images.
+    """Draw a summary that has a method beside the full model, as .png, .svg or .pdf by the path's ending.
 
     Raises:
         ValueError: there is nothing but the full model, or the format is unknown.
@@ -114,7 +107,7 @@ def plot(summary: Summary, path: str | Path, title: str | None = None) -> None:
 
 
 def _lines(summary: Summary) -> list[_Line]:
-    """The methods beside the full model, ours last, which is on top."""
+    """All methods but the full model, ours last, so that it is drawn on top."""
     rows: dict[str, list[dict[str, Any]]] = {}
     kinds: dict[str, str] = {}
     for method, row in summary["methods"].items():
@@ -153,7 +146,7 @@ def _of_another_question(name: str) -> bool:
 
 
 def _before_encoder(name: str) -> bool:
-    """One of ours that chooses before the vision encoder, whose time is the point of it."""
+    """One of ours that chooses before the vision encoder, and so saves encoding time."""
     return name in METHODS and METHODS[name].kind == "ours" and METHODS[name].prepare is not None
 
 
@@ -196,7 +189,7 @@ def _ticks(axes: Axes, ticks: Sequence[float]) -> None:
 
 
 def _draw(axes: Axes, cost: str, lines: Sequence[_Line], summary: Summary) -> None:
-    """The ground that is reached, the lines, and what all tokens cost."""
+    """The ground that is reached, the lines, and the score of all tokens."""
     full = summary["methods"].get(FULL)
     reached = [
         line.points(cost) for line in lines if line.kind != "bound" and not _of_another_question(line.name)
@@ -239,16 +232,14 @@ def _write(
 
 
 def _front(points: np.ndarray) -> np.ndarray:
-    """Those of `points` [n, 2] (cost, score) that score more than every cheaper one, by rising cost."""
+    """The Pareto front of `points` [n, 2] (cost, score), by rising cost."""
     ordered = points[np.lexsort((-points[:, 1], points[:, 0]))]
     best = np.maximum.accumulate(ordered[:, 1])
     return ordered[np.diff(best, prepend=-np.inf) > 0]
 
 
 def _name(axes: Axes, lines: Sequence[_Line]) -> None:
-    """Write names left of the cheapest points, one below the other; of a point that is far off below it, or
-    beside it where several are that far.
-    """
+    """Write names left of the cheapest points in a column; below or beside points that are far off."""
     first = [(line, *line.points("tokens")[0]) for line in lines]
     start = min(x for _, x, _ in first)
     _column(axes, [entry for entry in first if entry[1] <= 1.5 * start], left=True)
@@ -267,7 +258,7 @@ def _name(axes: Axes, lines: Sequence[_Line]) -> None:
 
 
 def _stack(axes: Axes, entries: Sequence[tuple[_Line, float, float]]) -> None:
-    """Names below points that are not far apart: lower where the name of a higher one stands already."""
+    """Names below nearby points, each lower than the name of a higher point."""
     free = np.inf
     for line, x, y in sorted(entries, key=lambda entry: -entry[2]):
         own = axes.transData.transform((x, y))[1]
@@ -296,9 +287,10 @@ def _column(axes: Axes, entries: Sequence[tuple[_Line, float, float]], left: boo
 
 
 def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
-    """Positions nearest to the `wanted` rising ones (least squares) that are at least `gap` apart.
+    """Positions at least `gap` apart within low..high that are nearest (least squares) to the rising
+    `wanted`.
 
-    All lie within low..high; where that has no room for them, they are evenly spaced over it.
+    Where the range is too small for that gap, they are evenly spaced over it.
     """
     n = len(wanted)
     gap = min(gap, (high - low) / max(1, n - 1))

@@ -1,20 +1,10 @@
-"""Probes: would the answer have changed? One question about one image, answered again from other cells.
+"""Probes of one answer: the question asked again from other cells of the same image.
 
     budget_sweep(session, question)           from the k most relevant cells, k from 1 to N
     contenders(session, question, 64)         from as many cells chosen by nulls and rivals
-    faithfulness(session, question)           as the most relevant cells are taken away, or are the only ones
+    faithfulness(session, question)           with the most relevant cells removed, or kept alone
 
-Each returns a JSON-safe dict. *Right* is in all of them what `right` says: the stock model's own answer with
-all tokens, unless another is given (`right_from` tells which). That answer may be wrong of the image; where
-true answers are known, `true` says of each answer whether it is one of them.
-
-Laws: all N cells in mode "prune" give the stock model's own answer (but for a
-LoRA, which answers with them too); equal calls give equal results; the session answers afterwards as before.
-
-A cell that is taken away is not there for the language model, as in every answer of this package: nothing is
-painted over, so there is no trace of a removal that a model could read (what ROAD, Rong et al. 2022, guards
-against in pixels). Log-probabilities are the mean over tokens of the `right` answer (see `reader`), in nats.
-N cells, k of them kept.
+Each returns a JSON-safe dict; log-probabilities are means over the tokens of the right answer, in nats.
 """
 
 from __future__ import annotations
@@ -42,10 +32,9 @@ from arr_coc_lab.rivals.reduction import Reduction
 
 Probe = dict[str, Any]
 Progress = Callable[[float], None]
-"""Called with the share that is done, 0 to 1; what it raises ends the probe and comes through."""
+"""Called with the share done, 0 to 1; an exception from it ends the probe."""
 
-ROWS = 16
-"""Rows in one forward at most."""
+ROWS = 16  # in one forward, at most
 
 
 @torch.no_grad()
@@ -58,21 +47,11 @@ def budget_sweep(
     true_answers: Sequence[str] = (),
     progress: Progress | None = None,
 ) -> Probe:
-    """Answer from the k most relevant cells, for k = 1, 2, 4, ... N, and find the least that is enough.
+    """Answer from the k most relevant cells for k = 1, 2, 4, ... N, and find the smallest k that is enough.
 
-    Between the last wrong and the first right count of that ladder it goes on by halves. A budget is here the
-    first k of the relevance order: no share is spent on coverage, and no void falls back to an even grid.
-
-    Cost: the answer with all tokens, then at most 2 log2(N) + 1 points of an answer and one forward each; in
-    mode "sparse" each point also encodes its own cells.
-
-    Args:
-        session: of the image.
-        question: any text.
-        mode: "prune" or "sparse".
-        right: what counts as right, letter by letter; None: the stock model's answer with all tokens.
-        true_answers: answers that are known to be true of the image.
-        progress: called with the share that is done.
+    Between the last wrong and the first right count it bisects. The cells are the first k of the relevance
+    order of `mode` "prune" or "sparse": no share is spent on coverage. `right` is the answer that counts as
+    right, letter by letter; None: the stock model's own with all tokens. At most 2 log2(N) + 2 answers.
 
     Returns:
         `right`, `right_from` ("all tokens" or "given"), `true_answers`, `order` ("balanced"), `points` by
@@ -81,7 +60,7 @@ def budget_sweep(
         even all cells are wrong.
 
     Raises:
-        ValueError: an empty or too long question, another mode, or deciding failed.
+        ValueError: an empty or too long question, another mode, or choosing failed.
     """
     reader = open_reader(session, question, mode, right)
     order = reader.decide(1.0).order.to(session.model.device)
@@ -96,7 +75,7 @@ def budget_sweep(
         _tell(progress, min(1.0, len(points) / (2 * len(ladder))))
         return points[count]["right"]
 
-    none = len(order) + 1
+    none = len(order) + 1  # one above any count: no count is enough
     smallest, wrong = none, 0
     for count in ladder:
         smallest, wrong = (min(smallest, count), wrong) if is_enough(count) else (none, count)
@@ -123,34 +102,23 @@ def contenders(
     true_answers: Sequence[str] = (),
     progress: Progress | None = None,
 ) -> Probe:
-    """Answer from as many tokens as ours keeps, chosen by nulls and rivals.
+    """Answer from as many tokens as ARR-COC keeps, chosen by nulls and rivals.
 
-    All but ours run on the stock model and read the encoded image; one that drops between layers ("fastv")
-    reads all of it in its first layers, one that resizes ("downsample") encodes a smaller one.
-
-    Cost: the answer with all tokens, one more encoding (with the vision tower watched), each method's choice,
-    and two batches of as many rows as there are methods; those two sorts one answer each beside it.
-
-    Args:
-        session: of the image.
-        question: any text.
-        budget: a count, a fraction or "auto", of ours; all others get the count that it comes to.
-        mode: of ours, "prune" or "sparse".
-        methods: names of nulls and rivals in `METHODS`; None: those registered as `contender`.
-        right: what counts as right, letter by letter; None: the stock model's answer with all tokens.
-        true_answers: answers that are known to be true of the image.
-        progress: called with the share that is done.
+    `budget` is a count, a fraction or "auto" of ours in `mode` "prune" or "sparse"; all others get the
+    resulting count. They run on the stock model and read the encoded image; one that drops between layers
+    ("fastv") reads all tokens in its first layers, one that resizes ("downsample") encodes a smaller image.
+    `methods` are names in `METHODS`; None: those registered as `contender`.
 
     Returns:
         `budget` (the count), `right`, `right_from` and `true_answers` as of `budget_sweep`, `left_out` (by
         method, why it can't run here), and `rows`, ours first: `method`, `kind` ("ours", "null" or "rival"),
-        `tokens` (visual tokens read, the mean over layers), `note` (why that is not the budget, in a line, or
-        None), `answer`, `right`, `true`, `logprob` (None where tokens are dropped between layers), and
-        `keep`, the kept cells in raster order (None where they are no cells of this image).
+        `tokens` (visual tokens read, the mean over layers), `note` (why that is not the budget, or None),
+        `answer`, `right`, `true`, `logprob` (None where tokens are dropped between layers), and `keep`, the
+        kept cells in raster order (None where they are no cells of this image).
 
     Raises:
         ValueError: an empty or too long question, a bad budget or mode, an unknown or unfit method, or
-            deciding failed.
+            choosing failed.
     """
     names = [name for name, method in METHODS.items() if method.contender] if methods is None else methods
     unfit = [name for name in names if name in METHODS and not _fit(METHODS[name])]
@@ -211,34 +179,21 @@ def faithfulness(
     right: str | None = None,
     progress: Progress | None = None,
 ) -> Probe:
-    """How likely the right answer stays as the most relevant cells are taken away, or are the only ones.
+    """Log-probability of the right answer as the most relevant cells are removed, or are the only ones kept.
 
-    A map is faithful where deletion falls soon and insertion rises soon, both beside random orders. One cell
-    is always left: at share 1 of deletion the least relevant one, at share 0 of insertion the most relevant.
-    In both modes the cells are taken from the encoded image, so that their curves compare; there a cell has
-    attended to its neighbours, and may hold something of one that was taken away.
-
-    Cost: the answer with all tokens, then `steps` batches of 2 + `draws` rows and one of one row, forward
-    only: as much as (1 + `draws` / 2) * `steps` prompts with all tokens.
-
-    Args:
-        session: of the image.
-        question: any text.
-        mode: whose order, "prune" or "sparse".
-        steps: between no cells and all, at least 1.
-        draws: random orders, at least 1.
-        right: the answer; None: the stock model's answer with all tokens.
-        progress: called with the share that is done.
+    A map is faithful where deletion falls soon and insertion rises soon, compared with `draws` random orders,
+    in `steps` steps from no cells (at least one is left) to all. A removed cell is dropped from the prompt,
+    so no painted-over pixels give the removal away (ROAD, Rong et al. 2022); its neighbours in the encoded
+    image may still hold something of it. Runs `steps` forwards of 2 + `draws` rows.
 
     Returns:
-        `right` and `right_from` as of `budget_sweep`; `share` [steps + 1] of cells taken away or kept, 0 to
-        1; the log-probabilities `deletion` and `insertion` [steps + 1], `random` [steps + 1][draws] of
-        insertion in random orders and `random_deletion` of taking away in those orders turned round; and
-        `auc`, the areas under `deletion`, `insertion` and `random` (the mean of its draws, and of
-        `random_deletion` as well).
+        `right` and `right_from` as of `budget_sweep`; `share` [steps + 1] of cells removed or kept, 0 to 1;
+        the log-probabilities `deletion` and `insertion` [steps + 1], `random` [steps + 1][draws] of insertion
+        in random orders and `random_deletion` of removal in the same orders reversed; and `auc`, the areas
+        under `deletion`, `insertion` and `random` (the mean of its draws).
 
     Raises:
-        ValueError: an empty or too long question, another mode, steps or draws below 1, or deciding failed.
+        ValueError: an empty or too long question, another mode, steps or draws below 1, or choosing failed.
     """
     for name, value in (("steps", steps), ("draws", draws)):
         if value < 1:
@@ -249,7 +204,7 @@ def faithfulness(
     features = reader.encode(order)
     generator = torch.Generator().manual_seed(0)
     orders = [torch.randperm(total, generator=generator).to(order.device) for _ in range(draws)]
-    orders = [order, order.flip(0), *orders]
+    orders = [order, order.flip(0), *orders]  # insertion, deletion read from its end, random
     points: list[list[float]] = []  # [steps + 1][2 + draws]
     for step in range(steps + 1):
         count = max(1, round(step * total / steps))
@@ -281,7 +236,6 @@ def _right_from(right: str | None) -> str:
 
 
 def _reference(reader: CellReader, right: str | None, true_answers: Sequence[str]) -> Probe:
-    """What answers are compared with."""
     return {
         "right": reader.right,
         "right_from": _right_from(right),
@@ -290,18 +244,17 @@ def _reference(reader: CellReader, right: str | None, true_answers: Sequence[str
 
 
 def _is_true(answer: str, true_answers: Sequence[str]) -> bool | None:
-    """Whether an answer is one of those known to be true, letter by letter; None where none is."""
     return exact_match(answer, true_answers) == 1.0 if true_answers else None
 
 
 def _fit(method: Method) -> bool:
-    """It is a null or rival that needs one question of one image alone, and not the right answer."""
+    """Whether a null or rival needs only one question about one image, not the right answer."""
     free = method.kind in ("null", "rival") and "other" not in method.needs
     return free and method.prepare is None
 
 
 def _selected(stock: CellReader, scene: Scene, kept: dict[str, Reduction]) -> dict[str, Probe]:
-    """Rows of methods that choose cells, all in one batch."""
+    """Rows of methods that choose cells, in one batch."""
     if not kept:
         return {}
     features, reductions = scene.view.features, list(kept.values())
@@ -359,17 +312,17 @@ def _tell(progress: Progress | None, share: float) -> None:
 
 
 def sweep_trace(session: Session, trace: Trace, mode: str, progress: Progress) -> dict[str, Any]:
-    """`budget_sweep` of a trace's question: the app's probe "sweep"."""
+    """The app's probe "sweep": `budget_sweep` of a trace's question."""
     truths = trace.true_answers
     return budget_sweep(session, trace.question, mode=mode, true_answers=truths, progress=progress)
 
 
 def contend_trace(session: Session, trace: Trace, mode: str, progress: Progress) -> dict[str, Any]:
-    """`contenders` for a trace's question and number of tokens: the app's probe "contenders"."""
+    """The app's probe "contenders": `contenders` at a trace's question and number of tokens."""
     truths = trace.true_answers
     return contenders(session, trace.question, trace.kept, mode=mode, true_answers=truths, progress=progress)
 
 
 def question_trace(session: Session, trace: Trace, mode: str, progress: Progress) -> dict[str, Any]:
-    """`faithfulness` of a trace's map: the app's probe "faithfulness"."""
+    """The app's probe "faithfulness": `faithfulness` of a trace's map."""
     return faithfulness(session, trace.question, mode=mode, progress=progress)

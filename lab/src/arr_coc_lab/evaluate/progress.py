@@ -1,9 +1,7 @@
-"""The bar of a run on stderr, and a line that says once how long the rest of it will take.
+"""A progress bar of a run on stderr, with one line that estimates how long the rest takes.
 
-    with Progress(2000, done=0, entries=6, hidden=False) as progress:
-        progress.advance(5, seconds=9.1)      of each image; "about 59 min for 1,980 questions x 6 ..."
-
-Law: the first image does not count, for it also warms the machine up; nor does one that is also timed.
+with Progress(2000, done=0, entries=6, hidden=False) as progress:
+    progress.advance(5, seconds=9.1)      of each image; "about 59 min for 1,980 questions x 6 ..."
 """
 
 from __future__ import annotations
@@ -17,19 +15,15 @@ from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
 MEASURED = 3
-"""So many images are measured before the rest is estimated."""
+"""Images measured before the estimate, after a first one that warms up the machine."""
 
 
 class Progress:
-    """A context: the bar is there inside, and the library's log is written above it.
+    """A context with a bar for `total` questions, `done` of them before; the library's log is written above
+    it.
 
-    Args:
-        total: questions of the run.
-        done: those that the file has already.
-        entries: methods with their budgets, for the estimate.
-        timed: questions that will also be run alone, which the estimate leaves out.
-        parts: processes that share the questions, of which this is one.
-        hidden: show nothing.
+    For the estimate: `entries` methods with budgets, `timed` questions that are also run alone, and `parts`
+    processes that share the work.
     """
 
     def __init__(
@@ -43,28 +37,21 @@ class Progress:
             parts,
             hidden,
         )
-        self._images = -1
+        self._images = -1  # the first image, which warms up the machine, does not count
         self._questions, self._seconds = 0, 0.0
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
-        """Begin."""
         if not self.hidden:
             self._stack.enter_context(logging_redirect_tqdm([logging.getLogger("arr_coc")]))
         self._stack.enter_context(self.bar)
         return self
 
     def __exit__(self, *error: object) -> None:
-        """End, whatever has happened."""
         self._stack.close()
 
     def advance(self, count: int, seconds: float | None = None) -> None:
-        """Go on by so many questions.
-
-        Args:
-            count: of one image; below 0 where they have to be asked again.
-            seconds: what they took together; None: they weren't asked now, or are no measure.
-        """
+        """Advance by `count` questions (below 0: to be asked again); without `seconds` it is not measured."""
         self.bar.update(count)
         self.left -= count
         if seconds is None or self._images == MEASURED:
@@ -86,7 +73,7 @@ class Progress:
 
 
 def duration(seconds: float) -> str:
-    """A time in words of one unit or two: "40 s", "14 min", "3 h 20 min"."""
+    """A time in words: "40 s", "14 min", "3 h 20 min"."""
     if seconds < 90:
         return f"{max(1, round(seconds))} s"
     minutes = round(seconds / 60)

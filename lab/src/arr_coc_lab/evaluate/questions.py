@@ -3,8 +3,7 @@
     world_questions(2000, 1024) -> ImageQueries(image, key, queries), page after page
     data_questions("textvqa:/data/textvqa") -> (data set, [ImageQueries, ...])
 
-Laws: the same arguments give the same questions in the same order; all questions of an image stand together;
-every id comes once.
+Equal arguments give equal questions in equal order; every id comes once.
 """
 
 from __future__ import annotations
@@ -23,40 +22,24 @@ from arr_coc_lab.world import Question, draw_page, pages_of
 
 @dataclass(frozen=True)
 class Query:
-    """One question.
+    """One question."""
 
-    Attributes:
-        id: unique within a run.
-        text: the question with the data set's prompt.
-        answers: the accepted ones.
-        family: kind of question, "" where unknown.
-        boxes: the evidence, (x0, y0, x1, y1) in px of the image; () where there is none, None where it is
-            unknown.
-        template: of a drawn page, else "".
-        map: file of a relevance map, whose cells above half are evidence as well; None: there is none.
-        example: of a data set, as its reader gave it.
-    """
-
-    id: str
-    text: str
-    answers: tuple[str, ...]
-    family: str = ""
+    id: str  # unique within a run
+    text: str  # the question with the data set's prompt
+    answers: tuple[str, ...]  # the accepted ones
+    family: str = ""  # kind of question, "" where unknown
+    # the evidence, (x0, y0, x1, y1) in px of the image; None where it is unknown
     boxes: tuple[Box, ...] | None = None
-    template: str = ""
-    map: Path | None = None
-    example: Example | None = None
+    template: str = ""  # of a drawn page, else ""
+    map: Path | None = None  # file of a relevance map, whose cells above half are evidence as well
+    example: Example | None = None  # of a data set, as its reader gave it
 
 
 @dataclass(frozen=True)
 class ImageQueries:
-    """One image and its questions.
+    """One image (opened, or a path), its name in result files and its questions.
 
-    Attributes:
-        image: an opened image, or a path to open.
-        key: the image's name in result files.
-        queries: the questions.
-        possible: the boxes of every question that the image could be asked, these among them, where that is
-            known; else ().
+    `possible` holds the boxes of every question that the image could be asked, where that is known.
     """
 
     image: Image.Image | Path
@@ -65,21 +48,13 @@ class ImageQueries:
     possible: tuple[tuple[Box, ...], ...] = ()
 
 
-EMPTY = "empty texture"
-"""The family of questions about a page that shows texture alone."""
+EMPTY = "empty texture"  # the family of questions about a page of texture alone
 
 
 def world_questions(
     count: int, size: int, per_page: int = 5, split: str = "test", seed: int = 0
 ) -> Iterator[ImageQueries]:
-    """Drawn pages with `count` questions in all, of each page those of the families that are rarest so far.
-
-    Args:
-        count: questions in all.
-        size: side of the pages in px.
-        per_page: most questions of a page.
-        split: "train", "validation" or "test".
-        seed: which pages of the split; another seed draws other ones.
+    """Drawn pages of `size` px with `count` questions in all, at most `per_page` each, rarest families first.
 
     Raises:
         ValueError: an unknown split, or a size out of range.
@@ -93,7 +68,7 @@ def world_questions(
         chosen: list[Question] = []
         for _ in range(min(per_page, len(page.questions), count - total)):
             rest = [q for q in page.questions if q not in chosen]
-            best = min(rest, key=lambda q: tally[q.family])
+            best = min(rest, key=lambda q: tally[q.family])  # the rarest family so far
             tally[best.family] += 1
             chosen.append(best)
         total += len(chosen)
@@ -117,17 +92,11 @@ def world_questions(
 def data_questions(
     spec: str, split: str | None = None, limit: int | None = None, own_answers: bool = False
 ) -> tuple[DataSet, list[ImageQueries]]:
-    """The questions of a data set, those about one image together, images in order of first appearance.
-
-    Args:
-        spec: `NAME:DIR`, as `arr_coc_lab.data.open_data` takes it.
-        split: None for the data set's usual one.
-        limit: at most so many questions; None for all.
-        own_answers: questions may be without answers, and a data set without a metric.
+    """The first `limit` questions of a data set `NAME:DIR`, grouped by image in order of first appearance.
 
     Raises:
-        ValueError: as `open_data`; there is no question, one has no answer or repeats an id, or the data set
-            has no metric.
+        ValueError: as `open_data`; there is no question, one repeats an id, or, unless `own_answers`, one has
+            no answer or the data set no metric.
     """
     data, examples = open_data(spec, split, limit, clips=False)
     if data.metric is None and not own_answers:
@@ -158,12 +127,7 @@ def _query(example: Example, prompt: str) -> Query:
 
 
 def image_key(spec: str, image: Path) -> str:
-    """The name of a data set's image in result files: they don't tell where on a disk the data lies.
-
-    Args:
-        spec: `NAME:DIR`, as `arr_coc_lab.data.open_data` takes it.
-        image: a path that its reader gave.
-    """
+    """The name of a data set's image in result files, without the folder where the data lies."""
     name, _, place = spec.partition(":")
     folder = local_path(place.strip())
     folder = folder.parent if folder.is_file() else folder

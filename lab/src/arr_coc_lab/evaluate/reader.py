@@ -1,11 +1,7 @@
-"""One question answered from any cells of its image, and how likely those cells make an answer.
+"""One question answered from any cells of its image, with the log-probability of a right answer.
 
-    reader = open_reader(session, question, "prune")       right: the stock model's answer with all tokens
-    order = reader.decide(1.0).order
-    reader.read(reader.encode(keep), keep)                 {"answer", "right", "logprob", "tokens", "keep"}
-
-Log-probabilities are those of the `right` answer and the end of the turn after it, teacher forced: the mean
-over tokens, in nats, 0 at best.
+reader = open_reader(session, question, "prune")       right: the stock model's answer with all tokens
+reader.read(reader.encode(keep), keep)                 {"answer", "right", "logprob", "tokens", "keep"}
 """
 
 from __future__ import annotations
@@ -26,18 +22,13 @@ from arr_coc.seam.batching import answer_costs
 from arr_coc.session import Session
 from arr_coc_lab.evaluate.answering import answer_compacted
 
-LONGEST = 32
-"""Tokens of an answer at most."""
+LONGEST = 32  # tokens of an answer, at most
 
 
 def open_reader(session: Session, question: str, mode: str, right: str | None = None) -> CellReader:
-    """A reader in the mode that this family really runs.
+    """A reader in the mode that this family really runs, of `mode` "prune" or "sparse".
 
-    Args:
-        session: of the image.
-        question: any text.
-        mode: "prune" or "sparse".
-        right: what counts as right; None: the stock model's answer with all tokens.
+    `right` is the answer that counts as right; None: the stock model's with all tokens.
 
     Raises:
         ValueError: a mode that keeps no cells of an order, or as `Session.ask`.
@@ -52,14 +43,10 @@ def open_reader(session: Session, question: str, mode: str, right: str | None = 
 
 @dataclass(frozen=True)
 class CellReader:
-    """Answers one question from any cells of one image.
+    """Answers one question from any cells of one image, with the LoRA of the mode, if there is one.
 
-    Attributes:
-        session: of the image.
-        question: any text.
-        right: what counts as right: an answer that was given, or the stock model's with all tokens.
-        mode: "sparse": the cells are encoded alone; else they are taken from the encoded image. With the
-            LoRA of the mode, if there is one; "full" is the stock model.
+    In mode "sparse" the cells are encoded alone, else taken from the encoded image; "full" is the stock
+    model.
     """
 
     session: Session
@@ -68,11 +55,7 @@ class CellReader:
     mode: str
 
     def decide(self, budget: Budget) -> Allocation:
-        """What the model keeps.
-
-        Raises:
-            ValueError: a bad budget, or deciding failed.
-        """
+        """The model's allocation; ValueError for a bad budget, or if choosing failed."""
         model = self.session.model
         inputs, encoded = self.session.inputs(self.question), self.session.encoded(self.mode)
         prepared = model.prepare(inputs, budget=budget, mode=self.mode, encoded=encoded)
@@ -83,7 +66,7 @@ class CellReader:
         return prepared.allocations[0]
 
     def encode(self, keep: Tensor) -> VisualFeatures:
-        """The encoded image, as far as cells [k] need it: in mode "sparse" the others are 0, unencoded."""
+        """The encoded image, as far as cells [k] need it: in mode "sparse" the other cells are 0."""
         model, mode = self.session.model, find_mode(self.mode)
         adapter, inputs = model.adapter_for(mode), self.session.inputs(self.question)
         if not mode.before_encoder:
@@ -95,13 +78,14 @@ class CellReader:
 
         def place(values: list[Tensor]) -> list[Tensor]:
             whole = values[0].new_zeros(layout.counts[0], values[0].shape[1])
+            # all but the chosen tokens are 0
             return [whole.index_copy(0, layout.tokens_to_keep([keep])[0], values[0])]
 
-        levels = [place(level) for level in some.levels]
+        levels = [place(level) for level in some.levels]  # deepstack's, per layer
         return VisualFeatures(place(some.tokens), levels, layout.grids, layout.cells, some.kind)
 
     def answer(self, features: VisualFeatures, keep: Tensor) -> str:
-        """The greedy answer from cells [k] of one encoded image."""
+        """The greedy answer from cells [k]."""
         model = self.session.model
         compacted = model.adapter.compact(self.session.inputs(self.question), features, [keep])
         return answer_compacted(model, [compacted], self.mode, most=1, max_new_tokens=LONGEST)[0]
@@ -111,7 +95,7 @@ class CellReader:
         return exact_match(answer, (self.right,)) == 1.0
 
     def logprobs(self, features: VisualFeatures, keeps: Sequence[Tensor]) -> list[float]:
-        """Of the right answer from each set of cells [k], of one encoded image each."""
+        """Mean log-probability per token, nats, of the right answer and end of turn, per set of cells [k]."""
         model, count = self.session.model, len(keeps)
         inputs = self.session.batch([self.question] * count, [self.right] * count)
         return (-answer_costs(model.adapter_for(self.mode), inputs, features, keeps)).tolist()

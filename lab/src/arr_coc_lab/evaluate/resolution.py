@@ -1,13 +1,8 @@
-"""The null of resolution: each question picks how small its image may be, and no cell is chosen at all.
+"""The null of resolution: each question picks how small its image may be, and no cell is chosen.
 
-"resolution by question" looks at the image shrunk to 64, 128, 273 and 529 tokens, and at last as it is. It
-answers from the first look at which the model is sure: its first new token is at least as probable as `SURE`.
-
-CARES (arXiv 2510.19496) trains a small model to foretell the least resolution that will do for a question.
-Here the model's own confidence says so, and nothing is trained. It is not CARES: that pays for one look, this
-for all that it takes. In time they count as choosing; the tokens stated are of the look that answers.
-
-NAME:P in place of `SURE`, such as "resolution by question:0.5".
+The image is encoded at 64, 128, 273 and 529 tokens, then at full size, until the first new token is at least
+as probable as `SURE`. CARES (arXiv 2510.19496) trains a small model to predict that size and pays for one
+encoding; here the model's own confidence decides, and every encoding counts as time of choosing.
 """
 
 from __future__ import annotations
@@ -28,20 +23,13 @@ from arr_coc_lab.rivals.downsample import smaller_grid
 from arr_coc_lab.rivals.method import Method, Style, register
 
 NAME = "resolution by question"
-LOOKS = (64, 128, 273, 529)
-"""Tokens of the smaller images, before the image as it is."""
+LOOKS = (64, 128, 273, 529)  # tokens of the smaller images, before the full one
 SURE = 0.9
-"""The least probability of the first new token at which a look is the last one."""
+"""Least probability of the first new token at which its answer is taken."""
 
 
 def resolution_by_question(sure: float = SURE, name: str = NAME) -> Method:
-    """The method.
-
-    Args:
-        sure: the least probability at which a look is the last one; with 0 it is always the first, with more
-            than 1 always the image as it is.
-        name: of the method.
-    """
+    """The method with a threshold: 0 always takes the smallest image, above 1 always the full one."""
 
     def prepare(view: View, i: int, budget: Spend, encoded: EncodedImages, watch: Stopwatch) -> Ready:
         sizes = [grid for count in LOOKS if (grid := smaller_grid(view.grid[1:], count)) != view.grid[1:]]
@@ -70,7 +58,7 @@ def resolution_by_question(sure: float = SURE, name: str = NAME) -> Method:
 
 
 def small_session(view: View, grid: tuple[int, int]) -> Session:
-    """The image of a view shrunk to about `grid` (H, W) cells, its pixels prepared once."""
+    """The image of a view shrunk to about `grid` (H, W) cells, prepared once."""
 
     def make() -> Session:
         return Session(view.model, resize_to_grid(open_image(view.source.image), grid, view.model))
@@ -79,7 +67,7 @@ def small_session(view: View, grid: tuple[int, int]) -> Session:
 
 
 def _whole(view: View, inputs: Mapping[str, Any]) -> Ready:
-    """A prompt with its whole image, encoded."""
+    """A prompt with its full image, encoded."""
     adapter = view.model.adapter
     features = adapter.features(inputs)
     cells = torch.arange(len(features.cells[0]), device=view.model.device)
@@ -87,7 +75,7 @@ def _whole(view: View, inputs: Mapping[str, Any]) -> Ready:
 
 
 def _at(argument: str) -> Method:
-    """The method with another threshold, of the text after the colon."""
+    """The method with another threshold, given after the colon: "resolution by question:0.5"."""
     try:
         sure = float(argument)
     except ValueError:

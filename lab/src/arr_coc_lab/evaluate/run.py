@@ -1,11 +1,9 @@
-"""A run: methods x budgets x questions on one model, one JSON line per question, resumable by image.
+"""An evaluation run: methods x budgets x questions on one model, one JSON line per question.
 
     summary = evaluate(Settings(out=Path("runs/out/bundled"), budgets=(273, 64)))
 
-Laws: equal settings give equal files but for the times; a killed run goes on with the first image that is not
-whole in the file, and ends in the file that an uninterrupted one writes. An image is encoded once; all
-methods answer from that encoding, in batches of nearly equal length. The questions of an image that can't be
-opened get a line with the reason in place of scores; the same run, begun again, tries it anew.
+Equal settings give equal files but for the times. A stopped run goes on with the first image that is
+incomplete in its file, and ends in the same file.
 """
 
 from __future__ import annotations
@@ -63,70 +61,48 @@ from arr_coc_lab.world import PAGES, pages_of
 
 WORLD, BUNDLED = "world", "bundled"
 AGREEMENT = "agreement"
-"""The metric's name where no question has an answer: the same words as the model's own from all tokens."""
-ENDINGS = (".jsonl", ".json", ".png")
-"""Of the files of a run; the name of a run may be given with any of them."""
+"""The metric's name where no question has an answer: equality with the model's answer from all tokens."""
+ENDINGS = (".jsonl", ".json", ".png")  # of a run's files; the run's name may carry any of them
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What a run is made from; all but `out`, `vtc_filter` and `command` decide its lines.
-
-    Attributes:
-        out: OUT.jsonl and OUT.json are written; an ending .jsonl, .json or .png of it does not count.
-        data: "world", or `NAME:DIR` as `arr_coc_lab.data.open_data` takes it.
-        model: folder or name of the base model, or "bundled".
-        allocators: "FOLDER" in place of the model's own, "NAME=FOLDER" for one more method arr-coc:NAME.
-        methods: names of `METHODS`; None: all that can run on the model.
-        budgets: visual tokens to keep: counts, fractions, "auto" (ours alone). Counts above an image's
-            cells keep all of them. "arr-coc saccade" and "coc ..." have one row, whatever they are.
-        questions: how many; None: 2000 of the world, all of a data set.
-        size: side of drawn pages in px.
-        split: of the data; None: "test" of the world, the data set's usual one.
-        per_image: most questions of a drawn page.
-        timed: so many questions, evenly spread, are also run alone to be timed.
-        rows: most rows in one forward.
-        max_new_tokens: where answers are cut off; None: 8 on the world, else 32.
-        seed: of what is random; on the world also of which pages of the split are drawn, no two seeds the
-            same ones.
-        query_blind: file of a trained query-blind scorer; None: the bundled one, for the bundled model.
-        part: (i, n): only every n-th image from the i-th on, so that n processes share the work;
-            `results.join_results` puts their files together.
-        device: of the model; None: the CPU.
-        dtype: of the base model's weights; None: as saved.
-        own_answers: questions without an answer are scored against the model's own, read with all tokens;
-            None: they are refused.
-        vtc_filter: OUT.json scores each method only on what downsampling fails; OUT.jsonl is the same.
+    """The settings of a run; all but `out`, `vtc_filter` and `command` decide its lines.
 
     Raises:
         ValueError: a value out of range.
     """
 
-    out: Path
-    data: str = WORLD
-    model: str = BUNDLED
+    out: Path  # OUT.jsonl and OUT.json are written; an ending .jsonl, .json or .png is ignored
+    data: str = WORLD  # "world", or `NAME:DIR` for `arr_coc_lab.data.open_data`
+    model: str = BUNDLED  # folder or name of the base model, or "bundled"
+    # "FOLDER" in place of the model's own, "NAME=FOLDER" for one more method arr-coc:NAME
     allocators: tuple[str, ...] = ()
-    methods: tuple[str, ...] | None = None
+    methods: tuple[str, ...] | None = None  # names of `METHODS`; None: all that can run on the model
+    # visual tokens to keep: counts, fractions, "auto" (ours alone). Counts above an image's cells keep
+    # all of them. Methods of fixed cost ("arr-coc saccade", "coc ...") have one row
     budgets: tuple[Budget, ...] = (273, 128, 64, "auto")
-    questions: int | None = None
-    size: int = 1024
-    split: str | None = None
-    per_image: int = 5
-    timed: int = 0
-    rows: int = 64
-    max_new_tokens: int | None = None
-    seed: int = 0
+    questions: int | None = None  # how many; None: 2000 of the world, all of a data set
+    size: int = 1024  # side of drawn pages, px
+    split: str | None = None  # of the data; None: "test" of the world, the data set's usual one
+    per_image: int = 5  # most questions about a drawn page
+    timed: int = 0  # so many questions, evenly spread, are also run alone and timed
+    rows: int = 64  # most rows in one forward
+    max_new_tokens: int | None = None  # of an answer; None: 8 on the world, else 32
+    seed: int = 0  # of random choices; on the world also of the pages drawn, different ones for every seed
+    # file of a trained query-blind scorer; None: the bundled one, for the bundled model
     query_blind: str | None = None
+    # (i, n): every n-th image from the i-th on; `results.join_results` joins the files of n processes
     part: tuple[int, int] = (1, 1)
-    device: str | None = None
-    dtype: str | None = None
+    device: str | None = None  # of the model; None: the CPU
+    dtype: str | None = None  # of the base model's weights; None: as saved
+    # score questions without an answer against the model's own from all tokens; None: refuse
     own_answers: bool | None = None
-    vtc_filter: bool = False
+    vtc_filter: bool = False  # OUT.json scores only questions that downsampling fails; OUT.jsonl is unchanged
 
     def __post_init__(self) -> None:
-        """Check the numbers; the rest is checked where it is used."""
         budgets = tuple(dict.fromkeys(parse_budget(budget) for budget in self.budgets))
         if not budgets:
             raise ValueError("there is no budget: give counts, fractions or auto, such as 273,64,auto")
@@ -141,7 +117,7 @@ class Settings:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} {value} is too small: use 1 or more")
-        pages_of(self.seed)
+        pages_of(self.seed)  # raises for a seed out of range
         if self.data == WORLD and (self.questions or 0) > PAGES:
             raise ValueError(f"questions {self.questions} are too many: use at most {PAGES:,}")
         if self.out.name in ("", "..") or self.out.suffix == ".gz":
@@ -153,18 +129,18 @@ class Settings:
         return self.file(".jsonl")
 
     def file(self, ending: str) -> Path:
-        """The file of this run with an ending, ".json" or ".png" for example."""
+        """The path of this run's file with an ending such as ".json"."""
         name = self.out.name
         stem = next((name.removesuffix(own) for own in ENDINGS if name.endswith(own) and name != own), name)
         return self.out.with_name(stem + ending)
 
     @property
     def longest(self) -> int:
-        """Tokens of an answer at most."""
+        """Most tokens of an answer."""
         return self.max_new_tokens or (8 if self.data == WORLD else 32)
 
     def to_dict(self) -> dict[str, Any]:
-        """What a result file's header holds of them, JSON-safe."""
+        """The JSON-safe settings in a result file's header."""
         names = [field.name for field in dataclasses.fields(self) if field.name not in ("out", "vtc_filter")]
         values = {name: getattr(self, name) for name in names}
         return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
@@ -189,19 +165,15 @@ class Settings:
 
 
 def evaluate(settings: Settings, progress: bool = True) -> Summary:
-    """Measure, write OUT.jsonl question by question, and OUT.json at the end.
+    """Run an evaluation: write OUT.jsonl image by image, then the summary OUT.json, which is returned.
 
-    Args:
-        settings: of the run.
-        progress: show a bar on stderr.
-
-    Returns:
-        The summary that OUT.json holds.
+    The questions of an image that can't be opened get a line with the reason instead of scores, and are asked
+    again when the same run is started again. `progress` shows a bar on stderr.
 
     Raises:
-        ValueError: what can't be loaded, read or answered, or a file of another run in the way; no image
+        ValueError: what can't be loaded, read or answered, a file of another run in the way, or no image
             could be opened.
-        KeyboardInterrupt: with a message that says how far it came; the file is whole.
+        KeyboardInterrupt: with a message that tells how far it came; the file is complete up to there.
     """
     total, metric, name, images = open_questions(settings)
     own, variants = split_allocators(settings.allocators)
@@ -288,11 +260,7 @@ def _ask(
     images: Iterable[ImageQueries],
     progress: Progress,
 ) -> list[Record]:
-    """Ask what the file doesn't have yet and write it there, image by image.
-
-    Returns:
-        All records of the run, in the order of its questions.
-    """
+    """Ask what the file lacks and append it image by image; all records in the order of the questions."""
     done = Counter(record["image"] for record in records)
     order: dict[str, int] = {}
     with progress:
@@ -322,11 +290,7 @@ def _ask(
 
 
 def _lines(harness: Harness, source: ImageQueries, others: Sequence[Query]) -> list[Record]:
-    """The lines of one image's questions, with the reason where it can't be opened.
-
-    Raises:
-        ValueError: a box of the evidence is not one of this image.
-    """
+    """The lines of one image's questions, with the reason where it can't be opened."""
     try:
         image = open_image(source.image)
     except ValueError as error:
@@ -342,11 +306,7 @@ def _lines(harness: Harness, source: ImageQueries, others: Sequence[Query]) -> l
 
 
 def open_questions(settings: Settings) -> tuple[int, Metric, str, Iterable[ImageQueries]]:
-    """How many questions, their metric and its name, and the images with them.
-
-    Raises:
-        ValueError: as `data_questions`.
-    """
+    """The number of questions, their metric and its name, and the images with them."""
     if settings.data == WORLD:
         count = settings.questions or 2000
         pages = world_questions(
@@ -363,10 +323,10 @@ def open_questions(settings: Settings) -> tuple[int, Metric, str, Iterable[Image
 
 
 def open_file(path: Path, header: dict[str, Any]) -> tuple[dict[str, Any], list[Record]]:
-    """Begin a result file, or go on with one of the same run: its header and the questions that were asked.
+    """Begin a result file or resume one of the same run: its header and the answered records.
 
-    A line that a kill has cut off is removed, and so are the questions whose image could not be opened, to be
-    asked again; a warning says so.
+    A line cut off by a kill and questions whose image could not be opened are removed, with a warning, to be
+    asked again.
 
     Raises:
         ValueError: the file is of another run, or no result file.
@@ -377,7 +337,7 @@ def open_file(path: Path, header: dict[str, Any]) -> tuple[dict[str, Any], list[
         write_results(path, header)
         return header, []
     before, records = read_results(path)
-    free = {"command", "kinds"}
+    free = {"command", "kinds"}  # may differ between starts of one run
     if not header["timed"]:  # times are of one machine
         free |= {"machine", "device"}
     now = json.loads(json.dumps(header))
@@ -400,7 +360,7 @@ def open_file(path: Path, header: dict[str, Any]) -> tuple[dict[str, Any], list[
 
 
 def _check_filter(methods: Sequence[str], notes: Mapping[str, str]) -> None:
-    """Raise a ValueError, before anything is asked, where the filter would have nothing to compare."""
+    """Raise ValueError before anything is asked if the filter lacks a method that it compares."""
     for name in (FULL, DOWNSAMPLE):
         if name not in methods:
             reason = notes.get(name, "name it among --methods, too")
@@ -415,6 +375,6 @@ def _machine(device: torch.device) -> dict[str, Any]:
 
 
 def some_of(modules: nn.ModuleDict, names: Iterable[str]) -> nn.ModuleDict | None:
-    """Those modules of some names that there are, under their names; None for none."""
+    """The modules among `names`; None if there are none."""
     picked = {name: modules[name] for name in names if name in modules}
     return nn.ModuleDict(picked) if picked else None

@@ -1,9 +1,9 @@
-"""One image of a run: its questions, answered by every method with every budget, as lines of the result file.
+"""The answers of every method and budget to the questions of one image, as lines of a result file.
 
     Harness(model, methods, metric, ...).records(source, others) -> [record, ...]
 
-Laws: a record depends on the image, its questions, the next image's and the run's seed, but for the times; an
-image is encoded once (and once for each smaller size); every selection is answered in `answering`'s batches.
+Equal inputs and seed give equal records but for the times; an image is encoded once (and once per smaller
+size).
 """
 
 from __future__ import annotations
@@ -40,24 +40,23 @@ from arr_coc_lab.rivals.reduction import Reduction
 
 logger = logging.getLogger(__name__)
 
-PEAKS = 3
-"""So many timed questions also have their memory measured."""
+PEAKS = 3  # so many timed questions also have their memory measured
 
 
 @dataclass(frozen=True, eq=False)
-class Entry:
-    """A method with one of the run's budgets; `budget` is None for all tokens and for fixed methods."""
+class SceneEntry:
+    """A method with one of the run's budgets; None for all tokens and for methods of fixed cost."""
 
     method: Method
     budget: Budget | None
 
     @property
     def label(self) -> str:
-        """As in result files."""
+        """The name in result files."""
         return self.method.name if self.budget is None else f"{self.method.name}@{self.budget}"
 
     def count(self, total: int) -> Count:
-        """Cells to keep of `total`; a fixed method decides that itself."""
+        """Cells to keep of `total`; ignored by a method of fixed cost."""
         budget = self.budget
         if budget is None or budget == "auto":
             return total if budget is None else "auto"
@@ -65,15 +64,9 @@ class Entry:
 
 
 class Scene:
-    """One image of a run, opened and encoded once.
+    """One image of a run, opened and encoded once, with its questions and those of another image (`others`).
 
-    Args:
-        model: that answers.
-        source: the image and its questions.
-        others: the questions of another image.
-        watched: the vision tower is watched.
-        seed: of the run.
-        scorer: a trained query-blind scorer, if there is one.
+    `watched` also records the vision tower's attention.
     """
 
     def __init__(
@@ -98,7 +91,7 @@ class Scene:
         self._small: dict[tuple[int, int], Scene] = {}
 
     def resized(self, method: Method, count: int) -> Scene:
-        """The same questions about the image in the grid that a method shrinks it to."""
+        """The same questions about the image shrunk to the method's grid for a count of cells."""
         assert method.resize is not None, "called for methods that resize"
         grid = method.resize(self.view.grid[1:], count)
         if grid == self.view.grid[1:]:
@@ -120,10 +113,8 @@ def resize_to_grid(image: Image.Image, grid: tuple[int, int], model: ARRCOCModel
 class Answers:
     """The answers of one entry to the questions of an image, by number of the question.
 
-    Attributes:
-        texts: the answers.
-        tokens: visual tokens read, the mean over layers.
-        keep: long [K], the cells kept, where they are cells of this image.
+    `tokens` are the visual tokens read, the mean over layers; `keep` long [K], where they are cells of this
+    image.
     """
 
     texts: dict[int, str] = dataclasses.field(default_factory=dict)
@@ -132,22 +123,10 @@ class Answers:
 
 
 class Harness:
-    """Everything that stays the same from image to image.
+    """Answers and scores image after image with fixed methods, metric and budgets.
 
-    Args:
-        model: that answers.
-        methods: that are compared.
-        metric: scores an answer.
-        budgets: of each method.
-        total: questions in all.
-        timed: so many of them, evenly spread, are also run alone.
-        seed: of what is random.
-        rows: most rows in one forward.
-        max_new_tokens: where an answer is cut off.
-        scorer: a trained query-blind scorer, if there is one.
-
-    Attributes:
-        passed: number of questions of earlier images, by which those to be timed are chosen.
+    Of `total` questions, `timed` ones, evenly spread, are also run alone; `passed` counts those of earlier
+    images. A forward has at most `rows` rows.
     """
 
     def __init__(
@@ -166,16 +145,17 @@ class Harness:
     ) -> None:
         self.model, self.metric, self.scorer, self.seed = model, metric, scorer, seed
         self.rows, self.max_new_tokens = rows, max_new_tokens
-        self.entries = [Entry(method, None) for method in methods if method.kind == "full"]
+        self.entries = [SceneEntry(method, None) for method in methods if method.kind == "full"]
         self.entries += [
-            Entry(method, budget)
+            SceneEntry(method, budget)
             for budget in budgets
             for method in methods
             if method.kind != "full" and not method.fixed and (budget != "auto" or method.auto)
         ]
-        self.entries += [Entry(method, None) for method in methods if method.fixed]
+        self.entries += [SceneEntry(method, None) for method in methods if method.fixed]
         self.watched = any("tower" in method.needs for method in methods)
         timed = min(timed, total)
+        # question number -> which timed one
         self.marks = {math.floor((j + 0.5) * total / timed): j for j in range(timed)}
         self.passed = 0
         self._warm = False
@@ -192,10 +172,10 @@ class Harness:
         return records
 
     def _answers(self, scene: Scene) -> dict[str, Answers]:
-        """All entries, those that select cells together."""
+        """The answers of all entries; those that select cells share batches."""
         view, everyone = scene.view, range(len(scene.texts))
         answers = {entry.label: Answers() for entry in self.entries}
-        rows: list[tuple[Entry, CellPrompt]] = []
+        rows: list[tuple[SceneEntry, CellPrompt]] = []
         encoded: dict[str, EncodedImages] = {}
         for entry in self.entries:
             method, count, own = entry.method, entry.count(view.total), answers[entry.label]
@@ -214,6 +194,7 @@ class Harness:
         for (entry, row), text in zip(rows, texts, strict=True):
             own, keep = answers[entry.label], row.kept.keep
             own.texts[row.question] = text
+            # kept cells, and visual tokens that are no cells
             own.tokens[row.question] = len(keep) + view.features.counts[0] - view.total
             if entry.method.kind != "full":
                 own.keep[row.question] = keep
@@ -253,7 +234,7 @@ class Harness:
         own.texts = dict(enumerate(self._answer(small.prompts, small.view.features, rows)))
         own.tokens = dict.fromkeys(own.texts, small.view.total)
 
-    def _prepared(self, scene: Scene, entry: Entry, encoded: EncodedImages, own: Answers) -> None:
+    def _prepared(self, scene: Scene, entry: SceneEntry, encoded: EncodedImages, own: Answers) -> None:
         method, view = entry.method, scene.view
         assert method.prepare is not None, "called for methods that prepare"
         budget = None if entry.budget is None else entry.count(view.total)
@@ -291,7 +272,7 @@ class Harness:
             "tokens": {label: answer.tokens[i] for label, answer in answered.items()},
         }
         if evidence is not None:
-            truth = evidence.flatten()
+            truth = evidence.flatten()  # (N,)
             record["recall"] = {
                 label: round((truth[keep].sum() / truth.sum()).item(), 4) for label, keep in kept.items()
             }
@@ -321,7 +302,7 @@ class Harness:
             costs["peak_mb"] = {label: round(_peak(trial, device), 1) for label, trial in runs}
         return costs
 
-    def _trial(self, scene: Scene, entry: Entry, i: int) -> Trial | None:
+    def _trial(self, scene: Scene, entry: SceneEntry, i: int) -> Trial | None:
         """None where the entry doesn't answer this question."""
         count = entry.count(scene.view.total)
         if not entry.method.timed or i not in _answerable(entry.method, scene.view):
@@ -337,7 +318,7 @@ class Harness:
 
 
 def _measure_all(runs: Sequence[tuple[str, Trial]]) -> dict[str, dict[str, float]]:
-    """Times by label; what several encode in the same way is encoded once."""
+    """Times by label; entries that encode alike share one encoding."""
     encoded: dict[tuple[int, bool], Encoded] = {}
     ms: dict[str, dict[str, float]] = {}
     for label, trial in runs:
@@ -378,6 +359,6 @@ def _select(method: Method, view: View, count: Count) -> dict[int, Reduction]:
 
 
 def _iou(a: Tensor, b: Tensor) -> float:
-    """Cells in both over cells in either, of two sets of indices."""
+    """Intersection over union of two sets of indices."""
     both = int(torch.isin(a, b).sum())
     return round(both / (len(a) + len(b) - both), 4)

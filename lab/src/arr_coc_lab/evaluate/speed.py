@@ -1,21 +1,9 @@
-"""Time, arithmetic and memory up to the first token, all modes and rivals side by side in one run.
+"""Time, arithmetic and memory up to the first token, of modes and rivals measured in one run.
 
-    bench(model, image, question, ("stock", "prune@273", "visionzip@273", "sparse@64")) -> [Row, ...]
+    bench(model, image, question, ("stock", "prune@273", "visionzip@273", "sparse@64")) -> [SpeedRow, ...]
 
-Each round goes once through all ways, in turn forwards and backwards, so that a slow minute of the
-machine slows all of them; figures are medians over rounds. Before the first round each way runs once,
-unmeasured: there its operations and bytes are counted and its peak memory noted. Every way begins with a
-PIL image and a question and ends with the logits of the first token, its key/value cache filled.
-
-process  picture and prompt to the processor's tensors
-gestalt  the coarse view, where a way has one
-select   texture, stem, scores, choice; a rival's attention maps and rule
-encode   the vision encoder
-prefill  the rest: making the prompt ready, and the language model
-
-A way is "stock"; a mode of ours, NAME or NAME@BUDGET, with a gestalt after the mode's name, or " gaze" as for
-a checkpoint without a trained allocator (`evaluate.ways`); or a rival or null of `rivals.METHODS`, on the
-stock model.
+A way is "stock"; a mode of ours, NAME or NAME@BUDGET (`evaluate.ways` has all forms); or a rival or null of
+`rivals.METHODS` with a count, on the stock model.
 """
 
 from __future__ import annotations
@@ -53,18 +41,16 @@ from arr_coc_lab.rivals.method import Method, find_method
 logger = logging.getLogger(__name__)
 
 COMMON = (STOCK, "full", "prune@273", "prune@64", "sparse@273", "sparse@64", "saccade", "compress")
+# processor; coarse view; texture, scores, choice; vision encoder; prompt and language model
 STAGES = ("process", "gestalt", "select", "encode", "prefill")
 
 
 @dataclass(frozen=True)
 class Arrival:
-    """The first token of a batch.
+    """The first token of a batch: `logits` [B, vocabulary], and the mode that ran.
 
-    Attributes:
-        logits: [B, vocabulary].
-        tokens: visual tokens of an image that the language model read, the mean over its layers.
-        ran: the mode that ran.
-        note: why another mode ran than the one named.
+    `tokens` are the visual tokens per image in the language model, the mean over its layers; `note` says why
+    another mode ran than the one named.
     """
 
     logits: Tensor = field(repr=False)
@@ -75,14 +61,7 @@ class Arrival:
 
 @dataclass(frozen=True)
 class Counted:
-    """The work of one way, counted in a run that is not timed.
-
-    Attributes:
-        tflop: 1e12 floating-point operations.
-        gbyte: 1e9 bytes that they read and write (see `arr_coc_lab.evaluate.work`).
-        peak_mb: the most MiB held at once beyond the weights.
-        arrival: its first token.
-    """
+    """The work of one way, counted in a run that is not timed: 1e12 operations, 1e9 bytes, peak MiB."""
 
     tflop: float
     gbyte: float
@@ -92,50 +71,34 @@ class Counted:
 
 Inputs = Mapping[str, Any]
 Way = Callable[[Inputs, Stopwatch], Arrival]
-"""From processor inputs to the first token, with the time of its stages added to the watch."""
+"""Processor inputs -> the first token, with stage times added to the watch."""
 
 
 @dataclass(frozen=True)
-class Row:
-    """What one way costs.
+class SpeedRow:
+    """The costs of one way; figures are medians over rounds."""
 
-    Attributes:
-        mode: the way, as it was named.
-        batch: rows of one image and question each.
-        tokens: visual tokens of an image that the language model reads, the mean over its layers.
-        ms: milliseconds from picture and question to the logits, the median of `rounds`.
-        rounds: of each round.
-        stages: the median of each of `STAGES`.
-        select: milliseconds of choosing, a gestalt that serves nothing else included.
-        tflop: 1e12 floating-point operations of matrix products, convolutions and attention, two to a
-            multiplication; attention as if it were not causal.
-        gbyte: 1e9 bytes that these read and write: weights, activations, keys and values.
-        peak_mb: the most MiB held at once beyond the weights.
-        speed: how many times faster than stock; None where stock did not run, like the next four.
-        flop_ratio: how many times fewer operations than stock: the limit of `speed` where they are what takes
-            the time, as for many tokens.
-        byte_ratio: how many times fewer bytes than stock: the limit where reading the weights is, as for few.
-        of_limit: `speed` over the larger of the two, which no machine is expected to exceed by much.
-        select_share: `select` over stock's time from tensors to the first token.
-        note: why another mode ran than the one named.
-    """
-
-    mode: str
-    batch: int
-    tokens: float
-    ms: float
-    rounds: list[float]
-    stages: dict[str, float]
-    select: float
+    mode: str  # the way, as it was named
+    batch: int  # rows of one image and question each
+    tokens: float  # visual tokens per image in the language model, the mean over its layers
+    ms: float  # milliseconds from picture and question to the logits
+    rounds: list[float]  # `ms` of each round
+    stages: dict[str, float]  # milliseconds of each of `STAGES`
+    select: float  # milliseconds of choosing, with a coarse view that serves the choice alone
+    # 1e12 floating-point operations of matrix products, convolutions and attention (not causal), two to a
+    # multiplication
     tflop: float
-    gbyte: float
-    peak_mb: float
+    gbyte: float  # 1e9 bytes that these read and write: weights, activations, keys and values
+    peak_mb: float  # the most MiB held at once beyond the weights
+    # how many times faster than stock; None where stock did not run, like the next four
     speed: float | None = None
+    # how many times fewer operations than stock: the limit of `speed` with many tokens
     flop_ratio: float | None = None
+    # how many times fewer bytes: the limit with few tokens, where reading weights dominates
     byte_ratio: float | None = None
-    of_limit: float | None = None
-    select_share: float | None = None
-    note: str | None = None
+    of_limit: float | None = None  # `speed` over the larger of the two
+    select_share: float | None = None  # `select` over stock's time from tensors to the first token
+    note: str | None = None  # why another mode ran than the one named
 
 
 def bench(
@@ -148,21 +111,12 @@ def bench(
     batch: int = 1,
     scorer: QueryBlindScorer | None = None,
     progress: Callable[[str], None] = lambda _: None,
-) -> list[Row]:
-    """Measure ways to the first token side by side.
+) -> list[SpeedRow]:
+    """Measure ways (`modes`) to the first token side by side, on `batch` rows of one image and question.
 
-    Args:
-        model: whose base model, allocator and processor run.
-        image: what each row of the batch shows.
-        question: what each row asks.
-        modes: the ways; see the module.
-        rounds: measured rounds, after one that is not.
-        batch: rows; rivals take one alone.
-        scorer: a query-blind scorer, for the rivals that need one.
-        progress: called with what runs.
-
-    Returns:
-        A row per way, in the order of `modes`. One that can't run here is left out with a warning.
+    Each round runs all ways, in alternating order, so that a slow minute of the machine slows all of them. An
+    untimed run before them counts operations, bytes and peak memory. A way that can't run here is left out
+    with a warning. Rivals run only at batch 1; some need a query-blind `scorer`.
 
     Raises:
         ValueError: an unknown way, no rounds, an empty batch, or nothing that can run.
@@ -185,7 +139,7 @@ def bench(
         raise ValueError(f"none of {', '.join(modes)} can run here; see the warnings")
     times: dict[str, list[dict[str, float]]] = {mode: [] for mode in counts}
     for number in range(rounds):
-        for mode in list(counts)[:: -1 if number % 2 else 1]:
+        for mode in list(counts)[:: -1 if number % 2 else 1]:  # alternating: drift of the machine hits all
             progress(f"round {number + 1} of {rounds}: {mode}")
             times[mode].append(measure(ways[mode], start, model.device))
     return compare([summarise(mode, batch, counts[mode], times[mode]) for mode in counts])
@@ -195,11 +149,7 @@ def bench(
 
 
 def prompt(model: ARRCOCModel, image: Image.Image, question: str, batch: int = 1) -> dict[str, Any]:
-    """Ordinary processor inputs on the model's device: `batch` rows of the same image and question.
-
-    Raises:
-        ValueError: a model without processor or chat template.
-    """
+    """Processor inputs on the model's device; ValueError without a processor or chat template."""
     processor = model.processor
     if getattr(processor, "chat_template", None) is None:
         raise ValueError("timing needs a processor with a chat template; load the model with one")
@@ -211,11 +161,7 @@ def prompt(model: ARRCOCModel, image: Image.Image, question: str, batch: int = 1
 
 
 def find_way(model: ARRCOCModel, way: str, scorer: QueryBlindScorer | None = None) -> Way:
-    """The way of a name.
-
-    Raises:
-        ValueError: as `ways.read_way`.
-    """
+    """The function that runs a named way; ValueError as `ways.read_way`."""
     read = read_way(way)
     if read.name == STOCK:
         return lambda inputs, watch: _stock(model, inputs, watch)
@@ -240,7 +186,7 @@ def _stock(model: ARRCOCModel, inputs: Inputs, watch: Stopwatch) -> Arrival:
 
 @contextmanager
 def _encoder_timed(model: ARRCOCModel, watch: Stopwatch) -> Generator[None, None, None]:
-    """The vision tower's time goes to "encode" inside the block."""
+    """Adds the vision tower's time to "encode" inside the block."""
     tower: Any = model.base.get_encoder(modality="image")
     running: list[Any] = []
 
@@ -303,7 +249,7 @@ def _rival(
 
 @torch.no_grad()
 def count(way: Way, start: Callable[[], Inputs], device: torch.device) -> Counted:
-    """Run a way once, counting."""
+    """Run a way once under counters of operations, bytes and memory."""
     arrived: list[Arrival] = []
     with FlopCounterMode(display=False, custom_mapping=FUSED) as counter, ByteCounter() as moved:
         peak = peak_megabytes(lambda: arrived.append(way(start(), Stopwatch(device))), device)
@@ -328,13 +274,13 @@ def measure(way: Way, start: Callable[[], Inputs], device: torch.device) -> dict
     return times | {"prefill": 1000 * (done - begun) - sum(times.values())}
 
 
-def summarise(mode: str, batch: int, counted: Counted, times: Sequence[Mapping[str, float]]) -> Row:
-    """The row of a way from its rounds."""
+def summarise(mode: str, batch: int, counted: Counted, times: Sequence[Mapping[str, float]]) -> SpeedRow:
+    """The row of a way, from its counts and timed rounds."""
     arrival = counted.arrival
     stages = {stage: median(one[stage] for one in times) for stage in STAGES}
     reads_gestalt = arrival.ran in MODES and MODES[arrival.ran].gestalt  # else it serves the choice alone
     rounds = [sum(one.values()) for one in times]
-    return Row(
+    return SpeedRow(
         mode=mode,
         batch=batch,
         tokens=arrival.tokens,
@@ -349,14 +295,14 @@ def summarise(mode: str, batch: int, counted: Counted, times: Sequence[Mapping[s
     )
 
 
-def compare(rows: Sequence[Row]) -> list[Row]:
-    """The same rows with what they are to stock, if stock is among them."""
+def compare(rows: Sequence[SpeedRow]) -> list[SpeedRow]:
+    """The same rows with their ratios to stock, if stock is among them."""
     stock = next((row for row in rows if row.mode == STOCK), None)
     if stock is None:
         return list(rows)
-    waited = stock.ms - stock.stages["process"]
+    waited = stock.ms - stock.stages["process"]  # from tensors to the first token
 
-    def against(row: Row) -> Row:
+    def against(row: SpeedRow) -> SpeedRow:
         speed = stock.ms / row.ms
         ratios = {"flop_ratio": stock.tflop / row.tflop, "byte_ratio": stock.gbyte / row.gbyte}
         limit = max(ratios.values())
@@ -366,7 +312,7 @@ def compare(rows: Sequence[Row]) -> list[Row]:
 
 
 def circumstances(model: ARRCOCModel, image: Image.Image, question: str, batch: int) -> dict[str, Any]:
-    """What figures depend on: machine, versions, model, image and prompt."""
+    """What the figures depend on: machine, versions, model, image and prompt."""
     ids = prompt(model, image, question)["input_ids"]
     visual = int((ids == model.adapter.image_token_id).sum())
     return {

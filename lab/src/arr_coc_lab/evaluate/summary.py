@@ -1,7 +1,4 @@
-"""Summaries with the families of the drawn world in its own order.
-
-summarise(header, records) -> summary;  read_summary(Path("study.jsonl.gz")) -> summary
-"""
+"""Summaries of result files, with the families of the drawn world in its own order."""
 
 from __future__ import annotations
 

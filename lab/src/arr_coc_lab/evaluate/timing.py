@@ -2,15 +2,9 @@
 
     measure(trial, time_encoding(trial)) -> {"encode": 101.0, "select": 9.1, "prefill": 12.0}
 
-gestalt  encoding the coarse view, or pooling the encoded tokens, where a method has a gestalt
-encode   the vision encoder's forward (of the whole image; of the small one for "downsample"; of the chosen
-         cells where a method chooses before it)
-select   all that a method computes beyond it, from nothing: texture, attention of the tower, scores, choice
-prefill  dropping the other tokens from the prompt, and the language model up to the first new token's logits
-
-They add up to the time to the first token; preparing pixels and prompt is before it, the same for all.
-The tower's queries and keys are noted during the encoding by methods that read them, as an integrated
-implementation would; what they compute from those is selection.
+gestalt: the coarse view; encode: the vision encoder, recording what the method reads of it; select: all that
+a method computes beyond; prefill: the shortened prompt up to the first new token's logits. Their sum is the
+time to the first token; preparing pixels and prompt, equal for all, is outside it.
 """
 
 from __future__ import annotations
@@ -38,20 +32,16 @@ from arr_coc_lab.rivals.method import Count, Method
 from arr_coc_lab.rivals.reduction import Reduction
 
 UNKNOWN_BLOCK = b"Memory block of unknown size was allocated before the profiling started"
-"""What torch's allocator writes when the measured call frees what it did not allocate, as it should here."""
+"""torch's allocator writes this when the measured call frees what it did not allocate, as it should here."""
 
 
 @dataclass(frozen=True, eq=False)
 class Trial:
     """A method with a budget on one question.
 
-    Attributes:
-        method: what runs.
-        budget: a count, or "auto"; None for methods that use all tokens of what they encode, or always
-            spend the same.
-        view: of the image; only its arguments are used, nothing that it keeps.
-        question: its number.
-        inputs: the prompt with pixels: the view's own prompt, or that of a smaller image.
+    `budget` is a count or "auto"; None for methods that use all tokens of what they encode, or have a fixed
+    cost. Of `view` only the arguments are used, nothing cached. `inputs` is the prompt with pixels, possibly
+    of a smaller image.
     """
 
     method: Method
@@ -62,7 +52,7 @@ class Trial:
 
     @property
     def watched(self) -> bool:
-        """The method reads the vision tower."""
+        """Whether the method reads the vision tower."""
         return "tower" in self.method.needs
 
 
@@ -77,7 +67,7 @@ class Encoded:
 
 @torch.no_grad()
 def time_encoding(trial: Trial) -> Encoded:
-    """Encode what a trial encodes, as it does."""
+    """Encode and time the inputs of a trial."""
     model = trial.view.model
     now = Stopwatch(model.device).now
     start = now()
@@ -87,12 +77,7 @@ def time_encoding(trial: Trial) -> Encoded:
 
 @torch.no_grad()
 def measure(trial: Trial, encoded: Encoded | None = None) -> dict[str, float]:
-    """Milliseconds of each stage, batch of one.
-
-    Args:
-        trial: what runs.
-        encoded: of `time_encoding`; None for methods that encode what they need themselves.
-    """
+    """Milliseconds of each stage, batch of one; `encoded` is None for methods that encode for themselves."""
     method, model = trial.method, trial.view.model
     if method.prepare is not None:
         return _measure_prepared(trial)
@@ -134,8 +119,8 @@ def _measure_prepared(trial: Trial) -> dict[str, float]:
 def peak_megabytes(run: Callable[[], object], device: torch.device) -> float:
     """The most memory that a call holds at once beyond what was held before it, in MiB.
 
-    On CUDA the allocator's own count. On the CPU the running sum of torch's allocations, as its profiler
-    lists them; what other libraries allocate is not in it.
+    On CUDA the allocator's own count. On the CPU the running sum of torch's allocations from its profiler;
+    other libraries' are not in it.
     """
     if device.type == "cuda":
         torch.cuda.synchronize(device)
@@ -159,12 +144,12 @@ def peak_megabytes(run: Callable[[], object], device: torch.device) -> float:
 
 @contextmanager
 def _stderr_without(text: bytes) -> Generator[None]:
-    """Leave out lines with a text that native code writes to stderr, past Python; others come at the end."""
+    """Drop lines with a text that native code writes to stderr; other lines come at the end."""
     sys.stderr.flush()
     with tempfile.TemporaryFile() as written:
         stderr = os.dup(2)
         try:
-            os.dup2(written.fileno(), 2)
+            os.dup2(written.fileno(), 2)  # native code writes past sys.stderr
             yield
         finally:
             os.dup2(stderr, 2)

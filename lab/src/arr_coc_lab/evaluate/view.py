@@ -1,13 +1,10 @@
-"""What a method may read of one image and its questions, each thing computed at its first use and kept.
+"""What a method may read of one image and its questions, each computed at first use and cached.
 
     features, tower = watch_tower(model, inputs)          one encoding, with the vision tower's attention
     view = View(model, source, prompts, features, tower)  tokens, question(i), received(-2), keys(-2), ...
 
-Law: a fresh view (`dataclasses.replace`) holds nothing but its arguments, so the time of a choice made from
-one is all that the choice costs beyond the encoding. `View` is an `arr_coc_lab.rivals.ImageView`.
-
-Shapes: N cells of the image in raster order, P patches a cell (4 in Qwen, 1 in LLaVA), D width of the
-language model, d of a vision head, L tokens of a question.
+N cells in raster order, P patches a cell (4 in Qwen, 1 in LLaVA), D width of the language model, d of a
+vision head, L tokens of a question.
 """
 
 from __future__ import annotations
@@ -39,29 +36,22 @@ from arr_coc_lab.rivals import QueryBlindScorer
 from arr_coc_lab.rivals.method import Count
 
 LAYERS = (-2, -1)
-"""The layers of the vision tower that methods read; in place of one that attends in windows they get the next
-that sees the whole image, as the published ports to Qwen2.5-VL do."""
+"""Tower layers that methods read; of a windowed one the next global layer (as in ports to Qwen2.5-VL)."""
 
 
 @dataclass(frozen=True)
 class Tower:
-    """What the vision tower computed for one image.
+    """What the vision tower computed for one image."""
 
-    Attributes:
-        attention: by layer (of `LAYERS`) its queries and keys [H, S, d] after rotary positions, and scaling.
-        states: [N, P * d_v], what was merged or projected into each cell's token.
-        class_token: S begins with a class token, which is no cell.
-        places: long [N], where in S (in cells) each cell stands; None for raster order.
-    """
-
+    # by layer (of `LAYERS`) queries and keys [H, S, d] after rotary positions, and the scaling
     attention: Mapping[int, tuple[Tensor, Tensor, float]]
-    states: Tensor
-    class_token: bool
-    places: Tensor | None = None
+    states: Tensor  # [N, P * d_v], the input of the merger or projector for each cell
+    class_token: bool  # whether S begins with a class token, which is no cell
+    places: Tensor | None = None  # long [N], where in S (in cells) each cell stands; None for raster order
 
 
 def check_tower(adapter: FamilyAdapter) -> None:
-    """Raise a ValueError unless what the tower computes can be told by cell."""
+    """Raise ValueError unless the tower's attention can be read cell by cell."""
     if not adapter.by_cells:
         others = "; ".join(family.title for family in known_families() if family.trait("by_cells"))
         raise ValueError(
@@ -72,23 +62,17 @@ def check_tower(adapter: FamilyAdapter) -> None:
 
 @torch.no_grad()
 def watch_tower(model: ARRCOCModel, inputs: Mapping[str, Any]) -> tuple[VisualFeatures, Tower]:
-    """Encode the one image of a prompt, and keep what methods read of the tower.
-
-    The same encoding as the model's own, under sdpa (see `watch_attention`).
-
-    Raises:
-        ValueError: a family whose tower can't be read cell by cell.
-    """
+    """Encode the one image of a prompt as the model does, under sdpa, and record the tower's attention."""
     check_tower(model.adapter)
     depth = len(attention_modules(model.base, "vision"))
     order = model.adapter.tower_order(inputs)
-    attention: dict[int, tuple[Tensor, Tensor, float]] = {}
+    attention: dict[int, tuple[Tensor, Tensor, float]] = {}  # of LAYERS
     late: dict[int, int] = {}
     inside: list[Tensor] = []
 
     def observe(layer: int, query: Tensor, key: Tensor, scaling: float, mask: Tensor | None) -> None:
         layer -= depth
-        if order is None:
+        if order is None:  # a tower without windows: take the layer itself
             if layer in LAYERS:
                 attention[layer] = (query[0], key[0], scaling)
         elif key.shape[2] == len(inputs["pixel_values"]):  # no window, or one that holds everything
@@ -118,39 +102,30 @@ def watch_tower(model: ARRCOCModel, inputs: Mapping[str, Any]) -> tuple[VisualFe
 def encode(
     model: ARRCOCModel, inputs: Mapping[str, Any], watched: bool
 ) -> tuple[VisualFeatures, Tower | None]:
-    """The one image of a prompt, encoded, and its tower if it is to be watched."""
+    """The encoded image of a prompt, and its tower if `watched`."""
     return watch_tower(model, inputs) if watched else (model.adapter.features(inputs), None)
 
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """One image and its questions, as methods see them.
+    """One image and its questions as methods see them: an `arr_coc_lab.rivals.ImageView`.
 
-    Attributes:
-        model: whose layer and adapter decide.
-        source: the image's key and questions.
-        prompts: per question ordinary processor inputs, with the pixels.
-        features: the image, encoded.
-        tower: of its encoding, None where it was not watched.
-        size: (width, height) of the image in px.
-        seed: of the run.
-        others: per question the prompt with another image's question in its place, None where there is none.
-        scorer: a trained query-blind scorer, if there is one.
+    A fresh view (`dataclasses.replace`) has an empty cache: a choice timed on one pays for all it computes.
     """
 
-    model: ARRCOCModel
-    source: ImageQueries
-    prompts: Sequence[Mapping[str, Any]]
-    features: VisualFeatures
-    tower: Tower | None = None
-    size: tuple[int, int] = (0, 0)
-    seed: int = 0
+    model: ARRCOCModel  # whose layer and adapter decide
+    source: ImageQueries  # the image's key and questions
+    prompts: Sequence[Mapping[str, Any]]  # per question processor inputs, with the pixels
+    features: VisualFeatures  # the image, encoded
+    tower: Tower | None = None  # of its encoding, None where it was not recorded
+    size: tuple[int, int] = (0, 0)  # (width, height) of the image, px
+    seed: int = 0  # of the run
+    # per question the prompt with another image's question, None where there is none
     others: Sequence[Mapping[str, Any] | None] = ()
-    scorer: QueryBlindScorer | None = None
+    scorer: QueryBlindScorer | None = None  # a trained query-blind scorer, if there is one
     _cache: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)
 
     def once(self, key: Any, make: Callable[[], Any]) -> Any:
-        """What `make` returns, made at the first call with this key and kept with the view."""
         if key not in self._cache:
             self._cache[key] = make()
         return self._cache[key]
@@ -164,7 +139,7 @@ class View:
 
     @property
     def total(self) -> int:
-        """N."""
+        """N, the number of cells."""
         return len(self.features.cells[0])
 
     @cached_property
@@ -178,23 +153,16 @@ class View:
         return self.features.cell_tokens(0)
 
     def received(self, layer: int, joined: bool = False) -> Tensor:
-        """Attention that each cell receives in the vision tower: of the class token, else mean over all.
+        """Attention that each cell receives in the vision tower, float32 [N], the mean over its patches.
 
-        Args:
-            layer: -2 or -1.
-            joined: one softmax over the joined heads, instead of the mean of one for each.
-
-        Returns:
-            float32 [N], the mean over a cell's patches.
-
-        Raises:
-            ValueError: the tower was not watched.
+        From the class token if there is one, else the mean over all queries; `joined`: one softmax over the
+        concatenated heads. ValueError if the tower was not recorded, as in all that read it.
         """
         return self.once(("received", layer, joined), lambda: self._received(layer, joined))
 
     def _received(self, layer: int, joined: bool) -> Tensor:
         tower = self._watched()
-        query, key, scaling = tower.attention[layer]
+        query, key, scaling = tower.attention[layer]  # (H, S, d) each
         if joined:
             query, key = (x.transpose(0, 1).flatten(1)[None] for x in (query, key))  # (1, S, H * d)
             scaling = query.shape[-1] ** -0.5
@@ -202,31 +170,22 @@ class View:
             rows = attention_rows(query[None, :, :1], key[None], scaling)[0, :, 0, 1:].mean(0)
         else:
             rows = attention_received(query, key, scaling)
-        return self._in_raster_order(rows.view(self.total, -1).mean(1))
+        return self._in_raster_order(rows.view(self.total, -1).mean(1))  # mean over patches
 
     def keys(self, layer: int, joined: bool = False) -> Tensor:
-        """Keys of each cell in the vision tower, mean over its patches and heads: [N, d]; joined: [N, H * d].
-
-        Raises:
-            ValueError: the tower was not watched.
-        """
+        """Keys of each cell in the vision tower, mean over patches and heads: [N, d]; joined: [N, H * d]."""
         tower = self._watched()
         key = tower.attention[layer][1][:, int(tower.class_token) :]  # (H, N * P, d)
-        heads = key.transpose(0, 1).flatten(1) if joined else key.mean(0)
+        heads = key.transpose(0, 1).flatten(1) if joined else key.mean(0)  # (N * P, ...)
         return self._in_raster_order(heads.view(self.total, -1, heads.shape[-1]).mean(1))
 
     def _in_raster_order(self, values: Tensor) -> Tensor:
-        """What the tower has of each cell [N, ...], from its own order."""
         places = self._watched().places
         return values if places is None else values[places]
 
     @property
     def states(self) -> Tensor:
-        """[N, P * d_v], the cells on the vision side, before the merger or projector.
-
-        Raises:
-            ValueError: the tower was not watched.
-        """
+        """[N, P * d_v], the input of the merger or projector for each cell."""
         return self._watched().states
 
     @property
@@ -242,11 +201,7 @@ class View:
         return self.tower
 
     def blind_scores(self) -> Tensor:
-        """[N], of the trained query-blind scorer.
-
-        Raises:
-            ValueError: there is none.
-        """
+        """Scores [N] of the trained query-blind scorer; ValueError if there is none."""
         scorer = self.scorer
         if scorer is None:
             raise ValueError("there is no trained query-blind scorer: give its .safetensors file")
@@ -262,13 +217,7 @@ class View:
         )
 
     def relevance(self, layer: ARRCOCLayer, i: int, other: bool = False) -> Relevance:
-        """The relevance of each cell to an ARR-COC layer.
-
-        Args:
-            layer: of the model, or a variant of it.
-            i: the question.
-            other: score by `others[i]` instead.
-        """
+        """The relevance of each cell to question i (or another image's: `other`) by an ARR-COC layer."""
         prompt = self.others[i] if other else self.prompts[i]
         assert prompt is not None, "run only on questions that have another image's"
         watch = Stopwatch(self.model.device)
@@ -278,14 +227,7 @@ class View:
         )
 
     def untrained(self, layer: ARRCOCLayer, i: int, budget: Count, other: bool = False) -> Tensor:
-        """The cells [K] that an untrained layer keeps, by the base model's own attention.
-
-        Args:
-            layer: of the model, or a variant of it.
-            i: the question.
-            budget: a count, or "auto".
-            other: score by `others[i]` instead.
-        """
+        """The cells [K] that an untrained layer keeps by the base model's own attention."""
         prompt = self.others[i] if other else self.prompts[i]
         assert prompt is not None, "run only on questions that have another image's"
         encoded = self._encoded(layer)
@@ -295,26 +237,22 @@ class View:
         return prepare(chooser, call).allocations[0].keep
 
     def _cues(self, layer: ARRCOCLayer, prompt: Mapping[str, Any]) -> list[Cues]:
-        """What a layer reads of the encoded image under one prompt."""
         model, features = self.model, self.features
         watch, encoded = Stopwatch(model.device), self._encoded(layer)
         cells = [features.cell_tokens(0)]
         return gather(model.adapter, layer, prompt, encoded, features.layout, watch, cells=cells)
 
     def _encoded(self, layer: ARRCOCLayer) -> EncodedImages:
-        """What layers of the same texture share."""
+        """The encoded image, shared by layers of the same texture channels."""
         return self.once(("encoded", layer.config.channels), lambda: EncodedImages(self.features))
 
     def evidence(self, i: int) -> Tensor | None:
-        """Bool [H, W], the evidence cells of question i; None where there are none or they are unknown.
-
-        A LLaVA tower sees the middle square of an image, so boxes have a place on squares alone.
-        """
+        """Bool [H, W], the evidence cells of question i; None where there are none or they are unknown."""
         query = self.source.queries[i]
         return self.once(("evidence", i), lambda: self._cells_of(query.boxes, query.map))
 
     def possible_evidence(self) -> list[Tensor]:
-        """Bool [H, W] each, the evidence of every question that the image could be own, as far as known."""
+        """Bool [H, W] each, the known evidence of every question that the image could be asked."""
         return self.once("possible", lambda: self._all_evidence())
 
     def _all_evidence(self) -> list[Tensor]:
@@ -325,7 +263,8 @@ class View:
         return [mask for mask in masks if mask is not None]
 
     def _cells_of(self, boxes: Sequence[Box] | None, marked: Path | None = None) -> Tensor | None:
-        """The cells of boxes and of a map, None where there are none or they are unknown."""
+        """The cells of boxes and a relevance map; None where there are none or they are unknown."""
+        # such a tower's cells don't cover the image
         cropped = self.model.adapter.middle_square and self.size[0] != self.size[1]
         if not (boxes or marked) or cropped:
             return None
@@ -334,7 +273,8 @@ class View:
         return mask if bool(mask.any()) else None
 
     def generator(self, method: str, i: int) -> torch.Generator:
-        """A generator that depends on the run's seed, the image, the question and the method alone."""
+        """A generator seeded by the run's seed, the image, the question and the method."""
         text = f"{self.seed}/{self.source.key}/{self.source.queries[i].id}/{method}"
+        # 63 bits, as torch's seeds are signed
         number = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
         return torch.Generator().manual_seed(number)

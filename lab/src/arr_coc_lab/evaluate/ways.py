@@ -1,4 +1,4 @@
-"""The ways to a first token that `evaluate.speed` sets side by side, by name.
+"""Names of the ways to a first token that `evaluate.speed` compares.
 
 read_way("sparse@64")             WayName("sparse", mode="sparse", budget=64)
 read_way("compress tower4")       mode "compress" with another gestalt than the usual one
@@ -20,14 +20,10 @@ STOCK, GAZE = "stock", " gaze"
 
 
 class WayName(NamedTuple):
-    """A way as its name says.
+    """A parsed name: `mode` of ours (None for stock and rivals), its `gestalt` (None: the usual one) and
+    budget.
 
-    Attributes:
-        name: without the budget.
-        mode: of ours; None for stock and for rivals.
-        gestalt: of the coarse view; None: the usual one.
-        gaze: the model looks itself, as one without a trained allocator and guide does.
-        budget: None where it has none.
+    `gaze` takes relevance from the base model's attention, as without a trained allocator and guide.
     """
 
     name: str
@@ -38,7 +34,7 @@ class WayName(NamedTuple):
 
 
 def read_way(way: str) -> WayName:
-    """What a way's name says; no model is needed.
+    """Parse the name of a way; no model is needed.
 
     Raises:
         ValueError: an unknown name or a bad budget.
@@ -66,7 +62,7 @@ def read_way(way: str) -> WayName:
 
 
 def rivals_on_stock() -> dict[str, Method]:
-    """Rivals and nulls that run on the stock model, by name; those registered from outside among them."""
+    """Rivals and nulls that run on the stock model, by name."""
     return {
         name: method
         for name, method in METHODS.items()

@@ -1,17 +1,9 @@
-"""The work of a forward, counted: operations, and bytes that have to be moved for them.
+"""A count of the bytes that a forward moves, beside torch's count of its operations.
 
     with FlopCounterMode(...) as flops, ByteCounter() as moved: ...
-    moved.total                                              bytes
 
-A processor is kept waiting by whichever it is worse at, and the two shrink differently: dropping tokens
-takes away operations in proportion, but a model's weights are read once whatever the number of tokens. So
-a way that takes a times fewer operations and b times fewer bytes than another is expected to be between b
-and a times faster.
-
-Counted are matrix products, convolutions and attention: every operand read once and every result written
-once, as if nothing stayed in a cache and nothing were read twice. That is the weights, each time they are
-used, the activations around them, and the keys and values. Elementwise operations, norms, lookups and
-copies are left out.
+A way with a times fewer operations and b times fewer bytes is expected to be between b and a times faster:
+dropping tokens saves operations in proportion, but the weights are read once for any number of tokens.
 """
 
 from __future__ import annotations
@@ -31,7 +23,7 @@ Shape = Sequence[int]
 
 
 def attention_flops(query: Shape, key: Shape, value: Shape, *_: Any, **__: Any) -> int:
-    """Of fused attention, from the shapes [B, H, Q, d], [B, G, S, d] and [B, G, S, e]."""
+    """Operations of fused attention of shapes [B, H, Q, d], [B, G, S, d] and [B, G, S, e]."""
     batch, heads, rows, width = query
     return 2 * batch * heads * rows * key[-2] * (width + value[-1])
 
@@ -41,10 +33,10 @@ FUSED = {torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: attention_f
 
 
 class ByteCounter(TorchDispatchMode):
-    """Counts the bytes of the operands and results of every counted operation inside a `with` block.
+    """Counts in `total` the bytes of operands and results of matrix products, convolutions and attention.
 
-    Attributes:
-        total: bytes so far.
+    Each operand counts as read once and each result as written once, without caches. Elementwise operations,
+    norms, lookups and copies are left out.
     """
 
     def __init__(self) -> None:

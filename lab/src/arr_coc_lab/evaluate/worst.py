@@ -1,12 +1,10 @@
-"""The worst cases of a result file: where a method lost most against all tokens, to be looked at.
+"""The worst cases of a result file: where a method lost most against all tokens.
 
     cases = worst_cases("sparse.jsonl.gz", "arr-coc@64")   [{"id", "question", "answer", "right", ...}, ...]
     images = case_images("sparse.jsonl.gz", cases)         the image of each, drawn or opened again
 
-Laws: a case is an answer that is not wholly right; the biggest loss against "full" comes first, then the
-lowest score, then the order of the file. A file from elsewhere is read with care: what it lacks is a
-ValueError that names the line, and of a data set on this disk no image is opened but one that the data set's
-own questions name under the same id: a result file can't make an app show any other file.
+A result file can't make an app show any other file: lines are validated, and only images that the data set's
+own reader finds under the same question id are opened.
 """
 
 from __future__ import annotations
@@ -29,15 +27,13 @@ from arr_coc_lab.results.kinds import FULL, kind
 from arr_coc_lab.world import draw_page
 
 Case = dict[str, Any]
-LARGEST = 4096
-"""Most cells along one side of a grid; a file with more is refused."""
-LONGEST_NUMBER = 16
-"""Most digits of a page's number."""
+LARGEST = 4096  # cells along one side of a grid; a file with more is refused
+LONGEST_NUMBER = 16  # digits of a page's number
 Side = Annotated[int, Field(ge=1, le=LARGEST)]
 
 
 class _Answered(BaseModel):
-    """What a record needs to be shown as a case."""
+    """The fields of a record that a case needs."""
 
     model_config = ConfigDict(strict=True)
     question: str
@@ -49,15 +45,13 @@ class _Answered(BaseModel):
 
 
 def worst_cases(path: str | Path, method: str | None = None, count: int = 24) -> list[Case]:
-    """Where a method lost most against the answer from all tokens.
+    """Cases (answers not fully right) where a method lost most against the answer from all tokens.
 
-    Args:
-        path: a result file of `arr-coc eval`, plain or `.gz`.
-        method: as in the file, with its budget, such as "arr-coc@64"; None: the first of ours.
-        count: at most so many cases, at least 1.
+    The biggest loss comes first, then the lowest score, then the order of the file. `method` is a name with
+    its budget, such as "arr-coc@64"; None: the first of ours.
 
     Returns:
-        JSON-safe, the worst first: `id`, `image`, `family`, `question`, `answer`, `right` (the accepted
+        At most `count` JSON-safe dicts: `id`, `image`, `family`, `question`, `answer`, `right` (the accepted
         answers, " | " between them), `full` (the answer from all tokens) and `full_score` (None where the
         file has none), `score`, `kept` (indices of the kept cells in raster order, None where the method
         keeps none) and `grid` (H, W).
@@ -83,7 +77,7 @@ def worst_cases(path: str | Path, method: str | None = None, count: int = 24) ->
 
     def badness(n: int) -> tuple[float, float]:
         score = records[n]["score"]
-        return score[method] - score.get(FULL, 1), score[method]
+        return score[method] - score.get(FULL, 1), score[method]  # the biggest loss, then the lowest score
 
     worst = sorted(imperfect, key=badness)[:count]
     return [_case(records[n], method, f"{path}, line {n + 2}") for n in worst]
@@ -97,13 +91,9 @@ def case_image(path: str | Path, case: Case) -> Image.Image:
 def case_images(path: str | Path, cases: Sequence[Case]) -> list[Image.Image]:
     """The images of cases: a page is drawn again, a file is opened where the run's data lies.
 
-    Args:
-        path: the result file that the cases are from.
-        cases: of `worst_cases`.
-
     Raises:
-        ValueError: the file lacks what finds an image, or the data set is not there any more, or has not
-            this question about this image.
+        ValueError: the result file lacks what finds an image, or the data set is gone or does not ask this
+            question about this image.
     """
     header, _ = read_results(path)
     data = header.get("data")
@@ -125,7 +115,6 @@ def _drawn(path: str | Path, image: str, size: Any) -> Image.Image:
 
 
 def _opened(path: str | Path, data: str, split: str | None, cases: Sequence[Case]) -> list[Image.Image]:
-    """Images of a data set, found by its own reader."""
     wanted = {case["id"]: case["image"] for case in cases}
     images: dict[str, Image.Image] = {}
     _, examples = open_data(data, split, clips=False)
@@ -143,11 +132,6 @@ def _opened(path: str | Path, data: str, split: str | None, cases: Sequence[Case
 
 
 def _case(record: Record, method: str, where: str) -> Case:
-    """One record as a case.
-
-    Raises:
-        ValueError: something is missing or of the wrong kind.
-    """
     line = validated(_Answered, record, where)
     if method not in line.texts:
         raise ValueError(f"{where} has a score of {method!r} but not its answer: evaluate again")

@@ -1,11 +1,10 @@
-"""A harness's chat with pictures, answered by one model with one mode and budget, and what it cost.
+"""Replies to a harness's chat messages with images, from one model with one mode and budget, and their cost.
 
     responder = Responder(load("bundled", mode="sparse", budget=64))
     responder.reply([{"role": "user", "content": [{"type": "image", "image": page}, {"type": "text", ...}]}])
     -> Reply(text, input_tokens, output_tokens, read, total, ...)
 
-Laws: a reply depends on its own messages alone; text and pictures stay in the order of the messages; what a
-reply says of tokens is what the language model was given.
+Laws: a reply depends on its own messages alone; text and images keep the order of the messages.
 """
 
 from __future__ import annotations
@@ -34,49 +33,28 @@ from arr_coc.session import GREEDY
 
 logger = logging.getLogger(__name__)
 
+# As in transformers: "role" and "content", a text or a list of {"type": "text", "text": ...} and {"type":
+# "image", "image": ...} with anything `open_image` reads; other keys are for the chat template.
 Message = Mapping[str, Any]
-"""As transformers has it: "role" and "content", a text or a list of {"type": "text", "text": ...} and
-{"type": "image", "image": ...}; an image is whatever `open_image` takes. What else a message has, such as
-"tool_calls", is for the chat template. The question is the user's, also where a tool replied after it."""
 
 
 def load(pretrained: str = BUNDLED_NAME, **options: Any) -> ARRCOCModel:
-    """The model that a harness names.
-
-    Args:
-        pretrained: a model or allocator, folder or Hub name, or "bundled".
-        options: of `ARRCOCModel.from_pretrained`; what is None is not said.
-
-    Raises:
-        ValueError: what can't be loaded, in one line with the remedy.
-    """
+    """Load a model or allocator, a folder, Hub name or "bundled", with the `options` that are not None."""
     options = {name: value for name, value in options.items() if value is not None}
     return ARRCOCModel.from_pretrained(None if pretrained == BUNDLED_NAME else pretrained, **options)
 
 
 @dataclass(frozen=True)
 class Decoding:
-    """How an answer is written.
-
-    Attributes:
-        max_new_tokens: where it is cut off.
-        temperature: 0 is greedy.
-        top_p: of sampling; None: all.
-        num_beams: 1 is none.
-        stop: texts that end an answer; they and what follows are cut off.
-
-    Raises:
-        ValueError: no such number.
-    """
+    """Settings of generating an answer; ValueError for a number out of range."""
 
     max_new_tokens: int = 128
-    temperature: float = 0.0
-    top_p: float | None = None
+    temperature: float = 0.0  # 0 is greedy
+    top_p: float | None = None  # None: all tokens
     num_beams: int = 1
-    stop: tuple[str, ...] = ()
+    stop: tuple[str, ...] = ()  # texts that end an answer; they and what follows are cut off
 
     def __post_init__(self) -> None:
-        """Check the numbers."""
         check_length(self.max_new_tokens)
         beams, heat, share = self.num_beams, self.temperature, self.top_p
         if isinstance(beams, bool) or not isinstance(beams, Integral) or beams < 1:
@@ -88,12 +66,7 @@ class Decoding:
 
     @classmethod
     def of_task(cls, options: Mapping[str, Any], max_new_tokens: int = 128) -> Decoding:
-        """What a task of a harness asks for, under the names of transformers' `generate` and `until`.
-
-        Args:
-            options: of the task; others than those above are left to the model.
-            max_new_tokens: where the task doesn't say.
-        """
+        """Settings of a harness's task, under the names of transformers' `generate` and `until`."""
         stop = options.get("until") or ()
         sampled = options.get("do_sample", bool(options.get("temperature")))
         temperature = options.get("temperature")
@@ -106,7 +79,6 @@ class Decoding:
         )
 
     def for_generate(self) -> dict[str, Any]:
-        """Arguments of transformers' `generate`."""
         own: dict[str, Any] = {"max_new_tokens": self.max_new_tokens, "num_beams": self.num_beams}
         if self.temperature:
             own |= {"do_sample": True, "temperature": self.temperature, "top_k": 0}
@@ -114,46 +86,28 @@ class Decoding:
         return GREEDY | own
 
     def cut(self, text: str) -> str:
-        """A text up to the first stop."""
         ends = [place for place in (text.find(stop) for stop in self.stop if stop) if place >= 0]
         return text[: min(ends)].strip() if ends else text
 
 
 @dataclass(frozen=True)
 class Reply:
-    """One answer and its cost.
-
-    Attributes:
-        text: the answer.
-        input_tokens: tokens that the language model was given, of text and pictures.
-        output_tokens: new tokens.
-        read: visual tokens among the input.
-        total: visual tokens that the pictures have.
-        fallback: deciding failed and all tokens were read; the reason is in the log.
-        note: what of the call was not followed to the letter, and why; None where all was.
-        seconds: from the messages to the last token.
-    """
+    """One answer and its cost."""
 
     text: str
-    input_tokens: int
-    output_tokens: int
-    read: int
-    total: int
-    fallback: bool
-    note: str | None
-    seconds: float
+    input_tokens: int  # text and visual tokens that the language model read
+    output_tokens: int  # new tokens
+    read: int  # visual tokens among the input
+    total: int  # visual tokens of the images
+    fallback: bool  # choosing failed and all tokens were read; the reason is in the log
+    note: str | None  # what of the call was changed, and why
+    seconds: float  # from the messages to the last token
 
 
 class Responder:
-    """Answers a harness's messages, one chat at a time.
+    """Answers a harness's messages, one chat at a time; budget and mode None are the model's own.
 
-    Args:
-        model: that answers, with a processor that has a chat template.
-        budget: visual tokens to keep of each picture; None: the model's own.
-        mode: one of `arr_coc.modes.MODES`; None: the model's own.
-
-    Raises:
-        ValueError: a model without processor or chat template, a bad budget, or an unknown mode.
+    Raises ValueError for a model without processor or chat template, a bad budget, or an unknown mode.
     """
 
     def __init__(self, model: ARRCOCModel, *, budget: Any = None, mode: str | None = None) -> None:
@@ -166,15 +120,10 @@ class Responder:
 
     @torch.no_grad()
     def reply(self, messages: Sequence[Message], decoding: Decoding | None = None) -> Reply:
-        """Answer the last message.
+        """Answer the last message of a chat, by default greedily with 128 tokens at most.
 
-        Args:
-            messages: of the chat so far.
-            decoding: how the answer is written; None: greedily, 128 tokens at most.
-
-        Raises:
-            ValueError: no words in the chat, a placeholder of the model's own among them, a video or a
-                sound, a picture that can't be opened, or no picture where the processor wants one.
+        Raises ValueError for a chat without words or with the model's own placeholder, a video or a sound, a
+        broken image, or no image where the processor needs one.
         """
         start = perf_counter()
         model, options = self.model, (decoding or Decoding()).for_generate()
@@ -186,7 +135,7 @@ class Responder:
                 refuse_settings(model.base, options)
             prepared = model.prepare(inputs, budget=self.budget, mode=self.mode, pictures=pictures)
             ids = generate_whole(prepared.model, inputs, prepared.compacted, **options)
-            shorter = prepared.compacted.columns.shape[1]
+            shorter = prepared.compacted.columns.shape[1]  # length of the prompt with the kept tokens
             read, total, fallback, note = (
                 sum(prepared.read),
                 sum(prepared.cells),
@@ -195,7 +144,7 @@ class Responder:
             )
         else:
             ids, shorter = model.base.generate(**inputs, **options), length
-        new = ids[0, length:]
+        new = ids[0, length:]  # ids begin with the whole prompt, not the shortened one
         text = model.processor.tokenizer.decode(new.tolist(), skip_special_tokens=True).strip()
         if note is not None and note not in self._notes:  # once, not for each of ten thousand questions
             self._notes.add(note)
@@ -204,7 +153,7 @@ class Responder:
         return Reply(text, shorter, len(new), read, total, fallback, note, perf_counter() - start)
 
     def _inputs(self, messages: Sequence[Message]) -> tuple[dict[str, Any], list[Image]]:
-        """The processor's outputs for a chat, on the model's device, and its pictures."""
+        """The processor's outputs for a chat, on the model's device, and its images."""
         processor = self.model.processor
         turns, pictures, words = [], [], []
         for message in messages:
@@ -227,7 +176,7 @@ class Responder:
         text = render(processor, turns)
         first = processor.tokenizer.bos_token
         more = {"images": [pictures]} if pictures else {}
-        adds = first is None or not text.startswith(first)
+        adds = first is None or not text.startswith(first)  # some templates write the token themselves
         try:
             batch = processor(text=[text], **more, return_tensors="pt", add_special_tokens=adds)
         except ValueError as error:

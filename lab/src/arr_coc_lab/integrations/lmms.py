@@ -1,9 +1,6 @@
-"""lmms-eval's model `arr_coc`: what its entry point `lmms_eval.models` names.
+"""lmms-eval's model `arr_coc`, as registered by the entry point `lmms_eval.models`.
 
-python -m lmms_eval --model arr_coc --model_args pretrained=bundled,mode=sparse,budget=64 --tasks ...
-
-lmms-eval calls `manifest` whenever it starts, whichever model is wanted, so that nothing heavy is imported
-here; the model itself is `arr_coc_lab.integrations.lmms_model.ARRCOC`.
+lmms-eval calls `manifest` at every start, whichever model is asked for, so nothing heavy is imported here.
 """
 
 from __future__ import annotations
@@ -18,7 +15,7 @@ MODEL_CLASS = "arr_coc_lab.integrations.lmms_model.ARRCOC"
 
 
 def manifest() -> ModelManifest:
-    """What lmms-eval registers: the model's name and where its class is."""
+    """The model's name and the path of its class."""
     from lmms_eval.models.registry_v2 import ModelManifest
 
     return ModelManifest(MODEL_ID, chat_class_path=MODEL_CLASS)

@@ -1,8 +1,7 @@
 """arr-coc as a chat model of lmms-eval, which has to be installed (`pip install 'lmms-eval>=0.7.3,<0.8'`).
 
-lmms-eval's own fields say what an answer cost: `token_counts` of each sample has `input_tokens` (text and
-visual tokens that the language model read) and `output_tokens`; its throughput metrics have the means of the
-visual tokens that were read and of those that the pictures have, and how often deciding failed.
+`token_counts` of each sample are `input_tokens` (text and visual tokens that the language model read) and
+`output_tokens`; the throughput metrics have the mean visual tokens read and available, and the fallbacks.
 """
 
 from __future__ import annotations
@@ -28,19 +27,16 @@ class ARRCOC(lmms):
     Args:
         pretrained: a model or allocator, folder or Hub name, or "bundled".
         mode: one of arr-coc's modes; "full" is the stock model. None: the model's own.
-        budget: visual tokens to keep of each picture: a count, a fraction or "auto"; None: the model's own.
-        allocator: an allocator for `pretrained`, folder or Hub name.
+        budget: visual tokens to keep of each image: a count, a fraction or "auto"; None: the model's own.
+        allocator, revision, dtype: as of `ARRCOCModel.from_pretrained`.
         relevance: "auto", "guide", "gaze" or "trained".
-        revision: branch, tag or commit of a Hub name.
-        device: such as "cuda:1"; None: the GPU where there is one, and of several processes each its own.
-        dtype: of the weights, such as "bfloat16"; None: as saved.
-        strict: end the run where deciding fails, instead of reading all tokens and counting it.
-        max_new_tokens: of an answer, for tasks that don't say.
-        batch_size: prompts are answered one at a time; another number than 1 is refused.
-        max_batch_size: of lmms-eval's automatic size, which there is none of here.
+        device: such as "cuda:1"; None: the GPU if there is one; several processes have one each.
+        strict: end the run where choosing fails, instead of reading all tokens and counting it.
+        max_new_tokens: of an answer, for tasks that do not set it.
+        batch_size, max_batch_size: 1, as prompts are answered one at a time; the second is ignored.
 
     Raises:
-        ValueError: what can't be loaded, or a value out of range.
+        ValueError: it can't be loaded, or a value out of range.
     """
 
     is_simple = False
@@ -67,6 +63,7 @@ class ARRCOC(lmms):
             from accelerate import Accelerator
 
             self.accelerator = Accelerator()
+            # lmms-eval shares questions out by these two
             self._rank, self._world_size = self.accelerator.process_index, self.accelerator.num_processes
             device = str(self.accelerator.device) if device is None else device
         self.model = load(
@@ -85,12 +82,11 @@ class ARRCOC(lmms):
         self.responder: Responder | None = Responder(self.model)
 
     def clean(self) -> None:
-        """Let go of the model, so that a judge may have its memory."""
+        """Free the model's memory, for a judge."""
         self.responder = None
         super().clean()
 
     def generate_until(self, requests: list[Instance]) -> list[GenerationResult]:
-        """An answer to each request, with its token counts."""
         assert self.responder is not None, "lmms-eval cleans up after its last request"
         replies: list[Reply] = []
         for request in tqdm(requests, disable=self.rank != 0, desc="Model Responding"):
@@ -98,6 +94,7 @@ class ARRCOC(lmms):
             messages = ChatMessages(messages=doc_to_messages(self.task_dict[task][split][doc_id]))
             decoding = Decoding.of_task(options or {}, self.max_new_tokens)
             reply = self.responder.reply(messages.to_hf_messages(), decoding)
+            # for lmms-eval's own cache of answers
             self.cache_hook.add_partial("generate_until", (context, options), reply.text)
             replies.append(reply)
         if replies:
@@ -127,9 +124,8 @@ class ARRCOC(lmms):
         )
 
     def loglikelihood(self, requests: list[Instance]) -> NoReturn:
-        """Refused: which tokens are kept depends on the question, and tasks of this sort have none apart."""
+        """Refused: the kept tokens depend on the question, which these tasks do not state by itself."""
         raise NotImplementedError("arr_coc writes answers: choose tasks of output_type generate_until")
 
     def generate_until_multi_round(self, requests: list[Instance]) -> NoReturn:
-        """Refused by name."""
         raise NotImplementedError("arr_coc answers single rounds: choose tasks of output_type generate_until")

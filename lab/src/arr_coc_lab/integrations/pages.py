@@ -1,10 +1,9 @@
-"""A task for lmms-eval: drawn pages with questions, which the bundled model can read. Nothing is downloaded.
+"""Writes a task for lmms-eval: drawn pages with questions, which the bundled model can read.
 
     python -m arr_coc_lab.integrations.pages --out pages-task --questions 100
     python -m lmms_eval --include_path pages-task --tasks arr_coc_pages ...
 
-The folder holds `arr_coc_pages.yaml`, the task, and `pages.parquet`, its questions: those of `arr-coc eval
---data world` with the same arguments, in the same order. Answers are right or wrong as there (exact match).
+Its questions are those of `arr-coc eval --data world` with the same arguments, scored by exact match.
 """
 
 from __future__ import annotations
@@ -29,12 +28,12 @@ PAGES = "pages.parquet"
 
 
 def doc_to_visual(doc: Mapping[str, Any]) -> list[Any]:
-    """The page of a question."""
+    """The image of a question, for lmms-eval."""
     return [doc["image"].convert("RGB")]
 
 
 def doc_to_text(doc: Mapping[str, Any], lmms_eval_specific_kwargs: Any = None) -> str:
-    """The question as it is; the model was taught to answer in a word."""
+    """The question, unchanged: the bundled model is trained to answer in a word."""
     return doc["question"]
 
 
@@ -44,18 +43,7 @@ def process_results(doc: Mapping[str, Any], results: Sequence[str]) -> dict[str,
 
 
 def write_task(folder: Path, questions: int, size: int, seed: int, split: str) -> None:
-    """Write the task's folder.
-
-    Args:
-        folder: made where there is none.
-        questions: how many.
-        size: side of the pages in px.
-        seed: which pages of the split.
-        split: "train", "validation" or "test".
-
-    Raises:
-        ValueError: a size out of range, a folder that can't be written, or no `datasets` installed.
-    """
+    """Write a task with pages of `size` px into `folder`; ValueError without `datasets` or if it can't."""
     from arr_coc_lab.evaluate.questions import world_questions
 
     try:

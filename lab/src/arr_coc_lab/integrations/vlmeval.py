@@ -1,11 +1,9 @@
-"""VLMEvalKit's `run.py` with arr-coc among its models: the kit has no plugins, so this puts it there.
+"""Runs VLMEvalKit's `run.py` with arr-coc among its models: the kit has no plugins.
 
     python -m arr_coc_lab.integrations.vlmeval --kit VLMEvalKit --mode sparse --budget 64 -- --data OCRBench
 
-The kit is a checkout with its own requirements installed; what stands behind `--` goes to its `run.py`, with
-`--model` of the name that `--name` gives. In a script of your own `register("my-name", mode=..., budget=...)`
-does the same, before the kit looks at `vlmeval.config.supported_VLM`. Tested with a small stand-in that has
-the interface that the kit documents, not with the kit itself.
+`--kit` is a checkout with its requirements installed; arguments after `--` go to `run.py`. Tested with a
+stand-in for the documented interface, not with the kit itself.
 """
 
 from __future__ import annotations
@@ -26,11 +24,7 @@ from arr_coc_lab.integrations.chat import Decoding, Reply, Responder, load
 
 
 def model_class() -> type:
-    """The class that VLMEvalKit calls: arr-coc as a `vlmeval.vlm.base.BaseModel`.
-
-    Raises:
-        ValueError: the kit can't be imported.
-    """
+    """The class that VLMEvalKit calls, a `vlmeval.vlm.base.BaseModel`; ValueError without the kit."""
     try:
         from vlmeval.vlm.base import BaseModel
     except ImportError as error:
@@ -42,13 +36,7 @@ def model_class() -> type:
     class ARRCOC(BaseModel):
         """A vision-language model that reads only the visual tokens a question needs.
 
-        Args:
-            pretrained: a model or allocator, folder or Hub name, or "bundled".
-            max_new_tokens: where an answer is cut off.
-            options: of `ARRCOCModel.from_pretrained`, such as mode and budget.
-
-        Attributes:
-            replies: what each answer cost, in the order of the questions.
+        `replies` are the answers with their costs, in the order of the questions.
         """
 
         INTERLEAVE = True
@@ -60,7 +48,6 @@ def model_class() -> type:
             self.replies: list[Reply] = []
 
         def generate_inner(self, message: Sequence[Mapping[str, str]], dataset: str | None = None) -> str:
-            """The answer to one question of a data set."""
             parts = [{"type": part["type"], part["type"]: part["value"]} for part in message]
             reply = self.responder.reply([{"role": "user", "content": parts}], self.decoding)
             self.replies.append(reply)
@@ -70,14 +57,10 @@ def model_class() -> type:
 
 
 def register(name: str, **options: Any) -> None:
-    """Put arr-coc among the models of VLMEvalKit; it is loaded when the kit first wants it.
+    """Add arr-coc to the models of VLMEvalKit, which loads it on first use.
 
-    Args:
-        name: for `run.py --model`; also in the names of the kit's result files.
-        options: of the class of `model_class`.
-
-    Raises:
-        ValueError: no such mode or budget, the kit can't be imported, or it has a model of that name.
+    `name` is for `run.py --model`; `options` are those of the class of `model_class`. ValueError for a bad
+    mode or budget, a kit that can't be imported, or a name it has already.
     """
     if options.get("mode") is not None:
         find_mode(options["mode"])
@@ -92,19 +75,9 @@ def register(name: str, **options: Any) -> None:
 
 
 def set_up(kit: Path, name: str, arguments: Sequence[str], **options: Any) -> Path:
-    """Register arr-coc and set the command line, so that the kit's `run.py` can run in this process.
+    """Register arr-coc as `register` and set `sys.argv` for the kit's `run.py`; returns its path.
 
-    Args:
-        kit: the checkout, which holds `run.py`.
-        name: as of `register`.
-        arguments: for `run.py`, but `--model`.
-        options: as of `register`.
-
-    Returns:
-        The path of `run.py`.
-
-    Raises:
-        ValueError: no `run.py` there, or as `register`.
+    `arguments` are for `run.py`, without `--model`; ValueError if `kit` has none.
     """
     script = kit / "run.py"
     if not script.is_file():
@@ -140,7 +113,8 @@ def command(
     except ValueError as error:
         print(f"arr-coc: {error}", file=sys.stderr)
         raise typer.Exit(2) from error
-    runpy.run_path(str(script), run_name="__main__")  # what the kit raises is its own to show
+    # outside of the try: the kit's own errors keep their traceback
+    runpy.run_path(str(script), run_name="__main__")
 
 
 if __name__ == "__main__":

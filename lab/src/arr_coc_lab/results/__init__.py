@@ -1,12 +1,8 @@
-"""Result files of evaluations: their lines, the kinds of methods in them, summaries and tables.
+"""Result files of evaluations: their format, summaries and tables. Nothing here runs a model.
 
-    header, records = read_results("study.jsonl.gz")
-    summary = read_summary(Path("study.json"))
-    print(table(summary, "budgets"))
-
-Nothing here runs a model; what measures writes these files, and whatever shows figures reads them: the model
-card, `arr-coc report`, the plot. `files` is the format, `kinds` what a method is to a comparison, `intervals`
-the bootstrap, `summary` the figures, `table` their markdown, `fingerprint` which weights were measured.
+header, records = read_results("study.jsonl.gz")
+summary = read_summary(Path("study.json"))
+print(table(summary, "budgets"))
 """
 
 from __future__ import annotations

@@ -10,21 +10,14 @@ from arr_coc_lab.results.kinds import DOWNSAMPLE, kind, split_method
 from arr_coc_lab.results.summary import Summary, by_budget, read_summary
 from arr_coc_lab.results.table import percent, plain, table
 
-COMPARED = ("random", DOWNSAMPLE)
-"""Nulls that a card shows beside ours, with the best rival."""
+COMPARED = ("random", DOWNSAMPLE)  # controls that a card shows beside ours and the best rival
 
 
 def figures(path: str | Path, weights: str) -> str:
-    """The data of a result file in words, and a table of its figures.
+    """Describe the data of a result file, with a table of its figures, for a model card.
 
-    The table has a row for all tokens, and for each budget ours, two nulls and the best rival.
-
-    Args:
-        path: of a result file of `arr-coc eval`.
-        weights: fingerprint of the allocator's weights.
-
-    Raises:
-        ValueError: the file can't be read, is filtered, or was measured with other weights.
+    Raises ValueError if the file can't be read, is filtered, or was measured with weights of another
+    fingerprint than `weights`.
     """
     summary = read_summary(input_file(path))
     if summary.get("filter"):
@@ -61,7 +54,7 @@ def figures(path: str | Path, weights: str) -> str:
 
 
 def _excerpt(summary: Summary) -> dict[str, Any]:
-    """The methods of a summary that a card shows: all tokens, ours, `COMPARED` and the best rivals."""
+    """The methods that a card shows: all tokens, ours, `COMPARED` and the best rival of each budget."""
     chosen: list[str] = []
     for group in by_budget(summary).values():  # each from the best down
         kinds = [kind(method, summary["header"]) for method in group]

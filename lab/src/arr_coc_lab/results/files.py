@@ -1,14 +1,8 @@
 """The result file of an evaluation: JSON lines, a header first, then one record per question.
 
-    read_results(path) -> (header, records);  write_results(path, header, records)
-    append_results(path, records)             after the last whole line, which is where a killed run goes on
-    encode_kept(indices, total) -> text;      decode_kept(text, total) -> bool [N]
-
-A record has at least `id` (unique), `image` and `score` (by method, 0 to 1), or, where the image could not be
-opened, `error` in place of scores; the header has the kind of each method (`kinds`). Summaries, tables and
-plots are computed from them alone. Laws: what is written is read back equal; a line cut off by a kill is as
-if it had never been written; the same records give the same bytes, compressed (`.gz`) or not; a file from
-anywhere is read as `lines` describes it, or is a ValueError of one line.
+A record has at least `id` (unique), `image`, and `score` (by method, 0 to 1) or `error`; the header has the
+`kinds` of methods. Laws: what is written is read back equal; a line cut off by a kill does not count; equal
+records give equal bytes, compressed (`.gz`) or not; files are checked on reading (`lines`).
 """
 
 from __future__ import annotations
@@ -33,20 +27,15 @@ from arr_coc.files.saved import parse_json, short, validated
 from arr_coc_lab.results.lines import Answered, Failed, Header
 
 Record = dict[str, Any]
-ERROR = "error"
-"""The field of a record that says why its question wasn't asked; it has no scores."""
-LONGEST_LINE = 2**22
-"""The most bytes of a line; the longest of a real run has some 20,000."""
+ERROR = "error"  # field of a record: why its question was not asked
+LONGEST_LINE = 2**22  # most bytes of a line; the longest of a real run has about 20,000
+# A compressed file may unpack to this many times its bytes (real runs: 5 to 12), or to this many bytes.
 MOST_GROWTH, SMALL = 40, 2**24
-"""A compressed file may unpack to so many times its own bytes, those of real runs to 5 to 12 times; up to so
-many bytes in any case."""
 _REMEDY = "remove the line or evaluate again"
 
 
 def read_results(path: str | Path) -> tuple[dict[str, Any], list[Record]]:
-    """The header and the records of a result file, plain or `.gz`.
-
-    A last line without its end that is no whole JSON is what a killed run leaves; it is dropped.
+    """Read the header and the records of a result file, plain or `.gz`; an incomplete last line is dropped.
 
     Raises:
         ValueError: the file can't be read or has no header, or a line is no record or repeats an id; names
@@ -77,32 +66,24 @@ def read_results(path: str | Path) -> tuple[dict[str, Any], list[Record]]:
 
 
 def write_results(path: str | Path, header: dict[str, Any], records: Iterable[Record] = ()) -> None:
-    """Write a whole result file, compressed where the name ends in `.gz`; an older one is replaced.
-
-    Raises:
-        ValueError: it can't be written; an older one is as it was.
-    """
+    """Write a result file, compressed if its name ends in `.gz`; if that fails an older one is unchanged."""
     path = Path(path)
     content = "".join(_line(record) for record in ({"header": header}, *records)).encode()
     if path.suffix == ".gz":
-        content = gzip.compress(content, mtime=0)  # no date inside: equal records, equal bytes
+        content = gzip.compress(content, mtime=0)  # without a date: equal records, equal bytes
     with writing(path):
         write_atomic(content, path)
 
 
 def write_summary(path: Path, summary: dict[str, Any]) -> None:
-    """Write the .json beside a result file; an older one is replaced.
-
-    Raises:
-        ValueError: it can't be written; an older one is as it was.
-    """
+    """Write the .json beside a result file; ValueError if it can't be written."""
     with writing(path):
         write_atomic((json.dumps(summary, indent=1) + "\n").encode(), path)
 
 
 @contextlib.contextmanager
 def writing(path: Path) -> Generator[None]:
-    """Make a ValueError with a remedy of what goes wrong while a file is written."""
+    """Turn an OSError of writing into a ValueError with a remedy."""
     try:
         yield
     except OSError as error:
@@ -113,11 +94,7 @@ def writing(path: Path) -> Generator[None]:
 
 
 def append_results(path: str | Path, records: Iterable[Record]) -> None:
-    """Add records to a plain result file; the cut-off line that a killed run left is removed first.
-
-    Raises:
-        ValueError: the file is compressed, missing or can't be written.
-    """
+    """Add records to a plain result file, without an incomplete last line; errors as `mend_results`."""
     path = Path(path)
     text = "".join(_line(record) for record in records).encode()
     mend_results(path)
@@ -126,13 +103,9 @@ def append_results(path: str | Path, records: Iterable[Record]) -> None:
 
 
 def mend_results(path: str | Path) -> bool:
-    """Remove the cut-off last line that a killed run left in a plain result file, and end a whole one.
+    """Remove the incomplete last line that a killed run left in a plain result file; returns whether it did.
 
-    Returns:
-        Whether a line was removed.
-
-    Raises:
-        ValueError: the file is compressed, missing or can't be written.
+    Raises ValueError if the file is compressed, missing or can't be written.
     """
     path = Path(path)
     if path.suffix == ".gz":
@@ -146,21 +119,16 @@ def mend_results(path: str | Path) -> bool:
         content = file.read()
         start = content.rfind(b"\n") + 1
         if _is_whole(content[start:]):
-            file.write(b"\n")
+            file.write(b"\n")  # a complete line that lacks only its end
             return False
         file.truncate(start)
         return True
 
 
 def join_results(paths: Sequence[str | Path]) -> tuple[dict[str, Any], list[Record]]:
-    """The files of a run that was shared out in parts, as the one file of the whole run.
+    """Join the result files of a run's parts, one per part, in any order.
 
-    Args:
-        paths: one result file per part, in any order.
-
-    Raises:
-        ValueError: they are not the parts of one run, each once and complete; measured with other weights,
-            on other pages or with other settings, for example.
+    Raises ValueError unless they are the parts of one run, each once and complete.
     """
     files = [(Path(path), *read_results(path)) for path in paths]
     files.sort(key=lambda file: file[1].get("part", [1, 1]))
@@ -177,7 +145,7 @@ def join_results(paths: Sequence[str | Path]) -> tuple[dict[str, Any], list[Reco
                 differs = f"its {name} is {short(header.get(name))}, not {short(first.get(name))}"
                 raise ValueError(f"{path} is of another run than {place}: {differs}; report each by itself")
     images = [[list(group) for _, group in groupby(rows, lambda row: row["image"])] for *_, rows in files]
-    turns = zip_longest(*images, fillvalue=[])
+    turns = zip_longest(*images, fillvalue=[])  # parts take images in turns: the order of the whole run
     records = [record for turn in turns for image in turn for record in image]
     if len(records) != first.get("questions", len(records)):
         raise ValueError(
@@ -195,11 +163,9 @@ def join_results(paths: Sequence[str | Path]) -> tuple[dict[str, Any], list[Reco
 
 
 def encode_kept(keep: Any, total: int) -> str:
-    """The kept cells of one image as text: base64 of the bits of a mask, 172 letters for 1024 cells.
+    """Encode kept cells of an image as base64 of a bit mask: 172 letters for 1024 cells.
 
-    Args:
-        keep: indices of the kept cells, [K], in any order: a list, an array or a tensor.
-        total: number N of cells.
+    `keep` are indices [K] in any order (a list, an array or a tensor), `total` is the number N of cells.
 
     Raises:
         ValueError: an index is not a whole number in 0..N-1, or comes twice.
@@ -222,17 +188,13 @@ def encode_kept(keep: Any, total: int) -> str:
 
 
 def decode_kept(text: str, total: int) -> np.ndarray:
-    """The mask that `encode_kept` wrote, bool [N].
-
-    Raises:
-        ValueError: it is not base64, or not a mask of `total` cells.
-    """
+    """The mask that `encode_kept` wrote, bool [N]; ValueError if it is not one of `total` cells."""
     try:
         packed = np.frombuffer(base64.b64decode(text, validate=True), dtype=np.uint8)
     except (binascii.Error, ValueError) as error:
         raise ValueError(f"kept cells {short(text)} are not base64: evaluate again") from error
     bits = np.unpackbits(packed).astype(bool)
-    if len(packed) != math.ceil(total / 8) or bits[total:].any():
+    if len(packed) != math.ceil(total / 8) or bits[total:].any():  # padding to a whole byte is 0
         raise ValueError(f"{len(bits)} bits are no mask of {total} cells: `total` is another image's")
     return bits[:total]
 
@@ -242,13 +204,10 @@ def _line(record: Record) -> str:
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """The lines of a file and their numbers, from 1; one at a time, so that no archive fills the memory.
-
-    The last one is left out where a kill has cut it off.
-    """
+    """Numbered lines of a file from 1, read one at a time; an incomplete last one is dropped."""
     try:
         with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
-            most = max(SMALL, MOST_GROWTH * path.stat().st_size)
+            most = max(SMALL, MOST_GROWTH * path.stat().st_size)  # limits a compression bomb
             total = 0
             for number in count(1):
                 line = file.readline(LONGEST_LINE + 1)
@@ -274,10 +233,10 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def _is_whole(line: bytes) -> bool:
-    """Whether a line without its end is JSON: if not, a kill has cut it off."""
+    """Whether a line without its end is complete JSON."""
     try:
         json.loads(line)
-    except (ValueError, RecursionError):  # nested beyond reason, too
+    except (ValueError, RecursionError):  # also if nested too deeply
         return False
     return True
 

@@ -1,12 +1,7 @@
-"""VTC-Bench's filter: score a method only on the questions that a shrunk image of as many tokens fails.
+"""VTC-Bench's filter (arXiv 2510.07143): score methods only on questions that a shrunk image fails.
 
-    scores, counts = beyond_downsampling(scores, tokens)
-
-Most questions of the usual benchmarks are answered from the image made small, so that a method's score there
-says little about what it chose (VTC-Bench, arXiv 2510.07143). Counted is a question that all tokens answer
-("full" scores `RIGHT` or more) and that "downsample" with the method's own number of tokens does not. On what
-is left full has 100 % and downsample 0 %, but for metrics with scores between. A method without a budget goes
-by what it reads.
+Most benchmark questions are answered from a shrunk image, whatever a method chooses. Left are questions that
+"full" answers (`RIGHT` or more) and "downsample" with the method's number of tokens does not.
 """
 
 from __future__ import annotations
@@ -18,23 +13,18 @@ import numpy as np
 
 from arr_coc_lab.results.kinds import DOWNSAMPLE, FULL, split_method
 
-RIGHT = 0.5
-"""The least score that counts as an answer, where a metric has scores between 0 and 1."""
+RIGHT = 0.5  # least score, in [0, 1], that counts as answered
 
 
 def beyond_downsampling(
     scores: Mapping[str, np.ndarray], tokens: Mapping[str, float | None]
 ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Scores with NaN wherever the filter leaves a question out.
+    """Scores with NaN for the questions that the filter leaves out, and counts of what is left.
 
-    Args:
-        scores: by method, a number or NaN for each question, [Q].
-        tokens: visual tokens that a method reads, the mean over questions; None where nobody counted.
-
-    Returns:
-        The scores of the methods that have a shrunk image to be measured by and a question left; and the
-        counts: "right" (the least score), "questions", "answered" (by all tokens), "left" {budget: how many
-        of those downsample fails} and "left out", the other methods.
+    `scores` are by method, [Q], with NaN for none; `tokens` the mean that a method reads, None if not
+    counted. The counts are "right" (the least score), "questions", "answered" (by all tokens), "left"
+    {budget: how many of those downsample fails} and "left out", methods without a shrunk image or a question
+    left.
 
     Raises:
         ValueError: full or downsample was not run, or no question is left.
@@ -44,7 +34,7 @@ def beyond_downsampling(
             f"the filter compares {FULL!r} with {DOWNSAMPLE!r}, and the run lacks one of them: "
             "evaluate with both among --methods"
         )
-    answered = scores[FULL] >= RIGHT  # of NaN it is false
+    answered = scores[FULL] >= RIGHT  # NaN compares as false
     left = {
         split_method(name)[1]: answered & (own < RIGHT)
         for name, own in scores.items()
@@ -73,7 +63,7 @@ def beyond_downsampling(
 
 
 def sentence(counts: Mapping[str, Any]) -> str:
-    """What a table says of the counts."""
+    """The counts as one sentence below a table."""
     left = ", ".join(f"{count:,} with {name} tokens" for name, count in counts["left"].items())
     text = (
         f"VTC-Bench's filter: all tokens answer {counts['answered']:,} of {counts['questions']:,} questions; "

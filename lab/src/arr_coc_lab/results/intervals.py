@@ -1,11 +1,7 @@
 """Bootstrap intervals of means over questions (Efron 1979): of one method, and of two methods paired.
 
-    bootstrap_interval(values, images) -> (low, high) of their mean
-    paired_interval(a, b, images)      -> of a difference of means
-
-Questions about one image are right and wrong together, so images are drawn, each with all of its questions
-(a cluster bootstrap, Davison & Hinkley 1997): drawn one by one, 40 images with four questions each would pass
-for 160 independent ones.
+Scores of questions about one image are correlated, so images are drawn, each with all of its questions (a
+cluster bootstrap, Davison & Hinkley 1997): drawing questions would make intervals too narrow.
 """
 
 from __future__ import annotations
@@ -24,22 +20,14 @@ def bootstrap_interval(
     draws: int = 2000,
     seed: int = 0,
 ) -> tuple[float, float]:
-    """Percentile bootstrap interval of the mean of `values`, one per question.
+    """Percentile bootstrap interval of the mean of `values` [Q], one finite score per question.
 
-    The same values and seed give the same interval. One value, or equal ones, give an interval of width 0.
-
-    Args:
-        values: one score per question, [Q].
-        groups: what each question is about, [Q], such as its image: groups are drawn, and all values of each
-            go along. Of few groups an interval is too narrow. Of one alone its values are drawn, and it says
-            nothing of others; None: every value is a group of its own.
-        level: the share of the distribution of means between the two ends, above 0 and below 1.
-        draws: how many times as many groups as there are are drawn with replacement.
-        seed: of NumPy's default generator.
+    `groups` [Q], such as images, are drawn with all their values; few groups make the interval too narrow, of
+    a single one its values are drawn (None: every value is a group). `level` in (0, 1) is the share of the
+    `draws` resampled means between the ends. The same values and seed give the same interval.
 
     Raises:
-        ValueError: no values, more than one dimension, NaN or infinity, another number of groups than of
-            values, a bad level or number of draws.
+        ValueError: values or groups of a wrong shape, NaN or infinity, a bad level or number of draws.
     """
     scores = np.asarray(values, dtype=np.float64)
     if scores.ndim != 1 or len(scores) == 0:
@@ -58,9 +46,9 @@ def bootstrap_interval(
     sums, counts = _summed(scores, groups)
     rng = np.random.default_rng(seed)
     means = []
-    for _ in range(draws):  # all at once would take 3 GB for the 214,354 questions of VQAv2
+    for _ in range(draws):  # all draws at once would take 3 GB for the 214,354 questions of VQAv2
         drawn = rng.integers(0, len(sums), len(sums))
-        means.append(sums[drawn].sum() / counts[drawn].sum())
+        means.append(sums[drawn].sum() / counts[drawn].sum())  # groups weigh as many as their questions
     low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
     return float(low), float(high)
 
@@ -75,11 +63,8 @@ def paired_interval(
 ) -> tuple[float, float]:
     """Bootstrap interval of mean(a) - mean(b), two methods on the same questions in the same order.
 
-    Groups are drawn, and both methods' scores of each question go along, so that how hard a question is
-    cancels. An interval that holds 0 shows no difference.
-
-    Raises:
-        ValueError: the numbers of scores differ; otherwise as `bootstrap_interval`.
+    Both scores of a question are drawn together, so that its difficulty cancels. ValueError if the numbers of
+    scores differ; otherwise as `bootstrap_interval`.
     """
     first, second = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
     if first.shape != second.shape:
@@ -88,11 +73,11 @@ def paired_interval(
 
 
 def _summed(scores: np.ndarray, groups: Sequence[Hashable] | None) -> tuple[np.ndarray, np.ndarray]:
-    """The sum of the scores of each group and how many they are, in the order in which groups come."""
+    """Sum and count of the scores of each group, in the order in which groups come."""
     if groups is None:
         return scores, np.ones(len(scores))
     places = {group: place for place, group in enumerate(dict.fromkeys(groups))}
     if len(places) == 1:
         return scores, np.ones(len(scores))
-    at = [places[group] for group in groups]
+    at = [places[group] for group in groups]  # group of each question, (Q,)
     return np.bincount(at, scores), np.bincount(at)

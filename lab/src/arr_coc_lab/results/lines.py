@@ -1,10 +1,9 @@
-"""What the lines of a result file must hold to be summarised: models of the header, a record and a summary.
+"""Schemas of a result file's lines: models of the header, a record and a summary.
 
 validated(Answered, {"id": "7", "image": "test:3", "score": {"full": 1.0}}, "out.jsonl, line 8")
 
-Files come from anywhere: every value that a table, a plot, a card or a joined file reads is checked here, so
-that nothing behind it meets another type, NaN, or a name that would steer a terminal. Fields that nothing
-computes with may be anything.
+Files may come from anyone: every value that tables, plots, cards and joins read is checked here for its type,
+NaN, and control characters. Other fields may be anything.
 """
 
 from __future__ import annotations
@@ -13,11 +12,10 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
-LARGEST = 1e12
-"""The most milliseconds, tokens and so on that a file may claim: sums of them stay finite."""
+LARGEST = 1e12  # most milliseconds, tokens and so on: their sums stay finite
 
+# a method's name, printable in a table
 Name = Annotated[str, StringConstraints(pattern=r"^[^\p{C}\p{Zl}\p{Zp}|]{1,200}$")]
-"""A method's name: up to 200 characters that can be printed in a table."""
 Share = Annotated[float, Field(ge=0, le=1 + 1e-9, allow_inf_nan=False)]
 Amount = Annotated[float, Field(ge=0, le=LARGEST, allow_inf_nan=False)]
 Change = Annotated[float, Field(ge=-LARGEST, le=LARGEST, allow_inf_nan=False)]
@@ -38,7 +36,7 @@ class _Strict(BaseModel):
 
 
 class Header(_Strict):
-    """What is read of a header; earlier releases wrote fewer fields."""
+    """What is read of a header."""
 
     data: str | None = None
     split: str | None = None
@@ -53,7 +51,7 @@ class Header(_Strict):
 
 
 class Answered(_Strict):
-    """What is read of a question that was asked; methods and whatever else was measured stand beside it."""
+    """What is read of a question that was asked."""
 
     id: str
     image: str
@@ -75,7 +73,7 @@ class Answered(_Strict):
 
 
 class Failed(_Strict):
-    """What is read of a question that wasn't asked, because its image could not be opened."""
+    """What is read of a question that was not asked, because its image could not be opened."""
 
     id: str
     image: str

@@ -1,11 +1,8 @@
-"""From the records of a result file to its summary.
+"""The summary of a result file: figures per method, from which all tables and plots are made.
 
-    summarise(header, records) -> summary, JSON-safe; tables and plots read nothing else
-
-Laws: a summary depends on header and records alone, and the same ones give the same figures; what was not
-measured is None, never 0; a method is compared with another on the questions that both answered; intervals
-are 95 % bootstrap intervals over images, each with all of its questions. Methods are named NAME@BUDGET;
-"full" reads all tokens, and others without a budget always spend the same.
+Laws: a summary depends on header and records alone; what was not measured is None, never 0; methods are
+compared on the questions that both answered; intervals are 95 % bootstrap intervals over images, each with
+all of its questions. Methods are named NAME@BUDGET, or NAME if they always spend the same ("full").
 """
 
 from __future__ import annotations
@@ -24,20 +21,16 @@ from arr_coc_lab.results.kinds import FULL, KINDS, OURS, kind, split_method
 from arr_coc_lab.results.lines import Summed
 
 Summary = dict[str, Any]
-Figures = dict[str, Any]
-"""What was measured of one method with one budget; see `summarise`."""
+Figures = dict[str, Any]  # of one method with one budget, see `summarise`
 
-LONGEST_SUMMARY = 2**26
-"""The most bytes of a summary; the largest of a real run has some 50,000."""
+LONGEST_SUMMARY = 2**26  # most bytes of a summary; the largest of a real run has about 50,000
 
 
 def by_budget(summary: Summary) -> dict[str, list[str]]:
     """The methods of each budget: "" (full) first, most tokens first, "auto" last.
 
-    A budget counts for the fewest tokens that one of its methods reads, as some read more than they keep, and
-    for its number where none were counted. The budget of a method without one is what it reads. Within a
-    budget ours, its variants, gestalts alone, rivals, nulls and the upper bounds, each from the best score
-    down.
+    A budget's place is the fewest tokens that one of its methods reads, or else its number; a method without
+    one has its tokens as budget. Within a budget methods are sorted by kind, then score.
     """
     methods, header = summary["methods"], summary["header"]
     groups: dict[str, list[str]] = {}
@@ -45,7 +38,7 @@ def by_budget(summary: Summary) -> dict[str, list[str]]:
         budget = split_method(method)[1]
         if not budget and kind(method, header) != "full" and row["tokens"] is not None:
             budget = f"{row['tokens']:.0f}"
-        groups.setdefault(budget, []).append(method)
+        groups.setdefault(budget, []).append(method)  # rivals with a fixed budget stand among the others
     for group in groups.values():
         group.sort(key=lambda m: (KINDS.index(kind(m, header)), -methods[m]["score"]))
 
@@ -58,15 +51,7 @@ def by_budget(summary: Summary) -> dict[str, list[str]]:
 
 
 def at_equal_time(summary: Summary, reference: str) -> dict[str, str]:
-    """What each name has that gives its first token no later than a reference: the method of best score.
-
-    Args:
-        summary: of `summarise`.
-        reference: a method that was timed.
-
-    Returns:
-        {name: method}, such as {"downsample": "downsample@273"}; without the names that have none.
-    """
+    """Name -> its best method whose first token is no later than that of the timed method `reference`."""
     methods = summary["methods"]
     limit = methods[reference]["ttft_ms"]
     best: dict[str, str] = {}
@@ -80,15 +65,9 @@ def at_equal_time(summary: Summary, reference: str) -> dict[str, str]:
 
 
 def read_summary(path: Path, families: Sequence[str] = (), vtc_filter: bool = False) -> Summary:
-    """The summary of a result file: a .json as it is, of a .jsonl or .jsonl.gz made anew.
+    """Read the summary of a .json, or compute it from a .jsonl or .jsonl.gz; arguments as of `summarise`.
 
-    Args:
-        path: of the file.
-        families: of questions, those to be named first, as of `summarise`.
-        vtc_filter: as of `summarise`; a .json has no questions to filter.
-
-    Raises:
-        ValueError: it can't be read, or is none.
+    Raises ValueError if it can't be read, is none, or is a .json, which has no questions to filter.
     """
     if path.suffix != ".json":
         return summarise(*read_results(path), families, vtc_filter)
@@ -118,26 +97,20 @@ def summarise(
     families: Sequence[str] = (),
     vtc_filter: bool = False,
 ) -> Summary:
-    """Every figure that tables and plots show.
+    """Compute every figure that tables and plots show; JSON-safe.
 
-    Args:
-        header: of the result file; kept in the summary.
-        records: its questions.
-        families: of questions, those to be named first and in this order; others follow by name.
-        vtc_filter: score each method only on what downsampling fails (`filtering`); the summary then has the
-            counts as "filter", and every figure of a method is of the questions that are left to it.
+    Families of questions in `families` come first, others follow by name. `vtc_filter` scores each method
+    only on what downsampling fails (`filtering`), and adds the counts as "filter".
 
     Returns:
         "header", "metric", "questions", "images", "timed" (questions), "evidence share" (of the cells, mean
-        over questions with evidence), and "methods"; where an image could not be opened "failed", with the
-        "questions" that were not asked and "images" {image: reason}, and every other figure is of the
-        questions that were. Of each method, from 0 to 1 unless stated:
+        over questions with evidence), "methods"; and "failed", the "questions" that were not asked and
+        {image: reason} as "images". Of each method, from 0 to 1 unless stated:
 
         - "n" questions, "score" and its "interval"; "families" {name: {"score", "n"}};
         - "retained": score as a share of full's; "difference": {"mean", "interval"} of this minus full;
         - "worst family": [name, retained], the family that keeps least of full's score;
-        - "below ours": {"mean", "interval"} of "arr-coc" at the same budget minus this; of "arr-coc sparse"
-          too, none of "arr-coc" itself;
+        - "below ours": {"mean", "interval"} of "arr-coc" at the same budget minus this;
         - "tokens" read; "recall" of evidence; "swap IoU" with the kept set of another question;
         - "ttft_ms", median time to first token; "ttft ratio", median over questions of full's / this;
           "stages" {name: median ms}; "peak_mb", the largest.
@@ -153,7 +126,7 @@ def summarise(
     if not records:
         raise ValueError("there are no questions to summarise: the run was killed before its first image")
     names = list(dict.fromkeys(method for record in records for method in record["score"]))
-    scores = {m: np.array([r["score"].get(m, np.nan) for r in records]) for m in names}
+    scores = {m: np.array([r["score"].get(m, np.nan) for r in records]) for m in names}  # (Q,) each
     counts = None
     if vtc_filter:
         reads = {m: _mean(_values(records, "tokens", m), 1) for m in names}
@@ -180,7 +153,7 @@ def _figures(
     method: str, scores: dict[str, np.ndarray], records: Sequence[Record], order: Sequence[str]
 ) -> Figures:
     own = scores[method]
-    answered = ~np.isnan(own)
+    answered = ~np.isnan(own)  # NaN: not asked, or filtered out
     images = np.array([record["image"] for record in records])
     full, ours = scores.get(FULL), scores.get(f"{OURS}@{split_method(method)[1]}")
     families = {
@@ -221,13 +194,12 @@ def _figures(
 
 
 def _families(records: Sequence[Record], order: Sequence[str]) -> list[str]:
-    """The names in `order`, others after them by name."""
     names = {r["family"] for r in records if r.get("family")}
     return [name for name in order if name in names] + sorted(names - set(order))
 
 
 def _retained(own: np.ndarray, full: np.ndarray) -> float | None:
-    both = ~(np.isnan(own) | np.isnan(full))
+    both = ~(np.isnan(own) | np.isnan(full))  # only questions that both answered
     whole = full[both].mean() if both.any() else 0
     return _round(own[both].mean() / whole) if whole > 1e-9 else None
 
@@ -245,7 +217,7 @@ def _values(records: Sequence[Record], field: str, method: str) -> list[float]:
 
 
 def _round(value: float, digits: int = 4) -> float:
-    return round(float(value), digits) + 0.0  # no -0.0
+    return round(float(value), digits) + 0.0  # turns -0.0 into 0.0
 
 
 def _mean(values: Sequence[float], digits: int = 4) -> float | None:

@@ -1,9 +1,8 @@
-"""Tables of a summary, in markdown.
+"""Markdown tables of a summary.
 
     table(summary, "short" | "budgets" | "families" | "time") -> text;  markdown(head, rows) -> text
 
-Laws: a table reads the summary alone; ours are in bold, of families the weakest of a row (`BOLD` says it),
-but nothing that is 0; columns that nothing was measured for are left out.
+A table reads the summary alone. Columns without a measurement are left out.
 """
 
 from __future__ import annotations
@@ -15,14 +14,13 @@ from arr_coc_lab.results.filtering import sentence
 from arr_coc_lab.results.kinds import FULL, SACCADE, SPARSE, kind, split_method
 from arr_coc_lab.results.summary import Figures, Summary, at_equal_time, by_budget
 
-COLUMNS = ("short", "budgets", "families", "time")
-"""What a table may show."""
+COLUMNS = ("short", "budgets", "families", "time")  # kinds of tables
 
 
+# what bold means in each table
 BOLD = {name: "In bold: the methods of arr-coc." for name in COLUMNS} | {
     "families": "In bold: the weakest family of each method."
 }
-"""What bold means in each table, for who reads one alone."""
 
 
 def percent(value: float) -> str:
@@ -36,15 +34,11 @@ def points(value: float) -> str:
 
 
 def table(summary: Summary, columns: str = "short") -> str:
-    """A markdown table, one row per method, by budget; columns that nothing was measured for are left out.
+    """A markdown table of `summary`, one row per method.
 
-    Args:
-        summary: of `summarise`.
-        columns: "short" for tokens, score, recall and time of each method with each budget; "budgets" for
-            a row per method: its score, the tokens it reads (the mean over layers) and its speed with each,
-            recall and query-swap IoU with the smallest;
-            "families" for the score of every family, the lowest of a row in bold; "time" for what each method
-            reaches in the time to first token of each of ours.
+    `columns`: "short" for tokens, score, recall and time of each method with each budget; "budgets" for
+    score, tokens and speed-up with every budget, recall and query-swap IoU with the smallest; "families" for
+    the score of every family; "time" for what each method reaches in the time to first token of each of ours.
 
     Raises:
         ValueError: unknown columns, or families or times of a summary that has none.
@@ -67,7 +61,6 @@ def table(summary: Summary, columns: str = "short") -> str:
 
 
 def _failures(summary: Summary) -> list[str]:
-    """One sentence on the questions that were not asked, where there are some."""
     failed = summary.get("failed")
     if not failed:
         return []
@@ -118,10 +111,7 @@ def _family_table(rows: Sequence[tuple[str, Figures]]) -> str:
 
 
 def speed_up(row: Figures) -> str | None:
-    """How many times sooner the first token comes; a range where several runs have one.
-
-    A row with "one run" is of a single run beside ranges of others, and says so.
-    """
+    """How many times sooner the first token comes, or the range over several runs."""
     if row.get("ttft range"):
         low, high = row["ttft range"]
         return f"{low:.2f}-{high:.2f}x"
@@ -134,25 +124,25 @@ def _formatted(key: str, form: str) -> Callable[[Figures], str | None]:
 
 
 def markdown(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
-    """A markdown table: the first column to the left, the others to the right."""
+    """A markdown table: the first column aligned left, the others right."""
     align = "|---" + "|--:" * (len(head) - 1) + "|"
     first, *others = ("| " + " | ".join(map(plain, cells)) + " |" for cells in (head, *lines))
     return "\n".join([first, align, *others])
 
 
 def plain(text: str) -> str:
-    """A text from a file for one cell of a table: nothing that steers a terminal or ends the cell."""
+    """A text for one cell of a table, without control characters and separators."""
     printable = "".join(sign if sign.isprintable() else " " for sign in text)
     return printable.replace("|", "\\|")
 
 
 def _bold(text: str) -> str:
-    """A cell in bold; what was not measured and a score of nothing are nothing to look at first."""
+    """A cell in bold, unless it is 0 or not measured."""
     return text if text == "-" or text.startswith(percent(0)) else f"**{text}**"
 
 
 def _budget_table(summary: Summary) -> str:
-    """A row per method, best with the smallest budget first; the scores of all tokens in the heading."""
+    """A row per method, best with the smallest budget first; methods without budgets in the line below."""
     methods, header, groups = summary["methods"], summary["header"], by_budget(summary)
     named = {split_method(method)[1] for method in methods}
     budgets = [b for b in groups if b in named and b.replace(".", "", 1).isdecimal()]
@@ -195,9 +185,9 @@ def _budget_table(summary: Summary) -> str:
 
 
 def _time_table(summary: Summary) -> str:
-    """A row per method, a column per reference, fastest first: what it reaches in the time of that one.
+    """A row per method, a column per reference, fastest first: the best score in that time.
 
-    References are ours that choose before the encoder; where there are none, all of ours.
+    References are ours that choose before the encoder, or else all of ours.
     """
     methods, header = summary["methods"], summary["header"]
     timed = [m for m in methods if kind(m, header) == "ours" and methods[m]["ttft_ms"] is not None]

@@ -1,11 +1,8 @@
-"""Rivals: published selection rules on plain tensors, one file per method, and the nulls.
+"""Rivals: published rules that select visual tokens of an image, one file per method, and null methods.
 
     rule(tensors of one image, k) -> Reduction(keep [k], tokens [k, D] or None)
 
-No model is loaded or changed here; each rule takes the tensors its mathematics needs. All are written
-from the papers' formulas. Each file ends by registering its method in `METHODS`, with its kind, needs, label,
-paper and plot style; importing the file here is the one line that adds it. `clips` has those
-for video, in a table of their own.
+Importing a file registers its method in `METHODS`. `clips` has those for video.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 """CDPruner (Zhang et al. 2025, arXiv 2506.10967): diverse tokens, conditioned on the question.
 
-    S = cos(V, V);  r = min-max of +-mean over question tokens of cos(V, E);  L = diag(r) S diag(r)
-    keep = greedy maximum of det(L_keep), the MAP estimate of a determinantal point process
-
-The greedy step is that of Chen et al. 2018 (arXiv 1709.05135). The optional exponent exp(alpha r) on the
-relevance is left out.
+S = cos(V, V);  r = min-max of +-mean over question tokens of cos(V, E);  L = diag(r) S diag(r)
+keep = greedy maximum of det(L_keep), the MAP estimate of a determinantal point process
 """
 
 from __future__ import annotations
@@ -15,30 +12,17 @@ from torch import Tensor
 from arr_coc_lab.rivals.method import ImageView, Method, Style, register
 from arr_coc_lab.rivals.reduction import Reduction, check_inputs, check_question, cosine, min_max, top_k
 
-FLOOR = 1e-6
-"""Added to the scaled relevance's numerator, so that the least relevant token keeps a place in the kernel."""
-RESIDUAL = 1e-5
-"""A token whose share outside the span of the chosen ones is below this adds rounding, not volume."""
+FLOOR = 1e-6  # keeps the least relevant token in the kernel
+RESIDUAL = 1e-5  # below it a token adds rounding, not volume
 
 
 @torch.no_grad()
 def cdpruner(tokens: Tensor, question: Tensor, k: int, sign: int = 1) -> Reduction:
-    """The k tokens that are relevant to the question and unlike one another.
+    """The k of `tokens` [N, D] that are relevant to `question` [L, D] and unlike one another.
 
-    Relevance is scaled over this image alone; the published code scales over the batch, so that there a
-    neighbour changes what is kept. When the kernel has fewer than k independent rows (k > D, or
-    duplicates), every determinant from there on is 0 and the remaining places go to the most relevant.
-
-    Args:
-        tokens: [N, D], the visual tokens.
-        question: [L, D], embeddings of the question in the same space.
-        k: Tokens to keep.
-        sign: +1, similar tokens are relevant (OpenVINO); -1, dissimilar ones (the official code, whose
-            embeddings are CLIP's). Which is right is disputed, so both are to be run.
-
-    Raises:
-        ValueError: the sign is neither, the question is empty or of another width, k is not in 1..N, or
-            a value is NaN or infinite.
+    `sign` +1: similar tokens are relevant (OpenVINO); -1: dissimilar ones (the official code, on CLIP's
+    embeddings); ValueError for others. Relevance is scaled over this image alone, in the published code over
+    the batch. Where the kernel has fewer than k independent rows, the rest goes to the most relevant tokens.
     """
     if sign not in (1, -1):
         raise ValueError(f"sign {sign} must be +1 (similar is relevant) or -1 (dissimilar is relevant)")
@@ -49,24 +33,20 @@ def cdpruner(tokens: Tensor, question: Tensor, k: int, sign: int = 1) -> Reducti
 
 
 def greedy_map(similarity: Tensor, quality: Tensor, k: int) -> Tensor:
-    """Greedy maximum of det of diag(quality) similarity diag(quality) over subsets of size k.
+    """Greedy maximum of det(diag(quality) similarity diag(quality)) over subsets of k (Chen et al. 2018,
+    1709.05135).
 
-    Args:
-        similarity: [N, N], positive semidefinite with a diagonal of ones.
-        quality: [N], above 0.
-        k: Items to choose, 1..N.
-
-    Returns:
-        Long [k], distinct, in the order of choice; by quality once the determinant is 0. O(N k^2).
+    `similarity` [N, N] is positive semidefinite with a diagonal of ones, `quality` [N] above 0. Returns long
+    [k] in the order of choice, by quality once the determinant is 0.
     """
     # The Cholesky factor is that of `similarity`, and quality_j^2 scales its pivots: the same as a factor of
     # the product, but the residual then is a share of 1 for every token, however small its quality,
     # so that one threshold tells dependence from irrelevance.
     residual = similarity.diagonal().clone()  # (N,), squared length outside the span of the chosen
-    factor = similarity.new_zeros(k, len(similarity))
+    factor = similarity.new_zeros(k, len(similarity))  # rows of the Cholesky factor
     order: list[int] = []
     for step in range(k):
-        gain = torch.where(residual > RESIDUAL, quality**2 * residual, -1.0)
+        gain = torch.where(residual > RESIDUAL, quality**2 * residual, -1.0)  # growth of the determinant
         pick = int(gain.argmax())
         if gain[pick] < 0:
             break

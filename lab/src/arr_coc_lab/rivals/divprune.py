@@ -1,9 +1,7 @@
 """DivPrune (Alvar et al. 2025, arXiv 2503.02175): the most diverse tokens, by greedy max-min distance.
 
-    D = 1 - cos(V, V);  first the token farthest from its nearest neighbour;
-    then always argmax_j min over the chosen i of D_ij
-
-Sees neither the question nor any attention.
+D = 1 - cos(V, V);  first the token farthest from its nearest neighbour;
+then always argmax_j min over the chosen i of D_ij
 """
 
 from __future__ import annotations
@@ -17,21 +15,15 @@ from arr_coc_lab.rivals.reduction import Reduction, check_inputs, cosine
 
 @torch.no_grad()
 def divprune(tokens: Tensor, k: int) -> Reduction:
-    """The k tokens that lie far from one another, `tokens` [N, D] as they enter the language model.
-
-    Chosen tokens are masked; the published code trusts D_ii = 0 to keep them from coming twice, which
-    duplicates and rounding defeat.
-
-    Raises:
-        ValueError: k is not in 1..N, or a value is NaN or infinite.
-    """
+    """The k of `tokens` [N, D] that lie far from one another."""
     check_inputs(k, tokens=tokens)
-    distance = 1 - cosine(tokens)
+    distance = 1 - cosine(tokens)  # (N, N)
     pick = int(distance.fill_diagonal_(torch.inf).amin(0).argmax())
     order = [pick]
     reach = torch.full_like(distance[0], torch.inf)  # to the nearest chosen token
     while len(order) < k:
         reach = torch.minimum(reach, distance[pick])
+        # the published code trusts D_ii = 0 here, which duplicates and rounding defeat
         reach[pick] = -torch.inf  # and stays so under the minimum
         pick = int(reach.argmax())
         order.append(pick)

@@ -1,8 +1,6 @@
-"""Downsampling, the null of pixels: the image shrunk until it has no more cells than the budget.
+"""Downsampling, the null of fewer pixels: the image shrunk until it has at most `count` cells.
 
-    smaller_grid((32, 32), 273) -> (16, 17)
-
-Not a selection: the smaller image is encoded in place of the large one.
+smaller_grid((32, 32), 273) -> (16, 17)
 """
 
 from __future__ import annotations
@@ -12,20 +10,11 @@ import math
 from arr_coc_lab.results.kinds import DOWNSAMPLE
 from arr_coc_lab.rivals.method import Method, Style, register
 
-SHAPE = 1.1
-"""How far a smaller grid may be from the image's shape, as a factor."""
+SHAPE = 1.1  # factor by which the aspect ratio may differ from the image's
 
 
 def smaller_grid(grid: tuple[int, int], count: int) -> tuple[int, int]:
-    """The grid with the most cells, at most `count`, in the shape of the image's own.
-
-    The shape may differ by the factor `SHAPE`; where that leaves nothing the nearest shape is taken. Equally
-    large grids: the nearer shape, then the wider one.
-
-    Args:
-        grid: (H, W) of the image.
-        count: cells to spend, at least 1.
-    """
+    """The grid (H, W) with the most cells, at most `count` (1 or more), near the image's aspect ratio."""
     height, width = grid
     if count >= height * width:
         return grid
@@ -33,7 +22,7 @@ def smaller_grid(grid: tuple[int, int], count: int) -> tuple[int, int]:
     sizes = [(h, w) for h in range(1, min(height, count) + 1) for w in range(1, min(width, count // h) + 1)]
     far = {(h, w): abs(math.log(w / h / shape)) for h, w in sizes}
     near = [size for size in sizes if far[size] <= math.log(SHAPE) + 1e-9]
-    if near:
+    if near:  # else the nearest ratio there is
         return min(near, key=lambda size: (-size[0] * size[1], round(far[size], 9), size[0]))
     return min(sizes, key=lambda size: (round(far[size], 9), -size[0] * size[1], size[0]))
 

@@ -1,11 +1,8 @@
 """FastV (Chen et al. 2024, arXiv 2403.06764): keep what the end of the prompt attends to.
 
-    s_j = mean over heads of A[h, last, j];  keep the k highest s_j
+    s_j = mean over heads of A[h, last, j] in the last of the first K layers;  keep the k highest s_j
 
-A comes from the last of the first K layers, which read all tokens; the layers after them read the k kept.
-The paper's K is 2, and the published code with a key/value cache also runs 3: `fastv` is K = 2, `fastv:3` is
-K = 3, and so on. Of N tokens k are kept, but (K N + (L - K) k) / L are read, the mean over L layers. What
-happens to positions and cache is the caller's.
+The paper's K is 2; the published code with a key/value cache also runs 3 (`fastv:3`).
 """
 
 from __future__ import annotations
@@ -21,18 +18,10 @@ from arr_coc_lab.rivals.reduction import Reduction, check_inputs, top_k
 
 @torch.no_grad()
 def fastv(attention: Tensor, visual: slice | Tensor, k: int) -> Reduction:
-    """The k visual tokens that the last prompt token attends to most.
+    """The k visual tokens that the last prompt token attends to most, as indices among the image's N.
 
-    Args:
-        attention: [H, L], probabilities over the prompt of its last token at one layer, after softmax.
-        visual: Where the image's N tokens lie among the L: a slice, or long [N] in raster order.
-        k: Tokens to keep.
-
-    Returns:
-        Indices among the image's N tokens, not among the prompt's L.
-
-    Raises:
-        ValueError: k is not in 1..N, or the attention to the image holds NaN or infinity.
+    `attention` [H, L] is the last prompt token's at one layer, after softmax; `visual` the columns of the N
+    image tokens among the L, a slice or long [N] in raster order.
     """
     scores = attention[:, visual].float().mean(0)  # (N,)
     check_inputs(k, attention=scores)

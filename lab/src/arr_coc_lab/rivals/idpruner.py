@@ -1,10 +1,7 @@
 """IDPruner (AngelSlim 2026): importance against redundancy, by maximal marginal relevance.
 
-    first argmax_i importance_i;
-    then argmax_i [ w importance_i - (1 - w) max over the chosen j of cos(v_i, v_j) ]
-
-with importance scaled to [0, 1] over the image. The published scores are those of a trained
-`QueryBlindScorer`; any scores will do here.
+first argmax_i importance_i, scaled to [0, 1] over the image;
+then argmax_i [ w importance_i - (1 - w) max over the chosen j of cos(v_i, v_j) ]
 """
 
 from __future__ import annotations
@@ -18,17 +15,10 @@ from arr_coc_lab.rivals.reduction import Reduction, check_inputs, cosine, min_ma
 
 @torch.no_grad()
 def idpruner(importance: Tensor, tokens: Tensor, k: int, weight: float = 0.5) -> Reduction:
-    """The k tokens that are important and unlike those already chosen.
+    """The k of `tokens` [N, D] that are important and unlike those already chosen.
 
-    Args:
-        importance: [N], higher is better, any scale.
-        tokens: [N, D], the visual tokens.
-        k: Tokens to keep.
-        weight: Of importance against redundancy, 0 to 1; 1 is the top k of importance.
-
-    Raises:
-        ValueError: the weight is not in [0, 1], k is not in 1..N, numbers of tokens differ, or a value is
-            NaN or infinite.
+    `importance` [N] is higher for better, at any scale (published: of a trained `QueryBlindScorer`); `weight`
+    that of importance against redundancy, 0 to 1.
     """
     if not 0 <= weight <= 1:
         raise ValueError(f"weight {weight} of importance is not in [0, 1]; the published one is 0.5")

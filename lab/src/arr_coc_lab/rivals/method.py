@@ -1,11 +1,8 @@
-"""The method table: every way to spend a budget of visual tokens, each registered once by its own file.
+"""The table of methods: every way to spend a budget of visual tokens, registered by its own file.
 
-    register(Method("divprune", "rival", select=lambda view, i, k: divprune(view.tokens, k)))
-    METHODS["divprune"].select(view, 0, 64) -> Reduction(keep [64], tokens or None)
-
-An entry holds everything about a method: kind, needs, label, paper, plot style. Evaluation, plots, the app
-and the benchmark read this table and compare no names. Of one that can be varied, NAME:ARGUMENT is a method
-too, made when it is asked for: `find_method("fastv:3")`.
+register(Method("divprune", "rival", select=lambda view, i, k: divprune(view.tokens, k)))
+METHODS["divprune"].select(view, 0, 64) -> Reduction(keep [64], tokens or None)
+find_method("fastv:3")                    a variation NAME:ARGUMENT, made when asked for
 """
 
 from __future__ import annotations
@@ -41,66 +38,41 @@ Need = Literal[
 class ImageView(Protocol):
     """What a method may read of one encoded image and its questions (numbered i).
 
-    N cells in raster order, D width of the language model, d of the vision side, L tokens of a question.
+    N cells in raster order, D width of the language model, d of the vision side, L tokens of a question, P
+    patches a cell. `received`, `keys`, `states` and `patches` need "tower", `blind_scores` needs "scorer".
     """
 
     @property
-    def grid(self) -> tuple[int, int, int]:
-        """(T, H, W) cells."""
-        ...
+    def grid(self) -> tuple[int, int, int]: ...  # (T, H, W) cells
 
     @property
-    def total(self) -> int:
-        """N."""
-        ...
+    def total(self) -> int: ...  # N
 
     @property
-    def picture(self) -> Tensor:
-        """[3, h, w] in [0, 1], the image as the vision tower gets it."""
-        ...
+    def picture(self) -> Tensor: ...  # [3, h, w] in [0, 1], the image as the vision tower gets it
 
     @property
-    def tokens(self) -> Tensor:
-        """[N, D], as they enter the language model."""
-        ...
+    def tokens(self) -> Tensor: ...  # [N, D], as they enter the language model
 
     @property
-    def states(self) -> Tensor:
-        """[N, P * d], before the merger or projector, of P patches a cell; needs "tower"."""
-        ...
+    def states(self) -> Tensor: ...  # [N, P * d], before the merger or projector
 
     @property
-    def patches(self) -> int:
-        """P."""
-        ...
+    def patches(self) -> int: ...  # P
 
-    def received(self, layer: int, joined: bool = False) -> Tensor:
-        """[N], attention that each cell receives in a layer of the vision tower; needs "tower"."""
-        ...
+    def received(self, layer: int, joined: bool = False) -> Tensor: ...  # [N], attention received
 
-    def keys(self, layer: int, joined: bool = False) -> Tensor:
-        """[N, d], keys of each cell in a layer of the vision tower; needs "tower"."""
-        ...
+    def keys(self, layer: int, joined: bool = False) -> Tensor: ...  # [N, d], the tower's
 
-    def blind_scores(self) -> Tensor:
-        """[N], of the trained query-blind scorer; needs "scorer"."""
-        ...
+    def blind_scores(self) -> Tensor: ...  # [N]
 
-    def question(self, i: int) -> Tensor:
-        """[L, D], embeddings of the content tokens of question i."""
-        ...
+    def question(self, i: int) -> Tensor: ...  # [L, D], embeddings of the content tokens of question i
 
-    def evidence(self, i: int) -> Tensor | None:
-        """Bool [H, W], the cells that hold the answer to question i; None where unknown."""
-        ...
+    def evidence(self, i: int) -> Tensor | None: ...  # bool [H, W]; None where unknown
 
-    def possible_evidence(self) -> list[Tensor]:
-        """Bool [H, W] each, the evidence of every question that the image could be asked."""
-        ...
+    def possible_evidence(self) -> list[Tensor]: ...  # of all questions of the image
 
-    def generator(self, method: str, i: int) -> torch.Generator:
-        """A generator of the run's seed, the image, the question and the method's name alone."""
-        ...
+    def generator(self, method: str, i: int) -> torch.Generator: ...  # of run, image, question, method
 
 
 Select = Callable[[Any, int, Any], Reduction]
@@ -109,14 +81,7 @@ Select = Callable[[Any, int, Any], Reduction]
 
 @dataclass(frozen=True)
 class Style:
-    """How a method is drawn; what is None follows from its kind.
-
-    Attributes:
-        colour: any of matplotlib's.
-        marker: one of matplotlib's, "" for none.
-        size: of the marker, in points.
-        width: of the line, in points; 0 for points alone.
-    """
+    """matplotlib's style of a method, sizes in points; what is None follows from its kind."""
 
     colour: str | None = None
     marker: str | None = None
@@ -126,66 +91,47 @@ class Style:
 
 @dataclass(frozen=True)
 class Method:
-    """One way to spend a budget of visual tokens, by exactly one of the four rules below (none: all tokens).
+    """One way to spend a budget of visual tokens, by exactly one of four rules (none: all tokens).
 
-    Attributes:
-        name: as in result files.
-        kind: what it is to the comparison.
-        select: chooses cells of the encoded image: (view, question, count or "auto") -> Reduction.
-        prepare: makes the prompt itself, with what it encodes for it:
-            (view, question, count, "auto" or None, encoded images, stopwatch) -> Ready.
-        between_layers: drops visual tokens inside the language model, after its first `layers`:
-            (attention [H, L] of the last prompt token, the image's columns, count) -> Reduction.
-        resize: shrinks the image before it is encoded: (grid (H, W), count) -> grid (H, W).
-        by_question: it chooses anew for each question; else once for an image.
-        needs: the watched vision "tower", a trained "scorer", images of any "sizes", the language model's
-            "layers" to cut between, an "other" image's question, a tower that encodes some cells alone
-            ("sparse") or can be run in two "halves", the whole image "encoded" before `prepare`, or a trained
-            compressor.
-        auto: it can also choose how many.
-        fixed: it always spends the same, whatever the budget of a run: one row, named without a budget.
-        mode: whose LoRA it answers with, if there is one: that of its own mode if it is ours; "full", all
-            else, is the stock model.
-        layers: of the language model that read all tokens, where it drops them `between_layers`.
-        variation: makes the method NAME:ARGUMENT of an argument, or raises a ValueError; None: it has none.
-        timed: its time is that of a use; of a control that decides for one question and answers another it
-            is not.
-        contender: among the few that the app sets beside ours.
-        label: its name in prose; the name itself if empty.
-        paper: where it was published, "" if nowhere.
-        style: how it is drawn.
-
-    Raises:
-        ValueError: a name that result files or the command line can't hold, an unknown kind, or not exactly
-            one rule.
+    ValueError for a name that result files can't hold, an unknown kind, or not exactly one rule.
     """
 
-    name: str
-    kind: Kind
+    name: str  # in result files
+    kind: Kind  # its role in the comparison
+    # chooses cells of the encoded image: (view, question, count or "auto") -> Reduction
     select: Select | None = None
+    # makes the prompt itself, with what it encodes for it: (view, question, count, "auto" or None,
+    # encoded images, stopwatch) -> Ready
     prepare: Callable[..., Any] | None = None
+    # drops visual tokens inside the language model, after its first `layers`: (attention [H, L] of the
+    # last prompt token, the image's columns, count) -> Reduction
     between_layers: Callable[[Tensor, slice | Tensor, int], Reduction] | None = None
+    # shrinks the image before it is encoded: (grid (H, W), count) -> grid (H, W)
     resize: Callable[[tuple[int, int], int], tuple[int, int]] | None = None
-    by_question: bool = False
+    by_question: bool = False  # it chooses anew for each question; else once for an image
+    # the recorded vision "tower", a trained "scorer", images of any "sizes", the language model's
+    # "layers" to cut between, an "other" image's question, a tower that encodes some cells alone
+    # ("sparse") or runs in two "halves", the entire image "encoded" before `prepare`, or a compressor
     needs: frozenset[Need] = frozenset()
-    auto: bool = False
-    fixed: bool = False
-    mode: str = "full"
-    layers: int = 2
+    auto: bool = False  # it can also choose how many
+    fixed: bool = False  # its cost ignores the budget: one row, named without a budget
+    mode: str = "full"  # whose LoRA it answers with, if there is one; "full" is the stock model
+    layers: int = 2  # of the language model that read all tokens before `between_layers`
+    # makes NAME:ARGUMENT from an argument, or raises ValueError
     variation: Callable[[str], Method] | None = None
-    timed: bool = True
-    contender: bool = False
-    label: str = ""
-    paper: str = ""
-    style: Style = field(default_factory=Style)
+    timed: bool = True  # its time is that of a use; not so of a control that decides by another question
+    contender: bool = False  # the app compares it with ours
+    label: str = ""  # its name in prose; the name itself if empty
+    paper: str = ""  # where it was published
+    style: Style = field(default_factory=Style)  # how it is drawn
 
     def __post_init__(self) -> None:
-        """Check what everything else relies on."""
         if not self.name or self.name != self.name.strip() or any(sign in self.name for sign in "@,\n"):
             raise ValueError(f"method name {self.name!r} is empty, padded, or has a comma or @: use others")
         if self.kind not in KINDS:
             raise ValueError(f"kind {self.kind!r} of {self.name!r} is unknown: use one of {', '.join(KINDS)}")
         rules = (self.select, self.prepare, self.between_layers, self.resize)
+        # one rule, or none of kind "full"
         if sum(rule is not None for rule in rules) != (self.kind != "full"):
             raise ValueError(
                 f"method {self.name!r} needs exactly one of select, prepare, between_layers and resize "
@@ -195,12 +141,11 @@ class Method:
             object.__setattr__(self, "label", self.name)
 
 
-METHODS: dict[str, Method] = {}
-"""By name: kind by kind in the order of `KINDS`, those of a kind as they were registered."""
+METHODS: dict[str, Method] = {}  # in the order of `KINDS`, then of registration
 
 
 class Registrable(Protocol):
-    """What a table of methods is ordered by."""
+    """An entry of a table of methods."""
 
     @property
     def name(self) -> str: ...
@@ -213,11 +158,7 @@ R = TypeVar("R", bound=Registrable)
 
 
 def add_in_order(table: dict[str, R], method: R) -> R:
-    """Add a method to a table, kind by kind in the order of `KINDS`, those of a kind as they came.
-
-    Raises:
-        ValueError: the name is taken.
-    """
+    """Add a method to a table, in the order of `KINDS`, then of registration; ValueError for a taken name."""
     if method.name in table:
         raise ValueError(f"method {method.name!r} is registered already: give yours another name")
     ordered = sorted([*table.values(), method], key=lambda one: KINDS.index(one.kind))
@@ -227,20 +168,12 @@ def add_in_order(table: dict[str, R], method: R) -> R:
 
 
 def register(method: Method) -> Method:
-    """Add a method to the table; raises as `add_in_order`."""
+    """Add a method to `METHODS`; raises as `add_in_order`."""
     return add_in_order(METHODS, method)
 
 
 def find_method(name: str, table: Mapping[str, Method] | None = None) -> Method:
-    """The method of a name: of the table, or a variation NAME:ARGUMENT of one that stands there.
-
-    Args:
-        name: such as "fastv" or "fastv:3".
-        table: in place of `METHODS`.
-
-    Raises:
-        ValueError: there is none, or the method can't be varied so.
-    """
+    """The method of a name such as "fastv" or the variation "fastv:3"; ValueError if there is none."""
     table = METHODS if table is None else table
     if name in table:
         return table[name]

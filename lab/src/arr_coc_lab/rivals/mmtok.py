@@ -1,10 +1,9 @@
 """MMTok (Dong et al. 2025, arXiv 2508.18264): tokens that cover both the question and the image.
 
-P = softmax_j(cos(text_t, v_j) / 0.02) / L;  Q = softmax_j(cos(c_i, c_j) / 0.2) / N;  C = [P; 0.5 Q]
-greedily argmax_j sum over rows of max(0, C_j - best);  best = max(best, C_j*);  best = 0 first
+    P = softmax_j(cos(text_t, v_j) / 0.02) / L;  Q = softmax_j(cos(c_i, c_j) / 0.2) / N;  C = [P; 0.5 Q]
+    greedily argmax_j sum over rows of max(0, C_j - best);  best = max(best, C_j*);  best = 0 first
 
-`mmtok` is the paper's: 0.02, and the features c as they are, here the patches of a cell side by side.
-`mmtok:qwen` is the published port to Qwen2.5-VL: 0.01, and a cell's features are the mean of its patches.
+`mmtok:qwen` is the published port to Qwen2.5-VL: 0.01, and c is the mean of a cell's patches.
 """
 
 from __future__ import annotations
@@ -27,18 +26,10 @@ VISION_WEIGHT = 0.5
 def mmtok(
     tokens: Tensor, question: Tensor, features: Tensor, k: int, temperature: float = TEXT_TEMPERATURE
 ) -> Reduction:
-    """The k tokens that greedily cover most of the question's tokens and the image's own.
+    """The k of `tokens` [N, D] that greedily cover most of the `question` [L, D] and the image's own tokens.
 
-    Args:
-        tokens: [N, D], the visual tokens.
-        question: [L, D], embeddings of the question in the same space.
-        features: [N, d], the same tokens on the vision side, before the projection.
-        k: Tokens to keep.
-        temperature: Of the question's similarities, above 0.
-
-    Raises:
-        ValueError: the question is empty or of another width, k is not in 1..N, numbers of tokens differ,
-            the temperature is not above 0, or a value is NaN or infinite.
+    `features` [N, d] are the same tokens before the projection; `temperature`, above 0, is of the question's
+    similarities.
     """
     if not temperature > 0:
         raise ValueError(f"temperature {temperature} is not above 0; the published ones are 0.02 and 0.01")

@@ -1,14 +1,4 @@
-"""Nulls: random and even selections, which read nothing, ink, and oracles, which have the evidence boxes.
-
-    random(n, k, generator)      even((H, W), k)      first(n, k)      ink_density(pixels, (H, W))
-    oracle(evidence, k)          blind_oracle(evidences, k)
-
-A method that does not beat the first two is of no use; the third cuts the page off; one that does not beat
-the fourth, the cells that hold most print or colour, reads no question. The oracle has the evidence of the
-question that is asked, and is about the best that cells can do. The blind one has the evidence of every
-question that the image could be asked, but not which one is: about the most that a choice can keep without
-looking at the question. Downsampling to k tokens is done on the image and is not a selection.
-"""
+"""Null methods that read no question (random, even, cut off, most print), and bounds that read evidence."""
 
 from __future__ import annotations
 
@@ -23,54 +13,36 @@ from arr_coc_lab.rivals.reduction import Reduction, check_budget
 
 
 def random(n: int, k: int, generator: torch.Generator) -> Reduction:
-    """Any k of n tokens, every subset equally likely, on the generator's device.
-
-    Raises:
-        ValueError: k is not in 1..n.
-    """
+    """Any k of n tokens, every subset equally likely."""
     check_budget(k, n)
     return Reduction(_draw(n, k, generator).sort().values)
 
 
 def even(grid: tuple[int, int], k: int, device: torch.device | str = "cpu") -> Reduction:
-    """The k tokens spread evenly over an (H, W) grid.
-
-    Raises:
-        ValueError: k is not in 1..H*W.
-    """
+    """The k tokens spread evenly over an (H, W) grid."""
     check_budget(k, grid[0] * grid[1])
     return Reduction(even_grid(grid, k, device))
 
 
 def first(n: int, k: int, device: torch.device | str = "cpu") -> Reduction:
-    """The first k of n tokens in raster order: what is left of a page that is cut off.
-
-    Raises:
-        ValueError: k is not in 1..n.
-    """
+    """The first k of n tokens in raster order, a page cut off."""
     check_budget(k, n)
     return Reduction(torch.arange(k, device=device))
 
 
 def ink_density(pixels: Tensor, grid: tuple[int, int]) -> Tensor:
-    """How much of each cell differs from its most common shade, [3, h, w] -> [H, W]: what print does."""
-    light = pixels.mean(0)[None, None]
+    """Mean difference of each cell's pixels from its median shade, high on print, [3, h, w] -> [H, W]."""
+    light = pixels.mean(0)[None, None]  # (1, 1, h, w)
     fine = torch.nn.functional.interpolate(light, (16 * grid[0], 16 * grid[1]), mode="area")[0, 0]
-    cells = fine.unfold(0, 16, 16).unfold(1, 16, 16).flatten(2)
+    cells = fine.unfold(0, 16, 16).unfold(1, 16, 16).flatten(2)  # (H, W, 256)
     return (cells - cells.median(-1, keepdim=True).values).abs().mean(-1)
 
 
 def oracle(evidence: Tensor, k: int, generator: torch.Generator | None = None) -> Reduction:
-    """The tokens that hold the answer, and a fill of others.
+    """The upper bound of choosing: the tokens that hold the answer, filled up with others.
 
-    Args:
-        evidence: Bool [H, W], the cells that hold the answer; or [N], whose fill is even along the raster
-            instead of over the plane.
-        k: Tokens to keep. Where there is more evidence, an even subset of it in raster order is kept.
-        generator: Fills with random others; None fills with an even grid that leaves the evidence out.
-
-    Raises:
-        ValueError: evidence is not boolean, or k is not in 1..N.
+    `evidence` is bool [H, W], or [N]. Of more than k evidence tokens an even subset is kept. The fill is an
+    even grid (along the raster for [N]), or random with a `generator`.
     """
     if evidence.dtype != torch.bool:
         raise ValueError(f"evidence is {evidence.dtype}; pass booleans, such as evidence > 0.5")
@@ -91,17 +63,10 @@ def oracle(evidence: Tensor, k: int, generator: torch.Generator | None = None) -
 
 
 def blind_oracle(evidences: Sequence[Tensor], k: int) -> Reduction:
-    """One set of cells for all questions: as many of them as possible have all of their evidence in it.
+    """The upper bound of choosing without the question: one set of cells for all evidence, bool [H, W] each.
 
-    Greedy maximum coverage of whole questions: near the best choice, not the best. Always that question whose
-    missing cells complete the most questions per cell, of those that fit; then an even fill.
-
-    Args:
-        evidences: Bool [H, W] each, the cells that hold the answer to one question; at least one.
-        k: Tokens to keep.
-
-    Raises:
-        ValueError: there is no evidence, it is not boolean, shapes differ, or k is not in 1..N.
+    Greedy maximum coverage: always the question whose missing cells complete the most questions per cell, of
+    those that fit; then an even fill.
     """
     if not evidences or any(one.dtype != torch.bool or one.shape != evidences[0].shape for one in evidences):
         raise ValueError("pass at least one question's evidence, all boolean and of one shape")
@@ -117,7 +82,7 @@ def blind_oracle(evidences: Sequence[Tensor], k: int) -> Reduction:
             break
         # [a, b]: cells that b lacks and a does not bring; where there are none, a completes b as well.
         left = (cells[None] - missing @ missing.T).masked_fill(cells[None] == 0, 1)
-        gain = (left == 0).sum(1) / cells.clamp_min(1)
+        gain = (left == 0).sum(1) / cells.clamp_min(1)  # (Q,), questions completed per cell spent
         taken |= wanted[int(gain.masked_fill(~fits, -1).argmax())]
     certain = taken.nonzero().flatten()
     fill = _even_fill(taken, grid, k - len(certain)) if len(certain) < k else certain[:0]
@@ -150,14 +115,14 @@ def select_random(view: ImageView, i: int, k: int) -> Reduction:
 
 
 def select_ink(view: ImageView, i: int, k: int) -> Reduction:
-    """The k cells of an image that have most ink, whatever is asked."""
+    """The k cells of an image that have most ink."""
     check_budget(k, view.total)
     scores = ink_density(view.picture.float(), view.grid[1:]).flatten()
     return Reduction(scores.topk(k).indices.sort().values)
 
 
 def select_oracle(view: ImageView, i: int, k: int) -> Reduction:
-    """The `oracle`'s cells of an image; where there is no evidence, all of the page is: an even grid."""
+    """The `oracle`'s cells of an image; an even grid where there is no evidence."""
     evidence = view.evidence(i)
     return even(view.grid[1:], k) if evidence is None else oracle(evidence, k)
 

@@ -1,8 +1,6 @@
 """SCOPE (Deng et al. 2025, arXiv 2510.24214): tokens that are salient and cover the others.
 
-    gain_j = attention_j^alpha * sum_i max(0, cos(v_i, v_j) - m_i);  m = max(m, cos(., v_j*));  m = 0 first
-
-Does not see the question.
+gain_j = attention_j^alpha * sum_i max(0, cos(v_i, v_j) - m_i);  m = max(m, cos(., v_j*));  m = 0 first
 """
 
 from __future__ import annotations
@@ -16,22 +14,14 @@ from arr_coc_lab.rivals.reduction import Reduction, check_inputs, cosine, greedy
 
 @torch.no_grad()
 def scope(tokens: Tensor, attention: Tensor, k: int, alpha: float = 1.0) -> Reduction:
-    """The k tokens that greedily cover most of the image, weighted by saliency.
+    """The k of `tokens` [N, D] that greedily cover most of the image, weighted by saliency.
 
-    Args:
-        tokens: [N, D], the visual tokens.
-        attention: [N], attention each receives in the last layer of the vision encoder, at least 0.
-        k: Tokens to keep.
-        alpha: Power of the attention, at least 0; 0 is coverage alone.
-
-    Raises:
-        ValueError: alpha or an attention is below 0, k is not in 1..N, numbers of tokens differ, or a
-            value is NaN or infinite.
+    `attention` [N], at least 0, is received in the last layer of the vision encoder; `alpha` is its power.
     """
     if not alpha >= 0:
         raise ValueError(f"alpha {alpha} is below 0; use 0 for coverage alone, 1 for the published weight")
     check_inputs(k, tokens=tokens, attention=attention)
-    least = float(attention.min())
+    least = float(attention.min())  # logits would turn the weights round
     if least < 0:
         raise ValueError(f"attention {least} is below 0; pass probabilities, after softmax")
     return Reduction(greedy_cover(cosine(tokens), k, attention.float() ** alpha).sort().values)

@@ -1,10 +1,8 @@
-"""VisionSelector (Zhu et al. 2025, arXiv 2510.16598): a learned scorer that never sees the question.
+"""VisionSelector (Zhu et al. 2025, arXiv 2510.16598): a trained scorer that never reads the question.
 
     q = V Wq + bq, k = V Wk + bk;  s_i = mean_j (q_i . k_j) / sqrt(width);  keep the k highest s_i
 
-It was published with a soft top-k without noise, p = sigmoid(s + t), with t found by bisection so that the
-p sum to k (`choose.attending.soft_top_k`), and a curriculum from soft to hard masks. How the scorer is
-taught here, and how that differs, is the trainer's: see `runs/study.sh`. The bundled one has no biases.
+It was published with a soft top-k, `choose.attending.soft_top_k`; `runs/study.sh` has how it is trained here.
 """
 
 from __future__ import annotations
@@ -24,10 +22,7 @@ __all__ = ["QueryBlindScorer", "visionselector", "soft_top_k"]
 class QueryBlindScorer(nn.Module):
     """Scores visual tokens by the mean of their attention logits over all tokens of their image.
 
-    Args:
-        dim: Width D of the tokens.
-        width: Width of queries and keys; D // 2 as published (12.85 million parameters at D = 3584).
-        bias: Queries and keys have biases, as published; False for weights that were learned without.
+    Published with biases and `width` D // 2 (12.85 million parameters at D = 3584).
     """
 
     def __init__(self, dim: int, width: int, bias: bool = True) -> None:
@@ -36,7 +31,7 @@ class QueryBlindScorer(nn.Module):
         self.key = nn.Linear(dim, width, bias=bias)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Scores, [N, D] -> [N] or [B, N, D] -> [B, N] (images of equal N: the mean knows no padding)."""
+        """Scores, [N, D] -> [N] or [B, N, D] -> [B, N] of images of equal N (no padding)."""
         # s_i = mean_j q_i . k_j = q_i . mean_j k_j = q_i . ((mean_j v_j) Wk + bk): a dot product is linear in
         # its second side. Each token keeps its own query and meets one mean key: O(N), not O(N^2).
         mean_key = self.key(tokens.mean(-2))  # (..., width)
@@ -45,11 +40,7 @@ class QueryBlindScorer(nn.Module):
 
 @torch.no_grad()
 def visionselector(scores: Tensor, k: int) -> Reduction:
-    """The k highest of `scores` [N], those of a `QueryBlindScorer`.
-
-    Raises:
-        ValueError: k is not in 1..N, or a score is NaN or infinite.
-    """
+    """The k highest of `scores` [N]."""
     check_inputs(k, scores=scores)
     return Reduction(top_k(scores, k).sort().values)
 

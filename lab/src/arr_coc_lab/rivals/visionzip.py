@@ -1,9 +1,7 @@
 """VisionZip (Yang et al. 2024, arXiv 2412.04467): the most attended tokens, and merged ones for the rest.
 
-    dominant = top k - n of the attention received;  of the others every floor(R/n)-th is a target t
-    h_t <- h_t + mean of the h_r whose most similar target is t
-
-A target is added to the mean of its tokens; it is not averaged with them.
+dominant = top k - n of the attention received;  of the others every floor(R/n)-th is a target t
+h_t <- h_t + mean of the h_r whose most similar target is t
 """
 
 from __future__ import annotations
@@ -20,24 +18,10 @@ from arr_coc_lab.rivals.reduction import Reduction, check_inputs, cosine, top_k
 
 @torch.no_grad()
 def visionzip(attention: Tensor, keys: Tensor, tokens: Tensor, k: int, contextual: float = 0.1) -> Reduction:
-    """Dominant tokens as they are, and contextual tokens that gather the remainder.
+    """Dominant tokens of `tokens` [N, D] as they are, and contextual tokens that gather the remainder.
 
-    Args:
-        attention: [N], attention each token receives in the vision encoder (of [CLS], or the mean over
-            queries; averaged over the patches of a merged token).
-        keys: [N, d], the metric of the merge: keys of the same layer, mean over heads.
-        tokens: [N, D], the visual tokens.
-        k: Tokens to keep, dominant and contextual together.
-        contextual: Share of k that is contextual, rounded: 0.1 is 45 % + 5 % of the Qwen default,
-            10/64 the default for LLaVA.
-
-    Returns:
-        `tokens` holds the kept tokens in the dtype given. A contextual token has its target's index; all
-        are in raster order, where the paper puts the contextual ones last.
-
-    Raises:
-        ValueError: the share is not in [0, 1], k is not in 1..N, numbers of tokens differ, or a value is
-            NaN or infinite.
+    `attention` [N] is received in the vision encoder, `keys` [N, d] are of the same layer, the mean over
+    heads. `contextual`, 0 to 1, is the share of k merged: 0.1 is the Qwen default, 10/64 that for LLaVA.
     """
     if not 0 <= contextual <= 1:
         raise ValueError(f"contextual {contextual} is not a share of k; use 0 to 1, such as 0.1")

@@ -1,4 +1,4 @@
-"""Rendering many pages into a cache by several processes, each with its own browser.
+"""Renders pages into a cache by several processes, each with its own browser.
 
 ready("train", documents=True)                       raises where something is not installed
 wanted = numbers(folder, "train", pages=2000, documents=500)
@@ -28,10 +28,8 @@ from arr_coc_lab.world.browser.packages import pages as documents_of
 from arr_coc_lab.world.browser.page import render_page
 from arr_coc_lab.world.browser.types import page_types
 
-DOCUMENTS = 1_000_000_000
-"""Number of the first document in a cache; pages of its types have smaller ones."""
-VIEWS = 2_000_000_000
-"""Number of the first view of a folder of HTML."""
+DOCUMENTS = 1_000_000_000  # number of the first document in a cache; pages of its types have smaller ones
+VIEWS = 2_000_000_000  # number of the first view of a folder of HTML
 LIBRARIES = ("playwright", "wordfreq", "faker")
 OURS = re.compile(r"\d+\.(png|json)|\..*")
 
@@ -39,11 +37,8 @@ OURS = re.compile(r"\d+\.(png|json)|\..*")
 class Done(NamedTuple):
     """A page that was rendered, or the reason why not.
 
-    Attributes:
-        number: of the page.
-        error: why it isn't there; empty if it is.
-        unloadable: files that did not load and were passed over, each with the reason.
-        refused: the system's refusal to write, after which no more pages are rendered.
+    `error` is "" for a page that is there; `unloadable` lists its files that did not load, with reasons;
+    `refused` is the system's refusal to write, after which no more pages are rendered.
     """
 
     number: int
@@ -53,12 +48,7 @@ class Done(NamedTuple):
 
 
 def ready(split: str, documents: bool = False) -> None:
-    """Check that pages can be rendered here.
-
-    Raises:
-        ValueError: the browser, a library, fonts or packages of documentation are missing; says how to
-            install them.
-    """
+    """Raise ValueError, with how to install it, if the browser, a library, fonts or packages are missing."""
     missing = [name for name in LIBRARIES if importlib.util.find_spec(name) is None]
     if missing:
         raise ValueError(f"pages need {', '.join(missing)}, which is not installed: {install_line('world')}")
@@ -74,18 +64,10 @@ def ready(split: str, documents: bool = False) -> None:
 def numbers(
     folder: Path, split: str, pages: int, documents: int, name: str | None = None, views: int = 0
 ) -> list[int]:
-    """The numbers of the pages of a cache that are still missing.
+    """Numbers of the pages that a cache still lacks of so many `pages`, `documents` and `views` of HTML.
 
-    Args:
-        folder: of the cache.
-        split: of the pages.
-        pages: how many of the page types there shall be.
-        documents: how many documents.
-        name: of the only page type; None: all.
-        views: how many views of a folder of HTML.
-
-    Raises:
-        ValueError: the folder holds other files, or pages of another type.
+    `name` is the only page type (None: all). ValueError if the folder holds other files, or pages of
+    another type.
     """
     place = folder / split
     names = {path.name for path in place.iterdir()} if place.is_dir() else set()
@@ -109,19 +91,13 @@ def fill_all(
     processes: int = 1,
     html: Path | None = None,
 ) -> Iterator[Done]:
-    """Render pages of some numbers, in any order.
+    """Render the pages `wanted` (of `numbers`), in any order, by `processes` with a browser each.
 
-    Args:
-        folder: of the cache, made where it is missing.
-        split: of the pages.
-        wanted: of `numbers`.
-        name: of the only page type; None: all.
-        processes: with a browser each; they end with this one.
-        html: the folder that views are of.
+    `name` is the only page type (None: all), `html` the folder of the views.
 
     Raises:
         RuntimeError: a process died.
-        OSError: a page can't be written: the disk is full, say.
+        OSError: a page can't be written.
     """
     (folder / split).mkdir(parents=True, exist_ok=True)
     context = multiprocessing.get_context("spawn")
@@ -145,7 +121,7 @@ def fill_all(
                     raise done.refused
                 yield done
                 left -= 1
-            except Empty:
+            except Empty:  # nothing for two seconds: slow pages, or no process left
                 if not any(worker.is_alive() for worker in workers) and queue.empty():
                     raise RuntimeError(f"the processes that render ended with {left} pages missing") from None
     finally:
@@ -168,7 +144,7 @@ def _work(
     html: Path | None,
     modules: Sequence[str],
 ) -> None:
-    """Render pages and tell of each; a page that fails is left out."""
+    """Render pages and report each; a page that fails is left out."""
     start_worker(0)
     import_modules(modules)
     noted: set[Path] = set()

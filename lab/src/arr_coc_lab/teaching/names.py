@@ -1,4 +1,4 @@
-"""What things are called: names of icons, figures and shapes as lessons use them.
+"""Names of drawn things: icons, figures and shapes.
 
 names_of("cart")          ("shopping cart", "cart", "trolley")
 name_words("cart")        ("shopping", "cart", "trolley")
@@ -14,20 +14,19 @@ from arr_coc_lab.world.browser.drawing import SHAPES as FIGURES
 from arr_coc_lab.world.browser.icon_sets import CALLED
 from arr_coc_lab.world.vocabulary import SHAPES
 
-EVERY = tuple(sorted({*CALLED, *FIGURES, *SHAPES}))
-"""All that is drawn."""
+EVERY = tuple(sorted({*CALLED, *FIGURES, *SHAPES}))  # everything that is drawn
+# words of names that do not tell things apart
 SAYING_NOTHING = frozenset("button four group into letter nine sign three two".split())
-"""Words of names that don't tell what a thing is."""
 
 
 def names_of(thing: str) -> tuple[str, ...]:
-    """What people call a thing, one name at least: its own where no others are on record."""
+    """The usual names of a thing, at least its own."""
     return CALLED.get(thing, (thing,))
 
 
 @lru_cache(maxsize=1024)
 def name_words(thing: str) -> tuple[str, ...]:
-    """The normal words of a thing's names that tell what it is, each once."""
+    """The distinct normal words of a thing's names, without those that do not tell things apart."""
     words = dict.fromkeys(word for name in names_of(thing) for word in split_words(name))
     telling = tuple(word for word in words if word not in STOP_WORDS and word not in SAYING_NOTHING)
     return telling or tuple(words)

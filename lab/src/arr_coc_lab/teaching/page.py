@@ -1,9 +1,9 @@
-"""A page to learn on: its picture, decoded once, with its words and questions, wherever it comes from.
+"""Training pages of the guide: a decoded image with its words and questions, from any source.
 
 open_pages(["pages", "jsonl:mine"], drawn=0.2)    a function from a random generator to such a page
 
-Rendered pages come from a cache (`world.browser.cache`), labelled images of one's own from the readers of
-`data`, drawn pages (`world.draw_page`) from their seeds.
+Rendered pages come from a cache (`world.browser.cache`), labelled images from the readers of `data`, drawn
+pages (`world.draw_page`) from their seeds.
 """
 
 from __future__ import annotations
@@ -27,21 +27,17 @@ from arr_coc_lab.world.fonts import TRAIN_FONTS, font
 from arr_coc_lab.world.page import Page
 from arr_coc_lab.world.training_pages import STEP
 
-SIDES = (512, 640, 768, 1024)
-"""Typical sides in px of drawn pages."""
-MOST_PIXELS = 4_000_000
-"""Larger pictures of one's own are scaled down."""
+SIDES = (512, 640, 768, 1024)  # typical sides in px of drawn pages
+MOST_PIXELS = 4_000_000  # larger labelled images are scaled down
+# question families of drawn pages -> kinds of `phrases.KINDS`
 KINDS = {
     "table": "value", "gray": "implied", "note": "implied", "small": "implied", "larger": "comparison",
     "left": "comparison",
 }  # fmt: skip
-"""Families of questions about drawn pages that are kinds of `phrases.KINDS` by another name."""
 
 
 class OpenPage(NamedTuple):
-    """A page: its RGB picture, its printed words (empty where nobody measured them), its questions, and its
-    things by name, each with its box (empty where nobody named them).
-    """
+    """A page: its RGB image, printed words, questions, and named things with their boxes."""
 
     image: Image.Image
     words: tuple[Word, ...]
@@ -49,8 +45,7 @@ class OpenPage(NamedTuple):
     things: tuple[tuple[str, Box], ...] = ()
 
 
-Draw = Callable[[random.Random], OpenPage]
-"""A page that a random generator chooses."""
+Draw = Callable[[random.Random], OpenPage]  # draws a page with a random generator
 
 
 class Pages(Protocol):
@@ -63,7 +58,7 @@ class Pages(Protocol):
 
 @dataclass(frozen=True)
 class Rendered:
-    """The pages of a cache."""
+    """The pages of a cache, decoded."""
 
     pages: CachedPages
 
@@ -75,13 +70,10 @@ class Rendered:
 
 
 class Labelled:
-    """Images of one's own with questions and evidence boxes; what has none teaches nothing and is left out.
-
-    Args:
-        spec: "NAME:DIR" of a data set, as in `data.registry`.
+    """A user's images with questions and evidence boxes; questions without boxes are left out.
 
     Raises:
-        ValueError: it can't be read, or no question has a box.
+        ValueError: `spec` ("NAME:DIR") can't be read, or no question has a box.
     """
 
     def __init__(self, spec: str) -> None:
@@ -104,7 +96,7 @@ class Labelled:
 
 
 def opened(page: CachedPage) -> OpenPage:
-    """A cached page with its picture decoded."""
+    """Decode the image of a cached page."""
     image = Image.open(io.BytesIO(page.png))
     image.load()
     image = image if image.mode == "RGB" else image.convert("RGB")
@@ -112,13 +104,13 @@ def opened(page: CachedPage) -> OpenPage:
 
 
 def drawn_page(rng: random.Random) -> OpenPage:
-    """A page of the drawn world, of the training split."""
+    """Draw a page of the training split."""
     width, height = (max(256, round(rng.choice(SIDES) * rng.uniform(0.8, 1.25) / STEP) * STEP) for _ in "wh")
     return adapted(draw_page(rng.randrange(2**31), (width, height), "train", void=False))
 
 
 def adapted(page: Page) -> OpenPage:
-    """A drawn page as one to learn on: its characters joined to words, its families as kinds."""
+    """Convert a drawn page: characters joined to words, families to kinds."""
     questions = (
         Inquired(
             KINDS.get(q.family, q.family),
@@ -134,7 +126,7 @@ def adapted(page: Page) -> OpenPage:
 
 
 def _words(page: Page) -> list[Word]:
-    """The words of a drawn page: characters of one line that touch."""
+    """The words of a drawn page: touching characters of one line."""
     words: list[Word] = []
     for letter, box in page.glyphs:
         x0, y0, x1, y1 = map(float, box)
@@ -149,22 +141,16 @@ def _words(page: Page) -> list[Word]:
 
 
 def open_source(spec: str) -> Pages:
-    """The training pages that a text names: "NAME:DIR" of a data set, or the folder of a cache.
-
-    Raises:
-        ValueError: there are none.
-    """
+    """The training pages of "NAME:DIR" or of the folder of a cache; ValueError if there are none."""
     if spec.partition(":")[0].strip().lower() in data_sets() and ":" in spec:
         return Labelled(spec)
     return Rendered(CachedPages(local_path(spec), "train"))
 
 
 def open_pages(specs: Sequence[str], drawn: float = 0.0) -> Draw:
-    """Pages of some sources, each as often as the others; one that is named twice, twice as often.
+    """A function that draws pages of some sources evenly; a source named twice counts twice.
 
-    Args:
-        specs: of `open_source`; none: all pages are drawn.
-        drawn: share of drawn pages.
+    `specs` are those of `open_source` (none: all pages are drawn), `drawn` the share of drawn pages.
 
     Raises:
         ValueError: a source has no pages.
@@ -181,13 +167,7 @@ def open_pages(specs: Sequence[str], drawn: float = 0.0) -> Draw:
 
 
 def easy_page(rng: random.Random, words: Sequence[str], side: int = 512) -> OpenPage:
-    """A square page of lines of random words, each in one face and size.
-
-    Args:
-        rng: source of every choice.
-        words: to draw from.
-        side: of the page in px.
-    """
+    """A square page of `side` px with lines of random words, each line in one face and size."""
     image = Image.new("RGB", (side, side), "white")
     draw = ImageDraw.Draw(image)
     printed: list[Word] = []

@@ -16,7 +16,7 @@ Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class GuideRecipe(RunSettings):
-    """What the guide learns, from what and how; the text under each field says what it means."""
+    """Settings of `arr-coc train guide`; each field's text is shown to users."""
 
     FREE: ClassVar[frozenset[str]] = frozenset(
         {"steps", "minutes", "cooldown", "save_every", "log_every", "workers"}
@@ -63,7 +63,6 @@ class GuideRecipe(RunSettings):
 
     @property
     def stages(self) -> tuple[str, ...]:
-        """The stages in their order."""
         return ("spotting", "relevance") if self.stage == "both" else (self.stage,)
 
     @model_validator(mode="after")
@@ -78,11 +77,7 @@ class GuideRecipe(RunSettings):
 
 
 def load_guide_recipe(changes: Mapping[str, Any] | None = None) -> GuideRecipe:
-    """The recipe with some settings replaced; texts are converted.
-
-    Raises:
-        ValueError: a setting is unknown or wrong, or two contradict each other; one line.
-    """
+    """The recipe with some settings replaced; texts are converted. ValueError if one is unknown or wrong."""
     try:
         fields = GuideRecipe.model_fields
         new = {name: converted(name, value, fields) for name, value in (changes or {}).items()}

@@ -1,9 +1,9 @@
-"""Relevance: the head learns which places a question needs, on pages with evidence boxes.
+"""Relevance training of the guide: its head learns which cells a question needs, from evidence boxes.
 
-Every kind of question is asked from the first step: a head taught labels and values alone forgets to find
-a word. Each question's evidence competes with all other cells (a softmax over cells whose target is even
-over the evidence), each cell is also judged alone, so that a probability means the same on every page,
-and a question from elsewhere that nothing on the page answers teaches the guide to say so.
+Kinds of questions are mixed from the first step: trained on labels and values alone, a head forgets to find
+a word. Cells compete for each question (a softmax whose target is even over the evidence), each cell is also
+classified alone, so that a probability means the same on every page, and questions that the page does not
+answer train the guide to reject them.
 """
 
 from __future__ import annotations
@@ -33,18 +33,16 @@ from arr_coc_lab.world.browser.page import Inquired
 from arr_coc_lab.world.browser.phrases import phrase
 from arr_coc_lab.world.photograph import photograph
 
-SHOWN_NAMES, OTHER_NAMES = 24, 8
-"""Names of a lesson: of what the window shows, and of what it doesn't."""
+SHOWN_NAMES, OTHER_NAMES = 24, 8  # names of a window's things, and of others
 LOOK_QUESTIONS = (
     "what colour is the {}", "where is the {}", "which picture shows a {}", "what is the {} icon called",
     "which button shows the {}", "{}", "how many {} are there", "find the {} icon", "what is next to the {}",
 )  # fmt: skip
-NONE, PART = -1, -2
-"""Places that show nothing, and those that show a part of something or what the lesson has no name for."""
+NONE, PART = -1, -2  # places without a thing; with a part of one, or with one whose name is not asked
 
 
 class Named(NamedTuple):
-    """A name in the words of a question, and which of them it is: from the first to before the last."""
+    """The words of a question, of which `words[first:last]` name a thing."""
 
     words: tuple[str, ...]
     first: int
@@ -52,20 +50,14 @@ class Named(NamedTuple):
 
 
 class Looks(NamedTuple):
-    """A lesson: names, and the number of the one that each place shows, long [H, W], or NONE or PART."""
+    """Names, and the index of the one that is drawn at each place, long [H, W], or NONE or PART."""
 
     names: tuple[Named, ...]
     places: Tensor
 
 
 def make_looks(things: Sequence[tuple[str, Box]], size: tuple[int, int], rng: random.Random) -> Looks | None:
-    """What can be learned from the things of a window, each with its box in px; None without any inside.
-
-    Args:
-        things: by name.
-        size: (width, height) of the window in px.
-        rng: source of every choice.
-    """
+    """Names of things in a window of `size` (width, height) px, with their places; None without things."""
     width, height = size
     inside = [
         (name, box)
@@ -88,7 +80,7 @@ def make_looks(things: Sequence[tuple[str, Box]], size: tuple[int, int], rng: ra
 
 
 def _covered(box: Box, axis: int, partly: bool, count: int) -> slice:
-    """The places along an axis that a box touches, or those with their middle in it, one at least."""
+    """Places along an axis that a box touches (`partly`), or that have their middle in it, at least one."""
     low, high = (edge / PLACE[axis] for edge in (box[1 - axis], box[3 - axis]))
     middle = int((low + high) / 2)
     first, last = (int(low), int(high)) if partly else (round(low), round(high) - 1)
@@ -96,16 +88,17 @@ def _covered(box: Box, axis: int, partly: bool, count: int) -> slice:
 
 
 def _named(name: str, rng: random.Random) -> Named:
-    """One of the names of a thing in one of the questions."""
+    """A name of a thing in a question."""
     before, after = (split_words(part) for part in rng.choice(LOOK_QUESTIONS).split("{}"))
     own = split_words(rng.choice(names_of(name)))
     return Named((*before, *own, *after), len(before), len(before) + len(own))
 
 
 def looks_loss(guide: Guide, page: GuidePage, lesson: Looks) -> Tensor:
-    """The loss of a lesson about a window."""
+    """Loss of named things: which name each place shows (softmax), and whether it shows it at all."""
     readings = guide.read([name.words for name in lesson.names])
     looks = [
+        # (words, H, W) -> (H, W): the best matching word of a name
         guide.head.appearance(page.features, reading)[first:last].float().amax(0)
         for reading, (_, first, last) in zip(readings, lesson.names, strict=True)
     ]
@@ -119,29 +112,22 @@ def looks_loss(guide: Guide, page: GuidePage, lesson: Looks) -> Tensor:
     return F.cross_entropy(mine, right) + yes + elsewhere
 
 
-CELL = 32
-"""Side in px of the cells that evidence is told in."""
-SIDES = (512, 768, 1024, 1024, 1280)
-"""Longest sides in px of what is learned on at once."""
+CELL = 32  # side in px of the evidence's cells
+SIDES = (512, 768, 1024, 1024, 1280)  # longest sides in px of windows
+# All sides in px of windows, few, since a CPU compiles kernels for each size, which takes as long as
+# running them. They stretch a window by an eighth at most (below 256 px by more).
 LENGTHS = (32, *range(64, 512, 64), *range(512, 1281, 128))
-"""All sides in px of that: few, for a CPU makes its kernels anew for each size, which takes as long as to run
-them. A window becomes narrower or wider by an eighth at most to have them (below 256 px by more)."""
-QUESTIONS = 6
-"""Questions of a page that are learned at once."""
+QUESTIONS = 6  # questions of a page in a step
+# Kinds of questions that a window does not answer once all of their evidence is cut off.
 POINTED = frozenset(
     ("value", "crossing", "price", "switch", "term", "word", "implied", "chart", "paraphrase")
 )
-"""Kinds of questions that nothing in a window answers from which all of their evidence was cut off."""
-LAYOUT = 0.4
-"""Share of windows of which it is also asked where print stands (`layout`)."""
-SMALLEST = 8.5
-"""Size in px below which print is hardly made smaller: by what a side changes to be one of LENGTHS."""
+LAYOUT = 0.4  # share of windows with questions about the layout of print
+SMALLEST = 8.5  # print in px is made hardly smaller than this: only by the rounding to LENGTHS
 
 
 class Lesson(NamedTuple):
-    """A question to learn: its text and kind, its evidence as bool [H, W] cells, and whether the page
-    answers it.
-    """
+    """A question with its evidence, bool [H, W] cells, and whether the page answers it."""
 
     text: str
     kind: str
@@ -150,7 +136,7 @@ class Lesson(NamedTuple):
 
 
 class Aside(NamedTuple):
-    """A question of which the scope alone is learned: about all of a picture, or about what stands out."""
+    """A question that trains the scope alone: whether it is about the whole image, or about an anomaly."""
 
     text: str
     whole: float
@@ -158,7 +144,7 @@ class Aside(NamedTuple):
 
 
 class PageWindow(NamedTuple):
-    """A part of a page in its px, and the (width, height) in px at which it is learned."""
+    """A part of a page in its px, and the (width, height) in px to which it is resized."""
 
     part: Box
     size: tuple[int, int]
@@ -170,19 +156,16 @@ class PageWindow(NamedTuple):
         return self.size[0] / (x1 - x0), self.size[1] / (y1 - y0)
 
     def placed(self, box: Box) -> Box:
-        """A box of the page in px of the window."""
         return moved(box, self.part[:2], self.scale)
 
     def words(self, words: Sequence[Word]) -> list[Word]:
-        """Those words of the page of which at least a part is in the window, in its px."""
+        """The words of the page that are at least partly in the window, in its px."""
         here = [Word(word.text, self.placed(word.box), word.size * self.scale[1]) for word in words]
         return [word for word in here if _touches(word.box, self.size)]
 
 
 class WindowExample(NamedTuple):
-    """A window of a page, float [3, h, w] in [0, 1] with sides multiples of 32, its questions, and what is
-    learned of the looks of its things; None where it has none.
-    """
+    """A window, float [3, h, w] in [0, 1] with sides multiples of 32, its questions and named things."""
 
     pixels: Tensor
     lessons: list[Lesson]
@@ -191,12 +174,9 @@ class WindowExample(NamedTuple):
 
 
 def make_example(page: OpenPage, foreign: Sequence[Inquired], rng: random.Random) -> WindowExample | None:
-    """A random window of a page at a random scale with questions of even kinds, or None without any.
+    """A random window of a page at a random scale with questions of mixed kinds; None without questions.
 
-    Args:
-        page: with its picture decoded.
-        foreign: questions of another page, of which one may be asked here in vain.
-        rng: source of every choice.
+    `foreign` are questions of another page, of which one may be asked here as unanswerable.
     """
     if not page.questions:
         return None
@@ -251,7 +231,7 @@ def make_example(page: OpenPage, foreign: Sequence[Inquired], rng: random.Random
 
 
 def _window(image: Image.Image, boxes: Sequence[Box], scale: float, rng: random.Random) -> PageWindow:
-    """A window at about a scale, with a longest side of at most one of SIDES, where some evidence lies."""
+    """A window around some evidence, with a longest side of at most one of SIDES."""
     longest = rng.choice(SIDES)
     width, height = (min(side, longest / scale) for side in image.size)
     x0, y0, x1, y1 = rng.choice(boxes) if boxes else (0.0, 0.0, image.width, image.height)
@@ -268,24 +248,24 @@ def _length(side: float) -> int:
 
 
 def _pixels(image: Image.Image, window: PageWindow) -> Tensor:
-    """A window of a picture, float [3, h, w] in [0, 1]."""
+    """A window of an image, float [3, h, w] in [0, 1]."""
     part = image.resize(window.size, Image.Resampling.BICUBIC, box=window.part)
     return torch.from_numpy(np.asarray(part).copy()).permute(2, 0, 1).float() / 255
 
 
 def _touches(box: Box, size: tuple[int, int]) -> bool:
-    """Whether at least a part of a box is in a window of (width, height)."""
+    """Whether a box is at least partly in a window of (width, height)."""
     x0, y0, x1, y1 = box
     return x1 > 0 and y1 > 0 and x0 < size[0] and y0 < size[1]
 
 
 def _answers(question: Inquired, printed: set[str]) -> bool:
-    """Whether a page with these words may answer a question of another: a rare word of it is printed."""
+    """Whether a page may answer another page's question: a rare word of it is printed."""
     return any(len(word) > 3 and word in printed for word in split_words(question.text))
 
 
 def _even(lessons: dict[str, list[Lesson]], rng: random.Random) -> list[Lesson]:
-    """At most QUESTIONS lessons, a kind of question as likely as any other."""
+    """At most QUESTIONS questions, drawn evenly over their kinds."""
     chosen: list[Lesson] = []
     pools = {kind: rng.sample(each, len(each)) for kind, each in lessons.items()}
     while pools and len(chosen) < QUESTIONS:
@@ -297,19 +277,16 @@ def _even(lessons: dict[str, list[Lesson]], rng: random.Random) -> list[Lesson]:
 
 
 def relevance_loss(guide: Guide, example: WindowExample) -> tuple[Tensor, dict[str, float]]:
-    """The loss of an example, and its parts with the share of evidence among as many best cells and twice
-    that.
+    """Loss of a window with questions, and its parts.
 
-    Args:
-        guide: its reader, pages and head learn; its eyes and words do not.
-        example: a window with at least one question.
+    "twice" is the share of evidence among twice as many best cells. The print and word encoders are frozen.
     """
     device = guide.threshold.device
     pixels = example.pixels.to(device)
     with torch.no_grad():
         scales = guide.encode_print(pixels)
     page = guide.compose(pixels, scales)
-    # Nothing learns here, and in bfloat16 a CPU would make kernels for every number of words.
+    # Float32: nothing learns here, and in bfloat16 oneDNN compiles kernels for every number of words.
     with torch.no_grad(), torch.autocast(device.type, enabled=False):
         searches = guide.search(page, [lesson.text for lesson in example.lessons])
     judged = guide.weigh(page, searches)
@@ -322,9 +299,10 @@ def relevance_loss(guide: Guide, example: WindowExample) -> tuple[Tensor, dict[s
     odd = torch.tensor([float(kind == "anomaly") for kind in kinds], device=device)
     present = torch.tensor([float(lesson.present) for lesson in example.lessons], device=device)
     pointed = count > 0
-    log = cells.log_softmax(1)
+    log = cells.log_softmax(1)  # over the N cells of a page
     compete = -(log * target).sum(1) / count.clamp_min(1)
-    compete = compete - count.clamp_min(1).log() * pointed  # nothing left to learn is 0
+    compete = compete - count.clamp_min(1).log() * pointed  # less the target's entropy: the minimum is 0
+    # by evidence cells, not all: a large page weighs no more; at least 8, for questions without evidence
     alone = F.binary_cross_entropy_with_logits(cells, target, reduction="none").sum(1) / count.clamp_min(8)
     judged_present = F.binary_cross_entropy_with_logits(judged.present, present, reduction="none") * (
         1 - whole
@@ -349,7 +327,7 @@ def relevance_loss(guide: Guide, example: WindowExample) -> tuple[Tensor, dict[s
 
 
 def _aside_loss(guide: Guide, asides: Sequence[Aside]) -> Tensor:
-    """The loss of the scope of questions that nobody asks of the page at hand."""
+    """Loss of the scope of questions that are not asked of the page at hand."""
     every = [terms(aside.text).words for aside in asides]
     pooled = torch.stack([reading.pooled for reading in guide.read(every)])
     target = torch.tensor([(aside.whole, aside.odd) for aside in asides], device=pooled.device)

@@ -1,8 +1,9 @@
-"""Word spotting: the eyes learn to tell which word is printed on a slot, and which thing is shown there.
+"""Word spotting: trains the guide's print and word encoders to match printed words and drawn things.
 
-Every slot is matched against all words of the batch and more (InfoNCE, van den Oord et al. 2018); each pair
-of slot and word is also told apart alone (SigLIP, Zhai et al. 2023), so that a similarity means the same on
-every page; and the characters of every slot are named.
+Every slot (a small rectangle of the page) is matched against all words of the batch and more (InfoNCE, van
+den Oord et al. 2018, arXiv 1807.03748); each pair of slot and word is also classified alone (SigLIP, Zhai et
+al. 2023, arXiv 2303.15343), so that a similarity means the same on every page; and a third loss reads the
+characters of every slot.
 """
 
 from __future__ import annotations
@@ -26,29 +27,25 @@ from arr_coc_lab.teaching.page import OpenPage
 from arr_coc_lab.teaching.wording import SHORT, slip
 from arr_coc_lab.world.browser.chromium import Box, Word
 
-SMALLEST, LARGEST = 8.0, 40.0
-"""Font sizes in px between which a crop's words are read; larger ones are read in the picture at half its
-size."""
+SMALLEST, LARGEST = 8.0, 40.0  # font sizes in px of a crop's words
+# Share of crops around a word with a digit, if a page has one: numbers differ by less than words do.
 NUMBERS = 0.4
-"""Share of crops that are laid around a word with a digit in it, where a page has one: numbers are told apart
-by less than words are."""
-THINGS = (12.0, 80.0)
-"""Sides in px of things that are named: of the shorter and the longer one."""
+THINGS = (12.0, 80.0)  # sides in px of named things: the shortest and the longest
 
 
 class CropThing(NamedTuple):
-    """A thing that is shown: the normal words that name it, and the slots in its middle, long [S, 2]."""
+    """A drawn thing: the normal words that name it, and the slots in its middle, long [S, 2]."""
 
     words: tuple[str, ...]
     slots: Tensor
 
 
 class Crop(NamedTuple):
-    """A crop and what is printed and shown on it.
+    """A crop of a page, and what is printed and drawn on it.
 
-    `pixels` float [3, size, size] in [0, 1]; `words` the distinct normal words; `slots` long [S, 3]: the
-    row and column of a slot and the index of its word; `empty` long [E, 2]: slots without print or things;
-    `letters` bool [len(ALPHABET), size/8, size/8]; `things` those of a size that can be told.
+    `pixels` float [3, size, size] in [0, 1]; `words` the distinct normal words; `slots` long [S, 3]: row,
+    column and word index; `empty` long [E, 2]: slots without print or things; `letters` bool [len(ALPHABET),
+    size/8, size/8]; `things` those of a size that can be recognised.
     """
 
     pixels: Tensor
@@ -60,13 +57,7 @@ class Crop(NamedTuple):
 
 
 def crop_page(page: OpenPage, size: int, rng: random.Random) -> Crop | None:
-    """A random crop of a page at a random scale, or None where it holds fewer than three words.
-
-    Args:
-        page: with words and the ends of their characters.
-        size: of the crop in px, a multiple of 32.
-        rng: source of every choice.
-    """
+    """A random crop of `size` px (a multiple of 32); None if it holds fewer than three words."""
     if len(page.words) < 3:
         return None
     numbers = [word for word in page.words if any(letter.isdigit() for letter in word.text)]
@@ -95,32 +86,32 @@ def crop_page(page: OpenPage, size: int, rng: random.Random) -> Crop | None:
 
 
 def _start(wanted: float, side: float, length: float) -> float:
-    """Where a window of `side` begins in a picture of `length` so that it lies within it as far as it can."""
+    """Where a window of `side` starts in an image of `length`, moved inside as far as it fits."""
     return max(0.0, min(wanted, length - side))
 
 
 def _placed(word: Word, left: float, top: float, scale: float) -> Word:
-    """A word as it stands in a crop."""
+    """A word in the px of a crop."""
     box = moved(word.box, (left, top), (scale, scale))
     return Word(word.text, box, word.size * scale, tuple((x - left) * scale for x in word.edges))
 
 
 def moved(box: Box, corner: tuple[float, float], scale: tuple[float, float]) -> Box:
-    """A box in the px of a part of a page, whose left upper corner lies at `corner`; scaled in x and y."""
+    """A box in px of a part of a page whose left upper corner is `corner`, scaled by `scale` in x and y."""
     (left, top), (across, down) = corner, scale
     x0, y0, x1, y1 = box
     return (x0 - left) * across, (y0 - top) * down, (x1 - left) * across, (y1 - top) * down
 
 
 def _inside(word: Word, width: int, height: int) -> bool:
-    """Whether a word of readable size lies in a crop for the most part."""
+    """Whether at least 3/4 of a word of readable size is in a crop."""
     x0, y0, x1, y1 = word.box
     share = (min(x1, width) - max(x0, 0)) / max(x1 - x0, 1e-6)
     return share > 0.75 and y0 >= -1 and y1 <= height + 1 and SMALLEST * 0.9 <= word.size <= LARGEST * 1.15
 
 
 def _things(things: list[tuple[str, Box]], size: tuple[int, int]) -> tuple[CropThing, ...]:
-    """The things that lie whole in a crop of (width, height), if neither too small nor too large."""
+    """The things that are completely in a crop of (width, height), if neither too small nor too large."""
     visible = []
     for name, (x0, y0, x1, y1) in things:
         shorter, longer = sorted((x1 - x0, y1 - y0))
@@ -142,7 +133,7 @@ def _targets(
     high, wide = SLOT
     names: dict[str, int] = {}
     slots: list[tuple[int, int, int]] = []
-    letters = np.zeros((len(ALPHABET), size // high, size // 8), bool)
+    letters = np.zeros((len(ALPHABET), size // high, size // 8), bool)  # twice as fine as slots in x
     busy = np.zeros((size // high, size // wide), bool)
     for x0, y0, x1, y1 in (*(word.box for word in all_words), *things):
         rows = slice(max(0, int(y0 // high)), max(0, int(-(-y1 // high))))
@@ -162,7 +153,7 @@ def _targets(
             edges = word.edges if len(word.edges) == len(plain) + 1 else _even(x0, x1, len(plain))
             for letter, start, end in zip(plain, edges, edges[1:], strict=False):
                 place = ALPHABET.find(letter)
-                column = int((start + end) / 16)
+                column = int((start + end) / 16)  # of the character's centre, in cells of 8 px
                 if place >= 0 and 0 <= column < size // 8:
                     letters[place, rows[0] : rows[-1] + 1, column] = True
     free = torch.from_numpy(~busy).nonzero()
@@ -172,7 +163,7 @@ def _targets(
 
 
 def _centres(low: float, high: float, step: int, count: int) -> list[int]:
-    """Cells of `step` px whose centres lie in an interval; at least the one its middle lies in."""
+    """Indices of cells of `step` px with centres in [low, high]; at least the one with the middle."""
     inside = [
         i
         for i in range(max(0, int(low // step)), min(count, int(high // step) + 1))
@@ -182,14 +173,12 @@ def _centres(low: float, high: float, step: int, count: int) -> list[int]:
 
 
 def _even(x0: float, x1: float, count: int) -> tuple[float, ...]:
-    """The ends of a word's characters where nobody measured them: all equally wide."""
+    """Ends of a word's characters, all equally wide, if they were not measured."""
     return tuple(x0 + (x1 - x0) * i / count for i in range(count + 1))
 
 
 def distort(pixels: Tensor, rng: random.Random) -> Tensor:
-    """Pixels [3, h, w] in [0, 1] with another contrast, polarity, blur or noise, as screens and cameras
-    make them.
-    """
+    """Change contrast, polarity, blur or noise of pixels [3, h, w] in [0, 1], as screens and cameras do."""
     if rng.random() < 0.25:
         pixels = 1 - pixels
     if rng.random() < 0.5:
@@ -207,28 +196,19 @@ def distort(pixels: Tensor, rng: random.Random) -> Tensor:
     return pixels.clamp(0, 1)
 
 
-SLOTS = 700
-"""Printed slots of a batch that are compared with words."""
-MISSES = 320
-"""The most near misses that compete in a batch."""
-OTHER_THINGS = 24
-"""Words of things beside those of a batch that compete where it shows some."""
-THING_SLOTS, MIDDLE = 160, 6
-"""Slots of things of a batch that are compared with words, and of one thing."""
-NAMED = 0.3
-"""Weight of what is shown beside what is printed."""
-SLIPS = 0.08
-"""Share of the longer words of a batch that are misspelt."""
+SLOTS = 700  # printed slots of a batch that are compared with words
+MISSES = 320  # most near misses that compete in a batch
+OTHER_THINGS = 24  # names of other things that compete in a batch with things
+THING_SLOTS, MIDDLE = 160, 6  # slots of things of a batch that are compared with words, and of one thing
+NAMED = 0.3  # weight of the loss of things beside that of print
+SLIPS = 0.08  # share of a batch's longer words that are misspelt
 DIGITS = "0123456789"
 
 
 def near_misses(words: Sequence[str], rng: random.Random) -> list[str]:
-    """Normal words that differ in little from those with digits, two for each: in one digit, or in the order
-    of two. For a single letter, two others.
+    """Two misreadings of each normal word with digits: another digit, or two swapped.
 
-    Args:
-        words: normal words; those of letters alone have none, for there a slip must cost little.
-        rng: source of every choice.
+    A single letter has two other letters; longer words without digits have none: a slip should cost little.
     """
     misses: list[str] = []
     for word in words:
@@ -248,29 +228,16 @@ def near_misses(words: Sequence[str], rng: random.Random) -> list[str]:
 
 
 class Targets(NamedTuple):
-    """What the slots of a batch are compared with.
+    """What the slots of a batch are compared with."""
 
-    Attributes:
-        words: normal words that compete.
-        printed: long [S, 4]: crop, row, column and word of slots with print.
-        things: long [T, 4]: the same of slots of things, each with one of the words that name it.
-        other_names: bool [T, words]: what else names each of these, which competes with none of them.
-    """
-
-    words: list[str]
-    printed: Tensor
-    things: Tensor
-    other_names: Tensor
+    words: list[str]  # W normal words that compete
+    printed: Tensor  # long [S, 4]: crop, row, column and word of printed slots
+    things: Tensor  # long [T, 4]: the same of slots of things, each with one of the words that name it
+    other_names: Tensor  # bool [T, W]: other names of each thing, left out of its competition
 
 
 def make_targets(crops: Sequence[Crop], others: Sequence[str], rng: random.Random) -> Targets:
-    """What a batch is taught, and which words compete in it.
-
-    Args:
-        crops: of one size.
-        others: normal words that compete beside those of the batch.
-        rng: chooses among the slots, the names of things and the near misses.
-    """
+    """The targets of a batch of crops; `others` are normal words that compete beside those of the batch."""
     numbers: dict[str, int] = {}
     # A word that competes by itself must not stand against its own print.
     competing = {*others, *(word for crop in crops for thing in crop.things for word in thing.words)}
@@ -309,7 +276,7 @@ def make_targets(crops: Sequence[Crop], others: Sequence[str], rng: random.Rando
 
 
 def _typed(word: str, rng: random.Random) -> str:
-    """A printed word as somebody may type it; none but long words of letters alone is ever misspelt."""
+    """A printed word as typed by a user: long words of letters alone are sometimes misspelt."""
     slips = len(word) > SHORT and word.isalpha() and rng.random() < SLIPS
     return slip(word, rng) if slips else word
 
@@ -317,26 +284,20 @@ def _typed(word: str, rng: random.Random) -> str:
 def spotting_loss(
     guide: Guide, crops: Sequence[Crop], others: Sequence[str], rng: random.Random
 ) -> tuple[Tensor, dict[str, float]]:
-    """The loss of a batch of crops, and its parts with the share of slots whose own word is the nearest:
-    of slots with print, and of those of things.
+    """Loss of a batch of crops of one size, and its parts: losses, and shares of slots whose word is nearest.
 
-    Args:
-        guide: its eyes and words learn.
-        crops: of one size.
-        others: normal words that compete beside those of the batch.
-        rng: chooses among the slots.
+    `others` are normal words that compete beside those of the batch.
     """
     device = guide.threshold.device
     words, *targets = make_targets(crops, others, rng)
     printed, things, other_names = (target.to(device) for target in targets)
     pixels = torch.stack([crop.pixels for crop in crops]).to(device)
     sight = guide.eyes(luminance(pixels), characters=True)
-    # In bfloat16 a CPU would make kernels for every number of words and slots: a tenth of the step.
+    # Float32: in bfloat16 oneDNN compiles kernels for every number of words and slots, a tenth of the step.
     with torch.autocast(device.type, enabled=False):
         nouns = guide.words(words)
 
     def cosines(slots: Tensor) -> Tensor:
-        """Of slots, each a crop, a row and a column, with all words."""
         with torch.autocast(device.type, enabled=False):
             return sight.print[slots[:, 0], :, slots[:, 1], slots[:, 2]].float() @ nouns.T
 
@@ -368,5 +329,6 @@ def spotting_loss(
 
 
 def _alone(logits: Tensor, own: Tensor) -> Tensor:
-    """The loss of each pair of slot and word told apart by itself, [S, W]."""
+    """Binary loss of each pair of slot and word, [S, W]: mean over slots, sum over other words."""
+    # -30 makes a slot's own word count nothing among the others
     return -F.logsigmoid(logits[own]).mean() - F.logsigmoid(-logits.masked_fill(own, -30.0)).sum(1).mean()

@@ -1,10 +1,10 @@
-"""The two stages of the guide's training: what learns in each, how fast, from what, and by which loss.
+"""The two stages of the guide's training, spotting and relevance: their data, learning rates and losses.
 
     data = Crops(open_pages(["pages"]), batch=4, size=384, seed=0, easy=2600)
     data[7]            # the batches of steps 7 * data.steps and on: [[batch], [batch], [batch]]
 
-Decoding a picture costs as much as a step, so a page is decoded once for several steps. Item i follows from
-the seed and i: a run that goes on sees what it would have seen.
+Decoding an image costs as much as a step, so a page is decoded once for several steps. Item i depends on
+the seed and i alone: a resumed run gets the same items.
 """
 
 from __future__ import annotations
@@ -28,29 +28,19 @@ from arr_coc_lab.teaching.relevance import WindowExample, make_example, relevanc
 from arr_coc_lab.teaching.spotting import Crop, crop_page, spotting_loss
 from arr_coc_lab.world.browser.vocabulary import common_words
 
-EASY = 0.04
-"""Share of easy pages after the first."""
-TRIES = 200
-"""Pages in a row that may have nothing to teach."""
+EASY = 0.04  # share of easy pages after the first
+TRIES = 200  # most pages in a row without words or questions
 LANGUAGES = ("en", "de", "fr", "es")
-RIVALS = 256
-"""Words beside those of a batch that compete for its slots."""
-SPOTS = ("eyes", "words", "sharpness", "scale", "threshold")
-"""Parts of the guide that learn to read print."""
-READS = (*SPOTS, "glossary")
-"""Parts that read it: with them the vectors of the glossary's words, which follow from those of words."""
+RIVALS = 256  # words beside those of a batch that compete for its slots
+SPOTS = ("eyes", "words", "sharpness", "scale", "threshold")  # parts of the guide that learn to read print
+READS = (*SPOTS, "glossary")  # the same, and the vectors of the glossary's words, which depend on them
 Groups = list[dict[str, Any]]
 
 
 class Crops(Dataset[list[list[list[Crop]]]]):
-    """Batches of crops for word spotting: an item is that of three steps, from as many pages as crops a step.
+    """Batches of crops for word spotting: an item is three steps of `batch` crops, each of another page.
 
-    Args:
-        pages: to cut from.
-        batch: crops of a step, each of another page.
-        size: of a crop in px.
-        seed: of every choice.
-        easy: crops at the start that are of easy pages.
+    The first `easy` crops are of easy pages.
     """
 
     steps = 3
@@ -78,13 +68,7 @@ class Crops(Dataset[list[list[list[Crop]]]]):
 
 
 class Examples(Dataset[list[list[WindowExample]]]):
-    """Windows with questions for relevance: an item is that of two steps; pages lend each other questions.
-
-    Args:
-        pages: to learn on.
-        batch: windows of a step.
-        seed: of every choice.
-    """
+    """Windows with questions for relevance: an item is those of two steps, of `batch` windows each."""
 
     steps = 2
 
@@ -107,7 +91,7 @@ class Examples(Dataset[list[list[WindowExample]]]):
 
 
 class GuideStage(Protocol):
-    """A stage: the guide's parts that learn, steps of warm-up, the longest gradient, lessons of a step."""
+    """A stage: the guide's parts that learn, warmup steps, the longest gradient, lessons of a step."""
 
     @property
     def parts(self) -> Sequence[str]: ...
@@ -126,17 +110,17 @@ class GuideStage(Protocol):
         ...
 
     def data(self) -> Crops | Examples:
-        """What it is taught by."""
+        """The stage's training data."""
         ...
 
     def loss(self, guide: Guide, lesson: Any, step: int) -> tuple[Tensor, dict[str, float]]:
-        """The loss of one lesson of a step."""
+        """Loss and its parts of one lesson of a step."""
         ...
 
 
 @dataclass(frozen=True)
 class SpottingStage:
-    """Eyes and words learn which word is printed where."""
+    """Trains the print and word encoders: which word is printed where."""
 
     recipe: GuideRecipe
     parts: Sequence[str] = SPOTS
@@ -145,7 +129,7 @@ class SpottingStage:
     lessons: int = 1
 
     def groups(self, parameters: dict[str, nn.Parameter]) -> Groups:
-        """The table of n-grams learns three times as fast: few of its rows are read in a step."""
+        """Three times the rate for the n-gram table: few of its rows are read in a step."""
         rate = self.recipe.spotting_lr
         table = [p for name, p in parameters.items() if "table" in name]
         rest = [p for name, p in parameters.items() if "table" not in name]
@@ -161,14 +145,13 @@ class SpottingStage:
         return Crops(open_pages(recipe.pages), recipe.batch, recipe.size, recipe.seed, easy)
 
     def loss(self, guide: Guide, lesson: list[Crop], step: int) -> tuple[Tensor, dict[str, float]]:
-        """The loss of a batch of crops."""
         rng = random.Random(f"spotting {self.recipe.seed} {step}")
         return spotting_loss(guide, lesson, rng.sample(_rivals(), RIVALS), rng)
 
 
 @dataclass(frozen=True)
 class RelevanceStage:
-    """The head learns where the answer is; eyes and words stay as they are."""
+    """Trains the head: where the answer is; the print and word encoders are frozen."""
 
     recipe: GuideRecipe
     parts: Sequence[str] = ("reader", "pages", "head")
@@ -177,21 +160,17 @@ class RelevanceStage:
 
     @property
     def lessons(self) -> int:
-        """Windows of a step, one after the other."""
         return self.recipe.windows
 
     def groups(self, parameters: dict[str, nn.Parameter]) -> Groups:
-        """All alike."""
         rate = self.recipe.relevance_lr
         return [{"params": [*parameters.values()], "lr": rate, "weight_decay": 1e-2, "betas": (0.9, 0.98)}]
 
     def data(self) -> Examples:
-        """Windows of pages with questions."""
         recipe = self.recipe
         return Examples(open_pages(recipe.pages, recipe.drawn), recipe.windows, recipe.seed)
 
     def loss(self, guide: Guide, lesson: WindowExample, step: int) -> tuple[Tensor, dict[str, float]]:
-        """The loss of a window's questions."""
         return relevance_loss(guide, lesson)
 
 
@@ -203,21 +182,21 @@ STAGES: dict[str, type[SpottingStage] | type[RelevanceStage]] = {
 
 @lru_cache(maxsize=1)
 def _rivals() -> list[str]:
-    """Common words of some languages."""
+    """Common words of several languages."""
     words = (normal(word) for language in LANGUAGES for word in common_words(language, "train")[:20_000])
     return list(dict.fromkeys(words))
 
 
 @dataclass(frozen=True)
 class StepLesson:
-    """A lesson with the step that it is of; what is drawn for it follows from the seed and that."""
+    """A lesson and the number of its step, which seeds its random draws."""
 
     step: int
     lesson: Any
 
 
 class Numbers(Sampler[int]):
-    """All numbers from one on."""
+    """All whole numbers from `first` on."""
 
     def __init__(self, first: int) -> None:
         self.first = first
@@ -227,10 +206,10 @@ class Numbers(Sampler[int]):
 
 
 def stream(data: Crops | Examples, step: int, workers: int) -> Iterator[StepLesson]:
-    """What the steps from `step` on are taught by; processes that make it end with this one.
+    """The lessons of the steps from `step` on; worker processes end with this one.
 
     Raises:
-        ValueError: pages can't be read or have nothing to teach.
+        ValueError: pages can't be read, or have no words or questions.
     """
     loader = DataLoader(
         data,
@@ -240,5 +219,6 @@ def stream(data: Crops | Examples, step: int, workers: int) -> Iterator[StepLess
         prefetch_factor=6 if workers else None,
         worker_init_fn=start_worker,
     )
+    # an item holds several steps: a run that resumes inside of one skips those already done
     steps = islice((lessons for item in loader for lessons in item), step % data.steps, None)
     return (StepLesson(number, lesson) for number, lessons in enumerate(steps, step) for lesson in lessons)

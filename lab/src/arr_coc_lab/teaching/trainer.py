@@ -31,25 +31,19 @@ from arr_coc.train.loop import LEARNED, RecipeTrainer, TrainableModule, training
 from arr_coc_lab.teaching.recipe import GuideRecipe
 from arr_coc_lab.teaching.stages import READS, STAGES, GuideStage, StepLesson, stream
 
+# Compiled kernels that oneDNN keeps on a CPU, by shape: its 1,024 are fewer than ten windows need, and
+# compiling takes as long as running. Ours take up to 3 GB.
 KERNELS = "ONEDNN_PRIMITIVE_CACHE_CAPACITY"
-"""How many kernels a CPU keeps, by shape: its 1,024 are fewer than ten windows need, and to make them takes
-as long as to run them. Ours take up to 3 GB."""
 
 
 def train_guide(
     recipe: GuideRecipe, out: Path, progress: bool = True, device: str = "auto"
 ) -> dict[str, Any]:
-    """Train by a recipe, or go on with a run.
-
-    Args:
-        recipe: what to learn, from what and how.
-        out: folder of the run.
-        progress: tell of it on stderr.
-        device: as in `resolve_device`.
+    """Train the guide by a recipe into the folder `out`, or resume the run that is there.
 
     Returns:
         "stage" and "steps" that were reached, "of" how many, "seconds" since this start, "signal" that ended
-        it or None, and the figures of the last line of the curve.
+        it or None, and the figures of the last log line.
 
     Raises:
         ValueError: the folder isn't this run's, or pages or the guide to start from can't be read.
@@ -70,7 +64,7 @@ def train_guide(
             saved = states[name]
             if number >= first and (saved is None or not is_over(saved, recipe)):
                 if saved is None and number:
-                    load_weights(guide, str(out))  # the mean of the stage before
+                    load_weights(guide, str(out))  # the mean of the stage before, not its last weights
                 trainer = GuideTrainer(recipe, name, guide, out, place, lines, records, interruption)
                 each = pieces(recipe, name)
                 trainer.go_on(
@@ -95,13 +89,9 @@ def train_guide(
 
 
 class GuideLearner(TrainableModule):
-    """The guide as it learns, and the running mean of its weights, which is the guide.
+    """The guide's weights in training, and their running mean, which is what is saved as the guide.
 
-    Args:
-        guide: to go on with.
-        stage: which of its parts learn, and by what.
-        device: where it will learn.
-        most: share of the mean that stays in a step.
+    `most` is the share of the mean that a step keeps at most; `stage` says which parts learn, and how.
     """
 
     def __init__(self, guide: Guide, stage: GuideStage, device: torch.device, most: float) -> None:
@@ -123,7 +113,7 @@ class GuideLearner(TrainableModule):
             guide.eyes.to(memory_format=torch.channels_last)
 
     def train(self, mode: bool = True) -> GuideLearner:
-        """Training mode for the parts that learn; all others are as when they are used."""
+        """Set training mode for the parts that learn; all others stay in evaluation mode."""
         super().train(False)
         self.training = self.guide.training = mode
         for name, part in self.guide.named_children():
@@ -131,11 +121,10 @@ class GuideLearner(TrainableModule):
         return self
 
     def groups(self) -> list[dict[str, Any]]:
-        """Those of the stage."""
         return self.stage.groups({n: p for n, p in self.guide.named_parameters() if p.requires_grad})
 
     def forward(self, items: Sequence[StepLesson]) -> tuple[Tensor, dict[str, list[float]]]:
-        """The loss of a lesson of a step."""
+        """Loss and figures of one lesson; a step has several."""
         (item,) = items
         with torch.autocast(
             self.guide.threshold.device.type, self.dtype, enabled=self.dtype != torch.float32
@@ -144,45 +133,34 @@ class GuideLearner(TrainableModule):
         return loss, {name: [value] for name, value in ({"loss": loss.item()} | parts).items()}
 
     def too_large(self, items: Sequence[StepLesson]) -> str:
-        """As of `TrainableModule`."""
         return "out of memory; lower batch, size or windows in the recipe"
 
     def saved(self) -> dict[str, Tensor]:
-        """The weights and their mean, whole: what does not learn here may come from another run."""
+        """All weights and their mean: parts that do not learn here may come from another run."""
         return self.state_dict()
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        """As of `TrainableModule`."""
         self.load_state_dict(dict(tensors))
 
     def average(self) -> None:
-        """Move the mean towards the weights."""
         self.mean.update_parameters(self.guide)
 
     def both(self) -> tuple[Guide, Guide]:
-        """The weights, and their mean."""
         return self.guide, cast(Guide, self.mean.module)
 
 
 class Exchange(TrainerCallback):
-    """Moves the mean after each step; at each checkpoint takes what the recipe's other runs have learned.
-
-    Args:
-        learner: what learns.
-        recipe: names the other runs.
-        stage: by name.
-    """
+    """Updates the mean after each step, and at each checkpoint takes weights from the recipe's other runs."""
 
     def __init__(self, learner: GuideLearner, recipe: GuideRecipe, stage: str) -> None:
         self.learner, self.recipe, self.stage = learner, recipe, stage
         self.met: float | None = None
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Take the eyes that there are."""
         self.open_eyes()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """The step is in the mean before a checkpoint is written."""
+        """Update the mean before a checkpoint is written."""
         self.learner.average()
         if control.should_training_stop:
             control.should_log = control.should_save = True
@@ -191,8 +169,8 @@ class Exchange(TrainerCallback):
             self.average_with_peer()
 
     def open_eyes(self) -> None:
-        """Take eyes and words of the recipe's other guide, which may have learned more meanwhile, and the
-        vectors that the glossary's words have now.
+        """Load the print and word encoders from the recipe's other guide, which may have learned more since,
+        and encode the glossary's words anew.
         """
         for guide in self.learner.both():
             if self.recipe.eyes is not None:
@@ -200,8 +178,8 @@ class Exchange(TrainerCallback):
             guide.glossary.learn(guide.words)
 
     def average_with_peer(self) -> None:
-        """Take the mean of what learns here and in the recipe's other run, if that has learned since the last
-        time (local SGD, Stich 2019). One that has ended is met once more and holds nothing back.
+        """Average what learns with the recipe's peer run, if it has a new checkpoint (local SGD, Stich 2019,
+        arXiv 1805.09767). A peer that has ended is averaged once more.
         """
         peer = None if self.recipe.peer is None else newer(self.recipe.peer, self.stage, self.met)
         if peer is None:
@@ -219,10 +197,10 @@ class GuideTrainer(RecipeTrainer):
     Args:
         recipe: the settings of the run.
         name: of the stage.
-        guide: to go on with, if there is no checkpoint.
+        guide: where to start, if there is no checkpoint.
         out: folder of the run.
-        device: where it learns.
-        lines: of the curve of the stages before.
+        device: to train on.
+        lines: log lines of the stages before.
         records: how the guide was made, this stage last.
         interruption: of the run.
     """
@@ -259,16 +237,14 @@ class GuideTrainer(RecipeTrainer):
         self.guide_learner = learner
 
     def get_train_dataloader(self) -> Any:
-        """The lessons in the order of their steps."""
         return ({"items": [lesson]} for lesson in self.rows)
 
     def rate(self, step: int, steps: int) -> float:
-        """As `rise_and_fall`, by the steps or by the time, whichever is over first."""
+        """The factor of `rise_and_fall`, by steps or by time, whichever is over first."""
         done = max(step / steps, self.deadline.spent)
         return rise_and_fall(step, self.stage.warmup, done, self.recipe.cooldown)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Add the stage, and the seconds that it took."""
         facts: dict[str, Any] = {"stage": self.name, "seconds": round(self.deadline.seconds, 1)}
         super().log(logs | facts, start_time)
 
@@ -280,15 +256,13 @@ class GuideTrainer(RecipeTrainer):
 
 
 def rise_and_fall(step: int, warmup: int, done: float, cooldown: float) -> float:
-    """What a learning rate is multiplied by in a step: up over the warmup, and down over the last share of a
-    stage (`cooldown`), of which the share `done` is over.
-    """
+    """Factor of the learning rates: warmup, constant, then linear to 0 over the last share `cooldown`."""
     left = (1 - done) / cooldown if cooldown else 1.0
     return max(0.0, min(1.0, (step + 1) / warmup, left))
 
 
 def pieces(recipe: GuideRecipe, stage: str) -> str:
-    """What a step of a stage learns from, in words."""
+    """What a step of a stage learns from, in words: "4 crops"."""
     spotting = stage == "spotting"
     each = counted(recipe.batch, "crop") if spotting else counted(recipe.windows, "window")
     if recipe.minutes is None:
@@ -297,11 +271,7 @@ def pieces(recipe: GuideRecipe, stage: str) -> str:
 
 
 def saved_state(folder: Path) -> TrainerState | None:
-    """How far a stage is by its last checkpoint, None where there is none.
-
-    Raises:
-        ValueError: the file is damaged.
-    """
+    """The Trainer's state in the last checkpoint of a stage, or None; ValueError if it is damaged."""
     last = last_checkpoint(folder)
     if last is None:
         return None
@@ -318,7 +288,7 @@ def is_over(state: TrainerState, recipe: GuideRecipe) -> bool:
 
 
 def last_figures(state: TrainerState) -> dict[str, float]:
-    """The figures of the last line of a log that has any."""
+    """The figures of the last log line that has any."""
     line = next((line for line in reversed(state.log_history) if "loss" in line), {})
     return {key: value for key, value in line.items() if key not in ("stage", "step", "epoch", "seconds")}
 
@@ -326,38 +296,29 @@ def last_figures(state: TrainerState) -> dict[str, float]:
 def newer(
     spec: str, stage: str, since: float | None
 ) -> tuple[float, dict[str, Tensor], dict[str, Tensor]] | None:
-    """The weights of another run, their running mean, and the time of its checkpoint; None where the stage
-    has no checkpoint, or none but that of the time `since`.
-
-    Raises:
-        ValueError: the file is damaged.
-    """
+    """Time, weights and mean of another run's last checkpoint if newer than `since`, or ValueError."""
     last = last_checkpoint(local_path(spec) / stage)
     if last is None:
         return None
     with reading(f"{str(last / LEARNED)!r} can't be read", "name another run as peer"):
         try:
             time, tensors = (last / STATE).stat().st_mtime, load_file(last / LEARNED)
-        except FileNotFoundError:  # it has just given way to a newer one
+        except FileNotFoundError:  # removed meanwhile, for a newer one
             return None
     return None if time == since else (time, _under("guide.", tensors), _under("mean.module.", tensors))
 
 
 def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Tensors whose names begin with a prefix, under the rest of their names."""
+    """Tensors whose names begin with `prefix`, without it."""
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
 
 
 def load_weights(
     module: nn.Module, spec: str, parts: Sequence[str] | None = None
 ) -> tuple[dict[str, Any], ...]:
-    """Load a guide, or some parts of one, such as "eyes": "bundled", the folder of a run, or a file.
+    """Load a guide into `module`, or some `parts` of it: "bundled", the folder of a run, or a file.
 
-    Returns:
-        How it was made, see `files.saved`.
-
-    Raises:
-        ValueError: there is none, or it can't be read.
+    Returns how it was made, see `files.saved`; ValueError if there is none, or it can't be read.
     """
     path = BUNDLED_GUIDE if spec == "bundled" else local_path(spec)
     path = path / GUIDE_FILE if path.is_dir() else path

@@ -1,8 +1,8 @@
-"""How people put a question: other wordings, what they say around it, small letters, slips of the keyboard.
+"""Varies the wording of questions: other phrases, courtesies around them, lower case, misspellings.
 
     as_typed("What is the total?", rng)   "According to this page, tell me the totl."
 
-What is asked for stays the same, so the evidence does too.
+The evidence stays the same.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from arr_coc_lab.world.browser.chromium import Box, Word
 from arr_coc_lab.world.browser.page import Inquired
 from arr_coc_lab.world.browser.phrases import phrase
 
+# questions that can be reworded around their middle
 WHAT_IS = re.compile(r"what(?: is|'s|s) (the [^?.]+)\??", re.IGNORECASE)
-"""A question of which all but its middle may be put in another way."""
 ORDERS = (
     "Tell me {}.", "Give me {}.", "Find {}.", "Read {}.", "Read off {}, please.", "I need {}.",
     "Look up {}.", "Could you tell me {}?", "Can you find {}?", "Do you see {}?", "Please state {}.",
@@ -44,17 +44,11 @@ AFTER = (
     " Reply with the answer only.", " Thanks!", " Thank you.", " Write only the answer.",
 )  # fmt: skip
 
-SHORT = 4
-"""Letters of a word in which nobody slips."""
+SHORT = 4  # words of at most so many letters are never misspelt
 
 
 def as_typed(text: str, rng: random.Random) -> str:
-    """A question as somebody may put it: two in five as it is.
-
-    Args:
-        text: the question.
-        rng: source of every choice.
-    """
+    """A question with random changes as users type it; two in five are unchanged."""
     if rng.random() < 0.25:
         text = reworded(text, rng)
     roll = rng.random()
@@ -70,7 +64,7 @@ def as_typed(text: str, rng: random.Random) -> str:
 
 
 def reworded(text: str, rng: random.Random) -> str:
-    """A question like "What is the X?" put in another way; all others stay as they are."""
+    """Reword a question like "What is the X?"; others are unchanged."""
     match = WHAT_IS.fullmatch(text.strip())
     if match is None:
         return text
@@ -79,7 +73,7 @@ def reworded(text: str, rng: random.Random) -> str:
 
 
 def misspelt(text: str, rng: random.Random) -> str:
-    """A question with a wrong or a lacking letter in most of its long words."""
+    """Replace or drop a letter in most of a question's long words."""
     words = text.split()
     for i, word in enumerate(words):
         if len(word) > SHORT and rng.random() < 0.7:
@@ -88,20 +82,17 @@ def misspelt(text: str, rng: random.Random) -> str:
 
 
 def slip(word: str, rng: random.Random) -> str:
-    """A word of three letters or more with one of its inner letters wrong or lacking."""
+    """Replace or drop one inner letter of a word of three letters or more."""
     at = rng.randrange(1, len(word) - 1)
     letter = rng.choice(ascii_lowercase)
     return rng.choice((word[:at] + letter + word[at + 1 :], word[:at] + word[at + 1 :]))
 
 
-GAP = 0.9
-"""The widest space between two words of a run, in sizes of their print."""
-NEAR = 5.0
-"""The widest space between a run and what stands beside it, in sizes of its print."""
-CORNER = 0.3
-"""Share of the sides within which a run stands in a corner."""
-LONGEST = 6
-"""The most words of a run that a question names."""
+GAP = 0.9  # widest space between two words of a run, in font sizes
+NEAR = 5.0  # widest space between a run and its neighbour, in font sizes
+CORNER = 0.3  # share of the sides within which a run is in a corner
+LONGEST = 6  # most words of a run that a question names
+# wordings of questions about the text at an edge
 EDGES: dict[str, tuple[str, ...]] = {
     "top": (
         "What is written at the very top?", "What is at the top?", "What stands at the top of the page?",
@@ -118,43 +109,41 @@ EDGES: dict[str, tuple[str, ...]] = {
         "What is printed right at the bottom of the picture?",
     ),
 }  # fmt: skip
-"""Wordings of questions for what stands at an edge."""
+# wordings of questions about the text in a corner
 CORNERS = (
     "What is in the {corner} corner?", "What is written in the {corner} corner?", "{corner} corner?",
     "Which text is {corner}?", "What does it say at the {corner}?", "Read what is at the {corner}.",
     "What stands at the {corner}?", "What can be read in the {corner} of the page?",
 )  # fmt: skip
-"""Wordings of questions for what stands in a corner."""
+# wordings of questions about how often a text is printed
 REPEATS = (
     "How many entries are {label}?", "How many rows have {label}?", "How many are {label}?",
     "How many {label} are there?", "How often does {label} occur?", "How often is {label} written?",
     "How many times does it say {label}?", "Count how often {label} appears.", "How many say {label}?",
     "How many are from {label}?", "How many times is {label} listed?", "Count the entries with {label}.",
 )  # fmt: skip
-"""Wordings of questions for how often something is written."""
 MOST_REPEATS = 12
 SIDES = {"top": ("top", "upper"), "bottom": ("bottom", "lower"), "left": ("left",), "right": ("right",)}
 
 
 @dataclass(frozen=True)
 class Run:
-    """Words of one line that stand together, from left to right."""
+    """Adjacent words of one line, from left to right."""
 
     words: tuple[Word, ...]
 
     @property
     def text(self) -> str:
-        """The words with spaces between them."""
         return " ".join(word.text for word in self.words)
 
     @property
     def size(self) -> float:
-        """Of the print in px."""
+        """Font size in px."""
         return max(word.size for word in self.words)
 
     @property
     def box(self) -> Box:
-        """Around all of the words."""
+        """Box around all of the words."""
         corners = zip(*(word.box for word in self.words), strict=True)
         x0, y0, x1, y1 = corners
         return min(x0), min(y0), max(x1), max(y1)
@@ -163,13 +152,9 @@ class Run:
 def layout_questions(
     words: Sequence[Word], size: tuple[int, int], rng: random.Random, most: int = 2
 ) -> list[Inquired]:
-    """Some questions about where the print of a window stands, each with the boxes of its evidence.
+    """At most `most` questions about where print is in a window, each with its evidence boxes.
 
-    Args:
-        words: all words of which at least a part is in the window, with boxes in its px.
-        size: (width, height) of the window in px.
-        rng: chooses what is asked and how.
-        most: how many questions.
+    `words` are all that are at least partly in the window of `size` (width, height), with boxes in its px.
     """
     whole = [all(_reach(word.box, side, size) >= 0 for side in SIDES) for word in words]
     inside = [word for word, all_of_it in zip(words, whole, strict=True) if all_of_it]
@@ -177,7 +162,7 @@ def layout_questions(
     runs = runs_of(inside)
     if len(runs) < 3:
         return []
-    rules = [  # of which none begins before it is needed
+    rules = [  # generators: only those that are drawn do any work
         _edges(runs, cut, size, rng),
         _corners(runs, cut, size, rng),
         _neighbours(runs, rng),
@@ -190,7 +175,7 @@ def layout_questions(
 
 
 def runs_of(words: Sequence[Word]) -> list[Run]:
-    """The runs that words stand in, from top to bottom."""
+    """Group words into runs, from top to bottom."""
     lines: list[list[Word]] = []
     for word in sorted(words, key=lambda word: word.box[0]):
         for line in reversed(lines):
@@ -206,13 +191,13 @@ def runs_of(words: Sequence[Word]) -> list[Run]:
 
 
 def _reach(box: Box, side: str, size: tuple[int, int]) -> float:
-    """How far a box lies from a side of SIDES of a window of (width, height) in px."""
+    """Distance in px of a box from a side of a window of (width, height)."""
     x0, y0, x1, y1 = box
     return {"top": y0, "bottom": size[1] - y1, "left": x0, "right": size[0] - x1}[side]
 
 
 def _shared(a: Box, b: Box, axis: int) -> float:
-    """How far two boxes overlap along an axis, as a share of the shorter side."""
+    """Overlap of two boxes along an axis, as a share of the shorter side."""
     low, high = max(a[axis], b[axis]), min(a[axis + 2], b[axis + 2])
     return (high - low) / max(1e-6, min(a[axis + 2] - a[axis], b[axis + 2] - b[axis]))
 
@@ -222,7 +207,7 @@ def _asked(text: str, answer: Run, *evidence: Run) -> Inquired:
 
 
 def _edges(runs: list[Run], cut: list[Box], size: tuple[int, int], rng: random.Random) -> Iterator[Inquired]:
-    """What stands in the first and in the last line, where nothing is cut off beyond it."""
+    """Questions about the first and the last line, unless cut-off text lies beyond it."""
     for side, wordings in EDGES.items():
         outermost = min(runs, key=lambda run: _reach(run.box, side, size))
         beyond = _reach(outermost.box, side, size) + outermost.size
@@ -235,7 +220,7 @@ def _edges(runs: list[Run], cut: list[Box], size: tuple[int, int], rng: random.R
 def _corners(
     runs: list[Run], cut: list[Box], size: tuple[int, int], rng: random.Random
 ) -> Iterator[Inquired]:
-    """What stands in a corner: one run alone, with nothing cut off near it."""
+    """Questions about a corner with one run, unless cut-off text is near it."""
     for corner in product(("left", "right"), ("top", "bottom")):
         near = [run for run in runs if _cornered(run.box, corner, size)]
         if near and not any(_cornered(box, corner, size) for box in cut):
@@ -247,12 +232,12 @@ def _corners(
 
 
 def _cornered(box: Box, corner: tuple[str, str], size: tuple[int, int]) -> bool:
-    """Whether a box lies near both sides of a corner."""
+    """Whether a box is near both sides of a corner."""
     return all(_reach(box, side, size) < CORNER * length for side, length in zip(corner, size, strict=True))
 
 
 def _neighbours(runs: list[Run], rng: random.Random) -> Iterator[Inquired]:
-    """What stands above, below, left and right of a run that occurs once."""
+    """Questions about what is above, below, left and right of a run that occurs once."""
     texts = [run.text.lower() for run in runs]
     short = [run for run in runs if len(run.words) <= LONGEST and len(run.text) > 2]
     named = [run for run in short if sum(run.text.lower() in text for text in texts) == 1]
@@ -264,7 +249,7 @@ def _neighbours(runs: list[Run], rng: random.Random) -> Iterator[Inquired]:
 
 
 def _beside(run: Run, runs: list[Run], axis: int, sign: int) -> Run | None:
-    """The nearest run on one side of another that faces it, if there is one that is near."""
+    """The nearest run that faces another on one side; None if it is far or not the only one."""
 
     def gap(other: Run) -> float:
         return other.box[axis] - run.box[axis + 2] if sign > 0 else run.box[axis] - other.box[axis + 2]
@@ -283,7 +268,7 @@ def _beside(run: Run, runs: list[Run], axis: int, sign: int) -> Run | None:
 
 
 def _numbers(words: Sequence[Word], rng: random.Random) -> Iterator[Inquired]:
-    """Where a number stands that is printed once."""
+    """Questions about where a number is that is printed once."""
     counts = Counter(word.text for word in words)
     for word in words:
         number = len(word.text) > 1 and any(letter.isdigit() for letter in word.text)
@@ -292,7 +277,7 @@ def _numbers(words: Sequence[Word], rng: random.Random) -> Iterator[Inquired]:
 
 
 def _repeats(runs: list[Run], rng: random.Random) -> Iterator[Inquired]:
-    """How often a short text is written that stands at several places."""
+    """Questions about how often a short text is printed."""
     places: dict[str, list[Run]] = {}
     for run in runs:
         places.setdefault(run.text.casefold(), []).append(run)

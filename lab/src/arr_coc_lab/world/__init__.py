@@ -8,8 +8,9 @@ and matplotlib. `vocabulary` lists the words, `layout` divides a page, `canvas` 
 `questions` makes the questions. `text` draws pages of nothing but text.
 """
 
-from arr_coc_lab.world.canvas import Fact
-from arr_coc_lab.world.page import PAGES, Page, Question, Thing, draw_page, page_seed, pages_of
+from arr_coc_lab.world.canvas import Fact, Thing
+from arr_coc_lab.world.page import PAGES, Page, draw_page, page_seed, pages_of
+from arr_coc_lab.world.questions import Question
 from arr_coc_lab.world.text import FILLERS, draw_text_page, transcript
 
 __all__ = [

@@ -32,43 +32,26 @@ class Thing:
 
 @dataclass(frozen=True)
 class Fact:
-    """A text on the page that a question can ask for.
+    """A text on the page that a question can ask for."""
 
-    Attributes:
-        family: the family of its questions.
-        label: the text's name in a question.
-        value: the answer, one entry per token (characters or words).
-        boxes: the evidence, in px.
-        spans: the box of each entry of `value`, in px.
-    """
-
-    family: str
-    label: str
-    value: tuple[str, ...]
-    boxes: tuple[Rect, ...]
-    spans: tuple[Rect, ...] = ()
+    family: str  # the family of its questions
+    label: str  # the text's name in a question
+    value: tuple[str, ...]  # the answer, one entry per token (characters or words)
+    boxes: tuple[Rect, ...]  # the evidence, in px
+    spans: tuple[Rect, ...] = ()  # the box of each entry of `value`, in px
 
 
 @dataclass
 class Canvas:
-    """A page while it is being drawn.
+    """A page while it is being drawn."""
 
-    Attributes:
-        image: the picture, RGB.
-        rng: the source of all random choices.
-        fonts: names of the fonts to choose from.
-        dark: whether the page is light on dark.
-        facts: the texts drawn so far that can be asked for.
-        things: the shapes drawn so far.
-        glyphs: all characters drawn so far with their boxes in px, labels for training the vision encoder.
-    """
-
-    image: Image.Image
-    rng: random.Random
-    fonts: tuple[str, ...]
-    dark: bool
-    facts: list[Fact] = field(default_factory=list)
-    things: list[Thing] = field(default_factory=list)
+    image: Image.Image  # the picture, RGB
+    rng: random.Random  # the source of all random choices
+    fonts: tuple[str, ...]  # names of the fonts to choose from
+    dark: bool  # whether the page is light on dark
+    facts: list[Fact] = field(default_factory=list)  # the texts drawn so far that can be asked for
+    things: list[Thing] = field(default_factory=list)  # the shapes drawn so far
+    # all characters drawn so far with their boxes in px, labels for training the vision encoder
     glyphs: list[tuple[str, Rect]] = field(default_factory=list)
 
     def __post_init__(self) -> None:

@@ -23,8 +23,7 @@ from arr_coc_lab.world.vocabulary import COLOURS, LABELS, SHAPES
 __all__ = ["PAGES", "Fact", "Page", "Question", "Thing", "draw_page", "page_seed", "pages_of"]
 
 SPLITS: tuple[str, ...] = ("train", "validation", "test")
-PAGES = 1_000_000
-"""The most pages of one run: those of another seed begin behind them."""
+PAGES = 1_000_000  # the most pages of one run; another seed's follow behind them
 LARGEST_SEED = 2**31 - 1
 
 
@@ -108,10 +107,10 @@ def _kinds(rng: random.Random, count: int, void: bool) -> list[str]:
 def draw_page(
     seed: int, size: tuple[int, int] = (1024, 1024), split: str = "train", void: bool | None = None
 ) -> Page:
-    """Draw one page.
+    """Draw one page, fixed by `seed`, `size` and `split`.
 
     Args:
-        seed: 0 or more; with `size` and `split` it fixes the page.
+        seed: 0 or more.
         size: width and height in pixels, each 64 to 4096.
         split: "train", "validation" or "test".
         void: True: texture alone, without texts or shapes; None: decided by the seed (about 1 page in 40).
@@ -178,16 +177,9 @@ def _draw_block(
     things: list[tuple[str, str]],
     last: bool,
 ) -> None:
-    """Draw a block of a kind; labels and things are removed from their lists as they are used.
+    """Draw a block of one of `_kinds`; labels and (colour, shape) pairs are removed from their lists as used.
 
-    Args:
-        canvas: the page.
-        rect: the block's rectangle, in px.
-        kind: one of those of `_kinds`.
-        labels: labels not used so far.
-        per_block: the most labels of a block.
-        things: (colour, shape) pairs not used so far.
-        last: whether it is the last scene, which gets all pairs that are left.
+    The `last` scene gets all pairs that are left; a block has at most `per_block` labels.
     """
     if kind in ("fields", "stacked", "table"):
         mine = [labels.pop() for _ in range(min(per_block, len(labels)))]

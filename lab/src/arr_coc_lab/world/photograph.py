@@ -1,12 +1,10 @@
-"""Pages as a camera sees them: tilted, unevenly lit, blurred, noisy, compressed; boxes follow.
+"""Photo effects on pages: tilt, uneven light, blur, noise, compression; evidence boxes follow.
 
-    image, boxes = photograph(image, boxes, rng)            everything at once, in random doses
-    image, boxes = rotate(image, boxes, 5)                  one effect in a chosen dose
-    image = jpeg(image, 30)
+    image, boxes = photograph(image, boxes, rng)            all effects, at random strengths
+    image, boxes = rotate(image, boxes, 5)                  one effect at a given strength
 
-Effects that move pixels take boxes and return the hull of their moved corners, one for one, inside the
-picture. No effect but `resize` changes the picture's size: a moved page is drawn smaller where it must be,
-so that all of it stays in, and lies on a table.
+Boxes become the hull of their moved corners. Only `resize` changes the picture's size: a moved page is drawn
+smaller where it must be, so that all of it stays in.
 """
 
 from __future__ import annotations
@@ -24,20 +22,15 @@ Box = tuple[float, float, float, float]
 """x0, y0, x1, y1 in px."""
 Points = NDArray[np.float64]
 """Rows of x, y."""
-FIELD = 24
-"""Side of the coarse picture of the light that is enlarged over the whole."""
+FIELD = 24  # px: side of the coarse picture of the light, enlarged over the page
 
 
 def photograph(
     image: Image.Image, boxes: Sequence[Box], rng: random.Random, strength: float = 1.0
 ) -> tuple[Image.Image, list[Box]]:
-    """Photograph a page by hand.
+    """Photograph a page by hand: every effect at a random strength.
 
-    Args:
-        image: the page, RGB.
-        boxes: what to follow.
-        rng: chooses the doses.
-        strength: 0 leaves nearly everything as it is, 1 is an ordinary photo, 2 a bad one.
+    `strength` 0 leaves nearly everything as it is, 1 is an ordinary photo, 2 a bad one.
     """
     if rng.random() < 0.85:
         degrees = rng.gauss(0, 4) * strength
@@ -60,14 +53,7 @@ def photograph(
 def rotate(
     image: Image.Image, boxes: Sequence[Box], degrees: float, seed: int = 0
 ) -> tuple[Image.Image, list[Box]]:
-    """Turn a page clockwise on a table.
-
-    Args:
-        image: the page, RGB.
-        boxes: what to follow.
-        degrees: how far.
-        seed: of the table's colours.
-    """
+    """Turn a page and its boxes clockwise by `degrees` on a table; `seed` is of the table's colours."""
     corners = _framed(_turned(_corners(image.size), degrees), image.size, 0)
     return _moved(image, boxes, corners, table(image.size, random.Random(seed)))
 
@@ -75,16 +61,10 @@ def rotate(
 def perspective(
     image: Image.Image, boxes: Sequence[Box], share: float, seed: int = 0
 ) -> tuple[Image.Image, list[Box]]:
-    """Look at a page from aside.
-
-    Args:
-        image: the page, RGB.
-        boxes: what to follow.
-        share: of the sides, the most that each corner moves; below 0.5.
-        seed: of the directions and of the table's colours.
+    """View a page from the side: each corner moves by at most `share` of the sides.
 
     Raises:
-        ValueError: the share is out of range.
+        ValueError: the share is out of range: 0 to below 0.5.
     """
     if not 0 <= share < 0.5:
         raise ValueError(f"share {share} is out of range; use 0 to below 0.5")
@@ -109,12 +89,12 @@ def jpeg(image: Image.Image, quality: int) -> Image.Image:
 
 
 def blur(image: Image.Image, radius: float) -> Image.Image:
-    """The page out of focus: every pixel the mean of those up to a radius in px away, across and down."""
+    """The page out of focus: a box blur of a radius in px."""
     return image.filter(ImageFilter.BoxBlur(radius)) if radius > 0 else image
 
 
 def noise(image: Image.Image, sigma: float, seed: int = 0) -> Image.Image:
-    """The page with grain of a standard deviation, of 255."""
+    """The page with grain of a standard deviation in grey levels (of 255)."""
     grain = np.random.default_rng(seed).standard_normal((image.height, image.width, 1), dtype=np.float32)
     pixels = np.asarray(image, dtype=np.int16) + np.rint(grain * sigma).astype(np.int16)
     return Image.fromarray(pixels.clip(0, 255).astype(np.uint8))
@@ -123,10 +103,8 @@ def noise(image: Image.Image, sigma: float, seed: int = 0) -> Image.Image:
 def shade(image: Image.Image, strength: float, turn: float = 0.1) -> Image.Image:
     """The page in uneven light: falling off to one side, a soft shadow's edge, a tint.
 
-    Args:
-        image: the page, RGB.
-        strength: how much of the light is missing where it is darkest, 0 to 1.
-        turn: where the light comes from, in turns; decides the shadow and the tint too.
+    `strength` is how much of the light is missing where it is darkest, 0 to 1; `turn` is where the light
+    comes from, in turns, and decides shadow and tint too.
     """
     strength = max(0.0, min(0.95, strength))
     angle = 2 * math.pi * turn
@@ -142,7 +120,7 @@ def shade(image: Image.Image, strength: float, turn: float = 0.1) -> Image.Image
 
 
 def table(size: tuple[int, int], rng: random.Random) -> Image.Image:
-    """A table to lay a page on: from one shade of a dull colour to another, sometimes grained like wood."""
+    """The background under a page: two shades of a dull colour, sometimes grained like wood."""
     tint = np.array([rng.uniform(-25, 35), rng.uniform(-15, 15), rng.uniform(-40, 20)])
     low = tint + rng.uniform(20, 210)
     high = low * rng.uniform(0.6, 1.3)

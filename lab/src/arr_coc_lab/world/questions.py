@@ -47,7 +47,7 @@ def _about_facts(rng: random.Random, facts: list[Fact]) -> Iterator[Question]:
 
 
 def _about_one(rng: random.Random, things: list[Thing]) -> Iterator[Question]:
-    """Questions about the colour of the only thing of a shape, and the shape of the only one of a colour."""
+    """Questions about the colour of the only shape of a kind, and the kind of the only shape of a colour."""
     shapes, colours = Counter(t.shape for t in things), Counter(t.colour for t in things)
     for t in things:
         if shapes[t.shape] == 1:

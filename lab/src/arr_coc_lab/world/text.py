@@ -1,15 +1,10 @@
-"""Pages of long text, drawn from a seed: labelled values among running text, and what stands after a label.
+"""Pages of long text, drawn from a seed: labelled values among running text.
 
     page = draw_text_page(seed=7, size=(1024, 1024), filler="strings")
     page.questions[0].text     "What is written next to invoice?"
 
-Every label stands on the page once, so a question has one answer. A value is a string of 2 to 5 random
-characters, which nobody can guess from the letters that it can read; the note holds two words of 16 each,
-which a reader that was taught them can. All print is of the sizes of `blocks.fields` and `blocks.note`.
-
-    words      the running text between the labels is of common words
-    strings    it is of random strings like the values
-    none       there is no running text: a list, `transcript` says all of it
+A label stands on the page once. A value is a string of 2 to 5 random characters, which can't be guessed from
+some of its letters; a note holds two words.
 """
 
 from __future__ import annotations
@@ -26,9 +21,9 @@ from arr_coc_lab.world.questions import Question
 from arr_coc_lab.world.vocabulary import LABELS
 
 FILLERS: tuple[str, ...] = ("words", "strings", "none")
-"""What stands between the labelled values."""
+"""Between the labelled values: common words, random strings, or nothing (then the page is a list)."""
 AFTER = "What is written next to {label}?"
-"""The question for what stands after a label, one of those that the bundled model was taught."""
+"""The question for the value after a label, one of those that the bundled model was trained on."""
 NOTE = "What does the note say?"
 MARGIN, COLUMN, BLOCK = 20, 480, 165
 """Px: the border of a page; the width of a column and the height of a block of text, at least."""
@@ -39,13 +34,12 @@ LINES = 6
 def draw_text_page(
     seed: int, size: tuple[int, int] = (1024, 1024), split: str = "test", filler: str = "words"
 ) -> Page:
-    """Draw one page of text.
+    """Draw one page of text, fixed by its arguments.
 
     Args:
-        seed: 0 or more; with `size`, `split` and `filler` it fixes the page.
+        seed: 0 or more.
         size: width and height in pixels, each 512 to 4096.
-        split: "train", "validation" or "test"; in "test" alone a page may be in a font that others never
-            are.
+        split: "train", "validation" or "test"; only "test" has held-out fonts.
         filler: one of FILLERS.
 
     Raises:
@@ -71,16 +65,13 @@ def draw_text_page(
 
 
 def transcript(page: Page) -> str:
-    """The labelled values of a page in reading order, one "label VALUE" a line, columns from left to right.
-
-    On a page of filler "none" this is all that is printed, but for capitals and the marks after labels.
-    """
+    """The labelled values of a page in reading order, one "label VALUE" a line."""
     lines = [fact for fact in page.facts if fact.family == "value"]  # in the order in which they were drawn
     return "\n".join(f"{fact.label} {''.join(fact.value)}" for fact in lines)
 
 
 def _running(canvas: Canvas, size: tuple[int, int], labels: list[str], filler: str) -> None:
-    """Blocks of labelled values and of running text by turns, a note in the place of one of the latter."""
+    """Blocks of labelled values alternating with running text, a note in the place of one of the latter."""
     rng, (width, height) = canvas.rng, (side - 2 * MARGIN for side in size)
     columns, rows = max(1, width // COLUMN), max(2, height // BLOCK)
     wide, high = width // columns, height // rows

@@ -1,9 +1,7 @@
-"""Training rows of drawn clips: the data of a recipe that names `clips`, a frame of a clip each.
+"""Training rows of drawn clips: the data of a recipe that names `clips`, one frame of each clip.
 
-The modes score a clip step by step, each as an image, and put what is new and when on top
-(`video.temporal`). So that is how a layer learns of clips: a frame, questions about the whole clip, and the
-boxes of their evidence in this frame; a question whose evidence is elsewhere teaches that there is none
-here.
+A row is a frame, questions about the entire clip, and the boxes of their evidence in this frame. A question
+whose evidence is elsewhere trains the layer to find none here, as the modes score a clip frame by frame.
 """
 
 from __future__ import annotations
@@ -23,22 +21,19 @@ FIRST_CLIP = 190_000_000
 STEP = 32
 """Sides of frames are multiples of this, in px."""
 LARGEST = 768
-"""The longest side of a frame: larger ones of a recipe's sizes are pages."""
+"""The longest side of a frame in px; larger sizes of a recipe are for pages."""
 
 
 class ClipRows(Dataset[ImageRows]):
     """Frames of drawn clips of the training split; item i is fixed by the seed and i.
 
-    Args:
-        length: how many frames, each of a clip of its own. sizes: sides in px; a clip has one of them, at
-            most `LARGEST`. questions: most questions of a frame; those with evidence in it come first, and
-            make half of them at least
-            where there are as many.
-        seed: 0 or more; no clip belongs to two seeds.
+    `length` frames, each of its own clip, with a side of `sizes` (px, at most `LARGEST`) and at most
+    `questions` each, at least half of them with evidence in the frame where there are as many. Clips of two
+    seeds differ.
     """
 
     shuffled = False
-    """A run draws the clips in the order of their numbers."""
+    """The rows in order of their numbers, which are random already."""
 
     def __init__(
         self, length: int, sizes: Sequence[int] = (448,), questions: int = 16, seed: int = 0
@@ -75,7 +70,7 @@ def open_clips(recipe: Recipe, length: int) -> tuple[ClipRows, frozenset[str]]:
     """The frames of drawn clips of a run; no family is named.
 
     Raises:
-        ValueError: the recipe teaches more than where evidence is.
+        ValueError: the recipe trains more than the place of evidence.
     """
     if not isinstance(recipe, RelevanceRecipe) or recipe.target != "boxes":
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Training rows of drawn pages: the data of a recipe that names `world`, imported by no other."""
+"""Training rows of drawn pages: the data of a recipe that names `world`."""
 
 from __future__ import annotations
 
@@ -22,20 +22,18 @@ FIRST_PAGE, PAGES = 90_000_000, 1_000_000_000
 
 
 class WorldRows(Dataset[ImageRows]):
-    """Drawn pages of the training split; page i is fixed by the seed and i.
-
-    Pages never repeat; those of two seeds are disjoint, and from those of the other splits.
+    """Drawn pages of the training split; page i is fixed by the seed and i, and no page belongs to two seeds.
 
     Args:
         length: how many pages.
         sizes: typical sides in px; a page has one of them, stretched by up to a quarter in either direction.
         questions: most questions of a page, of families as even as can be.
-        seed: 0 or more; no page belongs to two seeds.
+        seed: 0 or more.
         weights: family -> weight, 1 for the others.
     """
 
     shuffled = False
-    """A run draws the pages in the order of their numbers."""
+    """The rows in order of their numbers, which are random already."""
 
     def __init__(
         self,
@@ -78,13 +76,9 @@ def sample_questions(
     count: int,
     multiples: Mapping[str, int] | None = None,
 ) -> list[Question]:
-    """Draw questions of a page, their families as even as can be.
+    """Draw at most `count` questions of a page, their families as even as can be.
 
-    Args:
-        rng: draws the order.
-        questions: of the page.
-        count: most questions.
-        multiples: family -> how many times as often as the others it may come; 1 for the others.
+    `multiples` is how many times as often as the others a family may come.
     """
     order = sorted(questions, key=lambda q: (rng.random(), q.text))
     sample: list[Question] = []

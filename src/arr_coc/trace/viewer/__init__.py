@@ -1,11 +1,8 @@
-"""The viewer: JavaScript that draws views of traces in a browser, without a model and without a network.
-
-    assets()              its JavaScript and CSS; the script sets the global `ArrCocViewer`
-    page(views, title)    one HTML file with everything in it, which opens from a disk
+"""The viewer: JavaScript that draws views of traces in a browser, without a model or a network.
 
 `ArrCocViewer.mount(element, view, {detail, onselect, cell})`, `.pair(element, a, b, {labels})`,
-`.history(element, views)` and `.album(element, views)` draw what `Trace.view()` gives;
-`.look(element, view)` a choice without an answer, of `trace.view.look_view`.
+`.history(element, views)` and `.album(element, views)` draw results of `Trace.view()`;
+`.look(element, view)` draws one of `trace.view.look_view`.
 """
 
 from __future__ import annotations
@@ -52,7 +49,7 @@ ArrCocViewer.album(document.getElementById("views"), JSON.parse(document.getElem
 
 @cache
 def assets() -> tuple[str, str]:
-    """The viewer's JavaScript and CSS; the script may run more than once in a page."""
+    """The viewer's JavaScript, which sets the global `ArrCocViewer`, and CSS."""
     folder = files("arr_coc.trace.viewer")
     parts = [folder.joinpath(name).read_text(encoding="utf-8") for name in _SCRIPTS]
     public = "window.ArrCocViewer = { mount, pair, history, album, look };"
@@ -61,20 +58,17 @@ def assets() -> tuple[str, str]:
 
 
 def page(views: Sequence[dict[str, Any]], title: str = "arr-coc: see what it saw") -> str:
-    """An HTML file that draws views, with a list to choose from where there are several.
+    """An HTML file that draws views, with a list to choose from if there are several.
 
-    Text of a view (questions, answers, names) is data, never markup; the page's content security policy lets
-    only the viewer's own script run and forbids every connection.
+    Text of a view is inserted as data, never as markup; the page's content security policy allows only the
+    viewer's own script and no connections.
 
     Args:
         views: results of `Trace.view()`, at least one.
         title: title of the page; any text.
 
-    Returns:
-        The page. Its footer states its size.
-
     Raises:
-        ValueError: no views, or a value that is not a view.
+        ValueError: no views, or a value that isn't a view.
     """
     if not views:
         raise ValueError("a page needs at least one view; give it Trace.view() of a trace")
@@ -85,7 +79,7 @@ def page(views: Sequence[dict[str, Any]], title: str = "arr-coc: see what it saw
             )
     viewer, style = assets()
     script, style = viewer + _START, style + _PAGE_STYLE
-    data = json.dumps(list(views), allow_nan=False).replace("<", "\\u003c")  # "</script>" ends no element
+    data = json.dumps(list(views), allow_nan=False).replace("<", "\\u003c")  # no "</script>" in the data
     policy = (
         f"default-src 'none'; img-src data:; script-src {_hash(script)}; style-src {_hash(style)}; "
         "base-uri 'none'; form-action 'none'"
@@ -104,5 +98,5 @@ def page(views: Sequence[dict[str, Any]], title: str = "arr-coc: see what it saw
 
 
 def _hash(text: str) -> str:
-    """The source expression of a content security policy that allows exactly this inline text."""
+    """The content security policy's expression that allows exactly this inline text."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

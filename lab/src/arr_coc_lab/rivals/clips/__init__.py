@@ -1,10 +1,6 @@
-"""Rivals for clips: published selection rules for video on plain tensors, one file per method, and the nulls.
+"""Rivals for video: published rules that select visual tokens of a clip, one file per method, and nulls.
 
-    rule(tensors of one clip, budget) -> Bool [T, N], exactly min(budget, T * N) cells
-
-T time steps of N cells each. No model is loaded or changed here. All are written from the papers' formulas,
-and each docstring says how its counts are rounded to the exact budget. Each file ends by registering its
-method in `CLIP_METHODS`, with its kind, what it reads, when it chooses and its publication.
+rule(tensors of one clip, budget) -> Bool [T, N], exactly min(budget, T * N) cells
 """
 
 from __future__ import annotations

@@ -1,11 +1,8 @@
-"""AKS (Tang et al. 2025, arXiv 2502.21271): whole frames by their scores for the question, and by coverage.
+"""AKS (Tang et al. 2025, arXiv 2502.21271): full frames by their scores for the question, and by coverage.
 
-    scores to [0, 1] over the clip;  n frames to choose
-    segment: if mean of its n highest - mean of all > 0.8, or at depth 5: its n / 2^depth highest frames
-        else: halve it
-
-Adaptive Keyframe Sampling for Long Video Understanding. Reads a score of each frame for the question, by CLIP
-or BLIP in the paper; it chooses before the encoder, and knows nothing of cells.
+scores to [0, 1] over the clip;  n frames to choose
+segment: if mean of its n highest - mean of all > 0.8, or at depth 5: its n / 2^depth highest frames
+    else: halve it
 """
 
 from __future__ import annotations
@@ -21,7 +18,7 @@ from arr_coc_lab.rivals.method import Style
 from arr_coc_lab.rivals.reduction import check_finite, top_k
 
 PEAKED = 0.8
-"""By how much the best scores of a segment exceed its mean where it is not halved."""
+"""A segment is not halved where its best scores exceed its mean by more than this."""
 DEPTH = 5
 
 
@@ -35,22 +32,10 @@ class Segment(NamedTuple):
 
 @torch.no_grad()
 def aks(scores: Tensor, grid: tuple[int, int, int], budget: int) -> Tensor:
-    """Whole frames that fit the question and cover the clip.
+    """Full frames that fit the question and cover the clip of `grid` (T, H, W) -> Bool [T, N].
 
-    The number of frames is what the budget pays, at least one. Where the segments' counts, rounded down, are
-    too few, the highest of the frames that are left follow. What is over buys cells of the next frame of this
-    order, spread evenly over it.
-
-    Args:
-        scores: [T], how well each frame fits the question, higher is better.
-        grid: (T, H, W) cells of the clip.
-        budget: cells to keep in all.
-
-    Returns:
-        Bool [T, N] with exactly min(budget, T * N) cells.
-
-    Raises:
-        ValueError: scores are not [T], the grid or the budget is bad, or a score is NaN or infinite.
+    `scores` [T] are higher for better (CLIP or BLIP in the paper). At least one frame is chosen; the
+    remainder buys cells of the next frame by score.
     """
     steps, height, width = check_grid(grid)
     check_count(budget)
@@ -63,16 +48,12 @@ def aks(scores: Tensor, grid: tuple[int, int, int], budget: int) -> Tensor:
     for start, stop, depth in segments(scores, count):
         chosen[start + top_k(scores[start:stop], count // 2**depth)] = True
     order = scores.argsort(descending=True, stable=True)
-    order = order[(~chosen)[order].int().argsort(stable=True)]
+    order = order[(~chosen)[order].int().argsort(stable=True)]  # chosen frames first, the others by score
     return whole_frames(order, grid, budget)
 
 
 def segments(scores: Tensor, count: int) -> list[Segment]:
-    """The segments from which `count` frames are chosen, in the order of time, scores [T].
-
-    Halving ends at a depth of `DEPTH`, at a single frame, and where the halves would be due less than one
-    frame each, of which the paper, with 32 or 64 frames to choose, says nothing.
-    """
+    """The segments from which `count` frames are chosen, in the order of time, scores [T]."""
     low, high = scores.aminmax()
     scaled = (scores - low) / (high - low) if bool(high > low) else torch.zeros_like(scores)
     result: list[Segment] = []
@@ -81,6 +62,7 @@ def segments(scores: Tensor, count: int) -> list[Segment]:
         start, stop, depth = segment
         part = scaled[start:stop]
         peak = part.sort(descending=True).values[:count].mean() - part.mean()
+        # not in the paper: halves due less than one frame each end the halving
         if float(peak) > PEAKED or depth == DEPTH or stop - start == 1 or count < 2 ** (depth + 1):
             result.append(segment)
             return

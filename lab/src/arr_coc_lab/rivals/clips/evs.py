@@ -1,10 +1,7 @@
 """EVS (Bagrov et al. 2025, arXiv 2510.14624): the cells that differ most from the frame before.
 
-    change(t, y, x) = 1 - cos(cell t, same cell t-1);  change of the first frame is infinite
-    keep the budget's highest
-
-Efficient Video Sampling: Pruning Temporally Redundant Tokens for Faster VLM Inference. Reads the encoder's
-features, after it, and no question.
+change(t, y, x) = 1 - cos(cell t, same cell t-1);  change of the first frame is infinite
+keep the budget's highest
 """
 
 from __future__ import annotations
@@ -20,25 +17,11 @@ from arr_coc_lab.rivals.method import Style
 
 @torch.no_grad()
 def evs(features: Tensor, budget: int) -> Tensor:
-    """The cells that change most: the first frame whole, then by cosine distance to the frame before.
-
-    Where a budget does not pay the first frame, which the paper always keeps whole, as many of its cells are
-    kept as it pays, evenly along the raster.
-
-    Args:
-        features: [T, N, D], the encoded cells.
-        budget: cells to keep in all.
-
-    Returns:
-        Bool [T, N] with exactly min(budget, T * N) cells.
-
-    Raises:
-        ValueError: a bad shape or budget, or a value is NaN or infinite.
-    """
+    """The first frame, then the cells that change most, `features` [T, N, D] -> Bool [T, N]."""
     steps, cells = check_clip(features, budget)
     change = torch.full((steps, cells), torch.inf, device=features.device)
-    change[1:] = apart(features[1:], features[:-1])
-    if budget < cells:
+    change[1:] = apart(features[1:], features[:-1])  # the first frame is always kept
+    if budget < cells:  # the first frame's cells, evenly along the raster
         change[0] = -torch.inf
         change[0, even_grid((1, cells), budget, features.device)] = torch.inf
     return lowest(-change, budget)

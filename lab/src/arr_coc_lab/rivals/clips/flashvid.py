@@ -6,11 +6,7 @@
     of the others: a cell joins its most similar one of the frame before in its segment if cos > 0.8; trees
         are averaged; of each frame's roots those of the highest density times distance to a denser one stay
 
-FlashVID: Efficient Video Large Language Models via Training-free Tree-based Spatiotemporal Token Merging.
-Reads the encoder's features and attention, after it, and no question.
-
-This is its selection: which cells stay. In the paper the roots that stay also carry the average of what
-joined them.
+Only its selection: in the paper the kept roots also carry the average of their tree.
 """
 
 from __future__ import annotations
@@ -27,40 +23,24 @@ from arr_coc_lab.rivals.clips.method import ClipMethod, register_clip_method
 from arr_coc_lab.rivals.method import Style
 from arr_coc_lab.rivals.reduction import cosine, top_k
 
-CUT = 0.9
-"""Cosine of neighbouring frames' mean cells below which a segment ends."""
-SEGMENTS = 8
-"""The fewest segments of a clip that has as many frames."""
-SELECTED = 0.7
-"""Share of a frame's cells that is selected by attention and distance."""
-JOINED = 0.8
-"""Cosine above which a cell joins one of the frame before."""
-SAME = 1e-6
-"""Cosine distance of equal cells, at most."""
-NEIGHBOURS = 7
-"""Of the density, at most."""
+CUT = 0.9  # cosine of neighbouring frames' mean cells below which a segment ends
+SEGMENTS = 8  # the fewest segments of a clip that has as many frames
+SELECTED = 0.7  # share of a frame's cells that is selected by attention and distance
+JOINED = 0.8  # cosine above which a cell joins one of the frame before
+SAME = 1e-6  # cosine distance of equal cells, at most
+NEIGHBOURS = 7  # nearest cells of a density, at most
 
 
 @torch.no_grad()
 def flashvid(features: Tensor, attention: Tensor | None, budget: int) -> Tensor:
-    """Selected cells of each frame, and density peaks of the trees that the others form over time.
+    """Selected cells of each frame, and density peaks of the trees that the others form over time: Bool [T,
+    N].
 
-    The budget is what enters the language model: the paper's r times 1.25, of which it drops a part again
-    inside the model. Each frame gets an equal share of it, the remainder spread over the clip, and selects 70
-    % of that, rounded up. The rest of a segment's budget is shared among its frames in proportion to their
-    roots, by the largest remainder. Where too few roots would be left, the least similar cells do not join.
-
-    Args:
-        features: [T, N, D], the encoded cells.
-        attention: [T, N], at least 0, attention that each cell receives in the encoder; None is the same for
-            all: distance alone.
-        budget: cells to keep in all.
-
-    Returns:
-        Bool [T, N] with exactly min(budget, T * N) cells.
-
-    Raises:
-        ValueError: a bad shape or budget, negative attention, or a value is NaN or infinite.
+    `features` [T, N, D] are the encoded cells; `attention` [T, N], at least 0, is received in the encoder
+    (None: distance alone). The budget enters the language model: the paper's r times 1.25. Each frame gets an
+    equal share and selects 70 % of it, rounded up; the rest of a segment's budget is shared among its frames
+    by their roots, by the largest remainder. Where too few roots would be left, the least similar cells do
+    not join.
     """
     steps, cells = check_clip(features, budget, attention)
     x = features.float()
@@ -80,13 +60,10 @@ def flashvid(features: Tensor, attention: Tensor | None, budget: int) -> Tensor:
 
 
 def segment_lengths(means: Tensor) -> list[int]:
-    """The lengths of a clip's segments, of its frames' mean cells [T, D].
-
-    A clip of fewer segments than `SEGMENTS` is also cut where neighbours are least similar.
-    """
+    """The lengths of a clip's segments, of its frames' mean cells [T, D]."""
     distance = apart(means[:-1], means[1:])
     cut = 1 - distance < CUT
-    missing = min(SEGMENTS - 1, len(distance)) - int(cut.sum())
+    missing = min(SEGMENTS - 1, len(distance)) - int(cut.sum())  # cut where neighbours are least similar
     if missing > 0:
         cut[top_k(distance.masked_fill(cut, -torch.inf), missing)] = True
     ends = [-1, *cut.nonzero().flatten().tolist(), len(means) - 1]
@@ -101,7 +78,7 @@ def distant(cells: Tensor, attention: Tensor, count: int) -> Tensor:
     distance[distance < SAME] = 0  # equal cells are a tie, not an order of rounding errors
     nearest = distance.fill_diagonal_(torch.inf).amin(0)
     if len(cells) == 1:
-        nearest = torch.ones_like(nearest)
+        nearest = torch.ones_like(nearest)  # a single cell: inf * 0 would be NaN
     pick = int((nearest * attention).argmax())
     order = [pick]
     reach = torch.full_like(nearest, torch.finfo(nearest.dtype).max)  # to the nearest chosen cell
@@ -115,16 +92,7 @@ def distant(cells: Tensor, attention: Tensor, count: int) -> Tensor:
 
 
 def tree_peaks(features: Tensor, free: Tensor, count: int) -> Tensor:
-    """Cells that stay for all free ones of a segment: density peaks of each frame's roots.
-
-    Args:
-        features: [F, N, D], the cells of a segment's frames.
-        free: Bool [F, N], those not selected, at least `count`.
-        count: cells to keep.
-
-    Returns:
-        Bool [F, N], within `free`, with exactly `count` cells.
-    """
+    """Density peaks of each frame's roots: `count` of the `free` cells [F, N], of features [F, N, D]."""
     similar, parent = _parents(features, free)
     joins = similar > JOINED
     most = int(free.sum()) - count
@@ -132,7 +100,7 @@ def tree_peaks(features: Tensor, free: Tensor, count: int) -> Tensor:
         best = similar.masked_fill(~joins, -torch.inf).flatten().argsort(descending=True, stable=True)[:most]
         joins = torch.zeros_like(joins).flatten().index_fill_(0, best, True).view(joins.shape)
     trees = _averaged(features, parent, joins)
-    roots = free & ~joins
+    roots = free & ~joins  # (F, N)
     shares = apportion(roots.sum(1), count, most=roots.sum(1)).tolist()
     keep = torch.zeros_like(free)
     for t, share in enumerate(shares):
@@ -148,14 +116,14 @@ def _parents(features: Tensor, free: Tensor) -> tuple[Tensor, Tensor]:
     parent = torch.zeros_like(free, dtype=torch.long)
     for t in range(1, len(features)):
         table = cosine(features[t], features[t - 1]).masked_fill(~free[t - 1], -torch.inf)
-        similar[t], parent[t] = table.max(1).values, table.argmax(1)
+        similar[t], parent[t] = table.max(1).values, table.argmax(1)  # over the frame before
     return similar.masked_fill(~free, -torch.inf), parent
 
 
 def _averaged(features: Tensor, parent: Tensor, joins: Tensor) -> Tensor:
-    """The mean of each root's tree, [F, N, D]; what joins another has no meaning there."""
+    """The mean of each root's tree, [F, N, D]; without meaning for cells that join another."""
     sums, sizes = features.clone(), torch.ones_like(joins, dtype=features.dtype)
-    for t in range(len(features) - 1, 0, -1):
+    for t in range(len(features) - 1, 0, -1):  # backwards: a tree sums into its root
         # A product with the assignment, not index_add_, whose order of summation varies on a GPU.
         member = (F.one_hot(parent[t], features.shape[1]) * joins[t][:, None]).T.float()
         sums[t - 1] += member @ sums[t]
@@ -164,16 +132,12 @@ def _averaged(features: Tensor, parent: Tensor, joins: Tensor) -> Tensor:
 
 
 def density_peaks(cells: Tensor, count: int) -> Tensor:
-    """Density peaks (Rodriguez and Laio 2014) of cells [M, D]: Long [count], best first.
-
-    density = exp(-mean of the squared distances, over sqrt(D), to the min(count, 7) nearest, itself one of
-    them); of the highest density times distance to the nearest denser cell, or to the farthest of all pairs
-    for a cell that none is denser than.
-    """
+    """Density peaks (Rodriguez and Laio 2014) of cells [M, D]: Long [count], best first."""
     distance = torch.cdist(cells, cells, compute_mode="donot_use_mm_for_euclid_dist") / cells.shape[1] ** 0.5
-    near = distance.sort(1).values[:, : min(count, NEIGHBOURS)]
+    near = distance.sort(1).values[:, : min(count, NEIGHBOURS)]  # (M, 7), itself among them
     density = (-near.square().mean(1)).exp()
     denser = density[None] > density[:, None]
+    # to the nearest denser cell, or the farthest of all
     gap = torch.where(denser, distance, distance.max()).amin(1)
     return top_k(density * gap, count)
 

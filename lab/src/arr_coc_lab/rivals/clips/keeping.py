@@ -1,7 +1,7 @@
-"""The arithmetic that the methods for clips share: checks, exact budgets, cosine distances, whole frames.
+"""Checks, exact budgets, cosine distances and full frames, shared by the methods for clips.
 
-Laws: a mask has exactly min(budget, T * N) cells; ties go to the earlier frame and, within it, to the lower
-cell in raster order; distances are computed in float32; no gradient flows.
+Rules raise ValueError for a bad shape or budget and for NaN or infinity; a mask has exactly
+min(budget, T * N) cells; ties go to the earlier frame, then to the lower cell in raster order.
 """
 
 from __future__ import annotations
@@ -15,25 +15,20 @@ from arr_coc_lab.rivals.reduction import check_finite
 
 
 def check_count(budget: int) -> None:
-    """Raises ValueError unless a budget is a count of at least 1."""
+    """Raise ValueError unless a budget is a count of at least 1."""
     if not isinstance(budget, int) or isinstance(budget, bool) or budget < 1:
         raise ValueError(f"cannot keep {budget!r} tokens of a clip; use a count of at least 1")
 
 
 def check_grid(grid: tuple[int, int, int]) -> tuple[int, int, int]:
-    """The grid, when it has at least one cell; ValueError otherwise."""
+    """The grid; ValueError unless it has at least one cell."""
     if len(grid) != 3 or min(grid) < 1:
         raise ValueError(f"grid {grid!r} has no cells; pass (T, H, W) of at least 1 each")
     return grid
 
 
 def check_clip(features: Tensor, budget: int, attention: Tensor | None = None) -> tuple[int, int]:
-    """(T, N) of a clip, when its features, attention and budget are sound.
-
-    Raises:
-        ValueError: features are not [T, N, D] of at least one each, attention is not [T, N] or negative, a
-            value is NaN or infinite, or the budget is below 1.
-    """
+    """(T, N) of a clip with features [T, N, D] and attention [T, N]; ValueError as every rule raises it."""
     if features.ndim != 3 or 0 in features.shape:
         raise ValueError(
             f"features have shape {tuple(features.shape)}; pass [T, N, D], the encoded cells of each frame"
@@ -53,13 +48,9 @@ def check_clip(features: Tensor, budget: int, attention: Tensor | None = None) -
 
 
 def apart(a: Tensor, b: Tensor) -> Tensor:
-    """1 - cosine of vectors along the last dimension, broadcast, float32, in [0, 2].
-
-    Computed as half the squared distance of the unit vectors, which is exactly 0 for equal ones: what does
-    not change between two frames is a tie and not an order of rounding errors. A row of zeros is 1 from
-    everything.
-    """
+    """1 - cosine of vectors along the last dimension, broadcast, float32, in [0, 2]; 1 from zeros."""
     a, b = a.float(), b.float()
+    # half the squared distance of unit vectors is exactly 0 for equal ones: a tie, not rounding order
     half = (F.normalize(a, dim=-1) - F.normalize(b, dim=-1)).square().sum(-1) / 2
     nothing = (a == 0).all(-1) | (b == 0).all(-1)
     return torch.where(nothing, torch.ones_like(half), half)
@@ -77,27 +68,25 @@ def lowest(cost: Tensor, budget: int, tier: Tensor | None = None) -> Tensor:
 
 def best_of_each(scores: Tensor, counts: Tensor) -> Tensor:
     """The cells of the highest scores of each frame, [T, N] and counts [T] -> Bool [T, N]."""
+    # rank of each cell in its frame
     ranks = scores.argsort(dim=1, descending=True, stable=True).argsort(dim=1)
     return ranks < counts[:, None].to(ranks.device)
 
 
 def equal_counts(steps: int, total: int) -> Tensor:
-    """`total` cells shared equally among frames, Long [T]; what is over goes to spread frames."""
-    edges = torch.arange(steps + 1) * total // steps
+    """`total` cells shared equally among frames, Long [T]; the remainder goes to spread frames."""
+    edges = torch.arange(steps + 1) * total // steps  # cumulative shares, rounded down
     return edges.diff()
 
 
 def apportion(weights: Tensor, total: int, most: int | Tensor, least: int = 0) -> Tensor:
-    """`total` cells shared in proportion to weights by the largest remainder, [T] -> Long [T].
+    """`total` cells shared in proportion to weights [T] by the largest remainder -> Long [T].
 
-    Args:
-        weights: [T], at least 0; all zero counts as all equal.
-        total: cells to share, at most what the frames can take.
-        most: cells that a frame can take, or [T] of them. What a full frame can't take is shared among the
-            others in the same proportion.
-        least: cells that every frame gets first; none where the total does not pay that.
+    All-zero weights count as equal. `most` is what a frame can take (a number or [T]); what a full frame
+    can't take is shared among the others in proportion. `least` is what every frame gets first, if the total
+    pays it.
     """
-    weights = weights.detach().double().cpu()
+    weights = weights.detach().double().cpu()  # float64: shares of 1e5 cells stay exact
     room = torch.as_tensor(most).double().cpu().expand(len(weights)).clone()
     base = torch.full_like(room, float(least)).minimum(room)
     if float(base.sum()) > total:
@@ -123,10 +112,7 @@ def apportion(weights: Tensor, total: int, most: int | Tensor, least: int = 0) -
 
 
 def whole_frames(order: Tensor, grid: tuple[int, int, int], budget: int) -> Tensor:
-    """As many whole frames as a budget pays, in an order of choice [T] -> Bool [T, N].
-
-    What is over goes to the next frame of the order, as cells spread evenly over it.
-    """
+    """Full frames in an order of choice [T], as many as a budget pays, then spread cells of the next one."""
     t, h, w = grid
     mask = torch.zeros(t, h * w, dtype=torch.bool, device=order.device)
     count, over = divmod(min(budget, t * h * w), h * w)

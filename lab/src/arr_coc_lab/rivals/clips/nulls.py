@@ -1,9 +1,8 @@
-"""Nulls for clips, which read nothing: whole frames, every frame at fewer pixels, and cells by chance.
+"""Null methods for clips, which read nothing: full frames, every frame at fewer pixels, random cells.
 
     uniform_frames(grid, k)   fewer_pixels(grid, k)   random_cells(grid, k, generator)   random_per_frame(...)
 
-A method that does not beat them is of no use. All choose before the encoder; `fewer_pixels` beats most
-published methods.
+`grid` is (T, H, W), N = H * W. ValueError: the grid has no cells, or the budget is below 1.
 """
 
 from __future__ import annotations
@@ -27,20 +26,13 @@ from arr_coc_lab.rivals.method import Style
 
 
 def uniform_frames(grid: tuple[int, int, int], budget: int) -> Tensor:
-    """Whole frames, evenly spaced, as many as the budget pays -> Bool [T, N].
-
-    What is over goes to the frame that is farthest from those, the earliest of several, as cells spread
-    evenly over it; to the middle one where the budget does not pay a frame.
-
-    Raises:
-        ValueError: the grid has no cells, or the budget is below 1.
-    """
+    """Full frames, evenly spaced, as many as the budget pays, then cells of one more -> Bool [T, N]."""
     t, h, w = check_grid(grid)
     check_count(budget)
     count = min(t, budget // (h * w))
     chosen = even_grid((1, t), max(1, count))
     if count:
-        distance = (torch.arange(t)[:, None] - chosen).abs().amin(1)
+        distance = (torch.arange(t)[:, None] - chosen).abs().amin(1)  # (T,), to the nearest chosen frame
         chosen = torch.cat((chosen, distance.argmax()[None]))
     return whole_frames(chosen, grid, budget)
 
@@ -48,13 +40,8 @@ def uniform_frames(grid: tuple[int, int, int], budget: int) -> Tensor:
 def fewer_pixels(grid: tuple[int, int, int], budget: int) -> CoarseFrames:
     """Every frame, encoded at a lower resolution, so that all together cost at most the budget.
 
-    Each frame gets the largest grid in the clip's shape (`smaller_grid`) that its share pays. With what is
-    over, as many frames as it pays, evenly spaced, get the next larger grid. Tokens of rectangles do not sum
-    to any number: less than that one step of a frame stays unspent. A budget below one token for each frame
-    buys that many frames, evenly spaced, of one token.
-
-    Raises:
-        ValueError: the grid has no cells, or the budget is below 1.
+    Each frame gets the largest grid in the clip's shape that its share pays; the remainder enlarges evenly
+    spaced frames by one step. A budget below one token a frame buys that many frames of one token.
     """
     t, h, w = check_grid(grid)
     check_count(budget)
@@ -71,6 +58,7 @@ def fewer_pixels(grid: tuple[int, int, int], budget: int) -> CoarseFrames:
         step = larger[0] * larger[1] - size[0] * size[1]
         if step > 0:
             break
+    # less than one step of a frame stays unspent
     more = (budget - count * size[0] * size[1]) // step if step > 0 else 0
     if more:
         for i in even_grid((1, count), min(more, count)).tolist():
@@ -79,24 +67,14 @@ def fewer_pixels(grid: tuple[int, int, int], budget: int) -> CoarseFrames:
 
 
 def random_cells(grid: tuple[int, int, int], budget: int, generator: torch.Generator) -> Tensor:
-    """Any cells of the clip, every subset equally likely -> Bool [T, N].
-
-    Raises:
-        ValueError: the grid has no cells, or the budget is below 1.
-    """
+    """Any cells of the clip, every subset equally likely -> Bool [T, N]."""
     t, h, w = check_grid(grid)
     check_count(budget)
     return lowest(_drawn((t, h * w), generator), budget)
 
 
 def random_per_frame(grid: tuple[int, int, int], budget: int, generator: torch.Generator) -> Tensor:
-    """As many cells of each frame, any of them -> Bool [T, N].
-
-    What does not divide goes to frames spread over the clip, one more cell each.
-
-    Raises:
-        ValueError: the grid has no cells, or the budget is below 1.
-    """
+    """Equally many random cells of each frame -> Bool [T, N]; the remainder goes to spread frames."""
     t, h, w = check_grid(grid)
     check_count(budget)
     counts = equal_counts(t, min(budget, t * h * w))
@@ -104,7 +82,7 @@ def random_per_frame(grid: tuple[int, int, int], budget: int, generator: torch.G
 
 
 def _drawn(shape: tuple[int, int], generator: torch.Generator) -> Tensor:
-    """Numbers in a random order, none of them twice."""
+    """A random permutation of the cells, as scores without ties."""
     count = shape[0] * shape[1]
     return torch.randperm(count, generator=generator, device=generator.device).view(shape)
 

@@ -1,12 +1,9 @@
-"""V-CAST (Lin et al. 2026, arXiv 2603.27650): more cells where the clip turns, the odd and strong ones.
+"""V-CAST (Lin et al. 2026, arXiv 2603.27650): more of the frames where the clip changes direction.
 
-    g_t = unit vector of the mean cell of frame t
-    curvature_t = 1 - cos(g_t - g_{t-1}, g_{t+1} - g_t);  1 at both ends
-    counts by softmax(curvature / 0.7), at least 1 for each frame
-    of frame t the cells of the highest (1 - cos(x, g_t)) + min-max over the frame of ||x||
-
-V-CAST: Video Curvature-Aware Spatio-Temporal Pruning for Efficient Video Large Language Models. Reads the
-encoder's features, after it, and no question.
+g_t = unit vector of the mean cell of frame t
+curvature_t = 1 - cos(g_t - g_{t-1}, g_{t+1} - g_t);  1 at both ends
+counts by softmax(curvature / 0.7), at least 1 for each frame
+of frame t the cells of the highest (1 - cos(x, g_t)) + min-max over the frame of ||x||
 """
 
 from __future__ import annotations
@@ -24,22 +21,7 @@ TEMPERATURE = 0.7
 
 @torch.no_grad()
 def vcast(features: Tensor, budget: int) -> Tensor:
-    """The odd and strong cells of each frame, with more of the frames where the clip turns.
-
-    Every frame gets one cell, and the others are shared by the weights with the largest remainder; a budget
-    below one for each frame is shared by the weights alone. What a full frame can't take goes to the others
-    in the same proportion.
-
-    Args:
-        features: [T, N, D], the encoded cells.
-        budget: cells to keep in all.
-
-    Returns:
-        Bool [T, N] with exactly min(budget, T * N) cells.
-
-    Raises:
-        ValueError: a bad shape or budget, or a value is NaN or infinite.
-    """
+    """Atypical and strong cells, more of high-curvature frames, `features` [T, N, D] -> Bool [T, N]."""
     steps, cells = check_clip(features, budget)
     counts = apportion(frame_weights(features), min(budget, steps * cells), most=cells, least=1)
     return best_of_each(cell_scores(features), counts)
@@ -51,20 +33,17 @@ def frame_directions(features: Tensor) -> Tensor:
 
 
 def frame_weights(features: Tensor) -> Tensor:
-    """Shares of the budget by how much the clip turns at each frame, [T, N, D] -> [T] with sum 1.
-
-    A frame that is the same as a neighbour turns by 1, as the ends do: there is no direction to compare.
-    """
+    """Shares of the budget by curvature, [T, N, D] -> [T] with sum 1."""
     directions = frame_directions(features)
     curvature = torch.ones(len(directions), device=features.device)
     if len(directions) > 2:
         steps = directions.diff(dim=0)
-        curvature[1:-1] = apart(steps[:-1], steps[1:])
+        curvature[1:-1] = apart(steps[:-1], steps[1:])  # both ends keep 1
     return (curvature / TEMPERATURE).softmax(0)
 
 
 def cell_scores(features: Tensor) -> Tensor:
-    """How odd and strong each cell is within its frame, [T, N, D] -> [T, N] in [0, 3]."""
+    """How atypical and strong each cell is within its frame, [T, N, D] -> [T, N] in [0, 3]."""
     norm = features.float().norm(dim=-1)
     low, high = norm.amin(1, keepdim=True), norm.amax(1, keepdim=True)
     strength = (norm - low) / (high - low).clamp_min(torch.finfo(norm.dtype).tiny)

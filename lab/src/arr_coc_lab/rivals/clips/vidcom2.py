@@ -1,13 +1,10 @@
-"""VidCom2 (Liu et al. 2025, arXiv 2505.14454): cells unlike the clip and their frame, more of odd frames.
+"""VidCom2 (Liu et al. 2025, arXiv 2505.14454): cells unlike the clip and their frame, more of unusual frames.
 
-    x = unit vectors over the half of the channels with the least variance
-    s(x, c) = sum over a in {1/8, 1/4, 1/2, 1, 2} of exp(-||x - c||^2 / 2a)
-    frame score = -mean over its cells of s(x, mean of the clip);  p = softmax(frame score / 0.01)
-    k_t = round(N min(1, r (1 + p_t - mean p))), at least 1
-    of frame t the k_t cells of the lowest s(x, mean of the clip) + s(x, mean of the frame)
-
-Video Compression Commander: Plug-and-Play Inference Acceleration for Video Large Language Models. Reads the
-encoder's features, after it, and no question.
+x = unit vectors over the half of the channels with the least variance
+s(x, c) = sum over a in {1/8, 1/4, 1/2, 1, 2} of exp(-||x - c||^2 / 2a)
+frame score = -mean over its cells of s(x, mean of the clip);  p = softmax(frame score / 0.01)
+k_t = round(N min(1, r (1 + p_t - mean p))), at least 1
+of frame t the k_t cells of the lowest s(x, mean of the clip) + s(x, mean of the frame)
 """
 
 from __future__ import annotations
@@ -20,35 +17,20 @@ from arr_coc_lab.rivals.clips.keeping import best_of_each, check_clip, lowest
 from arr_coc_lab.rivals.clips.method import ClipMethod, register_clip_method
 from arr_coc_lab.rivals.method import Style
 
-WIDTHS = (1 / 8, 1 / 4, 1 / 2, 1.0, 2.0)
-"""Of the Gaussian kernels, the a of the formula."""
+WIDTHS = (1 / 8, 1 / 4, 1 / 2, 1.0, 2.0)  # a of the Gaussian kernels
 TEMPERATURE = 0.01
 
 
 @torch.no_grad()
 def vidcom2(features: Tensor, budget: int) -> Tensor:
-    """The cells least like the clip and their own frame, with more of the frames that stand out.
-
-    The paper's counts are rounded one by one and do not sum to the budget. Where they are too few, the least
-    similar cells of the clip that are left are added; where they are too many, the most similar ones go, but
-    never a frame's last cell, unless the budget is below one for each frame.
-
-    Args:
-        features: [T, N, D], the encoded cells.
-        budget: cells to keep in all.
-
-    Returns:
-        Bool [T, N] with exactly min(budget, T * N) cells.
-
-    Raises:
-        ValueError: a bad shape or budget, or a value is NaN or infinite.
-    """
+    """The cells least like the clip and their own frame, `features` [T, N, D] -> Bool [T, N]."""
     check_clip(features, budget)
     clip, frame = similarities(features)
     counts = frame_counts(clip, budget)
     similar = clip + frame
     kept = best_of_each(-similar, counts)
     first = best_of_each(-similar, torch.ones_like(counts))  # a frame's last cell, should others go
+    # the paper's rounded counts do not sum to the budget
     return lowest(similar, budget, tier=2 - kept.int() - first.int())
 
 
@@ -70,15 +52,12 @@ def _similar(cells: Tensor, centre: Tensor) -> Tensor:
 
 
 def frame_counts(clip: Tensor, budget: int) -> Tensor:
-    """The paper's count of cells for each frame, of the similarities to the clip [T, N] -> Long [T].
-
-    Halves are rounded to the even count.
-    """
+    """The paper's count of cells for each frame, of the similarities to the clip [T, N] -> Long [T]."""
     steps, cells = clip.shape
     share = min(1.0, budget / (steps * cells))
     odd = (-clip.mean(1) / TEMPERATURE).softmax(0)
     rate = (share * (1 + odd - odd.mean())).clamp(max=1)
-    return (rate * cells).round().long().clamp(min=1)
+    return (rate * cells).round().long().clamp(min=1)  # halves to even
 
 
 register_clip_method(

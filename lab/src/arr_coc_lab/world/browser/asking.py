@@ -1,4 +1,4 @@
-"""What page types share in asking: distinct labels, wordings, and questions that most pages have.
+"""Parts of questions that page types share: distinct labels, wordings, and questions that most pages have.
 
 *names, missing = labels(sheet, 6, REAL)
 sheet.ask("chart", put(sheet, ("How high is {label}?",), label=names[0]), ...)
@@ -23,16 +23,10 @@ def labels(
     most: int = 26,
     share: float = 0.35,
 ) -> list[str]:
-    """Distinct labels in random order, none of them inside another.
+    """`count` distinct labels in random order, none of them inside another.
 
-    Args:
-        sheet: of the page.
-        count: how many.
-        real: realistic labels to mix in.
-        low: least words of an open label.
-        high: most words of an open label.
-        most: characters of a label.
-        share: of realistic labels where there are enough.
+    A `share` is taken from `real` labels where there are enough; the others are phrases of `low` to `high`
+    words. None is longer than `most` characters.
     """
     drawn: list[str] = []
     tries = 0
@@ -47,7 +41,7 @@ def labels(
 
 
 def put(sheet: Sheet, options: Sequence[str], **parts: str) -> str:
-    """One of some wordings with its parts filled in; now and then all in small letters."""
+    """One of some wordings with its parts filled in; sometimes all in small letters."""
     option = sheet.one(options)
     text = option.format(**parts)
     if "a {" in option:
@@ -75,10 +69,7 @@ QR_CODE = ("Where is the QR code?", "Where do I scan?", "Show me the QR code.", 
 def code_mark(sheet: Sheet, owner: Piece | None = None, height: float = 0.0) -> Piece:
     """A bar code or a QR code, asked for.
 
-    Args:
-        sheet: of the page.
-        owner: whose QR code it is, where the page has several; named in the question.
-        height: CSS px; 0: as chance has it.
+    `owner` names whose QR code it is, where the page has several; `height` in CSS px, 0 for a random one.
     """
     bars, tall = not owner and sheet.chance(0.5), height or sheet.style.size * sheet.rng.uniform(3.2, 6.5)
     image = bar_code(sheet.rng, tall * 0.7) if bars else square_code(sheet.rng, tall)
@@ -131,14 +122,7 @@ def legend_colours(
 
 
 def finish(sheet: Sheet, heading: Piece | None, missing: str, kind: str = "value") -> None:
-    """Ask for the title, for the whole, and for what the page has not.
-
-    Args:
-        sheet: of the page.
-        heading: the page's title, if it has one.
-        missing: a label that is not on the page, or a whole question about it.
-        kind: of the question that names the label.
-    """
+    """Ask for the title, for the entire page, and for something absent (`missing`: a label or a question)."""
     if heading is not None:
         sheet.ask("title", sheet.phrase("title"), heading.plain, heading)
     sheet.ask("global", sheet.phrase("global"), "")

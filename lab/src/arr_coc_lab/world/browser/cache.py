@@ -3,8 +3,8 @@
     fill(folder, "train", range(2000))         renders what is missing: some four pages a second on one core
     pages = CachedPages(folder, "train")       pages[7].image, pages[7].questions
 
-One page is two files, `<split>/<number>.png` and `.json`; the second is written last, so what a killed run
-leaves behind is rendered again. The pages follow from split and number alone.
+A page is `<split>/<number>.png` and `.json`, fixed by split and number; the second file is written last, so
+a page that a killed run left incomplete is rendered again.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ from arr_coc.files.atomic import write_atomic
 from arr_coc_lab.world.browser.chromium import Box, Chromium, Word
 from arr_coc_lab.world.browser.page import Inquired, RenderedPage, render_page
 
-VERSION = 1
-"""Of the files' form; pages of another version are rendered again."""
+VERSION = 1  # of the files' form; pages of another version are rendered again
 
 
 @dataclass(frozen=True)
@@ -46,11 +45,7 @@ class CachedPage:
 def fill(folder: Path, split: str, seeds: Iterable[int], name: str | None = None) -> Iterator[int]:
     """Render the pages of some seeds that the folder lacks; yields each seed when its page is there.
 
-    Args:
-        folder: of the cache, made where it is missing.
-        split: of the pages.
-        seeds: of the pages.
-        name: of one page type; None: all.
+    `name` is of one page type; None: all.
     """
     place = folder / split
     place.mkdir(parents=True, exist_ok=True)
@@ -95,10 +90,6 @@ def read(place: Path) -> CachedPage:
 
 class CachedPages:
     """The pages of a split in a cache, in the order of their seeds.
-
-    Args:
-        folder: of the cache.
-        split: of the pages.
 
     Raises:
         ValueError: there are none.

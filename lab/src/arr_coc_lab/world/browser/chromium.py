@@ -1,12 +1,12 @@
-"""Chromium, by Playwright: HTML in, a picture and the boxes of its words and pieces out.
+"""Chromium by Playwright: renders HTML to a picture with the boxes of its words and marked elements.
 
     with Chromium() as chromium:
         shot = chromium.render(html, width=800, height=600, scale=1.0)
         shot.png, shot.words, shot.pieces
 
-The browser is the system's. It reaches no network, and reads the files of one folder alone, or none
-(`Gate`). Two locks hold that: every request is checked, and what no check sees (a WebSocket, a prefetch, a
-connection made beforehand) meets a proxy that isn't there and names that don't resolve (`CLOSED`).
+The system's browser, without network and with the files of one folder at most: every request is checked
+(`Gate`), and what is not checked (WebSocket, prefetch, preconnect) meets a proxy that does not exist
+(`CLOSED`).
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ CLOSED = (
     "--proxy-server=http://127.0.0.1:9", "--proxy-bypass-list=<-loopback>",
     "--host-resolver-rules=MAP * ~NOTFOUND", "--webrtc-ip-handling-policy=disable_non_proxied_udp",
 )  # fmt: skip
-"""No way out, to this machine's own servers neither: the proxy's address resolves as little as any other."""
+"""Options that close the network, this machine's own servers included: neither proxy nor names resolve."""
 INLINE = ("data", "blob", "about")
-"""Schemes of what a page brings along itself."""
+"""Schemes of content inside the page itself."""
 SEPARATORS = re.compile(r"%(2f|5c|00)", re.IGNORECASE)
-"""Escapes in a path that a browser and a file system may take for different files."""
+"""Escapes in a path that a browser and a file system may resolve to different files."""
 
 MEASURE = Path(__file__).with_name("measure.js").read_text(encoding="utf-8")
 """A JavaScript function that measures every visible word and piece."""
@@ -60,7 +60,7 @@ class Word(NamedTuple):
 class Shot(NamedTuple):
     """A rendered page.
 
-    `pieces` maps the number of a piece to its boxes; a piece that is not wholly in the picture is missing.
+    `pieces` maps the number of a piece to its boxes; a piece that is only partly in the picture is missing.
     """
 
     png: bytes
@@ -69,11 +69,7 @@ class Shot(NamedTuple):
 
 
 def executable() -> str:
-    """The path of the system's Chromium.
-
-    Raises:
-        RuntimeError: there is none.
-    """
+    """The path of the system's Chromium; RuntimeError if there is none."""
     for name in NAMES:
         path = shutil.which(name)
         if path:
@@ -82,7 +78,7 @@ def executable() -> str:
 
 
 def inside(url: str, folder: Path) -> bool:
-    """Whether a URL is of a file that lies in a folder, below it included, with every link followed."""
+    """Whether a URL is of a file inside a folder, with every link followed."""
     try:
         parts = urlsplit(url)
         if (parts.scheme, parts.netloc) != ("file", "") or SEPARATORS.search(parts.path):
@@ -95,9 +91,9 @@ def inside(url: str, folder: Path) -> bool:
 
 
 class Gate:
-    """What the pages of a browser's context may load: files of one folder, and what they hold themselves.
+    """Decides what a browser context's pages may load: files of one folder, and inline content.
 
-    `open_for` lets one page in; it goes nowhere else by itself (`<meta http-equiv=refresh>`).
+    `open_for` admits one page, which can't leave for another one (`<meta http-equiv=refresh>`).
     """
 
     def __init__(self) -> None:
@@ -105,11 +101,11 @@ class Gate:
         self._expected = False
 
     def open_for(self, folder: Path) -> None:
-        """Let the next page in, and the files of its folder with it."""
+        """Admit the next page, and the files of its folder."""
         self.folder, self._expected = folder, True
 
     def __call__(self, route: Any) -> None:
-        """Let a request through, or end it; a page that asks to be left for another one stays."""
+        """Pass a request or abort it; a navigation away from the page is dropped."""
         if self._lets(route.request):
             route.continue_()
         else:
@@ -130,7 +126,7 @@ class Chromium:
     """A headless browser, open within a `with` block.
 
     Attributes:
-        error: what Playwright raises, whatever the browser failed at.
+        error: Playwright's exception class.
         windows: those of `documents`, by scale.
         unloadable: pages that don't load, each with the reason.
     """
@@ -164,7 +160,7 @@ class Chromium:
         self.windows: dict[float, Any] = {}
 
     def restart(self) -> None:
-        """Begin anew, with another process: after a page that hung or crashed."""
+        """Start another process, after a page that hung or crashed."""
         self._browser.close()
         self._launch()
 
@@ -175,33 +171,21 @@ class Chromium:
         return self._pages[scale]
 
     def context(self, gate: Gate, **settings: Any) -> Any:
-        """A Playwright context whose pages load what a gate lets through.
-
-        Args:
-            gate: every request passes it.
-            settings: others of `Browser.new_context`.
-        """
+        """A Playwright context whose requests pass a gate; `settings` go to `Browser.new_context`."""
         # Requests of service workers pass no route, and a download is written to disk before anybody asks.
         context = self._browser.new_context(service_workers="block", accept_downloads=False, **settings)
         context.route("**/*", gate)
         return context
 
     def render(self, html: str, width: int, height: int, scale: float = 1.0) -> Shot:
-        """Draw HTML.
-
-        Args:
-            html: a whole document.
-            width: of the viewport in CSS px.
-            height: of the viewport in CSS px.
-            scale: px per CSS px.
-        """
+        """Draw an HTML document in a viewport in CSS px, at `scale` px per CSS px."""
         page = self.page(scale)
         page.set_viewport_size({"width": width, "height": height})
         page.set_content(html, wait_until="load")
         return self.shoot(scale)
 
     def shoot(self, scale: float = 1.0) -> Shot:
-        """What the page of a scale shows now, measured."""
+        """The current picture of the page of a scale, measured."""
         page = self.page(scale)
         measured = page.evaluate(MEASURE)
         png = page.screenshot(type="png")

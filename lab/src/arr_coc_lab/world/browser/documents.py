@@ -1,11 +1,11 @@
-"""Pages that nobody here wrote: documentation at a random scroll, with questions by rule from its DOM.
+"""Pages of real documentation at a random scroll position, with questions by rule from their DOM.
 
     with Chromium() as chromium:
         page = render_document(chromium, seed=7, split="test")
         page.source                "sqlite3-doc/lang_select.html"
 
-`packages` lists what is rendered, `document.js` measures what stands in the viewport, `facts` asks. Pages
-vary in viewport, scale, and half of them in an added style sheet: another family, size, width or palette.
+`packages` lists the sources, `document.js` measures the viewport, `facts` asks. Pages vary in viewport and
+scale, and half of them get another font family, size, width or palette.
 """
 
 from __future__ import annotations
@@ -49,24 +49,24 @@ SETTLED = (
     "*,*::before,*::after{transition:none!important;animation-duration:0s!important;animation-delay:0s!important;"
     "animation-iteration-count:1!important;animation-fill-mode:both!important}"
 )
-"""Rules of every page: far sections are laid out, and what moves is at its end: time changes nothing."""
+"""Style for every page: far sections are laid out and animations have ended, so that time changes nothing."""
 TRIES, SCROLLS = 60, 4
 """Pages tried for a seed, and places in each."""
 PATIENCE = 20.0
 """Seconds that a page may take to load."""
 LEAST_WORDS, LEAST_ANSWERED = 25, 4
-"""A page has this many words and questions with evidence, or it is not taken."""
+"""A view needs this many words and questions with evidence."""
 MANY = 40
 """Pages from which on a package is drawn as often as any other; smaller ones are drawn less often."""
 UNSTRUCTURED = 0.1
-"""The chance of a place where only words can be asked for."""
+"""Chance that a view is taken where only words can be asked for."""
 
 
 Picture = Callable[[], bytes]
-"""Draws what a window shows, as PNG."""
+"""Renders a window's view as PNG."""
 
 
-class Look(NamedTuple):
+class DocumentLook(NamedTuple):
     """How a document is drawn: the viewport in CSS px, px per CSS px, and an added style sheet."""
 
     width: int
@@ -76,20 +76,14 @@ class Look(NamedTuple):
 
 
 class Window(NamedTuple):
-    """A Playwright page where scripts don't run, and the session that talks to it directly."""
+    """A Playwright page without scripts, and its DevTools session."""
 
     page: Any
     session: Any
     gate: Gate
 
-    def open(self, path: Path, look: Look, folder: Path) -> None:
-        """Show a file in a look.
-
-        Args:
-            path: of the file.
-            look: how it is drawn.
-            folder: which it is in; it loads files of that folder alone.
-        """
+    def open(self, path: Path, look: DocumentLook, folder: Path) -> None:
+        """Show a file in a look; it loads files of `folder` alone."""
         size = {"width": look.width, "height": look.height}
         self.page.set_viewport_size(size)
         metrics = {**size, "deviceScaleFactor": look.scale, "mobile": False}
@@ -98,13 +92,13 @@ class Window(NamedTuple):
         self.page.goto(path.resolve().as_uri(), wait_until="load", timeout=1000 * PATIENCE)
         self.page.evaluate(STYLE, SETTLED + look.css)
 
-    def scroll(self, rng: random.Random, look: Look, interface: bool = False) -> Facts:
-        """Scroll to a random place; what stands there."""
+    def scroll(self, rng: random.Random, look: DocumentLook, interface: bool = False) -> Facts:
+        """Scroll to a random place and measure it."""
         self.page.evaluate(SCROLL, _place(rng))
         return Facts.of(self.page.evaluate(MEASURE, interface), look.scale)
 
     def png(self) -> bytes:
-        """The picture; in half the time of Playwright's own way."""
+        """The picture, by DevTools: in half the time of Playwright's own screenshot."""
         shot = self.session.send("Page.captureScreenshot", {"format": "png", "optimizeForSpeed": True})
         return base64.b64decode(shot["data"])
 
@@ -157,12 +151,9 @@ def render_document(
 
 
 def draw_path(rng: random.Random, shelf: Mapping[str, Sequence[Path]], many: int) -> tuple[str, Path, Path]:
-    """Draw a name of a shelf, a page of it to show, and another for what is asked in vain.
+    """Draw a package, a page of it to show, and another page whose headings are asked for as absent ones.
 
-    Args:
-        rng: source of every choice.
-        shelf: pages by who made them.
-        many: pages from which on a name is drawn as often as any other.
+    `many` is the number of pages from which on a package is drawn as often as any other.
     """
     name = rng.choices(list(shelf), [min(len(paths), many) ** 0.5 for paths in shelf.values()])[0]
     return name, rng.choice(shelf[name]), rng.choice(shelf[name])
@@ -178,26 +169,16 @@ def visit(
     chromium: Chromium,
     rng: random.Random,
     path: Path,
-    look: Look,
+    look: DocumentLook,
     folder: Path,
     count: int,
     take: Callable[[Facts, Picture], RenderedPage | None],
     interface: bool = False,
 ) -> RenderedPage | None:
-    """The first of some random places of a file that is taken; None where none is.
+    """The first of `count` random places of a file that `take` accepts; None where none is.
 
     A file that doesn't load in `PATIENCE`, or that the browser fails at, is noted in `chromium.unloadable`
-    and not opened again.
-
-    Args:
-        chromium: an open browser.
-        rng: source of the places.
-        path: of the file.
-        look: how it is drawn.
-        folder: which it is in; it loads files of that folder alone.
-        count: of places.
-        take: makes a page of what stands there, with a function that draws it; None: it has too little.
-        interface: measure labels, switches and the like too.
+    and not opened again. `interface` also measures labels, switches and other controls.
     """
     if path in chromium.unloadable:
         return None
@@ -224,8 +205,8 @@ def window_of(chromium: Chromium, scale: float) -> Window:
     return chromium.windows[scale]
 
 
-def draw_look(rng: random.Random, split: str) -> Look:
-    """Draw a viewport, a scale and a style sheet; half the style sheets change nothing that is seen."""
+def draw_look(rng: random.Random, split: str) -> DocumentLook:
+    """Draw a viewport, a scale and a style sheet, which in half of the cases changes nothing visible."""
     width, height = rng.choice(SHAPES)
     if rng.random() < 0.3:
         width, height = rng.randint(340, 1500), rng.randint(300, 1400)
@@ -239,11 +220,11 @@ def draw_look(rng: random.Random, split: str) -> Look:
     rules = []
     if rng.random() < 0.5:
         rules = [rule for rule in _changes(rng, split) if rng.random() < 0.5]
-    return Look(width, height, rng.choice(scales or [1.0]), "".join(rules))
+    return DocumentLook(width, height, rng.choice(scales or [1.0]), "".join(rules))
 
 
 def _changes(rng: random.Random, split: str) -> list[str]:
-    """Rules that each change a document's looks: family, size, width, leading, palette."""
+    """Style rules that each change one property: family, size, width, leading, palette."""
     family, dark, hue = rng.choice(families(split)), rng.random() < 0.6, rng.random()
     if split != "test":  # the same sixth of the circle of hues as in `style`
         hue = (0.30 + hue * 5 / 6) % 1.0

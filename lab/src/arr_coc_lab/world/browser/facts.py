@@ -1,4 +1,4 @@
-"""From what stands in a viewport to questions: one rule per sort of fact.
+"""Rules that turn a measured viewport into questions, one rule per sort of fact.
 
 inquire(rng, Facts.of(measured, scale), absent)                    of a document, with their boxes
 inquire(rng, Facts.of(measured, scale), absent, of=INTERFACE)      of a screen, form, mail or shop
@@ -23,7 +23,7 @@ DOCUMENT: dict[str, int] = {
     "crossing": 4, "term": 4, "section": 3, "value": 3, "word": 2, "title": 1,
     "presence": 1, "unanswerable": 1, "global": 1,
 }  # fmt: skip
-"""The most questions by a rule on a page of documentation, the first before the last."""
+"""Most questions per rule on a page of documentation, in order of the rules."""
 INTERFACE: dict[str, int] = {
     "crossing": 3, "pair": 5, "control": 3, "price": 2, "card": 3, "section": 2, "term": 2, "meaning": 2,
     "order": 2, "count": 1, "word": 2, "button": 2, "title": 1, "presence": 1, "unanswerable": 1, "global": 1,
@@ -58,7 +58,7 @@ MOST_ANSWER = 400
 MOST_LINES = 24
 """Lines of a section that is asked for as a whole."""
 SMALLEST = 7.0
-"""px of the font of a word that is asked for: smaller ones cannot be read."""
+"""Least font size in px of a word that is asked for."""
 NUMBERED = re.compile(r"^(?:(?:chapter|section|appendix|part)\s+)?[\dA-Z]*\.?\d+(?:\.\d+)*\.?\s+", re.I)
 EDGES = "\"'“”‘’`.,;:!?()[]{}<>«»…—–-*#¶/|="
 
@@ -71,9 +71,7 @@ class Text(NamedTuple):
 
 
 class Control(NamedTuple):
-    """What can be set or typed: its label, its own box where it is drawn, whether it is a switch, and how it
-    is set or what is typed.
-    """
+    """A form control: its label, its own box where it is drawn, whether it is a switch, and its value."""
 
     label: Text
     box: Box | None
@@ -91,37 +89,22 @@ class Listed(NamedTuple):
 
 @dataclass(frozen=True)
 class Facts:
-    """What stands wholly in a viewport. From `pairs` on, of interfaces alone.
+    """What lies fully in a viewport; from `pairs` on only of interfaces."""
 
-    Attributes:
-        words: the words in the order of the document.
-        text: all that is at least partly in it, in lower case.
-        titles: headings of the first order.
-        sections: heading, whole text up to the next heading, first paragraph; either may be None.
-        terms: name, the term as printed, its definition.
-        crossings: row header, column header, cell.
-        values: label and value of tables of two columns.
-        pairs: label and value that stand together.
-        prices: name and price of a card.
-        cards: name of a card and its whole text.
-        controls: what can be set or typed.
-        buttons: buttons and links.
-        lists: menus, rows, tiles.
-    """
-
-    words: tuple[Word, ...]
-    text: str
-    titles: tuple[Text, ...]
+    words: tuple[Word, ...]  # the words in the order of the document
+    text: str  # all that is at least partly in it, in lower case
+    titles: tuple[Text, ...]  # headings of the first order
+    # heading, full text up to the next heading, first paragraph; either may be None
     sections: tuple[tuple[Text, Text | None, Text | None], ...]
-    terms: tuple[tuple[str, Text, Text], ...]
-    crossings: tuple[tuple[Text, Text, Text], ...]
-    values: tuple[tuple[Text, Text], ...]
-    pairs: tuple[tuple[Text, Text], ...] = ()
-    prices: tuple[tuple[Text, Text], ...] = ()
-    cards: tuple[tuple[Text, Text], ...] = ()
-    controls: tuple[Control, ...] = ()
-    buttons: tuple[Text, ...] = ()
-    lists: tuple[Listed, ...] = ()
+    terms: tuple[tuple[str, Text, Text], ...]  # name, the term as printed, its definition
+    crossings: tuple[tuple[Text, Text, Text], ...]  # row header, column header, cell
+    values: tuple[tuple[Text, Text], ...]  # label and value of tables of two columns
+    pairs: tuple[tuple[Text, Text], ...] = ()  # label and value that stand together
+    prices: tuple[tuple[Text, Text], ...] = ()  # name and price of a card
+    cards: tuple[tuple[Text, Text], ...] = ()  # name of a card and its full text
+    controls: tuple[Control, ...] = ()  # form controls
+    buttons: tuple[Text, ...] = ()  # buttons and links
+    lists: tuple[Listed, ...] = ()  # menus, rows, tiles
 
     @classmethod
     def of(cls, measured: dict[str, Any], scale: float) -> Facts:
@@ -166,13 +149,10 @@ class Facts:
 def inquire(
     rng: random.Random, facts: Facts, absent: Sequence[str], of: Mapping[str, int] = DOCUMENT
 ) -> tuple[Inquired, ...]:
-    """Questions about a viewport, at most MOST_QUESTIONS.
+    """At most MOST_QUESTIONS questions about a viewport.
 
-    Args:
-        rng: chooses what is asked and how.
-        facts: what stands in it.
-        absent: headings and terms of another page; one that doesn't occur here is asked for in vain.
-        of: the rules, and the most questions by each.
+    `absent` are headings and terms of another page; one that doesn't occur here is asked for as absent. `of`
+    gives the rules, and the most questions by each.
     """
     kept: list[Inquired] = []
     for rule, most in of.items():
@@ -262,7 +242,7 @@ def _global(rng: random.Random, facts: Facts, absent: Sequence[str]) -> Iterator
 
 
 def _named(things: Sequence[tuple[Text, T]]) -> Iterator[tuple[str, Text, T]]:
-    """Those things whose label can be asked for and is of one of them alone, by that label."""
+    """Things by label, where the label can be asked for and is unique."""
     count = Counter(label.plain.lower() for label, _ in things)
     for label, thing in things:
         name = label.plain.strip(EDGES + " ")

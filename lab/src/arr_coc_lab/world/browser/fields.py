@@ -21,7 +21,7 @@ LAYOUTS = ("table", "spread", "dotted", "colon", "grid", "flush", "above", "belo
 STACKED = frozenset({"table", "spread", "dotted", "colon"})
 """Layouts with one field a line, label left."""
 LONE = ("email", "phone", "price", "date", "time", "name", "place", "percent")
-"""Sorts of values that are asked for without a label where one field alone has them: "How much is it?"."""
+"""Sorts of values asked for without a label where only one field has them: "How much is it?"."""
 
 
 class Entry(NamedTuple):
@@ -50,11 +50,7 @@ class Block(NamedTuple):
 class Labels:
     """The labels of one page, none twice.
 
-    Args:
-        sheet: the page.
-        realistic: labels to draw from.
-        share: of labels that are random words instead.
-        sorts: of the values of random labels; none: any.
+    `share` is that of random words instead of `realistic` labels, `sorts` those of their values (none: any).
     """
 
     def __init__(
@@ -112,29 +108,17 @@ def columns_of(em: float) -> str:
 
 
 class Look(NamedTuple):
-    """How labels and values of one block are drawn.
+    """How labels and values of one block are drawn."""
 
-    Attributes:
-        layout: one of LAYOUTS.
-        label: CSS of a label.
-        value: CSS of a value.
-        colon: behind each label.
-        line: CSS of a line between rows, or "".
-        pad: rows' padding in em.
-        right: values at the right, in layouts that have both sides.
-        mark: between the fields of an "inline" block.
-        em: least width of the columns of boxes.
-    """
-
-    layout: str
-    label: str
-    value: str
-    colon: str
-    line: str
-    pad: float
-    right: bool
-    mark: str
-    em: int
+    layout: str  # one of LAYOUTS
+    label: str  # CSS of a label
+    value: str  # CSS of a value
+    colon: str  # behind each label
+    line: str  # CSS of a line between rows, or ""
+    pad: float  # rows' padding in em
+    right: bool  # values at the right, in layouts that have both sides
+    mark: str  # between the fields of an "inline" block
+    em: int  # least width of the columns of boxes
 
 
 def draw_look(sheet: Sheet, *layouts: str) -> Look:
@@ -163,15 +147,10 @@ def key_values(
     kind: str = "value",
     ask: bool = True,
 ) -> Block:
-    """Labels with values, asked for.
+    """Draw labels with values, and ask for them (unless `ask` is false).
 
-    Args:
-        sheet: the page.
-        entries: what to print.
-        context: headings that the questions name.
-        look: how they are drawn; None: as chance has it.
-        kind: of the questions; "card" asks in the words of "value".
-        ask: whether to ask at all.
+    `context` are headings that the questions name, `look` how fields are drawn (None: at random), `kind` that
+    of the questions; "card" asks in the words of "value".
     """
     look = look or draw_look(sheet)
     fields = []
@@ -246,7 +225,7 @@ def _set(look: Look, fields: Sequence[Field]) -> str:
 
 
 def _ask_position(sheet: Sheet, fields: Sequence[Field]) -> None:
-    """Ask what stands below or above one of the stacked fields, or beside it."""
+    """Ask for the neighbour below, above or beside one of the stacked fields."""
     i = sheet.choose(1, len(fields) - 1)
     first, second = fields[i - 1], fields[i]
     upper, lower = first.label.plain.rstrip(" :"), second.label.plain.rstrip(" :")
@@ -262,13 +241,10 @@ def _ask_position(sheet: Sheet, fields: Sequence[Field]) -> None:
 
 
 def close(sheet: Sheet, labels: Labels, fields: Sequence[Field] = (), lone: bool = True) -> None:
-    """Ask what fits any page: yes-no and presence of fields, lone sorts, what is absent, the whole page.
+    """Ask questions that fit any page: yes-no and presence of fields, lone sorts, an absent label, the entire
+    page.
 
-    Args:
-        sheet: the page.
-        labels: its labels; an absent one is asked for.
-        fields: all of the page.
-        lone: whether `fields` are all of their sorts on the page, so that "How much is it?" may be asked.
+    `lone` tells that `fields` are all of their sorts on the page, so that "How much is it?" may be asked.
     """
     names = Counter(field.label.plain.lower() for field in fields)
     single = [field for field in fields if names[field.label.plain.lower()] == 1]

@@ -1,6 +1,6 @@
-"""Font families for rendered pages: those that are installed here, split into training and held out.
+"""Font families for rendered pages: the installed ones, split into training and held out.
 
-    PACKAGES                  Debian packages that bring the families the guide was trained on
+    PACKAGES                  Debian packages with the families that the guide was trained on
     families("train")         names for CSS; "test" adds the held-out ones
 
 A family's split is fixed by a hash of its name, so it is the same wherever it is installed.
@@ -101,7 +101,7 @@ def families(split: str) -> tuple[str, ...]:
 
 
 def remark() -> str | None:
-    """What to say before pages are rendered with few families; None where there are enough."""
+    """A warning before pages are rendered with few families; None where there are enough."""
     count = len(installed())
     if count >= FEW:
         return None

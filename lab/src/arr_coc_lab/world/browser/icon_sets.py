@@ -1,11 +1,11 @@
-"""Icons that nobody here drew: those of Debian's icon themes, split by whole theme.
+"""Icons of Debian's icon themes, split by theme.
 
     sets("train")                       the sets that are installed here
     sets("train")[0].icons["trash"]     files of them that show a bin
     CALLED["trash"]                     ("bin", "trash can", "rubbish bin", ...)
 
-Each theme draws the same things by the same file names, which the desktop's naming specification gives them:
-`icon_names.txt` says what those files show and what people call it.
+Every theme uses the file names of the freedesktop naming specification: `icon_names.txt` tells what they
+show.
 """
 
 from __future__ import annotations
@@ -17,15 +17,13 @@ from typing import NamedTuple
 
 ROOT = Path("/usr/share")
 MEDIA = {".svg": "image/svg+xml", ".png": "image/png"}
-LARGEST = 60_000
-"""Bytes of a file: larger ones are paintings, which would slow the browser."""
-FEWEST = 40
-"""Things that a set shows at least; from fewer no page can be made."""
+LARGEST = 60_000  # bytes of a file; larger ones slow the browser
+FEWEST = 40  # different icons of a usable set
 SMALLEST = 32
-"""Side in px that a picture of pixels has at least, by the folder that it lies in."""
+"""Least side in px of a bitmap, by the folder that it lies in."""
 
 
-class Package(NamedTuple):
+class IconPackage(NamedTuple):
     """A package of icons: as Debian names it, its split, and the folder of its icons below ROOT."""
 
     name: str
@@ -33,8 +31,8 @@ class Package(NamedTuple):
     folder: str
 
 
-PACKAGES: tuple[Package, ...] = tuple(
-    Package(*line.split())
+PACKAGES: tuple[IconPackage, ...] = tuple(
+    IconPackage(*line.split())
     for line in """
     bootstrap-icons             train       bootstrap-icons/svg
     adwaita-icon-theme          train       icons/Adwaita
@@ -52,7 +50,7 @@ PACKAGES: tuple[Package, ...] = tuple(
     papirus-icon-theme          test        icons/Papirus
     """.strip().splitlines()
 )
-"""The packages; each draws in a manner of its own."""
+"""The packages, each in a drawing style of its own."""
 
 
 class IconSet(NamedTuple):
@@ -77,17 +75,13 @@ CALLED: dict[str, tuple[str, ...]] = {
 
 @lru_cache(maxsize=4)
 def sets(split: str) -> tuple[IconSet, ...]:
-    """The sets of a split that are installed, in the order of PACKAGES.
-
-    Args:
-        split: "train", "validation" or "test".
-    """
+    """The installed sets of a split, in the order of PACKAGES."""
     every = (_read(package) for package in PACKAGES if package.split == split)
     return tuple(each for each in every if len(each.icons) >= FEWEST)
 
 
 def remark(split: str) -> str | None:
-    """What to say before pages are rendered with our own icons alone; None where others are installed."""
+    """A warning before pages are rendered with our own icons alone; None where others are installed."""
     if sets(split):
         return None
     return (
@@ -96,7 +90,7 @@ def remark(split: str) -> str | None:
     )
 
 
-def _read(package: Package) -> IconSet:
+def _read(package: IconPackage) -> IconSet:
     """The icons that a package has here, in alphabetical order of their files."""
     name_of = {stem: name for name, _, stems in _rows() for stem in stems.split()}
     best: dict[str, Path] = {}
@@ -112,7 +106,7 @@ def _read(package: Package) -> IconSet:
 
 
 def _rank(path: Path) -> tuple[bool, int, str]:
-    """Of files with one name the best: lines before pixels, then the largest."""
+    """The order of files with one name: vector before bitmap, then by size."""
     return path.suffix == ".svg", _side(path), str(path)
 
 
@@ -124,12 +118,12 @@ def _side(path: Path) -> int:
 
 @lru_cache(maxsize=4096)
 def is_plain(path: Path) -> bool:
-    """Whether an icon is of one colour, which is that of the text around it."""
+    """Whether an icon has one colour, that of the text around it."""
     return path.stem.endswith("symbolic") or b"currentColor" in path.read_bytes()
 
 
 def as_html(path: Path, size: float, colour: str) -> str:
-    """HTML of an icon with its file inside, `size` px wide and high; one that is plain has the colour."""
+    """HTML of an icon with its file inside, `size` px wide and high; a one-colour icon gets the colour."""
     data = f"data:{MEDIA[path.suffix]};base64,{b64encode(path.read_bytes()).decode()}"
     side = f"width:{size:.0f}px;height:{size:.0f}px;vertical-align:middle"
     if is_plain(path):

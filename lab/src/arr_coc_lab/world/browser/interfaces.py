@@ -1,12 +1,11 @@
-"""Interfaces that nobody here wrote: any folder's HTML pages at a random scroll, with questions by rule.
+"""Pages of any folder of HTML at a random scroll position, with questions by rule from their DOM.
 
     with Chromium() as chromium:
         page = render_interface(chromium, seed=7, split="train", folder=Path("interfaces/train"))
         page.source                "gentelella/invoice.html"
 
-Dashboards, forms, shops, mails, profiles: what a page is made of is told by its DOM alone (`document.js`),
-so a folder of one's own pages does as well. Each folder in it counts as one author. Scripts don't run, and
-a page loads nothing but files of that folder: no network, no file elsewhere, no link out of it.
+Each folder in it counts as one author. Scripts don't run, and a page loads nothing but files of that folder:
+no network, no file elsewhere, no link out of it.
 """
 
 from __future__ import annotations
@@ -31,17 +30,17 @@ TYPE = "interface"
 TRIES, SCROLLS = 60, 3
 """Pages tried for a seed, and places in each."""
 LEAST_WORDS, LEAST_ANSWERED = 15, 6
-"""A view has this many words and questions with evidence, or it is not taken."""
+"""A view needs this many words and questions with evidence."""
 MANY = 25
 """Pages from which on an author is drawn as often as any other."""
 SMALLEST, LARGEST = 1_500, 600_000
 """Bytes of a page."""
 FAINT = 4.0
-"""Standard deviation of the grey values, of 255, below which a box is empty."""
+"""Standard deviation of the grey values (of 255) below which a box is empty."""
 BORROWED = frozenset(("node_modules", "bower_components"))
 """Folders of others' packages within a package."""
 PLAIN = 0.5
-"""The chance that a page is drawn as it is; else some of its looks are changed, as documents' are."""
+"""Chance that a page keeps its own style; else some of it is changed, as for documents."""
 
 
 @lru_cache(maxsize=8)
@@ -69,8 +68,9 @@ def authors(folder: Path) -> dict[str, tuple[Path, ...]]:
 
 
 def has_ink(grey: np.ndarray, box: Box) -> bool:
-    """Whether anything is to be seen in a box of a grey picture [H, W] in [0, 255]: white print on a picture
-    that was not loaded stands in the DOM alone.
+    """Whether a box of a grey picture [H, W] in [0, 255] shows anything.
+
+    White print on a picture that was not loaded is in the DOM, but invisible.
     """
     x0, y0, x1, y1 = (round(corner) for corner in box)
     part = grey[max(y0, 0) : y1 + 1, max(x0, 0) : x1 + 1]

@@ -1,4 +1,4 @@
-"""An overview of pages: small pictures beside each other, with the evidence of some questions."""
+"""A contact sheet of pages: small pictures side by side, with the evidence of some questions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from arr_coc_lab.world.fonts import font
 SIDE, FOOT, GAP = 420, 66, 10
 """Side of a picture, height of its questions and what lies between, in px."""
 INKS = ("#d62728", "#1f77b4", "#2ca02c")
-"""Of as many questions a page."""
+"""Colours of the questions of a page."""
 
 
 def overview(pages: Sequence[CachedPage]) -> Image.Image:

@@ -1,7 +1,6 @@
-"""Documentation that nobody here wrote: Debian packages of HTML pages, split by whole package.
+"""Debian packages of HTML documentation, split by package.
 
     pages("train")              {"git-doc": (Path(...), ...), ...}
-    PACKAGES                    which packages, of which split, and where their pages are
 
 Install them all, or unpack them in a folder without root and name that folder's `usr/share` as a root:
 
@@ -37,7 +36,7 @@ class Package(NamedTuple):
     Attributes:
         name: as Debian names it.
         split: "train", "validation" or "test".
-        look: what made it: of the same look are those of one generator and theme.
+        look: its generator and theme.
         folder: of its pages below a root.
         pattern: of its pages below the folder, as in `Path.glob`.
     """
@@ -113,14 +112,9 @@ def pages(
 ) -> dict[str, tuple[Path, ...]]:
     """The pages of a split by package, in the order of their names.
 
-    Args:
-        split: "train", "validation" or "test".
-        roots: folders to look in.
-        packages: to choose from.
-
     Raises:
         ValueError: an unknown split.
-        RuntimeError: packages of the split are not here; says which and how to install them.
+        RuntimeError: packages of the split are missing, with the command that installs them.
     """
     if split not in SPLITS:
         raise ValueError(f"split {split!r} is unknown; use one of {', '.join(SPLITS)}")

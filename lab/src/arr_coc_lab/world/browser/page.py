@@ -19,7 +19,7 @@ from PIL import Image
 from arr_coc_lab.world.browser.chromium import Box, Chromium, Shot, Word
 from arr_coc_lab.world.browser.fonts import families
 from arr_coc_lab.world.browser.sheet import Sheet
-from arr_coc_lab.world.browser.style import Style, draw_style
+from arr_coc_lab.world.browser.style import PageStyle, draw_style
 from arr_coc_lab.world.browser.types import PageType, page_types
 from arr_coc_lab.world.browser.vocabulary import Vocabulary
 from arr_coc_lab.world.page import page_seed
@@ -45,29 +45,17 @@ class Inquired:
 
 @dataclass(frozen=True)
 class RenderedPage:
-    """A rendered page.
+    """A rendered page."""
 
-    Attributes:
-        png: the picture.
-        questions: those whose evidence is wholly in the picture.
-        words: every printed word with its box.
-        type: name of the page type; "document" for documentation that was not written for this.
-        style: its look; None for a document.
-        seed: of `render_page`.
-        split: of `render_page`.
-        source: package and file of a document.
-        things: what shows something, by its name, each with its box.
-    """
-
-    png: bytes
-    questions: tuple[Inquired, ...]
-    words: tuple[Word, ...]
-    type: str
-    style: Style | None
-    seed: int
-    split: str
-    source: str = ""
-    things: tuple[tuple[str, Box], ...] = ()
+    png: bytes  # the picture
+    questions: tuple[Inquired, ...]  # those whose evidence is fully in the picture
+    words: tuple[Word, ...]  # every printed word with its box
+    type: str  # name of the page type; "document" for real documentation
+    style: PageStyle | None  # its look; None for a document
+    seed: int  # of `render_page`
+    split: str  # of `render_page`
+    source: str = ""  # package and file of a document
+    things: tuple[tuple[str, Box], ...] = ()  # drawn objects by name, each with its box
 
     @property
     def image(self) -> Image.Image:
@@ -96,17 +84,7 @@ def write_page(seed: int, split: str, name: str | None = None) -> tuple[str, She
 
 
 def render_page(chromium: Chromium, seed: int, split: str = "train", name: str | None = None) -> RenderedPage:
-    """Render one page.
-
-    Args:
-        chromium: an open browser.
-        seed: 0 or more.
-        split: "train", "validation" or "test".
-        name: of the page type; None: drawn by the seed.
-
-    Raises:
-        ValueError: as in `write_page`.
-    """
+    """Render one page; arguments and errors as in `write_page`."""
     html, sheet, kind = write_page(seed, split, name)
     style = sheet.style
     shot = chromium.render(html, style.width, style.height, style.scale)
@@ -130,7 +108,7 @@ def _choose(rng: random.Random, split: str, name: str | None) -> PageType:
 
 
 def _questions(sheet: Sheet, shot: Shot) -> tuple[Inquired, ...]:
-    """The questions of a sheet whose evidence is wholly in the picture, none that may mean another label."""
+    """The questions of a sheet with all their evidence in the picture and no second meaning."""
     kept = []
     for inquiry in sheet.inquiries:
         kind, text, answer, numbers, _ = inquiry

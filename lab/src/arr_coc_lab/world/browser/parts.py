@@ -46,7 +46,7 @@ ACTIONS = (
     "Contact us", "Get started", "Export", "View details", "Apply", "Reset",
 )  # fmt: skip
 PLAIN = ("word", "code", "number", "measure")
-"""Sorts that filler uses: those of LONE stay alone."""
+"""Sorts that filler uses, without those of LONE."""
 
 
 class Grid(NamedTuple):
@@ -58,7 +58,7 @@ class Grid(NamedTuple):
 
 
 def purse(sheet: Sheet) -> Callable[[float], str]:
-    """How this page prints sums of money: one currency, one way of marking decimals."""
+    """The page's way to print sums of money: one currency, one way of marking decimals."""
     form = sheet.one(CURRENCIES)
     comma, whole = sheet.chance(0.2), sheet.chance(0.12)
 
@@ -81,7 +81,7 @@ def across(sheet: Sheet, most: int, em: float = 8.0) -> int:
 
 
 def many(sheet: Sheet, low: int, most: int) -> int:
-    """How many there are, from `low` to `most` (at least `low`), more often many than few."""
+    """A random number from `low` to `most` (at least `low`), more often high than low."""
     return low + round(max(0, most - low) * sheet.rng.random() ** 0.45)
 
 
@@ -166,7 +166,7 @@ def section(sheet: Sheet, tag: str = "h2", low: int = 1, high: int = 4) -> str:
 
 
 def fill(sheet: Sheet) -> str:
-    """What stands below a page's matter: sections, lists and cards in columns, at times more than fit."""
+    """Content below the main part: sections, lists and cards in columns, sometimes more than fit."""
     parts = []
     columns = sheet.choose(1, across(sheet, 3, 17.0))
     for _ in range(sheet.choose(1, max(2, columns * room(sheet) // 6))):

@@ -1,11 +1,10 @@
-"""How questions are put: wordings by kind, and paraphrases of labels.
+"""Wordings of questions by kind, and paraphrases of labels.
 
     phrase(rng, "value", label="Invoice number")   "What is the invoice number?"
     paraphrases(rng, "Vendor")                     ["Who is the seller?"], no word of the label in it
 
-The wordings are in `templates.txt`, hand-written paraphrases in `paraphrases.txt`; further ones come from the
-guide's lexicon. A fifth of the wordings of every kind and a seventh of the pairs of a label and its
-paraphrase are of the test split alone.
+A fifth of the wordings of every kind and a seventh of the pairs of a label and its paraphrase are of the
+test split alone.
 """
 
 from __future__ import annotations
@@ -104,7 +103,7 @@ def _lowered(text: str) -> str:
 def paraphrases(
     rng: random.Random, label: str, within: str = "", sort: str = "", *, split: str = "train"
 ) -> list[str]:
-    """Up to two questions that mean a label without a content word of it; none where no way is listed.
+    """Up to two questions that mean a label without a content word of it; none where none is known.
 
     Args:
         rng: chooses the wording.
@@ -158,5 +157,5 @@ def _allowed(label: str, others: Sequence[str], split: str) -> list[str]:
 
 
 def _placed(question: str, within: str) -> str:
-    """A question about a part of the page."""
+    """A question restricted to a part of the page."""
     return f"{within}: {question[:1].lower()}{question[1:]}" if within else question

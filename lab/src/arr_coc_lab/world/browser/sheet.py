@@ -1,10 +1,10 @@
-"""A sheet: the HTML of a page while it is written, its marked pieces, and the questions about them.
+"""A page while it is written: its HTML, its marked pieces, and the questions about them.
 
     sheet.text("Total"), sheet.text("12.50 EUR")     pieces: strings of HTML that know their own number
     sheet.field(label, value)                        every kind of question about a label and its value
 
-A page type writes HTML from pieces. Where each stands is measured after the browser has laid the page out
-(`chromium`), so a page type never computes a coordinate: it names the pieces that answer a question.
+Where each piece stands is measured after the browser has laid the page out (`chromium`): a page type names
+the pieces that answer a question and computes no coordinate.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from arr_coc.guide.lexicon import stems, synonyms
 from arr_coc_lab.world.browser.phrases import paraphrases, phrase, unlisted
-from arr_coc_lab.world.browser.style import Style
+from arr_coc_lab.world.browser.style import PageStyle
 from arr_coc_lab.world.browser.vocabulary import Vocabulary
 
 MARK = "data-piece"
@@ -39,8 +39,9 @@ class Piece(str):
 
 
 class Inquiry(NamedTuple):
-    """A question about a sheet before the page is laid out: its evidence are numbers of pieces; `renamed`
-    says whether its label was put in other words by rule, which may mean another label of the page.
+    """A question about a sheet before layout; its evidence are numbers of pieces.
+
+    `renamed`: its label was paraphrased by rule, so it may mean another label of the page.
     """
 
     kind: str
@@ -60,12 +61,12 @@ class Sheet:
         style: size, colours and fonts.
         inquiries: the questions so far.
         plain: the text of every piece by its number.
-        things: pieces that show something, each with its name (`icon_sets.CALLED`, or that of a shape).
+        things: pieces that are drawn objects, each with its name (`icon_sets.CALLED`, or that of a shape).
     """
 
     rng: random.Random
     words: Vocabulary
-    style: Style
+    style: PageStyle
 
     def __post_init__(self) -> None:
         self.inquiries: list[Inquiry] = []
@@ -85,9 +86,7 @@ class Sheet:
         return self._piece(html.unescape(TAG.sub("", inner)).strip(), inner, "span", "")
 
     def mark(self, plain: str) -> Piece:
-        """A piece that is only its MARK, to stand among the attributes of an element, as of SVG; `plain` is
-        its text.
-        """
+        """A piece that is only its MARK, for use among an element's attributes, with its text `plain`."""
         return self._numbered(plain, "{} data-block")
 
     def _piece(self, plain: str, inner: str, tag: str, attributes: str) -> Piece:
@@ -113,14 +112,9 @@ class Sheet:
     def field(self, label: Piece, value: Piece, *context: Piece, kind: str = "value", sort: str = "") -> None:
         """Ask for the value of a label.
 
-        Args:
-            label: names the value.
-            value: answers.
-            context: further pieces that the question names or needs (a card's or a section's heading).
-            kind: of the question.
-            sort: what the value is ("price" of what is for sale, "amount" of any other sum, "date", "name",
-                "place", "time", "count", "switch", ...); it allows questions that imply the label ("how
-                much is ...").
+        `context` are further pieces that the question names or needs (a card's or a section's heading). The
+        `sort` of the value ("price" of what is for sale, "amount" of any other sum, "date", "name", "place",
+        ...) allows questions that imply the label ("how much is ...").
         """
         name = label.plain.rstrip(" :")
         within = context[0].plain if context else ""
@@ -129,7 +123,7 @@ class Sheet:
         self.paraphrase(label, value, *context, sort=sort)
 
     def paraphrase(self, label: Piece, value: Piece, *context: Piece, sort: str = "") -> None:
-        """Ask for the value of a label without a word of it, where there is a way; see `field`."""
+        """Ask for the value of a label in other words, if some are known; see `field`."""
         name, within = label.plain.rstrip(" :"), context[0].plain if context else ""
         for text in paraphrases(self.rng, name, within, sort, split=self.words.split):
             self.ask("paraphrase", text, value.plain, *context, label, value, renamed=True)

@@ -1,4 +1,4 @@
-"""How a page looks: its size, palette, fonts and density, drawn from a seed, as CSS.
+"""The style of a page: its size, palette, fonts and density, drawn from a seed, as CSS.
 
     style = draw_style(rng, split, families)
     style.css()          variables and defaults that every page type builds on
@@ -29,32 +29,19 @@ SCALES: tuple[float, ...] = (0.75, 1.0, 1.0, 1.0, 1.25, 1.5, 2.0, 3.0)
 
 
 @dataclass(frozen=True)
-class Style:
-    """The look of one page.
+class PageStyle:
+    """The look of one page."""
 
-    Attributes:
-        width: of the viewport, CSS px.
-        height: of the viewport, CSS px.
-        scale: picture px per CSS px.
-        dark: whether the paper is darker than the ink.
-        theme: name of the palette and manner.
-        body: font family of the text.
-        heading: font family of the headings.
-        size: of the text, CSS px.
-        variables: CSS variables, name to value.
-        rules: further CSS.
-    """
-
-    width: int
-    height: int
-    scale: float
-    dark: bool
-    theme: str
-    body: str
-    heading: str
-    size: float
-    variables: tuple[tuple[str, str], ...]
-    rules: str
+    width: int  # of the viewport, CSS px
+    height: int  # of the viewport, CSS px
+    scale: float  # picture px per CSS px
+    dark: bool  # whether the paper is darker than the ink
+    theme: str  # name of the palette and manner
+    body: str  # font family of the text
+    heading: str  # font family of the headings
+    size: float  # of the text, CSS px
+    variables: tuple[tuple[str, str], ...]  # CSS variables, name to value
+    rules: str  # further CSS
 
     @property
     def narrow(self) -> bool:
@@ -99,14 +86,8 @@ HELD_OUT_MANNERS: frozenset[str] = frozenset({"ruled", "pill"})
 """Manners of the test split alone."""
 
 
-def draw_style(rng: random.Random, split: str, families: Sequence[str]) -> Style:
-    """Draw the look of a page.
-
-    Args:
-        rng: source of every choice.
-        split: "train", "validation" or "test"; held-out manners and hues are of "test" alone.
-        families: font families to choose from.
-    """
+def draw_style(rng: random.Random, split: str, families: Sequence[str]) -> PageStyle:
+    """Draw the style of a page; held-out manners and hues are of "test" alone."""
     manners = [name for name in MANNERS if split == "test" or name not in HELD_OUT_MANNERS]
     manner = rng.choice(manners)
     width, height = rng.choice(SHAPES)
@@ -130,7 +111,7 @@ def draw_style(rng: random.Random, split: str, families: Sequence[str]) -> Style
     body = rng.choice(families)
     heading = body if rng.random() < 0.6 else rng.choice(families)
     theme = f"{manner}-{'dark' if dark else 'light'}"
-    return Style(
+    return PageStyle(
         width, height, scale, dark, theme, body, heading, size, tuple(variables.items()), MANNERS[manner]
     )
 
@@ -141,13 +122,7 @@ def _fits(width: float, height: float) -> bool:
 
 
 def palette(rng: random.Random, dark: bool, hue: float) -> dict[str, str]:
-    """Colours of a page as CSS variables: paper, ink, muted, line, card and accent.
-
-    Args:
-        rng: source of the small differences.
-        dark: dark paper.
-        hue: of the accent, 0 to 1.
-    """
+    """Colours of a page as CSS variables: paper, ink, muted, line, card and accent (of `hue`, 0 to 1)."""
 
     def colour(light: float, colourful: float, turn: float = 0.0) -> str:
         r, g, b = colorsys.hls_to_rgb((hue + turn) % 1.0, min(1.0, max(0.0, light)), colourful)

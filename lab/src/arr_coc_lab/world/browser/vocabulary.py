@@ -83,12 +83,7 @@ def _fakers() -> dict:
 
 
 class Vocabulary:
-    """Random texts of a split.
-
-    Args:
-        rng: every choice comes from it.
-        split: "train", "validation" or "test".
-    """
+    """Random texts of a split."""
 
     def __init__(self, rng: random.Random, split: str) -> None:
         self.rng, self.split = rng, split
@@ -233,11 +228,7 @@ class Vocabulary:
         return sort, self.of(sort)
 
     def of(self, sort: str) -> str:
-        """A value of a sort of `value`.
-
-        Raises:
-            ValueError: an unknown sort.
-        """
+        """A value of a sort of `value`; ValueError for an unknown sort."""
         makers = {
             "price": self.price, "amount": self.price, "date": self.date, "time": self.time,
             "code": self.code, "name": self.name, "place": self.city, "count": self.number,

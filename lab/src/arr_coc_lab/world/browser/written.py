@@ -1,4 +1,4 @@
-"""Written scenes: pages that mean something, with questions as people put them, in text files under `scenes`.
+"""Hand-written pages with natural questions, in text files under `scenes`.
 
     == boarding pass                                       a scene and its HTML
     <p>[l1|Gate] [v1|{A/B/C}{1-40}]</p>                    pieces by their ids, slots with random values
@@ -7,8 +7,8 @@
 
 `[id|text]` is a piece of text, `[[id|html]]` an element, of which @on, @off, @check, @box, @radio and @ring
 are drawn; in SVG `data-id="x"` marks one. A slot is a sort of `Vocabulary.of` ("{name}"), a whole number
-("{3-19}") or one of some texts ("{Visa/Cash}"); with a key ("{name:a}") it is the same wherever it stands,
-and "{phone:a}" is another. "{=id}" in a question is a piece's text.
+("{3-19}") or one of some texts ("{Visa/Cash}"); slots with equal keys ("{name:a}") have one value per sort.
+"{=id}" in a question is a piece's text.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ NAMED = re.compile(r"\{=(\w+)\}")
 RANGE = re.compile(r"(\d+)-(\d+)")
 
 
-class Question(NamedTuple):
+class WrittenQuestion(NamedTuple):
     """A question of a scene: its kind, ids of what answers it, the answer if it is fixed, its wordings."""
 
     kind: str
@@ -43,12 +43,12 @@ class Question(NamedTuple):
     wordings: tuple[str, ...]
 
 
-class Scene(NamedTuple):
+class WrittenScene(NamedTuple):
     """A written page: its name, its HTML with marks and slots, and its questions."""
 
     name: str
     html: str
-    questions: tuple[Question, ...]
+    questions: tuple[WrittenQuestion, ...]
 
     @property
     def split(self) -> str:
@@ -57,14 +57,14 @@ class Scene(NamedTuple):
 
 
 @lru_cache(maxsize=1)
-def scenes() -> tuple[Scene, ...]:
+def scenes() -> tuple[WrittenScene, ...]:
     """All scenes, in the order of their files."""
     return tuple(
         scene for path in sorted(FOLDER.glob("*.txt")) for scene in parse(path.read_text(encoding="utf-8"))
     )
 
 
-def parse(text: str) -> list[Scene]:
+def parse(text: str) -> list[WrittenScene]:
     """The scenes of a file.
 
     Raises:
@@ -77,11 +77,11 @@ def parse(text: str) -> list[Scene]:
         body = "\n".join(line for line in lines if not line.startswith("? ")).strip()
         names = {match[1] for pattern in (ELEMENT, TEXT, DRAWN) for match in pattern.finditer(body)}
         questions = tuple(_question(line, name, names) for line in lines if line.startswith("? "))
-        parsed.append(Scene(name.strip(), body, questions))
+        parsed.append(WrittenScene(name.strip(), body, questions))
     return parsed
 
 
-def _question(line: str, scene: str, names: set[str]) -> Question:
+def _question(line: str, scene: str, names: set[str]) -> WrittenQuestion:
     """A question from its line; see `parse`."""
     kind, pieces, *wordings = (part.strip() for part in f"{line[2:]}||".split("|"))
     ids, _, answer = pieces.partition("->")
@@ -90,15 +90,11 @@ def _question(line: str, scene: str, names: set[str]) -> Question:
     if missing or not any(wordings):
         what = f"names {missing[0]!r}, which is no piece" if missing else "has no wording"
         raise ValueError(f"scene {scene!r}: {line!r} {what}")
-    return Question(kind, listed, answer.strip(), tuple(filter(None, wordings)))
+    return WrittenQuestion(kind, listed, answer.strip(), tuple(filter(None, wordings)))
 
 
 class Slots:
-    """The values of a scene's slots, the same for a sort and a key wherever they stand.
-
-    Args:
-        sheet: chooses them.
-    """
+    """The values of a scene's slots, the same for a sort and a key wherever they stand."""
 
     def __init__(self, sheet: Sheet) -> None:
         self.sheet = sheet
@@ -130,7 +126,7 @@ class Slots:
         return value
 
 
-def write(sheet: Sheet, scene: Scene) -> str:
+def write(sheet: Sheet, scene: WrittenScene) -> str:
     """The HTML of a scene with its slots filled; some of its questions are asked."""
     slots, pieces = Slots(sheet), dict[str, Piece]()
     manner = sheet.one(("pill", "pill", "square", "check", "text"))

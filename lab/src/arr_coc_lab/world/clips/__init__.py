@@ -1,19 +1,16 @@
-"""The world of drawn clips: short films made from a seed, with questions, answers and evidence by frame.
+"""Drawn clips: short films made from a seed, with questions, answers and evidence by frame.
 
     clip = draw_clip(seed=7, size=(448, 448), seconds=8, fps=4, split="test")
     clip.frames[0], clip.times, clip.questions[0].text, clip.questions[0].answer, clip.questions[0].evidence
 
-A clip is one or more *stories* (a file each in `stories`): things that come and go, move or change colour, a
-counter, a clock, captions, a page that scrolls, slides, a flash of one frame, flicker, noise, a page that
-stays. `stage` is what stories share, `questions` what is asked across them, `clip` puts them
-together. Nothing is stored: a frame is drawn when it is asked for.
+A clip combines *stories*, a file each in `stories`: things that move, a counter, captions, noise, ... A frame
+is drawn when it is asked for.
 """
 
 from arr_coc_lab.data.tracks import Evidence
 from arr_coc_lab.world.clips import stories
 from arr_coc_lab.world.clips.clip import Clip, draw_clip
-from arr_coc_lab.world.clips.questions import ClipQuestion
-from arr_coc_lab.world.clips.stage import STORIES, Act, Span, Stage, Story, register
+from arr_coc_lab.world.clips.stage import STORIES, Act, ClipQuestion, Span, Stage, Story, register
 
 __all__ = [
     "STORIES", "Act", "Clip", "ClipQuestion", "Evidence", "Span", "Stage", "Story",

@@ -19,8 +19,8 @@ from PIL import Image
 import arr_coc_lab.world.clips.stories  # noqa: F401  registers them
 from arr_coc_lab.world import blocks
 from arr_coc_lab.world.canvas import Ink, Rect
-from arr_coc_lab.world.clips.questions import ClipQuestion, across
-from arr_coc_lab.world.clips.stage import STORIES, Act, Span, Stage, Story
+from arr_coc_lab.world.clips.questions import across
+from arr_coc_lab.world.clips.stage import STORIES, Act, ClipQuestion, Span, Stage, Story
 from arr_coc_lab.world.clips.vocabulary import HELD_OUT_COLOURS, TRAIN_COLOURS
 from arr_coc_lab.world.fonts import HELD_OUT_FONTS, TRAIN_FONTS
 from arr_coc_lab.world.page import page_seed
@@ -32,7 +32,7 @@ MOST_CLIP_FRAMES = 100_000
 SMALLEST, LARGEST = 128, 2048
 """Limits of a frame's sides in px."""
 CONTRAST = 110
-"""How far a thing's colour is from the paper, at least, as a distance in RGB."""
+"""Least distance in RGB of a thing's colour from the background."""
 
 
 class DrawnFrames(Sequence[Image.Image]):
@@ -62,29 +62,17 @@ class DrawnFrames(Sequence[Image.Image]):
 
 @dataclass(frozen=True)
 class Clip:
-    """A drawn clip with its questions.
+    """A drawn clip with its questions."""
 
-    Attributes:
-        frames: RGB images, drawn when they are asked for.
-        times: seconds of each frame, from 0.
-        fps: frames per second.
-        size: width and height of a frame in px.
-        questions: questions with answers and evidence; each text occurs once.
-        stories: names of the stories, in the order in which they are drawn.
-        spans: what can be seen when, beside pages.
-        seed: of `draw_clip`.
-        split: of `draw_clip`.
-    """
-
-    frames: DrawnFrames
-    times: tuple[float, ...]
-    fps: float
-    size: tuple[int, int]
-    questions: tuple[ClipQuestion, ...]
-    stories: tuple[str, ...]
-    spans: tuple[Span, ...]
-    seed: int
-    split: str
+    frames: DrawnFrames  # RGB images, drawn when they are asked for
+    times: tuple[float, ...]  # seconds of each frame, from 0
+    fps: float  # frames per second
+    size: tuple[int, int]  # width and height of a frame in px
+    questions: tuple[ClipQuestion, ...]  # questions with answers and evidence; each text occurs once
+    stories: tuple[str, ...]  # names of the stories, in the order in which they are drawn
+    spans: tuple[Span, ...]  # what can be seen when, beside pages
+    seed: int  # of `draw_clip`
+    split: str  # of `draw_clip`
 
 
 def draw_clip(
@@ -156,7 +144,7 @@ def _stage(rng: random.Random, size: tuple[int, int], count: int, fps: float, sp
 
 
 def _paper(stage: Stage, rects: Sequence[Rect]) -> Image.Image:
-    """What is behind the stories: behind things often a pattern or running text that no question is about."""
+    """The background of the stories: often a pattern or running text that no question is about."""
     canvas = stage.canvas(stage.size)
     kind = stage.rng.choice(("plain", "plain", "texture", "text")) if rects else "plain"
     if kind != "plain":
@@ -171,7 +159,7 @@ def _distance(a: Ink, b: Iterable[int]) -> float:
 
 
 def _chosen(stage: Stage, names: Sequence[str] | None) -> list[Story]:
-    """The stories of a clip in the order in which they are drawn, those of the seed for None."""
+    """The stories of a clip in drawing order; None: chosen by the seed."""
     rng = stage.rng
     if names is None:
         fit = {place: [s for s in STORIES.values() if s.place == place and s.least <= stage.ticks]
@@ -220,7 +208,7 @@ def _check(stage: Stage, chosen: Sequence[Story]) -> None:
 
 
 def _placed(stage: Stage, chosen: Sequence[Story]) -> list[tuple[Story, Rect]]:
-    """Each story with its rectangle in px; in the test split strips may change places."""
+    """Each story with its rectangle in px; in the test split top and bottom strips may be exchanged."""
     width, height = stage.size
     strip = round(0.14 * min(stage.size))
     upside = stage.new and stage.rng.random() < 0.4

@@ -5,32 +5,10 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from arr_coc_lab.data.tracks import Evidence
+from arr_coc_lab.world.clips.stage import ClipQuestion, Span, Stage
 from arr_coc_lab.world.clips.vocabulary import PARAPHRASES
-
-if TYPE_CHECKING:
-    from arr_coc_lab.world.clips.stage import Span, Stage
-
-
-@dataclass(frozen=True)
-class ClipQuestion:
-    """A question about a clip.
-
-    Attributes:
-        text: the question.
-        answer: the answer; a time is a number of seconds.
-        family: "when", "what", "count", "order", "colour", "direction", "reading", "caption", "slide",
-            "while" or "page" (a question about a page, such as `world.page` makes them).
-        evidence: items that are all needed, at least one; see `data.tracks`.
-    """
-
-    text: str
-    answer: str
-    family: str
-    evidence: tuple[Evidence, ...]
 
 
 def ask(
@@ -44,7 +22,7 @@ def ask(
 
 
 def across(stage: Stage, spans: Sequence[Span]) -> Iterator[ClipQuestion]:
-    """Questions about what several stories show."""
+    """Questions that combine several stories of a clip."""
     things = [span for span in spans if span.kind in ("thing", "flash")]
     yield from _starts(stage, things)
     yield from _orders(stage, things)
@@ -64,7 +42,7 @@ def _starts(stage: Stage, things: Sequence[Span]) -> Iterator[ClipQuestion]:
 
 
 def _orders(stage: Stage, things: Sequence[Span]) -> Iterator[ClipQuestion]:
-    """Which of two things comes first: the first one is needed before the second one is there."""
+    """Which of two things comes first; the evidence is the first one, before the second appears."""
     rng = stage.rng
     single = Counter(thing.name for thing in things)
     order = [thing for thing in things if single[thing.name] == 1]

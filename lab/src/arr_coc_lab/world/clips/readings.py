@@ -8,8 +8,8 @@ from PIL import Image, ImageDraw
 
 from arr_coc_lab.data.tracks import Evidence
 from arr_coc_lab.world.canvas import Rect
-from arr_coc_lab.world.clips.questions import ClipQuestion, ask
-from arr_coc_lab.world.clips.stage import Act, Span, Stage, write_line
+from arr_coc_lab.world.clips.questions import ask
+from arr_coc_lab.world.clips.stage import Act, ClipQuestion, Span, Stage, write_line
 from arr_coc_lab.world.fonts import font
 
 

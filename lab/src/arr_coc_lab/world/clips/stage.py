@@ -1,8 +1,7 @@
-"""What the stories of a clip share: the stage they are planned on, the acts they become, and their registry.
+"""What the stories of a clip share: the plan of the clip, planned stories, and their registry.
 
-A *tick* is half a second (or one frame, where frames are rarer): things happen at the beginning of a tick, so
-that answers in seconds are short numbers and most things last long enough to be sampled at two frames a
-second.
+A *tick* is half a second (or one frame, where frames are rarer). Everything begins at a tick, so that
+answers in seconds are short numbers and most things last long enough to be sampled at two frames a second.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ from PIL import Image, ImageDraw
 
 from arr_coc_lab.data.tracks import Evidence
 from arr_coc_lab.world.canvas import Canvas, Ink, Rect
-from arr_coc_lab.world.clips.questions import ClipQuestion
 from arr_coc_lab.world.fonts import font
 
 Paint = Callable[[Image.Image, int], Image.Image]
@@ -28,19 +26,23 @@ REFERENCE = 448
 
 @dataclass(frozen=True)
 class Span:
-    """Something that can be seen for a while, for questions across stories.
+    """Something that can be seen for a while, for questions across stories."""
 
-    Attributes:
-        kind: "thing", "flash", "slide", "caption", "counter" or "clock".
-        name: as a question calls it, such as "red circle".
-        evidence: where and when.
-        colour: of a thing that keeps it, else "".
-    """
+    kind: str  # "thing", "flash", "slide", "caption", "counter" or "clock"
+    name: str  # as a question calls it, such as "red circle"
+    evidence: Evidence  # where and when
+    colour: str = ""  # of a thing that keeps it, else ""
 
-    kind: str
-    name: str
-    evidence: Evidence
-    colour: str = ""
+
+@dataclass(frozen=True)
+class ClipQuestion:
+    """A question about a clip and its answer."""
+
+    text: str
+    answer: str  # a time is a number of seconds
+    # when, what, count, order, colour, direction, reading, caption, slide, while or page
+    family: str
+    evidence: tuple[Evidence, ...]  # items that are all needed, at least one; see `data.tracks`
 
 
 @dataclass(frozen=True)
@@ -55,31 +57,19 @@ class Act:
 
 @dataclass
 class Stage:
-    """A clip while it is being planned.
+    """A clip while it is being planned."""
 
-    Attributes:
-        rng: the source of all random choices.
-        size: width and height of a frame in px.
-        count: frames of the clip.
-        fps: frames per second.
-        split: "train", "validation" or "test".
-        fonts: names of the fonts to choose from.
-        dark: whether text is light on dark.
-        paper: the background colour.
-        colours: name -> colour of those that nothing has so far; each stands out from the paper.
-        shapes: names of the shapes that nothing has so far.
-    """
-
-    rng: random.Random
-    size: tuple[int, int]
-    count: int
-    fps: float
-    split: str
-    fonts: tuple[str, ...]
-    dark: bool
-    paper: Ink
+    rng: random.Random  # the source of all random choices
+    size: tuple[int, int]  # width and height of a frame in px
+    count: int  # frames of the clip
+    fps: float  # frames per second
+    split: str  # "train", "validation" or "test"
+    fonts: tuple[str, ...]  # names of the fonts to choose from
+    dark: bool  # whether text is light on dark
+    paper: Ink  # the background colour
+    # unused colours by name, each in contrast to the background
     colours: dict[str, Ink] = field(default_factory=dict)
-    shapes: list[str] = field(default_factory=list)
+    shapes: list[str] = field(default_factory=list)  # names of unused shapes
 
     @property
     def new(self) -> bool:
@@ -123,22 +113,14 @@ class Stage:
         return [0, *(place + least * (i + 1) for i, place in enumerate(inner)), self.ticks]
 
     def take_colour(self) -> tuple[str, Ink]:
-        """A colour that nothing else in the clip will have.
-
-        Raises:
-            ValueError: none is left.
-        """
+        """A colour that nothing else in the clip will have; ValueError if none is left."""
         if not self.colours:
             raise ValueError("the stories need more colours than there are: name fewer of them")
         name = self.rng.choice(list(self.colours))
         return name, self.colours.pop(name)
 
     def take_shape(self) -> str:
-        """A shape that nothing else in the clip will have.
-
-        Raises:
-            ValueError: none is left.
-        """
+        """A shape that nothing else in the clip will have; ValueError if none is left."""
         if not self.shapes:
             raise ValueError("the stories need more shapes than there are: name fewer of them")
         return self.shapes.pop(self.rng.randrange(len(self.shapes)))
@@ -155,22 +137,15 @@ class Stage:
 
 @dataclass(frozen=True)
 class Story:
-    """One kind of thing that happens in a clip.
+    """One kind of thing that happens in a clip."""
 
-    Attributes:
-        name: as `draw_clip(stories=...)` takes it.
-        place: "page" (fills the middle alone), "thing" (shares it), "top" or "bottom" (a strip), or
-            "effect" (over everything).
-        least: the fewest ticks it takes.
-        plan: (stage, its rectangle in px) -> the act.
-        often: how many may be in one clip.
-    """
-
-    name: str
+    name: str  # as `draw_clip(stories=...)` takes it
+    # "page" (fills the middle alone), "thing" (shares it), "top" or "bottom" (a strip), or "effect" (over
+    # everything)
     place: str
-    least: int
-    plan: Callable[[Stage, Rect], Act]
-    often: int = 1
+    least: int  # the fewest ticks it takes
+    plan: Callable[[Stage, Rect], Act]  # (stage, its rectangle in px) -> the act
+    often: int = 1  # how many may be in one clip
 
 
 STORIES: dict[str, Story] = {}

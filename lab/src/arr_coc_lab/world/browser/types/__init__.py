@@ -32,16 +32,7 @@ _TYPES: dict[str, PageType] = {}
 
 
 def page_type(name: str, *, held_out: bool = False, weight: float = 1.0) -> Callable[[Writer], Writer]:
-    """Register a page type.
-
-    Args:
-        name: of the type.
-        held_out: whether it is of the test split alone.
-        weight: how often it comes, beside the others.
-
-    Raises:
-        ValueError: the name is taken.
-    """
+    """Register a page type, with its relative frequency `weight`; ValueError if the name is taken."""
 
     def register(write: Writer) -> Writer:
         if name in _TYPES:

@@ -108,7 +108,7 @@ def _identifiers(sheet: Sheet, count: int) -> list[str]:
     return names
 
 
-class Facts(NamedTuple):
+class CodeFacts(NamedTuple):
     """Where things stand: definitions, returned values, constants and comments, with their lines."""
 
     definitions: list[tuple[str, int]]
@@ -117,12 +117,12 @@ class Facts(NamedTuple):
     comments: list[tuple[str, int]]
 
 
-def _write(sheet: Sheet, names: list[str], language: str, count: int) -> tuple[list[Line], Facts]:
+def _write(sheet: Sheet, names: list[str], language: str, count: int) -> tuple[list[Line], CodeFacts]:
     """Lines of code and what can be asked about them."""
     end = "" if language == "python" else ";"
     mark = {"python": "# ", "javascript": "// ", "c": "// "}[language]
     lines: list[Line] = []
-    facts = Facts([], [], [], [])
+    facts = CodeFacts([], [], [], [])
     for _ in range(sheet.choose(1, 3)):
         module = names.pop()
         lines.append(
@@ -228,7 +228,7 @@ def _colour(text: str, tones: tuple[str, ...]) -> str:
 
 
 def _ask(
-    sheet: Sheet, lines: list[Line], texts: list[Piece], numbers: list[Piece], facts: Facts, first: int
+    sheet: Sheet, lines: list[Line], texts: list[Piece], numbers: list[Piece], facts: CodeFacts, first: int
 ) -> None:
     """Ask for definitions, returned values, constants, comments and lines by their number."""
     last = len(lines)

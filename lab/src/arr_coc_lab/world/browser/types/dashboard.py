@@ -2,18 +2,8 @@
 
 from __future__ import annotations
 
-from arr_coc_lab.world.browser.fields import Field, Labels, close, columns_of, key_values
-from arr_coc_lab.world.browser.parts import (
-    Entry,
-    across,
-    compare,
-    draw_look,
-    frame,
-    heading,
-    inquire,
-    many,
-    room,
-)
+from arr_coc_lab.world.browser.fields import Entry, Field, Labels, close, columns_of, key_values
+from arr_coc_lab.world.browser.parts import across, compare, draw_look, frame, heading, inquire, many, room
 from arr_coc_lab.world.browser.sheet import Sheet
 from arr_coc_lab.world.browser.types import page_type
 

@@ -45,7 +45,7 @@ TAP = (
 
 
 OWN = 0.25
-"""Share of pages with our own drawings where sets of others are installed."""
+"""Share of pages with our own drawings where other icon sets are installed."""
 
 
 class Icons(NamedTuple):

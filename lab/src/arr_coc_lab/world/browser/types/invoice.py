@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from arr_coc_lab.world.browser.fields import Labels, close, key_values
-from arr_coc_lab.world.browser.parts import Entry, card, draw_look, frame, heading, purse, room, table
+from arr_coc_lab.world.browser.fields import Entry, Labels, close, key_values
+from arr_coc_lab.world.browser.parts import card, draw_look, frame, heading, purse, room, table
 from arr_coc_lab.world.browser.sheet import Sheet
 from arr_coc_lab.world.browser.types import page_type
 

@@ -2,18 +2,8 @@
 
 from __future__ import annotations
 
-from arr_coc_lab.world.browser.fields import Labels, close, columns_of, key_values, make
-from arr_coc_lab.world.browser.parts import (
-    Entry,
-    button,
-    compare,
-    draw_look,
-    frame,
-    heading,
-    prose,
-    purse,
-    room,
-)
+from arr_coc_lab.world.browser.fields import Entry, Labels, close, columns_of, key_values, make
+from arr_coc_lab.world.browser.parts import button, compare, draw_look, frame, heading, prose, purse, room
 from arr_coc_lab.world.browser.sheet import Piece, Sheet
 from arr_coc_lab.world.browser.types import page_type
 

@@ -1,4 +1,4 @@
-"""Pages of plain text in columns: what word spotting is taught on."""
+"""Pages of plain text in columns, for training word spotting."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Coloured shapes and pictograms on plain, graded or noisy paper, in grids or scattered, some with "
-"captions.
-"""
+"""Coloured shapes and pictograms on plain, graded or noisy paper, in grids or scattered, some captioned."""
 
 from __future__ import annotations
 
@@ -19,7 +17,7 @@ PICTURES = (
 NAMES = {"home": "house"}
 
 
-class Thing(NamedTuple):
+class DrawnThing(NamedTuple):
     """A drawn thing: what it is, its colour, its place in the grid, its size in px, and its pieces."""
 
     shape: str
@@ -83,7 +81,7 @@ def _draw(sheet: Sheet, shape: str, colour: str, x: float, y: float, radius: flo
     return piece
 
 
-def _mixed(sheet: Sheet, cells: list) -> tuple[list[Thing], str]:
+def _mixed(sheet: Sheet, cells: list) -> tuple[list[DrawnThing], str]:
     """Things of several shapes and colours, some cells empty, some with captions."""
     source = list(SHAPES) if sheet.chance(0.65) else list(PICTURES)
     kinds = sheet.rng.sample(source, sheet.choose(2, min(7, len(source))))
@@ -109,14 +107,14 @@ def _mixed(sheet: Sheet, cells: list) -> tuple[list[Thing], str]:
                 attributes + ' stroke="var(--paper)" stroke-width="3" paint-order="stroke"',
             )
         piece = _draw(sheet, shape, colour, x, y, size, sheet.rng.uniform(-turn, turn))
-        things.append(Thing(NAMES.get(shape, shape), colour, column, row, size, piece, caption))
+        things.append(DrawnThing(NAMES.get(shape, shape), colour, column, row, size, piece, caption))
         parts += [piece, caption or ""]
     if len(things) < 2:  # too few to compare: one more try
         return _mixed(sheet, cells)
     return things, "".join(parts)
 
 
-def _equal(sheet: Sheet, cells: list) -> tuple[list[Thing], str]:
+def _equal(sheet: Sheet, cells: list) -> tuple[list[DrawnThing], str]:
     """Equal things and one that differs in colour, shape, size or turn; it is the first of the list."""
     shape, colour = sheet.one(list(SHAPES)), sheet.one(list(COLOURS))
     at, way = sheet.choose(0, len(cells) - 1), sheet.one(("colour", "shape", "size", "turn"))
@@ -134,12 +132,14 @@ def _equal(sheet: Sheet, cells: list) -> tuple[list[Thing], str]:
         if differs and way == "size":
             radius *= sheet.rng.choice((0.45, 0.55, 1.35))
         piece = _draw(sheet, kind, paint, x, y, radius, 90 if differs and way == "turn" else 0)
-        things.insert(0 if differs else len(things), Thing(kind, paint, column, row, radius, piece, None))
+        things.insert(
+            0 if differs else len(things), DrawnThing(kind, paint, column, row, radius, piece, None)
+        )
         parts.append(piece)
     return things, "".join(parts)
 
 
-def _ask_odd(sheet: Sheet, things: list[Thing]) -> None:
+def _ask_odd(sheet: Sheet, things: list[DrawnThing]) -> None:
     """Ask for the odd one and, where it is odd by it, for its colour or shape."""
     odd, usual = things[0], things[1]
     name = f"the {odd.colour} {odd.shape}"
@@ -181,7 +181,7 @@ def _ask_odd(sheet: Sheet, things: list[Thing]) -> None:
         )
 
 
-def _ask_mixed(sheet: Sheet, things: list[Thing]) -> None:
+def _ask_mixed(sheet: Sheet, things: list[DrawnThing]) -> None:
     """Ask for colours, shapes, counts, presence and neighbours."""
     for thing in things:
         same_shape = [other for other in things if other.shape == thing.shape]
@@ -295,7 +295,7 @@ def _ask_mixed(sheet: Sheet, things: list[Thing]) -> None:
             )
 
 
-def _ask_sizes(sheet: Sheet, things: list[Thing]) -> None:
+def _ask_sizes(sheet: Sheet, things: list[DrawnThing]) -> None:
     """Ask for the largest and the smallest thing where that is plain to see, and for the number of all."""
     every = [thing.piece for thing in things]
     if len(every) <= 8:
@@ -315,7 +315,7 @@ def _ask_sizes(sheet: Sheet, things: list[Thing]) -> None:
             sheet.ask("comparison", text, f"the {best.colour} {best.shape}", best.piece)
 
 
-def _ask_neighbours(sheet: Sheet, things: list[Thing], thing: Thing, name: str) -> None:
+def _ask_neighbours(sheet: Sheet, things: list[DrawnThing], thing: DrawnThing, name: str) -> None:
     """Ask what stands beside a thing in its grid."""
     steps = {"to the left of": (-1, 0), "to the right of": (1, 0), "above": (0, -1), "below": (0, 1)}
     way = sheet.one(list(steps))
@@ -340,7 +340,7 @@ def _ask_neighbours(sheet: Sheet, things: list[Thing], thing: Thing, name: str) 
             )
 
 
-def _place(things: list[Thing], thing: Thing) -> str:
+def _place(things: list[DrawnThing], thing: DrawnThing) -> str:
     """Where a thing stands, in words."""
     columns, rows = (max(getattr(t, axis) for t in things) + 1 for axis in ("column", "row"))
     across = ("left", "centre", "right")[int(3 * (thing.column + 0.5) / columns)]
@@ -348,7 +348,7 @@ def _place(things: list[Thing], thing: Thing) -> str:
     return f"{down} {across}"
 
 
-def _absent(sheet: Sheet, things: list[Thing]) -> str:
+def _absent(sheet: Sheet, things: list[DrawnThing]) -> str:
     """A question about a thing that is not there."""
     pairs = {(thing.colour, thing.shape) for thing in things}
     shapes = sorted({shape for _, shape in pairs} | {sheet.one(list(SHAPES))})

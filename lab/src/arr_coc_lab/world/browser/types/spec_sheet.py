@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from arr_coc_lab.world.browser.fields import Field, Labels, close, key_values, make
-from arr_coc_lab.world.browser.parts import Entry, draw_look, frame, heading, inquire, many, prose, room
+from arr_coc_lab.world.browser.fields import Entry, Field, Labels, close, key_values, make
+from arr_coc_lab.world.browser.parts import draw_look, frame, heading, inquire, many, prose, room
 from arr_coc_lab.world.browser.sheet import Sheet
 from arr_coc_lab.world.browser.types import page_type
 

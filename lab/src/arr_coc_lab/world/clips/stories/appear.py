@@ -1,4 +1,4 @@
-"""Things that appear, stay for a while and go."""
+"""A story: things that appear, stay for a while and go."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from PIL import Image
 
 from arr_coc_lab.data.tracks import Evidence
 from arr_coc_lab.world.canvas import Rect
-from arr_coc_lab.world.clips.questions import ClipQuestion, ask
+from arr_coc_lab.world.clips.questions import ask
 from arr_coc_lab.world.clips.shapes import draw_shape, shape_box
-from arr_coc_lab.world.clips.stage import Act, Span, Stage, Story, register
+from arr_coc_lab.world.clips.stage import Act, ClipQuestion, Span, Stage, Story, register
 
 MOST = 4
 """The most things of one act."""

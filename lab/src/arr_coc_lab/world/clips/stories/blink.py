@@ -1,4 +1,4 @@
-"""A thing that flashes up for one frame, once or a few times."""
+"""A story: a thing that flashes up for one frame, once or a few times."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MOST = 3
 def plan(stage: Stage, rect: Rect) -> Act:
     """One to three flashes of one frame each, at least a tick apart, none in the first frame or the last.
 
-    Which frames a clip is sampled at decides whether it can be known at all: that is its purpose.
+    Only a clip sampled at those frames shows them: the story tests sampling.
     """
     rng = stage.rng
     (colour, ink), shape = stage.take_colour(), stage.take_shape()

@@ -8,11 +8,12 @@ from PIL import Image, ImageDraw
 
 from arr_coc_lab.data.tracks import Evidence
 from arr_coc_lab.world.canvas import Rect
-from arr_coc_lab.world.clips.questions import ClipQuestion, ask
+from arr_coc_lab.world.clips.questions import ask
 from arr_coc_lab.world.clips.readings import strip_colours
 from arr_coc_lab.world.clips.stage import (
     LEAST_TEXT,
     Act,
+    ClipQuestion,
     Span,
     Stage,
     Story,

@@ -1,4 +1,4 @@
-"""Flicker: the brightness of the picture goes up and down. No question is about it."""
+"""A story: the brightness of the picture goes up and down. No question is about it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from arr_coc_lab.world.canvas import Rect
 from arr_coc_lab.world.clips.stage import Act, Stage, Story, register
 
 DARKEST = 0.75
-"""The least share of the brightness: an orange thing must not look like a brown one for long."""
+"""Least share of the brightness: an orange thing must not look brown for long."""
 
 
 def plan(stage: Stage, rect: Rect) -> Act:

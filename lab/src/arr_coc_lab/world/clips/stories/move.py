@@ -1,4 +1,4 @@
-"""A thing that moves across, from one side to the other."""
+"""A story: a thing that moves from one side to the other."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WAYS: dict[str, tuple[int, int]] = {"right": (1, 0), "left": (-1, 0), "down": (0
 def plan(stage: Stage, rect: Rect) -> Act:
     """A thing that is there from the beginning and crosses its rectangle at an even speed.
 
-    Its way is seen from two places, so "which way" has an item for the first tick and one for the last.
+    Direction needs two places, so "which way" has an item for the first tick and one for the last.
     """
     rng = stage.rng
     (colour, ink), shape, way = stage.take_colour(), stage.take_shape(), rng.choice(list(WAYS))

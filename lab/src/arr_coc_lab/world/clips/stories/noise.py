@@ -1,4 +1,4 @@
-"""Noise: every frame has its own grain. No question is about it."""
+"""A story: every frame has its own grain. No question is about it."""
 
 from __future__ import annotations
 

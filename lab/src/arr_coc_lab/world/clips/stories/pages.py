@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from arr_coc_lab.world.clips.stage import Stage
-from arr_coc_lab.world.page import LARGEST_SEED, Page, Question, draw_page
+from arr_coc_lab.world.page import LARGEST_SEED, Page, draw_page
+from arr_coc_lab.world.questions import Question
 
 SMALL = ("small", "presence")
-"""Families that are left out: print that is too small for a clip, and things that are not there."""
+"""Families left out: print that is too small for a clip, and absent things."""
 TRIES = 20
 
 

@@ -8,13 +8,13 @@ from PIL import Image
 
 from arr_coc_lab.data.tracks import Evidence
 from arr_coc_lab.world.canvas import Rect
-from arr_coc_lab.world.clips.questions import ClipQuestion, ask
+from arr_coc_lab.world.clips.questions import ask
 from arr_coc_lab.world.clips.shapes import draw_shape, shape_box
-from arr_coc_lab.world.clips.stage import Act, Span, Stage, Story, register
+from arr_coc_lab.world.clips.stage import Act, ClipQuestion, Span, Stage, Story, register
 
 
 def plan(stage: Stage, rect: Rect) -> Act:
-    """A thing in the middle that is always there and has two or three colours, which nothing else has."""
+    """A thing in the middle that is always there and has two or three colours of its own."""
     rng = stage.rng
     shape, parts = stage.take_shape(), 3 if stage.ticks >= 6 and len(stage.colours) >= 5 else 2
     colours = [stage.take_colour() for _ in range(rng.randint(2, parts))]

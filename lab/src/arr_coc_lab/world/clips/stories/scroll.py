@@ -9,8 +9,8 @@ from PIL import Image
 
 from arr_coc_lab.data.tracks import Evidence
 from arr_coc_lab.world.canvas import Rect
-from arr_coc_lab.world.clips.questions import ClipQuestion, ask
-from arr_coc_lab.world.clips.stage import Act, Stage, Story, inside, register
+from arr_coc_lab.world.clips.questions import ask
+from arr_coc_lab.world.clips.stage import Act, ClipQuestion, Stage, Story, inside, register
 from arr_coc_lab.world.clips.stories.pages import drawn_page
 from arr_coc_lab.world.page import Page
 
@@ -23,8 +23,7 @@ APART = 40
 def plan(stage: Stage, rect: Rect) -> Act:
     """A page 1.5 to 2.6 times as long as the picture, from its beginning to its end at an even speed.
 
-    An item of evidence is in view where all of its box is. Pages scroll down; in the test split some pan to
-    the right.
+    Evidence counts where all of its box is in view. In the test split some pages pan to the right.
     """
     rng = stage.rng
     x0, y0, x1, y1 = rect
@@ -83,7 +82,7 @@ def _orders(
 
 
 def _edge(box: Rect, sideways: bool) -> int:
-    """Where a box ends along the way, which is when all of it is in view."""
+    """The far end of a box in the direction of scrolling, after which all of it is in view."""
     return box[2] if sideways else box[3]
 
 

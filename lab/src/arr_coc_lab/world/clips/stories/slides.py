@@ -9,8 +9,18 @@ from PIL import Image
 from arr_coc_lab.data.tracks import Evidence
 from arr_coc_lab.world.blocks import code, texture
 from arr_coc_lab.world.canvas import Rect
-from arr_coc_lab.world.clips.questions import ClipQuestion, ask
-from arr_coc_lab.world.clips.stage import LEAST_TEXT, Act, Span, Stage, Story, fitting, register, write_line
+from arr_coc_lab.world.clips.questions import ask
+from arr_coc_lab.world.clips.stage import (
+    LEAST_TEXT,
+    Act,
+    ClipQuestion,
+    Span,
+    Stage,
+    Story,
+    fitting,
+    register,
+    write_line,
+)
 from arr_coc_lab.world.clips.vocabulary import (
     HELD_OUT_FIRST,
     HELD_OUT_SECOND,

@@ -1,4 +1,4 @@
-"""A page that stays: nothing changes."""
+"""A story: a page that stays, where nothing changes."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ from PIL import Image
 
 from arr_coc_lab.data.tracks import Evidence
 from arr_coc_lab.world.canvas import Rect
-from arr_coc_lab.world.clips.questions import ClipQuestion
-from arr_coc_lab.world.clips.stage import Act, Stage, Story, inside, register
+from arr_coc_lab.world.clips.stage import Act, ClipQuestion, Stage, Story, inside, register
 from arr_coc_lab.world.clips.stories.pages import drawn_page
 
 
 def plan(stage: Stage, rect: Rect) -> Act:
-    """A drawn page in all frames with its own questions; any frame shows what answers them."""
+    """A drawn page in all frames with its own questions; any frame is enough evidence."""
     x0, y0, x1, y1 = rect
     size = (x1 - x0, y1 - y0)
     page, questions = drawn_page(stage, size)
