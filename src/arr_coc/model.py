@@ -106,7 +106,7 @@ class ARRCOCModel(Shareable, BaseProperties, nn.Module):
         familiarity_stem: Stem | None = None,
     ) -> None:
         super().__init__()
-        self.base: Any
+        self.base: Any  # its family's class is known at run time alone
         base = plain_model(base)
         self.adapter = adapter_for(base, processor)
         dim = base.config.get_text_config().hidden_size
@@ -129,7 +129,7 @@ class ARRCOCModel(Shareable, BaseProperties, nn.Module):
         self.strict = strict
         self.relevance = relevance
         self.base_name = str(base.config.name_or_path if base_name is None else base_name)
-        self.eval()
+        self.eval()  # dropout would change choices from call to call
 
     @classmethod
     def from_pretrained(
@@ -218,7 +218,7 @@ class ARRCOCModel(Shareable, BaseProperties, nn.Module):
     def train(self, mode: bool = True) -> ARRCOCModel:
         """Set training mode for the layer; the frozen base stays in evaluation mode."""
         super().train(mode)
-        self.base.eval()
+        self.base.eval()  # `train` went down to it
         return self
 
     def __repr__(self) -> str:
@@ -364,7 +364,7 @@ class ARRCOCModel(Shareable, BaseProperties, nn.Module):
             allocations, fallback = prepared.allocations, prepared.fallback
             columns = prepared.compacted.columns
             mark_caches(output, cache_of(inputs), columns, inputs["input_ids"].shape[1])
-        if isinstance(output, tuple):
+        if isinstance(output, tuple):  # `return_dict=False`: it takes no attributes
             return output
         # attributes, not fields: the output's tuple form stays the base model's
         output.allocations, output.allocation = allocations, next(iter(allocations), None)

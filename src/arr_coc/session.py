@@ -324,7 +324,7 @@ class Session:
         with watch("total"), torch.no_grad():
             with watch("prompt"):
                 inputs = self._call_inputs(question, history)
-            if not wanted.stock:
+            if not wanted.stock:  # the stock model honours all settings
                 refuse_settings(model.base, GREEDY)
             images = self.encoded(mode)
             with images.in_conversation(history) as encoded:
@@ -340,9 +340,9 @@ class Session:
             while looked < looks and prepared.again and (again := prepared.again(new)) is not None:
                 prepared, looked = replace(again, note=prepared.note), looked + 1
                 new = self._read(prepared, *how_read)
-        watch.settle()
+        watch.settle()  # the time of "total" in no stage becomes "other"
         self._answers += 1
-        if prepared.mode != mode:
+        if prepared.mode != mode:  # the mode that ran may have other LoRAs, so another encoding
             images = self.encoded(prepared.mode)
         foreign, bundled = (
             self._foreign(chooser, inputs, prepared.mode, images),
