@@ -34,9 +34,10 @@ T = TypeVar("T")
 
 MOST_TURNS = 16  # questions of a session whose relevance maps are kept
 RELEVANCES = ("auto", "trained", "guide", "gaze")
-"""Sources of the coupling of cells and question: "trained", the layer; "guide", the guide; "gaze", attention
-in the model's own first layers; "auto", the layer if it is trained, or the guide on pictures foreign to it
-(`scoring.foreign_visuals`), else the guide and, where it finds nothing, the model's attention.
+"""Sources of the coupling map (how much each cell has to do with the question): "trained", the layer;
+"guide", the guide; "gaze", attention in the model's own first layers; "auto", the layer if it is trained, or
+the guide on pictures foreign to it (`scoring.foreign_visuals`), else the guide and, where it finds nothing,
+the model's attention. With "guide" and "gaze" the other two maps are those of an untrained layer.
 """
 
 logger = logging.getLogger(__name__)
