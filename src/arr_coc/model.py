@@ -71,7 +71,7 @@ class ARRCOCModel(Shareable, BaseProperties, nn.Module):
         base: a loaded transformers model; it is frozen.
         processor: its processor; None: only `forward` and `generate` are used.
         layer: scores cells and allocates tokens; None: an untrained one, which uses the guide.
-        stem: encodes cells from pixels in modes "sparse" and "saccade"; None: the gestalt stands for them.
+        stem: encodes cells from pixels in modes "sparse" and "saccade"; None: a coarse view stands for them.
         convs: trained compressors by name: "conv4", "conv16", "tower4", "tower16".
         loras: LoRAs trained for this base model; None: none.
         budget: visual tokens per image for calls that name none: a count (at most all), a fraction or "auto";
@@ -258,7 +258,7 @@ class ARRCOCModel(Shareable, BaseProperties, nn.Module):
 
     @property
     def chooser(self) -> Chooser:
-        """What decides for this model."""
+        """The parts that choose cells for this model, and their settings, as one record."""
         layer = deciding_layer(self.layer, self.relevance)
         parts = (
             self.loras,

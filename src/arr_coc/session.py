@@ -225,7 +225,7 @@ class Session:
         return other
 
     def prompt(self, question: str, history: Sequence[Turn] = ()) -> str:
-        """`chat_prompt` of the model's processor."""
+        """The text that the model's chat template makes of a question about the images."""
         kinds = ["image" if isinstance(one, Image.Image) else "video" for one in self.images]
         return chat_prompt(self.model.processor, question, kinds, history)
 

@@ -84,7 +84,7 @@ class EncodedImages:
         self.foreign = self.foreign or other.foreign
 
     def share(self, other: EncodedImages) -> None:
-        """Take over what does not depend on LoRAs, from pixels of the same scale."""
+        """Take over from `other` what doesn't depend on LoRAs, if both have crops or neither has."""
         if self.finer != other.finer:
             return
         self.pictures, self.pages = self.pictures or other.pictures, self.pages or other.pages
@@ -108,7 +108,7 @@ class EncodedImages:
 
 @dataclass(frozen=True)
 class Chooser:
-    """What decides for one model."""
+    """The parts that choose cells for one model, and the settings of that."""
 
     adapter: FamilyAdapter  # of the family, on the base model
     layer: ARRCOCLayer  # scorers, balancer and allocator
@@ -145,7 +145,7 @@ class Chooser:
 
 @dataclass(frozen=True)
 class Call:
-    """One call that is being prepared; made by `route.new_call`."""
+    """One question about images, with its mode and budget, as `route.new_call` makes it."""
 
     inputs: Mapping[str, Any]  # processor inputs; frames of clips are images
     mode: Mode

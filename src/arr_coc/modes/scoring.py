@@ -113,7 +113,10 @@ def check_mode(layer: ARRCOCLayer, mode: Mode) -> None:
 
 
 def pictures(adapter: FamilyAdapter, inputs: Mapping[str, Any], encoded: EncodedImages) -> Sequence[Tensor]:
-    """Per image the model's input, recovered from its pixels: float32 [3, h, w] in [0, 1]."""
+    """Per image the picture that the model reads, recovered from its pixels: float32 [3, h, w] in [0, 1].
+
+    Kept in `encoded`.
+    """
     if encoded.pictures is None:
         pixels = inputs["pixel_values"] if "pixel_values" in inputs else None
         if isinstance(pixels, StepRows):
@@ -124,7 +127,7 @@ def pictures(adapter: FamilyAdapter, inputs: Mapping[str, Any], encoded: Encoded
 
 
 def encoded_features(chooser: Chooser, call: Call) -> VisualFeatures:
-    """Every cell of the images, encoded once."""
+    """Every cell of the images, encoded once and kept in `call.encoded`."""
     if call.encoded.features is None:
         with call.watch("encode"):
             inputs = with_whole_pixels(call.inputs)
@@ -138,7 +141,7 @@ def default_gestalt(adapter: FamilyAdapter, crops: bool = False) -> str:
 
 
 def gestalt_of(chooser: Chooser, call: Call, name: str) -> VisualFeatures:
-    """The gestalt of every image by one compressor, made once; the frames of a clip share one's cells."""
+    """The gestalt (coarse view) of every image by a compressor, made once; frames of a clip share cells."""
     gestalts = call.encoded.gestalts
     if name not in gestalts:
         compressor = find_compressor(name)
@@ -174,7 +177,7 @@ def changes_of(adapter: FamilyAdapter, call: Call, layout: Layout) -> list[Chang
 def stem_tokens(
     adapter: FamilyAdapter, stem: Stem, inputs: Mapping[str, Any], encoded: EncodedImages
 ) -> list[Tensor]:
-    """Per image the cells [N, D] as the choosing stem encodes them from pixels; made once."""
+    """Per image the cells [N, D] as a stem (a small net) encodes them from pixels; made once."""
     if None not in encoded.stems:
         encoded.stems[None] = _tokens_of(adapter, stem, inputs, encoded)
     return encoded.stems[None]
@@ -195,7 +198,7 @@ def _tokens_of(
 def stem_cells(
     chooser: Chooser, call: Call, stem: Stem, layout: Layout, gestalt: VisualFeatures | None
 ) -> list[Tensor]:
-    """Per image the cells [N, D] by a stem, over a gestalt if there is one; made once."""
+    """Per image the cells [N, D] by a stem, with a gestalt (coarse view) if there is one; made once."""
     adapter, stems = call.adapter, call.encoded.stems
     with call.watch("scoring"):
         if gestalt is None:
@@ -366,14 +369,14 @@ def untrained_relevance(
 
 
 def couplings(chooser: Chooser, call: Call, layout: Layout) -> list[Coupling] | None:
-    """The guide's coupling per image; None without a guide, or a question that is text."""
+    """What the guide finds about each image and its question; None without a guide or a question as text."""
     guide = chooser.guide
     texts = None if guide is None else texts_of(call.adapter, call, layout)
     return None if guide is None or texts is None else _coupled(guide, chooser, call, layout, texts)
 
 
 def off_ground_couplings(chooser: Chooser, call: Call, layout: Layout) -> list[Coupling | None] | None:
-    """The guide's coupling of each image that is foreign to a trained layer or asked about no place in it.
+    """What the guide finds about each image that is foreign to a trained layer or asked about no place in it.
 
     None for all other images; None in all without such an image, without a guide, or with relevance
     "trained".
@@ -482,7 +485,7 @@ def _event(guide: Guide, pages: Sequence[GuidePage], text: str, grid: tuple[int,
 
 
 def cues_of(chooser: Chooser, call: Call, layout: Layout) -> list[Cues]:
-    """The inputs of scoring for each image of a call, as `gather` puts them together.
+    """The `Cues` (all that the layer reads) of each image of a call, as `gather` puts them together.
 
     Before the encoder a cell is known by the first of: a trained stem's encoding of its pixels; the gestalt
     token that covers it, for a layer trained on encoded tokens; for an untrained layer, the guide's coupling
@@ -542,7 +545,7 @@ def gather(
     frames: Sequence[int] = (),
     views: Sequence[Tensor] | None = None,
 ) -> list[Cues]:
-    """The inputs of a layer for each image, in its dtype and on its device.
+    """The `Cues` (all that a layer reads) of each image, in the layer's dtype and on its device.
 
     Args:
         adapter: of the model.

@@ -1,7 +1,7 @@
 """Builds the shortened prompt of a call: its columns, positions and visual features, for the unchanged model.
 
 Laws: (1) text is never dropped; (2) kept tokens keep their original positions; (3) decoding continues after
-the end of the original sequence.
+the end of the original sequence. A gestalt is a coarse view of an image, in tokens put before the kept ones.
 Shapes: whole prompts [B, S], compacted [B, S']; image i has n_i visual tokens, N_i = T*H*W of them cells.
 """
 
@@ -463,7 +463,7 @@ class PromptAssembly(ABC):
 
     @property
     def window(self) -> int | None:
-        """The narrowest attention window in columns, or None."""
+        """The narrowest attention window of the language model in columns; None without one."""
         # counts columns: dropping equals masking while the prompt fits
         return attention_window(self.model.config)
 

@@ -37,7 +37,7 @@ Visuals = Sequence[tuple[Iterable[Image.Image], tuple[int, int], Grid]]
 
 @dataclass(frozen=True, eq=False)
 class Strip:
-    """One image or clip of a trace.
+    """One image or clip of a trace: a picture of each step, and which cells were kept.
 
     Attributes:
         pictures: per step a WebP or PNG file; all of one size, sides multiples of the grid's.
