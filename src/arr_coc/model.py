@@ -82,7 +82,7 @@ class ARRCOCModel(Shareable, BaseProperties, nn.Module):
         base_name: of the base model, for `save_pretrained`.
         relevance: the source of coupling with the question, one of `modes.call.RELEVANCES`.
         guide: folder of your own guide (`arr-coc train guide`), saved with the rest; None: the bundled one.
-        familiarity_stem: detects foreign pictures where `stem` can't; it chooses nothing.
+        familiarity_stem: detects pictures unlike those trained on where `stem` can't.
 
     Raises:
         ValueError: an unsupported family, a layer of another width, a bad budget, mode, relevance or guide.
@@ -294,8 +294,8 @@ class ARRCOCModel(Shareable, BaseProperties, nn.Module):
         """The base model's input for a call, encoded and decided: call `.model` on `.compacted.kwargs`.
 
         `inputs` are ordinary processor inputs with images or clips, `budget` the visual tokens to keep of
-        each (in mode "saccade" beside the gestalt), `gestalt` one of `gestalt.COMPRESSORS`, `pictures` the
-        images at their own resolution for the guide and crops. `encoded` holds what is computed of them
+        each (in mode "saccade" beside the coarse view), `gestalt` one of `gestalt.COMPRESSORS`, `pictures`
+        the images at their own resolution for the guide and crops. `encoded` holds what is computed of them
         already and is filled in; `more` are `question`, `order` and `keep` of a `Call`. None stands for the
         model's or the family's default.
 

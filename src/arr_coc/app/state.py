@@ -38,7 +38,7 @@ DRAWN = ("format", "question", "weights", "tensions")  # fields of a view that t
 
 @dataclass(frozen=True, eq=False)
 class SeenPicture:
-    """A picture that the guide has encoded."""
+    """A picture and the guide's encoding of it."""
 
     source: ImageSource  # to recognise the picture
     image: Image.Image  # scaled down to what the guide reads

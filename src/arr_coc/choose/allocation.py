@@ -198,7 +198,7 @@ class Allocation:
 
     @classmethod
     def load(cls, path: str | Path) -> Allocation:
-        """Read a record written by `save`; a ValueError for a missing, foreign or inconsistent file."""
+        """Read a record written by `save`; a ValueError for a file that is missing or no such record."""
         try:
             with safe_open(str(path), framework="pt") as file:
                 meta = file.metadata() or {}

@@ -113,7 +113,7 @@ def register_family(
 
 
 def known_families() -> list[Family]:
-    """The families in the order of registration."""
+    """The registered families, each once, in the order of registration."""
     return list(dict.fromkeys(FAMILIES.values()))
 
 

@@ -252,7 +252,7 @@ def over_time(maps: Sequence[Relevance], changes: Sequence[Changes | None]) -> l
 
 
 def share_most_confident_frame(cues: Sequence[Cues], frames: Sequence[int]) -> Sequence[Cues]:
-    """The cues, where all frames of a clip have what the guide found in the most confident of them.
+    """The frames' `Cues`, where all of a clip have what the guide found in the most confident of them.
 
     Each frame keeps its own logits.
     """

@@ -120,6 +120,8 @@ def _pixel_bounds(settings: Mapping[str, Any]) -> tuple[int, int]:
 class StemScorer:
     """What an allocator learned for one model: scores from a stem's features and a question's embeddings.
 
+    A stem is a small convolutional net that gives a vector per cell, in the place of the vision encoder.
+
     `embeddings` [V, D] are the model's word embeddings. A ValueError for parts of different widths, or
     channels that need more than a picture.
     """
@@ -186,7 +188,7 @@ class StemScorer:
         return Cues(texture, query, mask, self.stem(pixels, grid).float())
 
     def is_foreign(self, cells: Tensor) -> bool:
-        """Whether a picture is unlike those that the stem was trained on, by its features [N, D]."""
+        """Whether a picture is unlike those that the stem was trained on, by the stem's features [N, D]."""
         familiarity = self.stem.familiarity
         return familiarity is not None and bool(familiarity(cells) > 0)
 

@@ -4,8 +4,8 @@
     prepare(chooser, call) -> Prepared                 encode, choose, drop
 
     full, prune, weight     encode all N cells -> choose -> keep K (or scale N)
-    sparse, saccade         choose from pixels -> encode K cells alone, behind a gestalt in saccade
-    compress                the gestalt alone
+    sparse, saccade         choose from pixels -> encode K cells alone, behind a coarse view in saccade
+    compress                the coarse view alone
 
 Law: if choosing fails, the answer still comes, from all tokens and with a note; unless `strict`.
 """
@@ -454,7 +454,7 @@ def saccades(cells: int, coarse: int, budgets: Any) -> Budget | None:
 
 
 def without(gestalt: VisualFeatures, drop: Sequence[bool]) -> VisualFeatures:
-    """A gestalt in which the images marked in `drop` have no token."""
+    """A gestalt (coarse view) in which the images marked in `drop` have no token."""
     if not any(drop):
         return gestalt
     kept = [cells[: 0 if dropped else None] for cells, dropped in zip(gestalt.cells, drop, strict=True)]

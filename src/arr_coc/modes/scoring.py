@@ -3,9 +3,9 @@
 cues_of(chooser, call, layout) -> Cues per image   all that `guide.deciding.decide` reads
 
 pixels -> pictures -> texture array [1, C, H, W]   channels, from the picture, earlier frames and turns
-       -> cells [N, D]                             encoded tokens, or a stem's in their place
+       -> cells [N, D]                             encoded tokens, or a stem's (a small net on pixels)
 question -> word embeddings [1, L, D]
-         -> coupling [H, W]                        the guide's, for an untrained layer or a foreign picture
+         -> coupling [H, W]                        the guide's, for an untrained layer or unfamiliar picture
 """
 
 from __future__ import annotations
@@ -270,9 +270,10 @@ def _foreign(
 
 
 def guided_visuals(chooser: Chooser, call: Call) -> list[bool]:
-    """Whether the guide chooses the cells of each image or clip because it is foreign to a trained layer.
+    """Whether the guide chooses the cells of each image or clip, as it is foreign to a trained layer.
 
-    Empty for an untrained layer, a named relevance, or where it can't be told.
+    Foreign: unlike all that was trained on (`foreign_visuals`). Empty for an untrained layer, a named
+    relevance, or where it can't be told.
     """
     if chooser.relevance != "auto" or not chooser.layer.trained:
         return []
@@ -434,9 +435,9 @@ def whole_picture(source: Image.Image | None, read: Tensor) -> Tensor:
 def attention_maps(
     adapter: FamilyAdapter, call: Call, name: str, gestalt: VisualFeatures, grids: Sequence[Grid]
 ) -> list[Tensor]:
-    """Logits [H, W] of each image's cells by attention of the model's own first layers to a gestalt.
+    """Logits [H, W] of each image's cells by attention of the model's own first layers to a coarse view.
 
-    `name` is the gestalt's compressor.
+    `name` is the compressor that made the view, `gestalt`.
     """
     neutral, features = call.encoded.neutral, call.encoded.features
     # The prompt's inputs alone: a single forward pass takes no arguments of `generate`.

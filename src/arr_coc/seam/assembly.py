@@ -190,7 +190,7 @@ class Compacted:
 
 
 def without_crops(inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Processor inputs without our inputs for crops."""
+    """Processor inputs without those that this package adds for crops (enlarged parts of a picture)."""
     return {name: value for name, value in inputs.items() if name not in (CROP_VALUES, CROP_GRIDS)}
 
 
@@ -407,7 +407,7 @@ def warn_of_window(window: int | None, length: int, warned: set[int]) -> None:
 
 
 class PromptAssembly(ABC):
-    """Builds compacted prompts; base class of `FamilyAdapter`.
+    """Base class of `FamilyAdapter` that builds compacted prompts: those without the dropped tokens.
 
     `visual_names` are processor outputs that belong to the images. Position ids are rotary [3, B, S], with a
     fourth row above that numbers the columns where the model has a `text_row`; or `plain_positions` [B, S].

@@ -390,7 +390,7 @@ def _without_images(adapter: FamilyAdapter, kwargs: Mapping[str, Any]) -> dict[s
 
 
 def shared_columns(compacted: Compacted) -> int:
-    """The number of first columns that depend on no question, for one row and image; 0 without a gestalt."""
+    """The number of first columns that depend on no question, of one row and image; 0 without coarse view."""
     columns = compacted.columns
     gestalt = (columns[0] == GESTALT).nonzero().flatten()  # they stand first in their image's place
     return int(gestalt[-1]) + 1 if len(columns) == 1 and len(gestalt) else 0
@@ -398,7 +398,7 @@ def shared_columns(compacted: Compacted) -> int:
 
 @torch.no_grad()
 def read_prefix(base: Any, compacted: Compacted) -> KeptPrompt | None:
-    """Runs the language model on the columns that all questions share; None where there is no gestalt."""
+    """Runs the language model on the columns that all questions share; None without a coarse view."""
     length = shared_columns(compacted)
     if not length:
         return None

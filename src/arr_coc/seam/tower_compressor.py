@@ -99,7 +99,7 @@ def level_mergers(tower: Any, first: int) -> list[nn.Module]:
 
 
 def tower_halves(tower: nn.Module, first: int) -> tuple[nn.Module, nn.Module]:
-    """The two halves of a vision tower, twins of it made once: `first` blocks without merger, and the rest.
+    """The two halves of a vision tower, made once over its weights: `first` blocks without merger, the rest.
 
     The lower half returns each cell's patches side by side; the upper takes patches of that depth.
     """
@@ -167,7 +167,7 @@ class TowerCompressor(nn.Module):
         return cls(len(weight), factor, usual_first(tower)).to(weight.device)
 
     def forward(self, adapter: Any, inputs: Mapping[str, Any]) -> VisualFeatures:
-        """Encodes every image to coarse tokens with a `FamilyAdapter`, of the base model or its twin."""
+        """Encodes every image to coarse tokens with a `FamilyAdapter`, of the base or a copy with LoRAs."""
         return adapter.encode_merged(inputs, self)
 
     def merge(self, patches: Tensor, merge: int) -> Tensor:
