@@ -136,8 +136,8 @@ def space(
 ) -> None:
     """Write the folder of a Space that shows a model in the app; nothing is uploaded.
 
-    The folder carries this installed package (about 40 MB), so the Space needs no package index; with
-    --released it has none of it.
+    The folder carries this installed package (about 40 MB), so the Space needs no package index;
+    with --released the Space installs the package from there.
     """
     with terminal.starting(as_json):
         from arr_coc.app.space import space_files, write_space

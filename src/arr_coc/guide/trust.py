@@ -171,7 +171,7 @@ def verdict_of(coupling: Coupling) -> str:
 
 
 def sentence(kind: str, confidence: float, words: Sequence[str] = ()) -> str:
-    """The sentence that users see for a verdict `kind`, a key of SENTENCES, confidence in per cent."""
+    """The sentence that users see for a verdict `kind`, a key of SENTENCES, and its confidence."""
     numbered = kind not in (*GENERAL, "unread")
     parts = [f"{confidence:.0%}: {SENTENCES[kind]}" if numbered else SENTENCES[kind]]
     return "; ".join(parts + _passed_over(kind, words))

@@ -57,7 +57,7 @@ class Guidance:
 
     @property
     def sentence(self) -> str:
-        """The sentence that users see for it, with the confidence in per cent."""
+        """The sentence that users see for what the finding amounts to, with the confidence in per cent."""
         return sentence(self.says, self.confidence, self._words)
 
     @property
