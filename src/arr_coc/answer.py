@@ -38,7 +38,7 @@ class Answer:
         images: the session's pictures and clips, for `show`.
         foreign: an image is unlike all that the model was trained on (`choose.stem`); always False for models
             other than the bundled one, which can't tell.
-        couplings: the guide's, per image; empty where it was not used.
+        couplings: what the guide found about each image; empty where it was not used.
         looks: passes over the image; more than one only in a call that allows it (`looks=2`).
     """
 

@@ -71,7 +71,7 @@ class ARRCOCModel(Shareable, BaseProperties, nn.Module):
         base: a loaded transformers model; it is frozen.
         processor: its processor; None: only `forward` and `generate` are used.
         layer: scores cells and allocates tokens; None: an untrained one, which uses the guide.
-        stem: encodes cells from pixels in modes "sparse" and "saccade"; None: the gestalt stands for them.
+        stem: encodes cells from pixels in modes "sparse" and "saccade"; None: a coarse view stands for them.
         convs: trained compressors by name: "conv4", "conv16", "tower4", "tower16".
         loras: LoRAs trained for this base model; None: none.
         budget: visual tokens per image for calls that name none: a count (at most all), a fraction or "auto";
@@ -82,7 +82,7 @@ class ARRCOCModel(Shareable, BaseProperties, nn.Module):
         base_name: of the base model, for `save_pretrained`.
         relevance: the source of coupling with the question, one of `modes.call.RELEVANCES`.
         guide: folder of your own guide (`arr-coc train guide`), saved with the rest; None: the bundled one.
-        familiarity_stem: detects foreign pictures where `stem` can't; it chooses nothing.
+        familiarity_stem: detects pictures unlike those trained on where `stem` can't.
 
     Raises:
         ValueError: an unsupported family, a layer of another width, a bad budget, mode, relevance or guide.
@@ -258,7 +258,7 @@ class ARRCOCModel(Shareable, BaseProperties, nn.Module):
 
     @property
     def chooser(self) -> Chooser:
-        """What decides for this model."""
+        """The parts that choose cells for this model, and their settings, as one record."""
         layer = deciding_layer(self.layer, self.relevance)
         parts = (
             self.loras,
@@ -294,8 +294,8 @@ class ARRCOCModel(Shareable, BaseProperties, nn.Module):
         """The base model's input for a call, encoded and decided: call `.model` on `.compacted.kwargs`.
 
         `inputs` are ordinary processor inputs with images or clips, `budget` the visual tokens to keep of
-        each (in mode "saccade" beside the gestalt), `gestalt` one of `gestalt.COMPRESSORS`, `pictures` the
-        images at their own resolution for the guide and crops. `encoded` holds what is computed of them
+        each (in mode "saccade" beside the coarse view), `gestalt` one of `gestalt.COMPRESSORS`, `pictures`
+        the images at their own resolution for the guide and crops. `encoded` holds what is computed of them
         already and is filled in; `more` are `question`, `order` and `keep` of a `Call`. None stands for the
         model's or the family's default.
 

@@ -225,7 +225,7 @@ class Session:
         return other
 
     def prompt(self, question: str, history: Sequence[Turn] = ()) -> str:
-        """`chat_prompt` of the model's processor."""
+        """The text that the model's chat template makes of a question about the images."""
         kinds = ["image" if isinstance(one, Image.Image) else "video" for one in self.images]
         return chat_prompt(self.model.processor, question, kinds, history)
 
@@ -298,7 +298,7 @@ class Session:
             mode: one of `MODES`; None: the model's own, or "full" after `keep_image_after` questions and,
                 without a budget, for questions about all that is printed (see `transcribe`).
             max_new_tokens: the longest answer, in tokens.
-            gestalt: the compressor of modes "saccade" and "compress"; None: see `ARRCOCModel.prepare`.
+            gestalt: how the coarse view of "saccade" and "compress" is made; None: see `ARRCOCModel.prepare`.
             on_text: called with the answer so far after each new token; an exception from it ends the answer
                 and is passed on, and the session stays usable.
             history: earlier (question, answer) pairs, which the model reads first; cells are chosen for this

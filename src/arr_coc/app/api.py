@@ -44,7 +44,7 @@ class Posted(ImageData):
 
 
 class PostedImage(Upload, metaclass=Plain):
-    """The image component of a call."""
+    """A component that gives `/ask` its image parameter: uploaded file data, checked by `Posted`."""
 
     data_model = Posted
 

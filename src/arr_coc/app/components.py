@@ -60,7 +60,7 @@ class Plain(ComponentMeta):
 
 
 class TokenCanvas(gr.HTML, metaclass=Plain):
-    """A view or views, drawn by the JavaScript viewer.
+    """A component that draws views (`Trace.view`) with the JavaScript viewer.
 
     `value` is a view, for kind "pair" {"a", "b", "labels"}, for "history" a list of views, or None. Kind
     "look" is a choice of cells without an answer; "closer" is "full" without the answer, which the page shows

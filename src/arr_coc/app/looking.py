@@ -31,7 +31,9 @@ class Looking:
         self._first: dict[str, Any] | None = None
 
     def view(self, tab: Tab, image: ImageSource, question: str, budget: float | str) -> dict[str, Any]:
-        """The view of a question about a tab's picture; `budget` as in `Session.ask`.
+        """The viewer's input for a question about a tab's picture, whose encoding is kept with the tab.
+
+        `budget` is as in `Session.ask`.
 
         Raises:
             ValueError: the picture can't be read, or the question or the guide is missing.

@@ -75,7 +75,7 @@ class Models:
         return f"{names[0]} ({marks[0]})", f"{names[1]} ({marks[1]})"
 
     def check(self, hub: bool = True) -> None:
-        """Raise a ValueError for a named model that doesn't exist; `hub` also looks up names on the Hub."""
+        """Raise a ValueError if a named model doesn't exist; without `hub`, only local ones are checked."""
         for which, source in enumerate(self._sources):
             if isinstance(source, str) and (hub or is_local(source)):
                 check_source(source, None if which else self._allocator)
@@ -121,7 +121,7 @@ class Models:
 
 
 def load(source: ARRCOCModel | str, settings: dict[str, Any]) -> ARRCOCModel:
-    """The model itself, or loaded by its name with these arguments of `from_pretrained`; warmed up."""
+    """A loaded model itself, or one loaded by name with `settings` of `from_pretrained` and warmed up."""
     if not isinstance(source, str):
         return source
 

@@ -38,7 +38,7 @@ DRAWN = ("format", "question", "weights", "tensions")  # fields of a view that t
 
 @dataclass(frozen=True, eq=False)
 class SeenPicture:
-    """A picture that the guide has encoded."""
+    """A picture and the guide's encoding of it."""
 
     source: ImageSource  # to recognise the picture
     image: Image.Image  # scaled down to what the guide reads
@@ -53,7 +53,7 @@ class SeenPicture:
 
 @dataclass(eq=False)
 class Tab:
-    """The state of one tab."""
+    """The state of one browser tab: its image and sessions, its last trace, its history."""
 
     trace: Trace | None = None  # of the answer on the page
     view: dict[str, Any] | None = None  # the viewer's input for it
@@ -86,7 +86,7 @@ class Tab:
 
     @property
     def holds(self) -> bool:
-        """Whether any encoding is held."""
+        """Whether the tab holds the encoding of any image."""
         return bool(self.sessions) or self.record is not None
 
     @property

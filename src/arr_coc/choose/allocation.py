@@ -49,7 +49,7 @@ def grid_positions(keep: Tensor, grid: tuple[int, int, int]) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Allocation:
-    """The record of one decision about one image; a ValueError names a law of it that its tensors break.
+    """The record of which cells of one image were kept, and why; a ValueError if its tensors don't fit.
 
     `keep` long [K] has the kept flat indices, rising, `order` the same, most relevant first; `positions`
     [K, 3] and `reasons` [K] go with `keep`. `information`, `perspectival` (saliency), `participatory`
@@ -129,10 +129,10 @@ class Allocation:
         return flat.view(self.grid)
 
     def boxes(self, size: tuple[int, int]) -> Tensor:
-        """Boxes of the kept cells in px, long [K, 4] of (x0, y0, x1, y1); those of all cells tile a picture.
+        """Boxes of the kept cells in px, long [K, 4] of (x0, y0, x1, y1), on a picture of `size`.
 
-        `size` is the picture's (width, height), at any resolution. `positions[:, 0]` names the frame of each
-        box.
+        `size` is (width, height), at any resolution; with every cell kept the boxes cover the picture without
+        gap or overlap. `positions[:, 0]` names the frame of each box.
         """
         if len(size) != 2 or not all(isinstance(side, int) and side > 0 for side in size):
             raise ValueError(f"size {size!r} is not the width and height of a picture: give picture.size")
@@ -198,7 +198,7 @@ class Allocation:
 
     @classmethod
     def load(cls, path: str | Path) -> Allocation:
-        """Read a record written by `save`; a ValueError for a missing, foreign or inconsistent file."""
+        """Read a record written by `save`; a ValueError for a file that is missing or no such record."""
         try:
             with safe_open(str(path), framework="pt") as file:
                 meta = file.metadata() or {}

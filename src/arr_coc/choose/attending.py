@@ -36,7 +36,7 @@ class NonFiniteScores(ValueError):
 
 
 class Selection(NamedTuple):
-    """The kept cells of one image."""
+    """The kept cells of one image, and why each was kept."""
 
     keep: Tensor  # long [K], in raster order
     order: Tensor  # the same, most relevant first
@@ -71,7 +71,7 @@ def _ranked(scores: Tensor) -> Tensor:
 def gate(scores: Tensor) -> Tensor:
     """A factor of exactly 1 for every score, with the gradient of log(score), in the shape of `scores`.
 
-    Kept features times it stay the same, and a loss behind a frozen model trains their scores.
+    Kept features multiplied by it stay the same, and a loss behind a frozen model trains their scores.
     """
     safe = scores.clamp_min(1e-6)  # a score of 0 would be 0 / 0
     return safe / safe.detach()
@@ -108,7 +108,7 @@ def spread_order(grid: tuple[int, int], device: torch.device | str = "cpu") -> T
 
 
 def coverage(kept: Tensor, count: int, grid: tuple[int, int]) -> Tensor:
-    """Flat indices of `count` cells away from `kept` (bool [H*W]), evenly spread."""
+    """Flat indices of `count` evenly spread cells, those away from `kept` (bool [H*W]) first."""
     # Cells without a kept neighbour come first, kept ones last.
     near = F.max_pool2d(kept.view(1, 1, *grid).float(), 3, 1, padding=1).flatten() > 0
     cost = spread_order(grid, kept.device) + near * kept.numel() + kept * 2 * kept.numel()

@@ -40,7 +40,8 @@ def explore_share(explore: float | Tensor, exploit: Tensor) -> Tensor:
 class AdaptiveTensionBalancer(nn.Module):
     """The mixture of the three maps, with gates and tensions from a small policy net.
 
-    It reads the pooled question, the gestalt and the maps' mean, maximum and spread. Tensions lie in [0, 1]:
+    It reads the pooled question, the gestalt (mean token of a coarse view) and the maps' mean, maximum and
+    spread. Tensions lie in [0, 1]:
 
     - compress (1) <-> particularize (0): how many cells an "auto" budget keeps (`budget.spent_tokens`);
     - exploit (1) <-> explore (0): how much of the budget goes to coverage (`explore_share`);
@@ -67,7 +68,7 @@ class AdaptiveTensionBalancer(nn.Module):
     def mix(
         self, logits: Tensor, query: Tensor, gestalt: Tensor | None = None, start: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """The balanced map in logits [B, H, W], the weights [B, 3] and the tensions [B, 3].
+        """The balanced map in logits [B, H, W], the three maps' weights [B, 3] and the tensions [B, 3].
 
         From `logits` [B, 3, H, W] and the pooled question [B, D]. `gestalt` [B, D] is the mean of the coarse
         view or of the vision tokens; `start` ([6] or [B, 6], before the sigmoid) is what the net's output is

@@ -1,7 +1,7 @@
 """The budget: how many cells of an image are kept. A count, a fraction of all cells, or "auto".
 
 parse_budget("0.25") -> 0.25                       once, where a budget comes from a user
-count_cells(budget, scores [B, N]) -> B counts     for each image; the one place where "auto" chooses
+count_cells(budget, scores [B, N]) -> B counts     for each image; here "auto" becomes a count
 auto_loss(logits, compress, evidence)              trains how much "auto" spends
 """
 
@@ -105,8 +105,9 @@ def count_cells(
 ) -> list[int]:
     """How many cells of each image a budget keeps; a ValueError if it is invalid or exceeds N.
 
-    Only "auto" reads `scores` [B, N] in [0, 1], `compress` [B] in [0, 1] (0.5 is neutral) and `needed` [B],
-    the cells kept at the neutral tension: by default `effective_cells`, with a prior `enough_cells`.
+    The rest is for "auto", whose count lies within AUTO_RANGE. `scores` [B, N] and `compress` [B] are in
+    [0, 1]: 0.5 changes nothing, less keeps more cells, more keeps fewer. `needed` [B]: cells to keep at 0.5;
+    None: `effective_cells(scores)`; callers that follow the guide pass `enough_cells`.
     """
     budget = None if budget is None else parse_budget(budget)
     if budget != AUTO:
@@ -125,7 +126,10 @@ def effective_cells(scores: Tensor) -> Tensor:
 
 @torch.no_grad()
 def enough_cells(logits: Tensor) -> Tensor:
-    """AUTO_MARGIN times the cells that hold AUTO_MASS of all probability, [B, ...] in logits -> [B]."""
+    """How many cells of a map of logits are worth keeping, [B, ...] -> [B].
+
+    AUTO_MARGIN times those that hold AUTO_MASS of all probability; fewer where a few cells stand out.
+    """
     flat = logits.flatten(1).float()
     # Sharpened, since the small probabilities of a thousand cells that hold nothing would outweigh those of
     # the ten that do.
@@ -153,7 +157,7 @@ def expected_tokens(scores: Tensor, compress: Tensor | float = 0.5, needed: Tens
 def auto_loss(
     logits: Tensor, compress: Tensor, evidence: Tensor, margin: float = AUTO_TARGET_MARGIN
 ) -> Tensor:
-    """The loss of the "auto" budget: squared doublings between tokens spent and needed, mean over rows.
+    """The loss of the "auto" budget: the squared log2 of tokens spent over tokens needed, mean over rows.
 
     It trains the compress tension [B] alone, never the scorers. The target of a row is `margin` times the
     number of best cells that hold AUTO_EVIDENCE of its `evidence` (bool [B, H, W]), within AUTO_RANGE;

@@ -47,7 +47,10 @@ def same_start() -> Generator[None]:
 
 
 def signs(rows: int, columns: int) -> Tensor:
-    """A fixed matrix [rows, columns] of -1 and 1 by an integer hash, without generator or storage."""
+    """A fixed matrix [rows, columns] of -1 and 1 by an integer hash, for feature hashing (`fold`).
+
+    The same everywhere; needs neither a seed nor a saved tensor.
+    """
     # The multipliers are those of Knuth's hash and of xxHash.
     index = torch.arange(1, rows * columns + 1, dtype=torch.int64)
     mixed = (index * 2654435761) % 2**32

@@ -227,7 +227,7 @@ class ARRCOCOutput(NamedTuple):
 
 
 class Prior(NamedTuple):
-    """Where the balancer starts, from another source of relevance such as the guide."""
+    """Gates and tensions that the balancer starts from, by another source of relevance such as the guide."""
 
     start: Tensor  # (6,), gates and tensions before the sigmoid, see `AdaptiveTensionBalancer.mix`
     explore: float  # share of the budget for coverage at the neutral exploit tension, in [0, 1]
@@ -322,7 +322,7 @@ class ARRCOCLayer(nn.Module):
         gestalt: Tensor | None = None,
         prior: Prior | None = None,
     ) -> Relevance:
-        """The relevance of every cell from `scores`; the other arguments are those of `relevance`."""
+        """The relevance of every cell from `scores`, logits [B, H, W] of each scorer; else as `relevance`."""
         logit_maps = torch.stack(tuple(scores), dim=1)  # (B, 3, H, W)
         weight = self.participatory.importances(query) if self.config.pooling == "learned" else None
         pooled = pool_query(query, query_mask, self.config.pooling, importance=weight)
@@ -356,7 +356,7 @@ class ARRCOCLayer(nn.Module):
         return self.information.logits(texture), self.perspectival.logits(texture), coupling
 
     def voids(self, relevance: Relevance) -> Tensor | None:
-        """Which images are sampled by an even grid, bool [B]: those without structure; None: no image."""
+        """Which images lack structure and are sampled by an even grid, bool [B]; None: none are."""
         # A peak of the participatory map saves none: on noise, a question about shapes finds some.
         if not self.config.void or relevance.structured is None:
             return None

@@ -100,7 +100,7 @@ class Stem(nn.Module):
 
 
 def save_stem(stem: Stem, folder: Path) -> None:
-    """Write a stem as one safetensors file into an existing folder: in bfloat16, its familiarity as it is."""
+    """Write a stem as one safetensors file into an existing folder, in bfloat16 but for its `Familiarity`."""
     weights = {
         name: tensor if name.startswith("familiarity.") else tensor.to(torch.bfloat16)
         for name, tensor in stem.state_dict().items()
@@ -164,11 +164,11 @@ class Familiarity(nn.Module):
         self.register_buffer("bias", torch.zeros(()))
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """The score of a picture from the stem's tokens [N, D] without a gestalt; above 0: unfamiliar."""
+        """The score of a picture from the stem's tokens [N, D], without coarse view; above 0: unfamiliar."""
         return self.score(statistics(tokens))
 
     def normalised(self, values: Tensor) -> Tensor:
-        """Statistics [..., 2 D] in standard deviations of the pictures trained on, cut off."""
+        """Statistics [..., 2 D] in standard deviations of the pictures trained on, clamped."""
         mean, scale = self.mean.float(), self.scale.float()  # a stem can be kept in half precision
         return ((values - mean) / scale).clamp(-MOST_DEVIATIONS, MOST_DEVIATIONS)
 

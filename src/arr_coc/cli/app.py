@@ -136,7 +136,8 @@ def space(
 ) -> None:
     """Write the folder of a Space that shows a model in the app; nothing is uploaded.
 
-    The package that runs here goes along some 40 MB, so that no package index is needed.
+    The folder carries this installed package (about 40 MB), so the Space needs no package index;
+    with --released the Space installs the package from there.
     """
     with terminal.starting(as_json):
         from arr_coc.app.space import space_files, write_space

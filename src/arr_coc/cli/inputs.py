@@ -288,7 +288,7 @@ def drawing_path(out: str | None, usual: str, images: Sequence[str], as_json: bo
 
 
 def read_evidence(texts: Sequence[str] | None, pictures: Sequence[Visual]) -> tuple[Box, ...]:
-    """The boxes of --evidence.
+    """The boxes (x0, y0, x1, y1) in px that the texts of --evidence give.
 
     Raises:
         ValueError: one isn't four numbers, is empty or outside of the picture, or the pictures are not one.

@@ -166,12 +166,12 @@ INTERRUPTED = 130  # the exit code of a line that Ctrl-C ended
 
 
 def steps(text: str) -> Any:
-    """The option --steps of training commands; `text` is its help."""
+    """The option --steps of training commands, for a parameter named `steps`; `text` is its help."""
     return typer.Option(min=1, metavar="N", help=text)
 
 
 def minutes(text: str) -> Any:
-    """The option --minutes of training commands; `text` is its help."""
+    """The option --minutes of training commands, for a parameter named `minutes`; `text` is its help."""
     return typer.Option(min=0.01, metavar="M", help=text)
 
 

@@ -81,7 +81,7 @@ def read_jsonl(folder: Path, split: str = "val", limit: int | None = None) -> It
 
 
 def read_folder(folder: Path, split: str = "val", limit: int | None = None) -> Iterator[Example]:
-    """As `read_jsonl` but without answers, for self-distillation."""
+    """Your own questions as by `read_jsonl`, but without answers, for self-distillation."""
     return _read_lines(folder, split, limit, answered=False)
 
 
@@ -126,7 +126,7 @@ class QuestionReader(Protocol):
 
 @dataclass(frozen=True)
 class DataSet:
-    """One data set on disk."""
+    """One kind of data set on disk: its name, reader, metric and prompt."""
 
     name: str  # as in NAME:DIR
     read: QuestionReader

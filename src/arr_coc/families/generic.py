@@ -65,7 +65,7 @@ class GenericAdapter(FamilyAdapter):
         return output
 
     def token_counts(self, inputs: Mapping[str, Any], lengths: Sequence[int]) -> Sequence[int]:
-        """From the encoder's outputs, or the runs of placeholders."""
+        """The tokens of each image, from the encoder's outputs or the runs of placeholders."""
         pictures = len(patch_grids(inputs) or self.patches(inputs))
         if len(lengths) == pictures:
             return lengths
@@ -76,7 +76,7 @@ class GenericAdapter(FamilyAdapter):
         return [sum(runs[i : i + rows]) for i in range(0, len(runs), rows)]
 
     def cell_layout(self, inputs: Mapping[str, Any], counts: Sequence[int]) -> list[tuple[Grid, Tensor]]:
-        """The grid of blocks of patches, or the one nearest to the picture's shape."""
+        """Per image the grid of blocks of patches, or that nearest to its shape; all tokens are cells."""
         layout: list[tuple[Grid, Tensor]] = []
         if grids := patch_grids(inputs):
             for (t, h, w), count in zip(grids, counts, strict=True):

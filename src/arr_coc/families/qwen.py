@@ -108,7 +108,7 @@ class Qwen2_5VLAdapter(GridAdapter):
         return self.tower.merger
 
     def tower_order(self, inputs: Mapping[str, Any]) -> Tensor | None:
-        """Window by window where some layers attend in windows."""
+        """The tower's order of the cells: window by window where some layers attend in windows, else None."""
         tower = self.tower
         if (size := getattr(tower, "window_size", None)) is None:
             return None
@@ -234,7 +234,7 @@ class Qwen3VLAdapter(Qwen2_5VLAdapter):
     std = (0.5, 0.5, 0.5)
 
     def patch_places(self, grid: Tensor, rows: Tensor) -> dict[str, Tensor]:
-        """Also the learned position embeddings that each patch interpolates between, and their weights."""
+        """As Qwen2.5-VL's, and the learned embeddings that each patch interpolates between, with weights."""
         tower = self.tower
         indices, weights = get_vision_interpolation_indices_and_weights(
             grid,
@@ -256,7 +256,7 @@ class Glm4vAdapter(Qwen2_5VLAdapter):
     halves = False  # its tower shrinks by a convolution between its blocks and its merger
 
     def token_kinds(self, inputs: Mapping[str, Any]) -> Tensor:
-        """From the processor; a ValueError where there is a clip and the kinds are missing."""
+        """The kinds that the processor gives; a ValueError where there is a clip and they are missing."""
         kinds = inputs.get("mm_token_type_ids")
         if kinds is not None:
             return kinds.int()

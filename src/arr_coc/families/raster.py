@@ -283,7 +283,7 @@ class HunyuanVLAdapter(HYV4VLAdapter):
     """
 
     def token_counts(self, inputs: Mapping[str, Any], lengths: Sequence[int]) -> Sequence[int]:
-        """From the grids: some releases of transformers divide the tokens otherwise."""
+        """The tokens of each image, from the grids: some releases of transformers divide them otherwise."""
         merge = self.model.config.vision_config.spatial_merge_size
         return [t * (h // merge) * (w // merge + 1) + 2 for t, h, w in inputs["image_grid_thw"].tolist()]
 

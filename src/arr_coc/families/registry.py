@@ -34,8 +34,8 @@ EARLY: dict[Encodes, str] = {
 class Family:
     """A family: model types whose images one adapter reads in one way.
 
-    `title` and `remark` are for readers; `traits` are attributes of `FamilyAdapter` that differ from the
-    class's. A ValueError for an abstract class, no model type, or an unknown trait.
+    `title` and `remark` are for readers; `traits` are attributes of the adapter class with other values
+    here. A ValueError for an abstract class, no model type, or an unknown trait.
     """
 
     title: str
@@ -64,7 +64,7 @@ class Family:
 
     @property
     def clips(self) -> bool:
-        """Whether clips are read, frame by frame."""
+        """Whether the family takes video clips (each frame is encoded alone)."""
         return self.trait("clips")
 
     @property
@@ -103,7 +103,7 @@ def register_family(
     """Registers an adapter class for some model types (`config.model_type`), as a `Family`.
 
     `title`: the family's name for readers, by default the first model type; `remark`: what is not offered, or
-    what to know; `traits`: attributes of `FamilyAdapter` that differ from the class's.
+    what to know; `traits`: attributes of the class with other values here.
 
     Raises:
         ValueError: the adapter is abstract, there is no model type, a trait is unknown, or a model type is
@@ -113,7 +113,7 @@ def register_family(
 
 
 def known_families() -> list[Family]:
-    """The families in the order of registration."""
+    """The registered families, each once, in the order of registration."""
     return list(dict.fromkeys(FAMILIES.values()))
 
 

@@ -128,7 +128,7 @@ class CroppedAdapter(FamilyAdapter):
     # ---- where they lie -------------------------------------------------------------------------------
 
     def layout(self, inputs: Mapping[str, Any]) -> Layout:
-        """From the prompt; with crops among the inputs their cells, which have no place in it."""
+        """The layout of each view's tokens; with crops, of their cells, which have no place in the prompt."""
         count, device = self._view_tokens(inputs), inputs["pixel_values"].device
         images = len(inputs["pixel_values"])
         if CROP_GRIDS not in inputs:
@@ -173,7 +173,7 @@ class CroppedAdapter(FamilyAdapter):
         )
 
     def coarse(self, inputs: Mapping[str, Any], cells: int | Sequence[int] = 256) -> dict[str, Any]:
-        """The view of each image, whatever `cells`."""
+        """Inputs with the one view of each image and no crops, whatever `cells`."""
         return {name: inputs[name] for name in self.visual_names if inputs.get(name) is not None}
 
     def views_encoded(self, inputs: Mapping[str, Any], keep: Sequence[Tensor]) -> tuple[int, int] | None:

@@ -1,7 +1,7 @@
 """The table of families: a row for each, in the order in which they are listed.
 
 A family laid out like another one is a row with the same adapter. A new layout needs a class in `qwen`,
-`raster`, `square` or `tiled`. `FamilyAdapter` lists the traits.
+`raster`, `square` or `tiled`. Traits: any attribute of the adapter's class.
 """
 
 from __future__ import annotations

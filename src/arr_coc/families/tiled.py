@@ -4,8 +4,8 @@
     Idefics3, SmolVLM                  pixel_values [B, most of a prompt, 3, s, s], padded with black ones
     LLaVA-NeXT, LLaVA-OneVision        pixel_values [images, 1 + tiles, 3, s, s], image_sizes [images, 2]
 
-The cells are those of all tiles in one raster; overviews and tokens that name a tile are always kept. An
-uncut picture has the cells of its one view.
+A view is a tile or an overview. The cells are those of all tiles in one raster; overviews and tokens that
+name a tile are always kept. An uncut picture has the cells of its one view.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class TiledAdapter(FamilyAdapter):
         raise ValueError(f"the prompt has images of {numbers} tiles and views for {len(views)}; {REMEDY}")
 
     def cell_layout(self, inputs: Mapping[str, Any], counts: Sequence[int]) -> list[tuple[Grid, Tensor]]:
-        """The raster of all tiles, without the overview."""
+        """Per image the grid of all tiles and the tokens of its cells, without those of the overview."""
         side = self.side(inputs)
         return [
             ((1, rows * side, columns * side), raster(rows, columns, side))
@@ -130,7 +130,7 @@ class TiledAdapter(FamilyAdapter):
         )
 
     def other_tokens(self, inputs: Mapping[str, Any], layout: Layout) -> VisualFeatures | None:
-        """The overviews; None where no image has one."""
+        """The tokens of the overviews, encoded alone; None where no image has one."""
         if layout.counts == layout.sizes:
             return None
         return self.encode_cells(inputs, [cells[:0] for cells in layout.cells])
@@ -142,7 +142,7 @@ class TiledAdapter(FamilyAdapter):
         return sum(views), sum(layout.counts) // unit
 
     def coarse(self, inputs: Mapping[str, Any], cells: int | Sequence[int] = 256) -> dict[str, Any]:
-        """The overview of each image, or its one view, whatever `cells`."""
+        """Inputs with each image's overview or one view alone, whatever `cells`."""
         ends = torch.tensor(self._numbers(inputs)).cumsum(0) - 1
         names = [name for name in self.visual_names if inputs.get(name) is not None]
         some = self.with_views(inputs, ends.to(inputs["pixel_values"].device))
@@ -173,12 +173,12 @@ class Idefics3Adapter(TiledAdapter):
         return self.model.config.vision_config.patch_size * self.model.config.scale_factor
 
     def views(self, inputs: Mapping[str, Any]) -> Tensor:
-        """Without the black ones that pad the rows of a batch."""
+        """The tiles and overviews [n, 3, s, s], without the black ones that pad the rows of a batch."""
         views = inputs["pixel_values"].flatten(0, 1)
         return views[views.flatten(1).any(1)]  # a view of the batch's padding is 0 everywhere
 
     def with_views(self, inputs: Mapping[str, Any], chosen: Tensor) -> dict[str, Any]:
-        """As one row of a batch, [1, m, 3, s, s]."""
+        """Inputs for `encode` with the views of these numbers, as one row of a batch, [1, m, 3, s, s]."""
         filled = inputs["pixel_values"].flatten(0, 1).flatten(1).any(1)
         names = [name for name in ("pixel_values", "pixel_attention_mask") if inputs.get(name) is not None]
         return dict(inputs) | {name: inputs[name].flatten(0, 1)[filled][chosen][None] for name in names}
@@ -195,7 +195,7 @@ class InternVLAdapter(TiledAdapter):
         return int(self.model.config.vision_config.patch_size[0] / self.model.config.downsample_ratio)
 
     def numbers(self, input_ids: Tensor, views: Tensor) -> list[int]:
-        """From the lengths of the runs of placeholders: all tiles of an image are one run."""
+        """Views of each image, from the runs of placeholders: all views of an image are one run."""
         counts = placeholder_runs(input_ids == self.image_token_id)
         length = sum(counts) // len(views)  # tokens of a tile
         return [count // length for count in counts]
@@ -262,11 +262,11 @@ class Ovis2Adapter(FamilyAdapter):
 
 
 class Lfm2VLAdapter(FamilyAdapter):
-    """LFM2-VL: square tiles of a large picture, each with a token, then an overview in its own shape.
+    """LFM2-VL: square tiles of a large picture, each introduced by a marker token, then an overview.
 
-    `pixel_values` [views, patches, p * p * 3] are padded, `spatial_shapes` [views, 2] the patches of each
-    view. Most layers of the language model are short convolutions, which mix neighbouring tokens: dropping
-    tokens changes the neighbours.
+    The overview has the picture's shape. `pixel_values` [views, patches, p * p * 3] are padded,
+    `spatial_shapes` [views, 2] the patches of each view. Most layers of the language model are short
+    convolutions, which mix neighbouring tokens, so dropping is not the same as masking.
     """
 
     def token_counts(self, inputs: Mapping[str, Any], lengths: Sequence[int]) -> Sequence[int]:
@@ -341,7 +341,7 @@ class Step3p7Adapter(FamilyAdapter):
     needed = ("num_local_patches",)
 
     def early_counts(self, inputs: Mapping[str, Any]) -> None:
-        """None: a view's tokens are known after encoding. A ValueError where prompt and pixels differ."""
+        """Checks prompt against pixels (ValueError) and returns None: tokens are known after encoding."""
         numbers = torch.as_tensor(inputs["num_local_patches"]).tolist()
         local = inputs.get("pixel_values_local")
         views = len(placeholder_runs(inputs["input_ids"] == self.image_token_id))

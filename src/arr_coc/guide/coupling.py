@@ -1,4 +1,4 @@
-"""The coupling of a picture's cells with a question, as the guide finds it.
+"""The coupling of a picture's cells with a question: how likely the question needs each, by the guide.
 
 page = view(guide, pixels)                               once per picture
 couple(guide, page, "What is the total?", (32, 32))      Coupling: logits [32, 32], for any grid
@@ -86,7 +86,7 @@ class Coupling:
         return tuple(dict.fromkeys(match.word for match in self.matches))
 
     def to_dict(self) -> dict[str, object]:
-        """All but the logits, JSON-safe."""
+        """All fields but the logits, as JSON values."""
         return {
             "confidence": round(self.confidence, 4),
             "whole": round(self.overview, 4),  # the names in saved records
@@ -97,7 +97,7 @@ class Coupling:
 
 
 def view(guide: Guide, picture: Tensor) -> GuidePage:
-    """The page of a picture, float [3, h, w] in [0, 1] of any size on any device; see `fitted`."""
+    """The guide's encoding of a picture, float [3, h, w] in [0, 1] of any size, scaled down to `fitted`."""
     picture = picture.to(guide.threshold.device)
     height, width = picture.shape[-2:]
     size = fitted(width, height)
@@ -115,7 +115,7 @@ def fitted(width: int, height: int) -> tuple[int, int]:
 
 @torch.no_grad()
 def couple(guide: Guide, page: GuidePage, question: str, grid: tuple[int, int]) -> Coupling:
-    """Couple the cells of a picture with a question, on a grid (H, W) of any shape that divides it evenly."""
+    """Score the cells of a picture by a question, on a grid (H, W) of any shape that divides it evenly."""
     (search,) = guide.search(page, [question])
     judged = guide.weigh(page, [search])
     words = search.terms.words
@@ -128,13 +128,19 @@ def couple(guide: Guide, page: GuidePage, question: str, grid: tuple[int, int]) 
 
 
 def probability(present: float, recognised: bool) -> float:
-    """The confidence of a logit of presence, and of whether a word of the question was recognised."""
+    """The confidence, in [0, 1], that a picture holds what is asked for, calibrated.
+
+    `present`: the head's logit of that; `recognised`: a word of the question was found on the picture.
+    """
     factor, offset, more = CALIBRATION
     return float(torch.sigmoid(torch.tensor(present * factor + offset + more * recognised)))
 
 
 def printed_probability(cosines: Tensor, itself: bool, strength: float) -> Tensor:
-    """The probability that places show a term, from its cosines; `itself`: it is a word of the question."""
+    """The probability that places show a term, from its cosines with them.
+
+    `itself`: the term is a word of the question; else it has to do with one by `strength`, in (0, 1].
+    """
     factor, offset = PRINTED["itself" if itself else "listed" if strength == 1 else "related"]
     return torch.sigmoid(cosines.float() * factor + offset)
 
@@ -147,7 +153,7 @@ def crop_places(maps: Tensor, size: tuple[int, int]) -> Tensor:
 
 @torch.no_grad()
 def scope(guide: Guide, question: str) -> tuple[float, float]:
-    """How far a question is about all of any picture (`overview`), and about what stands out (`unusual`)."""
+    """How far a question is about all of any picture, and how far about what stands out, each in [0, 1]."""
     words = terms(question).words
     return _scope(guide, words, guide.words(words))
 

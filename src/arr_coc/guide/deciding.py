@@ -77,7 +77,7 @@ class Stopwatch:
 
 
 class Cues(NamedTuple):
-    """What scoring reads of one image and its question, a batch of one."""
+    """What the layer reads to score one image by its question: texture, words, and cells; a batch of one."""
 
     texture: Tensor  # [1, C, H, W]
     query: Tensor  # [1, L, D], word embeddings of the question
@@ -120,7 +120,7 @@ class Decision:
 
 
 def score(layer: ARRCOCLayer, cues: Sequence[Cues], watch: Stopwatch) -> list[Relevance]:
-    """Score the cells of each image by its own question; NonFiniteScores if a relevance isn't finite."""
+    """The relevance of the cells of each image to its question; NonFiniteScores if one isn't finite."""
     maps = [one.relevance(layer, watch) for one in cues]
     with watch("balancing"):
         # One transfer from the device for all images.
@@ -171,7 +171,7 @@ def weigh(
     watch: Stopwatch,
     changes: Sequence[Changes | None] = (),
 ) -> Decision:
-    """Decide by how much each cell is scaled, with all of them kept; arguments as of `decide`."""
+    """Decide by which factor each cell is multiplied, with all of them kept; arguments as of `decide`."""
     frames = frame_counts(changes, len(cues))
     cues = share_most_confident_frame(cues, frames)
     maps = score(layer, cues, watch)
@@ -231,7 +231,7 @@ def _under(group: Sequence[Relevance]) -> Relevance:
 
 
 def over_time(maps: Sequence[Relevance], changes: Sequence[Changes | None]) -> list[Relevance]:
-    """The relevance of images, and of clips as it is over time."""
+    """The relevance of images as it is, and of clips after `relevance_over_time` over their frames."""
     frames = frame_counts(changes, len(maps))
     visuals = stacked(maps, frames)
     for i, (one, count) in enumerate(zip(changes, frames, strict=bool(changes))):
@@ -252,7 +252,10 @@ def over_time(maps: Sequence[Relevance], changes: Sequence[Changes | None]) -> l
 
 
 def share_most_confident_frame(cues: Sequence[Cues], frames: Sequence[int]) -> Sequence[Cues]:
-    """The cues with the guide's most confident finding for all frames of a clip, each with its own logits."""
+    """The frames' `Cues`, where all of a clip have what the guide found in the most confident of them.
+
+    Each frame keeps its own logits.
+    """
     if max(frames, default=1) == 1:
         return cues
     together: list[Cues] = []
@@ -267,7 +270,7 @@ def share_most_confident_frame(cues: Sequence[Cues], frames: Sequence[int]) -> S
 
 
 def most_confident_frames(cues: Sequence[Cues], frames: Sequence[int]) -> list[Cues]:
-    """Of each image or clip the frame with the guide's highest confidence; the first if it wasn't asked."""
+    """Of each image or clip the frame in which the guide is most confident; the first without the guide."""
     return [
         max(group, key=lambda one: 0.0 if one.guided is None else one.guided.confidence)
         for group in groups(cues, frames)

@@ -43,7 +43,7 @@ MIN_SIDE = 128  # px of a padded side; narrower pictures in bfloat16 may show pr
 
 
 class GuidePage(NamedTuple):
-    """The encoding of a picture, kept between questions."""
+    """The guide's encoding of a picture, which depends on no question."""
 
     # vectors of print, [DIM, h/8, w/16] of the picture, and of it at half and at a quarter of its size
     prints: tuple[Tensor, ...]
@@ -56,7 +56,7 @@ class GuidePage(NamedTuple):
 
 
 class Search(NamedTuple):
-    """Where the words of a question stand on a page."""
+    """Where the words of a question stand on an encoded picture (page)."""
 
     terms: Terms  # the T words of the question, and the others that may be printed for them
     own: Tensor  # [T, DIM], vectors of its own words
@@ -121,11 +121,11 @@ class Guide(nn.Module):
         return GuidePage(prints, meanings, colours, features, size, runs, vocabulary)
 
     def judge(self, page: GuidePage, questions: Sequence[str]) -> Judgement:
-        """Judge every place of a page for some questions."""
+        """Score every place of a page, h/16 x w/32 of them, for Q questions."""
         return self.weigh(page, self.search(page, questions))
 
     def search(self, page: GuidePage, questions: Sequence[str]) -> list[Search]:
-        """Find the words of some questions on a page."""
+        """Find the words of each of some questions on a page."""
         every = [terms(question) for question in questions]
         vectors = self.words([word for t in every for word in (*t.words, *t.others)])
         parts = vectors.split([len(t.words) + len(t.others) for t in every])
@@ -141,7 +141,7 @@ class Guide(nn.Module):
         ]
 
     def weigh(self, page: GuidePage, searches: Sequence[Search]) -> Judgement:
-        """Judge every place of a page from where the words of some questions stand."""
+        """Score every place of a page from where the words of some questions stand."""
         own = [search.own for search in searches]
         readings = self.reader.read([search.terms.words for search in searches], own)
         return self.head(page.features, readings, [self.maps(search) for search in searches])

@@ -34,7 +34,7 @@ Layer = TypeVar("Layer", nn.Linear, nn.Conv2d)
 
 
 class Judgement(NamedTuple):
-    """Logits of questions about a page."""
+    """The logits that the head gives Q questions about a page: of every place, and of the whole."""
 
     logits: Tensor  # [Q, H, W], one per place
     present: Tensor  # [Q], that the page holds what is asked for
@@ -184,7 +184,7 @@ class PageEncoder(nn.Module):
 
 
 class Head(nn.Module):
-    """From maps of likeness and a page to a logit per place.
+    """The net that scores places: from maps of how like each word they are, and a page, to logits.
 
     Each map is weighed by the role of its word and added to the page. Blocks of convolution and axial
     attention carry it from labels to values ("right of", "below"). The raw match of the words is added to the
@@ -217,7 +217,7 @@ class Head(nn.Module):
         return (places @ self.name(reading.tokens).T).movedim(-1, 0) - 3.0  # few look like it
 
     def forward(self, page: Tensor, readings: list[Reading], maps: list[Tensor]) -> Judgement:
-        """Judge the places of a page [1, WIDTH, H, W] for some questions.
+        """Score the places of a page [1, WIDTH, H, W] for some questions.
 
         `maps` are [T, MAPS - 1, H, W] in [0, 1] of each question's words; the last one is made here.
         """

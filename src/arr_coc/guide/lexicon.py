@@ -41,7 +41,7 @@ SHORT_SYLLABLE = re.compile("[^aeiouy]*[aeiouy][^aeiouywx]$")
 
 
 class LexiconEntry(NamedTuple):
-    """A member of a group."""
+    """A phrase of a group of phrases of one meaning."""
 
     text: str  # as written
     key: str  # its stems
@@ -262,7 +262,7 @@ MIN_COSINE = 0.5  # the least cosine of related words: about one in a thousand w
 
 
 class Meanings(NamedTuple):
-    """Vectors of words."""
+    """The table of word vectors, and which row is whose."""
 
     words: tuple[str, ...]  # in the order of their rows, the most frequent first
     rows: dict[str, int]  # by word

@@ -27,7 +27,7 @@ MAX_SLICED_COLUMNS = 4  # columns of a block up to which slices are added up: to
 
 
 class PrintFeatures(NamedTuple):
-    """What `PrintEncoder` finds in each slot."""
+    """What `PrintEncoder` finds in each slot of 8 x 16 px: print, and features for the head."""
 
     print: Tensor  # [B, DIM, H, W], vectors of unit length to compare with those of words
     features: Tensor  # [B, FEATURE_WIDTH, H, W]

@@ -156,7 +156,7 @@ class Terms(NamedTuple):
 
 @lru_cache(maxsize=256)
 def terms(question: str) -> Terms:
-    """The terms of a question."""
+    """The words of a question, at most MAX_WORDS, and others that may be printed for them; cached."""
     words = split_words(question) or ["?"]
     if len(words) > MAX_WORDS:
         words = words[: MAX_WORDS // 2] + words[-(MAX_WORDS - MAX_WORDS // 2) :]

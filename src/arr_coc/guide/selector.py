@@ -120,6 +120,8 @@ def _pixel_bounds(settings: Mapping[str, Any]) -> tuple[int, int]:
 class StemScorer:
     """What an allocator learned for one model: scores from a stem's features and a question's embeddings.
 
+    A stem is a small convolutional net that gives a vector per cell, in the place of the vision encoder.
+
     `embeddings` [V, D] are the model's word embeddings. A ValueError for parts of different widths, or
     channels that need more than a picture.
     """
@@ -178,7 +180,7 @@ class StemScorer:
         return normal.mul(0.5).add(0.5).clamp(0.0, 1.0), grid
 
     def cues(self, pixels: Tensor, question: str, grid: tuple[int, int]) -> Cues:
-        """What the cells of a picture [1, 3, h, w] are scored by."""
+        """The `Cues` that a picture [1, 3, h, w] is scored by: texture, word embeddings, stem features."""
         channels = self.layer.config.channels
         texture = generate_texture_array(pixels, grid, channels, **picture_inputs(channels, pixels[0]))
         query = self._query(question)
@@ -186,7 +188,7 @@ class StemScorer:
         return Cues(texture, query, mask, self.stem(pixels, grid).float())
 
     def is_foreign(self, cells: Tensor) -> bool:
-        """Whether a picture is unlike those that the stem was trained on, by its features [N, D]."""
+        """Whether a picture is unlike those that the stem was trained on, by the stem's features [N, D]."""
         familiarity = self.stem.familiarity
         return familiarity is not None and bool(familiarity(cells) > 0)
 
@@ -214,7 +216,7 @@ def _read_embeddings(model: Path) -> Tensor:
 
 
 class PictureRecord(NamedTuple):
-    """What is kept of a picture between questions."""
+    """What a selector keeps of a picture between questions: the guide's encoding and what followed."""
 
     page: GuidePage
     textures: dict[tuple[int, int], Tensor]  # by grid
@@ -302,7 +304,10 @@ class Selector:
         budget: Budget = DEFAULT_BUDGET,
         grid: tuple[int, int] | None = None,
     ) -> Decision:
-        """As a call, with the guide's findings in `couplings`; a note says where the guide took over."""
+        """The choice of a call as a `Decision`, with what the guide found in `couplings`.
+
+        A note says where the guide took over from a trained allocator.
+        """
         check_question(question)
         allowed = parse_budget(budget)
         cues, foreign = self._cues(picture, question, grid)
@@ -320,7 +325,7 @@ class Selector:
         return decide(self.layer, cues, [(1, height, width)] * len(cues), [allowed], watch, changes)
 
     def cues(self, picture: ImageSource, question: str, grid: tuple[int, int] | None = None) -> Cues:
-        """What the cells are scored by; arguments as in a call."""
+        """The `Cues` (texture, question, coupling) that the cells are scored by; arguments as in a call."""
         return self._cues(picture, question, grid)[0]
 
     def _cues(self, picture: ImageSource, question: str, grid: tuple[int, int] | None) -> tuple[Cues, bool]:
@@ -486,7 +491,7 @@ class ClipSelector:
 
     @torch.no_grad()
     def decide(self, question: str, budget: Budget = 0.1) -> Decision:
-        """As `Selector.decide_clip`; a second budget for the last question costs the ranking alone."""
+        """As `Selector.decide_clip`; another budget for the last question costs the ranking alone."""
         check_question(question)
         allowed = parse_budget(budget)
         if self._last is None or self._last[0] != question:

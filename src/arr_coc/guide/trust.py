@@ -75,7 +75,7 @@ STANCES = {
 
 
 class Shares(NamedTuple):
-    """How far a question is of each kind, each in [0, 1]; they add up to 1."""
+    """How far a question is of each kind of STANCES, each in [0, 1]; they add up to 1."""
 
     sure: float
     unusual: float
@@ -85,7 +85,10 @@ class Shares(NamedTuple):
 
 
 def shares(coupling: Coupling) -> Shares:
-    """The kinds of a question. Its scope goes first, for an overview needs no printed word."""
+    """How far a question is of each kind, by what the guide finds about it (`Coupling`).
+
+    Its scope goes first, for an overview needs no printed word.
+    """
     overview = _ramp(coupling.overview, *SCOPE)
     unusual = (1 - overview) * _ramp(coupling.unusual, *SCOPE)
     local = 1 - overview - unusual
@@ -133,14 +136,20 @@ def start(coupling: Coupling) -> Tensor:
 
 
 def prior(coupling: Coupling) -> Prior:
-    """What a balancer starts from that follows the guide; a trained policy adds to it."""
+    """The gates and tensions from which the balancer starts where the guide scores the cells.
+
+    What a trained policy net gives is added to them.
+    """
     return Prior(start(coupling), EXPLORE, coupling.printed)
 
 
 def verdict(
     confidence: float, overview: float, unusual: float, words: Sequence[str], recognised: bool
 ) -> str:
-    """The verdict on a question and a picture, a key of SENTENCES, by the fields of a `Coupling`."""
+    """What a question on a picture amounts to, a key of SENTENCES such as "unread".
+
+    The arguments are fields of a `Coupling`; `recognised`: a word of the question was found on the picture.
+    """
     middle = sum(SCOPE) / 2
     if overview > middle:
         return "overview"
@@ -156,20 +165,20 @@ def verdict(
 
 
 def verdict_of(coupling: Coupling) -> str:
-    """The verdict of a coupling."""
+    """What the guide's finding for a question on a picture amounts to: a key of SENTENCES, such as "sure"."""
     c = coupling
     return verdict(c.confidence, c.overview, c.unusual, c.words, bool(c.best()))
 
 
 def sentence(kind: str, confidence: float, words: Sequence[str] = ()) -> str:
-    """The sentence of a verdict with its confidence, as it is shown."""
+    """The sentence that users see for a verdict `kind`, a key of SENTENCES, and its confidence."""
     numbered = kind not in (*GENERAL, "unread")
     parts = [f"{confidence:.0%}: {SENTENCES[kind]}" if numbered else SENTENCES[kind]]
     return "; ".join(parts + _passed_over(kind, words))
 
 
 def note(coupling: Coupling) -> str | None:
-    """The remark beside an allocation; None if the guide is sure."""
+    """The remark that users see beside an allocation, without confidence; None if the guide is sure."""
     words = coupling.words
     kind = verdict(coupling.confidence, coupling.overview, coupling.unusual, words, bool(coupling.best()))
     parts = [] if kind in ("sure", *GENERAL) else [SENTENCES[kind]]
@@ -187,7 +196,7 @@ def in_other_script(word: str) -> bool:
 
 
 def blend(coupling: Coupling, own: Tensor) -> Tensor:
-    """Participatory logits [H, W]: the guide's, and by the share of `not_found` a model's own attention."""
+    """The guide's logits [H, W], mixed by the share of `not_found` with `own`, a model's attention."""
     return torch.lerp(coupling.logits.to(own), own, shares(coupling).not_found)
 
 

@@ -34,9 +34,10 @@ T = TypeVar("T")
 
 MOST_TURNS = 16  # questions of a session whose relevance maps are kept
 RELEVANCES = ("auto", "trained", "guide", "gaze")
-"""Sources of the coupling of cells and question: "trained", the layer; "guide", the guide; "gaze", attention
-in the model's own first layers; "auto", the layer if it is trained, or the guide on pictures foreign to it
-(`scoring.foreign_visuals`), else the guide and, where it finds nothing, the model's attention.
+"""Sources of the coupling map (how much each cell has to do with the question): "trained", the layer;
+"guide", the guide; "gaze", attention in the model's own first layers; "auto", the layer if it is trained, or
+the guide on pictures foreign to it (`scoring.foreign_visuals`), else the guide and, where it finds nothing,
+the model's attention. With "guide" and "gaze" the other two maps are those of an untrained layer.
 """
 
 logger = logging.getLogger(__name__)
@@ -83,7 +84,7 @@ class EncodedImages:
         self.foreign = self.foreign or other.foreign
 
     def share(self, other: EncodedImages) -> None:
-        """Take over what does not depend on LoRAs, from pixels of the same scale."""
+        """Take over from `other` what doesn't depend on LoRAs, if both have crops or neither has."""
         if self.finer != other.finer:
             return
         self.pictures, self.pages = self.pictures or other.pictures, self.pages or other.pages
@@ -107,7 +108,7 @@ class EncodedImages:
 
 @dataclass(frozen=True)
 class Chooser:
-    """What decides for one model."""
+    """The parts that choose cells for one model, and the settings of that."""
 
     adapter: FamilyAdapter  # of the family, on the base model
     layer: ARRCOCLayer  # scorers, balancer and allocator
@@ -144,7 +145,7 @@ class Chooser:
 
 @dataclass(frozen=True)
 class Call:
-    """One call that is being prepared; made by `route.new_call`."""
+    """One question about images, with its mode and budget, as `route.new_call` makes it."""
 
     inputs: Mapping[str, Any]  # processor inputs; frames of clips are images
     mode: Mode

@@ -4,8 +4,8 @@
     prepare(chooser, call) -> Prepared                 encode, choose, drop
 
     full, prune, weight     encode all N cells -> choose -> keep K (or scale N)
-    sparse, saccade         choose from pixels -> encode K cells alone, behind a gestalt in saccade
-    compress                the gestalt alone
+    sparse, saccade         choose from pixels -> encode K cells alone, behind a coarse view in saccade
+    compress                the coarse view alone
 
 Law: if choosing fails, the answer still comes, from all tokens and with a note; unless `strict`.
 """
@@ -216,10 +216,10 @@ def _own_scores(chooser: Chooser, call: Call, layout: Layout, budgets: Sequence[
 
 
 def cues_for(chooser: Chooser, call: Call) -> list[Cues]:
-    """The inputs of scoring for each image of a call.
+    """The `Cues` of each image of a call: texture, question embeddings and, where known, cell features.
 
     Raises:
-        ValueError: the mode scores nothing, or "saccade" keeps all cells of these images.
+        ValueError: the mode scores nothing, or "saccade" keeps all cells because there are so few.
     """
     mode, adapter = call.mode, chooser.adapter_for(call.mode)
     call = replace(call, adapter=adapter)
@@ -240,7 +240,7 @@ def cues_for(chooser: Chooser, call: Call) -> list[Cues]:
 
 
 def after_encoding(chooser: Chooser, call: Call) -> Prepared:
-    """Encode every cell, choose by the encoded cells, and drop or scale."""
+    """The base model's input where every cell is encoded and the choice is by encoded cells."""
     features = encoded_features(chooser, call)
     if call.mode.stock:
         return everything(chooser, call)
@@ -252,7 +252,7 @@ def after_encoding(chooser: Chooser, call: Call) -> Prepared:
 
 
 def everything(chooser: Chooser, call: Call, fallback: bool = False) -> Prepared:
-    """Encode every cell and keep it."""
+    """The base model's input with every cell encoded and kept."""
     features = encoded_features(chooser, call)
     every = Decision([everything_kept(grid) for grid in call.spaces(features.grids)], fallback=fallback)
     return dropped(chooser, call, features, every)
@@ -295,7 +295,7 @@ def before_encoding(
     budgets: Sequence[Budget | None],
     gestalt: VisualFeatures | None = None,
 ) -> Prepared:
-    """Choose, encode the kept cells alone, and put them into the prompt, behind a gestalt if given.
+    """Choose, encode the kept cells alone, and put them into the prompt, behind a coarse view if given.
 
     `budgets` are per image or clip; None keeps all of its cells.
     """
@@ -373,7 +373,7 @@ def gated(
 
 
 def coarse_alone(chooser: Chooser, call: Call) -> Prepared:
-    """The gestalt in place of every image; tokens that are no cell stay."""
+    """The base model's input with a gestalt (coarse view) in place of every image's cells."""
     adapter = call.adapter
     gestalt = gestalt_of(chooser, call, call.gestalt)
     features = call.encoded.features
@@ -437,7 +437,7 @@ def small_images(sizes: Sequence[int], budgets: Any, most: int) -> str | None:
 
 
 def saccades(cells: int, coarse: int, budgets: Any) -> Budget | None:
-    """How many cells are kept beside a gestalt of `coarse` tokens; None: all, where that is 0.
+    """How many cells are kept beside a gestalt (coarse view) of `coarse` tokens; None: all, where that is 0.
 
     `budgets` is a call's; None: SACCADE_TOKENS in all, a ValueError where the gestalt leaves none of them.
     """
@@ -454,7 +454,7 @@ def saccades(cells: int, coarse: int, budgets: Any) -> Budget | None:
 
 
 def without(gestalt: VisualFeatures, drop: Sequence[bool]) -> VisualFeatures:
-    """A gestalt in which the images marked in `drop` have no token."""
+    """A gestalt (coarse view) in which the images marked in `drop` have no token."""
     if not any(drop):
         return gestalt
     kept = [cells[: 0 if dropped else None] for cells, dropped in zip(gestalt.cells, drop, strict=True)]
@@ -610,7 +610,7 @@ def with_pictures(
     encoded: EncodedImages,
     frames: Sequence[int] = (),
 ) -> EncodedImages:
-    """`encoded` with the pictures that a caller passes, which the guide reads at their own resolution.
+    """A copy of `encoded` with the caller's pictures, which the guide reads at their own resolution.
 
     Raises:
         ValueError: no list, a wrong number of pictures, an unreadable one, or a prompt with clips.

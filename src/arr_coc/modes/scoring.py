@@ -3,9 +3,9 @@
 cues_of(chooser, call, layout) -> Cues per image   all that `guide.deciding.decide` reads
 
 pixels -> pictures -> texture array [1, C, H, W]   channels, from the picture, earlier frames and turns
-       -> cells [N, D]                             encoded tokens, or a stem's in their place
+       -> cells [N, D]                             encoded tokens, or a stem's (a small net on pixels)
 question -> word embeddings [1, L, D]
-         -> coupling [H, W]                        the guide's, for an untrained layer or a foreign picture
+         -> coupling [H, W]                        the guide's, for an untrained layer or unfamiliar picture
 """
 
 from __future__ import annotations
@@ -113,7 +113,10 @@ def check_mode(layer: ARRCOCLayer, mode: Mode) -> None:
 
 
 def pictures(adapter: FamilyAdapter, inputs: Mapping[str, Any], encoded: EncodedImages) -> Sequence[Tensor]:
-    """Per image the model's input, recovered from its pixels: float32 [3, h, w] in [0, 1]."""
+    """Per image the picture that the model reads, recovered from its pixels: float32 [3, h, w] in [0, 1].
+
+    Kept in `encoded`.
+    """
     if encoded.pictures is None:
         pixels = inputs["pixel_values"] if "pixel_values" in inputs else None
         if isinstance(pixels, StepRows):
@@ -124,7 +127,7 @@ def pictures(adapter: FamilyAdapter, inputs: Mapping[str, Any], encoded: Encoded
 
 
 def encoded_features(chooser: Chooser, call: Call) -> VisualFeatures:
-    """Every cell of the images, encoded once."""
+    """Every cell of the images, encoded once and kept in `call.encoded`."""
     if call.encoded.features is None:
         with call.watch("encode"):
             inputs = with_whole_pixels(call.inputs)
@@ -138,7 +141,7 @@ def default_gestalt(adapter: FamilyAdapter, crops: bool = False) -> str:
 
 
 def gestalt_of(chooser: Chooser, call: Call, name: str) -> VisualFeatures:
-    """The gestalt of every image by one compressor, made once; the frames of a clip share one's cells."""
+    """The gestalt (coarse view) of every image by a compressor, made once; frames of a clip share cells."""
     gestalts = call.encoded.gestalts
     if name not in gestalts:
         compressor = find_compressor(name)
@@ -174,7 +177,7 @@ def changes_of(adapter: FamilyAdapter, call: Call, layout: Layout) -> list[Chang
 def stem_tokens(
     adapter: FamilyAdapter, stem: Stem, inputs: Mapping[str, Any], encoded: EncodedImages
 ) -> list[Tensor]:
-    """Per image the cells [N, D] as the choosing stem encodes them from pixels; made once."""
+    """Per image the cells [N, D] as a stem (a small net) encodes them from pixels; made once."""
     if None not in encoded.stems:
         encoded.stems[None] = _tokens_of(adapter, stem, inputs, encoded)
     return encoded.stems[None]
@@ -195,7 +198,7 @@ def _tokens_of(
 def stem_cells(
     chooser: Chooser, call: Call, stem: Stem, layout: Layout, gestalt: VisualFeatures | None
 ) -> list[Tensor]:
-    """Per image the cells [N, D] by a stem, over a gestalt if there is one; made once."""
+    """Per image the cells [N, D] by a stem, with a gestalt (coarse view) if there is one; made once."""
     adapter, stems = call.adapter, call.encoded.stems
     with call.watch("scoring"):
         if gestalt is None:
@@ -267,9 +270,10 @@ def _foreign(
 
 
 def guided_visuals(chooser: Chooser, call: Call) -> list[bool]:
-    """Whether the guide chooses the cells of each image or clip because it is foreign to a trained layer.
+    """Whether the guide chooses the cells of each image or clip, as it is foreign to a trained layer.
 
-    Empty for an untrained layer, a named relevance, or where it can't be told.
+    Foreign: unlike all that was trained on (`foreign_visuals`). Empty for an untrained layer, a named
+    relevance, or where it can't be told.
     """
     if chooser.relevance != "auto" or not chooser.layer.trained:
         return []
@@ -366,14 +370,14 @@ def untrained_relevance(
 
 
 def couplings(chooser: Chooser, call: Call, layout: Layout) -> list[Coupling] | None:
-    """The guide's coupling per image; None without a guide, or a question that is text."""
+    """What the guide finds about each image and its question; None without a guide or a question as text."""
     guide = chooser.guide
     texts = None if guide is None else texts_of(call.adapter, call, layout)
     return None if guide is None or texts is None else _coupled(guide, chooser, call, layout, texts)
 
 
 def off_ground_couplings(chooser: Chooser, call: Call, layout: Layout) -> list[Coupling | None] | None:
-    """The guide's coupling of each image that is foreign to a trained layer or asked about no place in it.
+    """What the guide finds about each image that is foreign to a trained layer or asked about no place in it.
 
     None for all other images; None in all without such an image, without a guide, or with relevance
     "trained".
@@ -431,9 +435,9 @@ def whole_picture(source: Image.Image | None, read: Tensor) -> Tensor:
 def attention_maps(
     adapter: FamilyAdapter, call: Call, name: str, gestalt: VisualFeatures, grids: Sequence[Grid]
 ) -> list[Tensor]:
-    """Logits [H, W] of each image's cells by attention of the model's own first layers to a gestalt.
+    """Logits [H, W] of each image's cells by attention of the model's own first layers to a coarse view.
 
-    `name` is the gestalt's compressor.
+    `name` is the compressor that made the view, `gestalt`.
     """
     neutral, features = call.encoded.neutral, call.encoded.features
     # The prompt's inputs alone: a single forward pass takes no arguments of `generate`.
@@ -482,7 +486,7 @@ def _event(guide: Guide, pages: Sequence[GuidePage], text: str, grid: tuple[int,
 
 
 def cues_of(chooser: Chooser, call: Call, layout: Layout) -> list[Cues]:
-    """The inputs of scoring for each image of a call, as `gather` puts them together.
+    """The `Cues` (all that the layer reads) of each image of a call, as `gather` puts them together.
 
     Before the encoder a cell is known by the first of: a trained stem's encoding of its pixels; the gestalt
     token that covers it, for a layer trained on encoded tokens; for an untrained layer, the guide's coupling
@@ -542,7 +546,7 @@ def gather(
     frames: Sequence[int] = (),
     views: Sequence[Tensor] | None = None,
 ) -> list[Cues]:
-    """The inputs of a layer for each image, in its dtype and on its device.
+    """The `Cues` (all that a layer reads) of each image, in the layer's dtype and on its device.
 
     Args:
         adapter: of the model.

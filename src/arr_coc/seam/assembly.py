@@ -1,7 +1,7 @@
 """Builds the shortened prompt of a call: its columns, positions and visual features, for the unchanged model.
 
 Laws: (1) text is never dropped; (2) kept tokens keep their original positions; (3) decoding continues after
-the end of the original sequence.
+the end of the original sequence. A gestalt is a coarse view of an image, in tokens put before the kept ones.
 Shapes: whole prompts [B, S], compacted [B, S']; image i has n_i visual tokens, N_i = T*H*W of them cells.
 """
 
@@ -190,7 +190,7 @@ class Compacted:
 
 
 def without_crops(inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Processor inputs without our inputs for crops."""
+    """Processor inputs without those that this package adds for crops (enlarged parts of a picture)."""
     return {name: value for name, value in inputs.items() if name not in (CROP_VALUES, CROP_GRIDS)}
 
 
@@ -407,7 +407,7 @@ def warn_of_window(window: int | None, length: int, warned: set[int]) -> None:
 
 
 class PromptAssembly(ABC):
-    """Builds compacted prompts; base class of `FamilyAdapter`.
+    """Base class of `FamilyAdapter` that builds compacted prompts: those without the dropped tokens.
 
     `visual_names` are processor outputs that belong to the images. Position ids are rotary [3, B, S], with a
     fourth row above that numbers the columns where the model has a `text_row`; or `plain_positions` [B, S].
@@ -463,7 +463,7 @@ class PromptAssembly(ABC):
 
     @property
     def window(self) -> int | None:
-        """The narrowest attention window in columns, or None."""
+        """The narrowest attention window of the language model in columns; None without one."""
         # counts columns: dropping equals masking while the prompt fits
         return attention_window(self.model.config)
 

@@ -47,27 +47,31 @@ class FamilyAdapter(PromptAssembly):
     """How one family of models lays an image in the prompt: where its cells are, and which pixels they show.
 
     A family defines `cell_layout` and `patches`; the rest has defaults read off the model. An encoder that
-    splits images into pieces overrides `token_counts`; one that `encodes` less than an image alone overrides
+    splits images into tiles overrides `token_counts`; one that `encodes` less than an image alone overrides
     `layout`, `encode_cells` and `coarse`. `model` is used, never changed; `processor` gives the normalisation
-    and the chat template; `traits` replace class attributes. An ImportError where transformers lacks
-    `mm_encoder_outputs`.
+    and the chat template; `traits` replace attributes of the class, those below or any other. An ImportError
+    where transformers lacks `mm_encoder_outputs`.
+
+    A view is one picture that the vision tower reads: a tile, or the overview, the whole picture made small.
 
     Attributes:
         needed: the `visual_names` that must come with the pixels.
-        mean: per channel, of the image normalisation, for want of a processor; likewise `std`.
-        encodes: the smallest part of an image that can be encoded alone: "cells", "tiles", "crops" (finer
-            ones, beside a picture's one view) or "images".
+        mean, std: per channel, the image normalisation where the processor gives none.
+        encodes: the smallest part of an image that can be encoded alone: "cells", "tiles", "crops" (enlarged
+            parts, added to the one view of the whole) or "images".
         clips: the vision tower attends within frames alone, so that a clip is encoded frame by frame.
         by_cells: each cell's patches are adjacent in the tower; see `merger` and `tower_order`.
         halves: the vision tower can be run in two halves around a compressor (`encode_merged`).
         casts: the model casts pixels to its own dtype; else they must come in it.
-        prefix: prompt tokens attend to the whole prompt: no part can be read once for several questions.
+        prefix: prompt tokens see later ones too (as in PaliGemma), so an image's keys and values can't be
+            reused for another question.
         recurrent: some layers have a state, so that dropping a token has no masked equivalent.
         ignores_positions: the model's `generate` numbers the columns and ignores given positions.
         keeps_shape: its image processor keeps a picture's shape and takes it at any size, in whole cells.
         middle_square: its image processor cuts a picture to the middle square.
         layer_by_layer: the layers of its language model can be called one by one.
-        name_marks: names of the two special tokens around text about an image (size, name of a tile).
+        name_marks: attributes of tokenizer or processor that hold the opening and closing token of text
+            which the processor adds about an image; it doesn't count as the question.
     """
 
     mean: tuple[float, ...] = (0.48145466, 0.4578275, 0.40821073)  # CLIP's
@@ -132,7 +136,7 @@ class FamilyAdapter(PromptAssembly):
 
     @cached_property
     def plain_positions(self) -> bool:
-        """Whether the model leaves positions to be counted along the prompt."""
+        """Whether positions are just counted along the prompt, since the model has no rule for them."""
         return not hasattr(self._model_with("get_rope_index", self.model), "get_rope_index")
 
     @cached_property
@@ -152,7 +156,7 @@ class FamilyAdapter(PromptAssembly):
         return self._model_with("get_image_features").get_image_features(**arguments, return_dict=True)
 
     def token_counts(self, inputs: Mapping[str, Any], lengths: Sequence[int]) -> Sequence[int]:
-        """The tokens of each image, from the `lengths` of the encoded pieces: the same by default."""
+        """The tokens of each image, from the `lengths` of the encoder's outputs: the same by default."""
         return lengths
 
     def early_counts(self, inputs: Mapping[str, Any]) -> Sequence[int] | None:
@@ -208,7 +212,7 @@ class FamilyAdapter(PromptAssembly):
         raise self._not_sparse()
 
     def encode_merged(self, inputs: Mapping[str, Any], compressor: TowerCompressor) -> VisualFeatures:
-        """Encodes every image with a tower that merges patches half-way; `grids` are the coarse ones."""
+        """Encodes every image with a tower that merges patches half-way; its `grids` are the coarse ones."""
         raise NotImplementedError(
             f"the vision tower of {self.model.config.model_type} can't be run in two halves; use gestalt "
             "'resize' or 'pool4'"
@@ -219,7 +223,7 @@ class FamilyAdapter(PromptAssembly):
         return None
 
     def views_encoded(self, inputs: Mapping[str, Any], keep: Sequence[Tensor]) -> tuple[int, int] | None:
-        """How many tiles and overviews `encode_cells` encodes, of how many; None without tiles."""
+        """How many views `encode_cells` encodes of the images, and how many there are; None without tiles."""
         return None
 
     @property
@@ -231,7 +235,7 @@ class FamilyAdapter(PromptAssembly):
         return f"{self.model.config.model_type} has no use for crops"
 
     def crops(self, inputs: Mapping[str, Any], pictures: Sequence[Image]) -> dict[str, Tensor]:
-        """Crops of pictures, in order of appearance, as inputs beside the processor's own."""
+        """Enlarged parts of pictures, in order of appearance, as inputs beside the processor's own."""
         raise self._not_sparse()
 
     def _not_sparse(self) -> NotImplementedError:
@@ -316,7 +320,7 @@ class FamilyAdapter(PromptAssembly):
 
 
 def split_by_image(pieces: Sequence[Tensor], counts: Sequence[int]) -> list[Tensor]:
-    """The tokens [n_i, D] of each image, from pieces of other lengths; a ValueError where the sums differ."""
+    """The tokens [n_i, D] of each image, from outputs of other lengths; a ValueError if the sums differ."""
     lengths = [len(piece) for piece in pieces]
     if list(counts) == lengths:
         return list(pieces)

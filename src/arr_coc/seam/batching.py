@@ -68,14 +68,14 @@ def answer_costs(
 
 
 def compacted_costs(adapter: FamilyAdapter, compacted: Compacted) -> Tensor:
-    """As `answer_costs`, of a prompt that was compacted or assembled already."""
+    """Mean cross-entropy [B] of each row's answer, as `answer_costs`, from a compacted prompt."""
     return _costs(*_last_logits(adapter, compacted))
 
 
 def hinted_costs(adapter: FamilyAdapter, compacted: Compacted, tail: int) -> tuple[Tensor, Tensor]:
     """As `compacted_costs`, and the cost of the answer's first token in the prompt's last columns: [B] each.
 
-    `tail` columns, the one that predicts the answer's first token among them; at least 1.
+    The second is the mean cross-entropy of that token as `tail` >= 1 columns predict it, up to its own.
     """
     logits, answers = _last_logits(adapter, compacted, tail - 1)
     begin = (answers != IGNORED).long().argmax(1)  # the column that predicts an answer's first token

@@ -1,4 +1,4 @@
-"""Clips in a vision-language prompt: their steps, made when they are read, and the times of these.
+"""Clips in a vision-language prompt: their steps, made when they are read, and the times of the steps.
 
 A step is one entry of the temporal grid: two frames of the clip, read by the language model as one.
 
@@ -159,14 +159,14 @@ class ClipSteps:
 
 
 class Step(NamedTuple):
-    """One step of a clip."""
+    """One step of a clip (frames that a model reads as one), by its number; its rows are not made yet."""
 
     clip: ClipSteps
     number: int
 
     @property
     def patches(self) -> int:
-        """Number of its rows."""
+        """Number of patches of the step, each a row of pixels."""
         return self.clip.grid[1] * self.clip.grid[2]
 
 

@@ -201,10 +201,10 @@ class NewTokens(BaseStreamer):
             self._on_text(self._decode(self._ids))
 
     def end(self) -> None:
-        """Nothing to do."""
+        """Does nothing; `generate` calls it at the end."""
 
     def arrived(self) -> float:
-        """The time of the first new token, in seconds of the clock."""
+        """The time at which the first new token came, in seconds of the clock `now`."""
         return self._arrivals[-1]
 
 
@@ -239,7 +239,7 @@ def refuse_cache(past: Any) -> None:
 
 
 def mark_caches(output: Any, past: Any, columns: Tensor, length: int) -> None:
-    """Marks the caches, the caller's and in `output`, of a call that dropped tokens."""
+    """Marks the caches, the caller's (`past`) and in `output`, of a call that dropped tokens, in place."""
     if columns.shape[1] == length and bool((columns == torch.arange(length, device=columns.device)).all()):
         return
     results = output.to_tuple() if isinstance(output, ModelOutput) else output
@@ -280,7 +280,7 @@ class KeptPrompt:
 
     @property
     def divisible(self) -> bool:
-        """Whether any first part of it can be continued."""
+        """Whether the prompt can be continued from any column, not only from its end."""
         # Subclasses keep a window, a state or fewer bits, which no first part can be cut from.
         return all(type(layer) is DynamicLayer for layer in self.cache.layers)
 
@@ -390,7 +390,7 @@ def _without_images(adapter: FamilyAdapter, kwargs: Mapping[str, Any]) -> dict[s
 
 
 def shared_columns(compacted: Compacted) -> int:
-    """The number of first columns that depend on no question, for one row and image; 0 without a gestalt."""
+    """The number of first columns that depend on no question, of one row and image; 0 without coarse view."""
     columns = compacted.columns
     gestalt = (columns[0] == GESTALT).nonzero().flatten()  # they stand first in their image's place
     return int(gestalt[-1]) + 1 if len(columns) == 1 and len(gestalt) else 0
@@ -398,7 +398,7 @@ def shared_columns(compacted: Compacted) -> int:
 
 @torch.no_grad()
 def read_prefix(base: Any, compacted: Compacted) -> KeptPrompt | None:
-    """Runs the language model on the columns that all questions share; None where there is no gestalt."""
+    """Runs the language model on the columns that all questions share; None without a coarse view."""
     length = shared_columns(compacted)
     if not length:
         return None

@@ -1,10 +1,10 @@
-"""Gaze: relevance without training, from the attention of the model's own first layers to a gestalt.
+"""Gaze: relevance without training, from the attention of the model's own first layers to a coarse view.
 
     map = smoothed (attention + e) / (neutral + e)      e: the mean of `neutral` over the image
 
-attention, neutral: what a gestalt token receives from the words of the question, and of a neutral one, mean
-over words, heads and `gaze_layers` (relative attention as of Zhang et al., "MLLMs know where to look", ICLR
-2025). Attention sinks are near 1. Nothing is random; no row or image influences another.
+attention, neutral: what a token of that view (the gestalt) receives from the words of the question, and
+of a neutral one, mean over words, heads and `gaze_layers` (relative attention as of Zhang et al., "MLLMs know
+where to look", ICLR 2025). Attention sinks are near 1. Nothing is random; no row or image influences another.
 """
 
 from __future__ import annotations

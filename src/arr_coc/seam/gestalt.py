@@ -236,7 +236,7 @@ def _inside(weights: dict[str, Tensor], numbers: dict[str, str], factor: int) ->
 
 
 def gestalt_features(gestalt: VisualFeatures) -> list[Tensor]:
-    """The tokens of a gestalt as maps, per image [1, D, h, w]; a ValueError for a clip."""
+    """The tokens of a gestalt (coarse view) as maps, per image [1, D, h, w]; a ValueError for a clip."""
     maps = []
     for image, (t, h, w) in enumerate(gestalt.grids):
         if t != 1:

@@ -116,10 +116,10 @@ class BaseProperties:
 
 
 class Before(NamedTuple):
-    """A model before it was frozen, and who needs it frozen.
+    """The state of a model before `freeze`, to which `restore` returns it.
 
-    Names of the modules in training mode and of the parameters that didn't learn; `holders` haven't restored
-    it.
+    Names of the modules in training mode and of the parameters that didn't learn; `holders` still need it
+    frozen.
     """
 
     training: frozenset[str]

@@ -2,10 +2,10 @@
 
     own      language model; trained with the layer, active in every mode but "full"
     partial  vision tower; for encoding some cells alone ("sparse" and "saccade")
-    coarse   language model; for reading a gestalt before fine tokens ("saccade"), in place of `own`
+    coarse   language model; for reading a coarse view before fine tokens ("saccade"), in place of `own`
     tower4, tower16   vision tower; for merging patches half-way (`seam.tower_compressor`)
 
-`LoRAs.model_for(kinds)` is a twin of the base (`seam.loaded.twin`) with these active.
+`LoRAs.model_for(kinds)` is a twin of the base (a second tree of modules over its weights) with these active.
 """
 
 from __future__ import annotations

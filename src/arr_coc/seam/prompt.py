@@ -110,16 +110,16 @@ def _words(words: str) -> list[dict[str, Any]]:
 
 
 class VisualPrompt:
-    """Processor inputs for any question about the same images and clips.
+    """Processor inputs for any question about the same images and clips: call `inputs(question)`.
 
-    With several images or a clip, or where an expansion would merge with adjacent text, the text of all
-    expansions is inserted instead of ids; if that changes the processor's prompt, each question goes through
-    the processor. Frames of a clip are read one at a time (`ClipSteps`). `token`: id of the model's
-    placeholder of images, where it isn't the processor's.
+    For one image, the ids of its placeholders are spliced into each new prompt. With several images or a
+    clip, or where its ids could fuse with neighbouring text, the expanded text is inserted and tokenized.
+    Where neither gives the processor's own prompt, each question goes through the processor. Frames of a clip
+    are read one at a time (`ClipSteps`). `token`: the image placeholder's id; None: the processor's.
 
     Attributes:
-        visual: the processor's outputs for them (`pixel_values` and what goes with it).
-        note: what their many frames cost each of them; or None.
+        visual: the processor's outputs for the images (`pixel_values` and what goes with it).
+        note: a remark where a clip has so many frames that each is read smaller; or None.
     """
 
     def __init__(self, processor: Any, visuals: Sequence[Visual], token: int | None = None) -> None:

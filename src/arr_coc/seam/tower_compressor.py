@@ -60,7 +60,7 @@ _HALVES = weakref.WeakKeyDictionary()
 
 
 class Folded(nn.Module):
-    """In place of a merger: the patches of each cell side by side, [N * unit, D] -> [N, unit * D]."""
+    """A module in a merger's place: puts a cell's patches side by side, [N * unit, D] -> [N, unit * D]."""
 
     def __init__(self, unit: int) -> None:
         super().__init__()
@@ -71,7 +71,7 @@ class Folded(nn.Module):
 
 
 class NoPlaces(nn.Module):
-    """In place of learned positions: zeros, for patches that have theirs already."""
+    """A module in the place of learned position embeddings: zeros, for patches that have theirs already."""
 
     def __init__(self, dim: int) -> None:
         super().__init__()
@@ -99,7 +99,7 @@ def level_mergers(tower: Any, first: int) -> list[nn.Module]:
 
 
 def tower_halves(tower: nn.Module, first: int) -> tuple[nn.Module, nn.Module]:
-    """The two halves of a vision tower, twins of it made once: `first` blocks without merger, and the rest.
+    """The two halves of a vision tower, made once over its weights: `first` blocks without merger, the rest.
 
     The lower half returns each cell's patches side by side; the upper takes patches of that depth.
     """
@@ -167,11 +167,15 @@ class TowerCompressor(nn.Module):
         return cls(len(weight), factor, usual_first(tower)).to(weight.device)
 
     def forward(self, adapter: Any, inputs: Mapping[str, Any]) -> VisualFeatures:
-        """Encodes every image to coarse tokens with a `FamilyAdapter`, of the base model or its twin."""
+        """Encodes every image to coarse tokens with a `FamilyAdapter`, of the base or a copy with LoRAs."""
         return adapter.encode_merged(inputs, self)
 
     def merge(self, patches: Tensor, merge: int) -> Tensor:
-        """Merges the patches of an image: [T, D, H * merge, W * merge] -> [T, D, h * merge, w * merge]."""
+        """Shrinks an image's patches by `factor`.
+
+        [T, D, H * merge, W * merge] -> [T, D, h * merge, w * merge]; h = H / sqrt(factor), rounded up,
+        likewise w. Average pooling plus the learned net. `merge`: patches along a cell's side.
+        """
         if patches.shape[1] != self.dim:
             raise ValueError(
                 f"this compressor is for a vision tower of width {self.dim}, but this one has "

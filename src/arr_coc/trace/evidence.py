@@ -52,12 +52,12 @@ class Guidance:
 
     @property
     def says(self) -> str:
-        """The verdict, as in `Coupling`."""
+        """What the finding amounts to: a key of `trust.SENTENCES`, such as "sure" or "unread"."""
         return verdict(self.confidence, self.whole, self.odd, self._words, bool(self._likely))
 
     @property
     def sentence(self) -> str:
-        """The verdict in words, with its confidence."""
+        """The sentence that users see for what the finding amounts to, with the confidence in per cent."""
         return sentence(self.says, self.confidence, self._words)
 
     @property
@@ -76,7 +76,7 @@ class Guidance:
         return tuple(spot for spot in self.spots if spot.likeness >= LIKELY)
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields without heats, as JSON values."""
+        """The fields as JSON values, without the heat maps of the words."""
         spots = [
             {"word": s.word, "term": s.term, "likeness": s.likeness, "place": list(s.place)}
             for s in self.spots
@@ -85,14 +85,14 @@ class Guidance:
 
     @classmethod
     def of(cls, coupling: Coupling) -> Guidance:
-        """The record of a coupling, without heats."""
+        """The record of what the guide found (`Coupling`), without the heat maps of the words."""
         best = coupling.best(0.0)
         spots = tuple(Spot(m.word, m.term, m.likeness, m.place, heat=torch.zeros(0)) for m in best)
         return cls(coupling.confidence, coupling.overview, coupling.unusual, spots)
 
     @classmethod
     def from_dict(cls, plain: dict[str, Any], heats: Tensor) -> Guidance:
-        """The record from a result of `to_dict` and heats [spots, H, W]."""
+        """The record from a result of `to_dict` and the words' heat maps, [spots, H, W] in [0, 1]."""
         pairs = zip(plain["spots"], heats, strict=True)
         spots = tuple(
             Spot(s["word"], s["term"], s["likeness"], (s["place"][0], s["place"][1]), heat)
@@ -105,7 +105,7 @@ class Guidance:
 def read_guidance(
     guide: Guide, page: GuidePage, question: str, coupling: Coupling, grid: tuple[int, int]
 ) -> Guidance:
-    """The record of a coupling with a heat of each content word on a grid (H, W)."""
+    """The record of a coupling with a heat map of each content word on a grid (H, W)."""
     (search,) = guide.search(page, [question])
     words = search.terms.words
     plain = Guidance.of(coupling)

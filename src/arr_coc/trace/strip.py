@@ -37,7 +37,7 @@ Visuals = Sequence[tuple[Iterable[Image.Image], tuple[int, int], Grid]]
 
 @dataclass(frozen=True, eq=False)
 class Strip:
-    """One image or clip of a trace.
+    """One image or clip of a trace: a picture of each step, and which cells were kept.
 
     Attributes:
         pictures: per step a WebP or PNG file; all of one size, sides multiples of the grid's.
@@ -95,7 +95,7 @@ class Strip:
 
     @property
     def is_clip(self) -> bool:
-        """Whether it is of a clip: only clips have times."""
+        """Whether the strip is of a clip: only clips have times."""
         return bool(self.spans)
 
     @property
@@ -113,7 +113,7 @@ class Strip:
         return _decoded(self.pictures[step])
 
     def to_plain(self) -> dict[str, Any]:
-        """The JSON fields, as typed by `trace.STRIP`."""
+        """The fields that are no tensors, as JSON values of the types in `trace.STRIP`."""
         record = self.allocation
         return {
             "lengths": [len(picture) for picture in self.pictures],
@@ -149,7 +149,10 @@ class Strip:
 
 
 def strip_of(plain: dict[str, Any], tensors: dict[str, Tensor]) -> Strip:
-    """A strip from a file's fields, of checked types, and its tensors; every picture is decoded once.
+    """The `Strip` (one image or clip) that `to_plain` and `to_tensors` wrote.
+
+    The caller has checked the types of `plain`. Takes "pictures" and "spots" out of the caller's `tensors`;
+    decodes each picture once, to find damage.
 
     Raises:
         ValueError: a field is invalid, or a picture is damaged.

@@ -193,17 +193,17 @@ class Trace:
 
     @property
     def is_of_image(self) -> bool:
-        """Whether it is of one image."""
+        """Whether the trace is of one image."""
         return len(self.strips) == 1 and not self.strips[0].is_clip
 
     @property
     def has_clips(self) -> bool:
-        """Whether a strip is a clip."""
+        """Whether one of the strips (images and clips) is of a clip."""
         return any(strip.is_clip for strip in self.strips)
 
     @property
     def allocation(self) -> Allocation:
-        """Of the first image or clip."""
+        """The allocation of the first image or clip."""
         return self.strips[0].allocation
 
     @property

@@ -45,7 +45,7 @@ SHARED: dict[str, Any] = {  # part of every view
 
 
 def picture_view(picture: Image.Image) -> dict[str, Any]:
-    """An image's picture and size, for its strip."""
+    """The fields of the viewer's input for an image: its picture as a data URL, and sizes."""
     size = {"width": picture.width, "height": picture.height, "side": list(picture.size)}
     return size | {"images": [drawn_url(picture)], "spans": [], "cuts": []}
 
@@ -53,7 +53,7 @@ def picture_view(picture: Image.Image) -> dict[str, Any]:
 def allocation_view(
     record: Allocation, texture: Tensor | None = None, channels: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """An allocation, and the texture [C, H, W] with the names of its channels."""
+    """The fields of the viewer's input for an allocation, and for a texture [C, H, W] with its channels."""
     layers = [_layer(name, *SCORES[name], "scores", getattr(record, name)) for name in SCORES]
     if texture is not None:
         about = "a feature of the pixels"
@@ -76,7 +76,7 @@ def allocation_view(
 
 
 def evidence_view(boxes: Sequence[Box], record: Allocation, size: tuple[int, int]) -> list[dict[str, Any]]:
-    """Evidence boxes in px of a picture of `size`, with their cells."""
+    """The viewer's input for evidence: boxes in px of a picture of `size`, with the cells of each."""
     scored = score(boxes, record, size)
     return [
         {"box": list(box), "cells": list(cells)}
@@ -85,7 +85,7 @@ def evidence_view(boxes: Sequence[Box], record: Allocation, size: tuple[int, int
 
 
 def guidance_view(guidance: Guidance | None) -> dict[str, Any] | None:
-    """The guide's record, with its verdict in words."""
+    """The viewer's input for the guide's record, with its verdict in words; None without one."""
     if guidance is None:
         return None
     plain = guidance.to_dict()
@@ -97,7 +97,7 @@ def guidance_view(guidance: Guidance | None) -> dict[str, Any] | None:
 def look_view(
     picture: dict[str, Any], question: str, record: Allocation, guidance: Guidance
 ) -> dict[str, Any]:
-    """A choice of cells without an answer, with `picture` from `picture_view`."""
+    """The viewer's input for a choice of cells without an answer; `picture` is from `picture_view`."""
     strip = allocation_view(record) | picture | {"guidance": guidance_view(guidance)}
     facts = {"question": question, "kept": record.kept, "total": record.total, "words": [], "evidence": []}
     return {**SHARED, **facts, "strips": [strip]}
@@ -127,7 +127,7 @@ def mode_view(name: str) -> dict[str, Any]:
 
 
 def drawn_url(picture: Image.Image) -> str:
-    """A picture as a data URL: WebP, or PNG if it is too long for that."""
+    """A picture as a data URL: WebP, or PNG where a side exceeds WebP's limit."""
     file = io.BytesIO()
     kind = "webp" if max(picture.size) <= MAX_WEBP else "png"
     picture.save(file, kind, **({"quality": 90, "method": 2} if kind == "webp" else {}))

@@ -342,7 +342,7 @@ def draws_of(item: ImageRows, seed: int) -> torch.Generator | None:
 
 
 def prepare_stem(model: ARRCOCModel, recipe: RelevanceRecipe) -> None:
-    """Make the stem trainable, a new one if the model has none, and freeze a layer that is already trained.
+    """Make the stem (a small net on pixels) trainable, a new one if missing, and freeze a trained layer.
 
     Raises ValueError if no mode would use a stem, or the layer that is its target is untrained.
     """

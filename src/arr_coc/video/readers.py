@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 class ClipReader(Protocol):
-    """A reader of one kind of clip."""
+    """The interface of readers of clips, one for each kind of file or pixels."""
 
     def index(self) -> FrameIndex:
         """Times and size of all frames."""

@@ -165,7 +165,10 @@ def _second(value: float | None, name: str, default: float) -> float:
 
 
 def check_size(name: str, size: tuple[int, int]) -> None:
-    """Raise a ValueError for a frame without pixels or with more than `MAX_FRAME_PIXELS`."""
+    """Raise a ValueError for a frame without pixels, or with more than `MAX_FRAME_PIXELS` once it has grown.
+
+    Thin and small frames grow to `grown_size` when they are opened.
+    """
     width, height = size
     if width < 1 or height < 1:
         raise ValueError(f"{name} has frames of {width}x{height} px: give a clip with at least 1x1 px")
