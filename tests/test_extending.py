@@ -200,6 +200,16 @@ def test_the_five_changes_name_what_is_there() -> None:
         assert names <= definitions(file_of(path)), (path, names)
 
 
+def test_every_room_is_on_the_page_of_the_architecture() -> None:
+    rows = re.findall(
+        r"^\| (`.*?`) \| ", (PAGE.parent / "architecture.md").read_text(encoding="utf-8"), flags=re.M
+    )
+    named = set(re.findall(r"`([\w.]+)/?`", " ".join(rows)))
+    for package in (WHEEL, LAB):
+        parts = {path.name for path in package.iterdir() if path.suffix == ".py" or path.is_dir()}
+        assert parts - named <= {"__init__.py", "__main__.py", "__pycache__", "extras.py"}, package
+
+
 # ---- a texture channel ------------------------------------------------------------------------------------
 
 
