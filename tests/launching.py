@@ -1,4 +1,4 @@
-"""Two processes of a run, as a launcher starts them, on CPUs."""
+"""Processes that tests start: where they find the packages, and two of one run, as a launcher starts them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,12 @@ import os
 import socket
 import subprocess
 import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+_FOUND = [find_spec(name) for name in ("arr_coc", "arr_coc_lab")]
+PACKAGES = os.pathsep.join(str(Path(spec.origin).parents[1]) for spec in _FOUND if spec and spec.origin)
+"""`PYTHONPATH` of a process that is to have both packages of the checkout under test, and of no other."""
 
 
 def launch(words: list[str], environment: dict[str, str] | None = None, limit: float = 300) -> str:

@@ -25,6 +25,7 @@ from arr_coc.modes import MODES
 from arr_coc.seam import PAD
 from arr_coc.seam.decoding import CACHE, CHUNKED_PREFILL, REFUSED, Generated, use_given_positions
 from arr_coc.session import NO_NUMBERS
+from each import each
 from tiny import KINDS, MASKABLE, apart, in_bfloat16, picture, prompts, tiny
 
 ROWS = [("What is the number on the door?", [picture(1, (48, 40))]), ("Where?", [picture(2, (40, 72))])]
@@ -263,7 +264,7 @@ class TestGenerate:
             assert torch.equal(static, greedy(model, inputs))
             assert torch.equal(greedy(model, inputs, **{CACHE: DynamicCache()}), greedy(model, inputs))
 
-    @pytest.mark.parametrize("name", REFUSED)
+    @each("name", REFUSED)
     def test_what_cannot_be_honoured_is_refused_by_name(self, name: str) -> None:
         with pytest.raises(ValueError, match=f"{name} can't be used while tokens are dropped.*mode='full'"):
             wrapped().generate(**inputs_of(), max_new_tokens=2, **{name: 2})
@@ -282,7 +283,7 @@ class TestGenerate:
         with pytest.raises(ValueError, match=f"mode '{mode}' is unknown; use one of {names}, or import"):
             greedy(wrapped(), inputs_of(), mode=mode)
 
-    @pytest.mark.parametrize("budget", [0, -3, 1.5, 0.0, float("nan"), "abc", "0", True])
+    @each("budget", [0, -3, 1.5, 0.0, float("nan"), "abc", "0", True])
     def test_bad_budget_is_an_error_not_a_fallback(self, budget: Any) -> None:
         with pytest.raises(ValueError, match=str(budget)):
             greedy(wrapped(), inputs_of(rows=ROWS[:1]), budget=budget)  # 30 cells
@@ -508,7 +509,7 @@ def test_a_fallback_is_noted(model: ARRCOCModel, monkeypatch: pytest.MonkeyPatch
 # ---- transformers' Trainer --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("family", KINDS)
+@each("family", KINDS)
 def test_forward_names_what_processors_return(family: str) -> None:
     """What isn't named is cut out of the data by transformers' Trainer, and labels aren't found."""
     names = inspect.signature(wrapped(family).forward).parameters

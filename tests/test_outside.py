@@ -20,6 +20,7 @@ from transformers import DynamicCache, StoppingCriteria, pipeline
 
 from arr_coc.model import ARRCOCModel
 from arr_coc.seam.decoding import CACHE
+from each import each
 from tiny import KINDS, LLAVA_FAMILIES, apart, picture, prompts, tiny
 
 ROWS = [("What is the number on the door?", [picture(1, (48, 40))]), ("Where?", [picture(2, (40, 72))])]
@@ -72,7 +73,7 @@ class TestPositionalArguments:
 
 
 @pytest.mark.parametrize("family", apart(KINDS))
-@pytest.mark.parametrize("mode", ["prune", "full"])
+@each("mode", ["prune", "full"])
 def test_a_padded_batch_without_a_mask(family: str, mode: str) -> None:
     inputs = inputs_of(family)
     expected = wrapped(family).generate(**inputs, **GREEDY, mode=mode, return_allocation=True)

@@ -12,6 +12,7 @@ import torch
 from arr_coc.families.registry import is_served
 from arr_coc.model import ARRCOCModel
 from arr_coc.seam.decoding import CACHE, KeptPrompts, unread
+from each import each
 from tiny import FAMILIES, MASKABLE, picture, prompts, tiny
 
 IMAGE = picture(1, (48, 40))
@@ -55,7 +56,7 @@ def test_an_image_that_sees_the_question_is_not_kept() -> None:
     assert batch["token_type_ids"][0].tolist() == (batch["labels"][0] != -100).int().tolist()
 
 
-@pytest.mark.parametrize("images", [IMAGE, [IMAGE, picture(2, (56, 56))]], ids=["one", "two"])
+@each("images", [IMAGE, [IMAGE, picture(2, (56, 56))]], ids=["one", "two"])
 @pytest.mark.parametrize("family", FAMILIES)
 class TestAnswers:
     """They are those of the stock model, in any order."""

@@ -1,4 +1,4 @@
-"""Answer: what came back for one question, with the record of what it was read from."""
+"""Answer: the reply to one question, with a record of the cells it was made from."""
 
 from __future__ import annotations
 
@@ -16,33 +16,30 @@ from arr_coc.video.opening import Visual
 
 @dataclass(frozen=True, repr=False)
 class Answer:
-    """What came back for one question. In a notebook it shows itself; `show` is its picture.
+    """The reply to one question, with a record of the cells it was made from; a notebook displays it.
 
     Attributes:
         text: the answer.
-        allocation: which cells the answer was made from (all of them in mode "full" and after a
-            fallback); of several images, that of the first.
-        ms: milliseconds per stage: prompt (opening and preprocessing the image, tokenizing), texture
-            (recovering the picture and its channels), scoring (the three scorers, and a stem or a look of the
-            model's own), balancing, allocating, gestalt (the coarse view), encode (vision encoder), prefill
-            (up to the first new token), decode (the rest of the answer), other (what is left: putting the
-            shorter prompt together, and at a mode's first call its LoRAs in place), and total, to which the
-            others add up. Texture, gestalt and encode are 0 where a session had them.
+        allocation: the cells it was made from (all of them in mode "full" and after a fallback), of the first
+            image.
+        ms: milliseconds per stage, 0 for what a session had already: prompt (opening, preprocessing,
+            tokenizing), texture (recovering the picture, its channels), scoring (scorers, stem, the model's
+            own attention), balancing, allocating, gestalt (coarse view), encode (vision encoder), prefill (up
+            to the first new token), decode, other (the remainder), and total, the sum.
         fallback: the allocation failed and all tokens were used; the reason is in the log.
-        mode: what ran; with a `note`, possibly another than was asked for.
+        mode: that ran; the `note` tells where another was asked for.
         budget: as asked, for each image.
         kept: visual cells that were kept, of all images together.
-        total: visual cells the images have.
-        read: visual tokens the language model was given: the cells that were kept, and a gestalt.
-        note: what was not followed to the letter and why (another mode ran, a budget was cut, an argument had
-            no effect), or that the answer is not to be trusted; None where there is nothing to say.
+        total: visual cells of all images.
+        read: visual tokens that the language model got: kept cells and a gestalt.
+        note: arguments that were not followed and why, or a reason to distrust the answer; None without any.
         allocations: one per image, in their order.
         question: as asked.
-        images: the session's own pictures and clips, for `show`; empty where there are none.
-        foreign: an image looks unlike all that the model was taught on (`choose.stem`); False also
-            where nobody can say, which is with every model but the bundled one.
-        couplings: per image what the guide said of it and the question; empty where it wasn't asked.
-        looks: how often the model looked; more than once in a call that allows it (`looks=2`).
+        images: the session's pictures and clips, for `show`.
+        foreign: an image is unlike all that the model was trained on (`choose.stem`); always False for models
+            other than the bundled one, which can't tell.
+        couplings: the guide's, per image; empty where it was not used.
+        looks: passes over the image; more than one only in a call that allows it (`looks=2`).
     """
 
     text: str
@@ -63,7 +60,6 @@ class Answer:
     looks: int = 1
 
     def __post_init__(self) -> None:
-        """An answer about one image has its one allocation."""
         if not self.allocations:
             object.__setattr__(self, "allocations", (self.allocation,))
 
@@ -73,32 +69,26 @@ class Answer:
         return self.allocation.grid
 
     def show(self, which: int = 0) -> Image.Image:
-        """An image with the cells that the answer was not read from faded; a notebook displays it. Of a clip
-        its filmstrip.
-
-        Args:
-            which: of several images, from 0.
+        """An image, or a clip's filmstrip, with the cells faded that were not kept.
 
         Raises:
-            ValueError: an answer without that image.
+            ValueError: there is no image of number `which`, from 0.
         """
         if not 0 <= which < len(self.images):
             raise ValueError(f"image {which} is not in this answer: it has {len(self.images)}, from 0")
         image, allocation = self.images[which], self.allocations[which]
         if isinstance(image, Image.Image):
             return kept_picture(image, allocation.mask())
-        from arr_coc.video.filmstrip import filmstrip  # most answers are about images
+        from arr_coc.video.filmstrip import filmstrip  # here, so that answers about images don't load it
 
         return filmstrip(image, allocation)
 
     def __repr__(self) -> str:
-        """One line, without tensors and pictures."""
         text = self.text if len(self.text) <= 80 else f"{self.text[:80]}..."
         facts = f"kept={self.kept:,} of {self.total:,}, mode={self.mode!r}{', fallback' * self.fallback}"
         return f"Answer(text={text!r}, {facts}, {self.ms.get('total', 0.0):,.0f} ms)"
 
     def _repr_html_(self) -> str:
-        """For notebooks: the picture of the kept cells, the answer, and what it took."""
         tokens = f"{self.read:,} of {self.total:,} visual tokens, mode {self.mode}"
         rows = [("question", self.question)] if self.question else []
         rows += [("answer", self.text), ("read", tokens), ("time", f"{self.ms.get('total', 0.0):,.0f} ms")]
@@ -108,10 +98,10 @@ class Answer:
 
 @dataclass(frozen=True)
 class Transcription:
-    """What came back for all parts of a page.
+    """The text of a page, read part after part.
 
     Attributes:
-        answers: one per part, in reading order; each says which cells it was made from.
+        answers: one per part, in reading order.
         blocks: the parts.
         note: why the text is no transcript, for the bundled model; None for others.
     """
@@ -122,5 +112,5 @@ class Transcription:
 
     @property
     def text(self) -> str:
-        """All of it, a line per part."""
+        """All answers, a line per part."""
         return "\n".join(answer.text for answer in self.answers)

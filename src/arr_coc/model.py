@@ -1,8 +1,8 @@
 """ARRCOCModel: a frozen vision-language model that reads only the visual tokens a question needs.
 
-By composition: a loaded transformers model (`base`, never changed), the small learned layer that decides
-(`layer`), and the adapter of the model's family (`adapter`). Each call decides for itself in one of the modes
-of `arr_coc.modes`; nothing is kept from the last one, and any number of threads may call one model.
+It holds a loaded transformers model (`base`, never changed), the small trained layer that decides (`layer`)
+and the adapter of the model's family. Each call decides for itself, in one of the modes of `arr_coc.modes`;
+no state is kept between calls, so any number of threads may call one model.
 """
 
 from __future__ import annotations
@@ -59,30 +59,30 @@ from arr_coc.store.card import Shareable
 from arr_coc.store.checkpoint import try_question
 
 _STOCK: ContextVar[frozenset[int]] = ContextVar("stock", default=frozenset())
-"""The models, by id, whose `full()` block this thread or task is in."""
+"""The ids of the models whose `full()` block this thread or task is in."""
 
 
 class ARRCOCModel(Shareable, BaseProperties, nn.Module):
     """A vision-language model that keeps only the visual tokens a question needs.
 
-    Use `from_pretrained` for a named or the bundled model, `wrap` for one you have loaded.
+    `from_pretrained` loads a named or the bundled model, `wrap` takes a loaded one.
 
     Args:
         base: a loaded transformers model; it is frozen.
-        processor: its processor, or None if only `forward` and `generate` are used.
-        layer: the learned part; None: the untrained one, which goes by the guide.
-        stem: sees cells before they are encoded (modes "sparse" and "saccade"); None: the gestalt does.
-        convs: learned compressors by name: "conv4", "conv16", "tower4", "tower16".
-        loras: LoRAs that were learned for this base model; None: none.
-        budget: visual tokens to keep per image if a call doesn't say: a count (at most all), a fraction or
-            "auto"; None: what the layer was configured with.
-        mode: one of `arr_coc.modes.MODES`, for calls that don't say; None: `default_mode`, which is "sparse"
+        processor: its processor; None: only `forward` and `generate` are used.
+        layer: scores cells and allocates tokens; None: an untrained one, which uses the guide.
+        stem: encodes cells from pixels in modes "sparse" and "saccade"; None: the gestalt stands for them.
+        convs: trained compressors by name: "conv4", "conv16", "tower4", "tower16".
+        loras: LoRAs trained for this base model; None: none.
+        budget: visual tokens per image for calls that name none: a count (at most all), a fraction or "auto";
+            None: the layer's own.
+        mode: one of `arr_coc.modes.MODES` for calls that name none; None: `default_mode`, which is "sparse"
             with a stem in a family that encodes cells alone, else "prune".
         strict: raise when an allocation fails, instead of falling back to all tokens.
-        base_name: the name that `save_pretrained` writes down for the base model.
-        relevance: what couples cells with a question, one of `modes.call.RELEVANCES`.
-        guide: folder of a guide of your own (`arr-coc train guide`), saved with the rest; None: the bundled.
-        familiarity_stem: tells foreign pictures where `stem` doesn't; it chooses nothing.
+        base_name: of the base model, for `save_pretrained`.
+        relevance: the source of coupling with the question, one of `modes.call.RELEVANCES`.
+        guide: folder of your own guide (`arr-coc train guide`), saved with the rest; None: the bundled one.
+        familiarity_stem: detects foreign pictures where `stem` can't; it chooses nothing.
 
     Raises:
         ValueError: an unsupported family, a layer of another width, a bad budget, mode, relevance or guide.
@@ -106,7 +106,7 @@ class ARRCOCModel(Shareable, BaseProperties, nn.Module):
         familiarity_stem: Stem | None = None,
     ) -> None:
         super().__init__()
-        self.base: Any
+        self.base: Any  # its family's class is known at run time alone
         base = plain_model(base)
         self.adapter = adapter_for(base, processor)
         dim = base.config.get_text_config().hidden_size
@@ -119,7 +119,7 @@ class ARRCOCModel(Shareable, BaseProperties, nn.Module):
         self.guide = None if guide is None else guide_folder(guide)
         self.budget = parse_budget(layer.config.budget if budget is None else budget)
         self.mode = mode
-        self.base = freeze(base, self)  # after all that is refused: a refused model stays as it came
+        self.base = freeze(base, self)  # last, so that a refused model stays as it came
         self.processor = processor
         self.layer = layer.to(self.device)
         self.stem = None if stem is None else stem.to(self.device, base.dtype).requires_grad_(False)
@@ -129,7 +129,7 @@ class ARRCOCModel(Shareable, BaseProperties, nn.Module):
         self.strict = strict
         self.relevance = relevance
         self.base_name = str(base.config.name_or_path if base_name is None else base_name)
-        self.eval()
+        self.eval()  # dropout would change choices from call to call
 
     @classmethod
     def from_pretrained(
@@ -149,17 +149,17 @@ class ARRCOCModel(Shareable, BaseProperties, nn.Module):
         """Load a base model, its processor and its allocator.
 
         Args:
-            name_or_folder: folder or Hub name of a model, or of an allocator (its base model is loaded by
-                the name and at the commit it was saved with); None: the bundled model.
+            name_or_folder: folder or Hub name of a model, or of an allocator, whose base model is loaded by
+                the name and commit it was saved with; None: the bundled model.
             budget: a count, a fraction or "auto" of visual tokens; None: the allocator's own (273).
             allocator: an allocator folder or Hub name; None: the one that comes with the name, if any.
             revision: branch, tag or commit hash of a Hub name; None: the newest.
             device: "cpu", "cuda", "cuda:1", "mps" ...; "auto" or None: CUDA or MPS where there is one.
-            dtype: of the base model's weights: "float32", "bfloat16", "float16"; "auto" or None: as saved.
-            mode: one of `arr_coc.modes.MODES`, for calls that don't say; None: `default_mode`.
-            strict: as in the class.
-            relevance: as in the class.
-            guide: as in the class.
+            dtype: of the base's weights: "float32", "bfloat16", "float16"; "auto" or None: as saved.
+            mode: one of `arr_coc.modes.MODES` for calls that name none; None: `default_mode`.
+            strict: as in the class, like `relevance` and `guide`.
+            relevance: one of `modes.call.RELEVANCES`.
+            guide: folder of a guide.
 
         Raises:
             ValueError: what can't be loaded, in one line with the remedy.
@@ -192,10 +192,10 @@ class ARRCOCModel(Shareable, BaseProperties, nn.Module):
         relevance: str = "auto",
         guide: str | Path | None = None,
     ) -> ARRCOCModel:
-        """Put ARR-COC around a loaded model. The model itself is not changed, only frozen; see `unwrap`.
+        """Put ARR-COC around a loaded model, which is only frozen, not changed; see `unwrap`.
 
-        A model that is compiled as a whole or inside a peft model is taken out of that; adapters stay at
-        work. One that is wrapped lends what it has learned, unless an allocator is named, and its processor.
+        A compiled or peft model is taken out of its wrapper; peft adapters stay active. Of an ARRCOCModel the
+        trained parts, unless an allocator is named, and the processor are used again.
 
         Raises:
             ValueError: an unsupported family, or an allocator that doesn't fit.
@@ -218,11 +218,10 @@ class ARRCOCModel(Shareable, BaseProperties, nn.Module):
     def train(self, mode: bool = True) -> ARRCOCModel:
         """Set training mode for the layer; the frozen base stays in evaluation mode."""
         super().train(mode)
-        self.base.eval()
+        self.base.eval()  # `train` went down to it
         return self
 
     def __repr__(self) -> str:
-        """One line; `print(model.base)` shows the modules."""
         parts = ["trained layer" if self.layer.trained else "untrained layer"]
         parts += ["stem"] if self.stem is not None else []
         parts += [f"LoRA {kind}" for kind in self.loras.kinds]
@@ -231,20 +230,17 @@ class ARRCOCModel(Shareable, BaseProperties, nn.Module):
 
     @property
     def default_mode(self) -> str:
-        """The mode that this model runs as long as nobody names one; see `modes.route.default_mode`."""
+        """The mode of this model where none is named; see `modes.route.default_mode`."""
         return default_mode(self.adapter, self.stem).name
 
     @property
     def named_mode(self) -> str | None:
-        """The mode that was named for this model, "full" inside a `full()` block; None: none was."""
+        """The mode set for this model, "full" inside a `full()` block; None: none was set."""
         return FULL.name if id(self) in _STOCK.get() else self._mode
 
     @property
     def mode(self) -> str:
-        """The mode of calls that don't name one; "full" inside a `full()` block of this thread or task.
-
-        Setting it to None restores `default_mode`.
-        """
+        """The mode of calls that name none, "full" inside a `full()` block; None restores `default_mode`."""
         return self.named_mode or self.default_mode
 
     @mode.setter
@@ -253,10 +249,7 @@ class ARRCOCModel(Shareable, BaseProperties, nn.Module):
 
     @contextmanager
     def full(self) -> Generator[Self, None, None]:
-        """Stock behaviour inside the block: calls that don't name a mode use all tokens.
-
-        Of the thread, or asynchronous task, that entered the block alone.
-        """
+        """Use all tokens inside the block, in calls of this thread or asynchronous task that name no mode."""
         token = _STOCK.set(_STOCK.get() | {id(self)})
         try:
             yield self
@@ -279,7 +272,7 @@ class ARRCOCModel(Shareable, BaseProperties, nn.Module):
         return Chooser(self.adapter, layer, *parts)
 
     def adapter_for(self, mode: str | Mode) -> FamilyAdapter:
-        """The family's adapter on the model that a mode calls, its `.model`: the base, with the mode's LoRAs.
+        """The family's adapter on the model that a mode runs (`.model`: the base with the mode's LoRAs).
 
         Raises:
             ValueError: there is no such mode.
@@ -298,19 +291,13 @@ class ARRCOCModel(Shareable, BaseProperties, nn.Module):
         pictures: Sequence[ImageSource] | None = None,
         **more: Any,
     ) -> Prepared:
-        """Encode, decide, drop: everything before the base model is called.
+        """The base model's input for a call, encoded and decided: call `.model` on `.compacted.kwargs`.
 
-        Call `.model` on `.compacted.kwargs`.
-
-        Args:
-            inputs: ordinary processor inputs with images or clips.
-            budget: visual tokens to keep per image or clip (in mode "saccade" beside the gestalt).
-            mode: one of `arr_coc.modes.MODES`; None: the model's own.
-            gestalt: the compressor, one of `gestalt.COMPRESSORS`; None: see `default_gestalt`.
-            watch: where to add the time of each stage.
-            encoded: what is computed of these images already; filled in for the next call.
-            pictures: the images as you have them: the guide reads these, and crops are cut of them.
-            more: `question`, `order` and `keep` of a `Call`.
+        `inputs` are ordinary processor inputs with images or clips, `budget` the visual tokens to keep of
+        each (in mode "saccade" beside the gestalt), `gestalt` one of `gestalt.COMPRESSORS`, `pictures` the
+        images at their own resolution for the guide and crops. `encoded` holds what is computed of them
+        already and is filled in; `more` are `question`, `order` and `keep` of a `Call`. None stands for the
+        model's or the family's default.
 
         Raises:
             ValueError: a bad budget, mode, gestalt or order, or a prompt that doesn't match its images.
@@ -350,22 +337,17 @@ class ARRCOCModel(Shareable, BaseProperties, nn.Module):
         pictures: Sequence[ImageSource] | None = None,
         **inputs: Any,
     ) -> Any:
-        """Call the base model on the kept tokens.
+        """Call the base model on the kept tokens; `budget`, `mode` and `pictures` are as in `prepare`.
 
-        Args:
-            budget: as in `prepare`, like `mode` and `pictures`.
-            mode: one of `arr_coc.modes.MODES`.
-            pictures: as you have them.
-            args: what the base model takes by position, `input_ids` first.
-            inputs: ordinary processor inputs, `labels`, and whatever else the base model takes.
+        `args` and `inputs` are those of the base model: processor inputs, `labels` and all else that it
+        takes.
 
         Returns:
-            The base model's own output. Its logits are those of the kept sequence, and so are hidden states
-            and attentions; `logits_to_keep` names columns of the whole prompt, or counts the last that are
-            kept. It also has
+            The base model's own output, whose logits, hidden states and attentions are those of the kept
+            sequence; `logits_to_keep` names columns of the whole prompt, or counts the last kept. It also has
             `allocations` (one per image or clip), `allocation` (the first, or None), `fallback` (bool) and
-            `columns` (long [B, S'], the original column of each position, -1 for padding, -2 for
-            a gestalt, -3 for crops; None if nothing was decided). With `return_dict=False` its tuple alone.
+            `columns` (long [B, S'], the original column of each position, -1 for padding, -2 for a gestalt,
+            -3 for crops; None if nothing was decided). With `return_dict=False` its tuple alone.
 
         Raises:
             ValueError: a bad budget or mode, or arguments that dropping tokens can't honour.
@@ -382,8 +364,9 @@ class ARRCOCModel(Shareable, BaseProperties, nn.Module):
             allocations, fallback = prepared.allocations, prepared.fallback
             columns = prepared.compacted.columns
             mark_caches(output, cache_of(inputs), columns, inputs["input_ids"].shape[1])
-        if isinstance(output, tuple):
+        if isinstance(output, tuple):  # `return_dict=False`: it takes no attributes
             return output
+        # attributes, not fields: the output's tuple form stays the base model's
         output.allocations, output.allocation = allocations, next(iter(allocations), None)
         output.fallback, output.columns = fallback, columns
         return output
@@ -398,19 +381,13 @@ class ARRCOCModel(Shareable, BaseProperties, nn.Module):
         return_allocation: bool = False,
         **inputs: Any,
     ) -> Any:
-        """Generate on the kept tokens.
+        """Generate on the kept tokens; `budget`, `mode` and `pictures` are as in `prepare`.
 
-        Args:
-            budget: as in `prepare`, like `mode` and `pictures`.
-            mode: one of `arr_coc.modes.MODES`.
-            pictures: as you have them.
-            return_allocation: return a `Generated` instead of the ids.
-            args: what the base model's `generate` takes by position, the prompt first.
-            inputs: ordinary processor inputs and ordinary arguments of `generate`.
+        `args` and `inputs` are those of the base model's `generate`: processor inputs and its settings.
 
         Returns:
-            What the base model's `generate` returns: ids [B * num_return_sequences, S + new] that begin
-            with the original, whole prompts; or its own output object, with such `sequences`.
+            What the base model's `generate` returns: ids [B * num_return_sequences, S + new] that begin with
+            the original, uncut prompts, or its own output object; with `return_allocation`, a `Generated`.
 
         Raises:
             ValueError: a bad budget or mode, or arguments that dropping tokens can't honour.
@@ -426,7 +403,7 @@ class ARRCOCModel(Shareable, BaseProperties, nn.Module):
             prepared = self.prepare(inputs, budget=budget, mode=mode, pictures=pictures)
             mode, note = prepared.mode, prepared.note
             first, more = FirstLogits(), {}
-            if return_allocation:  # else there is nowhere to say it
+            if return_allocation:  # else no note could be returned
                 more = {"logits_processor": [*(inputs.get("logits_processor") or ()), first]}
             output = generate_whole(prepared.model, inputs, prepared.compacted, **more)
             note = joined(note, None if first.numbers else NO_NUMBERS)
@@ -438,7 +415,7 @@ class ARRCOCModel(Shareable, BaseProperties, nn.Module):
         return Generated(sequences, allocations, fallback, mode, note, None if plain else output)
 
     def session(self, image: VisualSource | Sequence[VisualSource], **settings: Any) -> Session:
-        """Open images or clips, one or a list, for many questions; each is encoded once. See `Session`."""
+        """A `Session` about images or clips, one or a list, each encoded once for many questions."""
         return Session(self, image, **settings)
 
     def ask(
@@ -452,7 +429,7 @@ class ARRCOCModel(Shareable, BaseProperties, nn.Module):
         fps: float | None = None,
         **how: Any,
     ) -> Answer:
-        """Answer one question about an image, a clip or a list of them together; see `Session`, its `ask`."""
+        """Answer one question about an image, a clip or a list of them; see `Session` and its `ask`."""
         check_question(question)  # before an image is opened
         watch = Stopwatch(self.device)
         with watch("prompt"):
@@ -472,10 +449,9 @@ class ARRCOCModel(Shareable, BaseProperties, nn.Module):
         mode: str | None = None,
         fps: float | None = None,
     ) -> Allocation:
-        """The allocation alone, nothing is answered; see `Session.look`."""
+        """The allocation for a question, without an answer; see `Session.look`."""
         check_question(question)
         return self.session(image, fps=fps).look(question, budget=budget, mode=mode)
 
 
-ARRCOCQwen = ARRCOCModel
-"""The plan's name for it."""
+ARRCOCQwen = ARRCOCModel  # its name in the project's plan

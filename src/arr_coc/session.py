@@ -1,11 +1,7 @@
 """A session: one image, or several together, encoded once, and any number of questions about them.
 
-Texture, patches, vision tokens and what the language model makes of a gestalt depend on the image alone, so
-they are computed for the first question and reused. Each question is independent unless it comes with a
-`history`: a session itself keeps nothing of earlier answers. Each of several images has a budget of its own.
-
-Who asks often about one image may have it read whole, once (`keep_image_after`): each question costs its own
-words then and no choice, for the memory of all its keys and values.
+What depends on the image alone is computed for the first question and reused. Questions are independent
+unless they come with a `history`: a session keeps no answers. Each of several images has its own budget.
 """
 
 from __future__ import annotations
@@ -70,10 +66,8 @@ from arr_coc.store.checkpoint import BUNDLED_CELLS
 from arr_coc.video import FrameSource
 from arr_coc.video.opening import Visual, first_picture, open_visuals, size_text
 
-VisualSource: TypeAlias = "ImageSource | FrameSource"
-"""What a session opens."""
-TRANSCRIBE = "Transcribe the text."
-"""What `transcribe` asks of each part of a page."""
+VisualSource: TypeAlias = "ImageSource | FrameSource"  # what a session opens
+TRANSCRIBE = "Transcribe the text."  # the default question of `transcribe`
 UNTRAINED_TRANSCRIPTION = (
     "the bundled model was never taught to transcribe: it answers each part with a word or two, whatever is "
     "printed there; use a model that can read pages"
@@ -82,12 +76,11 @@ UNTRAINED_TRANSCRIPTION = (
 GREEDY = {"do_sample": False, "num_beams": 1, "num_return_sequences": 1} | dict.fromkeys(
     ("temperature", "top_k", "top_p")  # unset, so that a sampling model's settings don't warn
 )
-THUMBNAIL = 192
-"""The longest side, in px, of a picture of a session in a notebook."""
+THUMBNAIL = 192  # longest side, in px, of a session's picture in a notebook
 
 
 class AnsweringModel(Protocol):
-    """What a session asks of its model; `ARRCOCModel` has all of it."""
+    """The parts of a model that a session uses; `ARRCOCModel` has them all."""
 
     adapter: FamilyAdapter
     base: Any
@@ -101,36 +94,26 @@ class AnsweringModel(Protocol):
     mode: Any
 
     @property
-    def device(self) -> torch.device:
-        """Where it computes."""
-        ...
+    def device(self) -> torch.device: ...
 
     @property
-    def chooser(self) -> Chooser:
-        """What decides for it."""
-        ...
+    def chooser(self) -> Chooser: ...
 
     @property
-    def named_mode(self) -> str | None:
-        """The mode that was named for it; None: none was."""
-        ...
+    def named_mode(self) -> str | None: ...
 
     @property
-    def default_mode(self) -> str:
-        """The mode that it runs as long as nobody names one."""
-        ...
+    def default_mode(self) -> str: ...
 
     @property
-    def about(self) -> str | None:
-        """A sentence on a model that was trained here; None for any other."""
-        ...
+    def about(self) -> str | None: ...
 
 
 NO_NUMBERS = (
     "the model computed NaN in place of numbers, so its answer means nothing: load whole weights again, or "
     "with dtype 'float32'"
 )
-"""What an answer says whose model, or weights, hold NaN."""
+"""The note of an answer by a model whose computation gave NaN."""
 
 
 class Session:
@@ -138,21 +121,18 @@ class Session:
 
     Args:
         model: the model that answers.
-        image: whatever `open_image` takes: a path, bytes, a file object, pixels, a PIL image; a clip, as
-            `open_clip` opens it, or the path of a video; or a list of these, for questions about all of them
-            at once.
-        keep_image_after: questions that are answered by choosing; those after them that name no mode are
-            answered by the stock model from every token, whose keys and values are kept from then on. 0: all
-            questions; None: no question. See `keep_image`.
-        fps: frames per second that are sampled of paths of videos; None: as `open_clip` does.
+        image: a path, bytes, a file object, pixels, a PIL image (as `open_image`), a clip (as `open_clip`) or
+            a video's path; or a list of these, for questions about all of them at once.
+        keep_image_after: number of questions after which those that name no mode are answered from every
+            token, with keys and values kept (see `keep_image`); 0: from the first; None: never.
+        fps: frames per second sampled from paths of videos; None: as `open_clip`.
 
     Attributes:
         images: the opened pictures and clips.
 
     Raises:
-        ValueError: an image that can't be read, several that the model's processor doesn't take, a model
-            without processor or chat template, a `keep_image_after` that is no count, or an `fps` without a
-            video.
+        ValueError: an unreadable image, several for a processor of one, a model without processor or chat
+            template, a `keep_image_after` that is no count, or an `fps` without a video.
     """
 
     def __init__(
@@ -173,7 +153,7 @@ class Session:
         sources: Any = image if isinstance(image, list | tuple) else [image]
         if not sources:
             raise ValueError("the list of images is empty: give at least one")
-        self.model: Any = model  # for callers it is the model that they know
+        self.model: Any = model  # typed Any: callers use more of it than the protocol
         self.images = open_visuals(sources, fps)
         self._encoded: dict[tuple[bool, tuple[str, ...]], EncodedImages] = {}
         self._prefixes: dict[tuple[str, str | None], KeptPrompt | None] = {}
@@ -183,29 +163,27 @@ class Session:
         self._visual = self._on_device(self._prompt.visual)
 
     def __repr__(self) -> str:
-        """One line."""
         stills = all(isinstance(image, Image.Image) for image in self.images)
         sizes = [f"{image.size[0]}x{image.size[1]}" if stills else size_text(image) for image in self.images]
         return f"Session({', '.join(sizes)}{' px' * stills}, model {self.model.base_name!r})"
 
     def _repr_html_(self) -> str:
-        """For notebooks: the picture small, its size, and the model that answers."""
         sizes = ", ".join(map(size_text, self.images))
         pictures = [thumbnail(first_picture(image), THUMBNAIL) for image in self.images]
         return figure(pictures, [("size", sizes), ("model", self.model.base_name)], "the session's picture")
 
     @property
     def image(self) -> Visual:
-        """The opened picture or clip; of several, the first."""
+        """The first opened picture or clip."""
         return self.images[0]
 
     @property
     def has_clips(self) -> bool:
-        """Whether any of them is a clip."""
+        """Whether any of the images is a clip."""
         return not all(isinstance(image, Image.Image) for image in self.images)
 
     def encoded(self, mode: str) -> EncodedImages:
-        """What is computed of the image already in a mode; modes with other LoRAs, or of crops, encode anew.
+        """What is computed of the images already in a mode; other LoRAs, or crops, need their own encoding.
 
         Raises:
             ValueError: there is no such mode.
@@ -221,14 +199,14 @@ class Session:
         return images
 
     def forget(self) -> None:
-        """Forget all that was computed of the image, so that the next answer takes as long as the first."""
+        """Drop all that was computed of the images, so that the next answer takes as long as the first."""
         self._encoded, self._prefixes, self._kept, self._answers = {}, {}, None, 0
 
     def keep_image(self) -> None:
-        """Read the whole image now, and keep its keys and values for every later question in mode "full".
+        """Read every token of the image now, and keep keys and values for later questions in mode "full".
 
-        As a session with `keep_image_after` does by itself when it comes to that. Called between two
-        questions, while nobody waits, it spares the next one the wait.
+        Each later question then costs its own words alone. `keep_image_after` calls this by itself; called
+        between two questions it spares the next one the wait.
         """
         check_keeping(0, self.model.adapter)
         if self._kept is None:
@@ -241,7 +219,7 @@ class Session:
             self._kept = prompts
 
     def fresh(self) -> Session:
-        """A session of the same image that has computed nothing yet; both share what the processor made."""
+        """A session of the same image with nothing computed yet; both share the processor's outputs."""
         other = copy.copy(self)
         other.forget()
         return other
@@ -252,14 +230,11 @@ class Session:
         return chat_prompt(self.model.processor, question, kinds, history)
 
     def inputs(self, question: str, history: Sequence[Turn] = ()) -> dict[str, Any]:
-        """Ordinary processor inputs for a question about this image, without processing the image again.
-
-        Args:
-            question: any text.
-            history: as in `ask`.
+        """Ordinary processor inputs for a question about the image, which is not processed again.
 
         Raises:
-            ValueError: what is no question, one that holds the model's image placeholder, or one too long.
+            ValueError: no question, one that holds the model's image placeholder, or one too long; a bad
+                history.
         """
         return dict(with_whole_pixels(self._call_inputs(question, history)))
 
@@ -284,14 +259,11 @@ class Session:
         return moved
 
     def batch(self, questions: Sequence[str], answers: Sequence[str] | None = None) -> dict[str, Any]:
-        """Several questions about this image as one left-padded batch, without pixels.
+        """Several questions about the image as one left-padded batch, without pixels.
 
-        What the language model gets beside it is `VisualFeatures.repeat` of the image, encoded once.
-
-        Args:
-            questions: one per row.
-            answers: with them, each row goes on with its answer and the end of the turn, and the batch has
-                `labels`: -100 but at these.
+        The language model's image tokens for it are `VisualFeatures.repeat` of the image, encoded once. With
+        `answers`, each row goes on with its answer and the end of the turn, and `labels` are -100 but at
+        these.
 
         Raises:
             ValueError: as `inputs`.
@@ -321,39 +293,38 @@ class Session:
 
         Args:
             question: any text.
-            budget: visual tokens to keep of each image: a count, of which a smaller image keeps all, a
-                fraction or "auto"; None: the model's own.
-            mode: one of `MODES`; None: the model's own, or after `keep_image_after` questions "full"; without
-                a budget "full", too, for questions about all that is printed (see `transcribe`).
-            max_new_tokens: where an answer is cut off.
+            budget: visual tokens to keep of each image: a count (at most all), a fraction or "auto"; None:
+                the model's own.
+            mode: one of `MODES`; None: the model's own, or "full" after `keep_image_after` questions and,
+                without a budget, for questions about all that is printed (see `transcribe`).
+            max_new_tokens: the longest answer, in tokens.
             gestalt: the compressor of modes "saccade" and "compress"; None: see `ARRCOCModel.prepare`.
-            on_text: told the whole answer so far after each new token. What it raises ends the answer and
-                comes through; the session stays as good as before.
-            history: a conversation's earlier questions with their answers, which the model reads before this
-                one. What is chosen from the image is chosen for this question alone, and anew; a layer whose
-                channels have the attention history reads where those of them that it chose for looked.
-            looks: how often the model may look, in mode "saccade" alone, which is the mode then: from the
-                second time on with more cells, where it looked for some as it answered (`modes.route`).
-            order: "raster", or "relevance": the language model reads the most relevant cells first.
-            cells: of one image, raster indices [K], those to answer from; None: they are chosen.
+            on_text: called with the answer so far after each new token; an exception from it ends the answer
+                and is passed on, and the session stays usable.
+            history: earlier (question, answer) pairs, which the model reads first; cells are chosen for this
+                question alone, and channels with an attention history read the earlier relevance maps.
+            looks: the most passes, above 1 in mode "saccade" alone (then the default): each further one adds
+                the cells that the model attended to while it answered (`modes.route`).
+            order: in which the language model reads cells: "raster" or "relevance", the most relevant first.
+            cells: raster indices [K] of one image's cells to answer from; None: they are chosen.
 
         Raises:
-            ValueError: no question or one that is too long, a history that isn't pairs of texts, or a bad
-                budget, length, mode, gestalt, order, number of looks or set of cells.
+            ValueError: no question or one too long, a history that isn't pairs of texts, or a bad budget,
+                length, mode, gestalt, order, number of looks or set of cells.
         """
         check_length(max_new_tokens)
         model, chooser = self.model, self.model.chooser
         keeps = self._after is not None and self._answers >= self._after
         named, free = mode or model.named_mode, cells is None and budget is None
         fitting, aside = mode_for_question(chooser, question, named, looks, free)
-        if mode is None:  # named cells are to be read, and no others
+        if mode is None:  # named cells exclude the kept prompt of all tokens
             mode = FULL.name if keeps and cells is None else fitting or model.mode
         wanted = find_mode(mode)
         watch = Stopwatch(model.device)
         with watch("total"), torch.no_grad():
             with watch("prompt"):
                 inputs = self._call_inputs(question, history)
-            if not wanted.stock:
+            if not wanted.stock:  # the stock model honours all settings
                 refuse_settings(model.base, GREEDY)
             images = self.encoded(mode)
             with images.in_conversation(history) as encoded:
@@ -369,9 +340,9 @@ class Session:
             while looked < looks and prepared.again and (again := prepared.again(new)) is not None:
                 prepared, looked = replace(again, note=prepared.note), looked + 1
                 new = self._read(prepared, *how_read)
-        watch.settle()
+        watch.settle()  # the time of "total" in no stage becomes "other"
         self._answers += 1
-        if prepared.mode != mode:
+        if prepared.mode != mode:  # the mode that ran may have other LoRAs, so another encoding
             images = self.encoded(prepared.mode)
         foreign, bundled = (
             self._foreign(chooser, inputs, prepared.mode, images),
@@ -414,7 +385,6 @@ class Session:
         encoded: EncodedImages,
         **more: Any,
     ) -> Call:
-        """A call about the session's images."""
         use_cache = setting(self.model.base, inputs, "use_cache") is not False
         return new_call(chooser, inputs, mode, budget, encoded=encoded, use_cache=use_cache, **more)
 
@@ -432,7 +402,9 @@ class Session:
         """The ids of the answer to a prepared call."""
         model, first = self.model, NewTokens(watch.now, self._text, on_text)
         stock = find_mode(prepared.mode).stock
-        own_cache = setting(model.base, {}, "cache_implementation") is not None  # takes no filled one
+        own_cache = (
+            setting(model.base, {}, "cache_implementation") is not None
+        )  # such a cache can't start filled
         with watch("gestalt"):
             kind = (prepared.mode, gestalt)
             if kind not in self._prefixes:
@@ -453,18 +425,15 @@ class Session:
             kept.keep(ids[0], compacted)
         watch.ms["prefill"] += 1000.0 * (first.arrived() - start)
         watch.ms["decode"] += 1000.0 * (end - first.arrived())
+        # ids begin with the uncut prompt
         return ids[0, inputs["input_ids"].shape[1] :].tolist()
 
     def transcribe(self, question: str = TRANSCRIBE, *, budget: int = 273, **how: Any) -> Transcription:
-        """Read a whole page, part after part in reading order (`choose.reading_order`).
+        """Read a page part after part in reading order (`choose.reading_order`), each within its own cells.
 
-        It takes a base model that can transcribe. The bundled one was never taught to: what it returns is
-        no transcript, and its `note` says so.
-
-        Args:
-            question: asked of each part, within its cells alone.
-            budget: the most cells of a part; a single line may have more.
-            how: further arguments of `ask`, but `cells`.
+        The bundled model was not trained to transcribe: its result is no transcript, which its `note` tells.
+        `budget` is the most cells of a part, but a single line may have more; `how` are arguments of `ask`
+        other than `cells`.
 
         Raises:
             ValueError: several images, a clip, or a family without named cells; else as `ask`.
@@ -477,15 +446,15 @@ class Session:
         answers = [self.ask(question, cells=block.cells, **how) for block in blocks]
         untaught = (
             None if self.model.about is None else UNTRAINED_TRANSCRIPTION
-        )  # only the bundled model has such a line
+        )  # `about` is a line of the bundled model alone
         return Transcription(tuple(answers), tuple(blocks), untaught)
 
     def _foreign(
         self, chooser: Chooser, inputs: Mapping[str, Any], mode: str, encoded: EncodedImages
     ) -> bool:
-        """Whether an image or clip is unlike all that the model was trained on; False where it can't be told.
+        """Whether any image or clip is unlike all training images; False where it can't be told.
 
-        From the cells as the stem sees them, which mode "sparse" reads anyway; after the answer in others.
+        By the stem's cells, which mode "sparse" computes anyway; in other modes after the answer.
         """
         model = self.model
         if encoded.foreign is not None:
@@ -498,29 +467,24 @@ class Session:
         return any(guarded(chooser, tell, FAMILIARITY_FAILED) or ())
 
     def look(self, question: str, *, budget: Budget | None = None, mode: str | None = None) -> Allocation:
-        """Where the model would look for this question: the allocation alone, nothing is generated.
+        """The allocation for a question, without an answer; of the first image (`looks` has all).
 
-        Of several images it is that of the first; `looks` has all.
-
-        Args:
-            question: any text.
-            budget: as in `ask`.
-            mode: one that chooses: "prune", "sparse" or "saccade"; None: the model's own, or its
-                `default_mode` where that chooses nothing.
+        `mode` must choose: "prune", "sparse" or "saccade"; None: the model's own, or its `default_mode` where
+        that chooses nothing. `budget` is as in `ask`.
 
         Raises:
-            ValueError: no question or one that is too long, or a bad budget or mode.
+            ValueError: no question or one too long, or a bad budget or mode.
         """
         return self.looks(question, budget=budget, mode=mode)[0]
 
     def looks(
         self, question: str, *, budget: Budget | None = None, mode: str | None = None
     ) -> list[Allocation]:
-        """`look` at each of the session's images."""
+        """The allocation of each of the session's images, as `look`."""
         return self.prepared(question, budget=budget, mode=mode).allocations
 
     def prepared(self, question: str, *, budget: Budget | None = None, mode: str | None = None) -> Prepared:
-        """All that is decided before the model is called, as in `look`."""
+        """The base model's input and decision for a question, as in `look`."""
         model, chooser = self.model, self.model.chooser
         if mode is None:
             mode = model.mode if MODES[model.mode].chooses else model.default_mode

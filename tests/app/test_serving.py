@@ -20,6 +20,8 @@ from typing import Any
 import httpx
 import pytest
 
+from each import each
+
 pytest.importorskip("gradio", reason="the app is an extra: pip install 'arr-coc[app]'")
 
 from gradio_client import Client, handle_file
@@ -126,7 +128,7 @@ class TestEndpoint:
         assert list(client.view_api(return_format="dict")["named_endpoints"]) == ["/ask"]
         assert not client.view_api(return_format="dict")["unnamed_endpoints"]
 
-    @pytest.mark.parametrize("image", ["page.png", "https://example.org/a.png", 3, ["a.png"], {"url": "a"}])
+    @each("image", ["page.png", "https://example.org/a.png", 3, ["a.png"], {"url": "a"}])
     def test_an_image_that_is_no_upload_is_refused_in_a_line(self, address: str, image: Any) -> None:
         kind, reply = call(address, [image, QUESTION, None, None])
         assert kind == "error"
@@ -142,7 +144,7 @@ class TestEndpoint:
         assert (reply.status_code, reply.text.count("\n")) == (404, 1)
         assert "Traceback" not in "".join(capfd.readouterr())
 
-    @pytest.mark.parametrize("path", ["call/nothing", "call/ask%0Aask", "run/nothing"])
+    @each("path", ["call/nothing", "call/ask%0Aask", "run/nothing"])
     def test_another_name_is_answered_in_a_line(
         self, address: str, capfd: pytest.CaptureFixture[str], path: str
     ) -> None:
@@ -238,7 +240,7 @@ class TestBodies:
         assert self.post(b"26", 100, "/queue/join") == (413, 0)
         assert self.post(b"30", 30) == (200, 30)
 
-    @pytest.mark.parametrize("length", [None, b"10", b"many", b"-1"])
+    @each("length", [None, b"10", b"many", b"-1"])
     def test_by_what_comes(self, length: bytes | None) -> None:
         assert self.post(length, 100) == (413, 40)
         assert self.post(length, 100, "/queue/join") == (413, 30)
@@ -250,7 +252,7 @@ class TestBodies:
 
 
 class TestWhoIsAnswered:
-    @pytest.mark.parametrize(
+    @each(
         "host",
         [
             *("evil.com", "evil.com:7860", "localhost.evil.com", "10.0.0.1", "", "["),
@@ -264,7 +266,7 @@ class TestWhoIsAnswered:
             assert reply.text.count("\n") == 1
             assert "--allow-host" in reply.text
 
-    @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "LOCALHOST:9000", "[::1]:7860"])
+    @each("host", ["localhost", "127.0.0.1", "LOCALHOST:9000", "[::1]:7860"])
     def test_own_names_are_answered(self, address: str, host: str) -> None:
         assert httpx.get(address + "/config", headers={"Host": host}).status_code == 200
 
@@ -304,7 +306,7 @@ class TestWhoIsAnswered:
         assert asyncio.run(respond(served, "evil.com")) == 421
         assert "isn't called 'evil.com': " in httpx.get(address, headers={"Host": "evil.com:7860"}).text
 
-    @pytest.mark.parametrize("name", ["", "[", ":7860", "http://lab.example.org"])
+    @each("name", ["", "[", ":7860", "http://lab.example.org"])
     def test_what_is_no_name_is_not_allowed(self, name: str) -> None:
         with pytest.raises(ValueError, match=r"is no name of a host: give one such as lab\.example\.org"):
             own_names("127.0.0.1", [name])
@@ -397,7 +399,7 @@ class TestEnd:
         assert not models.busy()
         assert waiting.cancelled()
 
-    @pytest.mark.parametrize("host", ["nope.invalid", "203.0.113.5", "", "x" * 80])
+    @each("host", ["nope.invalid", "203.0.113.5", "", "x" * 80])
     def test_a_host_that_is_not_here_is_refused_before_anything_is_built(
         self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, host: str
     ) -> None:
@@ -407,7 +409,7 @@ class TestEnd:
         assert (out, err.count("\n")) == ("", 1)
         assert f"host {host!r} is no address of this machine: choose another with --host" in err
 
-    @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "0.0.0.0", "127.0.0.2"])
+    @each("host", ["127.0.0.1", "localhost", "0.0.0.0", "127.0.0.2"])
     def test_a_host_that_is_here_is_built_for(self, monkeypatch: pytest.MonkeyPatch, host: str) -> None:
         class Built(Exception):
             pass

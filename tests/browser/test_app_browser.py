@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from PIL import Image
 
+from launching import PACKAGES
+
 pytest.importorskip("gradio", reason="the app is an extra: pip install 'arr-coc[app]'")
 
 
-import arr_coc
 from arr_coc.app.handlers import FAILED, NEW_PICTURE, NO_PICTURE, OF_CLIPS
 from arr_coc.app.samples import SAMPLE, SHAPES, THUMBNAIL, pictures
 from arr_coc.guide.guide import BUNDLED_GUIDE, GUIDE_FILE
@@ -59,7 +60,7 @@ def address(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Itera
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     environment = os.environ | {
-        "PYTHONPATH": str(Path(arr_coc.__file__).parents[1]), "TMPDIR": str(files), "OMP_NUM_THREADS": "1"
+        "PYTHONPATH": PACKAGES, "TMPDIR": str(files), "OMP_NUM_THREADS": "1"
     }  # fmt: skip
     results = tmp_path_factory.mktemp("results") / "run.jsonl"
     write_results(results, {"data": "world", "size": 128, "split": "test"}, [CASE])

@@ -25,7 +25,10 @@ def without_chromium(tmp_path: Path) -> Run:
     def run(folder: Path, code: int, **variables: str) -> str:
         environment = {name: value for name, value in os.environ.items() if name != "ARR_COC_BROWSER"}
         (tmp_path / "bin").mkdir()
-        environment |= {"PATH": str(tmp_path / "bin"), "PYTHONPATH": str(ROOT / "src")} | variables
+        environment |= {
+            "PATH": str(tmp_path / "bin"),
+            "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT / "lab" / "src")]),
+        } | variables
         alone = f"--ignore={__file__}"  # it would run itself
         options = ["-q", "-rs", "-p", "no:cacheprovider", alone]
         command = [sys.executable, "-m", "pytest", *options, str(folder)]

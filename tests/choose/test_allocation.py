@@ -11,6 +11,7 @@ import torch
 
 from arr_coc.choose.allocation import TENSIONS, Allocation, Reason, grid_positions
 from disks import contents, small_files
+from each import each
 
 
 def record(grid=(1, 2, 4), keep=(1, 4, 7), order=(7, 1, 4), **changes) -> Allocation:
@@ -49,7 +50,7 @@ class TestRecord:
         with pytest.raises(dataclasses.FrozenInstanceError):
             record().void = True
 
-    @pytest.mark.parametrize(
+    @each(
         ("changes", "message"),
         [
             ({"keep": (4, 1, 7)}, "rising"),
@@ -86,7 +87,7 @@ class TestReading:
         assert torch.allclose(a.relevance_of_kept(), torch.tensor([0.65, 0.4, 0.7]))
         assert a.ranks().tolist() == [2, 5, 1]
 
-    @pytest.mark.parametrize(
+    @each(
         ("reason", "text"),
         [
             (Reason.RELEVANT, "rank 3 <= K 3"),
@@ -120,7 +121,7 @@ class TestRoundTrip:
         assert (plain["grid"], plain["keep"], plain["budget"]) == ([1, 2, 4], [1, 4, 7], 3)
         assert plain["weights"] == [0.25, 0.125, 0.5]
 
-    @pytest.mark.parametrize("budget", [3, 0.375, "auto"])
+    @each("budget", [3, 0.375, "auto"])
     def test_safetensors(self, tmp_path, budget):
         a = record(budget=budget, void=True)
         a.save(tmp_path / "a.safetensors")
@@ -153,7 +154,7 @@ def test_a_full_disk_leaves_the_older_record(tmp_path: Path) -> None:
 
 
 class TestBoxes:
-    @pytest.mark.parametrize("size", [(4, 2), (100, 37), (33, 51), (3, 1)])
+    @each("size", [(4, 2), (100, 37), (33, 51), (3, 1)])
     def test_what_is_painted_by_boxes_is_what_pictures_show_as_kept(self, size):
         from arr_coc.trace.picture import spread
 
@@ -166,7 +167,7 @@ class TestBoxes:
     def test_they_stand_in_the_order_of_keep(self):
         assert record().boxes((80, 40)).tolist() == [[20, 0, 40, 20], [0, 20, 20, 40], [60, 20, 80, 40]]
 
-    @pytest.mark.parametrize("size", [(0, 4), (4,), (4.0, 2.0), (4, -2)])
+    @each("size", [(0, 4), (4,), (4.0, 2.0), (4, -2)])
     def test_a_size_that_is_none_is_refused(self, size):
         with pytest.raises(ValueError, match=r"give picture\.size"):
             record().boxes(size)

@@ -27,6 +27,7 @@ from arr_coc.choose.budget import (
 from arr_coc.choose.knowing import cell_information
 from arr_coc.choose.texture import generate_texture_array
 from arr_coc_lab.world import draw_page
+from each import each
 from tests.strokes import splattered
 
 SIZES = [(1, 1), (1, 7), (9, 1), (4, 4), (5, 8), (13, 6), (32, 32), (3, 94)]
@@ -42,10 +43,10 @@ def allocate(scores, budget=None, explore=0.0, **tensions):
 
 
 class TestFixed:
-    @pytest.mark.parametrize("size", SIZES)
-    @pytest.mark.parametrize("budget", [1, 0.3, 0.5, 1.0])
-    @pytest.mark.parametrize("explore", [0.0, 0.3])
-    @pytest.mark.parametrize("void", [False, True])
+    @each("size", SIZES)
+    @each("budget", [1, 0.3, 0.5, 1.0])
+    @each("explore", [0.0, 0.3])
+    @each("void", [False, True])
     def test_laws(self, size, budget, explore, void):
         """Unique, in bounds, raster order, exact count, relevance order beside; ties included."""
         total = size[0] * size[1]
@@ -87,7 +88,7 @@ class TestFixed:
         together, alone = allocate(scores, 9), allocate(scores[2:], 9)
         assert torch.equal(together[2].keep, alone[0].keep)
 
-    @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+    @each("bad", [float("nan"), float("inf"), -float("inf")])
     def test_non_finite_scores_are_named(self, bad):
         scores = torch.rand(1, 4, 4)
         scores[0, 2, 2] = bad
@@ -97,7 +98,7 @@ class TestFixed:
             compute_retention_mask(scores, 4)
         assert issubclass(NonFiniteScores, ValueError)
 
-    @pytest.mark.parametrize("explore", [-0.1, 0.6, float("nan")])
+    @each("explore", [-0.1, 0.6, float("nan")])
     def test_explore_out_of_range(self, explore):
         with pytest.raises(ValueError, match="explore"):
             TokenAllocator(explore)
@@ -125,7 +126,7 @@ class TestRetentionMask:
 
 
 class TestEvenGrid:
-    @pytest.mark.parametrize("size", SIZES)
+    @each("size", SIZES)
     def test_exactly_k_distinct_cells_for_every_k(self, size):
         total = size[0] * size[1]
         for count in range(1, total + 1):
@@ -144,7 +145,7 @@ class TestEvenGrid:
         assert even_grid((1, 8), 2).tolist() == [2, 6]
         assert even_grid((3, 3), 1).tolist() == [4]
 
-    @pytest.mark.parametrize("count", [16, 50, 64, 100, 273])
+    @each("count", [16, 50, 64, 100, 273])
     def test_well_spread(self, count):
         """Every cell of the grid is near a kept one, and every quarter gets its share."""
         cells = even_grid((32, 32), count)
@@ -181,7 +182,7 @@ class TestExplore:
         kept[[3, 12, 13]] = False
         assert sorted(coverage(kept, 3, (4, 4)).tolist()) == [3, 12, 13]
 
-    @pytest.mark.parametrize("size", SIZES)
+    @each("size", SIZES)
     def test_any_beginning_of_the_spread_order_covers(self, size):
         rank = spread_order(size)
         assert sorted(rank.tolist()) == list(range(size[0] * size[1]))
@@ -244,7 +245,7 @@ def to_tensor(image: Image.Image) -> torch.Tensor:
 
 
 class TestVoid:
-    @pytest.mark.parametrize("channels", ["mvp13", "fast13"])
+    @each("channels", ["mvp13", "fast13"])
     @pytest.mark.parametrize("kind", ["blank", "noise", "faint noise", "splatter"])
     def test_nothing_to_prefer(self, kind, channels):
         for seed in range(3):
@@ -252,14 +253,14 @@ class TestVoid:
                 generate_texture_array(picture(kind, seed), (16, 16), channels), channels
             )
 
-    @pytest.mark.parametrize("channels", ["mvp13", "fast13"])
+    @each("channels", ["mvp13", "fast13"])
     @pytest.mark.parametrize("kind", ["page", "icons", "word", "gray on gray", "circle"])
     def test_something_to_prefer(self, kind, channels):
         assert has_structure(generate_texture_array(picture(kind), (16, 16), channels), channels)
 
-    @pytest.mark.parametrize("channels", ["mvp13", "fast13"])
-    @pytest.mark.parametrize("strokes", [300, 700, 1500])
-    @pytest.mark.parametrize("size", [(1024, 1024), (800, 608), (480, 1056), (2048, 192)])
+    @each("channels", ["mvp13", "fast13"])
+    @each("strokes", [300, 700, 1500])
+    @each("size", [(1024, 1024), (800, 608), (480, 1056), (2048, 192)])
     def test_strokes_of_any_number_are_nothing_to_prefer(self, strokes, size, channels):
         grid = (size[1] // 32, size[0] // 32)
         for seed in range(3):
@@ -301,7 +302,7 @@ class TestVoid:
             image = to_tensor(draw_page(seed, size, "test", void=False).image)
             assert has_structure(generate_texture_array(image, (size[1] // 32, size[0] // 32)), "mvp13")
 
-    @pytest.mark.parametrize("grid", [(1, 1), (3, 3), (2, 40), (13, 13)])
+    @each("grid", [(1, 1), (3, 3), (2, 40), (13, 13)])
     def test_few_cells_are_void_only_when_blank(self, grid):
         assert has_structure(generate_texture_array(picture("noise"), grid), "mvp13")
         assert not has_structure(generate_texture_array(picture("blank"), grid), "mvp13")

@@ -24,6 +24,7 @@ from arr_coc.choose.budget import (
 )
 from arr_coc.choose.layer import ARRCOCConfig, ARRCOCLayer, Relevance
 from arr_coc.choose.texture import generate_texture_array
+from each import each
 
 D = 48
 
@@ -38,7 +39,7 @@ def _seed():
 
 
 class TestBudget:
-    @pytest.mark.parametrize(
+    @each(
         ("value", "parsed"),
         [
             (273, 273),
@@ -59,7 +60,7 @@ class TestBudget:
         assert parse_budget(value) == parsed
         assert type(parse_budget(value)) is type(parsed)
 
-    @pytest.mark.parametrize(
+    @each(
         "value",
         [
             0,
@@ -91,7 +92,7 @@ class TestBudget:
             parse_budget(value)
         assert repr(value) in str(error.value)
 
-    @pytest.mark.parametrize(
+    @each(
         ("budget", "total", "count"),
         [(None, 1024, 273), (None, 100, 100), (64, 1024, 64), (1024, 1024, 1024), (0.25, 1024, 256),
          (0.25, 10, 3), (1e-6, 1024, 1), (1.0, 77, 77), ("64", 64, 64)],
@@ -112,13 +113,13 @@ class TestAuto:
     def tokens(self, scores) -> int:
         return count_cells("auto", scores.view(1, 1024))[0]
 
-    @pytest.mark.parametrize("ground", [0.0, 0.1, 0.3, 0.5])
+    @each("ground", [0.0, 0.1, 0.3, 0.5])
     def test_a_single_hot_cell_gives_64(self, ground):
         scores = torch.full((1024,), ground)
         scores[500] = 1.0
         assert self.tokens(scores) == 64
 
-    @pytest.mark.parametrize("level", [0.0, 0.02, 0.5, 1.0])
+    @each("level", [0.0, 0.02, 0.5, 1.0])
     def test_a_flat_map_gives_400(self, level):
         assert self.tokens(torch.full((1024,), level)) == 400
         assert self.tokens((torch.full((1024,), level) + 0.004 * torch.randn(1024)).clamp(0, 1)) > 390
@@ -169,7 +170,7 @@ class TestCountCells:
         kept = TokenAllocator()(logits.sigmoid(), "auto", compress=compress, needed=cells)
         assert counts == [len(one.keep) for one in kept]
 
-    @pytest.mark.parametrize("bad", [0, 1.5, "many", 51])
+    @each("bad", [0, 1.5, "many", 51])
     def test_a_bad_budget(self, bad):
         with pytest.raises(ValueError, match="budget"):
             count_cells(bad, torch.rand(1, 50))
@@ -214,7 +215,7 @@ class TestBudgetLoss:
         assert budget_loss(r, self.evidence([*range(99), 900]), 1.0) < 0.01
         assert budget_loss(r, self.evidence([*range(9), 900]), 1.0) > 3
 
-    @pytest.mark.parametrize(
+    @each(
         ("hot", "compress", "cells"),
         [(5, 0.5, [4]), (5, 1.0, []), (3, 0.0, []), (900, 0.5, [600]), (900, 0.0, [1023])],
     )

@@ -23,6 +23,7 @@ from arr_coc.choose.knowing import (
     signs,
 )
 from arr_coc.choose.texture import channel_names, generate_texture_array
+from each import each
 
 D, H, W = 24, 4, 6
 
@@ -71,7 +72,7 @@ class TestPoolQuery:
         assert pool_query(wild, self.mask, how).isfinite().all()
         assert pool_query(wild, self.mask, "learned", importance=wild.squeeze(-1)).isfinite().all()
 
-    @pytest.mark.parametrize(
+    @each(
         "wrong",
         [{"how": "sum"}, {"how": "contextual"}, {"how": "learned"}, {"importance": torch.ones(1, 4)}],
     )
@@ -81,7 +82,7 @@ class TestPoolQuery:
 
 
 class TestNumbers:
-    @pytest.mark.parametrize("value", [0.0, 1e-30, 1e4, 3e38])
+    @each("value", [0.0, 1e-30, 1e4, 3e38])
     def test_unit_is_finite_at_any_scale(self, value):
         u = unit(torch.full((2, 8), value))
         assert u.isfinite().all()
@@ -96,7 +97,7 @@ class TestNumbers:
         assert (s @ s.T / 4096 - torch.eye(13)).abs().max() < 0.1
         assert torch.equal(s, signs(13, 4096))
 
-    @pytest.mark.parametrize("dim", [300, 2048, 4096])
+    @each("dim", [300, 2048, 4096])
     def test_fold_keeps_cosines(self, dim):
         a, b = unit(torch.randn(50, dim)), unit(torch.randn(50, dim))
         mixed = unit(a + b)
@@ -224,7 +225,7 @@ class TestParticipatory:
         assert (s[0] != 0.5).any()
         assert (participatory(preset)(t, q[:, :0], m[:, :0], v) == 0.5).all()
 
-    @pytest.mark.parametrize("scale", [0.0, 1e-20, 1e4, 1e30])
+    @each("scale", [0.0, 1e-20, 1e4, 1e30])
     def test_finite_for_any_finite_input(self, preset, scale):
         q, m = question()
         scorer = participatory(preset)

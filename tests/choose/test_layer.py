@@ -15,6 +15,7 @@ from arr_coc.choose.layer import ARRCOCConfig, ARRCOCLayer, Relevance
 from arr_coc.choose.texture import generate_texture_array
 from arr_coc.guide.coupling import Coupling
 from arr_coc.guide.trust import prior
+from each import each
 
 D = 48
 SAVED = """{"dim": 192, "channels": "mvp13", "preset": "net", "rank": null, "heads": 4, "explore": 0.0,
@@ -50,7 +51,7 @@ class TestConfig:
         for config in (ARRCOCConfig(64), ARRCOCConfig(64, channels=["rgb", "sobel"], budget="auto", rank=8)):
             assert ARRCOCConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
 
-    @pytest.mark.parametrize(
+    @each(
         "bad",
         [{"dim": 0}, {"channels": "full41"}, {"channels": ["none"]}, {"preset": "deep"}, {"rank": 10},
          {"heads": 0}, {"explore": 0.9}, {"budget": -1}, {"budget": "abc"}, {"pooling": "sum"},
@@ -75,7 +76,7 @@ class TestConfig:
         assert all(json.loads(SAVED)[name] == value for name, value in config.to_dict().items())
         assert not set(RETIRED) & set(config.to_dict())
 
-    @pytest.mark.parametrize(("name", "value"), RETIRED.items())
+    @each(("name", "value"), RETIRED.items())
     def test_a_retired_setting_with_another_value_is_refused(self, name, value):
         remedy = rf"{name} is .* retired .*runs/ablation\.py.* take {name} out"
         with pytest.raises(ValueError, match=remedy) as error:
@@ -84,7 +85,7 @@ class TestConfig:
 
 
 class TestSize:
-    @pytest.mark.parametrize("dim", [48, 192, 1024, 2048, 4096])
+    @each("dim", [48, 192, 1024, 2048, 4096])
     def test_twenty_to_a_hundred_thousand_parameters(self, dim):
         assert 20_000 <= sum(p.numel() for p in layer(dim=dim).parameters()) <= 100_000
 
@@ -112,8 +113,8 @@ class TestDtype:
         assert torch.equal(a.budgets, b.budgets)
         assert torch.equal(a.allocation.keep, b.allocation.keep)
 
-    @pytest.mark.parametrize("preset", ["net", "linear"])
-    @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+    @each("preset", ["net", "linear"])
+    @each("dtype", [torch.bfloat16, torch.float16, torch.float64])
     def test_built_under_another_default(self, dtype, preset):
         expected = layer(preset=preset)
         torch.set_default_dtype(dtype)
@@ -131,10 +132,8 @@ class TestDtype:
             torch.set_default_dtype(torch.float32)
         self.assert_same(model, expected)
 
-    @pytest.mark.parametrize("preset", ["net", "linear"])
-    @pytest.mark.parametrize(
-        "cast", [torch.nn.Module.half, torch.nn.Module.bfloat16, lambda x: x.to("cpu", torch.float16)]
-    )
+    @each("preset", ["net", "linear"])
+    @each("cast", [torch.nn.Module.half, torch.nn.Module.bfloat16, lambda x: x.to("cpu", torch.float16)])
     def test_cast_alone_or_with_its_owner(self, cast, preset):
         owner = torch.nn.ModuleDict({"layer": layer(preset=preset), "other": torch.nn.Linear(2, 2)})
         cast(owner)
@@ -164,7 +163,7 @@ class TestRelevance:
         assert torch.allclose(r.logits, mixed, atol=1e-3)
         assert torch.allclose(r.weights[0, [0, 2]], torch.tensor(FIXED_MIXTURE)[[0, 2]], atol=1e-5)
 
-    @pytest.mark.parametrize("pooling", ["mean", "last", "learned"])
+    @each("pooling", ["mean", "last", "learned"])
     def test_gradient_reaches_every_scorer_parameter(self, preset, pooling):
         model, (q, m) = layer(preset=preset, pooling=pooling), question(2)
         texture = generate_texture_array(page(batch=2), (8, 8))

@@ -11,6 +11,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from arr_coc.choose.stem import CELL, FILE, Stem, load_stem, save_stem
+from each import each
 
 DIM = 24
 TOLERANCE = 2e-5  # fp32, cells of standard deviation 0.5; another batch size is another order of sums
@@ -39,8 +40,8 @@ def coarse(count: int, grid: tuple[int, int], seed: int = 1) -> Tensor:
 
 class TestShapes:
     @torch.no_grad()
-    @pytest.mark.parametrize("grid", [(1, 1), (1, 9), (7, 1), (3, 5), (16, 4)])
-    @pytest.mark.parametrize("cell", [CELL, 28, 8])
+    @each("grid", [(1, 1), (1, 9), (7, 1), (3, 5), (16, 4)])
+    @each("cell", [CELL, 28, 8])
     def test_one_vector_a_cell_for_any_grid_and_any_size_of_cell(
         self, grid: tuple[int, int], cell: int
     ) -> None:
@@ -156,9 +157,7 @@ class TestFile:
         save_stem(small(), tmp_path)
         self.refused(tmp_path, f"is {DIM} wide but the base model 32; use its own", dim=32)
 
-    @pytest.mark.parametrize(
-        "spoil", ["cut", "text", "missing", "left over", "shape", "no shape", "nonsense"]
-    )
+    @each("spoil", ["cut", "text", "missing", "left over", "shape", "no shape", "nonsense"])
     def test_broken(self, tmp_path: Path, spoil: str) -> None:
         save_stem(small(), tmp_path)
         path = tmp_path / FILE

@@ -17,6 +17,7 @@ from arr_coc.choose.channels import (
     register_channel_group,
 )
 from arr_coc.choose.texture import channel_names, generate_texture_array, texture_size
+from each import each
 from texture_inputs import clip_inputs, needed
 
 
@@ -42,9 +43,9 @@ def drawing() -> torch.Tensor:
 
 
 class TestShape:
-    @pytest.mark.parametrize("preset", PRESETS)
-    @pytest.mark.parametrize("size", [(1, 1), (1, 300), (7, 3), (33, 65), (128, 96)])
-    @pytest.mark.parametrize("grid", [(1, 1), (4, 4), (3, 7), (40, 2)])
+    @each("preset", PRESETS)
+    @each("size", [(1, 1), (1, 300), (7, 3), (33, 65), (128, 96)])
+    @each("grid", [(1, 1), (4, 4), (3, 7), (40, 2)])
     def test_any_image_on_any_grid(self, preset, size, grid):
         for clip in ({}, clip_inputs(1, size, grid)):
             array = generate_texture_array(image(*size), grid, preset, **needed(preset), **clip)
@@ -52,7 +53,7 @@ class TestShape:
             assert array.min() >= 0
             assert array.max() <= 1
 
-    @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+    @each("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
     def test_dtype_kept_and_computed_in_float32(self, dtype):
         exact = generate_texture_array(image().to(dtype).float(), (4, 4))
         array = generate_texture_array(image().to(dtype), (4, 4))
@@ -88,7 +89,7 @@ class TestLaw:
         both = generate_texture_array(torch.cat((a, b)), (4, 4))
         assert torch.allclose(both[1:], generate_texture_array(b, (4, 4)), atol=1e-6)
 
-    @pytest.mark.parametrize("preset", PRESETS)
+    @each("preset", PRESETS)
     def test_no_value_is_read_back_from_an_accelerator(self, preset):
         picture = torch.empty(2, 3, 64, 48, device="meta")  # reading a value of it raises
         optional = {
@@ -147,7 +148,7 @@ class TestException:
         with pytest.raises(TypeError, match=r"unknown inputs \['depth'\]; a texture takes features, "):
             generate_texture_array(image(), (2, 2), depth=torch.zeros(1, 2, 2))
 
-    @pytest.mark.parametrize(
+    @each(
         "bad",
         [
             torch.zeros(3, 8, 8),
@@ -163,12 +164,12 @@ class TestException:
         with pytest.raises(ValueError, match="image"):
             generate_texture_array(bad, (2, 2))
 
-    @pytest.mark.parametrize("grid", [(0, 2), (2,), (1, 2, 2)])
+    @each("grid", [(0, 2), (2,), (1, 2, 2)])
     def test_grid(self, grid):
         with pytest.raises(ValueError, match="grid must be"):
             generate_texture_array(image(), grid)
 
-    @pytest.mark.parametrize("channels", ["full41", ["rgb", "nonsense"], []])
+    @each("channels", ["full41", ["rgb", "nonsense"], []])
     def test_channels(self, channels):
         with pytest.raises(ValueError, match=r"unknown (texture preset|channel groups)"):
             generate_texture_array(image(), (2, 2), channels)
@@ -189,7 +190,7 @@ class TestException:
         texture = generate_texture_array(torch.rand(1, 3, 8, 8), (2, 2), ["before"], **optional)
         assert torch.allclose(texture, torch.full((1, 2, 2, 2), 0.5), atol=1e-4)
 
-    @pytest.mark.parametrize(
+    @each(
         ("name", "bad", "message"),
         [
             ("features", torch.zeros(1, 5, 4, 3), r"features must be .*\[1, any, 4, 4\], got \(1, 5, 4, 3\)"),

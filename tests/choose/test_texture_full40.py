@@ -8,6 +8,7 @@ import torch
 from arr_coc import ARRCOCConfig, ARRCOCLayer
 from arr_coc.choose.channels import CHANNEL_GROUPS, PRESETS
 from arr_coc.choose.texture import channel_groups, channel_names, generate_texture_array, texture_size
+from each import each
 from texture_inputs import WIDTH, basis, clip_inputs, needed
 
 ORDER = (
@@ -53,8 +54,8 @@ def test_costly_groups_say_their_price_and_readers_their_neutral_value():
         assert bool(group.neutral) == bool(group.reads)
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
-@pytest.mark.parametrize("frames", [0, 1, 3, 11])
+@each("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@each("frames", [0, 1, 3, 11])
 def test_every_channel_is_finite_in_the_unit_range_and_deterministic(dtype, frames):
     x = image(batch=2).to(dtype)
     optional = needed("full40", 2) | (clip_inputs(2, (64, 96), (4, 6), frames) if frames else {})
@@ -74,8 +75,8 @@ def test_autocast_changes_nothing():
         assert torch.equal(generate_texture_array(image(), (4, 6), "full40", **optional), plain)
 
 
-@pytest.mark.parametrize("value", [0.0, 1.0, 0.5])
-@pytest.mark.parametrize("scale", [0.0, 1e-30, 1e30])
+@each("value", [0.0, 1.0, 0.5])
+@each("scale", [0.0, 1e-30, 1e30])
 def test_finite_for_blank_pages_and_any_finite_features(value, scale):
     x = torch.full((1, 3, 40, 24), value)
     optional = needed("full40") | {"previous_frames": x[:, None], "previous_relevance": torch.ones(1, 5, 3)}

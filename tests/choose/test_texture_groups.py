@@ -9,6 +9,7 @@ from kornia.color import rgb_to_lab
 from arr_coc.choose import channels as saliency
 from arr_coc.choose.channels import CHANNEL_GROUPS, PRESETS, ChannelContext
 from arr_coc.choose.texture import channel_groups, channel_names, generate_texture_array
+from each import each
 from texture_inputs import needed
 
 GROUPS = sorted(CHANNEL_GROUPS)
@@ -28,8 +29,8 @@ class TestGroups:
     def test_every_group_of_a_preset_is_registered_and_every_group_is_in_a_preset(self):
         assert {name for names in PRESETS.values() for name in names} == set(GROUPS)
 
-    @pytest.mark.parametrize("name", GROUPS)
-    @pytest.mark.parametrize("size", [(1, 1), (50, 30)])
+    @each("name", GROUPS)
+    @each("size", [(1, 1), (50, 30)])
     def test_a_group_alone_has_its_shape_and_is_in_the_unit_range_unclamped(self, name, size):
         context = ChannelContext(image(*size).expand(2, -1, -1, -1), (3, 5), **needed([name], 2))
         part = channel_groups([name])[0].compute(context)
@@ -40,20 +41,20 @@ class TestGroups:
         if name != "saliency":  # whose contrasts are scaled to fill the range, and may leave it
             assert part.max() <= 1
 
-    @pytest.mark.parametrize("name", GROUPS)
+    @each("name", GROUPS)
     def test_spread_channels_are_zero_on_a_uniform_page(self, name):
         for channel, value in channels(torch.full((1, 3, 64, 64), 0.7), (4, 4), name).items():
             if channel in CHANNEL_GROUPS[name].spread:
                 assert value.max() < 1e-5
 
-    @pytest.mark.parametrize("name", GROUPS)
+    @each("name", GROUPS)
     def test_a_mirrored_image_has_mirrored_channels(self, name):
         straight = channels(image(), (4, 4), name)
         for channel, mirrored in channels(image().flip(-1), (4, 4), name).items():
             expected = straight[channel] if channel == "x" else straight[channel].flip(-1)
             assert torch.allclose(mirrored, expected, atol=1e-4)
 
-    @pytest.mark.parametrize("name", [n for n in GROUPS if "previous_frames" not in CHANNEL_GROUPS[n].reads])
+    @each("name", [n for n in GROUPS if "previous_frames" not in CHANNEL_GROUPS[n].reads])
     def test_a_group_that_reads_no_frames_is_not_moved_by_frames_before(self, name):
         still = channels(image(), (4, 4), name)
         for channel, value in channels(image(), (4, 4), name, previous_frames=image(seed=1)[:, None]).items():
@@ -189,7 +190,7 @@ class TestMotion:
 
 
 class TestSaliency:
-    @pytest.mark.parametrize("name", saliency.SALIENCY_NAMES)
+    @each("name", saliency.SALIENCY_NAMES)
     def test_dark_on_a_blank_page_and_brightest_at_the_odd_spot(self, name):
         x = torch.full((1, 3, 256, 256), 0.8)
         assert channels(x, (8, 8), "saliency")[name].max() < 0.02

@@ -19,6 +19,7 @@ from arr_coc.choose.channels import (
     register_channel_group,
 )
 from arr_coc.choose.texture import channel_groups, channel_names, generate_texture_array, texture_size
+from each import each
 
 
 @pytest.fixture(autouse=True)
@@ -43,14 +44,14 @@ class TestGroup:
         assert group(count=2).channels == ("mine.0", "mine.1")
         assert group(count=2, channels=["a", "b"]).channels == ("a", "b")
 
-    @pytest.mark.parametrize("needs", [{"features"}, ["features"], ("features", "features"), "features"])
+    @each("needs", [{"features"}, ["features"], ("features", "features"), "features"])
     def test_needs_are_a_set_of_names(self, needs):
         assert group(needs=needs).needs == {"features"}
 
     def test_no_needs_by_default(self):
         assert group().needs == frozenset()
 
-    @pytest.mark.parametrize(
+    @each(
         ("fields", "message"),
         [
             ({"name": ""}, "needs a name"),
@@ -135,7 +136,7 @@ class TestPreset:
         for name, names in PRESETS.items():
             assert channel_groups(name) == channel_groups(names) == channel_groups(list(names))
 
-    @pytest.mark.parametrize(
+    @each(
         ("channels", "message"),
         [
             ("full41", "unknown texture preset 'full41'; use one of .*fast13"),

@@ -25,9 +25,10 @@ from arr_coc.model import ARRCOCModel
 from arr_coc.modes.call import Prepared
 from arr_coc.trace.trace import Trace
 from command_line import run, run_json
+from launching import PACKAGES
 from tiny import picture
 
-ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(arr_coc.__file__).parents[1])}
+ENVIRONMENT = os.environ | {"PYTHONPATH": PACKAGES}
 STAGES = set(deciding.STAGES)
 KEYS = {
     "images",

@@ -13,6 +13,7 @@ from arr_coc_lab.results.files import read_results, write_results
 from arr_coc_lab.results.summary import read_summary
 from arr_coc_lab.results.table import COLUMNS, table
 from command_line import run
+from each import each
 
 Capture = pytest.CaptureFixture[str]
 REAL = Path(__file__).parents[2] / "runs" / "results" / "sparse.json"
@@ -78,8 +79,8 @@ def test_ctrl_c_says_how_to_go_on(capsys: Capture, monkeypatch: pytest.MonkeyPat
 # ---- report ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("columns", COLUMNS)
-@pytest.mark.parametrize("width", [50, 60, 90])
+@each("columns", COLUMNS)
+@each("width", [50, 60, 90])
 def test_a_narrow_terminal_loses_no_figure(columns: str, width: int) -> None:
     text = table(read_summary(REAL), columns)
     narrow = fitted(text, width)
@@ -104,7 +105,7 @@ def test_near_names(capsys: Capture) -> None:
     assert "did you mean 'random'?" in refused(capsys, "eval", "--methods", "radnom")
 
 
-@pytest.mark.parametrize(
+@each(
     ("change", "message"),
     [
         (
@@ -201,7 +202,7 @@ def test_the_filter_is_refused_before_a_run_that_could_not_have_it(capsys: Captu
 # ---- draw -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each(
     ("option", "value", "message"),
     [
         ("--count", "0", "--count"),

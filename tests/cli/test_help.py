@@ -6,22 +6,22 @@ import os
 import shlex
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
 
-import arr_coc
 from arr_coc.cli.entry import EXAMPLES, commands
 from arr_coc.modes import MODES
 from arr_coc.train.recipe import built_in
 from command_line import run
+from each import each
+from launching import PACKAGES
 
 ROOT: Any = typer.main.get_command(commands)
 
 
-@pytest.mark.parametrize("name", sorted(ROOT.commands))
+@each("name", sorted(ROOT.commands))
 class TestHelp:
     def test_it_ends_with_examples(
         self, capsys: pytest.CaptureFixture[str], name: str, monkeypatch: pytest.MonkeyPatch
@@ -39,7 +39,7 @@ class TestHelp:
             assert words[:2] == ["arr-coc", name]
             ROOT.commands[name].make_context(name, words[2:])  # raises what the command line would refuse
 
-    @pytest.mark.parametrize("columns", [60, 80])
+    @each("columns", [60, 80])
     def test_it_fits(
         self, capsys: pytest.CaptureFixture[str], name: str, columns: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -62,7 +62,7 @@ def completed(*words: str) -> tuple[list[str], str]:
         f"    print([m for m in {heavy!r} if m in sys.modules], file=sys.stderr)"
     )
     environment = os.environ | {
-        "PYTHONPATH": str(Path(arr_coc.__file__).parents[1]),
+        "PYTHONPATH": PACKAGES,
         "_ARR_COC_COMPLETE": "complete_bash",
         "COMP_WORDS": " ".join(["arr-coc", *words]),
         "COMP_CWORD": str(len(words)),
@@ -74,7 +74,7 @@ def completed(*words: str) -> tuple[list[str], str]:
     return done.stdout.split(), done.stderr.strip()
 
 
-@pytest.mark.parametrize(
+@each(
     ("words", "offers"),
     [
         (["lo"], ["look"]),

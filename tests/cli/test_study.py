@@ -22,6 +22,7 @@ from arr_coc.train.recipe import recipes
 from arr_coc_lab.data import SHORT
 from arr_coc_lab.world import draw_page
 from command_line import run, run_json
+from each import each
 from tiny import picture, save_tiny
 
 Capture = pytest.CaptureFixture[str]
@@ -124,7 +125,7 @@ class TestTrain:
         assert facts["learned"] > 1000
         assert Path("made/arr_coc.safetensors").is_file()
 
-    @pytest.mark.parametrize(
+    @each(
         ("words", "message"),
         [
             (["relevanse"], "recipe 'relevanse' is unknown: use one of .*relevance"),
@@ -232,7 +233,7 @@ class TestEval:
         assert "| full |" in out
         assert {path.name for path in Path().iterdir()} == {"arr-coc-eval.jsonl", "arr-coc-eval.json"}
 
-    @pytest.mark.parametrize(
+    @each(
         ("words", "message"),
         [
             (["--budgets", "many"], "many"),
@@ -316,7 +317,7 @@ class TestReport:
         )
         assert "part '3' is not I/N" in refused(capsys, *small, "--part", "3", "--out", "x")
 
-    @pytest.mark.parametrize(
+    @each(
         ("name", "content"),
         [
             ("a.json", "garbage"),

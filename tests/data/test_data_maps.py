@@ -15,6 +15,7 @@ from PIL import Image
 
 from arr_coc.data import open_data
 from arr_coc.data.evidence import FINEST, all_evidence, map_cells, read_map
+from each import each
 
 PEAK = np.array([[0.0, 1.0, 2.0], [0.0, 0.0, 4.0]])
 
@@ -108,7 +109,7 @@ def colours() -> bytes:
     return content.getvalue()
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "content", "reason"),
     [
         ("a.npz", header_alone((10**9, 10**9)), r"has shape \[1000000000, 1000000000\]: give \[H, W\]"),

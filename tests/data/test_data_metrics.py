@@ -12,11 +12,12 @@ from arr_coc.data.metrics import (
     relaxed_accuracy,
     vqa_accuracy,
 )
+from each import each
 
 METRICS = [vqa_accuracy, anls, relaxed_accuracy, exact_match, loose_match]
 
 
-@pytest.mark.parametrize("metric", METRICS)
+@each("metric", METRICS)
 class TestEveryMetric:
     def test_a_true_answer_scores_1(self, metric):
         assert metric("blue", ["blue"] * 10) == 1.0
@@ -44,7 +45,7 @@ class TestEveryMetric:
 
 
 class TestVqaAccuracy:
-    @pytest.mark.parametrize(
+    @each(
         ("agree", "score"),
         [
             (0, 0.0),
@@ -59,7 +60,7 @@ class TestVqaAccuracy:
         truths = ["red"] * agree + [f"other {i}" for i in range(10 - agree)]
         assert vqa_accuracy("red", truths) == pytest.approx(score)
 
-    @pytest.mark.parametrize(
+    @each(
         ("truths", "score"),
         [
             (["red"], 1.0),
@@ -73,7 +74,7 @@ class TestVqaAccuracy:
     def test_of_fewer(self, truths, score):
         assert vqa_accuracy("red", truths) == pytest.approx(score)
 
-    @pytest.mark.parametrize(
+    @each(
         ("answer", "truth"),
         [
             ("two dogs", "2 dogs"),
@@ -108,7 +109,7 @@ class TestVqaAccuracy:
         assert vqa_accuracy(answer, [truth] * 10) == 1.0
         assert vqa_accuracy(truth, [answer] * 10) == 1.0
 
-    @pytest.mark.parametrize(
+    @each(
         ("answer", "truth"),
         [
             ("eleven", "11"),  # number words end at ten
@@ -143,7 +144,7 @@ class TestVqaAccuracy:
 
 
 class TestAnls:
-    @pytest.mark.parametrize(
+    @each(
         ("answer", "truth", "score"),
         [
             ("hello world", "hello wrld", 1 - 1 / 11),  # one letter too many of 11
@@ -187,7 +188,7 @@ class TestAnls:
 
 
 class TestRelaxedAccuracy:
-    @pytest.mark.parametrize(
+    @each(
         ("answer", "truth", "score"),
         [
             ("95", "100", 1.0),  # 5/100 = 0.05, the last that counts
@@ -239,7 +240,7 @@ class TestRelaxedAccuracy:
 
 
 class TestMatches:
-    @pytest.mark.parametrize(
+    @each(
         ("answer", "exact", "loose"),
         [
             ("left", 1.0, 1.0),

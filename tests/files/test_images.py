@@ -26,6 +26,7 @@ from PIL import Image, ImageOps
 from arr_coc.files import images
 from arr_coc.files.images import MAX_ASPECT, MAX_PIXELS, MAX_SCANS, MIN_SIDE, grown_size, open_image
 from arr_coc.files.question import kind_of
+from each import each
 from image_files import corners, encoded, junk_exif, png_header, tiled_tiff, with_chunk, with_scans
 
 
@@ -135,7 +136,7 @@ class TestWhatWorks:
         assert open_image(data).getpixel((8, 8))[0] > 240
         assert open_image(data).getpixel((8, 8))[2] < 15
 
-    @pytest.mark.parametrize("orientation", range(1, 9))
+    @each("orientation", range(1, 9))
     def test_exif_orientation(self, orientation: int) -> None:
         # Transposing the upright image the other way round makes what a camera would have stored.
         stored = {
@@ -218,7 +219,7 @@ class TestFileObjects:
         packed = gzip.GzipFile(fileobj=io.BytesIO(gzip.compress(encoded(corners(), "PNG"))))
         assert same(open_image(packed), corners())
 
-    @pytest.mark.parametrize(
+    @each(
         ("content", "words"),
         [
             (None, ("gives None where bytes are read",)),
@@ -230,7 +231,7 @@ class TestFileObjects:
             (np.zeros(7), ("cannot be read",)),
         ],
     )
-    @pytest.mark.parametrize("after", [0, 1])
+    @each("after", [0, 1])
     def test_what_gives_no_bytes(self, content: object, words: tuple[str, ...], after: int) -> None:
         """At once, or in the middle."""
 
@@ -324,7 +325,7 @@ class TestPixels:
         assert open_image(torch.zeros(3, 5, 4)).size == (4, 5)  # both would fit: channels come first
         assert open_image(torch.ones(9, 7, dtype=torch.bool)).getpixel((0, 0)) == (255, 255, 255)
 
-    @pytest.mark.parametrize(
+    @each(
         ("pixels", "words"),
         [
             (np.zeros((3, 8, 6), np.uint8), ("array", "(3, 8, 6)", "uint8", "(H, W, 3)")),
@@ -387,7 +388,7 @@ class TestSmallAndThin:
         assert image.size == (MIN_SIDE, MIN_SIDE)
         assert (np.asarray(image) == (255, 0, 0)).all()
 
-    @pytest.mark.parametrize("size", [(1, 3000), (3000, 1), (3, 999), (2, 401)])
+    @each("size", [(1, 3000), (3000, 1), (3, 999), (2, 401)])
     def test_thin(self, size: tuple[int, int]) -> None:
         pixels = np.random.default_rng(0).integers(0, 256, (size[1], size[0], 3), dtype=np.uint8)
         image = open_image(Image.fromarray(pixels))
@@ -398,7 +399,7 @@ class TestSmallAndThin:
         assert (grown[-1, : size[0]] == pixels[-1]).all()
         assert (grown[: size[1], -1] == pixels[:, -1]).all()
 
-    @pytest.mark.parametrize("size", [(400_000, 1), (1, 400_000), (141_500, 1)])
+    @each("size", [(400_000, 1), (1, 400_000), (141_500, 1)])
     def test_what_would_grow_beyond_all_bounds_is_refused(self, size: tuple[int, int]) -> None:
         """128 bytes would take gigabytes."""
         pixels = np.broadcast_to(np.uint8(0), size[::-1])
@@ -431,7 +432,7 @@ class TestWhatIsRefused:
         refused("a\nb\x1b[31m/c.png", "'a\\nb", "does not exist")  # one line, nothing for the terminal
         refused("~nobody-of-that-name/a.png", "~nobody-of-that-name", "no such home folder")
 
-    @pytest.mark.parametrize("source", [None, 3, ["a.png"], {"path": "a.png"}, object()])
+    @each("source", [None, 3, ["a.png"], {"path": "a.png"}, object()])
     def test_what_is_no_image_at_all(self, source: object) -> None:
         refused(source, f"the image is {kind_of(source)}", "give a path")
 
@@ -487,7 +488,7 @@ class TestWhatIsRefused:
     def test_page_description(self) -> None:
         refused(encoded(corners(), "EPS"), "EPS", "PNG or JPEG")  # would start another program
 
-    @pytest.mark.parametrize("size", [(30_000, 30_000), (12_000, 12_000), (MAX_PIXELS + 1, 1)])
+    @each("size", [(30_000, 30_000), (12_000, 12_000), (MAX_PIXELS + 1, 1)])
     def test_decompression_bomb_is_refused_by_its_header(self, size: tuple[int, int], tmp_path: Path) -> None:
         path = tmp_path / "bomb.png"
         path.write_bytes(png_header(*size))
@@ -604,8 +605,8 @@ class TestCost:
 class TestWhy:
     """Every refusal says what the decoder says."""
 
-    @pytest.mark.parametrize("name", [b"zTXt", b"iTXt", b"tEXt", b"iCCP"])
-    @pytest.mark.parametrize("last", [False, True])
+    @each("name", [b"zTXt", b"iTXt", b"tEXt", b"iCCP"])
+    @each("last", [False, True])
     def test_long_texts_and_profiles_are_left_out(self, name: bytes, last: bool) -> None:
         if name == b"iCCP" and last:
             return  # it stands before the pixels, or is not read

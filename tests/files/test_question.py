@@ -5,16 +5,17 @@ from __future__ import annotations
 import pytest
 
 from arr_coc.files.question import check_question, check_questions
+from each import each
 
 TEXTS = ["What?", "Where?"]
 
 
-@pytest.mark.parametrize("question", [" a ", "好", "🙂", "\0", "\x1b[31mred", "e\u0301", "a" * 9999])
+@each("question", [" a ", "好", "🙂", "\0", "\x1b[31mred", "e\u0301", "a" * 9999])
 def test_any_text_is_one(question: str) -> None:
     assert check_question(question) is question
 
 
-@pytest.mark.parametrize(
+@each(
     ("question", "words"),
     [
         (None, "is None: give a text"),
@@ -40,7 +41,7 @@ def test_several_are_each_one() -> None:
     assert check_questions(TEXTS, ["a door", ""]) == TEXTS
 
 
-@pytest.mark.parametrize(
+@each(
     ("questions", "answers", "words"),
     [
         ([], None, "the questions are []: give a list of texts"),

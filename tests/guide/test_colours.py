@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 from PIL import ImageColor
 from torch import Tensor
@@ -12,6 +11,7 @@ from arr_coc.guide.coupling import couple, view
 from arr_coc.guide.guide import load_guide
 from arr_coc.guide.question import normal
 from arr_coc_lab.world.vocabulary import COLOURS
+from each import each
 
 
 def card(*patches: tuple[str, int, int, int]) -> Tensor:
@@ -23,7 +23,7 @@ def card(*patches: tuple[str, int, int, int]) -> Tensor:
     return picture
 
 
-@pytest.mark.parametrize(
+@each(
     ("css", "name"),
     [("#d32f2f", "red"), ("#2563eb", "blue"), ("#16a34a", "green"), ("#f59e0b", "orange"),
      ("#facc15", "yellow"), ("#7c3aed", "purple"), ("#ec4899", "pink"), ("#06b6d4", "cyan"),
@@ -36,7 +36,7 @@ def test_colours_that_pages_use_have_their_names(css: str, name: str) -> None:
     assert maps[NAMES.index(name)].nonzero().tolist() == [[2, 2], [3, 2]]
 
 
-@pytest.mark.parametrize("name", COLOURS)
+@each("name", COLOURS)
 def test_colours_of_drawn_pages_have_their_names(name: str) -> None:
     red, green, blue = COLOURS[name]
     maps = colour_maps(card((f"rgb({red},{green},{blue})", 32, 64, 32)))
@@ -54,7 +54,7 @@ def test_little_of_a_colour_shows_less() -> None:
     assert 0 < maps[4, 4] < 1
 
 
-@pytest.mark.parametrize(
+@each(
     ("word", "names"),
     [("red", {"red"}), ("Grün", {"green"}), ("violet", {"purple"}), ("gray", {"grey"}),
      ("magenta", {"purple", "pink"}), ("grünen", {"green"}), ("weiße", {"white"}), ("verte", {"green"}),

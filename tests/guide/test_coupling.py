@@ -23,6 +23,7 @@ from arr_coc.guide.coupling import (
 )
 from arr_coc.guide.guide import Guide, load_guide, prepared
 from arr_coc.guide.question import is_overview, terms
+from each import each
 
 
 @cache
@@ -40,8 +41,8 @@ def test_a_picture_goes_to_where_the_guide_is(monkeypatch: pytest.MonkeyPatch) -
     assert view(elsewhere, picture(64, 96)).device.type == "meta"  # ty: ignore[unresolved-attribute]
 
 
-@pytest.mark.parametrize("size", [(96, 160), (101, 333), (5, 7), (17, 1), (640, 32)])
-@pytest.mark.parametrize("grid", [(3, 5), (1, 1), (24, 24), (7, 2)])
+@each("size", [(96, 160), (101, 333), (5, 7), (17, 1), (640, 32)])
+@each("grid", [(3, 5), (1, 1), (24, 24), (7, 2)])
 def test_any_picture_and_grid(size: tuple[int, int], grid: tuple[int, int]) -> None:
     page = view(guide(), picture(*size))
     one, again = (couple(guide(), page, "What is the total?", grid) for _ in range(2))
@@ -63,7 +64,7 @@ def test_a_large_picture_is_scaled_down() -> None:
     assert page.size == (32, MAX_SIDE)
 
 
-@pytest.mark.parametrize(
+@each(
     ("size", "expected"),
     [
         ((1366, 2900), (1366, 2900)),
@@ -78,7 +79,7 @@ def test_what_is_long_and_not_large_is_looked_at_as_it_is(
     assert fitted(*size) == expected
 
 
-@pytest.mark.parametrize("size", [(1366, 4500), (4096, 4096), (3, 40_000), (40_000, 9_000)])
+@each("size", [(1366, 4500), (4096, 4096), (3, 40_000), (40_000, 9_000)])
 def test_what_is_large_keeps_its_shape(size: tuple[int, int]) -> None:
     width, height = fitted(*size)
     assert width * height <= 1.001 * MAX_PIXELS
@@ -121,15 +122,13 @@ def test_the_best_of_each_word() -> None:
     assert [match.term for match in coupling.best(0.3)] == ["pay", "tax"]
 
 
-@pytest.mark.parametrize(
-    "text", ["Valenzuela?", "What is the tP-802?", "What is number 78?", "7945?", "What does Adult say?"]
-)
+@each("text", ["Valenzuela?", "What is the tP-802?", "What is number 78?", "7945?", "What does Adult say?"])
 def test_a_name_is_no_question_about_everything(text: str) -> None:
     """Each of these shares a row of the table of words with one that is."""
     assert max(scope(load_guide(), text)) < 0.3
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "place"),
     [
         ("Describe the image.", 0),
@@ -155,7 +154,7 @@ def test_thin_pictures_stay_finite(size: tuple[int, int]) -> None:
         assert couple(load_guide(), page, "What is the title?", (2, 2)).logits.isfinite().all()
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         "Describe the logo.",
@@ -174,7 +173,7 @@ def test_a_part_to_describe_is_not_everything(text: str) -> None:
     assert not is_overview(terms(text).words)
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         "Describe the invoice.",

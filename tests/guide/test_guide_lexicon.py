@@ -24,9 +24,10 @@ from arr_coc.guide.lexicon import (
     synonyms,
 )
 from arr_coc.guide.question import terms
+from each import each
 
 
-@pytest.mark.parametrize(
+@each(
     ("question", "label"),
     [
         ("seller", "Vendor"),
@@ -42,7 +43,7 @@ def test_synonyms_go_both_ways(question, label):
     assert question.lower().rstrip("s") in [other.lower() for other in synonyms(label)]
 
 
-@pytest.mark.parametrize("printed", ["Vendor", "VENDOR:", "vendors", "(Vendor)", "Vendor's", "vendor."])
+@each("printed", ["Vendor", "VENDOR:", "vendors", "(Vendor)", "Vendor's", "vendor."])
 def test_case_punctuation_and_plurals_do_not_count(printed):
     assert synonyms(printed) == synonyms("vendor") != ()
 
@@ -71,7 +72,7 @@ def test_what_is_only_asked_is_not_printed_and_verbs_are_not_askable():
     assert "how heavy" not in synonyms("weight")
 
 
-@pytest.mark.parametrize(
+@each(
     ("forms", "root"),
     [
         (("notes", "note", "noted", "noting"), "note"),
@@ -87,7 +88,7 @@ def test_forms_of_a_word_share_a_stem(forms, root):
     assert {stem(form) for form in forms} == {stem(root)}
 
 
-@pytest.mark.parametrize(
+@each(
     ("one", "other"), [("plan", "plane"), ("not", "note"), ("car", "care"), ("add", "ad"), ("speed", "spe")]
 )
 def test_short_words_keep_their_stems_apart(one, other):
@@ -105,7 +106,7 @@ def test_normal_strips_punctuation_and_keeps_lone_signs():
     ]
 
 
-@pytest.mark.parametrize(
+@each(
     ("question", "hint"),
     [
         ("When is it due?", "deadline"),
@@ -157,7 +158,7 @@ def test_expansion_takes_the_longest_phrase():
     assert "total" not in dict(expand(["due"]))
 
 
-@pytest.mark.parametrize(
+@each(
     "question",
     [
         "What is the amount due and the due date of the invoice from the vendor?",
@@ -179,7 +180,7 @@ def test_expansions_are_few_new_single_words(question):
     assert pairs == expand(words)
 
 
-@pytest.mark.parametrize(
+@each(
     ("question", "said", "printed"),
     [
         ("How much do I owe?", "owe", "balance"),
@@ -215,9 +216,7 @@ def test_a_question_looks_for_answers_as_for_synonyms():
     assert bonds["outstanding"] == (4, 1.0)
 
 
-@pytest.mark.parametrize(
-    "question", ["", "?", "pay earn owe call ring get leave start end rent book order ship"]
-)
+@each("question", ["", "?", "pay earn owe call ring get leave start end rent book order ship"])
 def test_answers_are_few_new_single_words(question):
     words = question.split()
     pairs = answers(words)

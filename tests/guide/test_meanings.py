@@ -9,9 +9,10 @@ from arr_coc.guide.coupling import couple, view
 from arr_coc.guide.guide import load_guide
 from arr_coc.guide.lexicon import MAX_RELATED, MEANING_WIDTH, inflections, meaning, meanings, related, stem
 from arr_coc.guide.question import terms
+from each import each
 
 
-@pytest.mark.parametrize(
+@each(
     ("word", "other"),
     [("salary", "wages"), ("cyclists", "bicycle"), ("luggage", "baggage"), ("author", "writer")],
 )
@@ -42,7 +43,7 @@ def test_vectors_are_of_unit_length_and_zero_for_what_has_no_row() -> None:
         assert related(nothing) == ()
 
 
-@pytest.mark.parametrize(
+@each(
     ("word", "form"),
     [("rooms", "room"), ("room", "rooms"), ("prices", "price"), ("sharing", "share"), ("cities", "city"),
      ("fees", "fee"), ("label", "labels"), ("photographs", "photograph")],
@@ -55,7 +56,7 @@ def test_a_word_is_looked_for_in_its_other_forms(word: str, form: str) -> None:
     assert asked.strengths[place] == 1
 
 
-@pytest.mark.parametrize("word", ["news", "xqzzv", "inv-204", "", "of"])
+@each("word", ["news", "xqzzv", "inv-204", "", "of"])
 def test_a_word_without_other_forms(word: str) -> None:
     assert inflections(word) == ()
 

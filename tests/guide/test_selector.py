@@ -20,6 +20,7 @@ from arr_coc.guide.coupling import couple
 from arr_coc.guide.guide import Guide, GuidePage, Search
 from arr_coc.guide.head import Judgement
 from arr_coc.guide.selector import MAX_QUESTIONS
+from each import each
 
 QUESTION = "What is the invoice number?"
 
@@ -34,8 +35,8 @@ def sample(size: tuple[int, int]) -> Image.Image:
         return image.convert("RGB").resize(size)
 
 
-@pytest.mark.parametrize("size", [(320, 256), (256, 333), (64, 700)])
-@pytest.mark.parametrize("grid", [None, (9, 13), (24, 24)])
+@each("size", [(320, 256), (256, 333), (64, 700)])
+@each("grid", [None, (9, 13), (24, 24)])
 def test_any_picture_and_grid(size: tuple[int, int], grid: tuple[int, int] | None) -> None:
     image = sample(size)
     for budget in (1, 0.25, "auto"):
@@ -180,20 +181,20 @@ def test_it_needs_no_transformers() -> None:
 
 
 class TestRefused:
-    @pytest.mark.parametrize("question", ["", " \n", None, 7, "What\ud83d?"])
+    @each("question", ["", " \n", None, 7, "What\ud83d?"])
     def test_no_question(self, question: object) -> None:
         with pytest.raises(
             ValueError, match=r"the question (is empty|is None: give|is an int: give a text|has half of)"
         ):
             selector()(sample((64, 64)), question, 1)  # ty: ignore
 
-    @pytest.mark.parametrize("budget", [0, 1.5, float("nan"), True, None, "many"])
+    @each("budget", [0, 1.5, float("nan"), True, None, "many"])
     def test_a_bad_budget(self, budget: object) -> None:
         with pytest.raises(ValueError, match="budget"):
             selector()("no-such.png", "What?", budget)  # ty: ignore  # before the picture is opened
 
 
-@pytest.mark.parametrize("grid", [(2.5, 3), (True, True), (0, 4), (4,), (1, 2, 3), "32x32", 32])
+@each("grid", [(2.5, 3), (True, True), (0, 4), (4,), (1, 2, 3), "32x32", 32])
 def test_a_grid_is_two_whole_numbers(grid: object) -> None:
     with pytest.raises(ValueError, match=r"grid is .* give \(rows, columns\)"):
         selector()(sample((64, 64)), QUESTION, 4, grid)  # ty: ignore[invalid-argument-type]

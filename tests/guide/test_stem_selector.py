@@ -18,6 +18,7 @@ from PIL import Image
 from arr_coc import ARRCOCModel, Reason, Selector
 from arr_coc.files.saved import BUNDLED
 from arr_coc.guide.selector import Sizing, StemScorer
+from each import each
 
 QUESTIONS = ("What is the invoice number?", "How many red circles are there?", "  wie, é\n ☃ 12-B4? ")
 SIZES = ((1024, 1024), (900, 700), (333, 777), (64, 1500))
@@ -83,7 +84,7 @@ def test_it_needs_no_transformers() -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize(
+@each(
     ("height", "width"),
     [
         (height, width)
@@ -147,14 +148,14 @@ def test_a_count_above_the_cells_keeps_all() -> None:
 
 
 class TestRefused:
-    @pytest.mark.parametrize("question", ["", " \n", None, 7, b"What?", ["What?"], "What\ud83d?"])
+    @each("question", ["", " \n", None, 7, b"What?", ["What?"], "What\ud83d?"])
     def test_no_question(self, question: object) -> None:
         with pytest.raises(
             ValueError, match=r"the question (is empty|is None: give|is an? \w+: give a text|has half of)"
         ):
             selector()(sample((64, 64)), question, 1)  # ty: ignore
 
-    @pytest.mark.parametrize("budget", [0, -1, 1.5, float("nan"), True, None, "many"])
+    @each("budget", [0, -1, 1.5, float("nan"), True, None, "many"])
     def test_a_bad_budget(self, budget: object) -> None:
         with pytest.raises(ValueError, match="budget"):
             selector()("no-such.png", "What?", budget)  # ty: ignore  # before the picture is opened
@@ -181,7 +182,7 @@ class TestRefused:
         with pytest.raises(ValueError, match=r"tokenizer.json' can't be read \(.*\); copy it again"):
             Selector.from_pretrained("bundled", base=base)
 
-    @pytest.mark.parametrize("grid", [(0, 5), "88", (8.0, 8)])
+    @each("grid", [(0, 5), "88", (8.0, 8)])
     def test_a_grid_is_two_whole_numbers(self, grid: Any) -> None:
         with pytest.raises(ValueError, match=r"grid is .* give \(rows, columns\)"):
             selector()(sample((64, 64)), "What?", 4, grid)

@@ -15,6 +15,7 @@ from arr_coc.model import ARRCOCModel
 from arr_coc.modes import MODES, scoring
 from arr_coc.modes.call import EncodedImages
 from arr_coc.modes.route import runs_as
+from each import each
 from eyes import (
     IMAGES,
     assert_same,
@@ -140,7 +141,7 @@ class TestFailure:
         return model
 
     @torch.no_grad()
-    @pytest.mark.parametrize("failure", FAILURES)
+    @each("failure", FAILURES)
     @pytest.mark.parametrize("mode", ["sparse", "saccade"])
     def test_all_tokens_are_used(
         self, mode: str, failure: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -155,14 +156,14 @@ class TestFailure:
         logits = model.base(**prepared.compacted.kwargs).logits
         assert torch.equal(logits, tiny("qwen3_vl").model(**inputs).logits)
 
-    @pytest.mark.parametrize("failure", FAILURES)
+    @each("failure", FAILURES)
     @pytest.mark.parametrize("mode", ["sparse", "saccade"])
     def test_strict_raises(self, mode: str, failure: str, monkeypatch: pytest.MonkeyPatch) -> None:
         model = self.broken(failure, monkeypatch, strict=True)
         with pytest.raises((RuntimeError, NonFiniteScores), match=r"broken|not finite"):
             prepared_for(model, inputs_of(), mode)
 
-    @pytest.mark.parametrize("strict", [False, True])
+    @each("strict", [False, True])
     @pytest.mark.parametrize(
         ("mode", "more", "match"),
         [

@@ -14,6 +14,7 @@ from arr_coc import ARRCOCModel
 from arr_coc.modes.call import joined
 from arr_coc.store.checkpoint import BUNDLED_CELLS
 from arr_coc_lab.world import draw_page
+from each import each
 from eyes import IMAGES, build, wrapped
 from tiny import QWEN_FAMILIES
 
@@ -46,7 +47,7 @@ class TestBudgets:
         assert build(budget=273).ask(IMAGES[1], "What?", max_new_tokens=1).note is None
 
     @pytest.mark.parametrize("mode", ["prune", "sparse", "saccade", "full", "compress", "weight"])
-    @pytest.mark.parametrize("budget", [0, -1, 1.5, float("nan"), True, "many", [3]])
+    @each("budget", [0, -1, 1.5, float("nan"), True, "many", [3]])
     def test_what_is_none_is_refused_in_every_mode(self, mode: str, budget: Any) -> None:
         with pytest.raises(ValueError, match="budget"):
             note(mode, budget=budget)

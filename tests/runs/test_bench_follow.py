@@ -11,6 +11,7 @@ import torch
 
 from arr_coc.model import ARRCOCModel
 from arr_coc_lab.evaluate.questions import ImageQueries, Query
+from each import each
 from scripts import imported, need
 from tiny import picture, tiny
 
@@ -53,7 +54,7 @@ class TestAnswers:
             assert stock.answer(text, turns) == whole
             history.append((text, whole))
 
-    @pytest.mark.parametrize("name", ["visionzip@9", "fastv@9", "divprune@9"])
+    @each("name", ["visionzip@9", "fastv@9", "divprune@9"])
     def test_a_choice_once_made_is_kept(self, follow: Any, model: ARRCOCModel, chat: bool, name: str) -> None:
         kept, history = way(follow, model, name), []
         total = cells(model)
@@ -85,7 +86,7 @@ class TestAnswers:
             assert ours.tokens == whole.read
             history.append((text, whole.text))
 
-    @pytest.mark.parametrize("name", ["prune@9", "prune@9+keep1", "stock", "visionzip@9", "fastv@9"])
+    @each("name", ["prune@9", "prune@9+keep1", "stock", "visionzip@9", "fastv@9"])
     def test_what_is_timed_is_what_answers(
         self, follow: Any, model: ARRCOCModel, chat: bool, name: str
     ) -> None:
@@ -130,7 +131,7 @@ class TestBreakEven:
         assert follow.break_even(table, "session", "slow", "cost") == {"stock from": 1}
         assert follow.break_even(table, "session", "dear", "cost") == {"stock from": 1, "stock until": 5}
 
-    @pytest.mark.parametrize("seed", range(20))
+    @each("seed", range(20))
     def test_it_is_the_first_at_which_the_sum_is_less(self, follow: Any, seed: int) -> None:
         first, later, stock = np.random.default_rng(seed).uniform(0.05, 1, 3)
         stock *= later

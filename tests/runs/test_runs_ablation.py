@@ -17,6 +17,7 @@ from arr_coc.choose.texture import generate_texture_array
 from arr_coc.store.checkpoint import load_base, load_layer
 from arr_coc.train.recipe import load_recipe
 from arr_coc.train.trainer import build_learner
+from each import each
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = runpy.run_path(str(ROOT / "runs" / "ablation.py"))
@@ -61,7 +62,7 @@ def scene(batch: int = 2) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, tor
     return texture, *words, torch.randn(batch, 64, WIDTH)
 
 
-@pytest.mark.parametrize(("name", "preset"), EVERY)
+@each(("name", "preset"), EVERY)
 class TestEvery:
     def test_parameters_and_random_state_are_those_of_the_whole_layer(self, name, preset):
         config = ARRCOCConfig(WIDTH, preset=preset)
@@ -92,7 +93,7 @@ class TestEvery:
         assert not torch.allclose(whole.logits, expected.logits, atol=1e-3)
 
 
-@pytest.mark.parametrize("preset", PRESETS)
+@each("preset", PRESETS)
 @pytest.mark.parametrize("kind", SUBSETS, ids=lambda kind: "+".join(kind.without))
 class TestScorers:
     def test_left_out_is_recorded_with_weight_zero(self, kind, preset):
@@ -160,7 +161,7 @@ class TestBalancers:
             moved.append([not torch.equal(base, self.decisions(kind, *change)) for change in changes])
         assert moved == [[True] * 3, [True, False, False], [False] * 3]
 
-    @pytest.mark.parametrize("preset", PRESETS)
+    @each("preset", PRESETS)
     @pytest.mark.parametrize("kind", CLASSES)
     def test_untrained_is_the_mixture_and_weak_saliency_lowers_it(self, kind, preset):
         a, b, c = torch.rand(3, 1, 8, 8) * 0.9 + 0.05
@@ -251,7 +252,7 @@ class TestScript:
         assert layer.trained
         assert all(torch.equal(a, b) for a, b in zip(layer.parameters(), start.parameters(), strict=True))
 
-    @pytest.mark.parametrize(
+    @each(
         ("changes", "message"),
         [(("eyes=stem", "init=none"), "an ablation is of the layer itself"),
          (("allocator=query-blind",), "an ablation is of the layer itself"),

@@ -16,6 +16,7 @@ from arr_coc_lab.evaluate.guide_pages import page_samples
 from arr_coc_lab.world.browser.cache import write
 from arr_coc_lab.world.browser.chromium import NAMES, Chromium
 from arr_coc_lab.world.browser.phrases import KINDS
+from each import each
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "runs"))
 
@@ -45,7 +46,7 @@ def test_every_file_is_a_page() -> None:
     assert (len(PAGES), sum(len(page.queries) for page in PAGES)) == (61, 364)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.file)
+@each("page", PAGES, ids=lambda page: page.file)
 class TestPages:
     def test_questions_are_whole(self, page: strangers.Page) -> None:
         assert page.queries
@@ -67,7 +68,7 @@ class TestPages:
 
 
 @browser
-@pytest.mark.parametrize("number", SOME)
+@each("number", SOME)
 def test_evidence_is_in_the_picture(number: int, chromium: Chromium, tmp_path: Path) -> None:
     page = PAGES[number - 1]
     rendered = strangers.render(chromium, page)
@@ -104,7 +105,7 @@ def test_evidence_is_where_its_text_stands(chromium: Chromium) -> None:
 
 
 @browser
-@pytest.mark.parametrize(
+@each(
     ("spec", "message"),
     [
         ("Nowhere", "0 places"),

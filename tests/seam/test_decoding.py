@@ -30,6 +30,7 @@ from arr_coc.seam.decoding import (
     setting,
     with_inferred_mask,
 )
+from each import each
 from tiny import compacted, picture, tiny
 
 ROWS = [("What is the number on the door?", [picture(1, (48, 40))]), ("Where?", [picture(2, (40, 72))])]
@@ -83,7 +84,7 @@ def test_limits_that_count_the_prompt_shrink_with_it() -> None:
     assert own.kwargs["max_length"] == 6
 
 
-@pytest.mark.parametrize("name", REFUSED)
+@each("name", REFUSED)
 def test_refused_settings(name: str) -> None:
     for base, kwargs in ((Base(), {name: 3}), (Base(**{name: 3}), {}), (Base(), {name: object()})):
         with pytest.raises(ValueError, match=f"{name} can't be used while tokens are dropped: .*mode='full'"):
@@ -137,7 +138,7 @@ WAYS = [
 ]
 
 
-@pytest.mark.parametrize("way", WAYS, ids=str)
+@each("way", WAYS, ids=str)
 class TestCallbacks:
     def test_a_stopping_criterion_gets_the_whole_prompt(self, way: dict) -> None:
         model, inputs, less = compacted("qwen3_vl", ROWS)

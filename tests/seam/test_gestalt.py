@@ -23,6 +23,7 @@ from arr_coc.seam.gestalt import (
     pooled,
     save_convs,
 )
+from each import each
 from tiny import FAMILIES, LLAVA_FAMILIES, QWEN_FAMILIES, WIDTH, picture, prompts, tiny
 
 DIM = 12
@@ -69,8 +70,8 @@ def encoded(family: str, sizes: list[tuple[int, int]]) -> tuple[Any, dict[str, A
 # ---- pool -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("factor", SIDES)
-@pytest.mark.parametrize("grid", GRIDS)
+@each("factor", SIDES)
+@each("grid", GRIDS)
 def test_pool_of_a_constant_grid_is_constant(grid: Grid, factor: int) -> None:
     t, h, w = grid
     row = torch.randn(DIM)
@@ -78,8 +79,8 @@ def test_pool_of_a_constant_grid_is_constant(grid: Grid, factor: int) -> None:
     torch.testing.assert_close(coarse, row.view(1, DIM, 1, 1).expand_as(coarse))
 
 
-@pytest.mark.parametrize("factor", SIDES)
-@pytest.mark.parametrize("grid", GRIDS)
+@each("factor", SIDES)
+@each("grid", GRIDS)
 def test_pool_equals_a_loop_over_blocks(grid: Grid, factor: int) -> None:
     given, side = features([grid]), SIDES[factor]
     coarse = pooled(given, factor)
@@ -106,8 +107,8 @@ def test_blocks_of_sides_that_divide_are_disjoint() -> None:
 # ---- where coarse tokens stand ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("factor", SIDES)
-@pytest.mark.parametrize("sides", [(32, 32), (33, 31), (5, 6), (7, 1), (41, 25)])
+@each("factor", SIDES)
+@each("sides", [(32, 32), (33, 31), (5, 6), (7, 1), (41, 25)])
 def test_a_block_is_centred_where_its_token_stands(sides: tuple[int, int], factor: int) -> None:
     h, w = sides
     y, x = torch.meshgrid(torch.arange(h).float(), torch.arange(w).float(), indexing="ij")
@@ -222,7 +223,7 @@ def test_making_a_conv_leaves_the_random_state_alone() -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("name", ["pool4", "pool16", "conv4", "conv16"])
+@each("name", ["pool4", "pool16", "conv4", "conv16"])
 def test_every_family_can_pool_its_cells(family: str, name: str) -> None:
     adapter, inputs, given = encoded(family, [(48, 64)])
     convs = {n: ConvCompressor(WIDTH, factor, len(given.levels)) for n, factor in CONVS.items()}
@@ -281,7 +282,7 @@ def test_a_folder_without_files_has_no_convs(tmp_path: Path) -> None:
     assert list(load_convs(tmp_path, DIM)) == ["conv16"]
 
 
-@pytest.mark.parametrize("harm", ["missing", "left over", "width", "factor", "no safetensors"])
+@each("harm", ["missing", "left over", "width", "factor", "no safetensors"])
 def test_loading_is_strict(tmp_path: Path, harm: str) -> None:
     save_convs({"conv4": ConvCompressor(DIM, 4, 2)}, tmp_path)
     path = tmp_path / "conv4.safetensors"

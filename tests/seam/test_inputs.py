@@ -15,6 +15,7 @@ from arr_coc.model import ARRCOCModel
 from arr_coc.seam.assembly import PROMPT_NAMES
 from arr_coc.seam.decoding import BY_TOKEN, REFUSED, check_prompt
 from arr_coc.seam.pixels import reading
+from each import each
 from tiny import KINDS, apart, picture, prompts, tiny
 
 ROWS = [("Where is it?", [picture(1, (144, 96))])]
@@ -86,8 +87,8 @@ def refused(family: str, inputs: dict[str, Any], mode: str = "prune") -> str:
 # ---- the prompt and its images -----------------------------------------------------------
 
 
-@pytest.mark.parametrize("mode", ["prune", "sparse"])
-@pytest.mark.parametrize("family", apart(KINDS))
+@each("mode", ["prune", "sparse"])
+@each("family", apart(KINDS))
 class TestMisfits:
     def test_more_or_fewer_placeholders(self, family: str, mode: str) -> None:
         inputs, model = inputs_of(family), wrapped(family)
@@ -119,7 +120,7 @@ class TestMisfits:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("moved", [True, False], ids=["from the first", "from the second"])
+@each("moved", [True, False], ids=["from the first", "from the second"])
 @pytest.mark.parametrize("family", apart(KINDS))
 def test_placeholders_in_the_wrong_picture(family: str, moved: bool) -> None:
     """As many as all pictures need, but one has a place too few and the next one too many."""
@@ -216,7 +217,7 @@ def test_a_tensor_over_the_prompt_that_nobody_knows() -> None:
     assert "surprise has a value per token" in refused("qwen3_vl", inputs | extra)
 
 
-@pytest.mark.parametrize("family", KINDS)
+@each("family", KINDS)
 def test_every_argument_of_forward_follows_the_columns_or_names_none(family: str) -> None:
     """A new one of a later release is decided here: translated, refused, or without columns."""
     names = set(inspect.signature(tiny(family).model.forward).parameters) - {"self", "kwargs"}

@@ -24,6 +24,7 @@ from arr_coc.modes import MODES
 from arr_coc.seam.loaded import CAPTURING
 from arr_coc.seam.lora import COARSE, CONFIG_NAME, KINDS, OWN, PARTIAL, TARGETS, LoRAs, check_patterns
 from arr_coc.seam.lora import WEIGHTS_NAME as WEIGHTS
+from each import each
 from eyes import set_constants
 from tiny import EVERY, FAMILIES, WIDTH, picture, prompts, tiny
 
@@ -718,7 +719,7 @@ class TestRefusals:
         assert dict(base.named_modules()) == modules  # no half of it stays
         assert learning(base) == before
 
-    @pytest.mark.parametrize(
+    @each(
         ("changes", "message"),
         [
             ({"hidden_size": 64}, "8 weights are missing, left over or of another shape, first .*lora_"),
@@ -765,7 +766,7 @@ class TestRefusals:
         save_file(weights, tmp_path / WEIGHTS)
         self.refused(tiny("qwen3_vl").model, tmp_path, f"{lack} weights are missing")
 
-    @pytest.mark.parametrize(
+    @each(
         "change",
         [
             None,
@@ -810,7 +811,7 @@ class TestRefusals:
         (tmp_path / WEIGHTS).write_bytes((saved / WEIGHTS).read_bytes())
         self.refused(tiny("qwen3_vl").model, tmp_path, "")
 
-    @pytest.mark.parametrize(
+    @each(
         "change",
         [
             {"target_modules": ["q_proj", "k_proj", "v_proj", "o_proj"], "exclude_modules": r".*visual.*"},

@@ -10,6 +10,7 @@ import torch
 
 from arr_coc.families import FAMILIES, adapter_for
 from arr_coc.seam import FamilyAdapter
+from each import each
 from tiny import EVERY, LLAVA_FAMILIES, QWEN_FAMILIES, Tiny, picture, prompts, tiny
 from tiny_families import is_served
 from tiny_kinds import ABSENT
@@ -77,7 +78,7 @@ class TestRegistry:
         with pytest.raises(ImportError, match=r"mm_encoder_outputs.*install a newer one.*from 5\.18 on"):
             adapter_for(model)  # type: ignore[arg-type]
 
-    @pytest.mark.parametrize("family", EVERY)
+    @each("family", EVERY)
     def test_a_model_without_a_head_is_refused(self, family: str) -> None:
         headless = tiny(family).model.model
         with pytest.raises(ValueError, match=r"has no generation head.*AutoModelForImageTextToText"):
@@ -91,8 +92,8 @@ def described(family: str, images: list, with_processor: bool = True) -> tuple[T
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("with_processor", [True, False])
-@pytest.mark.parametrize("family", EVERY)
+@each("with_processor", [True, False])
+@each("family", EVERY)
 def test_pictures_are_recovered(family: str, with_processor: bool) -> None:
     """A picture the processor needn't resize comes back as it was, to the rounding of the
     normalisation."""
@@ -106,7 +107,7 @@ def test_pictures_are_recovered(family: str, with_processor: bool) -> None:
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("family", EVERY)
+@each("family", EVERY)
 def test_pictures_of_a_call_without_normalisation_are_recovered(family: str) -> None:
     size = SIZES.get(family, (48, 40))
     built, original = tiny(family), picture(3, size)
@@ -123,7 +124,7 @@ def test_pictures_of_a_call_without_normalisation_are_recovered(family: str) -> 
 
 @torch.no_grad()
 @pytest.mark.parametrize("family", ["llava_next", "llava_onevision"])
-@pytest.mark.parametrize("size", [(1, 3000), (3000, 1), (5, 300), (30, 2000)])
+@each("size", [(1, 3000), (3000, 1), (5, 300), (30, 2000)])
 def test_an_image_too_thin_for_a_patch_has_the_cells_of_its_base_view(
     family: str, size: tuple[int, int]
 ) -> None:
@@ -157,8 +158,8 @@ def test_resized_pictures_are_recovered(family: str) -> None:
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("family", CUT)
-@pytest.mark.parametrize("size", [(48, 48), (48, 40), (30, 70), (90, 21)])
+@each("family", CUT)
+@each("size", [(48, 48), (48, 40), (30, 70), (90, 21)])
 def test_tiled_pictures_lie_right(family: str, size: tuple[int, int]) -> None:
     """The recovered picture shows what the original shows: left dark, right bright, top red."""
     width, height = size
@@ -179,7 +180,7 @@ def test_tiled_pictures_lie_right(family: str, size: tuple[int, int]) -> None:
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("family", EVERY)
+@each("family", EVERY)
 def test_cells_and_the_tokens_that_are_none(family: str) -> None:
     built, adapter, inputs = described(family, [picture(1, (48, 40))])
     features = adapter.features(inputs)
@@ -209,7 +210,7 @@ def test_cells_and_the_tokens_that_are_none(family: str) -> None:
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("family", EVERY)
+@each("family", EVERY)
 def test_repeated_features_are_those_of_as_many_equal_images(family: str) -> None:
     image = picture(1, (48, 40))
     built, adapter, inputs = described(family, [image])
@@ -270,7 +271,7 @@ class TestQuestionMask:
         pairs = zip(inputs["input_ids"], mask, strict=True)
         return [built.processor.tokenizer.decode(ids[kept]) for ids, kept in pairs]
 
-    @pytest.mark.parametrize("family", EVERY)
+    @each("family", EVERY)
     def test_only_the_words_of_the_question(self, family: str) -> None:
         rows = [
             ("Whatis the 1st   word?", [picture(1)]),

@@ -21,6 +21,7 @@ from arr_coc.seam.attention import (
     attention_rows,
     watch_attention,
 )
+from each import each
 from tiny import FAMILIES, Tiny, picture, prompts, tiny
 
 PARTS: tuple[Part, ...] = ("language", "vision")
@@ -60,7 +61,7 @@ def calls_of(model: Any, part: Part, inputs: dict[str, Any]) -> list[Call]:
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("part", PARTS)
+@each("part", PARTS)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_watch_changes_nothing(family: str, part: Part) -> None:
     built, inputs = ragged(family)
@@ -86,7 +87,7 @@ def test_recurrent_layers_are_not_observed() -> None:
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("part", PARTS)
+@each("part", PARTS)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_rows_are_the_eager_weights(family: str, part: Part, monkeypatch: pytest.MonkeyPatch) -> None:
     """Layer by layer and call by call, in a copy that is set to eager and whose own weights are noted."""
@@ -177,7 +178,7 @@ def test_eager_is_watched_under_sdpa_and_stays_eager() -> None:
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("part", PARTS)
+@each("part", PARTS)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_an_error_of_the_observer_ends_the_twins_call_alone(family: str, part: Part) -> None:
     built, inputs = ragged(family)

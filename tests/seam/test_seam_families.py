@@ -28,6 +28,7 @@ from arr_coc.seam import FamilyAdapter
 from arr_coc.seam.base import as_frames
 from arr_coc.seam.clips import step_times, with_whole_pixels
 from arr_coc.video import open_clip
+from each import each
 from tiny import picture, prompts, save_tiny, some_cells, tiny
 
 THINKERS = ("qwen2_5_omni_thinker", "qwen3_omni_moe_thinker")
@@ -254,7 +255,7 @@ def test_every_family_says_what_it_offers() -> None:
     assert table["Qwen3-VL"].summary == "every mode, clips"
 
 
-@pytest.mark.parametrize("family", tiny_families.MADE)
+@each("family", tiny_families.MADE)
 def test_the_installed_release_serves_it(family: str) -> None:
     """Where it doesn't, this says so: the other tests leave the family out."""
     (row,) = (one for one in known_families() if family in one.model_types)

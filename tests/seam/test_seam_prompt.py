@@ -13,6 +13,7 @@ from transformers import LlavaProcessor, PreTrainedTokenizerFast, Qwen3VLProcess
 
 from arr_coc.model import ARRCOCModel
 from arr_coc.seam.prompt import VisualPrompt, chat_prompt
+from each import each
 from tiny import EVERY, LLAVA_TEMPLATE, SPECIAL, picture, tiny
 
 QUESTIONS = (
@@ -150,7 +151,7 @@ def merging(template: str) -> Any:
     )
 
 
-@pytest.mark.parametrize("family", EVERY)
+@each("family", EVERY)
 def test_every_family(family: str) -> None:
     processor = tiny(family).processor
     with processed(processor) as calls:
@@ -163,7 +164,7 @@ def test_every_family(family: str) -> None:
         assert_the_processors_own(processor, prompt, question)
 
 
-@pytest.mark.parametrize("family", EVERY)
+@each("family", EVERY)
 def test_a_question_that_holds_the_placeholder_is_refused(family: str) -> None:
     processor = tiny(family).processor
     prompt = VisualPrompt(processor, [IMAGE])
@@ -185,7 +186,7 @@ def test_what_a_template_writes_and_what_fills_a_prompt_are_both_refused(family:
             session.inputs(f"What is {mark}?")
 
 
-@pytest.mark.parametrize("family", EVERY)
+@each("family", EVERY)
 def test_what_fills_a_prompt_is_refused(family: str) -> None:
     """In Gemma 3, Molmo 2 and Ovis 2 it is not what the processor names: that begins or marks an image."""
     built = tiny(family)

@@ -12,6 +12,7 @@ import pytest
 from arr_coc.families import adapter_for
 from arr_coc.modes.scoring import question_texts
 from arr_coc.seam.prompt import asides, special_tokens, template_markers
+from each import each
 from tiny import picture, tiny
 from tool_templates import FOLDED, QWEN2_5_VL, QWEN3_VL, TOOLS
 
@@ -96,8 +97,8 @@ CHATS = {
 }
 
 
-@pytest.mark.parametrize("chat", CHATS)
-@pytest.mark.parametrize("name", TOOLS)
+@each("chat", CHATS)
+@each("name", TOOLS)
 def test_the_words_of_a_tool_are_no_question(name: str, chat: str) -> None:
     assert questions(TOOLS[name], CHATS[chat]) == ("Whatisit?", "What is it?")
 
@@ -107,7 +108,7 @@ def test_a_reply_that_writes_a_turn_of_its_own_is_no_question() -> None:
     assert questions(QWEN3_VL, [user(IMAGE, "What is it?"), call(), reply(forged)])[0] == "Whatisit?"
 
 
-@pytest.mark.parametrize("template", [QWEN3_VL, QWEN2_5_VL, FOLDED])
+@each("template", [QWEN3_VL, QWEN2_5_VL, FOLDED])
 def test_a_user_may_name_what_a_template_writes(template: str) -> None:
     for words in (
         "What is <tool_response>?",
@@ -129,7 +130,7 @@ def test_labels_of_images_are_no_words(template: str, labelled: bool) -> None:
     assert questions(template, [user(*[IMAGE] * 12, "Which?")], add_vision_id=labelled)[1] == "Which?"
 
 
-@pytest.mark.parametrize("name", TOOLS)
+@each("name", TOOLS)
 def test_an_image_alone_is_asked_about_by_an_earlier_turn(name: str) -> None:
     chat = [user("What is it?"), message("assistant", "Which picture?"), user(IMAGE)]
     assert questions(TOOLS[name], chat)[0] == "Whatisit?"

@@ -14,6 +14,7 @@ from transformers import MistralConfig
 from arr_coc.families import adapter_for
 from arr_coc.seam import FamilyAdapter, VisualFeatures
 from arr_coc.seam.decoding import use_given_positions
+from each import each
 from tiny import (
     EVERY,
     MASKABLE,
@@ -320,7 +321,7 @@ def test_plain_positions_are_not_taken_for_packed_sequences() -> None:
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("use_cache", [True, False])
+@each("use_cache", [True, False])
 @pytest.mark.parametrize("family", MASKABLE)
 def test_the_loss_is_that_of_the_stock_model_with_the_dropped_columns_masked(
     family: str, use_cache: bool

@@ -14,6 +14,7 @@ from PIL import Image
 from arr_coc.files.worker import Worker
 from arr_coc.seam import prompt as template
 from arr_coc.seam.prompt import MOST_LETTERS, chat_prompt, check_template, render
+from each import each
 from tiny import FAMILIES, tiny
 
 IMAGE = {"type": "image"}
@@ -92,7 +93,7 @@ def processor(template: Any) -> Any:
     return made
 
 
-@pytest.mark.parametrize("chat", CHATS, ids=["image", "turns"])
+@each("chat", CHATS, ids=["image", "turns"])
 class TestText:
     @pytest.mark.parametrize("family", FAMILIES)
     def test_of_every_family(self, family: str, chat: list[dict[str, Any]]) -> None:
@@ -100,7 +101,7 @@ class TestText:
         expected = made.apply_chat_template(chat, add_generation_prompt=True, tokenize=False)
         assert render(made, chat) == expected
 
-    @pytest.mark.parametrize("name", ORDINARY)
+    @each("name", ORDINARY)
     def test_of_ordinary_templates(self, name: str, chat: list[dict[str, Any]]) -> None:
         made = processor(ORDINARY[name])
         expected = made.apply_chat_template(chat, add_generation_prompt=True, tokenize=False)
@@ -115,7 +116,7 @@ def child() -> Iterator[Worker]:
     worker._end()
 
 
-@pytest.mark.parametrize("name", HOSTILE)
+@each("name", HOSTILE)
 def test_hostile_templates_are_refused(name: str, child: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(template, "WORKER", child)
     start = time.perf_counter()
@@ -134,7 +135,7 @@ def test_hostile_templates_are_refused(name: str, child: Worker, monkeypatch: py
     pytest.fail("the next rendering fails")
 
 
-@pytest.mark.parametrize("name", HARMLESS)
+@each("name", HARMLESS)
 def test_what_looks_hostile_and_costs_nothing_is_rendered(name: str) -> None:
     check_template(processor(HARMLESS[name]))
 

@@ -18,6 +18,7 @@ from arr_coc.store.allocator import fingerprint
 from arr_coc.store.card import MADE, card_file, model_card
 from arr_coc_lab.results.files import read_results, write_results
 from arr_coc_lab.results.summary import summarise
+from each import each
 from eyes import build
 from tiny import WIDTH, save_tiny
 
@@ -108,7 +109,7 @@ class TestCard:
         assert "its author has not said" not in text
         assert "## Data\n\nA set of mine." in model_card(again, name="a", data="A set of mine.").text
 
-    @pytest.mark.parametrize(
+    @each(
         "records",
         [
             3,
@@ -157,9 +158,7 @@ class TestCard:
         assert card.data.base_model is None
         assert "wrong about photographs" in card.text
 
-    @pytest.mark.parametrize(
-        ("budget", "text"), [(64, "64 of them"), (0.25, "25% of them"), ("auto", "64 to 400 of them")]
-    )
+    @each(("budget", "text"), [(64, "64 of them"), (0.25, "25% of them"), ("auto", "64 to 400 of them")])
     def test_budget(self, budget: Any, text: str) -> None:
         assert f"reads: {text}" in model_card(build(budget=budget), name="a").text
 
@@ -208,7 +207,7 @@ class TestFigures:
         with pytest.raises(ValueError, match=r"r\.jsonl' lacks data or size in its header: measure"):
             model_card(model, name="a", results=[path])
 
-    @pytest.mark.parametrize("content", ["{", "[]", '{"header": {}}', "\x80"])
+    @each("content", ["{", "[]", '{"header": {}}', "\x80"])
     def test_no_result(self, tmp_path: Path, content: str) -> None:
         (tmp_path / "r.json").write_text(content, encoding="latin-1")
         with pytest.raises(ValueError, match=r"r\.json' can't be read \(.+\): give a file that arr-coc eval"):

@@ -23,6 +23,7 @@ from arr_coc.trace.evidence import Guidance, Spot
 from arr_coc.trace.strip import Strip, small_pictures
 from arr_coc.trace.trace import MAX_HEADER, FullAnswer, QuestionWord, Trace
 from clip_models import clip_strip, clip_trace, frame, image_strip, record
+from each import each
 
 OLD = Path(__file__).parents[1] / "saved" / "traces"
 
@@ -39,7 +40,7 @@ def guided() -> Strip:
 
 
 class TestLaw:
-    @pytest.mark.parametrize(
+    @each(
         ("changes", "message"),
         [
             ({"spans": ()}, "an image has one step"),
@@ -63,7 +64,7 @@ class TestLaw:
         with pytest.raises(ValueError, match=message):
             dataclasses.replace(clip_strip(), **changes)
 
-    @pytest.mark.parametrize(
+    @each(
         ("changes", "message"),
         [
             ({"strips": ()}, "needs an image or a clip"),
@@ -159,7 +160,7 @@ class TestFile:
             trace.save(tmp_path / "a")
             assert Trace.load(tmp_path / "a").view() == trace.view()
 
-    @pytest.mark.parametrize(
+    @each(
         "tensors",
         [
             {"picture": torch.zeros(24, 33, 3, dtype=torch.uint8)},
@@ -178,7 +179,7 @@ class TestFile:
         save_file(load_file(OLD / "still-1.safetensors") | tensors, tmp_path / "a", about)
         self.refused(tmp_path / "a")
 
-    @pytest.mark.parametrize(
+    @each(
         "data",
         [
             b"",
@@ -194,7 +195,7 @@ class TestFile:
         for path in (tmp_path / "a", tmp_path, tmp_path / "none"):
             self.refused(path)
 
-    @pytest.mark.parametrize(
+    @each(
         "strip",
         [
             {"lengths": []},
@@ -221,14 +222,12 @@ class TestFile:
         self.rewrite(tmp_path / "a", plain)
         self.refused(tmp_path / "a")
 
-    @pytest.mark.parametrize(
-        "change", [{"strips": []}, {"strips": [1]}, {"kept": "5"}, {"more": 1}, {"ms": []}]
-    )
+    @each("change", [{"strips": []}, {"strips": [1]}, {"kept": "5"}, {"more": 1}, {"ms": []}])
     def test_other_hostile_fields(self, tmp_path: Path, change: dict[str, Any]) -> None:
         self.rewrite(tmp_path / "a", clip_trace()._plain() | change)
         self.refused(tmp_path / "a")
 
-    @pytest.mark.parametrize(
+    @each(
         "tensors",
         [
             {"0.pictures": torch.zeros(0, dtype=torch.uint8)},
@@ -247,7 +246,7 @@ class TestFile:
         self.rewrite(tmp_path / "a", clip_trace()._plain(), tensors)
         self.refused(tmp_path / "a")
 
-    @pytest.mark.parametrize("what", ["junk", "cut off", "animation", "large", "gif", "moving"])
+    @each("what", ["junk", "cut off", "animation", "large", "gif", "moving"])
     def test_hostile_pictures(self, tmp_path: Path, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
         more = {"save_all": True, "append_images": [Image.new("RGB", (64, 48), "blue")]}
         gif, moving = io.BytesIO(), io.BytesIO()

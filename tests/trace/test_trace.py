@@ -23,6 +23,7 @@ from arr_coc.trace.picture import PALETTE
 from arr_coc.trace.trace import MAX_HEADER, FullAnswer, QuestionWord, Trace
 from arr_coc.trace.view import MAX_WEBP
 from disks import contents, small_files
+from each import each
 from trace_parts import image_trace, image_view
 
 GRID = (1, 3, 4)
@@ -113,7 +114,7 @@ class TestLaw:
         assert trace(answer="blue", true_answers=("light blue",)).is_true is False
         assert trace(full=None).agree is None
 
-    @pytest.mark.parametrize(
+    @each(
         ("changes", "message"),
         [
             ({"picture": Image.new("RGB", (33, 24))}, "multiple of 4x3"),
@@ -159,7 +160,7 @@ class TestLaw:
 
 
 class TestFile:
-    @pytest.mark.parametrize(
+    @each(
         "changes",
         [
             {},
@@ -197,7 +198,7 @@ class TestFile:
         with pytest.raises(OSError, match="nowhere"):
             trace().save(tmp_path / "nowhere" / "a")
 
-    @pytest.mark.parametrize(
+    @each(
         "data",
         [
             b"",
@@ -218,7 +219,7 @@ class TestFile:
         record().save(tmp_path / "a")
         self.refused(tmp_path / "a", "format 'arr-coc allocation 1'")
 
-    @pytest.mark.parametrize(
+    @each(
         ("name", "value"),
         [
             ("kept", -5),
@@ -265,7 +266,7 @@ class TestFile:
             self.rewrite(tmp_path / "b", drop=name)
             self.refused(tmp_path / "b", "does not have the fields")
 
-    @pytest.mark.parametrize(
+    @each(
         "tensors",
         [
             {"0.pictures": torch.zeros(24, 32, 3, dtype=torch.uint8)},

@@ -14,6 +14,7 @@ from arr_coc.choose.layer import ARRCOCConfig, ARRCOCLayer
 from arr_coc.choose.texture import generate_texture_array
 from arr_coc.families import adapter_for
 from arr_coc.train.losses import ESTIMATORS, GatedCells, choose, policy_loss
+from each import each
 from tiny import WIDTH, picture, prompts, tiny
 
 GATED = ("straight-through", "gumbel")
@@ -32,9 +33,9 @@ def kept_mask(choice: GatedCells, cells: int) -> Tensor:
     return torch.zeros(len(choice.keep), cells).scatter(1, choice.keep, 1.0)
 
 
-@pytest.mark.parametrize("estimator", ESTIMATORS)
+@each("estimator", ESTIMATORS)
 class TestEvery:
-    @pytest.mark.parametrize("count", [1, 5, 29, 30])
+    @each("count", [1, 5, 29, 30])
     def test_cardinality(self, estimator, count):
         choice = choose(draw(3, 30), count, estimator, generator=seeded())
         assert choice.keep.shape == (3, count)
@@ -66,7 +67,7 @@ class TestEvery:
         assert torch.equal(before, torch.get_rng_state())
         assert torch.equal(a.keep, other.keep) == (estimator not in NOISY)
 
-    @pytest.mark.parametrize("cells", [1024, 4096])
+    @each("cells", [1024, 4096])
     def test_saturated_logits_have_finite_values_and_gradients(self, estimator, cells):
         logits = draw(2, cells).sign().mul(50).requires_grad_()
         choice = choose(logits, 273, estimator, generator=seeded())

@@ -21,6 +21,7 @@ from arr_coc.train.parts import PartsLearner, TaughtImage, assembled, echo_loss,
 from arr_coc.train.recipe import built_in, load_recipe, make_recipe
 from arr_coc.train.rows import ImageRows, Row
 from arr_coc.train.trainer import train
+from each import each
 from learning import losses, recipe_of
 from tiny import WIDTH, picture, tiny
 
@@ -84,7 +85,7 @@ class TestEcho:
 
 
 class TestStages:
-    @pytest.mark.parametrize(
+    @each(
         ("stage", "own"), [("partial", "loras.weights"), ("coarse", "loras.weights"), ("compressor", "convs")]
     )
     def test_it_teaches_its_own_and_nothing_else(self, stage: str, own: str) -> None:
@@ -176,7 +177,7 @@ class TestStages:
         values = losses(taught, ITEM, 0.02, 12)
         assert values[-1] < 0.8 * values[0]
 
-    @pytest.mark.parametrize("name", ["resize", "pool4", "conv16", "tower4"])
+    @each("name", ["resize", "pool4", "conv16", "tower4"])
     def test_a_coarse_view_is_what_the_mode_would_make(self, name: str) -> None:
         model = learner("compressor").model
         prepare_towers(model, make_recipe(stage="tower", steps=1, lora=2))
@@ -259,7 +260,7 @@ def test_a_recipe_makes_an_allocator_with_it(base: Path, tmp_path: Path, name: s
 
 
 class TestRefusals:
-    @pytest.mark.parametrize(
+    @each(
         ("changes", "reason"),
         [
             ({"stage": "partial"}, "lora is 0, but stage 'partial' teaches one"),

@@ -27,6 +27,7 @@ from arr_coc.train.recipe import (
     make_recipe,
     parse_override,
 )
+from each import each
 
 TRAINING = Path(training.__file__).parent
 
@@ -56,7 +57,7 @@ class TestBuiltIn:
             "tower",
         ]
 
-    @pytest.mark.parametrize("name", list(built_in()))
+    @each("name", list(built_in()))
     def test_each_loads_and_says_its_cost_and_what_to_expect(self, name):
         loaded = load_recipe(name)
         assert loaded.steps > 0
@@ -109,7 +110,7 @@ class TestFile:
         path.write_bytes(b'\xef\xbb\xbfstage = "relevance"\nsteps = 1\n')
         assert load_recipe(path).stage == "relevance"
 
-    @pytest.mark.parametrize(
+    @each(
         ("text", "message"),
         [
             ('stage = "relevance"', r"mine.toml: steps is missing: set it \(steps of the optimizer\)"),
@@ -142,7 +143,7 @@ class TestFile:
 
 
 class TestOverrides:
-    @pytest.mark.parametrize(
+    @each(
         ("text", "key", "value"),
         [
             ("steps=200", "steps", 200),
@@ -165,7 +166,7 @@ class TestOverrides:
         assert parsed == (key, value)
         assert type(parsed[1]) is type(value)
 
-    @pytest.mark.parametrize(
+    @each(
         ("text", "message"),
         [
             ("steps", "'steps' is no change of a recipe: write KEY=VALUE"),
@@ -202,7 +203,7 @@ class TestOverrides:
 
 
 class TestRanges:
-    @pytest.mark.parametrize(
+    @each(
         ("changes", "message"),
         [
             ({"sizes": (64,)}, "sizes has 64: use at least 128"),
@@ -229,7 +230,7 @@ class TestRanges:
         with pytest.raises(ValueError, match=message):
             recipe(**changes)
 
-    @pytest.mark.parametrize(
+    @each(
         ("changes", "message"),
         [
             ({"target": "layer", "init": "a/folder"}, "stage 'answers' teaches the layer itself"),
@@ -263,7 +264,7 @@ class TestRanges:
         with pytest.raises(ValueError, match=message):
             recipe(**changes)
 
-    @pytest.mark.parametrize(
+    @each(
         ("changes", "message"),
         [
             (
@@ -293,7 +294,7 @@ class TestRanges:
 
 
 class TestRecord:
-    @pytest.mark.parametrize("name", list(built_in()))
+    @each("name", list(built_in()))
     def test_a_recipe_survives_json_and_pickle(self, name):
         loaded = load_recipe(name, {"layer": {"channels": ["rgb", "position"]}} if name == "hard" else {})
         assert make_recipe(**json.loads(json.dumps(loaded.to_dict()))) == loaded
@@ -372,7 +373,7 @@ class TestImports:
         make_recipe(stage="relevance", steps=1, imports=["tinted_channels"])
         assert "tinted_channels" not in sys.modules
 
-    @pytest.mark.parametrize(
+    @each(
         ("name", "text", "message"),
         [
             (
@@ -400,7 +401,7 @@ class TestImports:
             load_recipe(path)
         assert "\n" not in str(refused.value)
 
-    @pytest.mark.parametrize("value", ["3", "[3]", '"x"'])
+    @each("value", ["3", "[3]", '"x"'])
     def test_only_a_list_of_names(self, tmp_path, value):
         path = written(tmp_path, f'stage = "relevance"\nsteps = 1\nimports = {value}\n')
         with pytest.raises(ValueError, match=r"mine.toml: imports (is|has) .*: it should be a (list|text)"):

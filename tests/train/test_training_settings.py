@@ -11,6 +11,7 @@ import pytest
 
 from arr_coc.train.recipe import Recipe, load_recipe, make_recipe, parse_override
 from arr_coc.train.rows import open_rows
+from each import each
 
 WORDS = [
     *("", " ", "0", "1", "-1", "3.5", "1e12", "1e400", "9" * 5000, "nan", "inf", "true", "none", "None"),
@@ -101,7 +102,7 @@ def test_files(tmp_path: Path) -> None:
     assert 10 < taken < 290
 
 
-@pytest.mark.parametrize(
+@each(
     "change",
     [
         *(
@@ -140,7 +141,7 @@ def test_near_names_are_named() -> None:
         load("relevance", ["layer.explor=0.1"])
 
 
-@pytest.mark.parametrize("error", ["raise SystemExit(3)", "1 / 0", "import no_such_module"])
+@each("error", ["raise SystemExit(3)", "1 / 0", "import no_such_module"])
 def test_a_module_that_fails_is_named(tmp_path: Path, error: str) -> None:
     (tmp_path / "failing_module.py").write_text(error)
     path = tmp_path / "mine.toml"

@@ -17,11 +17,12 @@ from arr_coc.video.temporal import (
     moment_of,
     moment_shown,
 )
+from each import each
 
 START, END = Moment(0.0, EDGE_SHARE, share=True), Moment(1 - EDGE_SHARE, 1.0, share=True)
 
 
-@pytest.mark.parametrize(
+@each(
     ("question", "moment"),
     [
         ("What does the caption say at 5.5 seconds?", Moment(5.5, 5.5)),
@@ -63,7 +64,7 @@ def test_moments_of_questions(question: str, moment: Moment | None) -> None:
 TIMES = (0.0, 0.5, 1.0, 1.5, 2.0, 2.5)
 
 
-@pytest.mark.parametrize(
+@each(
     ("moment", "steps"),
     [
         (Moment(1.0, 1.0), [2]),
@@ -95,7 +96,7 @@ def test_what_says_nothing_of_a_clip() -> None:
     assert one.tolist() == [1.0]
 
 
-@pytest.mark.parametrize(
+@each(
     ("question", "when"),
     [
         ("When does the light turn red?", True),
@@ -114,7 +115,7 @@ def test_questions_about_a_time(question: str, when: bool) -> None:
     assert asks_when(question) is when
 
 
-@pytest.mark.parametrize(
+@each(
     ("question", "event"),
     [
         ("What does the caption say while the red circle is on screen?", "the red circle is on screen"),

@@ -16,6 +16,7 @@ from clip_files import SIZE, encode, gif, number_of, numbered, sound
 from PIL import Image
 
 from arr_coc.video import FrameSource, open_clip, write_clip
+from each import each
 from image_files import encoded, with_scans
 
 pytest.importorskip("av")
@@ -65,7 +66,7 @@ class TestVideoFiles:
         assert open_clip(video, start=5.01, end=5.02).times == (5.0,)
         assert open_clip(video, start=16.6, end=1e9).times[-1] == pytest.approx(499 / 30)
 
-    @pytest.mark.parametrize(
+    @each(
         ("name", "codec"),
         [
             ("a.mkv", "libx264"),
@@ -208,7 +209,7 @@ class TestRefusedFiles:
         with pytest.raises(ValueError, match="av>=15"):
             write_clip(numbered(2), video, 2)
 
-    @pytest.mark.parametrize(
+    @each(
         ("arguments", "words"),
         [
             ({"fps": 0}, "fps 0"),
@@ -342,7 +343,7 @@ class TestWriting:
         (frame,) = open_clip(write_clip([page], tmp_path / "a.mp4", 1, quality=1))
         assert np.abs(np.asarray(frame).astype(int) - np.asarray(page)).mean() < 3
 
-    @pytest.mark.parametrize("fps", [1 / 43_200, 1 / 3600, 0.0006, 0.1, 29.97, 30_000 / 1001, 1000])
+    @each("fps", [1 / 43_200, 1 / 3600, 0.0006, 0.1, 29.97, 30_000 / 1001, 1000])
     def test_any_rate_is_kept(self, fps: float, tmp_path: Path) -> None:
         clip = open_clip(write_clip(numbered(6), tmp_path / "a.mp4", fps), fps=fps)
         assert (clip.total, clip.rate) == (6, pytest.approx(fps, rel=1e-6))

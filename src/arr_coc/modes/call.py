@@ -1,9 +1,7 @@
 """The records of one call on its way to the base model.
 
-Chooser          who decides: adapter, layer, stem, LoRAs, guide
-EncodedImages    what is computed of the images whatever the question; a session keeps it
-Call             one question about images: inputs, mode, budget
-Prepared         what the base model gets, and what was decided
+`Chooser` holds what decides, `EncodedImages` what depends on the images alone, `Call` one question with its
+mode and budget, `Prepared` the base model's input and the decision.
 """
 
 from __future__ import annotations
@@ -34,66 +32,46 @@ from arr_coc.video.temporal import Changes
 
 T = TypeVar("T")
 
-MOST_TURNS = 16
-"""Questions of a session of which it is on record where they attended."""
+MOST_TURNS = 16  # questions of a session whose relevance maps are kept
 RELEVANCES = ("auto", "trained", "guide", "gaze")
-"""What couples cells with a question: "trained", the layer; "guide", the guide alone; "gaze", attention in
-the model's own first layers; "auto", the layer if it is trained, or the guide where a picture is foreign
-to it (`scoring.foreign_visuals`), else the guide and, where it finds nothing, the model's attention."""
+"""Sources of the coupling of cells and question: "trained", the layer; "guide", the guide; "gaze", attention
+in the model's own first layers; "auto", the layer if it is trained, or the guide on pictures foreign to it
+(`scoring.foreign_visuals`), else the guide and, where it finds nothing, the model's attention.
+"""
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass
 class EncodedImages:
-    """What is computed of a call's images whatever the question; a session keeps it for its next call.
+    """What is computed of a call's images independently of the question, each part when first needed.
 
-    Everything is None, or missing, before it is needed.
-
-    Attributes:
-        features: the encoded images.
-        sources: the pictures as the user gave them.
-        crops: of a family that reads crops, those of the pictures, as inputs.
-        finer: the mode reads crops, so that all of this is of their scale.
-        pictures: per image what the model sees, float32 [3, h, w] in [0, 1].
-        pages: per image what the guide sees.
-        caches: per image its texture channels, each for as long as what it depends on stays the same.
-        textures: per image the texture array [1, C, H, W] of the last call.
-        printed: by image, where print stands in it.
-        views: per image the encoder's features of a coarse view, [1, F, h, w], for channels that read them.
-        looks: by question, per image where it attended, [H, W] in [0, 1].
-        earlier: questions of the turns before, oldest first.
-        changes: per image or clip what is new in its frames; None for an image.
-        stems: by the gestalt that lay under them, per image the cells as a stem sees them, [N, D].
-        gestalts: by compressor, the coarse views.
-        neutral: by compressor, per image what a neutral question attends to (see `gaze`).
-        foreign: per image or clip whether it is unlike all that the stem was trained on.
+    A session keeps it for its next call. All lists are per image.
     """
 
-    features: VisualFeatures | None = None
-    sources: Sequence[Image] | None = field(default=None, repr=False)
-    crops: dict[str, Tensor] | None = field(default=None, repr=False)
-    finer: bool = False
-    pictures: Sequence[Tensor] | None = field(default=None, repr=False)
-    pages: list[GuidePage] | None = field(default=None, repr=False)
-    caches: list[TextureCache] = field(default_factory=list, repr=False)
-    textures: list[Tensor] = field(default_factory=list, repr=False)
-    printed: dict[int, Tensor] = field(default_factory=dict, repr=False)
-    views: list[Tensor] = field(default_factory=list, repr=False)
-    looks: dict[str, list[Tensor]] = field(default_factory=dict, repr=False)
-    earlier: tuple[str, ...] = ()
-    changes: list[Changes | None] | None = field(default=None, repr=False)
-    stems: dict[str | None, list[Tensor]] = field(default_factory=dict, repr=False)
-    gestalts: dict[str, VisualFeatures] = field(default_factory=dict, repr=False)
-    neutral: dict[str, list[Tensor]] = field(default_factory=dict, repr=False)
-    foreign: list[bool] | None = None
+    features: VisualFeatures | None = None  # the encoded images
+    sources: Sequence[Image] | None = field(default=None, repr=False)  # as the user gave them
+    crops: dict[str, Tensor] | None = field(default=None, repr=False)  # of `sources`, as inputs
+    finer: bool = False  # the mode reads crops: all of this is at their scale
+    pictures: Sequence[Tensor] | None = field(default=None, repr=False)  # per image [3, h, w] in [0, 1]
+    pages: list[GuidePage] | None = field(default=None, repr=False)  # the guide's input
+    caches: list[TextureCache] = field(default_factory=list, repr=False)  # of texture channels
+    textures: list[Tensor] = field(default_factory=list, repr=False)  # [1, C, H, W], of the last call
+    printed: dict[int, Tensor] = field(default_factory=dict, repr=False)  # by image, where print stands
+    views: list[Tensor] = field(default_factory=list, repr=False)  # coarse encoder features [1, F, h, w]
+    looks: dict[str, list[Tensor]] = field(default_factory=dict, repr=False)  # by question, [H, W] in [0, 1]
+    earlier: tuple[str, ...] = ()  # questions of the turns before, oldest first
+    changes: list[Changes | None] | None = field(default=None, repr=False)  # what is new in frames
+    stems: dict[str | None, list[Tensor]] = field(default_factory=dict, repr=False)  # by gestalt, [N, D]
+    gestalts: dict[str, VisualFeatures] = field(default_factory=dict, repr=False)  # by compressor
+    neutral: dict[str, list[Tensor]] = field(default_factory=dict, repr=False)  # by compressor; see `gaze`
+    foreign: list[bool] | None = None  # per image or clip: unlike all that the stem was trained on
 
     @contextmanager
     def in_conversation(self, history: Sequence[tuple[str, str]] = ()) -> Generator[EncodedImages]:
-        """A copy for a prompt with earlier turns, on which `neutral` and `attention` depend.
+        """A copy for a prompt with a `history`, (question, answer) oldest first; this object without one.
 
-        Args:
-            history: questions with their answers, oldest first; without any it is this object itself.
+        `neutral` and `attention` depend on earlier turns; all else that is computed there is kept here.
         """
         if not history:
             yield self
@@ -105,7 +83,7 @@ class EncodedImages:
         self.foreign = self.foreign or other.foreign
 
     def share(self, other: EncodedImages) -> None:
-        """Take over what doesn't depend on the LoRAs at work, of pixels of the same scale."""
+        """Take over what does not depend on LoRAs, from pixels of the same scale."""
         if self.finer != other.finer:
             return
         self.pictures, self.pages = self.pictures or other.pictures, self.pages or other.pages
@@ -114,12 +92,12 @@ class EncodedImages:
         self.foreign = self.foreign or other.foreign
 
     def attention(self, image: int) -> Tensor | None:
-        """Where earlier turns attended in an image, [Q, H, W]; None where none is on record."""
+        """Relevance maps of earlier turns on an image, [Q, H, W]; None without any."""
         maps = [self.looks[question][image] for question in self.earlier if question in self.looks]
         return torch.stack(maps) if maps else None
 
     def remember(self, question: str, allocations: Sequence[Allocation]) -> None:
-        """Put on record where a question attended, for later turns; the last `MOST_TURNS` are kept."""
+        """Keep the relevance maps of a question for later turns; the last `MOST_TURNS` stay."""
         self.looks.pop(question, None)
         while len(self.looks) >= MOST_TURNS:
             del self.looks[next(iter(self.looks))]
@@ -129,48 +107,36 @@ class EncodedImages:
 
 @dataclass(frozen=True)
 class Chooser:
-    """What decides for one model.
+    """What decides for one model."""
 
-    Attributes:
-        adapter: of the base model's family, on the base model.
-        layer: the scorers, the balancer and the allocator.
-        loras: the LoRAs that were learned for the base model.
-        stem: sees cells in pixels; None: there is none for this model.
-        relevance: one of RELEVANCES.
-        convs: trained compressors by name.
-        strict: raise when deciding fails.
-        guide_folder: folder of the guide; None: the bundled one.
-        budget: of calls that name none.
-    """
-
-    adapter: FamilyAdapter
-    layer: ARRCOCLayer
+    adapter: FamilyAdapter  # of the family, on the base model
+    layer: ARRCOCLayer  # scorers, balancer and allocator
     loras: LoRAs
-    stem: Stem | None = None
-    relevance: str = "auto"
-    convs: Mapping[str, Any] = field(default_factory=dict)
-    strict: bool = False
-    guide_folder: Path | None = None
-    budget: Budget = DEFAULT_BUDGET
+    stem: Stem | None = None  # encodes cells from pixels
+    relevance: str = "auto"  # one of RELEVANCES
+    convs: Mapping[str, Any] = field(default_factory=dict)  # trained compressors by name
+    strict: bool = False  # raise when deciding fails
+    guide_folder: Path | None = None  # None: the bundled guide
+    budget: Budget = DEFAULT_BUDGET  # of calls that name none
     _adapters: dict[str, FamilyAdapter] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def guide(self) -> Guide | None:
-        """What couples cells and questions where the layer is untrained; None: the model's attention does."""
+        """The guide, which couples cells and questions for an untrained layer; None with relevance "gaze"."""
         if self.relevance == "gaze":
             return None
-        device = next(self.layer.parameters()).device  # an offloaded base says "meta"
+        device = next(self.layer.parameters()).device  # that of an offloaded base is "meta"
         return load_guide(self.guide_folder, device=device)
 
     def adapter_for(self, mode: Mode) -> FamilyAdapter:
-        """The family's adapter on the model that a mode runs: the base, with the mode's LoRAs if any."""
+        """The family's adapter on the base model with a mode's LoRAs."""
         if mode.name not in self._adapters:
             kinds = mode.kinds(self.loras.kinds)
             self._adapters[mode.name] = self.adapter.on(self.loras.model_for(kinds))
         return self._adapters[mode.name]
 
     def adapter_with(self, kind: str) -> FamilyAdapter:
-        """The family's adapter on the base with one kind of LoRA, if there is one; not of a mode's name."""
+        """The family's adapter on the base with one kind of LoRA; no kind has a mode's name."""
         if kind not in self._adapters:
             self._adapters[kind] = self.adapter.on(self.loras.model_for((kind,)))
         return self._adapters[kind]
@@ -178,82 +144,49 @@ class Chooser:
 
 @dataclass(frozen=True)
 class Call:
-    """One call that is being prepared; `route.new_call` makes it from what a user passes.
+    """One call that is being prepared; made by `route.new_call`."""
 
-    Attributes:
-        inputs: ordinary processor inputs with images; frames of clips are images.
-        mode: what runs.
-        adapter: of the model's family, on the model that the mode runs.
-        gestalt: the compressor's name.
-        encoded: what is known of the images already; filled in for the next call.
-        watch: where to add the time of each stage.
-        budgets: from the number of cells of an image to what it is allowed.
-        budget: as the caller named it; None: it named none.
-        question: its text, the same for all rows; None: it is read off the prompt.
-        use_cache: whether the base model will use a key/value cache.
-        fill_to_529: nobody said how many saccades there are to be: what the gestalt leaves of SACCADE_TOKENS.
-        frames: how many images in a row each image or clip consists of; empty: all are images.
-        times: per image or clip the seconds at which its frames begin, None where they are not told; empty:
-            none is.
-        order: one of `route.ORDERS`, in which the language model reads the cells that are chosen.
-        keep: per image the cells [K] that are kept, whatever the question; empty: they are chosen.
-        named_gestalt: whether the caller named the compressor.
-    """
-
-    inputs: Mapping[str, Any]
+    inputs: Mapping[str, Any]  # processor inputs; frames of clips are images
     mode: Mode
-    adapter: FamilyAdapter
-    gestalt: str
-    encoded: EncodedImages
-    watch: Stopwatch
-    budgets: Callable[[int], Budget]
-    budget: Budget | None = None
-    question: str | None = None
-    use_cache: bool = True
-    fill_to_529: bool = False
-    frames: tuple[int, ...] = ()
-    times: tuple[tuple[float, ...] | None, ...] = ()
-    order: str = "raster"
-    keep: tuple[Tensor, ...] = ()
-    named_gestalt: bool = False
+    adapter: FamilyAdapter  # on the model that the mode runs
+    gestalt: str  # the compressor's name
+    encoded: EncodedImages  # filled in for the next call
+    watch: Stopwatch  # adds up the time of each stage
+    budgets: Callable[[int], Budget]  # from an image's number of cells to its budget
+    budget: Budget | None = None  # as the caller named it
+    question: str | None = None  # the same for all rows; None: it is read off the prompt
+    use_cache: bool = True  # the base model will use a key/value cache
+    fill_to_529: bool = False  # no budget was named: fine cells fill SACCADE_TOKENS
+    frames: tuple[int, ...] = ()  # images in a row of each image or clip; empty: all are images
+    times: tuple[tuple[float, ...] | None, ...] = ()  # seconds at which each clip's frames begin, if known
+    order: str = "raster"  # one of `route.ORDERS`
+    keep: tuple[Tensor, ...] = ()  # per image the cells [K] to keep; empty: they are chosen
+    named_gestalt: bool = False  # the caller named the compressor
 
     def of_visuals(self, counts: Sequence[int]) -> list[int]:
-        """Counts of images, frames of clips among them, added up for each image or clip."""
+        """Sums, per image or clip, of counts per image or frame."""
         return [sum(group) for group in groups(counts, self.frames)] if self.frames else list(counts)
 
     def spaces(self, grids: Sequence[Grid]) -> list[Grid]:
-        """The grids (T, H, W) of the images and clips, from those of images and frames."""
+        """The grids (T, H, W) of images and clips, from those of images and frames."""
         return whole_grids(grids, self.frames) if self.frames else list(grids)
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A call that is ready for the base model, and what was decided for it.
+    """A call ready for the base model, with its decision; lists are per image or clip."""
 
-    Attributes:
-        model: the model to call: the base, with the LoRAs of the mode that ran if there are any.
-        compacted: what it gets.
-        allocations: one per image or clip.
-        fallback: deciding failed, all tokens are kept.
-        mode: the name of the mode that ran.
-        read: per image or clip the visual tokens that the language model gets.
-        cells: per image or clip how many cells it has.
-        note: what of the call was not followed to the letter, and why; None where all was.
-        couplings: per image what the guide said of it; empty where it wasn't asked.
-        again: from the ids of the answer's tokens to the same call with more cells, where the model attended
-            to them while it answered; None from it: nowhere. None: this mode chooses once.
-    """
-
-    model: Any = field(repr=False)
-    compacted: Compacted
+    model: Any = field(repr=False)  # the base, with LoRAs if the mode has any
+    compacted: Compacted  # the model's input
     allocations: list[Allocation]
-    fallback: bool
-    mode: str
-    read: list[int]
-    cells: list[int]
-    note: str | None = None
-    couplings: tuple[Coupling, ...] = ()
+    fallback: bool  # deciding failed: all tokens are kept
+    mode: str  # that ran
+    read: list[int]  # visual tokens that the language model reads
+    cells: list[int]  # N of each
+    note: str | None = None  # arguments that had no effect, and why
+    couplings: tuple[Coupling, ...] = ()  # the guide's, where it was used
     again: Callable[[Sequence[int]], Prepared | None] | None = field(default=None, repr=False)
+    """From the answer's ids to the same call with more cells, or None without any; None: one pass only."""
 
 
 def guarded(
@@ -261,15 +194,10 @@ def guarded(
     work: Callable[[], T],
     failure: str = "allocation failed; all visual tokens are used",
 ) -> T | None:
-    """What some work returns, a decision say; None where it failed, unless failures are to be raised.
+    """The result of `work`; None, with `failure` in the log, where it raised, unless `chooser.strict`.
 
-    It runs in the precision of its own weights, also under `torch.autocast`: decisions are of single cells,
-    and parts of them know no half precision. What is encoded or answered stays under it.
-
-    Args:
-        chooser: says whether they are.
-        work: what the answer doesn't depend on.
-        failure: what the log says then.
+    It runs outside `torch.autocast`: decisions are about single cells, and parts of them have no half
+    precision.
     """
     device = next(chooser.layer.parameters()).device.type
     try:
@@ -277,7 +205,7 @@ def guarded(
             return work()
         with torch.autocast(device, enabled=False):
             return work()
-    except Exception:  # whatever goes wrong in deciding, the answer must still come
+    except Exception:  # law: whatever fails in choosing, the answer still comes
         if chooser.strict:
             raise
         logger.exception(failure)
@@ -285,5 +213,5 @@ def guarded(
 
 
 def joined(*notes: str | None) -> str | None:
-    """The notes that there are as one text; None where there is none."""
+    """The notes that are not None as one text; None without any."""
     return "; ".join(note for note in notes if note) or None

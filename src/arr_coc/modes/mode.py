@@ -3,7 +3,7 @@
     find_mode("sparse").help
     register_mode(Mode("centre", help="the middle", encodes="all", chooses=True, score=nearness))
 
-Importing this costs nothing: no torch, no transformers. What a row means is carried out by `modes.route`.
+Importing this loads neither torch nor transformers. `modes.route` carries the modes out.
 """
 
 from __future__ import annotations
@@ -24,24 +24,22 @@ class Mode:
 
     Attributes:
         name: as users write it.
-        help: what the language model reads, in a few words for `--help`.
-        encodes: what the vision encoder works on, in a few words for tables.
-        remark: what must be said beside an answer of this mode, one sentence; "": nothing.
-        scores: what the layer scores the cells by: "encoded", the encoder's tokens of all cells; "pixels",
-            what is known before any cell is encoded; "", nothing is scored.
-        score: scores of your own in place of the layer's, called as `score(pictures, question, (T, H, W))`
-            with the T pictures of an image (one) or clip, float [3, h, w] in [0, 1], and the question's text
-            ("" for a model without tokenizer); float [T, H, W] in any range, the largest are kept.
+        help: what the language model reads, for `--help`.
+        encodes: what the vision encoder works on, for tables.
+        remark: a sentence beside an answer of this mode; "": none.
+        scores: what the layer scores: "encoded", the encoder's tokens of all cells; "pixels", what is known
+            before encoding; "", nothing.
+        score: own scores, `score(pictures, question, (T, H, W))` -> float [T, H, W] in any range, of which
+            the largest are kept; T pictures [3, h, w] in [0, 1] and the question ("" without tokenizer).
         chooses: some cells stay and others go.
         scales: all cells stay, each multiplied by its relevance.
-        instead: the mode that runs in families whose vision tower can't encode some cells alone, where
-            `scores` is "pixels".
+        instead: the mode of families whose vision tower can't encode some cells alone, if `scores` is
+            "pixels".
         gestalt: the language model reads a coarse view, made by a compressor that a call may name.
         coarse: it reads that alone, so an answer's allocation is of the coarse grid.
-        loras: kinds of LoRA at work, each the first available of some alternatives (`lora.KINDS`).
-        before_encoder: cells are chosen before any is encoded, so the vision tower must encode some
-            alone; it follows from `scores`.
-        stock: nothing is decided and no LoRA is at work: the base model is called as it is.
+        loras: kinds of LoRA in use, each the first available of some alternatives (`lora.KINDS`).
+        before_encoder: cells are chosen before any is encoded; derived from `scores`.
+        stock: the base model is called as it is, without decision or LoRA; derived.
     """
 
     name: str
@@ -60,13 +58,12 @@ class Mode:
     stock: bool = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Derive the two facts that the route asks for most."""
         object.__setattr__(self, "before_encoder", self.scores == "pixels")
         decides = self.scores or self.chooses or self.scales or self.gestalt
         object.__setattr__(self, "stock", not decides)
 
     def kinds(self, available: Collection[str]) -> tuple[str, ...]:
-        """The kinds of LoRA at work, of those that are available."""
+        """The kinds of LoRA in use, of those that are available."""
         picks = (next((kind for kind in some if kind in available), None) for some in self.loras)
         return tuple(kind for kind in picks if kind is not None)
 
@@ -124,7 +121,7 @@ MODES: dict[str, Mode] = {one.name: one for one in (FULL, PRUNE, SPARSE, SACCADE
 
 
 def register_mode(mode: Mode) -> None:
-    """Add a mode; from then on it is named wherever modes are.
+    """Add a mode, which can then be named wherever modes are.
 
     Raises:
         ValueError: the name is empty, padded or taken by another mode.
@@ -137,11 +134,7 @@ def register_mode(mode: Mode) -> None:
 
 
 def find_mode(name: str) -> Mode:
-    """The mode of a name.
-
-    Raises:
-        ValueError: there is none of that name.
-    """
+    """The mode of a name; a ValueError for an unknown one."""
     if not isinstance(name, str) or name not in MODES:
         raise ValueError(
             f"mode {name!r} is unknown; use one of {', '.join(MODES)}, or import the module that registers "

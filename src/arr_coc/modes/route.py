@@ -1,4 +1,4 @@
-"""The one route of a call: what a mode means, from processor inputs to what the base model gets.
+"""The route of a call: a mode carried out, from processor inputs to the base model's input.
 
     call = new_call(chooser, inputs, mode, budget)     checked, clips as frames
     prepare(chooser, call) -> Prepared                 encode, choose, drop
@@ -7,7 +7,7 @@
     sparse, saccade         choose from pixels -> encode K cells alone, behind a gestalt in saccade
     compress                the gestalt alone
 
-Law: whatever fails in choosing, the answer still comes, from all tokens, and says so; unless `strict`.
+Law: if choosing fails, the answer still comes, from all tokens and with a note; unless `strict`.
 """
 
 from __future__ import annotations
@@ -58,14 +58,10 @@ from arr_coc.seam.gestalt import find_compressor
 from arr_coc.seam.lora import COARSE, PARTIAL
 from arr_coc.seam.pixels import reading
 
-ORDERS = ("raster", "relevance")
-"""In which the language model reads chosen cells: as they stand, or the most relevant first."""
-SACCADE_TOKENS = 529
-"""Visual tokens of an image in mode "saccade": 256 of the gestalt and 273 saccades."""
-MORE_CELLS = 64
-"""The most cells that one further look adds."""
-ASKED_FOR = 2 * STEEPNESS
-"""The least logit of a cell that is asked for: two standard deviations above the mean of the picture."""
+ORDERS = ("raster", "relevance")  # in which the language model reads chosen cells
+SACCADE_TOKENS = 529  # visual tokens of an image in mode "saccade": 256 of the gestalt and 273 cells
+MORE_CELLS = 64  # the most cells that one further pass adds
+ASKED_FOR = 2 * STEEPNESS  # least logit of a cell to add: 2 standard deviations above the picture's mean
 TRANSCRIBED = (
     "the question is about all that is printed, so all tokens were read; transcribe() reads part after part"
 )
@@ -86,22 +82,15 @@ def new_call(
     pictures: Sequence[ImageSource] | None = None,
     **more: Any,
 ) -> Call:
-    """The call of processor inputs, checked, with the frames of clips as images.
+    """The checked call of processor inputs, with the frames of clips as images.
 
-    Args:
-        chooser: what decides.
-        inputs: ordinary processor inputs with images or clips.
-        mode: what is to run.
-        budget: visual tokens to keep per image or clip; None: the chooser's own.
-        gestalt: the compressor's name; None: the family's default.
-        watch: where to add the time of each stage.
-        encoded: what is computed of these images already; filled in for the next call.
-        pictures: the images as the caller has them: the guide reads these, and crops are cut of them.
-        more: further fields of a `Call`: `question`, `use_cache`, `order`, `keep`.
+    `budget` None is the chooser's, `gestalt` None the family's default. `encoded` holds what is computed of
+    these images already, and is filled in; the guide and crops read `pictures`; `more` are further fields of
+    `Call`.
 
     Raises:
-        ValueError: a bad budget, an unknown gestalt, inputs that do not fit the family, or pictures that are
-            not those of the prompt.
+        ValueError: a bad budget, an unknown gestalt, inputs that don't fit the family, or `pictures` that are
+            not the prompt's.
     """
     adapter = chooser.adapter
     check_budget(budget)  # before any work is done
@@ -127,7 +116,7 @@ def new_call(
 
 
 def prepare(chooser: Chooser, call: Call) -> Prepared:
-    """Encode, choose, drop: everything before the base model is called.
+    """The base model's input for a call: images encoded, cells chosen, the others dropped.
 
     Raises:
         ValueError: a bad budget, order or set of cells, or a prompt that doesn't match its images.
@@ -160,7 +149,6 @@ def prepare(chooser: Chooser, call: Call) -> Prepared:
 
 
 def _run(chooser: Chooser, call: Call) -> Prepared:
-    """Carry out the call's mode, which this family can."""
     mode = call.mode
     if mode.coarse:
         return coarse_alone(chooser, call)
@@ -173,17 +161,13 @@ def _run(chooser: Chooser, call: Call) -> Prepared:
     return after_encoding(chooser, call)
 
 
-# The one choice.
+# Choosing cells.
 
 
 def choose(chooser: Chooser, call: Call, layout: Layout, budgets: Sequence[Budget | None]) -> Decision | None:
-    """Which cells of each image or clip stay, or how strongly each counts; None where deciding failed.
+    """The kept cells, or weights, of each image or clip; None where deciding failed.
 
-    Args:
-        chooser: what decides.
-        call: the call.
-        layout: where the images' tokens stand.
-        budgets: per image or clip; None: all of its cells.
+    `budgets` are per image or clip; None keeps all of its cells.
     """
 
     def decision() -> Decision:
@@ -205,10 +189,11 @@ def choose(chooser: Chooser, call: Call, layout: Layout, budgets: Sequence[Budge
 
 
 def _named_cells(call: Call, layout: Layout) -> Decision:
-    """The decision for the cells that a call names itself, in the order in which it names them."""
+    """The decision for cells that a call names, in their order there."""
     allocations = []
     for cells, grid in zip(call.keep, layout.grids, strict=True):
         scores = torch.zeros(grid)
+        # falling scores, so that the best kept are these cells in this order
         scores.view(-1)[cells.cpu()] = torch.linspace(1.0, 0.5, len(cells))
         allocations.append(best_kept(grid, scores, int((scores > 0).sum())))
     return Decision(allocations)
@@ -231,10 +216,10 @@ def _own_scores(chooser: Chooser, call: Call, layout: Layout, budgets: Sequence[
 
 
 def cues_for(chooser: Chooser, call: Call) -> list[Cues]:
-    """What scoring reads of each image of a call, in a mode that scores.
+    """The inputs of scoring for each image of a call.
 
     Raises:
-        ValueError: nothing is scored in this mode, or in "saccade" of images that are kept whole.
+        ValueError: the mode scores nothing, or "saccade" keeps all cells of these images.
     """
     mode, adapter = call.mode, chooser.adapter_for(call.mode)
     call = replace(call, adapter=adapter)
@@ -255,7 +240,7 @@ def cues_for(chooser: Chooser, call: Call) -> list[Cues]:
 
 
 def after_encoding(chooser: Chooser, call: Call) -> Prepared:
-    """Encode every cell, choose by what is known of it then, and drop or scale."""
+    """Encode every cell, choose by the encoded cells, and drop or scale."""
     features = encoded_features(chooser, call)
     if call.mode.stock:
         return everything(chooser, call)
@@ -274,7 +259,7 @@ def everything(chooser: Chooser, call: Call, fallback: bool = False) -> Prepared
 
 
 def dropped(chooser: Chooser, call: Call, features: VisualFeatures, decision: Decision) -> Prepared:
-    """The prompt from which all cells that a decision doesn't keep are dropped."""
+    """The prompt without the cells that a decision does not keep."""
     adapter = call.adapter
     if decision.gates is not None:
         features = features.scale(decision.gates)
@@ -294,7 +279,7 @@ def dropped(chooser: Chooser, call: Call, features: VisualFeatures, decision: De
 
 
 def reading_order(call: Call, decision: Decision) -> list[Tensor] | None:
-    """The kept cells of each image as the language model is to read them; None: in raster order."""
+    """Per image the kept cells in the language model's reading order; None: raster order."""
     if call.order != "relevance":
         return None
     return [allocation.order for allocation in decision.allocations]
@@ -310,14 +295,9 @@ def before_encoding(
     budgets: Sequence[Budget | None],
     gestalt: VisualFeatures | None = None,
 ) -> Prepared:
-    """Choose, encode the kept cells alone, and put them into the prompt behind a gestalt, if there is one.
+    """Choose, encode the kept cells alone, and put them into the prompt, behind a gestalt if given.
 
-    Args:
-        chooser: what decides.
-        call: the call.
-        layout: where the images' tokens stand.
-        budgets: per image or clip; None: all of its cells.
-        gestalt: what the language model reads of each image before its kept cells; None: nothing.
+    `budgets` are per image or clip; None keeps all of its cells.
     """
     adapter = call.adapter
     decision = choose(chooser, call, layout, budgets)
@@ -355,18 +335,10 @@ def before_encoding(
 def encode_parts(
     chooser: Chooser, mode: Mode, inputs: Mapping[str, Any], keep: Sequence[Tensor], sizes: Sequence[int]
 ) -> VisualFeatures:
-    """Encode kept cells alone; the LoRA for parts is at work for images of which less than half is kept.
+    """The kept cells encoded alone; `keep` is long [K] per image, `sizes` its number of cells.
 
-    It was trained with 64 to 273 cells of up to 1024. With half of them it is of no more use, and with all of
-    them there is nothing to mend: they are encoded as by the stock tower, to the last bit. Each image goes by
-    its own share, whatever else is in the batch.
-
-    Args:
-        chooser: whose adapter and LoRAs.
-        mode: the mode that runs.
-        inputs: ordinary processor inputs.
-        keep: per image, long [K], its kept cells.
-        sizes: per image how many cells it has.
+    The LoRA for parts, trained with 64 to 273 of up to 1024 cells, works on images of which less than half is
+    kept. Each image goes by its own share; with all cells kept the tokens are the stock tower's bit for bit.
     """
     parts = [2 * len(index) < size for index, size in zip(keep, sizes, strict=True)]
     if PARTIAL not in chooser.loras or not any(parts):
@@ -386,15 +358,9 @@ def encode_parts(
 def gated(
     fine: VisualFeatures, layout: Layout, keep: Sequence[Tensor], gates: Sequence[Tensor]
 ) -> VisualFeatures:
-    """Multiply the kept cells of every level by their gates; tokens that are no cell are unchanged.
-
-    Args:
-        fine: the kept tokens of each image.
-        layout: where the cells stand among the tokens.
-        keep: per image long [K_i], the kept cells.
-        gates: per image [N_i], of all cells.
-    """
+    """The kept tokens, cells multiplied by gates [N_i] at every level; other tokens are unchanged."""
     kept = layout.tokens_to_keep(keep)
+    # [K_i, 1] each: a cell's gate, 1 at tokens that are no cell (separators, newlines)
     factors = [
         gate.new_ones(count).index_copy(0, cells, gate)[index][:, None]
         for count, cells, gate, index in zip(layout.counts, layout.cells, gates, kept, strict=True)
@@ -425,7 +391,7 @@ def coarse_alone(chooser: Chooser, call: Call) -> Prepared:
     return Prepared(adapter.model, compacted, allocations, False, call.mode.name, read, sizes)
 
 
-# Saccade: a gestalt of 256 tokens, and 273 fine cells where the question points. An image of at most 529
+# Saccade: a gestalt of 256 tokens, and 273 fine cells chosen for the question. An image of at most 529
 # cells stays as it is; the frames of a clip share both. In a family whose tower reads one square view (LLaVA
 # 1.5: 576 tokens) that view is the gestalt, and the 273 are cells of finer crops of the picture.
 
@@ -452,18 +418,12 @@ def saccade(chooser: Chooser, call: Call) -> Prepared:
 
 
 def most_unreduced(adapter: FamilyAdapter) -> int:
-    """Images of up to this many cells have no coarse view and are read whole."""
+    """The most cells of an image that has no coarse view and keeps all of them."""
     return adapter.view_cells if adapter.encodes == "crops" else SACCADE_TOKENS
 
 
 def small_images(sizes: Sequence[int], budgets: Any, most: int) -> str | None:
-    """Why all cells of small images are kept under a smaller budget; None where there is no such image.
-
-    Args:
-        sizes: cells N of each image.
-        budgets: what the caller allows, as of a `Call`; None: the caller doesn't say.
-        most: cells of the largest images that are read whole.
-    """
+    """A note on images of at most `most` cells that keep all of them under a smaller budget, or None."""
     if budgets is None:
         return None
     small = [(size, budgets(size)) for size in sizes if size <= most]
@@ -477,15 +437,9 @@ def small_images(sizes: Sequence[int], budgets: Any, most: int) -> str | None:
 
 
 def saccades(cells: int, coarse: int, budgets: Any) -> Budget | None:
-    """How many fine cells of an image are kept beside its gestalt; None: all, where there is no gestalt.
+    """How many cells are kept beside a gestalt of `coarse` tokens; None: all, where that is 0.
 
-    Args:
-        cells: N of the image.
-        coarse: tokens of its gestalt, 0 where it has none.
-        budgets: what the caller allows beside it, as of a `Call`; None: SACCADE_TOKENS in all.
-
-    Raises:
-        ValueError: the gestalt leaves none of SACCADE_TOKENS.
+    `budgets` is a call's; None: SACCADE_TOKENS in all, a ValueError where the gestalt leaves none of them.
     """
     if not coarse:
         return None
@@ -500,7 +454,7 @@ def saccades(cells: int, coarse: int, budgets: Any) -> Budget | None:
 
 
 def without(gestalt: VisualFeatures, drop: Sequence[bool]) -> VisualFeatures:
-    """A gestalt in which some images have no token."""
+    """A gestalt in which the images marked in `drop` have no token."""
     if not any(drop):
         return gestalt
     kept = [cells[: 0 if dropped else None] for cells, dropped in zip(gestalt.cells, drop, strict=True)]
@@ -511,21 +465,10 @@ def without(gestalt: VisualFeatures, drop: Sequence[bool]) -> VisualFeatures:
 def look_again(
     chooser: Chooser, call: Call, prepared: Prepared, gestalt: VisualFeatures, answer_ids: Sequence[int]
 ) -> Prepared | None:
-    """The same call with the cells added that the answer asked for (iterative saccades).
+    """The same call with the cells added that the answer's attention asks for; None where there are none.
 
-    The attention that the answer's tokens paid to the gestalt, relative to a neutral question's, says which
-    coarse cells were read although nothing fine stood for them: what is under these is added, at most
+    Coarse cells to which the answer's tokens attended more than a neutral question's are refined by at most
     MORE_CELLS. Law: the second answer is that of a call which keeps all of these cells from the start.
-
-    Args:
-        chooser: what decides.
-        call: of one image.
-        prepared: what the answer was made from.
-        gestalt: the coarse view in it.
-        answer_ids: the tokens of the answer.
-
-    Returns:
-        None: nothing new was asked for, or it can't be said what was.
     """
     adapter = call.adapter
     allocation = prepared.allocations[0]
@@ -539,7 +482,7 @@ def look_again(
         with call.watch("scoring"):
             attended = gaze_of_answer(adapter, prepared.compacted, answer_ids, neutral, coarse)
             logits = coupling(attended, fine[1:]).flatten().cpu()
-        logits[allocation.keep] = -torch.inf
+        logits[allocation.keep] = -torch.inf  # kept already
         best = logits.argsort(descending=True, stable=True)[:MORE_CELLS]
         return best[logits[best] >= ASKED_FOR]
 
@@ -549,14 +492,14 @@ def look_again(
     again = _run(chooser, replace(call, keep=(torch.cat([allocation.order, new]),)))
     if again.fallback:
         return None
-    cells = again.allocations[0]  # the maps stay those of the first choice, whose decision it was
+    cells = again.allocations[0]  # maps stay the first pass's
     parts = {name: getattr(cells, name) for name in ("keep", "order", "positions", "reasons")}
     record = replace(allocation, **parts)
     return replace(again, allocations=[record], couplings=prepared.couplings)
 
 
 def why_single_look(prepared: Prepared, looks: int) -> str | None:
-    """Why a call that may look `looks` times could look once alone; None where it could again."""
+    """Why a call with a limit of `looks` passes had only one; None where it could have another."""
     if looks == 1 or prepared.again is not None:
         return None
     every = all(allocation.kept == allocation.total for allocation in prepared.allocations)
@@ -570,20 +513,12 @@ def why_single_look(prepared: Prepared, looks: int) -> str | None:
 def mode_for_question(
     chooser: Chooser, question: str, mode: str | None, looks: int, free: bool
 ) -> tuple[str | None, str | None]:
-    """The mode that a question calls for, and what is to be said of it.
+    """The mode that a question calls for (None: the model's) and a note on it.
 
-    Args:
-        chooser: whose guide knows questions about all that is printed.
-        question: any text; what is none is left to be refused elsewhere.
-        mode: that the caller names, or None.
-        looks: how often the model may look.
-        free: the caller leaves open what is kept.
-
-    Returns:
-        None as a mode: that of the model.
+    `free`: neither budget nor cells are named; without a mode, questions about all print then get "full".
 
     Raises:
-        ValueError: a number of looks below 1, or more than one in a mode that can't look again.
+        ValueError: `looks` below 1, or above 1 in a mode without a coarse view.
     """
     if isinstance(looks, bool) or not isinstance(looks, int) or looks < 1:
         raise ValueError(f"looks {looks!r} is no number of looks: use 1, 2, ...")
@@ -604,20 +539,16 @@ def mode_for_question(
 
 
 def default_mode(adapter: FamilyAdapter, stem: object | None) -> Mode:
-    """The mode that saves most of a model's time without a say from anyone.
+    """The mode of calls that name none: the one that saves most of this model's time.
 
-    "sparse", which spares the vision encoder too, where a stem was trained to choose before it and the
-    family's vision tower can encode some cells alone; "prune" everywhere else.
-
-    Args:
-        adapter: of the model.
-        stem: sees cells in pixels; None: nothing was trained for choosing before the encoder.
+    "sparse", which spares the vision encoder too, with a trained stem in a family that encodes cells alone;
+    else "prune".
     """
     return SPARSE if stem is not None and adapter.encodes == "cells" else PRUNE
 
 
 def runs_as(adapter: FamilyAdapter, mode: Mode) -> tuple[Mode, str | None]:
-    """The mode that runs in this family when another is called for, and why, if it isn't that itself."""
+    """The mode that runs in this family for a given one, and a note where it is another."""
     tiles = adapter.encodes == "tiles"
     if not mode.before_encoder or adapter.encodes == "cells" or (tiles and not mode.gestalt):
         return mode, None
@@ -635,31 +566,21 @@ def runs_as(adapter: FamilyAdapter, mode: Mode) -> tuple[Mode, str | None]:
 
 
 def gestalt_for(adapter: FamilyAdapter, mode: Mode, name: str) -> str:
-    """The compressor of a mode in this family: before an encoder of tiles or crops, the view of the whole.
-
-    Args:
-        adapter: of the family.
-        mode: that runs.
-        name: of the call's compressor.
-    """
+    """The compressor of a mode in this family: "resize" for towers of tiles or crops, else the call's."""
     own = (mode.before_encoder and adapter.encodes == "tiles") or reads_crops(adapter, mode)
     return "resize" if own else name
 
 
-# The user's own pictures, and finer crops of them for families whose tower reads one square view.
+# The user's pictures, and finer crops of them for families whose tower reads one square view.
 
 
 def reads_crops(adapter: FamilyAdapter, mode: Mode) -> bool:
-    """Whether a mode chooses cells of crops in this family, beside its view of the whole."""
+    """Whether a mode chooses cells of crops in this family, beside the tower's square view."""
     return adapter.encodes == "crops" and mode.before_encoder and mode.gestalt
 
 
 def with_crops(adapter: FamilyAdapter, call: Call) -> tuple[Call, str | None]:
-    """A call with the crops of its pictures, and what hinders crops; None where nothing does.
-
-    Raises:
-        ValueError: pictures that aren't those of the prompt.
-    """
+    """A call with the crops of its pictures, and why crops are impossible, or None."""
     with call.watch("prompt"):
         crops, lacks = crops_of(adapter, call.inputs, call.encoded)
     return replace(call, inputs={**call.inputs, **crops}), lacks
@@ -670,13 +591,8 @@ def crops_of(
 ) -> tuple[Mapping[str, Tensor], str | None]:
     """The crops of a call's pictures as inputs, made once; ({}, reason) if crops are impossible.
 
-    Args:
-        adapter: of a family that reads crops.
-        inputs: processor inputs.
-        encoded: of these images, in a mode that reads crops; its crops are filled in.
-
     Raises:
-        ValueError: pictures that aren't those of the prompt.
+        ValueError: pictures that are not those of the prompt.
     """
     sources = encoded.sources
     lacks = adapter.lacks_crops(inputs, sources)
@@ -694,13 +610,10 @@ def with_pictures(
     encoded: EncodedImages,
     frames: Sequence[int] = (),
 ) -> EncodedImages:
-    """What is computed of a call's images already, with the pictures that its caller passes.
-
-    The guide reads them at their own resolution, which the pixels of `inputs` may have lost.
+    """`encoded` with the pictures that a caller passes, which the guide reads at their own resolution.
 
     Raises:
-        ValueError: pictures that aren't a list, or of another length than there are images, or one that
-            can't be read, or pictures of a prompt with clips.
+        ValueError: no list, a wrong number of pictures, an unreadable one, or a prompt with clips.
     """
     if pictures is None:
         return encoded
@@ -718,18 +631,14 @@ def with_pictures(
     return replace(encoded, sources=[open_image(picture) for picture in pictures])
 
 
-# Checks of a call, and what an answer says of arguments that were not followed to the letter.
+# Checks of a call, and notes on arguments without effect.
 
 
 def sorted_cells(cells: Sequence[int] | Tensor | None) -> tuple[Tensor, ...]:
-    """Named cells of one image as a `Call` takes them: unique and rising; () for None.
-
-    Raises:
-        ValueError: they are no whole numbers, such as a mask.
-    """
+    """Named cells of an image, unique and rising; () for None, a ValueError for a mask or fractions."""
     if cells is None:
         return ()
-    with suppress(TypeError, ValueError, RuntimeError):  # of what no tensor can be made
+    with suppress(TypeError, ValueError, RuntimeError):  # torch can't make a tensor of it
         named = torch.as_tensor(cells)
         fractions = named.numel() > 0 and (named.is_floating_point() or named.is_complex())
         if named.dtype != torch.bool and not fractions:
@@ -742,7 +651,7 @@ def sorted_cells(cells: Sequence[int] | Tensor | None) -> tuple[Tensor, ...]:
 
 
 def check_order(adapter: FamilyAdapter, call: Call) -> None:
-    """Raise a ValueError where the order of a call's cells is unknown or can't be had."""
+    """Raise a ValueError where the order of a call's cells is unknown or impossible."""
     if call.order not in ORDERS:
         raise ValueError(f"order {call.order!r} is unknown; use one of {', '.join(ORDERS)}")
     if call.order == "raster":
@@ -758,11 +667,7 @@ def check_order(adapter: FamilyAdapter, call: Call) -> None:
 
 
 def layout_of(adapter: FamilyAdapter, inputs: Mapping[str, Any]) -> Layout:
-    """The layout of a prompt's tokens before encoding.
-
-    Raises:
-        ValueError: the family's cells are known only once they are encoded.
-    """
+    """The layout of a prompt's tokens before encoding; a ValueError where the family has none."""
     if adapter.early_layout:
         return adapter.layout(inputs)
     family = adapter.model.config.model_type
@@ -770,7 +675,7 @@ def layout_of(adapter: FamilyAdapter, inputs: Mapping[str, Any]) -> Layout:
 
 
 def check_cells(adapter: FamilyAdapter, call: Call) -> None:
-    """Raise a ValueError where the cells that a call names are none of its images, or none is chosen."""
+    """Raise a ValueError where a call names cells outside its images, or its mode chooses none."""
     if call.frames or not call.mode.chooses:
         what = "a clip" if call.frames else f"mode {call.mode.name!r}"
         raise ValueError(
@@ -787,7 +692,7 @@ def check_cells(adapter: FamilyAdapter, call: Call) -> None:
 
 
 def remarks(chooser: Chooser, call: Call, prepared: Prepared) -> str | None:
-    """What became of a call's arguments: budget, gestalt and named cells; None where all was followed."""
+    """A note on arguments without effect: budget, gestalt and named cells; None if all had one."""
     if prepared.fallback:
         return "choosing cells failed, so all were kept: the log says why"
     mode, gestalt = find_mode(prepared.mode), call.named_gestalt
@@ -795,15 +700,15 @@ def remarks(chooser: Chooser, call: Call, prepared: Prepared) -> str | None:
     if call.keep:
         no_budget = None if call.budget is None else "budget had no effect: the cells to keep are named"
         return joined(no_budget, unused(mode, None, gestalt), of_cells)
-    if call.budget is None and chooser.budget == DEFAULT_BUDGET:  # cut to small images without a word:
-        return joined(unused(mode, None, gestalt), of_cells)  # nobody asked for it
+    if call.budget is None and chooser.budget == DEFAULT_BUDGET:  # the default is cut to small images
+        return joined(unused(mode, None, gestalt), of_cells)  # without a note: nobody named it
     allowed = chooser.budget if call.budget is None else call.budget
     too_much = budget_exceeds_image(allowed, prepared.cells) if mode.chooses else None
     return joined(unused(mode, call.budget, gestalt), too_much, of_cells)
 
 
 def unused(mode: Mode, budget: Budget | None, gestalt: bool) -> str | None:
-    """Which of the arguments that a call named have no effect in a mode; None: all have one."""
+    """A note on the named arguments that have no effect in a mode; None: all have one."""
     names = []
     if budget is not None and not mode.chooses:
         names.append("budget")
@@ -813,7 +718,7 @@ def unused(mode: Mode, budget: Budget | None, gestalt: bool) -> str | None:
 
 
 def budget_exceeds_image(budget: Budget, sizes: list[int]) -> str | None:
-    """Which images, of so many cells each, are smaller than a budget; None: none is."""
+    """A note on images with fewer cells than the budget; None without any."""
     count = parse_budget(budget)
     small = [str(size) for size in sizes if isinstance(count, int) and size < count]
     if not small:
@@ -822,14 +727,9 @@ def budget_exceeds_image(budget: Budget, sizes: list[int]) -> str | None:
 
 
 def too_large(prepared: Prepared, trained: int, kinds: Collection[str]) -> str | None:
-    """Which images have more cells than a model was trained to answer about; None: none has.
+    """A note on images with more cells than the model was trained on (`trained`); None without any.
 
-    Modes in which it reads a coarse view alone, or one that a LoRA was trained for, show it no such image.
-
-    Args:
-        prepared: the call.
-        trained: cells of the largest images that it was trained on.
-        kinds: of the LoRAs that were learned for it.
+    Modes with a coarse view, alone or with a LoRA for it (of `kinds`), never give the model such an image.
     """
     sizes = [f"{size:,}" for size in prepared.cells if size > trained]
     if not sizes:

@@ -1,11 +1,11 @@
-"""What is known of a call's images before its cells are chosen, each part computed once.
+"""The inputs of scoring for a call's images, each part computed once.
 
-cues_of(chooser, call, layout) -> Cues per image      all that `guide.realizing.decide` reads
+cues_of(chooser, call, layout) -> Cues per image   all that `guide.deciding.decide` reads
 
-pixels -> pictures -> texture array [1, C, H, W]      channels, from the picture and earlier frames and turns
--> cells [N, D]                    encoded tokens, or in their place what a stem sees
+pixels -> pictures -> texture array [1, C, H, W]   channels, from the picture, earlier frames and turns
+       -> cells [N, D]                             encoded tokens, or a stem's in their place
 question -> word embeddings [1, L, D]
--> coupling [H, W]                           the guide's, where the layer is untrained or off its ground
+         -> coupling [H, W]                        the guide's, for an untrained layer or a foreign picture
 """
 
 from __future__ import annotations
@@ -39,19 +39,14 @@ from arr_coc.seam.gestalt import coarse_features, compress, find_compressor, ges
 from arr_coc.video.temporal import Changes, event_of
 
 OF_PICTURE = frozenset({"image", "text_evidence", "previous_frames"})
-"""Inputs of channels that are the same for an image of a session, or step of a clip, whatever is asked."""
+"""Inputs of channels that don't depend on the question, for an image of a session or step of a clip."""
 MADE = frozenset({"text_evidence", "previous_frames", "coarse_features", "features"})
-"""Inputs that a call can always make for a group that can't do without, beside the layer's own basis."""
-POOLED = "pool4"
-"""The compressor of the coarse view that the model's own attention reads once every cell is encoded."""
-SAME_IMAGE_MAX_DIFF = 0.04
-"""The most that two pictures of one thing differ in, mean over pixels in [0, 1], after one was resampled."""
-COMPARED_SIDE = 64
-"""Side in px at which pictures are compared."""
-FAMILIARITY_FRAMES = 8
-"""Frames of a clip that are tested for familiarity, evenly spread; it is foreign if most of them are."""
-FAMILIARITY_FAILED = "it can't be told whether the picture is foreign"
-"""What the log says where that fails."""
+"""Inputs that a call can always make for a group that needs them, beside the layer's own basis."""
+POOLED = "pool4"  # compressor of the coarse view for the model's own attention, once every cell is encoded
+SAME_IMAGE_MAX_DIFF = 0.04  # the most two resampled pictures of one thing differ, mean over pixels in [0, 1]
+COMPARED_SIDE = 64  # side in px at which pictures are compared
+FAMILIARITY_FRAMES = 8  # evenly spread frames of a clip to test; it is foreign if most of them are
+FAMILIARITY_FAILED = "it can't be told whether the picture is foreign"  # for the log
 
 
 def wanted_inputs(channels: Channels) -> frozenset[str]:
@@ -63,8 +58,7 @@ def deciding_layer(layer: ARRCOCLayer, relevance: str) -> ARRCOCLayer:
     """The layer that decides: an untrained copy if relevance is "guide" or "gaze".
 
     Raises:
-        ValueError: no such relevance, "trained" with a layer that isn't, or channels that read what no mode
-            can know.
+        ValueError: an unknown relevance, "trained" with an untrained layer, or as `check_layer`.
     """
     check_layer(layer)
     if relevance not in RELEVANCES:
@@ -77,10 +71,9 @@ def deciding_layer(layer: ARRCOCLayer, relevance: str) -> ARRCOCLayer:
 
 
 def check_layer(layer: ARRCOCLayer) -> None:
-    """Raise a ValueError where a channel group of a layer needs what no mode can know.
+    """Raise a ValueError where a channel group needs what no mode can compute for a first question.
 
-    A map of earlier relevance or attention is nothing that a first question has; groups that read one where
-    it is at hand do without.
+    Maps of earlier relevance or attention are such; a group may read one where it exists (`reads`).
     """
     made = MADE if layer.basis is None else MADE | {"basis"}
     for group in channel_groups(layer.config.channels):
@@ -116,14 +109,11 @@ def check_mode(layer: ARRCOCLayer, mode: Mode) -> None:
             )
 
 
-# What is computed of the images, whatever the question.
+# What depends on the images alone.
 
 
 def pictures(adapter: FamilyAdapter, inputs: Mapping[str, Any], encoded: EncodedImages) -> Sequence[Tensor]:
-    """Per image what the model sees, recovered once: float32 [3, h, w] in [0, 1].
-
-    Of the steps of a clip whose pixels are made when they are read, it is made each time, too.
-    """
+    """Per image the model's input, recovered from its pixels: float32 [3, h, w] in [0, 1]."""
     if encoded.pictures is None:
         pixels = inputs["pixel_values"] if "pixel_values" in inputs else None
         if isinstance(pixels, StepRows):
@@ -143,12 +133,7 @@ def encoded_features(chooser: Chooser, call: Call) -> VisualFeatures:
 
 
 def default_gestalt(adapter: FamilyAdapter, crops: bool = False) -> str:
-    """The compressor of a call that names none: "pool4" where the vision tower takes no smaller view.
-
-    Args:
-        adapter: of the family.
-        crops: the mode reads finer crops beside the tower's own view.
-    """
+    """The compressor of a call that names none: "pool4" where the vision tower takes no smaller view."""
     return "resize" if adapter.encodes == "cells" or crops else "pool4"
 
 
@@ -167,7 +152,7 @@ def gestalt_of(chooser: Chooser, call: Call, name: str) -> VisualFeatures:
 
 
 def coarse_maps(chooser: Chooser, call: Call) -> list[Tensor]:
-    """Per image the gestalt of a call that names none, [1, D, h, w]: a coarse view as the encoder sees it."""
+    """Per image the encoder's features [1, D, h, w] of a coarse view, by the default compressor."""
     return gestalt_features(gestalt_of(chooser, call, default_gestalt(chooser.adapter)))
 
 
@@ -189,7 +174,7 @@ def changes_of(adapter: FamilyAdapter, call: Call, layout: Layout) -> list[Chang
 def stem_tokens(
     adapter: FamilyAdapter, stem: Stem, inputs: Mapping[str, Any], encoded: EncodedImages
 ) -> list[Tensor]:
-    """Per image the cells [N, D] as the stem that chooses sees them in pixels alone; made once."""
+    """Per image the cells [N, D] as the choosing stem encodes them from pixels; made once."""
     if None not in encoded.stems:
         encoded.stems[None] = _tokens_of(adapter, stem, inputs, encoded)
     return encoded.stems[None]
@@ -202,7 +187,6 @@ def _tokens_of(
     encoded: EncodedImages,
     which: Sequence[int] | None = None,
 ) -> list[Tensor]:
-    """Per image, or for some of them, the cells [N, D] as any stem sees them in pixels alone."""
     views, grids = pictures(adapter, inputs, encoded), adapter.layout(inputs).grids
     every = range(len(grids)) if which is None else which
     return [stem(views[i][None], grids[i][1:])[0] for i in every]
@@ -211,7 +195,7 @@ def _tokens_of(
 def stem_cells(
     chooser: Chooser, call: Call, stem: Stem, layout: Layout, gestalt: VisualFeatures | None
 ) -> list[Tensor]:
-    """Per image the cells [N, D] as a stem sees them, over a gestalt if there is one; made once."""
+    """Per image the cells [N, D] by a stem, over a gestalt if there is one; made once."""
     adapter, stems = call.adapter, call.encoded.stems
     with call.watch("scoring"):
         if gestalt is None:
@@ -226,11 +210,10 @@ def stem_cells(
 
 
 def _coarse_map(gestalt: VisualFeatures, image: int) -> Tensor:
-    """The gestalt of one image on its own grid: [D, h, w]."""
-    return gestalt.cell_tokens(image).T.unflatten(1, gestalt.grids[image][1:])
+    return gestalt.cell_tokens(image).T.unflatten(1, gestalt.grids[image][1:])  # (N, D) -> (D, h, w)
 
 
-# Whether a picture is one that a trained layer knows its way in.
+# Familiarity: whether a picture resembles those that a trained layer was trained on.
 
 
 def foreign_visuals(
@@ -243,15 +226,8 @@ def foreign_visuals(
 ) -> list[bool]:
     """Whether each image or clip is unlike all that a stem was trained on; [] where no stem can tell.
 
-    An allocator that was trained anew for the bundled model knows its ground by the stem of the bundled one.
-
-    Args:
-        adapter: of the model.
-        stem: sees the cells that are chosen from.
-        other: tells it where `stem` doesn't; its tokens are not kept.
-        inputs: processor inputs, in which the frames of clips are images.
-        encoded: of these images; what is missing is filled in.
-        frames: how many images in a row each image or clip consists of; empty: all are images.
+    `other` judges where `stem` has no familiarity: an allocator retrained for the bundled model uses the
+    bundled stem. In `inputs` the frames of clips are images, `frames` of them in a row per clip.
     """
     own = stem is not None and stem.familiarity is not None
     judge = stem if own else other
@@ -271,7 +247,6 @@ def _foreign(
     encoded: EncodedImages,
     frames: Sequence[int],
 ) -> list[bool]:
-    """`foreign_visuals` by a stem with a familiarity."""
     familiarity = judge.familiarity
     assert familiarity is not None
     if own and not frames:
@@ -281,6 +256,7 @@ def _foreign(
     foreign, first = [], 0
     for count in counts:
         tested = min(count, FAMILIARITY_FRAMES)
+        # the middles of `tested` equal stretches of the clip
         which = [first + (2 * i + 1) * count // (2 * tested) for i in range(tested)]
         cells = (
             _tokens_of(adapter, judge, inputs, encoded, which) if ready is None else [ready[i] for i in which]
@@ -291,10 +267,9 @@ def _foreign(
 
 
 def guided_visuals(chooser: Chooser, call: Call) -> list[bool]:
-    """Whether the guide chooses the cells of each image or clip since it is foreign to a trained layer.
+    """Whether the guide chooses the cells of each image or clip because it is foreign to a trained layer.
 
-    A trained layer is of no use on pictures unlike those that it was trained on: there the guide chooses in
-    every mode. Nowhere where the layer is untrained or a relevance was named, and where it can't be told.
+    Empty for an untrained layer, a named relevance, or where it can't be told.
     """
     if chooser.relevance != "auto" or not chooser.layer.trained:
         return []
@@ -306,7 +281,7 @@ def guided_visuals(chooser: Chooser, call: Call) -> list[bool]:
 
 
 def note_foreign(chooser: Chooser, call: Call, decision: Decision) -> Decision:
-    """The decision, with a note on each image and clip of which the guide chose cells since it is foreign."""
+    """The decision, with a note on each image and clip that is foreign and so chosen by the guide."""
     guided = guided_visuals(chooser, call)
     if not any(guided):
         return decision
@@ -326,21 +301,21 @@ def question_embeddings(adapter: FamilyAdapter, inputs: Mapping[str, Any], like:
     """Per row the word embeddings [L, D] of its question, in the dtype and on the device of `like`."""
     ids, mask = inputs["input_ids"], adapter.attention_mask(inputs).bool()
     question = adapter.question_mask(ids, mask)
-    text = mask & (ids != adapter.image_token_id)  # for a prompt without words of its own
+    text = mask & (ids != adapter.image_token_id)  # where no words are found
     question = torch.where(question.any(dim=1, keepdim=True), question, text)
     embed = adapter.model.get_input_embeddings()
     return [embed(row[words]).to(like) for row, words in zip(ids, question, strict=True)]
 
 
 def texts_of(adapter: FamilyAdapter, call: Call, layout: Layout) -> list[str] | None:
-    """Per image the question of its row: the call's own where it is in hand, else as `question_texts`."""
+    """Per image the question of its row: the call's own text, else as `question_texts`."""
     if call.question is not None:
         return [call.question] * len(layout.grids)
     return question_texts(adapter, call.inputs, layout)
 
 
 def question_texts(adapter: FamilyAdapter, inputs: Mapping[str, Any], layout: Layout) -> list[str] | None:
-    """Per image the question of its row, read off the prompt's ids: its words and the spaces between them.
+    """Per image the question of its row, decoded from the prompt's ids with the spaces between its words.
 
     None without a tokenizer or where a row has no words.
     """
@@ -367,17 +342,11 @@ def question_texts(adapter: FamilyAdapter, inputs: Mapping[str, Any], layout: La
 def untrained_relevance(
     chooser: Chooser, call: Call, name: str, layout: Layout
 ) -> tuple[Sequence[Tensor | None] | None, Sequence[Coupling | None] | None]:
-    """Per image the logits [H, W] of a coupling that no layer was trained for, and all that the guide says.
+    """Per image the logits [H, W] of a coupling that needs no training, and the guide's couplings.
 
-    With a trained layer: the guide's, where a picture is foreign to it or a question about no place. Else
-    the guide's logits, into which the model's own attention is mixed by the share of `not_found`; that alone
-    where there is no guide. The model's first layers run only where they are needed.
-
-    Args:
-        chooser: with or without a guide.
-        call: the call.
-        name: of the compressor of the gestalt that the model's attention reads.
-        layout: where the images' tokens stand.
+    With a trained layer: the guide's, where a picture is foreign or a question about no place. Else the
+    guide's logits, mixed with the model's own attention by the share of `not_found`; that alone without a
+    guide. The model's first layers run only where needed, on the gestalt by compressor `name`.
     """
     if chooser.layer.trained:
         chosen = off_ground_couplings(chooser, call, layout)
@@ -397,19 +366,17 @@ def untrained_relevance(
 
 
 def couplings(chooser: Chooser, call: Call, layout: Layout) -> list[Coupling] | None:
-    """What the guide says of each image; None where there is no guide, or no question that is text."""
+    """The guide's coupling per image; None without a guide, or a question that is text."""
     guide = chooser.guide
     texts = None if guide is None else texts_of(call.adapter, call, layout)
     return None if guide is None or texts is None else _coupled(guide, chooser, call, layout, texts)
 
 
 def off_ground_couplings(chooser: Chooser, call: Call, layout: Layout) -> list[Coupling | None] | None:
-    """What the guide says, beside a trained layer, of each image that is foreign to it or whose question is
-    about no place in it.
+    """The guide's coupling of each image that is foreign to a trained layer or asked about no place in it.
 
-    Returns:
-        A coupling per such image, None for all others; None where there is no such image or no guide, or
-        what the layer has learned is to decide everything.
+    None for all other images; None in all without such an image, without a guide, or with relevance
+    "trained".
     """
     guide = None if chooser.relevance == "trained" else chooser.guide
     texts = None if guide is None else texts_of(call.adapter, call, layout)
@@ -429,9 +396,7 @@ def off_ground_couplings(chooser: Chooser, call: Call, layout: Layout) -> list[C
 def _coupled(
     guide: Guide, chooser: Chooser, call: Call, layout: Layout, texts: Sequence[str]
 ) -> list[Coupling]:
-    """The guide's coupling of each image with its question; a frame that repeats the one before is not read
-    again.
-    """
+    """The guide's coupling of each image with its question; a repeated frame shares the one before."""
     adapter = call.adapter
     with call.watch("texture"):
         views = pictures(adapter, call.inputs, call.encoded)
@@ -441,7 +406,7 @@ def _coupled(
     with call.watch("scoring"):
         encoded = call.encoded
         pages = encoded.pages or []
-        if not pages:  # kept once all are there: what is interrupted here, or runs twice, is as if it weren't
+        if not pages:  # set once all are made, so that interrupted or concurrent work leaves no partial list
             sources = encoded.sources or [None] * len(views)
             for source, small, again in zip(sources, views, repeated, strict=True):
                 pages.append(pages[-1] if again else view(guide, whole_picture(source, small)))
@@ -453,12 +418,7 @@ def _coupled(
 
 
 def whole_picture(source: Image.Image | None, read: Tensor) -> Tensor:
-    """The picture as the user gave it, [3, h, w] in [0, 1]; what the model sees where that is a part of it.
-
-    Args:
-        source: the user's picture; None: it isn't at hand.
-        read: what the model sees, [3, h, w] in [0, 1].
-    """
+    """The user's picture, [3, h, w] in [0, 1]; `read`, the model's input, where that is only a part of it."""
     if source is None:
         return read
     pixels = image_pixels(source).to(read.device)
@@ -471,17 +431,12 @@ def whole_picture(source: Image.Image | None, read: Tensor) -> Tensor:
 def attention_maps(
     adapter: FamilyAdapter, call: Call, name: str, gestalt: VisualFeatures, grids: Sequence[Grid]
 ) -> list[Tensor]:
-    """Where the model's own first layers attend: logits [H, W] of each image's cells.
+    """Logits [H, W] of each image's cells by attention of the model's own first layers to a gestalt.
 
-    Args:
-        adapter: on the model that attends.
-        call: the call.
-        name: of the gestalt's compressor.
-        gestalt: the coarse view that it reads.
-        grids: of the cells.
+    `name` is the gestalt's compressor.
     """
     neutral, features = call.encoded.neutral, call.encoded.features
-    # Of the prompt alone: arguments of `generate` among the inputs are not for this.
+    # The prompt's inputs alone: a single forward pass takes no arguments of `generate`.
     names = (*PROMPT_NAMES, "position_ids", *adapter.visual_names, CROP_VALUES, CROP_GRIDS)
     inputs = {name: call.inputs[name] for name in names if name in call.inputs}
     with call.watch("scoring"):
@@ -491,10 +446,7 @@ def attention_maps(
 
 
 def changes_for(chooser: Chooser, call: Call, layout: Layout) -> list[Changes | None]:
-    """As `changes_of`, for the question of this call, which may name a moment.
-
-    An event that one names is searched for by the guide, where the guide has read the frames.
-    """
+    """`changes_of` for this question, which may name a moment or an event; the guide locates events."""
     if not call.frames:
         return []
     adapter = call.adapter
@@ -526,15 +478,15 @@ def _event(guide: Guide, pages: Sequence[GuidePage], text: str, grid: tuple[int,
     return torch.stack([maps[id(page)] for page in pages])
 
 
-# Cues: all of it together.
+# Cues: all inputs of scoring together.
 
 
 def cues_of(chooser: Chooser, call: Call, layout: Layout) -> list[Cues]:
-    """What scoring reads of each image of a call: the cells as encoded, or as they are known before.
+    """The inputs of scoring for each image of a call, as `gather` puts them together.
 
-    Before the encoder a cell is known by (the first that there is): what a trained stem sees in its pixels;
-    the gestalt token that covers it, read by a layer that was trained on encoded tokens; with an untrained
-    layer, what the guide says, and where that finds nothing, where the model's own first layers attend.
+    Before the encoder a cell is known by the first of: a trained stem's encoding of its pixels; the gestalt
+    token that covers it, for a layer trained on encoded tokens; for an untrained layer, the guide's coupling
+    and, where that finds nothing, attention of the model's own first layers.
     """
     cells: list[Tensor] | None = None
     means: list[Tensor] | None = None
@@ -548,7 +500,7 @@ def cues_of(chooser: Chooser, call: Call, layout: Layout) -> list[Cues]:
             cells = stem_cells(chooser, call, stem, layout, gestalt)
         elif trained and gestalt is not None:
             cells = [
-                stretch(_coarse_map(gestalt, image), grid[1:]).flatten(1).T
+                stretch(_coarse_map(gestalt, image), grid[1:]).flatten(1).T  # (D, H, W) -> (N, D)
                 for image, grid in enumerate(layout.grids)
             ]
     else:
@@ -590,22 +542,21 @@ def gather(
     frames: Sequence[int] = (),
     views: Sequence[Tensor] | None = None,
 ) -> list[Cues]:
-    """Put together what a layer reads of each image: texture, question, and what else is known.
+    """The inputs of a layer for each image, in its dtype and on its device.
 
     Args:
         adapter: of the model.
-        layer: that will score; everything comes in its dtype and on its device.
+        layer: that will score.
         inputs: processor inputs.
         encoded: of these images; pictures and textures are filled in.
         layout: where the images' tokens stand.
-        watch: where to add the time of the texture.
-        cells: per image [N, D], encoded cells or in their place what a stem sees.
+        watch: adds up the time of the texture.
+        cells: per image [N, D], encoded cells or a stem's.
         gestalt: per image [D], the mean token of a coarse view.
-        coupling: per image [H, W], logits of the coupling with the question; None: the layer's own.
-        guided: per image what the guide says of it and its question; None: it isn't asked.
-        frames: how many images in a row each image or clip consists of; empty: all are images.
-        views: per image the encoder's features of a coarse view, [1, F, h, w]; None: made where a channel
-            reads them.
+        coupling: per image logits [H, W]; None: the layer's own.
+        guided: per image the guide's coupling, where it was used.
+        frames: images in a row of each image or clip; empty: all are images.
+        views: per image coarse encoder features [1, F, h, w]; None: made where a channel reads them.
     """
     like = next(layer.parameters())
     with watch("texture"):
@@ -635,32 +586,19 @@ def gather(
 
 
 def stretch(coarse: Tensor, grid: tuple[int, int]) -> Tensor:
-    """A coarse map [c, h, w] on a fine grid: float [c, H, W], linear between the coarse middles."""
+    """A coarse map [c, h, w] on a fine grid, bilinear: float [c, H, W]."""
     return F.interpolate(coarse[None].float(), size=grid, mode="bilinear", align_corners=False)[0]
 
 
 class TextureMaker:
-    """Makes the texture arrays of the images of a call, in their order, from all that the call knows.
+    """The texture arrays of a call's images, made in their order; parameters as in `gather`.
 
-    A channel group gets what it needs or reads where a call can know it:
-
-        image, text_evidence    of each picture
-        previous_frames         the steps of a clip before it, at most 8; none before its first, or a still
-        relevance_history       of these steps, as the layer itself found it for the same question
-        attention_history       where the questions of a conversation's earlier turns attended
-        coarse_features, basis  the gestalt of the modes, and the basis that was fitted for the layer
-        features                the encoded cells, in modes that encode all of them
-
-    Args:
-        adapter: of the model.
-        layer: whose channels and basis; everything comes in its dtype and on its device.
-        inputs: processor inputs.
-        encoded: of these images; caches and what the textures are made of are filled in.
-        layout: where the images' tokens stand.
-        pictures: per image what the model sees, [3, h, w] in [0, 1].
-        frames: how many images in a row each image or clip consists of; empty: all are images.
-        views: per image the encoder's features of a coarse view, [1, F, h, w]; None: made here.
-        cells: per image [N, D], encoded cells, where all are encoded.
+    image, text_evidence    of each picture, [3, h, w] in [0, 1]
+    previous_frames         at most 8 earlier steps of a clip; none before its first, or for a still
+    relevance_history       of these steps, by the layer for the same question
+    attention_history       relevance maps of a conversation's earlier turns
+    coarse_features, basis  the gestalt of the modes, and the layer's fitted basis
+    features                the encoded cells [N, D], in modes that encode all of them
     """
 
     def __init__(
@@ -690,12 +628,7 @@ class TextureMaker:
             encoded.caches[:] = [TextureCache(OF_PICTURE) for _ in layout.grids]
 
     def __call__(self, image: int, relevance: Sequence[Tensor] = ()) -> Tensor:
-        """The texture array of an image, [1, C, H, W].
-
-        Args:
-            image: its number; they are made one after another.
-            relevance: [1, H, W] each, of the steps of its clip before it, oldest first.
-        """
+        """The texture array [1, C, H, W] of an image; `relevance` [1, H, W] of each earlier step."""
         grid, cache = self.layout.grids[image][1:], self.encoded.caches[image]
         if (ready := cache.ready(self.groups, grid)) is not None:
             return ready.to(self.like)
@@ -704,14 +637,13 @@ class TextureMaker:
         return generate_texture_array(picture[None], grid, self.channels, **inputs, cache=cache)
 
     def _inputs(self, image: int, picture: Tensor, relevance: Sequence[Tensor]) -> dict[str, Any]:
-        """What some group needs or reads, where it is known."""
         own: dict[str, Any] = {"basis": self.layer.basis}
         if "text_evidence" in self.wanted:
             if image not in self.encoded.printed:
                 self.encoded.printed[image] = picture_inputs(self.channels, picture)["text_evidence"]
             own["text_evidence"] = self.encoded.printed[image]
         if "previous_frames" in self.wanted and (self.places[image] or "previous_frames" in self.needed):
-            # For a group that can't do without, a picture with nothing before it has itself before it.
+            # A group that needs earlier frames gets the picture itself where there are none.
             own["previous_frames"] = torch.stack(self._earlier(image) or [picture])[None]
         if relevance and self.remembers:
             history = torch.stack(list(relevance)[-FRAMES:], 1).to(self.like).clamp(0, 1)
@@ -726,7 +658,7 @@ class TextureMaker:
         return {name: value for name, value in own.items() if name in self.wanted}
 
     def _earlier(self, image: int) -> list[Tensor]:
-        """The steps before an image of a clip, at most 8, oldest first; made once each if in order."""
+        """At most 8 earlier steps of a clip, oldest first; each is made once if images come in order."""
         first = image - min(self.places[image], FRAMES)
         before = [(n, one) for n, one in self._before if first <= n < image]
         made = {n for n, _ in before}
@@ -735,7 +667,6 @@ class TextureMaker:
         return [one for _, one in self._before]
 
     def _coarse(self, image: int) -> Tensor:
-        """The encoder's features of a coarse view, made once for all images."""
         views = self.encoded.views
         if not views:
             made = coarse_features(self.adapter, self.inputs) if self.views is None else self.views

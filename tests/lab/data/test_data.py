@@ -23,6 +23,7 @@ from arr_coc_lab.data import (
     read_textvqa,
     read_vqav2,
 )
+from each import each
 
 
 def draw(path: Path) -> None:
@@ -295,7 +296,7 @@ class TestDocvqa:
             "ucsf_document_page_no": "81",
         }
 
-    @pytest.mark.parametrize(
+    @each(
         ("name", "images"),
         [
             ("val_v1.0_withQT.json", "spdocvqa_images"),
@@ -331,7 +332,7 @@ class TestDocvqa:
 
 
 class TestChartqa:
-    @pytest.mark.parametrize("inner", ["ChartQA Dataset/test", "test", ""])
+    @each("inner", ["ChartQA Dataset/test", "test", ""])
     def test_reads_people_first(self, tmp_path, inner):
         chartqa(tmp_path / inner)
         examples = list(read_chartqa(tmp_path))
@@ -375,7 +376,7 @@ class TestChartqa:
 
 
 class TestGqa:
-    @pytest.mark.parametrize("inner", ["", "questions", "questions1.2"])
+    @each("inner", ["", "questions", "questions1.2"])
     def test_reads(self, tmp_path, inner):
         gqa(tmp_path)
         name = "testdev_balanced_questions.json"
@@ -478,7 +479,7 @@ class TestJsonl:
         (tmp_path / "questions.jsonl").write_bytes(b"\xef\xbb\xbf" + f"{row}\r\n{row}\r\n".encode())
         assert [example.answers for example in read_jsonl(tmp_path)] == [("là",)] * 2
 
-    @pytest.mark.parametrize(
+    @each(
         ("change", "message"),
         [
             ({"image": None}, "'image' is None: it should be a valid string"),
@@ -516,7 +517,7 @@ class TestJsonl:
         with pytest.raises(ValueError, match=r"questions.jsonl, line 2\b.*" + message):
             next(examples)
 
-    @pytest.mark.parametrize("field", ["image", "question", "answer"])
+    @each("field", ["image", "question", "answer"])
     def test_a_missing_field(self, tmp_path, field):
         draw(tmp_path / "a.png")
         row = {"image": "a.png", "question": "Q", "answer": "A"}
@@ -525,7 +526,7 @@ class TestJsonl:
         with pytest.raises(ValueError, match=f"line 1: '{field}' is missing: add it"):
             list(read_jsonl(tmp_path))
 
-    @pytest.mark.parametrize(
+    @each(
         ("content", "message"),
         [
             (b'["a"]\n', r"line 1: \['a'\] is not an object"),
@@ -584,7 +585,7 @@ class TestCoco:
         (tmp_path / "questions.jsonl").rename(tmp_path / "questions_train.jsonl")
         assert len(list(read_coco(tmp_path, "train"))) == 3
 
-    @pytest.mark.parametrize(
+    @each(
         ("row", "message"),
         [
             ({"image_id": 7}, "image_id 7 is not in the annotations"),
@@ -604,7 +605,7 @@ class TestCoco:
         with pytest.raises(ValueError, match=r"questions.jsonl, line 1\b.*" + message):
             list(read_coco(tmp_path))
 
-    @pytest.mark.parametrize(
+    @each(
         ("annotation", "message"),
         [
             ({"image_id": 7}, "image 7 is not in the file"),
@@ -623,7 +624,7 @@ class TestCoco:
         with pytest.raises(ValueError, match=r"instances_val2017.json, record 2: .*" + message):
             read_coco(tmp_path)
 
-    @pytest.mark.parametrize("key", ["images", "categories", "annotations"])
+    @each("key", ["images", "categories", "annotations"])
     def test_an_id_that_comes_twice_is_refused_with_both_places(self, tmp_path, key):
         """One of them would overwrite the other, and a question would have another's box."""
         coco(tmp_path)
@@ -659,7 +660,7 @@ class TestIds:
         with pytest.raises(ValueError, match=r"record 3 repeats the id '42001' of .*record 2: give each"):
             read_vqav2(tmp_path)
 
-    @pytest.mark.parametrize(
+    @each(
         ("name", "build", "file", "key"),
         [
             ("vqav2", vqav2, "v2_OpenEnded_mscoco_val2014_questions.json", "questions"),
@@ -687,7 +688,7 @@ class TestIds:
 
 
 class TestFindImage:
-    @pytest.mark.parametrize("name", ["a.jpg", "a.jpeg", "a.png", "a.webp", "a.tiff", "a.JPG", "a.PNG"])
+    @each("name", ["a.jpg", "a.jpeg", "a.png", "a.webp", "a.tiff", "a.JPG", "a.PNG"])
     def test_any_ending(self, tmp_path, name):
         draw(tmp_path / name)
         assert find_image(tmp_path, "a", "here") == tmp_path / name
@@ -718,7 +719,7 @@ class TestFindImage:
         (tmp_path / "mine").symlink_to(tmp_path / "elsewhere")  # the user's own
         assert find_image(tmp_path / "mine", "a.png", "here").is_file()
 
-    @pytest.mark.parametrize(
+    @each(
         "name",
         [
             "../a.png",
@@ -744,7 +745,7 @@ class TestFindImage:
         ):
             find_image(tmp_path / "data", name, "here")
 
-    @pytest.mark.parametrize("name", ["b", "folder", "a" * 5000, "\ud800", "..."])
+    @each("name", ["b", "folder", "a" * 5000, "\ud800", "..."])
     def test_names_of_nothing(self, tmp_path, name):
         (tmp_path / "folder").mkdir()
         with pytest.raises(
@@ -860,7 +861,7 @@ class TestOpenData:
             with pytest.raises(ValueError, match=f"limit {limit} leaves no questions"):
                 open_data(f"vqav2:{tmp_path}", limit=limit)
 
-    @pytest.mark.parametrize("spec", ["textvqa", "", "/data/textvqa", "textvqa:", "textvqa: "])
+    @each("spec", ["textvqa", "", "/data/textvqa", "textvqa:", "textvqa: "])
     def test_specs_of_another_form(self, spec):
         with pytest.raises(ValueError, match="is not NAME:DIR: write for example textvqa:/data/textvqa"):
             open_data(spec)
@@ -871,7 +872,7 @@ class TestOpenData:
         ):
             open_data(f"okvqa:{tmp_path}")
 
-    @pytest.mark.parametrize("name", data_sets())
+    @each("name", data_sets())
     def test_missing_folder_and_missing_file(self, tmp_path, name):
         with pytest.raises(ValueError, match=r"folder '.*nowhere' does not exist: check the path"):
             open_data(f"{name}:{tmp_path / 'nowhere'}")
@@ -883,7 +884,7 @@ class TestOpenData:
         with pytest.raises(ValueError, match="is a file: give the folder"):
             open_data(f"textvqa:{tmp_path / 'val.json'}")
 
-    @pytest.mark.parametrize(
+    @each(
         ("content", "message"),
         [
             (b'{"data": [\n{"question": }]}', "val.json: line 2, column 14 is not JSON .Expecting value"),

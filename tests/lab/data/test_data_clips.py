@@ -10,6 +10,7 @@ import pytest
 
 from arr_coc.data import data_sets, open_data
 from arr_coc.data.metrics import choice_accuracy, mean_by_class, seconds_accuracy
+from each import each
 
 VIDEO_MME = {
     "video_id": "001",
@@ -112,7 +113,7 @@ class TestVideoMME:
         assert other.where.endswith("record 1, question 2")
         assert other.meta["duration"] == "short"
 
-    @pytest.mark.parametrize(
+    @each(
         ("change", "words"),
         [
             ({"answer": "E"}, "no letter up to D"),
@@ -156,7 +157,7 @@ class TestMVBench:
         with pytest.raises(ValueError, match="no task 'dance'"):
             open_data(f"mvbench:{tmp_path}", "dance")
 
-    @pytest.mark.parametrize(
+    @each(
         ("change", "words"),
         [
             ({"answer": "another"}, "none of the candidates"),
@@ -194,7 +195,7 @@ class TestLongVideoBench:
         with pytest.raises(ValueError, match="no split 'train'"):
             open_data(f"longvideobench:{tmp_path}", "train")
 
-    @pytest.mark.parametrize(
+    @each(
         ("change", "words"),
         [
             ({"correct_choice": 3}, "option 3 is none of 3"),
@@ -212,7 +213,7 @@ class TestLongVideoBench:
 
 
 class TestMetrics:
-    @pytest.mark.parametrize(
+    @each(
         "reply",
         ["B", "b", "(B)",
          "B.", "B) a dog", "B. a dog", "**B**", "The answer is B.", "Answer: (B)", "The best "
@@ -221,14 +222,14 @@ class TestMetrics:
     def test_right_choices(self, reply: str) -> None:
         assert choice_accuracy(reply, ("B", "A dog.")) == 1
 
-    @pytest.mark.parametrize(
+    @each(
         "reply",
         ["A", "C. a dog", "", "A man walks", "The answer is a dog B", "no dog", "Because", "BB", "D)"],
     )
     def test_wrong_choices(self, reply: str) -> None:
         assert choice_accuracy(reply, ("B", "A dog.")) == 0
 
-    @pytest.mark.parametrize(
+    @each(
         ("reply", "score"),
         [
             ("3.5", 1),
@@ -272,7 +273,7 @@ def test_every_set_of_clips_is_registered(tmp_path: Path) -> None:
         hash(example)
 
 
-@pytest.mark.parametrize("name", ["videomme", "mvbench", "longvideobench"])
+@each("name", ["videomme", "mvbench", "longvideobench"])
 def test_who_takes_images_alone_refuses_clips(name: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=f"{name}:.* is about clips"):
         open_data(f"{name}:{tmp_path}", clips=False)

@@ -13,6 +13,7 @@ import pytest
 from PIL import Image
 
 from arr_coc.data import open_data
+from each import each
 
 needs_pyarrow = pytest.mark.skipif(importlib.util.find_spec("pyarrow") is None, reason="no pyarrow here")
 
@@ -64,7 +65,7 @@ class TestForms:
         assert data.metric is not None
         assert data.metric("dog", first.answers) == 1
 
-    @pytest.mark.parametrize(
+    @each(
         ("row", "answers"),
         [
             ({"image": picture(), "answer": "yes"}, ("yes",)),
@@ -84,7 +85,7 @@ class TestForms:
         with Image.open(example.image) as image:
             assert image.size == (40, 32)
 
-    @pytest.mark.parametrize(
+    @each(
         ("values", "answers"),
         [
             ([0, 3, None], [("0",), ("3",), ()]),
@@ -117,7 +118,7 @@ class TestForms:
 
 @needs_pyarrow
 class TestRefusals:
-    @pytest.mark.parametrize(
+    @each(
         ("row", "reason"),
         [
             ({"image": b"no image", "question": "a?"}, "row 1: 'image' begins with b'no image', which is no"),

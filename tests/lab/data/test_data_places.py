@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
 from PIL import Image
 
 from arr_coc.data import Example, data_sets, open_data
+from each import each
 
 ASKED = {"question": "What?", "answer": "a"}
 COCO = {
@@ -182,7 +182,7 @@ def write(folder: Path, files: dict[str, Any]) -> None:
             path.write_text(json.dumps(content), encoding="utf-8")
 
 
-@pytest.mark.parametrize("name", [name for name in data_sets() if name != "parquet"])  # in its own tests
+@each("name", [name for name in data_sets() if name != "parquet"])  # in its own tests
 def test_a_question_knows_its_file_and_place(name, tmp_path):
     files, asked, place = FILES[name]
     write(tmp_path, files)

@@ -20,6 +20,7 @@ from arr_coc_lab.evaluate.questions import world_questions
 from arr_coc_lab.evaluate.scene import Harness, Scene
 from arr_coc_lab.evaluate.timing import Trial, measure
 from arr_coc_lab.results.files import decode_kept, read_results
+from each import each
 from tiny import FAMILIES, LLAVA_FAMILIES, tiny
 
 EARLY = [method for method in METHODS.values() if method.prepare is not None]
@@ -57,7 +58,7 @@ def ready(scene: Scene, name: str, i: int, budget: int | None) -> Any:
 # ---- what is read -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "budget", "read", "kept"),
     [
         ("arr-coc sparse", 9, 9, 9),
@@ -89,7 +90,7 @@ WHOLE = [
 ]
 
 
-@pytest.mark.parametrize("method", WHOLE, ids=lambda m: m.name)
+@each("method", WHOLE, ids=lambda m: m.name)
 def test_the_whole_image_is_never_encoded(scene: Scene, method: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Patches that reach the tower: fewer than the image has, in every call."""
     rows: list[int] = []
@@ -105,7 +106,7 @@ def test_the_whole_image_is_never_encoded(scene: Scene, method: Any, monkeypatch
     assert max(rows) < 4 * scene.view.total
 
 
-@pytest.mark.parametrize("method", INSIDE, ids=lambda m: m.name)
+@each("method", INSIDE, ids=lambda m: m.name)
 def test_few_patches_reach_the_upper_half_of_the_tower(scene: Scene, method: Any) -> None:
     """Those of the whole image reach the first block alone, on local windows; a quarter or less the last."""
     counts: dict[int, list[int]] = {}

@@ -34,6 +34,7 @@ from arr_coc_lab.rivals import (
     smaller_grid,
 )
 from arr_coc_lab.world import draw_page
+from each import each
 from tiny import picture, tiny
 
 SELECTING = [method for method in METHODS.values() if method.select is not None]
@@ -58,7 +59,7 @@ def kept(method: Method, view: View, i: int, k: int) -> list[int]:
         return method.select(view, i, k).keep.tolist()
 
 
-@pytest.mark.parametrize("method", SELECTING, ids=lambda m: m.name)
+@each("method", SELECTING, ids=lambda m: m.name)
 def test_every_selection_keeps_exactly_its_budget(method: Method, view: View) -> None:
     for count in (1, 7, 33, view.total):
         keep = kept(method, view, 0, count)
@@ -67,7 +68,7 @@ def test_every_selection_keeps_exactly_its_budget(method: Method, view: View) ->
         assert 0 <= keep[0] <= keep[-1] < view.total
 
 
-@pytest.mark.parametrize("method", SELECTING, ids=lambda m: m.name)
+@each("method", SELECTING, ids=lambda m: m.name)
 def test_a_method_reads_the_question_only_if_it_says_so(method: Method, view: View) -> None:
     sets = {tuple(kept(method, view, i, 9)) for i in range(len(view.prompts))}
     assert (len(sets) > 1) == method.by_question
@@ -156,7 +157,7 @@ def test_the_oracle_keeps_all_evidence_or_an_even_grid(view: View) -> None:
     assert seen
 
 
-@pytest.mark.parametrize(
+@each(
     ("grid", "count", "expected"),
     [
         ((32, 32), 64, (8, 8)),

@@ -30,6 +30,7 @@ from arr_coc_lab.evaluate.scene import Scene
 from arr_coc_lab.evaluate.timing import UNKNOWN_BLOCK, peak_megabytes
 from arr_coc_lab.results.files import decode_kept, read_results, write_results
 from arr_coc_lab.rivals import Reduction
+from each import each
 from tiny import picture, save_tiny
 
 COMMITTED = Path(__file__).parents[3] / "runs" / "results" / "sparse.jsonl.gz"
@@ -395,9 +396,7 @@ def test_the_time_of_the_rest_is_estimated_once(capsys: pytest.CaptureFixture[st
     assert capsys.readouterr().err == ""
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(0.1, "1 s"), (89, "89 s"), (840, "14 min"), (12_000, "3 h 20 min")]
-)
+@each(("seconds", "text"), [(0.1, "1 s"), (89, "89 s"), (840, "14 min"), (12_000, "3 h 20 min")])
 def test_durations_in_words(seconds: float, text: str) -> None:
     assert duration(seconds) == text
 
@@ -459,7 +458,7 @@ def test_questions_of_files_stand_with_their_image(tmp_path: Path) -> None:
         data_questions(f"jsonl:{tmp_path}", "test")
 
 
-@pytest.mark.parametrize("box", [[0.1, 0.1, 0.5, 0.5], [50, 0, 60, 9], [0, 0, 900, 900]])
+@each("box", [[0.1, 0.1, 0.5, 0.5], [50, 0, 60, 9], [0, 0, 900, 900]])
 def test_a_box_that_is_not_of_its_image_ends_the_run(tmp_path: Path, box: list[float]) -> None:
     """As it ends training: recall of evidence would be measured on other cells."""
     picture(1, (40, 30)).save(tmp_path / "1.png")
@@ -542,7 +541,7 @@ def test_the_command_repeats_the_run(tmp_path: Path) -> None:
         assert same.file(".png") == tmp_path / "run.png"
 
 
-@pytest.mark.parametrize(
+@each(
     ("changes", "message"),
     [
         ({"budgets": ()}, "no budget"),

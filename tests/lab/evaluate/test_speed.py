@@ -33,6 +33,7 @@ from arr_coc_lab.evaluate.speed import (
 from arr_coc_lab.evaluate.ways import STOCK, rivals_on_stock
 from arr_coc_lab.evaluate.work import ByteCounter, attention_flops
 from arr_coc_lab.rivals import QueryBlindScorer
+from each import each
 from tiny import FAMILIES, QWEN_FAMILIES, picture, save_tiny, tiny
 
 IMAGE = picture(3, (96, 96))  # 144 cells of a tiny Qwen
@@ -91,7 +92,7 @@ class TestWays:
         assert torch.allclose(arrive(made, f"prune@{CELLS}").logits, same, atol=1e-4)
         assert not torch.allclose(arrive(made, "prune@8").logits, same, atol=1e-2)
 
-    @pytest.mark.parametrize("name", [name for name in rivals_on_stock() if name != "idpruner"])
+    @each("name", [name for name in rivals_on_stock() if name != "idpruner"])
     def test_rivals_read_as_many_as_they_are_given(self, name):
         made = model()
         dim = made.layer.config.dim

@@ -10,6 +10,7 @@ import pytest
 from arr_coc.model import ARRCOCModel
 from arr_coc.seam.gaze import NEUTRAL
 from arr_coc_lab.integrations.chat import Decoding, Responder
+from each import each
 from tiny import FAMILIES, picture, prompts, tiny
 from tool_templates import TOOLS
 
@@ -133,7 +134,7 @@ def test_a_note_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     assert [record.message for record in told] == [first.note]
 
 
-@pytest.mark.parametrize(
+@each(
     ("content", "words"),
     [
         ([{"type": "video", "video": "a.mp4"}], "type 'video'"),
@@ -190,7 +191,7 @@ class TestDecoding:
         assert Decoding.of_task({"until": "."}).cut("red. And") == "red"
         assert Decoding.of_task({"until": [""]}).cut("red") == "red"
 
-    @pytest.mark.parametrize(
+    @each(
         ("name", "value"),
         [
             ("max_new_tokens", 0), ("max_new_tokens", "3"), ("temperature", -1), ("temperature", "0.5"),

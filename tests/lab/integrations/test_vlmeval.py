@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-import arr_coc
 from arr_coc_lab.integrations.chat import Decoding, Responder, load
 from arr_coc_lab.integrations.vlmeval import set_up
+from launching import PACKAGES
 from tiny import picture
 
 BASE = """
@@ -66,7 +66,7 @@ def kit(tmp_path: Path) -> Path:
 def test_the_kit_runs_with_arr_coc_among_its_models(kit: Path) -> None:
     words = ("--kit", "kit", "--name", "ours", "--mode", "sparse", "--budget", "9", "--max-new-tokens", "4")
     line = [sys.executable, "-m", "arr_coc_lab.integrations.vlmeval", *words, "--device", "cpu"]
-    own = os.environ | {"PYTHONPATH": str(Path(arr_coc.__file__).parents[1])}
+    own = os.environ | {"PYTHONPATH": PACKAGES}
     line += ["--", "--data", "data.jsonl"]
     done = subprocess.run(line, capture_output=True, text=True, check=False, cwd=kit.parent, env=own)
     assert done.returncode == 0, done.stderr

@@ -21,6 +21,7 @@ from arr_coc_lab.results import files, summary
 from arr_coc_lab.results.files import encode_kept, read_results, write_results
 from arr_coc_lab.results.summary import read_summary, summarise
 from arr_coc_lab.results.table import COLUMNS, table
+from each import each
 from hostile import lines_of, refusal, spoilt, spoilt_bytes
 
 HEADER = {
@@ -94,7 +95,7 @@ def test_spoilt_summaries(tmp_path: Path) -> None:
     assert 40 < len(refused) < 150
 
 
-@pytest.mark.parametrize("name", ["a|b\x1b[2J", "$\\frac{", "x@²", "x" * 300, "naïve – é"])
+@each("name", ["a|b\x1b[2J", "$\\frac{", "x@²", "x" * 300, "naïve – é"])
 def test_names_of_methods(tmp_path: Path, name: str) -> None:
     """They stand in tables and plots: they steer neither a terminal nor a formula."""
     path = tmp_path / "out.jsonl"
@@ -116,7 +117,7 @@ def test_texts_of_a_data_set_stand_in_one_cell() -> None:
     assert lines[0] == "| method | all | a\\|b  [31mc |"
 
 
-@pytest.mark.parametrize(
+@each(
     ("content", "message"),
     [
         (b'{"header": {}}\n{"id": "1", "id": "2"}\n{}\n', "line 2 can't be read ('id' comes twice)"),
@@ -205,7 +206,7 @@ def test_a_summary_without_an_end_is_not_read_whole(tmp_path: Path, monkeypatch:
     assert "longer than 1,000 bytes" in str(refusal(lambda: read_summary(tmp_path / "out.json")))
 
 
-@pytest.mark.parametrize("name", ["a.json", "a.jsonl", "a.jsonl.gz"])
+@each("name", ["a.json", "a.jsonl", "a.jsonl.gz"])
 def test_a_folder_and_nothing(tmp_path: Path, name: str) -> None:
     assert "No such file" in str(refusal(lambda: read_summary(tmp_path / name)))
     (tmp_path / name).mkdir()

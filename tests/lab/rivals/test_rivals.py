@@ -31,6 +31,7 @@ from arr_coc_lab.rivals import (
 )
 from arr_coc_lab.rivals.cdpruner import greedy_map
 from arr_coc_lab.rivals.reduction import cosine, min_max, top_k
+from each import each
 
 
 @dataclass
@@ -116,8 +117,8 @@ EQUIVARIANT = (
 
 
 class TestLaws:
-    @pytest.mark.parametrize("name", ALL)
-    @pytest.mark.parametrize("n", [1, 2, 7, 48, 100])
+    @each("name", ALL)
+    @each("n", [1, 2, 7, 48, 100])
     def test_exactly_k_unique_rising_in_bounds(self, name, n):
         x = image(n)
         for k in sorted({1, min(2, n), n // 4 or 1, n // 2 or 1, n - 1 or 1, n}):
@@ -128,27 +129,25 @@ class TestLaws:
             assert 0 <= s.keep[0] <= s.keep[-1] < n
             assert s.tokens is None or s.tokens.shape == (k, x.tokens.shape[1])
 
-    @pytest.mark.parametrize("name", ALL)
+    @each("name", ALL)
     def test_everything(self, name):
         assert ALL[name](image(48), 48).keep.tolist() == list(range(48))
 
-    @pytest.mark.parametrize("name", ALL)
+    @each("name", ALL)
     def test_deterministic(self, name):
         first, second = ALL[name](image(48), 13), ALL[name](image(48), 13)
         assert torch.equal(first.keep, second.keep)
         assert (first.tokens is None) == (second.tokens is None)
         assert first.tokens is None or torch.equal(first.tokens, second.tokens)
 
-    @pytest.mark.parametrize("name", ALL)
-    @pytest.mark.parametrize("k", [0, -1, 49, 0.25, 12.0])
+    @each("name", ALL)
+    @each("k", [0, -1, 49, 0.25, 12.0])
     def test_budget_is_named_with_its_remedy(self, name, k):
         with pytest.raises(ValueError, match=f"cannot keep {k} of 48 tokens; use a count from 1 to 48"):
             ALL[name](image(48), k)
 
-    @pytest.mark.parametrize(
-        ("name", "field"), [(name, field) for name, uses in USES.items() for field in uses]
-    )
-    @pytest.mark.parametrize("bad", [math.nan, math.inf])
+    @each(("name", "field"), [(name, field) for name, uses in USES.items() for field in uses])
+    @each("bad", [math.nan, math.inf])
     def test_not_a_number_is_named_with_its_remedy(self, name, field, bad):
         x = image(48)
         getattr(x, field).view(-1)[5 if field == "prompt" else 3] = bad
@@ -157,8 +156,8 @@ class TestLaws:
         ):
             RULES[name](x, 12)
 
-    @pytest.mark.parametrize("name", EQUIVARIANT)
-    @pytest.mark.parametrize("seed", [1, 2, 3])
+    @each("name", EQUIVARIANT)
+    @each("seed", [1, 2, 3])
     def test_permuting_the_tokens_permutes_the_kept(self, name, seed):
         x = image(48, seed)
         p = torch.randperm(48, generator=torch.Generator().manual_seed(seed))
@@ -168,7 +167,7 @@ class TestLaws:
         for k in (3, 12, 40):
             assert p[RULES[name](shuffled, k).keep].sort().values.equal(RULES[name](x, k).keep)
 
-    @pytest.mark.parametrize("name", RULES)
+    @each("name", RULES)
     def test_ties_everywhere(self, name):
         """All tokens alike: the first ones, or those of a stride; k all the same."""
         x = image(48)
@@ -179,7 +178,7 @@ class TestLaws:
         if name in ("fastv", "visionselector", "scope", "cdpruner"):
             assert RULES[name](x, 12).keep.tolist() == list(range(12))
 
-    @pytest.mark.parametrize("name", RULES)
+    @each("name", RULES)
     def test_low_precision_and_gradients_in_no_gradient_out(self, name):
         x = image(48)
         for field in fields(x):
@@ -189,14 +188,14 @@ class TestLaws:
         assert s.keep.shape == (12,)
         assert s.tokens is None or (s.tokens.dtype == torch.bfloat16 and not s.tokens.requires_grad)
 
-    @pytest.mark.parametrize("name", RULES)
+    @each("name", RULES)
     def test_inputs_are_left_unchanged(self, name):
         x, same = image(48), image(48)
         RULES[name](x, 12)
         for field in (*PER_TOKEN, "prompt", "question"):
             assert torch.equal(getattr(x, field), getattr(same, field))
 
-    @pytest.mark.parametrize("name", ["visionzip", "prumerge_plus", "scope", "mmtok", "idpruner"])
+    @each("name", ["visionzip", "prumerge_plus", "scope", "mmtok", "idpruner"])
     def test_tensors_of_different_images(self, name):
         x = image(48)
         other = "tokens" if name != "mmtok" else "features"
@@ -210,7 +209,7 @@ class TestLaws:
             with pytest.raises(ValueError, match=r"question has shape .*pass \[L, 64\]"):
                 RULES[name](replace(image(48), question=question), 12)
 
-    @pytest.mark.parametrize("name", ALL)
+    @each("name", ALL)
     def test_speed(self, name):
         """The grid of a 1024 x 1024 page at the default budget; the clock counts this thread's CPU only."""
         x = image(1024, width=256)
@@ -282,7 +281,7 @@ class TestVisionZip:
         assert s.keep.tolist() == [0, 2, 3]  # 2 and 4 tie
         assert torch.equal(s.tokens, self.tokens[s.keep])
 
-    @pytest.mark.parametrize(("k", "contextual"), [(4, 0), (5, 1), (14, 1), (15, 2), (40, 4)])
+    @each(("k", "contextual"), [(4, 0), (5, 1), (14, 1), (15, 2), (40, 4)])
     def test_the_share_is_rounded(self, k, contextual):
         x = image(100)
         s = visionzip(x.attention, x.keys, x.tokens, k)
@@ -324,7 +323,7 @@ class TestVisionZip:
         assert s.keep.tolist() == sorted(dominant + targets)
         assert torch.allclose(s.tokens, torch.stack(want), atol=1e-5)
 
-    @pytest.mark.parametrize("share", [-0.1, 1.5, math.nan])
+    @each("share", [-0.1, 1.5, math.nan])
     def test_exception(self, share):
         with pytest.raises(ValueError, match=f"contextual {share} is not a share .*use 0 to 1"):
             visionzip(self.attention, self.keys, self.tokens, 3, contextual=share)
@@ -338,7 +337,7 @@ class TestDivPrune:
         [[math.cos(a), math.sin(a)] for a in torch.tensor([0, 60, 90, 180]).deg2rad().tolist()]
     )
 
-    @pytest.mark.parametrize(("k", "keep"), [(1, [3]), (2, [0, 3]), (3, [0, 2, 3]), (4, [0, 1, 2, 3])])
+    @each(("k", "keep"), [(1, [3]), (2, [0, 3]), (3, [0, 2, 3]), (4, [0, 1, 2, 3])])
     def test_feature(self, k, keep):
         assert divprune(self.tokens, k).keep.tolist() == keep
 
@@ -352,7 +351,7 @@ class TestDivPrune:
         assert len(set((divprune(doubled, 20).keep % 20).tolist())) == 20
         assert len(set(divprune(doubled, 40).keep.tolist())) == 40
 
-    @pytest.mark.parametrize("seed", range(5))
+    @each("seed", range(5))
     def test_against_the_loop(self, seed):
         tokens = image(24, seed, 8).tokens.double()
         unit = tokens / tokens.norm(dim=1, keepdim=True)
@@ -418,7 +417,7 @@ class TestCDPruner:
         assert cdpruner(tokens, self.question, 2).keep.tolist() == [1, 2]
         assert cdpruner(tokens, self.question, 4).keep.tolist() == [0, 1, 2, 3]
 
-    @pytest.mark.parametrize("seed", range(5))
+    @each("seed", range(5))
     def test_brute_force_where_greedy_is_optimal(self, seed):
         """Three mutually orthogonal planes with two near tokens in each: the determinant of a choice of
         tokens is the product over planes, where one token counts r^2 and a second r^2 (1 - .95^2). Gains
@@ -435,8 +434,8 @@ class TestCDPruner:
         )
         assert cdpruner(x.tokens, x.question, 3).keep.tolist() == list(best)
 
-    @pytest.mark.parametrize("seed", range(5))
-    @pytest.mark.parametrize("sign", [1, -1])
+    @each("seed", range(5))
+    @each("sign", [1, -1])
     def test_against_the_loop(self, seed, sign):
         x = image(24, seed, 32)
         full = kernel(x, sign)
@@ -456,7 +455,7 @@ class TestCDPruner:
         # Negating the question is the other sign.
         assert cdpruner(x.tokens, -x.question, 12).keep.equal(cdpruner(x.tokens, x.question, 12, -1).keep)
 
-    @pytest.mark.parametrize("sign", [0, 2, -0.5])
+    @each("sign", [0, 2, -0.5])
     def test_exception(self, sign):
         with pytest.raises(ValueError, match=rf"sign {sign} must be \+1 .* or -1"):
             cdpruner(self.tokens, self.question, 2, sign=sign)
@@ -471,7 +470,7 @@ class TestPruMergePlus:
     tokens = torch.stack((torch.arange(8.0), torch.ones(8)), -1)
     keys = image(8).keys
 
-    @pytest.mark.parametrize(
+    @each(
         ("k", "keep"),
         [
             (1, [5]),
@@ -528,7 +527,7 @@ class TestScope:
     tokens = torch.tensor([[1.0, 0], [0.8, 0.6], [0, 1], [-1, 0]])
     attention = torch.tensor([0.1, 0.25, 0.25, 0.4])
 
-    @pytest.mark.parametrize(("k", "keep"), [(1, [1]), (2, [1, 3]), (3, [1, 2, 3])])
+    @each(("k", "keep"), [(1, [1]), (2, [1, 3]), (3, [1, 2, 3])])
     def test_feature(self, k, keep):
         assert scope(self.tokens, self.attention, k).keep.tolist() == keep
 
@@ -545,7 +544,7 @@ class TestScope:
     def test_no_attention_at_all(self):
         assert scope(self.tokens, torch.zeros(4), 3).keep.tolist() == [0, 1, 2]
 
-    @pytest.mark.parametrize("seed", range(5))
+    @each("seed", range(5))
     def test_against_the_loop(self, seed):
         x = image(24, seed, 8)
         unit = x.tokens.double() / x.tokens.double().norm(dim=1, keepdim=True)
@@ -592,8 +591,8 @@ class TestMMTok:
         # Both asked for, half each: 1/2 outweighs the .1633 of token 2.
         assert mmtok(torch.eye(3), torch.eye(3)[:2], self.features, 2).keep.tolist() == [0, 1]
 
-    @pytest.mark.parametrize("temperature", [0.02, 0.01])
-    @pytest.mark.parametrize("seed", range(5))
+    @each("temperature", [0.02, 0.01])
+    @each("seed", range(5))
     def test_against_the_loop(self, seed, temperature):
         """A question long enough that its tokens and the image's compete; every budget up to 12."""
         x = image(24, seed, 32)
@@ -608,7 +607,7 @@ class TestMMTok:
             got = mmtok(x.tokens, x.question, x.features, k, temperature).keep.tolist()
             assert got == sorted(chosen[:k])
 
-    @pytest.mark.parametrize("temperature", [0.0, -1.0, math.nan])
+    @each("temperature", [0.0, -1.0, math.nan])
     def test_exception(self, temperature):
         x = image(5)
         with pytest.raises(ValueError, match=r"not above 0; the published ones are 0\.02 and 0\.01"):
@@ -622,7 +621,7 @@ class TestIDPruner:
     importance = torch.tensor([0.0, 2, 4, 3])
     tokens = torch.tensor([[-1.0, 0], [0, 1], [1, 0], [1, 0]])
 
-    @pytest.mark.parametrize(("k", "keep"), [(1, [2]), (2, [0, 2]), (3, [0, 1, 2])])
+    @each(("k", "keep"), [(1, [2]), (2, [0, 2]), (3, [0, 1, 2])])
     def test_feature(self, k, keep):
         assert idpruner(self.importance, self.tokens, k).keep.tolist() == keep
 
@@ -636,7 +635,7 @@ class TestIDPruner:
         x = image(48)
         assert idpruner(1000 + 50 * x.importance, x.tokens, 12).keep.equal(RULES["idpruner"](x, 12).keep)
 
-    @pytest.mark.parametrize("seed", range(5))
+    @each("seed", range(5))
     def test_against_the_loop(self, seed):
         x = image(24, seed, 8)
         unit = x.tokens.double() / x.tokens.double().norm(dim=1, keepdim=True)
@@ -653,7 +652,7 @@ class TestIDPruner:
             chosen.append(max(score, key=score.__getitem__))
         assert idpruner(x.importance, x.tokens, 9, weight=0.3).keep.tolist() == sorted(chosen)
 
-    @pytest.mark.parametrize("weight", [-0.1, 1.1, math.nan])
+    @each("weight", [-0.1, 1.1, math.nan])
     def test_exception(self, weight):
         with pytest.raises(
             ValueError, match=rf"weight {weight} .*not in \[0, 1\]; the published one is 0\.5"
@@ -722,7 +721,7 @@ class TestSoftTopK:
         soft_top_k(s, 1)[0].backward()
         assert torch.allclose(s.grad, torch.tensor([3 / 32, -3 / 32]))
 
-    @pytest.mark.parametrize("scale", [1e-3, 1.0, 30.0, 1e4])
+    @each("scale", [1e-3, 1.0, 30.0, 1e4])
     def test_sums_to_k_in_order(self, scale):
         s = scale * torch.randn(3, 1024, generator=torch.Generator().manual_seed(0))
         for k in (1, 2, 273, 1023, 1024):
@@ -741,7 +740,7 @@ class TestSoftTopK:
         s = torch.randn(20, generator=torch.Generator().manual_seed(0), dtype=torch.double)
         assert torch.allclose(soft_top_k(s, 5), soft_top_k(s + 7, 5))
 
-    @pytest.mark.parametrize(("shape", "k"), [((7,), 3), ((2, 6), 1), ((2, 3, 5), 4), ((4,), 4), ((1,), 1)])
+    @each(("shape", "k"), [((7,), 3), ((2, 6), 1), ((2, 3, 5), 4), ((4,), 4), ((1,), 1)])
     def test_gradcheck(self, shape, k):
         s = torch.randn(
             shape, generator=torch.Generator().manual_seed(1), dtype=torch.double, requires_grad=True
@@ -798,8 +797,8 @@ class TestNulls:
         assert oracle(evidence, 2).keep.tolist() == [4, 8]
         assert oracle(evidence, 8).keep.tolist() == list(range(2, 10))
 
-    @pytest.mark.parametrize("generator", [None, 3])
-    @pytest.mark.parametrize("seed", range(4))
+    @each("generator", [None, 3])
+    @each("seed", range(4))
     def test_oracle_keeps_all_evidence(self, seed, generator):
         g = torch.Generator().manual_seed(seed)
         evidence = torch.rand(12, 9, generator=g) < 0.1 * (seed + 1)
@@ -849,7 +848,7 @@ class TestBlindOracle:
             part.view(-1)[cell] = True
         assert blind_oracle([a, c, *parts], 3).keep.tolist() == [5, 6, 7]
 
-    @pytest.mark.parametrize("seed", range(6))
+    @each("seed", range(6))
     def test_near_the_best_of_all_choices(self, seed):
         """By trying all sets of questions: never above the best, and at least the greedy guarantee below."""
         g = torch.Generator().manual_seed(seed)

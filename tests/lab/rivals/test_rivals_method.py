@@ -18,6 +18,7 @@ from arr_coc_lab.results.kinds import KINDS, kind
 from arr_coc_lab.results.summary import by_budget
 from arr_coc_lab.results.table import table
 from arr_coc_lab.rivals import Method, Reduction, Style, find_method, register
+from each import each
 from tiny import picture
 
 plots = importlib.import_module("arr_coc_lab.evaluate.plot")
@@ -107,7 +108,7 @@ def rule(view: Any, i: int, k: int) -> Reduction:
     return Reduction(view.tokens[:k])
 
 
-@pytest.mark.parametrize(
+@each(
     ("values", "message"),
     [
         ({"name": ""}, "name '' is empty"),
@@ -167,7 +168,7 @@ def test_a_variation_is_a_method_of_its_own() -> None:
         assert find_method(name).select is not METHODS[name.partition(":")[0]].select
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "message"),
     [
         ("fastv:0", "fastv:0' needs a number of layers of 1 or more, such as fastv:3"),

@@ -9,6 +9,7 @@ import pytest
 from PIL import Image, ImageDraw
 
 from arr_coc_lab.world.photograph import blur, jpeg, noise, perspective, photograph, resize, rotate, shade
+from each import each
 
 SIZE = (480, 360)
 BOXES = [
@@ -43,14 +44,14 @@ MOVES = {
 }
 
 
-@pytest.mark.parametrize("move", MOVES)
-@pytest.mark.parametrize("box", BOXES)
+@each("move", MOVES)
+@each("box", BOXES)
 def test_boxes_follow_what_they_mark(move, box):
     image, (moved,) = MOVES[move](page(box), [box])
     assert np.abs(np.subtract(moved, magenta(image))).max() <= 4, (moved, magenta(image))
 
 
-@pytest.mark.parametrize("move", MOVES)
+@each("move", MOVES)
 def test_boxes_stay_inside_and_one_for_one(move):
     image, moved = MOVES[move](page(BOXES[0]), BOXES)
     assert len(moved) == len(BOXES)

@@ -20,6 +20,7 @@ from arr_coc_lab.world.browser.phrases import (
     unlisted,
     wordings,
 )
+from each import each
 
 PARTS = {
     "label": "Due date",
@@ -48,7 +49,7 @@ def needed(kind):
     return set().union(*(fields(template) for template in TEMPLATES[kind]))
 
 
-@pytest.mark.parametrize("kind", TEMPLATES)
+@each("kind", TEMPLATES)
 def test_every_template_fills(kind):
     assert len(TEMPLATES[kind]) >= 8
     assert len(set(TEMPLATES[kind])) == len(TEMPLATES[kind])
@@ -62,7 +63,7 @@ def test_kinds_have_wordings_of_their_own_or_by_others():
     assert set(KINDS) - borrowed <= set(TEMPLATES)
 
 
-@pytest.mark.parametrize("kind", TEMPLATES)
+@each("kind", TEMPLATES)
 def test_a_fifth_of_the_wordings_is_of_the_test_split_alone(kind):
     out = set(held_out_wordings(kind))
     assert 0.19 <= len(out) / len(TEMPLATES[kind]) <= 0.3

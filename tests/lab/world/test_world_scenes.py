@@ -11,6 +11,7 @@ from arr_coc_lab.world.browser.sheet import MARK, Sheet
 from arr_coc_lab.world.browser.style import draw_style
 from arr_coc_lab.world.browser.vocabulary import Vocabulary
 from arr_coc_lab.world.browser.written import SLOT, TEXT, parse, scenes, write
+from each import each
 
 TEXTS = """== a ticket
 <p>[gate|Gate] [value|{A/B}{10-12}] for <b>{name:who}</b>, [again|{name:who}] & [price|{price}]</p>
@@ -77,7 +78,7 @@ def test_the_same_seed_writes_the_same_and_another_another():
     assert written(1)[0] == written(1)[0] != written(2)[0]
 
 
-@pytest.mark.parametrize(
+@each(
     ("line", "message"),
     [
         ("? value | nosuch | What?", "nosuch"),
@@ -99,7 +100,7 @@ def test_scenes_are_many_and_have_names_of_their_own():
         assert 0.08 < sum(scene.split == split for scene in scenes()) / len(names) < 0.18
 
 
-@pytest.mark.parametrize("scene", scenes(), ids=lambda scene: scene.name.replace(" ", "-"))
+@each("scene", scenes(), ids=lambda scene: scene.name.replace(" ", "-"))
 def test_a_scene_is_whole(scene):
     page = sheet()
     body = write(page, scene)

@@ -7,9 +7,10 @@ import pytest
 
 from arr_coc_lab.world import FILLERS, draw_text_page, transcript
 from arr_coc_lab.world.vocabulary import ALPHABET, PARAPHRASES
+from each import each
 
 
-@pytest.mark.parametrize("filler", FILLERS)
+@each("filler", FILLERS)
 class TestPages:
     def test_a_seed_fixes_the_page_and_another_changes_it(self, filler):
         a, b, c = (draw_text_page(seed, (600, 512), filler=filler) for seed in (5, 5, 6))
@@ -17,7 +18,7 @@ class TestPages:
         assert a.questions == b.questions
         assert a.image.tobytes() != c.image.tobytes()
 
-    @pytest.mark.parametrize("size", [(512, 512), (1024, 1024), (2048, 700)])
+    @each("size", [(512, 512), (1024, 1024), (2048, 700)])
     def test_a_question_has_one_answer_in_a_wording_that_was_taught(self, filler, size):
         page = draw_text_page(3, size, filler=filler)
         texts = [question.text for question in page.questions]
@@ -64,7 +65,7 @@ def test_lists_hold_all_labels_in_reading_order():
     assert places == sorted(places, key=lambda box: (box[0] // half, box[1]))
 
 
-@pytest.mark.parametrize(
+@each(
     ("arguments", "words"),
     [
         ({"filler": "poems"}, "'poems' is unknown"),

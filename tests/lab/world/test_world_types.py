@@ -21,6 +21,7 @@ from arr_coc_lab.world.browser.phrases import KINDS, TEMPLATES
 from arr_coc_lab.world.browser.sheet import MARK
 from arr_coc_lab.world.browser.style import draw_style
 from arr_coc_lab.world.browser.types import page_types
+from each import each
 
 TYPES = [kind.name for kind in page_types("test")]
 SEEDS = range(3)
@@ -41,8 +42,8 @@ def written(name, seed):
     return write_page(seed, "train", name)[:2]
 
 
-@pytest.mark.parametrize("name", TYPES)
-@pytest.mark.parametrize("split", ["train", "test"])
+@each("name", TYPES)
+@each("split", ["train", "test"])
 def test_the_same_seed_gives_the_same_page(name, split):
     html, sheet, kind = write_page(3, split, name)
     again, twin, _ = write_page(3, split, name)
@@ -66,7 +67,7 @@ def test_no_page_hangs_on_the_order_of_a_set():
     assert ran.stdout.strip() == str([zlib.crc32(written(name, 1)[0].encode()) for name in TYPES])
 
 
-@pytest.mark.parametrize("name", TYPES)
+@each("name", TYPES)
 def test_questions_have_answers_on_the_page(name):
     for seed in SEEDS:
         html, sheet = written(name, seed)
@@ -81,7 +82,7 @@ def test_questions_have_answers_on_the_page(name):
             assert answer or kind in {"global", "section"}
 
 
-@pytest.mark.parametrize("name", TYPES)
+@each("name", TYPES)
 def test_no_question_has_two_answers(name):
     for seed in SEEDS:
         answers = defaultdict(set)
@@ -92,7 +93,7 @@ def test_no_question_has_two_answers(name):
         assert not double
 
 
-@pytest.mark.parametrize("name", TYPES)
+@each("name", TYPES)
 def test_a_label_without_context_stands_once(name):
     for seed in SEEDS:
         html, sheet = written(name, seed)

@@ -10,6 +10,8 @@ import zlib
 
 import pytest
 
+from each import each
+
 pytest.importorskip("wordfreq")
 pytest.importorskip("faker")
 
@@ -30,7 +32,7 @@ def sample(seed, split="test"):
     return [words.of(sort) for sort in SORTS + OTHERS] + [words.title(), words.sentence(), words.paragraph()]
 
 
-@pytest.mark.parametrize("language", sorted(set(LANGUAGES)))
+@each("language", sorted(set(LANGUAGES)))
 def test_held_out_words_are_of_the_test_split_alone(language):
     train, test = common_words(language, "train"), common_words(language, "test")
     assert len(set(train)) > 5_000
@@ -48,7 +50,7 @@ VULGAR = {
 """A hash of a vulgar word of each language."""
 
 
-@pytest.mark.parametrize("language", VULGAR)
+@each("language", VULGAR)
 def test_vulgar_words_are_left_out(language):
     from wordfreq import top_n_list
 

@@ -6,11 +6,11 @@ import math
 from itertools import pairwise
 
 import numpy as np
-import pytest
 import torch
 
 from arr_coc_lab.rivals.clips import flashvid
 from arr_coc_lab.rivals.clips.flashvid import density_peaks, distant, segment_lengths, tree_peaks
+from each import each
 
 
 def at(*degrees: float) -> torch.Tensor:
@@ -48,7 +48,7 @@ class TestSegments:
     def test_a_static_clip_is_cut_early(self):
         assert segment_lengths(torch.ones(20, 3)) == [1] * 7 + [13]
 
-    @pytest.mark.parametrize("steps", [1, 2, 7, 8])
+    @each("steps", [1, 2, 7, 8])
     def test_a_short_clip_is_all_segments(self, steps):
         assert segment_lengths(torch.ones(steps, 3)) == [1] * steps
 
@@ -200,8 +200,8 @@ def by_hand(x: np.ndarray, attention: np.ndarray, budget: int) -> set[tuple[int,
     return kept
 
 
-@pytest.mark.parametrize("budget", [7, 24, 36, 55, 90, 119])
-@pytest.mark.parametrize("steps", [12, 30])
+@each("budget", [7, 24, 36, 55, 90, 119])
+@each("steps", [12, 30])
 def test_against_the_loop(budget, steps):
     features, attention = clip(steps=steps, seed=budget)
     keep = flashvid(features, attention, budget)

@@ -26,6 +26,7 @@ from arr_coc_lab.rivals.clips import (
     vidcom2,
 )
 from arr_coc_lab.rivals.method import METHODS
+from each import each
 
 GRIDS = [(1, 1, 1), (1, 3, 4), (2, 3, 3), (5, 1, 3), (9, 4, 4), (20, 2, 3)]
 OF_CELLS = [name for name in CLIP_METHODS if name != "fewer pixels"]
@@ -51,9 +52,9 @@ def budgets(grid: tuple[int, int, int]) -> list[int]:
     return sorted({1, 2, t - 1 or 1, t, t + 1, n, n + 1, t * n // 3 or 1, t * n - 1 or 1, t * n, t * n + 9})
 
 
-@pytest.mark.parametrize("made", [view, constant])
-@pytest.mark.parametrize("grid", GRIDS)
-@pytest.mark.parametrize("name", OF_CELLS)
+@each("made", [view, constant])
+@each("grid", GRIDS)
+@each("name", OF_CELLS)
 def test_exactly_the_budget(name, grid, made):
     clip, total = made(grid), grid[0] * grid[1] * grid[2]
     for budget in budgets(grid):
@@ -63,7 +64,7 @@ def test_exactly_the_budget(name, grid, made):
         assert int(keep.sum()) == min(budget, total)
 
 
-@pytest.mark.parametrize("name", OF_CELLS)
+@each("name", OF_CELLS)
 def test_the_same_again(name):
     grid = (9, 4, 4)
     for budget in (5, 40):
@@ -71,7 +72,7 @@ def test_the_same_again(name):
         assert torch.equal(first, second)
 
 
-@pytest.mark.parametrize("name", OF_FEATURES)
+@each("name", OF_FEATURES)
 def test_half_precision_and_scale_do_not_matter_much(name):
     """Cosines and counts ignore a factor of two; bfloat16 of what it can hold is the same clip."""
     features = view((6, 3, 3)).features.bfloat16()
@@ -82,8 +83,8 @@ def test_half_precision_and_scale_do_not_matter_much(name):
         assert torch.equal(rule(2 * features, 17), want)
 
 
-@pytest.mark.parametrize("name", OF_FEATURES)
-@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+@each("name", OF_FEATURES)
+@each("value", [torch.nan, torch.inf])
 def test_what_is_not_finite_is_named(name, value):
     features = view((4, 2, 2)).features.clone()
     features[2, 1, 3] = value
@@ -91,21 +92,21 @@ def test_what_is_not_finite_is_named(name, value):
         OF_FEATURES[name](features, 5)
 
 
-@pytest.mark.parametrize("name", OF_FEATURES)
-@pytest.mark.parametrize("shape", [(4, 6), (0, 4, 6), (4, 0, 6), (4, 4, 0)])
+@each("name", OF_FEATURES)
+@each("shape", [(4, 6), (0, 4, 6), (4, 0, 6), (4, 4, 0)])
 def test_a_shape_is_named_with_its_remedy(name, shape):
     with pytest.raises(ValueError, match=r"features have shape .*; pass"):
         OF_FEATURES[name](torch.zeros(shape), 5)
 
 
-@pytest.mark.parametrize("name", CLIP_METHODS)
-@pytest.mark.parametrize("budget", [0, -1, 0.25, 12.0, True])
+@each("name", CLIP_METHODS)
+@each("budget", [0, -1, 0.25, 12.0, True])
 def test_a_budget_is_named_with_its_remedy(name, budget):
     with pytest.raises(ValueError, match=f"cannot keep {budget} tokens of a clip; use a count of at least 1"):
         CLIP_METHODS[name].choose(view((3, 2, 2)), budget)
 
 
-@pytest.mark.parametrize("grid", [(0, 2, 2), (2, 0, 2), (2, 2)])
+@each("grid", [(0, 2, 2), (2, 0, 2), (2, 2)])
 def test_a_grid_without_cells_is_refused(grid):
     g = torch.Generator()
     for rule in (
@@ -151,7 +152,7 @@ class TestTable:
         finally:
             CLIP_METHODS.pop("mine")
 
-    @pytest.mark.parametrize(
+    @each(
         ("values", "message"),
         [
             ({"name": ""}, "name '' is empty"),
@@ -178,7 +179,7 @@ class TestView:
             bare.read("scores")
         assert int(CLIP_METHODS["uniform frames"].choose(bare, 3).sum()) == 3
 
-    @pytest.mark.parametrize(
+    @each(
         "values",
         [
             {"features": torch.ones(2, 5, 6)},

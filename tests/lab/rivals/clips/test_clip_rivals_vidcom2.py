@@ -10,6 +10,7 @@ import torch
 
 from arr_coc_lab.rivals.clips import vidcom2
 from arr_coc_lab.rivals.clips.vidcom2 import frame_counts, similarities, steady_channels
+from each import each
 
 
 def clip(steps: int = 6, cells: int = 10, width: int = 8, seed: int = 0) -> torch.Tensor:
@@ -87,8 +88,8 @@ def by_hand(x: np.ndarray, budget: int) -> set[tuple[int, int]]:
     return set(kept)
 
 
-@pytest.mark.parametrize("budget", [3, 6, 7, 15, 31, 52, 59])
-@pytest.mark.parametrize("seed", [0, 1])
+@each("budget", [3, 6, 7, 15, 31, 52, 59])
+@each("seed", [0, 1])
 def test_against_the_loop(budget, seed):
     x = clip(seed=seed)
     want = by_hand(x.double().numpy(), budget)

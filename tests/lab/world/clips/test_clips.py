@@ -21,6 +21,7 @@ from arr_coc_lab.world.clips.vocabulary import (
     SLIDE_SECOND,
     TRAIN_COLOURS,
 )
+from each import each
 
 SIZE = (320, 256)
 COLOURS = TRAIN_COLOURS | HELD_OUT_COLOURS
@@ -105,7 +106,7 @@ class TestDrawing:
         changes = [i for i in range(1, len(frames)) if np.abs(frames[i] - frames[i - 1]).max() > 0]
         assert changes == starts
 
-    @pytest.mark.parametrize("size", [(2048, 128), (1920, 200), (1024, 160), (128, 2048)])
+    @each("size", [(2048, 128), (1920, 200), (1024, 160), (128, 2048)])
     def test_slides_of_any_shape(self, size: tuple[int, int]) -> None:
         for seed in range(6):
             drawn = draw_clip(seed, size, 4, 2, "test", ("slides", "caption", "counter"))
@@ -124,7 +125,7 @@ class TestDrawing:
         levels = [np.asarray(f).mean() for f in dim.frames]
         assert np.std(levels) > 5 * np.std([np.asarray(f).mean() for f in plain.frames])
 
-    @pytest.mark.parametrize(
+    @each(
         ("arguments", "words"),
         [
             ({"size": (64, 448)}, "out of range"),
@@ -238,7 +239,7 @@ class TestAnswers:
     def things(self, drawn: Clip) -> list[Span]:
         return [span for span in drawn.spans if span.kind in ("thing", "flash")]
 
-    @pytest.mark.parametrize("stories", [("appear",), ("appear", "appear"), ("move", "appear"), ("blink",)])
+    @each("stories", [("appear",), ("appear", "appear"), ("move", "appear"), ("blink",)])
     def test_things_are_there_when_they_say_and_only_then(self, stories: tuple[str, ...]) -> None:
         for seed in range(6):
             drawn = clip(seed, *stories)
