@@ -8,8 +8,12 @@
 from __future__ import annotations
 
 import ast
+import io
 import os
+import re
+import subprocess
 import sys
+import tokenize
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -105,18 +109,34 @@ def shared_class_names() -> list[str]:
     return sorted(name for name, count in counts.items() if count > 1)
 
 
-def prose() -> tuple[float, float]:
-    """The shares of docstring lines and of comment lines."""
+def prose(*packages: Path) -> tuple[float, float]:
+    """The shares of docstring lines, and of lines that are a comment or end in one; of both
+    packages if none is named.
+    """
     lines = docs = comments = 0
-    for path in modules():
+    for path in modules(*packages):
         text = path.read_text(encoding="utf-8")
         lines += text.count("\n")
-        comments += sum(line.lstrip().startswith("#") for line in text.splitlines())
+        tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+        comments += sum(token.type == tokenize.COMMENT for token in tokens)
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
                 if isinstance(node.value.value, str):
                     docs += (node.end_lineno or node.lineno) - node.lineno + 1
     return docs / lines, comments / lines
+
+
+def tests_collected() -> int:
+    """How many tests pytest collects, the slow ones too; it imports every test file, in a process of its own.
+
+    Raises RuntimeError with pytest's last lines where a file can't be collected.
+    """
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    count = re.search(r"^(\d+) tests? collected", done.stdout, flags=re.M)
+    if done.returncode or count is None:
+        raise RuntimeError("\n".join((done.stdout + done.stderr).splitlines()[-5:]))
+    return int(count[1])
 
 
 class Route(NamedTuple):
@@ -181,8 +201,9 @@ def main() -> None:
             rooms[path.relative_to(package).parts[0].removesuffix(".py")].append(count)
         for room, counts in sorted(rooms.items(), key=lambda item: -sum(item[1])):
             print(f"  {room:14} {sum(counts):7,} lines in {len(counts):3} files")
-    docs, comments = prose()
-    print(f"docstrings {docs:.1%} of lines, comments {comments:.1%}")
+    for package in (WHEEL, LAB):
+        docs, comments = prose(package)
+        print(f"{package.name}: docstrings {docs:.1%} of lines, comments {comments:.1%}")
     print(f"circles of imports: {', '.join(f'{len(c)} files' for c in circles()) or 'none'}")
     print(f"imports of private names: {len(private_imports())}")
     print(f"class names used twice or more: {len(shared_class_names())}")
@@ -190,6 +211,7 @@ def main() -> None:
         print(
             f"{name:9} {counts.files} files, {counts.functions} functions, {counts.moves} moves between files"
         )
+    print(f"tests collected: {tests_collected():,}")
 
 
 if __name__ == "__main__":

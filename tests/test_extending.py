@@ -6,6 +6,7 @@ executed there, and every `arr-coc` line is run as it stands, with options behin
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import importlib
 import json
@@ -38,13 +39,17 @@ from arr_coc_lab.world.browser import types
 from arr_coc_lab.world.browser.chromium import NAMES
 from arr_coc_lab.world.browser.page import write_page
 from command_line import run, run_json
+from house import LAB, WHEEL, tree
 from tiny import picture, some_cells, tiny
 
 pytestmark = pytest.mark.slow
 
 Capture = pytest.CaptureFixture[str]
-PAGE = Path(__file__).parents[1] / "docs" / "extending.md"
+REPOSITORY = Path(__file__).parents[1]
+PAGE = REPOSITORY / "docs" / "extending.md"
 ROOT = Path(arr_coc.__file__).parents[1]
+PLACES = (WHEEL, LAB, REPOSITORY)
+"""Folders below which the files that the page names lie."""
 
 
 class Section(NamedTuple):
@@ -115,6 +120,94 @@ def test_the_page_has_a_file_and_a_line_for_each() -> None:
         assert len(re.findall(r"^register\w*\(", text, flags=re.M)) == 1
         assert section.lines
         assert all(line[:2] == ["--import", name] or f"imports={name}" in line for line in section.lines)
+
+
+# ---- names on the page -----------------------------------------------------------------------------------
+
+
+def prose() -> str:
+    """The page without its blocks of code."""
+    return re.sub(r"^```.*?^```$", "", PAGE.read_text(encoding="utf-8"), flags=re.M | re.S)
+
+
+def five_changes() -> str:
+    """The text of the section on changes of arr-coc itself."""
+    return prose().partition("## Five changes, and the files they touch\n")[2]
+
+
+def file_of(path: str) -> Path:
+    """A file or folder that the page names."""
+    return next(place / path for place in PLACES if (place / path).exists())
+
+
+def definitions(path: Path) -> set[str]:
+    """The names that a file defines, and those in its classes as `Class.name`."""
+    names = set()
+
+    def add(body: list[ast.stmt], prefix: str = "") -> None:
+        for node in body:
+            if isinstance(node, ast.ClassDef | ast.FunctionDef):
+                names.add(prefix + node.name)
+            if isinstance(node, ast.ClassDef):
+                add(node.body, f"{node.name}.")
+            targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+            names.update(prefix + target.id for target in targets if isinstance(target, ast.Name))
+
+    add(tree(path).body)
+    return names
+
+
+def test_files_that_are_named_exist() -> None:
+    spans = re.findall(r"`(?:python )?([\w./]+/[\w./]*\w)`(?! \(new\))", prose())
+    assert len(set(spans)) > 20
+    lacking = [
+        span for span in spans if span != "rivals/yours.py" and not any((p / span).exists() for p in PLACES)
+    ]
+    assert not lacking
+    for name in ("document.js", "icon_names.txt"):
+        assert f"`{name}`" in prose()
+        assert list(LAB.rglob(name))
+
+
+def test_modules_that_are_named_exist() -> None:
+    rooms = "|".join(sorted(path.name for path in WHEEL.iterdir() if (path / "__init__.py").is_file()))
+    names = re.findall(rf"`((?:{rooms})\.\w+(?:\.\w+)*)`", prose())
+    assert len(names) > 5
+    for name in names:
+        module, _, last = f"arr_coc.{name}".rpartition(".")
+        assert hasattr(importlib.import_module(module), last) or importlib.import_module(f"arr_coc.{name}")
+
+
+def test_the_five_changes_name_their_files() -> None:
+    rows = re.findall(r"^\| (an? .*?|how .*?) \| (.*?) \| (\d) \|$", five_changes(), flags=re.M)
+    assert [int(count) for *_, count in rows] == [4, 2, 2, 1, 3]
+    for change, files, count in rows:
+        named = re.findall(r"`([\w/]+\.py)`( \(new\))?", files)
+        assert len({path for path, _ in named}) == int(count)
+        for path, new in named:
+            assert any((place / path).is_file() for place in PLACES) != bool(new), path
+        (text,) = re.findall(
+            rf"^\*\*{re.escape(change)}\.\*\*(.*?)\n$", five_changes() + "\n", re.M | re.S | re.I
+        )
+        assert all(f"`{path}`" in text for path, _ in named), change
+
+
+def test_the_five_changes_name_what_is_there() -> None:
+    places = re.findall(r"`([\w/]+\.py)`\s\(((?:`[\w.]+`(?:,\s)?)+)\)", five_changes())
+    assert len(places) > 15
+    for path, listed in places:
+        names = set(re.findall(r"`([\w.]+)`", listed))
+        assert names <= definitions(file_of(path)), (path, names)
+
+
+def test_every_room_is_on_the_page_of_the_architecture() -> None:
+    rows = re.findall(
+        r"^\| (`.*?`) \| ", (PAGE.parent / "architecture.md").read_text(encoding="utf-8"), flags=re.M
+    )
+    named = set(re.findall(r"`([\w.]+)/?`", " ".join(rows)))
+    for package in (WHEEL, LAB):
+        parts = {path.name for path in package.iterdir() if path.suffix == ".py" or path.is_dir()}
+        assert parts - named <= {"__init__.py", "__main__.py", "__pycache__", "extras.py"}, package
 
 
 # ---- a texture channel ------------------------------------------------------------------------------------
@@ -383,9 +476,6 @@ def test_help_needs_no_torch() -> None:
     assert "point" in done.stdout
 
 
-# ---- without a model --------------------------------------------------------------------------------------
-
-
 # ---- a page type ------------------------------------------------------------------------------------------
 
 
@@ -409,6 +499,9 @@ def test_page_type_on_the_command_line(capsys: Capture) -> None:
 def python(code: str) -> subprocess.CompletedProcess[str]:
     line = [sys.executable, "-c", f"import sys\nsys.path.insert(0, {str(ROOT)!r})\n{code}"]
     return subprocess.run(line, capture_output=True, text=True, check=False)
+
+
+# ---- without a model --------------------------------------------------------------------------------------
 
 
 def test_choosing_without_a_model() -> None:
