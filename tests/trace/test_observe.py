@@ -10,14 +10,16 @@ import pytest
 import torch
 
 from arr_coc.choose.allocation import Reason
+from arr_coc.choose.layer import ARRCOCConfig, ARRCOCLayer
 from arr_coc.data.evidence import evidence_cells
 from arr_coc.model import ARRCOCModel
 from arr_coc.session import Session
 from arr_coc.trace.observe import _allocate_sets, _fitted, observe, word_heat
 from arr_coc.trace.trace import Trace
+from arr_coc.train.learner import fit_coarse_basis
 from arr_coc_lab.world import draw_page
 from eyes import IMAGES, KINDS, build, set_constants, wrapped
-from tiny import picture
+from tiny import WIDTH, picture, tiny
 
 WIDE = IMAGES[1]  # 45 cells in Qwen's families
 QUESTION = "Where is the red ball, (INV-24)?"
@@ -43,6 +45,19 @@ def said(answer: Any) -> tuple[Any, ...]:
     """An answer but for its times."""
     kept = answer.allocation
     return answer.text, answer.mode, answer.kept, answer.read, answer.note, kept.to_dict()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["full", "compress"])
+def test_channels_that_need_a_basis_where_nothing_is_scored(mode: str) -> None:
+    small = tiny("qwen3_vl")
+    channels = ("rgb", "position", "components")
+    layer = ARRCOCLayer(ARRCOCConfig(dim=WIDTH, channels=channels))
+    pictures = [picture(seed, (64, 48)) for seed in range(20)]
+    layer.basis = fit_coarse_basis(ARRCOCModel.wrap(small.model, small.processor), pictures)
+    model = ARRCOCModel(small.model, small.processor, layer, strict=True)
+    trace = observe(model.session(pictures[1]), "What is it?", mode=mode, max_new_tokens=2)
+    assert trace.texture.shape[0] == len(trace.channels) == 3 + 2 + 16
 
 
 class TestTrace:

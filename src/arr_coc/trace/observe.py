@@ -31,10 +31,10 @@ from arr_coc.guide.trust import blend
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes import FULL, find_mode
 from arr_coc.modes.route import cues_for, gestalt_for, new_call, reads_crops, runs_as, with_crops
-from arr_coc.modes.scoring import POOLED, default_gestalt, pictures
+from arr_coc.modes.scoring import POOLED, default_gestalt, pictures, wanted_inputs
 from arr_coc.seam.base import as_frames
 from arr_coc.seam.gaze import coupling, gaze_of_words
-from arr_coc.seam.gestalt import find_compressor
+from arr_coc.seam.gestalt import coarse_features, find_compressor
 from arr_coc.seam.prompt import template_mark
 from arr_coc.session import Session
 from arr_coc.trace.evidence import Guidance, read_guidance, scaled
@@ -213,6 +213,8 @@ def _view_and_texture(
     if textures is None:
         channels, picture = layer.config.channels, view.to(next(layer.parameters()))
         own = picture_inputs(channels, picture)
+        if "coarse_features" in wanted_inputs(channels):
+            own |= {"coarse_features": coarse_features(adapter, inputs)[0].to(picture), "basis": layer.basis}
         textures = [generate_texture_array(picture[None], answer.grid[1:], channels, **own)]
     return view.float().cpu(), textures[0][0].float().cpu()
 
