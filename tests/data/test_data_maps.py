@@ -14,7 +14,8 @@ import torch
 from PIL import Image
 
 from arr_coc.data import open_data
-from arr_coc.data.evidence import FINEST, all_evidence, map_cells, read_map
+from arr_coc.data.evidence import all_evidence, map_cells
+from arr_coc.data.maps import FINEST, read_map
 from each import each
 
 PEAK = np.array([[0.0, 1.0, 2.0], [0.0, 0.0, 4.0]])

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import pytest
 from pydantic import BaseModel, ConfigDict, Field
 
-from arr_coc.files.saved import LONGEST, short, validated
+from arr_coc.files.validation import LONGEST, short, validated
 
 
 class Line(BaseModel):

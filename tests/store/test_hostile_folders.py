@@ -26,7 +26,7 @@ from safetensors.torch import load_file, save_file
 from arr_coc.choose.layer import ARRCOCConfig, ARRCOCLayer
 from arr_coc.choose.stem import Stem
 from arr_coc.files import worker
-from arr_coc.files.saved import short
+from arr_coc.files.validation import short
 from arr_coc.files.vetting import INDEX, PROCESSOR_FILES, vetted
 from arr_coc.model import ARRCOCModel
 from arr_coc.seam.gestalt import ConvCompressor

@@ -427,7 +427,7 @@ class TestWithoutTheWorld:
         Image.new("RGB", (96, 64)).save(tmp_path / "a.png")
         code = (
             "import sys\n"
-            "from arr_coc.train.recipe import Recipe\n"
+            "from arr_coc.train.recipe import make_recipe\n"
             "from arr_coc.train.trainer import open_rows\n"
             "settings = {'stage': 'relevance', 'steps': 1, 'target': 'gradient'}\n"
             f"open_rows(make_recipe(**settings, data=['folder:{tmp_path}']))[0]\n"

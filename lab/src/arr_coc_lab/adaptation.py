@@ -22,7 +22,8 @@ from arr_coc.choose.budget import Budget, parse_budget
 from arr_coc.data import Example, data_sets, open_data
 from arr_coc.files.atomic import write_atomic
 from arr_coc.files.paths import BUNDLED_NAME, local_path
-from arr_coc.files.saved import check_records, read_settings
+from arr_coc.files.saved import read_settings
+from arr_coc.files.validation import check_records
 from arr_coc.model import ARRCOCModel
 from arr_coc.store import checkpoint
 from arr_coc.train.folder import PLOT, RECIPE

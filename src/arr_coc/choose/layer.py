@@ -37,15 +37,8 @@ from arr_coc.choose.knowing import (
 from arr_coc.choose.texture import channel_groups, generate_texture_array
 from arr_coc.files.atomic import write_atomic
 from arr_coc.files.paths import CONFIG_NAME, shorten
-from arr_coc.files.saved import (
-    PICKLES,
-    check_finite,
-    check_records,
-    make_folder,
-    read_settings,
-    reading,
-    write_tensors,
-)
+from arr_coc.files.saved import PICKLES, check_finite, make_folder, read_settings, reading, write_tensors
+from arr_coc.files.validation import check_records
 
 # Settings of earlier versions, with the value of each by which every layer works now.
 _RETIRED: dict[str, Any] = {

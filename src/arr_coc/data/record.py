@@ -19,7 +19,7 @@ from typing import Annotated, Any, Self
 from pydantic import BaseModel, BeforeValidator, Field, StringConstraints
 
 from arr_coc.files.paths import shorten
-from arr_coc.files.saved import parse_json, short, validated
+from arr_coc.files.validation import parse_json, short, validated
 
 Box = tuple[float, float, float, float]
 

@@ -16,7 +16,7 @@ from typing import Any, Literal, Protocol
 
 from pydantic import Field, model_validator
 
-from arr_coc.data.evidence import find_map
+from arr_coc.data.maps import find_map
 from arr_coc.data.metrics import loose_match
 from arr_coc.data.record import (
     Answers,
@@ -36,7 +36,7 @@ from arr_coc.data.record import (
 )
 from arr_coc.files.paths import local_path
 from arr_coc.files.plugins import plugin, plugins
-from arr_coc.files.saved import bare, nearest
+from arr_coc.files.validation import bare, nearest
 
 Metric = Callable[[str, Sequence[str]], float]
 

@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 from safetensors import safe_open
 from transformers import GenerationConfig, PreTrainedConfig
 
-from arr_coc.files.saved import PICKLES, reading, short
+from arr_coc.files.saved import PICKLES, reading
+from arr_coc.files.validation import short
 
 CONFIG = "config.json"
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"

@@ -23,7 +23,8 @@ from arr_coc.choose.knowing import same_start
 from arr_coc.choose.texture import Channels, channel_groups
 from arr_coc.files.device import resolve_device, resolve_dtype
 from arr_coc.files.paths import local_path
-from arr_coc.files.saved import BUNDLED, check_finite, check_records, make_folder, reading, write_tensors
+from arr_coc.files.saved import BUNDLED, check_finite, make_folder, reading, write_tensors
+from arr_coc.files.validation import check_records
 from arr_coc.guide.colours import colour_maps, colours_of
 from arr_coc.guide.head import Head, Judgement, PageEncoder
 from arr_coc.guide.print_encoder import (

@@ -29,7 +29,8 @@ from arr_coc.families import check_model_type
 from arr_coc.files.hub import commit_of, download
 from arr_coc.files.paths import BUNDLED_NAME, CONFIG_NAME, is_local, local_path, locate_base
 from arr_coc.files.saved import BUNDLED as BUNDLED_FOLDER
-from arr_coc.files.saved import read_settings, reading, short
+from arr_coc.files.saved import read_settings, reading
+from arr_coc.files.validation import short
 from arr_coc.files.vetting import SMALL_FILES, Vetted, check_weights, small_files, vetted, weight_names
 from arr_coc.files.worker import Worker
 from arr_coc.guide.guide import GUIDE_FILE, GUIDE_FOLDER

@@ -13,7 +13,7 @@ from PIL import Image
 from tokenizers import Tokenizer
 from transformers import AutoProcessor
 
-from arr_coc.files.saved import short
+from arr_coc.files.validation import short
 from arr_coc.seam.prompt import VisualPrompt
 
 # Text of many scripts, with runs that make a bad pattern try every way to divide them.

@@ -23,11 +23,12 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from arr_coc.data import Box, Example, open_data
-from arr_coc.data.evidence import all_evidence, evidence_cells, map_cells, read_map
+from arr_coc.data.evidence import all_evidence, evidence_cells, map_cells
+from arr_coc.data.maps import read_map
 from arr_coc.data.record import check_evidence
 from arr_coc.files.images import MIN_SIDE, open_image
 from arr_coc.files.plugins import plugin
-from arr_coc.files.saved import record_name
+from arr_coc.files.validation import record_name
 from arr_coc.train.processes import is_main_process
 from arr_coc.train.recipe import MARKS, AnswerRecipe, LayerRecipe, Recipe, RelevanceRecipe
 

@@ -21,7 +21,7 @@ from torch import Tensor
 from arr_coc.choose.layer import ARRCOCConfig, ARRCOCLayer
 from arr_coc.files.atomic import move_files, temporary_folder
 from arr_coc.files.paths import BUNDLED_NAME, is_local
-from arr_coc.files.saved import MOST_RUNS, record_name
+from arr_coc.files.validation import MOST_RUNS, record_name
 from arr_coc.model import ARRCOCModel
 from arr_coc.store import checkpoint
 from arr_coc.store.allocator import SAVING, load_learned

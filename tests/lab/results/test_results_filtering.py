@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from arr_coc.files.saved import validated
+from arr_coc.files.validation import validated
 from arr_coc_lab.results.card import figures
 from arr_coc_lab.results.files import read_results
 from arr_coc_lab.results.lines import Summed

@@ -21,7 +21,7 @@ ENDINGS = re.compile(r"\.(jsonl\.gz|jsonl|json|png)$")  # of a result file, whic
 def _columns(text: str) -> str:
     """The name of a table; BadParameter if there is none."""
     if text not in COLUMNS:
-        from arr_coc.files.saved import nearest
+        from arr_coc.files.validation import nearest
 
         raise typer.BadParameter(
             f"{text!r} is unknown; use one of {', '.join(COLUMNS)}{nearest(text, COLUMNS)}"

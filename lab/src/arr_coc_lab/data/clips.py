@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePosixPath
 
 from arr_coc.data.record import check_inside, check_name
-from arr_coc.files.saved import short
+from arr_coc.files.validation import short
 from arr_coc.video import VIDEO_SUFFIXES
 
 CLIP_SUFFIXES = (*VIDEO_SUFFIXES, ".gif")

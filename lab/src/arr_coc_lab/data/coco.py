@@ -38,7 +38,7 @@ from arr_coc.data.record import (
     take,
 )
 from arr_coc.data.registry import OwnAnswers, own_answers
-from arr_coc.files.saved import bare, nearest, short
+from arr_coc.files.validation import bare, nearest, short
 
 
 class _Entry(Fields):

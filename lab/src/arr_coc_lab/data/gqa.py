@@ -21,7 +21,7 @@ from arr_coc.data.record import (
     read_json,
     take,
 )
-from arr_coc.files.saved import bare
+from arr_coc.files.validation import bare
 
 
 class _TestQuestion(Fields):

@@ -17,7 +17,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from arr_coc.data.record import Example, Fields, Number, Text, find_file, read_json, records, take
-from arr_coc.files.saved import short
+from arr_coc.files.validation import short
 from arr_coc_lab.data.clips import LETTERS, choice_answers, find_clip, with_options
 
 # task -> folders below `video` with its clips

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from arr_coc.files.atomic import one_line, write_atomic
-from arr_coc.files.saved import short
+from arr_coc.files.validation import short
 
 REMEDY = "it may be damaged or cut off; download it again"
 BATCH = 16  # rows that are decoded at a time

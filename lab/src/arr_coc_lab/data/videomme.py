@@ -32,7 +32,7 @@ from arr_coc.data.record import (
     records,
     take,
 )
-from arr_coc.files.saved import short
+from arr_coc.files.validation import short
 from arr_coc_lab.data.clips import LETTERS, check_options, choice_answers, find_clip, with_options
 
 _META = ("duration", "domain", "sub_category", "task_type")

@@ -27,7 +27,7 @@ from arr_coc.data.record import (
     records,
     take,
 )
-from arr_coc.files.saved import bare
+from arr_coc.files.validation import bare
 
 
 class _Question(Fields):

@@ -29,7 +29,7 @@ from arr_coc.data import Metric
 from arr_coc.data.metrics import exact_match, loose_match
 from arr_coc.data.record import check_evidence
 from arr_coc.files.images import open_image
-from arr_coc.files.saved import short
+from arr_coc.files.validation import short
 from arr_coc.model import ARRCOCModel
 from arr_coc.seam.gestalt import CONVS
 from arr_coc.seam.tower_compressor import TOWERS

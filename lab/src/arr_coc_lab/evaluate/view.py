@@ -21,7 +21,8 @@ from torch import Tensor, nn
 
 from arr_coc.choose.layer import ARRCOCLayer, Relevance
 from arr_coc.data import Box
-from arr_coc.data.evidence import all_evidence, read_map
+from arr_coc.data.evidence import all_evidence
+from arr_coc.data.maps import read_map
 from arr_coc.families import known_families
 from arr_coc.guide.deciding import Cues, Stopwatch, score
 from arr_coc.model import ARRCOCModel

@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from arr_coc.data import open_data
 from arr_coc.files.images import open_image
-from arr_coc.files.saved import nearest, short, validated
+from arr_coc.files.validation import nearest, short, validated
 from arr_coc_lab.evaluate.questions import image_key
 from arr_coc_lab.evaluate.run import WORLD
 from arr_coc_lab.results.files import ERROR, Record, decode_kept, read_results

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from arr_coc.files.atomic import write_atomic
-from arr_coc.files.saved import parse_json, short, validated
+from arr_coc.files.validation import parse_json, short, validated
 from arr_coc_lab.results.lines import Answered, Failed, Header
 
 Record = dict[str, Any]

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from arr_coc.files.saved import parse_json, validated
+from arr_coc.files.validation import parse_json, validated
 from arr_coc_lab.results.files import ERROR, Record, read_results
 from arr_coc_lab.results.filtering import beyond_downsampling
 from arr_coc_lab.results.intervals import bootstrap_interval, paired_interval

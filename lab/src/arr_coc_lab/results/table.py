@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from arr_coc.files.saved import nearest
+from arr_coc.files.validation import nearest
 from arr_coc_lab.results.filtering import sentence
 from arr_coc_lab.results.kinds import FULL, SACCADE, SPARSE, kind, split_method
 from arr_coc_lab.results.summary import Figures, Summary, at_equal_time, by_budget

@@ -14,7 +14,7 @@ from typing import Any, Literal, Protocol, TypeVar
 import torch
 from torch import Tensor
 
-from arr_coc.files.saved import nearest
+from arr_coc.files.validation import nearest
 from arr_coc_lab.results.kinds import KINDS, Kind
 from arr_coc_lab.rivals.reduction import Reduction
 

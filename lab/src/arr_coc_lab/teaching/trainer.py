@@ -23,7 +23,8 @@ from torch.optim.swa_utils import AveragedModel
 from transformers import TrainerCallback, TrainerState
 
 from arr_coc.files.paths import local_path
-from arr_coc.files.saved import MOST_RUNS, check_records, reading, write_tensors
+from arr_coc.files.saved import reading, write_tensors
+from arr_coc.files.validation import MOST_RUNS, check_records
 from arr_coc.guide.guide import BUNDLED_GUIDE, GUIDE_FILE, GUIDE_FORMAT, Guide, fast_dtype
 from arr_coc.train.callbacks import Curve, Deadline, Interruption, Report, counted, duration
 from arr_coc.train.folder import STATE, check, last_checkpoint, opened

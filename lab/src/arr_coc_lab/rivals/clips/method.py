@@ -15,7 +15,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from arr_coc.files.saved import nearest
+from arr_coc.files.validation import nearest
 from arr_coc_lab.results.kinds import KINDS, Kind
 from arr_coc_lab.rivals.clips.coarse_frames import CoarseFrames
 from arr_coc_lab.rivals.method import Style, add_in_order
