@@ -126,7 +126,10 @@ def source_files() -> dict[str, str | bytes]:
 
 
 def requirements(*extras: str) -> list[str]:
-    """Lines of a requirements.txt for the installed package (ValueError: it isn't) and some extras."""
+    """The dependencies of the installed package and some of its extras, as lines of a requirements.txt.
+
+    Without the package itself; a ValueError if it isn't installed.
+    """
     lines = set()
     for need in map(Requirement, _installed().requires or ()):
         if need.marker is None or any(need.marker.evaluate({"extra": extra}) for extra in extras):

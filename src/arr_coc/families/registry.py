@@ -84,7 +84,7 @@ FAMILIES: dict[str, Family] = {}  # by `config.model_type`
 
 
 def add_family(family: Family) -> None:
-    """Registers a family; a ValueError where another adapter serves one of its model types."""
+    """Registers a `Family` under its model types; a ValueError if another adapter serves one already."""
     for kind in family.model_types:
         if kind in FAMILIES and FAMILIES[kind].adapter is not family.adapter:
             raise ValueError(

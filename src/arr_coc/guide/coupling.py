@@ -86,7 +86,7 @@ class Coupling:
         return tuple(dict.fromkeys(match.word for match in self.matches))
 
     def to_dict(self) -> dict[str, object]:
-        """All fields but the logits, as JSON values."""
+        """All fields but the logits, as JSON values under the names of saved records."""
         return {
             "confidence": round(self.confidence, 4),
             "whole": round(self.overview, 4),  # the names in saved records

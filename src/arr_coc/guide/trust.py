@@ -165,7 +165,7 @@ def verdict(
 
 
 def verdict_of(coupling: Coupling) -> str:
-    """What the guide's finding for a question on a picture amounts to: a key of SENTENCES, such as "sure"."""
+    """The verdict on a `Coupling`: a key of SENTENCES, such as "sure"."""
     c = coupling
     return verdict(c.confidence, c.overview, c.unusual, c.words, bool(c.best()))
 

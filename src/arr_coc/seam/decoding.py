@@ -481,7 +481,7 @@ def use_given_positions(model: Any) -> Any:
 def named_arguments(
     call: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The arguments of a call of the base model by name, a prompt that came first or as `inputs` too.
+    """The arguments of a call of the base model, by name; the prompt, however it was passed, as `input_ids`.
 
     A ValueError for too many positional arguments, one given twice, or a prompt that isn't ids.
     """

@@ -202,7 +202,10 @@ def save_convs(convs: Convs, folder: str | Path) -> None:
 
 
 def load_convs(folder: str | Path, dim: int) -> dict[str, nn.Module]:
-    """Loads the trained compressors of an allocator's folder, frozen, by name, for tokens of width `dim`."""
+    """Loads the trained compressors that an allocator's folder has, frozen, by name.
+
+    `dim` is the width of the tokens that those outside of a vision tower read.
+    """
     convs: dict[str, nn.Module] = {}
     for name, factor in {**CONVS, **TOWERS}.items():
         path = Path(folder) / f"{name}.safetensors"

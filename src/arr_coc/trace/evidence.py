@@ -57,7 +57,7 @@ class Guidance:
 
     @property
     def sentence(self) -> str:
-        """The sentence that users see for what the finding amounts to, with the confidence in per cent."""
+        """This finding as a sentence for users, with the confidence where the verdict has one."""
         return sentence(self.says, self.confidence, self._words)
 
     @property

@@ -216,7 +216,7 @@ def _strokes(box: _Px, dashed: bool) -> Iterator[_Px]:
 
 
 def draw_spots(panel: Image.Image, spots: Sequence[Spot]) -> None:
-    """Underline the print at the guide's places and write the matched words above, or below if need be.
+    """Draw on a panel, in place: a bar under the print nearest to each spot, and its label above or below.
 
     A label moves up to avoid other labels and print at other places, and a little further to avoid other
     print.

@@ -36,7 +36,7 @@ from arr_coc.train.rows import open_rows
 
 
 def build_learner(recipe: Recipe, layer_class: type[ARRCOCLayer] = ARRCOCLayer) -> Learner:
-    """Load the base model and the layer that a recipe names, as a trainable module.
+    """Load the base model and make its layer, a new one or `recipe.init`, as the module that is trained.
 
     Raises ValueError if something can't be loaded or does not fit; `layer_class` is for ablations.
     """
