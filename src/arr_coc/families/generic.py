@@ -53,7 +53,7 @@ class GenericAdapter(FamilyAdapter):
         return merge or getattr(self.model.config.vision_config, "spatial_merge_size", 1)
 
     def encode(self, inputs: Mapping[str, Any]) -> Any:
-        """The output of `get_image_features`; a ValueError if visual tokens can't be dropped from its prompts."""
+        """The output of `get_image_features`; a ValueError if no token can be dropped from its prompts."""
         kinds = getattr(self.model.config.get_text_config(), "layer_types", None) or ()
         if POSITIONS_AS_COLUMNS in kinds:
             raise ValueError(

@@ -432,7 +432,7 @@ class PromptAssembly(ABC):
         return any(inputs.get(name) is not None for name in ("pixel_values", "pixel_values_videos"))
 
     def columns(self, input_ids: Tensor, counts: Sequence[int]) -> list[Span]:
-        """Per image its row in the batch and the columns [n_i] of its visual tokens; `counts`: their numbers."""
+        """Per image its row in the batch and the columns [n_i] of its visual tokens, `counts` of them."""
         return image_spans(input_ids == self.image_token_id, counts)
 
     def attention_mask(self, inputs: Mapping[str, Any]) -> Tensor:
