@@ -73,7 +73,7 @@ class ARRCOCModel(Shareable, BaseProperties, nn.Module):
         layer: scores cells and allocates tokens; None: an untrained one, which uses the guide.
         stem: encodes cells from pixels in modes "sparse" and "saccade"; None: a coarse view stands for them.
         convs: trained compressors by name: "conv4", "conv16", "tower4", "tower16".
-        loras: LoRAs trained for this base model; None: none.
+        loras: LoRAs trained for this base model, if there are any.
         budget: visual tokens per image for calls that name none: a count (at most all), a fraction or "auto";
             None: the layer's own.
         mode: one of `arr_coc.modes.MODES` for calls that name none; None: `default_mode`, which is "sparse"
@@ -235,7 +235,7 @@ class ARRCOCModel(Shareable, BaseProperties, nn.Module):
 
     @property
     def named_mode(self) -> str | None:
-        """The mode set for this model, "full" inside a `full()` block; None: none was set."""
+        """The mode set for this model, "full" inside a `full()` block, or None."""
         return FULL.name if id(self) in _STOCK.get() else self._mode
 
     @property

@@ -14,7 +14,7 @@ from arr_coc.guide.deciding import Cues, Stopwatch, score
 from arr_coc.guide.guide import load_guide, text_evidence
 from arr_coc.modes import MODES
 from arr_coc.modes.call import EncodedImages
-from arr_coc.modes.route import cues_for, new_call
+from arr_coc.modes.route import cues_for, new_call, resolve
 from arr_coc.modes.scoring import gather, question_embeddings, stretch
 from arr_coc.seam import FamilyAdapter
 from eyes import KINDS, build, inputs_of, set_constants, wrapped
@@ -165,7 +165,7 @@ class TestEveryMode:
         model = wrapped(kind=kind)
         inputs = inputs_of(rows=[("What?", [picture(2, (96, 96))])])  # more cells than stay without a choice
         call = new_call(model.chooser, inputs, MODES[mode], 7, gestalt="resize")
-        (cues,) = cues_for(model.chooser, call)
+        (cues,) = cues_for(model.chooser, resolve(model.chooser, call)[0])
         (expected,) = model.prepare(inputs, mode=mode, budget=7).allocations
         (record,) = model.layer.allocate(cues.relevance(model.layer), 7)
         assert expected.kept == 7 < expected.total
@@ -181,7 +181,7 @@ class TestEveryMode:
                 chooser = build("qwen3_vl", kind).chooser
                 call = new_call(chooser, inputs_of(), MODES[mode], 7, gestalt="resize")
                 with torch.no_grad():
-                    cues = cues_for(chooser, call)[0]
+                    cues = cues_for(chooser, resolve(chooser, call)[0])[0]
                 kinds[kind, mode] = tuple(
                     part is not None for part in (cues.vision, cues.gestalt, cues.coupling)
                 )

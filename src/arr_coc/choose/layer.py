@@ -349,7 +349,7 @@ class ARRCOCLayer(nn.Module):
         return self.information.logits(texture), self.perspectival.logits(texture), coupling
 
     def voids(self, relevance: Relevance) -> Tensor | None:
-        """Which images lack structure and are sampled by an even grid, bool [B]; None: none are."""
+        """Which images lack structure and are sampled by an even grid, bool [B], or None for no image."""
         # A peak of the participatory map saves none: on noise, a question about shapes finds some.
         if not self.config.void or relevance.structured is None:
             return None

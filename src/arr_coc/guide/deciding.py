@@ -87,7 +87,7 @@ class Cues(NamedTuple):
     gestalt: Tensor | None = None  # [1, D], the mean token of a coarse view; None: that of `vision`
     # [1, H, W], logits of a coupling found elsewhere; None: the participatory scorer finds it
     coupling: Tensor | None = None
-    guided: Coupling | None = None  # what the guide finds about the question; None: it wasn't asked
+    guided: Coupling | None = None  # the guide's result, if the guide was run
 
     def relevance(self, layer: ARRCOCLayer, watch: Watch = untimed) -> Relevance:
         start = None if self.guided is None else prior(self.guided)

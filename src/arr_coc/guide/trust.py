@@ -105,28 +105,20 @@ def _unprinted(coupling: Coupling) -> float:
     return 1 - max(match.likeness for match in coupling.matches if match.strength == 1)
 
 
+@lru_cache(maxsize=64)  # asked twice of each question of a call, and again for each page of a folder
 def is_general(guide: Guide, question: str) -> bool:
     """Whether a question is about all of a picture or what stands out in it, rather than about a place.
 
     The guide decides these even beside a trained allocator: boxes and answers train places alone.
     """
-    return _is_general(guide, question)
-
-
-@lru_cache(maxsize=256)  # asked twice of each question of a call, and again for each page of a folder
-def _is_general(guide: Guide, question: str) -> bool:
     overview, unusual = scope(guide, question)
     return max(_ramp(overview, *SCOPE), _ramp(unusual, *SCOPE)) > 0.5
 
 
+@lru_cache(maxsize=64)
 def is_transcription(guide: Guide, question: str) -> bool:
     """Whether a question asks for all that is printed ("Read the page aloud."): no fixed choice will do."""
-    return _names_transcription(question) and is_general(guide, question)
-
-
-@lru_cache(maxsize=256)
-def _names_transcription(question: str) -> bool:
-    return not TRANSCRIPTION_VERBS.isdisjoint(terms(question).words)
+    return not TRANSCRIPTION_VERBS.isdisjoint(terms(question).words) and is_general(guide, question)
 
 
 def start(coupling: Coupling) -> Tensor:

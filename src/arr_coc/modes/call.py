@@ -155,7 +155,7 @@ class Call:
     watch: Stopwatch  # adds up the time of each stage
     budgets: Callable[[int], Budget]  # from an image's number of cells to its budget
     budget: Budget | None = None  # as the caller named it
-    question: str | None = None  # the same for all rows; None: it is read off the prompt
+    question: str | None = None  # of all rows, as text; if None, decoded from the prompt's ids
     use_cache: bool = True  # the base model will use a key/value cache
     fill_to_529: bool = False  # no budget was named: fine cells fill SACCADE_TOKENS
     frames: tuple[int, ...] = ()  # images in a row of each image or clip; empty: all are images

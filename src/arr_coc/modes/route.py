@@ -121,23 +121,14 @@ def prepare(chooser: Chooser, call: Call) -> Prepared:
     Raises:
         ValueError: a bad budget, order or set of cells, or a prompt that doesn't match its images.
     """
-    adapter = chooser.adapter
-    check_order(adapter, call)
-    lacks = None
-    if reads_crops(adapter, call.mode):
-        call, lacks = with_crops(adapter, call)
-    if call.keep:
-        check_cells(adapter, call)
-    mode, substituted = runs_as(adapter, call.mode)
-    if lacks is not None:
-        mode, substituted = MODES[mode.instead], f"{mode.name} ran as {mode.instead}: {lacks}"
+    check_order(chooser.adapter, call)
+    resolved, substituted = resolve(chooser, call)
     if substituted is not None:
         logger.warning(substituted)
+    mode = resolved.mode
     check_mode(chooser.layer, mode)
-    gestalt = gestalt_for(adapter, mode, call.gestalt)
-    runs_on = chooser.adapter_for(mode)
-    prepared = _run(chooser, replace(call, mode=mode, adapter=runs_on, gestalt=gestalt))
-    own_view = gestalt != call.gestalt and reads_crops(adapter, mode)
+    prepared = _run(chooser, resolved)
+    own_view = resolved.gestalt != call.gestalt and reads_crops(chooser.adapter, mode)
     note = joined(
         substituted,
         prepared.note,
@@ -146,6 +137,24 @@ def prepare(chooser: Chooser, call: Call) -> Prepared:
         remarks(chooser, call, prepared),
     )
     return replace(prepared, note=note)
+
+
+def resolve(chooser: Chooser, call: Call) -> tuple[Call, str | None]:
+    """The call as this family can run it: its mode, adapter, crops and gestalt; and why another mode runs.
+
+    Raises:
+        ValueError: cells named for another image, or pictures that aren't those of the prompt.
+    """
+    adapter, lacks = chooser.adapter, None
+    if reads_crops(adapter, call.mode):
+        call, lacks = with_crops(adapter, call)
+    if call.keep:
+        check_cells(adapter, call)
+    mode, substituted = runs_as(adapter, call.mode)
+    if lacks is not None:
+        mode, substituted = MODES[mode.instead], f"{mode.name} ran as {mode.instead}: {lacks}"
+    gestalt = gestalt_for(adapter, mode, call.gestalt)
+    return replace(call, mode=mode, adapter=chooser.adapter_for(mode), gestalt=gestalt), substituted
 
 
 def _run(chooser: Chooser, call: Call) -> Prepared:
@@ -216,13 +225,12 @@ def _own_scores(chooser: Chooser, call: Call, layout: Layout, budgets: Sequence[
 
 
 def cues_for(chooser: Chooser, call: Call) -> list[Cues]:
-    """The `Cues` of each image of a call: texture, question embeddings and, where known, cell features.
+    """The `Cues` of each image of a resolved call: texture, question embeddings and any cell features.
 
     Raises:
         ValueError: the mode scores nothing, or "saccade" keeps all cells because there are so few.
     """
-    mode, adapter = call.mode, chooser.adapter_for(call.mode)
-    call = replace(call, adapter=adapter)
+    mode, adapter = call.mode, call.adapter
     if not mode.scores:
         raise ValueError(f"mode {mode.name!r} scores nothing of this image; use 'prune' or 'weight'")
     if not mode.before_encoder:

@@ -445,7 +445,7 @@ def _tool_markers(processor: Any, openings: Sequence[str]) -> tuple[str, str] | 
         ]
         try:
             _, call_reply, reply_reply, reply_answer, *_ = _around(processor, turns)
-        except Exception as error:  # this form of a chat is none of the template's
+        except Exception as error:  # the template refuses this form of a chat
             logger.debug("the chat template can't be rendered with replies of tools (%s)", error)
             continue
         opening, closing = _common_end(call_reply, reply_reply), _common_start(reply_reply, reply_answer)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -30,7 +29,7 @@ from arr_coc.guide.guide import picture_inputs
 from arr_coc.guide.trust import blend
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes import FULL, find_mode
-from arr_coc.modes.route import cues_for, gestalt_for, new_call, reads_crops, runs_as, with_crops
+from arr_coc.modes.route import cues_for, new_call, resolve
 from arr_coc.modes.scoring import POOLED, default_gestalt, pictures, wanted_inputs
 from arr_coc.seam.base import as_frames
 from arr_coc.seam.gaze import coupling, gaze_of_words
@@ -314,18 +313,15 @@ def _allocate_sets(
     `sets` bool [W, S] and `content` bool [S] mark tokens of the prompt; `mode` must score cells.
     """
     model, chooser = session.model, session.model.chooser
-    ran, _ = runs_as(model.adapter, find_mode(mode))
     encoded = session.encoded(mode)
-    call = new_call(chooser, inputs, ran, kept, gestalt=gestalt, encoded=encoded)
-    if reads_crops(model.adapter, ran):
-        call, _ = with_crops(model.adapter, call)
-    gestalt = gestalt_for(model.adapter, ran, call.gestalt)
-    call = replace(call, gestalt=gestalt)
+    call = new_call(chooser, inputs, find_mode(mode), kept, gestalt=gestalt, encoded=encoded)
+    call, _ = resolve(chooser, call)
+    ran, gestalt = call.mode, call.gestalt
     cues = cues_for(chooser, call)[0]
-    layer = model.chooser.layer
+    layer = chooser.layer
     guided: list[Coupling | None] = [None] * len(sets)
     looks: list[Tensor | None] = [None] * len(sets)
-    guide, (height, width) = model.chooser.guide, cues.texture.shape[-2:]
+    guide, (height, width) = chooser.guide, cues.texture.shape[-2:]
     if guide is not None and cues.guided is not None and encoded.pages:
         texts = [_text(session, inputs["input_ids"][0], words, content) for words in sets]
         couplings = [couple(guide, encoded.pages[0], text, (height, width)) for text in texts]

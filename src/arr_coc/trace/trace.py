@@ -108,7 +108,7 @@ class Trace:
         total: number of their cells.
         read: visual tokens that the language model read; in mode "saccade" `read - kept` are the coarse view.
         fallback: whether choosing failed and all tokens were used.
-        note: why another mode ran than the call's; None: it did not.
+        note: why another mode ran than the call's, or None.
         ms: milliseconds per stage, as in `Answer.ms`, with nothing cached.
         model: name of the base model.
         strips: the images and clips in order; an image's cells in mode "compress" are the coarse view's.

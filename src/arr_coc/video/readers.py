@@ -15,7 +15,7 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from fractions import Fraction
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
 import numpy as np
 from PIL import Image
@@ -72,6 +72,14 @@ def _single(mark: bytes) -> Iterator[bytes]:
     return (mark[i : i + 1] for i in range(len(mark)))
 
 
+def _opened(path: Path, name: str) -> BinaryIO:
+    """A file of a clip, opened to be read; a ValueError that names the clip if it can't be."""
+    try:
+        return path.open("rb")
+    except OSError as error:
+        raise ValueError(f"{name} cannot be read ({error.strerror}): check its permissions") from error
+
+
 class Animation:
     """An animation on disk, or a still picture as a clip of one frame."""
 
@@ -104,13 +112,7 @@ class Animation:
 
     @contextlib.contextmanager
     def _open(self) -> Generator[Image.Image]:
-        try:
-            file = self.path.open("rb")
-        except OSError as error:
-            raise ValueError(
-                f"{self.name} cannot be read ({error.strerror}): check its permissions"
-            ) from error
-        with file, identify(file, self.name) as image:
+        with _opened(self.path, self.name) as file, identify(file, self.name) as image:
             check_cost(image, self.name)
             yield image
 
@@ -367,13 +369,7 @@ class VideoFile:
     def _stream(self) -> Generator[tuple[Any, Any]]:
         """The opened file and its first stream of moving pictures; closed at the end."""
         options = {"format_whitelist": ",".join(CONTAINERS), "protocol_whitelist": "none"}
-        try:
-            file = self.path.open("rb")
-        except OSError as error:
-            raise ValueError(
-                f"{self.name} cannot be read ({error.strerror}): check its permissions"
-            ) from error
-        with file:
+        with _opened(self.path, self.name) as file:
             try:
                 container = self.av.open(file, container_options=options)
             except (self.av.FFmpegError, ValueError, OverflowError) as error:

@@ -39,7 +39,7 @@ class Changes:
         shifts: Float [T, 2], cells (down, right) that the picture moved since the frame before; 0 at a cut.
         new: Bool [T, H, W], cells whose content was not there before, here or where it moved from.
         differences: Float [T], the mean absolute difference to the frame before, in [0, 1].
-        still: Bool [T, H, W], cells that stood still though the picture moved; None: none did.
+        still: Bool [T, H, W], cells that stood still though the picture moved, or None.
         worth: Float [T], share of its relevance that each frame keeps; None: the question names no moment.
         ends: Whether the last frame of what changes counts as much as the first of what it becomes, as both
             sides of a change answer "when does it go?".
