@@ -28,6 +28,7 @@ from arr_coc.files.images import ImageSource
 from arr_coc.files.question import check_question
 from arr_coc.guide.deciding import Stopwatch
 from arr_coc.guide.guide import guide_folder
+from arr_coc.guide.source import RelevanceSource
 from arr_coc.modes import Mode, find_mode
 from arr_coc.modes.call import Chooser, EncodedImages, Prepared, joined
 from arr_coc.modes.mode import FULL
@@ -80,7 +81,8 @@ class ARRCOCModel(Shareable, BaseProperties, nn.Module):
             with a stem in a family that encodes cells alone, else "prune".
         strict: raise when an allocation fails, instead of falling back to all tokens.
         base_name: of the base model, for `save_pretrained`.
-        relevance: the source of coupling with the question, one of `modes.call.RELEVANCES`.
+        relevance: what says which cells the question needs: "auto", "trained", "gaze", a source, or the name
+            of one or of a sum, such as "guide+ocr"; see `modes.scoring.deciding_layer`.
         guide: folder of your own guide (`arr-coc train guide`), saved with the rest; None: the bundled one.
         familiarity_stem: detects pictures unlike those trained on where `stem` can't.
 
@@ -101,7 +103,7 @@ class ARRCOCModel(Shareable, BaseProperties, nn.Module):
         mode: str | None = None,
         strict: bool = False,
         base_name: str | None = None,
-        relevance: str = "auto",
+        relevance: str | RelevanceSource = "auto",
         guide: str | Path | None = None,
         familiarity_stem: Stem | None = None,
     ) -> None:
@@ -143,7 +145,7 @@ class ARRCOCModel(Shareable, BaseProperties, nn.Module):
         dtype: torch.dtype | str | None = None,
         mode: str | None = None,
         strict: bool = False,
-        relevance: str = "auto",
+        relevance: str | RelevanceSource = "auto",
         guide: str | Path | None = None,
     ) -> ARRCOCModel:
         """Load a base model, its processor and its allocator.
@@ -158,7 +160,7 @@ class ARRCOCModel(Shareable, BaseProperties, nn.Module):
             dtype: of the base's weights: "float32", "bfloat16", "float16"; "auto" or None: as saved.
             mode: one of `arr_coc.modes.MODES` for calls that name none; None: `default_mode`.
             strict: as in the class, like `relevance` and `guide`.
-            relevance: one of `modes.call.RELEVANCES`.
+            relevance: as in the class.
             guide: folder of a guide.
 
         Raises:
@@ -189,7 +191,7 @@ class ARRCOCModel(Shareable, BaseProperties, nn.Module):
         budget: Budget | None = None,
         mode: str | None = None,
         strict: bool = False,
-        relevance: str = "auto",
+        relevance: str | RelevanceSource = "auto",
         guide: str | Path | None = None,
     ) -> ARRCOCModel:
         """Put ARR-COC around a loaded model, which is only frozen, not changed; see `unwrap`.

@@ -15,6 +15,7 @@ from arr_coc.app.state import EncodedMemory, SeenPicture, Tab
 from arr_coc.files.images import ImageSource, open_image
 from arr_coc.guide.coupling import fitted
 from arr_coc.guide.selector import Selector
+from arr_coc.guide.source import guide_view
 from arr_coc.trace.evidence import read_guidance
 from arr_coc.trace.view import look_view, picture_view
 
@@ -82,6 +83,6 @@ def view(record: SeenPicture, question: str, budget: float | str) -> dict[str, A
     question = question[:LONGEST_QUESTION].strip()
     decision = record.selector.decide(record.image, question, budget, record.grid)
     allocation, coupling = decision.allocations[0], decision.couplings[0]
-    page = record.selector.encode(record.image, record.grid).page
+    page = guide_view(record.selector.source, record.selector.encode(record.image, record.grid).view)
     guidance = read_guidance(record.selector.guide, page, question, coupling, allocation.grid[1:])
     return look_view(record.picture, question, allocation, guidance)

@@ -24,14 +24,7 @@ def app(
     model: options.Model = options.DEFAULT_MODEL,
     allocator: options.Allocator = None,
     guide: options.Guide = None,
-    relevance: Annotated[
-        Literal["auto", "guide", "gaze", "trained"],
-        typer.Option(
-            metavar="NAME",
-            help="What tells the first model which cells matter: the guide, the model's own gaze, or its "
-            "trained layer; auto: the layer, where it is trained.",
-        ),
-    ] = "auto",
+    relevance: options.Relevance = "auto",
     against: Annotated[
         str | None, typer.Option(metavar="NAME|FOLDER", help="A second model, to lay beside the first.")
     ] = None,

@@ -1,6 +1,6 @@
 """The command `arr-coc look`: which cells a question needs, layer by layer; nothing is answered.
 
-Without a model the guide alone decides, and transformers isn't imported.
+Without a model the guide or another source of relevance decides; for the guide transformers isn't imported.
 """
 
 from __future__ import annotations
@@ -64,7 +64,8 @@ def look(
 ) -> int:
     """Show which cells a question needs, layer by layer; nothing is answered.
 
-    The guide decides, which needs no model; with --model that model does, as in ask.
+    The guide decides, or another source of relevance, which needs no model; with --model that model does, as
+    in ask.
 
     The picture goes to arr-coc-look.png if that can be written; with --json, which prints the whole record,
     only to where --out says. Several images have a picture and, with --json, a line each: arr-coc-look-1.png
@@ -82,8 +83,8 @@ def look(
     if several and (option := next((option for option, value in of_one.items() if value), None)):
         raise ValueError(f"{option} is of one image: leave it out, or look at one")
     if model is None:
-        trained = None if relevance in ("auto", "guide") else relevance
-        named = {"--mode": mode, "--allocator": allocator, f"--relevance {trained}": trained}
+        of_model = relevance if relevance in ("trained", "gaze") else None
+        named = {"--mode": mode, "--allocator": allocator, f"--relevance {of_model}": of_model}
         if option := next((option for option, value in named.items() if value is not None), None):
             raise ValueError(f"{option} is of a model: name one with --model ({options.DEFAULT_MODEL!r})")
     files, left_out = None, ""
@@ -100,7 +101,7 @@ def look(
     with terminal.quiet_stdout(as_json):
         allowed = inputs.read_budget(budget, as_json)
         if model is None:
-            choose = _guide(request.question, allowed, guide, device, dtype, as_json)
+            choose = _without_model(request.question, allowed, guide, relevance, device, dtype, as_json)
         else:
             loaded = inputs.load_model(
                 model, device, dtype, as_json, allocator=allocator, guide=guide, relevance=relevance
@@ -131,17 +132,27 @@ def look(
     return 0
 
 
-def _guide(
-    question: str, budget: Budget | None, guide: str | None, device: str, dtype: str, quiet: bool
+def _without_model(
+    question: str,
+    budget: Budget | None,
+    guide: str | None,
+    relevance: str,
+    device: str,
+    dtype: str,
+    quiet: bool,
 ) -> Looker:
-    """A `Looker` without a model: the guide chooses for each image by itself."""
+    """A `Looker` without a model: the guide, or another source of relevance, chooses for each image by
+    itself.
+    """
     with terminal.starting(quiet):
         from arr_coc.choose.budget import DEFAULT_BUDGET
         from arr_coc.guide.guide import load_guide
         from arr_coc.guide.selector import Selector
         from arr_coc.video import FrameSource
 
-        selector = Selector(load_guide(guide, dtype, "cpu" if device == "auto" else device))
+        selector = Selector(
+            load_guide(guide, dtype, "cpu" if device == "auto" else device), relevance=relevance
+        )
     allowed = DEFAULT_BUDGET if budget is None else budget
 
     def decide(visual: Visual) -> Decision:

@@ -115,12 +115,13 @@ Order = Annotated[
     typer.Option(metavar="ORDER", help="How kept cells are read: raster, or relevance: the best first."),
 ]
 Relevance = Annotated[
-    Literal["auto", "guide", "gaze", "trained"],
+    str,
     typer.Option(
         metavar="NAME",
-        help="What chooses the cells: trained, what was learned for the model; guide; gaze, the model's own "
-        "attention; or auto: what was learned, and the guide where a picture is unlike those it was learned "
-        "on, or nothing was learned.",
+        help="What says which cells the question needs: guide; ocr, lines of print as an OCR reads them; "
+        "boxes:FILE, retriever:MODEL, dense:MODEL, index:FILE, or a sum such as guide+ocr. With a model also "
+        "trained, what was learned for it; gaze, its own attention; auto: what was learned, and the guide "
+        "where a picture is unlike those it was learned on, or nothing was learned.",
     ),
 ]
 Device = Annotated[

@@ -281,7 +281,12 @@ def _guided(coupling: Coupling) -> list[tuple[str, str]]:
     line = sentence(kind, coupling.confidence, coupling.words)
     if kind in (*GENERAL, "unread"):  # confidence and words are meaningless for such questions
         return [("guide", line)]
-    return [("words", _words(coupling)), ("confidence", line)]
+    rows = [("words", _words(coupling))] if coupling.matches or not coupling.findings else []
+    found: dict[str, list[str]] = {}
+    for finding in coupling.findings:
+        found.setdefault(finding.source, []).append(f"{_shortened(finding.text)} {finding.probability:.2f}")
+    rows += [(f"by {source}", ", ".join(texts[:MOST_WORDS])) for source, texts in found.items()]
+    return [*rows, ("confidence", line)]
 
 
 def _words(coupling: Coupling) -> str:

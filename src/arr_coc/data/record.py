@@ -18,10 +18,9 @@ from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, BeforeValidator, Field, StringConstraints
 
+from arr_coc.choose.boxes import Box
 from arr_coc.files.paths import shorten
 from arr_coc.files.validation import parse_json, short, validated
-
-Box = tuple[float, float, float, float]
 
 LONGEST_LINE = 2**24  # the most bytes of a line of a JSON lines file
 _REMEDY = "it may be damaged or cut off; download or write it again"

@@ -9,17 +9,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from arr_coc.guide.guide import Guide, GuidePage, Search
+from arr_coc.guide.guide import Guide, GuidePage, Search, load_guide
 from arr_coc.guide.lexicon import STOP_WORDS
 from arr_coc.guide.print_encoder import PLACE, complete_runs
 from arr_coc.guide.question import ALPHABET, GENERAL_WORDS, is_overview, terms
 
+GUIDE = "guide"  # name of the guide as a source of relevance
 MAX_PIXELS = 2048**2  # of a picture that the guide encodes; larger ones are scaled down
 MAX_SIDE = 8192  # px of its longer side: a page of many screens in one shot is read as it is
 # Factor and offset on the logit of presence, and what a recognised word adds, that make `confidence` a
@@ -34,6 +35,7 @@ PRINTED: dict[str, tuple[float, float]] = {
 }
 LIKELY = 0.85  # the least likeness of a match that counts as recognised: of those at least 95 % are there
 
+FOUND = 0.5  # the least probability of a finding that counts as recognised
 # Common words read on a picture with print: at most 8 on splatters, 16 and more on scattered words.
 PRINTED_WORDS = 12
 COLOUR_TERM = "the colour {}"  # the term of a match of a colour that a word names
@@ -51,9 +53,18 @@ class Match(NamedTuple):
     strength: float = 1.0
 
 
+class Finding(NamedTuple):
+    """Something that a source of relevance read or recognised, and how likely the question needs it."""
+
+    source: str  # name of the source
+    text: str  # what is printed there, or what it is
+    probability: float  # in [0, 1]
+    box: tuple[float, float, float, float]  # (x0, y0, x1, y1) in shares of the picture's width and height
+
+
 @dataclass(frozen=True, eq=False)
 class Coupling:
-    """What the guide finds about one picture and one question.
+    """What a source of relevance, such as the guide, finds about one picture and one question.
 
     Attributes:
         logits: Float [H, W], one per cell: that the question needs it.
@@ -63,14 +74,16 @@ class Coupling:
         unusual: In [0, 1], that it asks for what stands out ("What is unusual here?").
         matches: Content words of the question in order, each followed by the terms that stand for it.
         printed: Whether common words can be read on the picture, whatever the question.
+        findings: What other sources than the guide found, the likeliest first.
     """
 
     logits: Tensor
     confidence: float
-    overview: float
-    unusual: float
+    overview: float = 0.0
+    unusual: float = 0.0
     matches: tuple[Match, ...] = ()
     printed: bool = False
+    findings: tuple[Finding, ...] = ()
 
     def best(self, least: float = LIKELY) -> tuple[Match, ...]:
         """Of each word of the question its best match, if its likeness is at least `least`."""
@@ -80,6 +93,11 @@ class Coupling:
             if match.likeness >= least and match.likeness > before:
                 best[match.word] = match
         return tuple(best.values())
+
+    @property
+    def recognised(self) -> bool:
+        """Whether a word of the question was found on the picture, or another source found what it needs."""
+        return bool(self.best()) or any(finding.probability >= FOUND for finding in self.findings)
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -93,7 +111,7 @@ class Coupling:
             "odd": round(self.unusual, 4),
             "printed": self.printed,
             "matches": [match._asdict() for match in self.matches],
-        }
+        } | ({"findings": [finding._asdict() for finding in self.findings]} if self.findings else {})
 
 
 def view(guide: Guide, picture: Tensor) -> GuidePage:
@@ -111,6 +129,32 @@ def fitted(width: int, height: int) -> tuple[int, int]:
     """The size (width, height) in px at which the guide encodes a picture of a size in px."""
     scale = min(1.0, math.sqrt(MAX_PIXELS / (width * height)), MAX_SIDE / max(width, height))
     return max(1, round(width * scale)), max(1, round(height * scale))
+
+
+class Calibration(NamedTuple):
+    """Scale and bias that make the logits of a source log odds of evidence: scale * logit + bias."""
+
+    scale: float
+    bias: float = 0.0
+
+
+class GuideSource:
+    """The guide as a source: print, meaning and layout, by its own small networks."""
+
+    name = GUIDE
+    calibration: Calibration | None = Calibration(1.0)  # it learns with cross-entropy over single cells
+
+    def __init__(self, guide: Guide | None = None) -> None:
+        self.guide = load_guide() if guide is None else guide
+        self.version = self.guide.version
+
+    def view(self, picture: Tensor) -> GuidePage:
+        """Encode a picture, float [3, h, w] in [0, 1], before any question."""
+        return view(self.guide, picture)
+
+    def couple(self, view: Any, question: str, grid: tuple[int, int]) -> Coupling:
+        """Score the cells of a grid (H, W) that divides the picture evenly; `view` is a GuidePage."""
+        return couple(self.guide, view, question, grid)
 
 
 @torch.no_grad()

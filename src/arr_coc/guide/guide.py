@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import zlib
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -35,6 +36,7 @@ from arr_coc.guide.print_encoder import (
     block_mean,
     luminance,
     print_runs,
+    run_meanings,
 )
 from arr_coc.guide.question import QuestionEncoder, Reading, Terms, WordEncoder, definitions, terms
 
@@ -49,11 +51,20 @@ class GuidePage(NamedTuple):
     # vectors of print, [DIM, h/8, w/16] of the picture, and of it at half and at a quarter of its size
     prints: tuple[Tensor, ...]
     meanings: Tensor  # [MEANING_WIDTH, h/16, w/32], what the print means
+    passages: Tensor  # the same of the whole run of print that a place belongs to, of unit length or 0
     colours: Tensor  # [12, h/16, w/32] in [0, 1], how far each place shows each of `colours.NAMES`
     features: Tensor  # [1, WIDTH, h/16, w/32] of `PageEncoder`
     size: tuple[int, int]  # (height, width) of the picture in px before it was padded
     runs: Tensor  # [h/16, w/4], its runs of print (`print_runs`)
     vocabulary: int  # how many different common words are read on it
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of its tensors."""
+        return sum(
+            one.nbytes
+            for one in (*self.prints, self.meanings, self.passages, self.colours, self.features, self.runs)
+        )
 
 
 class Search(NamedTuple):
@@ -89,6 +100,12 @@ class Guide(nn.Module):
             self.pages = PageEncoder()
             self.head = Head()
 
+    @property
+    def version(self) -> str:
+        """Eight hexadecimal digits that tell guides of other weights apart."""
+        parts = (self.words.join.weight, self.reader.join.weight, self.head.last.weight, self.threshold)
+        return f"{zlib.crc32(b''.join(part.detach().cpu().float().numpy().tobytes() for part in parts)):08x}"
+
     def likeness(self, cosine: Tensor) -> Tensor:
         """The logit that a slot shows a word, from the cosine of their vectors."""
         return self.scale.exp() * (cosine - self.threshold)
@@ -119,7 +136,8 @@ class Guide(nn.Module):
         features = self.pages(picture[None], [scale.features for scale in scales], meanings)
         size = (picture.shape[-2], picture.shape[-1])
         colours, runs = colour_maps(picture), print_runs(light)
-        return GuidePage(prints, meanings, colours, features, size, runs, vocabulary)
+        passages = run_meanings(meanings, runs)
+        return GuidePage(prints, meanings, passages, colours, features, size, runs, vocabulary)
 
     def judge(self, page: GuidePage, questions: Sequence[str]) -> Judgement:
         """Score every place of a page, h/16 x w/32 of them, for Q questions."""
@@ -145,7 +163,8 @@ class Guide(nn.Module):
         """Score every place of a page from where the words of some questions stand."""
         own = [search.own for search in searches]
         readings = self.reader.read([search.terms.words for search in searches], own)
-        return self.head(page.features, readings, [self.maps(search) for search in searches])
+        maps = [self.maps(search) for search in searches]
+        return self.head(page.features, readings, maps, [self._expected(page, one) for one in readings])
 
     def read(self, questions: Sequence[Sequence[str]]) -> list[Reading]:
         """Read questions of normal words, at least one, without a page."""
@@ -153,7 +172,7 @@ class Guide(nn.Module):
         return self.reader.read(questions, vectors.split([len(words) for words in questions]))
 
     def maps(self, search: Search) -> Tensor:
-        """The maps of a question's words, [T, MAPS - 1, H, W] in [0, 1]; see `head.MAPS`."""
+        """The maps of a question's words, [T, MAPS - OF_QUESTION - 1, H, W] in [0, 1]; see `head.MAPS`."""
         count = len(search.own)
         direct, others = search.cosines[:count], search.cosines[count:]
         places = torch.tensor(search.terms.stands_for, device=others.device, dtype=torch.long)
@@ -178,6 +197,14 @@ class Guide(nn.Module):
         """How well the meanings of words and places agree, [T, h/16, w/32] in [0, 1]."""
         meant = definitions(terms.words).to(page.meanings)
         return torch.einsum("tm,mhw->thw", meant, page.meanings).clamp(0, 1)
+
+    def _expected(self, page: GuidePage, reading: Reading) -> Tensor:
+        """How well print agrees with what a question expects, and that relative, [2, h/16, w/32] in [0,
+        1].
+        """
+        expected = reading.expected.to(page.passages)
+        agreement = torch.einsum("m,mhw->hw", expected, page.passages)[None].clamp(0, 1)
+        return torch.cat((agreement, _relative(agreement)))
 
     def _cosines(self, page: GuidePage, words: Tensor) -> Tensor:
         """How well each word agrees with each place, [W, DIM] -> [W, h/16, w/32]: the best of all sizes."""
@@ -253,7 +280,7 @@ def check_channels(channels: Channels) -> None:
 
 
 GUIDE_FILE = "guide.safetensors"
-GUIDE_FORMAT = "arr-coc guide 5"
+GUIDE_FORMAT = "arr-coc guide 6"
 BUNDLED_GUIDE = BUNDLED / "guide"
 GUIDE_FOLDER = "guide"  # of a guide inside the folder of an allocator that goes by it
 

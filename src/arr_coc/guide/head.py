@@ -26,8 +26,9 @@ WIDTH = 96
 HEADS = 4
 PAGE_BLOCKS, BLOCKS = 4, 3  # blocks of the page, before any question, and of the head, for each
 # Maps of a word: likeness, and that relative to the page's best, of the word, its synonyms and related words;
-# agreement of its meaning, and that relative; its colour; how a place looks like the thing.
-MAPS = 10
+# agreement of its meaning, and that relative; its colour; how a place looks like the thing. Then two of the
+# whole question: agreement with the meaning that it expects to be printed, and that relative.
+MAPS, OF_QUESTION = 12, 2
 APPEARANCE_WIDTH = 32  # width of the vectors by which places are compared with the things that words name
 
 Layer = TypeVar("Layer", nn.Linear, nn.Conv2d)
@@ -216,16 +217,20 @@ class Head(nn.Module):
         places = self.look(page[0].movedim(0, -1))
         return (places @ self.name(reading.tokens).T).movedim(-1, 0) - 3.0  # few look like it
 
-    def forward(self, page: Tensor, readings: list[Reading], maps: list[Tensor]) -> Judgement:
+    def forward(
+        self, page: Tensor, readings: list[Reading], maps: list[Tensor], expected: list[Tensor]
+    ) -> Judgement:
         """Score the places of a page [1, WIDTH, H, W] for some questions.
 
-        `maps` are [T, MAPS - 1, H, W] in [0, 1] of each question's words; the last one is made here.
+        `maps` are [T, MAPS - OF_QUESTION - 1, H, W] in [0, 1] of each question's words, `expected`
+        [OF_QUESTION, H, W] of each question; the map of appearance is made here.
         """
         base = page[0].movedim(0, -1)  # (H, W, WIDTH)
         rows, direct, best = [], [], []
-        for reading, print_maps in zip(readings, maps, strict=True):
-            appearance = self.appearance(page, reading).sigmoid()[:, None]
-            likeness = torch.cat((print_maps, appearance.to(print_maps.dtype)), 1)
+        for reading, own, whole in zip(readings, maps, expected, strict=True):
+            appearance = self.appearance(page, reading).sigmoid()[:, None].to(own.dtype)
+            # Words share the maps of their question.
+            likeness = torch.cat((own, appearance, whole.to(own.dtype).expand(len(own), -1, -1, -1)), 1)
             roles = self.roles(reading.tokens).unflatten(-1, (MAPS, WIDTH))
             x = base + torch.einsum("tmhw,tmc->hwc", likeness.to(base.dtype), roles)
             weights = (self.query(x) @ self.key(reading.tokens).T / 8).softmax(-1)  # (H, W, T)

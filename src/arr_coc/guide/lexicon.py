@@ -256,9 +256,9 @@ def _single_words(key: str, others: Sequence[str]) -> tuple[str, ...]:
 
 MEANINGS_FILE = "meanings.safetensors"
 MEANING_WIDTH = 64  # width of the vectors of meanings
-MAX_RELATED = 16  # the most words that `related` gives
+MAX_RELATED = 24  # the most words that `related` gives
 ORDINAL = re.compile(r"(\d+)(?:st|nd|rd|th)")  # an ordinal number in figures, such as "30th"
-MIN_COSINE = 0.5  # the least cosine of related words: about one in a thousand words has it
+MIN_COSINE = 0.6  # the least cosine of related words: about one in a thousand words has it
 
 
 class Meanings(NamedTuple):
@@ -268,6 +268,7 @@ class Meanings(NamedTuple):
     rows: dict[str, int]  # by word
     by_stem: dict[str, list[int]]  # rows by stem
     vectors: Tensor  # [N, MEANING_WIDTH], of unit length
+    weights: Tensor  # [N], how much each word says: the mean of weighed vectors is that of a text
     common: tuple[int, ...]  # rows of the words that print is compared with (`print_encoder.MeaningEncoder`)
 
     def row(self, word: str) -> int | None:
@@ -281,13 +282,14 @@ def meanings() -> Meanings:
     with safe_open(Path(__file__).with_name(MEANINGS_FILE), framework="pt") as file:
         words = tuple(file.get_tensor("words").numpy().tobytes().decode().split("\n"))
         vectors = file.get_tensor("vectors").float()
+        weights = file.get_tensor("weights").float()
         common = tuple(file.get_tensor("glossary").tolist())
     by_stem: dict[str, list[int]] = {}
     for row, word in enumerate(words):
         by_stem.setdefault(stem(word), []).append(row)
     rows = {word: row for row, word in enumerate(words)}
     unit = vectors / vectors.norm(dim=1, keepdim=True).clamp_min(1e-9)
-    return Meanings(words, rows, by_stem, unit, common)
+    return Meanings(words, rows, by_stem, unit, weights, common)
 
 
 def common_words() -> tuple[str, ...]:
@@ -301,6 +303,16 @@ def meaning(word: str) -> Tensor:
     table = meanings()
     row = table.row(word)
     return torch.zeros(MEANING_WIDTH) if row is None else table.vectors[row]
+
+
+def text_meaning(words: Sequence[str]) -> Tensor:
+    """The meaning of a text of normal words, [MEANING_WIDTH] of unit length on the CPU; zeros without a
+    row.
+    """
+    table = meanings()
+    rows = [row for word in words if (row := table.row(word)) is not None]
+    total = table.weights[rows] @ table.vectors[rows]
+    return total / total.norm().clamp_min(1e-9)
 
 
 @lru_cache(maxsize=4096)

@@ -257,6 +257,17 @@ def print_runs(light: Tensor) -> Tensor:
     return numbers * (torch.bincount(numbers.flatten()) <= MAX_RUN)[numbers]
 
 
+def run_meanings(meanings: Tensor, runs: Tensor) -> Tensor:
+    """The meaning of the run of print that each place belongs to, [C, h, w] -> [C, h, w] of unit length or 0.
+
+    `runs` [h, w * n] are of `print_runs`; a place with parts of several takes the last.
+    """
+    index = runs.unflatten(-1, (meanings.shape[-1], -1)).amax(-1).flatten()
+    sums = meanings.new_zeros(len(meanings), int(index.max()) + 1).index_add_(1, index, meanings.flatten(1))
+    sums[:, 0] = 0  # of the places without a run
+    return F.normalize(sums.float(), dim=0)[:, index].view(meanings.shape)
+
+
 def complete_runs(places: Tensor, runs: Tensor) -> Tensor:
     """Raise every place of a run to the log of the run's mean odds, and lower none.
 

@@ -28,6 +28,7 @@ from arr_coc.guide.lexicon import (
     inflections,
     meaning,
     related,
+    text_meaning,
 )
 
 # Characters that are told apart, without case and accents.
@@ -185,10 +186,11 @@ def definitions(words: Sequence[str]) -> Tensor:
 
 
 class Reading(NamedTuple):
-    """A question as the head uses it: `tokens` [T, WIDTH] one per word, `pooled` [WIDTH], their mean."""
+    """A question as the head uses it."""
 
-    tokens: Tensor
-    pooled: Tensor
+    tokens: Tensor  # [T, WIDTH], one per word
+    pooled: Tensor  # [WIDTH], their mean
+    expected: Tensor  # [MEANING_WIDTH], of unit length: the meaning of print that answers it
 
 
 class QuestionEncoder(nn.Module):
@@ -211,6 +213,9 @@ class QuestionEncoder(nn.Module):
             norm_first=True,
         )
         self.layers = nn.TransformerEncoder(layer, 2, norm=nn.LayerNorm(WIDTH), enable_nested_tensor=False)
+        self.expected = nn.Linear(WIDTH, MEANING_WIDTH)
+        nn.init.zeros_(self.expected.weight)
+        nn.init.zeros_(self.expected.bias)
 
     def forward(self, words: Sequence[str], vectors: Tensor, meant: Tensor | None = None) -> Reading:
         """Read 1 to MAX_WORDS normal words with their vectors [T, DIM].
@@ -218,7 +223,7 @@ class QuestionEncoder(nn.Module):
         `meant` [T] weighs their rows in the table of whole words; None: fully.
         """
         tokens = self.layers(self._embed(words, vectors, meant)[None])[0]
-        return Reading(tokens, tokens.mean(0))
+        return self._reading(words, tokens)
 
     def read(self, questions: Sequence[Sequence[str]], vectors: Sequence[Tensor]) -> list[Reading]:
         """Read several questions at once; arguments as of `forward`, one per question."""
@@ -228,7 +233,13 @@ class QuestionEncoder(nn.Module):
         blank = torch.arange(padded.shape[1], device=lengths.device) >= lengths[:, None]
         tokens = self.layers(padded, src_key_padding_mask=blank if bool(blank.any()) else None)
         parts = [row[:length] for row, length in zip(tokens, lengths.tolist(), strict=True)]
-        return [Reading(part, part.mean(0)) for part in parts]
+        return [self._reading(*each) for each in zip(questions, parts, strict=True)]
+
+    def _reading(self, words: Sequence[str], tokens: Tensor) -> Reading:
+        """Print is expected to mean what the question means, but for what was learned."""
+        pooled = tokens.mean(0)
+        own = text_meaning(words).to(tokens.device)
+        return Reading(tokens, pooled, unit(own + self.expected(pooled).float()))
 
     def _embed(self, words: Sequence[str], vectors: Tensor, meant: Tensor | None = None) -> Tensor:
         """Sums of a word's vector, its row in the table of whole words, its meaning and its position."""

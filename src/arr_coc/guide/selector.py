@@ -36,17 +36,18 @@ from arr_coc.files.images import ImageSource, open_image, picture_digest
 from arr_coc.files.paths import local_path, locate_base
 from arr_coc.files.question import check_question
 from arr_coc.files.saved import BUNDLED, read_settings, reading
-from arr_coc.guide.coupling import Coupling, couple, view
+from arr_coc.guide.coupling import GUIDE, Coupling
 from arr_coc.guide.deciding import Cues, Decision, Stopwatch, decide
 from arr_coc.guide.guide import (
     GUIDE_FILE,
     GUIDE_FOLDER,
     Guide,
-    GuidePage,
     check_channels,
     load_guide,
     picture_inputs,
 )
+from arr_coc.guide.relevance import open_relevance
+from arr_coc.guide.source import PictureView, RelevanceSource
 from arr_coc.guide.trust import is_general
 from arr_coc.video.temporal import Change, Changes, Tracker, event_of
 
@@ -216,9 +217,9 @@ def _read_embeddings(model: Path) -> Tensor:
 
 
 class PictureRecord(NamedTuple):
-    """What a selector keeps of a picture between questions: the guide's encoding and what followed."""
+    """What a selector keeps of a picture between questions: the source's encoding and what followed."""
 
-    page: GuidePage
+    view: PictureView
     textures: dict[tuple[int, int], Tensor]  # by grid
     couplings: dict[tuple[str, tuple[int, int]], Coupling]  # of the last questions, by question and grid
 
@@ -231,8 +232,13 @@ class Selector:
         sizing: How a picture becomes cells if a call doesn't say; None: as in the model that an allocator was
             trained for, else cells of 32 px.
         trained: An allocator that was trained for one model; None: the guide decides.
-        relevance: Of a trained allocator: "auto": the guide decides where a picture is unlike the stem's or
-            a question is about no place; "trained": the allocator always does. Else a ValueError.
+        relevance: A source of relevance, or the name of one or of a sum such as "guide+ocr"
+            (`guide.relevance`). "auto": the guide; of a trained allocator the allocator, but the guide where
+            a picture is unlike the stem's or a question is about no place. "trained": the allocator always
+            decides.
+
+    Raises:
+        ValueError: an unknown relevance, or "trained" without an allocator.
     """
 
     def __init__(
@@ -240,22 +246,26 @@ class Selector:
         guide: Guide | None = None,
         sizing: Sizing | None = None,
         trained: StemScorer | None = None,
-        relevance: str = "auto",
+        relevance: str | RelevanceSource = "auto",
     ) -> None:
-        if relevance not in ("auto", "trained"):
-            raise ValueError(f"relevance {relevance!r} is not of an allocator: use 'auto' or 'trained'")
         if relevance == "trained" and trained is None:
             raise ValueError("relevance 'trained' is of a trained allocator: name its folder, or use 'auto'")
         self.guide = load_guide() if guide is None else guide
         self.sizing = sizing or (Sizing() if trained is None else trained.sizing)
-        self.trained, self.relevance = trained, relevance
+        named = relevance not in ("auto", "trained")
+        self.source = open_relevance(relevance if named else GUIDE, self.guide)
+        self.trained, self.relevance = None if named else trained, relevance
+        trained = self.trained
         # The guide's coupling needs no word embeddings, so that a layer for it is of any width.
         self.layer = ARRCOCLayer(ARRCOCConfig(dim=1)).eval() if trained is None else trained.layer
         self._records: OrderedDict[bytes, PictureRecord] = OrderedDict()
 
     @classmethod
     def from_pretrained(
-        cls, folder: str | Path | None = None, base: str | Path | None = None, relevance: str = "auto"
+        cls,
+        folder: str | Path | None = None,
+        base: str | Path | None = None,
+        relevance: str | RelevanceSource = "auto",
     ) -> Selector:
         """The selector of a guide, or of an allocator with a stem; a ValueError if a part is missing.
 
@@ -342,7 +352,7 @@ class Selector:
         foreign = self.trained.is_foreign(cues.vision[0])
         if not foreign and not is_general(self.guide, question):
             return cues, False
-        coupling = couple(self.guide, view(self.guide, image_pixels(image)[0]), question, grid)
+        coupling = self.source.couple(self.source.view(image_pixels(image)[0]), question, grid)
         return cues._replace(coupling=coupling.logits[None], guided=coupling), foreign
 
     def _guided(self, texture: Tensor, coupling: Coupling) -> Cues:
@@ -364,10 +374,10 @@ class Selector:
         record = self._records.pop(key, None)
         if record is None or grid not in record.textures:
             pixels = image_pixels(image)
-            record = record or PictureRecord(view(self.guide, pixels[0]), {}, {})
+            record = record or PictureRecord(self.source.view(pixels[0]), {}, {})
             record.textures[grid] = generate_texture_array(pixels, grid, self.layer.config.channels)
         self._records[key] = record
-        sizes = [math.prod(one.page.size) for one in self._records.values()]
+        sizes = [math.prod(one.view.size) for one in self._records.values()]
         while len(sizes) > MAX_PICTURES or (len(sizes) > 1 and sum(sizes) > MAX_KEPT_PIXELS):
             self._records.popitem(last=False)  # the oldest
             sizes.pop(0)
@@ -375,7 +385,7 @@ class Selector:
 
     def _coupling(self, record: PictureRecord, question: str, grid: tuple[int, int]) -> Coupling:
         kept, key = record.couplings, (question, grid)
-        coupling = kept.pop(key, None) or couple(self.guide, record.page, question, grid)
+        coupling = kept.pop(key, None) or self.source.couple(record.view, question, grid)
         kept[key] = coupling
         if len(kept) > MAX_QUESTIONS:
             kept.pop(next(iter(kept)), None)
@@ -436,7 +446,7 @@ class Selector:
                 yield None, change
                 continue
             texture = generate_texture_array(picture, change.grid, self.layer.config.channels)
-            yield PictureRecord(view(self.guide, picture[0]), {change.grid: texture}, {}), change
+            yield PictureRecord(self.source.view(picture[0]), {change.grid: texture}, {}), change
         if tracker is None:
             raise ValueError("the clip has no pictures: give at least one")
 
@@ -458,13 +468,13 @@ class Selector:
                 cues.append(cues[-1])
                 shows += shows[-1:]
                 continue
-            coupling = couple(self.guide, record.page, question, change.grid)
+            coupling = self.source.couple(record.view, question, change.grid)
             if surest is None or coupling.confidence > surest[1].confidence:
                 surest = len(cues), coupling
             # The matches are most of what would be kept of a step, and only those of the surest are told.
             cues.append(self._guided(record.textures[change.grid], replace(coupling, matches=())))
             if event is not None:
-                shows.append(couple(self.guide, record.page, event, change.grid).logits)
+                shows.append(self.source.couple(record.view, event, change.grid).logits)
         if surest is not None:
             step, coupling = surest
             cues[step] = cues[step]._replace(guided=coupling)

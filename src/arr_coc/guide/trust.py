@@ -159,7 +159,7 @@ def verdict(
 def verdict_of(coupling: Coupling) -> str:
     """The verdict on a `Coupling`: a key of SENTENCES, such as "sure"."""
     c = coupling
-    return verdict(c.confidence, c.overview, c.unusual, c.words, bool(c.best()))
+    return verdict(c.confidence, c.overview, c.unusual, c.words, c.recognised)
 
 
 def sentence(kind: str, confidence: float, words: Sequence[str] = ()) -> str:
@@ -172,7 +172,7 @@ def sentence(kind: str, confidence: float, words: Sequence[str] = ()) -> str:
 def note(coupling: Coupling) -> str | None:
     """The remark that users see beside an allocation, without confidence; None if the guide is sure."""
     words = coupling.words
-    kind = verdict(coupling.confidence, coupling.overview, coupling.unusual, words, bool(coupling.best()))
+    kind = verdict_of(coupling)
     parts = [] if kind in ("sure", *GENERAL) else [SENTENCES[kind]]
     return "; ".join(parts + _passed_over(kind, words)) or None
 

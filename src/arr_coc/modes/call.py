@@ -22,9 +22,11 @@ from arr_coc.choose.budget import DEFAULT_BUDGET, Budget
 from arr_coc.choose.layer import ARRCOCLayer
 from arr_coc.choose.stem import Stem
 from arr_coc.choose.texture import TextureCache
-from arr_coc.guide.coupling import Coupling
+from arr_coc.guide.coupling import GUIDE, Coupling, GuideSource
 from arr_coc.guide.deciding import Stopwatch, groups, whole_grids
-from arr_coc.guide.guide import Guide, GuidePage, load_guide
+from arr_coc.guide.guide import Guide, load_guide
+from arr_coc.guide.relevance import open_relevance
+from arr_coc.guide.source import PictureView, RelevanceSource
 from arr_coc.modes import Mode
 from arr_coc.seam import Compacted, FamilyAdapter, VisualFeatures
 from arr_coc.seam.lora import LoRAs
@@ -33,13 +35,6 @@ from arr_coc.video.temporal import Changes
 T = TypeVar("T")
 
 MOST_TURNS = 16  # questions of a session whose relevance maps are kept
-RELEVANCES = ("auto", "trained", "guide", "gaze")
-"""Sources of the coupling map (how much each cell has to do with the question): "trained", the layer;
-"guide", the guide; "gaze", attention in the model's own first layers; "auto", the layer if it is trained, or
-the guide on pictures foreign to it (`scoring.foreign_visuals`), else the guide and, where it finds nothing,
-the model's attention. With "guide" and "gaze" the other two maps are those of an untrained layer.
-"""
-
 logger = logging.getLogger(__name__)
 
 
@@ -55,7 +50,9 @@ class EncodedImages:
     crops: dict[str, Tensor] | None = field(default=None, repr=False)  # of `sources`, as inputs
     finer: bool = False  # the mode reads crops: all of this is at their scale
     pictures: Sequence[Tensor] | None = field(default=None, repr=False)  # per image [3, h, w] in [0, 1]
-    pages: list[GuidePage] | None = field(default=None, repr=False)  # the guide's input
+    sights: list[PictureView] | None = field(
+        default=None, repr=False
+    )  # as the source of relevance encodes them
     caches: list[TextureCache] = field(default_factory=list, repr=False)  # of texture channels
     textures: list[Tensor] = field(default_factory=list, repr=False)  # [1, C, H, W], of the last call
     printed: dict[int, Tensor] = field(default_factory=dict, repr=False)  # by image, where print stands
@@ -80,14 +77,14 @@ class EncodedImages:
         other = replace(self, neutral={}, earlier=tuple(question for question, _ in history))
         yield other
         self.features = self.features or other.features
-        self.pictures, self.pages = self.pictures or other.pictures, self.pages or other.pages
+        self.pictures, self.sights = self.pictures or other.pictures, self.sights or other.sights
         self.foreign = self.foreign or other.foreign
 
     def share(self, other: EncodedImages) -> None:
         """Take over from `other` what doesn't depend on LoRAs, if both have crops or neither has."""
         if self.finer != other.finer:
             return
-        self.pictures, self.pages = self.pictures or other.pictures, self.pages or other.pages
+        self.pictures, self.sights = self.pictures or other.pictures, self.sights or other.sights
         self.caches, self.printed = self.caches or other.caches, self.printed or other.printed
         self.looks = self.looks or other.looks
         self.foreign = self.foreign or other.foreign
@@ -114,7 +111,7 @@ class Chooser:
     layer: ARRCOCLayer  # scorers, balancer and allocator
     loras: LoRAs
     stem: Stem | None = None  # encodes cells from pixels
-    relevance: str = "auto"  # one of RELEVANCES
+    relevance: str | RelevanceSource = "auto"  # see `scoring.deciding_layer`
     convs: Mapping[str, Any] = field(default_factory=dict)  # trained compressors by name
     strict: bool = False  # raise when deciding fails
     guide_folder: Path | None = None  # None: the bundled guide
@@ -122,12 +119,19 @@ class Chooser:
     _adapters: dict[str, FamilyAdapter] = field(default_factory=dict, repr=False, compare=False)
 
     @property
-    def guide(self) -> Guide | None:
-        """The guide, which couples cells and questions for an untrained layer; None with relevance "gaze"."""
-        if self.relevance == "gaze":
-            return None
+    def guide(self) -> Guide:
+        """The guide, which reads every question, and the picture unless another source of relevance does."""
         device = next(self.layer.parameters()).device  # that of an offloaded base is "meta"
         return load_guide(self.guide_folder, device=device)
+
+    @property
+    def source(self) -> RelevanceSource | None:
+        """What couples cells and questions for an untrained layer; None with relevance "gaze"."""
+        if self.relevance == "gaze":
+            return None
+        if self.relevance in ("auto", "trained", GUIDE):
+            return GuideSource(self.guide)
+        return open_relevance(self.relevance, self.guide)
 
     def adapter_for(self, mode: Mode) -> FamilyAdapter:
         """The family's adapter on the base model with a mode's LoRAs."""

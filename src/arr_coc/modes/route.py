@@ -537,8 +537,8 @@ def mode_for_question(
                 f"mode {mode!r} looks once: it has no coarse view in which to miss something; "
                 "use mode 'saccade'"
             )
-    guide = chooser.guide if isinstance(question, str) and question.strip() else None
-    if guide is None or not is_transcription(guide, question):
+    asked = isinstance(question, str) and question.strip() and chooser.source is not None
+    if not asked or not is_transcription(chooser.guide, question):
         return mode, None
     if mode is None and free:
         return FULL.name, TRANSCRIBED

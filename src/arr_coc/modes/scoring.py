@@ -24,12 +24,14 @@ from arr_coc.choose.layer import ARRCOCLayer
 from arr_coc.choose.motion import FRAMES
 from arr_coc.choose.stem import GUIDED, Stem
 from arr_coc.choose.texture import Channels, TextureCache, channel_groups, generate_texture_array
-from arr_coc.guide.coupling import Coupling, couple, view
+from arr_coc.guide.coupling import Coupling
 from arr_coc.guide.deciding import Cues, Decision, Stopwatch, groups
-from arr_coc.guide.guide import Guide, GuidePage, picture_inputs
+from arr_coc.guide.guide import picture_inputs
+from arr_coc.guide.relevance import parse_relevance
 from arr_coc.guide.selector import image_pixels
+from arr_coc.guide.source import PictureView, RelevanceSource
 from arr_coc.guide.trust import blend, is_general, shares
-from arr_coc.modes.call import RELEVANCES, Call, Chooser, EncodedImages, guarded, joined
+from arr_coc.modes.call import Call, Chooser, EncodedImages, guarded, joined
 from arr_coc.modes.mode import Mode
 from arr_coc.seam.assembly import CROP_GRIDS, CROP_VALUES, PROMPT_NAMES, Grid, Layout, VisualFeatures
 from arr_coc.seam.base import FamilyAdapter
@@ -54,15 +56,21 @@ def wanted_inputs(channels: Channels) -> frozenset[str]:
     return frozenset(name for group in channel_groups(channels) for name in (*group.needs, *group.reads))
 
 
-def deciding_layer(layer: ARRCOCLayer, relevance: str) -> ARRCOCLayer:
-    """The layer that decides: an untrained copy if relevance is "guide" or "gaze".
+def deciding_layer(layer: ARRCOCLayer, relevance: str | RelevanceSource) -> ARRCOCLayer:
+    """The layer that decides, by what says how much each cell has to do with the question (relevance).
+
+    "trained": the layer; "gaze": attention in the model's own first layers; the name of a source, a sum such
+    as "guide+ocr" or a source itself (`guide.relevance`): that; "auto": the layer if it is trained, but the
+    guide on pictures foreign to it (`foreign_visuals`), else the guide and, where it finds nothing, the
+    model's attention. With all but "auto" and "trained" the other two maps are those of an untrained copy of
+    the layer.
 
     Raises:
         ValueError: an unknown relevance, "trained" with an untrained layer, or as `check_layer`.
     """
     check_layer(layer)
-    if relevance not in RELEVANCES:
-        raise ValueError(f"relevance {relevance!r} is unknown; use one of {', '.join(RELEVANCES)}")
+    if isinstance(relevance, str):
+        parse_relevance(relevance)
     if relevance == "trained" and not layer.trained:
         raise ValueError("relevance is 'trained', but nobody has trained the layer: use 'auto'")
     if relevance in ("auto", "trained") or not layer.trained:
@@ -359,7 +367,7 @@ def untrained_relevance(
         return [None if one is None else one.logits for one in chosen], chosen
     guided = couplings(chooser, call, layout)
     if guided is not None and not (
-        chooser.relevance != "guide" and any(shares(one).not_found for one in guided)
+        chooser.relevance in ("auto", "trained") and any(shares(one).not_found for one in guided)
     ):
         return [one.logits for one in guided], guided
     adapter = call.adapter
@@ -370,37 +378,38 @@ def untrained_relevance(
 
 
 def couplings(chooser: Chooser, call: Call, layout: Layout) -> list[Coupling] | None:
-    """What the guide finds about each image and its question; None without a guide or a question as text."""
-    guide = chooser.guide
-    texts = None if guide is None else texts_of(call.adapter, call, layout)
-    return None if guide is None or texts is None else _coupled(guide, chooser, call, layout, texts)
+    """What the source finds about each image and its question; None without a source or a question as
+    text.
+    """
+    source = chooser.source
+    texts = None if source is None else texts_of(call.adapter, call, layout)
+    return None if source is None or texts is None else _coupled(source, chooser, call, layout, texts)
 
 
 def off_ground_couplings(chooser: Chooser, call: Call, layout: Layout) -> list[Coupling | None] | None:
     """What the guide finds about each image that is foreign to a trained layer or asked about no place in it.
 
-    None for all other images; None in all without such an image, without a guide, or with relevance
-    "trained".
+    None for all other images; None in all without such an image, or with relevance "trained".
     """
-    guide = None if chooser.relevance == "trained" else chooser.guide
-    texts = None if guide is None else texts_of(call.adapter, call, layout)
-    if guide is None or texts is None:
+    source = None if chooser.relevance == "trained" else chooser.source
+    texts = None if source is None else texts_of(call.adapter, call, layout)
+    if source is None or texts is None:
         return None
-    general = {text: is_general(guide, text) for text in dict.fromkeys(texts)}
+    general = {text: is_general(chooser.guide, text) for text in dict.fromkeys(texts)}
     counts = call.frames or (1,) * len(texts)
     foreign = guided_visuals(chooser, call) or [False] * len(counts)
     per_frame = [one for one, count in zip(foreign, counts, strict=True) for _ in range(count)]
     theirs = [general[text] or one for text, one in zip(texts, per_frame, strict=True)]
     if not any(theirs):
         return None
-    every = _coupled(guide, chooser, call, layout, texts)
+    every = _coupled(source, chooser, call, layout, texts)
     return [one if its else None for one, its in zip(every, theirs, strict=True)]
 
 
 def _coupled(
-    guide: Guide, chooser: Chooser, call: Call, layout: Layout, texts: Sequence[str]
+    source: RelevanceSource, chooser: Chooser, call: Call, layout: Layout, texts: Sequence[str]
 ) -> list[Coupling]:
-    """The guide's coupling of each image with its question; a repeated frame shares the one before."""
+    """The source's coupling of each image with its question; a repeated frame shares the one before."""
     adapter = call.adapter
     with call.watch("texture"):
         views = pictures(adapter, call.inputs, call.encoded)
@@ -409,15 +418,15 @@ def _coupled(
     repeated = repeated or [False] * len(views)
     with call.watch("scoring"):
         encoded = call.encoded
-        pages = encoded.pages or []
-        if not pages:  # set once all are made, so that interrupted or concurrent work leaves no partial list
-            sources = encoded.sources or [None] * len(views)
-            for source, small, again in zip(sources, views, repeated, strict=True):
-                pages.append(pages[-1] if again else view(guide, whole_picture(source, small)))
-            encoded.pages = pages
+        sights = encoded.sights or []
+        if not sights:  # set once all are made, so that interrupted or concurrent work leaves no partial list
+            originals = encoded.sources or [None] * len(views)
+            for original, small, again in zip(originals, views, repeated, strict=True):
+                sights.append(sights[-1] if again else source.view(whole_picture(original, small)))
+            encoded.sights = sights
         every: list[Coupling] = []
-        for page, text, grid, again in zip(pages, texts, layout.grids, repeated, strict=True):
-            every.append(every[-1] if again else couple(guide, page, text, grid[1:]))
+        for sight, text, grid, again in zip(sights, texts, layout.grids, repeated, strict=True):
+            every.append(every[-1] if again else source.couple(sight, text, grid[1:]))
         return every
 
 
@@ -461,12 +470,15 @@ def changes_for(chooser: Chooser, call: Call, layout: Layout) -> list[Changes | 
     own = [group[0] for group in groups(texts, call.frames)]
     times = call.times or (None,) * len(own)
     shows: list[Tensor | None] = [None] * len(own)
-    if chooser.guide is not None and call.encoded.pages is not None:
-        pages = groups(call.encoded.pages, call.frames)
+    source = chooser.source
+    if source is not None and call.encoded.sights is not None:
+        sights = groups(call.encoded.sights, call.frames)
         with call.watch("scoring"):
             shows = [
-                None if one is None else _event(chooser.guide, views, text, grid[1:])
-                for one, views, text, grid in zip(changes, pages, own, call.spaces(layout.grids), strict=True)
+                None if one is None else _event(source, views, text, grid[1:])
+                for one, views, text, grid in zip(
+                    changes, sights, own, call.spaces(layout.grids), strict=True
+                )
             ]
     return [
         None if one is None else one.at(text, when, event)
@@ -474,12 +486,15 @@ def changes_for(chooser: Chooser, call: Call, layout: Layout) -> list[Changes | 
     ]
 
 
-def _event(guide: Guide, pages: Sequence[GuidePage], text: str, grid: tuple[int, int]) -> Tensor | None:
+def _event(
+    source: RelevanceSource, sights: Sequence[PictureView], text: str, grid: tuple[int, int]
+) -> Tensor | None:
     """The logits [T, H, W] of the event that a question names in the frames of a clip; None without one."""
     if (event := event_of(text)) is None:
         return None
-    maps = {id(page): couple(guide, page, event, grid).logits for page in {id(p): p for p in pages}.values()}
-    return torch.stack([maps[id(page)] for page in pages])
+    each = {id(sight): sight for sight in sights}  # repeated frames share one
+    maps = {key: source.couple(sight, event, grid).logits for key, sight in each.items()}
+    return torch.stack([maps[id(sight)] for sight in sights])
 
 
 # Cues: all inputs of scoring together.

@@ -103,9 +103,16 @@ class Guidance:
 
 @torch.no_grad()
 def read_guidance(
-    guide: Guide, page: GuidePage, question: str, coupling: Coupling, grid: tuple[int, int]
+    guide: Guide, page: GuidePage | None, question: str, coupling: Coupling, grid: tuple[int, int]
 ) -> Guidance:
-    """The record of a coupling with a heat map of each content word on a grid (H, W)."""
+    """The record of a coupling with a heat map of each content word on a grid (H, W).
+
+    `page` is the guide's encoding of the picture; without one, where other sources found the words, heat is
+    0.
+    """
+    if page is None:
+        plain = Guidance.of(coupling)
+        return replace(plain, spots=tuple(replace(spot, heat=torch.zeros(grid)) for spot in plain.spots))
     (search,) = guide.search(page, [question])
     words = search.terms.words
     plain = Guidance.of(coupling)

@@ -23,9 +23,10 @@ from arr_coc.choose.budget import Budget
 from arr_coc.choose.texture import channel_names, generate_texture_array
 from arr_coc.data.record import Box
 from arr_coc.files.paths import local_path
-from arr_coc.guide.coupling import Coupling, couple
+from arr_coc.guide.coupling import Coupling
 from arr_coc.guide.deciding import groups
 from arr_coc.guide.guide import picture_inputs
+from arr_coc.guide.source import guide_view
 from arr_coc.guide.trust import blend
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes import FULL, find_mode
@@ -188,11 +189,13 @@ def _of_image(
 
 def _guidance(session: Session, question: str, answer: Answer) -> Guidance | None:
     """The guide's record for an answer; None if the guide wasn't used."""
-    pages = session.encoded(answer.mode).pages
-    guide = session.model.chooser.guide if answer.couplings else None
-    if guide is None or not pages:
+    views = session.encoded(answer.mode).sights
+    chooser = session.model.chooser
+    source = chooser.source if answer.couplings else None
+    if source is None or not views:
         return None
-    return read_guidance(guide, pages[0], question, answer.couplings[0], answer.grid[1:])
+    page = guide_view(source, views[0])
+    return read_guidance(chooser.guide, page, question, answer.couplings[0], answer.grid[1:])
 
 
 @torch.no_grad()
@@ -321,10 +324,10 @@ def _allocate_sets(
     layer = chooser.layer
     guided: list[Coupling | None] = [None] * len(sets)
     looks: list[Tensor | None] = [None] * len(sets)
-    guide, (height, width) = chooser.guide, cues.texture.shape[-2:]
-    if guide is not None and cues.guided is not None and encoded.pages:
+    source, (height, width) = chooser.source, cues.texture.shape[-2:]
+    if source is not None and cues.guided is not None and encoded.sights:
         texts = [_text(session, inputs["input_ids"][0], words, content) for words in sets]
-        couplings = [couple(guide, encoded.pages[0], text, (height, width)) for text in texts]
+        couplings = [source.couple(encoded.sights[0], text, (height, width)) for text in texts]
         guided = [*couplings]
         looks = [*(one.logits for one in couplings)]
     name = gestalt if ran.before_encoder else POOLED

@@ -10,6 +10,7 @@ from PIL import Image
 
 from arr_coc.choose.texture import channel_names
 from arr_coc.files.images import open_image
+from arr_coc.guide.source import guide_view
 from arr_coc.trace.evidence import read_guidance
 from arr_coc.trace.strip import Strip
 from arr_coc.trace.trace import Trace
@@ -41,7 +42,8 @@ def trace_bytes(
         guide = chooser.selector.guide
         texture = encoded.textures[height, width][0].float()
         channels = channel_names(chooser.selector.layer.config.channels)
-        guidance = read_guidance(guide, encoded.page, record.question, record.coupling, (height, width))
+        page = guide_view(chooser.selector.source, encoded.view)
+        guidance = read_guidance(guide, page, record.question, record.coupling, (height, width))
     drawn = image.resize((width * CELL, height * CELL), Image.Resampling.BICUBIC)
     trace = Trace(
         strips=(Strip.of_image(drawn, allocation, guidance),),

@@ -10,15 +10,21 @@ from __future__ import annotations
 
 import io
 import random
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from PIL import Image, ImageDraw
 
 from arr_coc.data import data_sets, open_data
+from arr_coc.files.images import open_image
 from arr_coc.files.paths import local_path
+from arr_coc.guide.coupling import readable
+from arr_coc.guide.lines import PrintedLine
 from arr_coc.train.rows import FileRows
+from arr_coc_lab.pictures.labels import Split, pictures
 from arr_coc_lab.world import draw_page
 from arr_coc_lab.world.browser.cache import CachedPage, CachedPages
 from arr_coc_lab.world.browser.chromium import Box, Word
@@ -67,6 +73,46 @@ class Rendered:
 
     def __getitem__(self, index: int) -> OpenPage:
         return opened(self.pages[index])
+
+
+class Real:
+    """The real pictures of a folder that `pictures.fetch` filled, with their print as an OCR read it.
+
+    Raises:
+        ValueError: no labelled picture is there.
+    """
+
+    def __init__(self, folder: Path, split: Split = "train") -> None:
+        self.folder = folder
+        self.pictures = [one for one in pictures(split) if (folder / one.file).is_file() and one.questions]
+        if not self.pictures:
+            raise ValueError(
+                f"{str(folder)!r} has no real pictures of split {split}: fetch them with "
+                "python -m arr_coc_lab.pictures.fetch FOLDER"
+            )
+
+    def __len__(self) -> int:
+        return len(self.pictures)
+
+    def __getitem__(self, index: int) -> OpenPage:
+        one = self.pictures[index]
+        asked = tuple(Inquired(q.ask, q.text, q.answer, q.boxes) for q in one.questions)
+        return OpenPage(open_image(self.folder / one.file), words_of(one.lines), asked)
+
+
+def words_of(lines: Sequence[PrintedLine]) -> tuple[Word, ...]:
+    """The words of lines that the guide can read, each with the part of its line's box that its characters
+    take.
+    """
+    made = []
+    for text, (x0, y0, x1, y1) in lines:
+        step = (x1 - x0) / max(1, len(text))
+        for match in re.finditer(r"\S+", text):
+            first, last = match.span()
+            edges = tuple(x0 + step * place for place in range(first, last + 1))
+            if readable((match[0],)):
+                made.append(Word(match[0], (edges[0], y0, edges[-1], y1), 0.75 * (y1 - y0), edges))
+    return tuple(made)
 
 
 class Labelled:
@@ -141,7 +187,9 @@ def _words(page: Page) -> list[Word]:
 
 
 def open_source(spec: str) -> Pages:
-    """The training pages of "NAME:DIR" or of the folder of a cache; ValueError if there are none."""
+    """The training pages of "real:DIR", "NAME:DIR" or the folder of a cache; ValueError if there are none."""
+    if spec.startswith("real:"):
+        return Real(local_path(spec.removeprefix("real:")))
     if spec.partition(":")[0].strip().lower() in data_sets() and ":" in spec:
         return Labelled(spec)
     return Rendered(CachedPages(local_path(spec), "train"))

@@ -120,7 +120,20 @@ LENGTHS = (32, *range(64, 512, 64), *range(512, 1281, 128))
 QUESTIONS = 6  # questions of a page in a step
 # Kinds of questions that a window does not answer once all of their evidence is cut off.
 POINTED = frozenset(
-    ("value", "crossing", "price", "switch", "term", "word", "implied", "chart", "paraphrase")
+    (
+        "value",
+        "crossing",
+        "price",
+        "switch",
+        "term",
+        "word",
+        "implied",
+        "chart",
+        "paraphrase",
+        "button",
+        "table",
+        "label",
+    )
 )
 LAYOUT = 0.4  # share of windows with questions about the layout of print
 SMALLEST = 8.5  # print in px is made hardly smaller than this: only by the rounding to LENGTHS

@@ -30,6 +30,7 @@ from arr_coc_lab.world.browser.chromium import Box, Word
 SMALLEST, LARGEST = 8.0, 40.0  # font sizes in px of a crop's words
 # Share of crops around a word with a digit, if a page has one: numbers differ by less than words do.
 NUMBERS = 0.4
+NATIVE = 1 / 3  # share of crops at their own scale
 THINGS = (12.0, 80.0)  # sides in px of named things: the shortest and the longest
 
 
@@ -64,7 +65,8 @@ def crop_page(page: OpenPage, size: int, rng: random.Random) -> Crop | None:
     focus = rng.choice(numbers if numbers and rng.random() < NUMBERS else page.words)
     # Small print is rare on pages and hard to read, so sizes are drawn evenly by their logarithm.
     wanted = SMALLEST * (LARGEST / SMALLEST) ** (rng.random() ** 1.3)
-    scale = min(2.0, max(0.4, wanted / focus.size))
+    # A third as it is: print that was scaled is softer than the print of a screen.
+    scale = 1.0 if rng.random() < NATIVE else min(2.0, max(0.4, wanted / focus.size))
     image = page.image
     side = size / scale
     left = _start((focus.box[0] + focus.box[2]) / 2 - side * rng.random(), side, image.width)

@@ -1,0 +1,142 @@
+"""Relevance "boxes": the caller's own boxes of a picture, with scores or texts.
+
+    BoxSource([{"box": [10, 20, 90, 40], "text": "Total"}, {"box": [100, 20, 160, 40], "score": 0.9}])
+    open_relevance("boxes:page.json")       the same list from a file
+
+From a DOM, an accessibility tree, a detector or a layout model. Texts are matched with the words of a
+question; scores are probabilities that hold for every question.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from arr_coc.choose.boxes import Box
+from arr_coc.files.paths import local_path
+from arr_coc.guide.coupling import Calibration, Coupling, Finding
+from arr_coc.guide.lexicon import STOP_WORDS, answers, expand, stem
+from arr_coc.guide.question import split_words
+from arr_coc.guide.source import PictureView, cells_from_boxes, log_odds
+
+MOST_BOXES = 100_000  # of a picture
+FOUND = 5  # the most boxes that a coupling names
+LISTED = 0.7  # how much a word counts that the lexicon lists for one of the question
+LITERAL = (
+    4.0  # log odds that a box holds what is asked for, from 0 for none to this for all words of the question
+)
+UNMATCHED = -5.0  # log odds of a box with a text and no word of the question
+
+
+class GivenBox(NamedTuple):
+    """A box in px of the picture, with a text, a score, or both."""
+
+    box: Box
+    text: str = ""
+    score: float | None = None  # probability in [0, 1] that it is needed, whatever the question
+
+
+class BoxView(NamedTuple):
+    """The boxes of one picture."""
+
+    size: tuple[int, int]
+    boxes: tuple[GivenBox, ...]
+
+    @property
+    def nbytes(self) -> int:
+        return 64 * len(self.boxes)
+
+
+Boxes = Sequence[GivenBox] | Callable[[Tensor], Sequence[GivenBox]]
+
+
+class BoxSource:
+    """Scores cells by boxes that the caller has.
+
+    Args:
+        boxes: of the picture, or a function from a picture, float [3, h, w] in [0, 1], to its boxes.
+    """
+
+    name = "boxes"
+    version = "1"
+    calibration: Calibration | None = Calibration(1.0)
+
+    def __init__(self, boxes: Boxes) -> None:
+        self.boxes = boxes
+
+    def view(self, picture: Tensor) -> PictureView:
+        boxes = tuple(self.boxes) if isinstance(self.boxes, Sequence) else tuple(self.boxes(picture))
+        return BoxView((picture.shape[-2], picture.shape[-1]), boxes)
+
+    def couple(self, view: PictureView, question: str, grid: tuple[int, int]) -> Coupling:
+        assert isinstance(view, BoxView)
+        words = split_words(question)
+        own = {stem(word) for word in words if word not in STOP_WORDS}
+        listed = {stem(word) for word, _ in (*expand(words), *answers(words))} - own
+        logits = [_logit(one, own, listed) for one in view.boxes]
+        best = sorted(range(len(logits)), key=lambda i: -logits[i])[:FOUND]
+        height, width = view.size
+        findings = []
+        for i in best:
+            x0, y0, x1, y1 = view.boxes[i].box
+            probability = 1 / (1 + math.exp(-logits[i]))
+            shares = (x0 / width, y0 / height, x1 / width, y1 / height)
+            findings.append(Finding(self.name, view.boxes[i].text, probability, shares))
+        cells = cells_from_boxes([one.box for one in view.boxes], logits, grid, view.size)
+        top = max(logits, default=UNMATCHED)
+        return Coupling(cells, 1 / (1 + math.exp(-top)), findings=tuple(findings))
+
+
+def _logit(one: GivenBox, own: set[str], listed: set[str]) -> float:
+    """The log odds that a question with these stems needs a box."""
+    held = {stem(word) for word in split_words(one.text)}
+    logit = 0.0
+    if one.text:
+        share = (len(held & own) + LISTED * len(held & listed)) / max(1, len(own))
+        logit = UNMATCHED + (LITERAL - UNMATCHED) * min(1.0, share)
+    return logit + (0.0 if one.score is None else log_odds(one.score))
+
+
+def parse_boxes(value: Any, name: str) -> tuple[GivenBox, ...]:
+    """Boxes from JSON values: a list of {"box": [x0, y0, x1, y1], "text": ..., "score": ...}; ValueError if
+    not.
+    """
+    remedy = 'give a list of {"box": [x0, y0, x1, y1], "text": "...", "score": 0.9}'
+    if not isinstance(value, list) or len(value) > MOST_BOXES:
+        raise ValueError(f"{name} is no list of at most {MOST_BOXES} boxes: {remedy}")
+    made = []
+    for number, one in enumerate(value):
+        box = one.get("box") if isinstance(one, Mapping) else None
+        score, text = (one.get("score"), one.get("text", "")) if isinstance(one, Mapping) else (None, "")
+        sound = isinstance(box, list) and len(box) == 4 and all(map(_is_number, box))
+        if not sound or not isinstance(text, str) or box[0] >= box[2] or box[1] >= box[3]:
+            raise ValueError(f"box {number} of {name} is {one!s:.80}: {remedy}")
+        if score is not None and not (_is_number(score) and 0 <= score <= 1):
+            raise ValueError(f"box {number} of {name} has score {score!r}: give a probability in [0, 1]")
+        x0, y0, x1, y1 = map(float, box)
+        made.append(GivenBox((x0, y0, x1, y1), text, None if score is None else float(score)))
+    return tuple(made)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def open_boxes(argument: str = "") -> BoxSource:
+    """The source of "boxes:FILE", a JSON file with the list of a picture's boxes."""
+    if not argument:
+        raise ValueError("relevance 'boxes' needs a file: boxes:FILE.json, or a BoxSource in Python")
+    path = local_path(argument)
+    return BoxSource(parse_boxes(_read(path), repr(str(path))))
+
+
+def _read(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ValueError(f"boxes {str(path)!r} can't be read ({error}): give a JSON file") from error

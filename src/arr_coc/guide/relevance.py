@@ -1,0 +1,93 @@
+"""Sources of relevance by name: "guide", "ocr", "boxes:FILE", ..., and sums of them such as "guide+ocr".
+
+    source = open_relevance("guide+ocr")
+    register_relevance("mine", lambda argument: MySource())     or an entry point of group "arr_coc.relevance"
+
+`guide.conformance` checks a source of your own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from arr_coc.files.plugins import plugins
+from arr_coc.guide.boxes import open_boxes
+from arr_coc.guide.coupling import GUIDE, GuideSource
+from arr_coc.guide.guide import Guide, load_guide
+from arr_coc.guide.ocr import open_ocr
+from arr_coc.guide.patches import open_dense, open_index, open_retriever
+from arr_coc.guide.source import RelevanceSource, SumSource
+
+OF_MODELS = ("auto", "trained", "gaze")  # relevances of a wrapped model, which can't be part of a sum
+Opener = Callable[[str], RelevanceSource]  # from the argument after ":", "" without one
+_BUILT_IN: dict[str, Callable[[str], RelevanceSource]] = {
+    "ocr": open_ocr,
+    "boxes": open_boxes,
+    "retriever": open_retriever,
+    "dense": open_dense,
+    "index": open_index,
+}
+_registered: dict[str, Opener] = {}
+
+
+def register_relevance(name: str, opener: Callable[[str], RelevanceSource]) -> None:
+    """Give a source a name for `relevance=`: "NAME" or "NAME:ARGUMENT".
+
+    `opener` makes the source from the argument, which is "" where none was given; it is called once per
+    argument. Entry points of group "arr_coc.relevance" are such openers.
+
+    Raises:
+        ValueError: the name is taken or is none.
+    """
+    if not name.replace("-", "").replace("_", "").isalnum() or name != name.lower():
+        raise ValueError(f"relevance {name!r} is no name: use lower-case letters, digits and hyphens")
+    if name in (*OF_MODELS, GUIDE, *_BUILT_IN, *_registered):
+        raise ValueError(f"relevance {name!r} is taken: choose another name")
+    _registered[name] = opener
+
+
+def relevance_names() -> tuple[str, ...]:
+    """The names of all sources that can be part of a sum."""
+    return tuple(dict.fromkeys((GUIDE, *_BUILT_IN, *_registered, *plugins("relevance"))))
+
+
+def parse_relevance(relevance: str) -> tuple[tuple[str, str], ...]:
+    """The (name, argument) pairs of a sum such as "guide+ocr:FOLDER", or a ValueError that says what is
+    wrong.
+    """
+    parts = []
+    for part in relevance.split("+"):
+        name, _, argument = part.strip().partition(":")
+        if name in OF_MODELS and "+" in relevance:
+            raise ValueError(f"relevance {name!r} can't be part of a sum: use it alone")
+        if name not in OF_MODELS and name not in relevance_names():
+            known = ", ".join((*OF_MODELS, *relevance_names()))
+            raise ValueError(f"relevance {name!r} is unknown; use one of {known}, or a sum such as guide+ocr")
+        parts.append((name, argument))
+    if len({name for name, _ in parts}) < len(parts):
+        raise ValueError(f"relevance {relevance!r} names a source twice")
+    return tuple(parts)
+
+
+def open_relevance(relevance: str | RelevanceSource, guide: Guide | None = None) -> RelevanceSource:
+    """The source of a name or a sum of names; a source is returned as it is.
+
+    `guide` is the one in use (None: the bundled one). ValueError for an unknown name, one of a wrapped model,
+    or a source that can't be opened.
+    """
+    if not isinstance(relevance, str):
+        return relevance
+    sources = []
+    for name, argument in parse_relevance(relevance):
+        if name in OF_MODELS:
+            raise ValueError(
+                f"relevance {name!r} is of a wrapped model: use ARRCOCModel, or one of "
+                f"{', '.join(relevance_names())}"
+            )
+        if name == GUIDE:
+            sources.append(GuideSource(load_guide(argument) if argument else guide))
+            continue
+        opener = _BUILT_IN.get(name) or _registered.get(name) or plugins("relevance")[name].load()
+        sources.append(opener(argument))
+    alone = len(sources) == 1 and isinstance(sources[0], GuideSource)
+    return sources[0] if alone else SumSource(sources, guide)

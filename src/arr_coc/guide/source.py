@@ -1,0 +1,252 @@
+"""Sources of relevance by name: what says which cells of a picture a question needs.
+
+source = SumSource([GuideSource(), OcrSource()])   a RelevanceSource; `guide.relevance` opens one by name
+view = source.view(picture)                        once per picture, float [3, h, w] in [0, 1]
+source.couple(view, "What is the total?", grid)    Coupling: logits [H, W] for any grid (H, W)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import NamedTuple, Protocol, runtime_checkable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from arr_coc.choose.boxes import Box, box_cells
+from arr_coc.guide.coupling import GUIDE, Calibration, Coupling, scope
+from arr_coc.guide.guide import Guide, GuidePage, load_guide
+
+FLOOR = -7.0  # logit of a cell that no box of a source covers
+PRIOR = -4.0  # log odds that a cell is evidence before anything is known of it: about one in fifty is
+
+
+class PictureView(Protocol):
+    """What a source keeps of a picture between questions."""
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """(height, width) of the picture in px."""
+        ...
+
+    @property
+    def nbytes(self) -> int:
+        """Memory that it takes, for caches."""
+        ...
+
+
+@runtime_checkable
+class RelevanceSource(Protocol):
+    """Says which cells of a picture a question needs.
+
+    Attributes:
+        name: in traces, cache names and tables.
+        version: changes whenever the same picture and question may give other logits.
+        calibration: of its logits; None: not known, so that it can't be mixed with others.
+    """
+
+    name: str
+    version: str
+    calibration: Calibration | None
+
+    def view(self, picture: Tensor) -> PictureView:
+        """Encode a picture, float [3, h, w] in [0, 1] of any size, before any question."""
+        ...
+
+    def couple(self, view: PictureView, question: str, grid: tuple[int, int]) -> Coupling:
+        """Score the cells of a grid (H, W) that divides the picture evenly."""
+        ...
+
+
+class SumView(NamedTuple):
+    """The views of one picture by the sources of a sum."""
+
+    parts: tuple[PictureView, ...]
+
+    @property
+    def size(self) -> tuple[int, int]:
+        return self.parts[0].size
+
+    @property
+    def nbytes(self) -> int:
+        return sum(part.nbytes for part in self.parts)
+
+
+class SumSource:
+    """One or several sources, whose calibrated log odds are added up, less the prior that each of them
+    counts.
+
+    Whether a question is about all of the picture or what stands out in it is judged by a guide, from its
+    words.
+
+    Raises:
+        ValueError: several sources, and nobody has calibrated the logits of one.
+    """
+
+    calibration: Calibration | None = Calibration(1.0)
+
+    def __init__(self, sources: Sequence[RelevanceSource], guide: Guide | None = None) -> None:
+        self.guide = load_guide() if guide is None else guide
+        for source in sources:
+            if source.calibration is None and len(sources) > 1:
+                raise ValueError(
+                    f"relevance {source.name!r} has no calibration, so it can't be added to others: use it "
+                    "alone, or fit one with arr_coc.guide.source.calibrate on pictures with boxes"
+                )
+        self.sources = tuple(sources)
+        self.name = "+".join(source.name for source in sources)
+        self.version = "+".join(source.version for source in sources)
+
+    def view(self, picture: Tensor) -> PictureView:
+        return SumView(tuple(source.view(picture) for source in self.sources))
+
+    def couple(self, view: PictureView, question: str, grid: tuple[int, int]) -> Coupling:
+        assert isinstance(view, SumView)
+        pairs = zip(self.sources, view.parts, strict=True)
+        both = mixed([(source, source.couple(part, question, grid)) for source, part in pairs])
+        overview, unusual = scope(self.guide, question)
+        return replace(both, overview=overview, unusual=unusual)
+
+
+def guide_view(source: RelevanceSource, view: PictureView) -> GuidePage | None:
+    """The guide's encoding of a picture in the view of a source; None if the guide is no part of it."""
+    if isinstance(view, GuidePage):
+        return view
+    if isinstance(source, SumSource) and isinstance(view, SumView):
+        return next((part for part in view.parts if isinstance(part, GuidePage)), None)
+    return None
+
+
+def mixed(found: Sequence[tuple[RelevanceSource, Coupling]]) -> Coupling:
+    """The coupling of several sources together: log odds of cells are added, and those of the confidences
+    averaged.
+
+    Matches are the guide's, findings those of all.
+    """
+    first = next((one for source, one in found if source.name == GUIDE), found[0][1])
+    total = torch.zeros_like(first.logits)
+    for source, one in found:
+        scale, bias = source.calibration or Calibration(1.0)
+        total = total + (scale * one.logits.to(total) + bias - PRIOR)
+    odds = sum(log_odds(one.confidence) for _, one in found) / len(found)
+    findings = sorted((f for _, one in found for f in one.findings), key=lambda f: -f.probability)
+    confidence = 1 / (1 + math.exp(-odds))
+    return replace(first, logits=total + PRIOR, confidence=confidence, findings=tuple(findings))
+
+
+def log_odds(probability: float) -> float:
+    """The log odds of a probability, at most 12 either way."""
+    inside = min(max(probability, 6e-6), 1 - 6e-6)
+    return math.log(inside / (1 - inside))
+
+
+def calibrate(
+    source: RelevanceSource, examples: Iterable[tuple[Tensor, str, Tensor]], steps: int = 200
+) -> Calibration | None:
+    """Fit scale and bias of a source's logits by logistic regression on cells.
+
+    Args:
+        source: whose logits they are.
+        examples: pictures [3, h, w] in [0, 1], questions, and which cells are evidence, bool [H, W].
+        steps: of L-BFGS, at most.
+
+    Returns:
+        None where the scale is not clearly above 0, by twice its standard error over the questions: what such
+        a source says is no help beside others, or the wrong way round.
+    """
+    groups = [
+        (
+            source.couple(source.view(picture), question, (evidence.shape[0], evidence.shape[1])).logits,
+            evidence,
+        )
+        for picture, question, evidence in examples
+    ]
+    logits = [one.flatten().float() for one, _ in groups]
+    targets = [one.flatten().float() for _, one in groups]
+    weights = torch.tensor([1.0, PRIOR], requires_grad=True)
+    centre = torch.cat(logits).mean()
+
+    def losses() -> Tensor:
+        rows = zip(logits, targets, strict=True)
+        return torch.stack(
+            [
+                F.binary_cross_entropy_with_logits(weights[0] * (x - centre) + weights[1], y, reduction="sum")
+                / y.sum().clamp_min(1)
+                for x, y in rows
+            ]
+        )
+
+    optimizer = torch.optim.LBFGS([weights], max_iter=steps, line_search_fn="strong_wolfe")
+
+    def closure() -> float:
+        optimizer.zero_grad()
+        loss = losses().mean()
+        loss.backward()
+        return loss.item()
+
+    optimizer.step(closure)
+    # The sandwich estimate of the scale's variance, with questions as the independent units.
+    hessian = torch.autograd.functional.hessian(
+        lambda w: _total(w, logits, targets, centre), weights.detach()
+    )
+    gradients = torch.stack([torch.autograd.grad(one, weights, retain_graph=True)[0] for one in losses()])
+    inverse = torch.linalg.pinv(hessian)
+    error = float((inverse @ (gradients.T @ gradients) @ inverse)[0, 0].clamp_min(0).sqrt())
+    scale, bias = weights.detach().tolist()
+    return Calibration(scale, bias - scale * float(centre)) if scale > 2 * error else None
+
+
+def _total(weights: Tensor, logits: list[Tensor], targets: list[Tensor], centre: Tensor) -> Tensor:
+    return torch.stack(
+        [
+            F.binary_cross_entropy_with_logits(weights[0] * (x - centre) + weights[1], y, reduction="sum")
+            / y.sum().clamp_min(1)
+            for x, y in zip(logits, targets, strict=True)
+        ]
+    ).sum()
+
+
+# Helpers of sources.
+
+
+def cells_from_boxes(
+    boxes: Sequence[Box],
+    logits: Sequence[float],
+    grid: tuple[int, int],
+    size: tuple[int, int],
+    floor: float = FLOOR,
+) -> Tensor:
+    """Logits of the cells of a grid, float [H, W]: the highest of the boxes that each is visibly covered by.
+
+    `boxes` are (x0, y0, x1, y1) in px of a picture of `size` (height, width); `floor` is for cells without
+    one.
+    """
+    cells = torch.full(grid, floor)
+    for box, logit in zip(boxes, logits, strict=True):
+        mask = box_cells(box, grid, (size[1], size[0]))
+        cells[mask] = cells[mask].clamp_min(float(logit))
+    return cells
+
+
+def cells_from_map(scores: Tensor, grid: tuple[int, int], content: Box | None = None) -> Tensor:
+    """Scores of the cells of a grid, float [H, W], from those of an encoder's patches [h, w].
+
+    Each cell takes the mean of the patches in it, or is interpolated between them where they are larger.
+    `content` is the part of the patches, in units of patches, that shows the picture, where the encoder saw
+    it with a border or in another aspect; None: all of them.
+    """
+    x0, y0, x1, y1 = (
+        (0.0, 0.0, float(scores.shape[1]), float(scores.shape[0])) if content is None else content
+    )
+    n = max(1, math.ceil(max((y1 - y0) / grid[0], (x1 - x0) / grid[1])))  # samples of a cell along a side
+    rows = y0 + (torch.arange(grid[0] * n) + 0.5) * (y1 - y0) / (grid[0] * n)
+    columns = x0 + (torch.arange(grid[1] * n) + 0.5) * (x1 - x0) / (grid[1] * n)
+    at = torch.stack(torch.meshgrid(columns, rows, indexing="xy"), -1)
+    at = at * 2 / torch.tensor([scores.shape[1], scores.shape[0]]) - 1  # to [-1, 1], as grid_sample wants it
+    fine = F.grid_sample(
+        scores[None, None].float(), at[None].float(), padding_mode="border", align_corners=False
+    )
+    return F.avg_pool2d(fine, n)[0, 0]
