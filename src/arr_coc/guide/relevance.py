@@ -8,7 +8,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from functools import lru_cache
 
 from arr_coc.files.plugins import plugins
 from arr_coc.guide.boxes import open_boxes
@@ -19,6 +21,7 @@ from arr_coc.guide.patches import open_dense, open_index, open_retriever
 from arr_coc.guide.source import RelevanceSource, SumSource
 
 OF_MODELS = ("auto", "trained", "gaze")  # relevances of a wrapped model, which can't be part of a sum
+PLUS = r"\+(?=\s*[a-z0-9_-]+\s*(?:[:+]|$))"  # before a name: another one may be part of a file's name
 Opener = Callable[[str], RelevanceSource]  # from the argument after ":", "" without one
 _BUILT_IN: dict[str, Callable[[str], RelevanceSource]] = {
     "ocr": open_ocr,
@@ -56,17 +59,25 @@ def parse_relevance(relevance: str) -> tuple[tuple[str, str], ...]:
     wrong.
     """
     parts = []
-    for part in relevance.split("+"):
+    for part in re.split(PLUS, relevance):
         name, _, argument = part.strip().partition(":")
         if name in OF_MODELS and "+" in relevance:
             raise ValueError(f"relevance {name!r} can't be part of a sum: use it alone")
         if name not in OF_MODELS and name not in relevance_names():
-            known = ", ".join((*OF_MODELS, *relevance_names()))
-            raise ValueError(f"relevance {name!r} is unknown; use one of {known}, or a sum such as guide+ocr")
+            names = ", ".join((*OF_MODELS, *relevance_names()))
+            raise ValueError(
+                f"relevance {name!r:.60} is unknown; use one of {names}, or a sum such as guide+ocr"
+            )
         parts.append((name, argument))
     if len({name for name, _ in parts}) < len(parts):
         raise ValueError(f"relevance {relevance!r} names a source twice")
     return tuple(parts)
+
+
+@lru_cache(maxsize=4)
+def _opened(opener: Callable[[str], RelevanceSource], argument: str) -> RelevanceSource:
+    """What an opener makes of an argument, the same one each time: a model asks for it with every question."""
+    return opener(argument)
 
 
 def open_relevance(relevance: str | RelevanceSource, guide: Guide | None = None) -> RelevanceSource:
@@ -76,6 +87,11 @@ def open_relevance(relevance: str | RelevanceSource, guide: Guide | None = None)
     or a source that can't be opened.
     """
     if not isinstance(relevance, str):
+        if not isinstance(relevance, RelevanceSource):
+            raise ValueError(
+                f"relevance {relevance!r:.60} is no source: it needs name, version, calibration, view and "
+                "couple (arr_coc.guide.conformance checks one), or give a name"
+            )
         return relevance
     sources = []
     for name, argument in parse_relevance(relevance):
@@ -88,6 +104,6 @@ def open_relevance(relevance: str | RelevanceSource, guide: Guide | None = None)
             sources.append(GuideSource(load_guide(argument) if argument else guide))
             continue
         opener = _BUILT_IN.get(name) or _registered.get(name) or plugins("relevance")[name].load()
-        sources.append(opener(argument))
+        sources.append(_opened(opener, argument))
     alone = len(sources) == 1 and isinstance(sources[0], GuideSource)
     return sources[0] if alone else SumSource(sources, guide)
