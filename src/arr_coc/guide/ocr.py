@@ -11,6 +11,7 @@ Needs the extra `arr-coc[ocr]`; the sentence vectors are a download of 90 MB, on
 from __future__ import annotations
 
 import math
+import zlib
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from importlib.resources import files
@@ -84,7 +85,7 @@ class OcrSource:
         self.sentences = load_sentences() if sentences is None else sentences
         bundled = load_head() if head is None else (head.eval(), Calibration(1.0))
         self.head, self.calibration = bundled
-        self.version = "1"
+        self.version = f"{zlib.crc32(self.head.last.weight.detach().numpy().tobytes()):08x}"
 
     @torch.no_grad()
     def view(self, picture: Tensor) -> PictureView:
