@@ -143,34 +143,31 @@ def log_odds(probability: float) -> float:
     return math.log(inside / (1 - inside))
 
 
-def calibrate(
-    source: RelevanceSource, examples: Iterable[tuple[Tensor, str, Tensor]], steps: int = 200
-) -> Calibration | None:
-    """Fit scale and bias of a source's logits by logistic regression on cells.
+def calibrate(source: RelevanceSource, examples: Iterable[tuple[Tensor, str, Tensor]]) -> Calibration | None:
+    """Fit scale and bias of a source's logits on pictures with evidence; see `fit_calibration`.
 
-    Args:
-        source: whose logits they are.
-        examples: pictures [3, h, w] in [0, 1], questions, and which cells are evidence, bool [H, W].
-        steps: of L-BFGS, at most.
-
-    Returns:
-        None where the scale is not clearly above 0, by twice its standard error over the questions: what such
-        a source says is no help beside others, or the wrong way round.
+    `examples` are pictures [3, h, w] in [0, 1], questions, and which cells are evidence, bool [H, W].
     """
-    groups = [
-        (
-            source.couple(source.view(picture), question, (evidence.shape[0], evidence.shape[1])).logits,
-            evidence,
-        )
-        for picture, question, evidence in examples
-    ]
-    logits = [one.flatten().float() for one, _ in groups]
-    targets = [one.flatten().float() for _, one in groups]
-    weights = torch.tensor([1.0, PRIOR], requires_grad=True)
-    centre = torch.cat(logits).mean()
+    logits, evidence = [], []
+    for picture, question, cells in examples:
+        coupling = source.couple(source.view(picture), question, (cells.shape[0], cells.shape[1]))
+        logits.append(coupling.logits)
+        evidence.append(cells)
+    return fit_calibration(logits, evidence)
 
-    def losses() -> Tensor:
-        rows = zip(logits, targets, strict=True)
+
+def fit_calibration(logits: Sequence[Tensor], evidence: Sequence[Tensor]) -> Calibration | None:
+    """Scale and bias that make logits of cells log odds of evidence, by logistic regression over questions.
+
+    Both are [H, W] of each question, which counts by its evidence, not by its cells. None where the scale is
+    not clearly above 0, by twice its standard error: what such a source says is no help, or misleads.
+    """
+    rows = [(x.flatten().float(), y.flatten().float()) for x, y in zip(logits, evidence, strict=True)]
+    centre = torch.cat([x for x, _ in rows]).mean()
+    weights = torch.tensor([1.0, PRIOR], requires_grad=True)
+
+    def losses(weights: Tensor) -> Tensor:
+        """One per question."""
         return torch.stack(
             [
                 F.binary_cross_entropy_with_logits(weights[0] * (x - centre) + weights[1], y, reduction="sum")
@@ -179,34 +176,24 @@ def calibrate(
             ]
         )
 
-    optimizer = torch.optim.LBFGS([weights], max_iter=steps, line_search_fn="strong_wolfe")
+    optimizer = torch.optim.LBFGS([weights], max_iter=200, line_search_fn="strong_wolfe")
 
     def closure() -> float:
         optimizer.zero_grad()
-        loss = losses().mean()
+        loss = losses(weights).mean()
         loss.backward()
         return loss.item()
 
-    optimizer.step(closure)
-    # The sandwich estimate of the scale's variance, with questions as the independent units.
-    hessian = torch.autograd.functional.hessian(
-        lambda w: _total(w, logits, targets, centre), weights.detach()
-    )
-    gradients = torch.stack([torch.autograd.grad(one, weights, retain_graph=True)[0] for one in losses()])
+    with torch.enable_grad():
+        optimizer.step(closure)
+        # The sandwich estimate of the scale's variance, with questions as the independent units.
+        fitted = weights.detach()
+        hessian = torch.autograd.functional.hessian(lambda w: losses(w).sum(), fitted)
+        gradients = torch.autograd.functional.jacobian(losses, fitted)  # (questions, 2)
     inverse = torch.linalg.pinv(hessian)
     error = float((inverse @ (gradients.T @ gradients) @ inverse)[0, 0].clamp_min(0).sqrt())
-    scale, bias = weights.detach().tolist()
+    scale, bias = fitted.tolist()
     return Calibration(scale, bias - scale * float(centre)) if scale > 2 * error else None
-
-
-def _total(weights: Tensor, logits: list[Tensor], targets: list[Tensor], centre: Tensor) -> Tensor:
-    return torch.stack(
-        [
-            F.binary_cross_entropy_with_logits(weights[0] * (x - centre) + weights[1], y, reduction="sum")
-            / y.sum().clamp_min(1)
-            for x, y in zip(logits, targets, strict=True)
-        ]
-    ).sum()
 
 
 # Helpers of sources.
