@@ -128,16 +128,16 @@ def test_large_pages_are_kept_as_far_as_there_is_room(monkeypatch: pytest.Monkey
         own(Image.new("RGB", (256, 256), (shade, 0, 0)), "Who?", 1)
     assert len(own._records) == 4
     own(large, "Who?", 1)
-    assert [record.page.size for record in own._records.values()] == [(512, 512)]
+    assert [record.view.size for record in own._records.values()] == [(512, 512)]
     own(small, "Who?", 1)
-    assert [record.page.size for record in own._records.values()] == [(256, 256)]
+    assert [record.view.size for record in own._records.values()] == [(256, 256)]
 
 
 def test_no_pixels_are_kept() -> None:
     own, side = Selector(), 512
     own(sample((side, side)), QUESTION, 8)
     (record,) = own._records.values()
-    tensors = [*record.page.prints, record.page.features, *record.textures.values()]
+    tensors = [*record.view.prints, record.view.features, *record.textures.values()]
     assert sum(tensor.untyped_storage().nbytes() for tensor in tensors) < 6 * side**2
 
 
@@ -145,7 +145,7 @@ def test_what_the_guide_says_comes_with_it() -> None:
     decision = selector().decide(sample((320, 256)), QUESTION, 16)
     (coupling,) = decision.couplings
     record = selector().encode(sample((320, 256)))
-    assert torch.equal(coupling.logits, couple(selector().guide, record.page, QUESTION, (8, 10)).logits)
+    assert torch.equal(coupling.logits, couple(selector().guide, record.view, QUESTION, (8, 10)).logits)
     assert [match.word for match in coupling.best(0.0)] == ["invoice", "number"]
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import math
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,7 +19,7 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from arr_coc.choose.boxes import Box
-from arr_coc.files.paths import local_path
+from arr_coc.files.paths import input_file
 from arr_coc.guide.coupling import Calibration, Coupling, Finding
 from arr_coc.guide.lexicon import STOP_WORDS, answers, expand, stem
 from arr_coc.guide.question import split_words
@@ -63,11 +64,12 @@ class BoxSource:
     """
 
     name = "boxes"
-    version = "1"
     calibration: Calibration | None = Calibration(1.0)
 
     def __init__(self, boxes: Boxes) -> None:
         self.boxes = boxes
+        # A function's boxes are known with a picture alone.
+        self.version = f"{zlib.crc32(repr(list(boxes)).encode()):08x}" if isinstance(boxes, Sequence) else "1"
 
     def view(self, picture: Tensor) -> PictureView:
         boxes = tuple(self.boxes) if isinstance(self.boxes, Sequence) else tuple(self.boxes(picture))
@@ -131,7 +133,7 @@ def open_boxes(argument: str = "") -> BoxSource:
     """The source of "boxes:FILE", a JSON file with the list of a picture's boxes."""
     if not argument:
         raise ValueError("relevance 'boxes' needs a file: boxes:FILE.json, or a BoxSource in Python")
-    path = local_path(argument)
+    path = input_file(argument)
     return BoxSource(parse_boxes(_read(path), repr(str(path))))
 
 

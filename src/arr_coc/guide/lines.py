@@ -181,7 +181,7 @@ class LineHead(nn.Module):
         vectors: Tensor,
         facts: Tensor,
         boxes: Tensor,
-        asked: Tensor,
+        questions: Tensor,
         matches: Tensor,
         words: Sequence[Tensor],
     ) -> tuple[Tensor, Tensor]:
@@ -192,11 +192,11 @@ class LineHead(nn.Module):
             vectors: of the lines, [L, SENTENCE_WIDTH], of unit length.
             facts: `line_facts`, [L, FACTS].
             boxes: of the lines in px, [L, 4].
-            asked: vectors of the questions, [Q, SENTENCE_WIDTH].
+            questions: their sentence vectors, [Q, SENTENCE_WIDTH].
             matches: `line_matches` of each, [Q, L, MATCHES].
             words: of each question the rows of its words (`word_rows`).
         """
-        question = self.asked(asked * 8)
+        question = self.asked(questions * 8)
         starts = torch.tensor([0, *(len(w) for w in words[:-1])]).cumsum(0)
         question = question + self.words(torch.cat(list(words)), starts)
         lines = self.meaning(self.drop(vectors * 8))

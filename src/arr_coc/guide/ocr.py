@@ -11,6 +11,7 @@ Needs the extra `arr-coc[ocr]`; the sentence vectors are a download of 90 MB, on
 from __future__ import annotations
 
 import math
+import zlib
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from importlib.util import find_spec
@@ -84,7 +85,7 @@ class OcrSource:
         self.sentences = load_sentences() if sentences is None else sentences
         bundled = load_head() if head is None else (head.eval(), Calibration(1.0))
         self.head, self.calibration = bundled
-        self.version = "1"
+        self.version = f"{zlib.crc32(self.head.last.weight.detach().numpy().tobytes()):08x}"
 
     @torch.no_grad()
     def view(self, picture: Tensor) -> PictureView:
@@ -106,11 +107,13 @@ class OcrSource:
             return Coupling(cells_from_boxes((), (), grid, view.size), 0.0)
         logits, present = judge(self.head, view, [question], self.sentences([question]))
         boxes, scores = scored_boxes(view, logits[0])
-        found = logits[0, :, 0].sigmoid()
+        needed = logits[0, :, 0].sigmoid()
         height, width = view.size
-        best = [i for i in found.argsort(descending=True).tolist() if found[i] >= FOUND_AT_LEAST][:FOUND]
+        best = [i for i in needed.argsort(descending=True).tolist() if needed[i] >= FOUND_AT_LEAST][:FOUND]
         findings = tuple(
-            Finding(self.name, view.lines[i].text, float(found[i]), _shares(view.lines[i].box, width, height))
+            Finding(
+                self.name, view.lines[i].text, float(needed[i]), _shares(view.lines[i].box, width, height)
+            )
             for i in best
         )
         cells = cells_from_boxes(boxes, scores, grid, view.size)
@@ -122,16 +125,16 @@ def _shares(box: Box, width: int, height: int) -> Box:
     return x0 / width, y0 / height, x1 / width, y1 / height
 
 
-def judge(head: LineHead, view: OcrView, questions: Sequence[str], asked: Tensor) -> tuple[Tensor, Tensor]:
+def judge(head: LineHead, view: OcrView, questions: Sequence[str], vectors: Tensor) -> tuple[Tensor, Tensor]:
     """The head's logits of the lines of a picture, [Q, L, 2], and of presence, [Q], for Q questions.
 
-    `asked` are the sentence vectors of the questions, [Q, SENTENCE_WIDTH].
+    `vectors` are the sentence vectors of the questions, [Q, SENTENCE_WIDTH].
     """
     matches = torch.stack(
-        [line_matches(q, view.lines, view.vectors @ a) for q, a in zip(questions, asked, strict=True)]
+        [line_matches(q, view.lines, view.vectors @ v) for q, v in zip(questions, vectors, strict=True)]
     )
     words = [word_rows(question) for question in questions]
-    return head(view.vectors, view.facts, view.boxes, asked, matches, words)
+    return head(view.vectors, view.facts, view.boxes, vectors, matches, words)
 
 
 def scored_boxes(view: OcrView, logits: Tensor) -> tuple[list[Box], list[float]]:
@@ -153,11 +156,11 @@ def rapid_ocr() -> Read:
     engine: Any = RapidOCR(params={"Global.log_level": "error"})
 
     def read(pixels: np.ndarray) -> list[PrintedLine]:
-        found: Any = engine(pixels[:, :, ::-1], use_cls=False)  # it reads BGR
-        if found.boxes is None:
+        output: Any = engine(pixels[:, :, ::-1], use_cls=False)  # it reads BGR
+        if output.boxes is None:
             return []
         lines = []
-        for corners, text, certainty in zip(found.boxes, found.txts, found.scores, strict=True):
+        for corners, text, certainty in zip(output.boxes, output.txts, output.scores, strict=True):
             if certainty >= CERTAIN:
                 (x0, y0), (x1, y1) = corners.min(0), np.ceil(corners.max(0))
                 lines.append(PrintedLine(text, (float(x0), float(y0), float(x1), float(y1))))

@@ -120,19 +120,19 @@ def guide_view(source: RelevanceSource, view: PictureView) -> GuidePage | None:
     return None
 
 
-def mixed(found: Sequence[tuple[RelevanceSource, Coupling]]) -> Coupling:
+def mixed(couplings: Sequence[tuple[RelevanceSource, Coupling]]) -> Coupling:
     """The coupling of several sources together: log odds of cells are added, and those of the confidences
     averaged.
 
     Matches are the guide's, findings those of all.
     """
-    first = next((one for source, one in found if source.name == GUIDE), found[0][1])
+    first = next((one for source, one in couplings if source.name == GUIDE), couplings[0][1])
     total = torch.zeros_like(first.logits)
-    for source, one in found:
+    for source, one in couplings:
         scale, bias = source.calibration or Calibration(1.0)
         total = total + (scale * one.logits.to(total) + bias - PRIOR)
-    odds = sum(log_odds(one.confidence) for _, one in found) / len(found)
-    findings = sorted((f for _, one in found for f in one.findings), key=lambda f: -f.probability)
+    odds = sum(log_odds(one.confidence) for _, one in couplings) / len(couplings)
+    findings = sorted((f for _, one in couplings for f in one.findings), key=lambda f: -f.probability)
     confidence = 1 / (1 + math.exp(-odds))
     return replace(first, logits=total + PRIOR, confidence=confidence, findings=tuple(findings))
 

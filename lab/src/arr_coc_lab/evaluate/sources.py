@@ -77,8 +77,8 @@ def labelled(split: Split, folder: Path) -> Iterator[RealSample]:
     for one in pictures(split):
         path = folder / one.file
         if path.is_file():
-            asked = tuple((q.text, q.ask, q.boxes) for q in one.questions)
-            yield RealSample(one.file, one.kind, lambda path=path: open_image(path), asked, one.lines)
+            questions = tuple((q.text, q.ask, q.boxes) for q in one.questions)
+            yield RealSample(one.file, one.kind, lambda path=path: open_image(path), questions, one.lines)
 
 
 def in_folder(folder: Path) -> Iterator[RealSample]:
@@ -90,8 +90,8 @@ def in_folder(folder: Path) -> Iterator[RealSample]:
         row = json.loads(line)
         by_image[row["image"]].append(row)
     for name, rows in sorted(by_image.items()):
-        asked = tuple((row["question"], row["ask"], tuple(map(tuple, row["boxes"]))) for row in rows)
-        yield RealSample(name, rows[0]["kind"], lambda path=folder / name: open_image(path), asked)
+        questions = tuple((row["question"], row["ask"], tuple(map(tuple, row["boxes"]))) for row in rows)
+        yield RealSample(name, rows[0]["kind"], lambda path=folder / name: open_image(path), questions)
 
 
 class Chance:
