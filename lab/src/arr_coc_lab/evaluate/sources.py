@@ -265,7 +265,7 @@ def _view(source: RelevanceSource, pixels: Tensor, sample: RealSample) -> Pictur
 def _key(source: Any) -> str:
     """What a source's views are kept under: nulls on the same OCR share them."""
     if isinstance(source, OcrWords):
-        return source.ocr.name
+        return "lines of an OCR"
     return "picture" if isinstance(source, Chance) else source.name
 
 

@@ -45,7 +45,7 @@ class LineQuestion(NamedTuple):
 
     text: str
     ask: str
-    asked: Tensor  # [SENTENCE_WIDTH]
+    vector: Tensor  # [SENTENCE_WIDTH]
     matches: Tensor  # [L, MATCHES]
     needed: Tensor  # [L, 2] in {0, 1}: the line, and what stands left of it
     present: bool
@@ -112,7 +112,7 @@ def lines_loss(head: LineHead, page: LinePage, other: LinePage, rng: random.Rand
     some = rng.sample(page.questions, min(QUESTIONS, len(page.questions)))
     strange = rng.choice(other.questions)
     if rng.random() < 0.5 and strange.ask in OTHERS:
-        matches = line_matches(strange.text, view.lines, view.vectors @ strange.asked)
+        matches = line_matches(strange.text, view.lines, view.vectors @ strange.vector)
         nothing = torch.zeros(len(view.lines), 2)
         some.append(strange._replace(matches=matches, needed=nothing, present=False))
     needed = torch.stack([question.needed for question in some])
@@ -125,7 +125,7 @@ def lines_loss(head: LineHead, page: LinePage, other: LinePage, rng: random.Rand
         view.vectors[rows],
         facts + NOISE * torch.randn_like(facts),
         view.boxes[rows],
-        torch.stack([question.asked for question in some]),
+        torch.stack([question.vector for question in some]),
         matches,
         [word_rows(question.text) for question in some],
     )
@@ -166,7 +166,7 @@ def lines_calibration(head: LineHead, validation: Sequence[LinePage]) -> Calibra
     logits, evidence = [], []
     for view, questions, picture in validation:
         grid = Sizing().grid(picture.size[1], picture.size[0])
-        vectors = torch.stack([question.asked for question in questions])
+        vectors = torch.stack([question.vector for question in questions])
         judged, _ = judge(head, view, [question.text for question in questions], vectors)
         for question, scores in zip(picture.questions, judged, strict=True):
             if question.boxes:
