@@ -34,6 +34,7 @@ from arr_coc.guide.source import (
     calibrate,
     cells_from_boxes,
     cells_from_map,
+    fit_calibration,
     guide_view,
     log_odds,
     mixed,
@@ -232,10 +233,18 @@ def test_a_source_that_is_never_wrong_has_a_finite_one() -> None:
     assert fit.scale < 100
 
 
+@torch.no_grad()
+def test_a_fit_needs_no_caller_that_asks_for_gradients() -> None:
+    pictures, _, evidence = zip(*questions(), strict=True)
+    fit = fit_calibration(pictures, evidence)
+    assert fit is not None
+    assert fit == calibrate(Made(lambda logits, question, grid: logits), questions())
+
+
 def test_without_evidence_there_is_nothing_to_fit() -> None:
     nowhere = [(logits, question, torch.zeros_like(cells)) for logits, question, cells in questions(2)]
     for examples in (nowhere, []):
-        with pytest.raises(ValueError, match="relevance 'made' can't be calibrated without evidence"):
+        with pytest.raises(ValueError, match="without evidence calibrate nothing"):
             calibrate(Made(drawn(0)), examples)
 
 

