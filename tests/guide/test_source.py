@@ -154,8 +154,18 @@ def test_confidences_are_averaged_as_log_odds_and_findings_are_in_order() -> Non
     both = coupled(SumSource([one, other]))
     assert both.confidence == pytest.approx(0.5)
     assert [finding.text for finding in both.findings] == ["b", "a"]
-    certain = [Made(flat(0), Calibration(1.0), confidence=value) for value in (0.0, 1.0)]
+    certain = [Made(flat(0), Calibration(1.0), confidence=value) for value in (1e-9, 1.0)]
     assert coupled(SumSource(certain)).confidence == pytest.approx(0.5)
+
+
+def test_a_source_with_nothing_to_go_by_is_left_out() -> None:
+    one = Made(drawn(0), Calibration(1.0), confidence=0.9)
+    blind = Made(flat(FLOOR), Calibration(1.0), confidence=0.0)
+    for sources in ([one, blind], [blind, one]):
+        both = coupled(SumSource(sources))
+        assert both.confidence == pytest.approx(0.9)
+        assert torch.allclose(both.logits, coupled(one).logits, atol=1e-5)
+    assert coupled(SumSource([blind, blind])).confidence < 1e-4
 
 
 def test_matches_are_those_of_the_guide() -> None:
@@ -570,7 +580,7 @@ def test_boxes_are_scored_by_words_and_by_their_own_probability() -> None:
     assert torch.equal(logits, coupled(BoxSource(lambda picture: boxes)).logits[0])
     empty = coupled(BoxSource([]))
     assert (empty.logits == FLOOR).all()
-    assert empty.confidence < 0.01
+    assert empty.confidence == 0
     assert empty.findings == ()
 
 

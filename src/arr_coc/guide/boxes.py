@@ -91,8 +91,8 @@ class BoxSource:
             shares = (x0 / width, y0 / height, x1 / width, y1 / height)
             findings.append(Finding(self.name, view.boxes[i].text, probability, shares))
         cells = cells_from_boxes([one.box for one in view.boxes], logits, grid, view.size)
-        top = max(logits, default=UNMATCHED)
-        return Coupling(cells, 1 / (1 + math.exp(-top)), findings=tuple(findings))
+        confidence = 1 / (1 + math.exp(-max(logits))) if logits else 0.0
+        return Coupling(cells, confidence, findings=tuple(findings))
 
 
 def _logit(one: GivenBox, own: set[str], listed: set[str]) -> float:

@@ -58,7 +58,11 @@ class RelevanceSource(Protocol):
         ...
 
     def couple(self, view: PictureView, question: str, grid: tuple[int, int]) -> Coupling:
-        """Score the cells of a grid (H, W) that divides the picture evenly."""
+        """Score the cells of a grid (H, W) that divides the picture evenly.
+
+        A confidence of exactly 0 says that there is nothing to go by: no print, no word that the source
+        knows. Sums leave it out.
+        """
         ...
 
 
@@ -125,15 +129,17 @@ def mixed(couplings: Sequence[tuple[RelevanceSource, Coupling]]) -> Coupling:
     """The coupling of several sources together: log odds of cells are added, and those of the confidences
     averaged.
 
-    Matches are the guide's, findings those of all.
+    Matches are the guide's, findings those of all. A source whose confidence is exactly 0 has nothing to go
+    by, as an OCR on a photograph, and is left out where others have more.
     """
     first = next((one for source, one in couplings if source.name == GUIDE), couplings[0][1])
+    telling = [(source, one) for source, one in couplings if one.confidence > 0] or couplings
     total = torch.zeros_like(first.logits)
-    for source, one in couplings:
+    for source, one in telling:
         scale, bias = source.calibration or Calibration(1.0)
         total = total + (scale * one.logits.to(total) + bias - PRIOR)
-    odds = sum(log_odds(one.confidence) for _, one in couplings) / len(couplings)
-    findings = sorted((f for _, one in couplings for f in one.findings), key=lambda f: -f.probability)
+    odds = sum(log_odds(one.confidence) for _, one in telling) / len(telling)
+    findings = sorted((f for _, one in telling for f in one.findings), key=lambda f: -f.probability)
     confidence = 1 / (1 + math.exp(-odds))
     return replace(first, logits=total + PRIOR, confidence=confidence, findings=tuple(findings))
 
