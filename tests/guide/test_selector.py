@@ -58,7 +58,7 @@ def test_auto_spends_little_on_one_circle_of_another_colour() -> None:
         for x in range(34, 1024, 128):
             pen.ellipse((x, y, x + 60, y + 60), fill="red" if (x, y) == (674, 546) else "blue")
     allocation = selector()(image, "Where is the red circle?", "auto")
-    assert allocation.kept <= 100
+    assert allocation.kept <= 160
     assert allocation.mask()[0, 17:19, 21:23].all()
 
 
