@@ -270,7 +270,7 @@ class Allocation:
 
 def _touching(positions: Sequence[Sequence[int]]) -> Iterator[list[int]]:
     """The connected groups of cells (t, y, x), as indices; diagonal neighbours touch."""
-    left = {(t, y, x): i for i, (t, y, x) in enumerate(positions)}
+    left = {tuple(cell): i for i, cell in enumerate(positions)}
     while left:
         (cell, index), *_ = left.items()
         del left[cell]
