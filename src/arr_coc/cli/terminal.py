@@ -298,10 +298,12 @@ def _guided(coupling: Coupling) -> list[tuple[str, str]]:
     if kind in (*GENERAL, "unread"):  # confidence and words are meaningless for such questions
         return [("guide", line)]
     rows = [("words", _words(coupling))] if coupling.matches or not coupling.findings else []
-    found: dict[str, list[str]] = {}
+    by_source: dict[str, list[str]] = {}
     for finding in coupling.findings:
-        found.setdefault(finding.source, []).append(f"{_shortened(finding.text)} {finding.probability:.2f}")
-    rows += [(f"by {source}", ", ".join(texts[:MOST_WORDS])) for source, texts in found.items()]
+        by_source.setdefault(finding.source, []).append(
+            f"{_shortened(finding.text)} {finding.probability:.2f}"
+        )
+    rows += [(f"by {source}", ", ".join(texts[:MOST_WORDS])) for source, texts in by_source.items()]
     return [*rows, ("confidence", line)]
 
 

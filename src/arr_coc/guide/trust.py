@@ -172,7 +172,7 @@ def sentence(kind: str, confidence: float, words: Sequence[str] = ()) -> str:
 def note(coupling: Coupling) -> str | None:
     """The remark that users see beside an allocation, without confidence; None if the guide is sure."""
     words = coupling.words
-    kind = verdict_of(coupling)
+    kind = verdict(coupling.confidence, coupling.overview, coupling.unusual, words, coupling.recognised)
     parts = [] if kind in ("sure", *GENERAL) else [SENTENCES[kind]]
     return "; ".join(parts + _passed_over(kind, words)) or None
 

@@ -575,8 +575,8 @@ def mode_for_question(
                 f"mode {mode!r} looks once: it has no coarse view in which to miss something; "
                 "use mode 'saccade'"
             )
-    asked = isinstance(question, str) and question.strip() and chooser.source is not None
-    if not asked or not is_transcription(chooser.guide, question):
+    reads = isinstance(question, str) and question.strip() and chooser.relevance != "gaze"
+    if not reads or not is_transcription(chooser.guide, question):
         return mode, None
     if mode is None and free:
         return FULL.name, TRANSCRIBED
