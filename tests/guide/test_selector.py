@@ -188,9 +188,9 @@ class TestRefused:
         ):
             selector()(sample((64, 64)), question, 1)  # ty: ignore
 
-    @each("budget", [0, 1.5, float("nan"), True, "many", "coverage 2"])
+    @each("budget", [0, 1.5, float("nan"), True, "many"])
     def test_a_bad_budget(self, budget: object) -> None:
-        with pytest.raises(ValueError, match="budget|coverage"):
+        with pytest.raises(ValueError, match="budget"):
             selector()("no-such.png", "What?", budget)  # ty: ignore  # before the picture is opened
 
 
