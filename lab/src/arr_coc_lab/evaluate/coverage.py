@@ -41,7 +41,7 @@ from arr_coc_lab.results.intervals import bootstrap_interval
 SHARES = (0.8, 0.9, 0.95)  # that the table has
 ABSTAINED = 0.1  # share of answerable questions about which nothing is promised
 BINS = 2  # of confidence, each with a depth of its own; on validation 3 and 4 need as many cells
-DIGITS = 4  # of depths in the table, rounded up
+DIGITS = 6  # of depths in the table, rounded up; cells that no line of an OCR covers differ by little
 
 
 class AskedQuestion(NamedTuple):
