@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import torch
@@ -96,12 +97,12 @@ class Coupling:
                 best[match.word] = match
         return tuple(best.values())
 
-    @property
+    @cached_property
     def recognised(self) -> bool:
         """Whether a word of the question was found on the picture, or another source found what it needs."""
         return bool(self.best()) or any(finding.probability >= FOUND for finding in self.findings)
 
-    @property
+    @cached_property
     def words(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(match.word for match in self.matches))
 

@@ -49,7 +49,7 @@ from arr_coc.guide.guide import (
 )
 from arr_coc.guide.relevance import open_relevance
 from arr_coc.guide.source import PictureView, RelevanceSource
-from arr_coc.guide.trust import SCOPE, is_general
+from arr_coc.guide.trust import SCOPE, is_general, wants_rarity
 from arr_coc.video.temporal import Change, Changes, Tracker, event_of
 
 if TYPE_CHECKING:
@@ -347,9 +347,10 @@ class Selector:
         if self.trained is None:
             record = self._record(image, grid)
             coupling = self._coupling(record, question, grid)
-            if coupling.unusual > SCOPE[0] and grid not in record.rarities:
+            rare = wants_rarity(coupling)
+            if rare and grid not in record.rarities:
                 record.rarities[grid] = rarity(image_pixels(image), grid)
-            return self._guided(record, coupling, grid), False
+            return self._guided(record, coupling, grid, rare), False
         pixels, _ = self.trained.pixels(image, grid)
         cues = self.trained.cues(pixels, question, grid)
         if self.relevance == "trained" or cues.vision is None:
@@ -358,14 +359,13 @@ class Selector:
         if not foreign and not is_general(self.guide, question):
             return cues, False
         coupling = self.source.couple(self.source.view(image_pixels(image)[0]), question, grid)
-        rare = rarity(image_pixels(image), grid) if coupling.unusual > SCOPE[0] else None
+        rare = rarity(image_pixels(image), grid) if wants_rarity(coupling) else None
         return cues._replace(coupling=coupling.logits[None], guided=coupling, rarity=rare), foreign
 
-    def _guided(self, record: PictureRecord, coupling: Coupling, grid: tuple[int, int]) -> Cues:
+    def _guided(self, record: PictureRecord, coupling: Coupling, grid: tuple[int, int], rare: bool) -> Cues:
         query, words = torch.zeros(1, 1, self.layer.config.dim), torch.ones(1, 1, dtype=torch.bool)
-        rare = record.rarities.get(grid) if coupling.unusual > SCOPE[0] else None
-        logits = coupling.logits[None]
-        return Cues(record.textures[grid], query, words, coupling=logits, guided=coupling, rarity=rare)
+        logits, rarest = coupling.logits[None], record.rarities.get(grid) if rare else None
+        return Cues(record.textures[grid], query, words, coupling=logits, guided=coupling, rarity=rarest)
 
     def encode(self, picture: ImageSource, grid: tuple[int, int] | None = None) -> PictureRecord:
         """Encode a picture before any question, with its texture; the last pictures' records are kept."""
@@ -432,8 +432,8 @@ class Selector:
         """
         check_question(question)
         allowed = parse_budget(budget)
-        unusual = scope(self.guide, question)[1] > SCOPE[0]
-        steps = self._clip_steps(frames, grid, frames_per_step, unusual)
+        rare = scope(self.guide, question)[1] > SCOPE[0]
+        steps = self._clip_steps(frames, grid, frames_per_step, rare)
         cues, changes = self._clip_cues(steps, question, _step_times(frames, times, frames_per_step))
         return self._decide(cues, allowed, [changes])
 
@@ -442,11 +442,11 @@ class Selector:
         frames: Iterable[ImageSource],
         grid: tuple[int, int] | None,
         frames_per_step: int,
-        unusual: bool = True,
+        rare: bool = True,
     ) -> Iterator[tuple[PictureRecord | None, Change]]:
         """What is new in each step of a clip, and its record; None for one that repeats the step before.
 
-        `unusual`: what is unusual in it may be asked.
+        `rare`: with a map of what is rare in each, for what is unusual may be asked.
         """
         if self.trained is not None:
             raise ValueError(
@@ -462,7 +462,7 @@ class Selector:
                 yield None, change
                 continue
             texture = generate_texture_array(picture, change.grid, self.layer.config.channels)
-            rarities = {change.grid: rarity(picture, change.grid)} if unusual else {}
+            rarities = {change.grid: rarity(picture, change.grid)} if rare else {}
             yield PictureRecord(self.source.view(picture[0]), {change.grid: texture}, {}, rarities), change
         if tracker is None:
             raise ValueError("the clip has no pictures: give at least one")
@@ -489,7 +489,8 @@ class Selector:
             if surest is None or coupling.confidence > surest[1].confidence:
                 surest = len(cues), coupling
             # The matches are most of what would be kept of a step, and only those of the surest are told.
-            cues.append(self._guided(record, replace(coupling, matches=()), change.grid))
+            unusual = coupling.unusual > SCOPE[0]
+            cues.append(self._guided(record, replace(coupling, matches=()), change.grid, unusual))
             if event is not None:
                 shows.append(self.source.couple(record.view, event, change.grid).logits)
         if surest is not None:

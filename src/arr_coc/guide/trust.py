@@ -6,7 +6,7 @@
 | "What is unusual here?", and a few cells are rare (`choose.rarity`) | unusual | saliency leads, almost alone |
 | the same, where many are as rare, as on a busy street | busy | saliency leads by little; two fifths for coverage |
 | "Describe the image." | overview | information and even coverage; "auto" spends four times as much |
-| "Read the small text in the formula.", and no such word is printed | dense | information leads |
+| "Read the small text in the formula.", and no such word is printed | dense | information leads, by what is rare |
 | not there, or not readable | not_found | the others count too, a tenth for coverage; "auto" is doubled |
 """
 
@@ -23,7 +23,7 @@ from torch import Tensor
 from arr_coc.choose.balancing import MAX_EXPLORE
 from arr_coc.choose.layer import Prior
 from arr_coc.choose.rarity import standing_out
-from arr_coc.guide.coupling import Coupling, scope
+from arr_coc.guide.coupling import LIKELY, Coupling, scope
 from arr_coc.guide.guide import Guide
 from arr_coc.guide.question import terms
 
@@ -42,8 +42,11 @@ DENSE = frozenset(
     "passage print script snippet text writing".split()
 )
 # Of these, what any print is: "the small text" is found by the guide, "the small text in the formula" is not.
-MERE_PRINT = frozenset("inscription passage print script text writing".split())
-MANNER = frozenset("exact exactly faint fine little long short small tiny whole".split())  # of reading such things
+MERE_PRINT = frozenset("inscription passage print text writing".split())
+MANNER = frozenset(  # words that say how such a thing is asked for, and nothing of what it is
+    "displayed exact exactly faint find fine given little locate long printed see short shown small tiny whole "
+    "written".split()
+)
 TRANSCRIPTION_VERBS = frozenset(
     "copy extract ocr read recite say says transcribe transcription translate".split()
 )
@@ -79,7 +82,7 @@ STANCES = {
     "unusual": Stance(TIE, 1.0, 0.05, compress=0.5, exploit=0.95, focus=0.5),
     "busy": Stance(0.3, 0.5, 0.1, compress=0.375, exploit=0.2, focus=0.5),
     "overview": Stance(0.5, 0.1, TIE, compress=0.25, exploit=0.0, focus=0.5),
-    "dense": Stance(1.0, 0.1, 0.4, compress=0.375, exploit=0.8, focus=0.5),
+    "dense": Stance(1.0, 0.9, 0.5, compress=0.375, exploit=0.9, focus=0.5),
     "not_found": Stance(0.15, 0.15, 1.0, compress=0.375, exploit=0.8, focus=0.5),
 }
 
@@ -98,16 +101,22 @@ class Shares(NamedTuple):
 def shares(coupling: Coupling, salient: Tensor | None = None) -> Shares:
     """How far a question is of each kind, by what the guide finds about it (`Coupling`).
 
-    Its scope goes first, for an overview needs no printed word. `salient` [1, H, W] is the map of what is rare; None:
-    something is taken to stand out.
+    Its scope goes first, for an overview needs no printed word. `salient` [1, H, W] is the map of what is rare, where
+    it was made (`wants_rarity`); None: something is taken to stand out.
     """
     overview = _ramp(coupling.overview, *SCOPE)
     odd = (1 - overview) * _ramp(coupling.unusual, *SCOPE)
     unusual = odd * _peak(salient)
     local = 1 - overview - odd
-    dense = local * _unprinted(coupling)
-    sure = (local - dense) * _ramp(coupling.confidence, 0.0, SURE)
+    trusted = _ramp(coupling.confidence, 0.0, SURE)
+    dense = local * _unprinted(coupling, trusted)
+    sure = (local - dense) * trusted
     return Shares(sure, unusual, odd - unusual, overview, dense, local - dense - sure)
+
+
+def wants_rarity(coupling: Coupling) -> bool:
+    """Whether a map of what is rare in the picture says something about a question."""
+    return coupling.unusual > SCOPE[0] or bool(dense_things(coupling.words))
 
 
 def _peak(salient: Tensor | None) -> float:
@@ -124,12 +133,16 @@ def dense_things(words: Sequence[str]) -> tuple[str, ...]:
     return () if others else tuple(word for word in things if word not in MERE_PRINT)
 
 
-def _unprinted(coupling: Coupling) -> float:
-    """The probability that none of the `dense_things` of a question is printed; 0 without any."""
+def _unprinted(coupling: Coupling, trusted: float) -> float:
+    """The probability that none of the `dense_things` of a question is printed as asked for; 0 without any.
+
+    That a word for one is printed counts as far as the guide, `trusted` in [0, 1], finds there what is asked for:
+    "Number" may stand for a code, and on a page of code for none.
+    """
     things = dense_things(coupling.words)
     # That a merely related word is printed, as "theorem" for "formula", doesn't count.
     printed = [match.likeness for match in coupling.matches if match.strength == 1 and match.word in things]
-    return 1 - max(printed) if printed else 0.0
+    return 1 - max(printed) * trusted if printed else 0.0
 
 
 @lru_cache(maxsize=64)  # asked twice of each question of a call, and again for each page of a folder
@@ -157,8 +170,7 @@ def start(coupling: Coupling, salient: Tensor | None = None) -> Tensor:
 def prior(coupling: Coupling, salient: Tensor | None = None) -> Prior:
     """The gates and tensions from which the balancer starts where the guide scores the cells.
 
-    What a trained policy net gives is added to them. `salient` [1, H, W] is the map of what is rare, where saliency
-    may lead.
+    What a trained policy net gives is added to them. `salient` as in `shares`.
     """
     return Prior(start(coupling, salient), EXPLORE, coupling.printed, salient)
 
@@ -194,7 +206,7 @@ def verdict(
 def verdict_of(coupling: Coupling) -> str:
     """The verdict on a `Coupling`: a key of SENTENCES, such as "sure"."""
     c = coupling
-    found = [match.word for match in c.best()]
+    found = {match.word for match in c.matches if match.likeness >= LIKELY}
     return verdict(c.confidence, c.overview, c.unusual, c.words, c.recognised, found)
 
 
@@ -208,7 +220,7 @@ def sentence(kind: str, confidence: float, words: Sequence[str] = ()) -> str:
 def note(coupling: Coupling, salient: Tensor | None = None) -> str | None:
     """The remark that users see beside an allocation, without confidence; None if the guide is sure.
 
-    `salient` as in `prior`.
+    `salient` as in `shares`.
     """
     words = coupling.words
     kind = verdict_of(coupling)

@@ -31,7 +31,7 @@ from arr_coc.guide.guide import picture_inputs
 from arr_coc.guide.relevance import parse_relevance
 from arr_coc.guide.selector import image_pixels
 from arr_coc.guide.source import PictureView, RelevanceSource
-from arr_coc.guide.trust import SCOPE, blend, is_general, shares
+from arr_coc.guide.trust import blend, is_general, shares, wants_rarity
 from arr_coc.modes.call import Call, Chooser, EncodedImages, guarded, joined
 from arr_coc.modes.mode import Mode
 from arr_coc.seam.assembly import CROP_GRIDS, CROP_VALUES, PROMPT_NAMES, Grid, Layout, VisualFeatures
@@ -598,7 +598,7 @@ def gather(
         words = torch.ones(query.shape[:2], dtype=torch.bool, device=query.device)
         parts = (one(cells, image), one(gestalt, image), one(coupling, image))
         says, rare = None if guided is None else guided[image], None
-        if says is not None and says.unusual > SCOPE[0]:
+        if says is not None and wants_rarity(says):
             with watch("texture"):
                 if image not in encoded.rarities:
                     encoded.rarities[image] = rarity(images[image][None], layout.grids[image][1:])
