@@ -21,7 +21,7 @@ import argparse
 import json
 import platform
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -173,11 +173,11 @@ def _about_places(page: Page) -> Iterator[Case]:
         yield Case("place", wording, text, page, (thing.box,))
 
 
-def measure(seeds: int = 2) -> tuple[list[dict[str, Any]], list[Allocation]]:
+def measure(some: Iterable[Case]) -> tuple[list[dict[str, Any]], list[Allocation]]:
     """A row for each case, and what was kept for it."""
     selector = Selector()
     rows, kept = [], []
-    for case in cases(seeds):
+    for case in some:
         image = case.page.image
         grid = selector.sizing.grid(image.height, image.width)
         spent = round(BUDGET / CELLS * grid[0] * grid[1])
@@ -226,8 +226,12 @@ def with_gates(allocation: Allocation, gates: Tensor) -> Tensor:
 def overlap(kept: list[Allocation]) -> list[float]:
     """Of each choice the IoU with that under the mean gates of all."""
     mean = torch.stack([one.weights for one in kept]).mean(0)
-    masks = ((one.mask()[0], with_gates(one, mean)) for one in kept)
-    return [float((ours & fixed).sum() / (ours | fixed).sum()) for ours, fixed in masks]
+    return [iou(one.mask()[0], with_gates(one, mean)) for one in kept]
+
+
+def iou(one: Tensor, other: Tensor) -> float:
+    """The intersection of two masks over their union."""
+    return float((one & other).sum() / (one | other).sum())
 
 
 def odd_maps(scenes: int = ODD_SCENES) -> dict[str, dict[str, float]]:
@@ -281,7 +285,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=OUT)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    rows, kept = measure()
+    rows, kept = measure(cases())
     overlaps = overlap(kept)
     kinds = summary(rows, overlaps)
     result = {

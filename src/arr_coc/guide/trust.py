@@ -59,9 +59,10 @@ SENTENCES = {
     "widely",
     "overview": "the question is about the whole picture, so the cells are spread over it",
     "unusual": "the question asks for what stands out, so the most salient cells are kept",
-    "busy": "the question asks for what stands out, and much does, so the cells are spread more widely",
 }
 GENERAL = frozenset({"overview", "unusual"})  # verdicts about questions for no place
+# Remark for a question about what stands out where much does.
+BUSY = "much in the picture stands out as far as anything else, so cells all over it are kept, too"
 # Remark for a question with some words in another script.
 PASSED_OVER = "the guide reads Latin script alone and passed over the words of the question in another"
 
@@ -224,9 +225,9 @@ def note(coupling: Coupling, salient: Tensor | None = None) -> str | None:
     """
     words = coupling.words
     kind = verdict_of(coupling)
-    if kind == "unusual" and _peak(salient) < 0.5:
-        kind = "busy"
     parts = [] if kind in ("sure", *GENERAL) else [SENTENCES[kind]]
+    if kind == "unusual" and _peak(salient) < 0.5:
+        parts = [BUSY]
     return "; ".join(parts + _passed_over(kind, words)) or None
 
 

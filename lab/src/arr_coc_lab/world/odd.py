@@ -61,7 +61,7 @@ class Spot(NamedTuple):
 def draw_odd_page(
     seed: int, size: tuple[int, int] = (1024, 1024), split: str = "train", way: str | None = None
 ) -> Page:
-    """Draw one scene of 12 to 48 like things with one odd, fixed by its arguments.
+    """Draw one scene of 16 to 48 like things with one odd, fixed by its arguments.
 
     Args:
         seed: 0 or more.
