@@ -2,6 +2,7 @@
 
     arr-coc world validation-pages --split validation --pages 150
     python runs/guide_matches.py validation-pages --out runs/results/guide-matches.json
+    python runs/guide_matches.py pictures --real                    on real pictures, by what an OCR read
     python runs/strangers.py strangers
     python runs/guide_matches.py strangers --split test        measured, on pages of another author
 
@@ -29,7 +30,7 @@ from arr_coc.guide.guide import Guide, GuidePage, load_guide
 from arr_coc.guide.question import normal
 from arr_coc.guide.trust import SURE
 from arr_coc_lab.evaluate.guide import auc
-from arr_coc_lab.evaluate.guide_pages import page_samples
+from arr_coc_lab.evaluate.guide_pages import page_samples, real_samples
 
 PLAUSIBLE = 0.01
 """Likeness below which a match is of no account for a fit."""
@@ -62,14 +63,17 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("pages", type=Path)
+    parser.add_argument("--real", action="store_true", help="real pictures (`arr_coc_lab.pictures.fetch`)")
+    parser.add_argument("--guide", help="folder of a guide; not given: the bundled one")
     parser.add_argument("--split", default="validation")
     parser.add_argument("--questions", type=int, default=4, help="of a page")
     parser.add_argument("--limit", type=int, help="pages")
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    guide = load_guide()
-    samples = list(page_samples(arguments.pages, arguments.split, arguments.limit, arguments.questions))
+    guide = load_guide(arguments.guide)
+    of = real_samples if arguments.real else page_samples
+    samples = list(of(arguments.pages, arguments.split, arguments.limit, arguments.questions))
     questions = []
     for number, sample in enumerate(samples):
         page = view(guide, sample.pixels())
@@ -145,7 +149,7 @@ def shown(questions: list[Question]) -> dict[str, Any]:
     """The precision of matches that are shown, and the share of right ones that are, by least likeness."""
     table = {}
     right = sum(one.right for question in questions for one in question.tried)
-    for least in (0.5, 0.7, LIKELY, 0.95):
+    for least in (0.5, 0.7, LIKELY, 0.9, 0.95):
         best: dict[tuple[int, str], Tried] = {}
         for number, question in enumerate(questions):
             for one in question.tried:

@@ -32,11 +32,11 @@ def test_folder_is_an_ordinary_qwen3_vl():
     assert type(AutoProcessor.from_pretrained(BUNDLED_MODEL)).__name__ == "Qwen3VLProcessor"
 
 
-def test_everything_bundled_fits_into_25_megabytes_and_the_guide_into_12():
+def test_everything_bundled_fits_into_26_megabytes_and_the_guide_into_12():
     files = [f for f in BUNDLED_MODEL.parent.rglob("*") if f.is_file()]
     guide = [f for f in files if f.parent.name == "guide"]
     assert 0 < sum(f.stat().st_size for f in guide) <= 12 * 2**20
-    assert sum(len(zlib.compress(f.read_bytes())) for f in files if f not in guide) <= 25 * 2**20, (
+    assert sum(len(zlib.compress(f.read_bytes())) for f in files if f not in guide) <= 26 * 2**20, (
         "in the wheel"
     )
     assert not [f for f in files if f.suffix in (".bin", ".pt", ".pkl", ".pth")]

@@ -23,12 +23,16 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 import arr_coc
 from arr_coc import ARRCOCModel
+from arr_coc.choose.boxes import box_cells
 from arr_coc.choose.channels import CHANNEL_GROUPS
 from arr_coc.cli import commands, register_command
 from arr_coc.families import FAMILIES, GenericAdapter, Qwen3VLAdapter, register_family
+from arr_coc.files.plugins import plugins
+from arr_coc.guide import relevance
 from arr_coc.modes import MODES, PRUNE, register_mode
 from arr_coc.seam import FamilyAdapter
 from arr_coc.trace.observe import observe
@@ -86,7 +90,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     draw_page(0, (320, 320), "test").image.save("page.png")
-    tables: list[dict[str, Any]] = [CHANNEL_GROUPS, METHODS, FAMILIES, MODES, types._TYPES]
+    tables: list[dict[str, Any]] = [
+        CHANNEL_GROUPS,
+        METHODS,
+        FAMILIES,
+        MODES,
+        types._TYPES,
+        relevance._registered,
+    ]
     before, typed = [dict(table) for table in tables], list(commands.registered_commands)
     yield tmp_path
     for table, entries in zip(tables, before, strict=True):
@@ -112,9 +123,9 @@ def without_import(line: list[str]) -> list[str]:
 
 
 def test_the_page_has_a_file_and_a_line_for_each() -> None:
-    titles = ("texture channel", "rival", "family", "mode", "command")
-    assert list(sections())[:5] == [f"A {title}" for title in titles]
-    for title in list(sections())[:5]:
+    titles = ("texture channel", "rival", "family", "mode", "source of relevance", "command")
+    assert list(sections())[: len(titles)] == [f"A {title}" for title in titles]
+    for title in list(sections())[: len(titles)]:
         section = sections()[title]
         ((name, text),) = section.files.items()
         assert len(re.findall(r"^register\w*\(", text, flags=re.M)) == 1
@@ -436,6 +447,75 @@ def test_mode_on_the_command_line(capsys: Capture, monkeypatch: pytest.MonkeyPat
     assert code == 0
     assert "centre: the middle" in out
     assert "centre: the middle." in out
+
+
+# ---- a source of relevance --------------------------------------------------------------------------------
+
+
+STAMP = (200, 120, 264, 184)
+"""In px of a page of 320 x 320: four cells."""
+
+
+def stamped() -> None:
+    """A red stamp on page.png."""
+    page = Image.open("page.png").convert("RGB")
+    page.paste((250, 5, 5), STAMP)
+    page.save("page.png")
+
+
+def test_the_source_is_short() -> None:
+    (text,) = sections()["A source of relevance"].files.values()
+    assert len([line for line in text.splitlines() if line.strip()]) <= 30
+
+
+def test_source_in_python() -> None:
+    section = write("A source of relevance")
+    stamped()
+    names: dict[str, Any] = {}
+    for block in section.python:
+        exec(block, names)  # checks the laws, too
+    decision = names["Selector"](relevance="my-source").decide(
+        "page.png", "Where is the red stamp?", 4, (10, 10)
+    )
+    cells = box_cells(STAMP, (10, 10), (320, 320)).flatten()
+    assert bool(cells[decision.allocations[0].keep].all())
+    with pytest.raises(ValueError, match="relevance 'my-source' is taken"):
+        relevance.register_relevance("my-source", names["my_source"].ColourSource)
+
+
+def test_source_on_the_command_line(capsys: Capture) -> None:
+    look, ask = write("A source of relevance").lines
+    stamped()
+    code, out, err = run(capsys, *without_import(look))
+    assert (code, out) == (2, "")
+    assert "relevance 'my-source' is unknown; use one of " in err
+    cells = box_cells(STAMP, (10, 10), (320, 320)).flatten()
+    facts = run_json(capsys, *look, "--budget", "4")
+    assert facts["coupling"]["confidence"] == pytest.approx(0.9)
+    assert len(facts["keep"]) == 4
+    assert bool(cells[torch.tensor(facts["keep"])].all())
+    answer = run_json(capsys, *ask, "--strict")
+    assert (answer["kept"], answer["fallback"]) == (64, False)
+
+
+def test_source_as_an_entry_point(folder: Path, capsys: Capture) -> None:
+    section = write("A source of relevance")
+    path = Path("my_source.py")
+    text = re.sub(r"^register_relevance.*\n", "", path.read_text(), flags=re.M)
+    path.write_text(text + "def open_source(argument):\n    return ColourSource()\n")
+    (group,) = re.findall(r"group `(arr_coc\.\w+)`", prose())
+    (line,) = re.findall(r"`(my-source = \"[\w.:]+\")`", prose())
+    info = folder / "my_source-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: my-source\nVersion: 1\n")
+    (info / "entry_points.txt").write_text(f"[{group}]\n{line.replace(chr(34), '')}\n")
+    stamped()
+    plugins.cache_clear()
+    try:
+        code, _, err = run(capsys, *without_import(section.lines[0]))
+    finally:
+        plugins.cache_clear()
+    assert code == 0, err
 
 
 # ---- a command --------------------------------------------------------------------------------------------

@@ -36,7 +36,7 @@ RIDDLES = {"asked", "found", "given", "heard", "known", "said", "seen", "shown",
 LARGEST_CIRCLES: list[int] = []
 MOST_PRIVATE_IMPORTS = 0
 MOST_SHARED_CLASS_NAMES = 0
-MOST_ROUTES = {"sparse": (32, 220), "saccade": (34, 244), "full": (28, 130), "Selector": (15, 49)}
+MOST_ROUTES = {"sparse": (31, 218), "saccade": (33, 242), "full": (27, 129), "Selector": (15, 49)}
 """Files and moves between files of one warm question. These figures stand where the code stands: lower them
 when it improves, never raise them."""
 

@@ -135,9 +135,9 @@ def test_the_guide_reads_nothing_where_nothing_is(kind: str, question: str) -> N
 def test_strokes_hold_no_words(strokes: int) -> None:
     selector = Selector.from_pretrained()
     for seed in range(3):
-        page = selector.encode(splattered((SIZE, SIZE), strokes, seed)).page
+        page = selector.encode(splattered((SIZE, SIZE), strokes, seed)).view
         assert page.vocabulary < 0.8 * PRINTED_WORDS
-    assert selector.encode(scattered_words()).page.vocabulary > 1.5 * PRINTED_WORDS
+    assert selector.encode(scattered_words()).view.vocabulary > 1.5 * PRINTED_WORDS
 
 
 @pytest.mark.slow

@@ -26,8 +26,10 @@ from arr_coc.families import adapter_for
 from arr_coc.files.device import resolve_device, resolve_dtype
 from arr_coc.files.images import ImageSource
 from arr_coc.files.question import check_question
+from arr_coc.guide.coupling import GUIDE
 from arr_coc.guide.deciding import Stopwatch
 from arr_coc.guide.guide import guide_folder
+from arr_coc.guide.relevance import OF_MODELS, open_relevance
 from arr_coc.guide.source import RelevanceSource
 from arr_coc.modes import Mode, find_mode
 from arr_coc.modes.call import Chooser, EncodedImages, Prepared, joined
@@ -118,6 +120,8 @@ class ARRCOCModel(Shareable, BaseProperties, nn.Module):
         if stem is not None and stem.dim != dim:
             raise ValueError(f"the stem is {stem.dim} wide but the base model {dim}")
         deciding_layer(layer, relevance)
+        if relevance not in (*OF_MODELS, GUIDE):
+            open_relevance(relevance)  # so that what can't be opened is refused now
         self.guide = None if guide is None else guide_folder(guide)
         self.budget = parse_budget(layer.config.budget if budget is None else budget)
         self.mode = mode
@@ -450,10 +454,11 @@ class ARRCOCModel(Shareable, BaseProperties, nn.Module):
         budget: Budget | None = None,
         mode: str | None = None,
         fps: float | None = None,
+        coverage: float | None = None,
     ) -> Allocation:
         """The allocation for a question, without an answer; see `Session.look`."""
         check_question(question)
-        return self.session(image, fps=fps).look(question, budget=budget, mode=mode)
+        return self.session(image, fps=fps).look(question, budget=budget, mode=mode, coverage=coverage)
 
 
 ARRCOCQwen = ARRCOCModel  # its name in the project's plan

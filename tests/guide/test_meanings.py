@@ -14,8 +14,9 @@ from each import each
 
 @each(
     ("word", "other"),
-    [("salary", "wages"), ("cyclists", "bicycle"), ("luggage", "baggage"), ("author", "writer")],
-)
+    [("salary", "wages"), ("cyclists", "bicycle"), ("luggage", "baggage"), ("writer", "novelist"),
+     ("prix", "price"), ("precio", "cost"), ("schreiben", "writer")],
+)  # fmt: skip
 def test_words_of_one_matter_are_related(word: str, other: str) -> None:
     assert other in dict(related(word))
 

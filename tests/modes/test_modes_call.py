@@ -10,7 +10,7 @@ import torch
 
 from arr_coc.choose.allocation import Reason
 from arr_coc.choose.attending import NonFiniteScores
-from arr_coc.guide.coupling import Coupling
+from arr_coc.guide.coupling import Coupling, GuideSource
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes import MODES, scoring
 from arr_coc.modes.call import EncodedImages
@@ -32,7 +32,7 @@ from eyes import (
 from tiny import tiny
 
 
-def lost(guide: Any, page: Any, question: str, grid: tuple[int, int]) -> Coupling:
+def lost(source: Any, page: Any, question: str, grid: tuple[int, int]) -> Coupling:
     """A guide that knows nothing of a question."""
     logits = torch.randn(grid, generator=torch.Generator().manual_seed(len(question)))
     return Coupling(logits, 0.0, 0.0, 0.0)
@@ -50,7 +50,7 @@ class TestKnownAlready:
         self, mode: str, kind: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         model, encoded, looks = wrapped(kind=kind), EncodedImages(), []
-        monkeypatch.setattr(scoring, "couple", lost)  # a sure guide needs no coarse view
+        monkeypatch.setattr(GuideSource, "couple", lost)  # a sure guide needs no coarse view
         if kind == "stem":
             monkeypatch.setattr(
                 model.stem, "forward", lambda *a, see=model.stem.forward: looks.append(1) or see(*a)

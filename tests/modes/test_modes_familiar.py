@@ -146,7 +146,7 @@ def test_generate_and_the_selector_choose_alike(model: ARRCOCModel) -> None:
     assert GUIDED not in (
         Selector.from_pretrained("bundled", relevance="trained")(picture, question, budget=40).note or ""
     )
-    with pytest.raises(ValueError, match="use 'auto' or 'trained'"):
+    with pytest.raises(ValueError, match="is of a wrapped model: use ARRCOCModel"):
         Selector.from_pretrained("bundled", relevance="gaze")
 
 

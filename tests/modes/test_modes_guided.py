@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from arr_coc.guide.coupling import Coupling
+from arr_coc.guide.coupling import Coupling, GuideSource
 from arr_coc.guide.guide import GUIDE_FILE, Guide, load_guide, save_guide
 from arr_coc.guide.selector import Selector, image_pixels
 from arr_coc.guide.trust import SENTENCES
@@ -28,7 +28,7 @@ MODES = ("prune", "sparse", "saccade", "weight")
 def sure(confidence: float = 0.9, peak: int = 0) -> Any:
     """A guide that points at one cell."""
 
-    def couple(guide: Guide, page: Any, question: str, grid: tuple[int, int]) -> Coupling:
+    def couple(source: Any, page: Any, question: str, grid: tuple[int, int]) -> Coupling:
         logits = torch.full(grid, -6.0)
         logits.view(-1)[peak] = 3.0
         return Coupling(logits, confidence, 0.0, 0.0)
@@ -40,7 +40,7 @@ def sure(confidence: float = 0.9, peak: int = 0) -> Any:
 @pytest.mark.parametrize("mode", MODES)
 def test_it_decides_in_every_mode(family: str, mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     set_constants(monkeypatch)
-    monkeypatch.setattr(scoring, "couple", sure(peak=17))
+    monkeypatch.setattr(GuideSource, "couple", sure(peak=17))
     built = tiny(family)
     model = ARRCOCModel.wrap(built.model, built.processor, budget=7, strict=True)
     prepared = prepared_for(model, inputs_of(family), mode)
@@ -56,7 +56,7 @@ def test_it_decides_in_every_mode(family: str, mode: str, monkeypatch: pytest.Mo
 def test_nothing_is_encoded_and_no_layer_runs_for_a_sure_guide(
     family: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scoring, "couple", sure())
+    monkeypatch.setattr(GuideSource, "couple", sure())
     monkeypatch.setattr(scoring, "gaze", None)
     model = build(family, "guide")
     for name in ("coarse", "features"):
@@ -67,7 +67,7 @@ def test_nothing_is_encoded_and_no_layer_runs_for_a_sure_guide(
 @pytest.mark.parametrize("relevance", ["auto", "guide", "gaze"])
 def test_a_lost_guide_asks_the_models_own_layers(relevance: str, monkeypatch: pytest.MonkeyPatch) -> None:
     calls, look = [], scoring.gaze
-    monkeypatch.setattr(scoring, "couple", sure(confidence=0.1))
+    monkeypatch.setattr(GuideSource, "couple", sure(confidence=0.1))
     monkeypatch.setattr(scoring, "gaze", lambda *a, **k: (calls.append(1), look(*a, **k))[1])
     prepared = prepared_for(build(kind="guide", relevance=relevance), inputs_of(), "sparse")
     assert bool(calls) == (relevance != "guide")
@@ -92,7 +92,7 @@ def test_a_second_question_costs_the_head_alone(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_an_answer_has_what_the_guide_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scoring, "couple", sure(confidence=0.0))
+    monkeypatch.setattr(GuideSource, "couple", sure(confidence=0.0))
     answer = build(kind="guide").session(IMAGES).ask("What?", max_new_tokens=1, budget=5)
     assert len(answer.couplings) == len(answer.allocations) == 2
     assert answer.note.count(SENTENCES["nothing"]) == 1
@@ -146,7 +146,7 @@ class TestInterrupted:
     """What stops half-way while a session looks at its pictures leaves the session as it was."""
 
     def test_the_next_question_is_decided(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        view, calls = scoring.view, []
+        view, calls = GuideSource.view, []
 
         def stop_at_the_second(*of: Any) -> Any:
             calls.append(1)
@@ -154,7 +154,7 @@ class TestInterrupted:
                 raise KeyboardInterrupt
             return view(*of)
 
-        monkeypatch.setattr(scoring, "view", stop_at_the_second)
+        monkeypatch.setattr(GuideSource, "view", stop_at_the_second)
         session = build(kind="guide").session(list(IMAGES))
         with pytest.raises(KeyboardInterrupt):
             session.look("What?", budget=7)

@@ -21,6 +21,7 @@ BUDGETS: tuple[Any, ...] = (
 KWARGS: tuple[Any, ...] = (
     {"arr_coc": {"mode": "saccade"}}, {"arr_coc": {"mode": None}}, {"arr_coc": {"follow": "never"}},
     {"arr_coc": {"colour": 1}}, {"arr_coc": {"allocator": "/etc/passwd"}}, {"arr_coc": {"": 1}},
+    {"arr_coc": {"relevance": "boxes:/etc/passwd"}},
     {"arr_coc": 5}, {"arr_coc": []}, {"arr_coc": "x"}, {"arr_coc": {f"k{i}": i for i in range(3000)}},
     {"arr_coc_choice": [1]}, {"arr_coc_choice": None}, {"arr_coc_keep": [1]}, {"size": {"longest_edge": -1}},
     {"size": "large"}, {"max_pixels": 0}, {"patch_size": 3}, {"merge_size": 0}, {"do_resize": False},

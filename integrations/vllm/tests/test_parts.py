@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +16,7 @@ from arr_coc.guide.deciding import Cues
 from arr_coc.guide.selector import Selector
 from arr_coc_lab.world.page import draw_page
 from arr_coc_vllm import metrics
-from arr_coc_vllm.choosing import Chooser, Reading, covered
+from arr_coc_vllm.choosing import Chooser, Reading, chooser_for, covered
 from arr_coc_vllm.models import prompt_positions
 from arr_coc_vllm.settings import Settings, read_settings
 
@@ -26,19 +28,34 @@ def test_settings_are_checked() -> None:
     assert server.merged(None) == server
     assert server.merged({"budget": "auto"}).allocator == "folder"
     assert server.merged({"keep_image_after": 2}).keep_image_after == 2
+    assert (
+        read_settings({"relevance": "guide+boxes:a.json"}).merged({"budget": 8}).relevance
+        == "guide+boxes:a.json"
+    )
     for wrong in (
         {"budget": 0},
         {"budget": "much"},
         {"mode": "saccade"},
         {"keep_image_after": 0},
         {"keep_image_after": True},
+        {"relevance": "gaze"},
+        {"relevance": "tarot"},
+        {"relevance": 1},
         {"colour": 1},
         [1],
         "x",
     ):
         with pytest.raises(ValueError, match="arr_coc"):
             read_settings(wrong)
-    for wrong in ({"allocator": "/etc"}, {"budget": -1}, 5, [1], "x", {1: 2}):
+    for wrong in (
+        {"allocator": "/etc"},
+        {"relevance": "boxes:/etc/passwd"},
+        {"budget": -1},
+        5,
+        [1],
+        "x",
+        {1: 2},
+    ):
         with pytest.raises(ValueError, match="arr_coc"):
             server.merged(wrong)
 
@@ -47,8 +64,22 @@ def test_what_a_choice_depends_on_is_in_the_print() -> None:
     base = Settings()
     assert base.print() != Settings(budget=64).print()
     assert base.print() != Settings(mode="full").print()
+    assert base.print() != Settings(relevance="guide").print()
     assert base.print() == Settings(follow="last").print()
     assert base.print() == Settings(keep_image_after=2).print()
+
+
+def test_a_source_of_relevance_decides_and_is_told_apart(tmp_path: Path) -> None:
+    path, choosers = tmp_path / "boxes.json", []
+    for x in (0, 128):
+        path.write_text(json.dumps([{"box": [x, 0, x + 64, 64], "score": 0.9}]))
+        choosers.append(Chooser(Selector.from_pretrained(relevance=f"boxes:{path}")))
+    picture, reading = draw_page(3, (256, 256), "test").image, Reading("Which total?", Settings(budget=4))
+    kept = [chooser.choose(picture, reading, (8, 8)).keep.tolist() for chooser in choosers]
+    assert kept == [[0, 1, 8, 9], [4, 5, 12, 13]]
+    assert len({Chooser(Selector()).source, *(chooser.source for chooser in choosers)}) == 3
+    assert chooser_for(Settings()) is chooser_for(Settings(budget=8))
+    assert chooser_for(Settings(relevance=f"boxes:{path}")) is not chooser_for(Settings())
 
 
 def test_positions_keep_cells_at_their_place_and_go_on_after_the_whole_grid() -> None:

@@ -94,6 +94,14 @@ Budget = Annotated[
         help="Visual tokens to keep: a count (273 if not given), a fraction or auto.",
     ),
 ]
+Coverage = Annotated[
+    float | None,
+    typer.Option(
+        metavar="0.9",
+        help="In place of a budget: as many tokens as hold all evidence for this share of questions; a note "
+        "says where that can't be promised.",
+    ),
+]
 Gestalt = Annotated[
     GestaltName | None,
     typer.Option(
@@ -119,7 +127,7 @@ Relevance = Annotated[
     typer.Option(
         metavar="NAME",
         help="What says which cells the question needs: guide; ocr, lines of print as an OCR reads them; "
-        "boxes:FILE, retriever:MODEL, dense:MODEL, index:FILE, or a sum such as guide+ocr. With a model also "
+        "boxes:FILE, retriever:NAME, dense:NAME, index:FILE, or a sum such as guide+ocr. With a model also "
         "trained, what was learned for it; gaze, its own attention; auto: what was learned, and the guide "
         "where a picture is unlike those it was learned on, or nothing was learned.",
     ),

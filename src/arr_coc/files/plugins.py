@@ -16,6 +16,7 @@ EXTRAS = {  # requirements by extra, as in pyproject.toml
     "pdf": ("pypdfium2>=5",),
     "video": ("av>=15",),
     "train": ("accelerate>=1.3",),
+    "ocr": ("rapidocr>=3.10", "onnxruntime>=1.20"),
 }
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import math
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,13 +19,14 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from arr_coc.choose.boxes import Box
-from arr_coc.files.paths import local_path
+from arr_coc.files.paths import input_file
 from arr_coc.guide.coupling import Calibration, Coupling, Finding
 from arr_coc.guide.lexicon import STOP_WORDS, answers, expand, stem
 from arr_coc.guide.question import split_words
 from arr_coc.guide.source import PictureView, cells_from_boxes, log_odds
 
 MOST_BOXES = 100_000  # of a picture
+FARTHEST = 1e9  # px, of a box's side from the picture
 FOUND = 5  # the most boxes that a coupling names
 LISTED = 0.7  # how much a word counts that the lexicon lists for one of the question
 LITERAL = (
@@ -63,11 +65,12 @@ class BoxSource:
     """
 
     name = "boxes"
-    version = "1"
     calibration: Calibration | None = Calibration(1.0)
 
     def __init__(self, boxes: Boxes) -> None:
         self.boxes = boxes
+        # A function's boxes are known with a picture alone.
+        self.version = f"{zlib.crc32(repr(list(boxes)).encode()):08x}" if isinstance(boxes, Sequence) else "1"
 
     def view(self, picture: Tensor) -> PictureView:
         boxes = tuple(self.boxes) if isinstance(self.boxes, Sequence) else tuple(self.boxes(picture))
@@ -88,8 +91,8 @@ class BoxSource:
             shares = (x0 / width, y0 / height, x1 / width, y1 / height)
             findings.append(Finding(self.name, view.boxes[i].text, probability, shares))
         cells = cells_from_boxes([one.box for one in view.boxes], logits, grid, view.size)
-        top = max(logits, default=UNMATCHED)
-        return Coupling(cells, 1 / (1 + math.exp(-top)), findings=tuple(findings))
+        confidence = 1 / (1 + math.exp(-max(logits))) if logits else 0.0
+        return Coupling(cells, confidence, findings=tuple(findings))
 
 
 def _logit(one: GivenBox, own: set[str], listed: set[str]) -> float:
@@ -124,14 +127,14 @@ def parse_boxes(value: Any, name: str) -> tuple[GivenBox, ...]:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= FARTHEST
 
 
 def open_boxes(argument: str = "") -> BoxSource:
     """The source of "boxes:FILE", a JSON file with the list of a picture's boxes."""
     if not argument:
         raise ValueError("relevance 'boxes' needs a file: boxes:FILE.json, or a BoxSource in Python")
-    path = local_path(argument)
+    path = input_file(argument)
     return BoxSource(parse_boxes(_read(path), repr(str(path))))
 
 

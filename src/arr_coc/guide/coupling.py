@@ -149,7 +149,11 @@ class GuideSource:
 
     def __init__(self, guide: Guide | None = None) -> None:
         self.guide = load_guide() if guide is None else guide
-        self.version = self.guide.version
+
+    @cached_property
+    def version(self) -> str:
+        """That of the guide's weights."""
+        return self.guide.version
 
     def view(self, picture: Tensor) -> GuidePage:
         """Encode a picture, float [3, h, w] in [0, 1], before any question."""

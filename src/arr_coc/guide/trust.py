@@ -224,7 +224,7 @@ def note(coupling: Coupling, salient: Tensor | None = None) -> str | None:
     `salient` as in `shares`.
     """
     words = coupling.words
-    kind = verdict_of(coupling)
+    kind = verdict(coupling.confidence, coupling.overview, coupling.unusual, words, coupling.recognised)
     parts = [] if kind in ("sure", *GENERAL) else [SENTENCES[kind]]
     if kind == "unusual" and _peak(salient) < 0.5:
         parts = [BUSY]

@@ -28,7 +28,7 @@ from arr_coc.choose.texture import Channels, TextureCache, channel_groups, gener
 from arr_coc.guide.coupling import Coupling
 from arr_coc.guide.deciding import Cues, Decision, Stopwatch, groups
 from arr_coc.guide.guide import picture_inputs
-from arr_coc.guide.relevance import parse_relevance
+from arr_coc.guide.relevance import OF_MODELS, parse_relevance
 from arr_coc.guide.selector import image_pixels
 from arr_coc.guide.source import PictureView, RelevanceSource
 from arr_coc.guide.trust import blend, is_general, shares, wants_rarity
@@ -70,7 +70,7 @@ def deciding_layer(layer: ARRCOCLayer, relevance: str | RelevanceSource) -> ARRC
         ValueError: an unknown relevance, "trained" with an untrained layer, or as `check_layer`.
     """
     check_layer(layer)
-    if isinstance(relevance, str):
+    if isinstance(relevance, str) and relevance not in OF_MODELS:
         parse_relevance(relevance)
     if relevance == "trained" and not layer.trained:
         raise ValueError("relevance is 'trained', but nobody has trained the layer: use 'auto'")
@@ -392,16 +392,17 @@ def off_ground_couplings(chooser: Chooser, call: Call, layout: Layout) -> list[C
 
     None for all other images; None in all without such an image, or with relevance "trained".
     """
-    source = None if chooser.relevance == "trained" else chooser.source
-    texts = None if source is None else texts_of(call.adapter, call, layout)
-    if source is None or texts is None:
+    texts = None if chooser.relevance == "trained" else texts_of(call.adapter, call, layout)
+    if texts is None:
         return None
-    general = {text: is_general(chooser.guide, text) for text in dict.fromkeys(texts)}
+    guide = chooser.guide
+    general = {text: is_general(guide, text) for text in dict.fromkeys(texts)}
     counts = call.frames or (1,) * len(texts)
     foreign = guided_visuals(chooser, call) or [False] * len(counts)
     per_frame = [one for one, count in zip(foreign, counts, strict=True) for _ in range(count)]
     theirs = [general[text] or one for text, one in zip(texts, per_frame, strict=True)]
-    if not any(theirs):
+    source = chooser.source if any(theirs) else None
+    if source is None:
         return None
     every = _coupled(source, chooser, call, layout, texts)
     return [one if its else None for one, its in zip(every, theirs, strict=True)]

@@ -1,6 +1,6 @@
 """Choosing the cells of an image for a server: one selector, any number of threads, never an exception.
 
-chooser = chooser_for(None)
+chooser = chooser_for(Settings())
 reading = chooser.reading(picture, ["What is the total?", "Who paid?"], (32, 32), settings)
 chooser.choose(picture, reading, (32, 32)) -> Choice: cells, number
 chooser.record(choice.number) -> the whole decision, for a while
@@ -87,6 +87,11 @@ class Chooser:
         self._numbers = itertools.count(1)
         self._records: LRUCache[Hashable, Record] = LRUCache(RECORDS)
         self._served: LRUCache[Hashable, bool] = LRUCache(RECORDS)
+
+    @property
+    def source(self) -> str:
+        """Name and version of the source of relevance, for the names under which results are cached."""
+        return f"{self.selector.source.name} {self.selector.source.version}"
 
     def choose(self, picture: Any, reading: Reading, grid: tuple[int, int]) -> Choice:
         """The cells to encode, at least one.
@@ -210,11 +215,15 @@ def _readable(question: str) -> bool:
     return True
 
 
-@lru_cache(maxsize=4)
-def chooser_for(allocator: str | None) -> Chooser:
-    """The chooser of a process: of the guide, or of an allocator's folder.
+def chooser_for(settings: Settings) -> Chooser:
+    """The chooser of a process: of the guide, of an allocator's folder, or of a source of relevance.
 
     Raises:
-        ValueError: the folder isn't one of an allocator with a stem.
+        ValueError: the folder isn't one of an allocator with a stem, or the source can't be opened.
     """
-    return Chooser(Selector.from_pretrained(allocator))
+    return _chooser_for(settings.allocator, settings.relevance)
+
+
+@lru_cache(maxsize=4)
+def _chooser_for(allocator: str | None, relevance: str) -> Chooser:
+    return Chooser(Selector.from_pretrained(allocator, relevance=relevance))

@@ -95,7 +95,7 @@ async def trace_file(number: int, body: ChatCompletionRequest, request: Request)
     picture = prompt["multi_modal_data"]["image"][number - 1]
     content = await asyncio.to_thread(
         trace_bytes,
-        chooser_for(state.arr_coc.allocator),
+        chooser_for(state.arr_coc),
         getattr(picture, "media", picture),
         record,
         reply.choices[0].message.content or "",
@@ -118,7 +118,7 @@ async def _look(body: ChatCompletionRequest, state: State) -> list[Looked]:
         raise HTTPException(400, str(error)) from error
     if isinstance(rendered, ErrorResponse):
         raise HTTPException(rendered.error.code, rendered.error.message)
-    chooser, looked = chooser_for(state.arr_coc.allocator), []
+    chooser, looked = chooser_for(state.arr_coc), []
     for item in rendered[1][0].get("mm_kwargs", {}).get("image", []):
         _, h, w = item["image_grid_thw"].data.tolist()
         grid = (h // state.arr_coc_merge, w // state.arr_coc_merge)

@@ -2,8 +2,9 @@
 
 vLLM keeps what a processor made, what the encoder made of it and the prefixes of prompts under hashes of
 images. Here a result depends on the question too, so each image's hash takes in the question that decides
-its cells, and the settings; nothing of the rest of the prompt, so that later turns of a conversation still
-hit. An image is expanded to as many placeholder tokens as cells are kept.
+its cells, the settings, and name and version of the source of relevance; nothing of the rest of the prompt,
+so that later turns of a conversation still hit. An image is expanded to as many placeholder tokens as cells
+are kept.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class SelectingProcessor(Base):
     @property
     def chooser(self) -> Chooser:
         """What chooses, shared by all requests of this process."""
-        return chooser_for(self.settings.allocator)
+        return chooser_for(self.settings)
 
     def apply(self, inputs: ProcessorInputs, *args: Any, **more: Any) -> Any:
         """As vLLM's, after what decides about each image was put among the keyword arguments.
@@ -127,10 +128,14 @@ class SelectingProcessor(Base):
         plain, choices = _parted(inputs.hf_processor_mm_kwargs)
         hashes = dict(super()._get_mm_hashes(replace(inputs, hf_processor_mm_kwargs=plain)))
         if choices and "image" in hashes:
-            algorithm = self.info.ctx.get_mm_config().mm_hasher_algorithm
+            algorithm, source = self.info.ctx.get_mm_config().mm_hasher_algorithm, self.chooser.source
             hashes["image"] = [
                 MultiModalHasher.hash_kwargs(
-                    algorithm, image=own, question=one.question or "", settings=one.settings.print()
+                    algorithm,
+                    image=own,
+                    question=one.question or "",
+                    settings=one.settings.print(),
+                    source=source,
                 )
                 for own, one in zip(hashes["image"], choices, strict=True)
             ]

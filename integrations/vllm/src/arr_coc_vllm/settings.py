@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from arr_coc.choose.budget import DEFAULT_BUDGET, Budget, parse_budget
+from arr_coc.guide.relevance import parse_relevance
 
 KEY = "arr_coc"
 """Of the settings among a model's overrides and a request's keyword arguments."""
@@ -39,11 +40,22 @@ class Settings(BaseModel):
     in the prefix cache from then on; none: never"""
     allocator: str | None = None
     """folder of an allocator with a stem that was trained for this checkpoint; none: the guide decides"""
+    relevance: str = "auto"
+    """what says which cells a question needs: auto: the allocator, else the guide; trained: the allocator
+    always; or a source of relevance or a sum, such as guide+ocr"""
 
     @field_validator("budget", mode="before")
     @classmethod
     def _budget(cls, value: Any) -> Budget:
         return parse_budget(value)
+
+    @field_validator("relevance")
+    @classmethod
+    def _relevance(cls, value: str) -> str:
+        if value == "gaze":
+            raise ValueError("relevance 'gaze' is of a wrapped model, which a server has none of: use 'auto'")
+        parse_relevance(value)
+        return value
 
     def merged(self, own: Any) -> Settings:
         """These settings with those of a request.

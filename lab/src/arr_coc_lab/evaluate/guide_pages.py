@@ -16,6 +16,8 @@ from pathlib import Path
 from PIL import Image
 
 from arr_coc_lab.evaluate.guide import Sample
+from arr_coc_lab.pictures.labels import Split
+from arr_coc_lab.teaching.page import Real
 from arr_coc_lab.world import draw_page
 from arr_coc_lab.world import photograph as camera
 from arr_coc_lab.world.browser.cache import CachedPage, CachedPages
@@ -46,6 +48,19 @@ def page_samples(
         page = pages[i * len(pages) // count]
         chosen = page.questions if questions is None else _even(page.questions, questions, page.seed)
         yield Sample(f"{page.split}/{page.seed}", page.image, chosen, page.words, _axes(page))
+
+
+def real_samples(
+    folder: Path, split: Split = "test", limit: int | None = None, questions: int | None = None
+) -> Iterator[Sample]:
+    """The labelled real pictures of a folder that `pictures.fetch` filled; else as `page_samples`."""
+    pages = Real(folder, split)
+    count = len(pages) if limit is None else min(limit, len(pages))
+    for i in range(count):
+        number = i * len(pages) // count
+        page = pages[number]
+        chosen = page.questions if questions is None else _even(page.questions, questions, number)
+        yield Sample(pages.pictures[number].file, page.image, chosen, page.words, {})
 
 
 def _even(questions: Sequence[Inquired], count: int, seed: int) -> tuple[Inquired, ...]:

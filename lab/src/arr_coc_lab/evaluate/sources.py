@@ -38,7 +38,7 @@ from arr_coc.guide.ocr import OcrSource, OcrView, rapid_ocr
 from arr_coc.guide.question import split_words
 from arr_coc.guide.relevance import open_relevance
 from arr_coc.guide.selector import Sizing, image_pixels
-from arr_coc.guide.source import PictureView, RelevanceSource, cells_from_boxes
+from arr_coc.guide.source import PictureView, RelevanceSource, SumSource, SumView, cells_from_boxes
 from arr_coc_lab.evaluate.guide import auc
 from arr_coc_lab.pictures.labels import Split, pictures
 from arr_coc_lab.rivals.nulls import ink_density
@@ -77,8 +77,8 @@ def labelled(split: Split, folder: Path) -> Iterator[RealSample]:
     for one in pictures(split):
         path = folder / one.file
         if path.is_file():
-            asked = tuple((q.text, q.ask, q.boxes) for q in one.questions)
-            yield RealSample(one.file, one.kind, lambda path=path: open_image(path), asked, one.lines)
+            questions = tuple((q.text, q.ask, q.boxes) for q in one.questions)
+            yield RealSample(one.file, one.kind, lambda path=path: open_image(path), questions, one.lines)
 
 
 def in_folder(folder: Path) -> Iterator[RealSample]:
@@ -90,8 +90,8 @@ def in_folder(folder: Path) -> Iterator[RealSample]:
         row = json.loads(line)
         by_image[row["image"]].append(row)
     for name, rows in sorted(by_image.items()):
-        asked = tuple((row["question"], row["ask"], tuple(map(tuple, row["boxes"]))) for row in rows)
-        yield RealSample(name, rows[0]["kind"], lambda path=folder / name: open_image(path), asked)
+        questions = tuple((row["question"], row["ask"], tuple(map(tuple, row["boxes"]))) for row in rows)
+        yield RealSample(name, rows[0]["kind"], lambda path=folder / name: open_image(path), questions)
 
 
 class Chance:
@@ -190,22 +190,25 @@ class Cost:
 
 
 def open_all(
-    names: str, guide: Guide | None = None, nulls: bool = True
+    names: str, guide: Guide | None = None, ocr: OcrSource | None = None, nulls: bool = True
 ) -> dict[str, RelevanceSource | Asked]:
-    """The sources of a list such as "guide,ocr,guide+ocr" by name, and with `nulls` those of this module."""
+    """The sources of a list such as "guide,ocr,guide+ocr" by name, and with `nulls` those of this module.
+
+    `ocr` takes the place of the source of that name.
+    """
     guide = load_guide() if guide is None else guide
     made: dict[str, RelevanceSource | Asked] = {}
-    for name in names.split(","):
-        made[name.strip()] = open_relevance(name.strip(), guide)
+    for name in map(str.strip, names.split(",")):
+        if ocr is None or "ocr" not in name.split("+"):
+            made[name] = open_relevance(name, guide)
+            continue
+        parts = [ocr if part == "ocr" else open_relevance(part, guide) for part in name.split("+")]
+        made[name] = SumSource(parts, guide)
     if nulls:
         first = next(iter(made.values()))
         assert not isinstance(first, Asked)
         others: list[RelevanceSource | Asked] = [Chance(), Ink(), Asked(first)]
-        if any("ocr" in name for name in made):
-            ocr = open_relevance("ocr")
-            own = next((s for s in getattr(ocr, "sources", (ocr,)) if isinstance(s, OcrSource)), None)
-            assert own is not None
-            others += [OcrWords(own), OcrSentences(own)]
+        others += [] if ocr is None else [OcrWords(ocr), OcrSentences(ocr)]
         made |= {one.name: one for one in others}
     return made
 
@@ -227,7 +230,7 @@ def measure(
             key = _key(inner)
             start = time.perf_counter()
             if key not in views:
-                views[key] = inner.view(pixels)
+                views[key] = _view(inner, pixels, sample)
             spent = 1000 * (time.perf_counter() - start)
             if costs is not None:
                 cost = costs.setdefault(name, Cost())
@@ -249,10 +252,20 @@ def measure(
         before = tuple(question for question, _, _ in sample.questions)
 
 
+def _view(source: RelevanceSource, pixels: Tensor, sample: RealSample) -> PictureView:
+    """The view of a picture; print that is known already isn't read again."""
+    if isinstance(source, SumSource):
+        return SumView(tuple(_view(part, pixels, sample) for part in source.sources))
+    ocr = source.ocr if isinstance(source, OcrWords) else source
+    if isinstance(ocr, OcrSource) and sample.lines is not None:
+        return ocr.of_lines(sample.lines, (pixels.shape[-2], pixels.shape[-1]))
+    return source.view(pixels)
+
+
 def _key(source: Any) -> str:
     """What a source's views are kept under: nulls on the same OCR share them."""
     if isinstance(source, OcrWords):
-        return source.ocr.name
+        return "lines of an OCR"
     return "picture" if isinstance(source, Chance) else source.name
 
 
@@ -286,7 +299,7 @@ def summarise(rows: Sequence[SourceRow]) -> dict[str, dict[str, Any]]:
             if vain and group == "all":
                 facts["auc"] = auc([row.confidence for row in answered], vain)
             made[group][method] = facts
-    return made
+    return {group: methods for group, methods in made.items() if methods}
 
 
 def remembered(folder: Path) -> Callable[[np.ndarray], list[PrintedLine]]:

@@ -50,8 +50,8 @@ def download(package: str, version: str, place: Path) -> Path | None:
             subprocess.run(command, cwd=place, capture_output=True, timeout=PATIENCE, check=False)
         except (OSError, subprocess.TimeoutExpired):
             continue
-        if found := sorted(path for path in place.iterdir() if path.is_file()):
-            return found[0]
+        if archives := sorted(path for path in place.iterdir() if path.is_file()):
+            return archives[0]
     return None
 
 

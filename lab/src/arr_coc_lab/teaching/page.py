@@ -100,8 +100,8 @@ class Real:
 
     def __getitem__(self, index: int) -> OpenPage:
         one = self.pictures[index]
-        asked = tuple(Inquired(q.ask, q.text, q.answer, q.boxes) for q in one.questions)
-        return OpenPage(open_image(self.folder / one.file), words_of(one.lines), asked)
+        questions = tuple(Inquired(q.ask, q.text, q.answer, q.boxes) for q in one.questions)
+        return OpenPage(open_image(self.folder / one.file), words_of(one.lines), questions)
 
 
 def words_of(lines: Sequence[PrintedLine]) -> tuple[Word, ...]:
