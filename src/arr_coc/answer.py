@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from PIL import Image
 
-from arr_coc.choose.allocation import Allocation
+from arr_coc.choose.allocation import Allocation, EvidenceBox
 from arr_coc.choose.budget import Budget
 from arr_coc.choose.reading_order import PrintBlock
 from arr_coc.files.drawing import figure, kept_picture
@@ -67,6 +67,12 @@ class Answer:
     def grid(self) -> tuple[int, int, int]:
         """(T, H, W) of the cells to choose from; in mode "compress" those of the coarse view."""
         return self.allocation.grid
+
+    @property
+    def evidence(self) -> tuple[tuple[EvidenceBox, ...], ...]:
+        """Per image the kept cells that matter, as boxes in its px, best first (`Allocation.evidence`)."""
+        pairs = zip(self.images, self.allocations, strict=False)  # an answer made by hand has no images
+        return tuple(allocation.evidence(image.size) for image, allocation in pairs)
 
     def show(self, which: int = 0) -> Image.Image:
         """An image, or a clip's filmstrip, with the cells faded that were not kept.

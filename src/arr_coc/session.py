@@ -18,7 +18,7 @@ from torch import Tensor
 
 from arr_coc.answer import Answer, Transcription
 from arr_coc.choose.allocation import Allocation
-from arr_coc.choose.budget import Budget
+from arr_coc.choose.budget import Budget, coverage_budget
 from arr_coc.choose.layer import ARRCOCLayer
 from arr_coc.choose.reading_order import reading_order
 from arr_coc.choose.stem import FOREIGN
@@ -288,6 +288,7 @@ class Session:
         looks: int = 1,
         order: str = "raster",
         cells: Sequence[int] | Tensor | None = None,
+        coverage: float | None = None,
     ) -> Answer:
         """Answer a question, greedily.
 
@@ -307,12 +308,18 @@ class Session:
                 the cells that the model attended to while it answered (`modes.route`).
             order: in which the language model reads cells: "raster" or "relevance", the most relevant first.
             cells: raster indices [K] of one image's cells to answer from; None: they are chosen.
+            coverage: in place of a budget: of each image as many cells as hold all evidence for at least this
+                share of questions, in (0, 1); the answer's note says where that can't be promised. It is
+                calibrated for the guide, which "auto" relevance then means, and some others
+                (`guide.coverage`).
 
         Raises:
             ValueError: no question or one too long, a history that isn't pairs of texts, or a bad budget,
-                length, mode, gestalt, order, number of looks or set of cells.
+                coverage, length, mode, gestalt, order, number of looks or set of cells.
         """
         check_length(max_new_tokens)
+        if coverage is not None:
+            budget = coverage_budget(budget, coverage)
         model, chooser = self.model, self.model.chooser
         keeps = self._after is not None and self._answers >= self._after
         named, free = mode or model.named_mode, cells is None and budget is None
@@ -466,26 +473,47 @@ class Session:
         tell = partial(foreign_visuals, adapter, model.stem, model.familiarity_stem, framed, encoded, frames)
         return any(guarded(chooser, tell, FAMILIARITY_FAILED) or ())
 
-    def look(self, question: str, *, budget: Budget | None = None, mode: str | None = None) -> Allocation:
+    def look(
+        self,
+        question: str,
+        *,
+        budget: Budget | None = None,
+        mode: str | None = None,
+        coverage: float | None = None,
+    ) -> Allocation:
         """The allocation for a question, without an answer; of the first image (`looks` has all).
 
         `mode` must choose: "prune", "sparse" or "saccade"; None: the model's own, or its `default_mode` where
-        that chooses nothing. `budget` is as in `ask`.
+        that chooses nothing. `budget` and `coverage` are as in `ask`.
 
         Raises:
-            ValueError: no question or one too long, or a bad budget or mode.
+            ValueError: no question or one too long, or a bad budget, coverage or mode.
         """
-        return self.looks(question, budget=budget, mode=mode)[0]
+        return self.looks(question, budget=budget, mode=mode, coverage=coverage)[0]
 
     def looks(
-        self, question: str, *, budget: Budget | None = None, mode: str | None = None
+        self,
+        question: str,
+        *,
+        budget: Budget | None = None,
+        mode: str | None = None,
+        coverage: float | None = None,
     ) -> list[Allocation]:
         """The allocation of each of the session's images, as `look`."""
-        return self.prepared(question, budget=budget, mode=mode).allocations
+        return self.prepared(question, budget=budget, mode=mode, coverage=coverage).allocations
 
-    def prepared(self, question: str, *, budget: Budget | None = None, mode: str | None = None) -> Prepared:
+    def prepared(
+        self,
+        question: str,
+        *,
+        budget: Budget | None = None,
+        mode: str | None = None,
+        coverage: float | None = None,
+    ) -> Prepared:
         """The base model's input and decision for a question, as in `look`."""
         model, chooser = self.model, self.model.chooser
+        if coverage is not None:
+            budget = coverage_budget(budget, coverage)
         if mode is None:
             mode = model.mode if MODES[model.mode].chooses else model.default_mode
         with torch.no_grad():

@@ -17,6 +17,8 @@ from arr_coc.choose.budget import (
     budget_count,
     compute_retained_tokens_count,
     count_cells,
+    coverage_budget,
+    coverage_share,
     effective_cells,
     enough_cells,
     expected_tokens,
@@ -50,6 +52,8 @@ class TestBudget:
             (1.0, 1.0),
             ("1.0", 1.0),
             (" AUTO ", "auto"),
+            (" Coverage 0.90 ", "coverage 0.9"),
+            ("coverage .5", "coverage 0.5"),
             (np.int64(64), 64),
             (np.uint8(64), 64),
             (np.float32(0.25), 0.25),
@@ -104,9 +108,45 @@ class TestBudget:
         with pytest.raises(ValueError, match="budget 65 exceeds the 64 visual tokens"):
             budget_count(65, 64)
 
-    def test_auto_has_no_count_before_scores(self):
-        with pytest.raises(ValueError, match="before scores"):
-            budget_count("auto", 64)
+    @each("budget", ["auto", "coverage 0.9"])
+    def test_auto_and_a_coverage_have_no_count_before_scores(self, budget):
+        with pytest.raises(ValueError, match=f'"{budget}" has no count before scores'):
+            budget_count(budget, 64)
+
+
+class TestCoverage:
+    def test_neither_a_budget_or_a_coverage(self):
+        assert coverage_budget(None, None) is None
+        assert coverage_budget(64, None) == 64
+        assert coverage_budget(None, 0.9) == coverage_budget(None, np.float64(0.9)) == "coverage 0.9"
+
+    def test_both(self):
+        with pytest.raises(ValueError, match=r"budget 'auto' and coverage 0\.9 are both named"):
+            coverage_budget("auto", 0.9)
+
+    @each("share", [0, 1, -0.1, 2, float("nan"), float("inf"), True, "", "x", None.__class__, [0.9]])
+    def test_what_is_no_share(self, share):
+        with pytest.raises(ValueError, match=r"is no share above 0 and below 1: use 0\.9"):
+            coverage_budget(None, share)
+
+    @each("text", ["coverage 1", "coverage 0", "coverage x", "coverage nan"])
+    def test_as_text(self, text):
+        with pytest.raises(ValueError, match=r"coverage .* is no share"):
+            parse_budget(text)
+
+    @each("share", [0.9, 0.123456789, 1e-9])
+    def test_a_share_comes_back(self, share):
+        budget = coverage_budget(None, share)
+        assert parse_budget(budget) == budget
+        assert coverage_share(budget) == share
+
+    @each("budget", [None, 64, 0.9, "auto"])
+    def test_other_budgets_have_none(self, budget):
+        assert coverage_share(budget) is None
+
+    def test_scores_alone_make_no_count_of_it(self):
+        with pytest.raises(ValueError, match="coverage"):
+            count_cells("coverage 0.9", torch.rand(1, 50))
 
 
 class TestAuto:

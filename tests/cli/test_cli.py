@@ -17,10 +17,11 @@ from PIL import Image
 
 import arr_coc
 from arr_coc import session
-from arr_coc.choose.allocation import Allocation
+from arr_coc.choose.allocation import Allocation, evidence_text
 from arr_coc.cli import inputs, main
 from arr_coc.guide import deciding
-from arr_coc.guide.guide import Guide, save_guide
+from arr_coc.guide.guide import Guide, load_guide, save_guide
+from arr_coc.guide.selector import Selector
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes.call import Prepared
 from arr_coc.trace.trace import Trace
@@ -43,6 +44,7 @@ KEYS = {
     "foreign",
     "budget",
     "fallback",
+    "evidence",
     "ms",
     "full",
 }
@@ -197,8 +199,36 @@ class TestLook:
         record = run_json(capsys, "look", image, "What is it?", "-m", folder, "-b", "5")
         expected = ARRCOCModel.from_pretrained(folder).look(image, "What is it?", budget=5)
         assert set(record.pop("coupling")) == {"confidence", "whole", "odd", "printed", "matches"}
+        boxes = expected.evidence((64, 48))
+        assert [(one["box"], one["cells"]) for one in record.pop("evidence")] == [
+            (list(one.box), one.cells) for one in boxes
+        ]
         assert record == expected.to_dict()
         assert list(Path().iterdir()) == []
+
+    def test_a_coverage_in_place_of_a_budget(
+        self, capsys: pytest.CaptureFixture[str], image: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        row = {"version": load_guide().version, "least": 0.0, "edges": [], "depths": {"0.9": [0.5]}}
+        monkeypatch.setattr("arr_coc.guide.coverage.coverage_table", lambda: {"guide": row})
+        record = run_json(capsys, "look", image, "What is it?", "--coverage", "0.9")
+        expected = Selector()(image, "What is it?", coverage=0.9)
+        assert (record["budget"], record["keep"]) == ("coverage 0.9", expected.keep.tolist())
+        row["least"] = 1.0
+        code, out, _ = run(capsys, "look", image, "What is it?", "--coverage", "0.9")
+        assert (code, "coverage 0.9 isn't promised" in " ".join(out.split())) == (0, True)
+        assert f"evidence       {evidence_text(expected.evidence((64, 48)))}" in out
+
+    def test_a_coverage_that_is_refused(self, capsys: pytest.CaptureFixture[str], image: str) -> None:
+        for words, reason in (
+            (("--coverage", "0.9", "-b", "5"), "budget 5 and coverage 0.9 are both named"),
+            (("--coverage", "1"), "coverage 1.0 is no share above 0 and below 1"),
+            (("--coverage", "0.9", "--relevance", "boxes:boxes.json"), "coverage isn't calibrated"),
+        ):
+            Path("boxes.json").write_text("[]")
+            code, out, err = run(capsys, "look", image, "What is it?", *words)
+            assert (code, out, err.count("\n")) == (2, "", 1)
+            assert reason in err
 
     @pytest.mark.slow
     def test_an_own_guide(self, capsys: pytest.CaptureFixture[str], image: str, tmp_path: Path) -> None:

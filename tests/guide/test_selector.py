@@ -58,7 +58,7 @@ def test_auto_spends_little_on_one_circle_of_another_colour() -> None:
         for x in range(34, 1024, 128):
             pen.ellipse((x, y, x + 60, y + 60), fill="red" if (x, y) == (674, 546) else "blue")
     allocation = selector()(image, "Where is the red circle?", "auto")
-    assert allocation.kept <= 100
+    assert allocation.kept <= 160
     assert allocation.mask()[0, 17:19, 21:23].all()
 
 
@@ -188,7 +188,7 @@ class TestRefused:
         ):
             selector()(sample((64, 64)), question, 1)  # ty: ignore
 
-    @each("budget", [0, 1.5, float("nan"), True, None, "many"])
+    @each("budget", [0, 1.5, float("nan"), True, "many"])
     def test_a_bad_budget(self, budget: object) -> None:
         with pytest.raises(ValueError, match="budget"):
             selector()("no-such.png", "What?", budget)  # ty: ignore  # before the picture is opened

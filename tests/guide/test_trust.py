@@ -10,7 +10,15 @@ import torch
 from torch import Tensor
 
 from arr_coc.choose.allocation import Reason
-from arr_coc.choose.budget import AUTO_MARGIN, AUTO_MASS, AUTO_PEAKED, enough_cells, expected_tokens
+from arr_coc.choose.budget import (
+    AUTO_MARGIN,
+    AUTO_MASS,
+    AUTO_PEAKED,
+    effective_cells,
+    enough_cells,
+    expected_tokens,
+    needed_cells,
+)
 from arr_coc.choose.layer import ARRCOCConfig, ARRCOCLayer
 from arr_coc.choose.texture import generate_texture_array
 from arr_coc.guide.coupling import Coupling, Match
@@ -23,6 +31,7 @@ from arr_coc.guide.trust import (
     blend,
     in_other_script,
     note,
+    prior,
     sentence,
     shares,
     start,
@@ -167,11 +176,41 @@ def test_auto_spends_what_is_needed() -> None:
 def test_auto_counts_the_map_that_leads(question: str, lift: float) -> None:
     coupling = replace(says(question), logits=LOGITS + lift)
     allocation = decided(question, "auto", coupling)
-    counted = enough_cells(torch.logit(allocation.balanced, eps=1e-7))
+    counted = needed_cells(torch.logit(allocation.balanced, eps=1e-7), allocation.weights[None])
     compress = allocation.tensions["compress"]
     spent = expected_tokens(allocation.balanced.flatten(1), compress, counted)
     assert allocation.kept == pytest.approx(float(spent), abs=1)
     assert torch.equal(allocation.keep, decided(question, allocation.kept, coupling).keep)
+
+
+def test_the_leading_gate_says_how_a_map_is_counted() -> None:
+    few = torch.zeros(3, 32, 32)  # an even ground at 0.5, as saliency has, and six cells that stand out
+    few[:, 3, 3:9] = 0.6
+    gates = torch.tensor([[0.1, 0.1, 1.0], [0.1, 1.0, 0.4], [1.0, 0.1, 0.4]])
+    coupled, salient, informed = needed_cells(few, gates).tolist()
+    assert coupled == float(enough_cells(few[:1])), "to a coupling 0.5 is the probability of evidence"
+    assert coupled > 400 > 64 > salient
+    effective = float(effective_cells(few[:1].flatten(1).sigmoid()))
+    assert salient == informed == pytest.approx(AUTO_MARGIN * effective)
+
+
+def test_auto_spends_what_saliency_needs_where_it_leads() -> None:
+    crowd = Coupling(torch.zeros(GRID), *SAYS[ODD])  # the guide finds everything possible
+    few = torch.full((1, *GRID), -1.0)
+    few[0, 3, 3:9] = 1.0
+    layer = ARRCOCLayer(ARRCOCConfig(dim=1)).eval()
+    scores = (torch.zeros_like(few), few, crowd.logits[None])
+    texture = torch.rand(1, 13, *GRID)
+    query, words = torch.zeros(1, 1, 1), torch.ones(1, 1).bool()
+    with torch.no_grad():
+        led = layer.balance(scores, texture, query, words, prior=prior(crowd)._replace(structured=True))
+        sure = prior(Coupling(crowd.logits, *SAYS[TOTAL]))._replace(structured=True)
+        coupled = layer.balance(scores, texture, query, words, prior=sure)
+    (allocation,) = layer.allocate(led, "auto")
+    assert allocation.weights.argmax() == 1
+    assert allocation.kept == 64, "the least that auto spends"
+    assert allocation.mask()[0, 3, 3:9].all()
+    assert layer.allocate(coupled, "auto")[0].kept == 400
 
 
 def test_a_faint_crowd_does_not_outweigh_the_few_cells_that_stand_out() -> None:

@@ -159,7 +159,8 @@ def source_words(session: Session, inputs: dict[str, Any], budget: Budget, mode:
     else:  # known once encoded: placeholders are cells and the tokens beside them
         count = int((framed["input_ids"] == adapter.image_token_id).sum())
     allowed = budget_of(budget, None, count)
-    chosen = "the tokens chosen" if allowed == "auto" else f"{budget_count(allowed, count):,} tokens"
+    counted = not isinstance(allowed, str)
+    chosen = f"{budget_count(allowed, count):,} tokens" if counted else "the tokens chosen"
     return f"a coarse view and {chosen}" if ran.gestalt else chosen
 
 

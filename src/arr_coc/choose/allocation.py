@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -28,6 +30,7 @@ SCORERS = {
     "participatory": ("coupling", "what the question asks for"),
 }
 """The three maps of a record in the order of its weights: name in files -> (name for people, meaning)."""
+MOST_EVIDENCE = 8  # boxes of evidence of one allocation
 MOST_NOTE = 1000  # the most characters of the note of a record from a file
 _FORMAT = "arr-coc allocation 1"
 
@@ -45,6 +48,29 @@ def grid_positions(keep: Tensor, grid: tuple[int, int, int]) -> Tensor:
     """Grid coordinates (t, y, x) [K, 3] of flat indices [K] on a (T, H, W) grid."""
     _, h, w = grid
     return torch.stack((keep // (h * w), keep // w % h, keep % w), dim=-1)
+
+
+class EvidenceBox(NamedTuple):
+    """A group of kept cells that matter, as a box on the picture."""
+
+    box: tuple[int, int, int, int]  # (x0, y0, x1, y1) in px
+    score: float  # the highest relevance of its cells, in [0, 1]
+    cells: int  # kept cells in the group
+    step: int = 0  # of a clip, where that relevance is
+
+    @property
+    def text(self) -> str:
+        """In words: "120,40-260,60 (0.97)"."""
+        x0, y0, x1, y1 = self.box
+        return f"{x0},{y0}-{x1},{y1} ({self.score:.2f})" + f" in step {self.step}" * (self.step > 0)
+
+
+def evidence_text(boxes: Sequence[EvidenceBox]) -> str:
+    """Boxes of evidence in words: "4 boxes: 120,40-260,60 (0.97), ..." with the best three; or "none"."""
+    if not boxes:
+        return "none"
+    best = ", ".join(one.text for one in boxes[:3])
+    return f"{len(boxes)} box{'es' * (len(boxes) > 1)}: {best}{', ...' * (len(boxes) > 3)}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,6 +169,31 @@ class Allocation:
         corners = ((x, width, columns), (y, height, rows), (x + 1, width, columns), (y + 1, height, rows))
         return torch.stack([-(-at * pixels // cells) for at, pixels, cells in corners], dim=-1)
 
+    def evidence(self, size: tuple[int, int]) -> tuple[EvidenceBox, ...]:
+        """The kept cells that matter, grouped into boxes in px of a picture of `size`, best first.
+
+        `size` is (width, height). A cell matters if it was kept for its relevance, not for coverage, and is
+        nearer to the highest relevance than to the usual one of the picture, the median. Cells that touch are
+        a group, in a clip also those of neighbouring steps; MOST_EVIDENCE groups at most, none where nothing
+        stands out. A ValueError for a size that is none.
+        """
+        boxes, relevance = self.boxes(size), self.relevance_of_kept()
+        # Relevance is a probability where the coupling leads and none where saliency does, of which an even
+        # background may have 0.5: so it is compared with the picture's own.
+        highest, usual = float(relevance.max()), float(self.balanced.float().median())
+        counted = (self.reasons == Reason.RELEVANT) | (self.reasons == Reason.ALL)
+        matter = counted & (relevance >= (highest + usual) / 2)
+        if highest <= usual:
+            return ()
+        groups = []
+        for group in _touching(self.positions[matter].tolist()):
+            index = matter.nonzero().flatten()[group]
+            best = index[relevance[index].argmax()]
+            (x0, y0), (x1, y1) = boxes[index, :2].amin(0).tolist(), boxes[index, 2:].amax(0).tolist()
+            score, step = float(relevance[best]), int(self.positions[best, 0])
+            groups.append(EvidenceBox((x0, y0, x1, y1), score, len(group), step))
+        return tuple(sorted(groups, key=lambda one: -one.score)[:MOST_EVIDENCE])
+
     def relevance_of_kept(self) -> Tensor:
         """Float [K], the balanced relevance of each of `keep`."""
         return self.balanced.flatten()[self.keep]
@@ -215,6 +266,21 @@ class Allocation:
     def _tensors(self) -> dict[str, Tensor]:
         longs = {k: getattr(self, k) for k in _LONGS}
         return longs | {k: getattr(self, k).float() for k in _FLOATS}
+
+
+def _touching(positions: Sequence[Sequence[int]]) -> Iterator[list[int]]:
+    """The connected groups of cells (t, y, x), as indices; diagonal neighbours touch."""
+    left = {tuple(cell): i for i, cell in enumerate(positions)}
+    while left:
+        (cell, index), *_ = left.items()
+        del left[cell]
+        group, waiting = [index], [cell]
+        while waiting:
+            around = product(*(range(at - 1, at + 2) for at in waiting.pop()))
+            for near in [one for one in around if one in left]:
+                group.append(left.pop(near))
+                waiting.append(near)
+        yield group
 
 
 _LONGS = ("keep", "order", "positions", "reasons")

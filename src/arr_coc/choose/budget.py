@@ -1,6 +1,7 @@
-"""The budget: how many cells of an image are kept. A count, a fraction of all cells, or "auto".
+"""The budget: how many cells of an image are kept. A count, a fraction of all cells, "auto" or a coverage.
 
 parse_budget("0.25") -> 0.25                       once, where a budget comes from a user
+coverage_budget(None, 0.9) -> "coverage 0.9"       a promise, which `guide.coverage` keeps
 count_cells(budget, scores [B, N]) -> B counts     for each image; here "auto" becomes a count
 auto_loss(logits, compress, evidence)              trains how much "auto" spends
 """
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import math
 import numbers
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -16,10 +18,11 @@ from torch import Tensor
 
 from arr_coc.files.question import kind_of
 
-Budget = int | float | str  # a count of cells, a fraction in (0, 1], or "auto"
+Budget = int | float | str  # a count of cells, a fraction in (0, 1], "auto", or "coverage 0.9"
 
 DEFAULT_BUDGET = 273  # cells kept of an image with more of them, if no budget is named
 AUTO = "auto"
+COVERAGE = "coverage "  # before the share of questions of which all evidence is to be kept
 AUTO_RANGE: tuple[int, int] = (64, 400)  # the least and the most cells that "auto" keeps of an image
 AUTO_SPAN = 16.0  # what the compress tension multiplies "auto" by at 0, and divides it by at 1
 # The next three were chosen on validation pages (`runs/guide_calibration.py`).
@@ -35,11 +38,13 @@ _REMEDY = 'use a count (273), a fraction of the tokens (0.25) or "auto"'
 
 
 def parse_budget(value: Budget) -> Budget:
-    """A budget as an int >= 1, a float in (0, 1], or "auto", also from text ("0.25"); else a ValueError.
+    """A budget as an int >= 1, a float in (0, 1], "auto" or "coverage 0.9", also from text ("0.25").
 
-    The float 1.0 is everything, the int 1 is one token.
+    The float 1.0 is everything, the int 1 is one token. A ValueError for all else.
     """
     budget = value
+    if isinstance(value, str) and value.strip().lower().startswith(COVERAGE):
+        return _coverage(value.strip()[len(COVERAGE) :])
     if isinstance(value, str) and value.strip().lower() != AUTO:
         try:
             budget = int(value) if value.strip().lstrip("+-").isdigit() else float(value)
@@ -58,6 +63,37 @@ def parse_budget(value: Budget) -> Budget:
     return budget
 
 
+def coverage_budget(budget: Budget | None, coverage: float | None) -> Budget | None:
+    """The budget of a call that names a budget, a coverage in (0, 1) or neither; a ValueError for both."""
+    if coverage is None:
+        return budget
+    if budget is not None:
+        raise ValueError(
+            f"budget {budget!r} and coverage {coverage!r} are both named: a coverage decides how many cells "
+            "are kept, so leave one of them out"
+        )
+    return _coverage(coverage)
+
+
+def _coverage(share: Any) -> str:
+    """The budget of a coverage, as text."""
+    try:
+        value = math.nan if isinstance(share, bool) else float(share)
+    except (TypeError, ValueError):
+        value = math.nan
+    if not 0 < value < 1:
+        raise ValueError(
+            f"coverage {share!r} is no share above 0 and below 1: use 0.9 to keep all evidence of nine in "
+            "ten questions"
+        )
+    return f"{COVERAGE}{value!r}"
+
+
+def coverage_share(budget: Budget | None) -> float | None:
+    """The share of a parsed budget that is a coverage; None for any other."""
+    return float(budget[len(COVERAGE) :]) if isinstance(budget, str) and budget.startswith(COVERAGE) else None
+
+
 def check_budget(value: Budget | None) -> None:
     """Raise the ValueError of `parse_budget` for a bad budget of a call, which may also be None."""
     if value is not None:
@@ -73,7 +109,7 @@ def budget_of(own: Budget, requested: Budget | None, total: int) -> Budget:
 def budget_count(budget: Budget | None, total: int) -> int:
     """The number of tokens to keep of `total` by a count, a fraction (rounded, at least 1) or None.
 
-    None is DEFAULT_BUDGET, at most `total`. A ValueError if it exceeds `total`, or is "auto".
+    None is DEFAULT_BUDGET, at most `total`. A ValueError if it exceeds `total`, or depends on scores.
     """
     return _count(None if budget is None else parse_budget(budget), total)
 
@@ -82,7 +118,9 @@ def _count(budget: Budget | None, total: int) -> int:
     if budget is None:
         return min(DEFAULT_BUDGET, total)
     if isinstance(budget, str):
-        raise ValueError('budget "auto" has no count before scores are known; use a count or a fraction here')
+        raise ValueError(
+            f'budget "{budget}" has no count before scores are known; use a count or a fraction here'
+        )
     if isinstance(budget, float):
         return max(1, math.floor(budget * total + 0.5))
     if budget > total:
@@ -107,7 +145,7 @@ def count_cells(
 
     The rest is for "auto", whose count lies within AUTO_RANGE. `scores` [B, N] and `compress` [B] are in
     [0, 1]: 0.5 changes nothing, less keeps more cells, more keeps fewer. `needed` [B]: cells to keep at 0.5;
-    None: `effective_cells(scores)`; callers that follow the guide pass `enough_cells`.
+    None: `effective_cells(scores)`; callers that follow the guide pass `needed_cells`.
     """
     budget = None if budget is None else parse_budget(budget)
     if budget != AUTO:
@@ -122,6 +160,19 @@ def effective_cells(scores: Tensor) -> Tensor:
     """
     mass = (scores - scores.amin(-1, keepdim=True) + 0.05) ** 4
     return mass.sum(-1) ** 2 / (mass**2).sum(-1)
+
+
+@torch.no_grad()
+def needed_cells(logits: Tensor, weights: Tensor) -> Tensor:
+    """How many cells of a balanced map are worth keeping, [B, ...] logits and [B, 3] gates -> [B].
+
+    Where the coupling's gate leads, the map is log odds of evidence, and `enough_cells` counts it. Where
+    saliency's or information's leads, it is a map in [0, 1] without that meaning: AUTO_MARGIN times the
+    `effective_cells` are, for an even background at 0.5 is no evidence there, and a peak of 0.6 is no doubt.
+    """
+    coupled = weights.argmax(1) == 2
+    effective = effective_cells(logits.flatten(1).float().sigmoid())
+    return torch.where(coupled, enough_cells(logits), AUTO_MARGIN * effective)
 
 
 @torch.no_grad()

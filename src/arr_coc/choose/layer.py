@@ -23,7 +23,7 @@ from arr_coc.choose.allocation import TENSIONS, Allocation, grid_positions
 from arr_coc.choose.attending import TokenAllocator, gate, has_structure
 from arr_coc.choose.balancing import AdaptiveTensionBalancer
 from arr_coc.choose.basis import Basis
-from arr_coc.choose.budget import AUTO, DEFAULT_BUDGET, Budget, enough_cells, parse_budget
+from arr_coc.choose.budget import AUTO, DEFAULT_BUDGET, Budget, needed_cells, parse_budget
 from arr_coc.choose.channels import CHANNEL_GROUPS
 from arr_coc.choose.knowing import (
     POOLINGS,
@@ -327,7 +327,7 @@ class ARRCOCLayer(nn.Module):
         explore = needed = None
         if prior is not None:
             explore = logit_maps.new_full((len(logit_maps),), prior.explore)
-            needed = enough_cells(logits)
+            needed = needed_cells(logits, weights)
         maps = logit_maps.sigmoid().unbind(1)
         structured = has_structure(texture, self.config.channels)
         if prior is not None and prior.structured:

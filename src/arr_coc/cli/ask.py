@@ -34,6 +34,7 @@ def ask(
         ),
     ] = None,
     budget: options.Budget = None,
+    coverage: options.Coverage = None,
     mode: options.Mode = None,
     gestalt: options.Gestalt = None,
     looks: options.Looks = 1,
@@ -90,7 +91,7 @@ def ask(
             raise ValueError(f"{option} is for one answer, and a folder has many: leave it out")
         files, left_out = inputs.folder_images(request.folder)
         with terminal.quiet_stdout(as_json):
-            allowed = inputs.read_budget(budget, as_json)
+            allowed = inputs.read_budget(budget, as_json, coverage)
             reply = partial(load().ask, question=request.question, budget=allowed, **how)
         code = _answer_each(files, reply, as_json)
         if left_out:
@@ -99,13 +100,15 @@ def ask(
 
     pictures = inputs.open_pictures(request, page, fps)
     boxes = inputs.read_evidence(evidence, pictures)
-    if trace and (looks > 1 or order != "raster"):
-        raise ValueError("--trace is of one look in raster order: leave out --looks and --order")
+    if trace and (looks > 1 or order != "raster" or coverage is not None):
+        raise ValueError(
+            "--trace is of one look in raster order by a budget: leave out --looks, --order and --coverage"
+        )
     subject: Any = pictures if len(pictures) > 1 else pictures[0]
     drawing_path = inputs.drawing_path(out, PICTURE, request.names, as_json)
     trace_path = inputs.optional_path("--trace", trace, (".safetensors",), request.names)
     with terminal.quiet_stdout(as_json):
-        allowed = inputs.read_budget(budget, as_json)
+        allowed = inputs.read_budget(budget, as_json, coverage)
         loaded = load()
         # Each call opens a session of its own, so both sides of a comparison encode the image themselves.
         every = partial(loaded.ask, subject, request.question, mode="full", **length)
@@ -229,6 +232,7 @@ def _to_dict(names: Sequence[str], answer: Answer, full: Answer | None) -> dict[
         "foreign": answer.foreign,
         "budget": answer.budget,
         "fallback": answer.fallback,
+        "evidence": [terminal.evidence_json(boxes) for boxes in answer.evidence],
         "ms": _rounded(answer.ms),
         "full": {"answer": full.text, "ms": _rounded(full.ms)} if full else None,
     }

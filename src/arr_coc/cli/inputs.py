@@ -316,17 +316,17 @@ def read_evidence(texts: Sequence[str] | None, pictures: Sequence[Visual]) -> tu
     return tuple(boxes)
 
 
-def read_budget(text: str | None, quiet: bool) -> Budget | None:
-    """The budget that a text means; None (the model's own) without a text.
+def read_budget(text: str | None, quiet: bool, coverage: float | None = None) -> Budget | None:
+    """The budget that a text or a coverage means; None (the model's own) without both.
 
     Raises:
-        ValueError: neither a count, a fraction nor "auto".
+        ValueError: neither a count, a fraction nor "auto"; a coverage that is no share; or both.
     """
-    if text is None:
+    if text is None and coverage is None:
         return None
     with terminal.starting(quiet):
-        from arr_coc.choose.budget import parse_budget
-    return parse_budget(text)
+        from arr_coc.choose.budget import coverage_budget, parse_budget
+    return coverage_budget(None if text is None else parse_budget(text), coverage)
 
 
 def load_model(name: str, device: str, dtype: str, quiet: bool, **settings: Any) -> ARRCOCModel:

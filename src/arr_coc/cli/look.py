@@ -46,6 +46,7 @@ def look(
         ),
     ] = None,
     budget: options.Budget = None,
+    coverage: options.Coverage = None,
     mode: options.ChoosingMode = None,
     model: options.LookModel = None,
     allocator: options.Allocator = None,
@@ -99,7 +100,7 @@ def look(
     record_path = inputs.optional_path("--save", save, (".safetensors",), names)
     boxes = inputs.read_evidence(evidence, pictures)
     with terminal.quiet_stdout(as_json):
-        allowed = inputs.read_budget(budget, as_json)
+        allowed = inputs.read_budget(budget, as_json, coverage)
         if model is None:
             choose = _without_model(request.question, allowed, guide, relevance, device, dtype, as_json)
         else:
@@ -221,11 +222,12 @@ def _show(
         facts = ({"images": [name]} if several else {}) | look.allocation.to_dict()
         if look.coupling is not None:
             facts["coupling"] = look.coupling.to_dict()
+        facts["evidence"] = terminal.evidence_json(look.allocation.evidence(picture.size))
         if boxes:
             facts["evidence_recall"] = scored.recall
         terminal.print_json(facts)
         return
-    terminal.print_allocation(name, question, look.allocation, look.coupling)
+    terminal.print_allocation(name, question, look.allocation, look.coupling, picture.size)
     terminal.print_steps(picture, look.allocation)
     if boxes:
         terminal.print_evidence(scored)

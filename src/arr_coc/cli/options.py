@@ -94,6 +94,14 @@ Budget = Annotated[
         help="Visual tokens to keep: a count (273 if not given), a fraction or auto.",
     ),
 ]
+Coverage = Annotated[
+    float | None,
+    typer.Option(
+        metavar="0.9",
+        help="In place of a budget: as many tokens as hold all evidence for this share of questions; a note "
+        "says where that can't be promised.",
+    ),
+]
 Gestalt = Annotated[
     GestaltName | None,
     typer.Option(

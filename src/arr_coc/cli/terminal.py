@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from PIL import Image
 
     from arr_coc.answer import Answer
-    from arr_coc.choose.allocation import Allocation
+    from arr_coc.choose.allocation import Allocation, EvidenceBox
     from arr_coc.guide.coupling import Coupling
     from arr_coc.trace.evidence import EvidenceScore
     from arr_coc.video.opening import Visual
@@ -166,8 +166,13 @@ def print_rows(rows: Sequence[tuple[str, str]], width: int = NAME_WIDTH) -> None
 
 
 def print_evidence(scored: EvidenceScore) -> None:
-    """How much of the evidence was kept, as a row."""
-    print_rows([("evidence", scored.text.removeprefix("evidence: ") or "outside of it")])
+    """How much of the evidence in boxes that the user named was kept, as a row."""
+    print_rows([("named boxes", scored.text.removeprefix("evidence: ") or "outside of it")])
+
+
+def evidence_json(boxes: Sequence[EvidenceBox]) -> list[dict[str, Any]]:
+    """Boxes of kept cells that matter as JSON values."""
+    return [{**box._asdict(), "score": round(box.score, 4)} for box in boxes]
 
 
 def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -213,6 +218,7 @@ def print_answer(
     name: str, question: str, answer: Answer, full: Answer | None, about: str | None = None
 ) -> None:
     """Print an answer, its tokens, what its model can do, and the time of each stage."""
+    from arr_coc.choose.allocation import evidence_text
     from arr_coc.modes import find_mode
 
     rows = [("image", name), ("question", question), ("answer", answer.text)]
@@ -221,6 +227,7 @@ def print_answer(
     if answer.read != answer.kept:
         tokens += f": a coarse view of {answer.read - answer.kept:,} and {answer.kept:,} fine"
     rows.append(("visual tokens", tokens))
+    rows += [("evidence", evidence_text(boxes)) for boxes in answer.evidence if boxes]
     rows += [("note", answer.note)] if answer.note else []
     rows += [("note", FALLBACK)] if answer.fallback else []
     rows += [("model", about)] if about else []
@@ -234,10 +241,17 @@ def print_answer(
 
 
 def print_allocation(
-    name: str, question: str, allocation: Allocation, coupling: Coupling | None = None
+    name: str,
+    question: str,
+    allocation: Allocation,
+    coupling: Coupling | None = None,
+    size: tuple[int, int] | None = None,
 ) -> None:
-    """Print how many tokens were kept, why, the scorers' weights, and the guide's verdict."""
-    from arr_coc.choose.allocation import Reason
+    """Print how many tokens were kept, why, the scorers' weights, and the guide's verdict.
+
+    With the picture's `size` (width, height) in px, also where the kept cells that matter are.
+    """
+    from arr_coc.choose.allocation import Reason, evidence_text
 
     counts = allocation.reasons.bincount(minlength=max(Reason) + 1).tolist()
     reasons = ", ".join(f"{counts[reason]:,} {reason.name.lower()}" for reason in Reason if counts[reason])
@@ -250,6 +264,8 @@ def print_allocation(
         rows.append(("weights", allocation.gates_text))
         tensions = (f"{tension} {value:.2f}" for tension, value in allocation.tensions.items())
         rows.append(("tensions", ", ".join(tensions)))
+    if size is not None:
+        rows.append(("evidence", evidence_text(allocation.evidence(size))))
     if coupling is not None:
         rows += _guided(coupling)
     if allocation.note is not None and not any(allocation.note in value for _, value in rows):

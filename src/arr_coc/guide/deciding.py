@@ -21,9 +21,10 @@ from torch import Tensor
 
 from arr_coc.choose.allocation import TENSIONS, Allocation, Grid, Reason, grid_positions
 from arr_coc.choose.attending import Budget, NonFiniteScores, compute_retention_mask, gate
-from arr_coc.choose.budget import DEFAULT_BUDGET, count_cells, enough_cells
+from arr_coc.choose.budget import DEFAULT_BUDGET, count_cells, needed_cells
 from arr_coc.choose.layer import ARRCOCLayer, Relevance, Watch, untimed
 from arr_coc.guide.coupling import Coupling
+from arr_coc.guide.coverage import NO_STRUCTURE, CoverageRule
 from arr_coc.guide.trust import note, prior
 from arr_coc.video.temporal import Changes, relevance_over_time
 
@@ -137,24 +138,29 @@ def decide(
     budgets: Sequence[Budget | None],
     watch: Stopwatch,
     changes: Sequence[Changes | None] = (),
+    rule: CoverageRule | None = None,
 ) -> Decision:
     """Decide which cells of each image or clip stay.
 
     `cues` and `grids` (1, H, W) are one per image, in clips one per frame; `budgets` (None: all cells) and
-    `changes` (None for an image) one per image or clip. `NonFiniteScores` for a relevance that isn't finite,
-    a ValueError for a budget above the number of cells.
+    `changes` (None for an image) one per image or clip. `rule` counts the cells of budgets that are a
+    coverage. `NonFiniteScores` for a relevance that isn't finite, a ValueError for a budget above the number
+    of cells.
     """
     frames = frame_counts(changes, len(cues))
     cues = share_most_confident_frame(cues, frames)
     maps = score(layer, cues, watch)
     with watch("allocating"):
         visuals, spaces = over_time(maps, changes), whole_grids(grids, frames)
-        allocations = [
-            everything_kept(grid, relevance) if budget is None else layer.allocate(relevance, budget, grid)[0]
-            for relevance, budget, grid in zip(_on_cpu(visuals), budgets, spaces, strict=True)
-        ]
         surest = most_confident_frames(cues, frames)
-        allocations = [_noted(allocation, one) for allocation, one in zip(allocations, surest, strict=True)]
+        allocations = []
+        for relevance, budget, grid, one in zip(_on_cpu(visuals), budgets, spaces, surest, strict=True):
+            if budget is None:
+                allocations.append(_noted(everything_kept(grid, relevance), one))
+            elif rule is None:
+                allocations.append(_noted(layer.allocate(relevance, budget, grid)[0], one))
+            else:
+                allocations.append(_promised(layer, relevance, budget, grid, one, rule))
     couplings = _couplings(surest)
     relevances = [relevance.balanced.flatten() for relevance in visuals]  # (N,) each
     if not any(relevance.requires_grad for relevance in relevances):
@@ -240,7 +246,7 @@ def over_time(maps: Sequence[Relevance], changes: Sequence[Changes | None]) -> l
         relevance = visuals[i]
         logits = relevance_over_time(relevance.logits[0].unflatten(0, (count, -1)), one)
         flat = logits.flatten(0, 1)[None].to(relevance.logits)
-        needed = None if relevance.needed is None else enough_cells(flat)
+        needed = None if relevance.needed is None else needed_cells(flat, relevance.weights)
         structured = relevance.structured
         if structured is not None and not bool(one.new.all()):
             # Repeated cells would be kept evenly if the clip counted as void.
@@ -286,6 +292,22 @@ def _noted(allocation: Allocation, cues: Cues) -> Allocation:
     if cues.guided is None or allocation.void or allocation.kept == allocation.total:
         return allocation
     return replace(allocation, note=note(cues.guided))
+
+
+def _promised(
+    layer: ARRCOCLayer, relevance: Relevance, budget: Budget, grid: Grid, cues: Cues, rule: CoverageRule
+) -> Allocation:
+    """The allocation of a coverage, with a note where nothing is promised."""
+    doubt = rule.doubt(cues.guided)
+    if doubt is None:  # the sets that were calibrated are those of the best cells alone
+        relevance = relevance._replace(explore=torch.zeros(1))
+    allocation = layer.allocate(relevance, rule.cells(relevance.logits, cues.guided), grid)[0]
+    if allocation.void:
+        doubt = NO_STRUCTURE
+    noted = _noted(replace(allocation, budget=budget), cues)
+    if doubt is None or noted.kept == noted.total:
+        return noted
+    return replace(noted, note="; ".join(filter(None, (noted.note, rule.note(doubt)))))
 
 
 def _on_cpu(maps: Sequence[Relevance]) -> list[Relevance]:

@@ -14,6 +14,7 @@ import math
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -26,7 +27,14 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from arr_coc.choose.allocation import Allocation
-from arr_coc.choose.budget import DEFAULT_BUDGET, Budget, budget_of, parse_budget
+from arr_coc.choose.budget import (
+    DEFAULT_BUDGET,
+    Budget,
+    budget_of,
+    coverage_budget,
+    coverage_share,
+    parse_budget,
+)
 from arr_coc.choose.layer import ARRCOCConfig, ARRCOCLayer, read_layer
 from arr_coc.choose.stem import FILE as STEM_FILE
 from arr_coc.choose.stem import GUIDED, Stem, load_stem
@@ -37,6 +45,7 @@ from arr_coc.files.paths import local_path, locate_base
 from arr_coc.files.question import check_question
 from arr_coc.files.saved import BUNDLED, read_settings, reading
 from arr_coc.guide.coupling import GUIDE, Coupling
+from arr_coc.guide.coverage import CoverageRule, coverage_rule
 from arr_coc.guide.deciding import Cues, Decision, Stopwatch, decide
 from arr_coc.guide.guide import (
     GUIDE_FILE,
@@ -290,36 +299,46 @@ class Selector:
         self,
         picture: ImageSource,
         question: str,
-        budget: Budget = DEFAULT_BUDGET,
+        budget: Budget | None = None,
         grid: tuple[int, int] | None = None,
+        coverage: float | None = None,
     ) -> Allocation:
         """The cells that matter to a question, as an Allocation on a grid (1, H, W).
 
         Args:
             picture: Whatever `open_image` takes: a path, bytes, a file object, pixels, a PIL image.
             question: Any text.
-            budget: Cells to keep: a count (at most all are kept), a fraction or "auto".
+            budget: Cells to keep: a count (at most all are kept), a fraction or "auto"; None: 273.
             grid: (H, W) cells; None: as `sizing` says.
+            coverage: In place of a budget: as many cells as hold all evidence for at least this share of
+                questions, in (0, 1); a note says where it can't be promised (`guide.coverage`). The guide or
+                the named source chooses, also beside a trained allocator.
 
         Raises:
-            ValueError: a picture that can't be read, a question without words, or a bad budget.
+            ValueError: a picture that can't be read, a question without words, a bad budget, or a coverage
+                that isn't calibrated.
         """
-        return self.decide(picture, question, budget, grid).allocations[0]
+        return self.decide(picture, question, budget, grid, coverage).allocations[0]
 
     @torch.no_grad()
     def decide(
         self,
         picture: ImageSource,
         question: str,
-        budget: Budget = DEFAULT_BUDGET,
+        budget: Budget | None = None,
         grid: tuple[int, int] | None = None,
+        coverage: float | None = None,
     ) -> Decision:
         """The choice of a call as a `Decision`, with what the guide found in `couplings`.
 
         A note says where the guide took over from a trained allocator.
         """
         check_question(question)
-        allowed = parse_budget(budget)
+        if coverage is not None:
+            budget = coverage_budget(budget, coverage)
+        allowed = DEFAULT_BUDGET if budget is None else parse_budget(budget)
+        if (share := coverage_share(allowed)) is not None:
+            return self.guided._covered(picture, question, allowed, share, grid)
         cues, foreign = self._cues(picture, question, grid)
         decision = self._decide([cues], allowed, ())
         (allocation,) = decision.allocations
@@ -328,11 +347,37 @@ class Selector:
         note = GUIDED if allocation.note is None else f"{GUIDED}; {allocation.note}"
         return replace(decision, allocations=[replace(allocation, note=note)])
 
-    def _decide(self, cues: Sequence[Cues], budget: Budget, changes: Sequence[Changes]) -> Decision:
+    @cached_property
+    def guided(self) -> Selector:
+        """The selector of its source of relevance alone; a ValueError with relevance "trained"."""
+        if self.relevance == "trained":
+            raise ValueError("coverage isn't calibrated for relevance 'trained': use 'auto', or a budget")
+        return self if self.trained is None else Selector(self.guide, self.sizing, relevance=self.source)
+
+    def _covered(
+        self,
+        picture: ImageSource,
+        question: str,
+        budget: Budget,
+        share: float,
+        grid: tuple[int, int] | None,
+    ) -> Decision:
+        """The choice for a coverage of a share of questions."""
+        rule = coverage_rule(self.source, share)
+        cues, _ = self._cues(picture, question, grid)
+        return self._decide([cues], budget, (), rule)
+
+    def _decide(
+        self,
+        cues: Sequence[Cues],
+        budget: Budget,
+        changes: Sequence[Changes],
+        rule: CoverageRule | None = None,
+    ) -> Decision:
         height, width = cues[0].texture.shape[-2:]
         allowed = budget_of(budget, None, len(cues) * height * width)
         watch = Stopwatch(cues[0].texture.device)
-        return decide(self.layer, cues, [(1, height, width)] * len(cues), [allowed], watch, changes)
+        return decide(self.layer, cues, [(1, height, width)] * len(cues), [allowed], watch, changes, rule)
 
     def cues(self, picture: ImageSource, question: str, grid: tuple[int, int] | None = None) -> Cues:
         """The `Cues` (texture, question, coupling) that the cells are scored by; arguments as in a call."""
@@ -423,7 +468,7 @@ class Selector:
                 bad budget or grid, or a selector with a trained allocator.
         """
         check_question(question)
-        allowed = parse_budget(budget)
+        allowed = clip_budget(budget)
         steps = self._clip_steps(frames, grid, frames_per_step)
         cues, changes = self._clip_cues(steps, question, _step_times(frames, times, frames_per_step))
         return self._decide(cues, allowed, [changes])
@@ -503,11 +548,19 @@ class ClipSelector:
     def decide(self, question: str, budget: Budget = 0.1) -> Decision:
         """As `Selector.decide_clip`; another budget for the last question costs the ranking alone."""
         check_question(question)
-        allowed = parse_budget(budget)
+        allowed = clip_budget(budget)
         if self._last is None or self._last[0] != question:
             self._last = question, *self.selector._clip_cues(self.steps, question, self.times)
         _, cues, changes = self._last
         return self.selector._decide(cues, allowed, [changes])
+
+
+def clip_budget(budget: Budget) -> Budget:
+    """The parsed budget of a clip; a ValueError for a coverage, which nobody has calibrated for clips."""
+    parsed = parse_budget(budget)
+    if coverage_share(parsed) is not None:
+        raise ValueError("a coverage is calibrated for pictures alone: give a budget for a clip")
+    return parsed
 
 
 def _step_times(

@@ -23,6 +23,7 @@ from arr_coc.choose.layer import ARRCOCLayer
 from arr_coc.choose.stem import Stem
 from arr_coc.choose.texture import TextureCache
 from arr_coc.guide.coupling import GUIDE, Coupling, GuideSource
+from arr_coc.guide.coverage import CoverageRule
 from arr_coc.guide.deciding import Stopwatch, groups, whole_grids
 from arr_coc.guide.guide import Guide, load_guide
 from arr_coc.guide.relevance import open_relevance
@@ -167,6 +168,7 @@ class Call:
     order: str = "raster"  # one of `route.ORDERS`
     keep: tuple[Tensor, ...] = ()  # per image the cells [K] to keep; empty: they are chosen
     named_gestalt: bool = False  # the caller named the compressor
+    rule: CoverageRule | None = None  # counts the cells of a budget that is a coverage
 
     def of_visuals(self, counts: Sequence[int]) -> list[int]:
         """Sums, per image or clip, of counts per image or frame."""

@@ -22,8 +22,18 @@ import torch
 from torch import Tensor
 
 from arr_coc.choose.attending import Budget
-from arr_coc.choose.budget import DEFAULT_BUDGET, budget_count, budget_of, check_budget, parse_budget
+from arr_coc.choose.budget import (
+    COVERAGE,
+    DEFAULT_BUDGET,
+    budget_count,
+    budget_of,
+    check_budget,
+    coverage_share,
+    parse_budget,
+)
 from arr_coc.files.images import ImageSource, open_image
+from arr_coc.guide.coupling import GUIDE
+from arr_coc.guide.coverage import coverage_rule
 from arr_coc.guide.deciding import (
     Cues,
     Decision,
@@ -42,6 +52,7 @@ from arr_coc.modes.scoring import (
     changes_for,
     check_mode,
     cues_of,
+    deciding_layer,
     default_gestalt,
     encoded_features,
     gestalt_of,
@@ -119,9 +130,14 @@ def prepare(chooser: Chooser, call: Call) -> Prepared:
     """The base model's input for a call: images encoded, cells chosen, the others dropped.
 
     Raises:
-        ValueError: a bad budget, order or set of cells, or a prompt that doesn't match its images.
+        ValueError: a bad budget, order or set of cells, a coverage that isn't calibrated, or a prompt that
+            doesn't match its images.
     """
     check_order(chooser.adapter, call)
+    budget = chooser.budget if call.budget is None else call.budget
+    choosing = call.mode.chooses and not call.keep
+    if choosing and isinstance(budget, str) and (share := coverage_share(parse_budget(budget))) is not None:
+        chooser, call = covering(chooser, call, share)
     resolved, substituted = resolve(chooser, call)
     if substituted is not None:
         logger.warning(substituted)
@@ -137,6 +153,26 @@ def prepare(chooser: Chooser, call: Call) -> Prepared:
         remarks(chooser, call, prepared),
     )
     return replace(prepared, note=note)
+
+
+def covering(chooser: Chooser, call: Call, share: float) -> tuple[Chooser, Call]:
+    """The parts and the call for a coverage of a share of questions: what is calibrated chooses, by its rule.
+
+    In place of "auto" that is the guide alone.
+
+    Raises:
+        ValueError: clips, a mode with scores of its own, or a source without calibration.
+    """
+    if call.frames:
+        raise ValueError("a coverage is calibrated for pictures alone: give a budget for a clip")
+    source = None if chooser.relevance == "trained" or call.mode.score is not None else chooser.source
+    if source is None:
+        what = f"relevance {chooser.relevance!r}" if call.mode.score is None else f"mode {call.mode.name!r}"
+        raise ValueError(f"coverage isn't calibrated for {what}: use relevance 'auto', or a budget")
+    rule = coverage_rule(source, share)
+    if chooser.relevance == "auto":
+        chooser = replace(chooser, relevance=GUIDE, layer=deciding_layer(chooser.layer, GUIDE))
+    return chooser, replace(call, rule=rule)
 
 
 def resolve(chooser: Chooser, call: Call) -> tuple[Call, str | None]:
@@ -191,7 +227,7 @@ def choose(chooser: Chooser, call: Call, layout: Layout, budgets: Sequence[Budge
         if call.mode.scales:
             weighed = weigh(chooser.layer, cues, layout.grids, call.watch, changes)
             return note_foreign(chooser, call, weighed)
-        decided = decide(chooser.layer, cues, layout.grids, budgets, call.watch, changes)
+        decided = decide(chooser.layer, cues, layout.grids, budgets, call.watch, changes, call.rule)
         return note_foreign(chooser, call, decided)
 
     return guarded(chooser, decision)
@@ -435,7 +471,9 @@ def small_images(sizes: Sequence[int], budgets: Any, most: int) -> str | None:
     if budgets is None:
         return None
     small = [(size, budgets(size)) for size in sizes if size <= most]
-    every = [str(size) for size, budget in small if budget == "auto" or budget_count(budget, size) < size]
+    every = [
+        str(size) for size, budget in small if isinstance(budget, str) or budget_count(budget, size) < size
+    ]
     if not every:
         return None
     return (
@@ -719,7 +757,7 @@ def unused(mode: Mode, budget: Budget | None, gestalt: bool) -> str | None:
     """A note on the named arguments that have no effect in a mode; None: all have one."""
     names = []
     if budget is not None and not mode.chooses:
-        names.append("budget")
+        names.append("coverage" if str(budget).strip().lower().startswith(COVERAGE) else "budget")
     if gestalt and not mode.gestalt:
         names.append("gestalt")
     return f"{' and '.join(names)} had no effect in mode {mode.name}" if names else None

@@ -126,6 +126,8 @@ def _budget(model: Shareable) -> str:
     """The default budget in words."""
     if model.budget == "auto":
         return "64 to 400 of them, as many as the question needs"
+    if isinstance(model.budget, str):
+        return f"as many of them as the question needs ({model.budget})"
     return f"{model.budget:.0%} of them" if isinstance(model.budget, float) else f"{model.budget} of them"
 
 

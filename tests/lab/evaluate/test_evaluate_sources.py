@@ -111,9 +111,8 @@ def test_a_perfect_source_keeps_all_that_fits_and_its_opposite_nothing() -> None
 def test_the_summary_is_by_group_method_and_budget() -> None:
     table = summarise(rows_of(Knowing(), Knowing(-1.0, "worst")))
     assert set(table) == {
-        "all", "screenshot", "document", "ask position", "ask object", "ask value", "ask unanswerable",
+        "all", "screenshot", "document", "ask position", "ask object", "ask value",
     }  # fmt: skip
-    assert table["ask unanswerable"] == {}
     assert table["all"]["knowing"]["questions"] == 4
     assert table["document"]["knowing"]["questions"] == 2
     for budget in BUDGETS:

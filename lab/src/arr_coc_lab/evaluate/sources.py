@@ -299,7 +299,7 @@ def summarise(rows: Sequence[SourceRow]) -> dict[str, dict[str, Any]]:
             if vain and group == "all":
                 facts["auc"] = auc([row.confidence for row in answered], vain)
             made[group][method] = facts
-    return made
+    return {group: methods for group, methods in made.items() if methods}
 
 
 def remembered(folder: Path) -> Callable[[np.ndarray], list[PrintedLine]]:

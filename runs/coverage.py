@@ -1,0 +1,59 @@
+"""Calibrates coverage for sources of relevance on labelled real pictures, and measures it on the test split.
+
+    python runs/coverage.py PICTURES             guide; some five minutes of one core
+    python runs/coverage.py PICTURES --sources guide,ocr,guide+ocr
+
+PICTURES is a folder that `arr_coc_lab.pictures.fetch` filled. Fitted on the validation split; written are the
+rows of these sources in src/arr_coc/bundled/coverage.json, other rows stay, and what was measured in
+runs/results/coverage.json. To be run whenever a source's weights are replaced.
+"""
+
+import argparse
+import json
+from pathlib import Path
+
+import torch
+
+from arr_coc.files.atomic import write_atomic
+from arr_coc.guide.coverage import TABLE
+from arr_coc_lab.evaluate.coverage import compare, fit, open_source, questions_of, report
+from arr_coc_lab.evaluate.sources import labelled
+
+RESULTS = Path(__file__).parent / "results" / "coverage.json"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("pictures", type=Path)
+    parser.add_argument("--sources", default="guide", help="names, with commas")
+    parser.add_argument("--dry", action="store_true", help="write nothing")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    tables = [
+        json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {} for path in (TABLE, RESULTS)
+    ]
+    for name in arguments.sources.split(","):
+        source, reader = open_source(name)
+        rows = {
+            split: list(questions_of(source, labelled(split, arguments.pictures), reader))
+            for split in ("validation", "test")
+        }
+        row = {"version": source.version, **fit(rows["validation"])}
+        measured = {
+            "version": source.version,
+            "cells at 0.9 by family and bins of confidence": compare(rows["validation"]),
+            "validation": report(row, rows["validation"]),
+            "test": report(row, rows["test"]),
+        }
+        print(json.dumps({name: {"row": row, **measured}}, indent=1), flush=True)
+        for table, value in zip(tables, (row, measured), strict=True):
+            table[source.name] = value
+        if not arguments.dry:  # after each source: one that can't be opened costs no other
+            for path, table in zip((TABLE, RESULTS), tables, strict=True):
+                write_atomic((json.dumps(table, indent=1) + "\n").encode(), path)
+
+
+if __name__ == "__main__":
+    main()

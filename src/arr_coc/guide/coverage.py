@@ -1,0 +1,95 @@
+"""Coverage: as many cells as hold all evidence for a promised share of questions, by conformal calibration.
+
+    rule = coverage_rule(GuideSource(), 0.9)     of the bundled table, for one source of relevance
+    rule.cells(logits, coupling)                 how many of the best cells are kept
+    rule.doubt(coupling)                         why nothing is promised about a question; None: it is
+
+The sets of cells are nested: that of depth d holds the cells whose logit lies at most the share d of the way
+from the highest of its picture to the lowest. `arr_coc_lab.evaluate.coverage` fits the depths on labelled
+real pictures (split conformal prediction: Vovk et al. 2005; nested sets: Gupta et al. 2022).
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_right
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from arr_coc.files.saved import BUNDLED, reading
+from arr_coc.guide.coupling import Coupling
+from arr_coc.guide.source import RelevanceSource
+from arr_coc.guide.trust import GENERAL, verdict_of
+
+TABLE = BUNDLED / "coverage.json"
+NO_PLACE = "the question is about no place"
+UNSURE = "the picture may not hold what is asked for"
+NO_STRUCTURE = "the picture has no structure"
+
+
+class CoverageRule(NamedTuple):
+    """The depths that keep all evidence of a share of questions, by how confident the source is."""
+
+    share: float  # of questions, as promised, in (0, 1)
+    least: float  # confidence below which nothing is promised
+    edges: tuple[float, ...]  # confidences, rising, from which the next depth holds
+    depths: tuple[float, ...]  # one more than edges, each in [0, 1]
+
+    def cells(self, logits: Tensor, coupling: Coupling | None) -> int:
+        """How many of the best cells of a map of logits are kept, at least one."""
+        confidence = 0.0 if coupling is None else coupling.confidence
+        return int((depths(logits) <= self.depths[bisect_right(self.edges, confidence)]).sum())
+
+    def doubt(self, coupling: Coupling | None) -> str | None:
+        """Why nothing is promised about a question; None: the promise holds."""
+        if coupling is None or verdict_of(coupling) in GENERAL:
+            return NO_PLACE
+        return UNSURE if coupling.confidence < self.least else None
+
+    def note(self, doubt: str) -> str:
+        """The remark that users see where nothing is promised."""
+        return f"coverage {self.share:g} isn't promised: {doubt}"
+
+
+def depths(logits: Tensor) -> Tensor:
+    """How deep each cell lies below the best of its picture, in [0, 1]: 0 the highest logit, 1 the lowest.
+
+    A map without differences is 0 everywhere, so that all of it is kept.
+    """
+    flat = logits.detach().float()
+    high, low = flat.max(), flat.min()
+    return (high - flat) / (high - low).clamp_min(1e-6)
+
+
+def coverage_rule(source: RelevanceSource, share: float) -> CoverageRule:
+    """The rule of a source for a share of questions, by the next higher share in the bundled table.
+
+    A ValueError for a source, or one of other weights, that the table doesn't have, or a share above all.
+    """
+    row = coverage_table().get(source.name)
+    if row is None or row["version"] != source.version:
+        named = ", ".join(f"{name} {one['version']}" for name, one in coverage_table().items())
+        raise ValueError(
+            f"coverage isn't calibrated for relevance {source.name!r} of version {source.version}, only for "
+            f"{named}: use one of these as relevance, or a budget"
+        )
+    return rule_of(row, share)
+
+
+def rule_of(row: Mapping[str, Any], share: float) -> CoverageRule:
+    """The rule of a row of the table for a share; a ValueError for one above all that it has."""
+    shares = sorted(map(float, row["depths"]))
+    above = [one for one in shares if one >= share]
+    if not above:
+        raise ValueError(f"coverage {share:g} is above {shares[-1]:g}, the highest calibrated: ask for less")
+    return CoverageRule(share, row["least"], tuple(row["edges"]), tuple(row["depths"][str(above[0])]))
+
+
+@lru_cache(maxsize=1)
+def coverage_table() -> dict[str, dict[str, Any]]:
+    """The bundled calibrations by the name of their source: version, least, edges and depths by share."""
+    with reading(f"{str(TABLE)!r} can't be read", "install arr-coc again"):
+        return json.loads(TABLE.read_text(encoding="utf-8"))
