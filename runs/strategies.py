@@ -281,7 +281,9 @@ def summary(rows: list[dict[str, Any]], overlaps: list[float]) -> dict[str, Any]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--out", type=Path, default=OUT)
     arguments = parser.parse_args()
     torch.set_num_threads(1)

@@ -1,4 +1,5 @@
-"""Strategies: the plan's own sentences, asked of what ships, and the questions whose cells no strategy may change."""
+"""Strategies: the plan's own sentences, asked of what ships, and the questions whose cells no strategy may
+change."""
 
 from __future__ import annotations
 
@@ -31,19 +32,23 @@ UNUSUAL = "What is unusual in this image?"
 SMALL_TEXT = "Read the small text in the formula."
 OUTRIGHT_UNUSUAL = [
     "Are there any anomalies?", UNUSUAL, "Spot the outlier.", "Do you see any outliers?", "Find the anomaly.",
-    "What sticks out?", "Which of these is different?", "Is one of them not like the others?", "Anything suspicious?",
+    "What sticks out?", "Which of these is different?", "Is one of them not like the others?",
+    "Anything suspicious?",
     "Is something off in this picture?", "Show me what doesn't fit in.", "Are all of them the same?",
     "Is any of them abnormal?", "Which item breaks the pattern?", "Is there a weird one among these?",
     "Is anything missing?", "What doesn’t belong?", "odd one?",
-    "Was ist hier ungewöhnlich?", "Gibt es Anomalien auf dem Bild?", "Was fällt auf?", "Was passt hier nicht?",
+    "Was ist hier ungewöhnlich?", "Gibt es Anomalien auf dem Bild?", "Was fällt auf?",
+    "Was passt hier nicht?",
     "Qu'y a-t-il d'inhabituel dans cette image ?", "Y a-t-il une anomalie ?", "Quel est l’intrus ?",
-    "¿Hay algo raro en esta imagen?", "¿Qué es lo inusual aquí?", "C'è qualcosa di strano?", "Ci sono anomalie?",
+    "¿Hay algo raro en esta imagen?", "¿Qué es lo inusual aquí?", "C'è qualcosa di strano?",
+    "Ci sono anomalie?",
     "Há algo de incomum nesta imagem?", "Is er iets ongewoons in deze afbeelding?", "Что здесь необычного?",
     "这张图片有什么异常吗？",
 ]  # fmt: skip
 POINTED = [
     "What is the unusual activity fee?", "Which plan is different from Pro?", "What does the exception say?",
-    "What is the odd lot number?", "Is the missing field red?", "What is wrong with the total?", "Which ones are off?",
+    "What is the odd lot number?", "Is the missing field red?", "What is wrong with the total?",
+    "Which ones are off?",
     "Where is the Report anomaly button?", "What is the exception?", "Which option stands out for teams?",
 ]  # fmt: skip
 
@@ -90,7 +95,8 @@ def test_a_place_is_no_oddity_for_being_called_odd(question: str) -> None:
 
 
 def test_no_pointed_question_is_taken_for_a_general_one() -> None:
-    """Of all wordings that the lab has for places, and of all questions that people put about real pictures."""
+    """Of all wordings that the lab has for places, and of all questions that people put about real
+    pictures."""
     blank = defaultdict(lambda: "amount due")
     pointed = [some for kind, some in TEMPLATES.items() if kind not in ("anomaly", "global")]
     texts = [text.format_map(blank) for some in (*pointed, *PARAPHRASES.values()) for text in some]
@@ -146,7 +152,8 @@ def test_how_to_read_a_formula_is_no_word_of_it() -> None:
 
 def test_a_printed_word_counts_as_far_as_the_guide_finds_there_what_is_asked_for() -> None:
     number = Match("code", "number", 0.8, (0.5, 0.5))
-    dense = [shares(Coupling(torch.zeros(4, 4), c, matches=(number,))).dense for c in (0.0, SURE / 2, SURE, 1.0)]
+    cells = torch.zeros(4, 4)
+    dense = [shares(Coupling(cells, c, matches=(number,))).dense for c in (0.0, SURE / 2, SURE, 1.0)]
     assert dense == pytest.approx([1.0, 0.6, 0.2, 0.2])
 
 
@@ -156,7 +163,8 @@ def sure_of_a_page() -> tuple[Image.Image, tuple[str, ...]]:
     page = draw_page(2, (1024, 1024), "test", void=False)
     texts = dict.fromkeys(q.text for q in page.questions)
     couplings = ((text, selector().decide(page.image, text).couplings[0]) for text in texts)
-    return page.image, tuple(text for text, one in couplings if one.confidence >= SURE and verdict_of(one) == "sure")
+    sure = [text for text, one in couplings if one.confidence >= SURE and verdict_of(one) == "sure"]
+    return page.image, tuple(sure)
 
 
 def test_a_pointed_question_keeps_the_cells_that_it_always_kept() -> None:
@@ -178,7 +186,7 @@ def test_a_pointed_question_keeps_the_cells_that_it_always_kept() -> None:
             assert (allocation.reasons == Reason.RELEVANT).all(), question
 
 
-def test_what_is_rare_is_asked_of_a_picture_only_where_it_says_something(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rarity_is_mapped_only_where_it_says_something(monkeypatch: pytest.MonkeyPatch) -> None:
     image, questions = sure_of_a_page()
     own = Selector()
     calls = []

@@ -1,4 +1,5 @@
-"""The strategy benchmark: its wordings and pictures, that the right map leads, and that what is kept follows the gates."""
+"""The strategy benchmark: its wordings and pictures, that the right map leads, and that what is kept follows
+the gates."""
 
 from __future__ import annotations
 

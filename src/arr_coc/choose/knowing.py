@@ -172,8 +172,8 @@ class InformationScorer(nn.Module):
 class PerspectivalScorer(nn.Module):
     """The perspectival scorer: what stands out, [B, C, H, W] -> [B, H, W].
 
-    **Law:** untrained it is `saliency` exactly, or the map that a call gives in its place (`choose.rarity`); its
-    small net (C -> 32 -> 16 -> 1) starts at zero.
+    **Law:** untrained it is `saliency` exactly, or the map that a call gives in its place (`choose.rarity`);
+    its small net (C -> 32 -> 16 -> 1) starts at zero.
     """
 
     def __init__(self, channels: Channels = "mvp13", preset: str = "net") -> None:

@@ -225,7 +225,8 @@ class Prior(NamedTuple):
     start: Tensor  # (6,), gates and tensions before the sigmoid, see `AdaptiveTensionBalancer.mix`
     explore: float  # share of the budget for coverage at the neutral exploit tension, in [0, 1]
     structured: bool  # the image has structure, whatever its texture says
-    # (1, H, W) in [0, 1], the perspectival map where saliency leads, see `choose.rarity`; None: by the texture
+    # (1, H, W) in [0, 1], the perspectival map where saliency leads, see `choose.rarity`; None: by the
+    # texture
     salient: Tensor | None = None
 
 

@@ -1,11 +1,12 @@
 """Rarity: how unlike anything else in its picture each cell is, whatever the picture shows.
 
     rarity(image [B, 3, h, w], grid=(H, W)) -> [B, H, W] in [0, 1)
-    standing_out(map [B, H, W]) -> [B] in [0, 1]     1: a few cells alone, as a red dot among blue; 0: as many as any
+    standing_out(map [B, H, W]) -> [B] in [0, 1]     1: a few cells alone, as a red dot among blue; 0: as many
+    as any
 
-A window around each cell is known by its mean colour, its spread and the directions of its edges, at three sizes;
-it is as rare as its third most similar window elsewhere is far from it. So the one large circle of many, the one
-that is turned and the place where one is missing are rare, none of which local contrast finds.
+A window around each cell is known by its mean colour, its spread and the directions of its edges, at three
+sizes; it is as rare as its third most similar window elsewhere is far from it. So the one large circle of
+many, the one that is turned and the place where one is missing are rare, none of which local contrast finds.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ MOST_WINDOWS = 1600  # that each is compared with; of more, evenly spaced ones
 def rarity(image: Tensor, grid: Grid2D) -> Tensor:
     """How rare each cell's surroundings are in their picture, float32 [B, H, W] in [0, 1).
 
-    `image` is float [B, 3, h, w] in [0, 1], of any size. 0 where three windows elsewhere are the same: all over a
-    blank page, a regular pattern, or a grid too small to have an elsewhere.
+    `image` is float [B, 3, h, w] in [0, 1], of any size. 0 where three windows elsewhere are the same: all
+    over a blank page, a regular pattern, or a grid too small to have an elsewhere.
     """
     maps = _look(image.float().clamp(0, 1), grid)
     far = torch.stack([_distances(maps, scale) * scale for scale in _windows(grid)]).mean(0)
@@ -67,8 +68,8 @@ def _look(image: Tensor, grid: Grid2D) -> Tensor:
     luma = rgb_to_grayscale(coarse)
     dx, dy = sobel(luma)
     length = torch.hypot(dx, dy)
-    # The circular harmonics of the gradient's direction: their sums over a window are the Fourier series of its
-    # histogram of directions. The first is left out: around anything closed it sums to nothing.
+    # The circular harmonics of the gradient's direction: their sums over a window are the Fourier series of
+    # its histogram of directions. The first is left out: around anything closed it sums to nothing.
     x, y = dx / (length + 1e-3), dy / (length + 1e-3)
     second = x * x - y * y, 2 * x * y
     third = x * second[0] - y * second[1], x * second[1] + y * second[0]

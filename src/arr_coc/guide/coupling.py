@@ -40,8 +40,8 @@ FOUND = 0.5  # the least probability of a finding that counts as recognised
 # Common words read on a picture with print: at most 8 on splatters, 16 and more on scattered words.
 PRINTED_WORDS = 12
 COLOUR_TERM = "the colour {}"  # the term of a match of a colour that a word names
-# The least `overview`, or `unusual`, of a question that asks for it outright (`outright_scope`); the other is then at
-# most the rest.
+# The least `overview`, or `unusual`, of a question that asks for it outright (`outright_scope`); the other is
+# then at most the rest.
 OUTRIGHT = 0.9
 
 

@@ -141,14 +141,18 @@ MANNER = frozenset(
     "brief complete concise detail detailed details entire full general long one-line overall quick rough "
     "sentence short whole".split()
 )
-AT_ALL = frozenset("going happening here looking".split())  # "What am I looking at?", "What is going on here?"
+AT_ALL = frozenset(
+    "going happening here looking".split()
+)  # "What am I looking at?", "What is going on here?"
 
-# Words that ask for what is odd, whatever it is, in English, German, French, Spanish, Italian, Portuguese, Dutch
-# and Russian, without accents and case.
+# Words that ask for what is odd, whatever it is, in English, German, French, Spanish, Italian, Portuguese,
+# Dutch and Russian, without accents and case.
 ODD_WORDS = frozenset(
     "aberrant abnormal abnormalities abnormality anomalies anomalous anomaly atypical bizarre deviating "
-    "inconsistencies inconsistency inconsistent intruder intruders irregular irregularities irregularity odd oddest "
-    "oddities oddity oddness outlier outliers peculiar strange strangest surprise surprises surprising suspicious "
+    "inconsistencies inconsistency inconsistent intruder intruders irregular irregularities irregularity "
+    "odd oddest "
+    "oddities oddity oddness outlier outliers peculiar strange strangest surprise surprises surprising "
+    "suspicious "
     "uncommon unexpected unique unusual weird weirdest "
     "abweichend abweichung abweichungen anomalie anomalien auffallig auffalliges auffalligkeiten ausreisser "
     "komisch merkwurdig merkwurdiges seltsam seltsames ungewohnlich ungewohnliches "
@@ -165,31 +169,45 @@ ODD_PHRASES = re.compile(
     r"\b(?:stand|stands|standing|stick|sticks|sticking|jump|jumps|pop|pops) out\b"
     r"|\bout of (?:place|the ordinary|line)\b|\bodd (?:one|man|thing) out\b"
     r"|(?:\bnot|n't) (?:really |quite )?(?:belong|belongs|belonging|fit|fits|match|matches)(?: in)?\b"
-    r"|(?:\bnot|n't) like the (?:others|other ones|rest)\b|\bunlike (?:the |all )?(?:others|other ones|rest)\b"
-    r"|\b(?:break|breaks|breaking) the (?:pattern|rule|symmetry)\b|\bcatch(?:es)? (?:the|your|my|one's) eyes?\b"
+    r"|(?:\bnot|n't) like the (?:others|other ones|rest)\b"
+    r"|\bunlike (?:the |all )?(?:others|other ones|rest)\b"
+    r"|\b(?:break|breaks|breaking) the (?:pattern|rule|symmetry)\b"
+    r"|\bcatch(?:es)? (?:the|your|my|one's) eyes?\b"
     r"|(?:\bnot|n't) (?:look|seem) right\b|\bshould(?:n't| not) be (?:here|there)\b|\bas it should be\b"
-    r"|\bwhich \w+ is the exception\b|\bexceptions? to the (?:pattern|rule)\b|\bdiff(?:ers?|erent)\b|\ball (?:of (?:them|these|those) )?(?:the same|alike|identical)\b"
-    r"|\b(?:any|some)thing (?:is |looks |seems )?(?:off|wrong|missing|remarkable|striking)\b|\bone (?:is )?missing\b"
+    r"|\bwhich \w+ is the exception\b|\bexceptions? to the (?:pattern|rule)\b|\bdiff(?:ers?|erent)\b"
+    r"|\ball (?:of (?:them|these|those) )?(?:the same|alike|identical)\b"
+    r"|\b(?:any|some)thing (?:is |looks |seems )?(?:off|wrong|missing|remarkable|striking)\b"
+    r"|\bone (?:is )?missing\b"
     r"|\bwhat(?:'s| is| looks| seems) (?:wrong|off|missing|remarkable|striking)\b|\bmistakes?\b"
-    r"|\bfallt (?:.+ )?auf\b|\bpasst (?:.+ )?nicht\b|\banders als\b|\bsort du lot\b|\bno encaja\b|\bfuera de lugar\b"
+    r"|\bfallt (?:.+ )?auf\b|\bpasst (?:.+ )?nicht\b|\banders als\b|\bsort du lot\b"
+    r"|\bno encaja\b|\bfuera de lugar\b"
     r"|\bfuori posto\b|\bsalta (?:all'occhio|a la vista|aos olhos)\b|\bfora do lugar\b|\bvalt (?:.+ )?op\b"
 )
 # What an odd thing may be called and where it is looked for, and the small words of the same languages.
 ODD_FILLERS = frozenset(
-    "among amongst anything anywhere appear appears area are aren as check circle detect did didn does doesn element elements especially "
-    "ever everything find first found going group here highlight identify image isn item items kind like locate look looking looks mark most "
-    "n't notice object objects odd-looking one ones other others part parts particularly pattern picture place "
-    "point rather really region rest same see seem seems set shape shapes single something spot strike strikes t thing things "
+    "among amongst anything anywhere appear appears area are aren as check circle detect did didn does "
+    "doesn element elements especially "
+    "ever everything find first found going group here highlight identify image isn item items kind like "
+    "locate look looking looks mark most "
+    "n't notice object objects odd-looking one ones other others part parts particularly pattern picture "
+    "place "
+    "point rather really region rest same see seem seems set shape shapes single something spot strike "
+    "strikes t thing things "
     "whatever "
-    "als am an anderen auf aus bild bilds da das dass dem den der des die dies diese diesem dieser du ein eine einen "
-    "einer es etwas fallt gibt hier ihm ihnen im in irgendetwas irgendwelche irgendwo ist mir nicht passt rest "
+    "als am an anderen auf aus bild bilds da das dass dem den der des die dies diese diesem dieser du ein "
+    "eine einen "
+    "einer es etwas fallt gibt hier ihm ihnen im in irgendetwas irgendwelche irgendwo ist mir nicht passt "
+    "rest "
     "sehen sie siehst sind und von was welche welches wo zeig "
-    "a-t-il au aux avec c ce ces cet cette chose choses d dans de des du elle element elements en est et ici il "
+    "a-t-il au aux avec c ce ces cet cette chose choses d dans de des du elle element elements en est et "
+    "ici il "
     "image l la le les lot l'intrus ou photo que quel quelle quelque quelques qui qu'il qu'y s sont sur t-il "
     "trouve un une vois vois-tu voyez voyez-vous y "
-    "al algo alguna algun algunas algunos aqui con cual cuales del donde el ella ellos encaja encuentra es esta "
+    "al algo alguna algun algunas algunos aqui con cual cuales del donde el ella ellos encaja encuentra es "
+    "esta "
     "este estos foto fuera hay imagen la las lo los lugar muestra que se ves ve alguma algum cosa "
-    "c'e ci che cosa di dove e foto fuori gli i immagine in nell nella nelle ne qualche qualcosa quale questa questo "
+    "c'e ci che cosa di dove e foto fuori gli i immagine in nell nella nelle ne qualche qualcosa quale "
+    "questa questo "
     "quest si sono trova tra un una vedi "
     "ao aos da das do dos e ha imagem na nas nesta neste nessa no nos o os qual que tem uma voce "
     "aan afbeelding dan deze dit een er foto hier het iets in is op opvallend plaatje valt van wat welke zie "
@@ -219,14 +237,14 @@ def is_overview(words: Sequence[str]) -> bool:
 
 
 def is_unusual(words: Sequence[str]) -> bool:
-    """Whether a question asks outright for what is odd, and names nothing: "any anomalies?", "what stands out"."""
+    """Whether a question asks outright for what is odd and names nothing, as "any anomalies?" does."""
     text = " ".join(word.strip("¿¡") for word in words if any(map(str.isalpha, word))).replace("’", "'")
     if ODD_SIGNS.search(text):
         return len(text) <= MAX_SIGNS
-    said = ODD_PHRASES.sub(" ", text)
-    parts = [part for word in said.split() for part in (word, *word.split("'")) if part]
-    odd = said != text or not ODD_WORDS.isdisjoint(parts)
-    return odd and all(_names_nothing(word) for word in said.split())
+    rest = ODD_PHRASES.sub(" ", text)
+    parts = [part for word in rest.split() for part in (word, *word.split("'")) if part]
+    odd = rest != text or not ODD_WORDS.isdisjoint(parts)
+    return odd and all(_names_nothing(word) for word in rest.split())
 
 
 def _names_nothing(word: str) -> bool:

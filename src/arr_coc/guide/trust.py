@@ -3,11 +3,12 @@
 | question | kind | effect |
 |---|---|---|
 | "What is the total?", and it is there | sure | the participatory map alone ranks; the others break ties |
-| "What is unusual here?", and a few cells are rare (`choose.rarity`) | unusual | saliency leads, almost alone |
-| the same, where many are as rare, as on a busy street | busy | saliency leads by little; two fifths for coverage |
-| "Describe the image." | overview | information and even coverage; "auto" spends four times as much |
-| "Read the small text in the formula.", and no such word is printed | dense | information leads, by what is rare |
-| not there, or not readable | not_found | the others count too, a tenth for coverage; "auto" is doubled |
+| "What is unusual here?", and a few cells are rare (`choose.rarity`) | unusual | saliency leads, almost alone
+| | the same, where many are as rare, as on a busy street | busy | saliency leads by little; two fifths for
+coverage | | "Describe the image." | overview | information and even coverage; "auto" spends four times as
+much | | "Read the small text in the formula.", and no such word is printed | dense | information leads, by
+what is rare | | not there, or not readable | not_found | the others count too, a tenth for coverage; "auto"
+is doubled |
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ TIE = 0.005  # gate of a map that only breaks ties: it moves a logit by at most 
 EXPLORE = MAX_EXPLORE / 2
 SURE = 0.5  # confidence from which the guide is fully trusted; the lower below it, the wider the spread
 SCOPE: tuple[float, float] = (0.3, 0.7)  # `overview` or `unusual`: up to it not at all, from it wholly
-# How far a few cells stand out (`standing_out`) for a picture to have something unusual. Measured of drawn scenes with
-# something odd: 0.5 to 1; of busy streets 0.02 to 0.03.
+# How far a few cells stand out (`standing_out`) for a picture to have something unusual. Measured of drawn
+# scenes with something odd: 0.5 to 1; of busy streets 0.02 to 0.03.
 PEAK: tuple[float, float] = (0.1, 0.5)
 # Things that show in dense cells, whatever is printed there.
 DENSE = frozenset(
@@ -44,7 +45,8 @@ DENSE = frozenset(
 # Of these, what any print is: "the small text" is found by the guide, "the small text in the formula" is not.
 MERE_PRINT = frozenset("inscription passage print text writing".split())
 MANNER = frozenset(  # words that say how such a thing is asked for, and nothing of what it is
-    "displayed exact exactly faint find fine given little locate long printed see short shown small tiny whole "
+    "displayed exact exactly faint find fine given little locate long printed see short shown small tiny "
+    "whole "
     "written".split()
 )
 TRANSCRIPTION_VERBS = frozenset(
@@ -102,8 +104,8 @@ class Shares(NamedTuple):
 def shares(coupling: Coupling, salient: Tensor | None = None) -> Shares:
     """How far a question is of each kind, by what the guide finds about it (`Coupling`).
 
-    Its scope goes first, for an overview needs no printed word. `salient` [1, H, W] is the map of what is rare, where
-    it was made (`wants_rarity`); None: something is taken to stand out.
+    Its scope goes first, for an overview needs no printed word. `salient` [1, H, W] is the map of what is
+    rare, where it was made (`wants_rarity`); None: something is taken to stand out.
     """
     overview = _ramp(coupling.overview, *SCOPE)
     odd = (1 - overview) * _ramp(coupling.unusual, *SCOPE)
@@ -126,7 +128,9 @@ def _peak(salient: Tensor | None) -> float:
 
 
 def dense_things(words: Sequence[str]) -> tuple[str, ...]:
-    """The words of a question that name things of DENSE, if the others say at most how to read them; else none."""
+    """The words of a question that name things of DENSE, if the others say at most how to read them; else
+    none.
+    """
     things = tuple(word for word in words if word in DENSE)
     if len(things) == len(words):
         return things
@@ -137,8 +141,8 @@ def dense_things(words: Sequence[str]) -> tuple[str, ...]:
 def _unprinted(coupling: Coupling, trusted: float) -> float:
     """The probability that none of the `dense_things` of a question is printed as asked for; 0 without any.
 
-    That a word for one is printed counts as far as the guide, `trusted` in [0, 1], finds there what is asked for:
-    "Number" may stand for a code, and on a page of code for none.
+    That a word for one is printed counts as far as the guide, `trusted` in [0, 1], finds there what is asked
+    for: "Number" may stand for a code, and on a page of code for none.
     """
     things = dense_things(coupling.words)
     # That a merely related word is printed, as "theorem" for "formula", doesn't count.
@@ -182,12 +186,12 @@ def verdict(
     unusual: float,
     words: Sequence[str],
     recognised: bool,
-    found: Collection[str] = (),
+    likely: Collection[str] = (),
 ) -> str:
     """What a question on a picture amounts to, a key of SENTENCES such as "unread".
 
-    The arguments are fields of a `Coupling`; `recognised`: a word of the question was found on the picture, or another
-    source found what it needs; `found`: such words.
+    The arguments are fields of a `Coupling`; `recognised`: a word of the question was found on the picture,
+    or another source found what it needs; `likely`: such words.
     """
     middle = sum(SCOPE) / 2
     if overview > middle:
@@ -197,7 +201,7 @@ def verdict(
     if words and all(map(in_other_script, words)):
         return "unread"
     things = dense_things(words)
-    if things and (bool(found) or not recognised) and not set(things).intersection(found):
+    if things and (bool(likely) or not recognised) and not set(things).intersection(likely):
         return "dense"
     if confidence >= SURE:
         return "sure"
@@ -207,8 +211,8 @@ def verdict(
 def verdict_of(coupling: Coupling) -> str:
     """The verdict on a `Coupling`: a key of SENTENCES, such as "sure"."""
     c = coupling
-    found = {match.word for match in c.matches if match.likeness >= LIKELY}
-    return verdict(c.confidence, c.overview, c.unusual, c.words, c.recognised, found)
+    likely = {match.word for match in c.matches if match.likeness >= LIKELY}
+    return verdict(c.confidence, c.overview, c.unusual, c.words, c.recognised, likely)
 
 
 def sentence(kind: str, confidence: float, words: Sequence[str] = ()) -> str:

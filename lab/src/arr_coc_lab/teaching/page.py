@@ -38,7 +38,10 @@ from arr_coc_lab.world.training_pages import STEP
 SIDES = (512, 640, 768, 1024)  # typical sides in px of drawn pages
 MOST_PIXELS = 4_000_000  # larger labelled images are scaled down
 # scenes that "world:odd" and so on name: one thing is odd; a formula, code or a diagram stands among text
-SCENES: dict[str, Callable[[int, tuple[int, int], str], Page]] = {"odd": draw_odd_page, "dense": draw_dense_page}
+SCENES: dict[str, Callable[[int, tuple[int, int], str], Page]] = {
+    "odd": draw_odd_page,
+    "dense": draw_dense_page,
+}
 # question families of drawn pages -> kinds of `phrases.KINDS`
 KINDS = {
     "table": "value", "gray": "implied", "note": "implied", "small": "implied", "larger": "comparison",
@@ -176,7 +179,9 @@ def drawn_page(rng: random.Random) -> OpenPage:
 
 def _drawn_size(rng: random.Random, least: int) -> tuple[int, int]:
     """The width and height of a drawn page, in px."""
-    width, height = (max(least, round(rng.choice(SIDES) * rng.uniform(0.8, 1.25) / STEP) * STEP) for _ in "wh")
+    width, height = (
+        max(least, round(rng.choice(SIDES) * rng.uniform(0.8, 1.25) / STEP) * STEP) for _ in "wh"
+    )
     return width, height
 
 

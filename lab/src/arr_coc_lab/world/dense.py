@@ -1,4 +1,5 @@
-"""Pages of running text with one thing that holds much in little room: a formula, code or a diagram; from a seed.
+"""Pages of running text with one thing that holds much in little room: a formula, code or a diagram; from a
+seed.
 
     page = draw_dense_page(seed=7, size=(1024, 1024), thing="formula")
     page.questions[0].text, page.questions[0].evidence     "What is the formula?", the formula's box
@@ -23,7 +24,8 @@ THINGS: tuple[str, ...] = ("formula", "code", "diagram")
 """What stands among the text."""
 ASKED = {
     "formula": (
-        "What is the formula?", "Read the formula.", "Read the small text in the formula.", "Which equation is given?",
+        "What is the formula?", "Read the formula.", "Read the small text in the formula.",
+        "Which equation is given?",
         "Copy the equation.", "What does the formula say?",
     ),
     "code": (
@@ -72,11 +74,14 @@ def draw_dense_page(
     rect = (MARGIN + rng.randint(20, width // 4), top, right - rng.randint(20, width // 4), top + high)
     box = {"formula": _formula, "code": _code, "diagram": _diagram}[thing](canvas, rect)
     blocks.paragraph(canvas, (MARGIN, top + high + 16, right, height - MARGIN))
-    asked = [
-        Question(text, f"the {thing}", "implied", (box,), (f"the {thing}",)) for text in rng.sample(ASKED[thing], 2)
+    questions = [
+        Question(text, f"the {thing}", "implied", (box,), (f"the {thing}",))
+        for text in rng.sample(ASKED[thing], 2)
     ]
-    asked.append(Question(phrase(rng, "global", split=split), "", "global", (), ()))
-    return Page(canvas.image, tuple(asked), tuple(canvas.facts), (), tuple(canvas.glyphs), f"dense: {thing}", seed)
+    questions.append(Question(phrase(rng, "global", split=split), "", "global", (), ()))
+    return Page(
+        canvas.image, tuple(questions), tuple(canvas.facts), (), tuple(canvas.glyphs), f"dense: {thing}", seed
+    )
 
 
 def _formula(canvas: Canvas, rect: Rect) -> Rect:
@@ -93,7 +98,8 @@ def _formula(canvas: Canvas, rect: Rect) -> Rect:
         return rf"\sum_{{{rng.choice(('i', 'j', 'k'))}={rng.choice('01')}}}^{{{rng.choice(('n', 'N', 'm'))}}}"
 
     fraction = rf"\frac{{{term()} + {term()}}}{{\sqrt{{{term()} - {term()}}}}}"
-    text = rf"${term()} = {sum_of()} {fraction} {rng.choice(('+', '-'))} \int_{{0}}^{{{rng.choice(SMALL)}}} {term()} dt$"
+    first, sign = f"{term()} = {sum_of()}", rng.choice(("+", "-"))
+    text = rf"${first} {fraction} {sign} \int_{{0}}^{{{rng.choice(SMALL)}}} {term()} dt$"
     file = io.BytesIO()
     math_to_image(text, file, prop=FontProperties(size=rng.randint(15, 21)), dpi=144, format="png")
     drawn = Image.open(file).convert("L")
@@ -115,7 +121,9 @@ def _code(canvas: Canvas, rect: Rect) -> Rect:
     depth, y = 0, y0 + 8
     while y + 1.4 * size < y1:
         name, other = rng.sample(LABELS, 2)
-        line = rng.choice((f"{name} = {other}[{rng.randint(0, 9)}]", f"if {name} > {other}:", f"return {name}(x)"))
+        line = rng.choice(
+            (f"{name} = {other}[{rng.randint(0, 9)}]", f"if {name} > {other}:", f"return {name}(x)")
+        )
         x = x0 + 12 + depth * 2 * face.getlength(" ")
         for number, word in enumerate(line.split(" ")):
             if x + face.getlength(word) > x1 - 8:

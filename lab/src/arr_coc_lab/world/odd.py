@@ -3,15 +3,14 @@
     page = draw_odd_page(seed=7, size=(1024, 1024), split="test", way="size")
     page.questions[0].text, page.questions[0].evidence     "Which one is different?", the box of the odd one
 
-Asked are what is odd (family "anomaly", evidence: the odd one, or the gap where one is missing), what all of it
-shows ("global", without evidence) and the families of drawn pages, so that kinds of questions are mixed.
+Asked are what is odd (family "anomaly", evidence: the odd one, or the gap where one is missing), what all of
+it shows ("global", without evidence) and the families of drawn pages, so that kinds of questions are mixed.
 """
 
 from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable
 from typing import NamedTuple
 
 from PIL import Image
@@ -50,7 +49,7 @@ MISSING = (
 LIKE = 4  # questions of the families of drawn pages, at most
 
 
-class Spot(NamedTuple):
+class Post(NamedTuple):
     """A place for a thing: its centre and the diameter of what stands there, in px."""
 
     x: int
@@ -119,7 +118,7 @@ def _draw_odd(canvas: Canvas, way: str, like: Thing, fill: Ink, turn: float) -> 
     return odd.box
 
 
-def _spots(rng: random.Random, size: tuple[int, int], even: bool) -> tuple[list[Spot], list[int]]:
+def _spots(rng: random.Random, size: tuple[int, int], even: bool) -> tuple[list[Post], list[int]]:
     """Places in rows and columns, `even` or a little scattered, and the numbers of those not at the rim."""
     width, height = size
     columns, rows = rng.randint(4, 8), rng.randint(4, 6)
@@ -127,7 +126,7 @@ def _spots(rng: random.Random, size: tuple[int, int], even: bool) -> tuple[list[
     diameter = round(min(across, down) * rng.uniform(0.35, 0.55))
     loose = 0.0 if even else 0.2 * (min(across, down) - diameter)
     spots = [
-        Spot(
+        Post(
             round((column + 0.5) * across + rng.uniform(-loose, loose)),
             round((row + 0.5) * down + rng.uniform(-loose, loose)),
             diameter,
@@ -161,9 +160,10 @@ def _questions(canvas: Canvas, way: str, shape: str, box: Rect, split: str) -> t
     rng = canvas.rng
     odd = canvas.things[-1]
     answer = "one is missing" if way == "missing" else f"the {odd.colour} {odd.shape}"
-    own: Callable[[], str] = lambda: rng.choice(MISSING if way == "missing" else DIFFERENT).format(shape=shape)
-    texts = [own(), own() if way == "missing" else phrase(rng, "anomaly", split=split)]
-    asked = [Question(text, answer, "anomaly", (box,), (answer,)) for text in dict.fromkeys(texts)]
-    asked.append(Question(phrase(rng, "global", split=split), "", "global", (), ()))
-    asked += ask_all(rng, [], canvas.things, canvas.image.width)[:LIKE]
-    return tuple(asked)
+    kinds = [MISSING, MISSING] if way == "missing" else [DIFFERENT]
+    texts = [rng.choice(wordings).format(shape=shape) for wordings in kinds]
+    texts += [] if way == "missing" else [phrase(rng, "anomaly", split=split)]
+    questions = [Question(text, answer, "anomaly", (box,), (answer,)) for text in dict.fromkeys(texts)]
+    questions.append(Question(phrase(rng, "global", split=split), "", "global", (), ()))
+    questions += ask_all(rng, [], canvas.things, canvas.image.width)[:LIKE]
+    return tuple(questions)

@@ -117,7 +117,9 @@ def _person(canvas: Canvas, x: int, y: int, size: int) -> None:
     w, head = size // 5, size // 8
     canvas.draw.line((x - w // 2, y, x, y - size // 2), fill=_paint(rng), width=w // 2)
     canvas.draw.line((x + w // 2, y, x, y - size // 2), fill=_paint(rng), width=w // 2)
-    canvas.draw.rounded_rectangle((x - w, y - round(0.85 * size), x + w, y - size // 2), w // 2, fill=_paint(rng))
+    canvas.draw.rounded_rectangle(
+        (x - w, y - round(0.85 * size), x + w, y - size // 2), w // 2, fill=_paint(rng)
+    )
     skin = rng.choice(((240, 205, 175), (205, 160, 120), (130, 90, 65)))
     canvas.draw.ellipse((x - head, y - round(1.08 * size), x + head, y - round(0.84 * size)), fill=skin)
 
