@@ -28,6 +28,7 @@ from long_table import long_text, looks_text, transcription_text  # noqa: E402
 from offers import offers_table  # noqa: E402
 from remarks import SWEEP, adapt_text, cut_text, deeper_text, favours_text, gray_claims, gray_text  # noqa: E402
 from speeds import RESULTS, bench_text, least, machine_text, read, with_times  # noqa: E402
+from strategies_table import maps_text, strategies_text  # noqa: E402
 
 ABLATION_NAMES = {
     "all": "all parts (200 steps of stage 1)",
@@ -528,6 +529,8 @@ def blocks() -> dict[str, str]:
     found["familiarity"] = familiarity_text()
     found["training-free"] = training_free_text()
     found["recall"] = recall_text()
+    found["strategies"] = strategies_text(read("strategies"))
+    found["odd-maps"] = maps_text(read("strategies"))
     found["guide"] = guide_text(read("guide"))
     found["guide-more"] = guide_more_text(read("guide"), read("guide-answers"), read("guide-calibration"))
     found["guide-parts"] = guide_parts_text(read("guide-ablation"), read("guide"))

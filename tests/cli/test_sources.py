@@ -315,6 +315,7 @@ class TestLooks:
             record = json.loads(line)
             assert record.pop("images") == [name]
             record.pop("coupling")
+            assert sum(part["cells"] for part in record.pop("evidence")) <= 5
             assert record == expected.to_dict()
         assert not list(Path().glob("arr-coc-look*"))
 

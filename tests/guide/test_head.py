@@ -7,7 +7,17 @@ import torch
 from torch import Tensor, nn
 
 from arr_coc.guide.guide import Guide
-from arr_coc.guide.head import PAGE_BLOCKS, WIDTH, AxialAttention, AxialBlock, _turns, rotate
+from arr_coc.guide.head import (
+    MAPS,
+    OF_QUESTION,
+    PAGE_BLOCKS,
+    WIDTH,
+    AxialAttention,
+    AxialBlock,
+    _turns,
+    rotate,
+)
+from arr_coc.guide.lexicon import text_meaning
 from arr_coc.guide.question import WIDTH as QUESTION_WIDTH
 
 
@@ -58,6 +68,34 @@ def test_every_block_of_a_page_tells_of_places_far_away() -> None:
         now = guide.page(picture).features
         assert not torch.allclose(now, plain)
         plain = now
+
+
+def test_a_question_expects_print_of_its_own_meaning_until_it_has_learned_better() -> None:
+    guide = Guide().eval()
+    words = ["which", "salary", "does", "she", "get"]
+    (reading,) = guide.read([words])
+    assert torch.allclose(reading.expected, text_meaning(words), atol=1e-5)
+    nn.init.normal_(guide.reader.expected.weight, std=0.1)
+    (other,) = guide.read([words])
+    assert not torch.allclose(other.expected, reading.expected, atol=0.01)
+    assert float(other.expected.detach().norm()) == pytest.approx(1, abs=1e-5)
+
+
+def test_what_a_question_expects_reaches_the_head() -> None:
+    guide = learned(Guide()).eval()
+    page = guide.page(torch.rand(3, 128, 256, generator=torch.Generator().manual_seed(0)))
+    (search,) = guide.search(page, ["Which salary does she get?"])
+    assert guide.maps(search).shape == (5, MAPS - OF_QUESTION - 1, 8, 8)
+    (reading,) = guide.read([search.terms.words])
+    place = torch.zeros(8, 8)
+    place[3, 5] = 1
+    logits = [
+        guide.weigh(page._replace(passages=reading.expected[:, None, None] * share * place), [search]).logits[
+            0
+        ]
+        for share in (0.0, 1.0)
+    ]
+    assert (logits[1] - logits[0])[3, 5].abs() > 1e-3
 
 
 def test_turns_are_the_same_whatever_the_default_type_of_numbers() -> None:

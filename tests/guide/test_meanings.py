@@ -7,7 +7,16 @@ import torch
 
 from arr_coc.guide.coupling import couple, view
 from arr_coc.guide.guide import load_guide
-from arr_coc.guide.lexicon import MAX_RELATED, MEANING_WIDTH, inflections, meaning, meanings, related, stem
+from arr_coc.guide.lexicon import (
+    MAX_RELATED,
+    MEANING_WIDTH,
+    inflections,
+    meaning,
+    meanings,
+    related,
+    stem,
+    text_meaning,
+)
 from arr_coc.guide.question import terms
 from each import each
 
@@ -33,6 +42,20 @@ def test_related_words_are_few_near_and_of_other_stems() -> None:
         assert len(set(keys)) == len(keys)
     assert len(related("pay", most=3)) == 3
     assert related("pay", least=0.9999) == ()
+
+
+def test_a_text_means_what_its_words_do_the_telling_ones_most() -> None:
+    assert torch.allclose(text_meaning(["salary"]), meaning("salary"), atol=1e-5)
+    both = text_meaning(["salary", "bicycle"])
+    assert float(both.norm()) == pytest.approx(1, abs=1e-5)
+    assert min(float(both @ meaning(word)) for word in ("salary", "bicycle")) > 0.4
+    assert torch.allclose(both, text_meaning(["bicycle", "salary", "xqzzv"]), atol=1e-5)
+    for nothing in ([], ["xqzzv", "inv-204"]):
+        assert not text_meaning(nothing).any()
+    weights = meanings().weights
+    assert weights.shape == (len(meanings().words),)
+    assert weights.isfinite().all()
+    assert float(weights[meanings().rows["bicycle"]]) > float(weights[meanings().rows["time"]])
 
 
 def test_vectors_are_of_unit_length_and_zero_for_what_has_no_row() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from arr_coc.guide.print_encoder import COLUMN_PX, MAX_GAP, MAX_RUN, complete_runs, print_runs
+from arr_coc.guide.print_encoder import COLUMN_PX, MAX_GAP, MAX_RUN, complete_runs, print_runs, run_meanings
 
 
 def page(*spans: tuple[int, int, int], size: tuple[int, int] = (64, 1024)) -> Tensor:
@@ -54,3 +54,18 @@ def test_no_place_is_lowered_and_a_picture_without_print_is_left_alone() -> None
     places = torch.randn(3, 4, 32, generator=torch.Generator().manual_seed(0))
     assert (complete_runs(places, print_runs(page((2, 64, 300), (18, 100, 500)))) >= places).all()
     assert torch.equal(complete_runs(places, print_runs(page())), places)
+
+
+def test_places_of_a_run_mean_what_the_run_does_and_others_nothing() -> None:
+    runs = print_runs(page((2, 64, 256), (18, 64, 128), (18, 400, 480)))
+    meanings = torch.randn(5, 4, 32, generator=torch.Generator().manual_seed(0))
+    whole = run_meanings(meanings, runs)
+    assert whole.shape == meanings.shape
+    owners = runs.unflatten(-1, (32, -1)).amax(-1)
+    assert len(owners.unique()) == 4
+    for owner in owners.unique().tolist():
+        parts, own = meanings[:, owners == owner], whole[:, owners == owner]
+        expected = torch.nn.functional.normalize(parts.sum(1), dim=0) * (owner > 0)
+        assert torch.allclose(own, expected[:, None].expand_as(own), atol=1e-5)
+    assert not run_meanings(meanings, print_runs(page())).any()
+    assert not run_meanings(torch.zeros_like(meanings), runs).any(), "print that means nothing"

@@ -172,7 +172,8 @@ class InformationScorer(nn.Module):
 class PerspectivalScorer(nn.Module):
     """The perspectival scorer: what stands out, [B, C, H, W] -> [B, H, W].
 
-    **Law:** untrained it is `saliency` exactly; its small net (C -> 32 -> 16 -> 1) starts at zero.
+    **Law:** untrained it is `saliency` exactly, or the map that a call gives in its place (`choose.rarity`);
+    its small net (C -> 32 -> 16 -> 1) starts at zero.
     """
 
     def __init__(self, channels: Channels = "mvp13", preset: str = "net") -> None:
@@ -190,11 +191,13 @@ class PerspectivalScorer(nn.Module):
         )  # fmt: skip
         mirror_(self.net[2], self.net[4])
 
-    def logits(self, texture: Tensor) -> Tensor:
-        return _floored_logit(saliency(texture, self.channels)) + self.net(texture.float()).squeeze(1)
+    def logits(self, texture: Tensor, salient: Tensor | None = None) -> Tensor:
+        """The map before the sigmoid, [B, H, W]; `salient` [B, H, W] in [0, 1] stands for `saliency`."""
+        base = saliency(texture, self.channels) if salient is None else salient
+        return _floored_logit(base) + self.net(texture.float()).squeeze(1)
 
-    def forward(self, texture: Tensor) -> Tensor:
-        return self.logits(texture).sigmoid()
+    def forward(self, texture: Tensor, salient: Tensor | None = None) -> Tensor:
+        return self.logits(texture, salient).sigmoid()
 
 
 class ParticipatoryScorer(nn.Module):

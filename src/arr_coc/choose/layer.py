@@ -225,6 +225,9 @@ class Prior(NamedTuple):
     start: Tensor  # (6,), gates and tensions before the sigmoid, see `AdaptiveTensionBalancer.mix`
     explore: float  # share of the budget for coverage at the neutral exploit tension, in [0, 1]
     structured: bool  # the image has structure, whatever its texture says
+    # (1, H, W) in [0, 1], the perspectival map where saliency leads, see `choose.rarity`; None: by the
+    # texture
+    salient: Tensor | None = None
 
 
 class ARRCOCLayer(nn.Module):
@@ -301,7 +304,8 @@ class ARRCOCLayer(nn.Module):
             plain = self.untrained()
             return plain.relevance(texture, query, query_mask, vision, gestalt, coupling, prior, watch)
         with watch("scoring"):
-            scores = self.scores(texture, query, query_mask, vision, coupling)
+            salient = None if prior is None else prior.salient
+            scores = self.scores(texture, query, query_mask, vision, coupling, salient)
         with watch("balancing"):
             return self.balance(scores, texture, query, query_mask, vision, gestalt, prior)
 
@@ -342,11 +346,15 @@ class ARRCOCLayer(nn.Module):
         query_mask: Tensor,
         vision: Tensor | None = None,
         coupling: Tensor | None = None,
+        salient: Tensor | None = None,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """The logits of the three scorers, [B, H, W] each; arguments are those of `relevance`."""
+        """The logits of the three scorers, [B, H, W] each.
+
+        Arguments are those of `relevance`, and `salient` as in `Prior`.
+        """
         if coupling is None:
             coupling = self.participatory.logits(texture, query, query_mask, vision)
-        return self.information.logits(texture), self.perspectival.logits(texture), coupling
+        return self.information.logits(texture), self.perspectival.logits(texture, salient), coupling
 
     def voids(self, relevance: Relevance) -> Tensor | None:
         """Which images lack structure and are sampled by an even grid, bool [B], or None for no image."""

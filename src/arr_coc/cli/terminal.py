@@ -39,6 +39,8 @@ MOST_QUESTION, MOST_WORDS = 400, 16  # characters of a question, recognised word
 MOST_STEPS = 8  # steps of a clip that a row names
 # The note on an answer from all tokens after choosing has failed.
 FALLBACK = "choosing failed, so all tokens were used; stderr has the reason"
+# The note on a picture without structure (`Allocation.void`).
+VOID = "nothing in the picture is to be preferred (it is void), so the cells of an even grid were kept"
 NAME_WIDTH = 13  # columns of the names in front of values
 _CONTROLS = "\x00-\x1f\x7f-\x9f"
 _UNPRINTABLE = re.compile(
@@ -230,6 +232,7 @@ def print_answer(
     rows += [("evidence", evidence_text(boxes)) for boxes in answer.evidence if boxes]
     rows += [("note", answer.note)] if answer.note else []
     rows += [("note", FALLBACK)] if answer.fallback else []
+    rows += [("note", VOID)] if any(allocation.void for allocation in answer.allocations) else []
     rows += [("model", about)] if about else []
     print_rows(rows)
     stock = answer.fallback or find_mode(answer.mode).stock
@@ -268,6 +271,8 @@ def print_allocation(
         rows.append(("evidence", evidence_text(allocation.evidence(size))))
     if coupling is not None:
         rows += _guided(coupling)
+    if allocation.void:
+        rows.append(("note", VOID))
     if allocation.note is not None and not any(allocation.note in value for _, value in rows):
         rows.append(("note", allocation.note))
     print_rows(rows)

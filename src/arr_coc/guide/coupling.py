@@ -19,7 +19,7 @@ from torch import Tensor
 from arr_coc.guide.guide import Guide, GuidePage, Search, load_guide
 from arr_coc.guide.lexicon import STOP_WORDS
 from arr_coc.guide.print_encoder import PLACE, complete_runs
-from arr_coc.guide.question import ALPHABET, GENERAL_WORDS, is_overview, terms
+from arr_coc.guide.question import ALPHABET, GENERAL_WORDS, outright_scope, terms
 
 GUIDE = "guide"  # name of the guide as a source of relevance
 MAX_PIXELS = 2048**2  # of a picture that the guide encodes; larger ones are scaled down
@@ -40,7 +40,9 @@ FOUND = 0.5  # the least probability of a finding that counts as recognised
 # Common words read on a picture with print: at most 8 on splatters, 16 and more on scattered words.
 PRINTED_WORDS = 12
 COLOUR_TERM = "the colour {}"  # the term of a match of a colour that a word names
-EXPLICIT_OVERVIEW = 0.9  # the least `overview` of questions like "describe the image" (`is_overview`)
+# The least `overview`, or `unusual`, of a question that asks for it outright (`outright_scope`); the other is
+# then at most the rest.
+OUTRIGHT = 0.9
 
 
 class Match(NamedTuple):
@@ -95,12 +97,12 @@ class Coupling:
                 best[match.word] = match
         return tuple(best.values())
 
-    @property
+    @cached_property
     def recognised(self) -> bool:
         """Whether a word of the question was found on the picture, or another source found what it needs."""
         return bool(self.best()) or any(finding.probability >= FOUND for finding in self.findings)
 
-    @property
+    @cached_property
     def words(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(match.word for match in self.matches))
 
@@ -217,7 +219,10 @@ def _scope(guide: Guide, words: tuple[str, ...], vectors: Tensor) -> tuple[float
     )
     pooled = torch.stack([reading.pooled for reading in readings])
     overview, unusual = guide.head.scope(pooled).float().sigmoid().amin(0).tolist()
-    return (max(overview, EXPLICIT_OVERVIEW) if is_overview(words) else overview), unusual
+    says_overview, says_unusual = outright_scope(words)
+    if says_unusual:
+        return min(overview, 1 - OUTRIGHT), max(unusual, OUTRIGHT)
+    return (max(overview, OUTRIGHT), min(unusual, 1 - OUTRIGHT)) if says_overview else (overview, unusual)
 
 
 def readable(words: Sequence[str]) -> bool:

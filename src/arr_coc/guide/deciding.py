@@ -89,9 +89,11 @@ class Cues(NamedTuple):
     # [1, H, W], logits of a coupling found elsewhere; None: the participatory scorer finds it
     coupling: Tensor | None = None
     guided: Coupling | None = None  # the guide's result, if the guide was run
+    # [1, H, W] in [0, 1], how rare each cell's surroundings are; None: it says nothing about the question
+    rarity: Tensor | None = None
 
     def relevance(self, layer: ARRCOCLayer, watch: Watch = untimed) -> Relevance:
-        start = None if self.guided is None else prior(self.guided)
+        start = None if self.guided is None else prior(self.guided, self.rarity)
         return layer.relevance(
             self.texture, self.query, self.query_mask, self.vision, self.gestalt, self.coupling, start, watch
         )
@@ -291,7 +293,7 @@ def _couplings(cues: Sequence[Cues]) -> tuple[Coupling, ...]:
 def _noted(allocation: Allocation, cues: Cues) -> Allocation:
     if cues.guided is None or allocation.void or allocation.kept == allocation.total:
         return allocation
-    return replace(allocation, note=note(cues.guided))
+    return replace(allocation, note=note(cues.guided, cues.rarity))
 
 
 def _promised(

@@ -36,6 +36,7 @@ from arr_coc.choose.budget import (
     parse_budget,
 )
 from arr_coc.choose.layer import ARRCOCConfig, ARRCOCLayer, read_layer
+from arr_coc.choose.rarity import rarity
 from arr_coc.choose.stem import FILE as STEM_FILE
 from arr_coc.choose.stem import GUIDED, Stem, load_stem
 from arr_coc.choose.texture import generate_texture_array
@@ -44,7 +45,7 @@ from arr_coc.files.images import ImageSource, open_image, picture_digest
 from arr_coc.files.paths import local_path, locate_base
 from arr_coc.files.question import check_question
 from arr_coc.files.saved import BUNDLED, read_settings, reading
-from arr_coc.guide.coupling import GUIDE, Coupling
+from arr_coc.guide.coupling import GUIDE, Coupling, scope
 from arr_coc.guide.coverage import CoverageRule, coverage_rule
 from arr_coc.guide.deciding import Cues, Decision, Stopwatch, decide
 from arr_coc.guide.guide import (
@@ -57,7 +58,7 @@ from arr_coc.guide.guide import (
 )
 from arr_coc.guide.relevance import open_relevance
 from arr_coc.guide.source import PictureView, RelevanceSource
-from arr_coc.guide.trust import is_general
+from arr_coc.guide.trust import SCOPE, is_general, wants_rarity
 from arr_coc.video.temporal import Change, Changes, Tracker, event_of
 
 if TYPE_CHECKING:
@@ -231,6 +232,7 @@ class PictureRecord(NamedTuple):
     view: PictureView
     textures: dict[tuple[int, int], Tensor]  # by grid
     couplings: dict[tuple[str, tuple[int, int]], Coupling]  # of the last questions, by question and grid
+    rarities: dict[tuple[int, int], Tensor]  # [1, H, W] by grid, once asked for what is unusual
 
 
 class Selector:
@@ -389,7 +391,11 @@ class Selector:
         grid = self._grid(image.height, image.width, grid)
         if self.trained is None:
             record = self._record(image, grid)
-            return self._guided(record.textures[grid], self._coupling(record, question, grid)), False
+            coupling = self._coupling(record, question, grid)
+            rare = wants_rarity(coupling)
+            if rare and grid not in record.rarities:
+                record.rarities[grid] = rarity(image_pixels(image), grid)
+            return self._guided(record, coupling, grid, rare), False
         pixels, _ = self.trained.pixels(image, grid)
         cues = self.trained.cues(pixels, question, grid)
         if self.relevance == "trained" or cues.vision is None:
@@ -398,11 +404,13 @@ class Selector:
         if not foreign and not is_general(self.guide, question):
             return cues, False
         coupling = self.source.couple(self.source.view(image_pixels(image)[0]), question, grid)
-        return cues._replace(coupling=coupling.logits[None], guided=coupling), foreign
+        rare = rarity(image_pixels(image), grid) if wants_rarity(coupling) else None
+        return cues._replace(coupling=coupling.logits[None], guided=coupling, rarity=rare), foreign
 
-    def _guided(self, texture: Tensor, coupling: Coupling) -> Cues:
+    def _guided(self, record: PictureRecord, coupling: Coupling, grid: tuple[int, int], rare: bool) -> Cues:
         query, words = torch.zeros(1, 1, self.layer.config.dim), torch.ones(1, 1, dtype=torch.bool)
-        return Cues(texture, query, words, coupling=coupling.logits[None], guided=coupling)
+        logits, rarest = coupling.logits[None], record.rarities.get(grid) if rare else None
+        return Cues(record.textures[grid], query, words, coupling=logits, guided=coupling, rarity=rarest)
 
     def encode(self, picture: ImageSource, grid: tuple[int, int] | None = None) -> PictureRecord:
         """Encode a picture before any question, with its texture; the last pictures' records are kept."""
@@ -419,7 +427,7 @@ class Selector:
         record = self._records.pop(key, None)
         if record is None or grid not in record.textures:
             pixels = image_pixels(image)
-            record = record or PictureRecord(self.source.view(pixels[0]), {}, {})
+            record = record or PictureRecord(self.source.view(pixels[0]), {}, {}, {})
             record.textures[grid] = generate_texture_array(pixels, grid, self.layer.config.channels)
         self._records[key] = record
         sizes = [math.prod(one.view.size) for one in self._records.values()]
@@ -469,14 +477,22 @@ class Selector:
         """
         check_question(question)
         allowed = clip_budget(budget)
-        steps = self._clip_steps(frames, grid, frames_per_step)
+        rare = scope(self.guide, question)[1] > SCOPE[0]
+        steps = self._clip_steps(frames, grid, frames_per_step, rare)
         cues, changes = self._clip_cues(steps, question, _step_times(frames, times, frames_per_step))
         return self._decide(cues, allowed, [changes])
 
     def _clip_steps(
-        self, frames: Iterable[ImageSource], grid: tuple[int, int] | None, frames_per_step: int
+        self,
+        frames: Iterable[ImageSource],
+        grid: tuple[int, int] | None,
+        frames_per_step: int,
+        rare: bool = True,
     ) -> Iterator[tuple[PictureRecord | None, Change]]:
-        """What is new in each step of a clip, and its record; None for one that repeats the step before."""
+        """What is new in each step of a clip, and its record; None for one that repeats the step before.
+
+        `rare`: with a map of what is rare in each, for what is unusual may be asked.
+        """
         if self.trained is not None:
             raise ValueError(
                 "clips are decided by the guide, and this selector has a trained allocator: use "
@@ -491,7 +507,8 @@ class Selector:
                 yield None, change
                 continue
             texture = generate_texture_array(picture, change.grid, self.layer.config.channels)
-            yield PictureRecord(self.source.view(picture[0]), {change.grid: texture}, {}), change
+            rarities = {change.grid: rarity(picture, change.grid)} if rare else {}
+            yield PictureRecord(self.source.view(picture[0]), {change.grid: texture}, {}, rarities), change
         if tracker is None:
             raise ValueError("the clip has no pictures: give at least one")
 
@@ -517,7 +534,8 @@ class Selector:
             if surest is None or coupling.confidence > surest[1].confidence:
                 surest = len(cues), coupling
             # The matches are most of what would be kept of a step, and only those of the surest are told.
-            cues.append(self._guided(record.textures[change.grid], replace(coupling, matches=())))
+            unusual = coupling.unusual > SCOPE[0]
+            cues.append(self._guided(record, replace(coupling, matches=()), change.grid, unusual))
             if event is not None:
                 shows.append(self.source.couple(record.view, event, change.grid).logits)
         if surest is not None:

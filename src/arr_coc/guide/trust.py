@@ -1,18 +1,20 @@
-"""How far the balancer follows the guide: a fixed table of gates and tensions for five kinds of question.
+"""How far the balancer follows the guide: a fixed table of gates and tensions for six kinds of question.
 
 | question | kind | effect |
 |---|---|---|
 | "What is the total?", and it is there | sure | the participatory map alone ranks; the others break ties |
-| "What is unusual here?" | unusual | saliency leads |
-| "Describe the image." | overview | information and even coverage; "auto" spends four times as much |
-| "What is the formula?", and no such word is printed | dense | information leads: such cells hold much |
-| not there, or not readable | not_found | the others count too, a tenth for coverage; "auto" is doubled |
+| "What is unusual here?", and a few cells are rare (`choose.rarity`) | unusual | saliency leads, almost alone
+| | the same, where many are as rare, as on a busy street | busy | saliency leads by little; two fifths for
+coverage | | "Describe the image." | overview | information and even coverage; "auto" spends four times as
+much | | "Read the small text in the formula.", and no such word is printed | dense | information leads, by
+what is rare | | not there, or not readable | not_found | the others count too, a tenth for coverage; "auto"
+is doubled |
 """
 
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -21,7 +23,8 @@ from torch import Tensor
 
 from arr_coc.choose.balancing import MAX_EXPLORE
 from arr_coc.choose.layer import Prior
-from arr_coc.guide.coupling import Coupling, scope
+from arr_coc.choose.rarity import standing_out
+from arr_coc.guide.coupling import LIKELY, Coupling, scope
 from arr_coc.guide.guide import Guide
 from arr_coc.guide.question import terms
 
@@ -31,10 +34,20 @@ TIE = 0.005  # gate of a map that only breaks ties: it moves a logit by at most 
 EXPLORE = MAX_EXPLORE / 2
 SURE = 0.5  # confidence from which the guide is fully trusted; the lower below it, the wider the spread
 SCOPE: tuple[float, float] = (0.3, 0.7)  # `overview` or `unusual`: up to it not at all, from it wholly
+# How far a few cells stand out (`standing_out`) for a picture to have something unusual. Measured of drawn
+# scenes with something odd: 0.5 to 1; of busy streets 0.02 to 0.03.
+PEAK: tuple[float, float] = (0.1, 0.5)
 # Things that show in dense cells, whatever is printed there.
 DENSE = frozenset(
     "code diagram drawing equation equations expression figure formula formulas handwriting inscription "
     "passage print script snippet text writing".split()
+)
+# Of these, what any print is: "the small text" is found by the guide, "the small text in the formula" is not.
+MERE_PRINT = frozenset("inscription passage print text writing".split())
+MANNER = frozenset(  # words that say how such a thing is asked for, and nothing of what it is
+    "displayed exact exactly faint find fine given little locate long printed see short shown small tiny "
+    "whole "
+    "written".split()
 )
 TRANSCRIPTION_VERBS = frozenset(
     "copy extract ocr read recite say says transcribe transcription translate".split()
@@ -50,6 +63,8 @@ SENTENCES = {
     "unusual": "the question asks for what stands out, so the most salient cells are kept",
 }
 GENERAL = frozenset({"overview", "unusual"})  # verdicts about questions for no place
+# Remark for a question about what stands out where much does.
+BUSY = "much in the picture stands out as far as anything else, so cells all over it are kept, too"
 # Remark for a question with some words in another script.
 PASSED_OVER = "the guide reads Latin script alone and passed over the words of the question in another"
 
@@ -67,9 +82,10 @@ class Stance(NamedTuple):
 
 STANCES = {
     "sure": Stance(TIE, TIE, 1.0, compress=0.5, exploit=1.0, focus=0.5),
-    "unusual": Stance(0.05, 1.0, 0.1, compress=0.5, exploit=0.8, focus=0.5),
+    "unusual": Stance(TIE, 1.0, 0.05, compress=0.5, exploit=0.95, focus=0.5),
+    "busy": Stance(0.3, 0.5, 0.1, compress=0.375, exploit=0.2, focus=0.5),
     "overview": Stance(0.5, 0.1, TIE, compress=0.25, exploit=0.0, focus=0.5),
-    "dense": Stance(1.0, 0.1, 0.4, compress=0.375, exploit=0.8, focus=0.5),
+    "dense": Stance(1.0, 0.9, 0.5, compress=0.375, exploit=0.9, focus=0.5),
     "not_found": Stance(0.15, 0.15, 1.0, compress=0.375, exploit=0.8, focus=0.5),
 }
 
@@ -79,30 +95,59 @@ class Shares(NamedTuple):
 
     sure: float
     unusual: float
+    busy: float
     overview: float
     dense: float
     not_found: float
 
 
-def shares(coupling: Coupling) -> Shares:
+def shares(coupling: Coupling, salient: Tensor | None = None) -> Shares:
     """How far a question is of each kind, by what the guide finds about it (`Coupling`).
 
-    Its scope goes first, for an overview needs no printed word.
+    Its scope goes first, for an overview needs no printed word. `salient` [1, H, W] is the map of what is
+    rare, where it was made (`wants_rarity`); None: something is taken to stand out.
     """
     overview = _ramp(coupling.overview, *SCOPE)
-    unusual = (1 - overview) * _ramp(coupling.unusual, *SCOPE)
-    local = 1 - overview - unusual
-    dense = local * _unprinted(coupling)
-    sure = (local - dense) * _ramp(coupling.confidence, 0.0, SURE)
-    return Shares(sure, unusual, overview, dense, local - dense - sure)
+    odd = (1 - overview) * _ramp(coupling.unusual, *SCOPE)
+    unusual = odd * _peak(salient)
+    local = 1 - overview - odd
+    trusted = _ramp(coupling.confidence, 0.0, SURE)
+    dense = local * _unprinted(coupling, trusted)
+    sure = (local - dense) * trusted
+    return Shares(sure, unusual, odd - unusual, overview, dense, local - dense - sure)
 
 
-def _unprinted(coupling: Coupling) -> float:
-    """The probability that no word of a question is printed, if all of them are of DENSE; else 0."""
-    if not coupling.matches or not all(match.word in DENSE for match in coupling.matches):
-        return 0.0
+def wants_rarity(coupling: Coupling) -> bool:
+    """Whether a map of what is rare in the picture says something about a question."""
+    return coupling.unusual > SCOPE[0] or bool(dense_things(coupling.words))
+
+
+def _peak(salient: Tensor | None) -> float:
+    """How far something stands out of a map of what is rare, in [0, 1]."""
+    return 1.0 if salient is None else _ramp(float(standing_out(salient)), *PEAK)
+
+
+def dense_things(words: Sequence[str]) -> tuple[str, ...]:
+    """The words of a question that name things of DENSE, if the others say at most how to read them; else
+    none.
+    """
+    things = tuple(word for word in words if word in DENSE)
+    if len(things) == len(words):
+        return things
+    others = {word for word in words if word not in DENSE} - MANNER - TRANSCRIPTION_VERBS
+    return () if others else tuple(word for word in things if word not in MERE_PRINT)
+
+
+def _unprinted(coupling: Coupling, trusted: float) -> float:
+    """The probability that none of the `dense_things` of a question is printed as asked for; 0 without any.
+
+    That a word for one is printed counts as far as the guide, `trusted` in [0, 1], finds there what is asked
+    for: "Number" may stand for a code, and on a page of code for none.
+    """
+    things = dense_things(coupling.words)
     # That a merely related word is printed, as "theorem" for "formula", doesn't count.
-    return 1 - max(match.likeness for match in coupling.matches if match.strength == 1)
+    printed = [match.likeness for match in coupling.matches if match.strength == 1 and match.word in things]
+    return 1 - max(printed) * trusted if printed else 0.0
 
 
 @lru_cache(maxsize=64)  # asked twice of each question of a call, and again for each page of a folder
@@ -121,26 +166,32 @@ def is_transcription(guide: Guide, question: str) -> bool:
     return not TRANSCRIPTION_VERBS.isdisjoint(terms(question).words) and is_general(guide, question)
 
 
-def start(coupling: Coupling) -> Tensor:
+def start(coupling: Coupling, salient: Tensor | None = None) -> Tensor:
     """Gates and tensions before the sigmoid, [6], for `AdaptiveTensionBalancer.mix`: the mean of STANCES."""
     stances = torch.tensor([STANCES[name] for name in Shares._fields], dtype=torch.float32)
-    return torch.logit(torch.tensor(shares(coupling), dtype=torch.float32) @ stances, eps=1e-4)
+    return torch.logit(torch.tensor(shares(coupling, salient), dtype=torch.float32) @ stances, eps=1e-4)
 
 
-def prior(coupling: Coupling) -> Prior:
+def prior(coupling: Coupling, salient: Tensor | None = None) -> Prior:
     """The gates and tensions from which the balancer starts where the guide scores the cells.
 
-    What a trained policy net gives is added to them.
+    What a trained policy net gives is added to them. `salient` as in `shares`.
     """
-    return Prior(start(coupling), EXPLORE, coupling.printed)
+    return Prior(start(coupling, salient), EXPLORE, coupling.printed, salient)
 
 
 def verdict(
-    confidence: float, overview: float, unusual: float, words: Sequence[str], recognised: bool
+    confidence: float,
+    overview: float,
+    unusual: float,
+    words: Sequence[str],
+    recognised: bool,
+    likely: Collection[str] = (),
 ) -> str:
     """What a question on a picture amounts to, a key of SENTENCES such as "unread".
 
-    The arguments are fields of a `Coupling`; `recognised`: a word of the question was found on the picture.
+    The arguments are fields of a `Coupling`; `recognised`: a word of the question was found on the picture,
+    or another source found what it needs; `likely`: such words.
     """
     middle = sum(SCOPE) / 2
     if overview > middle:
@@ -149,7 +200,8 @@ def verdict(
         return "unusual"
     if words and all(map(in_other_script, words)):
         return "unread"
-    if words and not recognised and DENSE.issuperset(words):
+    things = dense_things(words)
+    if things and (bool(likely) or not recognised) and not set(things).intersection(likely):
         return "dense"
     if confidence >= SURE:
         return "sure"
@@ -159,7 +211,8 @@ def verdict(
 def verdict_of(coupling: Coupling) -> str:
     """The verdict on a `Coupling`: a key of SENTENCES, such as "sure"."""
     c = coupling
-    return verdict(c.confidence, c.overview, c.unusual, c.words, c.recognised)
+    likely = {match.word for match in c.matches if match.likeness >= LIKELY}
+    return verdict(c.confidence, c.overview, c.unusual, c.words, c.recognised, likely)
 
 
 def sentence(kind: str, confidence: float, words: Sequence[str] = ()) -> str:
@@ -169,11 +222,16 @@ def sentence(kind: str, confidence: float, words: Sequence[str] = ()) -> str:
     return "; ".join(parts + _passed_over(kind, words))
 
 
-def note(coupling: Coupling) -> str | None:
-    """The remark that users see beside an allocation, without confidence; None if the guide is sure."""
+def note(coupling: Coupling, salient: Tensor | None = None) -> str | None:
+    """The remark that users see beside an allocation, without confidence; None if the guide is sure.
+
+    `salient` as in `shares`.
+    """
     words = coupling.words
     kind = verdict(coupling.confidence, coupling.overview, coupling.unusual, words, coupling.recognised)
     parts = [] if kind in ("sure", *GENERAL) else [SENTENCES[kind]]
+    if kind == "unusual" and _peak(salient) < 0.5:
+        parts = [BUSY]
     return "; ".join(parts + _passed_over(kind, words)) or None
 
 

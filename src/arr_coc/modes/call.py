@@ -57,6 +57,7 @@ class EncodedImages:
     caches: list[TextureCache] = field(default_factory=list, repr=False)  # of texture channels
     textures: list[Tensor] = field(default_factory=list, repr=False)  # [1, C, H, W], of the last call
     printed: dict[int, Tensor] = field(default_factory=dict, repr=False)  # by image, where print stands
+    rarities: dict[int, Tensor] = field(default_factory=dict, repr=False)  # by image, [1, H, W]; see `rarity`
     views: list[Tensor] = field(default_factory=list, repr=False)  # coarse encoder features [1, F, h, w]
     looks: dict[str, list[Tensor]] = field(default_factory=dict, repr=False)  # by question, [H, W] in [0, 1]
     earlier: tuple[str, ...] = ()  # questions of the turns before, oldest first
@@ -87,6 +88,7 @@ class EncodedImages:
             return
         self.pictures, self.sights = self.pictures or other.pictures, self.sights or other.sights
         self.caches, self.printed = self.caches or other.caches, self.printed or other.printed
+        self.rarities = self.rarities or other.rarities
         self.looks = self.looks or other.looks
         self.foreign = self.foreign or other.foreign
 

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from arr_coc.choose.layer import ARRCOCLayer
 from arr_coc.choose.motion import FRAMES
+from arr_coc.choose.rarity import rarity
 from arr_coc.choose.stem import GUIDED, Stem
 from arr_coc.choose.texture import Channels, TextureCache, channel_groups, generate_texture_array
 from arr_coc.guide.coupling import Coupling
@@ -30,7 +31,7 @@ from arr_coc.guide.guide import picture_inputs
 from arr_coc.guide.relevance import OF_MODELS, parse_relevance
 from arr_coc.guide.selector import image_pixels
 from arr_coc.guide.source import PictureView, RelevanceSource
-from arr_coc.guide.trust import blend, is_general, shares
+from arr_coc.guide.trust import blend, is_general, shares, wants_rarity
 from arr_coc.modes.call import Call, Chooser, EncodedImages, guarded, joined
 from arr_coc.modes.mode import Mode
 from arr_coc.seam.assembly import CROP_GRIDS, CROP_VALUES, PROMPT_NAMES, Grid, Layout, VisualFeatures
@@ -597,7 +598,13 @@ def gather(
         query = queries[row][None]
         words = torch.ones(query.shape[:2], dtype=torch.bool, device=query.device)
         parts = (one(cells, image), one(gestalt, image), one(coupling, image))
-        cues.append(Cues(texture, query, words, *parts, None if guided is None else guided[image]))
+        says, rare = None if guided is None else guided[image], None
+        if says is not None and wants_rarity(says):
+            with watch("texture"):
+                if image not in encoded.rarities:
+                    encoded.rarities[image] = rarity(images[image][None], layout.grids[image][1:])
+                rare = encoded.rarities[image].to(like)
+        cues.append(Cues(texture, query, words, *parts, says, rare))
         if make.remembers and image + 1 < len(layout.grids) and make.places[image + 1]:
             with torch.no_grad():
                 relevance.append(cues[-1].relevance(layer, watch).balanced)

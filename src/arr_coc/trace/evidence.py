@@ -53,7 +53,8 @@ class Guidance:
     @property
     def says(self) -> str:
         """What the finding amounts to: a key of `trust.SENTENCES`, such as "sure" or "unread"."""
-        return verdict(self.confidence, self.whole, self.odd, self._words, bool(self._likely))
+        likely = [spot.word for spot in self._likely]
+        return verdict(self.confidence, self.whole, self.odd, self._words, bool(likely), likely)
 
     @property
     def sentence(self) -> str:

@@ -29,12 +29,19 @@ from arr_coc_lab.world import draw_page
 from arr_coc_lab.world.browser.cache import CachedPage, CachedPages
 from arr_coc_lab.world.browser.chromium import Box, Word
 from arr_coc_lab.world.browser.page import Inquired
+from arr_coc_lab.world.dense import draw_dense_page
 from arr_coc_lab.world.fonts import TRAIN_FONTS, font
-from arr_coc_lab.world.page import Page
+from arr_coc_lab.world.odd import draw_odd_page
+from arr_coc_lab.world.page import PAGES, Page
 from arr_coc_lab.world.training_pages import STEP
 
 SIDES = (512, 640, 768, 1024)  # typical sides in px of drawn pages
 MOST_PIXELS = 4_000_000  # larger labelled images are scaled down
+# scenes that "world:odd" and so on name: one thing is odd; a formula, code or a diagram stands among text
+SCENES: dict[str, Callable[[int, tuple[int, int], str], Page]] = {
+    "odd": draw_odd_page,
+    "dense": draw_dense_page,
+}
 # question families of drawn pages -> kinds of `phrases.KINDS`
 KINDS = {
     "table": "value", "gray": "implied", "note": "implied", "small": "implied", "larger": "comparison",
@@ -115,6 +122,21 @@ def words_of(lines: Sequence[PrintedLine]) -> tuple[Word, ...]:
     return tuple(made)
 
 
+class DrawnScenes:
+    """Scenes of one kind of SCENES, drawn from their numbers, without end; a ValueError for another kind."""
+
+    def __init__(self, kind: str) -> None:
+        if kind not in SCENES:
+            raise ValueError(f"scenes of {kind!r} can't be drawn; use world:{' or world:'.join(SCENES)}")
+        self.draw = SCENES[kind]
+
+    def __len__(self) -> int:
+        return PAGES
+
+    def __getitem__(self, index: int) -> OpenPage:
+        return adapted(self.draw(index, _drawn_size(random.Random(index), least=512), "train"))
+
+
 class Labelled:
     """A user's images with questions and evidence boxes; questions without boxes are left out.
 
@@ -151,8 +173,16 @@ def opened(page: CachedPage) -> OpenPage:
 
 def drawn_page(rng: random.Random) -> OpenPage:
     """Draw a page of the training split."""
-    width, height = (max(256, round(rng.choice(SIDES) * rng.uniform(0.8, 1.25) / STEP) * STEP) for _ in "wh")
-    return adapted(draw_page(rng.randrange(2**31), (width, height), "train", void=False))
+    size = _drawn_size(rng, least=256)
+    return adapted(draw_page(rng.randrange(2**31), size, "train", void=False))
+
+
+def _drawn_size(rng: random.Random, least: int) -> tuple[int, int]:
+    """The width and height of a drawn page, in px."""
+    width, height = (
+        max(least, round(rng.choice(SIDES) * rng.uniform(0.8, 1.25) / STEP) * STEP) for _ in "wh"
+    )
+    return width, height
 
 
 def adapted(page: Page) -> OpenPage:
@@ -187,7 +217,13 @@ def _words(page: Page) -> list[Word]:
 
 
 def open_source(spec: str) -> Pages:
-    """The training pages of "real:DIR", "NAME:DIR" or the folder of a cache; ValueError if there are none."""
+    """The training pages of "real:DIR", "world:odd", "NAME:DIR" or the folder of a cache.
+
+    Raises:
+        ValueError: there are none.
+    """
+    if spec.startswith("world:"):
+        return DrawnScenes(spec.removeprefix("world:"))
     if spec.startswith("real:"):
         return Real(local_path(spec.removeprefix("real:")))
     if spec.partition(":")[0].strip().lower() in data_sets() and ":" in spec:

@@ -41,7 +41,9 @@ class GuideRecipe(RunSettings):
     """folder of a run of the same stage with another seed that goes on beside this one: at each checkpoint
     both take the mean of their weights, so that two cores teach one guide; none: alone"""
     pages: Annotated[tuple[str, ...], Field(strict=False)] = ()
-    """folders of `arr-coc world`, and NAME:DIR of labelled images; twice is a double share"""
+    """folders of `arr-coc world`, NAME:DIR of labelled images, and scenes that are drawn as they are read:
+    world:odd (one thing is odd, or missing) and world:dense (a formula, code or a diagram among text); twice
+    is a double share"""
     drawn: Share = 0.2
     """share of drawn pages in relevance"""
     minutes: Annotated[float, Field(gt=0)] | None = None

@@ -1,0 +1,217 @@
+"""Strategies: the plan's own sentences, asked of what ships, and the questions whose cells no strategy may
+change."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from functools import cache
+from importlib.resources import files
+
+import pytest
+import torch
+from PIL import Image, ImageDraw
+
+from arr_coc.choose.allocation import Allocation, Reason
+from arr_coc.choose.layer import Prior
+from arr_coc.data.evidence import evidence_cells
+from arr_coc.guide import selector as selecting
+from arr_coc.guide.coupling import OUTRIGHT, Coupling, Match, scope
+from arr_coc.guide.deciding import Decision
+from arr_coc.guide.guide import Guide, prepared
+from arr_coc.guide.question import is_overview, is_unusual, terms
+from arr_coc.guide.selector import Selector
+from arr_coc.guide.trust import BUSY, EXPLORE, SURE, TIE, dense_things, shares, verdict_of
+from arr_coc_lab.world import draw_page
+from arr_coc_lab.world.browser.phrases import TEMPLATES
+from arr_coc_lab.world.dense import draw_dense_page
+from arr_coc_lab.world.street import draw_street
+from arr_coc_lab.world.vocabulary import PARAPHRASES
+
+UNUSUAL = "What is unusual in this image?"
+SMALL_TEXT = "Read the small text in the formula."
+OUTRIGHT_UNUSUAL = [
+    "Are there any anomalies?", UNUSUAL, "Spot the outlier.", "Do you see any outliers?", "Find the anomaly.",
+    "What sticks out?", "Which of these is different?", "Is one of them not like the others?",
+    "Anything suspicious?",
+    "Is something off in this picture?", "Show me what doesn't fit in.", "Are all of them the same?",
+    "Is any of them abnormal?", "Which item breaks the pattern?", "Is there a weird one among these?",
+    "Is anything missing?", "What doesn’t belong?", "odd one?",
+    "Was ist hier ungewöhnlich?", "Gibt es Anomalien auf dem Bild?", "Was fällt auf?",
+    "Was passt hier nicht?",
+    "Qu'y a-t-il d'inhabituel dans cette image ?", "Y a-t-il une anomalie ?", "Quel est l’intrus ?",
+    "¿Hay algo raro en esta imagen?", "¿Qué es lo inusual aquí?", "C'è qualcosa di strano?",
+    "Ci sono anomalie?",
+    "Há algo de incomum nesta imagem?", "Is er iets ongewoons in deze afbeelding?", "Что здесь необычного?",
+    "这张图片有什么异常吗？",
+]  # fmt: skip
+POINTED = [
+    "What is the unusual activity fee?", "Which plan is different from Pro?", "What does the exception say?",
+    "What is the odd lot number?", "Is the missing field red?", "What is wrong with the total?",
+    "Which ones are off?",
+    "Where is the Report anomaly button?", "What is the exception?", "Which option stands out for teams?",
+]  # fmt: skip
+
+
+@cache
+def selector() -> Selector:
+    return Selector.from_pretrained()
+
+
+@cache
+def untaught() -> Guide:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return prepared(Guide(), torch.float32)
+
+
+def ask(picture: Image.Image, question: str, budget: int = 64) -> tuple[Allocation, Coupling]:
+    decision = selector().decide(picture, question, budget)
+    return decision.allocations[0], decision.couplings[0]
+
+
+def dots() -> Image.Image:
+    """Blue discs in rows, and one red."""
+    image = Image.new("RGB", (1024, 768), "white")
+    draw = ImageDraw.Draw(image)
+    for row in range(6):
+        for column in range(8):
+            x, y = 128 * column + 64, 128 * row + 64
+            colour = (220, 20, 20) if (row, column) == (2, 5) else (20, 60, 220)
+            draw.ellipse((x - 28, y - 28, x + 28, y + 28), fill=colour)
+    return image
+
+
+@pytest.mark.parametrize("question", OUTRIGHT_UNUSUAL)
+def test_who_asks_outright_for_what_is_unusual_is_understood_by_any_guide(question: str) -> None:
+    overview, unusual = scope(untaught(), question)
+    assert unusual >= OUTRIGHT
+    assert overview <= 1 - OUTRIGHT + 1e-6
+
+
+@pytest.mark.parametrize("question", POINTED)
+def test_a_place_is_no_oddity_for_being_called_odd(question: str) -> None:
+    assert not is_unusual(terms(question).words)
+
+
+def test_no_pointed_question_is_taken_for_a_general_one() -> None:
+    """Of all wordings that the lab has for places, and of all questions that people put about real
+    pictures."""
+    blank = defaultdict(lambda: "amount due")
+    pointed = [some for kind, some in TEMPLATES.items() if kind not in ("anomaly", "global")]
+    texts = [text.format_map(blank) for some in (*pointed, *PARAPHRASES.values()) for text in some]
+    lines = files("arr_coc_lab.pictures").joinpath("questions.jsonl").read_text(encoding="utf-8").splitlines()
+    texts += [json.loads(line)["question"] for line in lines]
+    assert len(texts) > 5000
+    assert [text for text in texts if is_unusual(terms(text).words)] == []
+    overviews = {text for text in texts if is_overview(terms(text).words)}
+    assert all("show" in text.lower() for text in overviews), overviews
+
+
+def test_a_red_dot_is_found_and_its_map_leads_almost_alone() -> None:
+    allocation, coupling = ask(dots(), UNUSUAL, 16)
+    assert coupling.unusual >= OUTRIGHT
+    assert allocation.mask()[0, 9:11, 21:23].all()
+    assert allocation.weights[1] > 0.95
+    assert max(allocation.weights[0], allocation.weights[2]) < 0.1
+    assert allocation.tensions["exploit"] > 0.9
+    assert allocation.note is None
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_on_a_busy_street_the_same_question_covers_more(seed: int) -> None:
+    street, (dot, _) = ask(draw_street(seed).image, UNUSUAL)[0], ask(dots(), UNUSUAL)
+    assert int(street.weights.argmax()) == 1
+    assert street.weights[1] < 0.7 * dot.weights[1]
+    explored = [int((one.reasons == Reason.EXPLORED).sum()) for one in (dot, street)]
+    assert explored[1] > 16 > 4 >= explored[0]
+    assert street.note == BUSY
+    assert street.tensions["compress"] < dot.tensions["compress"]
+
+
+def test_the_small_text_in_a_formula_is_kept() -> None:
+    kept = []
+    for seed in range(4):
+        page = draw_dense_page(seed, (1024, 1024), "test", "formula")
+        allocation, coupling = ask(page.image, SMALL_TEXT, 128)
+        assert verdict_of(coupling) == "dense"
+        assert int(allocation.weights.argmax()) == 0
+        evidence = evidence_cells(page.questions[0].evidence, (32, 32), page.image.size)
+        kept.append(float(allocation.mask()[0][evidence].float().mean()))
+    assert sum(kept) / 4 > 0.35, "of 8 % of the page's cells"
+
+
+def test_how_to_read_a_formula_is_no_word_of_it() -> None:
+    assert dense_things(("small", "text", "formula")) == ("formula",)
+    assert dense_things(("read", "code", "snippet")) == ("code", "snippet")
+    assert dense_things(("text",)) == ("text",)
+    assert dense_things(("small", "text")) == (), "a drawn page's small print, which the guide was taught"
+    assert dense_things(("invoice", "code")) == ()
+    assert dense_things(()) == ()
+
+
+def test_a_printed_word_counts_as_far_as_the_guide_finds_there_what_is_asked_for() -> None:
+    number = Match("code", "number", 0.8, (0.5, 0.5))
+    cells = torch.zeros(4, 4)
+    dense = [shares(Coupling(cells, c, matches=(number,))).dense for c in (0.0, SURE / 2, SURE, 1.0)]
+    assert dense == pytest.approx([1.0, 0.6, 0.2, 0.2])
+
+
+@cache
+def sure_of_a_page() -> tuple[Image.Image, tuple[str, ...]]:
+    """A drawn page, and its questions that the guide is sure of."""
+    page = draw_page(2, (1024, 1024), "test", void=False)
+    texts = dict.fromkeys(q.text for q in page.questions)
+    couplings = ((text, selector().decide(page.image, text).couplings[0]) for text in texts)
+    sure = [text for text, one in couplings if one.confidence >= SURE and verdict_of(one) == "sure"]
+    return page.image, tuple(sure)
+
+
+def test_a_pointed_question_keeps_the_cells_that_it_always_kept() -> None:
+    """The participatory map alone ranks where the guide is sure; the others, by the texture, break ties."""
+    image, questions = sure_of_a_page()
+    assert len(questions) >= 10
+    always = torch.logit(torch.tensor([TIE, TIE, 1.0, 0.5, 1.0, 0.5]), eps=1e-4)
+    for question in questions:
+        cues = selector().cues(image, question)
+        assert cues.guided is not None
+        assert cues.rarity is None
+        prior = Prior(always, EXPLORE, cues.guided.printed)
+        layer, parts = selector().layer, (cues.texture, cues.query, cues.query_mask)
+        with torch.no_grad():
+            before = layer.relevance(*parts, coupling=cues.coupling, prior=prior)
+        for budget in (64, 273):
+            allocation = selector()(image, question, budget)
+            assert torch.equal(allocation.keep, layer.allocate(before, budget)[0].keep), question
+            assert (allocation.reasons == Reason.RELEVANT).all(), question
+
+
+def test_rarity_is_mapped_only_where_it_says_something(monkeypatch: pytest.MonkeyPatch) -> None:
+    image, questions = sure_of_a_page()
+    own = Selector()
+    calls = []
+
+    def counted(*arguments: object) -> torch.Tensor:
+        calls.append(arguments)
+        return rarity(*arguments)
+
+    rarity = selecting.rarity
+    monkeypatch.setattr(selecting, "rarity", counted)
+    for question in (*questions[:3], "Describe the image."):
+        own(image, question)
+    assert not calls
+    for _ in range(2):
+        own(image, UNUSUAL)
+        own(image, SMALL_TEXT)
+    assert len(calls) == 1, "and once of a picture"
+
+
+def test_a_blank_picture_is_void_and_sampled_by_an_even_grid() -> None:
+    blank = Image.new("RGB", (1024, 1024), "white")
+    for question in (UNUSUAL, "What is the total?", "Describe the image."):
+        decision: Decision = selector().decide(blank, question, 64)
+        (allocation,) = decision.allocations
+        assert allocation.void
+        assert (allocation.reasons == Reason.VOID).all()
+        parts = allocation.mask()[0].unflatten(1, (4, 8)).unflatten(0, (4, 8)).sum((1, 3))
+        assert (parts == 4).all()
