@@ -63,8 +63,8 @@ def _windows(grid: Grid2D) -> tuple[float, ...]:
 
 def _look(image: Tensor, grid: Grid2D) -> Tensor:
     """Cell means of brightness, its square, hue, and edges by direction, [B, 11, H, W]."""
-    size = tuple(min(side, COARSE * cells) for side, cells in zip(image.shape[-2:], grid, strict=True))
-    coarse = cell_mean(image, size)
+    height, width = (min(side, COARSE * cells) for side, cells in zip(image.shape[-2:], grid, strict=True))
+    coarse = cell_mean(image, (height, width))
     luma = rgb_to_grayscale(coarse)
     dx, dy = sobel(luma)
     length = torch.hypot(dx, dy)
