@@ -1,12 +1,14 @@
 """Trains the head of relevance "ocr" (`arr_coc.guide.lines.LineHead`) on the labelled real pictures.
 
-    python -m arr_coc_lab.teaching.lines src/arr_coc/bundled/ocr          five minutes of one core
+    arr-coc world pages --pages 1200
+    python -m arr_coc_lab.teaching.lines src/arr_coc/bundled/ocr --pages pages    half an hour of one core
 
 The print of the pictures is known (`pictures/lines.jsonl.gz`), so that no picture is needed. A line is
 evidence if half of it, or of a box of evidence, lies in the other; what stands just left of a line is, if a
-box of evidence lies there. Lines that are no evidence are left out at random, numbers are disturbed and
-matches forgotten, for six hundred pictures are soon known by heart. The running mean of the weights is kept,
-and the scale and bias that make its logits log odds are fitted on cells of the validation split.
+box of evidence lies there. Six hundred pictures are soon known by heart: lines that are no evidence are left
+out at random, numbers are disturbed and matches forgotten, and with --pages every fourth page is a rendered
+one, whose words are known. The running mean of the weights is kept, and the scale and bias that make its
+logits log odds are fitted on cells of the validation split.
 """
 
 from __future__ import annotations
@@ -27,13 +29,20 @@ from tqdm import tqdm
 from arr_coc.choose.boxes import Box
 from arr_coc.data.evidence import evidence_cells
 from arr_coc.guide.coupling import Calibration
-from arr_coc.guide.lines import LineHead, line_matches, word_rows
+from arr_coc.guide.lines import LineHead, PrintedLine, line_matches, word_rows
 from arr_coc.guide.ocr import MARGIN, OcrSource, OcrView, judge, load_sentences, scored_boxes
 from arr_coc.guide.selector import Sizing
 from arr_coc.guide.source import cells_from_boxes, fit_calibration
-from arr_coc_lab.pictures.labels import RealPicture, Split, pictures
+from arr_coc_lab.pictures.labels import Split, pictures
+from arr_coc_lab.world.browser.cache import CachedPages
+from arr_coc_lab.world.browser.chromium import Word
 
 STEPS, PAGES, QUESTIONS = 1600, 4, 7  # steps, pictures of a step, questions of a picture
+RENDERED = 0.25  # share of rendered pages, where there are any
+SPACE, SAME_ROW = (
+    0.6,
+    0.5,
+)  # of their words that share a line: gap at most, overlap at least, in heights of print
 RATE, DECAY, DROPOUT = 1e-3, 0.2, 0.25
 LEFT_OUT, NOISE, FORGOTTEN = 0.12, 0.03, 0.1  # share of lines, spread of facts, share of matches
 # Kinds of another picture's questions that are asked as unanswerable.
@@ -56,7 +65,6 @@ class LinePage(NamedTuple):
 
     view: OcrView
     questions: list[LineQuestion]
-    picture: RealPicture
 
 
 def overlap(lines: Tensor, box: Box) -> tuple[Tensor, Tensor]:
@@ -83,27 +91,74 @@ def needed_lines(boxes: Tensor, evidence: Sequence[Box]) -> Tensor:
     return made
 
 
-def pages(split: Split, source: OcrSource) -> list[LinePage]:
-    """The pictures of a split that have print."""
+def real_pages(split: Split, source: OcrSource) -> list[LinePage]:
+    """The pictures of a split that have print, with their questions in order."""
     made = []
-    for one in tqdm(pictures(split), desc=split):
-        view = source.of_lines(one.lines, (one.size[1], one.size[0]))
-        if not view.lines or not one.questions:
-            continue
-        vectors = source.sentences([question.text for question in one.questions])
-        questions = [
-            LineQuestion(
-                question.text,
-                question.ask,
-                vector,
-                line_matches(question.text, view.lines, view.vectors @ vector),
-                needed_lines(view.boxes, question.boxes),
-                bool(question.boxes),
-            )
-            for question, vector in zip(one.questions, vectors, strict=True)
-        ]
-        made.append(LinePage(view, questions, one))
+    for one in tqdm([one for one in pictures(split) if one.lines and one.questions], desc=split):
+        size = one.size[1], one.size[0]
+        questions = [(question.text, question.ask, question.boxes) for question in one.questions]
+        made += _line_page(source, one.lines, size, questions)
     return made
+
+
+def rendered_pages(folder: Path, most: int, source: OcrSource) -> list[LinePage]:
+    """The first pages of a folder of `arr-coc world`, their words joined to lines as an OCR would read them.
+
+    Questions about all of a page are left out. ValueError if there are no pages.
+    """
+    made = []
+    cached = CachedPages(folder, "train")
+    for number in tqdm(range(min(most, len(cached))), desc=folder.name):
+        page = cached[number]
+        width, height = page.image.size
+        questions = [
+            (question.text, question.kind, question.evidence)
+            for question in page.questions
+            if question.evidence or question.kind == "unanswerable"
+        ]
+        made += _line_page(source, joined_lines(page.words), (height, width), questions)
+    return made
+
+
+def joined_lines(words: Sequence[Word]) -> list[PrintedLine]:
+    """Words in reading order joined to lines where they stand side by side."""
+    lines: list[PrintedLine] = []
+    for text, (x0, y0, x1, y1), *_ in words:
+        high = y1 - y0
+        if lines:
+            before, (left, top, right, bottom) = lines[-1]
+            shared = min(bottom, y1) - max(top, y0)
+            if shared >= SAME_ROW * max(high, bottom - top) and -high < x0 - right <= SPACE * high:
+                box = (left, min(top, y0), max(right, x1), max(bottom, y1))
+                lines[-1] = PrintedLine(f"{before} {text}", box)
+                continue
+        lines.append(PrintedLine(text, (x0, y0, x1, y1)))
+    return lines
+
+
+def _line_page(
+    source: OcrSource,
+    lines: Sequence[PrintedLine],
+    size: tuple[int, int],
+    questions: Sequence[tuple[str, str, Sequence[Box]]],
+) -> list[LinePage]:
+    """A page of lines with questions (text, kind, evidence); none if it has neither."""
+    view = source.of_lines(lines, size)
+    if not view.lines or not questions:
+        return []
+    vectors = source.sentences([text for text, *_ in questions])
+    made = [
+        LineQuestion(
+            text,
+            ask,
+            vector,
+            line_matches(text, view.lines, view.vectors @ vector),
+            needed_lines(view.boxes, evidence),
+            bool(evidence),
+        )
+        for (text, ask, evidence), vector in zip(questions, vectors, strict=True)
+    ]
+    return [LinePage(view, made)]
 
 
 def lines_loss(head: LineHead, page: LinePage, other: LinePage, rng: random.Random) -> Tensor:
@@ -140,8 +195,10 @@ def lines_loss(head: LineHead, page: LinePage, other: LinePage, rng: random.Rand
     return compete.mean() + 0.5 * (alone / count.clamp_min(1)).mean() + 0.5 * whole
 
 
-def train_lines(training: Sequence[LinePage], steps: int = STEPS) -> LineHead:
-    """Train a head; the running mean of its weights."""
+def train_lines(
+    training: Sequence[LinePage], rendered: Sequence[LinePage] = (), steps: int = STEPS
+) -> LineHead:
+    """Train a head on real pictures and rendered pages; the running mean of its weights."""
     torch.manual_seed(0)
     rng = random.Random(0)
     head = LineHead(DROPOUT)
@@ -149,7 +206,8 @@ def train_lines(training: Sequence[LinePage], steps: int = STEPS) -> LineHead:
     optimizer = torch.optim.AdamW(head.parameters(), lr=RATE, weight_decay=DECAY, betas=(0.9, 0.98))
     for step in tqdm(range(steps), desc="learning"):
         optimizer.param_groups[0]["lr"] = RATE * min(1.0, (step + 1) / 50, 2 * (steps - step) / steps)
-        losses = [lines_loss(head, rng.choice(training), rng.choice(training), rng) for _ in range(PAGES)]
+        drawn = [rendered if rendered and rng.random() < RENDERED else training for _ in range(PAGES)]
+        losses = [lines_loss(head, rng.choice(some), rng.choice(some), rng) for some in drawn]
         optimizer.zero_grad()
         torch.stack(losses).mean().backward()
         torch.nn.utils.clip_grad_norm_(head.parameters(), 1.0)
@@ -161,17 +219,20 @@ def train_lines(training: Sequence[LinePage], steps: int = STEPS) -> LineHead:
 
 
 @torch.no_grad()
-def lines_calibration(head: LineHead, validation: Sequence[LinePage]) -> Calibration:
-    """The scale and bias of a head's logits on cells of labelled pictures; ValueError if none is clear."""
+def lines_calibration(head: LineHead, source: OcrSource) -> Calibration:
+    """The scale and bias of a head's logits on cells of the validation split; ValueError if none is clear."""
     logits, evidence = [], []
-    for view, questions, picture in validation:
-        grid = Sizing().grid(picture.size[1], picture.size[0])
-        vectors = torch.stack([question.vector for question in questions])
-        judged, _ = judge(head, view, [question.text for question in questions], vectors)
-        for question, scores in zip(picture.questions, judged, strict=True):
-            if question.boxes:
-                logits.append(cells_from_boxes(*scored_boxes(view, scores), grid, view.size))
-                evidence.append(evidence_cells(question.boxes, grid, picture.size))
+    for one in pictures("validation"):
+        answerable = [question for question in one.questions if question.boxes]
+        view = source.of_lines(one.lines, (one.size[1], one.size[0]))
+        if not view.lines or not answerable:
+            continue
+        grid = Sizing().grid(one.size[1], one.size[0])
+        texts = [question.text for question in answerable]
+        judged, _ = judge(head, view, texts, source.sentences(texts))
+        for question, scores in zip(answerable, judged, strict=True):
+            logits.append(cells_from_boxes(*scored_boxes(view, scores), grid, view.size))
+            evidence.append(evidence_cells(question.boxes, grid, one.size))
     fitted = fit_calibration(logits, evidence)
     if fitted is None:
         raise ValueError("the head's logits say nothing about evidence: train it for more steps")
@@ -184,11 +245,14 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("out", type=Path)
+    parser.add_argument("--pages", type=Path, help="a folder of arr-coc world, in whose words it learns, too")
+    parser.add_argument("--most", type=int, default=1200, help="pages of it")
     parser.add_argument("--steps", type=int, default=STEPS)
     arguments = parser.parse_args()
     source = OcrSource(read=lambda pixels: [], sentences=load_sentences(), head=LineHead())
-    head = train_lines(pages("train", source), arguments.steps)
-    scale, bias = lines_calibration(head, pages("validation", source))
+    rendered = rendered_pages(arguments.pages, arguments.most, source) if arguments.pages else []
+    head = train_lines(real_pages("train", source), rendered, arguments.steps)
+    scale, bias = lines_calibration(head, source)
     arguments.out.mkdir(parents=True, exist_ok=True)
     tensors = {name: tensor.to(torch.bfloat16).contiguous() for name, tensor in head.state_dict().items()}
     facts = {"format": "arr-coc lines 1", "scale": f"{scale:.4f}", "bias": f"{bias:.4f}"}
