@@ -31,6 +31,7 @@ SCORERS = {
 }
 """The three maps of a record in the order of its weights: name in files -> (name for people, meaning)."""
 MOST_EVIDENCE = 8  # boxes of evidence of one allocation
+LEAST_EVIDENCE = 0.05  # relevance of the best cell of such a box
 MOST_NOTE = 1000  # the most characters of the note of a record from a file
 _FORMAT = "arr-coc allocation 1"
 
@@ -175,7 +176,7 @@ class Allocation:
         `size` is (width, height). A cell matters if it was kept for its relevance, not for coverage, and is
         nearer to the highest relevance than to the usual one of the picture, the median. Cells that touch are
         a group, in a clip also those of neighbouring steps; MOST_EVIDENCE groups at most, none where nothing
-        stands out. A ValueError for a size that is none.
+        stands out or has a relevance of LEAST_EVIDENCE. A ValueError for a size that is none.
         """
         boxes, relevance = self.boxes(size), self.relevance_of_kept()
         # Relevance is a probability where the coupling leads and none where saliency does, of which an even
@@ -192,6 +193,7 @@ class Allocation:
             (x0, y0), (x1, y1) = boxes[index, :2].amin(0).tolist(), boxes[index, 2:].amax(0).tolist()
             score, step = float(relevance[best]), int(self.positions[best, 0])
             groups.append(EvidenceBox((x0, y0, x1, y1), score, len(group), step))
+        groups = [one for one in groups if one.score >= LEAST_EVIDENCE]
         return tuple(sorted(groups, key=lambda one: -one.score)[:MOST_EVIDENCE])
 
     def relevance_of_kept(self) -> Tensor:

@@ -49,6 +49,8 @@ Law = Callable[[RelevanceSource, Sequence[SourceScene]], Iterator[str]]
 def check_source(source: RelevanceSource, scenes: Sequence[SourceScene] | None = None) -> list[str]:
     """The laws that a source breaks, each named with what happened; an empty list if it is sound.
 
+    A source that reads no print fails the laws about what it finds on `WORDS`, in several sentences.
+
     Args:
         source: that is checked.
         scenes: two pictures or more, each with a question that needs a place in it and in no other; None:
@@ -66,6 +68,8 @@ def check_source(source: RelevanceSource, scenes: Sequence[SourceScene] | None =
             broken += [f"{name}: {what}" for what in law(source, scenes)]
         except Exception as error:
             broken.append(f"{name}: {type(error).__name__}: {error}")
+    if scenes is WORDS and any(one.startswith("finds places") for one in broken):
+        broken.append("a source that reads no print is checked with check_source(source, SQUARES)")
     return broken
 
 

@@ -68,7 +68,8 @@ def parse_relevance(relevance: str) -> tuple[tuple[str, str], ...]:
         if name not in OF_MODELS and name not in relevance_names():
             names = ", ".join((*OF_MODELS, *relevance_names()))
             raise ValueError(
-                f"relevance {name!r:.60} is unknown; use one of {names}, or a sum such as guide+ocr"
+                f"relevance {name!r:.60} is unknown; use one of {names}, or a sum such as guide+ocr; "
+                "one of your own is registered by its module (arr-coc --import MODULE)"
             )
         parts.append((name, argument))
     if len({name for name, _ in parts}) < len(parts):

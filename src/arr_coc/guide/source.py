@@ -153,11 +153,14 @@ def log_odds(probability: float) -> float:
 def calibrate(source: RelevanceSource, examples: Iterable[tuple[Tensor, str, Tensor]]) -> Calibration | None:
     """Fit scale and bias of a source's logits on pictures with evidence; see `fit_calibration`.
 
-    `examples` are pictures [3, h, w] in [0, 1], questions, and which cells are evidence, bool [H, W].
+    `examples` are pictures [3, h, w] in [0, 1], questions, and which cells are evidence, bool [H, W]. Those
+    of which the source says that it has nothing to go by (confidence 0) are left out, as in a sum.
     """
     logits, evidence = [], []
     for picture, question, cells in examples:
         coupling = source.couple(source.view(picture), question, (cells.shape[0], cells.shape[1]))
+        if coupling.confidence == 0:
+            continue
         logits.append(coupling.logits)
         evidence.append(cells)
     return fit_calibration(logits, evidence)
