@@ -26,15 +26,15 @@ MAX_PIXELS = 2048**2  # of a picture that the guide encodes; larger ones are sca
 MAX_SIDE = 8192  # px of its longer side: a page of many screens in one shot is read as it is
 # Factor and offset on the logit of presence, and what a recognised word adds, that make `confidence` a
 # probability; fitted on validation pages (`runs/guide_matches.py`), like the next two.
-CALIBRATION: tuple[float, float, float] = (0.83, -1.69, 1.38)
+CALIBRATION: tuple[float, float, float] = (0.58, -1.29, 1.43)
 # Factor and offset on the best cosine of a word with a place that make `Match.likeness` a probability: of the
 # question's own words, of those that the lexicon lists for them, and of related ones.
 PRINTED: dict[str, tuple[float, float]] = {
-    "itself": (75.8, -51.7),
-    "listed": (54.6, -38.9),
-    "related": (65.5, -47.4),
+    "itself": (62.1, -42.3),
+    "listed": (45.8, -32.2),
+    "related": (67.6, -47.4),
 }
-LIKELY = 0.85  # the least likeness of a match that counts as recognised: of those at least 95 % are there
+LIKELY = 0.9  # the least likeness of a match that counts as recognised: of those at least 95 % are there
 
 FOUND = 0.5  # the least probability of a finding that counts as recognised
 # Common words read on a picture with print: at most 8 on splatters, 16 and more on scattered words.
