@@ -177,43 +177,49 @@ def fit_calibration(logits: Sequence[Tensor], evidence: Sequence[Tensor]) -> Cal
     """
     if not any(bool(cells.any()) for cells in evidence):
         raise ValueError(f"{len(evidence)} questions without evidence calibrate nothing: give some with it")
-    targets = [cells.flatten().float() for cells in evidence]
+    target = torch.cat([cells.flatten() for cells in evidence]).float()
     every = torch.cat([one.flatten().float() for one in logits])
     centre, spread = every.mean(), every.std()
     if not spread > 0:  # the same everywhere
         return None
-    scaled = ((every - centre) / spread).split([len(cells) for cells in targets])
+    x = (every - centre) / spread
+    sizes = torch.tensor([cells.numel() for cells in evidence])
+    owner = torch.arange(len(evidence)).repeat_interleave(sizes)  # of each cell, its question
+    share = 1 / _per_question(target, owner, len(evidence)).clamp_min(1)[owner]
     weights = torch.tensor([1.0, PRIOR], requires_grad=True)
 
-    def losses(weights: Tensor) -> Tensor:
-        """One per question; the last term keeps the scale finite where nothing is ever wrong."""
-        rows = [
-            F.binary_cross_entropy_with_logits(weights[0] * x + weights[1], y, reduction="sum")
-            / y.sum().clamp_min(1)
-            for x, y in zip(scaled, targets, strict=True)
-        ]
-        return torch.stack(rows) + RIDGE * weights[0] ** 2
+    def total(weights: Tensor) -> Tensor:
+        """Summed over questions; the last term keeps the scale finite where nothing is ever wrong."""
+        cells = F.binary_cross_entropy_with_logits(weights[0] * x + weights[1], target, reduction="none")
+        return (cells * share).sum() + len(evidence) * RIDGE * weights[0] ** 2
 
     optimizer = torch.optim.LBFGS([weights], max_iter=200, line_search_fn="strong_wolfe")
 
     def closure() -> float:
         optimizer.zero_grad()
-        loss = losses(weights).mean()
+        loss = total(weights) / len(evidence)
         loss.backward()
         return loss.item()
 
     with torch.enable_grad():
         optimizer.step(closure)
-        # The sandwich estimate of the scale's variance, with questions as the independent units.
         fitted = weights.detach()
-        hessian = torch.autograd.functional.hessian(lambda w: losses(w).sum(), fitted)
-        gradients = torch.autograd.functional.jacobian(losses, fitted)  # (questions, 2)
+        hessian = torch.autograd.functional.hessian(total, fitted)
+    # The sandwich estimate of the scale's variance, with questions as the independent units.
+    wrong = ((fitted[0] * x + fitted[1]).sigmoid() - target) * share
+    slopes = [_per_question(part, owner, len(evidence)) for part in (wrong * x, wrong)]
+    gradients = torch.stack((slopes[0] + 2 * RIDGE * fitted[0], slopes[1]), 1)  # (questions, 2)
     inverse = torch.linalg.pinv(hessian)
     error = float((inverse @ (gradients.T @ gradients) @ inverse)[0, 0].clamp_min(0).sqrt())
     scale, bias = fitted.tolist()
     if not scale > 2 * error:
         return None
     return Calibration(scale / float(spread), bias - scale * float(centre / spread))
+
+
+def _per_question(values: Tensor, owner: Tensor, questions: int) -> Tensor:
+    """The sums of cells' values by question, [questions]."""
+    return values.new_zeros(questions).index_add(0, owner, values)
 
 
 # Helpers of sources.
