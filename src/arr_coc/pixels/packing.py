@@ -18,18 +18,19 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image
+from torch import Tensor
 
 from arr_coc.choose.allocation import Allocation, Reason, grid_positions
 from arr_coc.choose.boxes import Box
 from arr_coc.files.images import ImageSource, open_image
 from arr_coc.guide.coupling import Coupling
 from arr_coc.guide.selector import Selector
-from arr_coc.pixels.lines import find_lines, print_height
+from arr_coc.pixels.lines import Ink, PixelBox, find_ink, find_lines, print_height
 from arr_coc.pixels.packed import Packed, Place
 from arr_coc.pixels.planning import (
     MOST_IN_STRIP,
     MOST_PICTURES,
-    Part,
+    Piece,
     Plan,
     Spend,
     box_of,
@@ -37,7 +38,7 @@ from arr_coc.pixels.planning import (
     shrunk,
     strip,
 )
-from arr_coc.pixels.regions import PixelBox, cell_boxes, regions
+from arr_coc.pixels.regions import cell_boxes, regions
 from arr_coc.pixels.rules import Rule, find_rule
 
 LAYOUTS = ("auto", "overview+crops", "crops", "strip", "crop", "mask", "shrunk")
@@ -55,6 +56,9 @@ CONTEXT = 0.04  # what an overview is worth beside what can be read on it
 SHARES = (0.12, 0.2, 0.33)  # of the tokens, for an overview
 MARGIN = (0.5, 0.25)  # of a cell, around regions: across and down
 COUNTS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)  # of cells that are tried
+HELD = 0.9  # of the relevance of the best cells, that regions have to hold together
+WIDEST_FRAME = 64  # px of a patch, of those larger than which none is wasted on a region
+LEAST_SCALE = 0.25  # of regions, where their frames are estimated
 SHARPENED = (
     1.5  # exponent of the relevance of cells, as of budget "auto": the small ones of many hold nothing
 )
@@ -63,12 +67,13 @@ FLAT = (128, 128, 128)  # colour of a mask
 PAPER, FRAME = (255, 255, 255), (160, 160, 160)  # colours between the parts of a strip
 
 
-class Page(NamedTuple):
-    """A picture and what is known of it before a layout is chosen."""
+class Candidate(NamedTuple):
+    """A picture, cells of it that might be kept, and what is known of its print."""
 
     image: Image.Image
     allocation: Allocation
     lines: tuple[Box, ...]
+    ink: Ink
     height: float  # px of the print that matters
     confidence: float  # in [0, 1], that the relevant cells are those that hold the answer
 
@@ -111,7 +116,7 @@ def pack(
     whole = _whole(image, spend, layout)
     if whole is not None:
         return replace(whole, allocation=allocation)
-    page = _page(image, allocation, tuple(lines) or find_lines(image), TRUSTED)
+    page = _page(image, allocation, tuple(lines), TRUSTED)
     _, plan = _best(page, _limited(spend, page), layout)
     return _drawn(page, plan, spend.rule)
 
@@ -157,10 +162,10 @@ def pack_for(
     if whole is not None:
         return replace(whole, allocation=every, confidence=confidence)
     trust = min((_trust(one) for one in found), default=TRUSTED)
-    page = _page(image, every, find_lines(image), trust)
+    page = _page(image, every, (), trust)
     limited = _limited(spend, page)
-    best: tuple[float, Plan, Page] | None = None
-    for part in _parts(page):
+    best: tuple[float, Plan, Candidate] | None = None
+    for part in _parts(page, limited):
         try:
             score, plan = _best(part, limited, layout)
         except _Unfit:
@@ -204,10 +209,12 @@ def _checked(tokens: int, rule: Rule | str | int, layout: str, magnify: float) -
     return spend
 
 
-def _page(image: Image.Image, allocation: Allocation, lines: tuple[Box, ...], confidence: float) -> Page:
+def _page(image: Image.Image, allocation: Allocation, lines: tuple[Box, ...], confidence: float) -> Candidate:
+    ink = find_ink(image)
+    lines = lines or find_lines(ink)
     relevance = _weights(allocation)
     height = print_height(lines, [_relevance_at(relevance, line, image.size) for line in lines])
-    return Page(image, allocation, lines, USUAL_PRINT if height is None else height, confidence)
+    return Candidate(image, allocation, lines, ink, USUAL_PRINT if height is None else height, confidence)
 
 
 def _weights(allocation: Allocation) -> NDArray[np.float64]:
@@ -223,7 +230,7 @@ def _relevance_at(relevance: NDArray[np.float64], box: Box, size: tuple[int, int
     return float(relevance[y, x0 : x1 + 1].max())
 
 
-def _limited(spend: Spend, page: Page) -> Spend:
+def _limited(spend: Spend, page: Candidate) -> Spend:
     """The spend with the magnification above which print doesn't get easier to read."""
     return replace(spend, magnify=min(spend.magnify, max(1.0, GOOD_PRINT / page.height)))
 
@@ -244,24 +251,80 @@ def _united(allocations: Sequence[Allocation]) -> Allocation:
     return replace(allocations[0], order=order, note="; ".join(notes) or None, **maps)
 
 
-def _parts(page: Page) -> Iterator[Page]:
-    """A page of which ever more of the best cells are kept."""
+def _parts(page: Candidate, spend: Spend) -> Iterator[Candidate]:
+    """A page of which ever more of the best cells are kept, less those in regions that hold next to nothing."""
     every = page.allocation
     order = every.balanced.flatten().argsort(descending=True, stable=True)
-    counts = sorted({min(count, every.total) for count in COUNTS})
-    for count in counts:
+    before: Tensor | None = None
+    for count in sorted({min(count, every.total) for count in COUNTS}):
         best = order[:count]
-        keep = best.sort().values
-        reasons = torch.full_like(keep, int(Reason.RELEVANT))
-        positions = grid_positions(keep, every.grid)
-        chosen = replace(every, keep=keep, order=best, positions=positions, reasons=reasons, budget=count)
-        yield page._replace(allocation=chosen)
+        inside = _in_dense_regions(page._replace(allocation=_keeping(every, best)), spend)
+        best = best[torch.isin(best, inside)]
+        if before is None or not torch.equal(before, best):
+            yield page._replace(allocation=_keeping(every, best))
+        before = best
+
+
+def _keeping(every: Allocation, best: Tensor) -> Allocation:
+    """An allocation of the same cells that keeps some, most relevant first."""
+    keep = best.sort().values
+    reasons = torch.full_like(keep, int(Reason.RELEVANT))
+    positions = grid_positions(keep, every.grid)
+    return replace(every, keep=keep, order=best, positions=positions, reasons=reasons, budget=len(keep))
+
+
+def _in_dense_regions(page: Candidate, spend: Spend) -> Tensor:
+    """The kept cells in the fewest regions that hold HELD of the relevance of all, by relevance for their size."""
+    boxes = cell_boxes(page.allocation, page.image.size)
+    around = _regions(page, boxes, _frame_of(page, spend), MOST_IN_STRIP)
+    relevance = _weights(page.allocation)
+    held = [_held(relevance, box, page.image.size) for box in around]
+    density = [one / _area(box) for one, box in zip(held, around, strict=True)]
+    most, total, chosen = HELD * sum(held), 0.0, []
+    for index in sorted(range(len(around)), key=lambda index: -density[index]):
+        if total >= most:
+            break
+        chosen.append(around[index])
+        total += held[index]
+    _, rows, columns = page.allocation.grid
+    inside = np.zeros((rows, columns), dtype=bool)
+    for box in chosen:
+        inside[_cells_in(box, page.image.size, (rows, columns))] = True
+    flat = torch.from_numpy(inside.flatten())
+    return page.allocation.keep[flat[page.allocation.keep]]
+
+
+def _area(box: PixelBox) -> int:
+    return (box[2] - box[0]) * (box[3] - box[1])
+
+
+def _cells_in(box: PixelBox, size: tuple[int, int], grid: tuple[int, int]) -> tuple[slice, slice]:
+    """The rows and columns of the cells whose middle lies in a box, at least one each."""
+    sides = []
+    for low, high, side, cells in ((box[1], box[3], size[1], grid[0]), (box[0], box[2], size[0], grid[1])):
+        first = min(cells - 1, math.ceil(low * cells / side - 0.5))
+        sides.append(slice(first, max(first + 1, math.ceil(high * cells / side - 0.5))))
+    return sides[0], sides[1]
+
+
+def _held(relevance: NDArray[np.float64], box: PixelBox, size: tuple[int, int]) -> float:
+    """The relevance of the cells in a box."""
+    rows, columns = relevance.shape
+    return float(relevance[_cells_in(box, size, (rows, columns))].sum())
+
+
+def _frame_of(page: Candidate, spend: Spend) -> float:
+    """What rounding up to whole patches adds to a side of a region, in px of the original."""
+    kept = sum(map(_area, cell_boxes(page.allocation, page.image.size)))
+    patch = min(spend.rule.patch, WIDEST_FRAME)
+    scale = math.sqrt(spend.tokens * patch**2 / max(1, kept))
+    return patch / min(max(scale, LEAST_SCALE), spend.magnify)
 
 
 # ---- which layout -------------------------------------------------------------------------------------
 
 
-def _best(page: Page, spend: Spend, layout: str) -> tuple[float, Plan]:
+def _best(page: Candidate, spend: Spend, layout: str) -> tuple[float, Plan]:
     """The best plan of a layout and its score; `_Unfit` if there is none."""
     best: tuple[float, Plan] | None = None
     for plan in _plans(page, spend, layout):
@@ -273,9 +336,10 @@ def _best(page: Page, spend: Spend, layout: str) -> tuple[float, Plan]:
     return best
 
 
-def _plans(page: Page, spend: Spend, layout: str) -> Iterator[Plan]:
+def _plans(page: Candidate, spend: Spend, layout: str) -> Iterator[Plan]:
     """The plans of a layout that fit; of "auto" those of several."""
     size, boxes = page.image.size, cell_boxes(page.allocation, page.image.size)
+    frame = _frame_of(page, spend)
     plans: list[Plan | None] = []
     if layout in ("auto", "shrunk", "mask"):
         whole = shrunk(size, spend)
@@ -286,10 +350,10 @@ def _plans(page: Page, spend: Spend, layout: str) -> Iterator[Plan]:
         plans.append(None if one is None else replace(one, layout="crop"))
     separate = min(MOST_PICTURES, spend.tokens // spend.rule.cheapest)
     if layout in ("auto", "crops") and separate:
-        around = _regions(page, boxes, spend.rule.patch, separate)
+        around = _regions(page, boxes, frame, separate)
         plans.append(crops(around, size, spend))
     if layout in ("auto", "overview+crops") and separate > 1:
-        around = _regions(page, boxes, spend.rule.patch, separate - 1)
+        around = _regions(page, boxes, frame, separate - 1)
         plans += [crops(around, size, spend, share) for share in SHARES]
     if layout in ("auto", "strip"):
         around = _regions(page, boxes, 8, MOST_IN_STRIP)
@@ -297,25 +361,20 @@ def _plans(page: Page, spend: Spend, layout: str) -> Iterator[Plan]:
     return (plan for plan in plans if plan is not None)
 
 
-def _regions(page: Page, boxes: Sequence[PixelBox], frame: float, most: int) -> list[PixelBox]:
+def _regions(page: Candidate, boxes: Sequence[PixelBox], frame: float, most: int) -> list[PixelBox]:
     _, rows, columns = page.allocation.grid
     width, height = page.image.size
     margin = math.ceil(MARGIN[0] * width / columns), math.ceil(MARGIN[1] * height / rows)
-    return regions(boxes, page.lines, page.image.size, margin, frame, max(1, most))
+    return regions(boxes, page.lines, page.image.size, margin, frame, max(1, most), page.ink)
 
 
-def _score(page: Page, plan: Plan) -> float:
+def _score(page: Candidate, plan: Plan) -> float:
     """The chance that the answer is on what is sent and can be read there, with what helps beside that."""
     relevance = _weights(page.allocation)
     shown = np.zeros(relevance.shape, dtype=bool)
-    rows, columns = relevance.shape
-    width, height = page.image.size
-    for part in plan.parts:
-        if not part.overview:
-            x0, y0, x1, y1 = part.origin  # cells whose middle is shown
-            across = (round(x0 * columns / width), round(x1 * columns / width))
-            down = (round(y0 * rows / height), round(y1 * rows / height))
-            shown[down[0] : down[1], across[0] : across[1]] = True
+    for piece in plan.pieces:
+        if not piece.overview:
+            shown[_cells_in(piece.origin, page.image.size, page.allocation.grid[1:])] = True
     trust = page.confidence
     held = trust * float(relevance[shown].sum()) + (1 - trust) * float(shown.mean())
     if plan.layout in ("shrunk", "mask"):
@@ -353,12 +412,12 @@ def _whole(image: Image.Image, spend: Spend, layout: str) -> Packed | None:
     return Packed((image,), captions, (place,), image.size, cost, cost, "whole", spend.rule.name)
 
 
-def _drawn(page: Page, plan: Plan, rule: Rule) -> Packed:
+def _drawn(page: Candidate, plan: Plan, rule: Rule) -> Packed:
     """The pictures of a plan."""
     image = _masked(page) if plan.layout == "mask" else page.image
     pictures: list[Image.Image] = []
     for number, size in enumerate(plan.sizes):
-        parts = [part for part in plan.parts if part.picture == number]
+        parts = [part for part in plan.pieces if part.picture == number]
         if plan.layout == "strip":
             canvas = Image.new("RGB", size, PAPER)
             for part in parts:
@@ -367,7 +426,7 @@ def _drawn(page: Page, plan: Plan, rule: Rule) -> Packed:
             pictures.append(canvas)
         else:
             pictures.append(_cut(image, parts[0]))
-    places = tuple(_place(part) for part in sorted(plan.parts, key=lambda part: part.overview))
+    places = tuple(_place(part) for part in sorted(plan.pieces, key=lambda part: part.overview))
     return Packed(
         tuple(pictures),
         _captions(page.image.size, plan),
@@ -382,18 +441,18 @@ def _drawn(page: Page, plan: Plan, rule: Rule) -> Packed:
     )
 
 
-def _cut(image: Image.Image, part: Part) -> Image.Image:
+def _cut(image: Image.Image, part: Piece) -> Image.Image:
     """A part of the original at its size, from the original's own pixels."""
     region = image.crop(part.origin)
     return region if region.size == part.size else region.resize(part.size, Image.Resampling.LANCZOS)
 
 
-def _frame(canvas: Image.Image, part: Part) -> None:
+def _frame(canvas: Image.Image, part: Piece) -> None:
     (x, y), (width, height) = part.at, part.size
     canvas.paste(FRAME, (x - 1, y - 1, x + width + 1, y + height + 1))
 
 
-def _masked(page: Page) -> Image.Image:
+def _masked(page: Candidate) -> Image.Image:
     """The picture with all but its regions flat."""
     masked = Image.new("RGB", page.image.size, FLAT)
     for box in _regions(page, cell_boxes(page.allocation, page.image.size), 0, page.allocation.total):
@@ -401,7 +460,7 @@ def _masked(page: Page) -> Image.Image:
     return masked
 
 
-def _place(part: Part) -> Place:
+def _place(part: Piece) -> Place:
     x0, y0, x1, y1 = part.origin
     origin = (float(x0), float(y0), float(x1), float(y1))
     factor = math.sqrt(math.prod(part.size) / ((x1 - x0) * (y1 - y0)))
@@ -416,15 +475,15 @@ def _captions(size: tuple[int, int], plan: Plan) -> tuple[str, ...]:
     if plan.layout == "mask":
         return (f"The picture of {size[0]} x {size[1]} px; what a question doesn't need is gray.",)
     if plan.layout == "shrunk":
-        return (f"The whole picture of {size[0]} x {size[1]} px, scaled to {_percent(plan.parts[0])}.",)
-    details = [part for part in plan.parts if not part.overview]
+        return (f"The whole picture of {size[0]} x {size[1]} px, scaled to {_percent(plan.pieces[0])}.",)
+    details = [part for part in plan.pieces if not part.overview]
     if plan.layout == "strip":
         where = "; ".join(_where(part, size) for part in details)
         above = "Above an overview of the picture, below it" if plan.overview else "Stacked in reading order,"
         count = f"{len(details)} part{'s' * (len(details) > 1)} of a picture of {size[0]} x {size[1]} px"
         return (f"{above} {count}: {where}.",)
     captions = []
-    for part in plan.parts:
+    for part in plan.pieces:
         if part.overview:
             text = f"An overview of the whole picture of {size[0]} x {size[1]} px, at {_percent(part)}."
         else:
@@ -434,11 +493,11 @@ def _captions(size: tuple[int, int], plan: Plan) -> tuple[str, ...]:
     return tuple(captions)
 
 
-def _percent(part: Part) -> str:
+def _percent(part: Piece) -> str:
     return f"{100 * part.size[0] / (part.origin[2] - part.origin[0]):.0f} % of its size"
 
 
-def _where(part: Part, size: tuple[int, int]) -> str:
+def _where(part: Piece, size: tuple[int, int]) -> str:
     """Where a part lies in the original, in words and px."""
     x0, y0, x1, y1 = part.origin
     row = _third((y0 + y1) / 2 / size[1], ("top", "middle", "bottom"))
