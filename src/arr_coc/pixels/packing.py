@@ -34,24 +34,25 @@ from arr_coc.pixels.planning import (
     Plan,
     Spend,
     box_of,
+    cost,
     crops,
+    kept,
     shrunk,
     strip,
 )
-from arr_coc.pixels.regions import cell_boxes, regions
+from arr_coc.pixels.regions import cell_boxes, regions, with_lines
 from arr_coc.pixels.rules import Rule, find_rule
 
 LAYOUTS = ("auto", "overview+crops", "crops", "strip", "crop", "mask", "shrunk")
 """Layouts by name; "crops" is "overview+crops" without the overview, "shrunk" the whole picture, smaller."""
+FALLBACKS = ("crops", "crop", "shrunk")  # layouts in place of one that doesn't fit
 MAGNIFY = (1.0, 8.0)  # the least and the most that `magnify` may be
 GOOD_PRINT = 24.0  # px of a line of print above which nothing is gained
 USUAL_PRINT = 14.0  # px, assumed where there is no print: details of a photograph
 # A line of print of READABLE px is read half of the time, SHARPNESS px more by three in four; of a strong reader.
-READABLE, SHARPNESS = 5.5, 0.6
-COMFORT = (
-    12.0,
-    0.04,
-)  # px of a line that any model reads, and what that is worth beside one that is just read
+READABLE, SHARPNESS = 4.8, 0.5
+COMFORT = (12.0, 0.04)  # px of a line that any model reads, and what that is worth
+ALONE = 0.01  # what each crop more takes away: parts of a picture are harder to understand
 CONTEXT = 0.04  # what an overview is worth beside what can be read on it
 SHARES = (0.12, 0.2, 0.33)  # of the tokens, for an overview
 MARGIN = (0.5, 0.25)  # of a cell, around regions: across and down
@@ -59,10 +60,9 @@ COUNTS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)  #
 HELD = 0.9  # of the relevance of the best cells, that regions have to hold together
 WIDEST_FRAME = 64  # px of a patch, of those larger than which none is wasted on a region
 LEAST_SCALE = 0.25  # of regions, where their frames are estimated
-SHARPENED = (
-    1.5  # exponent of the relevance of cells, as of budget "auto": the small ones of many hold nothing
-)
+SHARPENED = 1.5  # exponent of the relevance of cells: the small ones of many hold nothing
 TRUSTED = 0.8  # the confidence of a choice that came without one
+PAID_WHOLE = ("squares", "patches", "padded")  # ways of counting by which a part of a patch costs a whole one
 FLAT = (128, 128, 128)  # colour of a mask
 PAPER, FRAME = (255, 255, 255), (160, 160, 160)  # colours between the parts of a strip
 
@@ -315,9 +315,9 @@ def _held(relevance: NDArray[np.float64], box: PixelBox, size: tuple[int, int]) 
 
 def _frame_of(page: Candidate, spend: Spend) -> float:
     """What rounding up to whole patches adds to a side of a region, in px of the original."""
-    kept = sum(map(_area, cell_boxes(page.allocation, page.image.size)))
+    shown = sum(map(_area, cell_boxes(page.allocation, page.image.size)))
     patch = min(spend.rule.patch, WIDEST_FRAME)
-    scale = math.sqrt(spend.tokens * patch**2 / max(1, kept))
+    scale = math.sqrt(spend.tokens * patch**2 / max(1, shown))
     return patch / min(max(scale, LEAST_SCALE), spend.magnify)
 
 
@@ -325,15 +325,16 @@ def _frame_of(page: Candidate, spend: Spend) -> float:
 
 
 def _best(page: Candidate, spend: Spend, layout: str) -> tuple[float, Plan]:
-    """The best plan of a layout and its score; `_Unfit` if there is none."""
-    best: tuple[float, Plan] | None = None
-    for plan in _plans(page, spend, layout):
-        score = _score(page, plan)
-        if best is None or score > best[0]:
-            best = score, plan
-    if best is None:
-        raise _unfit(spend)
-    return best
+    """The best plan of a layout and its score.
+
+    Where nothing of a layout fits, as an overview beside crops in very few tokens, the next of FALLBACKS is
+    taken; `_Unfit` if none of them fits.
+    """
+    for name in (layout, *FALLBACKS):
+        scored = [(_score(page, plan), plan) for plan in _plans(page, spend, name)]
+        if scored:
+            return max(scored, key=lambda one: one[0])
+    raise _unfit(spend)
 
 
 def _plans(page: Candidate, spend: Spend, layout: str) -> Iterator[Plan]:
@@ -358,7 +359,37 @@ def _plans(page: Candidate, spend: Spend, layout: str) -> Iterator[Plan]:
     if layout in ("auto", "strip"):
         around = _regions(page, boxes, 8, MOST_IN_STRIP)
         plans += [strip(around, size, spend, share) for share in (0.0, *SHARES)]
-    return (plan for plan in plans if plan is not None)
+    return (_to_whole_patches(page, plan, spend) for plan in plans if plan is not None)
+
+
+def _to_whole_patches(page: Candidate, plan: Plan, spend: Spend) -> Plan:
+    """The same plan with more around its regions, where that costs nothing: patches are paid for as a whole."""
+    if plan.layout not in ("crop", "crops", "overview+crops") or spend.rule.way not in PAID_WHOLE:
+        return plan
+    pieces = tuple(
+        piece if piece.overview else _spread(page, piece, spend.rule.patch) for piece in plan.pieces
+    )
+    sizes = tuple(piece.size for piece in pieces)
+    if not kept(sizes, spend.rule) or (spent := cost(sizes, spend.rule)) > plan.tokens:
+        return plan
+    return replace(plan, pieces=pieces, sizes=sizes, tokens=spent)
+
+
+def _spread(page: Candidate, piece: Piece, patch: int) -> Piece:
+    """A region grown to whole patches, or as far as no line of print is cut."""
+    x0, y0, x1, y1 = piece.origin
+    scale = (piece.size[0] / (x1 - x0), piece.size[1] / (y1 - y0))
+    target = [-(-side // patch) * patch for side in piece.size]
+    across, down = (
+        int((goal - side) / part / 2) for goal, side, part in zip(target, piece.size, scale, strict=True)
+    )
+    lines = np.array(page.lines, dtype=np.float64).reshape(-1, 4)
+    for margin in ((across, down), (0, down)):
+        box = with_lines(piece.origin, lines, page.image.size, margin)
+        size = round((box[2] - box[0]) * scale[0]), round((box[3] - box[1]) * scale[1])
+        if size[0] <= target[0] and size[1] <= target[1]:
+            return replace(piece, origin=box, size=size)
+    return piece
 
 
 def _regions(page: Candidate, boxes: Sequence[PixelBox], frame: float, most: int) -> list[PixelBox]:
@@ -381,7 +412,8 @@ def _score(page: Candidate, plan: Plan) -> float:
         return _readable(page.height * plan.scale) + _comfort(page.height * plan.scale) + CONTEXT
     around = _readable(page.height * plan.overview) if plan.overview else 0.0
     score = held * _readable(page.height * plan.scale) + (1 - held) * around
-    return score + _comfort(page.height * plan.scale) + CONTEXT * (plan.overview > 0)
+    alone = ALONE * sum(not piece.overview for piece in plan.pieces)
+    return score + _comfort(page.height * plan.scale) + CONTEXT * (plan.overview > 0) - alone
 
 
 def _readable(height: float) -> float:

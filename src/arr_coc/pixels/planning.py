@@ -20,7 +20,7 @@ from arr_coc.pixels.rules import Rule
 MOST_PICTURES = 9  # of a packed picture
 MOST_IN_STRIP = 16  # regions
 GAP = 6  # px between the pieces of a strip, and around them
-STEPS = 160  # scales that are tried
+STEPS = 240  # scales that are tried
 STEP = 0.97  # from one to the next
 KEPT_SHARE = 0.9  # of a side that a provider may not scale below
 OVERVIEW_SIDE = 160  # px: the least side of the square that an overview's px would fill

@@ -74,8 +74,10 @@ class Rule:
 
     @property
     def cheapest(self) -> int:
-        """The tokens of the smallest picture."""
-        return self.tokens(1, 1)
+        """The tokens that a small picture costs, whatever its shape, unless that is very thin."""
+        if self.way == "filled":
+            return self.most
+        return (math.isqrt(self.least) + 1) ** 2 if self.least else self.tokens(1, 1)
 
 
 def find_rule(name: str | int) -> Rule:
