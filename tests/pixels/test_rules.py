@@ -1,4 +1,4 @@
-"""Rules of spending, checked against the examples that providers publish, and the processors of open models."""
+"""Rules of spending, checked against published examples and the processors of open models."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from transformers.models.qwen2_vl.image_processing_qwen2_vl import smart_resize
 from arr_coc.pixels import RULES, Rule, find_rule
 
 PUBLISHED = [
-    # OpenAI, patches: "1024 x 1024 ... 1229 tokens", "2048 x 2048 ... 1600 x 1600 ... 3000 tokens" for gpt-5.4
+    # OpenAI, patches: the two examples of gpt-5.4
     ("gpt-5.4", (1024, 1024), (1024, 1024), 1229),
     ("gpt-5.4", (2048, 2048), (1600, 1600), 3000),
     ("gpt-6", (2048, 2048), (1600, 1600), 3000),
@@ -34,7 +34,7 @@ PUBLISHED = [
     ("claude", (1000, 1000), (1000, 1000), 1296),
     ("claude", (1920, 1080), (1920, 1080), 2691),
     ("claude", (3840, 2160), (2576, 1449), 4784),
-    # Google: "258 tokens if both dimensions <= 384 pixels", "960 x 540 ... 3 * 2 = 6" tiles; resolutions of Gemini 3
+    # Google: 258 tokens to 384 px, 960 x 540 px are 3 x 2 tiles; the resolutions of Gemini 3
     ("gemini-2.5", (384, 384), (384, 384), 258),
     ("gemini-2.5", (960, 540), (960, 540), 6 * 258),
     ("gemini", (500, 400), (500, 400), 1120),
@@ -91,11 +91,11 @@ def test_what_holds_for_every_rule(name: str) -> None:
         width, height = (2 ** (13 * torch.rand(2, generator=generator))).long().tolist()
         read = rule.seen(width, height)
         tokens = rule.tokens(width, height)
-        assert tokens >= 1 and min(read) >= 1
+        assert min(tokens, *read) >= 1
         if rule.most and rule.way != "rounded":
             assert tokens <= math.ceil(rule.most * rule.factor)
         if rule.way not in ("filled", "rounded", "stretched", "rows"):
-            assert read[0] <= width and read[1] <= height
+            assert all(part <= side for part, side in zip(read, (width, height), strict=True))
             assert rule.tokens(*read) <= tokens + 1  # what is read already costs no more
 
 

@@ -53,16 +53,16 @@ def crop(
             "-t",
             min=1,
             metavar="400",
-            help="The most tokens that the pictures of one image may cost; not given: 400, or what the cheapest "
-            "picture costs.",
+            help="The most tokens that the pictures of one image may cost; not given: 400, or what the "
+            "cheapest picture costs.",
         ),
     ] = None,
     layout: Annotated[
         LAYOUTS,
         typer.Option(
             metavar="NAME",
-            help="How it is laid out: overview+crops, crops, strip (one picture), crop (one box), mask, shrunk; "
-            "auto: that on which the answer is likeliest to be read.",
+            help="How it is laid out: overview+crops, crops, strip (one picture), crop (one box), mask, "
+            "shrunk; auto: that on which the answer is likeliest to be read.",
         ),
     ] = "auto",
     guide: options.Guide = None,
@@ -81,9 +81,9 @@ def crop(
 ) -> int:
     """Cut out and enlarge what a question needs, as pictures for any model.
 
-    Pictures and captions are to be sent in place of the image; with --json, places say where each part of them
-    lies in it. With --json pictures are written only where --out says. Of a folder, an image that can't be
-    opened gets the reason, and the exit code is 1.
+    Pictures and captions are to be sent in place of the image; with --json, places say where each part of
+    them lies in it. With --json pictures are written only where --out says. Of a folder, an image that can't
+    be opened gets the reason, and the exit code is 1.
     """  # fmt: skip
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # read when torch is imported
     request = inputs.read_question(words or ())

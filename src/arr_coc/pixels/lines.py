@@ -1,4 +1,4 @@
-"""Lines of print on a picture, how high they are, and where there is room between words; from its pixels alone.
+"""Lines of print on a picture, how high they are, and where words end; from its pixels alone.
 
 ink = find_ink(image)               where strokes begin and end
 find_lines(ink)                     boxes (x0, y0, x1, y1) in px of the image, one for each stretch of a line
@@ -75,8 +75,8 @@ def find_ink(image: Image.Image) -> Ink:
 def find_lines(ink: Ink) -> tuple[Box, ...]:
     """The lines of print of a picture, as boxes in its px, top to bottom.
 
-    The runs of print say which columns hold ink; the rows of pixels there, from blank to blank, how high a line
-    is. Gaps wider than a few letters divide a line.
+    The runs of print say which columns hold ink; the rows of pixels there, from blank to blank, how high a
+    line is. Gaps wider than a few letters divide a line.
     """
     across, down = ink.scale
     boxes = {

@@ -3,8 +3,8 @@
 pack_for(image, "What is the total?", tokens=256, rule="claude")    chooses and packs
 pack(image, allocation, tokens=256, rule=32)                        packs what was chosen elsewhere
 
-Which layout and how many cells: each candidate is judged by the chance that the answer is on what is sent, and
-is high enough there to be read.
+Which layout and how many cells: each candidate is judged by the chance that the answer is on what is sent,
+and is high enough there to be read.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ FALLBACKS = ("crops", "crop", "shrunk")  # layouts in place of one that doesn't 
 MAGNIFY = (1.0, 8.0)  # the least and the most that `magnify` may be
 GOOD_PRINT = 24.0  # px of a line of print above which nothing is gained
 USUAL_PRINT = 14.0  # px, assumed where there is no print: details of a photograph
-# A line of print of READABLE px is read half of the time, SHARPNESS px more by three in four; of a strong reader.
+# A strong reader reads half of all lines of print of READABLE px, three in four of SHARPNESS px more.
 READABLE, SHARPNESS = 4.8, 0.5
 COMFORT = (12.0, 0.04)  # px of a line that any model reads, and what that is worth
 ALONE = 0.01  # what each crop more takes away: parts of a picture are harder to understand
@@ -95,8 +95,8 @@ def pack(
         tokens: The most that the result may cost, at least the rule's cheapest picture.
         rule: A name of `RULES`, a `Rule`, or N: one token for each N x N px.
         layout: One of `LAYOUTS`. "auto" takes the one on which the answer is most likely read.
-        lines: Boxes of lines of print in px of the picture, which no crop cuts lengthwise; none: they are looked
-            for in the pixels.
+        lines: Boxes of lines of print in px of the picture, which no crop cuts lengthwise; none: they are
+            looked for in the pixels.
         magnify: The most px that a crop may have for one of the original, 1 to 8.
 
     Returns:
@@ -142,8 +142,8 @@ def pack_for(
         magnify: The most px that a crop may have for one of the original, 1 to 8.
 
     Returns:
-        Pictures within the budget, with the selector's confidence that the picture holds what is asked for. How
-        many cells are kept follows from the budget.
+        Pictures within the budget, with the selector's confidence that the picture holds what is asked for.
+        How many cells are kept follows from the budget.
 
     Raises:
         ValueError: as `pack`, and for a question without words, or none.
@@ -252,7 +252,7 @@ def _united(allocations: Sequence[Allocation]) -> Allocation:
 
 
 def _parts(page: Candidate, spend: Spend) -> Iterator[Candidate]:
-    """A page of which ever more of the best cells are kept, less those in regions that hold next to nothing."""
+    """A page of which ever more of the best cells are kept, less those in regions that hold little."""
     every = page.allocation
     order = every.balanced.flatten().argsort(descending=True, stable=True)
     before: Tensor | None = None
@@ -274,7 +274,7 @@ def _keeping(every: Allocation, best: Tensor) -> Allocation:
 
 
 def _in_dense_regions(page: Candidate, spend: Spend) -> Tensor:
-    """The kept cells in the fewest regions that hold HELD of the relevance of all, by relevance for their size."""
+    """The kept cells in the densest regions, as many as hold HELD of the relevance of all together."""
     boxes = cell_boxes(page.allocation, page.image.size)
     around = _regions(page, boxes, _frame_of(page, spend), MOST_IN_STRIP)
     relevance = _weights(page.allocation)
@@ -363,7 +363,7 @@ def _plans(page: Candidate, spend: Spend, layout: str) -> Iterator[Plan]:
 
 
 def _to_whole_patches(page: Candidate, plan: Plan, spend: Spend) -> Plan:
-    """The same plan with more around its regions, where that costs nothing: patches are paid for as a whole."""
+    """The same plan with more around its regions, where that costs nothing: patches are paid whole."""
     if plan.layout not in ("crop", "crops", "overview+crops") or spend.rule.way not in PAID_WHOLE:
         return plan
     pieces = tuple(

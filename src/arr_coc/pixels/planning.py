@@ -190,7 +190,7 @@ def strip(regions: Sequence[PixelBox], size: Size, spend: Spend, share: float = 
 
 
 def _widths(sides: Sequence[int]) -> list[int]:
-    """Widths of a strip that are worth trying: that of the widest piece, and of the first pieces side by side."""
+    """Widths of a strip that are worth trying: of the widest piece, and of the first pieces side by side."""
     widest = max(sides)
     sums = accumulate(side + GAP for side in sides)
     return sorted({widest, *(total - GAP for total in sums if total - GAP > widest)})

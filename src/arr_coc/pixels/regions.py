@@ -72,7 +72,7 @@ def with_lines(
 ) -> PixelBox:
     """A region grown by a margin (across, down) in px, so that no line of print [L, 4] is cut lengthwise.
 
-    A line that the box touches is taken whole in its height; one that only the margin would touch is left out.
+    A line that the box touches is taken in its whole height; one that the margin alone touches is left out.
     """
     width, height = size
     x0, x1 = max(0, box[0] - margin[0]), min(width, box[2] + margin[0])
@@ -109,8 +109,8 @@ def regions(
 ) -> list[PixelBox]:
     """The regions of a picture that hold all of some boxes and whole lines of print, in reading order.
 
-    `frame` and `most` are of `merged`; with `ink` their sides lie between words where these are near. Every pixel
-    of a box is in a region.
+    `frame` and `most` are of `merged`; with `ink` their sides lie between words where these are near. Every
+    pixel of a box is in a region.
     """
     at = np.array(lines, dtype=np.float64).reshape(-1, 4)
     parts = list(boxes)
