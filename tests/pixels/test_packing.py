@@ -33,7 +33,7 @@ def selector() -> Selector:
 def printed(rows: int = 12, height: int = 20, size: tuple[int, int] = (640, 640)) -> Image.Image:
     """A page of lines of print."""
     image = Image.new("RGB", size, "white")
-    pen, face = ImageDraw.Draw(image), font("normal", height)
+    pen, face = ImageDraw.Draw(image), font("normal", 9).font_variant(size=height)
     for row in range(rows):
         pen.text((20, 20 + 50 * row), f"Line {row} of the page, and more", fill="black", font=face)
     return image
@@ -107,6 +107,13 @@ class TestLayouts:
         few = cells((2, 2))
         assert pack(image, few, 200, 32).layout == "shrunk"
         assert pack(printed(height=12), few, 60, 32).layout != "shrunk"
+
+    def test_a_reader_of_large_print_gets_larger_print(self) -> None:
+        image, few = printed(height=22), cells((2, 2))
+        weak = pack(image, few, 60, 32, readable=12)
+        assert pack(image, few, 60, 32).layout == "shrunk"
+        assert weak.layout != "shrunk"
+        assert max(place.magnification for place in weak.places) * 20 > 12
 
     def test_a_provider_that_enlarges_small_pictures_gets_one(self) -> None:
         packed = pack(printed(), cells((2, 2), (15, 10)), 280, "gemma4")
@@ -193,6 +200,7 @@ class TestRefused:
             ({"layout": "mosaic"}, "layout 'mosaic' is not known: use one of auto"),
             ({"magnify": 0.5}, "magnify 0.5 is not within 1 and 8"),
             ({"magnify": float("nan")}, "is not within"),
+            ({"readable": 1}, "readable 1 is not within 2 and 40 px"),
         ],
     )
     def test_in_a_line(self, change: dict[str, Any], reason: str) -> None:

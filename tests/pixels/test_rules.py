@@ -10,6 +10,7 @@ from transformers.models.gemma4.image_processing_gemma4 import get_aspect_ratio_
 from transformers.models.qwen2_vl.image_processing_qwen2_vl import smart_resize
 
 from arr_coc.pixels import RULES, Rule, find_rule
+from scripts import imported, need
 
 PUBLISHED = [
     # OpenAI, patches: the two examples of gpt-5.4
@@ -118,3 +119,9 @@ def test_no_size() -> None:
     for size in ((0, 4), (4, -1)):
         with pytest.raises(ValueError, match="give its width and height in px"):
             find_rule(32).tokens(*size)
+
+
+def test_the_page_lists_the_table() -> None:
+    need("runs/rules_table.py")
+    with imported("runs/rules_table.py") as table:
+        assert table.PAGE.read_text(encoding="utf-8") == table.page(), "run: python runs/rules_table.py"

@@ -49,8 +49,9 @@ FALLBACKS = ("crops", "crop", "shrunk")  # layouts in place of one that doesn't 
 MAGNIFY = (1.0, 8.0)  # the least and the most that `magnify` may be
 GOOD_PRINT = 24.0  # px of a line of print above which nothing is gained
 USUAL_PRINT = 14.0  # px, assumed where there is no print: details of a photograph
-# A strong reader reads half of all lines of print of READABLE px, three in four of SHARPNESS px more.
-READABLE, SHARPNESS = 4.8, 0.5
+READABLE = 4.8  # px of a line of print of which a strong reader, such as an OCR, reads half of all lines
+SHARPNESS = 0.1  # of that height, by which a line has to be higher to be read three times in four
+READERS = (2.0, 40.0)  # px that `readable` may be
 COMFORT = (12.0, 0.04)  # px of a line that any model reads, and what that is worth
 ALONE = 0.01  # what each crop more takes away: parts of a picture are harder to understand
 CONTEXT = 0.04  # what an overview is worth beside what can be read on it
@@ -75,6 +76,7 @@ class Candidate(NamedTuple):
     lines: tuple[Box, ...]
     ink: Ink
     height: float  # px of the print that matters
+    readable: float  # px of a line of print that is read half of the time
     confidence: float  # in [0, 1], that the relevant cells are those that hold the answer
 
 
@@ -86,6 +88,7 @@ def pack(
     layout: str = "auto",
     lines: Sequence[Box] = (),
     magnify: float = 3.0,
+    readable: float = READABLE,
 ) -> Packed:
     """The pictures that stand for an image of which some cells were chosen.
 
@@ -98,6 +101,8 @@ def pack(
         lines: Boxes of lines of print in px of the picture, which no crop cuts lengthwise; none: they are
             looked for in the pixels.
         magnify: The most px that a crop may have for one of the original, 1 to 8.
+        readable: Px of a line of print that the reader still reads half of the time, 2 to 40, by which "auto"
+            chooses: 4.8 for an OCR; about 8 for a model that reads small print badly.
 
     Returns:
         Pictures within the budget. If that allows the whole picture, and the provider doesn't scale it down,
@@ -108,7 +113,7 @@ def pack(
             tokens for any picture.
     """
     image = open_image(picture)
-    spend = _checked(tokens, rule, layout, magnify)
+    spend = _checked(tokens, rule, layout, magnify, readable)
     if allocation.grid[0] != 1:
         raise ValueError(
             f"the allocation is of a clip of {allocation.grid[0]} steps: pack its frames one by one"
@@ -116,7 +121,7 @@ def pack(
     whole = _whole(image, spend, layout)
     if whole is not None:
         return replace(whole, allocation=allocation)
-    page = _page(image, allocation, tuple(lines), TRUSTED)
+    page = _page(image, allocation, tuple(lines), TRUSTED, readable)
     _, plan = _best(page, _limited(spend, page), layout)
     return _drawn(page, plan, spend.rule)
 
@@ -129,6 +134,7 @@ def pack_for(
     layout: str = "auto",
     selector: Selector | None = None,
     magnify: float = 3.0,
+    readable: float = READABLE,
 ) -> Packed:
     """The pictures that stand for an image of which some questions are asked.
 
@@ -140,6 +146,8 @@ def pack_for(
         layout: One of `LAYOUTS`. "auto" takes the one on which the answer is most likely read.
         selector: Scores the cells; None: `Selector()`, the bundled guide.
         magnify: The most px that a crop may have for one of the original, 1 to 8.
+        readable: Px of a line of print that the reader still reads half of the time, 2 to 40, by which "auto"
+            chooses: 4.8 for an OCR; about 8 for a model that reads small print badly.
 
     Returns:
         Pictures within the budget, with the selector's confidence that the picture holds what is asked for.
@@ -149,7 +157,7 @@ def pack_for(
         ValueError: as `pack`, and for a question without words, or none.
     """
     image = open_image(picture)
-    spend = _checked(tokens, rule, layout, magnify)
+    spend = _checked(tokens, rule, layout, magnify, readable)
     texts = [questions] if isinstance(questions, str) else list(questions)
     if not texts:
         raise ValueError("there is no question: give one, or a list of some")
@@ -162,7 +170,7 @@ def pack_for(
     if whole is not None:
         return replace(whole, allocation=every, confidence=confidence)
     trust = min((_trust(one) for one in found), default=TRUSTED)
-    page = _page(image, every, (), trust)
+    page = _page(image, every, (), trust, readable)
     limited = _limited(spend, page)
     best: tuple[float, Plan, Candidate] | None = None
     for part in _parts(page, limited):
@@ -191,7 +199,7 @@ def _unfit(spend: Spend) -> _Unfit:
     )
 
 
-def _checked(tokens: int, rule: Rule | str | int, layout: str, magnify: float) -> Spend:
+def _checked(tokens: int, rule: Rule | str | int, layout: str, magnify: float, readable: float) -> Spend:
     found = rule if isinstance(rule, Rule) else find_rule(rule)
     if isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 1:
         raise ValueError(
@@ -203,18 +211,25 @@ def _checked(tokens: int, rule: Rule | str | int, layout: str, magnify: float) -
         raise ValueError(
             f"magnify {magnify!r:.40} is not within {MAGNIFY[0]:g} and {MAGNIFY[1]:g}: 3 is usual"
         )
+    if not READERS[0] <= readable <= READERS[1]:
+        raise ValueError(
+            f"readable {readable!r:.40} is not within {READERS[0]:g} and {READERS[1]:g} px: 4.8 is usual"
+        )
     spend = Spend(tokens, found, float(magnify))
     if tokens < found.cheapest:
         raise _unfit(spend)
     return spend
 
 
-def _page(image: Image.Image, allocation: Allocation, lines: tuple[Box, ...], confidence: float) -> Candidate:
+def _page(
+    image: Image.Image, allocation: Allocation, lines: tuple[Box, ...], confidence: float, readable: float
+) -> Candidate:
     ink = find_ink(image)
     lines = lines or find_lines(ink)
     relevance = _weights(allocation)
     height = print_height(lines, [_relevance_at(relevance, line, image.size) for line in lines])
-    return Candidate(image, allocation, lines, ink, USUAL_PRINT if height is None else height, confidence)
+    height = USUAL_PRINT if height is None else height
+    return Candidate(image, allocation, lines, ink, height, readable, confidence)
 
 
 def _weights(allocation: Allocation) -> NDArray[np.float64]:
@@ -408,17 +423,18 @@ def _score(page: Candidate, plan: Plan) -> float:
             shown[_cells_in(piece.origin, page.image.size, page.allocation.grid[1:])] = True
     trust = page.confidence
     held = trust * float(relevance[shown].sum()) + (1 - trust) * float(shown.mean())
+    scale, height = plan.scale, page.height
     if plan.layout in ("shrunk", "mask"):
-        return _readable(page.height * plan.scale) + _comfort(page.height * plan.scale) + CONTEXT
-    around = _readable(page.height * plan.overview) if plan.overview else 0.0
-    score = held * _readable(page.height * plan.scale) + (1 - held) * around
+        return _read_share(height * scale, page.readable) + _comfort(height * scale) + CONTEXT
+    around = _read_share(height * plan.overview, page.readable) if plan.overview else 0.0
+    score = held * _read_share(height * scale, page.readable) + (1 - held) * around
     alone = ALONE * sum(not piece.overview for piece in plan.pieces)
-    return score + _comfort(page.height * plan.scale) + CONTEXT * (plan.overview > 0) - alone
+    return score + _comfort(height * scale) + CONTEXT * (plan.overview > 0) - alone
 
 
-def _readable(height: float) -> float:
-    """The chance that a line of print of some px is read."""
-    return 1 / (1 + math.exp(min(50.0, (READABLE - height) / SHARPNESS)))
+def _read_share(height: float, readable: float) -> float:
+    """The share of lines of print of some px that is read, where half of those of `readable` px are."""
+    return 1 / (1 + math.exp(min(50.0, (readable - height) / (SHARPNESS * readable))))
 
 
 def _comfort(height: float) -> float:
