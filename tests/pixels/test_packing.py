@@ -15,7 +15,7 @@ from arr_coc.choose.allocation import Allocation
 from arr_coc.guide.deciding import best_kept
 from arr_coc.guide.selector import Selector
 from arr_coc.pixels import LAYOUTS, Rule, find_rule, pack, pack_for
-from arr_coc.pixels.lines import find_ink, find_lines, print_height
+from arr_coc.pixels.lines import EDGES, find_ink, find_lines, print_height
 from arr_coc.pixels.planning import GAP
 from arr_coc.pixels.regions import in_reading_order, merged, with_lines
 from arr_coc.trace.picture import font
@@ -235,8 +235,8 @@ class TestLines:
         assert 26 <= large <= 40
         assert print_height(()) is None
         boxes = [(0.0, 0.0, 50.0, 10.0), (0.0, 20.0, 50.0, 50.0)]
-        assert print_height(boxes, [1.0, 0.0]) == 10
-        assert print_height(boxes, [0.0, 1.0]) == 30
+        assert print_height(boxes, [1.0, 0.0]) == 10 - EDGES
+        assert print_height(boxes, [0.0, 1.0]) == 30 - EDGES
 
     def test_a_picture_without_print(self) -> None:
         assert find_lines(find_ink(Image.new("RGB", (64, 48), "white"))) == ()

@@ -27,6 +27,7 @@ SIDE = 32  # px; the runs of print are found on pictures of whole multiples
 HEIGHTS = (4, 64)  # px of a line: less is a rule, more a picture
 INKED = 0.01  # least share of a row's pixels with ink that isn't blank
 LEAST_WIDTH = 6  # px of a line
+EDGES = 2  # px, of the pale edges above and below a line that belong to its box
 
 
 class Ink(NamedTuple):
@@ -76,7 +77,7 @@ def find_lines(ink: Ink) -> tuple[Box, ...]:
     """The lines of print of a picture, as boxes in its px, top to bottom.
 
     The runs of print say which columns hold ink; the rows of pixels there, from blank to blank, how high a
-    line is. Gaps wider than a few letters divide a line.
+    line is, and a pixel above and below is its pale edge. Gaps wider than a few letters divide a line.
     """
     across, down = ink.scale
     boxes = {
@@ -93,7 +94,7 @@ def print_height(lines: Sequence[Box], weights: Sequence[float] | None = None) -
     """
     if not lines:
         return None
-    heights = np.array([box[3] - box[1] for box in lines])
+    heights = np.array([max(1.0, box[3] - box[1] - EDGES) for box in lines])
     widths = np.array([box[2] - box[0] for box in lines])
     mass = np.sqrt(widths) * (1.0 if weights is None else np.asarray(weights, dtype=float))
     if mass.sum() <= 0:
@@ -126,7 +127,7 @@ def _rows_of(ink: NDArray[np.bool_], row: int, first: int, last: int) -> list[tu
     boxes = []
     for y0, y1 in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):
         if y0 < bottom and y1 > top and HEIGHTS[0] <= y1 - y0 <= HEIGHTS[1]:
-            boxes.append((x0, min(y0 + 1, y1 - 1) if y0 else 0, x1, y1))  # the first mark is above the ink
+            boxes.append((x0, y0, x1, min(y1 + 1, height)))
     return boxes
 
 
