@@ -15,6 +15,7 @@ FLOORS = (
     ("choose",),
     ("video",),
     ("guide",),
+    ("pixels",),
     ("seam",),
     ("families",),
     ("modes",),
