@@ -1,0 +1,12 @@
+"""The choice as pictures: what a question needs of an image, cut out and enlarged for any model that takes pictures.
+
+packed = pack_for("page.png", "When will the parcel arrive?", tokens=256, rule="claude")
+packed.pictures, packed.captions     what to send, and a sentence for each
+packed.to_original(x, y)             where a point of an answer lies in the image
+"""
+
+from arr_coc.pixels.packed import Packed, Place
+from arr_coc.pixels.packing import LAYOUTS, pack, pack_for
+from arr_coc.pixels.rules import RULES, Rule, find_rule
+
+__all__ = ["LAYOUTS", "RULES", "Packed", "Place", "Rule", "find_rule", "pack", "pack_for"]

@@ -1,0 +1,131 @@
+"""What is sent in place of a picture: pictures, their captions, and where each part of them comes from."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from PIL import Image
+
+from arr_coc.choose.allocation import Allocation
+from arr_coc.choose.boxes import Box
+from arr_coc.files.atomic import write_atomic
+from arr_coc.files.saved import make_folder
+
+
+class Place(NamedTuple):
+    """Where a part of a packed picture comes from."""
+
+    picture: int  # index of the packed picture
+    box: Box  # (x0, y0, x1, y1) in px of that picture
+    origin: Box  # (x0, y0, x1, y1) in px of the original
+    magnification: float  # px of the packed picture for one of the original
+
+
+@dataclass(frozen=True, eq=False)
+class Packed:
+    """Pictures that are sent in place of an original, and the maps between their pixels and its own.
+
+    Attributes:
+        pictures: RGB pictures, to be sent in this order.
+        captions: A sentence for each picture, for the prompt: what it shows and where that is.
+        places: The parts of the pictures that show the original; what lies between them is frame.
+        size: (width, height) of the original in px.
+        tokens: What the pictures cost by the rule.
+        whole_tokens: What the original costs by the rule.
+        layout: "overview+crops", "crops", "strip", "crop", "mask", "shrunk" or "whole".
+        rule: The name of the rule.
+        confidence: Of `pack_for`: in [0, 1], that the original holds what is asked for; else None.
+        allocation: The cells that were kept; None where nothing was chosen.
+    """
+
+    pictures: tuple[Image.Image, ...]
+    captions: tuple[str, ...]
+    places: tuple[Place, ...]
+    size: tuple[int, int]
+    tokens: int
+    whole_tokens: int
+    layout: str
+    rule: str
+    confidence: float | None = None
+    allocation: Allocation | None = None
+
+    def to_original(self, x: float, y: float, picture: int = 0) -> tuple[float, float] | None:
+        """The point of the original, in px, that a point of a packed picture shows; None on a frame.
+
+        Where a part is shown twice, as in an overview and a crop, any of the two leads to the same point.
+        """
+        for place in self.places:
+            x0, y0, x1, y1 = place.box
+            if place.picture == picture and x0 <= x <= x1 and y0 <= y <= y1:
+                return _moved(x, (x0, x1), place.origin[0::2]), _moved(y, (y0, y1), place.origin[1::2])
+        return None
+
+    def to_packed(self, box: Box) -> list[tuple[int, Box]]:
+        """Where a box of the original, in px, is shown: index of a picture and box in it, for each place.
+
+        A box that a place shows only a part of is cut to that part; one that none shows gives an empty list.
+        """
+        found_in = []
+        for place in self.places:
+            x0, y0 = max(box[0], place.origin[0]), max(box[1], place.origin[1])
+            x1, y1 = min(box[2], place.origin[2]), min(box[3], place.origin[3])
+            if x0 > x1 or y0 > y1:
+                continue
+            across, down = (place.origin[0::2], place.box[0::2]), (place.origin[1::2], place.box[1::2])
+            moved = (_moved(x0, *across), _moved(y0, *down), _moved(x1, *across), _moved(y1, *down))
+            found_in.append((place.picture, moved))
+        return found_in
+
+    def json(self) -> dict[str, Any]:
+        """All but the pixels, as JSON values."""
+        return {
+            "layout": self.layout,
+            "rule": self.rule,
+            "tokens": self.tokens,
+            "whole_tokens": self.whole_tokens,
+            "size": list(self.size),
+            "confidence": None if self.confidence is None else round(self.confidence, 4),
+            "kept": None if self.allocation is None else self.allocation.kept,
+            "cells": None if self.allocation is None else self.allocation.total,
+            "pictures": [
+                {"size": list(picture.size), "caption": caption}
+                for picture, caption in zip(self.pictures, self.captions, strict=True)
+            ],
+            "places": [
+                {
+                    "picture": place.picture,
+                    "box": [round(side, 3) for side in place.box],
+                    "origin": [round(side, 3) for side in place.origin],
+                    "magnification": round(place.magnification, 4),
+                }
+                for place in self.places
+            ],
+        }
+
+    def png(self, picture: int = 0) -> bytes:
+        """A packed picture as the bytes of a PNG file."""
+        file = io.BytesIO()
+        self.pictures[picture].save(file, format="PNG")
+        return file.getvalue()
+
+    def save(self, folder: str | Path, name: str = "packed") -> list[Path]:
+        """Write the pictures to a folder, which is made if it is missing, as `name`-1.png and so on.
+
+        Raises:
+            ValueError: the folder can't be made.
+            OSError: a file can't be written; an existing one is unchanged then.
+        """
+        place = make_folder(Path(folder))
+        paths = [place / f"{name}-{number}.png" for number in range(1, len(self.pictures) + 1)]
+        for number, path in enumerate(paths):
+            write_atomic(self.png(number), path)
+        return paths
+
+
+def _moved(at: float, before: tuple[float, ...], after: tuple[float, ...]) -> float:
+    """A coordinate in one interval, at the same share of another."""
+    share = (at - before[0]) / (before[1] - before[0])
+    return after[0] + share * (after[1] - after[0])

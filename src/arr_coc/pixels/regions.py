@@ -1,0 +1,143 @@
+"""Regions: the parts of a picture that are cut out, from the cells that are kept.
+
+cells (K boxes) -> runs of cells in a row -> merged where one frame is cheaper than two
+                -> grown to whole lines of print and by a margin
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from arr_coc.choose.allocation import Allocation
+from arr_coc.choose.boxes import Box
+
+PixelBox = tuple[int, int, int, int]  # (x0, y0, x1, y1) in whole px
+ROW_SHARE = 0.5  # of the lower of two regions' heights that they share if they stand in one row
+
+
+def cell_boxes(allocation: Allocation, size: tuple[int, int]) -> list[PixelBox]:
+    """The kept cells of a picture of `size` = (width, height), those side by side as one box."""
+    boxes: list[PixelBox] = []
+    for x0, y0, x1, y1 in allocation.boxes(size).tolist():
+        if boxes and boxes[-1][1] == y0 and boxes[-1][3] == y1 and boxes[-1][2] == x0:
+            boxes[-1] = (boxes[-1][0], y0, x1, y1)
+        elif x1 > x0 and y1 > y0:  # a cell of a picture with fewer px than cells may hold none
+            boxes.append((x0, y0, x1, y1))
+    return boxes
+
+
+def merged(boxes: Sequence[PixelBox], frame: float, most: int) -> list[PixelBox]:
+    """Boxes united while one is as cheap as two, and further until there are at most `most`.
+
+    The cost of a box is its area with `frame` px added to each side length: what rounding up and a gap take.
+    """
+    count = len(boxes)
+    if count < 2:
+        return list(boxes)
+    at = np.array(boxes, dtype=np.float64)
+    cost = _cost(at, frame)
+    saving = np.full((count, count), -np.inf)
+    for i in range(count):
+        saving[i] = cost[i] + cost - _cost(_unions(at[i], at), frame)
+        saving[i, i] = -np.inf
+    alive = np.ones(count, dtype=bool)
+    while alive.sum() > 1:
+        i, j = divmod(int(saving.argmax()), count)
+        if saving[i, j] < 0 and alive.sum() <= most:
+            break
+        at[i] = _unions(at[i], at[j : j + 1])[0]
+        alive[j] = False
+        cost[i] = _cost(at[i : i + 1], frame)[0]
+        saving[j, :] = saving[:, j] = -np.inf
+        fresh = np.where(alive, cost[i] + cost - _cost(_unions(at[i], at), frame), -np.inf)
+        fresh[i] = -np.inf
+        saving[i, :] = saving[:, i] = fresh
+    return [(int(a), int(b), int(c), int(d)) for a, b, c, d in at[alive].tolist()]
+
+
+def _unions(one: NDArray[np.float64], others: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.concatenate((np.minimum(one[:2], others[:, :2]), np.maximum(one[2:], others[:, 2:])), 1)
+
+
+def _cost(boxes: NDArray[np.float64], frame: float) -> NDArray[np.float64]:
+    return (boxes[:, 2] - boxes[:, 0] + frame) * (boxes[:, 3] - boxes[:, 1] + frame)
+
+
+def with_lines(
+    box: PixelBox, lines: NDArray[np.float64], size: tuple[int, int], margin: tuple[int, int]
+) -> PixelBox:
+    """A region grown by a margin (across, down) in px, so that no line of print [L, 4] is cut lengthwise.
+
+    A line that the box touches is taken whole in its height; one that only the margin would touch is left out.
+    """
+    width, height = size
+    x0, x1 = max(0, box[0] - margin[0]), min(width, box[2] + margin[0])
+    beside = lines[(lines[:, 0] < x1) & (lines[:, 2] > x0)] if len(lines) else lines
+    tops, bottoms = np.floor(beside[:, 1]), np.ceil(beside[:, 3])
+
+    def cut(y: float) -> NDArray[np.bool_]:
+        return (tops < y) & (bottoms > y)
+
+    y0, y1 = float(box[1]), float(box[3])
+    while True:  # the box only grows, at most to the whole picture
+        through = cut(y0), cut(y1)
+        if not through[0].any() and not through[1].any():
+            break
+        y0 = min(y0, *tops[through[0]]) if through[0].any() else y0
+        y1 = max(y1, *bottoms[through[1]]) if through[1].any() else y1
+    y0, y1 = max(0.0, y0), min(float(height), y1)
+    above, below = max(0.0, y0 - margin[1]), min(float(height), y1 + margin[1])
+    while above < y0 and cut(above).any():
+        above = float(bottoms[cut(above)].max())
+    while below > y1 and cut(below).any():
+        below = float(tops[cut(below)].min())
+    return int(x0), int(min(above, y0)), int(x1), int(math.ceil(max(below, y1)))
+
+
+def regions(
+    boxes: Sequence[PixelBox],
+    lines: Sequence[Box],
+    size: tuple[int, int],
+    margin: tuple[int, int],
+    frame: float,
+    most: int,
+) -> list[PixelBox]:
+    """The regions of a picture that hold all of some boxes and whole lines of print, in reading order.
+
+    `frame` and `most` are of `merged`. Every pixel of a box is in a region.
+    """
+    at = np.array(lines, dtype=np.float64).reshape(-1, 4)
+    parts = list(boxes)
+    while True:  # boxes only grow and unite, so this ends
+        joined = merged(parts, frame, most)
+        grown = [with_lines(box, at, size, (0, 0)) for box in joined]
+        if grown == parts:
+            break
+        parts = grown
+    spread = merged([with_lines(box, at, size, margin) for box in parts], frame, most)
+    while True:  # a union may reach lines that neither part did
+        again = merged([with_lines(box, at, size, (0, 0)) for box in spread], frame, most)
+        if again == spread:
+            break
+        spread = again
+    return in_reading_order(spread)
+
+
+def in_reading_order(boxes: Sequence[PixelBox]) -> list[PixelBox]:
+    """Boxes row by row from the top, each row from the left."""
+    left = sorted(boxes, key=lambda box: (box[1], box[0]))
+    ordered: list[PixelBox] = []
+    while left:
+        first = left[0]
+        row = [
+            box
+            for box in left
+            if min(box[3], first[3]) - box[1] >= ROW_SHARE * min(box[3] - box[1], first[3] - first[1])
+        ]
+        ordered += sorted(row, key=lambda box: (box[0], box[1]))
+        left = [box for box in left if box not in row]
+    return ordered
