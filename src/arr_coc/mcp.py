@@ -19,22 +19,21 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from PIL import Image
 
-from arr_coc.choose.allocation import Allocation
 from arr_coc.files.images import open_image
 from arr_coc.files.paths import local_path, shorten
 from arr_coc.files.pdf import is_pdf, open_page
 from arr_coc.files.plugins import install_line
 from arr_coc.guide.lines import PrintedLine
 from arr_coc.guide.selector import Selector
-from arr_coc.guide.trust import sentence, verdict_of
-from arr_coc.pixels import Packed, find_rule, pack_for
+from arr_coc.guide.trust import is_transcription, sentence, verdict_of
+from arr_coc.pixels import Packed, find_rule, pack, pack_for
 
 if TYPE_CHECKING:
     from mcp.server.mcpserver import MCPServer
 
 MOST_BYTES = 2**28  # of a file
 MOST_TOKENS = 100_000
-LEAST_INSIDE = 0.5  # share of a line's cells that are kept for its print to be given
+CELL = 32  # px of the squares by which a masked picture is counted
 INSTRUCTIONS = (
     "Ask these tools about pictures and PDF pages in place of reading whole files: they give the parts that "
     "a question needs, at a size at which they can be read."
@@ -68,7 +67,7 @@ class Folders:
             self.places.append(place)
 
     def read(self, name: str) -> bytes:
-        """The content of a file below the folders; `name` is a path, or one relative to any of them.
+        """The content of a file below the folders; `name` is a path, or one relative to any of them or to here.
 
         Links are followed before it is decided whether the file is below. Of a path that isn't, the message
         doesn't say whether anything is there.
@@ -97,7 +96,7 @@ class Folders:
         listed = ", ".join(map(str, self.places))
         try:
             path = Path(name).expanduser()
-            targets = [path] if path.is_absolute() else [place / path for place in self.places]
+            targets = [place / path for place in (Path.cwd(), *self.places)]  # an absolute path stays itself
             below = [
                 resolved
                 for target in targets
@@ -165,34 +164,21 @@ class PictureTools:
         return result
 
     def read(self, path: str, question: str, page: int | None = None) -> list[ReadLine]:
-        """The print of the lines that a question needs, in reading order; a ValueError without an OCR."""
+        """The print that a question needs, in reading order; a ValueError without an OCR."""
         read = _ocr()
         picture = self.picture(path, page)
         with self._lock:
+            if not is_transcription(self.selector.guide, question):
+                allocation = self.selector(picture, question, "auto")
+                whole = find_rule(CELL).tokens(*picture.size)
+                # All but whole lines of what is kept is flat, so that nothing else is read.
+                picture = pack(picture, allocation, whole, CELL, "mask").pictures[0]
             lines = read(np.asarray(picture))
-            allocation = self.selector(picture, question)
-        return kept_lines(lines, allocation, picture.size)
-
-
-def kept_lines(lines: Sequence[PrintedLine], allocation: Allocation, size: tuple[int, int]) -> list[ReadLine]:
-    """The lines of which at least LEAST_INSIDE lies in kept cells, in reading order.
-
-    `size` is (width, height) of the picture in px.
-    """
-    kept = allocation.mask()[0].numpy()
-    height, width = kept.shape
-    result = []
-    for line in lines:
-        x0, x1 = (x * width / size[0] for x in line.box[0::2])
-        y0, y1 = (y * height / size[1] for y in line.box[1::2])
-        middle = min(height - 1, max(0, int((y0 + y1) / 2)))
-        rows = slice(middle, middle + 1) if y1 - y0 < 2 else slice(max(0, int(y0)), max(1, round(y1)))
-        first = min(width - 1, max(0, int(x0)))
-        columns = slice(first, max(first + 1, round(x1)))
-        if kept[rows, columns].mean() >= LEAST_INSIDE:
-            x0, y0, x1, y1 = map(round, line.box)
-            result.append(ReadLine(line.text, (x0, y0, x1, y1)))
-    return sorted(result, key=lambda line: (line.box[1], line.box[0]))
+        rows = []
+        for text, box in lines:
+            x0, y0, x1, y1 = map(round, box)
+            rows.append(ReadLine(text, (x0, y0, x1, y1)))
+        return sorted(rows, key=lambda line: (line.box[1], line.box[0]))
 
 
 def _ocr() -> Callable[[np.ndarray], Sequence[PrintedLine]]:

@@ -27,9 +27,10 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageEnhance
 
 from arr_coc.files.images import identify, open_image
+from arr_coc.files.paths import shorten
 from arr_coc.guide.guide import Guide, load_guide
 from arr_coc.guide.selector import Selector
-from arr_coc.guide.trust import SURE, is_transcription
+from arr_coc.guide.trust import SURE, is_general, is_transcription
 from arr_coc.pixels import RULES, Packed, find_rule, pack_for
 
 MOST_PIXELS = 40_000_000  # of a picture that is chosen from
@@ -95,6 +96,7 @@ class Outcome(NamedTuple):
 REASONS = {
     "packed": "packed",
     "small": "the whole picture costs no more than what was allowed",
+    "dear": "any picture costs more than what was allowed",
     "unsure": "it may not hold what is asked for",
     "transcription": "all that is printed was asked for",
     "no_question": "no words came with it",
@@ -182,6 +184,9 @@ class Packer:
             return await asyncio.wait_for(work, self.seconds)
         except TimeoutError:
             return Outcome("slow", ms=1000 * self.seconds)
+        except ValueError as error:  # such as a question without words
+            log.warning("the whole picture goes on: %s", shorten(str(error), 300))
+            return Outcome("failed")
         except Exception:
             log.exception("choosing failed; the whole picture goes on")
             return Outcome("failed")
@@ -236,12 +241,14 @@ class Packer:
     ) -> Outcome:
         if any(is_transcription(self._guide, question) for question in questions):
             return self._whole("transcription", picture, dial)
+        if dial.tokens < find_rule(dial.rule).cheapest:
+            return self._whole("dear", picture, dial)
         packed = pack_for(
             picture, questions, dial.tokens, rule=dial.rule, layout=dial.layout, selector=selector
         )
         if packed.layout == "whole":
             return self._whole("small", picture, dial, packed.confidence)
-        if len(questions) == 1 and packed.confidence is not None and packed.confidence < self.sure:
+        if self._is_unsure(packed, questions):
             return self._whole("unsure", picture, dial, packed.confidence)
         parts = tuple(zip(packed.captions, map(_png, packed.pictures), strict=True))
         places = tuple((place.origin, place.magnification) for place in packed.places)
@@ -256,6 +263,15 @@ class Packer:
             places,
             _thumbnail(picture, packed),
         )
+
+    def _is_unsure(self, packed: Packed, questions: tuple[str, ...]) -> bool:
+        """Whether a picture may not hold what one question asks for; several have been judged one by one.
+
+        Of a question about all of a picture a confidence says nothing.
+        """
+        if len(questions) > 1 or packed.confidence is None or packed.confidence >= self.sure:
+            return False
+        return not is_general(self._guide, questions[0])
 
     def _whole(
         self, reason: str, picture: Image.Image, dial: Dial, confidence: float | None = None
