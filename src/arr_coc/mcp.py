@@ -67,7 +67,7 @@ class Folders:
             self.places.append(place)
 
     def read(self, name: str) -> bytes:
-        """The content of a file below the folders; `name` is a path, or one relative to any of them or to here.
+        """The content of a file below the folders; `name` is a path, relative to here or to one of them.
 
         Links are followed before it is decided whether the file is below. Of a path that isn't, the message
         doesn't say whether anything is there.

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
 import socket
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
@@ -43,6 +44,7 @@ HOP_BY_HOP = frozenset(
     b"transfer-encoding upgrade".split()
 )
 """Headers of one connection, which are not passed on (RFC 9110, 7.6.1)."""
+HOST_NAME = re.compile(r"[\w.-]+|[0-9a-f:.]+", re.ASCII | re.IGNORECASE)
 MARKS = (b"image", b"\\u")  # of a body with pictures, the second where letters may be escaped
 MOST_BODY = 64 * 2**20  # bytes of a body that is looked into; a longer one passes as it is
 MOST_BODIES = 256 * 2**20  # bytes of all bodies that are looked into at a time
@@ -93,9 +95,8 @@ def read_upstream(address: str) -> Upstream:
     try:
         parts = urlsplit(address)
         base = httpx.URL(address)
-        usual = (
-            parts.scheme in ("http", "https") and parts.hostname and (parts.port is None or parts.port > 0)
-        )
+        named = HOST_NAME.fullmatch(parts.hostname or "") is not None and parts.port != 0
+        usual = named and parts.scheme in ("http", "https")
     except (ValueError, httpx.InvalidURL) as error:
         raise ValueError(f"upstream {shorten(address)} is no address: {remedy}") from error
     if not usual or parts.query or parts.fragment:
