@@ -73,7 +73,7 @@ class StandIn:
         self.targets.append(request.scope["raw_path"] + (b"?" + query if query else b""))
         try:
             return json.loads(self.bodies[-1])
-        except ValueError:
+        except (ValueError, RecursionError):
             return None
 
     def last(self) -> Any:
@@ -103,12 +103,17 @@ class StandIn:
         body = await self.keep(request)
         if not isinstance(body, dict) or not isinstance(body.get("messages"), list):
             error = {
-                "message": "no messages",
+                "message": "none",
                 "type": "invalid_request_error",
                 "param": None,
                 "code": None,
             }
             return JSONResponse({"error": error}, 400)
+        while body.get("wait") and not self.go_on.is_set():
+            if await request.is_disconnected():
+                self.aborted.set()
+                break
+            await anyio.sleep(0.01)
         facts = {"id": "chatcmpl-1", "created": 1764000000, "model": str(body.get("model"))}
         if body.get("stream"):
             chunks = [{"role": "assistant", "content": ""}, {"content": "On the 30th"}, {"content": "."}, {}]
@@ -150,8 +155,8 @@ class StandIn:
             events: list[dict[str, Any]] = [
                 {"type": "message_start", "message": message},
                 {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
-                {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "On the "}},
-                {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "30th."}},
+                {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "On "}},
+                {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "30th"}},
                 {"type": "content_block_stop", "index": 0},
                 {"type": "message_delta", "delta": {"stop_reason": "end_turn", "stop_sequence": None},
                  "usage": {"output_tokens": 4}},

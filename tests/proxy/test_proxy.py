@@ -423,6 +423,14 @@ class TestStreams:
             next(answer.iter_raw())
         assert stand_in.aborted.wait(5)
 
+    def test_so_does_one_that_goes_before_the_answer(self, start: Start, screenshot: str) -> None:
+        address, stand_in, _ = start()
+        stand_in.go_on.clear()
+        body = chat_body(screenshot, "What is red?", wait=True)
+        with pytest.raises(httpx.ReadTimeout):
+            httpx.post(address + "/v1/chat/completions", json=body, timeout=1)
+        assert stand_in.aborted.wait(5)
+
 
 class TestPages:
     def test_the_page_of_requests(self, start: Start, screenshot: str) -> None:
