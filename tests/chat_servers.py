@@ -7,7 +7,7 @@ import io
 import json
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -27,7 +27,7 @@ URL = "data:image/png;base64,"
 
 
 @contextmanager
-def listening(config: uvicorn.Config) -> Iterator[str]:
+def listening(config: uvicorn.Config) -> Generator[str]:
     """The address of a server on a free port of this machine, stopped at the end."""
     config.host, config.port = "127.0.0.1", 0
     server = uvicorn.Server(config)
@@ -42,6 +42,11 @@ def listening(config: uvicorn.Config) -> Iterator[str]:
         server.should_exit = True
         thread.join(20)
         assert not thread.is_alive()
+
+
+def named(body: dict[str, Any]) -> str:
+    """The model of a body, as far as it can be written."""
+    return str(body.get("model")).encode("ascii", "replace").decode()
 
 
 class StandIn:
@@ -114,7 +119,7 @@ class StandIn:
                 self.aborted.set()
                 break
             await anyio.sleep(0.01)
-        facts = {"id": "chatcmpl-1", "created": 1764000000, "model": str(body.get("model"))}
+        facts = {"id": "chatcmpl-1", "created": 1764000000, "model": named(body)}
         if body.get("stream"):
             chunks = [{"role": "assistant", "content": ""}, {"content": "On the 30th"}, {"content": "."}, {}]
             lines = []
@@ -149,7 +154,12 @@ class StandIn:
             error = {"type": "invalid_request_error", "message": "messages: Field required"}
             return JSONResponse({"type": "error", "error": error}, 400)
         usage = {"input_tokens": 9, "output_tokens": 4}
-        message = {"id": "msg_1", "type": "message", "role": "assistant", "model": str(body.get("model"))}
+        message: dict[str, Any] = {
+            "id": "msg_1",
+            "type": "message",
+            "role": "assistant",
+            "model": named(body),
+        }
         message |= {"stop_reason": None, "stop_sequence": None, "usage": usage, "content": []}
         if body.get("stream"):
             events: list[dict[str, Any]] = [
@@ -178,7 +188,7 @@ class StandIn:
         field = {"message": {"role": "assistant", "content": "On the 30th."}}
         if request.url.path.endswith("generate"):
             field = {"response": "On the 30th."}
-        answer = {"model": body["model"], "created_at": "2026-11-28T10:00:00Z", "done": False} | field
+        answer = {"model": named(body), "created_at": "2026-11-28T10:00:00Z", "done": False} | field
         last = answer | {"done": True, "done_reason": "stop"}
         if body.get("stream") is False:
             return JSONResponse(last)
@@ -220,7 +230,7 @@ def pack_double(
     for name, x in (("red", 0), ("green", width // 2)):
         if name in joined:
             box = (float(x), 0.0, float(x + width // 4), height / 4)
-            pictures.append(picture.crop(tuple(map(int, box))).resize((96, 96)))
+            pictures.append(picture.crop(box).resize((96, 96)))
             captions.append(f"The {name} part.")
             places.append(Place(len(places), (0, 0, 96, 96), box, 1.0))
     return Packed(

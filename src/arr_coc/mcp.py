@@ -23,7 +23,7 @@ from arr_coc.files.images import open_image
 from arr_coc.files.paths import local_path, shorten
 from arr_coc.files.pdf import is_pdf, open_page
 from arr_coc.files.plugins import install_line
-from arr_coc.guide.lines import PrintedLine
+from arr_coc.guide.ocr import rapid_ocr
 from arr_coc.guide.selector import Selector
 from arr_coc.guide.trust import is_transcription, sentence, verdict_of
 from arr_coc.pixels import Packed, find_rule, pack, pack_for
@@ -165,7 +165,7 @@ class PictureTools:
 
     def read(self, path: str, question: str, page: int | None = None) -> list[ReadLine]:
         """The print that a question needs, in reading order; a ValueError without an OCR."""
-        read = _ocr()
+        read = rapid_ocr()
         picture = self.picture(path, page)
         with self._lock:
             if not is_transcription(self.selector.guide, question):
@@ -179,12 +179,6 @@ class PictureTools:
             x0, y0, x1, y1 = map(round, box)
             rows.append(ReadLine(text, (x0, y0, x1, y1)))
         return sorted(rows, key=lambda line: (line.box[1], line.box[0]))
-
-
-def _ocr() -> Callable[[np.ndarray], Sequence[PrintedLine]]:
-    from arr_coc.guide.ocr import rapid_ocr  # loads transformers' neighbours only when it is asked for
-
-    return rapid_ocr()
 
 
 def require_mcp() -> None:

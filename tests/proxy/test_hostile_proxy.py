@@ -30,7 +30,6 @@ pytestmark = pytest.mark.slow
 
 def png_that_claims(width: int, height: int) -> bytes:
     """A PNG of some bytes whose header claims any size."""
-    lines = zlib.compress(b"\x00" * 100)
 
     def chunk(kind: bytes, data: bytes) -> bytes:
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
