@@ -59,7 +59,8 @@ def test_the_blocks_of_python(
         assert names["picture"] not in sent, "a whole picture went on"
         assert " 1280 x 800 px" in sent
     assert "packed 1 of 1 pictures, " in out
-    here = f'command={sys.executable!r}, args=["-m", "arr_coc", "mcp", "docs"], env={{"PYTHONPATH": {PACKAGES!r}}}'
+    here = f'command={sys.executable!r}, args=["-m", "arr_coc", "mcp", "docs"], '
+    here += f'env={{"PYTHONPATH": {PACKAGES!r}}}'
     text = agent.replace('command="arr-coc", args=["mcp", "docs"]', here)
     assert text != agent
     exec(compile(text, "docs/any-model.md, the agent", "exec"), names)

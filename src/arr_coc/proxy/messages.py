@@ -57,7 +57,7 @@ def api_of(path: str) -> Api | None:
 def model_of(body: object) -> str:
     """The name of the model that a body asks; "" if it names none."""
     name = body.get("model") if isinstance(body, dict) else None
-    return name[:200] if isinstance(name, str) else ""
+    return _sound(name[:200]) if isinstance(name, str) else ""
 
 
 def picture_slots(api: Api, body: object) -> list[PictureSlot]:
@@ -107,8 +107,12 @@ def _words(api: Api, turn: Mapping[str, Any]) -> str:
         content = "\n".join(part["text"] for part in parts if isinstance(part.get("text"), str))
     if not isinstance(content, str):
         return ""
-    # Half of a character, which JSON can write, is nothing that can be asked.
-    return content[-MOST_QUESTION:].encode("utf-8", "replace").decode().strip()
+    return _sound(content[-MOST_QUESTION:]).strip()
+
+
+def _sound(text: str) -> str:
+    """A text without halves of characters, which JSON can write and nothing else can."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def _pictures(api: Api, turn: Mapping[str, Any]) -> Iterator[tuple[int, str]]:

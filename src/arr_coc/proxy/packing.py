@@ -18,6 +18,7 @@ import logging
 import re
 import threading
 import time
+import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -311,9 +312,11 @@ def _open(data: str) -> Image.Image:
     except (binascii.Error, ValueError) as error:
         raise _Unfit("unreadable") from error
     try:
-        with identify(io.BytesIO(content), "the picture") as header:
-            if header.width * header.height > MOST_PIXELS:
-                raise _Unfit("too_large")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Pillow warns of what `open_image` refuses or repairs
+            with identify(io.BytesIO(content), "the picture") as header:
+                if header.width * header.height > MOST_PIXELS:
+                    raise _Unfit("too_large")
         return open_image(content)
     except ValueError as error:
         raise _Unfit("unreadable") from error
