@@ -16,7 +16,7 @@ from weakref import WeakValueDictionary
 import gradio as gr
 from PIL import Image
 
-from arr_coc.app import asking
+from arr_coc.app import asking, packing
 from arr_coc.app.asking import FIELDS, AskForm, Refused, Stopped, Update, measure
 from arr_coc.app.clips import open_upload, preview
 from arr_coc.app.looking import Looking
@@ -325,6 +325,29 @@ def on_look(
         result = [None, f"That failed ({type(error).__name__}); the log has the reason."]
     # Another picture has come meanwhile: its own event draws it.
     return result if tab.pictures == pictures else [gr.skip(), gr.skip()]
+
+
+def on_pack(
+    looking: Looking,
+    tab: Tab,
+    image: ImageSource | None,
+    question: str,
+    rule: str,
+    tokens: float,
+    layout: str,
+) -> list[Any]:
+    """Make the pictures that would be sent to an API: [line, pictures with captions, table, file]."""
+    if image is None:
+        return packing.empty(NO_PICTURE if tab.clip is None else OF_CLIPS)
+    try:
+        packed = packing.packed_pictures(looking, tab, image, question, rule, tokens, layout)
+        file = packing.archive(packed, tab.export_folder())
+    except ValueError as error:
+        return packing.empty(reason(error, image if isinstance(image, str) else ""))
+    except Exception as error:
+        logger.exception("packing failed")
+        return packing.empty(f"That failed ({type(error).__name__}); the log has the reason.")
+    return [packing.summary(packed), packing.gallery(packed), packing.table(packed), file]
 
 
 def on_new_picture(tab: Tab) -> str:

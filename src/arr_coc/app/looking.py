@@ -5,6 +5,7 @@ The guide's encoding of a picture is kept with its tab; each new question runs o
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -16,6 +17,7 @@ from arr_coc.files.images import ImageSource, open_image
 from arr_coc.guide.coupling import fitted
 from arr_coc.guide.selector import Selector
 from arr_coc.guide.source import guide_view
+from arr_coc.pixels import Packed
 from arr_coc.trace.evidence import read_guidance
 from arr_coc.trace.view import look_view, picture_view
 
@@ -40,11 +42,23 @@ class Looking:
             ValueError: the picture can't be read, or the question or the guide is missing.
         """
         with self._lock:
-            if tab.record is None or not same(tab.record.source, image):
-                tab.record = None  # free the old encoding first
-                tab.record = see(image, self.guide)
-            self.encoded.use(tab)
-            return view(tab.record, question, budget)
+            return view(self._record(tab, image), question, budget)
+
+    def pack(self, tab: Tab, image: ImageSource, pack: Callable[[Selector], Packed]) -> Packed:
+        """What `pack` makes with the selector of a tab's picture, whose encoding is kept with the tab.
+
+        Raises:
+            ValueError: the picture can't be read, the guide is missing, or `pack` raises it.
+        """
+        with self._lock:
+            return pack(self._record(tab, image).selector)
+
+    def _record(self, tab: Tab, image: ImageSource) -> SeenPicture:
+        if tab.record is None or not same(tab.record.source, image):
+            tab.record = None  # free the old encoding first
+            tab.record = see(image, self.guide)
+        self.encoded.use(tab)
+        return tab.record
 
     def first(self, image: ImageSource, question: str, budget: float | str) -> dict[str, Any]:
         """The view of the sample that all tabs show first, computed once."""

@@ -1,8 +1,9 @@
 """The layout of the page and the connection of its events to `handlers`.
 
-Left the form; right two tabs: the cells that the guide would keep, updated while the question is typed, and
-the model's answer with its kept cells (below the question on a phone). The accordion "Look closer" holds the
-detail views: layers, another question, two models, scorer weights, worst cases, saving and opening.
+Left the form; right (below the question on a phone) three tabs: the cells that the guide would keep, updated
+while the question is typed, the model's answer with its kept cells, and what would be sent to any API in
+place of the picture. The accordion "Look closer" holds the detail views: layers, another question, two
+models, scorer weights, worst cases, saving and opening.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 import gradio as gr
 
 from arr_coc import __version__
-from arr_coc.app import handlers
+from arr_coc.app import handlers, packing
 from arr_coc.app.api import publish
 from arr_coc.app.asking import FIELDS, PROBES, AskForm, probe_names
 from arr_coc.app.clips import LIMITS, MISSING, MOST_MB, can_open
@@ -38,7 +39,7 @@ SHOW_RESULTS = """() => {
 }"""
 """Scroll to the results where they are below the form, as on a phone."""
 SHOW_FORM = "() => document.querySelector('#first').scrollIntoView()"
-LOOK, ANSWER = "look", "answer"  # ids of the tabs of the results
+LOOK, ANSWER, PACK = "look", "answer", "pack"  # ids of the tabs of the results
 MOST = 1024  # tokens at the end of the slider; more can be typed
 DROPPED = """
 document.addEventListener("drop", (event) => {
@@ -166,6 +167,30 @@ def build(models: Models, samples: Sequence[AppSample], results: str | Path | No
                         status = StatusLine("" if view is None else handlers.SAVED, elem_id="status")
                         stale = StatusLine("", elem_id="stale")
                         canvas = TokenCanvas(view, kind="simple", elem_id="canvas")
+                with gr.Tab("As pictures for any API", id=PACK):
+                    with gr.Column(elem_id="packing"):
+                        with gr.Row():
+                            rule = gr.Dropdown(
+                                packing.rule_choices(), value=packing.SQUARE, label="For", scale=3,
+                                min_width=200, elem_id="pack-rule",
+                            )  # fmt: skip
+                            spend = gr.Number(
+                                packing.USUAL_TOKENS, label="Tokens at most", precision=0, scale=1,
+                                min_width=120, elem_id="pack-tokens",
+                            )  # fmt: skip
+                            layout = gr.Dropdown(
+                                packing.layout_choices(), value="auto", label="Layout", scale=1,
+                                min_width=120, elem_id="pack-layout",
+                            )  # fmt: skip
+                        make = gr.Button("Make the pictures", elem_id="pack")
+                        pack_line = StatusLine("", elem_id="pack-line")
+                        sent = gr.Gallery(
+                            label="what would be sent", show_label=False, columns=2, height="auto",
+                            object_fit="contain", format="png", buttons=[], allow_preview=True,
+                            interactive=False, elem_id="sent",
+                        )  # fmt: skip
+                        costs = gr.HTML("", apply_default_css=False, elem_id="pack-costs")
+                        parcel = gr.DownloadButton("Download them", elem_id="pack-file")
             with gr.Column(elem_id="more"):
                 with gr.Row(elem_id="budget-row"):
                     tokens = Count(
@@ -276,6 +301,11 @@ def build(models: Models, samples: Sequence[AppSample], results: str | Path | No
             "concurrency_limit": 1, "show_progress": "hidden",
         }  # fmt: skip
         gr.on([question.change, tokens.change, auto.change], **guided)
+        packs: dict[str, Any] = guided | {
+            "fn": partial(handlers.on_pack, looking), "inputs": [tab, image, question, rule, spend, layout],
+            "outputs": [pack_line, sent, costs, parcel], "trigger_mode": "once",
+        }  # fmt: skip
+        make.click(**packs)
         of_clip = [clip, frames, problems["clip"]]
         no_clip: dict[str, Any] = quick | {"fn": handlers.on_no_clip, "inputs": [tab], "outputs": of_clip}
         fresh: dict[str, Any] = quick | {

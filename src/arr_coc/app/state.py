@@ -142,14 +142,19 @@ class Tab:
         """Write the trace as an HTML page and a trace file; returns both paths (ValueError: no trace yet)."""
         if self.trace is None or self.view is None:
             raise ValueError("there is nothing to export yet: ask a question first")
-        kept_in = os.environ.get("GRADIO_TEMP_DIR")  # a server deletes this folder when it ends
-        if self.folder is None:
-            self.folder = Path(tempfile.mkdtemp(prefix="arr-coc-export-", dir=kept_in))
-            weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
-        html, record = self.folder / "arr-coc.html", self.folder / "arr-coc.safetensors"
+        folder = self.export_folder()
+        html, record = folder / "arr-coc.html", folder / "arr-coc.safetensors"
         write_atomic(page([self.view], title=self.trace.question).encode(), html)
         self.trace.save(record)
         return str(html), str(record)
+
+    def export_folder(self) -> Path:
+        """The folder of the tab's exports, made at the first; deleted with the tab."""
+        if self.folder is None:
+            kept_in = os.environ.get("GRADIO_TEMP_DIR")  # a server deletes this folder when it ends
+            self.folder = Path(tempfile.mkdtemp(prefix="arr-coc-export-", dir=kept_in))
+            weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
+        return self.folder
 
     def release(self) -> None:
         """Stop this tab's work and free its encodings, after its page was closed."""

@@ -1,12 +1,16 @@
-"""Lines of print on a picture, and how high they are; from its pixels alone.
+"""Lines of print on a picture, how high they are, and where words end; from its pixels alone.
 
-find_lines(image)                   boxes (x0, y0, x1, y1) in px, one for each stretch of a line
-print_height(lines, relevance)      24.0, px of the print that matters; None where there is none
+ink = find_ink(image)               where strokes begin and end
+find_lines(ink)                     boxes (x0, y0, x1, y1) in px of the image, one for each stretch of a line
+print_height(lines, weights)        24.0, px of the print that matters; None where there is none
+ink.room(box, 12)                   the box widened to blank columns
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -18,18 +22,41 @@ from arr_coc.choose.boxes import Box
 from arr_coc.guide.coupling import fitted
 from arr_coc.guide.print_encoder import COLUMN_PX, INK_STEP, PLACE, luminance, print_runs
 
+PixelBox = tuple[int, int, int, int]  # (x0, y0, x1, y1) in whole px
 SIDE = 32  # px; the runs of print are found on pictures of whole multiples
 HEIGHTS = (4, 64)  # px of a line: less is a rule, more a picture
 INKED = 0.01  # least share of a row's pixels with ink that isn't blank
 LEAST_WIDTH = 6  # px of a line
 
 
-def find_lines(image: Image.Image) -> tuple[Box, ...]:
-    """The lines of print of an RGB image, as boxes in its px, top to bottom.
+class Ink(NamedTuple):
+    """Where strokes of print begin and end on a picture, at the size at which the guide reads it."""
 
-    The guide's runs of print say which columns hold ink; the rows of the pixels there, from blank to blank, how
-    high the line is. Gaps wider than a few letters divide a line.
-    """
+    marks: NDArray[np.bool_]  # [h, w], a step of luminance to the next pixel
+    runs: NDArray[np.int64]  # [ceil(h / 16), ceil(w / 4)], of `print_runs`
+    above: NDArray[np.int32]  # [h + 1, w], marks above each pixel in its column
+    scale: tuple[float, float]  # px of the picture for one of these, across and down
+
+    def room(self, box: PixelBox, reach: float, width: int) -> PixelBox:
+        """A box in px of the picture, widened by at most `reach` px on each side to the next blank column.
+
+        A side without one stays; `width` is that of the picture.
+        """
+        across, down = self.scale
+        top, bottom = int(box[1] / down), max(int(box[1] / down) + 1, math.ceil(box[3] / down))
+        bottom = min(bottom, len(self.above) - 1)
+        blank = self.above[bottom] == self.above[min(top, bottom)]
+        steps = int(reach / across)
+        left, right = int(box[0] / across), min(len(blank), math.ceil(box[2] / across))
+        before = np.flatnonzero(blank[max(0, left - steps) : left + 1][::-1])
+        after = np.flatnonzero(blank[max(0, right - 1) : right + steps])
+        x0 = box[0] if not before.size else min(box[0], int((left - before[0]) * across))
+        x1 = box[2] if not after.size else max(box[2], math.ceil((right + after[0]) * across))
+        return max(0, x0), box[1], min(width, x1), box[3]
+
+
+def find_ink(image: Image.Image) -> Ink:
+    """The ink of an RGB image: steps of luminance, and the guide's runs of print."""
     size = fitted(*image.size)
     small = image if size == image.size else image.resize(size, Image.Resampling.BILINEAR)
     pixels = torch.from_numpy(np.array(small)).permute(2, 0, 1)[None].float().div_(255)
@@ -38,13 +65,25 @@ def find_lines(image: Image.Image) -> tuple[Box, ...]:
     padded = F.pad(light, (0, -width % SIDE, 0, -height % SIDE), mode="replicate")
     runs = print_runs(padded)[:, : -(-width // COLUMN_PX)].numpy()
     gray = light[0, 0].numpy()
-    ink = np.zeros(gray.shape, dtype=bool)
-    ink[:, :-1] |= np.abs(np.diff(gray, axis=1)) > INK_STEP
-    ink[:-1] |= np.abs(np.diff(gray, axis=0)) > INK_STEP
-    scale = (image.width / width, image.height / height)
-    boxes = {box for row, first, last in _stretches(runs) for box in _rows_of(ink, row, first, last)}
+    marks = np.zeros(gray.shape, dtype=bool)
+    marks[:, :-1] |= np.abs(np.diff(gray, axis=1)) > INK_STEP
+    marks[:-1] |= np.abs(np.diff(gray, axis=0)) > INK_STEP
+    above = np.pad(marks.cumsum(0, dtype=np.int32), ((1, 0), (0, 0)))
+    return Ink(marks, runs, above, (image.width / width, image.height / height))
+
+
+def find_lines(ink: Ink) -> tuple[Box, ...]:
+    """The lines of print of a picture, as boxes in its px, top to bottom.
+
+    The runs of print say which columns hold ink; the rows of pixels there, from blank to blank, how high a
+    line is. Gaps wider than a few letters divide a line.
+    """
+    across, down = ink.scale
+    boxes = {
+        box for row, first, last in _stretches(ink.runs) for box in _rows_of(ink.marks, row, first, last)
+    }
     joined = _joined(sorted(boxes, key=lambda box: (box[1], box[0])))
-    return tuple((x0 * scale[0], y0 * scale[1], x1 * scale[0], y1 * scale[1]) for x0, y0, x1, y1 in joined)
+    return tuple((x0 * across, y0 * down, x1 * across, y1 * down) for x0, y0, x1, y1 in joined)
 
 
 def print_height(lines: Sequence[Box], weights: Sequence[float] | None = None) -> float | None:

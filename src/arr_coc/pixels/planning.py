@@ -19,8 +19,8 @@ from arr_coc.pixels.rules import Rule
 
 MOST_PICTURES = 9  # of a packed picture
 MOST_IN_STRIP = 16  # regions
-GAP = 6  # px between the parts of a strip, and around them
-STEPS = 160  # scales that are tried
+GAP = 6  # px between the pieces of a strip, and around them
+STEPS = 240  # scales that are tried
 STEP = 0.97  # from one to the next
 KEPT_SHARE = 0.9  # of a side that a provider may not scale below
 OVERVIEW_SIDE = 160  # px: the least side of the square that an overview's px would fill
@@ -30,8 +30,8 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Part:
-    """A part of the original at its place in a packed picture."""
+class Piece:
+    """A piece of the original at its place in a packed picture."""
 
     picture: int
     at: tuple[int, int]  # its top left corner in px of the packed picture
@@ -50,7 +50,7 @@ class Plan:
 
     layout: str
     sizes: tuple[Size, ...]
-    parts: tuple[Part, ...]
+    pieces: tuple[Piece, ...]
     tokens: int
     scale: float
     overview: float = 0.0
@@ -109,9 +109,9 @@ def shrunk(size: Size, spend: Spend) -> Plan | None:
         one = scaled(whole, scale)
         if not kept([one], spend.rule) or (spent := spend.rule.tokens(*one)) > spend.tokens:
             return None
-        part = Part(0, (0, 0), one, whole, True)
+        piece = Piece(0, (0, 0), one, whole, True)
         factor = one[0] / size[0] * reading_scale(one, spend.rule)
-        return Plan("shrunk", (one,), (part,), spent, factor, factor)
+        return Plan("shrunk", (one,), (piece,), spent, factor, factor)
 
     return largest(1.0, make)
 
@@ -141,12 +141,12 @@ def crops(regions: Sequence[PixelBox], size: Size, spend: Spend, share: float = 
         sizes = [scaled(box, scale) for box in regions]
         if not kept(sizes, spend.rule) or (spent := cost(sizes, spend.rule)) > left:
             return None
-        parts = [
-            Part(first + number, (0, 0), one, box)
+        pieces = [
+            Piece(first + number, (0, 0), one, box)
             for number, (one, box) in enumerate(zip(sizes, regions, strict=True))
         ]
         read = min(reading_scale(one, spend.rule) for one in sizes)
-        return Plan("crops", tuple(sizes), tuple(parts), spent, scale * read)
+        return Plan("crops", tuple(sizes), tuple(pieces), spent, scale * read)
 
     plan = largest(spend.magnify, make)
     if plan is None or above is None:
@@ -154,7 +154,7 @@ def crops(regions: Sequence[PixelBox], size: Size, spend: Spend, share: float = 
     return Plan(
         "overview+crops",
         above.sizes + plan.sizes,
-        above.parts + plan.parts,
+        above.pieces + plan.pieces,
         above.tokens + plan.tokens,
         plan.scale,
         above.scale,
@@ -170,13 +170,13 @@ def strip(regions: Sequence[PixelBox], size: Size, spend: Spend, share: float = 
     above = overview(size, spend, share) if share else None
     if share and above is None:
         return None
-    top = [] if above is None else [Part(0, (0, 0), above.sizes[0], whole, True)]
+    top = [] if above is None else [Piece(0, (0, 0), above.sizes[0], whole, True)]
 
     def make(scale: float) -> Plan | None:
-        parts = [Part(0, (0, 0), scaled(box, scale), box) for box in regions]
+        pieces = [Piece(0, (0, 0), scaled(box, scale), box) for box in regions]
         best: Plan | None = None
-        for width in _widths([part.size[0] for part in (*top, *parts)]):
-            canvas, laid = _shelves(top, parts, width)
+        for width in _widths([piece.size[0] for piece in (*top, *pieces)]):
+            canvas, laid = _shelves(top, pieces, width)
             if not kept([canvas], spend.rule) or (spent := spend.rule.tokens(*canvas)) > spend.tokens:
                 continue
             read = reading_scale(canvas, spend.rule)
@@ -190,28 +190,28 @@ def strip(regions: Sequence[PixelBox], size: Size, spend: Spend, share: float = 
 
 
 def _widths(sides: Sequence[int]) -> list[int]:
-    """Widths of a strip that are worth trying: that of the widest part, and of the first parts side by side."""
+    """Widths of a strip that are worth trying: of the widest piece, and of the first pieces side by side."""
     widest = max(sides)
     sums = accumulate(side + GAP for side in sides)
     return sorted({widest, *(total - GAP for total in sums if total - GAP > widest)})
 
 
-def _shelves(top: Sequence[Part], parts: Sequence[Part], width: int) -> tuple[Size, tuple[Part, ...]]:
+def _shelves(top: Sequence[Piece], pieces: Sequence[Piece], width: int) -> tuple[Size, tuple[Piece, ...]]:
     """Parts laid in rows of at most `width` px, those of `top` above; the size of the whole and each at its
     place.
     """
-    laid: list[Part] = []
+    laid: list[Piece] = []
     x, y, high, wide = GAP, GAP, 0, 0
-    for number, part in enumerate((*top, *parts)):
-        if x > GAP and (x - GAP + part.size[0] > width or number == len(top) > 0):
+    for number, piece in enumerate((*top, *pieces)):
+        if x > GAP and (x - GAP + piece.size[0] > width or number == len(top) > 0):
             x, y, high = GAP, y + high + GAP, 0
-        laid.append(replace(part, at=(x, y)))
-        x, high = x + part.size[0] + GAP, max(high, part.size[1])
+        laid.append(replace(piece, at=(x, y)))
+        x, high = x + piece.size[0] + GAP, max(high, piece.size[1])
         wide = max(wide, x)
     return (wide, y + high + GAP), tuple(laid)
 
 
-def box_of(part: Part) -> Box:
-    """Where a part lies in its packed picture."""
-    (x, y), (width, height) = part.at, part.size
+def box_of(piece: Piece) -> Box:
+    """Where a piece lies in its packed picture."""
+    (x, y), (width, height) = piece.at, piece.size
     return float(x), float(y), float(x + width), float(y + height)

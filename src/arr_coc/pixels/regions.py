@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from arr_coc.choose.allocation import Allocation
 from arr_coc.choose.boxes import Box
+from arr_coc.pixels.lines import Ink, PixelBox
 
-PixelBox = tuple[int, int, int, int]  # (x0, y0, x1, y1) in whole px
 ROW_SHARE = 0.5  # of the lower of two regions' heights that they share if they stand in one row
 
 
@@ -72,7 +72,7 @@ def with_lines(
 ) -> PixelBox:
     """A region grown by a margin (across, down) in px, so that no line of print [L, 4] is cut lengthwise.
 
-    A line that the box touches is taken whole in its height; one that only the margin would touch is left out.
+    A line that the box touches is taken in its whole height; one that the margin alone touches is left out.
     """
     width, height = size
     x0, x1 = max(0, box[0] - margin[0]), min(width, box[2] + margin[0])
@@ -95,7 +95,7 @@ def with_lines(
         above = float(bottoms[cut(above)].max())
     while below > y1 and cut(below).any():
         below = float(tops[cut(below)].min())
-    return int(x0), int(min(above, y0)), int(x1), int(math.ceil(max(below, y1)))
+    return int(x0), int(min(above, y0)), int(x1), math.ceil(max(below, y1))
 
 
 def regions(
@@ -105,10 +105,12 @@ def regions(
     margin: tuple[int, int],
     frame: float,
     most: int,
+    ink: Ink | None = None,
 ) -> list[PixelBox]:
     """The regions of a picture that hold all of some boxes and whole lines of print, in reading order.
 
-    `frame` and `most` are of `merged`. Every pixel of a box is in a region.
+    `frame` and `most` are of `merged`; with `ink` their sides lie between words where these are near. Every
+    pixel of a box is in a region.
     """
     at = np.array(lines, dtype=np.float64).reshape(-1, 4)
     parts = list(boxes)
@@ -118,7 +120,11 @@ def regions(
         if grown == parts:
             break
         parts = grown
-    spread = merged([with_lines(box, at, size, margin) for box in parts], frame, most)
+    spread = [with_lines(box, at, size, margin) for box in parts]
+    if ink is not None:
+        reach = 2 * margin[0]
+        spread = [with_lines(ink.room(box, reach, size[0]), at, size, (0, 0)) for box in spread]
+    spread = merged(spread, frame, most)
     while True:  # a union may reach lines that neither part did
         again = merged([with_lines(box, at, size, (0, 0)) for box in spread], frame, most)
         if again == spread:

@@ -74,20 +74,22 @@ class Rule:
 
     @property
     def cheapest(self) -> int:
-        """The tokens of the smallest picture."""
-        return self.tokens(1, 1)
+        """The tokens that a small picture costs, whatever its shape, unless that is very thin."""
+        if self.way == "filled":
+            return self.most
+        return (math.isqrt(self.least) + 1) ** 2 if self.least else self.tokens(1, 1)
 
 
 def find_rule(name: str | int) -> Rule:
-    """The rule of a name, or of N or "square N": one token for each N x N px; a ValueError if there is none."""
+    """The rule of a name, or of N or "square N", one token for each N x N px; ValueError if there is none."""
     text = str(name).strip().lower()
     if text in RULES:
         return RULES[text]
     if (match := SQUARE.fullmatch(text)) and SIDES[0] <= (patch := int(match[1])) <= SIDES[1]:
         return Rule(f"square {patch}", "squares", "", "", f"{patch} x {patch} px a token", patch)
     raise ValueError(
-        f"rule {str(name)!r:.60} is not known: use one of {', '.join(RULES)}, or the side in px of the square "
-        f"that a token stands for, {SIDES[0]} to {SIDES[1]}, such as 28"
+        f"rule {str(name)!r:.60} is not known: use one of {', '.join(RULES)}, or the side in px of the "
+        f"square that a token stands for, {SIDES[0]} to {SIDES[1]}, such as 28"
     )
 
 
@@ -123,7 +125,7 @@ def _tiles(rule: Rule, width: int, height: int) -> Count:
 
 
 def _padded(rule: Rule, width: int, height: int) -> Count:
-    """Anthropic: the largest size of the same shape whose patches, padded to whole ones, are within limits."""
+    """Anthropic: the largest size of the same shape whose patches, padded to whole ones, are in limits."""
 
     def fits(w: int, h: int) -> bool:
         across, down = _cells(w, rule.patch), _cells(h, rule.patch)

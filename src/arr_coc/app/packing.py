@@ -1,0 +1,98 @@
+"""The card "As pictures for any API": what would be sent, its tokens by provider, and a download."""
+
+from __future__ import annotations
+
+import html
+import io
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+from arr_coc.app.looking import LONGEST_QUESTION, Looking
+from arr_coc.app.state import Tab
+from arr_coc.files.atomic import write_atomic
+from arr_coc.files.images import ImageSource, open_image
+from arr_coc.pixels import LAYOUTS, RULES, Packed, find_rule, pack_for
+
+SQUARE = "32"  # the rule of any model, as the command's default
+USUAL_TOKENS, MOST_TOKENS = 400, 10_000
+SHOWN = (SQUARE, "gpt-6", "gpt-5.4", "gpt-4o", "claude", "gemini-low", "gemini", "qwen", "gemma4", "mistral")
+FILE = "arr-coc-pictures.zip"
+HEAD = "<tr><th>by the rule of</th><th>the picture</th><th>these</th><th>less by</th></tr>"
+
+
+def rule_choices() -> list[tuple[str, str]]:
+    """The rules as labels and names, for a dropdown."""
+    own = [(f"{rule.name}: {rule.models}", rule.name) for rule in RULES.values()]
+    return [("any other model: a token for each 32 x 32 px", SQUARE), *own]
+
+
+def layout_choices() -> list[str]:
+    """The layouts by name, for a dropdown."""
+    return list(LAYOUTS)
+
+
+def packed_pictures(
+    looking: Looking, tab: Tab, image: ImageSource, question: str, rule: str, tokens: float, layout: str
+) -> Packed:
+    """What would be sent for a question about a tab's picture.
+
+    Raises:
+        ValueError: the picture can't be read, the question is missing, or the tokens are too few.
+    """
+    text = question[:LONGEST_QUESTION].strip()
+    if not text:
+        raise ValueError("type what you want to know about the picture")
+    if not isinstance(tokens, int | float) or not 1 <= tokens <= MOST_TOKENS:
+        raise ValueError(f"tokens must be 1 to {MOST_TOKENS:,}")
+    known = find_rule(rule)
+    return looking.pack(
+        tab, image, lambda selector: pack_for(open_image(image), text, int(tokens), known, layout, selector)
+    )
+
+
+def summary(packed: Packed) -> str:
+    """One line about what is sent."""
+    count = len(packed.pictures)
+    pictures = "the picture itself" if packed.layout == "whole" else f"{count} picture{'s' * (count > 1)}"
+    sure = "" if packed.confidence is None else f", confidence {packed.confidence:.2f}"
+    return f"{pictures}, {packed.tokens:,} tokens in place of {packed.whole_tokens:,} ({packed.layout}{sure})"
+
+
+def gallery(packed: Packed) -> list[tuple[Any, str]]:
+    """The pictures with their captions."""
+    return list(zip(packed.pictures, packed.captions, strict=True))
+
+
+def table(packed: Packed) -> str:
+    """What the picture and what is sent in its place cost by provider, as an HTML table."""
+    names = dict.fromkeys((packed.rule.removeprefix("square "), *SHOWN))
+    return f"<table>{HEAD}{''.join(map(_row, names, [packed] * len(names)))}</table>"
+
+
+def _row(name: str, packed: Packed) -> str:
+    rule = find_rule(name)
+    whole = rule.tokens(*packed.size)
+    sent = sum(rule.tokens(*picture.size) for picture in packed.pictures)
+    label = rule.models if name == SQUARE else f"{rule.name} ({rule.models})"
+    less = f"{100 - 100 * sent / whole:.0f} %" if sent < whole else ""
+    cells = (html.escape(label), f"{whole:,}", f"{sent:,}", less)
+    return f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
+
+
+def archive(packed: Packed, folder: Path) -> str:
+    """Write the pictures, and their captions and places as JSON, as one ZIP file; returns its path."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as whole:
+        for number in range(len(packed.pictures)):
+            whole.writestr(zipfile.ZipInfo(f"packed-{number + 1}.png"), packed.png(number))
+        text = json.dumps(packed.json(), indent=1)
+        whole.writestr(zipfile.ZipInfo("packed.json"), text)
+    write_atomic(file.getvalue(), folder / FILE)
+    return str(folder / FILE)
+
+
+def empty(message: str) -> list[Any]:
+    """The card without a result: [line, pictures, table, file]."""
+    return [message, [], "", None]
