@@ -25,7 +25,7 @@ FLOORS = (
     ("model", "session"),  # the two doors a user knows
     ("trace",),
     ("train",),
-    ("app",),
+    ("app", "proxy", "mcp"),
     ("cli",),
 )
 """The rooms of the wheel from the ground up; an import points to the same room or to one before it."""

@@ -84,17 +84,20 @@ class OwnOriginOnly:
         else:
             await PlainTextResponse(refusal[1] + "\n", refusal[0])(scope, receive, with_policy)
 
+    def wrong_host(self, headers: Headers) -> str | None:
+        """Why a request that calls the server by the name in its headers is refused; None if it isn't."""
+        host = headers.get("host", "")
+        name = _host_name(host)
+        if len(headers.getlist("host")) == 1 and self._is_own(name):
+            return None
+        return f"this server isn't called {name or host!r}: use its own name, or allow this one with --allow-host"
+
     def _refusal(self, scope: MutableMapping[str, Any]) -> tuple[int, str] | None:
         """The status and reason of a refusal; None for a request that is allowed."""
         headers = Headers(raw=scope["headers"])
         host, origin = headers.get("host", ""), headers.get("origin")
-        name = _host_name(host)
-        if len(headers.getlist("host")) != 1 or not self._is_own(name):
-            return (
-                WRONG_HOST,
-                f"this server isn't called {name or host!r}: use its own name, or allow this one with "
-                "--allow-host",
-            )
+        if (reason := self.wrong_host(headers)) is not None:
+            return WRONG_HOST, reason
         if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
             return FORBIDDEN, f"a page of {origin!r} asks, and only pages of {host!r} may"
         return None

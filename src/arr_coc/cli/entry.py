@@ -20,7 +20,7 @@ from rich.text import Text
 from typer.core import TyperCommand, TyperGroup
 
 from arr_coc import __version__
-from arr_coc.cli import app, ask, crop, info, look, terminal, train
+from arr_coc.cli import app, ask, crop, info, look, serving, terminal, train
 from arr_coc.files.paths import shorten
 from arr_coc.files.plugins import import_modules, missing, plugin, plugins
 
@@ -47,6 +47,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {  # lines at the end of a command's --he
     "info": ("arr-coc info", "arr-coc info --model Qwen/Qwen3-VL-2B-Instruct --dtype bfloat16"),
     "draw": ("arr-coc draw", "arr-coc draw --count 20 --size 1280x960 --seed 100 --out pages"),
     "app": ("arr-coc app", "arr-coc app trace.safetensors --port 8000"),
+    "proxy": (
+        "arr-coc proxy --upstream http://127.0.0.1:11434",
+        "arr-coc proxy --upstream https://api.openai.com/v1 --tokens 600 --for gpt-5 --port 9000",
+    ),
+    "mcp": ("arr-coc mcp screenshots", "arr-coc mcp scans reports --for claude"),
     "view": ("arr-coc view trace.safetensors --out answer.html",),
     "train": (
         "arr-coc train list",
@@ -145,12 +150,14 @@ OWN = {  # commands of this distribution
     "crop": crop.crop,
     "info": info.info,
     "app": app.app,
+    "proxy": serving.proxy,
+    "mcp": serving.mcp,
     "view": app.view,
     "space": app.space,
     "train": train.train,
 }
 # Commands in the order of the help, those of daily use first; those of other distributions follow.
-ORDER = tuple("ask look crop info draw app view train adapt world eval report bench space".split())
+ORDER = tuple("ask look crop info draw app proxy mcp view train adapt world eval report bench space".split())
 
 for _name in (*ORDER, *sorted(plugins("commands").keys() - set(ORDER))):
     if _name in OWN or _name in plugins("commands"):

@@ -1,0 +1,120 @@
+"""The commands `proxy` and `mcp`: the choice for any chat API, and for agents."""
+
+from __future__ import annotations
+
+import os
+from importlib.util import find_spec
+from typing import Annotated
+
+import typer
+
+from arr_coc.cli import options, terminal
+from arr_coc.files.plugins import install_line
+
+LAST_PORT = 65_535
+PACKAGES = ("starlette", "uvicorn", "httpx", "prometheus_client")  # of the extra `proxy`
+
+
+def proxy(
+    upstream: Annotated[
+        str,
+        typer.Option(
+            metavar="URL", help="The server that answers: http://127.0.0.1:11434, or an API's address."
+        ),
+    ],
+    tokens: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Visual tokens that each picture may cost.")
+    ] = 400,
+    rule: Annotated[
+        str | None,
+        typer.Option(
+            "--for",
+            metavar="RULE",
+            help="How the model counts a picture's tokens: gpt-5, claude, gemini, qwen, gemma4, ... or N, "
+            "the side in px of the square that a token stands for. Not given: guessed from each request's "
+            "model.",
+        ),
+    ] = None,
+    layout: Annotated[
+        str, typer.Option(metavar="NAME", help="How parts are laid out: auto, crops, strip, ... as in crop.")
+    ] = "auto",
+    relevance: options.Relevance = "auto",
+    sure: Annotated[
+        float,
+        typer.Option(
+            min=0,
+            max=1,
+            metavar="0.5",
+            help="The least probability that a picture holds what is asked for; below, it goes on whole.",
+        ),
+    ] = 0.5,
+    host: Annotated[
+        str, typer.Option(metavar="NAME", help="Who can reach it; 0.0.0.0 is the whole network.")
+    ] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(min=0, metavar="N", help="Where to listen; 0: anywhere that is free.")
+    ] = 8080,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="A name of this machine that clients may call it by; repeatable."),
+    ] = None,
+    workers: Annotated[
+        int, typer.Option(min=1, max=64, metavar="N", help="Pictures that are chosen from at a time.")
+    ] = 2,
+    traces: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            max=10_000,
+            metavar="N",
+            help="Requests that /arr_coc/requests shows, from memory; 0: none.",
+        ),
+    ] = 100,
+) -> None:
+    """Stand between a client and a chat API, and send only the parts of pictures that the questions need.
+
+    Speaks OpenAI's chat completions and responses, Anthropic's Messages and Ollama's chat; all else passes
+    byte for byte, streams too. /arr_coc/requests shows what was sent and kept, /arr_coc/metrics counts.
+    """
+    if port > LAST_PORT:
+        raise ValueError(f"port {port} is too large: choose one up to {LAST_PORT}")
+    if not all(map(find_spec, PACKAGES)):
+        raise ValueError(f"the proxy needs packages that are not installed: {install_line('proxy')}")
+    # Waiting threads sleep, for a model may want the same cores. Read when torch is imported.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    with terminal.starting(False):
+        from arr_coc.proxy.packing import Packer
+        from arr_coc.proxy.server import Proxy, Settings, read_upstream, serve
+
+        read_upstream(upstream)  # before anything is loaded
+        packer = Packer(workers, relevance=relevance, sure=sure)
+        made = Proxy(Settings(upstream, tokens, rule, layout, traces), packer, host, allow_host or ())
+
+    def show(address: str) -> None:
+        rows = [("proxy", address), ("upstream", upstream), ("requests", f"{address}/arr_coc/requests")]
+        terminal.print_rows([*rows, ("", "Ctrl-C ends it")])
+
+    serve(made, host, port, show)
+
+
+def mcp(
+    folders: Annotated[
+        list[str], typer.Argument(metavar="FOLDER...", help="Folders whose pictures may be opened.")
+    ],
+    rule: Annotated[
+        str,
+        typer.Option(
+            "--for", metavar="RULE", help="How the agent's model counts a picture's tokens, as in crop."
+        ),
+    ] = "32",
+) -> None:
+    """Serve an agent over stdio (MCP): tools that look at, read and find parts of pictures for a question.
+
+    An agent starts it itself, by a line of its settings; nothing but files below the folders is opened.
+    """
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    from arr_coc.mcp import Folders, build_server, require_mcp
+
+    require_mcp()
+    Folders(folders)  # refused before anything is loaded
+    build_server(folders, rule).run("stdio")

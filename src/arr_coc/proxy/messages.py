@@ -1,0 +1,183 @@
+"""Requests of chat APIs: where a JSON body has pictures of the user, and what the user asks about each.
+
+    api = api_of("/v1/chat/completions")
+    slots = picture_slots(api, body)              each with the picture's base64 and its questions
+    body = with_parts(api, body, {slots[0]: [("What it shows.", PNG in base64), ...]})
+
+A body comes from anybody: whatever has another shape than the API's is passed over.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+MOST_QUESTION = 2_000  # characters of a turn that count as its question, the last ones
+DATA_URL = re.compile(r"data:image/[\w.+-]{1,40};base64,", re.ASCII | re.IGNORECASE)
+
+Parts = Sequence[tuple[str, str]]  # a caption and a PNG in base64 each, in place of a picture
+
+
+class Api(NamedTuple):
+    """A chat API by the shape of its requests."""
+
+    name: str
+    path: str  # how the path of its requests ends
+    turns: str  # the key of the turns in a body; "": the body is the only turn
+    text: str = ""  # the type of a part with words; "": words and pictures are fields of a turn
+    picture: str = ""  # the type of a part with a picture
+
+
+APIS = (
+    Api("chat", "/chat/completions", "messages", "text", "image_url"),
+    Api("responses", "/responses", "input", "input_text", "input_image"),
+    Api("messages", "/messages", "messages", "text", "image"),
+    Api("messages", "/messages/count_tokens", "messages", "text", "image"),
+    Api("ollama", "/api/chat", "messages"),
+    Api("ollama", "/api/generate", ""),
+)
+"""OpenAI's chat completions and responses, Anthropic's Messages, Ollama's chat and its single prompts."""
+
+
+class PictureSlot(NamedTuple):
+    """A picture in a request."""
+
+    turn: int
+    place: int  # in the turn's parts, or in its list of images
+    data: str  # base64 of an image file
+    questions: tuple[str, ...]  # of the user about it, the oldest first; none: no words came with it
+
+
+def api_of(path: str) -> Api | None:
+    """The API that a request's path is of; None for other paths, which are passed on."""
+    return next((api for api in APIS if path.endswith(api.path)), None)
+
+
+def model_of(body: object) -> str:
+    """The name of the model that a body asks; "" if it names none."""
+    name = body.get("model") if isinstance(body, dict) else None
+    return _sound(name[:200]) if isinstance(name, str) else ""
+
+
+def picture_slots(api: Api, body: object) -> list[PictureSlot]:
+    """The pictures of the user's turns in a body, in order.
+
+    A picture's questions are the words of its own turn and of each later turn of the user; where its turn has
+    none, those of the last turn of the user before it. Pictures by address and those of other roles are left
+    out, as are results of tools, whose coordinates an agent may answer in.
+    """
+    turns = [turn if _is_users(turn) else None for turn in _turns(api, body)]
+    words = ["" if turn is None else _words(api, turn) for turn in turns]
+    slots, before = [], ""
+    for number, turn in enumerate(turns):
+        before = words[number] or before
+        if turn is None:
+            continue
+        questions = tuple(dict.fromkeys(filter(None, (before, *words[number + 1 :]))))
+        slots += [PictureSlot(number, place, data, questions) for place, data in _pictures(api, turn)]
+    return slots
+
+
+def with_parts(api: Api, body: Any, parts: Mapping[PictureSlot, Parts]) -> Any:
+    """A copy of a body with captions and pictures in place of some of its pictures; all else is as it was."""
+    turns = list(_turns(api, body))
+    for number in dict.fromkeys(slot.turn for slot in parts):
+        held = {slot.place: many for slot, many in parts.items() if slot.turn == number}
+        turns[number] = (_with_fields if not api.text else _with_list)(api, turns[number], held)
+    return body | {api.turns: turns} if api.turns else turns[0]
+
+
+def _turns(api: Api, body: object) -> Sequence[Any]:
+    if not isinstance(body, dict):
+        return ()
+    turns = body.get(api.turns) if api.turns else [body]
+    return turns if isinstance(turns, list) else ()
+
+
+def _is_users(turn: object) -> bool:
+    return isinstance(turn, dict) and turn.get("role", "user") == "user"
+
+
+def _words(api: Api, turn: Mapping[str, Any]) -> str:
+    """What a turn says, its last MOST_QUESTION characters."""
+    content = turn.get("content" if api.turns else "prompt")
+    if isinstance(content, list) and api.text:
+        parts = (part for part in content if isinstance(part, dict) and part.get("type") == api.text)
+        content = "\n".join(part["text"] for part in parts if isinstance(part.get("text"), str))
+    if not isinstance(content, str):
+        return ""
+    return _sound(content[-MOST_QUESTION:]).strip()
+
+
+def _sound(text: str) -> str:
+    """A text without halves of characters, which JSON can write and nothing else can."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def _pictures(api: Api, turn: Mapping[str, Any]) -> Iterator[tuple[int, str]]:
+    """The place and the base64 of each picture in a turn."""
+    content = turn.get("content" if api.text else "images")
+    for place, part in enumerate(content if isinstance(content, list) else ()):
+        data = _base64_of(api, part) if api.text else part if isinstance(part, str) else None
+        if data is not None and (prefix := DATA_URL.match(data)):
+            data = data[prefix.end() :]
+        if data:
+            yield place, data
+
+
+def _base64_of(api: Api, part: Any) -> str | None:
+    """The data of a part with a picture in it, as a data URL or bare; None: it has none."""
+    if not isinstance(part, dict) or part.get("type") != api.picture:
+        return None
+    if api.picture == "image":  # Anthropic's
+        source = part.get("source")
+        inside = isinstance(source, dict) and source.get("type") == "base64"
+        data = source.get("data") if inside else None
+        return data if isinstance(data, str) else None
+    held = part.get("image_url")
+    url, detail = (held.get("url"), held.get("detail")) if isinstance(held, dict) else (held, None)
+    if part.get("detail", detail) == "low":  # costs the same whatever is sent
+        return None
+    return url if isinstance(url, str) and DATA_URL.match(url) else None
+
+
+def _with_list(api: Api, turn: dict[str, Any], held: Mapping[int, Parts]) -> dict[str, Any]:
+    """A turn with its parts in a list."""
+    content: list[Any] = []
+    for place, part in enumerate(turn["content"]):
+        if place not in held:
+            content.append(part)
+            continue
+        # A mark for a cache stands behind all that came of the picture.
+        marks = {name: part[name] for name in ("cache_control",) if name in part}
+        made = []
+        for caption, data in held[place]:
+            made += [{"type": api.text, "text": caption}, _part_with(part, data)]
+        made[-1] |= marks
+        content += made
+    return turn | {"content": content}
+
+
+def _part_with(part: dict[str, Any], data: str) -> dict[str, Any]:
+    """A part with another picture."""
+    kept = {name: value for name, value in part.items() if name != "cache_control"}
+    if "source" in kept:
+        return kept | {"source": {"type": "base64", "media_type": "image/png", "data": data}}
+    url, held = f"data:image/png;base64,{data}", kept["image_url"]
+    return kept | {"image_url": held | {"url": url} if isinstance(held, dict) else url}
+
+
+def _with_fields(api: Api, turn: dict[str, Any], held: Mapping[int, Parts]) -> dict[str, Any]:
+    """A turn of Ollama's, with its words in one field and its pictures in another."""
+    images: list[Any] = []
+    captions: list[str] = []
+    for place, image in enumerate(turn["images"]):
+        if place in held:
+            images += [data for _, data in held[place]]
+            captions += [caption for caption, _ in held[place]]
+        else:
+            images.append(image)
+    name = "content" if api.turns else "prompt"
+    words = turn.get(name)
+    return turn | {"images": images, name: "\n".join([*captions, words if isinstance(words, str) else ""])}

@@ -1,0 +1,390 @@
+"""Pictures of requests, chosen and packed off the event loop, with bounds on memory and time.
+
+    packer = Packer(workers=2)
+    outcome = await packer.pack(data, digest_of(data), ("What is the total?",), dial)
+
+`outcome.parts` are captions and PNGs to send in a picture's place; without any it goes on as it came, for
+`outcome.reason`. Nothing raises.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import hashlib
+import io
+import logging
+import re
+import threading
+import time
+import warnings
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import numpy as np
+from PIL import Image, ImageDraw, ImageEnhance
+
+from arr_coc.files.images import identify, open_image
+from arr_coc.files.paths import shorten
+from arr_coc.guide.guide import Guide, load_guide
+from arr_coc.guide.selector import Selector
+from arr_coc.guide.trust import SURE, is_general, is_transcription
+from arr_coc.pixels import RULES, Packed, find_rule, pack_for
+
+MOST_PIXELS = 40_000_000  # of a picture that is chosen from
+MOST_QUESTIONS = 16  # about one picture; from the next on the whole picture goes on, once and for all
+MOST_WAITING = 64  # pictures that wait for a worker
+MOST_KEPT = 64 * 2**20  # bytes of outcomes that are kept
+HELD = 0.8  # share of what a later question needs that has to be readable for a packing to stay
+SIDE = 96  # cells of the raster on which two packings are compared
+THUMBNAIL = 320  # px of the longer side of the small picture in a trace
+OTHER_RULE = 32  # px of a token where a model's name says nothing
+BEFORE_NAMES = (  # (a pattern of a model's name, its rule), tried before the names of the rules themselves
+    (r"claude-(v?2|3|instant)|claude-[a-z]+-4(?!-?\.?([7-9]|\d\d(?!\d)))", "claude-4.6"),
+    (r"gemini-[12]", "gemini-2.5"),
+    (r"qwen-?2", "qwen2.5"),
+    (r"gemma-?4", "gemma4"),
+    (r"gemma-?3", "gemma3"),
+)
+AFTER_NAMES = ((r"gpt-4", "gpt-4o"), (r"(?<![a-z0-9])o1", "o3"), (r"min?istral|magistral", "mistral"))
+
+log = logging.getLogger(__name__)
+
+
+class Dial(NamedTuple):
+    """What a request may set: tokens of each picture, the rule that counts them, and the layout."""
+
+    tokens: int = 400
+    rule: str = str(OTHER_RULE)
+    layout: str = "auto"
+
+
+class Outcome(NamedTuple):
+    """What became of one picture.
+
+    Attributes:
+        reason: "packed", or why the whole picture goes on: a key of REASONS.
+        parts: captions, each with a PNG in base64; none: the picture goes on as it came.
+        before: its tokens by the rule; 0: not known.
+        after: the tokens of what is sent.
+        layout: of what is sent.
+        confidence: that the picture holds what is asked for; None: it says nothing here.
+        size: (width, height) in px; (0, 0): not known.
+        places: (box in px of the picture, magnification) of each part.
+        thumbnail: a small JPEG with what was kept, in base64; "": none.
+        ms: milliseconds of choosing and packing.
+    """
+
+    reason: str
+    parts: tuple[tuple[str, str], ...] = ()
+    before: int = 0
+    after: int = 0
+    layout: str = "whole"
+    confidence: float | None = None
+    size: tuple[int, int] = (0, 0)
+    places: tuple[tuple[tuple[float, float, float, float], float], ...] = ()
+    thumbnail: str = ""
+    ms: float = 0.0
+
+    @property
+    def nbytes(self) -> int:
+        return 1024 + len(self.thumbnail) + sum(len(caption) + len(data) for caption, data in self.parts)
+
+
+REASONS = {
+    "packed": "packed",
+    "small": "the whole picture costs no more than what was allowed",
+    "dear": "any picture costs more than what was allowed",
+    "unsure": "it may not hold what is asked for",
+    "transcription": "all that is printed was asked for",
+    "no_question": "no words came with it",
+    "many_questions": f"more than {MOST_QUESTIONS} questions about it",
+    "many_pictures": "too many pictures in the request",
+    "too_large": f"more than {MOST_PIXELS // 1_000_000} megapixels",
+    "unreadable": "it is no picture that can be opened",
+    "busy": "too many pictures were waiting",
+    "slow": "choosing took too long",
+    "failed": "choosing failed",
+}
+"""Why a picture was packed or goes on whole, by the names that counters and traces have."""
+
+
+def guess_rule(model: str) -> str:
+    """The name of the rule by which a model counts pictures, by its name; squares of 32 px if it says none.
+
+    Law: whatever the name, `find_rule` knows the result.
+    """
+    name = model.lower()
+    named = ((rf"(?<![a-z0-9]){re.escape(rule)}", rule) for rule in sorted(RULES, key=len, reverse=True))
+    for pattern, rule in (*BEFORE_NAMES, *named, *AFTER_NAMES):
+        if rule in RULES and re.search(pattern, name):
+            return rule
+    return str(OTHER_RULE)
+
+
+class Packer:
+    """Worker threads that choose and pack, each with a selector of its own, and what they have made.
+
+    A picture is always given to the same worker, whose selector keeps the encodings of its last pictures.
+
+    Args:
+        workers: threads.
+        guide: that all of them share; None: the bundled one.
+        relevance: of the selectors, as in `Selector`.
+        sure: the least confidence, in [0, 1], that a picture holds what is asked for; below, it goes on
+            whole.
+        seconds: after which a picture goes on whole.
+    """
+
+    def __init__(
+        self,
+        workers: int = 2,
+        guide: Guide | None = None,
+        relevance: str = "auto",
+        sure: float = SURE,
+        seconds: float = 20.0,
+    ) -> None:
+        self.sure, self.seconds = sure, seconds
+        self._guide = load_guide() if guide is None else guide
+        self._selectors = [Selector(self._guide, relevance=relevance) for _ in range(workers)]
+        self._threads = [ThreadPoolExecutor(1, f"arr-coc-packer-{number}") for number in range(workers)]
+        self._kept: OrderedDict[bytes, Outcome] = OrderedDict()
+        self._bytes, self._lock, self._waiting = 0, threading.Lock(), 0
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the outcomes that are kept."""
+        return self._bytes
+
+    def close(self) -> None:
+        """Let the workers end; what waits is dropped."""
+        for threads in self._threads:
+            threads.shutdown(wait=False, cancel_futures=True)
+
+    async def pack(self, data: str, digest: bytes, questions: Sequence[str], dial: Dial) -> Outcome:
+        """The outcome for a picture, base64 of an image file with its `digest_of`; never an error.
+
+        The questions are in order of asking, the oldest first. An earlier packing stays for a later question
+        as long as it shows what that needs, so that the beginning of a conversation stays as it was.
+        """
+        if not questions:
+            return Outcome("no_question")
+        if len(questions) > MOST_QUESTIONS:
+            return Outcome("many_questions")
+        if self._waiting >= MOST_WAITING:
+            return Outcome("busy")
+        self._waiting += 1
+        try:
+            worker = digest[0] % len(self._threads)
+            work = asyncio.get_running_loop().run_in_executor(
+                self._threads[worker], self._outcome, worker, digest, data, tuple(questions), dial
+            )
+            return await asyncio.wait_for(work, self.seconds)
+        except TimeoutError:
+            return Outcome("slow", ms=1000 * self.seconds)
+        except ValueError as error:  # such as a question without words
+            log.warning("the whole picture goes on: %s", shorten(str(error), 300))
+            return Outcome("failed")
+        except Exception:
+            log.exception("choosing failed; the whole picture goes on")
+            return Outcome("failed")
+        finally:
+            self._waiting -= 1
+
+    def _outcome(
+        self, worker: int, digest: bytes, data: str, questions: tuple[str, ...], dial: Dial
+    ) -> Outcome:
+        start = time.perf_counter()
+        opened: list[Image.Image] = []
+
+        def picture() -> Image.Image:
+            if not opened:
+                opened.append(_open(data))
+            return opened[0]
+
+        try:
+            outcome = self._packed(self._selectors[worker], digest, picture, questions, dial)
+        except _Unfit as reason:
+            outcome = Outcome(str(reason))
+        return outcome._replace(ms=1000 * (time.perf_counter() - start))
+
+    def _packed(
+        self,
+        selector: Selector,
+        digest: bytes,
+        picture: Callable[[], Image.Image],
+        questions: tuple[str, ...],
+        dial: Dial,
+    ) -> Outcome:
+        """The outcome for some questions: that for all but the last one where it serves the last one, too."""
+        key = hashlib.blake2b(repr((digest, questions, dial)).encode(), digest_size=16).digest()
+        if (kept := self._look_up(key)) is not None:
+            return kept
+        earlier = self._packed(selector, digest, picture, questions[:-1], dial) if questions[1:] else None
+        if earlier is not None and earlier.reason != "packed":
+            outcome = earlier  # the whole picture is in the conversation already
+        else:
+            own = self._pack_one(selector, picture(), questions[-1:], dial)
+            if earlier is None or own.reason != "packed":
+                outcome = own
+            elif held_share(earlier, own) >= HELD:
+                outcome = earlier
+            else:
+                outcome = self._pack_one(selector, picture(), questions, dial)
+        self._keep(key, outcome)
+        return outcome
+
+    def _pack_one(
+        self, selector: Selector, picture: Image.Image, questions: tuple[str, ...], dial: Dial
+    ) -> Outcome:
+        if any(is_transcription(self._guide, question) for question in questions):
+            return self._whole("transcription", picture, dial)
+        if dial.tokens < find_rule(dial.rule).cheapest:
+            return self._whole("dear", picture, dial)
+        packed = pack_for(
+            picture, questions, dial.tokens, rule=dial.rule, layout=dial.layout, selector=selector
+        )
+        if packed.layout == "whole":
+            return self._whole("small", picture, dial, packed.confidence)
+        if self._is_unsure(packed, questions):
+            return self._whole("unsure", picture, dial, packed.confidence)
+        parts = tuple(zip(packed.captions, map(_png, packed.pictures), strict=True))
+        places = tuple((place.origin, place.magnification) for place in packed.places)
+        return Outcome(
+            "packed",
+            parts,
+            packed.whole_tokens,
+            packed.tokens,
+            packed.layout,
+            packed.confidence,
+            picture.size,
+            places,
+            _thumbnail(picture, packed),
+        )
+
+    def _is_unsure(self, packed: Packed, questions: tuple[str, ...]) -> bool:
+        """Whether a picture may not hold what one question asks for; several have been judged one by one.
+
+        Of a question about all of a picture a confidence says nothing.
+        """
+        if len(questions) > 1 or packed.confidence is None or packed.confidence >= self.sure:
+            return False
+        return not is_general(self._guide, questions[0])
+
+    def _whole(
+        self, reason: str, picture: Image.Image, dial: Dial, confidence: float | None = None
+    ) -> Outcome:
+        tokens = find_rule(dial.rule).tokens(*picture.size)
+        return Outcome(
+            reason, (), tokens, tokens, "whole", confidence, picture.size, (), _thumbnail(picture, None)
+        )
+
+    def _look_up(self, key: bytes) -> Outcome | None:
+        with self._lock:
+            if key in self._kept:
+                self._kept.move_to_end(key)
+            return self._kept.get(key)
+
+    def _keep(self, key: bytes, outcome: Outcome) -> None:
+        with self._lock:
+            before = self._kept.pop(key, None)
+            self._kept[key] = outcome
+            self._bytes += outcome.nbytes - (0 if before is None else before.nbytes)
+            while self._bytes > MOST_KEPT and len(self._kept) > 1:
+                self._bytes -= self._kept.popitem(last=False)[1].nbytes
+
+
+def digest_of(data: str) -> bytes:
+    """A 16-byte digest of a picture's base64."""
+    return hashlib.blake2b(data.encode("utf-8", "replace"), digest_size=16).digest()
+
+
+class _Unfit(Exception):
+    """A picture that is passed on unopened; its text is a key of REASONS."""
+
+
+def _open(data: str) -> Image.Image:
+    try:
+        content = base64.b64decode(data, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise _Unfit("unreadable") from error
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Pillow warns of what `open_image` refuses or repairs
+            with identify(io.BytesIO(content), "the picture") as header:
+                if header.width * header.height > MOST_PIXELS:
+                    raise _Unfit("too_large")
+        return open_image(content)
+    except ValueError as error:
+        raise _Unfit("unreadable") from error
+
+
+def held_share(earlier: Outcome, needed: Outcome) -> float:
+    """The share, in [0, 1], of what one packing enlarges most that another one shows about as large.
+
+    Both are of one picture. Where the second one enlarges nothing, all of the picture counts.
+    """
+    have, need = _sharpness(earlier), _sharpness(needed)
+    counted = need > need.min() if need.max() > need.min() else np.ones_like(need, dtype=bool)
+    return float((have >= HELD * need)[counted].mean())
+
+
+def _sharpness(outcome: Outcome) -> np.ndarray:
+    """The largest magnification at which each place of a picture is shown, [SIDE, SIDE]; 0: not at all."""
+    width, height = outcome.size
+    result = np.zeros((SIDE, SIDE))
+    for (x0, y0, x1, y1), magnification in outcome.places:
+        columns = slice(int(x0 * SIDE / width), max(int(x0 * SIDE / width) + 1, round(x1 * SIDE / width)))
+        rows = slice(int(y0 * SIDE / height), max(int(y0 * SIDE / height) + 1, round(y1 * SIDE / height)))
+        result[rows, columns] = np.maximum(result[rows, columns], magnification)
+    return result
+
+
+def _png(picture: Image.Image) -> str:
+    file = io.BytesIO()
+    picture.save(file, "PNG", compress_level=3)
+    return base64.b64encode(file.getvalue()).decode()
+
+
+def _thumbnail(picture: Image.Image, packed: Packed | None) -> str:
+    """A small JPEG of a picture in which all but the crops of a packing is dark; None: nothing is."""
+    small = picture.copy()
+    small.thumbnail((THUMBNAIL, THUMBNAIL))
+    if packed is not None:
+        scale = small.width / picture.width, small.height / picture.height
+        whole = (picture.width - 1, picture.height - 1)
+        crops = [
+            p.origin for p in packed.places if p.origin[2] - p.origin[0] < whole[0] or p.origin[3] < whole[1]
+        ]
+        boxes = [
+            (int(x0 * scale[0]), int(y0 * scale[1]), max(int(x1 * scale[0]), int(x0 * scale[0]) + 1),
+             max(int(y1 * scale[1]), int(y0 * scale[1]) + 1))
+            for x0, y0, x1, y1 in crops
+        ]  # fmt: skip
+        light, small = small, ImageEnhance.Brightness(small).enhance(0.35)
+        for box in boxes:
+            small.paste(light.crop(box), box[:2])
+            ImageDraw.Draw(small).rectangle((box[0], box[1], box[2] - 1, box[3] - 1), outline="#ff7a00")
+        small = small if boxes else light
+    file = io.BytesIO()
+    small.save(file, "JPEG", quality=70)
+    return base64.b64encode(file.getvalue()).decode()
+
+
+def facts(outcome: Outcome) -> dict[str, Any]:
+    """An outcome as JSON values, without pictures."""
+    return {
+        "reason": outcome.reason,
+        "tokens_before": outcome.before,
+        "tokens_after": outcome.after,
+        "layout": outcome.layout,
+        "confidence": None if outcome.confidence is None else round(outcome.confidence, 4),
+        "size": list(outcome.size),
+        "places": [
+            {"box": [round(x, 1) for x in box], "magnification": round(k, 3)} for box, k in outcome.places
+        ],
+        "ms": round(outcome.ms, 1),
+    }

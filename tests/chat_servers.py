@@ -1,0 +1,253 @@
+"""A stand-in for the servers of chat APIs, servers on ports of their own, and a quick double of packing."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import threading
+import time
+from collections.abc import AsyncIterator, Generator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import anyio
+import uvicorn
+from PIL import Image, ImageDraw
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, RedirectResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from arr_coc.pixels import Packed, Place
+from arr_coc.proxy.server import Proxy
+
+KEY = "sk-this-is-a-secret"
+URL = "data:image/png;base64,"
+
+
+@contextmanager
+def listening(config: uvicorn.Config) -> Generator[str]:
+    """The address of a server on a free port of this machine, stopped at the end."""
+    config.host, config.port = "127.0.0.1", 0
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        while not server.started:
+            assert thread.is_alive()
+            time.sleep(0.01)
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join(20)
+        assert not thread.is_alive()
+
+
+def named(body: dict[str, Any]) -> str:
+    """The model of a body, as far as it can be written."""
+    return str(body.get("model")).encode("ascii", "replace").decode()
+
+
+class StandIn:
+    """A server that speaks the three protocols in their recorded shapes, and keeps what it was sent."""
+
+    def __init__(self) -> None:
+        self.bodies: list[bytes] = []
+        self.headers: list[list[tuple[bytes, bytes]]] = []
+        self.targets: list[bytes] = []
+        self.aborted = threading.Event()
+        self.go_on = threading.Event()  # between the first and the second part of a stream
+        routes = [
+            Route("/v1/chat/completions", self.chat, methods=["POST"]),
+            Route("/v1/responses", self.responses, methods=["POST"]),
+            Route("/v1/messages", self.messages, methods=["POST"]),
+            Route("/v1/messages/count_tokens", self.count, methods=["POST"]),
+            Route("/api/chat", self.ollama, methods=["POST"]),
+            Route("/api/generate", self.ollama, methods=["POST"]),
+            Route("/models", self.other),
+            Route("/away", self.away, methods=["GET", "POST"]),
+            Route("/{path:path}", self.other, methods=["GET", "POST", "PUT", "DELETE", "HEAD"]),
+        ]
+        self.config = uvicorn.Config(Starlette(routes=routes), log_level="warning", server_header=False)
+
+    async def keep(self, request: Request) -> Any:
+        self.bodies.append(await request.body())
+        self.headers.append(list(request.scope["headers"]))
+        query = request.scope["query_string"]
+        self.targets.append(request.scope["raw_path"] + (b"?" + query if query else b""))
+        try:
+            return json.loads(self.bodies[-1])
+        except (ValueError, RecursionError):
+            return None
+
+    def last(self) -> Any:
+        """The last body, parsed."""
+        return json.loads(self.bodies[-1])
+
+    async def parts(self, first: str, second: str) -> AsyncIterator[str]:
+        ended = False
+        try:
+            yield first
+            for _ in range(3000):
+                if self.go_on.is_set():
+                    break
+                await anyio.sleep(0.01)
+            yield second
+            ended = True
+        finally:
+            if not ended:
+                self.aborted.set()
+
+    def stream(self, lines: Sequence[str], kind: str) -> Response:
+        half = len(lines) // 2
+        parts = self.parts("".join(lines[:half]), "".join(lines[half:]))
+        return StreamingResponse(parts, media_type=kind)
+
+    async def chat(self, request: Request) -> Response:
+        body = await self.keep(request)
+        if not isinstance(body, dict) or not isinstance(body.get("messages"), list):
+            error = {
+                "message": "none",
+                "type": "invalid_request_error",
+                "param": None,
+                "code": None,
+            }
+            return JSONResponse({"error": error}, 400)
+        while body.get("wait") and not self.go_on.is_set():
+            if await request.is_disconnected():
+                self.aborted.set()
+                break
+            await anyio.sleep(0.01)
+        facts = {"id": "chatcmpl-1", "created": 1764000000, "model": named(body)}
+        if body.get("stream"):
+            chunks = [{"role": "assistant", "content": ""}, {"content": "On the 30th"}, {"content": "."}, {}]
+            lines = []
+            for number, delta in enumerate(chunks):
+                choice = {"index": 0, "delta": delta, "finish_reason": "stop" if number == 3 else None}
+                chunk = facts | {"object": "chat.completion.chunk", "choices": [choice]}
+                lines.append(f"data: {json.dumps(chunk)}\n\n")
+            return self.stream([*lines, "data: [DONE]\n\n"], "text/event-stream")
+        message = {"role": "assistant", "content": "On the 30th."}
+        choice = {"index": 0, "message": message, "finish_reason": "stop"}
+        usage = {"prompt_tokens": 9, "completion_tokens": 4, "total_tokens": 13}
+        return JSONResponse(facts | {"object": "chat.completion", "choices": [choice], "usage": usage})
+
+    async def responses(self, request: Request) -> Response:
+        await self.keep(request)
+        text = {"type": "output_text", "text": "On the 30th.", "annotations": []}
+        item = {
+            "type": "message",
+            "id": "msg_1",
+            "status": "completed",
+            "role": "assistant",
+            "content": [text],
+        }
+        facts = {"id": "resp_1", "object": "response", "created_at": 1764000000, "model": "m"}
+        return JSONResponse(
+            facts | {"output": [item], "parallel_tool_calls": True, "tool_choice": "auto", "tools": []}
+        )
+
+    async def messages(self, request: Request) -> Response:
+        body = await self.keep(request)
+        if not isinstance(body, dict) or not isinstance(body.get("messages"), list):
+            error = {"type": "invalid_request_error", "message": "messages: Field required"}
+            return JSONResponse({"type": "error", "error": error}, 400)
+        usage = {"input_tokens": 9, "output_tokens": 4}
+        message: dict[str, Any] = {
+            "id": "msg_1",
+            "type": "message",
+            "role": "assistant",
+            "model": named(body),
+        }
+        message |= {"stop_reason": None, "stop_sequence": None, "usage": usage, "content": []}
+        if body.get("stream"):
+            events: list[dict[str, Any]] = [
+                {"type": "message_start", "message": message},
+                {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
+                {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "On "}},
+                {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "30th"}},
+                {"type": "content_block_stop", "index": 0},
+                {"type": "message_delta", "delta": {"stop_reason": "end_turn", "stop_sequence": None},
+                 "usage": {"output_tokens": 4}},
+                {"type": "message_stop"},
+            ]  # fmt: skip
+            lines = [f"event: {one['type']}\ndata: {json.dumps(one)}\n\n" for one in events]
+            return self.stream(lines, "text/event-stream")
+        content = [{"type": "text", "text": "On the 30th."}]
+        return JSONResponse(message | {"content": content, "stop_reason": "end_turn"})
+
+    async def count(self, request: Request) -> Response:
+        await self.keep(request)
+        return JSONResponse({"input_tokens": 42})
+
+    async def ollama(self, request: Request) -> Response:
+        body = await self.keep(request)
+        if not isinstance(body, dict) or not isinstance(body.get("model"), str):
+            return JSONResponse({"error": "model is required"}, 400)
+        field = {"message": {"role": "assistant", "content": "On the 30th."}}
+        if request.url.path.endswith("generate"):
+            field = {"response": "On the 30th."}
+        answer = {"model": named(body), "created_at": "2026-11-28T10:00:00Z", "done": False} | field
+        last = answer | {"done": True, "done_reason": "stop"}
+        if body.get("stream") is False:
+            return JSONResponse(last)
+        lines = [json.dumps(one) + "\n" for one in (answer, last)]
+        return self.stream(lines, "application/x-ndjson")
+
+    async def away(self, request: Request) -> Response:
+        await self.keep(request)
+        return RedirectResponse("http://127.0.0.1:9/elsewhere", 307)
+
+    async def other(self, request: Request) -> Response:
+        await self.keep(request)
+        headers = {"x-own": "1", "connection": "x-private", "x-private": "2"}
+        if request.method == "PUT":
+            headers["content-encoding"] = "gzip"
+        return Response(
+            b"\x1f\x8b not really gzip \x00\xff", 418, headers, media_type="application/x-strange"
+        )
+
+
+def pack_double(
+    picture: Image.Image, questions: Sequence[str], tokens: int, rule: Any = 32, layout: str = "auto",
+    selector: Any = None,
+) -> Packed:  # fmt: skip
+    """A quick double of `pack_for`: an overview and, per question that names a colour, the part of it.
+
+    It is unsure of questions with "absent" in them, fails at "fail", and keeps small pictures whole.
+    """
+    width, height = picture.size
+    joined = " ".join(questions)
+    if "fail" in joined:
+        raise RuntimeError("the double fails")
+    place = Place(0, (0, 0, 64, 48), (0, 0, width, height), 0.1)
+    whole = width * height // 1024
+    confidence = 0.1 if "absent" in joined else 0.9
+    if whole <= tokens and layout == "auto":
+        return Packed((picture,), ("All.",), (place,), picture.size, whole, whole, "whole", "32", confidence)
+    pictures, captions, places = [picture.resize((64, 48))], ["An overview."], [place]
+    for name, x in (("red", 0), ("green", width // 2)):
+        if name in joined:
+            box = (float(x), 0.0, float(x + width // 4), height / 4)
+            pictures.append(picture.crop(box).resize((96, 96)))
+            captions.append(f"The {name} part.")
+            places.append(Place(len(places), (0, 0, 96, 96), box, 1.0))
+    return Packed(
+        tuple(pictures), tuple(captions), tuple(places), picture.size, tokens, whole, "overview+crops", "32",
+        confidence,
+    )  # fmt: skip
+
+
+def encoded(width: int, height: int, shade: int = 255, kind: str = "PNG") -> str:
+    """A picture with a red and a green part, in base64."""
+    image = Image.new("RGB", (width, height), (shade, 255, shade))
+    draw = ImageDraw.Draw(image)
+    draw.rectangle((0, 0, width // 8, height // 8), fill="red")
+    draw.rectangle((width // 2, 0, width // 2 + width // 8, height // 8), fill="green")
+    file = io.BytesIO()
+    image.save(file, kind)
+    return base64.b64encode(file.getvalue()).decode()
+
+
+Started = tuple[str, StandIn, Proxy]  # the address of a proxy, what it stands in front of, and itself

@@ -1,0 +1,201 @@
+"""Requests of chat APIs: which pictures they hold, what is asked about each, and what takes its place."""
+
+from __future__ import annotations
+
+import copy
+import random
+from typing import Any
+
+import pytest
+
+from arr_coc.pixels import RULES, find_rule
+from arr_coc.proxy.messages import APIS, MOST_QUESTION, api_of, model_of, picture_slots, with_parts
+from arr_coc.proxy.packing import guess_rule
+from chat_servers import URL
+from hostile import spoilt
+
+PARTS = (("An overview.", "AAAA"), ("A detail.", "BBBB"))
+
+
+def picture_part(name: str, data: str) -> dict[str, Any]:
+    return {
+        "chat": {"type": "image_url", "image_url": {"url": URL + data, "detail": "high"}},
+        "responses": {"type": "input_image", "image_url": URL + data, "detail": "auto"},
+        "messages": {
+            "type": "image",
+            "source": {"type": "base64", "media_type": "image/jpeg", "data": data},
+            "cache_control": {"type": "ephemeral"},
+        },
+    }[name]
+
+
+def body_of(name: str) -> dict[str, Any]:
+    """Two turns of the user with words, pictures "one" and "two" in the first, "three" alone in a third."""
+    if name == "generate":
+        return {"model": "m", "prompt": "What is red?", "images": ["one", "two"], "stream": False}
+    turns: list[dict[str, Any]]
+    if name == "ollama":
+        turns = [
+            {"role": "system", "content": "Be brief.", "images": ["none"]},
+            {"role": "user", "content": "What is red?", "images": ["one", "two"]},
+            {"role": "assistant", "content": "The door."},
+            {"role": "user", "content": "", "images": ["three"]},
+            {"role": "user", "content": "And green?"},
+        ]
+        return {"model": "m", "messages": turns, "options": {"seed": 1}}
+    kind = "input_text" if name == "responses" else "text"
+    turns = [
+        {"role": "system", "content": "Be brief."},
+        {
+            "role": "user",
+            "content": [
+                {"type": kind, "text": "What is red?"}, picture_part(name, "one"), picture_part(name, "two"),
+            ],
+        },
+        {"role": "assistant", "content": "The door."},
+        {"role": "user", "content": [picture_part(name, "three")]},
+        {"role": "user", "content": "And green?"},
+    ]  # fmt: skip
+    return {"model": "m", "input" if name == "responses" else "messages": turns, "temperature": 0.1}
+
+
+def api(name: str) -> Any:
+    paths = {"chat": "/v1/chat/completions", "generate": "/api/generate", "ollama": "/api/chat"}
+    found = api_of(paths.get(name, f"/v1/{name}"))
+    assert found is not None
+    return found
+
+
+NAMES = ("chat", "responses", "messages", "ollama", "generate")
+
+
+class TestReading:
+    @pytest.mark.parametrize("name", NAMES)
+    def test_pictures_and_their_questions(self, name: str) -> None:
+        slots = picture_slots(api(name), body_of(name))
+        questions = {slot.data: slot.questions for slot in slots}
+        if name == "generate":
+            assert questions == {"one": ("What is red?",), "two": ("What is red?",)}
+            return
+        both = ("What is red?", "And green?")
+        # The third came without words: what was asked before it counts.
+        assert questions == {"one": both, "two": both, "three": both}
+
+    def test_words_of_others_are_no_questions(self) -> None:
+        body = {"messages": [
+            {"role": "assistant", "content": [{"type": "text", "text": "x"}, picture_part("chat", "a")]},
+            {"role": "tool", "content": [picture_part("chat", "b")]},
+            {"role": "user", "content": [picture_part("chat", "c")]},
+        ]}  # fmt: skip
+        assert [(slot.data, slot.questions) for slot in picture_slots(api("chat"), body)] == [("c", ())]
+
+    def test_results_of_tools_are_left_alone(self) -> None:
+        """An agent answers in the coordinates of the screenshots that its tools return."""
+        result = {"type": "tool_result", "tool_use_id": "t", "content": [picture_part("messages", "a")]}
+        body = {"messages": [{"role": "user", "content": [result, {"type": "text", "text": "Go on."}]}]}
+        assert picture_slots(api("messages"), body) == []
+
+    def test_pictures_by_address_and_of_a_fixed_price_are_left_alone(self) -> None:
+        for part in (
+            {"type": "image_url", "image_url": {"url": "https://example.org/a.png"}},
+            {"type": "image_url", "image_url": {"url": "file:///etc/passwd"}},
+            {"type": "image_url", "image_url": {"url": URL + "AAAA", "detail": "low"}},
+            {"type": "image_url", "image_url": "https://example.org/a.png"},
+        ):
+            body = {"messages": [{"role": "user", "content": [part, {"type": "text", "text": "What?"}]}]}
+            assert picture_slots(api("chat"), body) == []
+        source = {"type": "url", "url": "https://example.org/a.png"}
+        content = [{"type": "image", "source": source}, {"type": "text", "text": "What?"}]
+        assert picture_slots(api("messages"), {"messages": [{"role": "user", "content": content}]}) == []
+
+    def test_a_long_turn_is_asked_by_its_end(self) -> None:
+        content = "x " * MOST_QUESTION + "What is the total?"
+        (slot,) = picture_slots(api("generate"), {"prompt": content, "images": ["a"]})
+        assert len(slot.questions[0]) <= MOST_QUESTION
+        assert slot.questions[0].endswith("What is the total?")
+
+    def test_other_paths_are_none(self) -> None:
+        for path in ("/v1/models", "/v1/embeddings", "/api/tags", "/", "/v1/chat/completions/x"):
+            assert api_of(path) is None
+
+
+class TestWriting:
+    @pytest.mark.parametrize("name", ["chat", "responses", "messages"])
+    def test_captions_and_pictures_stand_where_the_picture_was(self, name: str) -> None:
+        body = body_of(name)
+        before = copy.deepcopy(body)
+        slots = picture_slots(api(name), body)
+        made = with_parts(api(name), body, {slots[1]: PARTS})
+        assert body == before
+        turns = "input" if name == "responses" else "messages"
+        content = made[turns][1]["content"]
+        assert content[:2] == before[turns][1]["content"][:2]
+        assert [part.get("text") for part in content[2:]] == ["An overview.", None, "A detail.", None]
+        assert [slot.data for slot in picture_slots(api(name), made)] == ["one", "AAAA", "BBBB", "three"]
+        made[turns][1] = before[turns][1]
+        assert made == before
+
+    def test_marks_for_a_cache_stay_behind_the_picture(self) -> None:
+        body = body_of("messages")
+        slots = picture_slots(api("messages"), body)
+        content = with_parts(api("messages"), body, {slots[0]: PARTS})["messages"][1]["content"]
+        assert ["cache_control" in part for part in content[1:5]] == [False, False, False, True]
+        assert content[2]["source"]["media_type"] == "image/png"
+
+    @pytest.mark.parametrize("name", ["ollama", "generate"])
+    def test_ollama_has_captions_above_the_words(self, name: str) -> None:
+        body = body_of(name)
+        slots = picture_slots(api(name), body)
+        made = with_parts(api(name), body, {slots[1]: PARTS})
+        turn = made if name == "generate" else made["messages"][1]
+        assert turn["images"] == ["one", "AAAA", "BBBB"]
+        assert turn["prompt" if name == "generate" else "content"] == "An overview.\nA detail.\nWhat is red?"
+
+    def test_nothing_spoilt_is_more_than_passed_over(self) -> None:
+        rng = random.Random(48)
+        found = 0
+        for name in NAMES:
+            for _ in range(400):
+                body = spoilt(body_of(name), rng)
+                for one in APIS:
+                    slots = picture_slots(one, body)
+                    found += len(slots)
+                    with_parts(one, body, dict.fromkeys(slots, PARTS))
+                model_of(body)
+        assert found > 1000
+
+
+class TestRules:
+    @pytest.mark.parametrize(
+        ("model", "rule"),
+        [
+            ("qwen3-vl:8b", "qwen"),
+            ("Qwen/Qwen2.5-VL-7B-Instruct", "qwen2.5"),
+            ("gpt-4o-mini-2024-07-18", "gpt-4o-mini"),
+            ("gpt-4.1", "gpt-4o"),
+            ("gpt-5.1", "gpt-5"),
+            ("gpt-5.6", "gpt-5.6"),
+            ("claude-3-5-sonnet-latest", "claude-4.6"),
+            ("claude-sonnet-4-5-20250929", "claude-4.6"),
+            ("claude-opus-4-7", "claude"),
+            ("anthropic/claude-opus-5", "claude"),
+            ("gemini-2.5-flash", "gemini-2.5"),
+            ("models/gemini-3-pro", "gemini"),
+            ("gemma3:4b", "gemma3"),
+            ("google/gemma-4-27b-it", "gemma4"),
+            ("mistral-small3.2", "mistral"),
+            ("pixtral-12b", "pixtral"),
+            ("o1", "o3"),
+            ("llava:13b", "32"),
+            ("", "32"),
+        ],
+    )
+    def test_of_a_models_name(self, model: str, rule: str) -> None:
+        assert guess_rule(model) == rule
+
+    def test_whatever_the_name_it_is_known(self) -> None:
+        rng = random.Random(1)
+        signs = "abcopqwgemini-claude345.67:/ \n\x00日"
+        for _ in range(500):
+            find_rule(guess_rule("".join(rng.choices(signs, k=rng.randrange(30)))))
+        assert all(guess_rule(name) in RULES for name in RULES)

@@ -1,0 +1,88 @@
+"""docs/any-model.md: its blocks run against a stand-in that speaks the protocols, its lines are taken."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from arr_coc.cli.entry import commands
+from arr_coc.proxy.packing import MOST_PIXELS, MOST_QUESTIONS, Packer
+from arr_coc.proxy.server import MOST_BODIES, MOST_BODY, MOST_PICTURES, Proxy, Settings, server_config
+from chat_servers import StandIn, listening
+from launching import PACKAGES
+
+ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "docs" / "any-model.md").read_text(encoding="utf-8")
+COMMANDS: Any = typer.main.get_command(commands)
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.S | re.M)
+
+
+@pytest.fixture
+def proxied(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, StandIn]]:
+    """The proxy with the guide in front of a stand-in."""
+    stand_in = StandIn()
+    stand_in.go_on.set()
+    monkeypatch.chdir(ROOT)
+    with listening(stand_in.config) as upstream:
+        proxy = Proxy(Settings(upstream), Packer(1, seconds=300))
+        with listening(server_config(proxy)) as address:
+            yield address, stand_in
+
+
+@pytest.mark.slow
+def test_the_blocks_of_python(
+    proxied: tuple[str, StandIn], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address, stand_in = proxied
+    monkeypatch.setenv("PYTHONPATH", PACKAGES)
+    names: dict[str, Any] = {"__name__": "__page__"}
+    *clients, agent = blocks("python")
+    assert len(clients) == 3
+    for number, block in enumerate(clients):
+        text = block.replace("http://127.0.0.1:8080", address)
+        assert text != block
+        exec(compile(text, f"docs/any-model.md, block {number + 1}", "exec"), names)
+        out = capsys.readouterr().out
+        assert "On the 30th" in out, out
+        sent = json.dumps(stand_in.last())
+        assert names["picture"] not in sent, "a whole picture went on"
+        assert " 1280 x 800 px" in sent
+    assert "packed 1 of 1 pictures, " in out
+    here = f'command={sys.executable!r}, args=["-m", "arr_coc", "mcp", "docs"], '
+    here += f'env={{"PYTHONPATH": {PACKAGES!r}}}'
+    text = agent.replace('command="arr-coc", args=["mcp", "docs"]', here)
+    assert text != agent
+    exec(compile(text, "docs/any-model.md, the agent", "exec"), names)
+    assert "image/png" in capsys.readouterr().out
+
+
+def test_lines_are_taken() -> None:
+    """Every line of the two commands, in blocks, tables and settings of agents, is one that they take."""
+    lines = re.findall(r"arr-coc (?:proxy|mcp) [^`#\n\[{]+", PAGE)
+    (settings,) = map(json.loads, blocks("json"))
+    (one,) = settings["mcpServers"].values()
+    assert one["command"] == "arr-coc"
+    lines = [shlex.split(line.strip())[1:] for line in lines if "FOLDER" not in line] + [one["args"]]
+    assert len(lines) >= 8
+    for name, *words in lines:
+        COMMANDS.commands[name].make_context(name, words)
+
+
+def test_bounds_are_those_of_the_code() -> None:
+    for words in (
+        f"bodies up to {MOST_BODY >> 20} MB ({MOST_BODIES >> 20} MB together)",
+        f"{MOST_PICTURES} pictures of a request, {MOST_PIXELS // 1_000_000} megapixels",
+        f"from the {MOST_QUESTIONS + 1}th question on",
+    ):
+        assert words in PAGE
