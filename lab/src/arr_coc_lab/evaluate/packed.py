@@ -167,7 +167,7 @@ PACKERS: dict[str, Packer] = {
 
 def chosen(cells: Tensor) -> Allocation:
     """The record of a choice that was made elsewhere: cells bool [H, W], at least one."""
-    grid = (1, *cells.shape)
+    grid = (1, cells.shape[0], cells.shape[1])
     keep = cells.flatten().nonzero().flatten()
     scores = cells[None].float()
     ones = torch.full_like(keep, int(Reason.RELEVANT))
