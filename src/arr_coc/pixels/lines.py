@@ -30,7 +30,7 @@ LEAST_WIDTH = 6  # px of a line
 EDGES = 2  # px, of the pale edges above and below a line that belong to its box
 
 
-class Ink(NamedTuple):
+class PrintInk(NamedTuple):
     """Where strokes of print begin and end on a picture, at the size at which the guide reads it."""
 
     marks: NDArray[np.bool_]  # [h, w], a step of luminance to the next pixel
@@ -56,7 +56,7 @@ class Ink(NamedTuple):
         return max(0, x0), box[1], min(width, x1), box[3]
 
 
-def find_ink(image: Image.Image) -> Ink:
+def find_ink(image: Image.Image) -> PrintInk:
     """The ink of an RGB image: steps of luminance, and the guide's runs of print."""
     size = fitted(*image.size)
     small = image if size == image.size else image.resize(size, Image.Resampling.BILINEAR)
@@ -70,10 +70,10 @@ def find_ink(image: Image.Image) -> Ink:
     marks[:, :-1] |= np.abs(np.diff(gray, axis=1)) > INK_STEP
     marks[:-1] |= np.abs(np.diff(gray, axis=0)) > INK_STEP
     above = np.pad(marks.cumsum(0, dtype=np.int32), ((1, 0), (0, 0)))
-    return Ink(marks, runs, above, (image.width / width, image.height / height))
+    return PrintInk(marks, runs, above, (image.width / width, image.height / height))
 
 
-def find_lines(ink: Ink) -> tuple[Box, ...]:
+def find_lines(ink: PrintInk) -> tuple[Box, ...]:
     """The lines of print of a picture, as boxes in its px, top to bottom.
 
     The runs of print say which columns hold ink; the rows of pixels there, from blank to blank, how high a

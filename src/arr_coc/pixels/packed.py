@@ -14,7 +14,6 @@ from arr_coc.choose.boxes import Box
 from arr_coc.files.atomic import write_atomic
 from arr_coc.files.saved import make_folder
 
-
 NEAR = 1e-6  # px, by which rounding may move a point out of a box
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from arr_coc.choose.allocation import Allocation
 from arr_coc.choose.boxes import Box
-from arr_coc.pixels.lines import Ink, PixelBox
+from arr_coc.pixels.lines import PixelBox, PrintInk
 
 ROW_SHARE = 0.5  # of the lower of two regions' heights that they share if they stand in one row
 
@@ -105,7 +105,7 @@ def regions(
     margin: tuple[int, int],
     frame: float,
     most: int,
-    ink: Ink | None = None,
+    ink: PrintInk | None = None,
 ) -> list[PixelBox]:
     """The regions of a picture that hold all of some boxes and whole lines of print, in reading order.
 
