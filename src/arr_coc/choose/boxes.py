@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-Box = tuple[float, float, float, float]  # (x0, y0, x1, y1) in px
+from arr_coc.files.images import Box
 
 VISIBLE = 6 / 32  # share of a cell's side that a box has to cover, each way, to be seen in the cell
 

@@ -18,7 +18,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, BeforeValidator, Field, StringConstraints
 
-from arr_coc.choose.boxes import Box
+from arr_coc.files.images import Box
 from arr_coc.files.paths import shorten
 from arr_coc.files.validation import parse_json, short, validated
 

@@ -45,6 +45,7 @@ FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "DIB", "TIFF", "AVIF", "JPEG2000
 _GIVE = "give a PNG, JPEG, WebP, GIF, BMP or TIFF file"
 _DAMAGED = "it may be damaged or cut off; download it again or save it as PNG or JPEG"
 
+Box = tuple[float, float, float, float]  # a rectangle (x0, y0, x1, y1) in px of an image
 ImageSource: TypeAlias = "str | os.PathLike[str] | bytes | IO[bytes] | np.ndarray | Tensor | Image.Image"
 """A path, the bytes of an image file, an open file of them, pixels, or an open PIL image."""
 
