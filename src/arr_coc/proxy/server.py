@@ -495,6 +495,8 @@ def serve(proxy: Proxy, host: str, port: int, ready: Callable[[str], None]) -> N
             f"port {port} of host {shorten(host)} can't be used: choose others with --port or --host"
         ) from error
     with listening:
+        # Connections inherit it; asyncio sets it for sockets of its own alone. Else each answer waits 40 ms.
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         name = f"[{host}]" if ":" in host else host
         ready(f"http://{name}:{listening.getsockname()[1]}")
         try:
