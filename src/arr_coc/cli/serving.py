@@ -84,11 +84,11 @@ def proxy(
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     with terminal.starting(False):
         from arr_coc.proxy.packing import Packer
-        from arr_coc.proxy.server import Proxy, Settings, read_upstream, serve
+        from arr_coc.proxy.server import Proxy, ProxySettings, read_upstream, serve
 
         read_upstream(upstream)  # before anything is loaded
         packer = Packer(workers, relevance=relevance, sure=sure)
-        made = Proxy(Settings(upstream, tokens, rule, layout, traces), packer, host, allow_host or ())
+        made = Proxy(ProxySettings(upstream, tokens, rule, layout, traces), packer, host, allow_host or ())
 
     def show(address: str) -> None:
         rows = [("proxy", address), ("upstream", upstream), ("requests", f"{address}/arr_coc/requests")]

@@ -129,8 +129,10 @@ def overview(size: Size, spend: Spend, share: float) -> Plan | None:
 def crops(regions: Sequence[PixelBox], size: Size, spend: Spend, share: float = 0.0) -> Plan | None:
     """A picture for each region at one scale, after an overview for a share of the budget if that is above 0.
 
-    None if they don't fit.
+    None if they don't fit, or there are none.
     """
+    if not regions:
+        return None
     above = overview(size, spend, share) if share else None
     if (share and above is None) or len(regions) + (above is not None) > MOST_PICTURES:
         return None

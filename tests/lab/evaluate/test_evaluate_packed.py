@@ -85,6 +85,6 @@ def test_an_engine_that_shrinks_sees_less_of_a_whole_picture() -> None:
         "red", "drawn", page, (("Where is the red square?", "colour", "alpha", ((480, 480, 512, 512),)),)
     )
     some = {name: PACKERS[name] for name in ("whole", "oracle's crops")}
-    (whole, oracle) = read_packed([sample], some, (16,), read, seen=16)
+    (whole, oracle) = read_packed([sample], some, (16,), read, shrinks_to=16)
     assert not whole.read
     assert oracle.read

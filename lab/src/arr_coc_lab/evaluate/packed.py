@@ -228,12 +228,12 @@ def read_packed(
     budgets: Sequence[int],
     read: Read,
     selector: Selector | None = None,
-    seen: int | None = None,
+    shrinks_to: int | None = None,
 ) -> Iterator[ReadRow]:
     """Pack each picture for each question by each method, and have what is sent read.
 
-    `seen`: an engine shrinks a whole picture to so many tokens before its model sees it; budgets are then
-    counts, and what is packed is cut from the original. None: the picture is seen as it is.
+    `shrinks_to`: an engine shrinks a whole picture to so many tokens before its model sees it; budgets are
+    then counts, and what is packed is cut from the original. None: the picture is seen as it is.
     """
     selector = Selector() if selector is None else selector
     before: tuple[str, ...] = ()
@@ -244,11 +244,15 @@ def read_packed(
             other = before[number % len(before)] if before else "What is the weather like?"
             read_whole: bool | None = None
             for budget in budgets:
-                tokens = max(1, round(budget / OF * full) if seen is None else min(budget, full))
+                tokens = max(1, round(budget / OF * full) if shrinks_to is None else min(budget, full))
                 task = Task(image, question, other, boxes, tokens, selector)
                 for method, packer in packers.items():
                     if method == "whole":
-                        sent = whole(task) if seen is None else shrunk(task._replace(tokens=min(seen, full)))
+                        sent = (
+                            whole(task)
+                            if shrinks_to is None
+                            else shrunk(task._replace(tokens=min(shrinks_to, full)))
+                        )
                         read_whole = holds(read, sent.pictures, answer) if read_whole is None else read_whole
                         right = read_whole
                     else:
