@@ -92,8 +92,7 @@ class TestLayouts:
         packed = pack(image, cells((2, 2)), 300, 32, "crop")
         (place,) = packed.places
         assert 1.5 < place.magnification <= 3.0
-        origin = tuple(map(int, place.origin))
-        expected = image.crop(origin).resize(packed.pictures[0].size, Image.Resampling.LANCZOS)
+        expected = image.crop(place.origin).resize(packed.pictures[0].size, Image.Resampling.LANCZOS)
         assert expected.tobytes() == packed.pictures[0].tobytes()
         assert pack(image, cells((2, 2)), 300, 32, "crop", magnify=1.0).places[0].magnification <= 1.01
 
@@ -204,7 +203,7 @@ class TestRefused:
         ],
     )
     def test_in_a_line(self, change: dict[str, Any], reason: str) -> None:
-        settings = {"tokens": 100, "rule": 32, "layout": "auto"} | change
+        settings: dict[str, Any] = {"tokens": 100, "rule": 32, "layout": "auto"} | change
         with pytest.raises(ValueError, match=reason):
             pack(printed(), cells((2, 2)), **settings)
 
