@@ -90,8 +90,10 @@ class OwnOriginOnly:
         name = _host_name(host)
         if len(headers.getlist("host")) == 1 and self._is_own(name):
             return None
-        return f"this server isn't called {name or host!r}: use its own name, or allow this one with "
+        return (
+            f"this server isn't called {name or host!r}: use its own name, or allow this one with "
             "--allow-host"
+        )
 
     def _refusal(self, scope: MutableMapping[str, Any]) -> tuple[int, str] | None:
         """The status and reason of a refusal; None for a request that is allowed."""
