@@ -39,7 +39,9 @@ PAGES = (
     "README.md",
     *(
         f"docs/{name}.md"
-        for name in "quickstart modes models guide relevance video app serving training evaluation".split()
+        for name in (
+            "quickstart modes models guide relevance pixels video app serving training evaluation".split()
+        )
     ),
 )
 ADDRESS = "http://127.0.0.1:7860"

@@ -16,7 +16,7 @@ from arr_coc.choose.allocation import Allocation
 from arr_coc.guide.deciding import best_kept
 from arr_coc.pixels import LAYOUTS, Packed, find_rule, pack
 
-RULES = tuple("16 28 32 claude gpt-5.4 gpt-4o gemini-low qwen gemma4 mistral gemini-2.5".split())
+RULES = tuple("16 28 32 claude gpt-5.4 gpt-4o gemini-low qwen gemma-4 mistral gemini-2.5".split())
 CUTTING = ("crop", "crops", "overview+crops", "strip")
 MOST = settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 

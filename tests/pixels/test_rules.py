@@ -40,7 +40,7 @@ PUBLISHED = [
     ("gemini-2.5", (960, 540), (960, 540), 6 * 258),
     ("gemini", (500, 400), (500, 400), 1120),
     ("gemini-low", (500, 400), (500, 400), 280),
-    ("gemma3", (500, 400), (896, 896), 256),
+    ("gemma-3", (500, 400), (896, 896), 256),
     # Mistral: "224 x 224 ... 16 x 16 patches" of 14 px that are merged by two, and a token a row
     ("mistral", (224, 224), (224, 224), 8 * 8 + 8),
     ("mistral", (3080, 1540), (1540, 784), (55 + 1) * 28),
@@ -77,7 +77,7 @@ def test_qwen_is_its_processor(name: str, factor: int, least: int) -> None:
 
 @pytest.mark.parametrize("most", [70, 280, 1120])
 def test_gemma_is_its_processor(most: int) -> None:
-    rule = find_rule("gemma4" if most == 280 else f"gemma4-{most}")
+    rule = find_rule("gemma-4" if most == 280 else f"gemma-4-{most}")
     for width, height in SIZES:
         h, w = get_aspect_ratio_preserving_size(height, width, 16, most * 9, 3)
         assert rule.seen(width, height) == (w, h)

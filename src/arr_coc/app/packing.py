@@ -17,7 +17,7 @@ from arr_coc.pixels import LAYOUTS, RULES, Packed, find_rule, pack_for
 
 SQUARE = "32"  # the rule of any model, as the command's default
 USUAL_TOKENS, MOST_TOKENS = 400, 10_000
-SHOWN = (SQUARE, "gpt-6", "gpt-5.4", "gpt-4o", "claude", "gemini-low", "gemini", "qwen", "gemma4", "mistral")
+SHOWN = (SQUARE, "gpt-6", "gpt-5.4", "gpt-4o", "claude", "gemini-low", "gemini", "qwen", "gemma-4", "mistral")
 FILE = "arr-coc-pictures.zip"
 HEAD = "<tr><th>by the rule of</th><th>the picture</th><th>these</th><th>less by</th></tr>"
 

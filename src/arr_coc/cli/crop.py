@@ -14,7 +14,6 @@ import typer
 from arr_coc.cli import inputs, options, terminal
 from arr_coc.files.atomic import check_writable
 from arr_coc.files.paths import local_path
-from arr_coc.files.saved import make_folder
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -43,7 +42,7 @@ def crop(
             "--for",
             metavar="NAME|N",
             help="The model that the pictures are for, by whose rule tokens are counted: claude, gpt-5.4, "
-            "gemini-low, qwen, gemma4, mistral and others; N: one token for each N x N px.",
+            "gemini-low, qwen, gemma-4, mistral and others; N: one token for each N x N px.",
         ),
     ] = "32",
     tokens: Annotated[
@@ -175,6 +174,8 @@ def _packer(
 
 def _folder(name: str) -> Path:
     """A folder that can be written to; made if it is missing."""
+    from arr_coc.files.saved import make_folder
+
     folder = make_folder(local_path(name))
     try:
         check_writable(folder / "packed-1.png")

@@ -18,9 +18,7 @@ PACKAGES = ("starlette", "uvicorn", "httpx", "prometheus_client")  # of the extr
 def proxy(
     upstream: Annotated[
         str,
-        typer.Option(
-            metavar="URL", help="The server that answers: http://127.0.0.1:11434, or an API's address."
-        ),
+        typer.Option(metavar="URL", help="Address of the server that answers, of a local one or of an API."),
     ],
     tokens: Annotated[
         int, typer.Option(min=1, metavar="N", help="Visual tokens that each picture may cost.")
@@ -30,7 +28,7 @@ def proxy(
         typer.Option(
             "--for",
             metavar="RULE",
-            help="How the model counts a picture's tokens: gpt-5, claude, gemini, qwen, gemma4, ... or N, "
+            help="How the model counts a picture's tokens: gpt-5, claude, gemini, qwen, gemma-4, ... or N, "
             "the side in px of the square that a token stands for. Not given: guessed from each request's "
             "model.",
         ),
@@ -67,7 +65,7 @@ def proxy(
             min=0,
             max=10_000,
             metavar="N",
-            help="Requests that /arr_coc/requests shows, from memory; 0: none.",
+            help="Requests that the page of requests shows, from memory; 0: none.",
         ),
     ] = 100,
 ) -> None:

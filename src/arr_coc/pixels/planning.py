@@ -201,7 +201,7 @@ def _widths(sides: Sequence[int]) -> list[int]:
 def _shelves(
     top: Sequence[Fragment], pieces: Sequence[Fragment], width: int
 ) -> tuple[Size, tuple[Fragment, ...]]:
-    """Pieces laid in rows of at most `width` px, those of `top` above: the size of all, and each in its place."""
+    """The size of pieces laid in rows of at most `width` px, those of `top` above, and each in its place."""
     laid: list[Fragment] = []
     x, y, high, wide = GAP, GAP, 0, 0
     for number, piece in enumerate((*top, *pieces)):

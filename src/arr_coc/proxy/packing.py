@@ -46,8 +46,8 @@ BEFORE_NAMES = (  # (a pattern of a model's name, its rule), tried before the na
     (r"claude-(v?2|3|instant)|claude-[a-z]+-4(?!-?\.?([7-9]|\d\d(?!\d)))", "claude-4.6"),
     (r"gemini-[12]", "gemini-2.5"),
     (r"qwen-?2", "qwen2.5"),
-    (r"gemma-?4", "gemma4"),
-    (r"gemma-?3", "gemma3"),
+    (r"gemma-?4", "gemma-4"),
+    (r"gemma-?3", "gemma-3"),
 )
 AFTER_NAMES = ((r"gpt-4", "gpt-4o"), (r"(?<![a-z0-9])o1", "o3"), (r"min?istral|magistral", "mistral"))
 

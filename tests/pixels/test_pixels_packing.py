@@ -115,13 +115,13 @@ class TestLayouts:
         assert max(place.magnification for place in weak.places) * 20 > 12
 
     def test_a_provider_that_enlarges_small_pictures_gets_one(self) -> None:
-        packed = pack(printed(), cells((2, 2), (15, 10)), 280, "gemma4")
+        packed = pack(printed(), cells((2, 2), (15, 10)), 280, "gemma-4")
         assert len(packed.pictures) == 1
         assert packed.tokens <= 280
 
     def test_what_a_provider_would_scale_away_is_not_sent(self) -> None:
         image = printed(size=(2400, 1800))
-        for name in ("claude-4.6", "gpt-4o", "pixtral", "gemma3"):
+        for name in ("claude-4.6", "gpt-4o", "pixtral", "gemma-3"):
             rule = find_rule(name)
             packed = pack(image, cells((2, 2), (15, 10)), rule.cheapest * 2, rule, "crops")
             for picture in packed.pictures:
