@@ -15,7 +15,7 @@ import typer
 
 from arr_coc.cli.entry import commands
 from arr_coc.proxy.packing import MOST_PIXELS, MOST_QUESTIONS, Packer
-from arr_coc.proxy.server import MOST_BODIES, MOST_BODY, MOST_PICTURES, Proxy, Settings, server_config
+from arr_coc.proxy.server import MOST_BODIES, MOST_BODY, MOST_PICTURES, Proxy, ProxySettings, server_config
 from chat_servers import StandIn, listening
 from launching import PACKAGES
 
@@ -35,7 +35,7 @@ def proxied(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, StandIn]]:
     stand_in.go_on.set()
     monkeypatch.chdir(ROOT)
     with listening(stand_in.config) as upstream:
-        proxy = Proxy(Settings(upstream), Packer(1, seconds=300))
+        proxy = Proxy(ProxySettings(upstream), Packer(1, seconds=300))
         with listening(server_config(proxy)) as address:
             yield address, stand_in
 

@@ -10,7 +10,7 @@ import pytest
 
 from arr_coc.proxy import packing
 from arr_coc.proxy.packing import Packer
-from arr_coc.proxy.server import Proxy, Settings, server_config
+from arr_coc.proxy.server import Proxy, ProxySettings, server_config
 from chat_servers import StandIn, Started, encoded, listening, pack_double
 
 
@@ -40,7 +40,7 @@ def start(upstream: tuple[StandIn, str], monkeypatch: pytest.MonkeyPatch) -> Ite
 
         def starting(seconds: float = 20.0, target: str = "", **settings: Any) -> Started:
             packer = Packer(1, seconds=seconds)
-            proxy = Proxy(Settings(target or address + "/v1", **settings), packer)
+            proxy = Proxy(ProxySettings(target or address + "/v1", **settings), packer)
             return stack.enter_context(listening(server_config(proxy))), stand_in, proxy
 
         yield starting

@@ -17,7 +17,7 @@ import pytest
 
 from arr_coc.proxy import packing
 from arr_coc.proxy.packing import MOST_QUESTIONS, Packer
-from arr_coc.proxy.server import MOST_PICTURES, Proxy, Settings, read_upstream
+from arr_coc.proxy.server import MOST_PICTURES, Proxy, ProxySettings, read_upstream
 from chat_servers import KEY, URL, Started, encoded
 
 Start = Callable[..., Started]
@@ -517,9 +517,9 @@ class TestSettings:
     def test_bad_values(self) -> None:
         packer = Packer(1)
         for settings in (
-            Settings("http://a", tokens=0),
-            Settings("http://a", rule="gpt-0"),
-            Settings("http://a", layout="best"),
+            ProxySettings("http://a", tokens=0),
+            ProxySettings("http://a", rule="gpt-0"),
+            ProxySettings("http://a", layout="best"),
         ):
             with pytest.raises(ValueError, match=r"use one of|give 1 to"):
                 Proxy(settings, packer)

@@ -18,9 +18,7 @@ PACKAGES = ("starlette", "uvicorn", "httpx", "prometheus_client")  # of the extr
 def proxy(
     upstream: Annotated[
         str,
-        typer.Option(
-            metavar="URL", help="The server that answers: http://127.0.0.1:11434, or an API's address."
-        ),
+        typer.Option(metavar="URL", help="The address of the server that answers, local or an API."),
     ],
     tokens: Annotated[
         int, typer.Option(min=1, metavar="N", help="Visual tokens that each picture may cost.")
@@ -67,7 +65,7 @@ def proxy(
             min=0,
             max=10_000,
             metavar="N",
-            help="Requests that /arr_coc/requests shows, from memory; 0: none.",
+            help="Requests that its page shows, from memory; 0: none.",
         ),
     ] = 100,
 ) -> None:
@@ -84,11 +82,11 @@ def proxy(
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     with terminal.starting(False):
         from arr_coc.proxy.packing import Packer
-        from arr_coc.proxy.server import Proxy, Settings, read_upstream, serve
+        from arr_coc.proxy.server import Proxy, ProxySettings, read_upstream, serve
 
         read_upstream(upstream)  # before anything is loaded
         packer = Packer(workers, relevance=relevance, sure=sure)
-        made = Proxy(Settings(upstream, tokens, rule, layout, traces), packer, host, allow_host or ())
+        made = Proxy(ProxySettings(upstream, tokens, rule, layout, traces), packer, host, allow_host or ())
 
     def show(address: str) -> None:
         rows = [("proxy", address), ("upstream", upstream), ("requests", f"{address}/arr_coc/requests")]

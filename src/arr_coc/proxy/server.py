@@ -1,6 +1,6 @@
 """The proxy as a server: pictures of the user's turns are packed, everything else passes byte for byte.
 
-    serve(Proxy(Settings("http://127.0.0.1:11434"), Packer()), "127.0.0.1", 8080, ready=print)
+    serve(Proxy(ProxySettings("http://127.0.0.1:11434"), Packer()), "127.0.0.1", 8080, ready=print)
 
 Only the upstream is ever called: no redirect is followed, no address of a picture is opened. Keys go to it
 with the other headers, and nowhere else.
@@ -59,7 +59,7 @@ ENDING_SECONDS = 5
 log = logging.getLogger(__name__)
 
 
-class Settings(NamedTuple):
+class ProxySettings(NamedTuple):
     """What a proxy does if a request doesn't say.
 
     Attributes:
@@ -122,7 +122,7 @@ class Proxy:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: ProxySettings,
         packer: Packer,
         host: str = "127.0.0.1",
         allow_hosts: Sequence[str] = (),
