@@ -149,8 +149,8 @@ def test_what_is_shown_is_the_original(case: Case, layout: str) -> None:
     result = packed(case, layout)
     for place in result.places:
         if place.magnification == 1.0:
-            part = result.pictures[place.picture].crop(tuple(map(int, place.box)))
-            assert part.tobytes() == case.image.crop(tuple(map(int, place.origin))).tobytes()
+            part = result.pictures[place.picture].crop(place.box)
+            assert part.tobytes() == case.image.crop(place.origin).tobytes()
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))

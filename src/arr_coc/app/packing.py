@@ -46,9 +46,9 @@ def packed_pictures(
         raise ValueError("type what you want to know about the picture")
     if not isinstance(tokens, int | float) or not 1 <= tokens <= MOST_TOKENS:
         raise ValueError(f"tokens must be 1 to {MOST_TOKENS:,}")
-    known = find_rule(rule)
+    own = find_rule(rule)
     return looking.pack(
-        tab, image, lambda selector: pack_for(open_image(image), text, int(tokens), known, layout, selector)
+        tab, image, lambda selector: pack_for(open_image(image), text, int(tokens), own, layout, selector)
     )
 
 

@@ -14,6 +14,8 @@ from arr_coc.choose.boxes import Box
 from arr_coc.files.atomic import write_atomic
 from arr_coc.files.saved import make_folder
 
+NEAR = 1e-6  # px, by which rounding may move a point out of a box
+
 
 class Place(NamedTuple):
     """Where a part of a packed picture comes from."""
@@ -59,7 +61,8 @@ class Packed:
         """
         for place in self.places:
             x0, y0, x1, y1 = place.box
-            if place.picture == picture and x0 <= x <= x1 and y0 <= y <= y1:
+            inside = x0 - NEAR <= x <= x1 + NEAR and y0 - NEAR <= y <= y1 + NEAR
+            if place.picture == picture and inside:
                 return _moved(x, (x0, x1), place.origin[0::2]), _moved(y, (y0, y1), place.origin[1::2])
         return None
 
@@ -72,7 +75,7 @@ class Packed:
         for place in self.places:
             x0, y0 = max(box[0], place.origin[0]), max(box[1], place.origin[1])
             x1, y1 = min(box[2], place.origin[2]), min(box[3], place.origin[3])
-            if x0 > x1 or y0 > y1:
+            if x0 > x1 + NEAR or y0 > y1 + NEAR:
                 continue
             across, down = (place.origin[0::2], place.box[0::2]), (place.origin[1::2], place.box[1::2])
             moved = (_moved(x0, *across), _moved(y0, *down), _moved(x1, *across), _moved(y1, *down))
@@ -126,6 +129,6 @@ class Packed:
 
 
 def _moved(at: float, before: tuple[float, ...], after: tuple[float, ...]) -> float:
-    """A coordinate in one interval, at the same share of another."""
-    share = (at - before[0]) / (before[1] - before[0])
-    return after[0] + share * (after[1] - after[0])
+    """A coordinate in one interval, at the same share of another, and never outside of it."""
+    share = min(1.0, max(0.0, (at - before[0]) / (before[1] - before[0])))
+    return min(after[1], (1 - share) * after[0] + share * after[1])

@@ -25,12 +25,12 @@ from arr_coc.choose.boxes import Box
 from arr_coc.files.images import ImageSource, open_image
 from arr_coc.guide.coupling import Coupling
 from arr_coc.guide.selector import Selector
-from arr_coc.pixels.lines import Ink, PixelBox, find_ink, find_lines, print_height
+from arr_coc.pixels.lines import PixelBox, PrintInk, find_ink, find_lines, print_height
 from arr_coc.pixels.packed import Packed, Place
 from arr_coc.pixels.planning import (
     MOST_IN_STRIP,
     MOST_PICTURES,
-    Piece,
+    Fragment,
     Plan,
     Spend,
     box_of,
@@ -74,7 +74,7 @@ class Candidate(NamedTuple):
     image: Image.Image
     allocation: Allocation
     lines: tuple[Box, ...]
-    ink: Ink
+    ink: PrintInk
     height: float  # px of the print that matters
     readable: float  # px of a line of print that is read half of the time
     confidence: float  # in [0, 1], that the relevant cells are those that hold the answer
@@ -163,13 +163,13 @@ def pack_for(
         raise ValueError("there is no question: give one, or a list of some")
     chooser = Selector() if selector is None else selector
     decisions = [chooser.decide(image, text, 1.0) for text in texts]
-    found = [one.couplings[0] for one in decisions if one.couplings]
-    confidence = min((one.confidence for one in found), default=None)
+    couplings = [one.couplings[0] for one in decisions if one.couplings]
+    confidence = min((one.confidence for one in couplings), default=None)
     every = _united([one.allocations[0] for one in decisions])
     whole = _whole(image, spend, layout)
     if whole is not None:
         return replace(whole, allocation=every, confidence=confidence)
-    trust = min((_trust(one) for one in found), default=TRUSTED)
+    trust = min((_trust(one) for one in couplings), default=TRUSTED)
     page = _page(image, every, (), trust, readable)
     limited = _limited(spend, page)
     best: tuple[float, Plan, Candidate] | None = None
@@ -200,7 +200,7 @@ def _unfit(spend: Spend) -> _Unfit:
 
 
 def _checked(tokens: int, rule: Rule | str | int, layout: str, magnify: float, readable: float) -> Spend:
-    found = rule if isinstance(rule, Rule) else find_rule(rule)
+    own = rule if isinstance(rule, Rule) else find_rule(rule)
     if isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 1:
         raise ValueError(
             f"tokens {tokens!r:.40} is no count of tokens: give a whole number above 0, such as 400"
@@ -215,8 +215,8 @@ def _checked(tokens: int, rule: Rule | str | int, layout: str, magnify: float, r
         raise ValueError(
             f"readable {readable!r:.40} is not within {READERS[0]:g} and {READERS[1]:g} px: 4.8 is usual"
         )
-    spend = Spend(tokens, found, float(magnify))
-    if tokens < found.cheapest:
+    spend = Spend(tokens, own, float(magnify))
+    if tokens < own.cheapest:
         raise _unfit(spend)
     return spend
 
@@ -330,9 +330,9 @@ def _held(relevance: NDArray[np.float64], box: PixelBox, size: tuple[int, int]) 
 
 def _frame_of(page: Candidate, spend: Spend) -> float:
     """What rounding up to whole patches adds to a side of a region, in px of the original."""
-    shown = sum(map(_area, cell_boxes(page.allocation, page.image.size)))
+    area = sum(map(_area, cell_boxes(page.allocation, page.image.size)))
     patch = min(spend.rule.patch, WIDEST_FRAME)
-    scale = math.sqrt(spend.tokens * patch**2 / max(1, shown))
+    scale = math.sqrt(spend.tokens * patch**2 / max(1, area))
     return patch / min(max(scale, LEAST_SCALE), spend.magnify)
 
 
@@ -390,7 +390,7 @@ def _to_whole_patches(page: Candidate, plan: Plan, spend: Spend) -> Plan:
     return replace(plan, pieces=pieces, sizes=sizes, tokens=spent)
 
 
-def _spread(page: Candidate, piece: Piece, patch: int) -> Piece:
+def _spread(page: Candidate, piece: Fragment, patch: int) -> Fragment:
     """A region grown to whole patches, or as far as no line of print is cut."""
     x0, y0, x1, y1 = piece.origin
     scale = (piece.size[0] / (x1 - x0), piece.size[1] / (y1 - y0))
@@ -417,12 +417,12 @@ def _regions(page: Candidate, boxes: Sequence[PixelBox], frame: float, most: int
 def _score(page: Candidate, plan: Plan) -> float:
     """The chance that the answer is on what is sent and can be read there, with what helps beside that."""
     relevance = _weights(page.allocation)
-    shown = np.zeros(relevance.shape, dtype=bool)
+    sent = np.zeros(relevance.shape, dtype=bool)
     for piece in plan.pieces:
         if not piece.overview:
-            shown[_cells_in(piece.origin, page.image.size, page.allocation.grid[1:])] = True
+            sent[_cells_in(piece.origin, page.image.size, page.allocation.grid[1:])] = True
     trust = page.confidence
-    held = trust * float(relevance[shown].sum()) + (1 - trust) * float(shown.mean())
+    held = trust * float(relevance[sent].sum()) + (1 - trust) * float(sent.mean())
     scale, height = plan.scale, page.height
     if plan.layout in ("shrunk", "mask"):
         return _read_share(height * scale, page.readable) + _comfort(height * scale) + CONTEXT
@@ -489,13 +489,13 @@ def _drawn(page: Candidate, plan: Plan, rule: Rule) -> Packed:
     )
 
 
-def _cut(image: Image.Image, part: Piece) -> Image.Image:
+def _cut(image: Image.Image, part: Fragment) -> Image.Image:
     """A part of the original at its size, from the original's own pixels."""
     region = image.crop(part.origin)
     return region if region.size == part.size else region.resize(part.size, Image.Resampling.LANCZOS)
 
 
-def _frame(canvas: Image.Image, part: Piece) -> None:
+def _frame(canvas: Image.Image, part: Fragment) -> None:
     (x, y), (width, height) = part.at, part.size
     canvas.paste(FRAME, (x - 1, y - 1, x + width + 1, y + height + 1))
 
@@ -508,7 +508,7 @@ def _masked(page: Candidate) -> Image.Image:
     return masked
 
 
-def _place(part: Piece) -> Place:
+def _place(part: Fragment) -> Place:
     x0, y0, x1, y1 = part.origin
     origin = (float(x0), float(y0), float(x1), float(y1))
     factor = math.sqrt(math.prod(part.size) / ((x1 - x0) * (y1 - y0)))
@@ -541,11 +541,11 @@ def _captions(size: tuple[int, int], plan: Plan) -> tuple[str, ...]:
     return tuple(captions)
 
 
-def _percent(part: Piece) -> str:
+def _percent(part: Fragment) -> str:
     return f"{100 * part.size[0] / (part.origin[2] - part.origin[0]):.0f} % of its size"
 
 
-def _where(part: Piece, size: tuple[int, int]) -> str:
+def _where(part: Fragment, size: tuple[int, int]) -> str:
     """Where a part lies in the original, in words and px."""
     x0, y0, x1, y1 = part.origin
     row = _third((y0 + y1) / 2 / size[1], ("top", "middle", "bottom"))

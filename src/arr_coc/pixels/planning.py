@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Piece:
+class Fragment:
     """A piece of the original at its place in a packed picture."""
 
     picture: int
@@ -50,7 +50,7 @@ class Plan:
 
     layout: str
     sizes: tuple[Size, ...]
-    pieces: tuple[Piece, ...]
+    pieces: tuple[Fragment, ...]
     tokens: int
     scale: float
     overview: float = 0.0
@@ -109,7 +109,7 @@ def shrunk(size: Size, spend: Spend) -> Plan | None:
         one = scaled(whole, scale)
         if not kept([one], spend.rule) or (spent := spend.rule.tokens(*one)) > spend.tokens:
             return None
-        piece = Piece(0, (0, 0), one, whole, True)
+        piece = Fragment(0, (0, 0), one, whole, True)
         factor = one[0] / size[0] * reading_scale(one, spend.rule)
         return Plan("shrunk", (one,), (piece,), spent, factor, factor)
 
@@ -142,7 +142,7 @@ def crops(regions: Sequence[PixelBox], size: Size, spend: Spend, share: float = 
         if not kept(sizes, spend.rule) or (spent := cost(sizes, spend.rule)) > left:
             return None
         pieces = [
-            Piece(first + number, (0, 0), one, box)
+            Fragment(first + number, (0, 0), one, box)
             for number, (one, box) in enumerate(zip(sizes, regions, strict=True))
         ]
         read = min(reading_scale(one, spend.rule) for one in sizes)
@@ -170,10 +170,10 @@ def strip(regions: Sequence[PixelBox], size: Size, spend: Spend, share: float = 
     above = overview(size, spend, share) if share else None
     if share and above is None:
         return None
-    top = [] if above is None else [Piece(0, (0, 0), above.sizes[0], whole, True)]
+    top = [] if above is None else [Fragment(0, (0, 0), above.sizes[0], whole, True)]
 
     def make(scale: float) -> Plan | None:
-        pieces = [Piece(0, (0, 0), scaled(box, scale), box) for box in regions]
+        pieces = [Fragment(0, (0, 0), scaled(box, scale), box) for box in regions]
         best: Plan | None = None
         for width in _widths([piece.size[0] for piece in (*top, *pieces)]):
             canvas, laid = _shelves(top, pieces, width)
@@ -196,11 +196,11 @@ def _widths(sides: Sequence[int]) -> list[int]:
     return sorted({widest, *(total - GAP for total in sums if total - GAP > widest)})
 
 
-def _shelves(top: Sequence[Piece], pieces: Sequence[Piece], width: int) -> tuple[Size, tuple[Piece, ...]]:
-    """Parts laid in rows of at most `width` px, those of `top` above; the size of the whole and each at its
-    place.
-    """
-    laid: list[Piece] = []
+def _shelves(
+    top: Sequence[Fragment], pieces: Sequence[Fragment], width: int
+) -> tuple[Size, tuple[Fragment, ...]]:
+    """Pieces laid in rows of at most `width` px, those of `top` above: the size of all, and each in its place."""
+    laid: list[Fragment] = []
     x, y, high, wide = GAP, GAP, 0, 0
     for number, piece in enumerate((*top, *pieces)):
         if x > GAP and (x - GAP + piece.size[0] > width or number == len(top) > 0):
@@ -211,7 +211,7 @@ def _shelves(top: Sequence[Piece], pieces: Sequence[Piece], width: int) -> tuple
     return (wide, y + high + GAP), tuple(laid)
 
 
-def box_of(piece: Piece) -> Box:
+def box_of(piece: Fragment) -> Box:
     """Where a piece lies in its packed picture."""
     (x, y), (width, height) = piece.at, piece.size
     return float(x), float(y), float(x + width), float(y + height)

@@ -14,18 +14,23 @@ from numpy.typing import NDArray
 
 from arr_coc.choose.allocation import Allocation
 from arr_coc.choose.boxes import Box
-from arr_coc.pixels.lines import Ink, PixelBox
+from arr_coc.pixels.lines import PixelBox, PrintInk
 
 ROW_SHARE = 0.5  # of the lower of two regions' heights that they share if they stand in one row
 
 
 def cell_boxes(allocation: Allocation, size: tuple[int, int]) -> list[PixelBox]:
-    """The kept cells of a picture of `size` = (width, height), those side by side as one box."""
+    """The kept cells of a picture of `size` = (width, height), those side by side as one box.
+
+    Where a picture has fewer px than cells, a cell without any has the box of the next px.
+    """
     boxes: list[PixelBox] = []
     for x0, y0, x1, y1 in allocation.boxes(size).tolist():
+        x0, y0 = min(x0, size[0] - 1), min(y0, size[1] - 1)
+        x1, y1 = max(x1, x0 + 1), max(y1, y0 + 1)
         if boxes and boxes[-1][1] == y0 and boxes[-1][3] == y1 and boxes[-1][2] == x0:
             boxes[-1] = (boxes[-1][0], y0, x1, y1)
-        elif x1 > x0 and y1 > y0:  # a cell of a picture with fewer px than cells may hold none
+        else:
             boxes.append((x0, y0, x1, y1))
     return boxes
 
@@ -105,7 +110,7 @@ def regions(
     margin: tuple[int, int],
     frame: float,
     most: int,
-    ink: Ink | None = None,
+    ink: PrintInk | None = None,
 ) -> list[PixelBox]:
     """The regions of a picture that hold all of some boxes and whole lines of print, in reading order.
 
