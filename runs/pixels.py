@@ -1,7 +1,7 @@
 """Whether a reader that nobody here taught (RapidOCR) finds the answers on what `arr_coc.pixels` packs,
 beside nulls.
 
-    python runs/pixels.py --folder FOLDER --name "the open half" --out runs/results/pixels.json
+    python runs/pixels.py --folder FOLDER --name "the open half" --out packed.json
     python runs/pixels.py --labelled pictures --split test --name "our test split" --out
     runs/results/pixels.json python runs/pixels.py --rendered test-pages --name "rendered pages" --out
     runs/results/pixels.json python runs/pixels.py --folder FOLDER --seen 576 --budgets 64,128,256,529 --name

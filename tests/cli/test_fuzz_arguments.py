@@ -22,7 +22,7 @@ from arr_coc.cli import commands, inputs, main
 from command_line import run
 from tiny import picture
 
-LINES = 160
+LINES = 200
 """Lines drawn for the whole test; one model is loaded for all of them."""
 
 NUMBERS = [
@@ -56,7 +56,7 @@ VALUES = NUMBERS + TEXTS + PATHS
 WRITES = {"--out", "-o", "--save", "--trace"}
 NEVER = {"--install-completion", "--show-completion", "--help", "--version"}
 """Options that write to the user's home, or end the line before anything is read."""
-USUAL = {"arr-coc-ask.png", "arr-coc-look.png", "arr-coc-pages", "arr-coc-view.html"}
+USUAL = {"arr-coc-ask.png", "arr-coc-crop", "arr-coc-look.png", "arr-coc-pages", "arr-coc-view.html"}
 """What commands write when nothing else is said."""
 CONTROL = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 

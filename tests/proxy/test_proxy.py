@@ -527,9 +527,9 @@ class TestSettings:
 
 class TestMemory:
     def test_what_is_kept_is_bounded(self, start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(packing, "MOST_KEPT", 200_000)
+        monkeypatch.setattr(packing, "MOST_KEPT", 40_000)
         address, _, proxy = start()
-        for i in range(60):
-            ask(address, chat_body(encoded(640, 480, i), "What is red?"), x_arr_coc_tokens="64")
-            assert proxy.packer.nbytes <= 200_000
+        for i in range(16):
+            ask(address, chat_body(encoded(320, 240, i), "What is red?"), x_arr_coc_tokens="64")
+            assert proxy.packer.nbytes <= 40_000
         assert proxy.packer.nbytes > 20_000

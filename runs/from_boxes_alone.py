@@ -1,6 +1,6 @@
 """The first hypothesis of the plan: taught by boxes, selection IoU more than doubles within 1000 steps.
 
-    python runs/hypothesis.py ALLOCATOR OUT.json
+    python runs/from_boxes_alone.py ALLOCATOR OUT.json
 
 Selection IoU: of the evidence cells and as many of the best cells, on held-out pages of 1024 x 1024 px, every
 question that has evidence; the untrained layer against the trained one. About a minute on two cores.
@@ -46,7 +46,7 @@ allocator, out = sys.argv[1:]
 recipe = json.loads((Path(allocator) / "recipe.json").read_text())
 untrained, trained = measure(None), measure(allocator)
 result = {
-    "command": "python runs/hypothesis.py ALLOCATOR runs/results/hypothesis.json",
+    "command": "python runs/from_boxes_alone.py ALLOCATOR runs/results/hypothesis.json",
     "steps": recipe["steps"],
     "pages": PAGES,
     "questions": len(trained),
