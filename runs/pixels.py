@@ -2,10 +2,9 @@
 beside nulls.
 
     python runs/pixels.py --folder FOLDER --name "the open half" --out packed.json
-    python runs/pixels.py --labelled pictures --split test --name "our test split" --out
-    runs/results/pixels.json python runs/pixels.py --rendered test-pages --name "rendered pages" --out
-    runs/results/pixels.json python runs/pixels.py --folder FOLDER --seen 576 --budgets 64,128,256,529 --name
-    "the open half, shrunk to 576 tokens" ...
+    python runs/pixels.py --labelled pictures --split test --name "our test split" --out packed.json
+    python runs/pixels.py --rendered test-pages --name "rendered pages" --out packed.json
+    python runs/pixels.py --folder FOLDER --seen 576 --budgets 64,128,256,529 --name "shrunk" --out packed.json
 
 Budgets are of 1,024 tokens of 32 x 32 px, scaled to each picture; with --seen N they are counts, and the
 reader sees whole pictures as an engine that allows N tokens shrinks them, while crops come from the original.

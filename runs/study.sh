@@ -49,7 +49,7 @@ teach blind-answers query-blind stage=answers estimator=gumbel relevance=0 lr=3e
 teach query-blind query-blind stage=hard estimator=gumbel lr=3e-4 steps=200 init="$out/blind-answers"
 
 # 3. The oldest hypothesis: on boxes, selection IoU more than doubles within 1000 steps.
-$python runs/hypothesis.py "$out/relevance" runs/results/hypothesis.json
+$python runs/from_boxes_alone.py "$out/relevance" runs/results/hypothesis.json
 
 $python runs/adversarial.py "$out/allocator" runs/results/adversarial.json
 

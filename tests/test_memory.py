@@ -63,7 +63,8 @@ def growth(
         questions: how many.
         trace: count bytes, too, which makes everything slower; else they are 0.
     """
-    warm = 2 * len(MODES) * len(SIZES)
+    # Until the caches of questions, of 64, are full.
+    warm = max(100, 2 * len(MODES) * len(SIZES))
     if trace:  # from the start: what is freed later counts only if it was counted when it was made
         tracemalloc.start()
     try:
