@@ -19,6 +19,8 @@ from arr_coc_lab.world.fonts import font
 from arr_coc_lab.world.outlines import outline
 from arr_coc_lab.world.vocabulary import ALPHABET, COLOURS, FILLER, TITLE_FIRST, TITLE_SECOND
 
+ROUND = frozenset(("circle", "ring"))  # shapes that look the same however they are turned
+
 
 def code(rng: random.Random) -> str:
     """A random value of 2 to 5 characters of `ALPHABET`."""
@@ -300,17 +302,30 @@ def texture(canvas: Canvas, rect: Rect) -> None:
 
 
 def draw_thing(canvas: Canvas, thing: Thing) -> None:
-    """Draw one coloured shape."""
-    rng = canvas.rng
-    fill = tuple(min(255, max(0, c + rng.randint(-12, 12))) for c in COLOURS[thing.colour])
+    """Draw one coloured shape, a little turned."""
+    fill = shaded(canvas.rng, thing.colour)
+    angle = 0.0 if thing.shape in ROUND else canvas.rng.uniform(-0.15, 0.15)
+    draw_shape(canvas, thing, fill, angle, ring=6)
+
+
+def shaded(rng: random.Random, colour: str) -> Ink:
+    """A shade of a colour of COLOURS."""
+    r, g, b = (min(255, max(0, level + rng.randint(-12, 12))) for level in COLOURS[colour])
+    return r, g, b
+
+
+def draw_shape(canvas: Canvas, thing: Thing, fill: Ink, angle: float, ring: int) -> None:
+    """Draw a shape, turned by `angle` in radians, and record it in `canvas.things`.
+
+    `ring` is the least width in px of the line of a ring.
+    """
     r = thing.size / 2
     if thing.shape == "circle":
         canvas.draw.ellipse(thing.box, fill=fill)
     elif thing.shape == "ring":
-        canvas.draw.ellipse(thing.box, outline=fill, width=max(6, int(0.34 * r)))
+        canvas.draw.ellipse(thing.box, outline=fill, width=max(ring, int(0.34 * r)))
     else:
-        points = outline(thing.shape, thing.x, thing.y, r, rng.uniform(-0.15, 0.15))
-        canvas.draw.polygon(points, fill=fill)
+        canvas.draw.polygon(outline(thing.shape, thing.x, thing.y, r, angle), fill=fill)
     canvas.things.append(thing)
 
 

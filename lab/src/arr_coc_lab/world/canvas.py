@@ -72,3 +72,10 @@ class Canvas:
         v = self.rng.randint(255 - 2 * spread, 255)
         r, g, b = (min(255, max(0, v + self.rng.randint(-spread, spread))) for _ in range(3))
         return ((255 - r) * 2 // 3, (255 - g) * 2 // 3, (255 - b) * 2 // 3) if self.dark else (r, g, b)
+
+
+def blank_canvas(size: tuple[int, int], rng: random.Random, fonts: tuple[str, ...], dark: bool) -> Canvas:
+    """A canvas of (width, height) in px with paper of one colour."""
+    canvas = Canvas(Image.new("RGB", size), rng, fonts, dark)
+    canvas.image.paste(canvas.paper(14), (0, 0, *size))
+    return canvas

@@ -14,9 +14,9 @@ from PIL import Image, ImageOps
 
 from arr_coc_lab.world import blocks
 from arr_coc_lab.world.browser.phrases import phrase
-from arr_coc_lab.world.canvas import Canvas, Ink, Rect
+from arr_coc_lab.world.canvas import Canvas, Ink, Rect, blank_canvas
 from arr_coc_lab.world.fonts import TRAIN_FONTS, font
-from arr_coc_lab.world.page import Page, page_seed
+from arr_coc_lab.world.page import Page, check_size, page_seed
 from arr_coc_lab.world.questions import Question
 from arr_coc_lab.world.vocabulary import LABELS
 
@@ -57,15 +57,13 @@ def draw_dense_page(
         ValueError: an unknown split or thing, a negative seed, a size out of range.
     """
     width, height = size
-    if not (512 <= width <= 4096 and 512 <= height <= 4096):
-        raise ValueError(f"size {width}x{height} is out of range; both sides must be 512 to 4096 px")
+    check_size(size, 512)
     if thing is not None and thing not in THINGS:
         raise ValueError(f"thing {thing!r} is unknown; use one of {', '.join(THINGS)}, or None")
     rng = random.Random(page_seed(seed, split))
     chosen = rng.choice(THINGS)
     thing = chosen if thing is None else thing
-    canvas = Canvas(Image.new("RGB", size), rng, TRAIN_FONTS, dark=rng.random() < 0.12)
-    canvas.image.paste(canvas.paper(14), (0, 0, width, height))
+    canvas = blank_canvas(size, rng, TRAIN_FONTS, dark=rng.random() < 0.12)
     right = width - MARGIN
     blocks.title(canvas, (MARGIN, MARGIN, right, MARGIN + 64))
     top = MARGIN + 90 + round(rng.random() * 0.35 * height)

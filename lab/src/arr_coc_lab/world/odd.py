@@ -13,14 +13,11 @@ import math
 import random
 from typing import NamedTuple
 
-from PIL import Image
-
 from arr_coc_lab.world import blocks
 from arr_coc_lab.world.browser.phrases import phrase
-from arr_coc_lab.world.canvas import Canvas, Ink, Rect, Thing
+from arr_coc_lab.world.canvas import Canvas, Ink, Rect, Thing, blank_canvas
 from arr_coc_lab.world.fonts import TRAIN_FONTS
-from arr_coc_lab.world.outlines import outline
-from arr_coc_lab.world.page import Page, page_seed
+from arr_coc_lab.world.page import Page, check_size, page_seed
 from arr_coc_lab.world.questions import Question, ask_all
 from arr_coc_lab.world.vocabulary import COLOURS, SHAPES
 
@@ -72,29 +69,32 @@ def draw_odd_page(
         ValueError: an unknown split or way, a negative seed, a size out of range.
     """
     width, height = size
-    if not (256 <= width <= 4096 and 256 <= height <= 4096):
-        raise ValueError(f"size {width}x{height} is out of range; both sides must be 256 to 4096 px")
+    check_size(size, 256)
     if way is not None and way not in WAYS:
         raise ValueError(f"way {way!r} is unknown; use one of {', '.join(WAYS)}, or None")
     rng = random.Random(page_seed(seed, split))
     chosen = rng.choice(WAYS)
     way = chosen if way is None else way
-    canvas = Canvas(Image.new("RGB", size), rng, TRAIN_FONTS, dark=rng.random() < 0.12)
-    canvas.image.paste(canvas.paper(14), (0, 0, width, height))
+    canvas = blank_canvas(size, rng, TRAIN_FONTS, dark=rng.random() < 0.12)
     if rng.random() < 0.15:
         blocks.texture(canvas, (0, 0, width, height))
     usual = rng.choice([shape for shape in SHAPES if way != "turned" or shape in TURNS])
     colour = rng.choice(list(COLOURS))
     spots, inner = _spots(rng, size, even=way == "missing" or rng.random() < 0.6)
     at = rng.choice(inner)
-    fill = _shaded(rng, colour)
+    fill = blocks.shaded(rng, colour)
     turn = rng.choice((0.0, 0.0, rng.uniform(-0.04, 0.04)))
     for number, spot in enumerate(spots):
         if number != at:
-            draw_shape(canvas, Thing(colour, usual, *spot), fill, turn)
+            _draw(canvas, Thing(colour, usual, *spot), fill, turn)
     box = _draw_odd(canvas, way, Thing(colour, usual, *spots[at]), fill, turn)
     questions = _questions(canvas, way, usual, box, split)
     return Page(canvas.image, questions, (), tuple(canvas.things), (), f"odd: {way}", seed)
+
+
+def _draw(canvas: Canvas, thing: Thing, fill: Ink, turn: float) -> None:
+    """Draw a thing, turned by some turns."""
+    blocks.draw_shape(canvas, thing, fill, 2 * math.pi * turn, ring=3)
 
 
 def _draw_odd(canvas: Canvas, way: str, like: Thing, fill: Ink, turn: float) -> Rect:
@@ -103,18 +103,18 @@ def _draw_odd(canvas: Canvas, way: str, like: Thing, fill: Ink, turn: float) -> 
     if way == "missing":
         return like.box
     if way == "turned":
-        draw_shape(canvas, like, fill, turn + TURNS[like.shape])
+        _draw(canvas, like, fill, turn + TURNS[like.shape])
         return like.box
     colour, shape, size = like.colour, like.shape, like.size
     if way == "colour":
         colour = rng.choice([name for name in COLOURS if name != colour])
-        fill = _shaded(rng, colour)
+        fill = blocks.shaded(rng, colour)
     elif way == "shape":
         shape = rng.choice([s for s in SHAPES if s != shape and {s, shape} not in ALIKE])
     else:
         size = round(size * rng.choice((0.45, 0.55, 1.5)))
     odd = Thing(colour, shape, like.x, like.y, size)
-    draw_shape(canvas, odd, fill, turn)
+    _draw(canvas, odd, fill, turn)
     return odd.box
 
 
@@ -136,23 +136,6 @@ def _spots(rng: random.Random, size: tuple[int, int], even: bool) -> tuple[list[
     ]
     inner = [row * columns + column for row in range(1, rows - 1) for column in range(1, columns - 1)]
     return spots, inner
-
-
-def _shaded(rng: random.Random, colour: str) -> Ink:
-    r, g, b = (min(255, max(0, level + rng.randint(-12, 12))) for level in COLOURS[colour])
-    return r, g, b
-
-
-def draw_shape(canvas: Canvas, thing: Thing, fill: Ink, turn: float) -> None:
-    """Draw a shape in a colour, turned by some turns, and record it in `canvas.things`."""
-    r = thing.size / 2
-    if thing.shape == "circle":
-        canvas.draw.ellipse(thing.box, fill=fill)
-    elif thing.shape == "ring":
-        canvas.draw.ellipse(thing.box, outline=fill, width=max(3, int(0.34 * r)))
-    else:
-        canvas.draw.polygon(outline(thing.shape, thing.x, thing.y, r, 2 * math.pi * turn), fill=fill)
-    canvas.things.append(thing)
 
 
 def _questions(canvas: Canvas, way: str, shape: str, box: Rect, split: str) -> tuple[Question, ...]:

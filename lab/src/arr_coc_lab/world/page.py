@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from PIL import Image
 
 from arr_coc_lab.world import blocks
-from arr_coc_lab.world.canvas import Canvas, Fact, Rect, Thing
+from arr_coc_lab.world.canvas import Canvas, Fact, Rect, Thing, blank_canvas
 from arr_coc_lab.world.fonts import HELD_OUT_FONTS, TRAIN_FONTS
 from arr_coc_lab.world.layout import HELD_OUT_TEMPLATES, TRAIN_TEMPLATES, divide
 from arr_coc_lab.world.questions import Question, ask_all
@@ -48,6 +48,12 @@ class Page:
     glyphs: tuple[tuple[str, Rect], ...]
     template: str
     seed: int
+
+
+def check_size(size: tuple[int, int], least: int, most: int = 4096) -> None:
+    """Raise a ValueError unless both sides of (width, height) in px are within least and most."""
+    if not all(least <= side <= most for side in size):
+        raise ValueError(f"size {size[0]}x{size[1]} is out of range; both sides must be {least} to {most} px")
 
 
 def page_seed(seed: int, split: str) -> int:
@@ -119,8 +125,7 @@ def draw_page(
         ValueError: an unknown split, a negative seed, a size out of range.
     """
     width, height = size
-    if not (64 <= width <= 4096 and 64 <= height <= 4096):
-        raise ValueError(f"size {width}x{height} is out of range; both sides must be 64 to 4096 px")
+    check_size(size, 64)
     rng = random.Random(page_seed(seed, split))
     new = split == "test"
     template = rng.choice(TRAIN_TEMPLATES + HELD_OUT_TEMPLATES if new else TRAIN_TEMPLATES)
@@ -129,8 +134,7 @@ def draw_page(
         void = rng.random() < 0.025
 
     dark = rng.random() < 0.12
-    canvas = Canvas(Image.new("RGB", size), rng, fonts, dark)
-    canvas.image.paste(canvas.paper(14), (0, 0, width, height))
+    canvas = blank_canvas(size, rng, fonts, dark)
 
     margin = rng.randint(4, 16) if min(size) < 400 else rng.randint(10, 28)
     top, bottom = margin, height - margin

@@ -13,7 +13,7 @@ from PIL import Image
 
 from arr_coc_lab.world.canvas import Canvas, Ink, Rect
 from arr_coc_lab.world.fonts import TRAIN_FONTS, font
-from arr_coc_lab.world.page import Page, page_seed
+from arr_coc_lab.world.page import Page, check_size, page_seed
 from arr_coc_lab.world.questions import Question
 from arr_coc_lab.world.vocabulary import TITLE_FIRST
 
@@ -32,8 +32,7 @@ def draw_street(seed: int, size: tuple[int, int] = (1024, 768), split: str = "tr
         ValueError: an unknown split, a negative seed, a size out of range.
     """
     width, height = size
-    if not (256 <= width <= 4096 and 256 <= height <= 4096):
-        raise ValueError(f"size {width}x{height} is out of range; both sides must be 256 to 4096 px")
+    check_size(size, 256)
     rng = random.Random(page_seed(seed, split))
     canvas = Canvas(Image.new("RGB", size), rng, TRAIN_FONTS, dark=False)
     ground, kerb = round(height * rng.uniform(0.62, 0.7)), round(height * rng.uniform(0.76, 0.8))

@@ -11,12 +11,10 @@ from __future__ import annotations
 
 import random
 
-from PIL import Image
-
 from arr_coc_lab.world import blocks
-from arr_coc_lab.world.canvas import Canvas, Fact, Rect
+from arr_coc_lab.world.canvas import Canvas, Fact, Rect, blank_canvas
 from arr_coc_lab.world.fonts import HELD_OUT_FONTS, TRAIN_FONTS
-from arr_coc_lab.world.page import Page, page_seed
+from arr_coc_lab.world.page import Page, check_size, page_seed
 from arr_coc_lab.world.questions import Question
 from arr_coc_lab.world.vocabulary import LABELS
 
@@ -45,15 +43,12 @@ def draw_text_page(
     Raises:
         ValueError: an unknown split or filler, a negative seed, a size out of range.
     """
-    width, height = size
-    if not (512 <= width <= 4096 and 512 <= height <= 4096):
-        raise ValueError(f"size {width}x{height} is out of range; both sides must be 512 to 4096 px")
+    check_size(size, 512)
     if filler not in FILLERS:
         raise ValueError(f"filler {filler!r} is unknown; use one of {', '.join(FILLERS)}")
     rng = random.Random(page_seed(seed, split))
     fonts = HELD_OUT_FONTS if split == "test" and rng.random() < 0.3 else TRAIN_FONTS
-    canvas = Canvas(Image.new("RGB", size), rng, fonts, dark=rng.random() < 0.12)
-    canvas.image.paste(canvas.paper(14), (0, 0, width, height))
+    canvas = blank_canvas(size, rng, fonts, dark=rng.random() < 0.12)
     labels = rng.sample(LABELS, len(LABELS))
     if filler == "none":
         _list(canvas, size, labels)

@@ -23,7 +23,7 @@ from arr_coc_lab.world.clips.questions import across
 from arr_coc_lab.world.clips.stage import STORIES, Act, ClipQuestion, Span, Stage, Story
 from arr_coc_lab.world.clips.vocabulary import HELD_OUT_COLOURS, TRAIN_COLOURS
 from arr_coc_lab.world.fonts import HELD_OUT_FONTS, TRAIN_FONTS
-from arr_coc_lab.world.page import page_seed
+from arr_coc_lab.world.page import check_size, page_seed
 from arr_coc_lab.world.vocabulary import SHAPES
 
 __all__ = ["MOST_CLIP_FRAMES", "Clip", "DrawnFrames", "draw_clip"]
@@ -97,11 +97,7 @@ def draw_clip(
         ValueError: an argument out of range, an unknown story, stories that don't go together or take longer
             than the clip is.
     """
-    width, height = size
-    if not (SMALLEST <= width <= LARGEST and SMALLEST <= height <= LARGEST):
-        raise ValueError(
-            f"size {width}x{height} is out of range; both sides must be {SMALLEST} to {LARGEST} px"
-        )
+    check_size(size, SMALLEST, LARGEST)
     if not 0.1 <= fps <= 240:
         raise ValueError(f"fps {fps!r} is out of range; use 0.1 to 240")
     if not 0 <= seconds * fps <= MOST_CLIP_FRAMES:
