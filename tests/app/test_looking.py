@@ -1,4 +1,4 @@
-"""The live view "Where it would look" without a browser."""
+"""The live view "Where it looks" without a browser."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The card "As pictures for any API" without a browser."""
+"""The card "For any API" without a browser."""
 
 from __future__ import annotations
 

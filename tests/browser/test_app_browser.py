@@ -110,7 +110,7 @@ def answered(page: Page) -> None:
 
 
 def show_answer(page: Page) -> None:
-    page.get_by_role("tab", name="The model's answer").click()
+    page.get_by_role("tab", name="The answer").click()
     page.wait_for_selector("#canvas canvas")
 
 
@@ -191,7 +191,7 @@ def test_a_picture_to_choose_is_looked_at_asked_about_and_cleared(open_app: Open
     assert below is not None
     assert above["y"] < below["y"]
     page.click("#image button[aria-label='Remove Image']")
-    page.get_by_role("tab", name="Where it would look").click()
+    page.get_by_role("tab", name="Where it looks").click()
     page.wait_for_selector("#sight canvas", state="detached")
     assert page.inner_text("#looking-status") == NO_PICTURE
 
@@ -500,7 +500,7 @@ def test_an_upload_fades_the_answer_until_the_next(open_app: Open) -> None:
     opacity = "getComputedStyle(document.querySelector('#canvas')).opacity"
     assert page.evaluate(opacity) == "1"
     page.set_input_files("#image input[type=file]", SAMPLE.with_suffix(".png"))
-    page.wait_for_selector("#results button[aria-selected=true]:has-text('Where it would look')")
+    page.wait_for_selector("#results button[aria-selected=true]:has-text('Where it looks')")
     show_answer(page)
     page.wait_for_selector("#stale .status:not(:empty)")
     assert "another image" in page.inner_text("#stale")

@@ -1,4 +1,4 @@
-"""The card "As pictures for any API": what would be sent, its tokens by provider, and a download."""
+"""The card "For any API": what would be sent, its tokens by provider, and a download."""
 
 from __future__ import annotations
 

@@ -153,7 +153,7 @@ def build(models: Models, samples: Sequence[AppSample], results: str | Path | No
                     stop = gr.Button("Stop", scale=1, min_width=80, interactive=False, elem_id="stop")
                 problems["form"] = Problem(elem_id="form-problem")
             with gr.Tabs(selected=ANSWER if lazy else LOOK, elem_id="results") as results_tabs:
-                with gr.Tab("Where it would look", id=LOOK):
+                with gr.Tab("Where it looks", id=LOOK):
                     gr.HTML(
                         "<p>What the guide keeps of your picture for your question, as you type, with no "
                         "model.</p>",
@@ -162,12 +162,12 @@ def build(models: Models, samples: Sequence[AppSample], results: str | Path | No
                     with gr.Column(elem_id="looking-view"):
                         look_line = StatusLine("", elem_id="looking-status")
                         look_canvas = TokenCanvas(kind="look", elem_id="sight")
-                with gr.Tab("The model's answer", id=ANSWER):
+                with gr.Tab("The answer", id=ANSWER):
                     with gr.Column(elem_id="answer"):
                         status = StatusLine("" if view is None else handlers.SAVED, elem_id="status")
                         stale = StatusLine("", elem_id="stale")
                         canvas = TokenCanvas(view, kind="simple", elem_id="canvas")
-                with gr.Tab("As pictures for any API", id=PACK):
+                with gr.Tab("For any API", id=PACK):
                     with gr.Column(elem_id="packing"):
                         with gr.Row():
                             rule = gr.Dropdown(

@@ -1,8 +1,7 @@
 """Rarity: how unlike anything else in its picture each cell is, whatever the picture shows.
 
     rarity(image [B, 3, h, w], grid=(H, W)) -> [B, H, W] in [0, 1)
-    standing_out(map [B, H, W]) -> [B] in [0, 1]     1: a few cells alone, as a red dot among blue; 0: as many
-    as any
+    standing_out(map [B, H, W]) -> [B] in [0, 1]     1: few cells, as a red dot among blue; 0: many
 
 A window around each cell is known by its mean colour, its spread and the directions of its edges, at three
 sizes; it is as rare as its third most similar window elsewhere is far from it. So the one large circle of

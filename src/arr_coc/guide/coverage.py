@@ -2,7 +2,7 @@
 
     rule = coverage_rule(GuideSource(), 0.9)     of the bundled table, for one source of relevance
     rule.cells(logits, coupling)                 how many of the best cells are kept
-    rule.doubt(coupling)                         why nothing is promised about a question; None: it is
+    rule.doubt(coupling)                         why nothing is promised, or None where the promise holds
 
 The sets of cells are nested: that of depth d holds the cells whose logit lies at most the share d of the way
 from the highest of its picture to the lowest. `arr_coc_lab.evaluate.coverage` fits the depths on labelled

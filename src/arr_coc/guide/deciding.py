@@ -89,7 +89,7 @@ class Cues(NamedTuple):
     # [1, H, W], logits of a coupling found elsewhere; None: the participatory scorer finds it
     coupling: Tensor | None = None
     guided: Coupling | None = None  # the guide's result, if the guide was run
-    # [1, H, W] in [0, 1], how rare each cell's surroundings are; None: it says nothing about the question
+    # [1, H, W] in [0, 1], how rare each cell's surroundings are; None where no question asks for that
     rarity: Tensor | None = None
 
     def relevance(self, layer: ARRCOCLayer, watch: Watch = untimed) -> Relevance:

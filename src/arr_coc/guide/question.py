@@ -141,19 +141,16 @@ MANNER = frozenset(
     "brief complete concise detail detailed details entire full general long one-line overall quick rough "
     "sentence short whole".split()
 )
-AT_ALL = frozenset(
-    "going happening here looking".split()
-)  # "What am I looking at?", "What is going on here?"
+# Of "What am I looking at?", "What is going on here?".
+AT_ALL = frozenset("going happening here looking".split())
 
 # Words that ask for what is odd, whatever it is, in English, German, French, Spanish, Italian, Portuguese,
 # Dutch and Russian, without accents and case.
 ODD_WORDS = frozenset(
     "aberrant abnormal abnormalities abnormality anomalies anomalous anomaly atypical bizarre deviating "
     "inconsistencies inconsistency inconsistent intruder intruders irregular irregularities irregularity "
-    "odd oddest "
-    "oddities oddity oddness outlier outliers peculiar strange strangest surprise surprises surprising "
-    "suspicious "
-    "uncommon unexpected unique unusual weird weirdest "
+    "odd oddest oddities oddity oddness outlier outliers peculiar strange strangest surprise surprises "
+    "surprising suspicious uncommon unexpected unique unusual weird weirdest "
     "abweichend abweichung abweichungen anomalie anomalien auffallig auffalliges auffalligkeiten ausreisser "
     "komisch merkwurdig merkwurdiges seltsam seltsames ungewohnlich ungewohnliches "
     "anormal anormale etrange inattendu inhabituel insolite intrus "
@@ -190,28 +187,21 @@ ODD_FILLERS = frozenset(
     "ever everything find first found going group here highlight identify image isn item items kind like "
     "locate look looking looks mark most "
     "n't notice object objects odd-looking one ones other others part parts particularly pattern picture "
-    "place "
-    "point rather really region rest same see seem seems set shape shapes single something spot strike "
-    "strikes t thing things "
-    "whatever "
-    "als am an anderen auf aus bild bilds da das dass dem den der des die dies diese diesem dieser du ein "
-    "eine einen "
-    "einer es etwas fallt gibt hier ihm ihnen im in irgendetwas irgendwelche irgendwo ist mir nicht passt "
-    "rest "
-    "sehen sie siehst sind und von was welche welches wo zeig "
+    "place point rather really region rest same see seem seems set shape shapes single something spot "
+    "strike strikes t thing things whatever als am an anderen auf aus bild bilds da das dass dem den der "
+    "des die dies diese diesem dieser du ein eine einen einer es etwas fallt gibt hier ihm ihnen im in "
+    "irgendetwas irgendwelche irgendwo ist mir nicht passt rest sehen sie siehst sind und von was welche "
+    "welches wo zeig "
     "a-t-il au aux avec c ce ces cet cette chose choses d dans de des du elle element elements en est et "
-    "ici il "
-    "image l la le les lot l'intrus ou photo que quel quelle quelque quelques qui qu'il qu'y s sont sur t-il "
-    "trouve un une vois vois-tu voyez voyez-vous y "
+    "ici il image l la le les lot l'intrus ou photo que quel quelle quelque quelques qui qu'il qu'y s sont "
+    "sur t-il trouve un une vois vois-tu voyez voyez-vous y "
     "al algo alguna algun algunas algunos aqui con cual cuales del donde el ella ellos encaja encuentra es "
-    "esta "
-    "este estos foto fuera hay imagen la las lo los lugar muestra que se ves ve alguma algum cosa "
-    "c'e ci che cosa di dove e foto fuori gli i immagine in nell nella nelle ne qualche qualcosa quale "
-    "questa questo "
-    "quest si sono trova tra un una vedi "
-    "ao aos da das do dos e ha imagem na nas nesta neste nessa no nos o os qual que tem uma voce "
-    "aan afbeelding dan deze dit een er foto hier het iets in is op opvallend plaatje valt van wat welke zie "
-    "в где есть здесь изображении какие картинке ли на необычен нет тут фото что это этом этой".split()
+    "esta este estos foto fuera hay imagen la las lo los lugar muestra que se ves ve alguma algum cosa c'e "
+    "ci che cosa di dove e foto fuori gli i immagine in nell nella nelle ne qualche qualcosa quale questa "
+    "questo quest si sono trova tra un una vedi "
+    "ao aos da das do dos e ha imagem na nas nesta neste nessa no nos o os qual que tem uma voce aan "
+    "afbeelding dan deze dit een er foto hier het iets in is op opvallend plaatje valt van wat welke zie в "
+    "где есть здесь изображении какие картинке ли на необычен нет тут фото что это этом этой".split()
 )
 
 

@@ -83,7 +83,7 @@ def _opened(
 ) -> RelevanceSource:
     """What an opener makes of an argument, the same one each time: a model asks for it with every question.
 
-    `written`: when the file that the argument names was written, and its size; None: it names none.
+    `written`: time and size of the file that the argument names; None where it names no file.
     """
     return opener(argument)
 

@@ -2,13 +2,12 @@
 
 | question | kind | effect |
 |---|---|---|
-| "What is the total?", and it is there | sure | the participatory map alone ranks; the others break ties |
-| "What is unusual here?", and a few cells are rare (`choose.rarity`) | unusual | saliency leads, almost alone
-| | the same, where many are as rare, as on a busy street | busy | saliency leads by little; two fifths for
-coverage | | "Describe the image." | overview | information and even coverage; "auto" spends four times as
-much | | "Read the small text in the formula.", and no such word is printed | dense | information leads, by
-what is rare | | not there, or not readable | not_found | the others count too, a tenth for coverage; "auto"
-is doubled |
+| "What is the total?", and it is there | sure | the participatory map alone ranks; others break ties |
+| "What is unusual here?", and few cells are rare (`choose.rarity`) | unusual | saliency leads, almost alone |
+| the same, and many are as rare, as in a busy street | busy | saliency leads; two fifths for coverage |
+| "Describe the image." | overview | information and even coverage; "auto" spends four times as much |
+| "Read the formula.", and no such word is printed | dense | information leads, by what is rare |
+| not there, or not readable | not_found | the others count, a tenth for coverage; "auto" is doubled |
 """
 
 from __future__ import annotations
@@ -46,8 +45,7 @@ DENSE = frozenset(
 MERE_PRINT = frozenset("inscription passage print text writing".split())
 MANNER = frozenset(  # words that say how such a thing is asked for, and nothing of what it is
     "displayed exact exactly faint find fine given little locate long printed see short shown small tiny "
-    "whole "
-    "written".split()
+    "whole written".split()
 )
 TRANSCRIPTION_VERBS = frozenset(
     "copy extract ocr read recite say says transcribe transcription translate".split()
@@ -228,7 +226,7 @@ def note(coupling: Coupling, salient: Tensor | None = None) -> str | None:
     `salient` as in `shares`.
     """
     words = coupling.words
-    kind = verdict(coupling.confidence, coupling.overview, coupling.unusual, words, coupling.recognised)
+    kind = verdict_of(coupling)
     parts = [] if kind in ("sure", *GENERAL) else [SENTENCES[kind]]
     if kind == "unusual" and _peak(salient) < 0.5:
         parts = [BUSY]

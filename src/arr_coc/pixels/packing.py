@@ -73,6 +73,7 @@ class Candidate(NamedTuple):
 
     image: Image.Image
     allocation: Allocation
+    relevance: NDArray[np.float64]  # how much of the answer each cell may hold, [H, W], adding up to 1
     lines: tuple[Box, ...]
     ink: PrintInk
     height: float  # px of the print that matters
@@ -229,7 +230,7 @@ def _page(
     relevance = _weights(allocation)
     height = print_height(lines, [_relevance_at(relevance, line, image.size) for line in lines])
     height = USUAL_PRINT if height is None else height
-    return Candidate(image, allocation, lines, ink, height, readable, confidence)
+    return Candidate(image, allocation, relevance, lines, ink, height, readable, confidence)
 
 
 def _weights(allocation: Allocation) -> NDArray[np.float64]:
@@ -291,9 +292,8 @@ def _keeping(every: Allocation, best: Tensor) -> Allocation:
 def _in_dense_regions(page: Candidate, spend: Spend) -> Tensor:
     """The kept cells in the densest regions, as many as hold HELD of the relevance of all together."""
     boxes = cell_boxes(page.allocation, page.image.size)
-    around = _regions(page, boxes, _frame_of(page, spend), MOST_IN_STRIP)
-    relevance = _weights(page.allocation)
-    held = [_held(relevance, box, page.image.size) for box in around]
+    around = _regions(page, boxes, _frame_of(boxes, spend), MOST_IN_STRIP)
+    held = [_held(page.relevance, box, page.image.size) for box in around]
     density = [one / _area(box) for one, box in zip(held, around, strict=True)]
     most, total, chosen = HELD * sum(held), 0.0, []
     for index in sorted(range(len(around)), key=lambda index: -density[index]):
@@ -328,9 +328,9 @@ def _held(relevance: NDArray[np.float64], box: PixelBox, size: tuple[int, int]) 
     return float(relevance[_cells_in(box, size, (rows, columns))].sum())
 
 
-def _frame_of(page: Candidate, spend: Spend) -> float:
-    """What rounding up to whole patches adds to a side of a region, in px of the original."""
-    area = sum(map(_area, cell_boxes(page.allocation, page.image.size)))
+def _frame_of(boxes: Sequence[PixelBox], spend: Spend) -> float:
+    """What rounding up to whole patches adds to a side of a region of cells, in px of the original."""
+    area = sum(map(_area, boxes))
     patch = min(spend.rule.patch, WIDEST_FRAME)
     scale = math.sqrt(spend.tokens * patch**2 / max(1, area))
     return patch / min(max(scale, LEAST_SCALE), spend.magnify)
@@ -355,7 +355,7 @@ def _best(page: Candidate, spend: Spend, layout: str) -> tuple[float, Plan]:
 def _plans(page: Candidate, spend: Spend, layout: str) -> Iterator[Plan]:
     """The plans of a layout that fit; of "auto" those of several."""
     size, boxes = page.image.size, cell_boxes(page.allocation, page.image.size)
-    frame = _frame_of(page, spend)
+    frame = _frame_of(boxes, spend)
     plans: list[Plan | None] = []
     if layout in ("auto", "shrunk", "mask"):
         whole = shrunk(size, spend)
@@ -416,13 +416,12 @@ def _regions(page: Candidate, boxes: Sequence[PixelBox], frame: float, most: int
 
 def _score(page: Candidate, plan: Plan) -> float:
     """The chance that the answer is on what is sent and can be read there, with what helps beside that."""
-    relevance = _weights(page.allocation)
-    sent = np.zeros(relevance.shape, dtype=bool)
+    sent = np.zeros(page.relevance.shape, dtype=bool)
     for piece in plan.pieces:
         if not piece.overview:
             sent[_cells_in(piece.origin, page.image.size, page.allocation.grid[1:])] = True
     trust = page.confidence
-    held = trust * float(relevance[sent].sum()) + (1 - trust) * float(sent.mean())
+    held = trust * float(page.relevance[sent].sum()) + (1 - trust) * float(sent.mean())
     scale, height = plan.scale, page.height
     if plan.layout in ("shrunk", "mask"):
         return _read_share(height * scale, page.readable) + _comfort(height * scale) + CONTEXT

@@ -127,7 +127,7 @@ def _pictures(api: Api, turn: Mapping[str, Any]) -> Iterator[tuple[int, str]]:
 
 
 def _base64_of(api: Api, part: Any) -> str | None:
-    """The data of a part with a picture in it, as a data URL or bare; None: it has none."""
+    """The picture of a part, as a data URL or bare base64; None where there is none that can be packed."""
     if not isinstance(part, dict) or part.get("type") != api.picture:
         return None
     if api.picture == "image":  # Anthropic's

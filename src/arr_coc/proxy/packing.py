@@ -71,7 +71,7 @@ class Outcome(NamedTuple):
         before: its tokens by the rule; 0: not known.
         after: the tokens of what is sent.
         layout: of what is sent.
-        confidence: that the picture holds what is asked for; None: it says nothing here.
+        confidence: that the picture holds what is asked for; None: the picture was not judged.
         size: (width, height) in px; (0, 0): not known.
         places: (box in px of the picture, magnification) of each part.
         thumbnail: a small JPEG with what was kept, in base64; "": none.
@@ -355,10 +355,7 @@ def _thumbnail(picture: Image.Image, packed: Packed | None) -> str:
     small.thumbnail((THUMBNAIL, THUMBNAIL))
     if packed is not None:
         scale = small.width / picture.width, small.height / picture.height
-        whole = (picture.width - 1, picture.height - 1)
-        crops = [
-            p.origin for p in packed.places if p.origin[2] - p.origin[0] < whole[0] or p.origin[3] < whole[1]
-        ]
+        crops = [place.origin for place in packed.places if place.origin != (0, 0, *picture.size)]
         boxes = [
             (int(x0 * scale[0]), int(y0 * scale[1]), max(int(x1 * scale[0]), int(x0 * scale[0]) + 1),
              max(int(y1 * scale[1]), int(y0 * scale[1]) + 1))
