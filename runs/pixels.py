@@ -13,7 +13,6 @@ joined to the file under its name. Cost: about a second of one core for each que
 """
 
 import argparse
-import json
 import platform
 import random
 from pathlib import Path
@@ -32,6 +31,7 @@ from arr_coc_lab.evaluate.packed import (
     read_packed,
     summarise_packed,
 )
+from arr_coc_lab.evaluate.sources import join_table
 
 
 def some(samples: list[AnsweredPicture], questions: int) -> list[AnsweredPicture]:
@@ -85,23 +85,17 @@ def main() -> None:
         for method, by_budget in methods.items():
             cells = "  ".join(f"{budget}: {facts['read']:.3f}" for budget, facts in by_budget.items())
             print(f"  {method:26s} {cells}")
-    if arguments.out is None:
-        return
-    result = json.loads(arguments.out.read_text(encoding="utf-8")) if arguments.out.is_file() else {}
-    tables = result.get("tables", {})
-    tables[arguments.name] = {
-        "guide": load_guide().version,
-        "relevance": arguments.relevance,
-        "seen": arguments.seen,
-        "groups": table,
-    }
-    result |= {
-        "command": "python runs/pixels.py",
-        "reader": "RapidOCR (rapidocr of PyPI, PP-OCR models of its wheel)",
-        "machine": {"processor": platform.processor() or platform.machine(), "torch": torch.__version__},
-        "tables": tables,
-    }
-    arguments.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    if arguments.out:
+        facts = {
+            "questions": len({(row.picture, row.question) for row in rows}),
+            "reader": "RapidOCR (rapidocr of PyPI, PP-OCR models of its wheel)",
+            "guide": load_guide().version,
+            "relevance": arguments.relevance,
+            "seen": arguments.seen,
+            "machine": {"processor": platform.processor() or platform.machine(), "threads": 1},
+            "groups": table,
+        }
+        join_table(arguments.out, arguments.name, facts)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ Cost: a second of one core a picture for the guide, three for the OCR, 30 ms a q
 """
 
 import argparse
-import json
 import platform
 from pathlib import Path
 
@@ -23,6 +22,7 @@ from arr_coc_lab.evaluate.sources import (
     BUDGETS,
     Cost,
     in_folder,
+    join_table,
     labelled,
     measure,
     open_all,
@@ -67,23 +67,16 @@ def main() -> None:
             cells = [f"{facts[str(b)]['recall']:.3f} ({facts[str(b)]['whole']:.0%})" for b in SHOWN]
             print(f"  {method:28}", *cells, f"AUC {facts['auc']:.2f}" if "auc" in facts else "")
     if arguments.out:
-        before = json.loads(arguments.out.read_text()) if arguments.out.is_file() else {}
-        before[arguments.name] = {
+        facts = {
             "pictures": len({row.picture for row in rows}),
             "questions": len({(row.picture, row.question) for row in rows}),
             "guide": guide.version,
             "budgets of 1,024": list(BUDGETS),
             "machine": {"processor": platform.processor() or platform.machine(), "threads": 1},
             "cost": {name: cost.summary() for name, cost in costs.items()},
-            "tables": _rounded(table),
+            "tables": table,
         }
-        arguments.out.write_text(json.dumps(before, indent=1, ensure_ascii=False) + "\n")
-
-
-def _rounded(value: object) -> object:
-    if isinstance(value, dict):
-        return {key: _rounded(each) for key, each in value.items()}
-    return round(value, 4) if isinstance(value, float) else value
+        join_table(arguments.out, arguments.name, facts)
 
 
 if __name__ == "__main__":

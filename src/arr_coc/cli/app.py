@@ -13,8 +13,6 @@ from arr_coc.cli import inputs, options, terminal
 from arr_coc.files.atomic import write_atomic
 from arr_coc.files.paths import input_file, local_path
 
-LAST_PORT = 65_535
-
 
 def app(
     traces: Annotated[
@@ -34,17 +32,12 @@ def app(
     device: options.Device = "auto",
     dtype: options.Dtype = "auto",
     max_new_tokens: options.MaxNewTokens = 32,
-    host: Annotated[
-        str, typer.Option(metavar="NAME", help="Who can reach it; 0.0.0.0 is the whole network.")
-    ] = "127.0.0.1",
+    host: options.Host = "127.0.0.1",
     port: Annotated[int, typer.Option(min=1, metavar="N", help="Where to listen.")] = 7860,
     share: Annotated[
         bool, typer.Option("--share", help="Make a public link, through Gradio's own server.")
     ] = False,
-    allow_host: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="A name of this machine that browsers may call it by; repeatable."),
-    ] = None,
+    allow_host: options.AllowHost = None,
 ) -> None:
     """Open the app in a browser: ask, see what the answer was read from, look closer.
 
@@ -52,8 +45,7 @@ def app(
     """
     from arr_coc.app import launch, require_gradio
 
-    if port > LAST_PORT:
-        raise ValueError(f"port {port} is too large: choose one up to {LAST_PORT}")
+    options.check_port(port)
     require_gradio()
     with terminal.status("starting", False):
         from arr_coc.trace.trace import Trace

@@ -171,6 +171,7 @@ AllocatorFolder = Annotated[
     ),
 ]
 DEFAULT_FOLDER = "arr-coc-allocator"
+LAST_PORT = 65_535
 INTERRUPTED = 130  # the exit code of a line that Ctrl-C ended
 
 
@@ -185,3 +186,14 @@ def minutes(text: str) -> Any:
 
 
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on stdout and nothing else there.")]
+Host = Annotated[str, typer.Option(metavar="NAME", help="Who can reach it; 0.0.0.0 is the whole network.")]
+AllowHost = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME", help="A name of this machine that clients may call it by; repeatable."),
+]
+
+
+def check_port(port: int) -> None:
+    """Raise a ValueError if there is no such port."""
+    if port > LAST_PORT:
+        raise ValueError(f"port {port} is too large: choose one up to {LAST_PORT}")

@@ -11,7 +11,6 @@ import typer
 from arr_coc.cli import options, terminal
 from arr_coc.files.plugins import install_line
 
-LAST_PORT = 65_535
 PACKAGES = ("starlette", "uvicorn", "httpx", "prometheus_client")  # of the extra `proxy`
 
 
@@ -46,16 +45,11 @@ def proxy(
             help="The least probability that a picture holds what is asked for; below, it goes on whole.",
         ),
     ] = 0.5,
-    host: Annotated[
-        str, typer.Option(metavar="NAME", help="Who can reach it; 0.0.0.0 is the whole network.")
-    ] = "127.0.0.1",
+    host: options.Host = "127.0.0.1",
     port: Annotated[
         int, typer.Option(min=0, metavar="N", help="Where to listen; 0: anywhere that is free.")
     ] = 8080,
-    allow_host: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="A name of this machine that clients may call it by; repeatable."),
-    ] = None,
+    allow_host: options.AllowHost = None,
     workers: Annotated[
         int, typer.Option(min=1, max=64, metavar="N", help="Pictures that are chosen from at a time.")
     ] = 2,
@@ -74,8 +68,7 @@ def proxy(
     Speaks OpenAI's chat completions and responses, Anthropic's Messages and Ollama's chat; all else passes
     byte for byte, streams too. /arr_coc/requests shows what was sent and kept, /arr_coc/metrics counts.
     """
-    if port > LAST_PORT:
-        raise ValueError(f"port {port} is too large: choose one up to {LAST_PORT}")
+    options.check_port(port)
     if not all(map(find_spec, PACKAGES)):
         raise ValueError(f"the proxy needs packages that are not installed: {install_line('proxy')}")
     # Waiting threads sleep, for a model may want the same cores. Read when torch is imported.

@@ -14,7 +14,6 @@ engine that shrinks it, would see it.
 from __future__ import annotations
 
 import hashlib
-import json
 import random
 import re
 import unicodedata
@@ -37,7 +36,10 @@ from arr_coc.files.images import open_image
 from arr_coc.guide.ocr import Read
 from arr_coc.guide.selector import Selector, Sizing, image_pixels
 from arr_coc.pixels import pack, pack_for
+from arr_coc.pixels.planning import cost
+from arr_coc.pixels.rules import find_rule
 from arr_coc_lab.evaluate.guide_pages import page_samples
+from arr_coc_lab.evaluate.sources import questions_of
 from arr_coc_lab.pictures.labels import Split, pictures
 from arr_coc_lab.rivals.nulls import ink_density
 
@@ -217,11 +219,6 @@ def holds(read: Read, sent: Sequence[Image.Image], answer: str) -> bool:
     return False
 
 
-def tokens_of(sent: Sequence[Image.Image]) -> int:
-    """The tokens of some pictures: their px over SIDE x SIDE, each rounded up."""
-    return sum(-(-picture.width // SIDE) * -(-picture.height // SIDE) for picture in sent)
-
-
 def read_packed(
     samples: Iterable[AnsweredPicture],
     packers: dict[str, Packer],
@@ -235,7 +232,7 @@ def read_packed(
     `shrinks_to`: an engine shrinks a whole picture to so many tokens before its model sees it; budgets are
     then counts, and what is packed is cut from the original. None: the picture is seen as it is.
     """
-    selector = Selector() if selector is None else selector
+    selector, rule = Selector() if selector is None else selector, find_rule(SIDE)
     before: tuple[str, ...] = ()
     for sample in samples:
         image = sample.image()
@@ -258,8 +255,9 @@ def read_packed(
                     else:
                         sent = packer(task)
                         right = holds(read, sent.pictures, answer)
+                    spent = cost(tuple(picture.size for picture in sent.pictures), rule)
                     yield ReadRow(
-                        method, budget, sample.name, sample.kind, ask, question, tokens_of(sent.pictures),
+                        method, budget, sample.name, sample.kind, ask, question, spent,
                         sent.layout, right,
                     )  # fmt: skip
         before = tuple(question for question, *_ in sample.questions)
@@ -302,16 +300,16 @@ def answered_in_folder(folder: Path) -> Iterator[AnsweredPicture]:
     """Pictures of a folder with `questions.jsonl`: image, kind, ask, question, answer and boxes, a question a
     line.
     """
-    by_image: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for line in (folder / "questions.jsonl").read_text(encoding="utf-8").splitlines():
-        row = json.loads(line)
-        if _asked_for(row["answer"] or "", row["boxes"]):
-            by_image[row["image"]].append(row)
-    for name, rows in sorted(by_image.items()):
+    for name, rows in questions_of(folder).items():
         questions = tuple(
-            (row["question"], row["ask"], row["answer"], tuple(map(tuple, row["boxes"]))) for row in rows
+            (row["question"], row["ask"], row["answer"], tuple(map(tuple, row["boxes"])))
+            for row in rows
+            if _asked_for(row["answer"] or "", row["boxes"])
         )
-        yield AnsweredPicture(name, rows[0]["kind"], lambda path=folder / name: open_image(path), questions)
+        if questions:
+            yield AnsweredPicture(
+                name, rows[0]["kind"], lambda path=folder / name: open_image(path), questions
+            )
 
 
 def answered_labelled(split: Split, folder: Path) -> Iterator[AnsweredPicture]:

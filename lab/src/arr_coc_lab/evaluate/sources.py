@@ -85,13 +85,18 @@ def in_folder(folder: Path) -> Iterator[RealSample]:
     """Pictures of a folder with `questions.jsonl`: image, kind, ask, question and boxes, a question a
     line.
     """
+    for name, rows in questions_of(folder).items():
+        questions = tuple((row["question"], row["ask"], tuple(map(tuple, row["boxes"]))) for row in rows)
+        yield RealSample(name, rows[0]["kind"], lambda path=folder / name: open_image(path), questions)
+
+
+def questions_of(folder: Path) -> dict[str, list[dict[str, Any]]]:
+    """The rows of a folder's `questions.jsonl` by the picture that they are about, in order of its name."""
     by_image: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for line in (folder / "questions.jsonl").read_text(encoding="utf-8").splitlines():
         row = json.loads(line)
         by_image[row["image"]].append(row)
-    for name, rows in sorted(by_image.items()):
-        questions = tuple((row["question"], row["ask"], tuple(map(tuple, row["boxes"]))) for row in rows)
-        yield RealSample(name, rows[0]["kind"], lambda path=folder / name: open_image(path), questions)
+    return dict(sorted(by_image.items()))
 
 
 class Chance:
@@ -319,3 +324,18 @@ def sampled(samples: Iterable[RealSample], share: float, seed: int = 0) -> Itera
     """A random share of samples."""
     rng = random.Random(seed)
     return (sample for sample in samples if rng.random() < share)
+
+
+def join_table(file: Path, name: str, table: dict[str, Any]) -> None:
+    """Write a table into a result file under its name, with numbers of four decimals; others stay as they
+    are.
+    """
+    tables = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    tables[name] = _rounded(table)
+    file.write_text(json.dumps(tables, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _rounded(value: object) -> object:
+    if isinstance(value, dict):
+        return {key: _rounded(each) for key, each in value.items()}
+    return round(value, 4) if isinstance(value, float) else value
