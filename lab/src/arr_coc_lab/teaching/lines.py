@@ -45,7 +45,9 @@ SPACE, SAME_ROW = (
 )  # of their words that share a line: gap at most, overlap at least, in heights of print
 RATE, DECAY, DROPOUT = 1e-3, 0.2, 0.25
 LEFT_OUT, NOISE, FORGOTTEN = 0.12, 0.03, 0.1  # share of lines, spread of facts, share of matches
-# Kinds of another picture's questions that are asked as unanswerable.
+# So many of another picture's questions are asked as unanswerable, of these kinds. With fewer a head tells a
+# picture's own unanswerable questions by their wording alone, as a regression on sentence vectors does, too.
+STRANGERS = 3
 OTHERS = ("value", "label", "table", "paraphrase", "button")
 
 
@@ -162,11 +164,11 @@ def _line_page(
 
 
 def lines_loss(head: LineHead, page: LinePage, other: LinePage, rng: random.Random) -> Tensor:
-    """The loss of some questions of a picture, and at times one of another's."""
+    """The loss of some questions of a picture and of some of another's, which it cannot answer."""
     view = page.view
     some = rng.sample(page.questions, min(QUESTIONS, len(page.questions)))
-    strange = rng.choice(other.questions)
-    if rng.random() < 0.5 and strange.ask in OTHERS:
+    strangers = [question for question in other.questions if question.ask in OTHERS and other is not page]
+    for strange in rng.sample(strangers, min(STRANGERS, len(strangers))):
         matches = line_matches(strange.text, view.lines, view.vectors @ strange.vector)
         nothing = torch.zeros(len(view.lines), 2)
         some.append(strange._replace(matches=matches, needed=nothing, present=False))
