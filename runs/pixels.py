@@ -9,7 +9,8 @@ beside nulls.
 Budgets are of 1,024 tokens of 32 x 32 px, scaled to each picture; with --seen N they are counts, and the
 reader sees whole pictures as an engine that allows N tokens shrinks them, while crops come from the original.
 The print of --folder and --labelled is read anew wherever what is sent differs. With --out the table is
-joined to the file under its name. Cost: about a second of one core for each question, method and budget.
+joined to the file under its name. Questions whose answer the reader doesn't find on the whole picture are
+left out. Cost: about a second of one core for each question, method and budget.
 """
 
 import argparse
@@ -18,6 +19,7 @@ import random
 from pathlib import Path
 
 import torch
+from tqdm import tqdm
 
 from arr_coc.guide.guide import load_guide
 from arr_coc.guide.ocr import rapid_ocr
@@ -74,11 +76,8 @@ def main() -> None:
     packers = {name: PACKERS[name] for name in arguments.methods.split(",")}
     budgets = [int(budget) for budget in arguments.budgets.split(",")]
     selector = Selector(relevance=arguments.relevance)
-    rows = list(
-        read_packed(
-            some(list(samples), arguments.questions), packers, budgets, rapid_ocr(), selector, arguments.seen
-        )
-    )
+    tried = some(list(samples), arguments.questions)
+    rows = list(read_packed(tqdm(tried), packers, budgets, rapid_ocr(), selector, arguments.seen))
     table = summarise_packed(rows)
     for group, methods in table.items():
         print(group)
@@ -87,6 +86,7 @@ def main() -> None:
             print(f"  {method:26s} {cells}")
     if arguments.out:
         facts = {
+            "questions tried": sum(len(sample.questions) for sample in tried),
             "questions": len({(row.picture, row.question) for row in rows}),
             "reader": "RapidOCR (rapidocr of PyPI, PP-OCR models of its wheel)",
             "guide": load_guide().version,

@@ -118,3 +118,10 @@ def test_what_is_refused_in_a_line(capsys: Capture, page: str, words: tuple[str,
 
 def test_without_words_the_sample(capsys: Capture) -> None:
     assert run_json(capsys, "crop", "--tokens", "60")["tokens"] <= 60
+
+
+def test_the_readable_height_is_that_of_packing() -> None:
+    from arr_coc.cli import options
+    from arr_coc.pixels.packing import READABLE
+
+    assert options.READABLE == READABLE

@@ -64,16 +64,7 @@ def crop(
             "shrunk; auto: that on which the answer is likeliest to be read.",
         ),
     ] = "auto",
-    readable: Annotated[
-        float,
-        typer.Option(
-            min=2.0,
-            max=40.0,
-            metavar="PX",
-            help="Height of a line of print that the model still reads, by which auto chooses: 4.8, as an "
-            "OCR; 8 for one that reads small print badly.",
-        ),
-    ] = 4.8,
+    readable: options.Readable = options.READABLE,
     guide: options.Guide = None,
     relevance: options.Relevance = "auto",
     page: options.Page = None,

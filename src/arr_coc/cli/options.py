@@ -186,6 +186,17 @@ def minutes(text: str) -> Any:
 
 
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on stdout and nothing else there.")]
+READABLE = 6.5  # px, as `arr_coc.pixels.packing` has it, which light commands can't import
+Readable = Annotated[
+    float,
+    typer.Option(
+        min=2.0,
+        max=40.0,
+        metavar="PX",
+        help="Height of a line of print that the model still reads, by which auto chooses: 5 for a strong "
+        "OCR, 9 for a model that reads small print badly.",
+    ),
+]
 Host = Annotated[str, typer.Option(metavar="NAME", help="Who can reach it; 0.0.0.0 is the whole network.")]
 AllowHost = Annotated[
     list[str] | None,

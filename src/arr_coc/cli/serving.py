@@ -45,6 +45,7 @@ def proxy(
             help="The least probability that a picture holds what is asked for; below, it goes on whole.",
         ),
     ] = 0.5,
+    readable: options.Readable = options.READABLE,
     host: options.Host = "127.0.0.1",
     port: Annotated[
         int, typer.Option(min=0, metavar="N", help="Where to listen; 0: anywhere that is free.")
@@ -78,7 +79,7 @@ def proxy(
         from arr_coc.proxy.server import Proxy, ProxySettings, read_upstream, serve
 
         read_upstream(upstream)  # before anything is loaded
-        packer = Packer(workers, relevance=relevance, sure=sure)
+        packer = Packer(workers, relevance=relevance, sure=sure, readable=readable)
         made = Proxy(ProxySettings(upstream, tokens, rule, layout, traces), packer, host, allow_host or ())
 
     def show(address: str) -> None:

@@ -49,8 +49,8 @@ FALLBACKS = ("crops", "crop", "shrunk")  # layouts in place of one that doesn't 
 MAGNIFY = (1.0, 8.0)  # the least and the most that `magnify` may be
 GOOD_PRINT = 24.0  # px of a line of print above which nothing is gained
 USUAL_PRINT = 14.0  # px, assumed where there is no print: details of a photograph
-READABLE = 4.8  # px of a line of print of which a strong reader, such as an OCR, reads half of all lines
-SHARPNESS = 0.1  # of that height, by which a line has to be higher to be read three times in four
+READABLE = 6.5  # px of a line of print of which a model reads half of all lines; RapidOCR needs 5.4
+SHARPNESS = 0.2  # of that height, by which a line has to be higher to be read three times in four
 READERS = (2.0, 40.0)  # px that `readable` may be
 COMFORT = (12.0, 0.04)  # px of a line that any model reads, and what that is worth
 ALONE = 0.01  # what each crop more takes away: parts of a picture are harder to understand
@@ -103,7 +103,7 @@ def pack(
             looked for in the pixels.
         magnify: The most px that a crop may have for one of the original, 1 to 8.
         readable: Px of a line of print that the reader still reads half of the time, 2 to 40, by which "auto"
-            chooses: 4.8 for an OCR; about 8 for a model that reads small print badly.
+            chooses: 5 for a strong OCR; about 9 for a model that reads small print badly.
 
     Returns:
         Pictures within the budget. If that allows the whole picture, and the provider doesn't scale it down,
@@ -148,7 +148,7 @@ def pack_for(
         selector: Scores the cells; None: `Selector()`, the bundled guide.
         magnify: The most px that a crop may have for one of the original, 1 to 8.
         readable: Px of a line of print that the reader still reads half of the time, 2 to 40, by which "auto"
-            chooses: 4.8 for an OCR; about 8 for a model that reads small print badly.
+            chooses: 5 for a strong OCR; about 9 for a model that reads small print badly.
 
     Returns:
         Pictures within the budget, with the selector's confidence that the picture holds what is asked for.
@@ -214,7 +214,7 @@ def _checked(tokens: int, rule: Rule | str | int, layout: str, magnify: float, r
         )
     if not READERS[0] <= readable <= READERS[1]:
         raise ValueError(
-            f"readable {readable!r:.40} is not within {READERS[0]:g} and {READERS[1]:g} px: 4.8 is usual"
+            f"readable {readable!r:.40} is not within {READERS[0]:g} and {READERS[1]:g} px: 6.5 is usual"
         )
     spend = Spend(tokens, own, float(magnify))
     if tokens < own.cheapest:

@@ -33,6 +33,7 @@ from arr_coc.guide.guide import Guide, load_guide
 from arr_coc.guide.selector import Selector
 from arr_coc.guide.trust import SURE, is_general, is_transcription
 from arr_coc.pixels import RULES, Packed, find_rule, pack_for
+from arr_coc.pixels.packing import READABLE
 
 MOST_PIXELS = 40_000_000  # of a picture that is chosen from
 MOST_QUESTIONS = 16  # about one picture; from the next on the whole picture goes on, once and for all
@@ -136,6 +137,8 @@ class Packer:
         relevance: of the selectors, as in `Selector`.
         sure: the least confidence, in [0, 1], that a picture holds what is asked for; below, it goes on
             whole.
+        readable: px of a line of print that the models behind the proxy still read half of the time, as in
+            `pack_for`.
         seconds: after which a picture goes on whole.
     """
 
@@ -145,9 +148,10 @@ class Packer:
         guide: Guide | None = None,
         relevance: str = "auto",
         sure: float = SURE,
+        readable: float = READABLE,
         seconds: float = 20.0,
     ) -> None:
-        self.sure, self.seconds = sure, seconds
+        self.sure, self.readable, self.seconds = sure, readable, seconds
         self._guide = load_guide() if guide is None else guide
         self._selectors = [Selector(self._guide, relevance=relevance) for _ in range(workers)]
         self._threads = [ThreadPoolExecutor(1, f"arr-coc-packer-{number}") for number in range(workers)]
@@ -245,7 +249,13 @@ class Packer:
         if dial.tokens < find_rule(dial.rule).cheapest:
             return self._whole("dear", picture, dial)
         packed = pack_for(
-            picture, questions, dial.tokens, rule=dial.rule, layout=dial.layout, selector=selector
+            picture,
+            questions,
+            dial.tokens,
+            rule=dial.rule,
+            layout=dial.layout,
+            selector=selector,
+            readable=self.readable,
         )
         if packed.layout == "whole":
             return self._whole("small", picture, dial, packed.confidence)

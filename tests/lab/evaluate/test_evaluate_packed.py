@@ -74,10 +74,15 @@ def test_nothing_spends_more_than_it_may(rows) -> None:
 
 def test_shares_are_of_what_the_whole_picture_gives(rows) -> None:
     table = summarise_packed(rows)
-    assert table["all"]["whole"]["32"]["of whole"] == 1.0
+    assert table["all"]["whole"]["32"]["read"] == 1.0
     assert table["drawn"]["centre crop"]["32"] == {
-        "questions": 1, "read": 0.0, "tokens": pytest.approx(12, abs=4), "of whole": 0.0,
+        "questions": 1, "read": 0.0, "tokens": pytest.approx(12, abs=4)
     }  # fmt: skip
+
+
+def test_an_answer_that_the_whole_picture_does_not_give_is_left_out() -> None:
+    questions = (("Where is the red square?", "colour", "omega", ((480.0, 480.0, 512.0, 512.0),)),)
+    assert not list(read_packed([AnsweredPicture("red", "drawn", page, questions)], PACKERS, (32,), read))
 
 
 def test_an_engine_that_shrinks_sees_less_of_a_whole_picture() -> None:

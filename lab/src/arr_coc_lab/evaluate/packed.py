@@ -2,10 +2,11 @@
 
     samples = printed_answers(in_folder(Path("pictures")))
     rows = list(read_packed(samples, PACKERS, (64, 128, 256), rapid_ocr()))
-    summarise_packed(rows)["all"]["arr-coc"]["64"]      {"read": 0.8, "of whole": 0.9, ...}
+    summarise_packed(rows)["all"]["arr-coc"]["64"]      {"questions": 60, "read": 0.9, ...}
 
 A budget is a number of 1,024 tokens of 32 x 32 px, scaled to each picture. The answer is found if its letters
-and digits stand in the print that the reader gives, whatever the spaces, case and accents. Nulls spend as
+and digits stand in the print that the reader gives, whatever the spaces, case and accents. Questions whose
+answer the reader doesn't find on the picture as it is are left out. Nulls spend as
 many pixels: the picture shrunk, crops for another picture's question, a crop at random, of the middle, and of
 the densest print; the oracle's crops hold the evidence, and "whole" is the picture as the reader, or an
 engine that shrinks it, would see it.
@@ -229,6 +230,8 @@ def read_packed(
 ) -> Iterator[ReadRow]:
     """Pack each picture for each question by each method, and have what is sent read.
 
+    Questions whose answer isn't read on the picture as it is are left out.
+
     `shrinks_to`: an engine shrinks a whole picture to so many tokens before its model sees it; budgets are
     then counts, and what is packed is cut from the original. None: the picture is seen as it is.
     """
@@ -239,33 +242,32 @@ def read_packed(
         full = max(1, round(image.width * image.height / SIDE**2))
         for number, (question, ask, answer, boxes) in enumerate(sample.questions):
             other = before[number % len(before)] if before else "What is the weather like?"
-            read_whole: bool | None = None
+            if not holds(read, (image,), answer):
+                continue
+            seen: bool | None = None if shrinks_to else True
             for budget in budgets:
                 tokens = max(1, round(budget / OF * full) if shrinks_to is None else min(budget, full))
                 task = Task(image, question, other, boxes, tokens, selector)
                 for method, packer in packers.items():
+                    sent = packer(task)
                     if method == "whole":
-                        sent = (
-                            whole(task)
-                            if shrinks_to is None
-                            else shrunk(task._replace(tokens=min(shrinks_to, full)))
-                        )
-                        read_whole = holds(read, sent.pictures, answer) if read_whole is None else read_whole
-                        right = read_whole
+                        if shrinks_to is not None:
+                            sent = shrunk(task._replace(tokens=min(shrinks_to, full)))
+                        seen = holds(read, sent.pictures, answer) if seen is None else seen
+                        right = seen
                     else:
-                        sent = packer(task)
                         right = holds(read, sent.pictures, answer)
                     spent = cost(tuple(picture.size for picture in sent.pictures), rule)
                     yield ReadRow(
-                        method, budget, sample.name, sample.kind, ask, question, spent,
-                        sent.layout, right,
-                    )  # fmt: skip
+                        method, budget, sample.name, sample.kind, ask, question, spent, sent.layout, right
+                    )
         before = tuple(question for question, *_ in sample.questions)
 
 
 def summarise_packed(rows: Sequence[ReadRow]) -> dict[str, dict[str, Any]]:
-    """By group (all, a kind of picture), method and budget: the share of answers read, and that as a share of
-    those read on the whole picture; questions and mean tokens.
+    """By group (all, a kind of picture), method and budget: share of answers read, questions, tokens in the mean.
+
+    For "arr-coc" also how often the whole picture is shrunk.
     """
     groups: dict[str, dict[tuple[str, int], list[ReadRow]]] = defaultdict(lambda: defaultdict(list))
     for row in rows:
@@ -275,14 +277,11 @@ def summarise_packed(rows: Sequence[ReadRow]) -> dict[str, dict[str, Any]]:
     for group, by_method in groups.items():
         made[group] = {}
         for (method, budget), own in by_method.items():
-            share = fmean(row.read for row in own)
             facts: dict[str, Any] = {
                 "questions": len(own),
-                "read": share,
+                "read": fmean(row.read for row in own),
                 "tokens": fmean(row.tokens for row in own),
             }
-            ceiling = fmean(row.read for row in by_method.get(("whole", budget), own))
-            facts["of whole"] = share / ceiling if ceiling else 0.0
             if method == "arr-coc":
                 facts["shrunk"] = fmean(row.layout == "shrunk" for row in own)
             made[group].setdefault(method, {})[str(budget)] = facts
