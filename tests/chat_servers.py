@@ -211,7 +211,7 @@ class StandIn:
 
 def pack_double(
     picture: Image.Image, questions: Sequence[str], tokens: int, rule: Any = 32, layout: str = "auto",
-    selector: Any = None,
+    selector: Any = None, readable: float = 6.5,
 ) -> Packed:  # fmt: skip
     """A quick double of `pack_for`: an overview and, per question that names a colour, the part of it.
 

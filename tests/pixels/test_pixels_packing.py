@@ -110,7 +110,7 @@ class TestLayouts:
     def test_a_reader_of_large_print_gets_larger_print(self) -> None:
         image, few = printed(height=22), cells((2, 2))
         weak = pack(image, few, 60, 32, readable=12)
-        assert pack(image, few, 60, 32).layout == "shrunk"
+        assert pack(image, few, 60, 32, readable=5).layout == "shrunk"
         assert weak.layout != "shrunk"
         assert max(place.magnification for place in weak.places) * 20 > 12
 

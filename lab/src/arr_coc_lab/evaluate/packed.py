@@ -244,7 +244,7 @@ def read_packed(
             other = before[number % len(before)] if before else "What is the weather like?"
             if not holds(read, (image,), answer):
                 continue
-            seen: bool | None = None if shrinks_to else True
+            on_whole: bool | None = None if shrinks_to else True
             for budget in budgets:
                 tokens = max(1, round(budget / OF * full) if shrinks_to is None else min(budget, full))
                 task = Task(image, question, other, boxes, tokens, selector)
@@ -253,8 +253,8 @@ def read_packed(
                     if method == "whole":
                         if shrinks_to is not None:
                             sent = shrunk(task._replace(tokens=min(shrinks_to, full)))
-                        seen = holds(read, sent.pictures, answer) if seen is None else seen
-                        right = seen
+                        on_whole = holds(read, sent.pictures, answer) if on_whole is None else on_whole
+                        right = on_whole
                     else:
                         right = holds(read, sent.pictures, answer)
                     spent = cost(tuple(picture.size for picture in sent.pictures), rule)
@@ -265,7 +265,7 @@ def read_packed(
 
 
 def summarise_packed(rows: Sequence[ReadRow]) -> dict[str, dict[str, Any]]:
-    """By group (all, a kind of picture), method and budget: share of answers read, questions, tokens in the mean.
+    """By group (all, a kind of picture), method and budget: share of answers read, questions.
 
     For "arr-coc" also how often the whole picture is shrunk.
     """
