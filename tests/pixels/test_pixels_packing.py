@@ -17,7 +17,7 @@ from arr_coc.guide.selector import Selector
 from arr_coc.pixels import LAYOUTS, Rule, find_rule, pack, pack_for
 from arr_coc.pixels.lines import EDGES, find_ink, find_lines, print_height
 from arr_coc.pixels.planning import GAP
-from arr_coc.pixels.regions import in_reading_order, merged, with_lines
+from arr_coc.pixels.regions import in_reading_order, merged, to_line_ends, with_lines
 from arr_coc.trace.picture import font
 
 ORDER = Path(__file__).parents[2] / "docs" / "order.png"
@@ -265,6 +265,14 @@ class TestRegions:
         assert with_lines((20, 12, 40, 18), lines, (400, 100), (0, 0)) == (20, 10, 40, 20)
         assert with_lines((20, 12, 40, 18), lines, (400, 100), (5, 5)) == (15, 5, 45, 22)
         assert with_lines((20, 12, 40, 25), lines, (400, 100), (0, 0)) == (20, 10, 40, 32)
+
+    def test_regions_go_on_to_the_ends_of_their_lines(self) -> None:
+        lines = np.array([(10.0, 10.0, 110.0, 20.0), (10.0, 40.0, 390.0, 50.0), (0.0, 80.0, 9.0, 90.0)])
+        size = (400, 100)
+        assert to_line_ends((40, 8, 90, 24), lines, size) == (10, 8, 110, 24), "half of it is inside"
+        assert to_line_ends((100, 8, 120, 24), lines, size) == (100, 8, 120, 24), "its start is far away"
+        assert to_line_ends((45, 38, 80, 52), lines, size) == (10, 38, 80, 52), "its start is near"
+        assert to_line_ends((200, 0, 220, 9), lines, size) == (200, 0, 220, 9), "there is none"
 
     def test_reading_order(self) -> None:
         boxes = [(50, 0, 60, 12), (0, 2, 10, 10), (0, 40, 10, 50), (30, 38, 40, 48)]

@@ -61,7 +61,6 @@ COUNTS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)  #
 HELD = 0.9  # of the relevance of the best cells, that regions have to hold together
 WIDEST_FRAME = 64  # px of a patch, of those larger than which none is wasted on a region
 LEAST_SCALE = 0.25  # of regions, where their frames are estimated
-SHARPENED = 1.5  # exponent of the relevance of cells: the small ones of many hold nothing
 TRUSTED = 0.8  # the confidence of a choice that came without one
 PAID_WHOLE = ("squares", "patches", "padded")  # ways of counting by which a part of a patch costs a whole one
 FLAT = (128, 128, 128)  # colour of a mask
@@ -235,7 +234,7 @@ def _page(
 
 def _weights(allocation: Allocation) -> NDArray[np.float64]:
     """How much of the answer each cell may hold, [H, W], adding up to 1."""
-    mass = allocation.balanced[0].double().clamp_min(1e-6).pow(SHARPENED).numpy()
+    mass = allocation.balanced[0].double().clamp_min(1e-6).numpy()
     return mass / mass.sum()
 
 

@@ -16,6 +16,7 @@ from arr_coc.choose.allocation import Allocation
 from arr_coc.choose.boxes import Box
 from arr_coc.pixels.lines import PixelBox, PrintInk
 
+MOSTLY, NEAR = 0.5, 4.0  # share of a line of print, and heights of it to its end, by which all of it is taken
 ROW_SHARE = 0.5  # of the lower of two regions' heights that they share if they stand in one row
 
 
@@ -103,6 +104,26 @@ def with_lines(
     return int(x0), int(min(above, y0)), int(x1), math.ceil(max(below, y1))
 
 
+def to_line_ends(box: PixelBox, lines: NDArray[np.float64], size: tuple[int, int]) -> PixelBox:
+    """A region widened to the ends of the lines of print [L, 4] in it that go on beyond its sides.
+
+    Of each line whose middle lies in the box: to its end if half of the line is inside, else where the end is
+    at most NEAR heights of the line away.
+    """
+    middle = (lines[:, 1] + lines[:, 3]) / 2
+    inside = lines[(middle > box[1]) & (middle < box[3]) & (lines[:, 0] < box[2]) & (lines[:, 2] > box[0])]
+    if not len(inside):
+        return box
+    reach = NEAR * (inside[:, 3] - inside[:, 1])
+    shared = np.minimum(inside[:, 2], box[2]) - np.maximum(inside[:, 0], box[0])
+    mostly = shared >= MOSTLY * (inside[:, 2] - inside[:, 0])
+    left = inside[:, 0][mostly | (box[0] - inside[:, 0] <= reach)]
+    right = inside[:, 2][mostly | (inside[:, 2] - box[2] <= reach)]
+    x0 = min(box[0], math.floor(left.min())) if len(left) else box[0]
+    x1 = max(box[2], math.ceil(right.max())) if len(right) else box[2]
+    return max(0, x0), box[1], min(size[0], x1), box[3]
+
+
 def regions(
     boxes: Sequence[PixelBox],
     lines: Sequence[Box],
@@ -118,7 +139,7 @@ def regions(
     pixel of a box is in a region.
     """
     at = np.array(lines, dtype=np.float64).reshape(-1, 4)
-    parts = list(boxes)
+    parts = [to_line_ends(box, at, size) for box in boxes]
     while True:  # boxes only grow and unite, so this ends
         joined = merged(parts, frame, most)
         grown = [with_lines(box, at, size, (0, 0)) for box in joined]
