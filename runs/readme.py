@@ -26,6 +26,7 @@ from follow_table import follow_blocks  # noqa: E402
 from guide_table import guide_more_text, guide_parts_text, guide_text  # noqa: E402
 from long_table import long_text, looks_text, transcription_text  # noqa: E402
 from offers import offers_table  # noqa: E402
+from pixels_table import pixels_text  # noqa: E402
 from remarks import SWEEP, adapt_text, cut_text, deeper_text, favours_text, gray_claims, gray_text  # noqa: E402
 from speeds import RESULTS, bench_text, least, machine_text, read, with_times  # noqa: E402
 from strategies_table import maps_text, strategies_text  # noqa: E402
@@ -501,6 +502,7 @@ def blocks() -> dict[str, str]:
         "shapes": shapes_text(),
         "large": large_table(read("saccade")),
         "real": real_text(),
+        "pixels": pixels_text(),
         "cost": cost_text(),
         "offers": offers_table(),
         "study": table(some(with_times(study, "times"), lambda m: not m.startswith(SWEEP)), "budgets"),
