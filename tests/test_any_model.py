@@ -19,7 +19,7 @@ from arr_coc.proxy.server import MOST_BODIES, MOST_BODY, MOST_PICTURES, Proxy, P
 from chat_servers import StandIn, listening
 from launching import PACKAGES
 
-# Imported before output is captured: the client keeps the standard error of that moment, which must be a file.
+# Imported before output is captured: the client keeps the standard error of that moment; it must be a file.
 pytest.importorskip("mcp.client.stdio")
 
 ROOT = Path(__file__).parents[1]
