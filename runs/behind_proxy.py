@@ -1,11 +1,11 @@
 """Answers of a server behind `arr-coc proxy`, beside those of the same model wrapped in mode "saccade".
 
-    python -m vllm.entrypoints.openai.api_server --model src/arr_coc/bundled/model --served-model-name m \\
+    VLLM_PLUGINS= python -m vllm.entrypoints.openai.api_server --model src/arr_coc/bundled/model --served-model-name m \\
         --host 127.0.0.1 --port 8000 --dtype float32 --max-model-len 8192 --block-size 32 --enforce-eager
-    python runs/behind_proxy.py --upstream http://127.0.0.1:8000/v1 --tokens 529 --out runs/results/behind-proxy.json
+    python runs/behind_proxy.py --upstream http://127.0.0.1:8000/v1 --pages 12 --out runs/results/behind-proxy.json
 
-Drawn pages, split "test", which the bundled model reads; each question is asked three times: of the server as
-it is, of it behind the proxy at --tokens, and of the wrapped model at as many tokens in all. Exact match.
+Drawn pages, split "test", which the bundled model reads; each question is asked of the server as it is, of it
+behind the proxy at --tokens in each of --layouts, and of the wrapped model at as many tokens in all. Exact match.
 Cost: some four seconds of one core a question of 1,024 px.
 """
 
@@ -42,7 +42,7 @@ def proxied(upstream: str, tokens: int, layout: str) -> str:
         address.append(url)
         started.set()
 
-    proxy = Proxy(ProxySettings(upstream, tokens, "32", layout, 0), Packer(1, sure=0.0), "127.0.0.1", ())
+    proxy = Proxy(ProxySettings(upstream, tokens, "32", layout, 0), Packer(1, sure=0.0))
     threading.Thread(target=serve, args=(proxy, "127.0.0.1", 0, show), daemon=True).start()
     if not started.wait(120):
         raise RuntimeError("the proxy didn't start in two minutes")
@@ -115,7 +115,8 @@ def main() -> None:
     print(json.dumps(table, indent=1))
     if arguments.out:
         facts = {
-            "command": f"python runs/behind_proxy.py --tokens {arguments.tokens} --size {arguments.size}",
+            "command": f"python runs/behind_proxy.py --tokens {arguments.tokens} --size {arguments.size} "
+            f"--pages {arguments.pages} --each {arguments.each} --layouts {','.join(layouts)}",
             "questions": len(rows),
             "machine": {"processor": platform.processor() or platform.machine(), "threads": os.cpu_count()},
             "tables": table,

@@ -54,6 +54,7 @@ from arr_coc_lab.evaluate.guide import (
     summarise,
 )  # fmt: skip
 from arr_coc_lab.evaluate.guide_pages import EFFECTS, drawn_samples, page_samples
+from arr_coc_lab.evaluate.sources import rounded
 
 ALLOCATOR = "bundled allocator (sparse)"
 SELECTOR = "selector"
@@ -74,13 +75,6 @@ def load(path: Path | None) -> tuple[Guide, dict[str, str]]:
     guide.eyes.to(memory_format=torch.channels_last)
     digest = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
     return guide.eval(), {"weights": fingerprint(guide), "sha256": digest}
-
-
-def rounded(value: Any) -> Any:
-    """Figures for a file: four digits after the point."""
-    if isinstance(value, dict):
-        return {key: rounded(each) for key, each in value.items()}
-    return round(value, 4) if isinstance(value, float) else value
 
 
 def joined(path: Path, result: dict[str, Any]) -> dict[str, Any]:

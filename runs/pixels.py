@@ -21,7 +21,6 @@ from pathlib import Path
 import torch
 from tqdm import tqdm
 
-from arr_coc.guide.guide import load_guide
 from arr_coc.guide.ocr import rapid_ocr
 from arr_coc.guide.selector import Selector
 from arr_coc_lab.evaluate.packed import (
@@ -89,7 +88,7 @@ def main() -> None:
             "questions tried": sum(len(sample.questions) for sample in tried),
             "questions": len({(row.picture, row.question) for row in rows}),
             "reader": "RapidOCR (rapidocr of PyPI, PP-OCR models of its wheel)",
-            "guide": load_guide().version,
+            "guide": selector.guide.version,
             "relevance": arguments.relevance,
             "seen": arguments.seen,
             "machine": {"processor": platform.processor() or platform.machine(), "threads": 1},

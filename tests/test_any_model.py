@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import mcp.client.stdio  # noqa: F401  (before output is captured: it keeps the standard error of that moment)
 import pytest
 import typer
 
@@ -18,9 +19,6 @@ from arr_coc.proxy.packing import MOST_PIXELS, MOST_QUESTIONS, Packer
 from arr_coc.proxy.server import MOST_BODIES, MOST_BODY, MOST_PICTURES, Proxy, ProxySettings, server_config
 from chat_servers import StandIn, listening
 from launching import PACKAGES
-
-# Imported before output is captured: the client keeps the standard error of that moment; it must be a file.
-pytest.importorskip("mcp.client.stdio")
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "any-model.md").read_text(encoding="utf-8")

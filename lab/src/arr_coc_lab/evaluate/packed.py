@@ -1,6 +1,6 @@
 """Whether a reader of print finds the answer on the pictures that `arr_coc.pixels` packs, beside nulls.
 
-    samples = printed_answers(in_folder(Path("pictures")))
+    samples = answered_in_folder(Path("pictures"))
     rows = list(read_packed(samples, PACKERS, (64, 128, 256), rapid_ocr()))
     summarise_packed(rows)["all"]["arr-coc"]["64"]      {"questions": 60, "read": 0.9, ...}
 
@@ -210,14 +210,15 @@ def plain(text: str) -> str:
     return re.sub(r"[\W_]+", "", "".join(c for c in parts if not unicodedata.combining(c)))
 
 
+def print_of(read: Read, picture: Image.Image) -> str:
+    """All that a reader finds on a picture, `plain`."""
+    return plain("".join(line.text for line in read(np.asarray(picture.convert("RGB")))))
+
+
 def holds(read: Read, sent: Sequence[Image.Image], answer: str) -> bool:
     """Whether a reader finds an answer on one of some pictures."""
     looked_for = plain(answer)
-    for picture in sent:
-        lines = read(np.asarray(picture.convert("RGB")))
-        if looked_for in plain("".join(line.text for line in lines)):
-            return True
-    return False
+    return any(looked_for in print_of(read, picture) for picture in sent)
 
 
 def read_packed(
@@ -240,23 +241,21 @@ def read_packed(
     for sample in samples:
         image = sample.image()
         full = max(1, round(image.width * image.height / SIDE**2))
+        printed = print_of(read, image)
         for number, (question, ask, answer, boxes) in enumerate(sample.questions):
             other = before[number % len(before)] if before else "What is the weather like?"
-            if not holds(read, (image,), answer):
+            if plain(answer) not in printed:
                 continue
-            on_whole: bool | None = None if shrinks_to else True
+            every, on_whole = Sent((image,), "whole"), True
+            if shrinks_to is not None:
+                every = shrunk(Task(image, question, other, boxes, min(shrinks_to, full), selector))
+                on_whole = holds(read, every.pictures, answer)
             for budget in budgets:
                 tokens = max(1, round(budget / OF * full) if shrinks_to is None else min(budget, full))
                 task = Task(image, question, other, boxes, tokens, selector)
                 for method, packer in packers.items():
-                    sent = packer(task)
-                    if method == "whole":
-                        if shrinks_to is not None:
-                            sent = shrunk(task._replace(tokens=min(shrinks_to, full)))
-                        on_whole = holds(read, sent.pictures, answer) if on_whole is None else on_whole
-                        right = on_whole
-                    else:
-                        right = holds(read, sent.pictures, answer)
+                    sent = every if method == "whole" else packer(task)
+                    right = on_whole if method == "whole" else holds(read, sent.pictures, answer)
                     spent = cost(tuple(picture.size for picture in sent.pictures), rule)
                     yield ReadRow(
                         method, budget, sample.name, sample.kind, ask, question, spent, sent.layout, right
@@ -265,7 +264,7 @@ def read_packed(
 
 
 def summarise_packed(rows: Sequence[ReadRow]) -> dict[str, dict[str, Any]]:
-    """By group (all, a kind of picture), method and budget: share of answers read, questions.
+    """By group (all, a kind of picture), method and budget: share of answers read, questions, mean tokens.
 
     For "arr-coc" also how often the whole picture is shrunk.
     """

@@ -331,11 +331,12 @@ def join_table(file: Path, name: str, table: dict[str, Any]) -> None:
     are.
     """
     tables = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-    tables[name] = _rounded(table)
+    tables[name] = rounded(table)
     file.write_text(json.dumps(tables, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def _rounded(value: object) -> object:
+def rounded(value: Any) -> Any:
+    """Figures for a file: four digits after the point, within dicts too."""
     if isinstance(value, dict):
-        return {key: _rounded(each) for key, each in value.items()}
+        return {key: rounded(each) for key, each in value.items()}
     return round(value, 4) if isinstance(value, float) else value
