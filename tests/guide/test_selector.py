@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import subprocess
 import sys
-from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from arr_coc.files.saved import BUNDLED
 from arr_coc.guide.coupling import couple
 from arr_coc.guide.guide import Guide, GuidePage, Search
 from arr_coc.guide.head import Judgement
+from arr_coc.guide.question import Reading
 from arr_coc.guide.selector import MAX_QUESTIONS
 from each import each
 
@@ -73,13 +73,13 @@ def test_paths_bytes_and_pictures_are_one(tmp_path: Path) -> None:
 
 def test_a_page_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     looks: list[int] = []
-    page = Guide.page
+    encode = Guide.encode
 
-    def noted(self: Guide, picture: torch.Tensor):
+    def noted(self: Guide, pictures: torch.Tensor):
         looks.append(1)
-        return page(self, picture)
+        return encode(self, pictures)
 
-    monkeypatch.setattr(Guide, "page", noted)
+    monkeypatch.setattr(Guide, "encode", noted)
     own, image = Selector(), sample((256, 256))
     for question in (QUESTION, "Who?", "What is the total?"):
         own(image, question, 8)
@@ -93,9 +93,9 @@ def test_a_question_is_asked_of_the_guide_once(monkeypatch: pytest.MonkeyPatch) 
     judged: list[int] = []
     judge = Guide.weigh
 
-    def noted(self: Guide, page: GuidePage, searches: Sequence[Search]) -> Judgement:
+    def noted(self: Guide, page: GuidePage, search: Search, reading: Reading) -> Judgement:
         judged.append(1)
-        return judge(self, page, searches)
+        return judge(self, page, search, reading)
 
     monkeypatch.setattr(Guide, "weigh", noted)
     own, image = Selector(), sample((256, 256))
