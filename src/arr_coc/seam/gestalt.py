@@ -178,7 +178,7 @@ def compress(
         )
     if compressor.factor is None:
         shares = [max(LEAST_FRAME_CELLS, CELLS // count) for count in frames for _ in range(count)]
-        return adapter.features(adapter.coarse(inputs, cells=shares or CELLS))
+        return adapter.features(adapter.coarse(inputs, cells=shares or CELLS)).cells_alone()
     if compressor.inside and convs:
         return convs[name](adapter, inputs)
     features = adapter.features(inputs) if features is None else features
