@@ -123,13 +123,6 @@ class VisualFeatures:
         """The encoded cells of one image, raster order: [N, D]."""
         return self.tokens[image][self.cells[image]]
 
-    def cells_alone(self) -> VisualFeatures:
-        """The cells without any token that is none (newlines, marks), in raster order."""
-        if self.counts == self.layout.sizes:
-            return self
-        cells = [torch.arange(len(index), device=index.device) for index in self.cells]
-        return replace(self.select(self.cells), cells=cells)
-
     def repeat(self, times: int) -> VisualFeatures:
         """The same images `times` times, for a batch of questions; tensors are shared."""
         levels = [level * times for level in self.levels]

@@ -23,7 +23,7 @@ from arr_coc.modes import COMPRESS, PRUNE, SACCADE, SPARSE, Mode
 from arr_coc.seam import Layout, VisualFeatures
 from arr_coc.seam.assembly import Compacted
 from arr_coc.seam.batching import compacted_costs, hinted_costs
-from arr_coc.seam.gestalt import CELLS, COMPRESSORS, CONVS, ConvCompressor, compress, pooled
+from arr_coc.seam.gestalt import CELLS, COMPRESSORS, CONVS, ConvCompressor, cells_alone, compress, pooled
 from arr_coc.seam.lora import COARSE, PARTIAL
 from arr_coc.seam.tower_compressor import TOWERS, TowerCompressor
 from arr_coc.session import Session
@@ -153,7 +153,7 @@ class PartsLearner(Learner):
             if COMPRESSORS[name].factor is None:
                 few = min(CELLS, max(1, image.layout.sizes[0] // 4))
                 with recomputed(adapter.model, self.recipe.checkpointing):
-                    return adapter.features(model.adapter.coarse(inputs, few)).cells_alone()
+                    return cells_alone(adapter.features(model.adapter.coarse(inputs, few)))
             if COMPRESSORS[name].inside:
                 adapter = model.chooser.adapter_with(name)
             return compress(name, adapter, inputs, image.whole, model.convs)
