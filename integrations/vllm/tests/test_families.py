@@ -18,7 +18,7 @@ OTHERS = [name for name in ARCHITECTURES if name != "ARRCOCQwen3VL"]
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_answers_are_those_of_transformers(name, pages, tmp_path) -> None:
+def test_answers_are_those_of_transformers(name, pages, tmp_path, monkeypatch) -> None:
     """Qwen3.5 in bfloat16, which its recurrent layers need on a CPU, the others in float32."""
     folder = write(ARCHITECTURES[name], tmp_path)
     dtype, within = ("bfloat16", 0.1) if "3_5" in name else ("float32", 2e-3)
@@ -31,6 +31,10 @@ def test_answers_are_those_of_transformers(name, pages, tmp_path) -> None:
         assert agrees(llm, wrapped, page.questions[0].text, [page.image], budget, within)
     question, images = pages[1].questions[0].text, [pages[0].image, pages[1].image]
     assert agrees(llm, wrapped, question, images, 50, within)
+    monkeypatch.setattr(llm.llm_engine.renderer.get_mm_processor(), "in_worker", True)
+    for page, budget in ((pages[2], 64), (pages[4], 40)):  # whose cells the model chooses
+        assert agrees(llm, wrapped, page.questions[0].text, [page.image], budget, within)
+    assert llm.apply_model(lambda model: len(model.worker._kept)) == [2]
     other = run(llm, prompt(wrapped.processor, (2, question)), images, budget=200)
     assert distance(by_transformers(wrapped, question, images, 50)[0], other) > within, "not noticed"
 

@@ -14,9 +14,11 @@ from live import body, data_url, server
 pytestmark = pytest.mark.slow
 
 
+@pytest.mark.parametrize("choose", ["front", "worker"])
 @pytest.mark.parametrize("option", ["--tensor-parallel-size", "--data-parallel-size"])
-def test_answers_are_those_of_transformers(wrapped, pages, tmp_path, option) -> None:
-    with server(FOLDER, OVERRIDES, tmp_path / "log", option, "2") as url:
+def test_answers_are_those_of_transformers(wrapped, pages, tmp_path, option, choose) -> None:
+    overrides = OVERRIDES | {"arr_coc": {"budget": 64, "choose": choose}}
+    with server(FOLDER, overrides, tmp_path / "log", option, "2") as url:
         for page in pages[:4]:
             question = page.questions[0].text
             request = body(question, data_url(page.image))
