@@ -110,14 +110,14 @@ def test_words_are_mixed_by_a_softmax_of_their_cosines() -> None:
     sure = torch.sigmoid(plain.likeness(cosines.amax(1)))
     mixed = (MEANING_SHARPNESS * cosines).softmax(1) @ glossary.meanings
     expected = torch.cat((mixed, torch.ones(len(mixed), 1)), 1) * (sure * (sure > MIN_CERTAINTY))[:, None]
-    rows, words = glossary._read(prints, plain.likeness)
+    rows, words = glossary._read(prints, plain.likeness, False)
     assert torch.allclose(rows, expected, atol=1e-4)
     legible = sure > READ_CERTAINTY
     assert torch.equal(words, torch.where(legible, cosines.argmax(1), len(glossary.words)))
     assert 5 < int(legible.sum()) < len(words), "both kinds are there"
     assert 5 < int((sure > MIN_CERTAINTY).sum()) < len(sure), "both kinds are there"
     quick = load_guide(dtype="bfloat16")
-    assert torch.allclose(quick.glossary._read(prints, quick.likeness)[0], expected, atol=0.05)
+    assert torch.allclose(quick.glossary._read(prints, quick.likeness, True)[0], expected, atol=0.05)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

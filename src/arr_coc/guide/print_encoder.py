@@ -161,7 +161,7 @@ MIN_INK = 0.06  # the least difference of luminance within a slot that print may
 MIN_CERTAINTY = 0.02  # the least probability of a word in a slot from which the slot means something
 # Least probability and letters of a word that counts as read: strokes look like short words.
 READ_CERTAINTY, READ_LETTERS = 0.85, 5
-CHUNK = 512  # slots read at once on a CPU: their cosines with all words fit the cache
+CHUNK = 256  # slots read at once on a CPU: their cosines with all words fit the cache
 
 
 class MeaningEncoder(nn.Module):
@@ -236,20 +236,22 @@ class MeaningEncoder(nn.Module):
         else:
             dense = self.dense
         if dense:
-            rows, words = self._read(vectors, likeness)
+            rows, words = self._read(vectors, likeness, dense)
             rows = rows * inked[..., None]
             words = words.masked_fill(~inked, len(self.words))
         else:
             # A CPU has time for the slots with ink alone, and for as many at once as fit its cache.
             rows = vectors.new_zeros(*inked.shape, MEANING_WIDTH + 1, dtype=torch.float32)
             words = torch.full(inked.shape, len(self.words))
-            parts = [self._read(part, likeness) for part in vectors[inked].split(CHUNK)]
+            parts = [self._read(part, likeness, dense) for part in vectors[inked].split(CHUNK)]
             if parts:
                 rows[inked], words[inked] = map(torch.cat, zip(*parts, strict=True))
         read = rows.new_zeros(len(rows), len(self.words) + 1).scatter_(1, words, 1.0)
         return rows, (read[:, :-1] * self.long).sum(1)
 
-    def _read(self, prints: Tensor, likeness: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
+    def _read(
+        self, prints: Tensor, likeness: Callable[[Tensor], Tensor], dense: bool
+    ) -> tuple[Tensor, Tensor]:
         """Meanings and, last, the probability of a word, [..., MEANING_WIDTH + 1], of slots [..., DIM].
 
         And the row of the word that is read in each, [...], the number of words where none is.
@@ -260,11 +262,16 @@ class MeaningEncoder(nn.Module):
         # no pass through the scores.
         bias = prints.new_full((len(self.vectors),), -MEANING_SHARPNESS, dtype=dtype)
         lowered = F.linear((MEANING_SHARPNESS * prints).to(dtype), self.vectors, bias)
-        best, words = lowered.max(-1)
-        sure = torch.sigmoid(likeness(best.float() / MEANING_SHARPNESS + 1))
+        sure = torch.sigmoid(likeness(lowered.amax(-1).float() / MEANING_SHARPNESS + 1))
+        legible = sure > READ_CERTAINTY
+        if dense:
+            words = lowered.argmax(-1).masked_fill(~legible, len(self.words))
+        else:  # few slots are, and finding the best word takes a CPU longer than its score
+            words = torch.full(legible.shape, len(self.words))
+            words[legible] = lowered[legible].argmax(-1)
         mixed = (lowered.exp_() @ meanings).float()
         rows = mixed / mixed[..., -1:].clamp_min(1e-30) * (sure * (sure > MIN_CERTAINTY))[..., None]
-        return rows, words.masked_fill(sure <= READ_CERTAINTY, len(self.words))
+        return rows, words
 
 
 def _ink(extremes: Sequence[Tensor], scale: int, size: Sequence[int]) -> Tensor:
