@@ -379,11 +379,14 @@ class Selector:
         share = coverage_share(allowed)
         if self.trained is not None and share is None:
             return [self(*pair, allowed) for pair in zip(pictures, texts, strict=True)]
+        if not texts:
+            return []
         own = self if share is None else self.guided
         rule = None if share is None else coverage_rule(self.source, share)
-        return [
-            own._decide([cues], allowed, (), rule).allocations[0] for cues in own._cues_of(pictures, texts)
-        ]
+        every = own._cues_of(pictures, texts)
+        grids = [(1, one.texture.shape[-2], one.texture.shape[-1]) for one in every]
+        budgets = [budget_of(allowed, None, math.prod(grid)) for grid in grids]
+        return decide(own.layer, every, grids, budgets, Stopwatch(torch.device("cpu")), (), rule).allocations
 
     @torch.no_grad()
     def decide(
@@ -534,12 +537,8 @@ class Selector:
         keys = list(zip(questions, grids, strict=True))
         done = [record.couplings.pop(key, None) for record, key in zip(records, keys, strict=True)]
         new = [i for i, coupling in enumerate(done) if coupling is None]
-        made = couple_all(
-            self.source,
-            [records[i].view for i in new],
-            [questions[i] for i in new],
-            [grids[i] for i in new],
-        )
+        wanted = ([records[i].view for i in new], [questions[i] for i in new], [grids[i] for i in new])
+        made = couple_all(self.source, *wanted) if new else []
         every = dict(zip(new, made, strict=True))
         couplings = [every[i] if one is None else one for i, one in enumerate(done)]
         for record, key, coupling in zip(records, keys, couplings, strict=True):
