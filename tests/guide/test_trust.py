@@ -11,6 +11,7 @@ from torch import Tensor
 
 from arr_coc.choose.allocation import Reason
 from arr_coc.choose.budget import (
+    AUTO_APART,
     AUTO_MARGIN,
     AUTO_MASS,
     AUTO_PEAKED,
@@ -220,6 +221,19 @@ def test_a_faint_crowd_does_not_outweigh_the_few_cells_that_stand_out() -> None:
     clear[0, 3, 3:7], dim[0, 3, 3:7] = 1.6, -1.0
     assert enough_cells(clear)[0] < 3 * 4 * AUTO_PEAKED
     assert enough_cells(dim)[0] > 400, "nothing stands out clearly, so the crowd counts"
+
+
+def test_auto_counts_what_stands_above_a_gap() -> None:
+    faint = torch.full((1, 32, 32), -4.0)
+    faint[0, 8:24] = torch.linspace(-2.0, -3.5, 512).view(16, 32)  # a crowd without a gap
+    crowd, apart = enough_cells(faint)[0], faint.clone()
+    apart[0, 3, 3:15] = 0.1  # 12 cells as likely as not, 2.1 above the first of the crowd
+    assert enough_cells(apart)[0] == AUTO_APART * 12
+    near, wide = apart - 0.2 * (apart > 0), faint.clone()
+    wide[0, 3:6, :] = 0.1  # 96 cells above the gap, more than the least that auto keeps: no few
+    assert enough_cells(near)[0] > 400, "2 is the least gap"
+    assert enough_cells(wide)[0] >= crowd / 2
+    assert enough_cells(torch.zeros(1, 1, 1))[0] == AUTO_MARGIN, "one cell has no gap"
 
 
 def test_weights_move_without_a_jump() -> None:

@@ -31,6 +31,9 @@ AUTO_MASS = 0.98  # share of all sharpened probability that the kept cells have 
 AUTO_MARGIN = 2.0  # cells kept, as a multiple of those that hold AUTO_MASS
 # Less than 6 costs evidence on validation pages; 8 changes nothing there but the number of cells.
 AUTO_PEAKED = 8.0  # the most cells for a map with a peak of probability 1, in effective cells of it
+# Least fall of logits between two cells next to each other in the order that sets the few above it apart, and
+# the most cells for each of these. On validation pages and pictures a fall of 1.5, or 8 cells, lose evidence.
+AUTO_GAP, AUTO_APART = 2.0, 16.0
 AUTO_EVIDENCE = 0.98  # share of the evidence that a learned budget has to hold
 AUTO_TARGET_MARGIN = 6.0  # cells that a learned "auto" should keep, per best cell that the evidence needs
 
@@ -179,18 +182,25 @@ def needed_cells(logits: Tensor, weights: Tensor) -> Tensor:
 def enough_cells(logits: Tensor) -> Tensor:
     """How many cells of a map of logits are worth keeping, [B, ...] -> [B].
 
-    AUTO_MARGIN times those that hold AUTO_MASS of all probability; fewer where a few cells stand out.
+    AUTO_MARGIN times those that hold AUTO_MASS of all probability; fewer where a few cells stand out: by how
+    likely they are, or by a gap below them.
     """
     flat = logits.flatten(1).float()
     # Sharpened, since the small probabilities of a thousand cells that hold nothing would outweigh those of
     # the ten that do.
     mass = (F.logsigmoid(flat) * AUTO_SHARPNESS).exp()
     held = mass.sort(1, descending=True).values.cumsum(1)  # (B, N), mass in the best 1 to N cells
-    holding = AUTO_MARGIN * ((held < AUTO_MASS * held[:, -1:]).sum(1) + 1)
+    holding = AUTO_MARGIN * ((held < AUTO_MASS * held[:, -1:]).sum(1) + 1).to(flat.dtype)
     # If few cells stand far above the rest, the rest can still outweigh them, as 63 blue circles do beside a
     # red one: a map with a peak p is worth at most AUTO_PEAKED / p^4 times its effective cells.
     chances = flat.sigmoid()
-    return torch.minimum(holding, AUTO_PEAKED * effective_cells(chances) / chances.amax(1) ** 4)
+    peaked = torch.minimum(holding, AUTO_PEAKED * effective_cells(chances) / chances.amax(1) ** 4)
+    # How likely the best are says little where what is asked for is rarely met: a red circle of probability
+    # 0.6 is still the only red one, and a gap in the order shows that, however many others follow it.
+    best = flat.topk(min(AUTO_RANGE[0] + 1, flat.shape[1])).values
+    falls = F.pad(best[:, :-1] - best[:, 1:], (0, 1))  # (B, n), from each to the next; padded for N = 1
+    apart = AUTO_APART * (falls.argmax(1) + 1)
+    return torch.where(falls.amax(1) >= AUTO_GAP, torch.minimum(peaked, apart), peaked)
 
 
 def spent_tokens(scores: Tensor, compress: Tensor | float = 0.5, needed: Tensor | None = None) -> Tensor:

@@ -23,7 +23,6 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from arr_coc.guide.deciding import Stopwatch
-from arr_coc.modes.call import EncodedImages
 from arr_coc.seam import VisualFeatures
 from arr_coc_lab.evaluate.answering import prefill
 from arr_coc_lab.evaluate.layer_pruning import cut_layer, pruned_prefill
@@ -106,7 +105,8 @@ def _measure_prepared(trial: Trial) -> dict[str, float]:
     assert method.prepare is not None, "called for methods that prepare"
     watch = Stopwatch(model.device)
     start = watch.now()
-    ready = method.prepare(trial.view, trial.question, trial.budget, EncodedImages(), watch)
+    encoded = replace(trial.view).encoded(method.name)  # of a fresh view, which has computed nothing yet
+    ready = method.prepare(trial.view, trial.question, trial.budget, encoded, watch)
     model.adapter_for(method.mode).model(**ready.compacted.kwargs, use_cache=True, logits_to_keep=1)
     total = 1000 * (watch.now() - start)
     times = {"encode": watch.ms["encode"], "select": watch.choosing()}
