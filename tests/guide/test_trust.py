@@ -23,8 +23,10 @@ from arr_coc.choose.budget import (
 )
 from arr_coc.choose.layer import ARRCOCConfig, ARRCOCLayer
 from arr_coc.choose.texture import generate_texture_array
-from arr_coc.guide.coupling import Coupling, Match
+from arr_coc.guide.boxes import BoxSource
+from arr_coc.guide.coupling import Coupling, GuideSource, Match
 from arr_coc.guide.deciding import Cues, Stopwatch, decide
+from arr_coc.guide.source import mixed
 from arr_coc.guide.trust import (
     GENERAL,
     PASSED_OVER,
@@ -235,10 +237,23 @@ def test_auto_counts_what_stands_above_a_gap_where_the_coupling_is_alone() -> No
     assert cells_apart(maps).tolist() == [AUTO_PEAKED * 12, math.inf, math.inf, math.inf]
     assert cells_apart(torch.zeros(1, 1, 1)).tolist() == [math.inf], "one cell has no gap"
     sure, unsure = torch.tensor([[0.005, 0.005, 1.0]]), torch.tensor([[0.02, 0.02, 1.0]])
-    assert needed_cells(maps[:1], sure)[0] == AUTO_PEAKED * 12
-    assert needed_cells(maps[:1], unsure)[0] == enough_cells(maps[:1])[0] > 400
-    assert needed_cells(maps[1:2], sure)[0] == enough_cells(maps[1:2])[0] > 400
-    assert needed_cells(maps[:1], unsure.flip(1))[0] < 400, "saliency leads, which counts otherwise"
+    assert needed_cells(maps[:1], sure, gaps=True)[0] == AUTO_PEAKED * 12
+    assert needed_cells(maps[:1], sure)[0] == enough_cells(maps[:1])[0] > 400, "boxes have gaps of no meaning"
+    assert needed_cells(maps[:1], unsure, gaps=True)[0] == enough_cells(maps[:1])[0]
+    assert needed_cells(maps[1:2], sure, gaps=True)[0] == enough_cells(maps[1:2])[0] > 400
+    assert needed_cells(maps[:1], unsure.flip(1), gaps=True)[0] < 400, "saliency leads"
+
+
+def test_gaps_count_for_the_guide_alone() -> None:
+    cells = Coupling(torch.zeros(GRID), 0.9, by_cell=True)
+    boxes = Coupling(torch.zeros(GRID), 0.9)
+    silent = Coupling(torch.zeros(GRID), 0.0)
+    guide, other = GuideSource(), BoxSource([])
+    assert prior(cells).gaps
+    assert not prior(boxes).gaps
+    assert not mixed([(guide, cells), (other, boxes)]).by_cell
+    assert mixed([(guide, cells), (other, silent)]).by_cell, "a source with nothing to go by is left out"
+    assert guide.couple(guide.view(torch.rand(3, 64, 64)), "the title", (2, 2)).by_cell
 
 
 def test_weights_move_without_a_jump() -> None:

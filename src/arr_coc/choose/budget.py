@@ -167,19 +167,20 @@ def effective_cells(scores: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def needed_cells(logits: Tensor, weights: Tensor) -> Tensor:
+def needed_cells(logits: Tensor, weights: Tensor, gaps: bool = False) -> Tensor:
     """How many cells of a balanced map are worth keeping, [B, ...] logits and [B, 3] gates -> [B].
 
     Where the coupling's gate leads, the map is log odds of evidence: `enough_cells` of it, or
-    `cells_apart` if these are fewer and the gate is alone, as for a guide that is sure. Where saliency's or
-    information's leads, it is a map in [0, 1] without that meaning: AUTO_MARGIN times the `effective_cells`,
-    for an even background at 0.5 is no evidence there, and a peak of 0.6 is no doubt.
+    `cells_apart` if these are fewer, `gaps` count and the gate is alone, as for a guide that is sure. Where
+    saliency's or information's leads, it is a map in [0, 1] without that meaning: AUTO_MARGIN times the
+    `effective_cells`, for an even background at 0.5 is no evidence there, and a peak of 0.6 is no doubt.
     """
     coupled = weights.argmax(1) == 2
     effective = effective_cells(logits.flatten(1).float().sigmoid())
     enough = enough_cells(logits)
-    alone = weights[:, :2].amax(1) <= AUTO_ALONE
-    enough = torch.where(alone, torch.minimum(enough, cells_apart(logits)), enough)
+    if gaps:
+        alone = weights[:, :2].amax(1) <= AUTO_ALONE
+        enough = torch.where(alone, torch.minimum(enough, cells_apart(logits)), enough)
     return torch.where(coupled, enough, AUTO_MARGIN * effective)
 
 

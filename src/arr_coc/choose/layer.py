@@ -228,6 +228,7 @@ class Prior(NamedTuple):
     # (1, H, W) in [0, 1], the perspectival map where saliency leads, see `choose.rarity`; None: by the
     # texture
     salient: Tensor | None = None
+    gaps: bool = False  # gaps in the order of the coupling's cells count for "auto", see `cells_apart`
 
 
 class ARRCOCLayer(nn.Module):
@@ -331,7 +332,7 @@ class ARRCOCLayer(nn.Module):
         explore = needed = None
         if prior is not None:
             explore = logit_maps.new_full((len(logit_maps),), prior.explore)
-            needed = needed_cells(logits, weights)
+            needed = needed_cells(logits, weights, prior.gaps)
         maps = logit_maps.sigmoid().unbind(1)
         structured = has_structure(texture, self.config.channels)
         if prior is not None and prior.structured:

@@ -78,6 +78,8 @@ class Coupling:
         matches: Content words of the question in order, each followed by the terms that stand for it.
         printed: Whether common words can be read on the picture, whatever the question.
         findings: What other sources than the guide found, the likeliest first.
+        by_cell: Whether each cell was scored by itself, as the guide does, so that a gap between scores says
+            something; boxes give one score to all of their cells.
     """
 
     logits: Tensor
@@ -87,6 +89,7 @@ class Coupling:
     matches: tuple[Match, ...] = ()
     printed: bool = False
     findings: tuple[Finding, ...] = ()
+    by_cell: bool = False
 
     def best(self, least: float = LIKELY) -> tuple[Match, ...]:
         """Of each word of the question its best match, if its likeness is at least `least`."""
@@ -175,7 +178,8 @@ def couple(guide: Guide, page: GuidePage, question: str, grid: tuple[int, int]) 
     confidence = probability(float(judged.present), recognised) * readable(words)
     overview, unusual = _scope(guide, words, search.own)
     logits = cell_logits(complete_runs(judged.logits, page.runs)[0], page.size, grid).cpu()
-    return Coupling(logits, confidence, overview, unusual, spots, page.vocabulary >= PRINTED_WORDS)
+    printed = page.vocabulary >= PRINTED_WORDS
+    return Coupling(logits, confidence, overview, unusual, spots, printed, by_cell=True)
 
 
 def probability(present: float, recognised: bool) -> float:
