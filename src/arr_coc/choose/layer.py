@@ -229,12 +229,13 @@ class Prior(NamedTuple):
     # (B, H, W) in [0, 1], the perspectival map where saliency leads, see `choose.rarity`; None: by the
     # texture
     salient: Tensor | None = None
+    gaps: bool = False  # gaps in the order of the coupling's cells count for "auto", see `cells_apart`
 
 
 def join_priors(priors: Sequence[Prior]) -> Prior:
     """The priors of several images, each for a batch of one, as that of a batch.
 
-    They are of one share for coverage, and all or none have a map of their own.
+    They are of one share for coverage, gaps count for all or none, and all or none have a map of their own.
     """
     salient = [one.salient for one in priors if one.salient is not None]
     return Prior(
@@ -242,6 +243,7 @@ def join_priors(priors: Sequence[Prior]) -> Prior:
         priors[0].explore,
         torch.tensor([bool(one.structured) for one in priors]),
         torch.cat(salient) if salient else None,
+        priors[0].gaps,
     )
 
 
@@ -346,7 +348,7 @@ class ARRCOCLayer(nn.Module):
         explore = needed = None
         if prior is not None:
             explore = logit_maps.new_full((len(logit_maps),), prior.explore)
-            needed = needed_cells(logits, weights)
+            needed = needed_cells(logits, weights, prior.gaps)
         maps = logit_maps.sigmoid().unbind(1)
         structured = has_structure(texture, self.config.channels)
         if prior is not None:

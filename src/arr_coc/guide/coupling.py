@@ -79,6 +79,8 @@ class Coupling:
         matches: Content words of the question in order, each followed by the terms that stand for it.
         printed: Whether common words can be read on the picture, whatever the question.
         findings: What other sources than the guide found, the likeliest first.
+        by_cell: Whether each cell was scored by itself, as the guide does, so that a gap between scores says
+            something; boxes give one score to all of their cells.
     """
 
     logits: Tensor
@@ -88,6 +90,7 @@ class Coupling:
     matches: tuple[Match, ...] = ()
     printed: bool = False
     findings: tuple[Finding, ...] = ()
+    by_cell: bool = False
 
     def best(self, least: float = LIKELY) -> tuple[Match, ...]:
         """Of each word of the question its best match, if its likeness is at least `least`."""
@@ -245,7 +248,7 @@ def _coupling(judged: Judged, i: int, terms: Terms, size: tuple[int, int]) -> Co
     confidence = probability(float(judged.present[i]), recognised) * readable(terms.words)
     overview, unusual = outright(judged.scope[i].tolist(), terms.words)
     printed = float(judged.vocabulary[i]) >= PRINTED_WORDS
-    return Coupling(judged.cells[i], confidence, overview, unusual, spots, printed)
+    return Coupling(judged.cells[i], confidence, overview, unusual, spots, printed, by_cell=True)
 
 
 def probability(present: float, recognised: bool) -> float:

@@ -116,8 +116,9 @@ def relevance_of(layer: ARRCOCLayer, cues: Sequence[Cues], watch: Watch = untime
     scored: dict[int, Relevance] = {}
     together: dict[Hashable, list[int]] = {}
     for i, one in enumerate(cues):
-        alone = one.guided is None or one.vision is not None or one.gestalt is not None
-        together.setdefault(i if alone else one.shapes, []).append(i)
+        alone = one.vision is not None or one.gestalt is not None
+        key = i if alone or one.guided is None else (one.shapes, one.guided.by_cell)
+        together.setdefault(key, []).append(i)
     for group in together.values():
         own = [cues[i] for i in group]
         if len(own) == 1:

@@ -184,7 +184,8 @@ def mixed(couplings: Sequence[tuple[RelevanceSource, Coupling]]) -> Coupling:
     odds = sum(log_odds(one.confidence) for _, one in telling) / len(telling)
     findings = sorted((f for _, one in telling for f in one.findings), key=lambda f: -f.probability)
     confidence = 1 / (1 + math.exp(-odds))
-    return replace(first, logits=total + PRIOR, confidence=confidence, findings=tuple(findings))
+    facts = {"findings": tuple(findings), "by_cell": all(one.by_cell for _, one in telling)}
+    return replace(first, logits=total + PRIOR, confidence=confidence, **facts)
 
 
 def log_odds(probability: float) -> float:
