@@ -113,7 +113,8 @@ def memory_text(results: list[dict]) -> str:
         "beyond what it holds with the model loaded; each way in a process of its own, once (`python bench/prefill.py --memory`, "
         "`bench/results/memory-*.json`). On a CPU that is resident memory: beside torch's tensors (*peak MiB* above) the guide and its word "
         "tables, code that is loaded at its first use, and what the allocator keeps; *stays* is what of it is still held after the question. "
-        "Weights are not in it."
+        "Weights are not in it. `prune` reads all of the picture in the vision encoder, where most of this is held; `sparse` doesn't. No GPU "
+        "was measured; there the command counts what torch's allocator holds."
     ]
     for result in sorted(
         results, key=lambda one: [one["circumstances"][k] for k in ("shape", "image", "batch")]
