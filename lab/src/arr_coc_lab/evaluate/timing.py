@@ -142,6 +142,49 @@ def peak_megabytes(run: Callable[[], object], device: torch.device) -> float:
     return float(held.max()) / 2**20
 
 
+@dataclass(frozen=True)
+class Memory:
+    """What a process holds in MiB: before a call, at most during it, and after it."""
+
+    before: float
+    peak: float
+    after: float
+
+
+def memory_of_process(run: Callable[[], object], device: torch.device) -> Memory:
+    """The memory of this process around a call, all libraries' included: what the machine must have.
+
+    On CUDA what torch's allocator holds for tensors, else resident memory, which Linux alone tells. A process
+    keeps some of what it was given, so only its first call tells what such a call needs: run one in each.
+
+    Raises:
+        ValueError: this system doesn't tell the peak of resident memory.
+    """
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+        before = torch.cuda.memory_allocated(device)
+        torch.cuda.reset_peak_memory_stats(device)
+        run()
+        torch.cuda.synchronize(device)
+        held = (before, torch.cuda.max_memory_allocated(device), torch.cuda.memory_allocated(device))
+        return Memory(*(size / 2**20 for size in held))
+    try:
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the peak counts from now on
+    except OSError as error:
+        raise ValueError(
+            f"this system doesn't tell the peak of resident memory ({error}): measure on Linux, or on CUDA"
+        ) from error
+    before = _resident("VmRSS")
+    run()
+    return Memory(before, _resident("VmHWM"), _resident("VmRSS"))
+
+
+def _resident(name: str) -> float:
+    """A figure of /proc/self/status in MiB: VmRSS now, VmHWM at most."""
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    return int(next(line for line in lines if line.startswith(f"{name}:")).split()[1]) / 1024
+
+
 @contextmanager
 def _stderr_without(text: bytes) -> Generator[None]:
     """Drop lines with a text that native code writes to stderr; other lines come at the end."""
