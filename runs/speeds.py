@@ -135,6 +135,28 @@ def memory_text(results: list[dict]) -> str:
     return "\n".join(parts)
 
 
+def choose_text(result: dict) -> str:
+    """What choosing costs: operators and waits of each part, and its time, as two tables."""
+    lines = [
+        "What choosing costs, apart from any model (`bench/choose.py`, `bench/results/choose.json`). Counted are the operators that "
+        "compute, each about one kernel that a GPU is told to run, and those whose result the host waits for, as the guide runs off the "
+        "CPU. The waits of the texture are checks of a CPU's inputs, which an accelerator goes without. No GPU was tried.\n\n"
+        "| 1,024 px | operators | waits | GFLOP |\n|---|--:|--:|--:|"
+    ]
+    for name, row in result["counts"].items():
+        lines.append(f"| {name} | {row['computing']} | {row['waits']} | {row['GFLOP']:.1f} |")
+    if times := result.get("times"):
+        bfloat16 = "bfloat16 in hardware" if result["bfloat16 in hardware"] else "float32"
+        lines.append(
+            f"\nMilliseconds, the median of {result['rounds']} rounds ({result['machine']}, {result['device']}, {bfloat16}); "
+            "in brackets processor time:\n\n| | " + " | ".join(times) + " |\n|---|" + "--:|" * len(times)
+        )
+        for name in next(iter(times.values())):
+            cells = (f"{rows[name]['ms']:,.0f} ({rows[name]['cpu']:,.0f})" for rows in times.values())
+            lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
 def bench_claims(results: list[dict]) -> list[dict]:
     """The targets of speed, in the shape of Qwen3-VL-2B with one row."""
     found = []
