@@ -7,9 +7,10 @@ started, warmed up, asked and stopped in turn. Every request is streamed and has
 no cache helps anybody: drawn pages of --side px and a question of each. Reported of each number of clients:
 requests a second, seconds to the first token (median and 95th percentile), the most KV blocks in use, and of
 the plugin the seconds spent on choosing as a share of all processor time. `of stock` are ratios to the stock
-server's figures. Shape "bundled" is the bundled model; "mid" has random weights (a tower of 8 layers of 384,
-a language model of 8 layers of 512), which two cores can carry. Requests are bounded in number and time, and
-go to this machine alone.
+server's figures. With `--choose front worker` the plugin is measured both ways: "64" chooses in the API
+server, "64 worker" beside the model, where nobody counts the seconds (null). Shape "bundled" is the bundled
+model; "mid" has random weights (a tower of 8 layers of 384, a language model of 8 layers of 512), which two
+cores can carry. Requests are bounded in number and time, and go to this machine alone.
 """
 
 from __future__ import annotations
@@ -249,6 +250,8 @@ def measure(
             count = max(options.requests, clients)
             figures.append(asyncio.run(load(url, process, requests_of(count, options.side, first), clients)))
             first += count
+            if settings is not None and settings["choose"] == "worker":
+                figures[-1]["choosing, share of cpu"] = None
             print(json.dumps({"settings": settings, **figures[-1]}), flush=True)
     return figures
 
@@ -258,6 +261,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--shape", choices=("bundled", "mid"), default="bundled")
     parser.add_argument("--budgets", type=int, nargs="+", default=[64, 273])
+    parser.add_argument(
+        "--choose", choices=("front", "worker"), nargs="+", default=["front"], help="where cells are chosen"
+    )
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 4, 16, 32])
     parser.add_argument("--requests", type=int, default=24, help="at each number of clients, at least")
     parser.add_argument("--side", type=int, default=1024, help="of the pictures, in px")
@@ -266,12 +272,16 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # ends what it started, too
     with tempfile.TemporaryDirectory() as folder:
         model = BUNDLED / "model" if options.shape == "bundled" else write_mid(Path(folder) / "mid")
-        servers = {"stock": None} | {str(budget): {"budget": budget} for budget in options.budgets}
+        servers: dict[str, dict[str, Any] | None] = {"stock": None}
+        for budget in options.budgets:
+            for choose in options.choose:
+                name = str(budget) if choose == "front" else f"{budget} {choose}"
+                servers[name] = {"budget": budget, "choose": choose}
         results = {
             name: measure(model, settings, options, Path(folder) / f"{name}.log")
             for name, settings in servers.items()
         }
-    for name in [str(budget) for budget in options.budgets]:
+    for name in [name for name in servers if name != "stock"]:
         for mine, stock in zip(results[name], results["stock"], strict=True):
             mine["requests a second, of stock"] = mine["requests a second"] / stock["requests a second"]
             mine["first token p50, of stock"] = mine["first token"]["p50"] / stock["first token"]["p50"]

@@ -219,7 +219,7 @@ def test_what_the_api_server_chooses_itself(llm, wrapped, pages) -> None:
         (one, {"budget": 256}, False),
         (one, {"mode": "full"}, False),
         (prompt(processor, (1, "")), {}, False),
-        (two, {}, False),  # which of the questions decides, the guide says
+        (two, {}, True),
         (two, {"follow": "last"}, True),
     ):
         (item,) = items_of(llm, text, [image], **own)

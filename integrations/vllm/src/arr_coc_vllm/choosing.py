@@ -28,6 +28,7 @@ from arr_coc.choose.budget import AUTO_SHARPNESS, Budget
 from arr_coc.files.images import open_image, picture_digest
 from arr_coc.files.question import check_question
 from arr_coc.guide.coupling import Coupling
+from arr_coc.guide.guide import fast_dtype
 from arr_coc.guide.selector import Selector
 from arr_coc_vllm import metrics
 from arr_coc_vllm.settings import Settings
@@ -213,15 +214,21 @@ def _readable(question: str) -> bool:
     return True
 
 
-def chooser_for(settings: Settings) -> Chooser:
+def chooser_for(settings: Settings, device: str = "cpu") -> Chooser:
     """The chooser of a process: of the guide, of an allocator's folder, or of a source of relevance.
+
+    Args:
+        settings: of the server.
+        device: where pictures are looked at, in the number format that is fast on this machine's CPU: the
+            API server is there, and in another format other cells would be kept.
 
     Raises:
         ValueError: the folder isn't one of an allocator with a stem, or the source can't be opened.
     """
-    return _chooser_for(settings.allocator, settings.relevance)
+    return _chooser_for(settings.allocator, settings.relevance, device)
 
 
 @lru_cache(maxsize=4)
-def _chooser_for(allocator: str | None, relevance: str) -> Chooser:
-    return Chooser(Selector.from_pretrained(allocator, relevance=relevance))
+def _chooser_for(allocator: str | None, relevance: str, device: str) -> Chooser:
+    dtype = fast_dtype(torch.device("cpu"))
+    return Chooser(Selector.from_pretrained(allocator, relevance=relevance, device=device, dtype=dtype))

@@ -232,10 +232,10 @@ class SelectingProcessor(Base):
     ) -> Prepared:
         """What is handed on of an image of which there are all patches, `unit` a cell."""
         total = len(rows) // unit
-        question, settings, record = reading
+        question, settings, _ = reading
         count = settings.count(total)
         sparse = question is not None and settings.mode == "sparse" and count is not None and count < total
-        if self.in_worker and sparse and record is None:
+        if self.in_worker and sparse:  # also of a conversation: under one name is what one process chose
             metrics.count_image(total, count)
             algorithm = self.info.ctx.get_mm_config().mm_hasher_algorithm
             name = MultiModalHasher.hash_kwargs(

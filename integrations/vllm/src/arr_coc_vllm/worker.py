@@ -113,7 +113,7 @@ class WorkerChooser:
     @property
     def chooser(self) -> Chooser:
         """What chooses, of this process."""
-        return chooser_for(self.settings)
+        return chooser_for(self.settings, str(self.device))
 
     def open(self) -> None:
         """Load what chooses, so that what is wrong with it ends the start and no request waits for it."""
