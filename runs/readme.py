@@ -311,14 +311,16 @@ def real_table(name: str) -> str:
     """What each source of relevance keeps of a set of real pictures, beside nulls, then by kind of picture."""
     every = real_pictures(name)["tables"]
     lines = [
-        "| evidence recall (all evidence kept) | 64 of 1,024 cells | 128 | 273 | is it there at all: AUC |",
-        "|---|--:|--:|--:|--:|",
+        "| evidence recall (all evidence kept) | 64 of 1,024 cells | 128 | 273 | is it there at all: AUC | "
+        "against another picture's questions |",
+        "|---|--:|--:|--:|--:|--:|",
     ]
     for method, text in REAL_METHODS.items():
         facts = every["all"][method]
         cells = " | ".join(real_cell(facts, budget) for budget in (64, 128, 273))
         told = f"{facts['auc']:.2f}" if "null" not in text else ""
-        lines.append(f"| {text} | {cells} | {told} |")
+        foreign = f"{facts['auc elsewhere']:.2f}" if "auc elsewhere" in facts else ""
+        lines.append(f"| {text} | {cells} | {told} | {foreign} |")
     present = [name for name in REAL_KINDS if name in every]
     lines += ["", "| recall at 64 / 273 | questions | guide | ocr | guide+ocr |", "|---|--:|--:|--:|--:|"]
     for name in present:
@@ -331,6 +333,12 @@ def real_table(name: str) -> str:
     return "\n".join(lines)
 
 
+def wording_auc() -> float:
+    """How well the wording of a question alone tells whether our labels have an answer to it."""
+    facts = json.loads((RESULTS / "presence.json").read_bytes())["wording"]
+    return max(value for name, value in facts.items() if name.startswith("auc"))
+
+
 def real_text() -> str:
     """What is kept of real pictures by each source of relevance."""
     half = real_pictures()
@@ -339,6 +347,9 @@ def real_text() -> str:
         f"{answered} questions with evidence about {half['pictures']} pictures of a test set that is no part of the project and "
         "that nothing was fitted to; before the guide had met real pictures it kept 0.455 (24%) at 64 and 0.784 (57%) at 273.\n\n"
         f"{real_table(OPEN_HALF)}\n\n"
+        "AUC: how well confidence tells questions that have an answer from those labelled as having none, which the wording alone does "
+        f"with {wording_auc():.2f} on our labels (`python runs/presence.py`), and from {half['questions of another picture']} questions that "
+        "were asked of another picture of the same kind, which no wording tells.\n\n"
         "`python runs/real_pictures.py`, `runs/results/real-pictures.json`, one core. What a model answers from these cells was not "
         "measured."
     )
