@@ -1,11 +1,13 @@
 """Small checkpoints with random weights of every family that the plugin serves, as ordinary model folders.
 
-They have the tokenizer and the image processor of the bundled model, and weights drawn wide, so that an error
-of the route shows in the log-probabilities.
+They have the tokenizer of the bundled model, Qwen's with its image processor, others with special tokens, an
+image processor and a chat template of their own. Weights are drawn wide, so that an error of the route shows
+in the log-probabilities.
 """
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,13 @@ from safetensors.torch import load_file, save_file
 from transformers import (
     AutoModelForImageTextToText,
     AutoProcessor,
+    Glm4vConfig,
+    Glm4vImageProcessor,
+    Glm4vMoeConfig,
+    Glm4vProcessor,
+    Glm4vVideoProcessor,
+    Glm46VProcessor,
+    GlmOcrConfig,
     PreTrainedConfig,
     Qwen2_5_VLConfig,
     Qwen2_5_VLProcessor,
@@ -37,6 +46,17 @@ RECURRENT = {
     "linear_num_key_heads": 2,
     "linear_num_value_heads": 2,
 }
+GLM_TOKENS = (
+    *("[gMASK]", "<sop>", "<|system|>", "<|user|>", "<|assistant|>", "<|observation|>"),
+    *("<|begin_of_image|>", "<|image|>", "<|end_of_image|>"),
+    *("<|begin_of_video|>", "<|video|>", "<|end_of_video|>"),
+)
+GLM_TEMPLATE = (
+    "[gMASK]<sop>{% for m in messages %}\n<|{{ m.role }}|>\n"
+    "{% for part in m.content %}{% if part.type == 'image' %}<|begin_of_image|><|image|><|end_of_image|>"
+    "{% elif part.type == 'text' %}{{ part.text }}{% endif %}{% endfor %}"
+    "{% endfor %}{% if add_generation_prompt %}\n<|assistant|>\n{% endif %}"
+)
 
 
 def _text(**more: Any) -> dict[str, Any]:
@@ -72,8 +92,47 @@ def _vision(**more: Any) -> dict[str, Any]:
     }
 
 
+def _tokenizer(*tokens: str) -> Any:
+    """The bundled model's tokenizer with other special tokens, numbered from 734 on."""
+    tokenizer = AutoProcessor.from_pretrained(BUNDLED / "model").tokenizer
+    tokenizer.add_special_tokens({"additional_special_tokens": list(tokens)})
+    return tokenizer
+
+
+def _glm(family: str) -> PreTrainedConfig:
+    number = {token: 734 + place for place, token in enumerate(GLM_TOKENS)}
+    ids = {f"{kind}_token_id": number[f"<|{kind}|>"] for kind in ("image", "video")}
+    for kind, (edge, word) in product(("image", "video"), (("start", "begin"), ("end", "end"))):
+        ids[f"{kind}_{edge}_token_id"] = number[f"<|{word}_of_{kind}|>"]
+    rotary = ROTARY | {"partial_rotary_factor": 0.5, "mrope_section": [4, 6, 6]}
+    # Three times its width is how wide vLLM takes GLM-OCR's merger to be.
+    text = _text(vocab_size=768, rope_parameters=rotary, intermediate_size=3 * HIDDEN)
+    vision = _vision(image_size=256)
+    if family == "glm_ocr":
+        return GlmOcrConfig(text_config=text, vision_config=vision, **ids)
+    text["attention_bias"] = True
+    if family == "glm4v_moe":
+        text |= EXPERTS | {"n_routed_experts": 4, "n_shared_experts": 1, "first_k_dense_replace": 1}
+        text |= {"head_dim": HEAD, "use_qk_norm": False}
+        return Glm4vMoeConfig(text_config=text, vision_config=vision, **ids)
+    return Glm4vConfig(text_config=text, vision_config=vision, **ids)
+
+
+def _glm_processor(family: str) -> Any:
+    sizes = {"shortest_edge": 2 * 4096, "longest_edge": 2 * 4194304}
+    kind = Glm4vProcessor if family == "glm4v" else Glm46VProcessor
+    return kind(
+        Glm4vImageProcessor(patch_size=16, size=sizes),
+        _tokenizer(*GLM_TOKENS),
+        Glm4vVideoProcessor(patch_size=16, size=sizes),
+        chat_template=GLM_TEMPLATE,
+    )
+
+
 def config_of(family: str) -> PreTrainedConfig:
     """The configuration of a family's small model."""
+    if family.startswith("glm"):
+        return _glm(family)
     ids = {
         "image_token_id": 5,
         "video_token_id": 6,
@@ -121,6 +180,14 @@ def write(family: str, folder: Path) -> Path:
     model.save_pretrained(folder)
     if family == "qwen3_vl_moe":
         _as_published(folder / "model.safetensors")
+    processor_of(family).save_pretrained(folder)
+    return folder
+
+
+def processor_of(family: str) -> Any:
+    """The processor of a family's small model."""
+    if family.startswith("glm"):
+        return _glm_processor(family)
     processor = AutoProcessor.from_pretrained(BUNDLED / "model")
     kinds = {"qwen2_vl": Qwen2VLProcessor, "qwen2_5_vl": Qwen2_5_VLProcessor}
     if family in kinds:
@@ -130,5 +197,4 @@ def write(family: str, folder: Path) -> Path:
             Qwen2VLVideoProcessor(patch_size=16),
             chat_template=processor.chat_template,
         )
-    processor.save_pretrained(folder)
-    return folder
+    return processor

@@ -9,7 +9,7 @@ changes. Settings go into the same override: {"architectures": [...], "arr_coc":
 
 from __future__ import annotations
 
-ARCHITECTURES = {
+QWEN = {
     "ARRCOCQwen2VL": "qwen2_vl",
     "ARRCOCQwen2_5VL": "qwen2_5_vl",
     "ARRCOCQwen3VL": "qwen3_vl",
@@ -17,6 +17,12 @@ ARCHITECTURES = {
     "ARRCOCQwen3_5": "qwen3_5",
     "ARRCOCQwen3_5Moe": "qwen3_5_moe",
 }
+GLM = {
+    "ARRCOCGlm4v": "glm4v",
+    "ARRCOCGlm4vMoe": "glm4v_moe",
+    "ARRCOCGlmOcr": "glm_ocr",
+}
+ARCHITECTURES = QWEN | GLM
 """Names for --hf-overrides, and the `model_type` of checkpoints that each is for."""
 
 
@@ -24,5 +30,6 @@ def register() -> None:
     """Tell vLLM of the architectures; their classes are imported when one is used."""
     from vllm import ModelRegistry
 
-    for name in ARCHITECTURES:
-        ModelRegistry.register_model(name, f"arr_coc_vllm.models:{name}")
+    for module, names in (("models", QWEN), ("glm", GLM)):
+        for name in names:
+            ModelRegistry.register_model(name, f"arr_coc_vllm.{module}:{name}")

@@ -61,7 +61,11 @@ class Selecting(Base):
             return super().embed_multimodal(**kwargs)
         grids, sizes = kwargs["image_grid_thw"].tolist(), counts.flatten().tolist()
         metadata = self.tower_metadata(self.visual, grids, keep.flatten().cpu().split(sizes))
-        return self.visual(pixels, grids, encoder_metadata=metadata).split(sizes)
+        return self.encode(pixels, grids, metadata).split(sizes)
+
+    def encode(self, pixels: Any, grids: Any, metadata: dict[str, Any]) -> Tensor:
+        """The tower's tokens of some patches, told by `metadata` where these stand: [K of all images, D]."""
+        return self.visual(pixels, grids, encoder_metadata=metadata)
 
     def get_mrope_input_positions(
         self, input_tokens: list[int], mm_features: list[MultiModalFeatureSpec]
