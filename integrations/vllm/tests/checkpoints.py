@@ -16,6 +16,12 @@ from safetensors.torch import load_file, save_file
 from transformers import (
     AutoModelForImageTextToText,
     AutoProcessor,
+    AutoTokenizer,
+    Gemma4AudioFeatureExtractor,
+    Gemma4Config,
+    Gemma4ImageProcessor,
+    Gemma4Processor,
+    Gemma4VideoProcessor,
     Glm4vConfig,
     Glm4vImageProcessor,
     Glm4vMoeConfig,
@@ -56,6 +62,22 @@ GLM_TEMPLATE = (
     "{% for part in m.content %}{% if part.type == 'image' %}<|begin_of_image|><|image|><|end_of_image|>"
     "{% elif part.type == 'text' %}{{ part.text }}{% endif %}{% endfor %}"
     "{% endfor %}{% if add_generation_prompt %}\n<|assistant|>\n{% endif %}"
+)
+GEMMA_TOKENS = {
+    "image_token": "<|image|>",
+    "boi_token": "<|image>",
+    "eoi_token": "<image|>",
+    "audio_token": "<|audio|>",
+    "boa_token": "<|audio>",
+    "eoa_token": "<audio|>",
+    "sot_token": "<|turn>",
+    "eot_token": "<turn|>",
+}
+GEMMA_TEMPLATE = (
+    "{% for m in messages %}<|turn>{{ 'model' if m.role == 'assistant' else m.role }}\n"
+    "{% for part in m.content %}{% if part.type == 'image' %}<|image|>"
+    "{% elif part.type == 'text' %}{{ part.text }}{% endif %}{% endfor %}<turn|>\n"
+    "{% endfor %}{% if add_generation_prompt %}<|turn>model\n{% endif %}"
 )
 
 
@@ -129,8 +151,58 @@ def _glm_processor(family: str) -> Any:
     )
 
 
+def _gemma() -> PreTrainedConfig:
+    tokenizer = _gemma_processor().tokenizer
+    text = _text(
+        vocab_size=768,
+        vocab_size_per_layer_input=768,
+        hidden_size_per_layer_input=16,
+        head_dim=HEAD,
+        global_head_dim=HEAD,
+        num_hidden_layers=3,
+        layer_types=["sliding_attention", "sliding_attention", "full_attention"],
+        sliding_window=128,
+    )
+    del text["rope_parameters"]
+    vision = _vision(
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        head_dim=64,
+        pooling_kernel_size=3,
+        position_embedding_size=512,
+        default_output_length=280,
+        standardize=True,
+    )
+    for name in ("depth", "num_heads", "spatial_merge_size", "temporal_patch_size", "out_hidden_size"):
+        del vision[name]
+    names = {
+        "image": "image_token",
+        "video": None,
+        "audio": "audio_token",
+        "boi": "boi_token",
+        "eoi": "eoi_token",
+    }
+    tokens = {kind: "<|video|>" if name is None else GEMMA_TOKENS[name] for kind, name in names.items()}
+    ids = {f"{kind}_token_id": tokenizer.convert_tokens_to_ids(token) for kind, token in tokens.items()}
+    ids["tie_word_embeddings"] = False
+    return Gemma4Config(text_config=text, vision_config=vision, audio_config=None, **ids)
+
+
+def _gemma_processor() -> Any:
+    return Gemma4Processor(
+        Gemma4AudioFeatureExtractor(),
+        Gemma4ImageProcessor(),
+        AutoTokenizer.from_pretrained(BUNDLED / "model", extra_special_tokens=GEMMA_TOKENS),
+        Gemma4VideoProcessor(),
+        chat_template=GEMMA_TEMPLATE,
+    )
+
+
 def config_of(family: str) -> PreTrainedConfig:
     """The configuration of a family's small model."""
+    if family == "gemma4":
+        return _gemma()
     if family.startswith("glm"):
         return _glm(family)
     ids = {
@@ -186,6 +258,8 @@ def write(family: str, folder: Path) -> Path:
 
 def processor_of(family: str) -> Any:
     """The processor of a family's small model."""
+    if family == "gemma4":
+        return _gemma_processor()
     if family.startswith("glm"):
         return _glm_processor(family)
     processor = AutoProcessor.from_pretrained(BUNDLED / "model")

@@ -22,14 +22,23 @@ GLM = {
     "ARRCOCGlm4vMoe": "glm4v_moe",
     "ARRCOCGlmOcr": "glm_ocr",
 }
-ARCHITECTURES = QWEN | GLM
+GEMMA = {"ARRCOCGemma4": "gemma4"}
+ARCHITECTURES = QWEN | GLM | GEMMA
 """Names for --hf-overrides, and the `model_type` of checkpoints that each is for."""
 
 
 def register() -> None:
     """Tell vLLM of the architectures; their classes are imported when one is used."""
     from vllm import ModelRegistry
+    from vllm.model_executor.models.config import MODELS_CONFIG_MAP
 
-    for module, names in (("models", QWEN), ("glm", GLM)):
+    from arr_coc_vllm.gemma_config import Gemma4Positions
+
+    for module, names in (("models", QWEN), ("glm", GLM), ("gemma", GEMMA)):
         for name in names:
             ModelRegistry.register_model(name, f"arr_coc_vllm.{module}:{name}")
+            # What vLLM settles by the name of an architecture, such as the precision of a recurrent state.
+            stock = f"{name.removeprefix('ARRCOC')}ForConditionalGeneration"
+            if stock in MODELS_CONFIG_MAP:
+                MODELS_CONFIG_MAP[name] = MODELS_CONFIG_MAP[stock]
+    MODELS_CONFIG_MAP["ARRCOCGemma4"] = Gemma4Positions

@@ -33,7 +33,7 @@ from arr_coc_vllm.settings import KEY, Settings, read_settings
 
 KEEP, COUNT, NUMBER = "arr_coc_keep", "arr_coc_count", "arr_coc_number"
 """Fields beside the pixels: kept cells of all images in a row, how many of each, the decision's number."""
-SHAPES = ("patch_size", "temporal_patch_size", "merge_size")
+SHAPES = ("patch_size", "temporal_patch_size", "merge_size", "pooling_kernel_size")
 """Keyword arguments of image processors that a model has in its weights: others end vLLM's engine."""
 CHOICE = "arr_coc_choice"
 """Among the keyword arguments of a processor: per image what decides its cells."""

@@ -1,0 +1,70 @@
+"""Gemma 4 in the plugin: read at 1,120 tokens with 280 kept, positions, and what attends to what."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from transformers import AutoModelForImageTextToText, AutoProcessor
+
+import arr_coc_vllm.gemma as gemma
+from arr_coc import ARRCOCModel
+from arr_coc_vllm.gemma import line_positions
+from checkpoints import write
+from conftest import engine, prompt
+from parity import agrees, by_transformers, distance, run
+
+OVERRIDES = {"architectures": ["ARRCOCGemma4"], "arr_coc": {"budget": 280}}
+
+
+def test_positions_are_those_of_the_whole_prompt() -> None:
+    keep = np.array([1, 5])
+    assert line_positions(4, []).tolist() == [0, 1, 2, 3]
+    assert line_positions(6, [(2, keep, 9)]).tolist() == [0, 1, 3, 7, 11, 12]
+    two = [(1, np.array([0, 2]), 3), (4, np.array([3]), 4)]
+    assert line_positions(6, two).tolist() == [0, 1, 3, 4, 8, 9]
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory) -> str:
+    return str(write("gemma4", tmp_path_factory.mktemp("gemma4")))
+
+
+@pytest.fixture(scope="module")
+def pruned(checkpoint) -> ARRCOCModel:
+    """The same model by way of transformers, with images read at 1,120 tokens."""
+    processor = AutoProcessor.from_pretrained(checkpoint)
+    processor.image_processor.max_soft_tokens = 1120
+    base = AutoModelForImageTextToText.from_pretrained(checkpoint, attn_implementation="sdpa")
+    return ARRCOCModel.wrap(base.eval(), processor, mode="prune", budget=280, relevance="guide")
+
+
+def test_280_of_1120_tokens_are_kept(checkpoint, pruned, pages, monkeypatch) -> None:
+    """In one engine, whose prefill is cut into pieces: answers, attention ranges, a negative control."""
+    llm = engine(
+        checkpoint,
+        hf_overrides=OVERRIDES,
+        mm_processor_kwargs={"max_soft_tokens": 1120},
+        max_num_batched_tokens=96,
+        max_num_seqs=4,
+        enable_prefix_caching=False,
+    )
+    page, question = pages[0], pages[0].questions[0].text
+    assert agrees(llm, pruned, question, [page.image], 280)
+    assert agrees(llm, pruned, question, [page.image, pages[1].image], 50)
+
+    mapper, text = llm.llm_engine.renderer.get_mm_processor(), prompt(pruned.processor, (1, question))
+    inputs = mapper(llm.get_tokenizer().encode(text), mapper.info.parse_mm_data({"image": [page.image]}))
+    (place,), (item,) = inputs["mm_placeholders"]["image"], inputs["mm_kwargs"]["image"]
+    assert int(item[gemma.CELLS].data) == 33 * 33  # the largest square of at most 1,120
+    assert place.length == 280 + 2
+    # Of tokens that attend to each other, where a checkpoint has it so: the kept ones.
+    assert place.extract_embeds_range() == [(place.offset + 1, place.offset + 280)]
+
+    monkeypatch.setattr(gemma, "line_positions", lambda tokens, images: np.arange(tokens))
+    first = by_transformers(pruned, question, [pages[2].image], 280)[0]
+    assert distance(first, run(llm, prompt(pruned.processor, (1, question)), [pages[2].image])) > 2e-2
+
+
+def test_what_gemma_refuses(checkpoint) -> None:
+    with pytest.raises(ValueError, match="enable-tower-connector-lora"):
+        engine(checkpoint, hf_overrides=OVERRIDES, enable_lora=True, enable_tower_connector_lora=True)
