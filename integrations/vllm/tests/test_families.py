@@ -46,6 +46,8 @@ def test_an_architecture_for_another_checkpoint_is_refused_by_name() -> None:
         check_family("ARRCOCQwen3VL", "qwen2_5_vl")
     with pytest.raises(ValueError, match="not for 'llava': arr-coc serves qwen2_vl, qwen2_5_vl"):
         check_family("ARRCOCQwen3VL", "llava")
+    with pytest.raises(ValueError, match="is for glm4v, not for 'glm46v': arr-coc serves"):
+        check_family("ARRCOCGlm4v", "glm46v")
     config = SimpleNamespace(model_config=SimpleNamespace(hf_config=SimpleNamespace(model_type="qwen2_vl")))
     with pytest.raises(ValueError, match="write ARRCOCQwen2VL"):
         ARRCOCQwen3VL(vllm_config=config)

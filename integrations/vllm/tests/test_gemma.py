@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import httpx
 import numpy as np
 import pytest
+from PIL import Image
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
 import arr_coc_vllm.gemma as gemma
 from arr_coc import ARRCOCModel
+from arr_coc.guide.selector import Selector
+from arr_coc_vllm.choosing import chooser_for
 from arr_coc_vllm.gemma import line_positions
+from arr_coc_vllm.settings import Settings
 from checkpoints import write
 from conftest import engine, prompt
+from live import body, data_url, server
 from parity import agrees, by_transformers, distance, run
 
 OVERRIDES = {"architectures": ["ARRCOCGemma4"], "arr_coc": {"budget": 280}}
@@ -55,14 +61,43 @@ def test_280_of_1120_tokens_are_kept(checkpoint, pruned, pages, monkeypatch) -> 
     mapper, text = llm.llm_engine.renderer.get_mm_processor(), prompt(pruned.processor, (1, question))
     inputs = mapper(llm.get_tokenizer().encode(text), mapper.info.parse_mm_data({"image": [page.image]}))
     (place,), (item,) = inputs["mm_placeholders"]["image"], inputs["mm_kwargs"]["image"]
-    assert int(item[gemma.CELLS].data) == 33 * 33  # the largest square of at most 1,120
+    assert item[gemma.GRID].data.tolist() == [
+        1,
+        99,
+        99,
+    ]  # patches of 33 * 33 cells, the largest square of at most 1,120
     assert place.length == 280 + 2
+    expected = Selector()(page.image, question, 280, (33, 33)).keep
+    assert item["arr_coc_keep"].data.tolist() == expected.tolist()
     # Of tokens that attend to each other, where a checkpoint has it so: the kept ones.
     assert place.extract_embeds_range() == [(place.offset + 1, place.offset + 280)]
 
     monkeypatch.setattr(gemma, "line_positions", lambda tokens, images: np.arange(tokens))
     first = by_transformers(pruned, question, [pages[2].image], 280)[0]
     assert distance(first, run(llm, prompt(pruned.processor, (1, question)), [pages[2].image])) > 2e-2
+
+
+def test_cells_are_those_of_transformers(pruned, pages) -> None:
+    """Up to one in 64: texture is of the request's own picture, with transformers of the enlarged one."""
+    for seed in range(4):
+        image = pages[seed].image.resize((500, 333), Image.Resampling.BICUBIC)
+        question = pages[seed].questions[0].text
+        expected = pruned.session([image]).prepared(question, budget=64).allocations[0]
+        record = chooser_for(Settings()).decide(image, question, expected.grid[1:], Settings(budget=64))
+        assert len({*record.allocation.keep.tolist()} & {*expected.keep.tolist()}) >= 63
+
+
+def test_a_server_traces_what_it_keeps(checkpoint, pages, tmp_path) -> None:
+    """By way of HTTP and the chat template."""
+    log, options = tmp_path / "log", ("--mm-processor-kwargs", '{"max_soft_tokens": 560}')
+    overrides = OVERRIDES | {"arr_coc": {"budget": 70}}
+    with server(checkpoint, overrides, log, *options, VLLM_PLUGINS="arr_coc") as url:
+        request = body("What is the total?", data_url(pages[0].image))
+        (image,) = httpx.post(url + "/arr_coc/trace", json=request, timeout=120).json()["images"]
+        assert (image["grid"], image["kept"], image["total"]) == ([23, 23], 70, 529)
+        assert image["question"] == "What is the total?"
+        reply = httpx.post(url + "/v1/chat/completions", json=request, timeout=120).json()
+        assert reply["usage"]["prompt_tokens_details"]["multimodal_tokens"] == {"image": 72}  # begin and end
 
 
 def test_what_gemma_refuses(checkpoint) -> None:

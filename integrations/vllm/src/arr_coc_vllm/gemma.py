@@ -29,8 +29,8 @@ from arr_coc_vllm.choosing import Reading
 from arr_coc_vllm.models import Selecting, registered
 from arr_coc_vllm.processor import COUNT, KEEP, NUMBER, SelectingProcessor, _parted
 
-CELLS = "arr_coc_cells"
-"""Field beside the kept cells of an image: how many cells it has."""
+GRID = "image_grid_thw"
+"""Field beside the kept cells of an image, under its name in other families: its patches (1, h, w)."""
 
 
 class Gemma4Processor(SelectingProcessor, gemma4_mm.Gemma4MultiModalProcessor):
@@ -58,8 +58,10 @@ class Gemma4Processor(SelectingProcessor, gemma4_mm.Gemma4MultiModalProcessor):
             return processed
         pool = self.info.get_hf_config().vision_config.pooling_kernel_size
         corners = [places.amax(0).tolist() for places in processed["pixel_position_ids"]]  # (x, y), last
-        grids = [((y + 1) // pool, (x + 1) // pool) for x, y in corners]
+        patches = [(1, y + 1, x + 1) for x, y in corners]
+        grids = [(h // pool, w // pool) for _, h, w in patches]
         choices = choices or [Reading(None, self.settings)] * len(grids)
+        # From the request's own picture, as with transformers; enlarged, its print has another size.
         chosen = [
             self.chooser.choose(images.get(i), reading, grid)
             for i, (reading, grid) in enumerate(zip(choices, grids, strict=True))
@@ -67,7 +69,7 @@ class Gemma4Processor(SelectingProcessor, gemma4_mm.Gemma4MultiModalProcessor):
         processed[KEEP] = torch.cat([choice.keep for choice in chosen])
         processed[COUNT] = torch.tensor([len(choice.keep) for choice in chosen])
         processed[NUMBER] = torch.tensor([choice.number for choice in chosen])
-        processed[CELLS] = torch.tensor([height * width for height, width in grids])
+        processed[GRID] = torch.tensor(patches)
         return processed
 
     def _get_mm_fields_config(
@@ -77,7 +79,7 @@ class Gemma4Processor(SelectingProcessor, gemma4_mm.Gemma4MultiModalProcessor):
         fields = dict(super(SelectingProcessor, self)._get_mm_fields_config(hf_inputs, plain))
         if COUNT in hf_inputs:
             fields[KEEP] = MultiModalFieldConfig.flat_from_sizes("image", hf_inputs[COUNT], keep_on_cpu=True)
-            for name in (COUNT, NUMBER, CELLS):
+            for name in (COUNT, NUMBER, GRID):
                 fields[name] = MultiModalFieldConfig.batched("image", keep_on_cpu=True)
         return fields
 
@@ -132,12 +134,13 @@ class ARRCOCGemma4(Selecting, gemma4_mm.Gemma4ForConditionalGeneration, Supports
         self, input_tokens: list[int], mm_features: list[MultiModalFeatureSpec]
     ) -> tuple[Tensor, int]:
         """Positions [3, tokens] of a prompt, all rows the same, and by how much the next one is ahead."""
-        images = []
+        unit, images = self.config.vision_config.pooling_kernel_size**2, []
         for feature in sorted(mm_features, key=lambda one: one.mm_position.offset):
             data = feature.data
             if feature.modality == "image" and data is not None and KEEP in data:
                 start = feature.mm_position.extract_embeds_range()[0][0]  # behind the begin token
-                images.append((start, data[KEEP].data.flatten().cpu().numpy(), int(data[CELLS].data)))
+                cells = int(data[GRID].data.prod()) // unit
+                images.append((start, data[KEEP].data.flatten().cpu().numpy(), cells))
         positions = line_positions(len(input_tokens), images)
         rows = torch.from_numpy(np.stack([positions] * 3))
         return rows, int(positions[-1]) + 1 - len(input_tokens)

@@ -1,6 +1,6 @@
 """GLM-4V and GLM-OCR in the plugin: as Qwen's, with other words around a turn and another tower.
 
-A checkpoint of GLM-4.1V or GLM-4.6V-Flash is `ARRCOCGlm4v`'s, one of GLM-4.5V or GLM-4.6V `ARRCOCGlm4vMoe`'s.
+GLM-4.1V and GLM-4.6V-Flash are `ARRCOCGlm4v`'s, GLM-4.5V is `ARRCOCGlm4vMoe`'s.
 """
 
 from __future__ import annotations
