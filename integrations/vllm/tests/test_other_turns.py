@@ -11,7 +11,7 @@ from transformers import AutoProcessor
 from arr_coc_vllm import ARCHITECTURES, QWEN
 from checkpoints import write
 from conftest import engine, prompt
-from parity import run
+from parity import GREEDY, run
 from test_engine import hashes
 
 OTHERS = [name for name in ARCHITECTURES if name not in QWEN]
@@ -50,6 +50,18 @@ def test_a_whole_image_is_stocks_and_caches_know_the_question(name, pages, tmp_p
         record = mapper.chooser.record(int(data["arr_coc_number"].data))
         assert record.allocation.grid[1:] == mapper._grid(items["image"], 0, {})
         assert record.question == "What is the total?"
+
+    # A model ignores what it has no use for.
+    glm = "Glm" in name
+    sizes = (
+        [{"size": 5}, {"size": {"longest_edge": 9}}]
+        if glm
+        else [{"max_soft_tokens": one} for one in ("a", 99)]
+    )
+    for wrong in (*sizes, {"images_kwargs": "x"}):
+        wanted = {"prompt": cases[0][0], "multi_modal_data": {"image": [page]}, "mm_processor_kwargs": wrong}
+        with pytest.raises(ValueError, match=r"mm_processor_kwargs|Failed to apply"):
+            llm.generate(wanted, GREEDY, use_tqdm=False)
 
     (first,) = hashes(llm, cases[0][0], [page])
     assert hashes(llm, cases[0][0], [page]) == [first]

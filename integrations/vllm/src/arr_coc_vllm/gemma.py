@@ -11,7 +11,7 @@ image, and the text behind an image goes on after the whole of it (`gemma_config
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -27,10 +27,13 @@ from vllm.multimodal.processing import PromptReplacement, PromptUpdate, PromptUp
 
 from arr_coc_vllm.choosing import Reading
 from arr_coc_vllm.models import Selecting, registered
-from arr_coc_vllm.processor import COUNT, KEEP, NUMBER, SelectingProcessor, _parted
+from arr_coc_vllm.processor import CHOICE, COUNT, KEEP, NUMBER, SelectingProcessor
 
 GRID = "image_grid_thw"
 """Field beside the kept cells of an image, under its name in other families: its patches (1, h, w)."""
+
+SOFT_TOKENS = (70, 140, 280, 560, 1120)
+"""Tokens at which an image may be read, at most."""
 
 
 class Gemma4Processor(SelectingProcessor, gemma4_mm.Gemma4MultiModalProcessor):
@@ -43,15 +46,23 @@ class Gemma4Processor(SelectingProcessor, gemma4_mm.Gemma4MultiModalProcessor):
         width, height = images.get_image_size(i)
         vision = self.info.get_hf_config().vision_config
         patch, pool = vision.patch_size, vision.pooling_kernel_size
-        most, _ = gemma4_mm._get_max_soft_tokens(self.info.ctx.get_merged_mm_kwargs(kwargs))
-        most = most or self.info.get_hf_processor().image_processor.max_soft_tokens
-        size = get_aspect_ratio_preserving_size(height, width, patch, cast(int, most) * pool**2, pool)
+        merged: Any = self.info.ctx.get_merged_mm_kwargs(kwargs)
+        inner, most = merged.get("images_kwargs"), merged.get("max_soft_tokens")
+        if most is None and isinstance(inner, Mapping):
+            most = inner.get("max_soft_tokens")
+        if most is None:
+            most = self.info.get_hf_processor().image_processor.max_soft_tokens
+        if most not in SOFT_TOKENS:
+            listed = ", ".join(map(str, SOFT_TOKENS))
+            raise ValueError(f"mm_processor_kwargs has max_soft_tokens {most!r:.80}: use one of {listed}")
+        size = get_aspect_ratio_preserving_size(height, width, patch, most * pool**2, pool)
         return size[0] // (patch * pool), size[1] // (patch * pool)
 
     def _apply_hf_processor_main(
         self, mm_items: MultiModalDataItems, hf_kwargs: Mapping[str, object]
     ) -> BatchFeature:
-        plain, choices = _parted(hf_kwargs)
+        plain: dict[str, Any] = dict(hf_kwargs)
+        choices = plain.pop(CHOICE, None)
         processed = super(SelectingProcessor, self)._apply_hf_processor_main(mm_items, plain)
         images = mm_items.get("image")
         if "pixel_values" not in processed or not isinstance(images, ImageProcessorItems):
@@ -75,7 +86,7 @@ class Gemma4Processor(SelectingProcessor, gemma4_mm.Gemma4MultiModalProcessor):
     def _get_mm_fields_config(
         self, hf_inputs: BatchFeature, hf_processor_mm_kwargs: Mapping[str, object]
     ) -> Mapping[str, MultiModalFieldConfig]:
-        plain, _ = _parted(hf_processor_mm_kwargs)
+        plain = {name: value for name, value in hf_processor_mm_kwargs.items() if name != CHOICE}
         fields = dict(super(SelectingProcessor, self)._get_mm_fields_config(hf_inputs, plain))
         if COUNT in hf_inputs:
             fields[KEEP] = MultiModalFieldConfig.flat_from_sizes("image", hf_inputs[COUNT], keep_on_cpu=True)
@@ -89,7 +100,7 @@ class Gemma4Processor(SelectingProcessor, gemma4_mm.Gemma4MultiModalProcessor):
         hf_processor_mm_kwargs: Mapping[str, Any],
         out_mm_kwargs: MultiModalKwargsItems,
     ) -> Sequence[PromptUpdate]:
-        plain, _ = _parted(hf_processor_mm_kwargs)
+        plain = {name: value for name, value in hf_processor_mm_kwargs.items() if name != CHOICE}
         updates = super(SelectingProcessor, self)._get_prompt_updates(mm_items, plain, out_mm_kwargs)
         config = self.info.get_hf_config()
         token, begin, end = config.image_token_id, config.boi_token_id, config.eoi_token_id

@@ -43,8 +43,14 @@ class GlmProcessor(SelectingProcessor, glm4_1v.Glm4vMultiModalProcessor):
         width, height = images.get_image_size(i)
         vision, frames = self.info.get_hf_config().vision_config, 2
         cell = vision.patch_size * vision.spatial_merge_size
-        size: Any = kwargs.get("size") or self.info.get_image_processor(**kwargs).size
-        low, high = size["shortest_edge"], size["longest_edge"]  # numbers of px, whatever their names say
+        size: Any = self.info.ctx.get_merged_mm_kwargs(kwargs).get("size")
+        size = self.info.get_image_processor().size if size is None else size
+        try:  # numbers of px in a picture, whatever their names say
+            low, high = int(size["shortest_edge"]), int(size["longest_edge"])
+        except (KeyError, TypeError, ValueError):
+            raise ValueError(
+                f"mm_processor_kwargs has size {size!r:.80}: give numbers as shortest_edge and longest_edge"
+            ) from None
         rows, columns = smart_resize(frames, height, width, frames, cell, low, high)
         return rows // cell, columns // cell
 
