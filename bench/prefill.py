@@ -4,6 +4,7 @@
     python bench/prefill.py --size 2048 --rounds 1 --modes stock,prune@273,sparse@273,saccade --out ...
     python bench/prefill.py --batch 4 --device cuda --compile --out ...
     python bench/prefill.py --merge A.json B.json --out bench/results/2b-1024.json
+    python bench/prefill.py --memory --out bench/results/memory-2b-1024.json
 
 Random weights in the shape of Qwen/Qwen3-VL-2B-Instruct or -4B-, but for the vocabulary (the bundled
 tokenizer's), in bfloat16; real inputs, a drawn page through the bundled processor. What is measured and
@@ -16,6 +17,11 @@ the other, and its file is left in runs/ beside OUT; killed, the same line goes 
 missing. --merge makes the range of files that are there, of one machine or of several, all of which it
 then names.
 
+With --memory no time is measured but memory, each way in a process of its own, beyond what that holds with
+the model loaded: on the CPU resident memory (torch's own allocations are the column "peak MiB" without
+--memory), on CUDA those of torch. The way's first question is in it, with all that it loads (the guide, say).
+A way's file is left in runs/ beside OUT, as above.
+
 At 2048 px stock alone takes over a minute a round on two CPU cores: one round, after the unmeasured one,
 is enough. Rivals choose for one image, so larger batches leave them out. 2B needs 6 GiB, 4B 11. With
 --depth both halves are cut to so many layers: a smoke test, whose figures mean nothing.
@@ -26,12 +32,14 @@ import json
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import torch
+from PIL import Image
 from transformers import AutoConfig, AutoProcessor, Qwen3VLForConditionalGeneration
 
 from arr_coc.choose.layer import ARRCOCConfig, ARRCOCLayer
@@ -42,7 +50,9 @@ from arr_coc.seam.gestalt import CONVS, ConvCompressor
 from arr_coc.seam.tower_compressor import TOWERS, TowerCompressor
 from arr_coc.store import checkpoint
 from arr_coc_lab.cli.bench import print_bench
-from arr_coc_lab.evaluate.speed import SpeedRow, bench, circumstances, find_way, prompt
+from arr_coc_lab.evaluate.speed import Inputs, SpeedRow, Way, bench, circumstances, find_way, prompt
+from arr_coc_lab.evaluate.timing import memory_of_process
+from arr_coc_lab.evaluate.ways import STOCK
 from arr_coc_lab.rivals import QueryBlindScorer
 from arr_coc_lab.world import draw_page
 
@@ -71,6 +81,8 @@ RIVALS = "fastv@273,fastv:3@64,visionzip@273,divprune@273,cdpruner+@273,scope@27
 SAME = ("shape", "model", "parameters", "dtype", "image", "visual tokens", "text tokens", "batch", "compiled")
 """What runs must share to be one result; machine, threads and versions may differ, and are then all named."""
 RANGED = ("ms", "speed", "of_limit", "select_share")
+LEAN = "stock,prune@273,prune@64,sparse@273,sparse@64,saccade"
+"""The ways whose memory is measured."""
 
 
 def random_base(
@@ -110,36 +122,90 @@ def random_model(shape: str, depth: int | None, device: str, dtype: torch.dtype)
     return ARRCOCModel(base, processor, layer, stem=stem, convs=convs, strict=True)
 
 
+def page_and_question(size: int) -> tuple[Image.Image, str]:
+    """The drawn page of a side in px, and a question of some thirty tokens with the template."""
+    page = draw_page(0, (size, size), "test")
+    return page.image, f"{page.questions[0].text} Answer with one word."
+
+
+def shape_name(args: argparse.Namespace) -> str:
+    return f"Qwen3-VL-{args.shape}" + (f" cut to {args.depth} layers" if args.depth else "")
+
+
 def measured(args: argparse.Namespace) -> tuple[dict[str, Any], list[SpeedRow]]:
     """One run: its circumstances, and a row per way."""
     dtype = getattr(torch, args.dtype)
     model = random_model(args.shape, args.depth, args.device, dtype)
     dim = model.layer.config.dim
     scorer = QueryBlindScorer(dim, dim // 2).requires_grad_(False).to(args.device, dtype)
-    page = draw_page(0, (args.size, args.size), "test")
-    question = (
-        f"{page.questions[0].text} Answer with one word."  # some thirty tokens of text with the template
-    )
+    image, question = page_and_question(args.size)
     modes = (args.modes or (OURS if args.batch > 1 else f"{OURS},{RIVALS}")).split(",")
     if args.compile:  # while it is counted, a function runs uncompiled
         model.layer.relevance = torch.compile(model.layer.relevance)
         with torch.no_grad():
             for mode in ("prune@64", "sparse@64"):
-                inputs = prompt(model, page.image, question, args.batch)
+                inputs = prompt(model, image, question, args.batch)
                 find_way(model, mode)(inputs, Stopwatch(model.device))
     started = time.monotonic()
     rows = bench(
-        model, page.image, question, modes, args.rounds,
+        model, image, question, modes, args.rounds,
         batch=args.batch, scorer=scorer, progress=lambda what: print(what, file=sys.stderr),
     )  # fmt: skip
     facts = {
-        "shape": f"Qwen3-VL-{args.shape}" + (f" cut to {args.depth} layers" if args.depth else ""),
-        **circumstances(model, page.image, question, args.batch),
+        "shape": shape_name(args),
+        **circumstances(model, image, question, args.batch),
         "rounds": args.rounds,
         "compiled": args.compile,
         "seconds": round(time.monotonic() - started),
     }
     return facts, rows
+
+
+@torch.no_grad()
+def memory_row(name: str, way: Way, start: Callable[[], Inputs], device: torch.device) -> dict[str, Any]:
+    """What the first question of this process takes by a way, in MiB.
+
+    `loaded`: held before it, by the model and all else; `peak`: the most held during it, beyond `loaded`;
+    `stays`: the part of that which is still held after it, such as the guide and torch's compiled kernels.
+    """
+    tokens: list[float] = []
+    held = memory_of_process(lambda: tokens.append(way(start(), Stopwatch(device)).tokens), device)
+    figures = {
+        "loaded": held.before,
+        "peak": held.peak - held.before,
+        "stays": held.after - held.before,
+    }
+    return {"way": name, "tokens": tokens[0]} | {key: round(value, 1) for key, value in figures.items()}
+
+
+def memory_result(args: argparse.Namespace, name: str) -> dict[str, Any]:
+    """The circumstances and the one row of a way, whose first question this process has."""
+    model = random_model(args.shape, args.depth, args.device, getattr(torch, args.dtype))
+    image, question = page_and_question(args.size)
+    way = find_way(model, name)
+    row = memory_row(name, way, lambda: prompt(model, image, question, args.batch), model.device)
+    facts = {"shape": shape_name(args), **circumstances(model, image, question, args.batch)}
+    return {"circumstances": facts, "rows": [row]}
+
+
+def one_memory(results: list[dict[str, Any]]) -> dict[str, Any]:
+    """The rows of several ways in one result, with how many times less than stock each takes.
+
+    A ValueError where two are of different machines, models or inputs.
+    """
+    first = results[0]["circumstances"]
+    for facts in (result["circumstances"] for result in results):
+        if different := [name for name in facts if facts[name] != first.get(name)]:
+            name = different[0]
+            raise ValueError(
+                f"ways differ in {name}: {first.get(name)!r} and {facts[name]!r}; remove the files of "
+                "earlier runs"
+            )
+    rows = [row for result in results for row in result["rows"]]
+    stock = next((row["peak"] for row in rows if row["way"] == STOCK), None)
+    for row in rows:
+        row["fewer"] = None if stock is None else round(stock / row["peak"], 2)
+    return {"circumstances": first, "rows": rows}
 
 
 def merged(results: list[dict[str, Any]]) -> dict[str, Any]:
@@ -196,16 +262,47 @@ def write(path: Path, result: dict[str, Any]) -> None:
 
 
 def run_each(args: argparse.Namespace) -> list[Path]:
-    """The files of `--runs` processes, those that are missing run now."""
-    paths = [args.out.parent / "runs" / f"{args.out.stem}-{i + 1}.json" for i in range(args.runs)]
-    names = ("shape", "size", "batch", "rounds", "device", "dtype", "modes", "depth")
+    """The files of `--runs` processes, or of one for each way's memory; those that are missing run now."""
+    folder, names = args.out.parent / "runs", ("shape", "size", "batch", "rounds", "device", "dtype", "depth")
     options = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
     words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
-    for path in paths:
+    words += ["--compile"] * args.compile
+    if args.memory:
+        ways = args.modes.split(",")
+        each = {folder / f"{args.out.stem}-{way}.json": ["--memory", "--modes", way] for way in ways}
+    else:
+        modes = ["--modes", args.modes] if args.modes else []
+        each = {folder / f"{args.out.stem}-{i + 1}.json": modes for i in range(args.runs)}
+    for path, more in each.items():
         if not path.is_file():
-            command = [sys.executable, sys.argv[0], *words, *["--compile"] * args.compile, "--out", str(path)]
-            subprocess.run(command, check=True)
-    return paths
+            subprocess.run([sys.executable, sys.argv[0], *words, *more, "--out", str(path)], check=True)
+    return list(each)
+
+
+def print_memory(result: dict[str, Any]) -> None:
+    """The figures of each way's memory, a line each."""
+    for row in result["rows"]:
+        fewer = "" if row.get("fewer") is None else f", {row['fewer']:.1f}x fewer than stock"
+        print(
+            f"{row['way']:14} {row['tokens']:7,.0f} tokens {row['peak']:9,.0f} MiB beyond the "
+            f"{row['loaded']:,.0f} of the model, {row['stays']:,.0f} of them stay{fewer}"
+        )
+
+
+def memory(args: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
+    """Measure the memory of one way here, or of several in a process each."""
+    try:
+        if "," not in args.modes:
+            result = memory_result(args, args.modes)
+        elif args.out is None:
+            parser.error("several ways need a file: give --out")
+        else:
+            result = one_memory([json.loads(path.read_text(encoding="utf-8")) for path in run_each(args)])
+    except (OSError, ValueError) as error:
+        parser.error(str(error))
+    print_memory(result)
+    if args.out:
+        write(args.out, result)
 
 
 def main() -> None:
@@ -226,8 +323,15 @@ def main() -> None:
     parser.add_argument(
         "--merge", type=Path, nargs="+", help="files of runs to put together; nothing is measured"
     )
+    parser.add_argument("--memory", action="store_true", help="memory alone, each way in its own process")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
+    if args.memory:
+        args.modes = args.modes or LEAN
+        if args.merge or args.compile or args.runs > 1:
+            parser.error("--memory measures each way once: leave out --merge, --compile and --runs")
+        memory(args, parser)
+        return
     if (args.merge or args.runs > 1) and args.out is None:
         parser.error("several runs need a file for their range: give --out")
     if args.merge or args.runs > 1:

@@ -34,6 +34,7 @@ from arr_coc.data.evidence import evidence_cells
 from arr_coc.guide.guide import Guide, GuidePage, Search, load_guide
 from arr_coc.guide.head import Judgement
 from arr_coc.guide.print_encoder import MeaningEncoder, PrintFeatures
+from arr_coc.guide.question import QuestionTensors, Reading, Terms
 from arr_coc.guide.selector import Selector
 from arr_coc_lab.evaluate.guide import Sample, kept_of
 from arr_coc_lab.evaluate.guide_pages import page_samples
@@ -64,19 +65,19 @@ class Whole(Guide):
         self.__dict__.update(vars(_with_own_parts(guide)))
         self.scales = scales
 
-    def encode_print(self, picture: Tensor) -> list[PrintFeatures]:
-        key = bytes(str(tuple(picture.shape)), "ascii") + picture.contiguous().numpy().tobytes()
+    def encode_print(self, pictures: Tensor) -> list[PrintFeatures]:
+        key = bytes(str(tuple(pictures.shape)), "ascii") + pictures.contiguous().numpy().tobytes()
         if key not in self.scales:
             self.scales.clear()
-            self.scales[key] = super().encode_print(picture)
+            self.scales[key] = super().encode_print(pictures)
         return self.scales[key]
 
 
 class OneSize(Whole):
     """Reads a picture at its own size alone."""
 
-    def encode_print(self, picture: Tensor) -> list[PrintFeatures]:
-        near, *others = super().encode_print(picture)
+    def encode_print(self, pictures: Tensor) -> list[PrintFeatures]:
+        near, *others = super().encode_print(pictures)
         return [
             near,
             *(
@@ -105,7 +106,7 @@ class _Nothing(torch.nn.Module):
         super().__init__()
         self.glossary = glossary
 
-    def forward(self, prints: Sequence[Tensor], light: Tensor, likeness: Any) -> tuple[Tensor, int]:
+    def forward(self, prints: Sequence[Tensor], light: Tensor, likeness: Any) -> tuple[Tensor, Tensor]:
         meanings, vocabulary = self.glossary(prints, light, likeness)
         return torch.zeros_like(meanings), vocabulary
 
@@ -113,21 +114,15 @@ class _Nothing(torch.nn.Module):
 class WithoutLexicon(Whole):
     """Looks for the words of the question alone, not for what stands for them."""
 
-    def search(self, page: GuidePage, questions: Sequence[str]) -> list[Search]:
-        return [
-            search._replace(
-                terms=search.terms._replace(others=(), stands_for=(), strengths=()),
-                cosines=search.cosines[: len(search.own)],
-            )
-            for search in super().search(page, questions)
-        ]
+    def tensors(self, questions: Sequence[Terms]) -> QuestionTensors:
+        return super().tensors([Terms(one.words, (), (), ()) for one in questions])
 
 
 class WithoutRuns(Whole):
     """Decides place by place; no run of print is kept whole."""
 
-    def compose(self, picture: Tensor, scales: Sequence[PrintFeatures]) -> GuidePage:
-        page = super().compose(picture, scales)
+    def compose(self, pictures: Tensor, scales: Sequence[PrintFeatures]) -> GuidePage:
+        page = super().compose(pictures, scales)
         return page._replace(runs=torch.zeros_like(page.runs))
 
 
@@ -143,15 +138,12 @@ class WithoutPageBlocks(Whole):
 class WordsAlone(Whole):
     """Has no head: a place counts by the likeness of its print to the words, as the head weighs them."""
 
-    def weigh(self, page: GuidePage, searches: Sequence[Search]) -> Judgement:
-        judged = super().weigh(page, searches)
-        direct = []
-        for search in searches:
-            tokens = self.reader(search.terms.words, search.own).tokens
-            weights = torch.nn.functional.softplus(self.head.trust(tokens))
-            maps = self.maps(search).float()  # all but looks, which are the head's
-            direct.append(torch.einsum("tmhw,tm->hw", maps, weights[:, : maps.shape[1]].float()))
-        return judged._replace(logits=torch.stack(direct) - 5)
+    def weigh(self, page: GuidePage, search: Search, reading: Reading | None = None) -> Judgement:
+        reading = self.reader(search.questions, search.own) if reading is None else reading
+        weights = torch.nn.functional.softplus(self.head.trust(reading.tokens)) * reading.there[..., None]
+        maps = self.maps(search).float()  # all but looks, which are the head's
+        direct = torch.einsum("qtmhw,qtm->qhw", maps, weights[..., : maps.shape[2]].float())
+        return super().weigh(page, search, reading)._replace(logits=direct - 5)
 
 
 class Without(ARRCOCLayer):

@@ -105,10 +105,9 @@ def tried(
     guide: Guide, page: GuidePage, text: str, words: list[tuple[list[str], Box]], answered: bool
 ) -> Question:
     """A question with its matches on a page of these words."""
-    (search,) = guide.search(page, [text])
-    judged = guide.weigh(page, [search])
+    judged = guide.judge(page, [text])
     every, colours = [], []
-    for match in matches(page, search):
+    for match in matches(guide, page, text):
         if match.term == COLOUR_TERM.format(match.word):
             colours.append(match)
             continue

@@ -65,11 +65,14 @@ def main() -> None:
         print(f"\n{group} ({next(iter(methods.values()))['questions']})")
         for method, facts in methods.items():
             cells = [f"{facts[str(b)]['recall']:.3f} ({facts[str(b)]['whole']:.0%})" for b in SHOWN]
-            print(f"  {method:28}", *cells, f"AUC {facts['auc']:.2f}" if "auc" in facts else "")
+            told = [f"AUC {facts['auc']:.2f}"] if "auc" in facts else []
+            told += [f"elsewhere {facts['auc elsewhere']:.2f}"] if "auc elsewhere" in facts else []
+            print(f"  {method:28}", *cells, *told)
     if arguments.out:
         facts = {
             "pictures": len({row.picture for row in rows}),
-            "questions": len({(row.picture, row.question) for row in rows}),
+            "questions": len({(row.picture, row.question) for row in rows if not row.elsewhere}),
+            "questions of another picture": len({row[1:5] for row in rows if row.elsewhere}),
             "guide": guide.version,
             "budgets of 1,024": list(BUDGETS),
             "machine": {"processor": platform.processor() or platform.machine(), "threads": 1},

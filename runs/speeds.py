@@ -106,6 +106,35 @@ def bench_text() -> str:
     )
 
 
+def memory_text(results: list[dict]) -> str:
+    """What a process's first question takes in memory, by way: a table per shape and machine."""
+    parts = [
+        "The most memory that a process holds during its first question, from picture and question to the logits of the first token, "
+        "beyond what it holds with the model loaded; each way in a process of its own, once (`python bench/prefill.py --memory`, "
+        "`bench/results/memory-*.json`). On a CPU that is resident memory: beside torch's tensors (*peak MiB* above) the guide and its word "
+        "tables, code that is loaded at its first use, and what the allocator keeps; *stays* is what of it is still held after the question. "
+        "Weights are not in it. `prune` reads all of the picture in the vision encoder, where most of this is held; `sparse` doesn't. No GPU "
+        "was measured; there the command counts what torch's allocator holds."
+    ]
+    for result in sorted(
+        results, key=lambda one: [one["circumstances"][k] for k in ("shape", "image", "batch")]
+    ):
+        facts, rows = result["circumstances"], result["rows"]
+        width, height = facts["image"]
+        batch = f", batch {facts['batch']}" if facts["batch"] > 1 else ""
+        parts.append(
+            f"\n{facts['shape']}, {width}x{height} px{batch} ({facts['device']}, {facts['cores']} cores, {facts['threads']} threads, "
+            f"{facts['dtype']}, torch {facts['versions']['torch']}; {max(row['loaded'] for row in rows):,.0f} MiB with the model loaded):\n\n"
+            "| | tokens | peak MiB | x fewer | stays |\n|---|--:|--:|--:|--:|"
+        )
+        for row in rows:
+            fewer = "-" if row["fewer"] is None else f"{row['fewer']:.2f}x"
+            parts.append(
+                f"| {row['way']} | {row['tokens']:,.0f} | {row['peak']:,.0f} | {fewer} | {row['stays']:,.0f} |"
+            )
+    return "\n".join(parts)
+
+
 def bench_claims(results: list[dict]) -> list[dict]:
     """The targets of speed, in the shape of Qwen3-VL-2B with one row."""
     found = []

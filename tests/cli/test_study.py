@@ -243,6 +243,8 @@ class TestEval:
             (["--data", "nothing:here"], "data set 'nothing' is unknown"),
             (["--data", "textvqa:nowhere"], "nowhere"),
             (["--model", "./nowhere"], "model folder 'nowhere' doesn't exist"),
+            (["--relevance", "giude"], "relevance 'giude' is unknown"),
+            (["--relevance", "boxes:nowhere.json"], "nowhere.json"),
             (["--split", "tests"], "tests"),
             (["--allocator", "nowhere=./nowhere"], "nowhere"),
             (["--questions", "0"], "(?i)--questions"),

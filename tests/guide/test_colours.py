@@ -30,7 +30,7 @@ def card(*patches: tuple[str, int, int, int]) -> Tensor:
      ("#78350f", "brown"), ("#6b7280", "grey"), ("#111827", "black")],
 )  # fmt: skip
 def test_colours_that_pages_use_have_their_names(css: str, name: str) -> None:
-    maps = colour_maps(card((css, 32, 64, 32)))
+    (maps,) = colour_maps(card((css, 32, 64, 32))[None])
     assert maps.shape == (len(NAMES), 8, 8)
     assert NAMES[int(maps.amax((1, 2)).argmax())] == name
     assert maps[NAMES.index(name)].nonzero().tolist() == [[2, 2], [3, 2]]
@@ -39,17 +39,17 @@ def test_colours_that_pages_use_have_their_names(css: str, name: str) -> None:
 @each("name", COLOURS)
 def test_colours_of_drawn_pages_have_their_names(name: str) -> None:
     red, green, blue = COLOURS[name]
-    maps = colour_maps(card((f"rgb({red},{green},{blue})", 32, 64, 32)))
+    (maps,) = colour_maps(card((f"rgb({red},{green},{blue})", 32, 64, 32))[None])
     assert NAMES[int(maps.amax((1, 2)).argmax())] == name
 
 
 def test_what_most_of_a_picture_is_shows_nowhere() -> None:
-    assert not colour_maps(card(("red", 32, 64, 32)))[NAMES.index("white")].any()
-    assert colour_maps(torch.zeros(3, 128, 256)).any().logical_not()
+    assert not colour_maps(card(("red", 32, 64, 32))[None])[0, NAMES.index("white")].any()
+    assert colour_maps(torch.zeros(1, 3, 128, 256)).any().logical_not()
 
 
 def test_little_of_a_colour_shows_less() -> None:
-    maps = colour_maps(card(("red", 32, 64, 32), ("red", 64, 128, 4)))[NAMES.index("red")]
+    maps = colour_maps(card(("red", 32, 64, 32), ("red", 64, 128, 4))[None])[0, NAMES.index("red")]
     assert maps[2, 2] == 1
     assert 0 < maps[4, 4] < 1
 

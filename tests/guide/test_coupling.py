@@ -14,14 +14,13 @@ from arr_coc.guide.coupling import (
     MAX_SIDE,
     Coupling,
     Match,
-    cell_logits,
     couple,
     fitted,
     readable,
     scope,
     view,
 )
-from arr_coc.guide.guide import Guide, load_guide, prepared
+from arr_coc.guide.guide import Guide, GuidePage, cell_logits, load_guide, prepared
 from arr_coc.guide.question import is_overview, terms
 from each import each
 
@@ -37,8 +36,15 @@ def picture(height: int, width: int) -> Tensor:
 
 def test_a_picture_goes_to_where_the_guide_is(monkeypatch: pytest.MonkeyPatch) -> None:
     elsewhere = copy.deepcopy(guide()).to("meta")
-    monkeypatch.setattr(Guide, "page", lambda self, pixels: pixels)
-    assert view(elsewhere, picture(64, 96)).device.type == "meta"  # ty: ignore[unresolved-attribute]
+    places, encode = list[str](), Guide.encode
+
+    def noted(self: Guide, pictures: Tensor) -> GuidePage:
+        places.append(pictures.device.type)
+        return encode(guide(), torch.zeros(pictures.shape))
+
+    monkeypatch.setattr(Guide, "encode", noted)
+    view(elsewhere, picture(64, 96))
+    assert places == ["meta"]
 
 
 @each("size", [(96, 160), (101, 333), (5, 7), (17, 1), (640, 32)])

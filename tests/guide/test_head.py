@@ -73,10 +73,10 @@ def test_every_block_of_a_page_tells_of_places_far_away() -> None:
 def test_a_question_expects_print_of_its_own_meaning_until_it_has_learned_better() -> None:
     guide = Guide().eval()
     words = ["which", "salary", "does", "she", "get"]
-    (reading,) = guide.read([words])
-    assert torch.allclose(reading.expected, text_meaning(words), atol=1e-5)
+    reading = guide.read([words])
+    assert torch.allclose(reading.expected[0], text_meaning(words), atol=1e-5)
     nn.init.normal_(guide.reader.expected.weight, std=0.1)
-    (other,) = guide.read([words])
+    other = guide.read([words])
     assert not torch.allclose(other.expected, reading.expected, atol=0.01)
     assert float(other.expected.detach().norm()) == pytest.approx(1, abs=1e-5)
 
@@ -84,13 +84,13 @@ def test_a_question_expects_print_of_its_own_meaning_until_it_has_learned_better
 def test_what_a_question_expects_reaches_the_head() -> None:
     guide = learned(Guide()).eval()
     page = guide.page(torch.rand(3, 128, 256, generator=torch.Generator().manual_seed(0)))
-    (search,) = guide.search(page, ["Which salary does she get?"])
-    assert guide.maps(search).shape == (5, MAPS - OF_QUESTION - 1, 8, 8)
-    (reading,) = guide.read([search.terms.words])
+    search = guide.search(page, ["Which salary does she get?"])
+    assert guide.maps(search).shape == (1, 5, MAPS - OF_QUESTION - 1, 8, 8)
+    reading = guide.reader(search.questions, search.own)
     place = torch.zeros(8, 8)
     place[3, 5] = 1
     logits = [
-        guide.weigh(page._replace(passages=reading.expected[:, None, None] * share * place), [search]).logits[
+        guide.weigh(page._replace(passages=reading.expected[..., None, None] * share * place), search).logits[
             0
         ]
         for share in (0.0, 1.0)

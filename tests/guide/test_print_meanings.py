@@ -59,7 +59,7 @@ def test_learning_takes_the_vectors_that_words_have(guide: Guide) -> None:
 
 @pytest.mark.parametrize("word", ["price", "address", "winter", "doctor"])
 def test_a_printed_word_means_what_it_means(guide: Guide, word: str) -> None:
-    meanings = guide.page(page((40, 100, word))).meanings
+    meanings = guide.page(page((40, 100, word))).meanings[0]
     assert meanings.shape == (MEANING_WIDTH, 16, 16)
     alike = torch.einsum("m,mhw->hw", meaning(word), meanings)
     y, x = divmod(int(alike.argmax()), 16)
@@ -69,13 +69,13 @@ def test_a_printed_word_means_what_it_means(guide: Guide, word: str) -> None:
 
 
 def test_a_word_of_one_matter_is_nearer_than_others(guide: Guide) -> None:
-    meanings = guide.page(page((40, 40, "income"), (40, 180, "river"))).meanings
+    meanings = guide.page(page((40, 40, "income"), (40, 180, "river"))).meanings[0]
     alike = torch.einsum("m,mhw->hw", meaning("salary"), meanings).amax(1)
     assert float(alike[2:4].max()) > float(alike[10:13].max()) + 0.1
 
 
 def test_nothing_is_meant_where_nothing_is_printed(guide: Guide) -> None:
-    meanings = guide.page(page((40, 100, "price"))).meanings
+    meanings = guide.page(page((40, 100, "price"))).meanings[0]
     assert not meanings[:, :4].any()
     assert not meanings[:, :, 10:].any()
     assert float(meanings.norm(dim=0).max()) <= 1 + 1e-4
@@ -92,12 +92,12 @@ def test_ink_is_found_at_every_scale_and_of_two_rows_the_darker() -> None:
     extremes = block_max(light, SLOT), block_max(-light, SLOT)
     for scale, place in enumerate(((1, 1), (0, 0), (0, 0))):
         ink = _ink(extremes, scale, (8 >> scale, 8 >> scale))
-        assert (ink > 0.5).nonzero().tolist() == [list(place)]
-    prints = torch.arange(64.0).view(1, 8, 8)
+        assert (ink > 0.5).nonzero().tolist() == [[0, *place]]
+    prints = torch.arange(64.0).view(1, 1, 8, 8)
     rows, darker = _darker_rows(prints, _ink(extremes, 0, (8, 8)))
-    assert rows.shape == (1, 4, 8)
-    assert rows[0, 0, 1] == 9
-    assert float(darker[0, 1]) > 0.5
+    assert rows.shape == (1, 1, 4, 8)
+    assert rows[0, 0, 0, 1] == 9
+    assert float(darker[0, 0, 1]) > 0.5
 
 
 def test_words_are_mixed_by_a_softmax_of_their_cosines() -> None:
@@ -110,12 +110,34 @@ def test_words_are_mixed_by_a_softmax_of_their_cosines() -> None:
     sure = torch.sigmoid(plain.likeness(cosines.amax(1)))
     mixed = (MEANING_SHARPNESS * cosines).softmax(1) @ glossary.meanings
     expected = torch.cat((mixed, torch.ones(len(mixed), 1)), 1) * (sure * (sure > MIN_CERTAINTY))[:, None]
-    rows, legible = glossary._read(prints, plain.likeness)
+    rows, words = glossary._read(prints, plain.likeness, False)
     assert torch.allclose(rows, expected, atol=1e-4)
-    assert legible == set(cosines.argmax(1)[sure > READ_CERTAINTY].tolist())
+    legible = sure > READ_CERTAINTY
+    assert torch.equal(words, torch.where(legible, cosines.argmax(1), len(glossary.words)))
+    assert 5 < int(legible.sum()) < len(words), "both kinds are there"
     assert 5 < int((sure > MIN_CERTAINTY).sum()) < len(sure), "both kinds are there"
     quick = load_guide(dtype="bfloat16")
-    assert torch.allclose(quick.glossary._read(prints, quick.likeness)[0], expected, atol=0.05)
+    assert torch.allclose(quick.glossary._read(prints, quick.likeness, True)[0], expected, atol=0.05)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_reading_every_slot_at_once_or_those_with_ink_in_parts_is_the_same(dtype: str) -> None:
+    own = load_guide(dtype=dtype)
+    words = ("payment", "window", "total", "invoice", "river", "salary")
+    pictures = [page(*((40, 40 * n + 20, word) for n, word in enumerate(words))), page()]
+    light = luminance(torch.stack(pictures))
+    with torch.no_grad():
+        prints = [scale.print for scale in own.encode_print(torch.stack(pictures))]
+        try:
+            own.glossary.dense = True
+            every, read = own.glossary(prints, light, own.likeness)
+        finally:
+            own.glossary.dense = None
+        some, count = own.glossary(prints, light, own.likeness)
+    assert torch.allclose(every, some, atol=1e-4 if dtype == "float32" else 0.02)
+    assert count[0] > 3
+    assert count[1] == read[1] == 0
+    assert abs(float(read[0] - count[0])) <= (0 if dtype == "float32" else 1)
 
 
 def test_long_words_are_counted_once_each(guide: Guide) -> None:

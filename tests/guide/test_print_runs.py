@@ -19,16 +19,16 @@ def page(*spans: tuple[int, int, int], size: tuple[int, int] = (64, 1024)) -> Te
 def test_a_gap_in_a_run_is_crossed_and_one_in_a_table_is_not() -> None:
     near, far = MAX_GAP * COLUMN_PX, (MAX_GAP + 3) * COLUMN_PX
     runs = print_runs(page((2, 64, 128), (2, 128 + near, 224), (2, 224 + far, 400)))
-    row = runs[0]
+    row = runs[0, 0]
     assert row[64 // COLUMN_PX] == row[220 // COLUMN_PX] > 0
     assert row[300 // COLUMN_PX] not in (0, row[64 // COLUMN_PX])
-    assert not runs[1:].any()
+    assert not runs[0, 1:].any()
     assert not row[: 60 // COLUMN_PX].any()
 
 
 def test_every_row_has_runs_of_its_own() -> None:
     runs = print_runs(page((2, 64, 128), (18, 64, 128)))
-    assert 0 < runs[0, 20] != runs[1, 20] > 0
+    assert 0 < runs[0, 0, 20] != runs[0, 1, 20] > 0
 
 
 def test_rules_and_empty_paper_are_no_runs() -> None:
@@ -58,14 +58,27 @@ def test_no_place_is_lowered_and_a_picture_without_print_is_left_alone() -> None
 
 def test_places_of_a_run_mean_what_the_run_does_and_others_nothing() -> None:
     runs = print_runs(page((2, 64, 256), (18, 64, 128), (18, 400, 480)))
-    meanings = torch.randn(5, 4, 32, generator=torch.Generator().manual_seed(0))
+    meanings = torch.randn(1, 5, 4, 32, generator=torch.Generator().manual_seed(0))
     whole = run_meanings(meanings, runs)
     assert whole.shape == meanings.shape
-    owners = runs.unflatten(-1, (32, -1)).amax(-1)
+    owners = runs[0].unflatten(-1, (32, -1)).amax(-1)
     assert len(owners.unique()) == 4
     for owner in owners.unique().tolist():
-        parts, own = meanings[:, owners == owner], whole[:, owners == owner]
+        parts, own = meanings[0][:, owners == owner], whole[0][:, owners == owner]
         expected = torch.nn.functional.normalize(parts.sum(1), dim=0) * (owner > 0)
         assert torch.allclose(own, expected[:, None].expand_as(own), atol=1e-5)
     assert not run_meanings(meanings, print_runs(page())).any()
     assert not run_meanings(torch.zeros_like(meanings), runs).any(), "print that means nothing"
+
+
+def test_pictures_of_a_batch_have_runs_of_their_own() -> None:
+    lights = [page((2, 64, 256)), page((18, 64, 128), (34, 400, 480)), page()]
+    runs = print_runs(torch.cat(lights))
+    places = torch.randn(3, 4, 32, generator=torch.Generator().manual_seed(1))
+    meanings = torch.randn(3, 5, 4, 32, generator=torch.Generator().manual_seed(2))
+    raised, whole = complete_runs(places, runs), run_meanings(meanings, runs)
+    for i, light in enumerate(lights):
+        alone = print_runs(light)
+        assert torch.equal(runs[i : i + 1], alone)
+        assert torch.allclose(raised[i : i + 1], complete_runs(places[i : i + 1], alone), atol=1e-6)
+        assert torch.allclose(whole[i : i + 1], run_meanings(meanings[i : i + 1], alone), atol=1e-6)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import subprocess
 import sys
-from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from arr_coc.files.saved import BUNDLED
 from arr_coc.guide.coupling import couple
 from arr_coc.guide.guide import Guide, GuidePage, Search
 from arr_coc.guide.head import Judgement
+from arr_coc.guide.question import Reading
 from arr_coc.guide.selector import MAX_QUESTIONS
 from each import each
 
@@ -57,9 +57,10 @@ def test_auto_spends_little_on_one_circle_of_another_colour() -> None:
     for y in range(34, 1024, 128):
         for x in range(34, 1024, 128):
             pen.ellipse((x, y, x + 60, y + 60), fill="red" if (x, y) == (674, 546) else "blue")
-    allocation = selector()(image, "Where is the red circle?", "auto")
-    assert allocation.kept <= 160
-    assert allocation.mask()[0, 17:19, 21:23].all()
+    for question in ("Where is the red circle?", "Find the red circle", "the red circle", "red"):
+        allocation = selector()(image, question, "auto")
+        assert allocation.kept == 64, question
+        assert allocation.mask()[0, 17:19, 21:23].all()
 
 
 def test_paths_bytes_and_pictures_are_one(tmp_path: Path) -> None:
@@ -73,13 +74,13 @@ def test_paths_bytes_and_pictures_are_one(tmp_path: Path) -> None:
 
 def test_a_page_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     looks: list[int] = []
-    page = Guide.page
+    encode = Guide.encode
 
-    def noted(self: Guide, picture: torch.Tensor):
+    def noted(self: Guide, pictures: torch.Tensor):
         looks.append(1)
-        return page(self, picture)
+        return encode(self, pictures)
 
-    monkeypatch.setattr(Guide, "page", noted)
+    monkeypatch.setattr(Guide, "encode", noted)
     own, image = Selector(), sample((256, 256))
     for question in (QUESTION, "Who?", "What is the total?"):
         own(image, question, 8)
@@ -93,9 +94,9 @@ def test_a_question_is_asked_of_the_guide_once(monkeypatch: pytest.MonkeyPatch) 
     judged: list[int] = []
     judge = Guide.weigh
 
-    def noted(self: Guide, page: GuidePage, searches: Sequence[Search]) -> Judgement:
+    def noted(self: Guide, page: GuidePage, search: Search, reading: Reading) -> Judgement:
         judged.append(1)
-        return judge(self, page, searches)
+        return judge(self, page, search, reading)
 
     monkeypatch.setattr(Guide, "weigh", noted)
     own, image = Selector(), sample((256, 256))

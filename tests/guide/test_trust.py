@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from itertools import pairwise
 
@@ -14,6 +15,7 @@ from arr_coc.choose.budget import (
     AUTO_MARGIN,
     AUTO_MASS,
     AUTO_PEAKED,
+    cells_apart,
     effective_cells,
     enough_cells,
     expected_tokens,
@@ -21,8 +23,10 @@ from arr_coc.choose.budget import (
 )
 from arr_coc.choose.layer import ARRCOCConfig, ARRCOCLayer
 from arr_coc.choose.texture import generate_texture_array
-from arr_coc.guide.coupling import Coupling, Match
+from arr_coc.guide.boxes import BoxSource
+from arr_coc.guide.coupling import Coupling, GuideSource, Match
 from arr_coc.guide.deciding import Cues, Stopwatch, decide
+from arr_coc.guide.source import mixed
 from arr_coc.guide.trust import (
     GENERAL,
     PASSED_OVER,
@@ -220,6 +224,36 @@ def test_a_faint_crowd_does_not_outweigh_the_few_cells_that_stand_out() -> None:
     clear[0, 3, 3:7], dim[0, 3, 3:7] = 1.6, -1.0
     assert enough_cells(clear)[0] < 3 * 4 * AUTO_PEAKED
     assert enough_cells(dim)[0] > 400, "nothing stands out clearly, so the crowd counts"
+
+
+def test_auto_counts_what_stands_above_a_gap_where_the_coupling_is_alone() -> None:
+    faint = torch.full((32, 32), -4.0)
+    faint[8:24] = torch.linspace(-2.0, -3.5, 512).view(16, 32)  # a crowd without a gap
+    apart, near, wide = faint.clone(), faint.clone(), faint.clone()
+    apart[3, 3:15] = 0.1  # 12 cells as likely as not, 2.1 above the first of the crowd
+    near[3, 3:15] = -0.1
+    wide[3:6] = 0.1  # 96 cells, more than the least that auto keeps: no few
+    maps = torch.stack((apart, near, wide, torch.zeros(32, 32)))
+    assert cells_apart(maps).tolist() == [AUTO_PEAKED * 12, math.inf, math.inf, math.inf]
+    assert cells_apart(torch.zeros(1, 1, 1)).tolist() == [math.inf], "one cell has no gap"
+    sure, unsure = torch.tensor([[0.005, 0.005, 1.0]]), torch.tensor([[0.02, 0.02, 1.0]])
+    assert needed_cells(maps[:1], sure, gaps=True)[0] == AUTO_PEAKED * 12
+    assert needed_cells(maps[:1], sure)[0] == enough_cells(maps[:1])[0] > 400, "boxes have gaps of no meaning"
+    assert needed_cells(maps[:1], unsure, gaps=True)[0] == enough_cells(maps[:1])[0]
+    assert needed_cells(maps[1:2], sure, gaps=True)[0] == enough_cells(maps[1:2])[0] > 400
+    assert needed_cells(maps[:1], unsure.flip(1), gaps=True)[0] < 400, "saliency leads"
+
+
+def test_gaps_count_for_the_guide_alone() -> None:
+    cells = Coupling(torch.zeros(GRID), 0.9, by_cell=True)
+    boxes = Coupling(torch.zeros(GRID), 0.9)
+    silent = Coupling(torch.zeros(GRID), 0.0)
+    guide, other = GuideSource(), BoxSource([])
+    assert prior(cells).gaps
+    assert not prior(boxes).gaps
+    assert not mixed([(guide, cells), (other, boxes)]).by_cell
+    assert mixed([(guide, cells), (other, silent)]).by_cell, "a source with nothing to go by is left out"
+    assert guide.couple(guide.view(torch.rand(3, 64, 64)), "the title", (2, 2)).by_cell
 
 
 def test_weights_move_without_a_jump() -> None:

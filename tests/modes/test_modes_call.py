@@ -51,6 +51,7 @@ class TestKnownAlready:
     ) -> None:
         model, encoded, looks = wrapped(kind=kind), EncodedImages(), []
         monkeypatch.setattr(GuideSource, "couple", lost)  # a sure guide needs no coarse view
+        monkeypatch.delattr(GuideSource, "couple_all")
         if kind == "stem":
             monkeypatch.setattr(
                 model.stem, "forward", lambda *a, see=model.stem.forward: looks.append(1) or see(*a)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import torch
 from torch import Tensor
 
 from arr_coc.guide.coupling import Coupling, GuideSource
-from arr_coc.guide.guide import GUIDE_FILE, Guide, load_guide, save_guide
+from arr_coc.guide.guide import GUIDE_FILE, Guide, GuidePage, load_guide, save_guide
 from arr_coc.guide.selector import Selector, image_pixels
 from arr_coc.guide.trust import SENTENCES
 from arr_coc.model import ARRCOCModel
@@ -36,11 +37,30 @@ def sure(confidence: float = 0.9, peak: int = 0) -> Any:
     return couple
 
 
+def set_couple(monkeypatch: pytest.MonkeyPatch, couple: Callable[..., Coupling]) -> None:
+    """Let the guide say of each image what `couple` says."""
+    monkeypatch.setattr(GuideSource, "couple", couple)
+    monkeypatch.delattr(GuideSource, "couple_all")
+
+
+def noted_looks(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
+    """The shape of every picture that the guide encodes from now on."""
+    looks: list[tuple[int, ...]] = []
+    encode = Guide.encode
+
+    def noted(self: Guide, pictures: Tensor) -> GuidePage:
+        looks.extend(tuple(one.shape) for one in pictures)
+        return encode(self, pictures)
+
+    monkeypatch.setattr(Guide, "encode", noted)
+    return looks
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("mode", MODES)
 def test_it_decides_in_every_mode(family: str, mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     set_constants(monkeypatch)
-    monkeypatch.setattr(GuideSource, "couple", sure(peak=17))
+    set_couple(monkeypatch, sure(peak=17))
     built = tiny(family)
     model = ARRCOCModel.wrap(built.model, built.processor, budget=7, strict=True)
     prepared = prepared_for(model, inputs_of(family), mode)
@@ -56,7 +76,7 @@ def test_it_decides_in_every_mode(family: str, mode: str, monkeypatch: pytest.Mo
 def test_nothing_is_encoded_and_no_layer_runs_for_a_sure_guide(
     family: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(GuideSource, "couple", sure())
+    set_couple(monkeypatch, sure())
     monkeypatch.setattr(scoring, "gaze", None)
     model = build(family, "guide")
     for name in ("coarse", "features"):
@@ -67,7 +87,7 @@ def test_nothing_is_encoded_and_no_layer_runs_for_a_sure_guide(
 @pytest.mark.parametrize("relevance", ["auto", "guide", "gaze"])
 def test_a_lost_guide_asks_the_models_own_layers(relevance: str, monkeypatch: pytest.MonkeyPatch) -> None:
     calls, look = [], scoring.gaze
-    monkeypatch.setattr(GuideSource, "couple", sure(confidence=0.1))
+    set_couple(monkeypatch, sure(confidence=0.1))
     monkeypatch.setattr(scoring, "gaze", lambda *a, **k: (calls.append(1), look(*a, **k))[1])
     prepared = prepared_for(build(kind="guide", relevance=relevance), inputs_of(), "sparse")
     assert bool(calls) == (relevance != "guide")
@@ -75,8 +95,7 @@ def test_a_lost_guide_asks_the_models_own_layers(relevance: str, monkeypatch: py
 
 
 def test_a_second_question_costs_the_head_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    looks, page = [], Guide.page
-    monkeypatch.setattr(Guide, "page", lambda self, x: (looks.append(tuple(x.shape)), page(self, x))[1])
+    looks = noted_looks(monkeypatch)
     model = build(kind="guide")
     image = picture(3, (288, 240))
     session = model.session(image)
@@ -92,7 +111,7 @@ def test_a_second_question_costs_the_head_alone(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_an_answer_has_what_the_guide_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(GuideSource, "couple", sure(confidence=0.0))
+    set_couple(monkeypatch, sure(confidence=0.0))
     answer = build(kind="guide").session(IMAGES).ask("What?", max_new_tokens=1, budget=5)
     assert len(answer.couplings) == len(answer.allocations) == 2
     assert answer.note.count(SENTENCES["nothing"]) == 1
@@ -127,8 +146,7 @@ class TestPictures:
 
     @pytest.mark.parametrize("family", ["qwen3_vl", "gemma3", "idefics3", "paligemma"])
     def test_a_caller_of_generate_passes_them(self, family: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        looks, page = [], Guide.page
-        monkeypatch.setattr(Guide, "page", lambda self, x: (looks.append(tuple(x.shape)), page(self, x))[1])
+        looks = noted_looks(monkeypatch)
         built = tiny(family)
         model = ARRCOCModel.wrap(built.model, built.processor, budget=7, strict=True)
         images = [picture(1, (3, 2)).resize((96, 72)), picture(2, (2, 3)).resize((72, 96))]
@@ -155,6 +173,7 @@ class TestInterrupted:
             return view(*of)
 
         monkeypatch.setattr(GuideSource, "view", stop_at_the_second)
+        monkeypatch.delattr(GuideSource, "view_all")
         session = build(kind="guide").session(list(IMAGES))
         with pytest.raises(KeyboardInterrupt):
             session.look("What?", budget=7)

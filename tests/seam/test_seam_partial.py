@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from transformers.vision_utils import get_vision_window_index
 
 from arr_coc.families import FAMILIES, adapter_for
-from arr_coc.families.qwen import PaddleOCRVLAdapter, cells_in_raster
+from arr_coc.families.qwen import cells_in_raster
 from arr_coc.seam import FamilyAdapter, VisualFeatures
 from arr_coc.seam.pixels import (
     coarse_grid,
@@ -35,6 +35,9 @@ SPARSE = [family for family in EVERY if FAMILIES[family].encodes == "cells"]
 families = pytest.mark.parametrize("family", SPARSE)
 PIXTRAL = tuple(family for family in ("mistral3", "mistral_large4") if family in EVERY)
 GEMMAS = tuple(family for family in SPARSE if family.startswith("gemma4"))
+HUNYUANS = tuple(family for family in ("hunyuan_vl", "hy_v4_vl") if family in EVERY)
+RASTER = ("paddleocr_vl", *HUNYUANS)
+"""Families whose patches lie row by row, not cell by cell."""
 OWN = (*GEMMAS, *PIXTRAL)
 """Families whose towers are called in a way of their own: their tests of hidden cells stand apart."""
 grid_families = pytest.mark.parametrize("family", [family for family in SPARSE if family not in OWN])
@@ -53,17 +56,21 @@ def pairs(one: VisualFeatures, other: VisualFeatures) -> list[tuple[Tensor, Tens
     return [pair for images in both for pair in zip(*images, strict=True)]
 
 
+def every_cell(features: VisualFeatures) -> list[Tensor]:
+    return [torch.arange(size) for size in features.layout.sizes]
+
+
 def masked_tower(
-    adapter: FamilyAdapter, inputs: dict, keep: list[Tensor], monkeypatch: pytest.MonkeyPatch
+    family: str, adapter: FamilyAdapter, inputs: dict, keep: list[Tensor], monkeypatch: pytest.MonkeyPatch
 ) -> VisualFeatures:
     """The stock tower on all patches, with all but the kept cells' hidden from the kept ones."""
     layout, tower = adapter.layout(inputs), adapter.tower
     cells = numbered_cells(layout, keep)
-    seen = torch.zeros(sum(layout.counts), dtype=torch.bool).index_fill(0, cells, True)
+    seen = torch.zeros(sum(layout.sizes), dtype=torch.bool).index_fill(0, cells, True)
     if hasattr(tower, "window_size"):
         seen = seen[get_vision_window_index(inputs["image_grid_thw"], 2, tower.window_size, 4)[0]]
     seen, stock, cursor = seen.repeat_interleave(4), F.scaled_dot_product_attention, 0
-    if isinstance(adapter, PaddleOCRVLAdapter):  # its patches lie in raster order
+    if family in RASTER:
         seen = torch.empty_like(seen).index_copy(0, cells_in_raster(inputs["image_grid_thw"], 2), seen)
 
     def attend(query: Tensor, key: Tensor, value: Tensor, **more: object) -> Tensor:
@@ -76,7 +83,7 @@ def masked_tower(
     features = adapter.features(inputs)
     monkeypatch.undo()
     assert cursor == 0
-    return features.select(keep)
+    return features.select(features.tokens_to_keep(keep))
 
 
 class TestEncodeCells:
@@ -87,7 +94,7 @@ class TestEncodeCells:
         before, after = adapter.layout(inputs), adapter.features(inputs).layout
         assert before.counts == after.counts
         if family not in GEMMAS:  # which scales every picture to its own size
-            assert before.counts == [30, 45, 45]
+            assert before.sizes == [30, 45, 45]
         assert before.grids == after.grids
         assert all(torch.equal(a, b) for a, b in zip(before.cells, after.cells, strict=True))
         for blind, seeing in zip(
@@ -99,7 +106,7 @@ class TestEncodeCells:
     def test_all_cells_are_the_stock_features_to_the_last_bit(self, family: str) -> None:
         _, adapter, inputs = setup(family)
         stock = adapter.features(inputs)
-        found = adapter.encode_cells(inputs, [torch.arange(count) for count in stock.counts])
+        found = adapter.encode_cells(inputs, every_cell(stock))
         assert all(torch.equal(a, b) for a, b in pairs(found, stock))
         assert (found.kind, found.grids, found.cells) == (stock.kind, stock.grids, [])
 
@@ -110,9 +117,10 @@ class TestEncodeCells:
         _, adapter, inputs = setup(family)
         keep = [some_cells(30, 7, seed=1), some_cells(45, 20, seed=2), some_cells(45, 1, seed=3)]
         found = adapter.encode_cells(inputs, keep)
-        expected = masked_tower(adapter, inputs, keep, monkeypatch)
+        expected = masked_tower(family, adapter, inputs, keep, monkeypatch)
         assert max((a - b).abs().max() for a, b in pairs(found, expected)) < TOLERANCE
-        unmasked = adapter.features(inputs).select(keep)  # the test could fail
+        whole = adapter.features(inputs)
+        unmasked = whole.select(whole.tokens_to_keep(keep))  # the test could fail
         assert min((a - b).abs().max() for a, b in pairs(found, unmasked)) > 0.01
 
     @families
@@ -121,8 +129,11 @@ class TestEncodeCells:
         built, adapter, inputs = setup(family)
         keep = [some_cells(30, 9), torch.tensor([], dtype=torch.long), some_cells(40, 12)]
         found = adapter.encode_cells(inputs, keep)
-        assert found.counts == [9, 0, 12]
-        assert all([len(image) for image in level] == [9, 0, 12] for level in found.levels)
+        layout = adapter.layout(inputs)
+        others = [count - size for count, size in zip(layout.counts, layout.sizes, strict=True)]
+        counts = [9 + others[0], others[1], 12 + others[2]]
+        assert found.counts == counts
+        assert all([len(image) for image in level] == counts for level in found.levels)
         images = [image for _, row in ROWS for image in row]
         for i in (0, 2):
             alone = adapter.encode_cells(prompts(built, [("?", [images[i]])]), [keep[i]])
@@ -196,11 +207,13 @@ class TestEncodeCells:
         found, again = adapter.encode_cells(inputs, keep), adapter.encode_cells(other, keep)
         assert torch.equal(found.tokens[0], again.tokens[0])
 
-    @qwen_families
+    @pytest.mark.parametrize("family", [*QWEN_FAMILIES, *HUNYUANS])
     def test_what_is_not_kept_has_no_influence(self, family: str) -> None:
         _, adapter, inputs = setup(family)
         keep = [some_cells(30, 5), some_cells(45, 5), some_cells(45, 5)]
         rows = patch_rows(numbered_cells(adapter.layout(inputs), keep), 4)
+        if family in RASTER:
+            rows = cells_in_raster(inputs["image_grid_thw"], 2)[rows]
         pixels = torch.full_like(inputs["pixel_values"], torch.nan)
         pixels[rows] = inputs["pixel_values"][rows]
         found = adapter.encode_cells(inputs | {"pixel_values": pixels}, keep)
@@ -211,7 +224,7 @@ class TestEncodeCells:
         built, inputs = in_bfloat16(family), prompts(tiny(family), ROWS)
         adapter = adapter_for(built.model, built.processor)
         stock = adapter.features(inputs)
-        found = adapter.encode_cells(inputs, [torch.arange(count) for count in stock.counts])
+        found = adapter.encode_cells(inputs, every_cell(stock))
         assert found.tokens[0].dtype == torch.bfloat16
         assert all(torch.equal(a, b) for a, b in pairs(found, stock))
 
@@ -230,6 +243,41 @@ class TestEncodeCells:
         assert apart() > 0.01  # through the one layer that sees all
         monkeypatch.setattr(built.model.model.visual, "fullatt_block_indexes", [])
         assert apart() < TOLERANCE
+
+    @pytest.mark.parametrize("family", HUNYUANS)
+    def test_newlines_and_ends_depend_on_nothing(self, family: str) -> None:
+        """They are the stock tower's, whatever is kept of their rows, and where nothing at all is."""
+        _, adapter, inputs = setup(family)
+        stock, none = adapter.features(inputs), torch.zeros(0, dtype=torch.long)
+        layout = adapter.layout(inputs)
+        rest = stock.select(stock.tokens_to_keep([none] * 3))
+        alone = adapter.other_tokens(inputs, layout)
+        ends = 2 if family == "hunyuan_vl" else 0
+        assert alone.counts == rest.counts == [rows + ends for rows in (5, 5, 9)]
+        assert alone.packed == rest.packed
+        assert max((a - b).abs().max() for a, b in pairs(alone, rest)) < TOLERANCE
+        keep = [torch.tensor([7, 29]), none, torch.tensor([0])]
+        found = adapter.encode_cells(inputs, keep)
+        for image, tokens in enumerate(layout.tokens_to_keep(keep)):
+            others = ~torch.isin(tokens, layout.cells[image])
+            assert (found.tokens[image][others] - rest.tokens[image]).abs().max() < TOLERANCE
+            cells = found.tokens[image][~others]
+            if len(cells):  # and the cells are none of those
+                assert torch.cdist(cells, rest.tokens[image]).min() > 0.01
+
+    @pytest.mark.parametrize("family", HUNYUANS)
+    def test_patches_of_a_coarse_view_are_those_of_the_image_processor(self, family: str) -> None:
+        """In its order: a view as large as the picture is the picture, and a smaller one shows it."""
+        _, adapter, inputs = setup(family)
+        same = adapter.coarse(inputs, cells=45)
+        assert torch.equal(same["pixel_values"], inputs["pixel_values"])
+        assert torch.equal(same["image_grid_thw"], inputs["image_grid_thw"])
+        view = adapter.coarse(inputs, cells=12)
+        assert adapter.layout(view).sizes == [12, 8, 8]
+        assert adapter.features(view).layout.counts == adapter.layout(view).counts
+        for small, large in zip(adapter.images(view), adapter.images(inputs), strict=True):
+            again = F.interpolate(large[None], small.shape[1:], mode="bicubic", antialias=True)[0]
+            assert (small - again.clamp(0, 1)).abs().mean() < 0.01
 
     @pytest.mark.parametrize(
         "keep",

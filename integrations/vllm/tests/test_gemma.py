@@ -17,7 +17,7 @@ from arr_coc_vllm.settings import Settings
 from checkpoints import write
 from conftest import engine, prompt
 from live import body, data_url, server
-from parity import agrees, by_transformers, distance, run
+from parity import agrees, as_gemma_reads, by_transformers, distance, run
 
 OVERRIDES = {"architectures": ["ARRCOCGemma4"], "arr_coc": {"budget": 280}}
 
@@ -54,12 +54,13 @@ def test_280_of_1120_tokens_are_kept(checkpoint, pruned, pages, monkeypatch) -> 
         max_num_seqs=4,
         enable_prefix_caching=False,
     )
-    page, question = pages[0], pages[0].questions[0].text
-    assert agrees(llm, pruned, question, [page.image], 280)
-    assert agrees(llm, pruned, question, [page.image, pages[1].image], 50)
+    image, other, third = (as_gemma_reads(page.image, 1120) for page in pages[:3])
+    question = pages[0].questions[0].text
+    assert agrees(llm, pruned, question, [image], 280)
+    assert agrees(llm, pruned, question, [image, other], 50)
 
     mapper, text = llm.llm_engine.renderer.get_mm_processor(), prompt(pruned.processor, (1, question))
-    inputs = mapper(llm.get_tokenizer().encode(text), mapper.info.parse_mm_data({"image": [page.image]}))
+    inputs = mapper(llm.get_tokenizer().encode(text), mapper.info.parse_mm_data({"image": [image]}))
     (place,), (item,) = inputs["mm_placeholders"]["image"], inputs["mm_kwargs"]["image"]
     assert item[gemma.GRID].data.tolist() == [
         1,
@@ -67,14 +68,14 @@ def test_280_of_1120_tokens_are_kept(checkpoint, pruned, pages, monkeypatch) -> 
         99,
     ]  # patches of 33 * 33 cells, the largest square of at most 1,120
     assert place.length == 280 + 2
-    expected = Selector()(page.image, question, 280, (33, 33)).keep
+    expected = Selector()(image, question, 280, (33, 33)).keep
     assert item["arr_coc_keep"].data.tolist() == expected.tolist()
     # Of tokens that attend to each other, where a checkpoint has it so: the kept ones.
     assert place.extract_embeds_range() == [(place.offset + 1, place.offset + 280)]
 
     monkeypatch.setattr(gemma, "line_positions", lambda tokens, images: np.arange(tokens))
-    first = by_transformers(pruned, question, [pages[2].image], 280)[0]
-    assert distance(first, run(llm, prompt(pruned.processor, (1, question)), [pages[2].image])) > 2e-2
+    first = by_transformers(pruned, question, [third], 280)[0]
+    assert distance(first, run(llm, prompt(pruned.processor, (1, question)), [third])) > 2e-2
 
 
 def test_cells_are_those_of_transformers(pruned, pages) -> None:
@@ -83,7 +84,7 @@ def test_cells_are_those_of_transformers(pruned, pages) -> None:
         image = pages[seed].image.resize((500, 333), Image.Resampling.BICUBIC)
         question = pages[seed].questions[0].text
         expected = pruned.session([image]).prepared(question, budget=64).allocations[0]
-        record = chooser_for(Settings()).decide(image, question, expected.grid[1:], Settings(budget=64))
+        record = chooser_for(Settings()).decide(image, question, expected.grid[1:], 64)
         assert len({*record.allocation.keep.tolist()} & {*expected.keep.tolist()}) >= 63
 
 
@@ -103,3 +104,6 @@ def test_a_server_traces_what_it_keeps(checkpoint, pages, tmp_path) -> None:
 def test_what_gemma_refuses(checkpoint) -> None:
     with pytest.raises(ValueError, match="enable-tower-connector-lora"):
         engine(checkpoint, hf_overrides=OVERRIDES, enable_lora=True, enable_tower_connector_lora=True)
+    there = OVERRIDES | {"arr_coc": {"choose": "worker"}}
+    with pytest.raises(ValueError, match="Gemma 4's cells in the API server"):
+        engine(checkpoint, hf_overrides=there)

@@ -31,6 +31,10 @@ AUTO_MASS = 0.98  # share of all sharpened probability that the kept cells have 
 AUTO_MARGIN = 2.0  # cells kept, as a multiple of those that hold AUTO_MASS
 # Less than 6 costs evidence on validation pages; 8 changes nothing there but the number of cells.
 AUTO_PEAKED = 8.0  # the most cells for a map with a peak of probability 1, in effective cells of it
+# Least fall of logits between two cells next to each other in the order that sets the few above it apart, and
+# the most that other gates may weigh for that. With a fall of 1.5, or an unsure coupling, evidence is lost on
+# validation pages and pictures; else none.
+AUTO_GAP, AUTO_ALONE = 2.0, 0.01
 AUTO_EVIDENCE = 0.98  # share of the evidence that a learned budget has to hold
 AUTO_TARGET_MARGIN = 6.0  # cells that a learned "auto" should keep, per best cell that the evidence needs
 
@@ -163,16 +167,21 @@ def effective_cells(scores: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def needed_cells(logits: Tensor, weights: Tensor) -> Tensor:
+def needed_cells(logits: Tensor, weights: Tensor, gaps: bool = False) -> Tensor:
     """How many cells of a balanced map are worth keeping, [B, ...] logits and [B, 3] gates -> [B].
 
-    Where the coupling's gate leads, the map is log odds of evidence, and `enough_cells` counts it. Where
+    Where the coupling's gate leads, the map is log odds of evidence: `enough_cells` of it, or
+    `cells_apart` if these are fewer, `gaps` count and the gate is alone, as for a guide that is sure. Where
     saliency's or information's leads, it is a map in [0, 1] without that meaning: AUTO_MARGIN times the
-    `effective_cells` are, for an even background at 0.5 is no evidence there, and a peak of 0.6 is no doubt.
+    `effective_cells`, for an even background at 0.5 is no evidence there, and a peak of 0.6 is no doubt.
     """
     coupled = weights.argmax(1) == 2
     effective = effective_cells(logits.flatten(1).float().sigmoid())
-    return torch.where(coupled, enough_cells(logits), AUTO_MARGIN * effective)
+    enough = enough_cells(logits)
+    if gaps:
+        alone = weights[:, :2].amax(1) <= AUTO_ALONE
+        enough = torch.where(alone, torch.minimum(enough, cells_apart(logits)), enough)
+    return torch.where(coupled, enough, AUTO_MARGIN * effective)
 
 
 @torch.no_grad()
@@ -191,6 +200,21 @@ def enough_cells(logits: Tensor) -> Tensor:
     # red one: a map with a peak p is worth at most AUTO_PEAKED / p^4 times its effective cells.
     chances = flat.sigmoid()
     return torch.minimum(holding, AUTO_PEAKED * effective_cells(chances) / chances.amax(1) ** 4)
+
+
+@torch.no_grad()
+def cells_apart(logits: Tensor) -> Tensor:
+    """How many cells a few are worth that a gap sets apart, [B, ...] -> [B]; infinity where there is no gap.
+
+    How likely the best are says little where what is asked for is rarely met: a red circle of probability 0.6
+    is still the only red one, and a gap below it shows that, however many others follow. So those above a gap
+    count as if their probability were 1. A gap is looked for among the cells that "auto" keeps anyway.
+    """
+    flat = logits.flatten(1).float()
+    best = flat.topk(min(AUTO_RANGE[0] + 1, flat.shape[1])).values
+    falls = F.pad(best[:, :-1] - best[:, 1:], (0, 1))  # (B, n), from each to the next; padded for N = 1
+    apart = AUTO_PEAKED * (falls.argmax(1) + 1).to(flat.dtype)
+    return apart.masked_fill(falls.amax(1) < AUTO_GAP, math.inf)
 
 
 def spent_tokens(scores: Tensor, compress: Tensor | float = 0.5, needed: Tensor | None = None) -> Tensor:

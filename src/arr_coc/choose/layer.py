@@ -222,12 +222,29 @@ class ARRCOCOutput(NamedTuple):
 class Prior(NamedTuple):
     """Gates and tensions that the balancer starts from, by another source of relevance such as the guide."""
 
-    start: Tensor  # (6,), gates and tensions before the sigmoid, see `AdaptiveTensionBalancer.mix`
+    # (6,) or (B, 6), gates and tensions before the sigmoid, see `AdaptiveTensionBalancer.mix`
+    start: Tensor
     explore: float  # share of the budget for coverage at the neutral exploit tension, in [0, 1]
-    structured: bool  # the image has structure, whatever its texture says
-    # (1, H, W) in [0, 1], the perspectival map where saliency leads, see `choose.rarity`; None: by the
+    structured: bool | Tensor  # bool (B,), the images have structure, whatever their texture says
+    # (B, H, W) in [0, 1], the perspectival map where saliency leads, see `choose.rarity`; None: by the
     # texture
     salient: Tensor | None = None
+    gaps: bool = False  # gaps in the order of the coupling's cells count for "auto", see `cells_apart`
+
+
+def join_priors(priors: Sequence[Prior]) -> Prior:
+    """The priors of several images, each for a batch of one, as that of a batch.
+
+    They are of one share for coverage, gaps count for all or none, and all or none have a map of their own.
+    """
+    salient = [one.salient for one in priors if one.salient is not None]
+    return Prior(
+        torch.stack([one.start for one in priors]),
+        priors[0].explore,
+        torch.tensor([bool(one.structured) for one in priors]),
+        torch.cat(salient) if salient else None,
+        priors[0].gaps,
+    )
 
 
 class ARRCOCLayer(nn.Module):
@@ -296,7 +313,7 @@ class ARRCOCLayer(nn.Module):
             vision: [B, H*W, D] in raster order, encoded tokens or a stem's vectors; None before encoding.
             gestalt: [B, D], mean token of a coarse view, for the balancer; None: that of `vision`.
             coupling: [B, H, W] logits of the guide or a model's attention; None: the participatory scorer's.
-            prior: Where the balancer of the untrained layer starts, for a batch of one; None: this layer.
+            prior: Where the balancer of the untrained layer starts; None: this layer.
             watch: A timer of the stages "scoring" and "balancing".
         """
         # With a prior nothing that was learned counts: the untrained layer starts from it.
@@ -331,12 +348,12 @@ class ARRCOCLayer(nn.Module):
         explore = needed = None
         if prior is not None:
             explore = logit_maps.new_full((len(logit_maps),), prior.explore)
-            needed = needed_cells(logits, weights)
+            needed = needed_cells(logits, weights, prior.gaps)
         maps = logit_maps.sigmoid().unbind(1)
         structured = has_structure(texture, self.config.channels)
-        if prior is not None and prior.structured:
+        if prior is not None:
             # Words scattered over a picture look like noise to the texture.
-            structured = torch.ones_like(structured)
+            structured = structured | torch.as_tensor(prior.structured, device=structured.device)
         return Relevance(*maps, logits.sigmoid(), weights, tensions, logits, structured, explore, needed)
 
     def scores(

@@ -140,6 +140,12 @@ Device = Annotated[
         "one, else the CPU.",
     ),
 ]
+GuideDevice = Annotated[
+    str,
+    typer.Option(
+        "--device", metavar="NAME", help="Where pictures are looked at: cpu, cuda, cuda:1, mps, ..."
+    ),
+]
 Dtype = Annotated[
     Literal["auto", "float32", "bfloat16", "float16"],
     typer.Option(

@@ -46,6 +46,7 @@ def proxy(
         ),
     ] = 0.5,
     readable: options.Readable = options.READABLE,
+    device: options.GuideDevice = "cpu",
     host: options.Host = "127.0.0.1",
     port: Annotated[
         int, typer.Option(min=0, metavar="N", help="Where to listen; 0: anywhere that is free.")
@@ -75,11 +76,13 @@ def proxy(
     # Waiting threads sleep, for a model may want the same cores. Read when torch is imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     with terminal.starting(False):
+        from arr_coc.guide.guide import load_guide
         from arr_coc.proxy.packing import Packer
         from arr_coc.proxy.server import Proxy, ProxySettings, read_upstream, serve
 
         read_upstream(upstream)  # before anything is loaded
-        packer = Packer(workers, relevance=relevance, sure=sure, readable=readable)
+        guide = load_guide(device=device)
+        packer = Packer(workers, guide, relevance=relevance, sure=sure, readable=readable)
         made = Proxy(ProxySettings(upstream, tokens, rule, layout, traces), packer, host, allow_host or ())
 
     def show(address: str) -> None:

@@ -9,8 +9,10 @@ Tokens between rows are no cells and are always kept.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -20,10 +22,11 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
 from arr_coc.families.generic import GridAdapter, unpadded
+from arr_coc.families.qwen import cells_in_raster
 from arr_coc.families.tiles import placeholder_runs
-from arr_coc.seam.assembly import VisualFeatures
+from arr_coc.seam.assembly import Layout, VisualFeatures
 from arr_coc.seam.base import Encodes, FamilyAdapter, Grid
-from arr_coc.seam.pixels import coarse_views, numbered_cells, to_pictures
+from arr_coc.seam.pixels import coarse_views, numbered_cells, patch_rows, to_patches, to_pictures
 
 
 class Mistral3Adapter(GridAdapter):
@@ -257,22 +260,114 @@ class KimiK25Adapter(GridAdapter):
 class HYV4VLAdapter(FamilyAdapter):
     """Hunyuan 4 VL: cells of merged patches, and a newline token, made by the encoder, after each row.
 
-    The tower interpolates positions over the whole picture and ends the rows, so it can't encode some cells
-    alone. Each token of the language model attends to a selection of the earlier kept ones.
+    The tower's attention has no positions: each patch carries its own, interpolated from a learned grid. So
+    `encode_cells` runs the tower on the patches of some cells. Newlines, which depend on no pixel, are always
+    kept. Each token of the language model attends to a selection of the earlier kept ones.
+
+    `ends`: tokens of the encoder at each end of a picture.
     """
 
+    encodes: Encodes = "cells"
+    ends: int = 0
+
+    @property
+    def merge(self) -> int:
+        """Patches along each side of a cell."""
+        return self.model.config.vision_config.spatial_merge_size
+
+    @property
+    def tower(self) -> Any:
+        return self.model.base_model.vision_tower
+
+    def grids(self, inputs: Mapping[str, Any]) -> list[Grid]:
+        return [(t, h // self.merge, w // self.merge) for t, h, w in inputs["image_grid_thw"].tolist()]
+
+    def token_counts(self, inputs: Mapping[str, Any], lengths: Sequence[int]) -> Sequence[int]:
+        """The tokens of each image, from the grids: some releases of transformers divide them otherwise."""
+        return [t * h * (w + 1) + 2 * self.ends for t, h, w in self.grids(inputs)]
+
     def cell_layout(self, inputs: Mapping[str, Any], counts: Sequence[int]) -> list[tuple[Grid, Tensor]]:
-        merge = self.model.config.vision_config.spatial_merge_size
         layout: list[tuple[Grid, Tensor]] = []
-        for (frames, high, wide), count in zip(inputs["image_grid_thw"].tolist(), counts, strict=True):
-            height, width = high // merge, wide // merge
-            numbered = torch.arange(count).view(frames, height, width + 1)  # the last of each row a newline
-            layout.append(((frames, height, width), numbered[..., :width].flatten()))
+        for (t, h, w), count in zip(self.grids(inputs), counts, strict=True):
+            rows = torch.arange(self.ends, count - self.ends).view(t, h, w + 1)
+            layout.append(((t, h, w), rows[..., :w].flatten()))  # the last of each row is a newline
         return layout
 
     def patches(self, inputs: Mapping[str, Any], features: VisualFeatures | None = None) -> list[Tensor]:
         side = self.model.config.vision_config.patch_size
         return to_pictures(inputs["pixel_values"], inputs["image_grid_thw"].tolist(), 1, side, 1)
+
+    # ---- encoding some cells alone --------------------------------------------------------------------
+
+    def layout(self, inputs: Mapping[str, Any]) -> Layout:
+        counts = list(self.token_counts(inputs, ()))
+        layout, device = self.cell_layout(inputs, counts), inputs["image_grid_thw"].device
+        return Layout(counts, [grid for grid, _ in layout], [cells.to(device) for _, cells in layout])
+
+    def encode_cells(self, inputs: Mapping[str, Any], keep: Sequence[Tensor]) -> VisualFeatures:
+        """Runs the tower on the patches of the kept cells, each at its place in the picture."""
+        layout = self.layout(inputs)
+        cells = numbered_cells(layout, keep)
+        if [len(indices) for indices in keep] == layout.sizes:  # the stock model's own, to the last bit
+            return replace(self.features(inputs), cells=[])
+        return self._put_together(layout, keep, self._encoded(inputs, keep, cells))
+
+    def other_tokens(self, inputs: Mapping[str, Any], layout: Layout) -> VisualFeatures:
+        """The newlines, and the tokens at the ends of the pictures."""
+        weight = self.tower.embeddings.patch_embedding.weight  # (D, 3, p, p)
+        blank = weight.new_zeros(1, self.merge**2, len(weight))
+        return self._put_together(layout, [cells[:0] for cells in layout.cells], blank)
+
+    def coarse(self, inputs: Mapping[str, Any], cells: int | Sequence[int] = 256) -> dict[str, Any]:
+        grid, patch = inputs["image_grid_thw"], self.model.config.vision_config.patch_size
+        views = coarse_views(self.patches(inputs), self.grids(inputs), cells, self.merge * patch)
+        sizes = [(1, view.shape[1] // patch, view.shape[2] // patch) for view in views]
+        return {
+            "pixel_values": torch.cat([to_patches(view, 1, patch, 1) for view in views]),
+            "image_grid_thw": torch.tensor(sizes, dtype=grid.dtype, device=grid.device),
+        }
+
+    def _encoded(self, inputs: Mapping[str, Any], keep: Sequence[Tensor], cells: Tensor) -> Tensor:
+        """The tower's states [1, K * m * m, D] of kept cells [K], numbered over all images, cell by cell."""
+        grid, unit, embeddings = inputs["image_grid_thw"], self.merge**2, self.tower.embeddings
+        rows = cells_in_raster(grid, self.merge).to(cells.device)[patch_rows(cells, unit)]
+        side, dtype = embeddings.patch_size, embeddings.patch_embedding.weight.dtype
+        pixels = inputs["pixel_values"][rows].view(len(rows), -1, side, side)
+        embedded = embeddings.patch_embedding(pixels.to(dtype)).flatten(1)
+        places = [
+            embeddings.interpolate_pos_encoding(embedded, h, w)[0].repeat(t, 1) for t, h, w in grid.tolist()
+        ]
+        hidden = (embedded + torch.cat(places)[rows])[None]
+        counts = torch.tensor([0, *(len(indices) * unit for indices in keep)], device=hidden.device)
+        segments = counts.cumsum(0).unique_consecutive().int()  # each image's patches attend to one another
+        for layer in self.tower.layers:
+            hidden = layer(hidden, attention_mask=None, cu_seqlens=segments)
+        return hidden
+
+    def _put_together(self, layout: Layout, keep: Sequence[Tensor], hidden: Tensor) -> VisualFeatures:
+        """The tokens of kept cells, of their states [1, K * m * m, D], and of what is no cell; K at least 1.
+
+        Where nothing is kept, the states stand for no cell, and are only needed for the other tokens.
+        """
+        m = self.merge
+        # To the merger the cells are a picture one cell wide, with a newline after each.
+        strip = self.tower.patch_merger(hidden, size=(hidden.shape[1] // m, m))[0]
+        inside = strip[self.ends : len(strip) - self.ends].unflatten(0, (-1, 2))
+        encoded, newline, tokens, start = inside[:, 0], inside[0, 1], [], 0
+        for cells, kept in zip(layout.cells, layout.tokens_to_keep(keep), strict=True):
+            is_cell = torch.isin(kept, cells).to(strip.device)
+            image, count = newline.repeat(len(kept), 1), int(is_cell.sum())
+            image[is_cell] = encoded[start : start + count]
+            if self.ends:
+                image[0], image[-1] = strip[0], strip[-1]
+            tokens.append(image)
+            start += count
+        return VisualFeatures(tokens, [], layout.grids, [], BaseModelOutputWithPooling, self._packed)
+
+    @cached_property
+    def _packed(self) -> bool:
+        """Whether the model takes all images' tokens as one tensor: in 5.18 it didn't divide its own."""
+        return "split" not in inspect.getsource(inspect.unwrap(self.model.base_model.get_image_features))
 
 
 class HunyuanVLAdapter(HYV4VLAdapter):
@@ -282,14 +377,7 @@ class HunyuanVLAdapter(HYV4VLAdapter):
     model numbers them through a batch, here each prompt is numbered as if it were alone.
     """
 
-    def token_counts(self, inputs: Mapping[str, Any], lengths: Sequence[int]) -> Sequence[int]:
-        """The tokens of each image, from the grids: some releases of transformers divide them otherwise."""
-        merge = self.model.config.vision_config.spatial_merge_size
-        return [t * (h // merge) * (w // merge + 1) + 2 for t, h, w in inputs["image_grid_thw"].tolist()]
-
-    def cell_layout(self, inputs: Mapping[str, Any], counts: Sequence[int]) -> list[tuple[Grid, Tensor]]:
-        inside = super().cell_layout(inputs, [count - 2 for count in counts])
-        return [(grid, cells + 1) for grid, cells in inside]
+    ends = 1
 
     def prompt_positions(self, inputs: Mapping[str, Any], attention_mask: Tensor) -> Tensor:
         """Position ids of the whole prompts, computed by the model itself, row by row: [axes, B, S]."""

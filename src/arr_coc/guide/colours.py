@@ -99,35 +99,38 @@ def _oklab(rgb: Tensor) -> Tensor:
     )  # fmt: skip
 
 
-@lru_cache(maxsize=1)
-def _table() -> Tensor:
-    """The colour of every sRGB value of five bits a channel: uint8 [32768]."""
-    each = [bytes.fromhex(code) for codes in PROTOTYPES.values() for code in codes.split()]
-    owners = torch.tensor([i for i, codes in enumerate(PROTOTYPES.values()) for _ in codes.split()])
-    levels = (torch.arange(32) + 0.5) / 32
-    grid = torch.cartesian_prod(levels, levels, levels)
-    weight = torch.tensor([0.5, 1.0, 1.0])  # hue tells colours apart, lightness less so
-    prototypes = torch.tensor([list(code) for code in each]) / 255
-    near = torch.cdist(_oklab(grid) * weight, _oklab(prototypes) * weight).argmin(1)
-    return owners[near].to(torch.uint8)
+@lru_cache(maxsize=8)
+@torch.compiler.assume_constant_result
+def _table(device: torch.device) -> Tensor:
+    """The colour of every sRGB value of five bits a channel: long [32768]."""
+    with torch.inference_mode(False):
+        each = [bytes.fromhex(code) for codes in PROTOTYPES.values() for code in codes.split()]
+        owners = torch.tensor([i for i, codes in enumerate(PROTOTYPES.values()) for _ in codes.split()])
+        levels = (torch.arange(32) + 0.5) / 32
+        grid = torch.cartesian_prod(levels, levels, levels)
+        weight = torch.tensor([0.5, 1.0, 1.0])  # hue tells colours apart, lightness less so
+        prototypes = torch.tensor([list(code) for code in each]) / 255
+        near = torch.cdist(_oklab(grid) * weight, _oklab(prototypes) * weight).argmin(1)
+        return owners[near].to(device)
 
 
 @torch.no_grad()
-def colour_maps(picture: Tensor) -> Tensor:
-    """How far each place shows each colour, float [len(NAMES), h / 16, w / 32] in [0, 1].
+def colour_maps(pictures: Tensor) -> Tensor:
+    """How far each place shows each colour, float [B, len(NAMES), h / 16, w / 32] in [0, 1].
 
-    Of a picture [3, h, w] in [0, 1], h a multiple of 16 and w of 32. A colour that most of the picture has is
+    Of pictures [B, 3, h, w] in [0, 1], h a multiple of 16 and w of 32. A colour that most of a picture has is
     its ground and shows nowhere.
     """
-    levels = (picture[:, ::STEP, ::STEP] * 32).long().clamp_(0, 31)
-    colours = _table().to(picture.device)[(levels[0] * 32 + levels[1]) * 32 + levels[2]]
-    height, width = picture.shape[1] // PLACE[0], picture.shape[2] // PLACE[1]
-    rows = torch.arange(colours.shape[0], device=picture.device) // (PLACE[0] // STEP)
-    columns = torch.arange(colours.shape[1], device=picture.device) // (PLACE[1] // STEP)
+    levels = (pictures[..., ::STEP, ::STEP] * 32).long().clamp_(0, 31)
+    colours = _table(pictures.device)[(levels[:, 0] * 32 + levels[:, 1]) * 32 + levels[:, 2]]
+    size, height, width = len(pictures), pictures.shape[-2] // PLACE[0], pictures.shape[-1] // PLACE[1]
+    blocks = colours.view(size, height, PLACE[0] // STEP, width, PLACE[1] // STEP)
+    place = torch.arange(height * width, device=pictures.device).view(height, 1, width, 1)
     # One count of pixels for each place and colour at once.
-    index = (rows[:, None] * width + columns) * len(NAMES) + colours
-    counts = torch.bincount(index.flatten(), minlength=height * width * len(NAMES))
-    shares = counts.view(height, width, -1).movedim(-1, 0) / (PLACE[0] * PLACE[1] // STEP**2)
+    index = (place * len(NAMES) + blocks).flatten(1)
+    counts = index.new_zeros(size, height * width * len(NAMES))
+    counts.scatter_add_(1, index, torch.ones_like(index))
+    shares = counts.view(size, height, width, -1).movedim(-1, 1) / (PLACE[0] * PLACE[1] // STEP**2)
     low, high = GROUND
-    ground = ((shares.mean((1, 2)) - low) / (high - low)).clamp(0, 1)
-    return (shares / FULL_SHARE).clamp(max=1) * (1 - ground)[:, None, None]
+    ground = ((shares.mean((2, 3)) - low) / (high - low)).clamp(0, 1)
+    return (shares / FULL_SHARE).clamp(max=1) * (1 - ground)[..., None, None]

@@ -7,7 +7,7 @@ couple(guide, page, "What is the total?", (32, 32))      Coupling: logits [32, 3
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -16,13 +16,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from arr_coc.guide.guide import Guide, GuidePage, Search, load_guide
+from arr_coc.guide.guide import Guide, GuidePage, Judged, join_pages, load_guide
 from arr_coc.guide.lexicon import STOP_WORDS
-from arr_coc.guide.print_encoder import PLACE, complete_runs
-from arr_coc.guide.question import ALPHABET, GENERAL_WORDS, outright_scope, terms
+from arr_coc.guide.print_encoder import PLACE
+from arr_coc.guide.question import ALPHABET, Terms, outright_scope, terms
 
 GUIDE = "guide"  # name of the guide as a source of relevance
 MAX_PIXELS = 2048**2  # of a picture that the guide encodes; larger ones are scaled down
+PIXELS_AT_ONCE = 8 * 1024**2  # of pictures that are encoded, or scored by a question each, together
 MAX_SIDE = 8192  # px of its longer side: a page of many screens in one shot is read as it is
 # Factor and offset on the logit of presence, and what a recognised word adds, that make `confidence` a
 # probability; fitted on validation pages (`runs/guide_matches.py`), like the next two.
@@ -78,6 +79,8 @@ class Coupling:
         matches: Content words of the question in order, each followed by the terms that stand for it.
         printed: Whether common words can be read on the picture, whatever the question.
         findings: What other sources than the guide found, the likeliest first.
+        by_cell: Whether each cell was scored by itself, as the guide does, so that a gap between scores says
+            something; boxes give one score to all of their cells.
     """
 
     logits: Tensor
@@ -87,6 +90,7 @@ class Coupling:
     matches: tuple[Match, ...] = ()
     printed: bool = False
     findings: tuple[Finding, ...] = ()
+    by_cell: bool = False
 
     def best(self, least: float = LIKELY) -> tuple[Match, ...]:
         """Of each word of the question its best match, if its likeness is at least `least`."""
@@ -119,13 +123,38 @@ class Coupling:
 
 def view(guide: Guide, picture: Tensor) -> GuidePage:
     """The guide's encoding of a picture, float [3, h, w] in [0, 1] of any size, scaled down to `fitted`."""
-    picture = picture.to(guide.threshold.device)
+    return view_all(guide, [picture])[0]
+
+
+@torch.no_grad()
+def view_all(guide: Guide, pictures: Sequence[Tensor]) -> list[GuidePage]:
+    """The guide's encodings of pictures, as of `view`; those of one size are encoded together."""
+    scaled = [_scaled(picture.to(guide.threshold.device)) for picture in pictures]
+    pages: dict[int, GuidePage] = {}
+    for group in _alike([tuple(picture.shape) for picture in scaled]):
+        most = max(1, PIXELS_AT_ONCE // scaled[group[0]][0].numel())
+        for part in (group[i : i + most] for i in range(0, len(group), most)):
+            encoded = guide.encode(torch.stack([scaled[i] for i in part]))
+            pages |= zip(part, encoded.split(), strict=True)
+    return [pages[i] for i in range(len(scaled))]
+
+
+def _scaled(picture: Tensor) -> Tensor:
+    """A picture [3, h, w] at the size at which the guide encodes it."""
     height, width = picture.shape[-2:]
     size = fitted(width, height)
-    if size != (width, height):
-        picture = F.interpolate(picture[None].float(), size[::-1], mode="bilinear", antialias=True)[0]
-        picture = picture.clamp(0, 1)
-    return guide.page(picture)
+    if size == (width, height):
+        return picture
+    picture = F.interpolate(picture[None].float(), size[::-1], mode="bilinear", antialias=True)[0]
+    return picture.clamp(0, 1)
+
+
+def _alike(keys: Sequence[Hashable]) -> list[list[int]]:
+    """The indices of equal keys together, in the order of the first of each."""
+    groups: dict[Hashable, list[int]] = {}
+    for i, key in enumerate(keys):
+        groups.setdefault(key, []).append(i)
+    return list(groups.values())
 
 
 def fitted(width: int, height: int) -> tuple[int, int]:
@@ -163,19 +192,63 @@ class GuideSource:
         """Score the cells of a grid (H, W) that divides the picture evenly; `view` is a GuidePage."""
         return couple(self.guide, view, question, grid)
 
+    def view_all(self, pictures: Sequence[Tensor]) -> list[Any]:
+        """Encode pictures at once, as `view` does one by one."""
+        return list(view_all(self.guide, pictures))
 
-@torch.no_grad()
+    def couple_all(
+        self, views: Sequence[Any], questions: Sequence[str], grids: Sequence[tuple[int, int]]
+    ) -> list[Coupling]:
+        """Score pictures by a question each at once, as `couple` does one by one."""
+        made: dict[int, Coupling] = {}
+        keys = [(view.size, grid) for view, grid in zip(views, grids, strict=True)]
+        for group in _alike(keys):
+            pages = [views[i] for i in group]
+            if all(page is pages[0] for page in pages):
+                pages = pages[:1]
+            most = max(1, PIXELS_AT_ONCE // math.prod(pages[0].size))
+            for part in (range(i, min(i + most, len(group))) for i in range(0, len(group), most)):
+                own = pages if len(pages) == 1 else [pages[i] for i in part]
+                texts = [questions[group[i]] for i in part]
+                couplings = couple_all(self.guide, own, texts, grids[group[0]])
+                made |= zip((group[i] for i in part), couplings, strict=True)
+        return [made[i] for i in range(len(views))]
+
+
 def couple(guide: Guide, page: GuidePage, question: str, grid: tuple[int, int]) -> Coupling:
     """Score the cells of a picture by a question, on a grid (H, W) of any shape that divides it evenly."""
-    (search,) = guide.search(page, [question])
-    judged = guide.weigh(page, [search])
-    words = search.terms.words
-    spots = matches(page, search)
+    return couple_all(guide, [page], [question], grid)[0]
+
+
+@torch.no_grad()
+def couple_all(
+    guide: Guide, pages: Sequence[GuidePage], questions: Sequence[str], grid: tuple[int, int]
+) -> list[Coupling]:
+    """Score the cells of pictures of one size by a question each, on one grid, at once.
+
+    `pages` are as many as `questions`, or one for all of them.
+    """
+    every = [terms(question) for question in questions]
+    page = join_pages(pages)
+    judged = fetched(guide.question(page, guide.tensors(every), grid))
+    return [_coupling(judged, i, one, page.size) for i, one in enumerate(every)]
+
+
+def fetched(judged: Judged) -> Judged:
+    """The same on the CPU, by one transfer."""
+    flat = torch.cat([part.flatten().float() for part in judged]).cpu()  # places are whole numbers below 2^24
+    parts = flat.split([part.numel() for part in judged])
+    return Judged(*(part.view(like.shape) for part, like in zip(parts, judged, strict=True)))
+
+
+def _coupling(judged: Judged, i: int, terms: Terms, size: tuple[int, int]) -> Coupling:
+    """The coupling of question `i` with a picture of (height, width) px."""
+    spots = _matches(judged, i, terms, size)
     recognised = any(match.likeness >= LIKELY for match in spots)
-    confidence = probability(float(judged.present), recognised) * readable(words)
-    overview, unusual = _scope(guide, words, search.own)
-    logits = cell_logits(complete_runs(judged.logits, page.runs)[0], page.size, grid).cpu()
-    return Coupling(logits, confidence, overview, unusual, spots, page.vocabulary >= PRINTED_WORDS)
+    confidence = probability(float(judged.present[i]), recognised) * readable(terms.words)
+    overview, unusual = outright(judged.scope[i].tolist(), terms.words)
+    printed = float(judged.vocabulary[i]) >= PRINTED_WORDS
+    return Coupling(judged.cells[i], confidence, overview, unusual, spots, printed, by_cell=True)
 
 
 def probability(present: float, recognised: bool) -> float:
@@ -184,7 +257,7 @@ def probability(present: float, recognised: bool) -> float:
     `present`: the head's logit of that; `recognised`: a word of the question was found on the picture.
     """
     factor, offset, more = CALIBRATION
-    return float(torch.sigmoid(torch.tensor(present * factor + offset + more * recognised)))
+    return sigmoid(present * factor + offset + more * recognised)
 
 
 def printed_probability(cosines: Tensor, itself: bool, strength: float) -> Tensor:
@@ -196,29 +269,28 @@ def printed_probability(cosines: Tensor, itself: bool, strength: float) -> Tenso
     return torch.sigmoid(cosines.float() * factor + offset)
 
 
-def crop_places(maps: Tensor, size: tuple[int, int]) -> Tensor:
-    """The part of maps of places [..., h, w] that lies in a picture of (height, width) px."""
-    height, width = (-(-side // px) for side, px in zip(size, PLACE, strict=True))
-    return maps[..., :height, :width]
+def printed_chance(cosine: float, itself: bool, strength: float) -> float:
+    """`printed_probability` of one place."""
+    factor, offset = PRINTED["itself" if itself else "listed" if strength == 1 else "related"]
+    return sigmoid(cosine * factor + offset)
+
+
+def sigmoid(logit: float) -> float:
+    """The probability in [0, 1] of log odds."""
+    return 0.5 * (1 + math.tanh(logit / 2))
 
 
 @torch.no_grad()
 def scope(guide: Guide, question: str) -> tuple[float, float]:
     """How far a question is about all of any picture, and how far about what stands out, each in [0, 1]."""
     words = terms(question).words
-    return _scope(guide, words, guide.words(words))
+    (pair,) = guide.scope(guide.tensors([Terms(words, (), (), ())])).tolist()
+    return outright(pair, words)
 
 
-def _scope(guide: Guide, words: tuple[str, ...], vectors: Tensor) -> tuple[float, float]:
-    # The lower of two readings: a name may share its row in the table of hashed whole words with "overview";
-    # the second reading uses the rows of words of general questions alone.
-    common = [word in STOP_WORDS or word in GENERAL_WORDS for word in words]
-    readings = (
-        guide.reader(words, vectors),
-        guide.reader(words, vectors, torch.tensor(common, device=vectors.device)),
-    )
-    pooled = torch.stack([reading.pooled for reading in readings])
-    overview, unusual = guide.head.scope(pooled).float().sigmoid().amin(0).tolist()
+def outright(scope: Sequence[float], words: Sequence[str]) -> tuple[float, float]:
+    """The scope of a question, `overview` and `unusual`, after what its words ask for outright."""
+    overview, unusual = scope
     says_overview, says_unusual = outright_scope(words)
     if says_unusual:
         return min(overview, 1 - OUTRIGHT), max(unusual, OUTRIGHT)
@@ -231,35 +303,21 @@ def readable(words: Sequence[str]) -> bool:
     return any(letter.isalnum() and letter in ALPHABET for word in content for letter in word)
 
 
-def cell_logits(places: Tensor, size: tuple[int, int], grid: tuple[int, int]) -> Tensor:
-    """Logits of the cells of a picture of (height, width) px, [..., H, W], from those of places [..., h, w].
-
-    The log of the mean odds of the places in each; places may reach beyond the picture.
-    """
-    rows, columns = (_samples(*axis).to(places.device) for axis in zip(size, grid, PLACE, strict=True))
-    top = places.amax((-2, -1), keepdim=True)  # so that no odds overflow
-    odds = (places - top).exp()[..., rows.flatten(), :][..., columns.flatten()]  # (..., H * n, W * m)
-    mean = odds.unflatten(-1, columns.shape).unflatten(-3, rows.shape).mean((-3, -1))  # over n and m
-    return mean.clamp_min(1e-30).log() + top
-
-
-def _samples(side: int, cells: int, place: int) -> Tensor:
-    """The places in each cell along a side of `side` px: long [cells, n], each at least once."""
-    n = max(4, math.ceil(side / cells / place))
-    middles = (torch.arange(cells * n) + 0.5) * (side / (cells * n))
-    return (middles / place).long().view(cells, n)
-
-
-def matches(page: GuidePage, search: Search) -> tuple[Match, ...]:
+def matches(guide: Guide, page: GuidePage, question: str) -> tuple[Match, ...]:
     """The content words of a question and the terms that stand for them, each with its best place."""
-    words, others, stands_for, strengths = search.terms
-    cosines = crop_places(search.cosines, page.size)
-    width, best = cosines.shape[-1], cosines.flatten(1).max(1)
-    colours = crop_places(search.colours, page.size).flatten(1).max(1)
+    return couple(guide, page, question, (1, 1)).matches
 
-    def middle(index: int) -> tuple[float, float]:
-        place = divmod(index, width)
-        y, x = ((at + 0.5) * px / side for at, px, side in zip(place, PLACE, page.size, strict=True))
+
+def _matches(judged: Judged, i: int, terms: Terms, size: tuple[int, int]) -> tuple[Match, ...]:
+    """The matches of question `i` on a picture of (height, width) px."""
+    words, others, stands_for, strengths = terms
+    width, padded = -(-size[1] // PLACE[1]), judged.colour.shape[1]
+    best, places = judged.best[i].tolist(), judged.best_at[i].tolist()
+    colours, painted = judged.colour[i].tolist(), judged.colour_at[i].tolist()
+
+    def middle(index: float) -> tuple[float, float]:
+        place = divmod(int(index), width)
+        y, x = ((at + 0.5) * px / side for at, px, side in zip(place, PLACE, size, strict=True))
         return min(1.0, y), min(1.0, x)
 
     listed = []
@@ -267,13 +325,14 @@ def matches(page: GuidePage, search: Search) -> tuple[Match, ...]:
         if word in STOP_WORDS:
             continue
         for index in group:
-            term = (*words, *others)[index]
-            strength = 1.0 if index < len(words) else strengths[index - len(words)]
-            likeness = float(printed_probability(best.values[index], index < len(words), strength))
-            listed.append(Match(word, term, likeness, middle(int(best.indices[index])), strength))
-        if float(colours.values[number]) > 0:
-            place = middle(int(colours.indices[number]))
-            listed.append(Match(word, COLOUR_TERM.format(word), float(colours.values[number]), place))
+            term, own = (*words, *others)[index], index < len(words)
+            at = index if own else padded + index - len(words)
+            strength = 1.0 if own else strengths[index - len(words)]
+            likeness = printed_chance(best[at], own, strength)
+            listed.append(Match(word, term, likeness, middle(places[at]), strength))
+        if colours[number] > 0:
+            term = COLOUR_TERM.format(word)
+            listed.append(Match(word, term, colours[number], middle(painted[number])))
     return tuple(listed)
 
 

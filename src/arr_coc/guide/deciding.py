@@ -10,11 +10,11 @@ The images of a call stand in a row. The frames of a clip are scored one by one 
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Hashable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -22,7 +22,7 @@ from torch import Tensor
 from arr_coc.choose.allocation import TENSIONS, Allocation, Grid, Reason, grid_positions
 from arr_coc.choose.attending import Budget, NonFiniteScores, compute_retention_mask, gate
 from arr_coc.choose.budget import DEFAULT_BUDGET, count_cells, needed_cells
-from arr_coc.choose.layer import ARRCOCLayer, Relevance, Watch, untimed
+from arr_coc.choose.layer import ARRCOCLayer, Prior, Relevance, Watch, join_priors, untimed
 from arr_coc.guide.coupling import Coupling
 from arr_coc.guide.coverage import NO_STRUCTURE, CoverageRule
 from arr_coc.guide.trust import note, prior
@@ -93,10 +93,46 @@ class Cues(NamedTuple):
     rarity: Tensor | None = None
 
     def relevance(self, layer: ARRCOCLayer, watch: Watch = untimed) -> Relevance:
-        start = None if self.guided is None else prior(self.guided, self.rarity)
+        """The relevance of the cells of the image, a batch of one."""
+        return self._relevance(layer, watch, None if self.guided is None else prior(self.guided, self.rarity))
+
+    def _relevance(self, layer: ARRCOCLayer, watch: Watch, start: Prior | None) -> Relevance:
         return layer.relevance(
             self.texture, self.query, self.query_mask, self.vision, self.gestalt, self.coupling, start, watch
         )
+
+    @property
+    def shapes(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
+        """The names and shapes of its tensors."""
+        parts = self._asdict().items()
+        return tuple((name, tuple(part.shape)) for name, part in parts if isinstance(part, Tensor))
+
+
+def relevance_of(layer: ARRCOCLayer, cues: Sequence[Cues], watch: Watch = untimed) -> list[Relevance]:
+    """The relevance of the cells of each image, as of `Cues.relevance`.
+
+    Images that the guide scores alone are taken together where their tensors are of one shape.
+    """
+    scored: dict[int, Relevance] = {}
+    together: dict[Hashable, list[int]] = {}
+    for i, one in enumerate(cues):
+        alone = one.vision is not None or one.gestalt is not None
+        key = i if alone or one.guided is None else (one.shapes, one.guided.by_cell)
+        together.setdefault(key, []).append(i)
+    for group in together.values():
+        own = [cues[i] for i in group]
+        if len(own) == 1:
+            scored[group[0]] = own[0].relevance(layer, watch)
+            continue
+        names = [name for name, _ in own[0].shapes]
+        parts: dict[str, Any] = {name: torch.cat([getattr(one, name) for one in own]) for name in names}
+        joined = own[0]._replace(**parts)
+        priors = [prior(one.guided, one.rarity) for one in own if one.guided is not None]
+        maps = joined._relevance(layer, watch, join_priors(priors))
+        for place, i in enumerate(group):
+            one = {k: v[place : place + 1] for k, v in maps._asdict().items() if v is not None}
+            scored[i] = Relevance(**one)
+    return [scored[i] for i in range(len(cues))]
 
 
 @dataclass(frozen=True)
@@ -124,7 +160,7 @@ class Decision:
 
 def score(layer: ARRCOCLayer, cues: Sequence[Cues], watch: Stopwatch) -> list[Relevance]:
     """The relevance of the cells of each image to its question; NonFiniteScores if one isn't finite."""
-    maps = [one.relevance(layer, watch) for one in cues]
+    maps = relevance_of(layer, cues, watch)
     with watch("balancing"):
         # One transfer from the device for all images.
         finite = torch.stack([relevance.balanced.isfinite().all() for relevance in maps]).tolist()

@@ -26,19 +26,29 @@ from arr_coc.files.device import resolve_device, resolve_dtype
 from arr_coc.files.paths import local_path
 from arr_coc.files.saved import BUNDLED, check_finite, make_folder, reading, write_tensors
 from arr_coc.files.validation import check_records
-from arr_coc.guide.colours import colour_maps, colours_of
+from arr_coc.guide.colours import NAMES, colour_maps, colours_of
 from arr_coc.guide.head import Head, Judgement, PageEncoder
 from arr_coc.guide.print_encoder import (
+    PLACE,
     MeaningEncoder,
     PrintEncoder,
     PrintFeatures,
     block_max,
     block_mean,
+    complete_runs,
     luminance,
     print_runs,
     run_meanings,
 )
-from arr_coc.guide.question import QuestionEncoder, Reading, Terms, WordEncoder, definitions, terms
+from arr_coc.guide.question import (
+    QuestionEncoder,
+    QuestionTensors,
+    Reading,
+    Terms,
+    WordEncoder,
+    question_tensors,
+    terms,
+)
 
 SCALES = 3  # print is read in a picture, at half and at a quarter of its size
 SIDE_MULTIPLE = 32  # px; sides of a picture are padded to multiples
@@ -46,36 +56,68 @@ MIN_SIDE = 128  # px of a padded side; narrower pictures in bfloat16 may show pr
 
 
 class GuidePage(NamedTuple):
-    """The guide's encoding of a picture, which depends on no question."""
+    """The guide's encoding of one picture, or of B of one size, which depends on no question."""
 
-    # vectors of print, [DIM, h/8, w/16] of the picture, and of it at half and at a quarter of its size
+    # vectors of print, [B, DIM, h/8, w/16] of a picture, and of it at half and at a quarter of its size
     prints: tuple[Tensor, ...]
-    meanings: Tensor  # [MEANING_WIDTH, h/16, w/32], what the print means
+    meanings: Tensor  # [B, MEANING_WIDTH, h/16, w/32], what the print means
     passages: Tensor  # the same of the whole run of print that a place belongs to, of unit length or 0
-    colours: Tensor  # [12, h/16, w/32] in [0, 1], how far each place shows each of `colours.NAMES`
-    features: Tensor  # [1, WIDTH, h/16, w/32] of `PageEncoder`
+    colours: Tensor  # [B, 12, h/16, w/32] in [0, 1], how far each place shows each of `colours.NAMES`
+    features: Tensor  # [B, WIDTH, h/16, w/32] of `PageEncoder`
     size: tuple[int, int]  # (height, width) of the picture in px before it was padded
-    runs: Tensor  # [h/16, w/4], its runs of print (`print_runs`)
-    vocabulary: int  # how many different common words are read on it
+    runs: Tensor  # [B, h/16, w/4], its runs of print (`print_runs`)
+    vocabulary: Tensor  # [B], how many different common words are read on it
 
     @property
     def nbytes(self) -> int:
         """Memory of its tensors."""
-        return sum(
-            one.nbytes
-            for one in (*self.prints, self.meanings, self.passages, self.colours, self.features, self.runs)
-        )
+        return sum(part.nbytes for part in self.tensors())
+
+    def tensors(self) -> tuple[Tensor, ...]:
+        """Its tensors in order, those of print first."""
+        own = (self.meanings, self.passages, self.colours, self.features, self.runs, self.vocabulary)
+        return (*self.prints, *own)
+
+    def of(self, tensors: Sequence[Tensor]) -> GuidePage:
+        """A page of the same size with other tensors, in the order of `tensors`."""
+        *prints, meanings, passages, colours, features, runs, vocabulary = tensors
+        return GuidePage(tuple(prints), meanings, passages, colours, features, self.size, runs, vocabulary)
+
+    def split(self) -> list[GuidePage]:
+        """The pages of each of its pictures."""
+        return [self.of(parts) for parts in zip(*(part.split(1) for part in self.tensors()), strict=True)]
+
+
+def join_pages(pages: Sequence[GuidePage]) -> GuidePage:
+    """The pages of several pictures of one size as one."""
+    if len(pages) == 1:
+        return pages[0]
+    return pages[0].of(list(map(torch.cat, zip(*(page.tensors() for page in pages), strict=True))))
 
 
 class Search(NamedTuple):
-    """Where the words of a question stand on an encoded picture (page)."""
+    """Where the words of Q questions stand on an encoded picture (page), or each on a page of its own."""
 
-    terms: Terms  # the T words of the question, and the others that may be printed for them
-    own: Tensor  # [T, DIM], vectors of its own words
-    cosines: Tensor  # [W, h/16, w/32], of the vectors of all terms, its own words first, with every place
-    agreements: Tensor  # [T, h/16, w/32] in [0, 1], of the meanings of its own words with every place
-    # [T, h/16, w/32], how far each place shows the colour that a word names; 0 for other words
+    questions: QuestionTensors  # of T words each, and W terms that may be printed for them
+    own: Tensor  # [Q, T, DIM], vectors of the words
+    cosines: Tensor  # [Q, T, h/16, w/32], of the vectors of the words with every place
+    others: Tensor  # [Q, W, h/16, w/32], of those of the terms
+    agreements: Tensor  # [Q, T, h/16, w/32] in [0, 1], of the meanings of the words with every place
+    # [Q, T, h/16, w/32], how far each place shows the colour that a word names; 0 for other words
     colours: Tensor
+
+
+class Judged(NamedTuple):
+    """All that the guide says of Q questions, on its device: see `Guide.question`."""
+
+    cells: Tensor  # [Q, H, W], logits
+    present: Tensor  # [Q], the logit that the picture holds what is asked for
+    scope: Tensor  # [Q, 2] in [0, 1], that a question is about all of a picture, and about what stands out
+    best: Tensor  # [Q, T + W], the best cosine of each word and term with a place
+    best_at: Tensor  # [Q, T + W], the number of that place
+    colour: Tensor  # [Q, T], how far the best place shows the colour that a word names
+    colour_at: Tensor  # [Q, T], the number of that place
+    vocabulary: Tensor  # [Q], how many common words are read on the picture
 
 
 class Guide(nn.Module):
@@ -112,127 +154,184 @@ class Guide(nn.Module):
 
     def page(self, picture: Tensor) -> GuidePage:
         """Encode a picture, float [3, h, w] in [0, 1], before any question."""
-        picture = picture.contiguous()  # a channel's pixels side by side: many steps go channel by channel
-        size = (picture.shape[-2], picture.shape[-1])
-        down, right = (max(MIN_SIDE - side, -side % SIDE_MULTIPLE) for side in size)
-        pad = (0, right, 0, down)
-        picture = F.pad(picture[None].float(), pad, mode="replicate")[0] if any(pad) else picture.float()
-        return self.compose(picture, self.encode_print(picture))._replace(size=size)
+        return self.encode(picture[None])
 
-    def encode_print(self, picture: Tensor) -> list[PrintFeatures]:
-        """The print of a picture [3, h, w] at each of the SCALES; its sides are whole SIDE_MULTIPLEs."""
-        light = luminance(picture[None])
+    def encode(self, pictures: Tensor) -> GuidePage:
+        """Encode pictures of one size, float [B, 3, h, w] in [0, 1], before any question."""
+        # A channel's pixels side by side: many steps go channel by channel.
+        pictures = pictures.contiguous().float()
+        size = (pictures.shape[-2], pictures.shape[-1])
+        down, right = (max(MIN_SIDE - side, -side % SIDE_MULTIPLE) for side in size)
+        if down or right:
+            pictures = F.pad(pictures, (0, right, 0, down), mode="replicate")
+        return self.compose(pictures, self.encode_print(pictures))._replace(size=size)
+
+    def encode_print(self, pictures: Tensor) -> list[PrintFeatures]:
+        """The print of pictures [B, 3, h, w] at each of the SCALES; their sides are whole SIDE_MULTIPLEs."""
+        light = luminance(pictures)
         scales = [self.eyes(light)]
         for _ in range(SCALES - 1):
             light = _half(light)
             scales.append(self.eyes(light))
         return scales
 
-    def compose(self, picture: Tensor, scales: Sequence[PrintFeatures]) -> GuidePage:
-        """The page of a picture, from its pixels and its print at each scale."""
-        prints = tuple(scale.print[0] for scale in scales)
-        light = luminance(picture[None])
+    def compose(self, pictures: Tensor, scales: Sequence[PrintFeatures]) -> GuidePage:
+        """The page of pictures [B, 3, h, w], from their pixels and their print at each scale."""
+        prints = tuple(scale.print for scale in scales)
+        light = luminance(pictures)
         meanings, vocabulary = self.glossary(prints, light, self.likeness)
-        features = self.pages(picture[None], [scale.features for scale in scales], meanings)
-        size = (picture.shape[-2], picture.shape[-1])
-        colours, runs = colour_maps(picture), print_runs(light)
+        features = self.pages(pictures, [scale.features for scale in scales], meanings)
+        size = (pictures.shape[-2], pictures.shape[-1])
+        colours, runs = colour_maps(pictures), print_runs(light)
         passages = run_meanings(meanings, runs)
         return GuidePage(prints, meanings, passages, colours, features, size, runs, vocabulary)
+
+    def tensors(self, questions: Sequence[Terms]) -> QuestionTensors:
+        """Questions as numbers on the guide's device."""
+        return question_tensors(questions, colours_of, len(NAMES), self.threshold.device)
+
+    def question(self, page: GuidePage, questions: QuestionTensors, grid: tuple[int, int]) -> Judged:
+        """What the guide says of Q questions about a page, or about a page each; cells on a grid (H, W).
+
+        Like `encode` a function of tensors alone: nothing waits for the device.
+        """
+        search = self.find(page, questions)
+        reading, second = self.reader.read_twice(questions, search.own)
+        judged = self.weigh(page, search, reading)
+        cells = cell_logits(complete_runs(judged.logits, page.runs), page.size, grid)
+        places = crop_places(torch.cat((search.cosines, search.others), 1), page.size).flatten(2)
+        best, best_at = places.max(-1)
+        colour, colour_at = crop_places(search.colours, page.size).flatten(2).max(-1)
+        vocabulary = page.vocabulary.expand(len(cells))
+        scope = self._scope(reading.pooled, second)
+        return Judged(cells, judged.present, scope, best, best_at, colour, colour_at, vocabulary)
 
     def judge(self, page: GuidePage, questions: Sequence[str]) -> Judgement:
         """Score every place of a page, h/16 x w/32 of them, for Q questions."""
         return self.weigh(page, self.search(page, questions))
 
-    def search(self, page: GuidePage, questions: Sequence[str]) -> list[Search]:
-        """Find the words of each of some questions on a page."""
-        every = [terms(question) for question in questions]
-        vectors = self.words([word for t in every for word in (*t.words, *t.others)])
-        parts = vectors.split([len(t.words) + len(t.others) for t in every])
-        return [
-            Search(
-                t,
-                part[: len(t.words)],
-                self._cosines(page, part),
-                self._agreements(page, t),
-                _colours(page, t),
-            )
-            for t, part in zip(every, parts, strict=True)
-        ]
+    def search(self, page: GuidePage, questions: Sequence[str]) -> Search:
+        """Find the words of some questions on a page, or each on a page of its own."""
+        return self.find(page, self.tensors([terms(question) for question in questions]))
 
-    def weigh(self, page: GuidePage, searches: Sequence[Search]) -> Judgement:
-        """Score every place of a page from where the words of some questions stand."""
-        own = [search.own for search in searches]
-        readings = self.reader.read([search.terms.words for search in searches], own)
-        maps = [self.maps(search) for search in searches]
-        return self.head(page.features, readings, maps, [self._expected(page, one) for one in readings])
+    def find(self, page: GuidePage, questions: QuestionTensors) -> Search:
+        """Find the words of questions on a page, or each on a page of its own."""
+        own, others = self.vectors(questions)
+        cosines = self._cosines(page, torch.cat((own, others), 1))
+        agreements = _with_places(questions.meanings * questions.defined[..., None], page.meanings).clamp(
+            0, 1
+        )
+        named = torch.where(questions.colours[..., None, None], page.colours[:, None], 0.0).amax(2)
+        count = own.shape[1]
+        return Search(questions, own, cosines[:, :count], cosines[:, count:], agreements, named)
 
-    def read(self, questions: Sequence[Sequence[str]]) -> list[Reading]:
+    def vectors(self, questions: QuestionTensors) -> tuple[Tensor, Tensor]:
+        """The vectors of the words [Q, T, DIM] and terms [Q, W, DIM] of questions."""
+        size, words = questions.there.shape
+        vectors = self.words.encode(questions.grams, questions.starts, questions.letters)
+        own, others = vectors[: size * words], vectors[size * words :][: questions.stands_for.numel()]
+        return own.unflatten(0, (size, words)), others.view(size, -1, own.shape[-1])
+
+    def weigh(self, page: GuidePage, search: Search, reading: Reading | None = None) -> Judgement:
+        """Score every place of a page from where the words of questions stand.
+
+        `reading` is of the questions; None: they are read here.
+        """
+        reading = self.reader(search.questions, search.own) if reading is None else reading
+        expected = _with_places(reading.expected[:, None], page.passages).clamp(0, 1)
+        expected = torch.cat((expected, _relative(expected)), 1)
+        return self.head(page.features, reading, self.maps(search), expected)
+
+    def read(self, questions: Sequence[Sequence[str]]) -> Reading:
         """Read questions of normal words, at least one, without a page."""
-        vectors = self.words([word for words in questions for word in words])
-        return self.reader.read(questions, vectors.split([len(words) for words in questions]))
+        tensors = self.tensors([Terms(tuple(words), (), (), ()) for words in questions])
+        return self.reader(tensors, self.vectors(tensors)[0])
+
+    def scope(self, questions: QuestionTensors) -> Tensor:
+        """How far questions are about all of any picture, and about what stands out, [Q, 2] in [0, 1]."""
+        reading, second = self.reader.read_twice(questions, self.vectors(questions)[0])
+        return self._scope(reading.pooled, second)
+
+    def _scope(self, *pooled: Tensor) -> Tensor:
+        """The lowest scope of some readings, see `QuestionEncoder.read_twice`."""
+        return self.head.scope(torch.stack(pooled)).float().sigmoid().amin(0)
 
     def maps(self, search: Search) -> Tensor:
-        """The maps of a question's words, [T, MAPS - OF_QUESTION - 1, H, W] in [0, 1]; see `head.MAPS`."""
-        count = len(search.own)
-        direct, others = search.cosines[:count], search.cosines[count:]
-        places = torch.tensor(search.terms.stands_for, device=others.device, dtype=torch.long)
-        strengths = torch.tensor(search.terms.strengths, device=others.device)
-        listed, related = strengths == 1, strengths < 1  # by the lexicon, and by meaning
-        synonym = _gathered(others[listed], places[listed], torch.full_like(direct, -1.0))
-        maps = [*self._likenesses(direct), *self._likenesses(synonym)]  # a cosine of -1 is a likeness of 0
-        for likeness in self._likenesses(others[related]):
-            weighed = likeness * strengths[related][:, None, None].to(likeness.dtype)
-            maps.append(_gathered(weighed, places[related], torch.zeros_like(direct)))
+        """The maps of questions' words, [Q, T, MAPS - OF_QUESTION - 1, H, W] in [0, 1]; see `head.MAPS`."""
+        direct, others = search.cosines, search.others
+        strengths = search.questions.strengths[..., None, None]
+        places = search.questions.stands_for[..., None, None].expand_as(others)
+        # By the lexicon; the others are by meaning. A cosine of -1 is a likeness of 0.
+        listed = torch.where(strengths == 1, others, -1.0)
+        synonym = torch.full_like(direct, -1.0).scatter_reduce(1, places, listed, "amax")
         agreements = search.agreements.to(direct.dtype)
-        maps += [agreements, _relative(agreements), search.colours.to(direct.dtype)]
-        return torch.stack(maps, 1)
-
-    def _likenesses(self, cosine: Tensor) -> tuple[Tensor, Tensor]:
-        """How likely each place shows each word, and how near it comes to the page's best: [W, H, W] each."""
-        if not len(cosine):
-            return cosine, cosine
-        return torch.sigmoid(self.likeness(cosine)), _relative(cosine)
-
-    def _agreements(self, page: GuidePage, terms: Terms) -> Tensor:
-        """How well the meanings of words and places agree, [T, h/16, w/32] in [0, 1]."""
-        meant = definitions(terms.words).to(page.meanings)
-        return torch.einsum("tm,mhw->thw", meant, page.meanings).clamp(0, 1)
-
-    def _expected(self, page: GuidePage, reading: Reading) -> Tensor:
-        """How well print agrees with what a question expects, and that relative, [2, h/16, w/32] in [0,
-        1].
-        """
-        expected = reading.expected.to(page.passages)
-        agreement = torch.einsum("m,mhw->hw", expected, page.passages)[None].clamp(0, 1)
-        return torch.cat((agreement, _relative(agreement)))
+        count, terms = direct.shape[1], others.shape[1]
+        every = torch.cat((direct, synonym, others, agreements), 1)
+        likeness = torch.sigmoid(self.likeness(every[:, :-count]))
+        relative = _relative(every)
+        parts = [one.split((count, count, terms), 1) for one in (likeness, relative[:, :-count])]
+        bonds = torch.where(strengths == 1, 0.0, strengths).to(others.dtype)
+        related = (
+            torch.zeros_like(direct).scatter_reduce(1, places, part * bonds, "amax") for _, _, part in parts
+        )
+        own, stood_for = zip(*(part[:2] for part in parts), strict=True)
+        colours = search.colours.to(direct.dtype)
+        return torch.stack((*own, *stood_for, *related, agreements, relative[:, -count:], colours), 2)
 
     def _cosines(self, page: GuidePage, words: Tensor) -> Tensor:
-        """How well each word agrees with each place, [W, DIM] -> [W, h/16, w/32]: the best of all sizes."""
-        near, half, quarter = (torch.einsum("wd,dhx->whx", words, each) for each in page.prints)
+        """How well each word agrees with each place, [Q, W, DIM] -> [Q, W, h/16, w/32]: the best of all
+        sizes.
+        """
+        near, half, quarter = (_with_places(words, each) for each in page.prints)
         height, width = page.features.shape[-2:]
         # A slot at half the size covers a place, one at a quarter 2 x 2 places.
-        quarter = quarter.repeat_interleave(2, -2).repeat_interleave(2, -1)[:, :height, :width]
-        return torch.maximum(block_max(near, (2, 2)), torch.maximum(half[:, :height, :width], quarter))
+        quarter = quarter.repeat_interleave(2, -2).repeat_interleave(2, -1)[..., :height, :width]
+        return torch.maximum(block_max(near, (2, 2)), torch.maximum(half[..., :height, :width], quarter))
 
 
-def _colours(page: GuidePage, terms: Terms) -> Tensor:
-    """How far places show the colours that words name, [T, h/16, w/32] in [0, 1]."""
-    maps = page.colours.new_zeros(len(terms.words), *page.colours.shape[1:])
-    for i, word in enumerate(terms.words):
-        if colours := colours_of(word):
-            maps[i] = page.colours[list(colours)].amax(0)
-    return maps
+def _with_places(words: Tensor, places: Tensor) -> Tensor:
+    """The products of vectors [Q, W, D] with those of places [1 or Q, D, h, w], [Q, W, h, w]."""
+    flat = places.flatten(2)
+    if len(flat) == 1:  # one product of large matrices
+        products = (words.flatten(0, 1).to(flat.dtype) @ flat[0]).view(*words.shape[:2], -1)
+    else:
+        products = words.to(flat.dtype) @ flat
+    return products.unflatten(-1, places.shape[-2:])
 
 
 def _relative(cosine: Tensor) -> Tensor:
-    """How near each place comes to the page's best, if that is any good, [W, H, W] -> [W, H, W] in [0, 1]."""
-    top = cosine.amax((1, 2), keepdim=True)
+    """How near each place comes to the page's best, if that is any good, [..., H, W] in [0, 1]."""
+    top = cosine.amax((-2, -1), keepdim=True)
     # The second factor is small where the best cosine itself is: then no place is any good.
     return torch.exp(12 * (cosine - top)) * torch.sigmoid(12 * (top - 0.3))
 
 
-def _gathered(others: Tensor, places: Tensor, maps: Tensor) -> Tensor:
-    return maps.scatter_reduce(0, places[:, None, None].expand_as(others), others, "amax")
+def crop_places(maps: Tensor, size: tuple[int, int]) -> Tensor:
+    """The part of maps of places [..., h, w] that lies in a picture of (height, width) px."""
+    height, width = (-(-side // px) for side, px in zip(size, PLACE, strict=True))
+    return maps[..., :height, :width]
+
+
+def cell_logits(places: Tensor, size: tuple[int, int], grid: tuple[int, int]) -> Tensor:
+    """Logits of the cells of a picture of (height, width) px, [..., H, W], from those of places [..., h, w].
+
+    The log of the mean odds of the places in each; places may reach beyond the picture.
+    """
+    rows, columns = (_samples(*axis, places.device) for axis in zip(size, grid, PLACE, strict=True))
+    top = places.amax((-2, -1), keepdim=True)  # so that no odds overflow
+    odds = (places - top).exp()[..., rows.flatten(), :][..., columns.flatten()]  # (..., H * n, W * m)
+    mean = odds.unflatten(-1, columns.shape).unflatten(-3, rows.shape).mean((-3, -1))  # over n and m
+    return mean.clamp_min(1e-30).log() + top
+
+
+@lru_cache(maxsize=64)
+@torch.compiler.assume_constant_result
+def _samples(side: int, cells: int, place: int, device: torch.device) -> Tensor:
+    """The places in each cell along a side of `side` px: long [cells, n], each at least once."""
+    with torch.inference_mode(False):
+        n = max(4, math.ceil(side / cells / place))
+        middles = (torch.arange(cells * n) + 0.5) * (side / (cells * n))
+        return (middles / place).long().view(cells, n).to(device)
 
 
 def _half(light: Tensor) -> Tensor:

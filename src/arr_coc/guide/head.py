@@ -1,7 +1,7 @@
 """The head: from where the words of a question stand to what lies right of, below or across from them.
 
-    PageEncoder()(picture, prints, meanings)   [1, WIDTH, H, W], once per page; H = h/16, W = w/32
-    Head()(page, readings, maps)               Judgement: logits [Q, H, W], per question
+    PageEncoder()(pictures, prints, meanings)   [B, WIDTH, H, W], once per page; H = h/16, W = w/32
+    Head()(pages, reading, maps, expected)      Judgement: logits [Q, H, W], per question
 
 Attention runs along rows and along columns (Ho et al. 2019).
 """
@@ -43,18 +43,22 @@ class Judgement(NamedTuple):
     unusual: Tensor  # [Q], that it asks for what stands out
 
 
+@lru_cache(maxsize=64)
+@torch.compiler.assume_constant_result
 def _coordinates(size: tuple[int, int], device: torch.device) -> Tensor:
     """How far places lie from each side of the page, [1, 4, H, W]: 1 at the side, fading over 160 px."""
-    down, right = (
-        torch.arange(n, device=device, dtype=torch.float32) * px / 160
-        for n, px in zip(size, PLACE, strict=True)
-    )
-    maps = [torch.exp(-x) for x in (down, down[-1] - down, right, right[-1] - right)]
-    grids = [m[:, None].expand(size) if i < 2 else m.expand(size) for i, m in enumerate(maps)]
-    return torch.stack(grids)[None]
+    with torch.inference_mode(False):  # another call may learn
+        down, right = (
+            torch.arange(n, device=device, dtype=torch.float32) * px / 160
+            for n, px in zip(size, PLACE, strict=True)
+        )
+        maps = [torch.exp(-x) for x in (down, down[-1] - down, right, right[-1] - right)]
+        grids = [m[:, None].expand(size) if i < 2 else m.expand(size) for i, m in enumerate(maps)]
+        return torch.stack(grids)[None]
 
 
 @lru_cache(maxsize=64)
+@torch.compiler.assume_constant_result
 def _turns(
     n: int, vectors: int, width: int, device: torch.device, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor]:
@@ -100,9 +104,12 @@ class AxialAttention(nn.Module):
         turned, value = rotate(vectors[..., : 2 * HEADS, :]), vectors[..., 2 * HEADS :, :]
         query, key = turned.chunk(2, -2)
         query, key, value = (part.transpose(1, 2) for part in (query, key, value))  # heads before N
-        # Fused attention is slower on lines this short: twice forward, ten times backward on a CPU.
-        weights = (query * query.shape[-1] ** -0.5 @ key.transpose(-1, -2)).softmax(-1)
-        mixed = weights.to(value.dtype) @ value
+        if torch.is_grad_enabled() and x.device.type == "cpu":
+            # There fused attention takes ten times as long backward on lines this short.
+            weights = (query * query.shape[-1] ** -0.5 @ key.transpose(-1, -2)).softmax(-1)
+            mixed = weights.to(value.dtype) @ value
+        else:
+            mixed = F.scaled_dot_product_attention(query, key, value)
         return x + self.outer(mixed.transpose(1, 2).flatten(-2)).view(x.shape)
 
 
@@ -156,11 +163,11 @@ class PageEncoder(nn.Module):
         self.blocks = nn.ModuleList(AxialBlock(led=False) for _ in range(PAGE_BLOCKS))
 
     def forward(self, picture: Tensor, prints: Sequence[Tensor], meanings: Tensor) -> Tensor:
-        """Encode a page as [1, WIDTH, h/16, w/32].
+        """Encode pages as [B, WIDTH, h/16, w/32].
 
-        `picture` is float [1, 3, h, w] in [0, 1], sides multiples of 32; `prints` features of it, then of it
-        at half and at a quarter of its size, [1, FEATURE_WIDTH, h/8, w/16]; `meanings`
-        [MEANING_WIDTH, h/16, w/32].
+        `picture` is float [B, 3, h, w] in [0, 1], sides multiples of 32; `prints` features of it, then of it
+        at half and at a quarter of its size, [B, FEATURE_WIDTH, h/8, w/16]; `meanings`
+        [B, MEANING_WIDTH, h/16, w/32].
         """
         dtype = self.print.weight.dtype
         near, half, quarter = prints
@@ -171,12 +178,13 @@ class PageEncoder(nn.Module):
         features = [part[..., : size[0], : size[1]] for part in parts]
         small = block_mean(picture, (4, 4))
         mean = block_mean(small, (PLACE[0] // 4, PLACE[1] // 4))
-        squares = torch.cat([block_mean(channel.square(), PLACE) for channel in picture.split(1, 1)], 1)
+        squares = block_mean(picture.square(), PLACE)
         spread = (squares - mean.square()).clamp_min(0).sqrt()  # rounding may leave less than 0
-        paint = torch.cat((mean, spread, _coordinates(size, picture.device)), 1).to(dtype)
+        sides = _coordinates(size, picture.device).expand(len(picture), -1, -1, -1)
+        paint = torch.cat((mean, spread, sides), 1).to(dtype)
         small = small.to(dtype, memory_format=torch.channels_last)
         x = self.print(torch.cat(features, 1).to(dtype)) + self.colour(small) + self.paint(paint)
-        x = x + self.meant(meanings[None].to(dtype))
+        x = x + self.meant(meanings.to(dtype))
         x = x + self.near(F.relu(x))
         x = self.norm(x.movedim(1, -1))
         for block in self.blocks:
@@ -212,41 +220,42 @@ class Head(nn.Module):
         )
         self.scope = nn.Sequential(nn.Linear(QUESTION_WIDTH, 32), nn.GELU(), nn.Linear(32, 2))
 
-    def appearance(self, page: Tensor, reading: Reading) -> Tensor:
-        """The logit that each place resembles what a word names, [T, H, W]; arguments as of a call."""
-        places = self.look(page[0].movedim(0, -1))
-        return (places @ self.name(reading.tokens).T).movedim(-1, 0) - 3.0  # few look like it
+    def appearance(self, page: Tensor, tokens: Tensor) -> Tensor:
+        """The logit that each place resembles what each word names, [Q, T, H, W].
 
-    def forward(
-        self, page: Tensor, readings: list[Reading], maps: list[Tensor], expected: list[Tensor]
-    ) -> Judgement:
-        """Score the places of a page [1, WIDTH, H, W] for some questions.
-
-        `maps` are [T, MAPS - OF_QUESTION - 1, H, W] in [0, 1] of each question's words, `expected`
-        [OF_QUESTION, H, W] of each question; the map of appearance is made here.
+        Of the page or pages [1 or Q, WIDTH, H, W] and the words of questions, tokens [Q, T, WIDTH].
         """
-        base = page[0].movedim(0, -1)  # (H, W, WIDTH)
-        rows, direct, best = [], [], []
-        for reading, own, whole in zip(readings, maps, expected, strict=True):
-            appearance = self.appearance(page, reading).sigmoid()[:, None].to(own.dtype)
-            # Words share the maps of their question.
-            likeness = torch.cat((own, appearance, whole.to(own.dtype).expand(len(own), -1, -1, -1)), 1)
-            roles = self.roles(reading.tokens).unflatten(-1, (MAPS, WIDTH))
-            x = base + torch.einsum("tmhw,tmc->hwc", likeness.to(base.dtype), roles)
-            weights = (self.query(x) @ self.key(reading.tokens).T / 8).softmax(-1)  # (H, W, T)
-            rows.append(x + weights @ self.value(reading.tokens))
-            trust = F.softplus(self.trust(reading.tokens)).to(likeness.dtype)
-            direct.append(torch.einsum("tmhw,tm->hw", likeness, trust))
-            best.append(
-                (likeness.flatten(2).amax(-1) * trust).sum(0)
-            )  # (MAPS,): how well the words are found
-        x, pooled = torch.stack(rows), torch.stack([reading.pooled for reading in readings])
+        places = self.look(page.movedim(1, -1)).flatten(1, 2)  # (B, H * W, APPEARANCE_WIDTH)
+        names = self.name(tokens)
+        return (names @ places.mT).unflatten(-1, page.shape[-2:]) - 3.0  # few look like it
+
+    def forward(self, page: Tensor, reading: Reading, maps: Tensor, expected: Tensor) -> Judgement:
+        """Score the places of a page, or of a page per question, [1 or Q, WIDTH, H, W], for Q questions.
+
+        `maps` are [Q, T, MAPS - OF_QUESTION - 1, H, W] in [0, 1] of each question's words, `expected`
+        [Q, OF_QUESTION, H, W] of each question; the map of appearance is made here.
+        """
+        tokens, there = reading.tokens, reading.there
+        base = page.movedim(1, -1)  # (B, H, W, WIDTH)
+        appearance = self.appearance(page, tokens).sigmoid()[:, :, None].to(maps.dtype)
+        # Words share the maps of their question.
+        shared = expected.to(maps.dtype)[:, None].expand(-1, tokens.shape[1], -1, -1, -1)
+        likeness = torch.cat((maps, appearance, shared), 2) * there[..., None, None, None]
+        roles = self.roles(tokens).unflatten(-1, (MAPS, WIDTH))
+        x = base + torch.einsum("qtmhw,qtmc->qhwc", likeness.to(base.dtype), roles)
+        keys = self.key(tokens)[:, None].mT  # (Q, 1, WIDTH, T)
+        weights = (self.query(x) @ keys / 8).masked_fill(~there[:, None, None], -torch.inf).softmax(-1)
+        x = x + weights @ self.value(tokens)[:, None]
+        trust = F.softplus(self.trust(tokens)).to(likeness.dtype)
+        direct = torch.einsum("qtmhw,qtm->qhw", likeness, trust)
+        best = (likeness.flatten(3).amax(-1) * trust).sum(1)  # (Q, MAPS): how well the words are found
+        pooled = reading.pooled
         for block in self.blocks:
             x = block(x, pooled)
         x = self.norm(x)
         # The last layer is float32: bfloat16 would round logits of -5 to a 32nd.
-        logits = self.last(x.to(self.last.weight.dtype))[..., 0] + torch.stack(direct)
+        logits = self.last(x.to(self.last.weight.dtype))[..., 0] + direct
         flat = x.flatten(1, 2)
-        summary = torch.cat((flat.mean(1), flat.amax(1), pooled, torch.stack(best).to(x.dtype)), -1)
+        summary = torch.cat((flat.mean(1), flat.amax(1), pooled, best.to(x.dtype)), -1)
         overview, unusual = self.scope(pooled).float().unbind(-1)
         return Judgement(logits.float(), self.present(summary)[:, 0].float(), overview, unusual)

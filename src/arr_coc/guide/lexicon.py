@@ -305,6 +305,14 @@ def meaning(word: str) -> Tensor:
     return torch.zeros(MEANING_WIDTH) if row is None else table.vectors[row]
 
 
+def meanings_of(words: Sequence[str]) -> Tensor:
+    """The vectors of normal words, [N, MEANING_WIDTH] on the CPU; zeros for those without a row."""
+    table = meanings()
+    rows = [table.row(word) for word in words]
+    vectors = table.vectors[[row or 0 for row in rows]]
+    return vectors.masked_fill(torch.tensor([row is None for row in rows])[:, None], 0.0)
+
+
 def text_meaning(words: Sequence[str]) -> Tensor:
     """The meaning of a text of normal words, [MEANING_WIDTH] of unit length on the CPU; zeros without a
     row.

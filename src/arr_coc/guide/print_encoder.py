@@ -1,8 +1,8 @@
 """Print on a picture: a convolutional network from pixels to a vector for every slot of 8 x 16 px.
 
 PrintEncoder()(luminance(picture))    print [B, DIM, h/8, w/16], features [B, FEATURE_WIDTH, h/8, w/16]
-MeaningEncoder()(prints, light, ...)  [MEANING_WIDTH, h/16, w/32], what the print means
-print_runs(light)                     [h/16, w/4], which columns of pixels belong to one run of print
+MeaningEncoder()(prints, light, ...)  [B, MEANING_WIDTH, h/16, w/32], what the print means
+print_runs(light)                     [B, h/16, w/4], which columns of pixels belong to one run of print
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from arr_coc.guide.lexicon import MEANING_WIDTH, common_words, meaning
+from arr_coc.guide.lexicon import MEANING_WIDTH, common_words, meanings_of
 from arr_coc.guide.question import ALPHABET, DIM, WordEncoder
 
 SLOT = (8, 16)  # height and width in px of a slot, in which print is read
@@ -60,9 +60,22 @@ def block_max(x: Tensor, size: tuple[int, int]) -> Tensor:
 
 def window_mean(x: Tensor, side: int) -> Tensor:
     """The mean of every window of side x side px, [..., h, w] -> [..., h - side + 1, w - side + 1]."""
-    height, width = x.shape[-2] - side + 1, x.shape[-1] - side + 1
-    x = reduce(torch.add, (x[..., i : i + height, :] for i in range(side)))
-    return reduce(torch.add, (x[..., i : i + width] for i in range(side))) / side**2
+    return _window_sum(_window_sum(x, side, -2), side, -1) / side**2
+
+
+def _window_sum(x: Tensor, side: int, dim: int) -> Tensor:
+    """The sums of `side` neighbours along a dimension, [..., n, ...] -> [..., n - side + 1, ...]."""
+    # From sums of 1, 2, 4, ... neighbours, those that `side` is made of.
+    total, done, width, size = None, 0, 1, x.shape[dim]
+    while width <= side:
+        if side & width:
+            part = x.narrow(dim, done, size - side + 1)
+            total, done = part if total is None else total + part, done + width
+        if 2 * width <= side:
+            x = x.narrow(dim, 0, x.shape[dim] - width) + x.narrow(dim, width, x.shape[dim] - width)
+        width *= 2
+    assert total is not None
+    return total
 
 
 def luminance(picture: Tensor) -> Tensor:
@@ -74,7 +87,7 @@ def luminance(picture: Tensor) -> Tensor:
 def contrast(light: Tensor) -> Tensor:
     """Luminance [B, 1, h, w] less its local mean and over its local spread: pale print is as dark print."""
     # Local means and squares need no more than a quarter of the resolution.
-    quarter = torch.cat([block_mean(x, (4, 4)) for x in (light, light.square())], 1)
+    quarter = block_mean(torch.cat((light, light.square()), 1), (4, 4))
     side = CONTRAST_WINDOW // 4 | 1  # odd, so that a window has a middle
     near = window_mean(F.pad(quarter, (side // 2,) * 4, mode="replicate"), side)
     mean, square = near.split(1, 1)
@@ -148,7 +161,7 @@ MIN_INK = 0.06  # the least difference of luminance within a slot that print may
 MIN_CERTAINTY = 0.02  # the least probability of a word in a slot from which the slot means something
 # Least probability and letters of a word that counts as read: strokes look like short words.
 READ_CERTAINTY, READ_LETTERS = 0.85, 5
-CHUNK = 256  # slots read at once: their cosines with all words fit the cache
+CHUNK = 256  # slots read at once on a CPU: their cosines with all words fit the cache
 
 
 class MeaningEncoder(nn.Module):
@@ -159,12 +172,18 @@ class MeaningEncoder(nn.Module):
 
     vectors: Tensor  # (V, DIM), of `WordEncoder`
     meanings: Tensor  # (V, MEANING_WIDTH)
+    long: Tensor  # bool (V,), which are words of READ_LETTERS and more
 
     def __init__(self) -> None:
         super().__init__()
         self.words = common_words()
         self.register_buffer("vectors", torch.zeros(len(self.words), DIM))
-        self.register_buffer("meanings", torch.stack([meaning(w) for w in self.words]), persistent=False)
+        self.register_buffer("meanings", meanings_of(self.words), persistent=False)
+        long = torch.tensor([len(word) >= READ_LETTERS for word in self.words])
+        self.register_buffer("long", long, persistent=False)
+        # Whether every slot is read at once, also those without ink; None: off the CPU, where leaving some
+        # out would have to wait for how many they are.
+        self.dense: bool | None = None
 
     @torch.no_grad()
     def learn(self, words: WordEncoder) -> None:
@@ -174,63 +193,98 @@ class MeaningEncoder(nn.Module):
     @torch.no_grad()
     def forward(
         self, prints: Sequence[Tensor], light: Tensor, likeness: Callable[[Tensor], Tensor]
-    ) -> tuple[Tensor, int]:
-        """What every place of a picture means, [MEANING_WIDTH, h/16, w/32], and how many words are read.
+    ) -> tuple[Tensor, Tensor]:
+        """What every place of pictures means, [B, MEANING_WIDTH, h/16, w/32], and how many words are read,
+        [B].
 
-        A vector is as long as the probability that a word stands there. `prints` are vectors [DIM, h, w] of
-        slots of the picture, and of it at half and at a quarter of its size; `light` is its luminance [1, 1,
-        h, w]; `likeness` maps a cosine to the logit that a slot shows a word.
+        A vector is as long as the probability that a word stands there. `prints` are vectors [B, DIM, h, w]
+        of slots of the pictures, and of them at half and at a quarter of their size; `light` is their
+        luminance [B, 1, h, w]; `likeness` maps a cosine to the logit that a slot shows a word.
         """
         extremes = block_max(light, SLOT), block_max(-light, SLOT)
-        masks, slots = [], []
+        slots, inks = [], []
         for scale, each in enumerate(prints):
             ink = _ink(extremes, scale, each.shape[-2:])
             if scale == 0:
                 each, ink = _darker_rows(each, ink)
-            masks.append(ink > MIN_INK)
-            slots.append(each[:, masks[-1]].T)
-        rows, legible = self._read(torch.cat(slots), likeness)
-        parts = rows.split([len(each) for each in slots])
+            slots.append(each)
+            inks.append(ink)
+        vectors = torch.cat([each.flatten(2) for each in slots], 2).mT  # (B, N, DIM)
+        inked = torch.cat([ink.flatten(1) for ink in inks], 1) > MIN_INK
+        rows, read = self._read_inked(vectors, inked, likeness)
         height, width = light.shape[-2] // PLACE[0], light.shape[-1] // PLACE[1]
-        total = light.new_zeros(MEANING_WIDTH + 1, height, width, dtype=torch.float32)
-        for scale, (mask, part) in enumerate(zip(masks, parts, strict=True)):
-            meant = total.new_zeros(MEANING_WIDTH + 1, *mask.shape)
-            meant[:, mask] = part.T
+        total = light.new_zeros(len(light), MEANING_WIDTH + 1, height, width, dtype=torch.float32)
+        for scale, part in enumerate(rows.split([ink[0].numel() for ink in inks], 1)):
+            meant = part.mT.unflatten(-1, inks[scale].shape[1:])
             if scale == 0:  # two slots lie side by side in a place
                 meant = meant[..., ::2] + meant[..., 1::2]
             elif scale == 2:  # a slot at a quarter of the size covers 2 x 2 places
                 meant = meant.repeat_interleave(2, -2).repeat_interleave(2, -1)
-            total += meant[:, :height, :width]
-        return total[:-1] / total[-1].clamp_min(1), sum(len(self.words[i]) >= READ_LETTERS for i in legible)
+            total += meant[..., :height, :width]
+        return total[:, :-1] / total[:, -1:].clamp_min(1), read
 
-    def _read(self, prints: Tensor, likeness: Callable[[Tensor], Tensor]) -> tuple[Tensor, set[int]]:
-        """Meanings and, last, the probability of a word, [N, MEANING_WIDTH + 1]; the rows of words read."""
-        dtype, count = self.vectors.dtype, len(prints)
-        read = F.pad((MEANING_SHARPNESS * prints).to(dtype), (0, 0, 0, -count % CHUNK))
+    def _read_inked(
+        self, vectors: Tensor, inked: Tensor, likeness: Callable[[Tensor], Tensor]
+    ) -> tuple[Tensor, Tensor]:
+        """Meanings and, last, the probability of a word, [B, N, MEANING_WIDTH + 1], of slots [B, N, DIM]; and
+        how many long words are read, [B].
+
+        Both are of the slots with ink, `inked` bool [B, N], others have zeros.
+        """
+        if self.dense is None:
+            dense = vectors.device.type != "cpu" or torch.compiler.is_compiling()
+        else:
+            dense = self.dense
+        if dense:
+            rows, words = self._read(vectors, likeness, dense)
+            rows = rows * inked[..., None]
+            words = words.masked_fill(~inked, len(self.words))
+        else:
+            # A CPU has time for the slots with ink alone, and for as many at once as fit its cache.
+            rows = vectors.new_zeros(*inked.shape, MEANING_WIDTH + 1, dtype=torch.float32)
+            words = torch.full(inked.shape, len(self.words))
+            parts = [self._read(part, likeness, dense) for part in vectors[inked].split(CHUNK)]
+            if parts:
+                rows[inked], words[inked] = map(torch.cat, zip(*parts, strict=True))
+        read = rows.new_zeros(len(rows), len(self.words) + 1).scatter_(1, words, 1.0)
+        return rows, (read[:, :-1] * self.long).sum(1)
+
+    def _read(
+        self, prints: Tensor, likeness: Callable[[Tensor], Tensor], dense: bool
+    ) -> tuple[Tensor, Tensor]:
+        """Meanings and, last, the probability of a word, [..., MEANING_WIDTH + 1], of slots [..., DIM].
+
+        And the row of the word that is read in each, [...], the number of words where none is.
+        """
+        dtype = self.vectors.dtype
         meanings = F.pad(self.meanings, (0, 1), value=1.0).to(dtype)  # the last column adds up the weights
-        bias = read.new_full((len(self.vectors),), -MEANING_SHARPNESS)
-        rows, legible = [], set[int]()
-        for chunk in read.split(CHUNK):
-            # A softmax would subtract the largest score of each slot; subtracting the largest possible one
-            # needs no pass through the scores.
-            lowered = F.linear(chunk, self.vectors, bias)
-            sure = torch.sigmoid(likeness(lowered.amax(1).float() / MEANING_SHARPNESS + 1))
-            legible.update(lowered[sure > READ_CERTAINTY].argmax(1).tolist())
-            mixed = (lowered.exp_() @ meanings).float()
-            rows.append(mixed / mixed[:, -1:].clamp_min(1e-30) * (sure * (sure > MIN_CERTAINTY))[:, None])
-        return torch.cat(rows)[:count], legible
+        # A softmax would subtract the largest score of each slot; subtracting the largest possible one needs
+        # no pass through the scores.
+        bias = prints.new_full((len(self.vectors),), -MEANING_SHARPNESS, dtype=dtype)
+        lowered = F.linear((MEANING_SHARPNESS * prints).to(dtype), self.vectors, bias)
+        sure = torch.sigmoid(likeness(lowered.amax(-1).float() / MEANING_SHARPNESS + 1))
+        legible = sure > READ_CERTAINTY
+        if dense:
+            words = lowered.argmax(-1).masked_fill(~legible, len(self.words))
+        else:  # few slots are, and finding the best word takes a CPU longer than its score
+            words = torch.full(legible.shape, len(self.words))
+            words[legible] = lowered[legible].argmax(-1)
+        mixed = (lowered.exp_() @ meanings).float()
+        rows = mixed / mixed[..., -1:].clamp_min(1e-30) * (sure * (sure > MIN_CERTAINTY))[..., None]
+        return rows, words
 
 
 def _ink(extremes: Sequence[Tensor], scale: int, size: Sequence[int]) -> Tensor:
-    """The difference of luminance within each slot, [h, w], at 1/2**scale of the picture's size."""
-    high, low = (F.max_pool2d(x, 1 << scale, ceil_mode=True)[0, 0] for x in extremes)
-    return F.pad(high + low, (0, size[1] - high.shape[1], 0, size[0] - high.shape[0]))
+    """The difference of luminance within each slot, [B, h, w], at 1/2**scale of the picture's size."""
+    high, low = (F.max_pool2d(x, 1 << scale, ceil_mode=True)[:, 0] for x in extremes)
+    return F.pad(high + low, (0, size[1] - high.shape[-1], 0, size[0] - high.shape[-2]))
 
 
 def _darker_rows(prints: Tensor, ink: Tensor) -> tuple[Tensor, Tensor]:
     """Of each two slots above one another the one with more ink: a line of print is as high as both."""
-    lower = ink[1::2] > ink[::2]
-    return torch.where(lower, prints[:, 1::2], prints[:, ::2]), torch.where(lower, ink[1::2], ink[::2])
+    lower = ink[:, 1::2] > ink[:, ::2]
+    rows = torch.where(lower[:, None], prints[:, :, 1::2], prints[:, :, ::2])
+    return rows, torch.where(lower, ink[:, 1::2], ink[:, ::2])
 
 
 COLUMN_PX = 4  # width in px of the columns that ink is looked for in
@@ -244,43 +298,58 @@ RUN_COLUMNS_OF_PLACE = 2  # columns of a run that make a place part of it
 def print_runs(light: Tensor) -> Tensor:
     """The runs of print of a picture: ink in one row of places, such as a word, a value or a label.
 
-    Luminance [1, 1, h, w] in [0, 1], sides multiples of 32 px -> long [h / 16, w / COLUMN_PX], the number of
-    each column's run, from 1; 0 where there is none.
+    Luminance [B, 1, h, w] in [0, 1], sides multiples of 32 px -> long [B, h / 16, w / COLUMN_PX], the number
+    of each column's run, from 1; 0 where there is none.
     """
     right = F.pad((light[..., 1:] - light[..., :-1]).abs(), (0, 1))
     below = F.pad((light[..., 1:, :] - light[..., :-1, :]).abs(), (0, 0, 0, 1))
-    ink = (block_max(torch.maximum(right, below), (PLACE[0], COLUMN_PX)) > INK_STEP).float()[0]
+    ink = (block_max(torch.maximum(right, below), (PLACE[0], COLUMN_PX)) > INK_STEP).float()[:, 0]
     wide = F.max_pool2d(F.pad(ink, (MAX_GAP, MAX_GAP)), (1, MAX_GAP + 1), 1)
-    joined = -F.max_pool2d(-wide, (1, MAX_GAP + 1), 1)[0] > 0.5  # gaps of up to MAX_GAP are closed
-    first = joined & ~F.pad(joined, (1, 0))[:, :-1]
-    numbers = first.flatten().cumsum(0).view(joined.shape) * joined
-    return numbers * (torch.bincount(numbers.flatten()) <= MAX_RUN)[numbers]
+    joined = -F.max_pool2d(-wide, (1, MAX_GAP + 1), 1) > 0.5  # gaps of up to MAX_GAP are closed
+    first = joined & ~F.pad(joined, (1, 0))[..., :-1]
+    numbers = (first.flatten(1).cumsum(1).view(joined.shape) * joined).flatten(1)
+    short = _sums(numbers, torch.ones_like(numbers)) <= MAX_RUN
+    return (numbers * short.gather(1, numbers)).view(joined.shape)
+
+
+def _sums(numbers: Tensor, values: Tensor) -> Tensor:
+    """The sums of values [B, ..., N] over those of one number, long [B, N] in 0..N -> [B, ..., N + 1]."""
+    # As many sums as there can be: how many there are would have to be waited for.
+    count = numbers.shape[-1] + 1
+    index = numbers.view(len(numbers), *(1,) * (values.ndim - 2), -1).expand_as(values)
+    return values.new_zeros(*values.shape[:-1], count).scatter_add_(-1, index, values)
 
 
 def run_meanings(meanings: Tensor, runs: Tensor) -> Tensor:
-    """The meaning of the run of print that each place belongs to, [C, h, w] -> [C, h, w] of unit length or 0.
+    """The meaning of the run of print that each place belongs to, [B, C, h, w] of unit length or 0.
 
-    `runs` [h, w * n] are of `print_runs`; a place with parts of several takes the last.
+    `meanings` are [B, C, h, w], `runs` [B, h, w * n] of `print_runs`; a place with parts of several takes the
+    last.
     """
-    index = runs.unflatten(-1, (meanings.shape[-1], -1)).amax(-1).flatten()
-    sums = meanings.new_zeros(len(meanings), int(index.max()) + 1).index_add_(1, index, meanings.flatten(1))
-    sums[:, 0] = 0  # of the places without a run
-    return F.normalize(sums.float(), dim=0)[:, index].view(meanings.shape)
+    index = runs.unflatten(-1, (meanings.shape[-1], -1)).amax(-1).flatten(1)  # (B, N), up to n * N
+    # Each run is summed up at its first place, so that there are as many sums as places.
+    places = torch.arange(index.shape[1], device=index.device).expand_as(index)
+    firsts = F.pad(torch.zeros_like(runs.flatten(1)), (0, 1))
+    firsts = firsts.scatter_reduce_(1, index, places, "amin", include_self=False)
+    first = firsts.gather(1, index)
+    means = F.normalize(_sums(first, meanings.flatten(2).float()), dim=1)
+    wanted = first[:, None].expand(-1, meanings.shape[1], -1)
+    return (means.gather(2, wanted) * (index > 0)[:, None]).view(meanings.shape)
 
 
 def complete_runs(places: Tensor, runs: Tensor) -> Tensor:
     """Raise every place of a run to the log of the run's mean odds, and lower none.
 
-    The head often leaves out an end of the answer. Logits of places [Q, h, w] and `print_runs` [h, w * n] for
-    n columns of a place -> logits [Q, h, w].
+    The head often leaves out an end of the answer. Logits of places [Q, h, w] and `print_runs` [B, h, w * n]
+    for n columns of a place, of one picture or one per question -> logits [Q, h, w].
     """
     per_place = runs.shape[-1] // places.shape[-1]
     top = places.amax((-2, -1), keepdim=True)
     odds = (places - top).exp().repeat_interleave(per_place, -1).flatten(1)
-    index = runs.flatten()
-    columns = torch.bincount(index).clamp_min(1)
-    sums = odds.new_zeros(len(places), len(columns)).index_add_(1, index, odds)  # (Q, runs)
-    means = (sums / columns).clamp_min(1e-30).log()
-    means[:, 0] = -torch.inf  # of the columns without a run
-    lifted = means[:, index].view(*places.shape, per_place).topk(RUN_COLUMNS_OF_PLACE, -1).values[..., -1]
+    index = runs.flatten(1)
+    columns = _sums(index, torch.ones_like(index)).clamp_min(1)
+    index = index.expand(len(places), -1)
+    means = (_sums(index, odds) / columns).clamp_min(1e-30).log()
+    means = means.gather(1, index).masked_fill(index == 0, -torch.inf)  # of the columns without a run
+    lifted = means.view(*places.shape, per_place).topk(RUN_COLUMNS_OF_PLACE, -1).values[..., -1]
     return torch.maximum(places, lifted + top)

@@ -11,10 +11,11 @@ from __future__ import annotations
 import re
 import unicodedata
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -27,7 +28,7 @@ from arr_coc.guide.lexicon import (
     expand,
     hints,
     inflections,
-    meaning,
+    meanings_of,
     related,
     text_meaning,
 )
@@ -93,13 +94,27 @@ class WordEncoder(nn.Module):
         if not words:
             return self.join.weight.new_zeros(0, DIM, dtype=torch.float32)
         device = self.join.weight.device
-        grams = [_ngrams(word) for word in words]
-        rows = torch.tensor([row for gram in grams for row in gram], device=device)
-        starts = torch.tensor([0, *(len(gram) for gram in grams[:-1])], device=device).cumsum(0)
-        letters = torch.tensor([_letters(word) for word in words], device=device)
+        return self.encode(*(part.to(device) for part in letters_of(words)))
+
+    def encode(self, grams: Tensor, starts: Tensor, letters: Tensor) -> Tensor:
+        """The vectors [W, DIM] of words as numbers, see `letters_of`."""
         spelled = self.spell(self.letters(letters).movedim(1, 2))
         spelled = spelled.masked_fill(letters[:, None] == 0, 0.0).amax(-1)  # padding counts as 0
-        return unit(self.table(rows, starts) + self.join(spelled))
+        return unit(self.table(grams, starts) + self.join(spelled))
+
+
+def letters_of(words: Sequence[str]) -> tuple[Tensor, Tensor, Tensor]:
+    """Words as numbers, on the CPU, of which "" has none.
+
+    Returns:
+        Rows of the table of n-grams of all words, long [G]; where those of each word start, long [W]; its
+        characters, long [W, MAX_LETTERS].
+    """
+    grams = [_ngrams(word) if word else () for word in words]
+    rows = np.fromiter((row for gram in grams for row in gram), np.int64)
+    starts = np.cumsum([0, *(len(gram) for gram in grams[:-1])], dtype=np.int64)
+    letters = np.array([_letters(word) for word in words], np.int64)
+    return torch.from_numpy(rows), torch.from_numpy(starts), torch.from_numpy(letters)
 
 
 MAX_SIGNS = 24  # of a question in a script without spaces that asks outright for what is odd
@@ -281,18 +296,99 @@ def terms(question: str) -> Terms:
     return Terms(tuple(words), tuple(others), tuple(others.values()), tuple(strengths[o] for o in others))
 
 
-def definitions(words: Sequence[str]) -> Tensor:
-    """The meanings of words, [T, MEANING_WIDTH] on the CPU; zeros for stop words."""
-    empty = torch.zeros(MEANING_WIDTH)
-    return torch.stack([empty if word in STOP_WORDS else meaning(word) for word in words])
+class QuestionTensors(NamedTuple):
+    """Q questions as numbers, on one device: all that the guide needs of them, and no text.
+
+    T words and W terms that may stand for them, shorter questions padded. The vectors of the words of all
+    questions come first, then those of the terms: word t of question q is q * T + t, its term w is
+    Q * T + q * W + w.
+    """
+
+    grams: Tensor  # long [G], see `letters_of`
+    starts: Tensor  # long [Q * (T + W)]
+    letters: Tensor  # long [Q * (T + W), MAX_LETTERS]
+    there: Tensor  # bool [Q, T], which words are not padding
+    rows: Tensor  # long [Q, T], of the table of whole words
+    common: Tensor  # bool [Q, T], words of questions about all of a picture, and those that mean nothing
+    meanings: Tensor  # [Q, T, MEANING_WIDTH], zeros for words without a row
+    defined: Tensor  # bool [Q, T], words that mean something by themselves
+    whole: Tensor  # [Q, MEANING_WIDTH], the meaning of the whole question
+    colours: Tensor  # bool [Q, T, len(colours)], which colours each word names
+    stands_for: Tensor  # long [Q, W], the word that each term stands for
+    strengths: Tensor  # [Q, W], of that bond, 0 for padding
+
+    def to(self, device: torch.device) -> QuestionTensors:
+        """The same on a device."""
+        return QuestionTensors(*(part.to(device, non_blocking=True) for part in self))
+
+
+STEPS: tuple[int, int, int] = (16, 64, 1024)  # words, terms and n-grams are padded to multiples off the CPU
+
+
+def question_tensors(
+    questions: Sequence[Terms],
+    colours: Callable[[str], Sequence[int]],
+    count: int,
+    device: torch.device | str = "cpu",
+) -> QuestionTensors:
+    """Questions as numbers on a device.
+
+    `colours` gives the numbers of the `count` colours that a word names. Off the CPU sizes are padded to
+    multiples of STEPS, so that few kernels and graphs are made.
+    """
+    device = torch.device(device)
+    steps = (1, 1, 1) if device.type == "cpu" else STEPS
+    words = _multiple(max(len(one.words) for one in questions), steps[0])
+    others = _multiple(max(len(one.others) for one in questions), steps[1])
+    size = len(questions)
+    every = [word for one in questions for word in (*one.words, *("",) * (words - len(one.words)))]
+    terms = [word for one in questions for word in (*one.others, *("",) * (others - len(one.others)))]
+    grams, starts, letters = letters_of([*every, *terms])
+    if short := _multiple(len(grams), steps[2]) - len(grams):
+        # What is padded would be part of the last word, so it is a word of its own, which nobody reads.
+        starts = torch.cat((starts, torch.tensor([len(grams)])))
+        letters = torch.cat((letters, letters.new_zeros(1, MAX_LETTERS)))
+        grams = torch.cat((grams, grams.new_zeros(short)))
+
+    def flags(is_so: Callable[[str], bool]) -> Tensor:
+        return torch.tensor([is_so(word) for word in every]).view(size, words)
+
+    named = np.zeros((size * words, count), np.bool_)
+    for i, word in enumerate(every):
+        named[i, list(colours(word))] = True
+    stands_for = np.zeros((size, others), np.int64)
+    strengths = np.zeros((size, others), np.float32)
+    for i, one in enumerate(questions):
+        stands_for[i, : len(one.others)] = one.stands_for
+        strengths[i, : len(one.others)] = one.strengths
+    return QuestionTensors(
+        grams,
+        starts,
+        letters,
+        flags(bool),
+        torch.tensor([zlib.crc32(b"=" + w.encode()) % HASHED_WORDS for w in every]).view(size, words),
+        flags(lambda word: word in STOP_WORDS or word in GENERAL_WORDS),
+        meanings_of(every).view(size, words, MEANING_WIDTH),
+        flags(lambda word: word not in STOP_WORDS),
+        torch.stack([text_meaning(one.words) for one in questions]),
+        torch.from_numpy(named).view(size, words, count),
+        torch.from_numpy(stands_for),
+        torch.from_numpy(strengths),
+    ).to(device)
+
+
+def _multiple(count: int, step: int) -> int:
+    """The least multiple of a step that is at least a count."""
+    return -(-count // step) * step
 
 
 class Reading(NamedTuple):
-    """A question as the head uses it."""
+    """Questions as the head uses them."""
 
-    tokens: Tensor  # [T, WIDTH], one per word
-    pooled: Tensor  # [WIDTH], their mean
-    expected: Tensor  # [MEANING_WIDTH], of unit length: the meaning of print that answers it
+    tokens: Tensor  # [Q, T, WIDTH], one per word
+    there: Tensor  # bool [Q, T], which of them are not padding
+    pooled: Tensor  # [Q, WIDTH], their means
+    expected: Tensor  # [Q, MEANING_WIDTH], of unit length: the meaning of print that answers each
 
 
 class QuestionEncoder(nn.Module):
@@ -319,38 +415,44 @@ class QuestionEncoder(nn.Module):
         nn.init.zeros_(self.expected.weight)
         nn.init.zeros_(self.expected.bias)
 
-    def forward(self, words: Sequence[str], vectors: Tensor, meant: Tensor | None = None) -> Reading:
-        """Read 1 to MAX_WORDS normal words with their vectors [T, DIM].
+    def forward(self, questions: QuestionTensors, vectors: Tensor) -> Reading:
+        """Read questions with the vectors of their words, [Q, T, DIM].
 
-        `meant` [T] weighs their rows in the table of whole words; None: fully.
+        Print is expected to mean what the question means, but for what was learned.
         """
-        tokens = self.layers(self._embed(words, vectors, meant)[None])[0]
-        return self._reading(words, tokens)
+        tokens = self.encode(questions, vectors, torch.ones_like(questions.there))
+        return self._reading(questions, tokens)
 
-    def read(self, questions: Sequence[Sequence[str]], vectors: Sequence[Tensor]) -> list[Reading]:
-        """Read several questions at once; arguments as of `forward`, one per question."""
-        rows = [self._embed(words, each) for words, each in zip(questions, vectors, strict=True)]
-        lengths = torch.tensor([len(row) for row in rows], device=rows[0].device)
-        padded = nn.utils.rnn.pad_sequence(rows, batch_first=True)
-        blank = torch.arange(padded.shape[1], device=lengths.device) >= lengths[:, None]
-        tokens = self.layers(padded, src_key_padding_mask=blank if bool(blank.any()) else None)
-        parts = [row[:length] for row, length in zip(tokens, lengths.tolist(), strict=True)]
-        return [self._reading(*each) for each in zip(questions, parts, strict=True)]
+    def read_twice(self, questions: QuestionTensors, vectors: Tensor) -> tuple[Reading, Tensor]:
+        """The reading of `forward`, and the `pooled` of one without the rows of particular words, [Q, WIDTH].
 
-    def _reading(self, words: Sequence[str], tokens: Tensor) -> Reading:
-        """Print is expected to mean what the question means, but for what was learned."""
-        pooled = tokens.mean(0)
-        own = text_meaning(words).to(tokens.device)
-        return Reading(tokens, pooled, unit(own + self.expected(pooled).float()))
+        A name may share its row in the table of hashed whole words with "overview": in the second reading
+        the rows of words of general questions alone count.
+        """
+        parts = {name: getattr(questions, name) for name in ("rows", "meanings", "there")}
+        both = questions._replace(**{name: torch.cat((part, part)) for name, part in parts.items()})
+        counted = torch.cat((torch.ones_like(questions.there), questions.common))
+        tokens, second = self.encode(both, torch.cat((vectors, vectors)), counted).chunk(2)
+        return self._reading(questions, tokens), _mean(second, questions.there)
 
-    def _embed(self, words: Sequence[str], vectors: Tensor, meant: Tensor | None = None) -> Tensor:
-        """Sums of a word's vector, its row in the table of whole words, its meaning and its position."""
-        rows = torch.tensor(
-            [zlib.crc32(b"=" + word.encode()) % HASHED_WORDS for word in words], device=vectors.device
-        )
-        meanings = self.meaning(rows) if meant is None else self.meaning(rows) * meant[:, None]
-        joined = self.join(
-            torch.cat((vectors.to(self.join.weight.dtype), meanings.to(self.join.weight.dtype)), -1)
-        )
-        entries = torch.stack([meaning(word) for word in words]).to(joined)
-        return joined + self.learned(entries) + self.place[: len(words)]
+    def _reading(self, questions: QuestionTensors, tokens: Tensor) -> Reading:
+        pooled = _mean(tokens, questions.there)
+        expected = unit(questions.whole + self.expected(pooled).float())
+        return Reading(tokens, questions.there, pooled, expected)
+
+    def encode(self, questions: QuestionTensors, vectors: Tensor, counted: Tensor) -> Tensor:
+        """The tokens [Q, T, WIDTH] of questions.
+
+        `counted` bool [Q, T]: words whose rows in the table of whole words count.
+        """
+        dtype = self.join.weight.dtype
+        rows = self.meaning(questions.rows) * counted[..., None]
+        joined = self.join(torch.cat((vectors.to(dtype), rows.to(dtype)), -1))
+        joined = joined + self.learned(questions.meanings.to(joined)) + self.place[: joined.shape[1]]
+        tokens = self.layers(joined, src_key_padding_mask=~questions.there)
+        return tokens.masked_fill(~questions.there[..., None], 0.0)
+
+
+def _mean(tokens: Tensor, there: Tensor) -> Tensor:
+    """The mean [Q, WIDTH] of the tokens [Q, T, WIDTH] that are there; others are zeros."""
+    return tokens.sum(1) / there.sum(1, keepdim=True).to(tokens.dtype)

@@ -2,6 +2,7 @@
 
     selector = Selector.from_pretrained()
     selector("page.png", "What is the total?", budget=64)           Allocation on a grid (1, H, W)
+    selector.many(pictures, questions, budget=64)                   an Allocation each, chosen at once
     selector.decide_clip(frames, "When does the light turn red?")   Decision on a grid (steps, H, W)
 
 The encodings of the last pictures are kept: a second question about one costs the guide's head alone.
@@ -14,7 +15,7 @@ import math
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -57,7 +58,7 @@ from arr_coc.guide.guide import (
     picture_inputs,
 )
 from arr_coc.guide.relevance import open_relevance
-from arr_coc.guide.source import PictureView, RelevanceSource
+from arr_coc.guide.source import PictureView, RelevanceSource, couple_all, view_all
 from arr_coc.guide.trust import SCOPE, is_general, wants_rarity
 from arr_coc.video.temporal import Change, Changes, Tracker, event_of
 
@@ -148,6 +149,14 @@ class StemScorer:
         self.tokenizer, self.embeddings, self.sizing = tokenizer, embeddings, sizing
         added = tokenizer.get_added_tokens_decoder().items()
         self._special = torch.tensor([i for i, token in added if token.special], dtype=torch.long)
+        self.device = torch.device("cpu")
+
+    def to(self, device: torch.device) -> StemScorer:
+        """The same on a device, in place; the word embeddings stay on the CPU."""
+        self.layer.to(device)
+        self.stem.to(device)
+        self.device = device
+        return self
 
     @classmethod
     def load(cls, folder: Path, base: str | Path | None = None) -> StemScorer:
@@ -183,6 +192,7 @@ class StemScorer:
     ) -> tuple[Tensor, tuple[int, int]]:
         """A picture as the model would see it, float [1, 3, h, w] in [0, 1], and its grid (H, W)."""
         image = torch.from_numpy(np.asarray(open_image(picture)).copy()).permute(2, 0, 1)[None]
+        image = image.to(self.device)
         grid = self.sizing.grid(*image.shape[-2:]) if grid is None else checked_grid(grid)
         size = (grid[0] * self.sizing.cell, grid[1] * self.sizing.cell)
         if image.shape[-2:] != size:  # on bytes, as image processors do
@@ -195,7 +205,7 @@ class StemScorer:
         channels = self.layer.config.channels
         texture = generate_texture_array(pixels, grid, channels, **picture_inputs(channels, pixels[0]))
         query = self._query(question)
-        mask = torch.ones(query.shape[:2], dtype=torch.bool)
+        mask = torch.ones(query.shape[:2], dtype=torch.bool, device=query.device)
         return Cues(texture, query, mask, self.stem(pixels, grid).float())
 
     def is_foreign(self, cells: Tensor) -> bool:
@@ -211,7 +221,7 @@ class StemScorer:
         content = words & ~torch.isin(ids, self._special)
         if not bool(content.any()):
             raise ValueError(f"the question {question!r} has no words that the tokenizer knows; rephrase it")
-        return self.embeddings[ids[content]][None].float()
+        return self.embeddings[ids[content]][None].float().to(self.device)
 
 
 def _read_embeddings(model: Path) -> Tensor:
@@ -277,6 +287,8 @@ class Selector:
         folder: str | Path | None = None,
         base: str | Path | None = None,
         relevance: str | RelevanceSource = "auto",
+        device: str | torch.device | None = "cpu",
+        dtype: str | torch.dtype | None = "auto",
     ) -> Selector:
         """The selector of a guide, or of an allocator with a stem; a ValueError if a part is missing.
 
@@ -285,17 +297,28 @@ class Selector:
                 bundled guide.
             base: Folder of the allocator's base model, for its words and sizes; None: the one that it names.
             relevance: As of the class.
+            device: Where pictures are looked at: "cpu", "cuda", "cuda:1", "mps", ...; None: the accelerator,
+                if there is one. Allocations are on the CPU.
+            dtype: Of the guide: "float32", "bfloat16", "float16", or "auto": bfloat16 where it is fast.
         """
+        guide = partial(load_guide, dtype=dtype, device=device)
         if folder is None and base is None:
-            return cls(relevance=relevance)
+            return cls(guide(), relevance=relevance)
         bundled = folder is None or folder == BUNDLED.name
         place = BUNDLED / "allocator" if bundled else local_path(folder)
         if base is None and not bundled:
             if (place / GUIDE_FILE).is_file():
-                return cls(load_guide(place), relevance=relevance)
+                return cls(guide(place), relevance=relevance)
             if (place / GUIDE_FOLDER / GUIDE_FILE).is_file() and not (place / STEM_FILE).is_file():
-                return cls(load_guide(place / GUIDE_FOLDER), relevance=relevance)
-        return cls(trained=StemScorer.load(place, base), relevance=relevance)
+                return cls(guide(place / GUIDE_FOLDER), relevance=relevance)
+        own = guide()
+        trained = StemScorer.load(place, base).to(own.threshold.device)
+        return cls(own, trained=trained, relevance=relevance)
+
+    @property
+    def device(self) -> torch.device:
+        """Where pictures are looked at."""
+        return self.guide.threshold.device
 
     def __call__(
         self,
@@ -321,6 +344,49 @@ class Selector:
                 that isn't calibrated.
         """
         return self.decide(picture, question, budget, grid, coverage).allocations[0]
+
+    @torch.no_grad()
+    def many(
+        self,
+        pictures: Sequence[ImageSource],
+        questions: str | Sequence[str],
+        budget: Budget | None = None,
+        coverage: float | None = None,
+    ) -> list[Allocation]:
+        """Choose cells of several pictures by a question each, at once; as calls of the selector one by one.
+
+        Pictures of one size are encoded together, and scored by their questions together, which is what a
+        GPU is fast at; the cells are chosen on the CPU. Decisions are those of single calls but for the order
+        in which a device adds.
+
+        Args:
+            pictures: Of any sizes; one picture may come again.
+            questions: One per picture, or one for all of them.
+            budget: As of a call, for each of them.
+            coverage: As of a call, for each of them.
+
+        Raises:
+            ValueError: as of a call, or another number of questions than of pictures.
+        """
+        texts = [questions] * len(pictures) if isinstance(questions, str) else list(questions)
+        if len(texts) != len(pictures):
+            raise ValueError(f"{len(pictures)} pictures and {len(texts)} questions: give a question each")
+        for text in texts:
+            check_question(text)
+        if coverage is not None:
+            budget = coverage_budget(budget, coverage)
+        allowed = DEFAULT_BUDGET if budget is None else parse_budget(budget)
+        share = coverage_share(allowed)
+        if self.trained is not None and share is None:
+            return [self(*pair, allowed) for pair in zip(pictures, texts, strict=True)]
+        if not texts:
+            return []
+        own = self if share is None else self.guided
+        rule = None if share is None else coverage_rule(self.source, share)
+        every = own._cues_of(pictures, texts)
+        grids = [(1, one.texture.shape[-2], one.texture.shape[-1]) for one in every]
+        budgets = [budget_of(allowed, None, math.prod(grid)) for grid in grids]
+        return decide(own.layer, every, grids, budgets, Stopwatch(torch.device("cpu")), (), rule).allocations
 
     @torch.no_grad()
     def decide(
@@ -387,15 +453,10 @@ class Selector:
 
     def _cues(self, picture: ImageSource, question: str, grid: tuple[int, int] | None) -> tuple[Cues, bool]:
         """`cues`, and whether the guide decides because the picture is unlike those of a stem."""
+        if self.trained is None:
+            return self._cues_of([picture], [question], grid)[0], False
         image = open_image(picture)
         grid = self._grid(image.height, image.width, grid)
-        if self.trained is None:
-            record = self._record(image, grid)
-            coupling = self._coupling(record, question, grid)
-            rare = wants_rarity(coupling)
-            if rare and grid not in record.rarities:
-                record.rarities[grid] = rarity(image_pixels(image), grid)
-            return self._guided(record, coupling, grid, rare), False
         pixels, _ = self.trained.pixels(image, grid)
         cues = self.trained.cues(pixels, question, grid)
         if self.relevance == "trained" or cues.vision is None:
@@ -403,9 +464,30 @@ class Selector:
         foreign = self.trained.is_foreign(cues.vision[0])
         if not foreign and not is_general(self.guide, question):
             return cues, False
-        coupling = self.source.couple(self.source.view(image_pixels(image)[0]), question, grid)
-        rare = rarity(image_pixels(image), grid) if wants_rarity(coupling) else None
-        return cues._replace(coupling=coupling.logits[None], guided=coupling, rarity=rare), foreign
+        whole = image_pixels(image, self.device)
+        coupling = self.source.couple(self.source.view(whole[0]), question, grid)
+        rare = rarity(whole, grid) if wants_rarity(coupling) else None
+        logits = coupling.logits[None].to(self.device)
+        return cues._replace(coupling=logits, guided=coupling, rarity=rare), foreign
+
+    def _cues_of(
+        self,
+        pictures: Sequence[ImageSource],
+        questions: Sequence[str],
+        grid: tuple[int, int] | None = None,
+    ) -> list[Cues]:
+        """The `Cues` of pictures with a question each, by the source of relevance, on the CPU."""
+        images = [open_image(picture) for picture in pictures]
+        grids = [self._grid(image.height, image.width, grid) for image in images]
+        records = self._recorded(images, grids)
+        couplings = self._couplings(records, questions, grids)
+        cues = []
+        for image, one, record, coupling in zip(images, grids, records, couplings, strict=True):
+            rare = wants_rarity(coupling)
+            if rare and one not in record.rarities:
+                record.rarities[one] = rarity(image_pixels(image, self.device), one).cpu()
+            cues.append(self._guided(record, coupling, one, rare))
+        return cues
 
     def _guided(self, record: PictureRecord, coupling: Coupling, grid: tuple[int, int], rare: bool) -> Cues:
         query, words = torch.zeros(1, 1, self.layer.config.dim), torch.ones(1, 1, dtype=torch.bool)
@@ -420,29 +502,50 @@ class Selector:
                 "Selector.from_pretrained() to encode one ahead of its questions"
             )
         image = open_image(picture)
-        return self._record(image, self._grid(image.height, image.width, grid))
+        return self._recorded([image], [self._grid(image.height, image.width, grid)])[0]
 
-    def _record(self, image: Image, grid: tuple[int, int]) -> PictureRecord:
-        key = picture_digest(image)
-        record = self._records.pop(key, None)
-        if record is None or grid not in record.textures:
-            pixels = image_pixels(image)
-            record = record or PictureRecord(self.source.view(pixels[0]), {}, {}, {})
-            record.textures[grid] = generate_texture_array(pixels, grid, self.layer.config.channels)
-        self._records[key] = record
+    def _recorded(self, images: Sequence[Image], grids: Sequence[tuple[int, int]]) -> list[PictureRecord]:
+        """The records of pictures, each with its texture on a grid; the last pictures' are kept."""
+        keys = [picture_digest(image) for image in images]
+        # Taken out of what is kept, so that another thread's pictures don't push them out.
+        records = {key: record for key in keys if (record := self._records.pop(key, None)) is not None}
+        pixels: dict[bytes, Tensor] = {}
+        for key, image, grid in zip(keys, images, grids, strict=True):
+            if key not in pixels and (key not in records or grid not in records[key].textures):
+                pixels[key] = image_pixels(image, self.device)
+        new = [key for key in pixels if key not in records]
+        views = view_all(self.source, [pixels[key][0] for key in new]) if new else []
+        records |= {key: PictureRecord(view, {}, {}, {}) for key, view in zip(new, views, strict=True)}
+        for key, grid in zip(keys, grids, strict=True):
+            if grid not in records[key].textures:
+                texture = generate_texture_array(pixels[key], grid, self.layer.config.channels)
+                records[key].textures[grid] = texture.cpu()
+        self._records.update((key, records[key]) for key in keys)
         sizes = [math.prod(one.view.size) for one in self._records.values()]
         while len(sizes) > MAX_PICTURES or (len(sizes) > 1 and sum(sizes) > MAX_KEPT_PIXELS):
             self._records.popitem(last=False)  # the oldest
             sizes.pop(0)
-        return record
+        return [records[key] for key in keys]
 
-    def _coupling(self, record: PictureRecord, question: str, grid: tuple[int, int]) -> Coupling:
-        kept, key = record.couplings, (question, grid)
-        coupling = kept.pop(key, None) or self.source.couple(record.view, question, grid)
-        kept[key] = coupling
-        if len(kept) > MAX_QUESTIONS:
-            kept.pop(next(iter(kept)), None)
-        return coupling
+    def _couplings(
+        self,
+        records: Sequence[PictureRecord],
+        questions: Sequence[str],
+        grids: Sequence[tuple[int, int]],
+    ) -> list[Coupling]:
+        """The couplings of recorded pictures with a question each, on a grid each; the last ones are kept."""
+        keys = list(zip(questions, grids, strict=True))
+        done = [record.couplings.pop(key, None) for record, key in zip(records, keys, strict=True)]
+        new = [i for i, coupling in enumerate(done) if coupling is None]
+        wanted = ([records[i].view for i in new], [questions[i] for i in new], [grids[i] for i in new])
+        made = couple_all(self.source, *wanted) if new else []
+        every = dict(zip(new, made, strict=True))
+        couplings = [every[i] if one is None else one for i, one in enumerate(done)]
+        for record, key, coupling in zip(records, keys, couplings, strict=True):
+            record.couplings[key] = coupling
+            if len(record.couplings) > MAX_QUESTIONS:
+                record.couplings.pop(next(iter(record.couplings)), None)
+        return couplings
 
     def _grid(self, height: int, width: int, grid: tuple[int, int] | None) -> tuple[int, int]:
         return self.sizing.grid(height, width) if grid is None else checked_grid(grid)
@@ -506,9 +609,10 @@ class Selector:
             if change.repeated:
                 yield None, change
                 continue
-            texture = generate_texture_array(picture, change.grid, self.layer.config.channels)
-            rarities = {change.grid: rarity(picture, change.grid)} if rare else {}
-            yield PictureRecord(self.source.view(picture[0]), {change.grid: texture}, {}, rarities), change
+            pixels = picture.to(self.device)
+            texture = generate_texture_array(pixels, change.grid, self.layer.config.channels).cpu()
+            rarities = {change.grid: rarity(pixels, change.grid).cpu()} if rare else {}
+            yield PictureRecord(self.source.view(pixels[0]), {change.grid: texture}, {}, rarities), change
         if tracker is None:
             raise ValueError("the clip has no pictures: give at least one")
 
@@ -604,10 +708,10 @@ def _step_pictures(frames: Iterable[ImageSource], frames_per_step: int) -> Itera
         yield before
 
 
-def image_pixels(image: ImageSource) -> Tensor:
-    """Any image as float [1, 3, h, w] in [0, 1]."""
+def image_pixels(image: ImageSource, device: torch.device | None = None) -> Tensor:
+    """Any image as float [1, 3, h, w] in [0, 1], on a device; None: the CPU."""
     pixels = np.moveaxis(np.asarray(open_image(image)), 2, 0).copy()  # as bytes they are soon moved
-    return torch.from_numpy(pixels)[None].float().div_(255)
+    return torch.from_numpy(pixels).to(device)[None].float().div_(255)
 
 
 def checked_grid(grid: object) -> tuple[int, int]:

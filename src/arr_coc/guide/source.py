@@ -43,6 +43,9 @@ class PictureView(Protocol):
 class RelevanceSource(Protocol):
     """Says which cells of a picture a question needs.
 
+    A source that is faster with several pictures at once may also have `view_all` and `couple_all`, as
+    `GuideSource` does (functions of these names call them or go one by one).
+
     Attributes:
         name: in traces, cache names and tables.
         version: changes whenever the same picture and question may give other logits.
@@ -64,6 +67,25 @@ class RelevanceSource(Protocol):
         knows. Sums leave it out.
         """
         ...
+
+
+def view_all(source: RelevanceSource, pictures: Sequence[Tensor]) -> list[PictureView]:
+    """The views of pictures by a source: at once if it has a method `view_all`, else one by one."""
+    at_once = getattr(source, "view_all", None)
+    return [source.view(picture) for picture in pictures] if at_once is None else at_once(pictures)
+
+
+def couple_all(
+    source: RelevanceSource,
+    views: Sequence[PictureView],
+    questions: Sequence[str],
+    grids: Sequence[tuple[int, int]],
+) -> list[Coupling]:
+    """The couplings of pictures with a question each: at once if a source has a method `couple_all`."""
+    at_once = getattr(source, "couple_all", None)
+    if at_once is not None:
+        return at_once(views, questions, grids)
+    return [source.couple(*each) for each in zip(views, questions, grids, strict=True)]
 
 
 class SumView(NamedTuple):
@@ -109,11 +131,32 @@ class SumSource:
         return SumView(tuple(source.view(picture) for source in self.sources))
 
     def couple(self, view: PictureView, question: str, grid: tuple[int, int]) -> Coupling:
-        assert isinstance(view, SumView)
-        pairs = zip(self.sources, view.parts, strict=True)
-        both = mixed([(source, source.couple(part, question, grid)) for source, part in pairs])
-        overview, unusual = scope(self.guide, question)
-        return replace(both, overview=overview, unusual=unusual)
+        return self.couple_all([view], [question], [grid])[0]
+
+    def view_all(self, pictures: Sequence[Tensor]) -> list[PictureView]:
+        """The views of several pictures."""
+        parts = [view_all(source, pictures) for source in self.sources]
+        return [SumView(tuple(own)) for own in zip(*parts, strict=True)]
+
+    def couple_all(
+        self,
+        views: Sequence[PictureView],
+        questions: Sequence[str],
+        grids: Sequence[tuple[int, int]],
+    ) -> list[Coupling]:
+        """The couplings of several pictures with a question each, on a grid each."""
+        parts = [view.parts for view in views if isinstance(view, SumView)]
+        each = [
+            couple_all(source, [own[i] for own in parts], questions, grids)
+            for i, source in enumerate(self.sources)
+        ]
+        scopes = {question: scope(self.guide, question) for question in dict.fromkeys(questions)}
+        couplings = []
+        for question, own in zip(questions, zip(*each, strict=True), strict=True):
+            overview, unusual = scopes[question]
+            both = mixed(list(zip(self.sources, own, strict=True)))
+            couplings.append(replace(both, overview=overview, unusual=unusual))
+        return couplings
 
 
 def guide_view(source: RelevanceSource, view: PictureView) -> GuidePage | None:
@@ -141,7 +184,8 @@ def mixed(couplings: Sequence[tuple[RelevanceSource, Coupling]]) -> Coupling:
     odds = sum(log_odds(one.confidence) for _, one in telling) / len(telling)
     findings = sorted((f for _, one in telling for f in one.findings), key=lambda f: -f.probability)
     confidence = 1 / (1 + math.exp(-odds))
-    return replace(first, logits=total + PRIOR, confidence=confidence, findings=tuple(findings))
+    facts = {"findings": tuple(findings), "by_cell": all(one.by_cell for _, one in telling)}
+    return replace(first, logits=total + PRIOR, confidence=confidence, **facts)
 
 
 def log_odds(probability: float) -> float:

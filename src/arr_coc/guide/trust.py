@@ -175,7 +175,7 @@ def prior(coupling: Coupling, salient: Tensor | None = None) -> Prior:
 
     What a trained policy net gives is added to them. `salient` as in `shares`.
     """
-    return Prior(start(coupling, salient), EXPLORE, coupling.printed, salient)
+    return Prior(start(coupling, salient), EXPLORE, coupling.printed, salient, coupling.by_cell)
 
 
 def verdict(

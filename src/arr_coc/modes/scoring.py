@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -30,7 +30,7 @@ from arr_coc.guide.deciding import Cues, Decision, Stopwatch, groups
 from arr_coc.guide.guide import picture_inputs
 from arr_coc.guide.relevance import OF_MODELS, parse_relevance
 from arr_coc.guide.selector import image_pixels
-from arr_coc.guide.source import PictureView, RelevanceSource
+from arr_coc.guide.source import PictureView, RelevanceSource, couple_all, view_all
 from arr_coc.guide.trust import blend, is_general, shares, wants_rarity
 from arr_coc.modes.call import Call, Chooser, EncodedImages, guarded, joined
 from arr_coc.modes.mode import Mode
@@ -40,6 +40,8 @@ from arr_coc.seam.clips import StepRows, with_whole_pixels
 from arr_coc.seam.gaze import coupling, gaze
 from arr_coc.seam.gestalt import coarse_features, compress, find_compressor, gestalt_features
 from arr_coc.video.temporal import Changes, event_of
+
+T = TypeVar("T")
 
 OF_PICTURE = frozenset({"image", "text_evidence", "previous_frames"})
 """Inputs of channels that don't depend on the question, for an image of a session or step of a clip."""
@@ -423,13 +425,21 @@ def _coupled(
         sights = encoded.sights or []
         if not sights:  # set once all are made, so that interrupted or concurrent work leaves no partial list
             originals = encoded.sources or [None] * len(views)
-            for original, small, again in zip(originals, views, repeated, strict=True):
-                sights.append(sights[-1] if again else source.view(whole_picture(original, small)))
-            encoded.sights = sights
-        every: list[Coupling] = []
-        for sight, text, grid, again in zip(sights, texts, layout.grids, repeated, strict=True):
-            every.append(every[-1] if again else source.couple(sight, text, grid[1:]))
-        return every
+            pairs = zip(originals, views, repeated, strict=True)
+            new = [whole_picture(original, small) for original, small, again in pairs if not again]
+            sights = encoded.sights = _repeat(view_all(source, new), repeated)
+        rows = zip(sights, texts, layout.grids, repeated, strict=True)
+        wanted = [(sight, text, grid[1:]) for sight, text, grid, again in rows if not again]
+        own, questions, grids = map(list, zip(*wanted, strict=True))
+        return _repeat(couple_all(source, own, questions, grids), repeated)
+
+
+def _repeat(values: Sequence[T], repeated: Sequence[bool]) -> list[T]:
+    """A value for each of some frames, of which those that are `repeated` take that of the frame before."""
+    new, every = iter(values), list[T]()
+    for again in repeated:
+        every.append(every[-1] if again else next(new))
+    return every
 
 
 def whole_picture(source: Image.Image | None, read: Tensor) -> Tensor:

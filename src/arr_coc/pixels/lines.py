@@ -64,7 +64,7 @@ def find_ink(image: Image.Image) -> PrintInk:
     light = luminance(pixels)
     height, width = light.shape[-2:]
     padded = F.pad(light, (0, -width % SIDE, 0, -height % SIDE), mode="replicate")
-    runs = print_runs(padded)[:, : -(-width // COLUMN_PX)].numpy()
+    runs = print_runs(padded)[0, :, : -(-width // COLUMN_PX)].numpy()
     gray = light[0, 0].numpy()
     marks = np.zeros(gray.shape, dtype=bool)
     marks[:, :-1] |= np.abs(np.diff(gray, axis=1)) > INK_STEP

@@ -106,6 +106,14 @@ def coarsen(features: VisualFeatures, coarsenings: Sequence[Coarsening]) -> Visu
     )
 
 
+def cells_alone(features: VisualFeatures) -> VisualFeatures:
+    """The cells of every image in raster order, without tokens that are none (newlines and the like)."""
+    if all(len(tokens) == len(cells) for tokens, cells in zip(features.tokens, features.cells, strict=True)):
+        return features
+    numbers = [torch.arange(len(cells), device=cells.device) for cells in features.cells]
+    return replace(features.select(features.cells), cells=numbers)
+
+
 def pooled(features: VisualFeatures, factor: int) -> VisualFeatures:
     """Averages the blocks of cells of every image and every level; factor 4 or 16."""
     return coarsen(features, [lambda x: pool(x, factor)] * (1 + len(features.levels)))
@@ -178,7 +186,7 @@ def compress(
         )
     if compressor.factor is None:
         shares = [max(LEAST_FRAME_CELLS, CELLS // count) for count in frames for _ in range(count)]
-        return adapter.features(adapter.coarse(inputs, cells=shares or CELLS))
+        return cells_alone(adapter.features(adapter.coarse(inputs, cells=shares or CELLS)))
     if compressor.inside and convs:
         return convs[name](adapter, inputs)
     features = adapter.features(inputs) if features is None else features

@@ -20,8 +20,9 @@ from torch import Tensor
 from arr_coc.choose.allocation import Allocation
 from arr_coc.data.evidence import evidence_cells
 from arr_coc.data.record import Box
-from arr_coc.guide.coupling import COLOUR_TERM, LIKELY, Coupling, crop_places, printed_probability
-from arr_coc.guide.guide import Guide, GuidePage, Search
+from arr_coc.guide.coupling import COLOUR_TERM, LIKELY, Coupling, printed_probability
+from arr_coc.guide.guide import Guide, GuidePage, Search, crop_places
+from arr_coc.guide.question import Terms, terms
 from arr_coc.guide.trust import GENERAL, sentence, verdict
 
 
@@ -114,29 +115,28 @@ def read_guidance(
     if page is None:
         plain = Guidance.of(coupling)
         return replace(plain, spots=tuple(replace(spot, heat=torch.zeros(grid)) for spot in plain.spots))
-    (search,) = guide.search(page, [question])
-    words = search.terms.words
+    search, wanted = guide.search(page, [question]), terms(question)
     plain = Guidance.of(coupling)
     spots = tuple(
-        replace(spot, heat=_heat(page, search, words.index(spot.word), spot.term, grid))
+        replace(spot, heat=_heat(page, search, wanted, wanted.words.index(spot.word), spot.term, grid))
         for spot in plain.spots
     )
     return replace(plain, spots=spots)
 
 
-def _heat(page: GuidePage, search: Search, word: int, term: str, grid: tuple[int, int]) -> Tensor:
+def _heat(
+    page: GuidePage, search: Search, wanted: Terms, word: int, term: str, grid: tuple[int, int]
+) -> Tensor:
     """The highest likeness of a word or its synonyms in each cell [H, W]; of related words, `term` alone."""
-    words, others, stands_for, strengths = search.terms
+    words, others, stands_for, strengths = wanted
     bonds = enumerate(zip(others, stands_for, strengths, strict=True), len(words))
     rows = [(word, 1.0)]
     rows += [(i, bond) for i, (other, of, bond) in bonds if of == word and (bond == 1 or other == term)]
     if term == COLOUR_TERM.format(words[word]):
-        colour = crop_places(search.colours[word], page.size).float()
+        colour = crop_places(search.colours[0, word], page.size).float()
         return F.adaptive_max_pool2d(colour[None], grid)[0].cpu()
-    maps = [
-        printed_probability(crop_places(search.cosines[row], page.size), row == word, bond)
-        for row, bond in rows
-    ]
+    cosines = crop_places(torch.cat((search.cosines[0, : len(words)], search.others[0])), page.size)
+    maps = [printed_probability(cosines[row], row == word, bond) for row, bond in rows]
     likeness = torch.stack(maps).amax(0)  # over terms: [rows, h, w] -> [h, w]
     return F.adaptive_max_pool2d(likeness[None], grid)[0].clamp(0, 1).cpu()
 

@@ -235,7 +235,7 @@ class Learner(TrainableModule):
         model, inputs = self.model, session.inputs("?")
         layout, stem = model.adapter.layout(inputs), model.stem
         assert stem is not None, "made at the start"
-        coarse, mean, count = None, None, layout.counts[0]
+        coarse, mean, count = None, None, layout.sizes[0]
         wanted = bool(torch.rand((), generator=draws) < WITH_GESTALT)
         if self.most(wanted):  # where processes hold the model together, all encode if one does
             # A view as fine as the image would train the stem to copy it: small images get a quarter.

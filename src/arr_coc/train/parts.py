@@ -23,7 +23,7 @@ from arr_coc.modes import COMPRESS, PRUNE, SACCADE, SPARSE, Mode
 from arr_coc.seam import Layout, VisualFeatures
 from arr_coc.seam.assembly import Compacted
 from arr_coc.seam.batching import compacted_costs, hinted_costs
-from arr_coc.seam.gestalt import CELLS, COMPRESSORS, CONVS, ConvCompressor, compress, pooled
+from arr_coc.seam.gestalt import CELLS, COMPRESSORS, CONVS, ConvCompressor, cells_alone, compress, pooled
 from arr_coc.seam.lora import COARSE, PARTIAL
 from arr_coc.seam.tower_compressor import TOWERS, TowerCompressor
 from arr_coc.session import Session
@@ -153,7 +153,7 @@ class PartsLearner(Learner):
             if COMPRESSORS[name].factor is None:
                 few = min(CELLS, max(1, image.layout.sizes[0] // 4))
                 with recomputed(adapter.model, self.recipe.checkpointing):
-                    return adapter.features(model.adapter.coarse(inputs, few))
+                    return cells_alone(adapter.features(model.adapter.coarse(inputs, few)))
             if COMPRESSORS[name].inside:
                 adapter = model.chooser.adapter_with(name)
             return compress(name, adapter, inputs, image.whole, model.convs)
@@ -292,7 +292,8 @@ def same_cells(
 ) -> tuple[list[Tensor], list[Tensor]]:
     """Tokens [K, D] per level of kept cells: encoded alone, and encoded with the whole image."""
     at = whole.cells[0][keep]
-    alone = [images[0] for images in (fine.tokens, *fine.levels)]
+    cells = torch.isin(whole.tokens_to_keep([keep])[0], at)  # not newlines and the like
+    alone = [images[0][cells] for images in (fine.tokens, *fine.levels)]
     return alone, [images[0][at] for images in (whole.tokens, *whole.levels)]
 
 

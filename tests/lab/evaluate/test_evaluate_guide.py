@@ -40,7 +40,7 @@ class Pointer:
 
     def page(self, pixels):
         size = pixels.shape[-2] // PLACE[0], pixels.shape[-1] // PLACE[1]
-        return SimpleNamespace(size=size, runs=torch.zeros(size, dtype=torch.long).repeat(1, 8))
+        return SimpleNamespace(size=size, runs=torch.zeros(1, *size, dtype=torch.long).repeat(1, 1, 8))
 
     def judge(self, page, texts):
         logits = torch.full((len(texts), *page.size), -8.0)

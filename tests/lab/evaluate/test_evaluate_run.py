@@ -11,7 +11,11 @@ from typing import Any
 
 import pytest
 import torch
+from PIL import Image
 
+from arr_coc.guide import relevance as names
+from arr_coc.guide.boxes import BoxSource, GivenBox
+from arr_coc.guide.source import PictureView
 from arr_coc.model import ARRCOCModel
 from arr_coc.session import Session
 from arr_coc_lab.evaluate import METHODS, Settings, evaluate
@@ -523,6 +527,89 @@ def test_a_shuffled_question_has_another_text() -> None:
     assert shuffled(own, ()) == [None, None, None]
 
 
+# ---- sources of relevance -----------------------------------------------------------------------------
+
+
+class Corner(BoxSource):
+    """A source that finds everything in the lower right corner, and counts the pictures that it read."""
+
+    name, version = "corner", "7"
+
+    def __init__(self) -> None:
+        super().__init__([GivenBox((96, 96, 192, 192), score=0.9)])
+        self.version, self.read = "7", 0
+
+    def view(self, picture: torch.Tensor) -> PictureView:
+        self.read += 1
+        return super().view(picture)
+
+
+@pytest.mark.parametrize("relevance", [None, "gaze", "guide", "corner", "guide+corner"])
+def test_ours_keep_what_a_call_keeps_by_any_source_of_relevance(
+    relevance: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On pictures unlike the drawn pages, of which the guide decides where none is named."""
+    source = Corner()
+    monkeypatch.setattr(names, "_registered", {"corner": lambda argument: source})
+    names._opened.cache_clear()  # may hold a corner of another test
+    methods = ("arr-coc", "arr-coc sparse", "arr-coc saccade")
+    own = own_data(tmp_path, 2) | {"methods": (*methods, "shuffled question sparse"), "budgets": (9,)}
+    evaluate(settings(tmp_path, relevance=relevance, **own), progress=False)
+    header, records = read_results(tmp_path / "run.jsonl")
+    assert source.read == (2 if "corner" in (relevance or "") else 0)  # once a picture, for all methods
+    assert header["relevance"] == relevance
+    assert ("relevance" in header["weights"]) == (relevance in ("guide", "corner", "guide+corner"))
+    if relevance == "corner":
+        assert header["weights"]["relevance"] == "7"
+
+    model = ARRCOCModel.from_pretrained(strict=True, relevance=relevance or "auto")
+    for record in records:
+        image = Image.open(tmp_path / record["image"].partition(":")[2])
+        for mode, label in (("prune", "arr-coc@9"), ("sparse", "arr-coc sparse@9")):
+            answer = Session(model, image).ask(record["question"], mode=mode, budget=9, max_new_tokens=1)
+            kept = decode_kept(record["kept"][label], record["total"]).nonzero()[0]
+            assert answer.allocation.keep.tolist() == kept.tolist()
+        if relevance == "corner" and record["question"] == "What is b?":  # "What is a?" is for no place
+            # 3 x 3 of the 6 x 6 cells
+            assert kept.tolist() == [row * 6 + column for row in (3, 4, 5) for column in (3, 4, 5)]
+
+
+def test_another_allocator_keeps_what_the_source_of_relevance_says(
+    model: ARRCOCModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(names, "_registered", {"corner": lambda argument: Corner()})
+    names._opened.cache_clear()
+    model.save_pretrained(tmp_path / "mine")
+    for path in (tmp_path / "mine").glob("lora*"):
+        path.unlink()
+    wanted = settings(
+        tmp_path,
+        questions=2,
+        budgets=(9,),
+        methods=("arr-coc", "arr-coc:mine"),
+        allocators=(f"mine={tmp_path / 'mine'}",),
+        relevance="corner",
+    )
+    evaluate(wanted, progress=False)
+    for record in read_results(tmp_path / "run.jsonl")[1]:
+        assert record["kept"]["arr-coc:mine@9"] == record["kept"]["arr-coc@9"]
+
+
+def test_a_run_does_not_go_on_with_another_source_of_relevance(tmp_path: Path) -> None:
+    few = settings(tmp_path, questions=1, methods=("arr-coc",), budgets=(9,))
+    evaluate(few, progress=False)
+    with pytest.raises(ValueError, match="its relevance is None, now 'guide'"):
+        evaluate(replace(few, relevance="guide"), progress=False)
+
+
+def test_an_unknown_source_of_relevance_is_refused_at_once(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"relevance 'giude' is unknown; use one of auto, "):
+        settings(tmp_path, relevance="guide+giude")
+    with pytest.raises(ValueError, match="nowhere"):
+        evaluate(settings(tmp_path, relevance="boxes:nowhere.json"), progress=False)
+    assert list(tmp_path.iterdir()) == []
+
+
 # ---- settings -----------------------------------------------------------------------------------------
 
 
@@ -532,6 +619,7 @@ def test_the_command_repeats_the_run(tmp_path: Path) -> None:
         f"arr-coc eval --out {tmp_path}/run --allocator 'x=a b' --methods 'even grid,full' "
         "--budgets 9,18,auto --questions 6 --size 192 --per-image 3 --timed 3"
     )
+    assert replace(given, relevance="guide+ocr").command == given.command + " --relevance guide+ocr"
     filtered = replace(given, vtc_filter=True)
     assert filtered.command == given.command + " --vtc-filter"
     assert filtered.to_dict() == given.to_dict()  # a view of the lines, which go on in the same file

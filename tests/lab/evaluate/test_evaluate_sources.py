@@ -34,6 +34,7 @@ from arr_coc_lab.evaluate.sources import (
     labelled,
     measure,
     open_all,
+    questions_elsewhere,
     sampled,
     summarise,
 )
@@ -145,6 +146,64 @@ def test_another_question_is_one_of_the_picture_before() -> None:
     assert source.questions == ["What is this?"] * len(first) + [first[i] for i in range(len(second))]
     assert [row.question for row in rows] == [*first, *second], "whose evidence is what counts"
     assert source.views == 2
+
+
+def of_packages(*packages: str, kind: str = "chart") -> list[RealSample]:
+    """A picture of each package, with a question that it answers, one that it doesn't, and a common one."""
+    boxes = ((0.0, 0.0, 64.0, 64.0),)
+    return [
+        RealSample(
+            f"{kind}-{i}.png",
+            kind,
+            lambda: Image.new("RGB", SIZE, "white"),
+            (
+                (f"What is {kind} {i}?", "value", boxes),
+                (f"Is there a dog on {kind} {i}?", "unanswerable", ()),
+                ("What is the title?", "title", boxes),
+            ),
+            package=package,
+        )
+        for i, package in enumerate(packages)
+    ]
+
+
+def test_each_question_is_asked_of_another_picture_of_its_kind_and_another_package() -> None:
+    charts, photos = of_packages("b", "a", "b", "a", "a"), of_packages("c", kind="photo")
+    made = questions_elsewhere([*charts, *photos])
+    assert made == {  # in order of packages: 1, 3, 4, 0, 2; the one two places on
+        "chart-1.png": (),  # would get those of 4, of the same package
+        "chart-3.png": ("What is chart 0?",),
+        "chart-4.png": ("What is chart 2?",),
+        "chart-0.png": ("What is chart 1?",),
+        "chart-2.png": ("What is chart 3?",),
+        "photo-0.png": (),  # the only one of its kind
+    }
+    unknown = questions_elsewhere(of_packages("", ""))
+    assert unknown == {"chart-0.png": ("What is chart 1?",), "chart-1.png": ("What is chart 0?",)}
+
+
+class Gullible(Knowing):
+    """Is as sure of any question with a number, whatever picture it is asked about."""
+
+    def couple(self, view: Any, question: str, grid: tuple[int, int]) -> Coupling:
+        self.questions.append(question)
+        return Coupling(torch.zeros(grid), 0.1 if "dog" in question else 0.9)
+
+
+def test_questions_of_another_picture_show_who_goes_by_the_wording() -> None:
+    samples = [*of_packages("a", "b", "c", "d"), *of_packages("e", "f", kind="photo")]
+    gullible = Gullible(name="gullible")
+    rows = rows_of(gullible, Asked(gullible), samples=samples)
+    foreign = [row for row in rows if row.elsewhere]
+    assert len(foreign) == 6
+    assert {row.method for row in foreign} == {"gullible"}
+    assert not any(row.answerable or row.recall for row in foreign)
+    table = summarise(rows)
+    assert table["all"]["gullible"]["auc"] == 1.0, "the wording gives unanswerable questions away"
+    assert table["all"]["gullible"]["auc elsewhere"] == table["photo"]["gullible"]["auc elsewhere"] == 0.5
+    assert table["all"]["gullible"]["questions"] == 12, "of its own pictures"
+    assert "auc elsewhere" not in table["all"]["gullible" + OTHER]
+    assert "ask elsewhere" not in table
 
 
 def test_a_source_and_its_null_share_a_view() -> None:

@@ -180,8 +180,10 @@ def test_what_was_computed_is_kept_and_a_fresh_view_knows_nothing() -> None:
     view = view_of("qwen3_vl")
     layer = view.model.layer
     assert view.received(-1) is view.received(-1)
-    assert view.relevance(layer, 0) is view.relevance(layer, 0)
-    assert view.relevance(layer, 0) is not view.relevance(layer, 1)
+    assert view.encoded("sparse") is view.encoded("sparse")
+    assert view.encoded("sparse") is not view.encoded("saccade")
+    view.chosen(layer, 0, 3)
+    assert view.encoded("sparse").sights  # what the guide made of the picture for mode "prune"
     fresh = replace(view)
     assert fresh.received(-1) is not view.received(-1)
     assert torch.equal(fresh.received(-1), view.received(-1))

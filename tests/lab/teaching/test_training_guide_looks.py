@@ -85,8 +85,8 @@ def test_what_things_look_like_is_learned(tiny):
     assert figures[-1] < 0.5 * figures[0]
     words, first, last = example.looks.names[number]
     with torch.no_grad():
-        page = guide.compose(example.pixels, guide.encode_print(example.pixels))
-        looks = guide.head.appearance(page.features, *guide.read([words]))[first:last].amax(0)
+        page = guide.page(example.pixels)
+        looks = guide.head.appearance(page.features, guide.read([words]).tokens)[0, first:last].amax(0)
     assert looks[example.looks.places == number].mean() > looks.mean() + 0.5
 
 

@@ -24,7 +24,7 @@ from torch import Tensor
 from vllm.logger import init_logger
 
 from arr_coc.choose.allocation import Allocation
-from arr_coc.choose.budget import AUTO_SHARPNESS
+from arr_coc.choose.budget import AUTO_SHARPNESS, Budget
 from arr_coc.files.images import open_image, picture_digest
 from arr_coc.files.question import check_question
 from arr_coc.guide.coupling import Coupling
@@ -99,7 +99,7 @@ class Chooser:
         All of them without a question, in mode "full", and where choosing fails, which is logged and counted.
 
         Args:
-            picture: as the request gave it.
+            picture: whatever `open_image` takes.
             reading: by what they are chosen, of `reading`.
             grid: (H, W) cells.
         """
@@ -112,15 +112,13 @@ class Chooser:
         if settings.mode == "sparse":
             try:
                 if record is None or record.allocation.grid[1:] != grid:
-                    record = self.decide(picture, question, grid, settings)
+                    record = self.decide(picture, question, grid, settings.budget)
                 keep, number = record.allocation.keep.long(), record.number
             except Exception:
                 # Whatever is wrong with one picture, its request is answered from all tokens.
                 logger.exception("choosing cells failed; all %d of the image are encoded", count)
                 metrics.FALLBACKS.inc()
-        metrics.IMAGES.inc()
-        metrics.SEEN.inc(count)
-        metrics.ENCODED.inc(len(keep))
+        metrics.count_image(count, len(keep))
         metrics.SECONDS.inc(time.perf_counter() - start)
         return Choice(keep, number)
 
@@ -129,17 +127,17 @@ class Chooser:
         with self.lock:
             return next((record for record in self._records.values() if record.number == number), None)
 
-    def decide(self, picture: Any, question: str, grid: tuple[int, int], settings: Settings) -> Record:
-        """The decision about an image, made once while it is remembered; arguments as in `reading`.
+    def decide(self, picture: Any, question: str, grid: tuple[int, int], budget: Budget) -> Record:
+        """The decision about an image, made once while it is remembered; arguments as in `choose`.
 
         Raises:
             ValueError: a picture or a question that can't be read.
         """
-        key = (picture_digest(open_image(picture)), question, grid, settings.budget)
+        key = (picture_digest(open_image(picture)), question, grid, budget)
         with self.lock:
             record = self._records.get(key)
             if record is None:
-                made = self.selector.decide(picture, question, settings.budget, grid)
+                made = self.selector.decide(picture, question, budget, grid)
                 coupling = made.couplings[0] if made.couplings else None
                 record = Record(next(self._numbers), question, made.allocations[0], coupling)
                 self._records[key] = record
@@ -156,7 +154,7 @@ class Chooser:
         always.
 
         Args:
-            picture: as the request gave it.
+            picture: whatever `open_image` takes.
             questions: of the image's turn and of later ones, in order.
             grid: (H, W) cells.
             settings: of the request.
@@ -172,10 +170,10 @@ class Chooser:
             return Reading(readable[-1 if settings.follow == "last" else 0], settings)
         start = time.perf_counter()
         try:
-            record = self.decide(picture, readable[0], grid, settings)
+            record = self.decide(picture, readable[0], grid, settings.budget)
             for question in readable[1:]:
                 if not self._serves(record, picture, question, grid):
-                    record = self.decide(picture, question, grid, settings)
+                    record = self.decide(picture, question, grid, settings.budget)
         except Exception:
             logger.exception("comparing the questions of a conversation failed; the last one decides")
             return Reading(readable[-1], settings)

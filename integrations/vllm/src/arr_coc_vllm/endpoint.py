@@ -24,9 +24,9 @@ from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionReque
 from vllm.entrypoints.serve.engine.protocol import ErrorResponse
 
 from arr_coc_vllm.choosing import Record, chooser_for
-from arr_coc_vllm.processor import KEEP, NUMBER
 from arr_coc_vllm.settings import KEY, read_settings
 from arr_coc_vllm.tracing import trace_bytes
+from arr_coc_vllm.worker import COUNT, KEEP, NAME, NUMBER, QUESTION, Item
 
 
 class Endpoint:
@@ -121,9 +121,16 @@ async def _look(body: ChatCompletionRequest, state: State) -> list[Looked]:
     if isinstance(rendered, ErrorResponse):
         raise HTTPException(rendered.error.code, rendered.error.message)
     chooser, looked = chooser_for(state.arr_coc), []
-    for item in rendered[1][0].get("mm_kwargs", {}).get("image", []):
-        _, h, w = item["image_grid_thw"].data.tolist()
+    processor = state.online_renderer.renderer.get_mm_processor()
+    for fields in rendered[1][0].get("mm_kwargs", {}).get("image", []):
+        _, h, w = fields["image_grid_thw"].data.tolist()
         grid = (h // state.arr_coc_merge, w // state.arr_coc_merge)
-        cells = item[KEEP].data.flatten().tolist()
-        looked.append(Looked(grid, cells, chooser.record(int(item[NUMBER].data))))
+        item = Item.read(*(fields[name].data for name in (NAME, QUESTION, COUNT)))
+        if item is None:
+            keep, record = fields[KEEP].data, chooser.record(int(fields[NUMBER].data))
+        else:  # left to the worker, which chooses the same
+            picture = processor.picture_of(fields["pixel_values"].data, (h, w))
+            record = await asyncio.to_thread(chooser.decide, picture, item.question, grid, item.count)
+            keep = record.allocation.keep
+        looked.append(Looked(grid, keep.flatten().tolist(), record))
     return looked

@@ -27,7 +27,9 @@ from vllm.multimodal.processing import PromptReplacement, PromptUpdate, PromptUp
 
 from arr_coc_vllm.choosing import Reading
 from arr_coc_vllm.models import Selecting, registered
-from arr_coc_vllm.processor import CHOICE, COUNT, KEEP, NUMBER, SelectingProcessor
+from arr_coc_vllm.processor import CHOICE, SelectingProcessor
+from arr_coc_vllm.settings import KEY, read_settings
+from arr_coc_vllm.worker import COUNT, KEEP, NAME, NAME_BYTES, NUMBER, QUESTION
 
 GRID = "image_grid_thw"
 """Field beside the kept cells of an image, under its name in other families: its patches (1, h, w)."""
@@ -41,6 +43,11 @@ class Gemma4Processor(SelectingProcessor, gemma4_mm.Gemma4MultiModalProcessor):
 
     turn = ("<|turn>", "<turn|>")
     media = ("video_token_id", "boi_token_id", "eoi_token_id")
+    in_worker = False
+
+    def picture(self, images: ImageProcessorItems, i: int, kwargs: Mapping[str, object]) -> Any:
+        """The request's own picture, as with transformers: in the enlarged one, print has another size."""
+        return images.get(i)
 
     def _grid(self, images: ImageProcessorItems, i: int, kwargs: Mapping[str, object]) -> tuple[int, int]:
         width, height = images.get_image_size(i)
@@ -72,15 +79,18 @@ class Gemma4Processor(SelectingProcessor, gemma4_mm.Gemma4MultiModalProcessor):
         patches = [(1, y + 1, x + 1) for x, y in corners]
         grids = [(h // pool, w // pool) for _, h, w in patches]
         choices = choices or [Reading(None, self.settings)] * len(grids)
-        # From the request's own picture, as with transformers; enlarged, its print has another size.
         chosen = [
-            self.chooser.choose(images.get(i), reading, grid)
+            self.chooser.choose(self.picture(images, i, plain), reading, grid)
             for i, (reading, grid) in enumerate(zip(choices, grids, strict=True))
         ]
         processed[KEEP] = torch.cat([choice.keep for choice in chosen])
         processed[COUNT] = torch.tensor([len(choice.keep) for choice in chosen])
         processed[NUMBER] = torch.tensor([choice.number for choice in chosen])
         processed[GRID] = torch.tensor(patches)
+        processed[QUESTION] = [
+            torch.empty(0, dtype=torch.uint8) for _ in chosen
+        ]  # none is left to the worker
+        processed[NAME] = torch.zeros(len(chosen), NAME_BYTES, dtype=torch.uint8)
         return processed
 
     def _get_mm_fields_config(
@@ -90,7 +100,7 @@ class Gemma4Processor(SelectingProcessor, gemma4_mm.Gemma4MultiModalProcessor):
         fields = dict(super(SelectingProcessor, self)._get_mm_fields_config(hf_inputs, plain))
         if COUNT in hf_inputs:
             fields[KEEP] = MultiModalFieldConfig.flat_from_sizes("image", hf_inputs[COUNT], keep_on_cpu=True)
-            for name in (COUNT, NUMBER, GRID):
+            for name in (COUNT, NUMBER, GRID, QUESTION, NAME):
                 fields[name] = MultiModalFieldConfig.batched("image", keep_on_cpu=True)
         return fields
 
@@ -121,14 +131,26 @@ class ARRCOCGemma4(Selecting, gemma4_mm.Gemma4ForConditionalGeneration, Supports
     """Gemma 4.
 
     Raises:
-        ValueError: also for LoRA of the tower or its projection, which would be applied to whole images.
+        ValueError: also for a choice in the worker, and for LoRA of the tower or its projection, which would
+            be applied to whole images.
     """
+
+    @property
+    def visual(self) -> Any:
+        """The tower, under its name in other families."""
+        return self.vision_tower
 
     def __init__(self, *, vllm_config: VllmConfig, prefix: str = "") -> None:
         lora = vllm_config.lora_config
         if lora is not None and lora.enable_tower_connector_lora:
             raise ValueError(
                 "arr-coc drops Gemma 4's tokens behind its projection: drop --enable-tower-connector-lora"
+            )
+        settings = read_settings(getattr(vllm_config.model_config.hf_config, KEY, None))
+        if settings.choose == "worker":
+            raise ValueError(
+                "arr-coc chooses Gemma 4's cells in the API server, from the request's own picture: drop "
+                '"choose": "worker" from arr_coc in --hf-overrides'
             )
         super().__init__(vllm_config=vllm_config, prefix=prefix)
 

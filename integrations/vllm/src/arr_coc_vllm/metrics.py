@@ -10,3 +10,10 @@ ENCODED = Counter("arr_coc_cells_encoded", "Cells of these images that were pass
 FALLBACKS = Counter("arr_coc_fallbacks", "Images of which all cells were encoded because choosing failed.")
 UNASKED = Counter("arr_coc_images_without_question", "Images that came with no words at all: nothing chosen.")
 SECONDS = Counter("arr_coc_selection_seconds", "Seconds spent on choosing.")
+
+
+def count_image(cells: int, encoded: int) -> None:
+    """Count an image of so many cells, of which some are encoded."""
+    IMAGES.inc()
+    SEEN.inc(cells)
+    ENCODED.inc(encoded)

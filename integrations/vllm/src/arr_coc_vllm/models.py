@@ -2,7 +2,7 @@
 
 The vision tower is told of the kept patches what it would compute from whole grids (`towers`). In the
 language model every token has the position of its cell, and what follows an image goes on after the *whole*
-grid, as if all were there.
+grid, as if all were there. Where the API server chose nothing, cells are chosen here (`worker`).
 """
 
 from __future__ import annotations
@@ -20,10 +20,12 @@ from vllm.multimodal import MULTIMODAL_REGISTRY
 from vllm.multimodal.inputs import MultiModalFeatureSpec
 from vllm.multimodal.processing import InputProcessingContext
 
+from arr_coc.seam.pixels import patch_rows
 from arr_coc_vllm import ARCHITECTURES
-from arr_coc_vllm.processor import COUNT, KEEP, Qwen2_5Processor, Qwen2Processor, Qwen3Processor
+from arr_coc_vllm.processor import Qwen2_5Processor, Qwen2Processor, Qwen3Processor
 from arr_coc_vllm.settings import KEY, read_settings
 from arr_coc_vllm.towers import qwen2_5_metadata, qwen2_metadata, qwen3_metadata
+from arr_coc_vllm.worker import COUNT, KEEP, NAME, QUESTION, Item, WorkerChooser, check_worker, in_worker
 
 if TYPE_CHECKING:
     Base = qwen3_vl.Qwen3VLForConditionalGeneration
@@ -38,7 +40,8 @@ class Selecting(Base):
         tower_metadata: what the tower needs to know of chosen patches, one of `towers`.
 
     Raises:
-        ValueError: a checkpoint of another family, wrong settings, a split encoder, or pruned videos.
+        ValueError: a checkpoint of another family, wrong settings, a split encoder, pruned videos, or a
+            worker that can't choose.
     """
 
     tower_metadata: Callable[..., dict[str, Any]] = staticmethod(qwen3_metadata)
@@ -46,26 +49,50 @@ class Selecting(Base):
     def __init__(self, *, vllm_config: VllmConfig, prefix: str = "model") -> None:
         checkpoint = vllm_config.model_config.hf_config
         check_family(type(self).__name__, checkpoint.model_type)
-        read_settings(getattr(checkpoint, KEY, None))
+        settings = read_settings(getattr(checkpoint, KEY, None))
+        check_worker(settings, vllm_config)
         media = vllm_config.model_config.get_multimodal_config()
         if media.mm_encoder_tp_mode == "data":
             raise ValueError("arr-coc can't split the encoder by data: drop --mm-encoder-tp-mode data")
         if media.is_multimodal_pruning_enabled():
             raise ValueError("arr-coc takes no videos, so it prunes none: drop --video-pruning-rate")
         super().__init__(vllm_config=vllm_config, prefix=prefix)
+        self.worker = WorkerChooser(settings, self.config.vision_config, self.visual.device)
+        if in_worker(settings, vllm_config.model_config):
+            self.worker.open()
 
     def embed_multimodal(self, **kwargs: object) -> Any:
         """Encode the kept patches: per image [K, width of all levels]."""
-        keep, counts, pixels = kwargs.get(KEEP), kwargs.get(COUNT), kwargs.get("pixel_values")
-        if not isinstance(keep, Tensor) or not isinstance(counts, Tensor):
+        if not isinstance(kwargs.get(COUNT), Tensor):
             return super().embed_multimodal(**kwargs)
-        grids, sizes = kwargs["image_grid_thw"].tolist(), counts.flatten().tolist()
-        metadata = self.tower_metadata(self.visual, grids, keep.flatten().cpu().split(sizes))
+        grids, sizes = kwargs["image_grid_thw"].tolist(), kwargs[COUNT].flatten().tolist()
+        pixels, keep = self._kept_patches(grids, sizes, kwargs)
+        metadata = self.tower_metadata(self.visual, grids, keep)
         return self.encode(pixels, grids, metadata).split(sizes)
 
     def encode(self, pixels: Any, grids: Any, metadata: dict[str, Any]) -> Tensor:
         """The tower's tokens of some patches, told by `metadata` where these stand: [K of all images, D]."""
         return self.visual(pixels, grids, encoder_metadata=metadata)
+
+    def _kept_patches(
+        self, grids: list[list[int]], sizes: list[int], fields: dict[str, Any]
+    ) -> tuple[Tensor, list[Tensor]]:
+        """The patches of the kept cells of all images, and the kept cells of each."""
+        unit = self.config.vision_config.spatial_merge_size**2
+        each = zip(fields[NAME], fields[QUESTION], fields[COUNT], strict=True)
+        items = [Item.read(*one) for one in each]
+        # The cells of an image are either in the fields, with their patches alone, or still to be chosen.
+        known = [0 if item else size for item, size in zip(items, sizes, strict=True)]
+        keep = list(fields[KEEP].flatten().cpu().split(known))
+        if not any(items):
+            return fields["pixel_values"], keep
+        counts = [h * w if item else n * unit for item, n, (_, h, w) in zip(items, known, grids, strict=True)]
+        parts = list(fields["pixel_values"].split(counts))
+        for i, (item, (_, h, w)) in enumerate(zip(items, grids, strict=True)):
+            if item:
+                keep[i] = self.worker.keep(item, parts[i], (h, w))
+                parts[i] = parts[i][patch_rows(keep[i], unit).to(parts[i].device)]
+        return torch.cat(parts), keep
 
     def get_mrope_input_positions(
         self, input_tokens: list[int], mm_features: list[MultiModalFeatureSpec]
@@ -78,8 +105,12 @@ class Selecting(Base):
             if data is None or KEEP not in data:
                 return super().get_mrope_input_positions(input_tokens, mm_features)
             _, h, w = data["image_grid_thw"].data.tolist()
-            keep = data[KEEP].data.flatten().cpu().numpy()
-            images.append((feature.mm_position.offset, keep, (h // merge, w // merge)))
+            keep, item = data[KEEP].data, Item.read(*(data[name].data for name in (NAME, QUESTION, COUNT)))
+            if item:
+                rows = data["pixel_values"].data if "pixel_values" in data else None
+                keep = self.worker.keep(item, rows, (h, w))
+            cells = keep.flatten().cpu().numpy()
+            images.append((feature.mm_position.offset, cells, (h // merge, w // merge)))
         positions = prompt_positions(len(input_tokens), images)
         return torch.from_numpy(positions), int(positions.max()) + 1 - len(input_tokens)
 

@@ -4,7 +4,7 @@ vLLM keeps what a processor made, what the encoder made of it and the prefixes o
 images. Here a result depends on the question too, so each image's hash takes in the question that decides
 its cells, the settings, and name and version of the source of relevance; nothing of the rest of the prompt,
 so that later turns of a conversation still hit. An image is expanded to as many placeholder tokens as cells
-are kept.
+are kept. Where the worker chooses (`worker`), all patches go on, with the question.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
+from torch import Tensor
 from transformers import BatchFeature
 from vllm.inputs import MultiModalHashes
 from vllm.model_executor.models.qwen2_5_vl import Qwen2_5_VLMultiModalProcessor
@@ -25,14 +26,14 @@ from vllm.multimodal.inputs import MultiModalFieldConfig, MultiModalKwargsItems
 from vllm.multimodal.parse import ImageProcessorItems, MultiModalDataItems
 from vllm.multimodal.processing import ProcessorInputs, PromptReplacement, PromptUpdate
 
-from arr_coc.seam.pixels import patch_rows
+from arr_coc.seam.pixels import LEVELS, patch_rows, undo_normalisation
 from arr_coc.seam.prompt import special_tokens, template_markers
+from arr_coc_vllm import metrics
 from arr_coc_vllm.choosing import Chooser, Reading, chooser_for
 from arr_coc_vllm.conversation import Marks, questions, split
 from arr_coc_vllm.settings import KEY, Settings, read_settings
+from arr_coc_vllm.worker import COUNT, KEEP, NAME, NAME_BYTES, NUMBER, QUESTION, in_worker, picture_of
 
-KEEP, COUNT, NUMBER = "arr_coc_keep", "arr_coc_count", "arr_coc_number"
-"""Fields beside the pixels: kept cells of all images in a row, how many of each, the decision's number."""
 SHAPES = ("patch_size", "temporal_patch_size", "merge_size", "pooling_kernel_size")
 """Keyword arguments of image processors that a model has in its weights: others end vLLM's engine."""
 CHOICE = "arr_coc_choice"
@@ -45,6 +46,17 @@ if TYPE_CHECKING:
     Base = Qwen3VLMultiModalProcessor
 else:
     Base = object
+
+
+class Prepared(NamedTuple):
+    """What is handed on of an image: patches, and the fields of `worker`."""
+
+    rows: Tensor
+    keep: Tensor  # long [K]; empty where the worker chooses, of all patches
+    count: int
+    number: int = 0
+    question: bytes = b""
+    name: bytes = bytes(NAME_BYTES)
 
 
 class SelectingProcessor(Base):
@@ -71,6 +83,11 @@ class SelectingProcessor(Base):
     def chooser(self) -> Chooser:
         """What chooses, shared by all requests of this process."""
         return chooser_for(self.settings)
+
+    @cached_property
+    def in_worker(self) -> bool:
+        """Whether cells are chosen by the worker, where the budget of a request allows it."""
+        return in_worker(self.settings, self.info.ctx.model_config)
 
     def apply(self, inputs: ProcessorInputs, *args: Any, **more: Any) -> Any:
         """As vLLM's, after what decides about each image was put among the keyword arguments.
@@ -107,10 +124,39 @@ class SelectingProcessor(Base):
         text = self.info.get_tokenizer().decode(list(prompt), skip_special_tokens=False)
         texts = questions(split(text, self.marks))
         texts += [[] for _ in range(len(images) - len(texts))]  # a prompt without placeholders fails later
-        return [
-            self.chooser.reading(images.get(i), texts[i], self._grid(images, i, kwargs), settings)
-            for i in range(len(images))
-        ]
+        readings = []
+        for i, asked in enumerate(texts[: len(images)]):
+            compared = len(asked) > 1 and settings.follow == "auto"  # of one question nothing is chosen yet
+            picture = self.picture(images, i, kwargs) if compared else images.get(i)
+            readings.append(self.chooser.reading(picture, asked, self._grid(images, i, kwargs), settings))
+        return readings
+
+    def picture(self, images: ImageProcessorItems, i: int, kwargs: Mapping[str, object]) -> Any:
+        """What the cells of an image are chosen from: the picture as the model reads it, uint8 [3, h, w].
+
+        Another source of relevance than the guide has the request's own picture: boxes may be in its pixels.
+
+        Args:
+            images: of a request.
+            i: which of them.
+            kwargs: of the processor.
+        """
+        if not self.settings.guided:
+            return images.get(i)
+        one = MultiModalDataItems({"image": ImageProcessorItems([images.get(i)])})
+        processed = super()._apply_hf_processor_main(one, kwargs)
+        _, h, w = processed["image_grid_thw"][0].tolist()
+        return self.picture_of(processed["pixel_values"], (h, w))
+
+    def picture_of(self, rows: Tensor, patches: tuple[int, int]) -> Tensor:
+        """The picture that the model reads, uint8 [3, h, w], of all patches [h * w, values] of an image."""
+        picture = picture_of(rows, patches, self.info.get_hf_config().vision_config)
+        if picture.dtype == torch.uint8:  # normalised by the model
+            return picture
+        processor = self.info.get_image_processor()
+        mean, std = (torch.tensor(x).view(3, 1, 1) for x in (processor.image_mean, processor.image_std))
+        (levels,) = undo_normalisation([picture.float()], mean, std)
+        return levels.mul(LEVELS).round().to(torch.uint8)
 
     def _grid(self, images: ImageProcessorItems, i: int, kwargs: Mapping[str, object]) -> tuple[int, int]:
         """(H, W) cells of an image after it was resized."""
@@ -174,32 +220,60 @@ class SelectingProcessor(Base):
         images = mm_items.get("image")
         if "pixel_values" not in processed or not isinstance(images, ImageProcessorItems):
             return processed
-        merge = self.info.get_hf_config().vision_config.spatial_merge_size
-        grids = [(h // merge, w // merge) for _, h, w in processed["image_grid_thw"].tolist()]
+        unit = self.info.get_hf_config().vision_config.spatial_merge_size ** 2
+        grids = [(h, w) for _, h, w in processed["image_grid_thw"].tolist()]
+        pixels = processed["pixel_values"].split([h * w for h, w in grids])
         choices = choices or [Reading(None, self.settings)] * len(grids)
-        chosen = [
-            self.chooser.choose(images.get(i), reading, grid)
-            for i, (reading, grid) in enumerate(zip(choices, grids, strict=True))
-        ]
-        sizes = [h * w * merge**2 for h, w in grids]
-        pixels = torch.split(processed["pixel_values"], sizes)
-        rows = [patch_rows(choice.keep, merge**2) for choice in chosen]
-        processed["pixel_values"] = torch.cat([p[row] for p, row in zip(pixels, rows, strict=True)])
-        processed[KEEP] = torch.cat([choice.keep for choice in chosen])
-        processed[COUNT] = torch.tensor([len(choice.keep) for choice in chosen])
-        processed[NUMBER] = torch.tensor([choice.number for choice in chosen])
+        each = enumerate(zip(choices, pixels, grids, strict=True))
+        items = [self._prepared(images, i, *one, unit) for i, one in each]
+        processed["pixel_values"] = torch.cat([item.rows for item in items])
+        processed[KEEP] = torch.cat([item.keep for item in items])
+        processed[COUNT] = torch.tensor([item.count for item in items])
+        processed[NUMBER] = torch.tensor([item.number for item in items])
+        processed[QUESTION] = [torch.tensor(list(item.question), dtype=torch.uint8) for item in items]
+        processed[NAME] = torch.tensor([list(item.name) for item in items], dtype=torch.uint8)
         return processed
+
+    def _prepared(
+        self,
+        images: ImageProcessorItems,
+        i: int,
+        reading: Reading,
+        rows: Tensor,
+        patches: tuple[int, int],
+        unit: int,
+    ) -> Prepared:
+        """What is handed on of an image of which there are all patches, `unit` a cell."""
+        total = len(rows) // unit
+        question, settings, record = reading
+        count = settings.count(total)
+        sparse = question is not None and settings.mode == "sparse" and count is not None and count < total
+        if self.in_worker and sparse and record is None:
+            metrics.count_image(total, count)
+            algorithm = self.info.ctx.get_mm_config().mm_hasher_algorithm
+            name = MultiModalHasher.hash_kwargs(
+                algorithm, pixels=rows, patches=list(patches), question=question, count=count
+            )
+            short = bytes.fromhex(name)[:NAME_BYTES]
+            return Prepared(rows, torch.empty(0, dtype=torch.long), count, 0, question.encode(), short)
+        side = int(unit**0.5)
+        picture = self.picture_of(rows, patches) if self.settings.guided else images.get(i)
+        keep, number = self.chooser.choose(picture, reading, (patches[0] // side, patches[1] // side))
+        return Prepared(rows[patch_rows(keep, unit)], keep, len(keep), number)
 
     def _get_mm_fields_config(
         self, hf_inputs: BatchFeature, hf_processor_mm_kwargs: Mapping[str, object]
     ) -> Mapping[str, MultiModalFieldConfig]:
         fields = dict(super()._get_mm_fields_config(hf_inputs, _parted(hf_processor_mm_kwargs)[0]))
         if COUNT in hf_inputs:
-            counts = hf_inputs[COUNT]
             unit = self.info.get_hf_config().vision_config.spatial_merge_size ** 2
-            fields["pixel_values"] = MultiModalFieldConfig.flat_from_sizes("image", counts * unit)
-            fields[KEEP] = MultiModalFieldConfig.flat_from_sizes("image", counts, keep_on_cpu=True)
-            for name in (COUNT, NUMBER):
+            counts, grids = hf_inputs[COUNT], hf_inputs["image_grid_thw"]
+            open_ = torch.tensor([len(question) > 0 for question in hf_inputs[QUESTION]])
+            rows = torch.where(open_, grids.prod(-1), counts * unit)
+            fields["pixel_values"] = MultiModalFieldConfig.flat_from_sizes("image", rows)
+            kept = counts.masked_fill(open_, 0)
+            fields[KEEP] = MultiModalFieldConfig.flat_from_sizes("image", kept, keep_on_cpu=True)
+            for name in (COUNT, NUMBER, QUESTION, NAME):
                 fields[name] = MultiModalFieldConfig.batched("image", keep_on_cpu=True)
         return fields
 

@@ -1,6 +1,6 @@
 """Settings of the plugin: for a server in --hf-overrides, for a request in mm_processor_kwargs.
 
-    --hf-overrides '{"architectures": ["ARRCOCQwen3VL"], "arr_coc": {"budget": 150}}'
+    --hf-overrides '{"architectures": ["ARRCOCQwen3VL"], "arr_coc": {"budget": 150, "choose": "worker"}}'
     extra_body={"mm_processor_kwargs": {"arr_coc": {"budget": "auto"}}}      with --trust-request-mm-kwargs
 
 A request may change what it costs, not which files are read.
@@ -12,9 +12,10 @@ import json
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from arr_coc.choose.budget import DEFAULT_BUDGET, Budget, parse_budget
+from arr_coc.choose.budget import DEFAULT_BUDGET, Budget, budget_count, budget_of, parse_budget
+from arr_coc.guide.coupling import GUIDE
 from arr_coc.guide.relevance import parse_relevance
 
 KEY = "arr_coc"
@@ -43,6 +44,10 @@ class Settings(BaseModel):
     relevance: str = "auto"
     """what says which cells a question needs: auto: the allocator, else the guide; trained: the allocator
     always; or a source of relevance or a sum, such as guide+ocr"""
+    choose: Literal["auto", "front", "worker"] = "auto"
+    """where cells are chosen: front: in the API server, before a request is sent to the engine; worker: in
+    the process of the model, on its device, where the budget is a count or a share; auto: worker where that
+    device is a GPU, else front"""
 
     @field_validator("budget", mode="before")
     @classmethod
@@ -56,6 +61,26 @@ class Settings(BaseModel):
             raise ValueError("relevance 'gaze' is of a wrapped model, which a server has none of: use 'auto'")
         parse_relevance(value)
         return value
+
+    @model_validator(mode="after")
+    def _worker_has_a_guide(self) -> Settings:
+        if self.choose == "worker" and not self.guided:
+            raise ValueError(
+                f"choose 'worker' is for the guide and allocators, not for relevance {self.relevance!r:.80}: "
+                "use choose 'front'"
+            )
+        return self
+
+    @property
+    def guided(self) -> bool:
+        """Whether the guide or an allocator decides, not another source of relevance."""
+        return self.relevance in ("auto", "trained", GUIDE)
+
+    def count(self, total: int) -> int | None:
+        """How many of `total` cells the budget keeps of any image; None: that depends on the image."""
+        if isinstance(self.budget, str):
+            return None
+        return budget_count(budget_of(self.budget, None, total), total)
 
     def merged(self, own: Any) -> Settings:
         """These settings with those of a request.
@@ -76,7 +101,7 @@ class Settings(BaseModel):
 
     def print(self) -> str:
         """What the choice of cells depends on, as text: part of the name under which results are cached."""
-        return json.dumps(self.model_dump(exclude={"follow", "keep_image_after"}), sort_keys=True)
+        return json.dumps(self.model_dump(exclude={"follow", "keep_image_after", "choose"}), sort_keys=True)
 
 
 def read_settings(plain: Any) -> Settings:

@@ -28,6 +28,7 @@ def command(
         str,
         typer.Option(metavar="273,0.25,auto", help="Visual tokens to keep; saccade and coc have their own."),
     ] = "273,128,64,auto",
+    relevance: options.Relevance = "auto",
     questions: Annotated[
         int | None, typer.Option(min=1, help="How many; 2000 drawn ones if not given.")
     ] = None,
@@ -92,6 +93,7 @@ def command(
             query_blind=query_blind,
             device=None if device == "auto" else device,  # as files of earlier runs have it
             dtype=None if dtype == "auto" else dtype,
+            relevance=None if relevance == "auto" else relevance,
             own_answers=own_answers or None,
             vtc_filter=vtc_filter,
             out=local_path(out),

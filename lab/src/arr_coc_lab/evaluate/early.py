@@ -91,4 +91,6 @@ def of_another_question(view: View, i: int, budget: Count) -> Reduction:
     """The cells that mode "sparse" takes for another image's question."""
     other = view.others[i]
     assert other is not None, "run only on questions that have another image's"
-    return Reduction(view.model.prepare(other, budget=budget, mode="sparse").allocations[0].keep)
+    encoded = view.encoded(SPARSE.name)
+    prepared = view.model.prepare(other, budget=budget, mode=SPARSE.name, encoded=encoded)
+    return Reduction(prepared.allocations[0].keep)

@@ -25,8 +25,7 @@ from arr_coc.choose.budget import Budget, enough_cells, expected_tokens
 from arr_coc.choose.knowing import saliency
 from arr_coc.choose.texture import generate_texture_array
 from arr_coc.data.evidence import evidence_cells
-from arr_coc.guide.coupling import cell_logits
-from arr_coc.guide.guide import Guide
+from arr_coc.guide.guide import Guide, cell_logits
 from arr_coc.guide.head import Judgement
 from arr_coc.guide.print_encoder import PLACE, complete_runs
 from arr_coc_lab.rivals.nulls import ink_density

@@ -29,10 +29,7 @@ def ours(name: str, layer: ARRCOCLayer | None = None, other: bool = False) -> Me
     """
 
     def select(view: View, i: int, budget: Count) -> Reduction:
-        own = view.model.layer if layer is None else layer
-        if not own.trained:
-            return Reduction(view.untrained(own, i, budget, other))
-        return Reduction(own.allocate(view.relevance(own, i, other), budget, view.grid)[0].keep)
+        return Reduction(view.chosen(layer, i, budget, other))
 
     return Method(
         name,

@@ -30,6 +30,7 @@ from arr_coc.data.metrics import exact_match, loose_match
 from arr_coc.data.record import check_evidence
 from arr_coc.files.images import open_image
 from arr_coc.files.validation import short
+from arr_coc.guide.relevance import OF_MODELS, parse_relevance
 from arr_coc.model import ARRCOCModel
 from arr_coc.seam.gestalt import CONVS
 from arr_coc.seam.tower_compressor import TOWERS
@@ -98,6 +99,8 @@ class Settings:
     part: tuple[int, int] = (1, 1)
     device: str | None = None  # of the model; None: the CPU
     dtype: str | None = None  # of the base model's weights; None: as saved
+    # what says which cells a question needs, as of `ARRCOCModel`; None, as in files of earlier runs: "auto"
+    relevance: str | None = None
     # score questions without an answer against the model's own from all tokens; None: refuse
     own_answers: bool | None = None
     vtc_filter: bool = False  # OUT.json scores only questions that downsampling fails; OUT.jsonl is unchanged
@@ -117,6 +120,8 @@ class Settings:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} {value} is too small: use 1 or more")
+        if self.relevance is not None:
+            parse_relevance(self.relevance)
         pages_of(self.seed)  # raises for a seed out of range
         if self.data == WORLD and (self.questions or 0) > PAGES:
             raise ValueError(f"questions {self.questions} are too many: use at most {PAGES:,}")
@@ -184,6 +189,7 @@ def evaluate(settings: Settings, progress: bool = True) -> Summary:
         device=settings.device,
         dtype=settings.dtype,
         strict=True,
+        relevance=settings.relevance or "auto",
     )
     scorer = load_scorer(settings.query_blind, model)
     layers = [(label, load_variant(folder, model)) for label, folder in variants]
@@ -192,6 +198,7 @@ def evaluate(settings: Settings, progress: bool = True) -> Summary:
         raise ValueError(f"--own-answers are those of {FULL}: name it among --methods, too")
     if settings.vtc_filter:
         _check_filter([method.name for method in methods], notes)
+    source = model.chooser.source if settings.relevance not in (None, *OF_MODELS) else None
     header = settings.to_dict() | {
         "split": settings.split or ("test" if settings.data == WORLD else None),
         "questions": total,
@@ -216,7 +223,8 @@ def evaluate(settings: Settings, progress: bool = True) -> Summary:
                 *layers,
             )
             if module is not None
-        },
+        }
+        | ({} if source is None else {"relevance": source.version}),
     }
     header, records = open_file(settings.lines, header)
     harness = Harness(

@@ -86,7 +86,8 @@ class Scene:
         inputs = [self.session.inputs(text) for text in self.texts]
         features, tower = encode(model, inputs[0], watched)
         other = [None if t is None else self.session.inputs(t) for t in shuffled(source.queries, others)]
-        self.view = View(model, source, inputs, features, tower, self.image.size, seed, other, scorer)
+        size = self.image.size
+        self.view = View(model, source, inputs, features, tower, size, seed, other, scorer, self.image)
         self.prompts = Prompts(self.session, self.texts)
         self._small: dict[tuple[int, int], Scene] = {}
 
@@ -176,7 +177,6 @@ class Harness:
         view, everyone = scene.view, range(len(scene.texts))
         answers = {entry.label: Answers() for entry in self.entries}
         rows: list[tuple[SceneEntry, CellPrompt]] = []
-        encoded: dict[str, EncodedImages] = {}
         for entry in self.entries:
             method, count, own = entry.method, entry.count(view.total), answers[entry.label]
             if method.between_layers is not None:
@@ -185,7 +185,7 @@ class Harness:
                 self._resized(scene, method, count, own)
             elif method.prepare is not None:
                 whole = view.features if "encoded" in method.needs else None
-                shared = encoded.setdefault(method.name, EncodedImages(whole))
+                shared = view.encoded(method.name, whole)
                 self._prepared(scene, entry, shared, own)
             else:
                 kept, adapted = _select(method, view, count), not find_mode(method.mode).stock

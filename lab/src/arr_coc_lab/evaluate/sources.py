@@ -7,6 +7,10 @@ A budget is a number of 1,024 cells, scaled to each picture's grid. "whole" is t
 all the evidence is kept. Nulls: "chance"; "ink", the density of ink; "ocr-words", literal words on the lines
 of an OCR; "ocr-sentences", sentence vectors of its lines without a head; "X of another question", the source
 X asked another picture's question.
+
+"auc" is how well confidence tells questions that a picture answers from those labelled as not answerable;
+"auc elsewhere" from questions labelled on another picture of the same kind, which can't be told by their
+wording. A few of those ("What is the title?") have an answer here, too, so 1 is out of reach.
 """
 
 from __future__ import annotations
@@ -57,6 +61,7 @@ class RealSample:
     image: Callable[[], Image.Image]
     questions: tuple[tuple[str, str, tuple[Box, ...]], ...]
     lines: tuple[PrintedLine, ...] | None = None  # as an OCR read them before; None: not known
+    package: str = ""  # that it ships in; "" where that is not known
 
 
 class SourceRow(NamedTuple):
@@ -70,6 +75,7 @@ class SourceRow(NamedTuple):
     answerable: bool
     confidence: float
     recall: dict[int, float]  # by budget; empty for questions without an answer
+    elsewhere: bool = False  # it is the question of another picture (`questions_elsewhere`)
 
 
 def labelled(split: Split, folder: Path) -> Iterator[RealSample]:
@@ -78,16 +84,18 @@ def labelled(split: Split, folder: Path) -> Iterator[RealSample]:
         path = folder / one.file
         if path.is_file():
             questions = tuple((q.text, q.ask, q.boxes) for q in one.questions)
-            yield RealSample(one.file, one.kind, lambda path=path: open_image(path), questions, one.lines)
+            facts = (questions, one.lines, one.package)
+            yield RealSample(one.file, one.kind, lambda path=path: open_image(path), *facts)
 
 
 def in_folder(folder: Path) -> Iterator[RealSample]:
-    """Pictures of a folder with `questions.jsonl`: image, kind, ask, question and boxes, a question a
-    line.
+    """Pictures of a folder with `questions.jsonl`: image, kind, ask, question and boxes, a question a line,
+    and package where it is known.
     """
     for name, rows in questions_of(folder).items():
         questions = tuple((row["question"], row["ask"], tuple(map(tuple, row["boxes"]))) for row in rows)
-        yield RealSample(name, rows[0]["kind"], lambda path=folder / name: open_image(path), questions)
+        facts = (questions, None, rows[0].get("package", ""))
+        yield RealSample(name, rows[0]["kind"], lambda path=folder / name: open_image(path), *facts)
 
 
 def questions_of(folder: Path) -> dict[str, list[dict[str, Any]]]:
@@ -97,6 +105,26 @@ def questions_of(folder: Path) -> dict[str, list[dict[str, Any]]]:
         row = json.loads(line)
         by_image[row["image"]].append(row)
     return dict(sorted(by_image.items()))
+
+
+def questions_elsewhere(samples: Sequence[RealSample]) -> dict[str, tuple[str, ...]]:
+    """Per picture the answerable questions of another one of the same kind, and of another package.
+
+    Each question is asked of one other picture: of the one half-way round among those of the kind, in order
+    of their packages. Questions that are labelled on a picture anyway are left out there.
+    """
+    by_kind: dict[str, list[RealSample]] = defaultdict(list)
+    for sample in sorted(samples, key=lambda one: (one.package, one.name)):
+        by_kind[sample.kind].append(sample)
+    made: dict[str, tuple[str, ...]] = {}
+    for group in by_kind.values():
+        for i, sample in enumerate(group):
+            other = group[(i + len(group) // 2) % len(group)]
+            alike = other is sample or (other.package == sample.package != "")
+            own = {question for question, *_ in sample.questions}
+            texts = (question for question, _, boxes in other.questions if boxes and question not in own)
+            made[sample.name] = () if alike else tuple(texts)
+    return made
 
 
 class Chance:
@@ -223,9 +251,13 @@ def measure(
     samples: Iterable[RealSample],
     costs: dict[str, Cost] | None = None,
 ) -> Iterator[SourceRow]:
-    """Ask every question of every picture of every source; fills `costs`."""
+    """Ask every question of every picture of every source, and those of another picture of its kind; fills
+    `costs`.
+    """
+    every = list(samples)
+    elsewhere = questions_elsewhere(every)
     before: tuple[str, ...] = ()
-    for sample in samples:
+    for sample in every:
         image = sample.image()
         pixels = image_pixels(image)[0]
         grid = Sizing().grid(image.height, image.width)
@@ -254,6 +286,12 @@ def measure(
                 yield SourceRow(
                     name, sample.name, sample.kind, ask, question, bool(boxes), coupling.confidence, kept
                 )
+        for text in elsewhere[sample.name]:
+            for name, source in sources.items():
+                if not isinstance(source, Asked):
+                    confidence = source.couple(views[_key(source)], text, grid).confidence
+                    about = (sample.name, sample.kind, "elsewhere", text)
+                    yield SourceRow(name, *about, False, confidence, {}, elsewhere=True)
         before = tuple(question for question, _, _ in sample.questions)
 
 
@@ -282,12 +320,12 @@ def _recalls(logits: Tensor, evidence: Tensor) -> dict[int, float]:
 
 
 def summarise(rows: Sequence[SourceRow]) -> dict[str, dict[str, Any]]:
-    """By group (all, a kind of picture, "ask KIND") and method: recall and whole by budget, questions,
-    AUC.
+    """By group (all, a kind of picture, "ask KIND") and method: recall and whole by budget, questions, and of
+    all and of kinds of pictures AUC.
     """
     groups: dict[str, dict[str, list[SourceRow]]] = defaultdict(lambda: defaultdict(list))
     for row in rows:
-        for group in ("all", row.kind, f"ask {row.ask}"):
+        for group in ("all", row.kind) if row.elsewhere else ("all", row.kind, f"ask {row.ask}"):
             groups[group][row.method].append(row)
     made: dict[str, dict[str, Any]] = {}
     for group, by_method in groups.items():
@@ -300,9 +338,12 @@ def summarise(rows: Sequence[SourceRow]) -> dict[str, dict[str, Any]]:
             for budget in BUDGETS:
                 kept = [row.recall[budget] for row in answered]
                 facts[str(budget)] = {"recall": fmean(kept), "whole": fmean(one == 1 for one in kept)}
-            vain = [row.confidence for row in own if not row.answerable]
+            sure = [row.confidence for row in answered]
+            vain = [row.confidence for row in own if not row.answerable and not row.elsewhere]
             if vain and group == "all":
-                facts["auc"] = auc([row.confidence for row in answered], vain)
+                facts["auc"] = auc(sure, vain)
+            if foreign := [row.confidence for row in own if row.elsewhere]:
+                facts["auc elsewhere"] = auc(sure, foreign)
             made[group][method] = facts
     return {group: methods for group, methods in made.items() if methods}
 

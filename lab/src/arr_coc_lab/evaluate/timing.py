@@ -23,7 +23,6 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from arr_coc.guide.deciding import Stopwatch
-from arr_coc.modes.call import EncodedImages
 from arr_coc.seam import VisualFeatures
 from arr_coc_lab.evaluate.answering import prefill
 from arr_coc_lab.evaluate.layer_pruning import cut_layer, pruned_prefill
@@ -106,7 +105,8 @@ def _measure_prepared(trial: Trial) -> dict[str, float]:
     assert method.prepare is not None, "called for methods that prepare"
     watch = Stopwatch(model.device)
     start = watch.now()
-    ready = method.prepare(trial.view, trial.question, trial.budget, EncodedImages(), watch)
+    encoded = replace(trial.view).encoded(method.name)  # of a fresh view, which has computed nothing yet
+    ready = method.prepare(trial.view, trial.question, trial.budget, encoded, watch)
     model.adapter_for(method.mode).model(**ready.compacted.kwargs, use_cache=True, logits_to_keep=1)
     total = 1000 * (watch.now() - start)
     times = {"encode": watch.ms["encode"], "select": watch.choosing()}
@@ -140,6 +140,49 @@ def peak_megabytes(run: Callable[[], object], device: torch.device) -> float:
     steps = sorted((e["ts"], e["args"]["Bytes"]) for e in events if e.get("name") == "[memory]")
     held = torch.tensor([0, *(size for _, size in steps)], dtype=torch.float64).cumsum(0)
     return float(held.max()) / 2**20
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What a process holds in MiB: before a call, at most during it, and after it."""
+
+    before: float
+    peak: float
+    after: float
+
+
+def memory_of_process(run: Callable[[], object], device: torch.device) -> Memory:
+    """The memory of this process around a call, all libraries' included: what the machine must have.
+
+    On CUDA what torch's allocator holds for tensors, else resident memory, which Linux alone tells. A process
+    keeps some of what it was given, so only its first call tells what such a call needs: run one in each.
+
+    Raises:
+        ValueError: this system doesn't tell the peak of resident memory.
+    """
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+        before = torch.cuda.memory_allocated(device)
+        torch.cuda.reset_peak_memory_stats(device)
+        run()
+        torch.cuda.synchronize(device)
+        held = (before, torch.cuda.max_memory_allocated(device), torch.cuda.memory_allocated(device))
+        return Memory(*(size / 2**20 for size in held))
+    try:
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the peak counts from now on
+    except OSError as error:
+        raise ValueError(
+            f"this system doesn't tell the peak of resident memory ({error}): measure on Linux, or on CUDA"
+        ) from error
+    before = _resident("VmRSS")
+    run()
+    return Memory(before, _resident("VmHWM"), _resident("VmRSS"))
+
+
+def _resident(name: str) -> float:
+    """A figure of /proc/self/status in MiB: VmRSS now, VmHWM at most."""
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    return int(next(line for line in lines if line.startswith(f"{name}:")).split()[1]) / 1024
 
 
 @contextmanager

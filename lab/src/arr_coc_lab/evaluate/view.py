@@ -17,19 +17,20 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from PIL import Image
 from torch import Tensor, nn
 
-from arr_coc.choose.layer import ARRCOCLayer, Relevance
+from arr_coc.choose.layer import ARRCOCLayer
 from arr_coc.data import Box
 from arr_coc.data.evidence import all_evidence
 from arr_coc.data.maps import read_map
 from arr_coc.families import known_families
-from arr_coc.guide.deciding import Cues, Stopwatch, score
+from arr_coc.guide.deciding import Stopwatch
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes import PRUNE
 from arr_coc.modes.call import EncodedImages
 from arr_coc.modes.route import new_call, prepare
-from arr_coc.modes.scoring import gather, question_embeddings
+from arr_coc.modes.scoring import deciding_layer, question_embeddings
 from arr_coc.seam import FamilyAdapter, Grid, VisualFeatures
 from arr_coc.seam.attention import attention_modules, attention_received, attention_rows, watch_attention
 from arr_coc_lab.evaluate.questions import ImageQueries
@@ -124,6 +125,7 @@ class View:
     # per question the prompt with another image's question, None where there is none
     others: Sequence[Mapping[str, Any] | None] = ()
     scorer: QueryBlindScorer | None = None  # a trained query-blind scorer, if there is one
+    image: Image.Image | None = None  # as opened, which sources of relevance read at its own resolution
     _cache: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)
 
     def once(self, key: Any, make: Callable[[], Any]) -> Any:
@@ -217,35 +219,32 @@ class View:
             lambda: question_embeddings(self.model.adapter, self.prompts[i], self.tokens)[0],
         )
 
-    def relevance(self, layer: ARRCOCLayer, i: int, other: bool = False) -> Relevance:
-        """The relevance of each cell to question i (or another image's: `other`) by an ARR-COC layer."""
-        prompt = self.others[i] if other else self.prompts[i]
-        assert prompt is not None, "run only on questions that have another image's"
-        watch = Stopwatch(self.model.device)
-        return self.once(
-            ("relevance", layer, i, other),
-            lambda: score(layer, self._cues(layer, prompt), watch)[0],
-        )
+    def chosen(self, layer: ARRCOCLayer | None, i: int, budget: Count, other: bool = False) -> Tensor:
+        """The cells [K] that mode "prune" keeps for question i (or another image's: `other`).
 
-    def untrained(self, layer: ARRCOCLayer, i: int, budget: Count, other: bool = False) -> Tensor:
-        """The cells [K] that an untrained layer keeps by the base model's own attention."""
+        The model chooses as in any call, by its source of relevance; `layer` takes the place of its own.
+        """
         prompt = self.others[i] if other else self.prompts[i]
         assert prompt is not None, "run only on questions that have another image's"
-        encoded = self._encoded(layer)
+        chooser = replace(self.model.chooser, strict=True)
+        if layer is not None:
+            chooser = replace(chooser, layer=deciding_layer(layer, self.model.relevance))
+        encoded = self.encoded(chooser.layer.config.channels, self.features)
         watch = Stopwatch(self.model.device)
-        chooser = replace(self.model.chooser, layer=layer, strict=True)
         call = new_call(chooser, prompt, PRUNE, budget, gestalt="resize", watch=watch, encoded=encoded)
         return prepare(chooser, call).allocations[0].keep
 
-    def _cues(self, layer: ARRCOCLayer, prompt: Mapping[str, Any]) -> list[Cues]:
-        model, features = self.model, self.features
-        watch, encoded = Stopwatch(model.device), self._encoded(layer)
-        cells = [features.cell_tokens(0)]
-        return gather(model.adapter, layer, prompt, encoded, features.layout, watch, cells=cells)
+    def encoded(self, kind: Any, features: VisualFeatures | None = None) -> EncodedImages:
+        """What choices of one kind, such as a method, compute of the image whatever the question, once.
 
-    def _encoded(self, layer: ARRCOCLayer) -> EncodedImages:
-        """The encoded image, shared by layers of the same texture channels."""
-        return self.once(("encoded", layer.config.channels), lambda: EncodedImages(self.features))
+        All kinds share what the source of relevance makes of the image, for an OCR reads it for seconds.
+        """
+        every: dict[Any, EncodedImages] = self.once("encoded", dict)
+        if kind not in every:
+            every[kind] = EncodedImages(features, sources=None if self.image is None else [self.image])
+        own = every[kind]
+        own.sights = own.sights or next((one.sights for one in every.values() if one.sights), None)
+        return own
 
     def evidence(self, i: int) -> Tensor | None:
         """Bool [H, W], the evidence cells of question i; None where there are none or they are unknown."""

@@ -20,8 +20,7 @@ from PIL import Image
 from torch import Tensor
 
 from arr_coc.data.evidence import evidence_cells
-from arr_coc.guide.coupling import cell_logits
-from arr_coc.guide.guide import Guide, GuidePage
+from arr_coc.guide.guide import Guide, GuidePage, cell_logits
 from arr_coc.guide.print_encoder import PLACE
 from arr_coc.guide.question import normal, split_words, terms
 from arr_coc_lab.teaching.names import EVERY, names_of
@@ -96,12 +95,10 @@ def _named(name: str, rng: random.Random) -> Named:
 
 def looks_loss(guide: Guide, page: GuidePage, lesson: Looks) -> Tensor:
     """Loss of named things: which name each place shows (softmax), and whether it shows it at all."""
-    readings = guide.read([name.words for name in lesson.names])
-    looks = [
-        # (words, H, W) -> (H, W): the best matching word of a name
-        guide.head.appearance(page.features, reading)[first:last].float().amax(0)
-        for reading, (_, first, last) in zip(readings, lesson.names, strict=True)
-    ]
+    reading = guide.read([name.words for name in lesson.names])
+    every = guide.head.appearance(page.features, reading.tokens).float()  # (names, words, H, W)
+    # The best matching word of a name.
+    looks = [one[first:last].amax(0) for one, (_, first, last) in zip(every, lesson.names, strict=True)]
     logits, places = torch.stack(looks), lesson.places.to(page.features.device)
     here = places >= 0
     elsewhere = F.softplus(logits[:, places == NONE]).mean()
@@ -297,12 +294,12 @@ def relevance_loss(guide: Guide, example: WindowExample) -> tuple[Tensor, dict[s
     device = guide.threshold.device
     pixels = example.pixels.to(device)
     with torch.no_grad():
-        scales = guide.encode_print(pixels)
-    page = guide.compose(pixels, scales)
+        scales = guide.encode_print(pixels[None])
+    page = guide.compose(pixels[None], scales)
     # Float32: nothing learns here, and in bfloat16 oneDNN compiles kernels for every number of words.
     with torch.no_grad(), torch.autocast(device.type, enabled=False):
-        searches = guide.search(page, [lesson.text for lesson in example.lessons])
-    judged = guide.weigh(page, searches)
+        search = guide.search(page, [lesson.text for lesson in example.lessons])
+    judged = guide.weigh(page, search)
     height, width = pixels.shape[1:]
     cells = cell_logits(judged.logits, (height, width), (height // CELL, width // CELL)).flatten(1)  # (Q, N)
     target = torch.stack([lesson.evidence for lesson in example.lessons]).flatten(1).to(device).float()
@@ -342,6 +339,6 @@ def relevance_loss(guide: Guide, example: WindowExample) -> tuple[Tensor, dict[s
 def _aside_loss(guide: Guide, asides: Sequence[Aside]) -> Tensor:
     """Loss of the scope of questions that are not asked of the page at hand."""
     every = [terms(aside.text).words for aside in asides]
-    pooled = torch.stack([reading.pooled for reading in guide.read(every)])
+    pooled = guide.read(every).pooled
     target = torch.tensor([(aside.whole, aside.odd) for aside in asides], device=pooled.device)
     return F.binary_cross_entropy_with_logits(guide.head.scope(pooled).float(), target)

@@ -1,0 +1,170 @@
+"""The guide as functions of tensors: few operators, no wait, one graph, and batches that change nothing."""
+
+from __future__ import annotations
+
+import warnings
+from functools import cache
+
+import pytest
+import torch
+from PIL import Image, ImageDraw, ImageFont
+
+from arr_coc import Selector
+from arr_coc.guide.guide import Guide, join_pages, load_guide
+from arr_coc.guide.question import STEPS, question_tensors, terms
+from arr_coc.guide.selector import image_pixels
+from arr_coc_lab.evaluate.operators import count_operators
+
+SHORT = "Total?"
+QUESTIONS = (
+    "What is the total amount due?",
+    "Where is the red thing, and who signed the invoice of the second of May for the vendor in Berlin?",
+    SHORT,
+    "Describe the image.",
+    "Which salary does she get?",
+)
+MOST_OF_A_PAGE, MOST_OF_A_QUESTION = 480, 300
+
+
+@cache
+def guide() -> Guide:
+    return load_guide(dtype="float32")
+
+
+@cache
+def picture(number: int = 0, size: tuple[int, int] = (320, 256)) -> Image.Image:
+    image = Image.new("RGB", size, "white")
+    draw = ImageDraw.Draw(image)
+    for row, word in enumerate(("Invoice", "Total 42.50", "Vendor Smith", f"Date {number} May")):
+        draw.text((20 + 40 * number, 20 + 50 * row), word, fill="black", font=ImageFont.load_default(18))
+    draw.rectangle((200, 180, 240, 220), fill=("red", "blue", "green")[number % 3])
+    return image
+
+
+@pytest.fixture
+def dense() -> object:
+    """The guide as on a GPU, where it reads every slot at once."""
+    guide().glossary.dense = True
+    yield
+    guide().glossary.dense = None
+
+
+@torch.no_grad()
+def test_a_page_and_a_question_are_few_operators_without_a_wait(dense: object) -> None:
+    pixels = image_pixels(picture())
+    page = guide().encode(pixels)
+    counts = count_operators(lambda: guide().encode(pixels))
+    assert counts.computing <= MOST_OF_A_PAGE
+    assert counts.waits == 0
+    for text in QUESTIONS:
+        numbers = guide().tensors([terms(text)])
+        counts = count_operators(lambda numbers=numbers: guide().question(page, numbers, (8, 10)))
+        assert counts.computing <= MOST_OF_A_QUESTION, text
+        assert counts.waits == 0, text
+
+
+@torch.no_grad()
+def test_many_questions_are_as_many_operators_as_one(dense: object) -> None:
+    page = guide().encode(image_pixels(picture()))
+    few, many = (guide().tensors([terms(text) for text in texts]) for texts in ((SHORT,), QUESTIONS))
+    one, all_of_them = (
+        count_operators(lambda numbers=numbers: guide().question(page, numbers, (8, 10)))
+        for numbers in (few, many)
+    )
+    assert all_of_them.computing <= one.computing + 8  # another product of matrices
+    assert all_of_them.waits == 0
+
+
+def test_the_counter_sees_waits_and_views() -> None:
+    x = torch.arange(6.0)
+    assert count_operators(lambda: x.view(2, 3).t()) == (0, 2, 0)
+    assert count_operators(lambda: float((x + 1).sum())).waits == 1
+    assert count_operators(lambda: x[x > 2]).waits == 1
+    assert count_operators(lambda: x[torch.tensor([1, 2])]).waits == 0
+
+
+@pytest.mark.slow
+@torch.no_grad()
+def test_both_functions_are_one_graph_each() -> None:
+    """What `torch.compile` makes of them is the same, with no part left outside of the graph."""
+    pixels = image_pixels(picture())
+    page = guide().encode(pixels)
+    numbers = guide().tensors([terms(text) for text in QUESTIONS])
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*lru_cache.*")
+        compiled = torch.compile(guide().encode, fullgraph=True, backend="eager")(pixels)
+        judged = torch.compile(guide().question, fullgraph=True, backend="eager")(page, numbers, (8, 10))
+    for one, other in zip(page.tensors(), compiled.tensors(), strict=True):
+        assert torch.allclose(one.float(), other.float(), atol=1e-4)
+    for one, other in zip(guide().question(page, numbers, (8, 10)), judged, strict=True):
+        assert torch.allclose(one.float(), other.float(), atol=1e-4)
+
+
+@torch.no_grad()
+def test_padding_and_other_questions_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    page, every = guide().encode(image_pixels(picture())), [terms(text) for text in QUESTIONS]
+    together = guide().question(page, guide().tensors(every), (8, 10))
+    for i, one in enumerate(every):
+        alone = guide().question(page, guide().tensors([one]), (8, 10))
+        assert torch.allclose(alone.cells[0], together.cells[i], atol=1e-4)
+        assert torch.allclose(alone.present[0], together.present[i], atol=1e-4)
+        assert torch.allclose(alone.scope[0], together.scope[i], atol=1e-4)
+    # Sizes as they are padded to off the CPU.
+    colours = {"red": (3,)}
+    plain = question_tensors(every, lambda word: colours.get(word, ()), 12)
+    monkeypatch.setattr("arr_coc.guide.question._multiple", lambda count, step: -(-count // 16) * 16)
+    padded = question_tensors(every, lambda word: colours.get(word, ()), 12)
+    assert padded.there.shape[1] % STEPS[0] == 0 < plain.there.shape[1] % STEPS[0]
+    for one, other in zip(
+        guide().question(page, plain, (8, 10)), guide().question(page, padded, (8, 10)), strict=True
+    ):
+        if one.shape == other.shape:
+            assert torch.allclose(one.float(), other.float(), atol=1e-4)
+
+
+@torch.no_grad()
+def test_pages_of_a_batch_are_those_of_each_picture() -> None:
+    pixels = [image_pixels(picture(number)) for number in range(3)]
+    together = guide().encode(torch.cat(pixels))
+    alone = [guide().encode(one) for one in pixels]
+    for one, other in zip(together.split(), alone, strict=True):
+        assert one.size == other.size
+        for part, own in zip(one.tensors(), other.tensors(), strict=True):
+            assert torch.allclose(part.float(), own.float(), atol=1e-4)
+    assert torch.equal(join_pages(together.split()).features, together.features)
+
+
+def test_many_are_chosen_as_one_by_one() -> None:
+    pictures = [picture(0), picture(1, (448, 256)), picture(2), picture(0), picture(1, (448, 256))]
+    alone = Selector(guide())
+    together = Selector(guide()).many(pictures, QUESTIONS, budget=12)
+    for image, text, one in zip(pictures, QUESTIONS, together, strict=True):
+        expected = alone(image, text, budget=12)
+        assert one.grid == expected.grid
+        assert torch.allclose(one.balanced, expected.balanced, atol=1e-4)
+        assert torch.equal(one.keep, expected.keep)
+        assert one.note == expected.note
+    for allowed in ({"budget": "auto"}, {"coverage": 0.9}):
+        several = Selector(guide()).many(pictures[:2], SHORT, **allowed)
+        assert [one.kept for one in several] == [
+            alone(image, SHORT, **allowed).kept for image in pictures[:2]
+        ]
+
+
+def test_many_knows_pictures_of_before_and_refuses_what_does_not_fit() -> None:
+    own = Selector(guide())
+    first = own(picture(), SHORT, budget=8)
+    assert torch.equal(own.many([picture(), picture()], [SHORT, QUESTIONS[0]], budget=8)[0].keep, first.keep)
+    assert len(own._records) == 1
+    assert own.many([], []) == []
+    with pytest.raises(ValueError, match="2 pictures and 1 questions"):
+        own.many([picture(), picture()], [SHORT])
+    with pytest.raises(ValueError, match="question"):
+        own.many([picture()], [" "])
+
+
+def test_a_selector_looks_where_it_is_told_to() -> None:
+    assert Selector.from_pretrained(device="cpu").device.type == "cpu"
+    with pytest.raises(ValueError, match="nowhere"):
+        Selector.from_pretrained(device="nowhere")
+    assert Selector.from_pretrained(dtype="float32").guide.pages.norm.weight.dtype == torch.float32
