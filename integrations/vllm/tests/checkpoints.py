@@ -1,11 +1,13 @@
 """Small checkpoints with random weights of every family that the plugin serves, as ordinary model folders.
 
-They have the tokenizer and the image processor of the bundled model, and weights drawn wide, so that an error
-of the route shows in the log-probabilities.
+They have the tokenizer of the bundled model, Qwen's with its image processor, others with special tokens, an
+image processor and a chat template of their own. Weights are drawn wide, so that an error of the route shows
+in the log-probabilities.
 """
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,19 @@ from safetensors.torch import load_file, save_file
 from transformers import (
     AutoModelForImageTextToText,
     AutoProcessor,
+    AutoTokenizer,
+    Gemma4AudioFeatureExtractor,
+    Gemma4Config,
+    Gemma4ImageProcessor,
+    Gemma4Processor,
+    Gemma4VideoProcessor,
+    Glm4vConfig,
+    Glm4vImageProcessor,
+    Glm4vMoeConfig,
+    Glm4vProcessor,
+    Glm4vVideoProcessor,
+    Glm46VProcessor,
+    GlmOcrConfig,
     PreTrainedConfig,
     Qwen2_5_VLConfig,
     Qwen2_5_VLProcessor,
@@ -37,6 +52,33 @@ RECURRENT = {
     "linear_num_key_heads": 2,
     "linear_num_value_heads": 2,
 }
+GLM_TOKENS = (
+    *("[gMASK]", "<sop>", "<|system|>", "<|user|>", "<|assistant|>", "<|observation|>"),
+    *("<|begin_of_image|>", "<|image|>", "<|end_of_image|>"),
+    *("<|begin_of_video|>", "<|video|>", "<|end_of_video|>"),
+)
+GLM_TEMPLATE = (
+    "[gMASK]<sop>{% for m in messages %}\n<|{{ m.role }}|>\n"
+    "{% for part in m.content %}{% if part.type == 'image' %}<|begin_of_image|><|image|><|end_of_image|>"
+    "{% elif part.type == 'text' %}{{ part.text }}{% endif %}{% endfor %}"
+    "{% endfor %}{% if add_generation_prompt %}\n<|assistant|>\n{% endif %}"
+)
+GEMMA_TOKENS = {
+    "image_token": "<|image|>",
+    "boi_token": "<|image>",
+    "eoi_token": "<image|>",
+    "audio_token": "<|audio|>",
+    "boa_token": "<|audio>",
+    "eoa_token": "<audio|>",
+    "sot_token": "<|turn>",
+    "eot_token": "<turn|>",
+}
+GEMMA_TEMPLATE = (
+    "{% for m in messages %}<|turn>{{ 'model' if m.role == 'assistant' else m.role }}\n"
+    "{% for part in m.content %}{% if part.type == 'image' %}<|image|>"
+    "{% elif part.type == 'text' %}{{ part.text }}{% endif %}{% endfor %}<turn|>\n"
+    "{% endfor %}{% if add_generation_prompt %}<|turn>model\n{% endif %}"
+)
 
 
 def _text(**more: Any) -> dict[str, Any]:
@@ -72,8 +114,97 @@ def _vision(**more: Any) -> dict[str, Any]:
     }
 
 
+def _tokenizer(*tokens: str) -> Any:
+    """The bundled model's tokenizer with other special tokens, numbered from 734 on."""
+    tokenizer = AutoProcessor.from_pretrained(BUNDLED / "model").tokenizer
+    tokenizer.add_special_tokens({"additional_special_tokens": list(tokens)})
+    return tokenizer
+
+
+def _glm(family: str) -> PreTrainedConfig:
+    number = {token: 734 + place for place, token in enumerate(GLM_TOKENS)}
+    ids = {f"{kind}_token_id": number[f"<|{kind}|>"] for kind in ("image", "video")}
+    for kind, (edge, word) in product(("image", "video"), (("start", "begin"), ("end", "end"))):
+        ids[f"{kind}_{edge}_token_id"] = number[f"<|{word}_of_{kind}|>"]
+    rotary = ROTARY | {"partial_rotary_factor": 0.5, "mrope_section": [4, 6, 6]}
+    # Three times its width is how wide vLLM takes GLM-OCR's merger to be.
+    text = _text(vocab_size=768, rope_parameters=rotary, intermediate_size=3 * HIDDEN)
+    vision = _vision(image_size=256)
+    if family == "glm_ocr":
+        return GlmOcrConfig(text_config=text, vision_config=vision, **ids)
+    text["attention_bias"] = True
+    if family == "glm4v_moe":
+        text |= EXPERTS | {"n_routed_experts": 4, "n_shared_experts": 1, "first_k_dense_replace": 1}
+        text |= {"head_dim": HEAD, "use_qk_norm": False}
+        return Glm4vMoeConfig(text_config=text, vision_config=vision, **ids)
+    return Glm4vConfig(text_config=text, vision_config=vision, **ids)
+
+
+def _glm_processor(family: str) -> Any:
+    sizes = {"shortest_edge": 2 * 4096, "longest_edge": 2 * 4194304}
+    kind = Glm4vProcessor if family == "glm4v" else Glm46VProcessor
+    return kind(
+        Glm4vImageProcessor(patch_size=16, size=sizes),
+        _tokenizer(*GLM_TOKENS),
+        Glm4vVideoProcessor(patch_size=16, size=sizes),
+        chat_template=GLM_TEMPLATE,
+    )
+
+
+def _gemma() -> PreTrainedConfig:
+    tokenizer = _gemma_processor().tokenizer
+    text = _text(
+        vocab_size=768,
+        vocab_size_per_layer_input=768,
+        hidden_size_per_layer_input=16,
+        head_dim=HEAD,
+        global_head_dim=HEAD,
+        num_hidden_layers=3,
+        layer_types=["sliding_attention", "sliding_attention", "full_attention"],
+        sliding_window=128,
+    )
+    del text["rope_parameters"]
+    vision = _vision(
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        head_dim=64,
+        pooling_kernel_size=3,
+        position_embedding_size=512,
+        default_output_length=280,
+        standardize=True,
+    )
+    for name in ("depth", "num_heads", "spatial_merge_size", "temporal_patch_size", "out_hidden_size"):
+        del vision[name]
+    names = {
+        "image": "image_token",
+        "video": None,
+        "audio": "audio_token",
+        "boi": "boi_token",
+        "eoi": "eoi_token",
+    }
+    tokens = {kind: "<|video|>" if name is None else GEMMA_TOKENS[name] for kind, name in names.items()}
+    ids = {f"{kind}_token_id": tokenizer.convert_tokens_to_ids(token) for kind, token in tokens.items()}
+    ids["tie_word_embeddings"] = False
+    return Gemma4Config(text_config=text, vision_config=vision, audio_config=None, **ids)
+
+
+def _gemma_processor() -> Any:
+    return Gemma4Processor(
+        Gemma4AudioFeatureExtractor(),
+        Gemma4ImageProcessor(),
+        AutoTokenizer.from_pretrained(BUNDLED / "model", extra_special_tokens=GEMMA_TOKENS),
+        Gemma4VideoProcessor(),
+        chat_template=GEMMA_TEMPLATE,
+    )
+
+
 def config_of(family: str) -> PreTrainedConfig:
     """The configuration of a family's small model."""
+    if family == "gemma4":
+        return _gemma()
+    if family.startswith("glm"):
+        return _glm(family)
     ids = {
         "image_token_id": 5,
         "video_token_id": 6,
@@ -121,6 +252,16 @@ def write(family: str, folder: Path) -> Path:
     model.save_pretrained(folder)
     if family == "qwen3_vl_moe":
         _as_published(folder / "model.safetensors")
+    processor_of(family).save_pretrained(folder)
+    return folder
+
+
+def processor_of(family: str) -> Any:
+    """The processor of a family's small model."""
+    if family == "gemma4":
+        return _gemma_processor()
+    if family.startswith("glm"):
+        return _glm_processor(family)
     processor = AutoProcessor.from_pretrained(BUNDLED / "model")
     kinds = {"qwen2_vl": Qwen2VLProcessor, "qwen2_5_vl": Qwen2_5_VLProcessor}
     if family in kinds:
@@ -130,5 +271,4 @@ def write(family: str, folder: Path) -> Path:
             Qwen2VLVideoProcessor(patch_size=16),
             chat_template=processor.chat_template,
         )
-    processor.save_pretrained(folder)
-    return folder
+    return processor

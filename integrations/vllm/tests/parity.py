@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import torch
+from PIL import Image
+from transformers.models.gemma4.image_processing_gemma4 import get_aspect_ratio_preserving_size
 from vllm import SamplingParams
 
 from conftest import prompt
@@ -46,3 +48,9 @@ def agrees(llm, wrapped, question, images, budget, within: float = 2e-3) -> bool
     unfinished = " \n\ufffd"  # vLLM holds back half of a character, transformers marks it
     assert within > 0.01 or output.outputs[0].text.strip(unfinished) == answer.strip(unfinished)
     return distance(first, output) < within
+
+
+def as_gemma_reads(image: Image.Image, tokens: int) -> Image.Image:
+    """A picture at the size at which Gemma 4 reads it with so many tokens, so that nothing is resized."""
+    height, width = get_aspect_ratio_preserving_size(image.height, image.width, 16, 9 * tokens, 3)
+    return image.resize((width, height), Image.Resampling.BICUBIC)

@@ -69,6 +69,21 @@ def test_turns_and_the_questions_of_images() -> None:
     assert questions(turns) == [["What?", "And here?"], ["And here?"]]
 
 
+def test_turns_that_begin_with_the_token_of_a_role() -> None:
+    roles = {"<|user|>": "user", "<|assistant|>": "assistant", "<|observation|>": "tool"}
+    special = {"<sop>", "<|image|>", "/nothink", *roles}
+    marks = Marks("<|image|>", special, None, None, roles=roles)
+    chat = "<sop>\n<|user|>\n<|image|>What?/nothink\n<|assistant|>\nThat.\n<|user|>\n<|image|>And here?"
+    turns = split(chat + "\n<|observation|>\nA crop: <|image|>\n<|assistant|>\n", marks)
+    assert [(turn.role, turn.images) for turn in turns] == [
+        ("user", 1),
+        ("assistant", 0),
+        ("user", 1),
+        ("tool", 1),
+    ]
+    assert questions(turns) == [["What?", "And here?"], ["And here?"], ["And here?"]]
+
+
 def test_prompts_without_turns_or_words() -> None:
     plain = Marks("<|image_pad|>", SPECIAL, None, None)
     assert questions(split(IMAGE + "Read it.", MARKS)) == [["Read it."]]

@@ -9,7 +9,7 @@ changes. Settings go into the same override: {"architectures": [...], "arr_coc":
 
 from __future__ import annotations
 
-ARCHITECTURES = {
+QWEN = {
     "ARRCOCQwen2VL": "qwen2_vl",
     "ARRCOCQwen2_5VL": "qwen2_5_vl",
     "ARRCOCQwen3VL": "qwen3_vl",
@@ -17,12 +17,28 @@ ARCHITECTURES = {
     "ARRCOCQwen3_5": "qwen3_5",
     "ARRCOCQwen3_5Moe": "qwen3_5_moe",
 }
+GLM = {
+    "ARRCOCGlm4v": "glm4v",
+    "ARRCOCGlm4vMoe": "glm4v_moe",
+    "ARRCOCGlmOcr": "glm_ocr",
+}
+GEMMA = {"ARRCOCGemma4": "gemma4"}
+ARCHITECTURES = QWEN | GLM | GEMMA
 """Names for --hf-overrides, and the `model_type` of checkpoints that each is for."""
 
 
 def register() -> None:
     """Tell vLLM of the architectures; their classes are imported when one is used."""
     from vllm import ModelRegistry
+    from vllm.model_executor.models.config import MODELS_CONFIG_MAP
 
-    for name in ARCHITECTURES:
-        ModelRegistry.register_model(name, f"arr_coc_vllm.models:{name}")
+    from arr_coc_vllm.gemma_config import Gemma4Positions
+
+    for module, names in (("models", QWEN), ("glm", GLM), ("gemma", GEMMA)):
+        for name in names:
+            ModelRegistry.register_model(name, f"arr_coc_vllm.{module}:{name}")
+            # What vLLM settles by the name of an architecture, such as the precision of a recurrent state.
+            stock = f"{name.removeprefix('ARRCOC')}ForConditionalGeneration"
+            if stock in MODELS_CONFIG_MAP:
+                MODELS_CONFIG_MAP[name] = MODELS_CONFIG_MAP[stock]
+    MODELS_CONFIG_MAP["ARRCOCGemma4"] = Gemma4Positions

@@ -3,7 +3,8 @@
     split(text, marks)    the turns, each with its words and how many images are in it
     questions(turns)      per image the questions of the user about it
 
-A turn is what stands between <|im_start|> and <|im_end|>; a prompt without them is one turn of the user.
+A turn is what stands between <|im_start|> and <|im_end|>, or their likes, and begins with the name of its
+role; or what follows a token of a role, such as <|user|>. A prompt without them is one turn of the user.
 What a chat template puts into a user's turn beside the user's words (replies of tools, labels of images) is
 left out, as `arr_coc.seam.prompt` does it.
 """
@@ -11,7 +12,7 @@ left out, as `arr_coc.seam.prompt` does it.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -27,6 +28,7 @@ class Marks(NamedTuple):
         start: opens a turn; None: the tokenizer has none.
         end: closes a turn.
         markers: what the chat template writes around words; None: it has none.
+        roles: tokens that open the turn of a role, and that role.
     """
 
     image: str
@@ -34,6 +36,7 @@ class Marks(NamedTuple):
     start: str | None
     end: str | None
     markers: TemplateMarkers | None = None
+    roles: Mapping[str, str] = {}
 
 
 class Turn(NamedTuple):
@@ -46,15 +49,15 @@ class Turn(NamedTuple):
 
 def split(text: str, marks: Marks) -> list[Turn]:
     """The turns of a prompt in order, those with words or images."""
-    bounds = [re.escape(mark) for mark in (marks.start, marks.end) if mark is not None]
-    edges = [(0, 0, False), (len(text), len(text), False)]
+    bounds = [re.escape(mark) for mark in (marks.start, marks.end, *marks.roles) if mark is not None]
+    edges = [(0, 0, ""), (len(text), len(text), "")]
     if bounds:
-        edges[1:1] = [(*m.span(), m[0] == marks.start) for m in re.finditer("|".join(bounds), text)]
+        edges[1:1] = [(*m.span(), m[0]) for m in re.finditer("|".join(bounds), text)]
     words, turns = _without(text, asides(text, marks.markers), marks.special), []
-    for (_, begin, inside), (end, _, _) in pairwise(edges):
-        role = "user"
+    for (_, begin, mark), (end, _, _) in pairwise(edges):
+        role = marks.roles.get(mark, "user")
         images = text.count(marks.image, begin, end)
-        if inside:
+        if mark == marks.start:
             line, _, _ = text[begin:end].partition("\n")
             role, begin = line.strip(), begin + len(line)
         turn = Turn(role, "".join(words[begin:end]).strip(), images)

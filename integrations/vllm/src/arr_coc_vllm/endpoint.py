@@ -44,7 +44,9 @@ class Endpoint:
         """Keep what the routes need of the server's configuration."""
         config = None if engine_client is None else engine_client.model_config.hf_config
         state.arr_coc = read_settings(getattr(config, KEY, None))
-        state.arr_coc_merge = 1 if config is None else config.vision_config.spatial_merge_size
+        vision = None if config is None else config.vision_config
+        sides = (getattr(vision, name, None) for name in ("spatial_merge_size", "pooling_kernel_size"))
+        state.arr_coc_merge = next((side for side in sides if side), 1)
 
 
 class Looked(NamedTuple):

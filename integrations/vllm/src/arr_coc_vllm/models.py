@@ -68,7 +68,11 @@ class Selecting(Base):
         grids, sizes = kwargs["image_grid_thw"].tolist(), kwargs[COUNT].flatten().tolist()
         pixels, keep = self._kept_patches(grids, sizes, kwargs)
         metadata = self.tower_metadata(self.visual, grids, keep)
-        return self.visual(pixels, grids, encoder_metadata=metadata).split(sizes)
+        return self.encode(pixels, grids, metadata).split(sizes)
+
+    def encode(self, pixels: Any, grids: Any, metadata: dict[str, Any]) -> Tensor:
+        """The tower's tokens of some patches, told by `metadata` where these stand: [K of all images, D]."""
+        return self.visual(pixels, grids, encoder_metadata=metadata)
 
     def _kept_patches(
         self, grids: list[list[int]], sizes: list[int], fields: dict[str, Any]

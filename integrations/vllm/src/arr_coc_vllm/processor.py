@@ -34,12 +34,12 @@ from arr_coc_vllm.conversation import Marks, questions, split
 from arr_coc_vllm.settings import KEY, Settings, read_settings
 from arr_coc_vllm.worker import COUNT, KEEP, NAME, NAME_BYTES, NUMBER, QUESTION, in_worker, picture_of
 
-SHAPES = ("patch_size", "temporal_patch_size", "merge_size")
+SHAPES = ("patch_size", "temporal_patch_size", "merge_size", "pooling_kernel_size")
 """Keyword arguments of image processors that a model has in its weights: others end vLLM's engine."""
 CHOICE = "arr_coc_choice"
 """Among the keyword arguments of a processor: per image what decides its cells."""
 TURN = ("<|im_start|>", "<|im_end|>")
-"""The tokens that open and close a turn, in all families that are served."""
+"""The tokens that open and close a turn, of Qwen."""
 
 
 if TYPE_CHECKING:
@@ -60,7 +60,19 @@ class Prepared(NamedTuple):
 
 
 class SelectingProcessor(Base):
-    """What is mixed in before one of vLLM's processors: of its patches only those of chosen cells go on."""
+    """What is mixed in before one of vLLM's processors: of its patches only those of chosen cells go on.
+
+    Attributes:
+        turn: the tokens that open and close a turn.
+        roles: tokens that open the turn of a role, and that role.
+        media: settings of the model that hold the ids of tokens around images and clips.
+        switches: what chat templates write beside a user's words, without being special tokens.
+    """
+
+    turn: tuple[str, str] | None = TURN
+    roles: Mapping[str, str] = {}
+    media: tuple[str, ...] = ("video_token_id", "vision_start_token_id", "vision_end_token_id")
+    switches: tuple[str, ...] = ()
 
     @cached_property
     def settings(self) -> Settings:
@@ -164,11 +176,12 @@ class SelectingProcessor(Base):
     def marks(self) -> Marks:
         """What the structure of a prompt is read by, looked up once, not per request."""
         tokenizer, config = self.info.get_tokenizer(), self.info.get_hf_config()
-        names = ("image_token_id", "video_token_id", "vision_start_token_id", "vision_end_token_id")
+        names = ("image_token_id", *self.media)
         image, *media = tokenizer.convert_ids_to_tokens([getattr(config, name) for name in names])
         special = {image, *media, *tokenizer.convert_ids_to_tokens(sorted(special_tokens(tokenizer)))}
-        start, end = (mark if mark in tokenizer.get_vocab() else None for mark in TURN)
-        return Marks(image, special, start, end, template_markers(self.info.get_hf_processor()))
+        start, end = (mark if mark in tokenizer.get_vocab() else None for mark in self.turn or (None, None))
+        markers = template_markers(self.info.get_hf_processor())
+        return Marks(image, {*special, *self.switches}, start, end, markers, self.roles)
 
     def _get_mm_hashes(self, inputs: ProcessorInputs) -> MultiModalHashes:
         plain, choices = _parted(inputs.hf_processor_mm_kwargs)

@@ -3,6 +3,7 @@
     qwen2_metadata(visual, grids, keep)      Qwen2-VL: positions, and one attention segment per image
     qwen2_5_metadata(visual, grids, keep)    Qwen2.5-VL: and windows, of which each cell keeps its own
     qwen3_metadata(visual, grids, keep)      Qwen3-VL and Qwen3.5: and learned positions
+    glm_metadata(visual, grids, keep)        GLM-4V: as Qwen3-VL; GLM-OCR: without learned positions
 
 Positions are computed by the tower for the whole grids and then indexed by the kept rows. Each takes the
 tower, the grids (1, h, w) of the images in patches, and per image its kept cells, long [K], rising; each
@@ -79,6 +80,37 @@ def qwen2_5_metadata(visual: Any, grids: Grids, keep: Sequence[Tensor]) -> dict[
     }
 
 
+def glm_metadata(visual: Any, grids: Grids, keep: Sequence[Tensor]) -> dict[str, Any]:
+    """Of GLM-4V's tower, and of GLM-OCR's, which has no learned positions."""
+    cos, sin, _ = visual.rot_pos_emb(grids)
+    rows = _rows(visual, grids, keep)
+    segments = _segments(visual, _bounds(visual, keep))
+    metadata = {
+        "rotary_pos_emb_cos": cos[rows],
+        "rotary_pos_emb_sin": sin[rows],
+        **dict(zip(("cu_seqlens", "max_seqlen", "sequence_lengths"), segments, strict=True)),
+    }
+    if hasattr(visual, "embeddings"):
+        metadata["pos_embeds"] = visual.pos_embeds_interpolate(grids)[rows]
+    return metadata
+
+
+def glm_ocr_tokens(visual: Any, pixels: Tensor, metadata: dict[str, Any]) -> Tensor:
+    """The tokens [K, D] of some cells' patches, by GLM-OCR's tower, step by step.
+
+    Its own `forward` works positions and segments out from whole grids, whatever it is told.
+    """
+    hidden = visual.patch_embed(visual.input_norm(pixels.to(visual.device), visual.dtype))[:, None]
+    names = ("cu_seqlens", "rotary_pos_emb_cos", "rotary_pos_emb_sin", "max_seqlen")
+    places = {name: metadata[name] for name in names}
+    for block in visual.blocks:
+        hidden = block(hidden, **places)
+    merge = visual.spatial_merge_size
+    cells = visual.post_layernorm(hidden).view(-1, merge, merge, visual.hidden_size)
+    shrunk = visual.downsample(cells.permute(0, 3, 1, 2))  # a convolution over each cell's own patches
+    return visual.merger(shrunk.view(-1, visual.out_hidden_size))
+
+
 def _rows(visual: Any, grids: Grids, keep: Sequence[Tensor]) -> Tensor:
     """The kept patches, numbered over all images: long [R] on the tower's device."""
     starts = np.cumsum([0, *(t * h * w for t, h, w in grids)]).tolist()
@@ -105,6 +137,6 @@ def _segments(visual: Any, bounds: np.ndarray) -> tuple[Tensor, Tensor, Tensor |
         visual.hidden_size,
         visual.tp_size,
         device,
-        fp8_padded_hidden_size=visual.fp8_padded_hidden_size,
+        fp8_padded_hidden_size=getattr(visual, "fp8_padded_hidden_size", None),
     )
     return boundaries, torch.tensor(longest, dtype=torch.int32), lengths
