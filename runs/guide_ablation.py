@@ -34,7 +34,7 @@ from arr_coc.data.evidence import evidence_cells
 from arr_coc.guide.guide import Guide, GuidePage, Search, load_guide
 from arr_coc.guide.head import Judgement
 from arr_coc.guide.print_encoder import MeaningEncoder, PrintFeatures
-from arr_coc.guide.question import QuestionTensors, Reading, Terms
+from arr_coc.guide.question import Reading, Terms
 from arr_coc.guide.selector import Selector
 from arr_coc_lab.evaluate.guide import Sample, kept_of
 from arr_coc_lab.evaluate.guide_pages import page_samples
@@ -114,8 +114,8 @@ class _Nothing(torch.nn.Module):
 class WithoutLexicon(Whole):
     """Looks for the words of the question alone, not for what stands for them."""
 
-    def tensors(self, questions: Sequence[Terms]) -> QuestionTensors:
-        return super().tensors([Terms(one.words, (), (), ()) for one in questions])
+    def terms_of(self, question: str) -> Terms:
+        return Terms(super().terms_of(question).words, (), (), ())
 
 
 class WithoutRuns(Whole):

@@ -228,7 +228,7 @@ def couple_all(
 
     `pages` are as many as `questions`, or one for all of them.
     """
-    every = [terms(question) for question in questions]
+    every = [guide.terms_of(question) for question in questions]
     page = join_pages(pages)
     judged = fetched(guide.question(page, guide.tensors(every), grid))
     return [_coupling(judged, i, one, page.size) for i, one in enumerate(every)]

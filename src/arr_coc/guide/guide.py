@@ -186,6 +186,10 @@ class Guide(nn.Module):
         passages = run_meanings(meanings, runs)
         return GuidePage(prints, meanings, passages, colours, features, size, runs, vocabulary)
 
+    def terms_of(self, question: str) -> Terms:
+        """What is looked for on a picture by a question."""
+        return terms(question)
+
     def tensors(self, questions: Sequence[Terms]) -> QuestionTensors:
         """Questions as numbers on the guide's device."""
         return question_tensors(questions, colours_of, len(NAMES), self.threshold.device)
@@ -212,7 +216,7 @@ class Guide(nn.Module):
 
     def search(self, page: GuidePage, questions: Sequence[str]) -> Search:
         """Find the words of some questions on a page, or each on a page of its own."""
-        return self.find(page, self.tensors([terms(question) for question in questions]))
+        return self.find(page, self.tensors([self.terms_of(question) for question in questions]))
 
     def find(self, page: GuidePage, questions: QuestionTensors) -> Search:
         """Find the words of questions on a page, or each on a page of its own."""

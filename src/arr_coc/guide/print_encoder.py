@@ -263,15 +263,21 @@ class MeaningEncoder(nn.Module):
         bias = prints.new_full((len(self.vectors),), -MEANING_SHARPNESS, dtype=dtype)
         lowered = F.linear((MEANING_SHARPNESS * prints).to(dtype), self.vectors, bias)
         sure = torch.sigmoid(likeness(lowered.amax(-1).float() / MEANING_SHARPNESS + 1))
-        legible = sure > READ_CERTAINTY
+        certain, legible = sure > MIN_CERTAINTY, sure > READ_CERTAINTY
         if dense:
             words = lowered.argmax(-1).masked_fill(~legible, len(self.words))
-        else:  # few slots are, and finding the best word takes a CPU longer than its score
-            words = torch.full(legible.shape, len(self.words))
-            words[legible] = lowered[legible].argmax(-1)
-        mixed = (lowered.exp_() @ meanings).float()
-        rows = mixed / mixed[..., -1:].clamp_min(1e-30) * (sure * (sure > MIN_CERTAINTY))[..., None]
+            return _weighed((lowered.exp_() @ meanings).float(), sure * certain), words
+        # Few slots are legible and not all are certain, and a CPU takes longer than to find which.
+        words = torch.full(legible.shape, len(self.words))
+        words[legible] = lowered[legible].argmax(-1)
+        rows = prints.new_zeros(*legible.shape, meanings.shape[1], dtype=torch.float32)
+        rows[certain] = _weighed((lowered[certain].exp_() @ meanings).float(), sure[certain])
         return rows, words
+
+
+def _weighed(mixed: Tensor, sure: Tensor) -> Tensor:
+    """Sums of meanings [..., MEANING_WIDTH + 1], the last that of their weights, as means times `sure`."""
+    return mixed / mixed[..., -1:].clamp_min(1e-30) * sure[..., None]
 
 
 def _ink(extremes: Sequence[Tensor], scale: int, size: Sequence[int]) -> Tensor:

@@ -22,7 +22,7 @@ from arr_coc.data.evidence import evidence_cells
 from arr_coc.data.record import Box
 from arr_coc.guide.coupling import COLOUR_TERM, LIKELY, Coupling, printed_probability
 from arr_coc.guide.guide import Guide, GuidePage, Search, crop_places
-from arr_coc.guide.question import Terms, terms
+from arr_coc.guide.question import Terms
 from arr_coc.guide.trust import GENERAL, sentence, verdict
 
 
@@ -115,7 +115,7 @@ def read_guidance(
     if page is None:
         plain = Guidance.of(coupling)
         return replace(plain, spots=tuple(replace(spot, heat=torch.zeros(grid)) for spot in plain.spots))
-    search, wanted = guide.search(page, [question]), terms(question)
+    search, wanted = guide.search(page, [question]), guide.terms_of(question)
     plain = Guidance.of(coupling)
     spots = tuple(
         replace(spot, heat=_heat(page, search, wanted, wanted.words.index(spot.word), spot.term, grid))
