@@ -168,3 +168,24 @@ def test_a_selector_looks_where_it_is_told_to() -> None:
     with pytest.raises(ValueError, match="nowhere"):
         Selector.from_pretrained(device="nowhere")
     assert Selector.from_pretrained(dtype="float32").guide.pages.norm.weight.dtype == torch.float32
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@torch.no_grad()
+def test_a_gpu_is_not_waited_for_and_chooses_as_a_cpu() -> None:
+    selector = Selector.from_pretrained(device="cuda", dtype="float32")
+    pixels = image_pixels(picture(), selector.device)
+    numbers = selector.guide.tensors([terms(text) for text in QUESTIONS])
+    for mode in ("default", "error"):  # tables are moved there once
+        torch.cuda.set_sync_debug_mode(mode)
+        try:
+            selector.guide.question(selector.guide.encode(pixels), numbers, (8, 10))
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+    pictures = [picture(number) for number in range(3)]
+    theirs = selector.many(pictures, QUESTIONS[0], budget=12)
+    for image, one in zip(pictures, theirs, strict=True):
+        ours = Selector(guide())(image, QUESTIONS[0], budget=12)
+        assert one.keep.device.type == "cpu"
+        assert torch.allclose(one.balanced, ours.balanced, atol=0.02)  # TF32 in its convolutions
