@@ -42,7 +42,7 @@ _REMEDY = 'use a count (273), a fraction of the tokens (0.25) or "auto"'
 
 
 def parse_budget(value: Budget) -> Budget:
-    """A budget as an int >= 1, a float in (0, 1], "auto" or "coverage 0.9", also from text ("0.25").
+    """A budget as an int >= 1, a float in (0, 1], "auto" or "coverage 0.9", also from text ("0.25", "25%").
 
     The float 1.0 is everything, the int 1 is one token. A ValueError for all else.
     """
@@ -50,8 +50,12 @@ def parse_budget(value: Budget) -> Budget:
     if isinstance(value, str) and value.strip().lower().startswith(COVERAGE):
         return _coverage(value.strip()[len(COVERAGE) :])
     if isinstance(value, str) and value.strip().lower() != AUTO:
+        text = value.strip()
         try:
-            budget = int(value) if value.strip().lstrip("+-").isdigit() else float(value)
+            if text.endswith("%"):
+                budget = float(text[:-1]) / 100
+            else:
+                budget = int(text) if text.lstrip("+-").isdigit() else float(text)
         except ValueError:
             raise ValueError(f"budget {value!r} is not a number; {_REMEDY}") from None
     if isinstance(budget, str):

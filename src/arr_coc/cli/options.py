@@ -90,8 +90,8 @@ Budget = Annotated[
     typer.Option(
         "--budget",
         "-b",
-        metavar="273|0.25|auto",
-        help="Visual tokens to keep: a count (273 if not given), a fraction or auto.",
+        metavar="273|25%|auto",
+        help="Visual tokens to keep: a count (273 if not given), a fraction (0.25 or 25%) or auto.",
     ),
 ]
 Coverage = Annotated[
