@@ -54,7 +54,7 @@ class TestLayouts:
         assert packed.layout == "crops"
         assert len(packed.pictures) == 2
         assert [place.picture for place in packed.places] == [0, 1]
-        assert packed.captions[0].startswith("Detail 1 of 2 of the picture of 640 x 640 px: top left, x ")
+        assert packed.captions[0].startswith("Part 1 of 2 of the picture of 640 x 640 px: top left, x ")
         assert "bottom centre" in packed.captions[1]
         assert packed.to_packed((70, 70, 90, 90))[0][0] == 0
         assert packed.to_packed((325, 490, 330, 500))[0][0] == 1
@@ -63,7 +63,7 @@ class TestLayouts:
         image = printed()
         packed = pack(image, cells((2, 2)), 120, 32, "overview+crops")
         assert packed.captions[0].startswith("An overview of the whole picture of 640 x 640 px, at ")
-        assert packed.captions[1].startswith("A detail of the picture")
+        assert packed.captions[1].startswith("A part of the picture")
         assert packed.to_original(packed.pictures[0].width / 2, 1, 0) is not None
         ((first, _), (second, _)) = packed.to_packed((70, 70, 80, 80))
         assert {first, second} == {0, 1}

@@ -533,7 +533,7 @@ def _captions(size: tuple[int, int], plan: Plan) -> tuple[str, ...]:
         if part.overview:
             text = f"An overview of the whole picture of {size[0]} x {size[1]} px, at {_percent(part)}."
         else:
-            number = f"Detail {details.index(part) + 1} of {len(details)}" if len(details) > 1 else "A detail"
+            number = f"Part {details.index(part) + 1} of {len(details)}" if len(details) > 1 else "A part"
             text = f"{number} of the picture of {size[0]} x {size[1]} px: {_where(part, size)}."
         captions.append(text)
     return tuple(captions)
