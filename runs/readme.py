@@ -28,6 +28,7 @@ from long_table import long_text, looks_text, transcription_text  # noqa: E402
 from offers import offers_table  # noqa: E402
 from pixels_table import pixels_text  # noqa: E402
 from remarks import SWEEP, adapt_text, cut_text, deeper_text, favours_text, gray_claims, gray_text  # noqa: E402
+from serve_table import serve_text  # noqa: E402
 from speeds import RESULTS, bench_text, choose_text, least, machine_text, memory_text, read, with_times  # noqa: E402
 from strategies_table import maps_text, strategies_text  # noqa: E402
 
@@ -529,6 +530,7 @@ def blocks() -> dict[str, str]:
     choosing = ROOT / "bench" / "results" / "choose.json"
     if choosing.is_file():
         found["choose"] = choose_text(json.loads(choosing.read_bytes()))
+    found["serve"] = serve_text()
     memories = sorted((ROOT / "bench" / "results").glob("memory-*.json"))
     if memories:
         found["memory"] = memory_text([json.loads(path.read_bytes()) for path in memories])
