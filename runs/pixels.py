@@ -77,6 +77,8 @@ def main() -> None:
     selector = Selector(relevance=arguments.relevance)
     tried = some(list(samples), arguments.questions)
     rows = list(read_packed(tqdm(tried), packers, budgets, rapid_ocr(), selector, arguments.seen))
+    if not rows:
+        raise SystemExit("the reader finds no printed answer on these pictures: nothing was measured")
     table = summarise_packed(rows)
     for group, methods in table.items():
         print(group)
