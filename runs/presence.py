@@ -39,8 +39,8 @@ class Read(NamedTuple):
 
     guide: Coupling
     ocr: Coupling
-    evidence: Tensor | None = None  # bool [N]; None: it has no answer, or is another picture's
-    elsewhere: bool = False  # it is another picture's
+    evidence: Tensor | None = None  # bool [N], cells that the answer needs; None: this picture has no answer
+    elsewhere: bool = False  # whether the question was written about another picture
 
 
 def fitted(vectors: Tensor, labels: Tensor, penalty: float) -> Callable[[Tensor], Tensor]:

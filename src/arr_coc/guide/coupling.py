@@ -265,14 +265,19 @@ def printed_probability(cosines: Tensor, itself: bool, strength: float) -> Tenso
 
     `itself`: the term is a word of the question; else it has to do with one by `strength`, in (0, 1].
     """
-    factor, offset = PRINTED["itself" if itself else "listed" if strength == 1 else "related"]
+    factor, offset = _printed_line(itself, strength)
     return torch.sigmoid(cosines.float() * factor + offset)
 
 
 def printed_chance(cosine: float, itself: bool, strength: float) -> float:
     """`printed_probability` of one place."""
-    factor, offset = PRINTED["itself" if itself else "listed" if strength == 1 else "related"]
+    factor, offset = _printed_line(itself, strength)
     return sigmoid(cosine * factor + offset)
+
+
+def _printed_line(itself: bool, strength: float) -> tuple[float, float]:
+    """The factor and offset of PRINTED for a term; arguments as of `printed_probability`."""
+    return PRINTED["itself" if itself else "listed" if strength == 1 else "related"]
 
 
 def sigmoid(logit: float) -> float:

@@ -29,7 +29,7 @@ from torch import Tensor
 from arr_coc.files.device import resolve_device
 from arr_coc.files.paths import input_file, is_local, local_path, shorten
 from arr_coc.files.saved import reading
-from arr_coc.guide.coupling import Calibration, Coupling
+from arr_coc.guide.coupling import Calibration, Coupling, sigmoid
 from arr_coc.guide.source import PictureView, cells_from_map
 
 RETRIEVERS = {  # by model type, the classes of transformers with late interaction
@@ -117,7 +117,7 @@ class IndexSource:
         cosines = view.vectors @ words.T  # [h, w, T]
         score = float(cosines.flatten(0, 1).amax(0).mean())
         logit = self.sureness.slope * (score - self.sureness.middle)
-        return Coupling(cells_from_map(cosines.mean(-1), grid), 0.5 * (1 + math.tanh(logit / 2)))
+        return Coupling(cells_from_map(cosines.mean(-1), grid), sigmoid(logit))
 
     def _units(self, vectors: Tensor, what: str, shape: str) -> Tensor:
         """Vectors of unit length on the CPU, float32; a ValueError if they can't be what they are for."""

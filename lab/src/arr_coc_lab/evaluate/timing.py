@@ -123,12 +123,8 @@ def peak_megabytes(run: Callable[[], object], device: torch.device) -> float:
     other libraries' are not in it.
     """
     if device.type == "cuda":
-        torch.cuda.synchronize(device)
-        before = torch.cuda.memory_allocated(device)
-        torch.cuda.reset_peak_memory_stats(device)
-        run()
-        torch.cuda.synchronize(device)
-        return (torch.cuda.max_memory_allocated(device) - before) / 2**20
+        held = memory_of_process(run, device)
+        return held.peak - held.before
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # else every call writes lines of no use to stderr
     profiler = profile(activities=[ProfilerActivity.CPU], profile_memory=True)
     with _stderr_without(UNKNOWN_BLOCK), profiler as profiled:
@@ -138,8 +134,8 @@ def peak_megabytes(run: Callable[[], object], device: torch.device) -> float:
         profiled.export_chrome_trace(str(trace))
         events = json.loads(trace.read_text(encoding="utf-8", errors="replace"))["traceEvents"]
     steps = sorted((e["ts"], e["args"]["Bytes"]) for e in events if e.get("name") == "[memory]")
-    held = torch.tensor([0, *(size for _, size in steps)], dtype=torch.float64).cumsum(0)
-    return float(held.max()) / 2**20
+    sums = torch.tensor([0, *(size for _, size in steps)], dtype=torch.float64).cumsum(0)
+    return float(sums.max()) / 2**20
 
 
 @dataclass(frozen=True)
