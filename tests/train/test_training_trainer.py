@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -273,17 +271,3 @@ class TestRefusals:
     def test_more_top_layers_than_there_are(self, base: Path, pages: Path) -> None:
         with pytest.raises(ValueError, match=r"top_layers 99 is more than the \d"):
             build_learner(recipe(base, pages, top_layers=99))
-
-
-@pytest.mark.slow
-def test_two_processes_share_a_step(base: Path, pages: Path, tmp_path: Path) -> None:
-    launch = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "-m", "arr_coc"]
-    settings = ["init=none", f"model={base}", f"data=jsonl:{pages}", "budgets=6", "steps=3", "relevance=1"]
-    line = [*launch, "train", "answers", *settings, "workers=0", "--out", str(tmp_path / "out"), "--json"]
-    done = subprocess.run(line, capture_output=True, text=True, check=True, timeout=300)
-    (spoken,) = done.stdout.splitlines()  # one of the two
-    facts = json.loads(spoken)
-    samples = facts["train_samples_per_second"] * facts["train_runtime"]
-    assert facts["steps"] == 3
-    assert samples == pytest.approx(6, abs=0.1)
-    assert ARRCOCModel.from_pretrained(tmp_path / "out").layer.trained

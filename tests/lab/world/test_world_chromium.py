@@ -78,7 +78,8 @@ class Counted:
             connection, _ = self.tcp.accept()
             connection.settimeout(0.5)
             try:
-                self.hits.append(connection.recv(4000).decode(errors="replace").partition("\r\n")[0])
+                request = connection.recv(4000).decode(errors="replace").partition("\r\n")[0]
+                self.hits.append(request or "a connection")  # opened ahead of a request, and closed
                 connection.sendall(b"HTTP/1.1 404 no\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")
             except OSError:
                 self.hits.append("a connection")
