@@ -19,6 +19,7 @@ import torch
 from torch import nn
 
 from arr_coc.train import sharding
+from arr_coc.train.processes import ended_group
 from arr_coc.train.trainer import train
 from learning import recipe_of
 
@@ -45,4 +46,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with ended_group():
+        main()

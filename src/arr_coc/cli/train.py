@@ -85,12 +85,13 @@ def train(
     try:
         with terminal.quiet_stdout(as_json):
             with terminal.status("starting", as_json):
-                from arr_coc.train.processes import is_main_process
+                from arr_coc.train.processes import ended_group, is_main_process
                 from arr_coc.train.trainer import train
 
                 terminal.quiet_transformers()
             name = Path(recipe).stem
-            result = train(settings, local_path(out), name=name, progress=not as_json, device=device)
+            with ended_group():
+                result = train(settings, local_path(out), name=name, progress=not as_json, device=device)
     except KeyboardInterrupt:
         terminal.complain("stopped; what was learned since the last checkpoint, if there was one, is lost")
         return options.INTERRUPTED

@@ -66,6 +66,17 @@ def hide_fsdp_env() -> Generator[None]:
             os.environ[FSDP] = before
 
 
+@contextlib.contextmanager
+def ended_group() -> Generator[None]:
+    """End the process group, if the block started one, before the interpreter ends.
+
+    Otherwise the threads of its connections are torn down with the interpreter, and now and then abort it.
+    """
+    yield
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
+
+
 def greatest(number: int, device: torch.device) -> int:
     """The maximum of a number over all processes of a run."""
     if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
