@@ -33,6 +33,7 @@ from arr_coc.guide.relevance import OF_MODELS, open_relevance
 from arr_coc.guide.source import RelevanceSource
 from arr_coc.modes import Mode, find_mode
 from arr_coc.modes.call import Chooser, EncodedImages, Prepared, joined
+from arr_coc.modes.magnify import Magnify
 from arr_coc.modes.mode import FULL
 from arr_coc.modes.route import default_mode, new_call, prepare, unused
 from arr_coc.modes.scoring import deciding_layer
@@ -301,9 +302,9 @@ class ARRCOCModel(Shareable, BaseProperties, nn.Module):
 
         `inputs` are ordinary processor inputs with images or clips, `budget` the visual tokens to keep of
         each (in mode "saccade" beside the coarse view), `gestalt` one of `gestalt.COMPRESSORS`, `pictures`
-        the images at their own resolution for the guide and crops. `encoded` holds what is computed of them
-        already and is filled in; `more` are `question`, `order` and `keep` of a `Call`. None stands for the
-        model's or the family's default.
+        the images at their own resolution for the guide, crops and magnified cells. `encoded` holds what is
+        computed of them already and is filled in; `more` are `question`, `order`, `keep` and `magnify` of a
+        `Call`. None stands for the model's or the family's default.
 
         Raises:
             ValueError: a bad budget, mode, gestalt or order, or a prompt that doesn't match its images.
@@ -341,9 +342,12 @@ class ARRCOCModel(Shareable, BaseProperties, nn.Module):
         budget: Budget | None = None,
         mode: str | None = None,
         pictures: Sequence[ImageSource] | None = None,
+        magnify: Magnify = 1,
         **inputs: Any,
     ) -> Any:
         """Call the base model on the kept tokens; `budget`, `mode` and `pictures` are as in `prepare`.
+
+        `magnify` above 1 reads kept cells from the `pictures`, so many times finer (`Session.ask`).
 
         `args` and `inputs` are those of the base model: processor inputs, `labels` and all else that it
         takes.
@@ -365,7 +369,7 @@ class ARRCOCModel(Shareable, BaseProperties, nn.Module):
             allocations, fallback, columns = [], False, None
         else:
             refuse_arguments(inputs)
-            prepared = self.prepare(inputs, budget=budget, mode=mode, pictures=pictures)
+            prepared = self.prepare(inputs, budget=budget, mode=mode, pictures=pictures, magnify=magnify)
             output = prepared.model(**prepared.compacted.kwargs)
             allocations, fallback = prepared.allocations, prepared.fallback
             columns = prepared.compacted.columns
@@ -384,10 +388,11 @@ class ARRCOCModel(Shareable, BaseProperties, nn.Module):
         budget: Budget | None = None,
         mode: str | None = None,
         pictures: Sequence[ImageSource] | None = None,
+        magnify: Magnify = 1,
         return_allocation: bool = False,
         **inputs: Any,
     ) -> Any:
-        """Generate on the kept tokens; `budget`, `mode` and `pictures` are as in `prepare`.
+        """Generate on the kept tokens; `budget`, `mode`, `pictures` and `magnify` are as in `forward`.
 
         `args` and `inputs` are those of the base model's `generate`: processor inputs and its settings.
 
@@ -406,7 +411,7 @@ class ARRCOCModel(Shareable, BaseProperties, nn.Module):
         else:
             refuse_settings(self.base, inputs)
             inputs = with_inferred_mask(self.base, inputs)
-            prepared = self.prepare(inputs, budget=budget, mode=mode, pictures=pictures)
+            prepared = self.prepare(inputs, budget=budget, mode=mode, pictures=pictures, magnify=magnify)
             mode, note = prepared.mode, prepared.note
             first, more = FirstLogits(), {}
             if return_allocation:  # else no note could be returned

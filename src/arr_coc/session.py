@@ -30,6 +30,7 @@ from arr_coc.guide.deciding import Stopwatch
 from arr_coc.guide.selector import image_pixels
 from arr_coc.modes import FULL, MODES, find_mode
 from arr_coc.modes.call import Call, Chooser, EncodedImages, Prepared, guarded, joined
+from arr_coc.modes.magnify import Magnify
 from arr_coc.modes.mode import Mode
 from arr_coc.modes.route import (
     layout_of,
@@ -289,6 +290,7 @@ class Session:
         order: str = "raster",
         cells: Sequence[int] | Tensor | None = None,
         coverage: float | None = None,
+        magnify: Magnify = 1,
     ) -> Answer:
         """Answer a question, greedily.
 
@@ -312,10 +314,14 @@ class Session:
                 share of questions, in (0, 1); the answer's note says where that can't be promised. It is
                 calibrated for the guide, which "auto" relevance then means, and some others
                 (`guide.coverage`).
+            magnify: in modes "sparse" and "saccade", how many times finer than the model was given the
+                picture its kept cells are read, from 1 to 3, out of the picture as you have it: the budget
+                then buys fewer cells, each in more tokens; "auto": as question and picture call for
+                (`modes.magnify`).
 
         Raises:
             ValueError: no question or one too long, a history that isn't pairs of texts, or a bad budget,
-                coverage, length, mode, gestalt, order, number of looks or set of cells.
+                coverage, length, mode, gestalt, order, magnification, number of looks or set of cells.
         """
         check_length(max_new_tokens)
         if coverage is not None:
@@ -336,7 +342,7 @@ class Session:
             images = self.encoded(mode)
             with images.in_conversation(history) as encoded:
                 how: dict[str, Any] = {"gestalt": gestalt, "watch": watch, "question": question}
-                how |= {"order": order, "keep": sorted_cells(cells)}
+                how |= {"order": order, "keep": sorted_cells(cells), "magnify": magnify}
                 prepared = prepare(chooser, self._call(chooser, inputs, wanted, budget, encoded, **how))
                 if not prepared.fallback and MODES[prepared.mode].chooses:
                     if "attention_history" in wanted_inputs(model.layer.config.channels):
@@ -381,6 +387,7 @@ class Session:
             images=self.images,
             couplings=prepared.couplings,
             looks=looked,
+            magnified=prepared.magnified,
         )
 
     def _call(

@@ -39,6 +39,7 @@ def ask(
     gestalt: options.Gestalt = None,
     looks: options.Looks = 1,
     order: options.Order = "raster",
+    magnify: options.Magnify = "1",
     model: options.Model = options.DEFAULT_MODEL,
     allocator: options.Allocator = None,
     guide: options.Guide = None,
@@ -77,7 +78,7 @@ def ask(
     settings: dict[str, Any] = {**parts, "mode": mode, "strict": strict}
     load = partial(inputs.load_model, model, device, dtype, as_json, **settings)
     length: dict[str, Any] = {"max_new_tokens": max_new_tokens}
-    how: dict[str, Any] = length | {"gestalt": gestalt, "looks": looks, "order": order}
+    how: dict[str, Any] = length | {"gestalt": gestalt, "looks": looks, "order": order, "magnify": magnify}
     if request.folder is not None:
         of_one = {
             "--out": out,
@@ -100,9 +101,10 @@ def ask(
 
     pictures = inputs.open_pictures(request, page, fps)
     boxes = inputs.read_evidence(evidence, pictures)
-    if trace and (looks > 1 or order != "raster" or coverage is not None):
+    if trace and (looks > 1 or order != "raster" or coverage is not None or magnify != "1"):
         raise ValueError(
-            "--trace is of one look in raster order by a budget: leave out --looks, --order and --coverage"
+            "--trace is of one look in raster order by a budget: leave out --looks, --order, --coverage and "
+            "--magnify"
         )
     subject: Any = pictures if len(pictures) > 1 else pictures[0]
     drawing_path = inputs.drawing_path(out, PICTURE, request.names, as_json)
@@ -228,6 +230,7 @@ def _to_dict(names: Sequence[str], answer: Answer, full: Answer | None) -> dict[
         "grid": list(answer.grid),
         "mode": answer.mode,
         "looks": answer.looks,
+        "magnified": list(answer.magnified),
         "note": answer.note,
         "foreign": answer.foreign,
         "budget": answer.budget,

@@ -226,7 +226,11 @@ def print_answer(
     rows = [("image", name), ("question", question), ("answer", answer.text)]
     rows += [("full answer", full.text)] if full else []
     tokens = _share(answer.read, answer.total)
-    if answer.read != answer.kept:
+    if any(scale > 1 for scale in answer.magnified):
+        scales = ", ".join(f"{scale:.1f}" for scale in answer.magnified)
+        tokens += f": {answer.kept:,} cells, magnified {scales} times"
+        tokens += ", and a coarse view" if find_mode(answer.mode).gestalt else ""
+    elif answer.read != answer.kept:
         tokens += f": a coarse view of {answer.read - answer.kept:,} and {answer.kept:,} fine"
     rows.append(("visual tokens", tokens))
     rows += [("evidence", evidence_text(boxes)) for boxes in answer.evidence if boxes]

@@ -14,12 +14,14 @@ from functools import cached_property
 from typing import Any
 
 import torch
+from PIL.Image import Image, Resampling
 from torch import Tensor
 
 from arr_coc.families.tiles import placeholder_runs
+from arr_coc.guide.selector import image_pixels, same_picture
 from arr_coc.seam.assembly import Layout, VisualFeatures
 from arr_coc.seam.base import FamilyAdapter, Grid
-from arr_coc.seam.pixels import to_pictures
+from arr_coc.seam.pixels import coarse_views, to_pictures
 from arr_coc.seam.prompt import TemplateMarkers
 
 MOST_STRETCH = 1.25  # ratio of a grid's aspect ratio to its picture's
@@ -27,7 +29,12 @@ POSITIONS_AS_COLUMNS = "minimax_m3_sparse"  # layers that index columns by posit
 
 
 class GridAdapter(FamilyAdapter):
-    """Base class of families whose every token is a cell; a family defines the grid of each image."""
+    """Base class of families whose every token is a cell; a family defines the grid of each image.
+
+    `refines`: some cells of its pictures can be read at a finer scale than the processor's.
+    """
+
+    refines: bool = False
 
     @abstractmethod
     def grids(self, inputs: Mapping[str, Any]) -> list[Grid]:
@@ -40,6 +47,51 @@ class GridAdapter(FamilyAdapter):
         if self.encodes != "cells":
             return super().layout(inputs)
         return Layout.of_grids(self.grids(inputs), inputs["pixel_values"].device)
+
+    # ---- the pictures of a call at other scales
+
+    @property
+    def cell_px(self) -> int:
+        raise self._not_sparse()
+
+    def with_pixels(self, inputs: Mapping[str, Any], pictures: Sequence[Tensor]) -> dict[str, Any]:
+        """What the image processor makes of pictures [3, h, w], normalised, of whole cells."""
+        raise self._not_sparse()
+
+    def coarse(self, inputs: Mapping[str, Any], cells: int | Sequence[int] = 256) -> dict[str, Any]:
+        if self.encodes != "cells":
+            return super().coarse(inputs, cells)
+        side, grids = self.cell_px, self.grids(inputs)
+        pictures = [  # without a rim that is no whole cell
+            picture[:, : height * side, : width * side]
+            for picture, (_, height, width) in zip(self.patches(inputs), grids, strict=True)
+        ]
+        return self.with_pixels(inputs, coarse_views(pictures, grids, cells, side))
+
+    def lacks_finer(self, inputs: Mapping[str, Any], pictures: Sequence[Image] | None) -> str | None:
+        if self.encodes != "cells" or not self.refines:
+            return super().lacks_finer(inputs, pictures)
+        if pictures is None:
+            return "cells are magnified from pictures as you have them: pass pictures=[...]"
+        for number, pair in enumerate(zip(pictures, self.images(inputs), strict=True)):
+            if not same_picture(image_pixels(pair[0], pair[1].device)[0], pair[1]):
+                return f"picture {number} does not show what the model was given of image {number}"
+        return None
+
+    def finer(
+        self, inputs: Mapping[str, Any], pictures: Sequence[Image], grids: Sequence[Grid]
+    ) -> dict[str, Any]:
+        own = self.patches(inputs)
+        normalise = self.normalising([picture.float() for picture in own])
+        views = []
+        for picture, read, (_, height, width) in zip(pictures, own, grids, strict=True):
+            size = (width * self.cell_px, height * self.cell_px)
+            if (size[1], size[0]) == tuple(read.shape[1:]):  # as it is, to the last bit
+                views.append(read)
+            else:
+                scaled = image_pixels(picture.resize(size, Resampling.BICUBIC), read.device)[0]
+                views.append(normalise(scaled).to(read))
+        return self.with_pixels(inputs, views)
 
 
 class GenericAdapter(FamilyAdapter):

@@ -27,15 +27,12 @@ from arr_coc.seam.assembly import Layout, VisualFeatures
 from arr_coc.seam.base import Encodes, Grid
 from arr_coc.seam.pixels import (
     REMEDY,
-    coarse_grid,
-    coarse_views,
     kept_seqlens,
     kept_windows,
     numbered_cells,
     patch_map,
     patch_map_rows,
     patch_rows,
-    shrink,
     to_patches,
     to_picture,
     to_pictures,
@@ -54,6 +51,7 @@ class Qwen2_5VLAdapter(GridAdapter):
     by_cells = True
     halves = True
     keeps_shape = True
+    refines = True
     sound: bool = False
 
     @property
@@ -191,26 +189,24 @@ class Qwen2_5VLAdapter(GridAdapter):
             output, counts, coarse, [torch.arange(count, device=grid.device) for count in counts], early
         )
 
+    @property
+    def cell_px(self) -> int:
+        return self.merge * self.model.config.vision_config.patch_size
+
+    def with_pixels(self, inputs: Mapping[str, Any], pictures: Sequence[Tensor]) -> dict[str, Any]:
+        vision, grid = self.model.config.vision_config, inputs["image_grid_thw"]
+        p, frames = vision.patch_size, vision.temporal_patch_size
+        sizes = [(1, picture.shape[1] // p, picture.shape[2] // p) for picture in pictures]
+        return {
+            "pixel_values": torch.cat([to_patches(picture, self.merge, p, frames) for picture in pictures]),
+            "image_grid_thw": torch.tensor(sizes, dtype=grid.dtype, device=grid.device),
+        }
+
     def coarse(self, inputs: Mapping[str, Any], cells: int | Sequence[int] = 256) -> dict[str, Any]:
-        vision, thw = self.model.config.vision_config, inputs["image_grid_thw"]
-        m, p, frames = self.merge, vision.patch_size, vision.temporal_patch_size
-        sizes = thw.tolist()
+        sizes = inputs["image_grid_thw"].tolist()
         if any(t != 1 for t, _, _ in sizes):
             raise ValueError(f"image_grid_thw {sizes} has clips; a coarse view is made of still images only")
-        rows = inputs["pixel_values"].split([h * w for _, h, w in sizes])
-        views, grids = [], []
-        most = [cells] * len(sizes) if isinstance(cells, int) else cells
-        for patches, (_, height, width), few in zip(rows, sizes, most, strict=True):
-            h, w = (m * side for side in coarse_grid(height // m, width // m, few))
-            if (h, w) != (height, width):
-                picture = shrink(to_picture(patches, (1, height, width), m, p, frames), (h * p, w * p))
-                patches = to_patches(picture, m, p, frames)
-            views.append(patches)
-            grids.append((1, h, w))
-        return {
-            "pixel_values": torch.cat(views),
-            "image_grid_thw": torch.tensor(grids, dtype=thw.dtype, device=thw.device),
-        }
+        return super().coarse(inputs, cells)
 
 
 def _features(
@@ -313,13 +309,11 @@ class PaddleOCRVLAdapter(Qwen2_5VLAdapter):
         tokens = inner.projector(hidden, strip)
         return VisualFeatures(list(tokens.split(counts)), [], layout.grids, [], type(output))
 
-    def coarse(self, inputs: Mapping[str, Any], cells: int | Sequence[int] = 256) -> dict[str, Any]:
+    def with_pixels(self, inputs: Mapping[str, Any], pictures: Sequence[Tensor]) -> dict[str, Any]:
         grid, patch = inputs["image_grid_thw"], self.model.config.vision_config.patch_size
-        grids = self.layout(inputs).grids
-        views = coarse_views(self.patches(inputs), grids, cells, self.merge * patch)
-        sizes = [(1, view.shape[1] // patch, view.shape[2] // patch) for view in views]
+        sizes = [(1, picture.shape[1] // patch, picture.shape[2] // patch) for picture in pictures]
         return {
-            "pixel_values": torch.cat([_patches(view, patch) for view in views]),
+            "pixel_values": torch.cat([_patches(picture, patch) for picture in pictures]),
             "image_grid_thw": torch.tensor(sizes, dtype=grid.dtype, device=grid.device),
         }
 

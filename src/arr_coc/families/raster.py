@@ -88,18 +88,14 @@ class Mistral3Adapter(GridAdapter):
             encoded.append(self._encoded(picture, grid, cells.to(picture.device)) if len(cells) else none)
         return VisualFeatures(encoded, [], layout.grids, [], BaseModelOutputWithPooling)
 
-    def coarse(self, inputs: Mapping[str, Any], cells: int | Sequence[int] = 256) -> dict[str, Any]:
-        if self.encodes != "cells":
-            return super().coarse(inputs, cells)
-        side, grids = self.patch * self.merge, self.grids(inputs)
-        pictures = [
-            picture[:, : height * side, : width * side]
-            for picture, (_, height, width) in zip(self.patches(inputs), grids, strict=True)
-        ]
-        views = coarse_views(pictures, grids, cells, side)
-        sizes = torch.tensor([view.shape[1:] for view in views])
+    @property
+    def cell_px(self) -> int:
+        return self.patch * self.merge
+
+    def with_pixels(self, inputs: Mapping[str, Any], pictures: Sequence[Tensor]) -> dict[str, Any]:
+        sizes = torch.tensor([picture.shape[1:] for picture in pictures])
         tall, wide = sizes.amax(0).tolist()
-        padded = [F.pad(view, (0, wide - view.shape[2], 0, tall - view.shape[1])) for view in views]
+        padded = [F.pad(one, (0, wide - one.shape[2], 0, tall - one.shape[1])) for one in pictures]
         return {"pixel_values": torch.stack(padded), "image_sizes": sizes}  # [n, 3, tallest, widest]
 
     def _encoded(self, picture: Tensor, grid: Grid, cells: Tensor) -> Tensor:
@@ -130,6 +126,7 @@ class Gemma4Adapter(GridAdapter):
     mean = (0.0, 0.0, 0.0)
     std = (1.0, 1.0, 1.0)
     encodes: Encodes = "cells"
+    refines = True
     needed = ("image_position_ids",)
 
     @property
@@ -174,10 +171,13 @@ class Gemma4Adapter(GridAdapter):
         parts = [next(tokens) if count else none for count in counts]
         return VisualFeatures(parts, [], layout.grids, [], BaseModelOutputWithPooling)
 
-    def coarse(self, inputs: Mapping[str, Any], cells: int | Sequence[int] = 256) -> dict[str, Any]:
-        p, k = self.patch_px, self.pool
-        rows, places = [], []
-        for picture in coarse_views(self.patches(inputs), self.grids(inputs), cells, k * p):
+    @property
+    def cell_px(self) -> int:
+        return self.pool * self.patch_px
+
+    def with_pixels(self, inputs: Mapping[str, Any], pictures: Sequence[Tensor]) -> dict[str, Any]:
+        p, rows, places = self.patch_px, [], []
+        for picture in pictures:
             h, w = (length // p for length in picture.shape[1:])
             # From (colour, row, y, column, x) to a patch a row, the colours of a pixel side by side.
             rows.append(picture.view(3, h, p, w, p).permute(1, 3, 2, 4, 0).reshape(h * w, -1))

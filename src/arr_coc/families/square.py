@@ -15,11 +15,11 @@ from itertools import accumulate
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from PIL.Image import Image
 from torch import Tensor
 
 from arr_coc.families.tiles import encode_views, joined, raster
+from arr_coc.guide.selector import same_picture
 from arr_coc.seam.assembly import (
     CROP,
     CROP_GRIDS,
@@ -28,6 +28,7 @@ from arr_coc.seam.assembly import (
     Compacted,
     Layout,
     VisualFeatures,
+    covering_cells,
     joined_tokens,
     without_crops,
 )
@@ -35,9 +36,6 @@ from arr_coc.seam.base import Encodes, FamilyAdapter, Grid
 from arr_coc.seam.pixels import numbered_cells
 
 MOST_CROPS_A_SIDE = 3  # most crops along each side of a picture
-# most mean difference of two views of one picture, in [0, 1], at COMPARED_PX a side
-SAME_IMAGE_MAX_DIFF = 0.04
-COMPARED_PX = 32
 
 
 class CroppedAdapter(FamilyAdapter):
@@ -84,6 +82,9 @@ class CroppedAdapter(FamilyAdapter):
             )
         return None
 
+    def lacks_finer(self, inputs: Mapping[str, Any], pictures: Sequence[Image] | None) -> str | None:
+        return "saccade reads crops of the picture, as fine as it is, without being told"
+
     def crops(self, inputs: Mapping[str, Any], pictures: Sequence[Image]) -> dict[str, Tensor]:
         """The crops of pictures, in the dtype of `pixel_values`.
 
@@ -96,8 +97,7 @@ class CroppedAdapter(FamilyAdapter):
         views = torch.cat([self._cut(picture, 1) for picture in pictures]).to(pixels)
         pairs = zip(self.images({**inputs, "pixel_values": views}), self.images(inputs), strict=True)
         for number, pair in enumerate(pairs):
-            small = [F.interpolate(x[None], (COMPARED_PX, COMPARED_PX), mode="area") for x in pair]
-            if float((small[0] - small[1]).abs().mean()) > SAME_IMAGE_MAX_DIFF:
+            if not same_picture(*pair):
                 raise ValueError(
                     f"picture {number} does not show what the model's view of image {number} shows: pass the "
                     "pictures in the order of the prompt's images, as the processor got them"
@@ -223,7 +223,7 @@ class CroppedAdapter(FamilyAdapter):
                 raise ValueError(
                     f"a gestalt of {count} tokens can't stand for a view of {len(span)}: use gestalt 'resize'"
                 )
-            under = self._covering(grid, index).to(span.device)
+            under = covering_cells((1, self.side, self.side), grid, index).to(span.device)
             uncut = grid[1:] == (self.side, self.side)
             # The gestalt first; cells of an uncut picture have columns of their own, those of crops none.
             labels += [span.new_full((count,), GESTALT)]
@@ -232,12 +232,6 @@ class CroppedAdapter(FamilyAdapter):
         return self.with_inserted(
             plain, every, spans, visual, torch.cat(labels), torch.cat(places, -1), use_cache
         )
-
-    def _covering(self, grid: tuple[int, int, int], cells: Tensor) -> Tensor:
-        """The cell of the view that covers each of some cells of a finer grid."""
-        _, height, width = grid
-        y, x = cells // width, cells % width
-        return y * self.side // height * self.side + x * self.side // width  # raster index in the view
 
 
 def times_finer(size: tuple[int, int], px: int) -> int:

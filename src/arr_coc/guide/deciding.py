@@ -177,13 +177,14 @@ def decide(
     watch: Stopwatch,
     changes: Sequence[Changes | None] = (),
     rule: CoverageRule | None = None,
+    most: Sequence[int | None] = (),
 ) -> Decision:
     """Decide which cells of each image or clip stay.
 
-    `cues` and `grids` (1, H, W) are one per image, in clips one per frame; `budgets` (None: all cells) and
-    `changes` (None for an image) one per image or clip. `rule` counts the cells of budgets that are a
-    coverage. `NonFiniteScores` for a relevance that isn't finite, a ValueError for a budget above the number
-    of cells.
+    `cues` and `grids` (1, H, W) are one per image, in clips one per frame; `budgets` (None: all cells),
+    `changes` (None for an image) and `most` (None: any number) one per image or clip. `rule` counts the cells
+    of budgets that are a coverage; where a budget keeps more than `most`, that is the budget.
+    `NonFiniteScores` for a relevance that isn't finite, a ValueError for a budget above the number of cells.
     """
     frames = frame_counts(changes, len(cues))
     cues = share_most_confident_frame(cues, frames)
@@ -192,13 +193,18 @@ def decide(
         visuals, spaces = over_time(maps, changes), whole_grids(grids, frames)
         surest = most_confident_frames(cues, frames)
         allocations = []
-        for relevance, budget, grid, one in zip(_on_cpu(visuals), budgets, spaces, surest, strict=True):
+        rows = zip(_on_cpu(visuals), budgets, spaces, surest, most or [None] * len(spaces), strict=True)
+        for relevance, budget, grid, one, limit in rows:
             if budget is None:
                 allocations.append(_noted(everything_kept(grid, relevance), one))
-            elif rule is None:
-                allocations.append(_noted(layer.allocate(relevance, budget, grid)[0], one))
+                continue
+            if rule is None:
+                kept = _noted(layer.allocate(relevance, budget, grid)[0], one)
             else:
-                allocations.append(_promised(layer, relevance, budget, grid, one, rule))
+                kept = _promised(layer, relevance, budget, grid, one, rule)
+            if limit is not None and kept.kept > limit:
+                kept = _noted(layer.allocate(relevance, limit, grid)[0], one)
+            allocations.append(kept)
     couplings = _couplings(surest)
     relevances = [relevance.balanced.flatten() for relevance in visuals]  # (N,) each
     if not any(relevance.requires_grad for relevance in relevances):

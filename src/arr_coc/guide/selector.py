@@ -65,6 +65,8 @@ from arr_coc.video.temporal import Change, Changes, Tracker, event_of
 if TYPE_CHECKING:
     from tokenizers import Tokenizer  # the guide alone needs none
 
+SAME_IMAGE_MAX_DIFF = 0.04  # the most two resampled pictures of one thing differ, mean over pixels in [0, 1]
+COMPARED_PX = 32  # along each side of the pictures that are compared
 MAX_PICTURES = 8  # whose encodings are kept
 MAX_KEPT_PIXELS = 8 * 1024**2  # of them together, at some five bytes each; the last is kept at any size
 MAX_QUESTIONS = 8  # of a picture whose couplings are kept: comparing questions, then deciding, asks twice
@@ -712,6 +714,12 @@ def image_pixels(image: ImageSource, device: torch.device | None = None) -> Tens
     """Any image as float [1, 3, h, w] in [0, 1], on a device; None: the CPU."""
     pixels = np.moveaxis(np.asarray(open_image(image)), 2, 0).copy()  # as bytes they are soon moved
     return torch.from_numpy(pixels).to(device)[None].float().div_(255)
+
+
+def same_picture(one: Tensor, other: Tensor) -> bool:
+    """Whether two pictures [3, h, w] in [0, 1], of any sizes, show the same thing."""
+    small = [F.interpolate(x[None].float(), (COMPARED_PX, COMPARED_PX), mode="area") for x in (one, other)]
+    return float((small[0] - small[1]).abs().mean()) <= SAME_IMAGE_MAX_DIFF
 
 
 def checked_grid(grid: object) -> tuple[int, int]:

@@ -29,6 +29,7 @@ from arr_coc.guide.guide import Guide, load_guide
 from arr_coc.guide.relevance import open_relevance
 from arr_coc.guide.source import PictureView, RelevanceSource
 from arr_coc.modes import Mode
+from arr_coc.modes.magnify import Magnify
 from arr_coc.seam import Compacted, FamilyAdapter, VisualFeatures
 from arr_coc.seam.lora import LoRAs
 from arr_coc.video.temporal import Changes
@@ -171,6 +172,7 @@ class Call:
     keep: tuple[Tensor, ...] = ()  # per image the cells [K] to keep; empty: they are chosen
     named_gestalt: bool = False  # the caller named the compressor
     rule: CoverageRule | None = None  # counts the cells of a budget that is a coverage
+    magnify: Magnify = 1.0  # how much finer kept cells are read; see `modes.magnify`
 
     def of_visuals(self, counts: Sequence[int]) -> list[int]:
         """Sums, per image or clip, of counts per image or frame."""
@@ -194,6 +196,7 @@ class Prepared:
     cells: list[int]  # N of each
     note: str | None = None  # arguments that had no effect, and why
     couplings: tuple[Coupling, ...] = ()  # the guide's, where it was used
+    magnified: tuple[float, ...] = ()  # how many times finer the kept cells of each were read; empty: none
     again: Callable[[Sequence[int]], Prepared | None] | None = field(default=None, repr=False)
     """From the answer's ids to the same call with more cells, or None without any; None: one pass only."""
 

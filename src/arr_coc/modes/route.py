@@ -23,6 +23,7 @@ from torch import Tensor
 
 from arr_coc.choose.attending import Budget
 from arr_coc.choose.budget import (
+    AUTO,
     COVERAGE,
     DEFAULT_BUDGET,
     budget_count,
@@ -46,6 +47,15 @@ from arr_coc.guide.deciding import (
 )
 from arr_coc.guide.trust import is_transcription
 from arr_coc.modes.call import Call, Chooser, EncodedImages, Prepared, guarded, joined, logger
+from arr_coc.modes.magnify import (
+    cells_to_choose,
+    fine_cells,
+    finer_grid,
+    parse_magnify,
+    scale_of,
+    scales_of,
+    tokens_of,
+)
 from arr_coc.modes.mode import FULL, MODES, PRUNE, SACCADE, SPARSE, Mode, find_mode
 from arr_coc.modes.scoring import (
     attention_maps,
@@ -105,6 +115,8 @@ def new_call(
     """
     adapter = chooser.adapter
     check_budget(budget)  # before any work is done
+    if more.get("magnify", 1) != 1:
+        more["magnify"] = parse_magnify(more["magnify"])
     check_inputs(adapter, inputs)
     framed, frames = as_frames(adapter, inputs)
     if gestalt is not None:
@@ -150,6 +162,9 @@ def prepare(chooser: Chooser, call: Call) -> Prepared:
         prepared.note,
         f"gestalt {call.gestalt} had no effect: the coarse view is the model's own" if own_view else None,
         f"order had no effect in mode {mode.name}" if call.order != "raster" and not mode.chooses else None,
+        f"magnify had no effect in mode {mode.name}"
+        if call.magnify != 1 and not mode.before_encoder
+        else None,
         remarks(chooser, call, prepared),
     )
     return replace(prepared, note=note)
@@ -209,10 +224,16 @@ def _run(chooser: Chooser, call: Call) -> Prepared:
 # Choosing cells.
 
 
-def choose(chooser: Chooser, call: Call, layout: Layout, budgets: Sequence[Budget | None]) -> Decision | None:
+def choose(
+    chooser: Chooser,
+    call: Call,
+    layout: Layout,
+    budgets: Sequence[Budget | None],
+    most: Sequence[int | None] = (),
+) -> Decision | None:
     """The kept cells, or weights, of each image or clip; None where deciding failed.
 
-    `budgets` are per image or clip; None keeps all of its cells.
+    `budgets` are per image or clip (None keeps all of its cells), and `most` the most that they may keep.
     """
 
     def decision() -> Decision:
@@ -227,7 +248,7 @@ def choose(chooser: Chooser, call: Call, layout: Layout, budgets: Sequence[Budge
         if call.mode.scales:
             weighed = weigh(chooser.layer, cues, layout.grids, call.watch, changes)
             return note_foreign(chooser, call, weighed)
-        decided = decide(chooser.layer, cues, layout.grids, budgets, call.watch, changes, call.rule)
+        decided = decide(chooser.layer, cues, layout.grids, budgets, call.watch, changes, call.rule, most)
         return note_foreign(chooser, call, decided)
 
     return guarded(chooser, decision)
@@ -344,6 +365,9 @@ def before_encoding(
     `budgets` are per image or clip; None keeps all of its cells.
     """
     adapter = call.adapter
+    scales, lacks = magnification(call, layout, budgets)
+    if any(scale > 1 for scale in scales):
+        return magnified(chooser, call, layout, budgets, gestalt, scales)
     decision = choose(chooser, call, layout, budgets)
     if decision is None:  # all tokens, as mode "prune" encodes and reads them
         plain = without_crops(call.inputs)
@@ -363,6 +387,7 @@ def before_encoding(
     )
     coarse = [0] * len(keep) if gestalt is None else gestalt.counts
     tiles = adapter.views_encoded(call.inputs, keep)
+    parts = None if tiles is None else f"cells are encoded by whole tiles: {tiles[0]} of {tiles[1]} were"
     return Prepared(
         adapter.model,
         compacted,
@@ -371,8 +396,74 @@ def before_encoding(
         call.mode.name,
         call.of_visuals([few + more for few, more in zip(fine.counts, coarse, strict=True)]),
         call.of_visuals(layout.sizes),
-        note=None if tiles is None else f"cells are encoded by whole tiles: {tiles[0]} of {tiles[1]} were",
+        note="; ".join(filter(None, (parts, lacks))) or None,
         couplings=decision.couplings,
+    )
+
+
+def magnification(
+    call: Call, layout: Layout, budgets: Sequence[Budget | None]
+) -> tuple[list[float], str | None]:
+    """How much each image's kept cells are magnified, 1 for not at all, and a note on why not."""
+    if call.magnify == 1:
+        return [1.0] * len(layout.grids), None
+    lacks, scales = "clips are read at one scale", [1.0] * len(layout.grids)
+    if not call.frames:
+        with reading(call.adapter.model.config.model_type):
+            pictures = call.encoded.sources
+            scales, lacks = scales_of(
+                call.adapter, call.magnify, call.inputs, pictures, layout.grids, budgets
+            )
+    return scales, None if lacks is None else f"magnify had no effect: {lacks}"
+
+
+def magnified(
+    chooser: Chooser,
+    call: Call,
+    layout: Layout,
+    budgets: Sequence[Budget | None],
+    gestalt: VisualFeatures | None,
+    scales: Sequence[float],
+) -> Prepared:
+    """As `before_encoding`, with kept cells encoded from the user's pictures, at `scales` times the px.
+
+    `budgets` count visual tokens: as many fewer cells are kept as each of them is read in more tokens.
+    """
+    adapter, sizes = call.adapter, layout.sizes
+    rows = zip(scales, budgets, sizes, strict=True)
+    cells, most = zip(*(cells_to_choose(call.magnify, *row) for row in rows), strict=True)
+    decision = choose(chooser, call, layout, cells, most)
+    if decision is None:
+        return before_encoding(chooser, replace(call, magnify=1.0), layout, budgets, gestalt)
+    allocations = [
+        replace(allocation, budget=allocation.budget if budget is None else budget)
+        for allocation, budget in zip(decision.allocations, budgets, strict=True)
+    ]
+    tokens = [tokens_of(budget, size) for budget, size in zip(budgets, sizes, strict=True)]
+    if call.keep and call.magnify != AUTO:  # named cells, at a named scale
+        tokens = [None] * len(sizes)
+    grids = [finer_grid(*row) for row in zip(allocations, scales, tokens, strict=True)]
+    keep = [fine_cells(*row).to(layout.cells[0].device) for row in zip(allocations, grids, strict=True)]
+    with call.watch("encode"), reading(adapter.model.config.model_type):
+        finer = {**call.inputs, **adapter.finer(call.inputs, call.encoded.sources or (), grids)}
+        counts = [t * h * w for t, h, w in grids]
+        fine = encode_parts(chooser, call.mode, finer, keep, counts)
+    if gestalt is not None and not any(gestalt.counts):
+        gestalt = None
+    compacted = adapter.assemble_finer(
+        call.inputs, layout, keep, grids, fine, gestalt, use_cache=call.use_cache
+    )
+    coarse = [0] * len(keep) if gestalt is None else gestalt.counts
+    return Prepared(
+        adapter.model,
+        compacted,
+        allocations,
+        False,
+        call.mode.name,
+        [few + more for few, more in zip(fine.counts, coarse, strict=True)],
+        sizes,
+        couplings=decision.couplings,
+        magnified=tuple(scale_of(*pair) for pair in zip(layout.grids, grids, strict=True)),
     )
 
 
@@ -445,18 +536,24 @@ def saccade(chooser: Chooser, call: Call) -> Prepared:
     adapter = call.adapter
     layout = adapter.layout(call.inputs)
     sizes, most = call.of_visuals(layout.sizes), most_unreduced(adapter)
-    note = small_images(sizes, None if call.fill_to_529 or call.keep else call.budgets, most)
-    if max(sizes) <= most:
-        return replace(before_encoding(chooser, call, layout, [None] * len(sizes)), note=note)
     frames = call.frames or (1,) * len(sizes)
     small = [size <= most for size, count in zip(sizes, frames, strict=True) for _ in range(count)]
+    if any(small) and call.magnify != 1:  # a small image whose picture is larger has finer cells
+        budgets = [None if call.fill_to_529 else call.budgets(size) for size in sizes]
+        scales, _ = magnification(call, layout, budgets)
+        small = [few and scale == 1 for few, scale in zip(small, scales, strict=True)]
+    whole = sizes if call.frames else [size for size, few in zip(sizes, small, strict=True) if few]
+    note = small_images(whole, None if call.fill_to_529 or call.keep else call.budgets, most)
+    if all(small):
+        prepared = before_encoding(chooser, call, layout, [None] * len(sizes))
+        return replace(prepared, note=joined(note, prepared.note))
     gestalt = without(gestalt_of(chooser, call, call.gestalt), small)
     allowed = None if call.fill_to_529 and adapter.encodes != "crops" else call.budgets
     coarse = call.of_visuals(gestalt.counts)
     budgets = [saccades(size, few, allowed) for size, few in zip(sizes, coarse, strict=True)]
     prepared = before_encoding(chooser, call, layout, budgets, gestalt)
     prepared = replace(prepared, note=joined(note, prepared.note))
-    if len(sizes) > 1 or call.frames or prepared.fallback:
+    if len(sizes) > 1 or call.frames or prepared.fallback or prepared.magnified:
         return prepared
     return replace(prepared, again=partial(look_again, chooser, call, prepared, gestalt))
 
@@ -710,6 +807,8 @@ def check_order(adapter: FamilyAdapter, call: Call) -> None:
         )
     if call.frames:
         raise ValueError(f"order {call.order!r} is for images, not for clips; use order 'raster'")
+    if call.magnify != 1:
+        raise ValueError(f"order {call.order!r} is not for magnified cells; use order 'raster'")
 
 
 def layout_of(adapter: FamilyAdapter, inputs: Mapping[str, Any]) -> Layout:
@@ -749,7 +848,8 @@ def remarks(chooser: Chooser, call: Call, prepared: Prepared) -> str | None:
     if call.budget is None and chooser.budget == DEFAULT_BUDGET:  # the default is cut to small images
         return joined(unused(mode, None, gestalt), of_cells)  # without a note: nobody named it
     allowed = chooser.budget if call.budget is None else call.budget
-    too_much = budget_exceeds_image(allowed, prepared.cells) if mode.chooses else None
+    chooses = mode.chooses and not prepared.magnified
+    too_much = budget_exceeds_image(allowed, prepared.cells) if chooses else None
     return joined(unused(mode, call.budget, gestalt), too_much, of_cells)
 
 

@@ -29,7 +29,7 @@ from arr_coc.guide.coupling import Coupling
 from arr_coc.guide.deciding import Cues, Decision, Stopwatch, groups
 from arr_coc.guide.guide import picture_inputs
 from arr_coc.guide.relevance import OF_MODELS, parse_relevance
-from arr_coc.guide.selector import image_pixels
+from arr_coc.guide.selector import image_pixels, same_picture
 from arr_coc.guide.source import PictureView, RelevanceSource, couple_all, view_all
 from arr_coc.guide.trust import blend, is_general, shares, wants_rarity
 from arr_coc.modes.call import Call, Chooser, EncodedImages, guarded, joined
@@ -48,8 +48,6 @@ OF_PICTURE = frozenset({"image", "text_evidence", "previous_frames"})
 MADE = frozenset({"text_evidence", "previous_frames", "coarse_features", "features"})
 """Inputs that a call can always make for a group that needs them, beside the layer's own basis."""
 POOLED = "pool4"  # compressor of the coarse view for the model's own attention, once every cell is encoded
-SAME_IMAGE_MAX_DIFF = 0.04  # the most two resampled pictures of one thing differ, mean over pixels in [0, 1]
-COMPARED_SIDE = 64  # side in px at which pictures are compared
 FAMILIARITY_FRAMES = 8  # evenly spread frames of a clip to test; it is foreign if most of them are
 FAMILIARITY_FAILED = "it can't be told whether the picture is foreign"  # for the log
 
@@ -447,10 +445,7 @@ def whole_picture(source: Image.Image | None, read: Tensor) -> Tensor:
     if source is None:
         return read
     pixels = image_pixels(source).to(read.device)
-    side = (COMPARED_SIDE, COMPARED_SIDE)
-    small = [F.interpolate(x, side, mode="area") for x in (pixels, read[None].float())]
-    same = float((small[0] - small[1]).abs().mean()) <= SAME_IMAGE_MAX_DIFF
-    return pixels[0] if same else read
+    return pixels[0] if same_picture(pixels[0], read) else read
 
 
 def attention_maps(

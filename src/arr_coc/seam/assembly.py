@@ -347,6 +347,32 @@ def gestalt_positions(
     return joined.to(positions.dtype) if bool((joined == joined.round()).all()) else joined
 
 
+def covering_cells(grid: Grid, fine: Grid, cells: Tensor) -> Tensor:
+    """The cell of a grid (1, H, W) that holds the centre of each of `cells` [K] of a finer one: long [K]."""
+    (_, height, width), (_, rows, columns) = grid, fine
+    y, x = (2 * (cells // columns) + 1) * height, (2 * (cells % columns) + 1) * width
+    return y // (2 * rows) * width + x // (2 * columns)
+
+
+def finer_positions(positions: Tensor, grid: Grid, fine: Grid, cells: Tensor) -> Tensor:
+    """Position ids [..., K] of cells of a finer grid, from those [..., N] of a grid (1, H, W).
+
+    `cells` long [K] are of `fine` (1, H', W'). Linear in the cells' positions, at fractions of a cell: row i
+    of H' has its centre at y = (i + 0.5) * H / H' - 0.5, likewise columns; centres beyond the outer cells' go
+    on in line.
+    """
+    first = positions[..., :1]  # subtracted, for exact fractions far into a prompt
+    lattice = (positions - first).float().unflatten(-1, grid[1:])  # (..., H, W)
+    for axis in (-2, -1):
+        length, finer = lattice.shape[axis], fine[axis]
+        at = (torch.arange(finer, device=positions.device) + 0.5) * length / finer - 0.5
+        low = at.floor().clamp(0, max(length - 2, 0)).long()
+        ends = [lattice.index_select(axis, end) for end in (low, (low + 1).clamp_max(length - 1))]
+        share = (at - low).unsqueeze(-1) if axis == -2 else at - low
+        lattice = ends[0] + share * (ends[1] - ends[0])
+    return first + lattice.flatten(-2)[..., cells]
+
+
 def consecutive_positions(attention_mask: Tensor) -> Tensor:
     """Attended tokens counted from 0 along each row, 0 for padding: [B, S] -> long [B, S]."""
     return (attention_mask.long().cumsum(-1) - 1).clamp_min(0) * attention_mask.long()
@@ -547,6 +573,47 @@ class PromptAssembly(ABC):
             positions[..., columns == GESTALT] = middles
         return self._gathered(passed_on, mask, columns, positions, visual)
 
+    def assemble_finer(
+        self,
+        inputs: Mapping[str, Any],
+        layout: Layout,
+        keep: Sequence[Tensor],
+        grids: Sequence[Grid],
+        fine: VisualFeatures,
+        gestalt: VisualFeatures | None,
+        *,
+        use_cache: bool = True,
+    ) -> Compacted:
+        """Builds the prompt in which each image is its gestalt tokens, then cells of a finer grid.
+
+        `layout` is of the whole prompt, whose tokens are all cells. `keep` long [K_i] are cells of `grids`
+        (1, H', W'), ascending, and `fine` their tokens: at fractions of a cell where positions have rows and
+        columns, else at the position of the cell that covers them. Text keeps its positions.
+        """
+        every = self.positions(inputs)
+        spans = self.columns(inputs["input_ids"], layout.counts)
+        visual = joined_tokens(gestalt, fine, [len(index) for index in keep])
+        coarse = [0] * len(keep) if gestalt is None else gestalt.counts
+        # A gestalt's places and the fine cells', image after image.
+        middles = None if gestalt is None else gestalt_positions(every, spans, layout, gestalt.grids)
+        split = [None] * len(keep) if middles is None else middles.split(coarse, dim=-1)
+        labels, places = [], []
+        for (row, span), index, own, grid, count, middle in zip(
+            spans, keep, layout.grids, grids, coarse, split, strict=True
+        ):
+            index, positions = index.to(span.device), every[..., row, span]
+            labels += [span.new_full((count,), GESTALT)]
+            labels += [span[index] if grid == own else span.new_full((len(index),), CROP)]
+            places += [] if middle is None else [middle.float()]
+            if self.plain_positions:
+                places += [positions[..., covering_cells(own, grid, index)].float()]
+            else:
+                places += [finer_positions(positions, own, grid, index)]
+        joined = torch.cat(places, -1)
+        joined = joined.to(every.dtype) if bool((joined == joined.round()).all()) else joined
+        rest = {name: value for name, value in inputs.items() if name != "pixel_values"}
+        return self.with_inserted(rest, every, spans, visual, torch.cat(labels), joined, use_cache)
+
     def with_inserted(
         self,
         inputs: Mapping[str, Any],
@@ -567,8 +634,8 @@ class PromptAssembly(ABC):
         ahead = gestalt_columns(kept, spans, visual.counts)
         columns = compact_columns(kept, ahead=ahead, spare=int(self._needs_spare_column(use_cache)))
         inserted = columns == GESTALT
-        positions = gather_columns(every, columns, fill=0)
-        positions[..., inserted] = places.to(positions)
+        positions = gather_columns(every, columns, fill=0).to(places.dtype)
+        positions[..., inserted] = places
         mask = gather_columns(attention_mask, columns, fill=0, gestalt=1)
         columns[inserted] = labels
         return self._gathered(inputs, mask, columns, positions, visual)

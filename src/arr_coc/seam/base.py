@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import inspect
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from math import prod
 from typing import Any, Literal, Self
@@ -33,7 +33,7 @@ from arr_coc.seam.assembly import (
     has_recurrence,
 )
 from arr_coc.seam.clips import Step, StepPixels, StepRows
-from arr_coc.seam.pixels import REMEDY, reading, undo_normalisation
+from arr_coc.seam.pixels import REMEDY, are_normalised, reading, undo_normalisation
 from arr_coc.seam.prompt import TemplateMarkers, outside, question_tokens, template_markers
 from arr_coc.seam.tower_compressor import TowerCompressor
 
@@ -227,6 +227,24 @@ class FamilyAdapter(PromptAssembly):
         return None
 
     @property
+    def cell_px(self) -> int:
+        """Px along each side of a cell, in families whose every token is one."""
+        raise self._not_sparse()
+
+    def lacks_finer(self, inputs: Mapping[str, Any], pictures: Sequence[Image] | None) -> str | None:
+        """Why cells of a call's images can't be read at a finer scale, in a few words, or None."""
+        return f"{self.model.config.model_type} reads cells at the one scale of its processor"
+
+    def finer(
+        self, inputs: Mapping[str, Any], pictures: Sequence[Image], grids: Sequence[Grid]
+    ) -> dict[str, Any]:
+        """The inputs of the user's pictures at finer grids (1, H', W') than the processor made, one each.
+
+        An image whose grid is the processor's keeps its pixels to the last bit.
+        """
+        raise self._not_sparse()
+
+    @property
     def view_cells(self) -> int:
         raise self._not_sparse()
 
@@ -277,13 +295,22 @@ class FamilyAdapter(PromptAssembly):
         Patch layout and normalisation are undone; no original image is needed. A ValueError for pixels that
         are no pictures, or that don't fit the prompt.
         """
+        with reading(self.model.config.model_type):
+            pictures = [picture.float() for picture in self.patches(inputs, features)]
+        return undo_normalisation(pictures, *self._normalisation)
+
+    @property
+    def _normalisation(self) -> tuple[Tensor, Tensor, bool]:
+        """The mean and standard deviation [3, 1, 1] of each channel, and whether they are used by default."""
         processor = getattr(self.processor, "image_processor", None)
         mean = torch.tensor(getattr(processor, "image_mean", None) or self.mean).view(3, 1, 1)
         std = torch.tensor(getattr(processor, "image_std", None) or self.std).view(3, 1, 1)
-        usual = getattr(processor, "do_normalize", True) is not False
-        with reading(self.model.config.model_type):
-            pictures = [picture.float() for picture in self.patches(inputs, features)]
-        return undo_normalisation(pictures, mean, std, usual)
+        return mean, std, getattr(processor, "do_normalize", True) is not False
+
+    def normalising(self, pictures: Sequence[Tensor]) -> Callable[[Tensor], Tensor]:
+        """The normalisation of these preprocessed pictures, float32 [3, h, w], for one in [0, 1]."""
+        mean, std, usual = self._normalisation
+        return (lambda x: (x - mean) / std) if are_normalised(pictures, mean, std, usual) else lambda x: x
 
     @cached_property
     def markers(self) -> TemplateMarkers | None:

@@ -1,0 +1,119 @@
+"""Magnified cells: kept cells read from the user's picture, finer than the one that the model was given.
+
+    magnify=1        a kept cell is one token
+    magnify=2        a kept cell is 2 x 2 tokens of the picture at twice the scale; a quarter as many are kept
+    magnify="auto"   as fine as the picture is, while the budget buys LEAST_CELLS of it, and as many as needed
+
+A budget stays the number of visual tokens that the language model reads of an image. A grid (H, W) at a
+scale has about (scale * H, scale * W) cells of the same px; a fine cell is kept if its centre lies in a kept
+cell.
+"""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from PIL.Image import Image
+from torch import Tensor
+
+from arr_coc.choose.allocation import Allocation, Grid
+from arr_coc.choose.budget import AUTO, AUTO_RANGE, Budget, budget_count
+from arr_coc.files.question import kind_of
+from arr_coc.seam.assembly import covering_cells
+from arr_coc.seam.base import FamilyAdapter
+
+Magnify = float | str  # a scale from 1 to MOST_SCALE, or "auto"
+
+MOST_SCALE = 3.0
+LEAST_CELLS = AUTO_RANGE[0]  # fewer cells than this are not kept for the sake of their scale
+LEAST_SCALE = 1.1  # less isn't worth other pixels than the model was given
+STEP = 0.98  # by which a scale falls until the fine cells fit the budget
+
+_REMEDY = f"use a number from 1 to {MOST_SCALE:g}, or 'auto'"
+
+
+def parse_magnify(value: Magnify) -> Magnify:
+    """A magnification as a float from 1 to MOST_SCALE, or "auto", also from text; else a ValueError."""
+    scale: Any = value
+    if isinstance(value, str):
+        if value.strip().lower() == AUTO:
+            return AUTO
+        try:
+            scale = float(value)
+        except ValueError:
+            scale = math.nan
+    if isinstance(scale, bool) or not isinstance(scale, numbers.Real):
+        raise ValueError(f"magnify {value!r} is {kind_of(value)}; {_REMEDY}")
+    if not 1 <= scale <= MOST_SCALE:
+        raise ValueError(f"magnify {value!r} is not from 1 to {MOST_SCALE:g}; {_REMEDY}")
+    return float(scale)
+
+
+def scales_of(
+    adapter: FamilyAdapter,
+    magnify: Magnify,
+    inputs: Mapping[str, Any],
+    pictures: Sequence[Image] | None,
+    grids: Sequence[Grid],
+    budgets: Sequence[Budget | None],
+) -> tuple[list[float], str | None]:
+    """How much each image's kept cells are magnified, and why not at all, or None.
+
+    A named scale is taken as it is. "auto" stops where the picture has no more pixels, or `budgets` (one an
+    image) would buy fewer than LEAST_CELLS cells.
+    """
+    if lacks := adapter.lacks_finer(inputs, pictures):
+        return [1.0] * len(grids), lacks
+    if magnify != AUTO:
+        return [float(magnify)] * len(grids), None
+    scales, side = [], adapter.cell_px
+    for picture, (_, height, width), budget in zip(pictures or (), grids, budgets, strict=True):
+        tokens = tokens_of(budget, height * width)
+        bought = MOST_SCALE if tokens is None else math.sqrt(tokens / LEAST_CELLS)
+        scale = min(picture.width / (width * side), picture.height / (height * side), bought, MOST_SCALE)
+        scales.append(scale if scale >= LEAST_SCALE else 1.0)
+    return scales, None
+
+
+def tokens_of(budget: Budget | None, cells: int) -> int | None:
+    """The visual tokens that a budget allows of an image of `cells`; None: as many as its cells need."""
+    if isinstance(budget, str):
+        return None
+    return cells if budget is None else budget if isinstance(budget, int) else budget_count(budget, cells)
+
+
+def cells_to_choose(
+    magnify: Magnify, scale: float, budget: Budget | None, cells: int
+) -> tuple[Budget | None, int | None]:
+    """The budget of an image's cells where its kept ones are magnified, and the most of them, or None."""
+    tokens = tokens_of(budget, cells)
+    if scale == 1 or tokens is None:
+        return budget, None
+    most = min(cells, max(1, int(tokens / scale**2)))
+    return (AUTO, most) if magnify == AUTO else (most, None)
+
+
+def finer_grid(allocation: Allocation, scale: float, tokens: int | None) -> Grid:
+    """The grid at a scale, or the next at which the kept cells are at most `tokens` (None: any number)."""
+    frames, height, width = allocation.grid
+    while scale > 1:
+        grid = (frames, round(scale * height), round(scale * width))
+        if tokens is None or len(fine_cells(allocation, grid)) <= tokens:
+            return grid
+        scale *= STEP
+    return allocation.grid
+
+
+def fine_cells(allocation: Allocation, grid: Grid) -> Tensor:
+    """The cells of a finer grid, long [K'] rising, whose centres lie in kept cells of an allocation."""
+    every = torch.arange(grid[1] * grid[2])
+    return allocation.mask().flatten()[covering_cells(allocation.grid, grid, every)].nonzero().flatten()
+
+
+def scale_of(grid: Grid, fine: Grid) -> float:
+    """How many times finer a grid is, by the geometric mean of its sides."""
+    return math.sqrt(fine[1] * fine[2] / (grid[1] * grid[2]))
