@@ -27,6 +27,7 @@ from arr_coc.seam.assembly import Layout, VisualFeatures
 from arr_coc.seam.base import Encodes, Grid
 from arr_coc.seam.pixels import (
     REMEDY,
+    coarse_views,
     kept_seqlens,
     kept_windows,
     numbered_cells,
@@ -206,7 +207,8 @@ class Qwen2_5VLAdapter(GridAdapter):
         sizes = inputs["image_grid_thw"].tolist()
         if any(t != 1 for t, _, _ in sizes):
             raise ValueError(f"image_grid_thw {sizes} has clips; a coarse view is made of still images only")
-        return super().coarse(inputs, cells)
+        views = coarse_views(self.patches(inputs), self.grids(inputs), cells, self.cell_px)
+        return self.with_pixels(inputs, views)
 
 
 def _features(

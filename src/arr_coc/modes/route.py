@@ -115,8 +115,9 @@ def new_call(
     """
     adapter = chooser.adapter
     check_budget(budget)  # before any work is done
-    if more.get("magnify", 1) != 1:
-        more["magnify"] = parse_magnify(more["magnify"])
+    scale = more.get("magnify", 1)
+    if scale != 1 or isinstance(scale, bool):
+        more["magnify"] = parse_magnify(scale)
     check_inputs(adapter, inputs)
     framed, frames = as_frames(adapter, inputs)
     if gestalt is not None:
