@@ -29,6 +29,7 @@ from arr_coc_lab.world import draw_page
 
 SIDE, CELL = 2048, 32
 ORIGINAL = 4096  # cells of a page as it is
+ORIGINALS = ("full", "sparse", "saccade")  # modes in which a page is read as it is
 SMALL = ("small", "gray", "note")  # families of small or faint print
 WAYS: dict[str, dict[str, Any]] = {
     "all tokens": {"mode": "full"},
@@ -79,7 +80,7 @@ def measure(model: ARRCOCModel, tokens: int, pages: int, per_page: int, original
         if number < original:
             session = given(model, page, ORIGINAL)
             for question in questions:
-                for mode in ("full", "saccade"):
+                for mode in ORIGINALS:
                     answer = session.ask(question.text, mode=mode, max_new_tokens=8)
                     note(f"the original, {mode}", question.family, answer, question.answer)
         print(number, {way: round(share(found), 2) for way, found in rows.items()}, flush=True)
@@ -119,7 +120,7 @@ def table(result: dict[str, Any]) -> str:
     ]
     lines[0] += " |"
     lines.append("|---|" + "--:|" * 3 * len(parts))
-    for way in (*WAYS, NULL, "the original, full", "the original, saccade"):
+    for way in (*WAYS, NULL, *(f"the original, {mode}" for mode in ORIGINALS)):
         cells = []
         for _, part in parts:
             one = part["ways"].get(way)

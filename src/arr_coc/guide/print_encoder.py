@@ -269,7 +269,7 @@ class MeaningEncoder(nn.Module):
             return _weighed((lowered.exp_() @ meanings).float(), sure * certain), words
         # Few slots are legible and not all are certain, and a CPU takes longer than to find which.
         words = torch.full(legible.shape, len(self.words))
-        words[legible] = lowered[legible].argmax(-1)
+        words[legible] = lowered[legible].max(-1).indices  # of half precision a fifth of the time of argmax
         rows = prints.new_zeros(*legible.shape, meanings.shape[1], dtype=torch.float32)
         rows[certain] = _weighed((lowered[certain].exp_() @ meanings).float(), sure[certain])
         return rows, words
