@@ -143,11 +143,14 @@ def _image(value: Any, assets: Path, where: str) -> dict[str, str]:
         return {"name": name}
     if not isinstance(content, bytes):
         raise ValueError(f"{where}: 'image' is {short(value)}: it should be an image file's bytes or path")
-    return {"file": str(_stored(content, assets, where))}
+    return {"file": str(store_image(content, assets, where))}
 
 
-def _stored(content: bytes, assets: Path, where: str) -> Path:
-    """Write an image file into the cache, named by its digest, unless it is there."""
+def store_image(content: bytes, assets: Path, where: str) -> Path:
+    """Write an image file into the folder of the cache, named by its digest, unless it is there.
+
+    Returns its path; a ValueError for bytes that begin as no picture, or too many.
+    """
     if len(content) > LARGEST:
         raise ValueError(
             f"{where}: the image has {len(content):,} bytes, more than {LARGEST:,}: make it smaller"
