@@ -13,6 +13,7 @@ from PIL import Image
 
 from arr_coc.data import data_sets, open_data
 from arr_coc_lab.data import listed
+from arr_coc_lab.evaluate.questions import data_questions
 from each import each
 
 LETTER = "\nAnswer with the option's letter from the given choices directly."
@@ -252,6 +253,15 @@ class TestVstar:
         assert first.boxes == ((56, 14, 71, 34),)
         assert second.boxes == ((1, 2, 4, 6), (5, 6, 12, 14))
         assert second.meta == {"category": "relative_position", "target_object": "dog, cart"}
+
+    def test_a_run_asks_them_by_category_with_their_boxes(self, tmp_path: Path) -> None:
+        vstar(tmp_path)
+        data, images = data_questions(f"vstar:{tmp_path}")
+        first, second = (query for image in images for query in image.queries)
+        assert (first.family, second.family) == ("direct_attributes", "relative_position")
+        assert first.text.endswith(f"rubber.{LETTER}")
+        assert data.prompt == LETTER
+        assert first.boxes == ((56, 14, 71, 34),)
 
     def test_without_boxes(self, tmp_path: Path) -> None:
         vstar(tmp_path)

@@ -25,7 +25,7 @@ from arr_coc_lab.data.coco import read_coco
 from arr_coc_lab.data.gqa import read_gqa
 from arr_coc_lab.data.longvideobench import read_longvideobench
 from arr_coc_lab.data.mvbench import read_mvbench
-from arr_coc_lab.data.parquet import read_parquet
+from arr_coc_lab.data.parquet import read_parquet, read_zoombench
 from arr_coc_lab.data.pope import read_pope
 from arr_coc_lab.data.published import (
     read_bbox_docvqa,
@@ -43,6 +43,7 @@ from arr_coc_lab.data.published import (
 from arr_coc_lab.data.rendered import read_rendered
 from arr_coc_lab.data.tracks import Evidence
 from arr_coc_lab.data.videomme import read_videomme
+from arr_coc_lab.data.vidore import read_vidore
 from arr_coc_lab.data.vqav2 import read_vqav2
 
 __all__ = [
@@ -51,6 +52,7 @@ __all__ = [
     "read_coco", "read_parquet", "read_rendered", "read_videomme", "read_mvbench", "read_longvideobench",
     "read_infovqa", "read_vstar", "read_hrbench", "read_mme_realworld", "read_ocrbench", "read_ocrbench_v2",
     "read_screenspot", "read_screenspot_pro", "read_bbox_docvqa",
+    "read_zoombench", "read_vidore",
 ]  # fmt: skip
 
 # appended to image questions by LLaVA and lmms-eval
@@ -70,12 +72,14 @@ DATA_SETS = (
     DataSet("infovqa", read_infovqa, anls, SHORT, classes=("answer_type",)),
     DataSet("bbox-docvqa", read_bbox_docvqa, anls, SHORT, classes=("category",)),
     DataSet("vstar", read_vstar, choice_accuracy, LETTER, classes=("category",)),
+    DataSet("zoombench", read_zoombench, choice_accuracy, ""),
     DataSet("hrbench", read_hrbench, choice_accuracy, LETTER, classes=("category", "cycle_category")),
     DataSet("mme-realworld", read_mme_realworld, choice_accuracy, LETTER, classes=("Task", "Subtask")),
     DataSet("ocrbench", read_ocrbench, contains_answer, "", classes=("type",)),
     DataSet("ocrbench-v2", read_ocrbench_v2, contains_answer, "", classes=("type",)),
     DataSet("screenspot", read_screenspot, click_accuracy, CLICK, classes=("data_type",)),
     DataSet("screenspot-pro", read_screenspot_pro, click_accuracy, CLICK, classes=("group", "ui_type")),
+    DataSet("vidore", read_vidore, None, "", classes=("language",)),
     DataSet("videomme", read_videomme, choice_accuracy, LETTER, True, ("duration", "task_type")),
     DataSet("mvbench", read_mvbench, choice_accuracy, LETTER, True, ("task",)),
     DataSet("longvideobench", read_longvideobench, choice_accuracy, LETTER, True, ("duration_group",)),
