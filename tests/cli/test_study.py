@@ -438,6 +438,36 @@ def test_public_data_sets_are_scored_by_their_own_metric(
 
 
 @pytest.mark.slow
+def test_a_question_is_scored_by_its_own_metric(
+    capsys: Capture, base: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """OCRBench scores formulas without their spaces, all else with them."""
+    monkeypatch.setattr("arr_coc_lab.evaluate.scene.Harness._answer", lambda *asked: ["x+1"] * len(asked[3]))
+    rows = [
+        {"dataset_name": name, "id": 1, "image_path": "a.png", "question": QUESTION, "answers": "x + 1"}
+        for name in ("HME100k", "docVQA")
+    ]
+    write(Path("data/OCRBench.json"), [row | {"type": row["dataset_name"]} for row in rows])
+    picture(1).save(Path("data/a.png"))
+    run_json(
+        capsys,
+        "eval",
+        "--data",
+        "ocrbench:data",
+        "-m",
+        base,
+        "--methods",
+        "full",
+        "--timed",
+        "0",
+        "--out",
+        "run",
+    )
+    _, *records = (json.loads(row) for row in Path("run.jsonl").open())
+    assert {record["family"]: record["score"]["full"] for record in records} == {"HME100k": 1, "docVQA": 0}
+
+
+@pytest.mark.slow
 def test_answers_on_a_data_set_are_the_models(capsys: Capture, base: str) -> None:
     image = textvqa(Path("data"), "seventeen")
     image.parent.mkdir(parents=True)

@@ -7,14 +7,21 @@ import pytest
 
 from arr_coc.data.metrics import (
     anls,
+    click_accuracy,
+    contains_answer,
+    contains_formula,
     exact_match,
     loose_match,
     relaxed_accuracy,
     vqa_accuracy,
+    yes_no_match,
+    yes_no_scores,
 )
 from each import each
 
-METRICS = [vqa_accuracy, anls, relaxed_accuracy, exact_match, loose_match]
+METRICS = [
+    vqa_accuracy, anls, relaxed_accuracy, exact_match, loose_match, contains_answer, contains_formula,
+]  # fmt: skip
 
 
 @each("metric", METRICS)
@@ -259,3 +266,88 @@ class TestMatches:
     def test_only_the_end_loses_its_full_stop(self):
         assert loose_match("3.5", ["35"]) == 0.0
         assert loose_match(".", [""]) == 1.0
+
+
+class TestContains:
+    @each(
+        ("answer", "truth", "text", "formula"),
+        [
+            ("The word is STOP.", "stop", 1, 0),
+            ("one\ntwo", "one two", 1, 1),
+            ("on e", "one", 0, 1),
+            ("x^{2} + 1", "x ^ { 2 }\n", 0, 1),
+            ("", "a", 0, 0),
+        ],
+    )
+    def test_by_hand(self, answer, truth, text, formula):
+        assert contains_answer(answer, [truth]) == text
+        assert contains_formula(answer, [truth]) == formula
+
+    def test_an_empty_truth_is_in_no_reply(self):
+        assert contains_answer("anything", ["", " "]) == contains_formula("anything", ["\n"]) == 0
+
+
+class TestClickAccuracy:
+    TRUTHS = ("[100.0, 200.0, 300.5, 400.0]",)
+
+    @each(
+        ("reply", "score"),
+        [
+            ("[200, 300]", 1),
+            ("(300.5, 400)", 1),  # an edge
+            ("[301, 300]", 0),
+            ("pyautogui.click(x=0.2, y=0.3)", 1),  # fractions
+            ("2 icons: the left one is at [150, 250].", 1),
+            ("[100, 200, 300, 400]", 1),  # a box: its centre
+            ("[0, 0, 150, 250]", 0),
+            ("200 300", 1),
+            ("-200, 300", 0),
+            ("200", 0),
+            ("no such thing", 0),
+            ("", 0),
+        ],
+    )
+    def test_by_hand(self, reply, score):
+        assert click_accuracy(reply, self.TRUTHS) == score
+
+    def test_any_box_will_do(self):
+        assert click_accuracy("[5, 5]", ["[900, 900, 990, 990]", "[0, 0, 10, 10]"]) == 1
+
+    def test_truths_that_are_no_boxes(self):
+        with pytest.raises(ValueError, match="are no boxes: write each as"):
+            click_accuracy("[1, 2]", ["left"])
+        with pytest.raises(ValueError, match="no truths"):
+            click_accuracy("[1, 2]", [])
+
+
+class TestYesNo:
+    @each(
+        ("reply", "is_yes"),
+        [
+            ("Yes", True),
+            ("no", False),
+            ("No, there is none.", False),
+            ("There is not. Yes", False),
+            ("There is a dog. No cat", True),  # the first sentence counts
+            ("NO", True),  # as in POPE's program
+            ("", True),
+        ],
+    )
+    def test_replies(self, reply, is_yes):
+        assert yes_no_match(reply, ["yes"]) == is_yes
+        assert yes_no_match(reply, ["No"]) == (not is_yes)
+
+    def test_all_of_them_by_hand(self):
+        answers = ["yes", "Yes.", "yes", "no", "no"]
+        truths = ["yes", "yes", "no", "no", "yes"]
+        assert yes_no_scores(answers, truths) == pytest.approx(
+            {"accuracy": 0.6, "precision": 2 / 3, "recall": 2 / 3, "f1": 2 / 3, "yes_rate": 0.6}
+        )
+        assert yes_no_scores(["no"], ["no"]) == {
+            "accuracy": 1, "precision": 0, "recall": 0, "f1": 0, "yes_rate": 0,
+        }  # fmt: skip
+
+    @each(("answers", "truths"), [([], []), (["yes"], [])])
+    def test_refusals(self, answers, truths):
+        with pytest.raises(ValueError, match="give one truth per answer"):
+            yes_no_scores(answers, truths)

@@ -4,7 +4,8 @@ data, examples = open_data("folder:my-pages", limit=500)
 next(examples)    # Example(id, image, question, answers, boxes, meta, where)
 """
 
+from arr_coc.data.metrics import Metric
 from arr_coc.data.record import Box, Example
-from arr_coc.data.registry import DataSet, Metric, data_sets, open_data
+from arr_coc.data.registry import DataSet, data_sets, open_data
 
 __all__ = ["Box", "DataSet", "Example", "Metric", "data_sets", "open_data"]

@@ -8,7 +8,9 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+
+Metric = Callable[[str, Sequence[str]], float]
 
 _NUMBER_WORDS = "zero one two three four five six seven eight nine ten"
 _NUMBERS = {word: str(value) for value, word in enumerate(_NUMBER_WORDS.split())} | {"none": "0"}
@@ -77,11 +79,12 @@ def anls(answer: str, truths: Sequence[str], threshold: float = 0.5) -> float:
             f"threshold {threshold!r} is not a similarity: use a number from 0 to 1, usually 0.5"
         )
     text = " ".join(answer.lower().split())
-    best = max(_similarity(text, " ".join(truth.lower().split())) for truth in truths)
+    best = max(similarity(text, " ".join(truth.lower().split())) for truth in truths)
     return best if best >= threshold else 0.0
 
 
-def _similarity(a: str, b: str) -> float:
+def similarity(a: str, b: str) -> float:
+    """1 - edits(a, b) / length of the longer text; 1 for two empty ones."""
     length = max(len(a), len(b))
     return 1.0 if length == 0 else 1 - _edits(a, b) / length
 
@@ -209,6 +212,89 @@ def seconds_accuracy(answer: str, truths: Sequence[str], tolerance: float = 0.5)
 def _seconds(text: str) -> float | None:
     match = re.search(r"(?:([0-9]{1,6}):)?([0-9]{1,9}(?:\.[0-9]{1,9})?)", text)
     return None if match is None else 60 * int(match[1] or 0) + float(match[2])
+
+
+def contains_answer(answer: str, truths: Sequence[str]) -> float:
+    """1 where a truth stands anywhere in the reply, whatever its case and line breaks (OCRBench)."""
+    _check(truths)
+    return _contains(answer, truths, lambda text: text.lower().strip().replace("\n", " "))
+
+
+def contains_formula(answer: str, truths: Sequence[str]) -> float:
+    """1 where a truth stands anywhere in the reply, spaces left out and case kept (formulas of OCRBench)."""
+    _check(truths)
+    return _contains(answer, truths, lambda text: text.replace("\n", "").replace(" ", ""))
+
+
+def _contains(answer: str, truths: Sequence[str], plain: Callable[[str], str]) -> float:
+    return float(any(plain(truth) in plain(answer) for truth in truths if plain(truth)))
+
+
+def click_accuracy(answer: str, truths: Sequence[str]) -> float:
+    """1 where the point of a reply lies in a true box, edges included (ScreenSpot).
+
+    Points and boxes ("[x0, y0, x1, y1]") are in thousandths of the picture's width and height; a reply whose
+    numbers are all from 0 to 1 is in fractions. The first numbers in brackets count, else the first of the
+    reply; four of them are a box, whose centre is the point. Programs of ScreenSpot read each model's own
+    form instead.
+    """
+    _check(truths)
+    point = _point(answer)
+    boxes = [tuple(map(float, re.findall(_DECIMAL, truth))) for truth in truths]
+    if any(len(box) != 4 for box in boxes):
+        raise ValueError(f"truths {list(truths)[:2]!r:.80} are no boxes: write each as '[x0, y0, x1, y1]'")
+    return float(
+        point is not None and any(x0 <= point[0] <= x1 and y0 <= point[1] <= y1 for x0, y0, x1, y1 in boxes)
+    )
+
+
+_DECIMAL = r"-?\d{1,9}(?:\.\d{1,9})?"
+_BRACKETS = re.compile(rf"[\[(]\s*({_DECIMAL}(?:[\s,]+{_DECIMAL}){{1,3}})\s*[\])]")
+
+
+def _point(reply: str) -> tuple[float, float] | None:
+    match = _BRACKETS.search(reply)
+    numbers = [float(number) for number in re.findall(_DECIMAL, match[1] if match else reply)]
+    if len(numbers) < 2:
+        return None
+    numbers = numbers[: 4 if len(numbers) >= 4 else 2]
+    if all(0 <= number <= 1 for number in numbers):
+        numbers = [1000 * number for number in numbers]
+    return (numbers[0] + numbers[-2]) / 2, (numbers[1] + numbers[-1]) / 2
+
+
+def yes_no_match(answer: str, truths: Sequence[str]) -> float:
+    """1 where a reply, read as yes or no, is a true one (POPE).
+
+    As in POPE's program a reply is no if its first sentence has the word no, No or not, and else yes.
+    """
+    _check(truths)
+    reply = "yes" if _is_yes(answer) else "no"
+    return float(any(truth.strip().lower() == reply for truth in truths))
+
+
+def _is_yes(reply: str) -> bool:
+    words = reply.strip().partition(".")[0].replace(",", "").split()
+    return not {"No", "not", "no"} & set(words)
+
+
+def yes_no_scores(answers: Sequence[str], truths: Sequence[str]) -> dict[str, float]:
+    """What POPE publishes of all its questions: accuracy, precision, recall, f1 and yes_rate, each 0 to 1.
+
+    `truths` are yes or no, one per answer; answers are read as by `yes_no_match`. Yes is the positive class;
+    a rate of nothing is 0. ValueError for no answers, or another number of them than of truths.
+    """
+    if len(answers) != len(truths) or not answers:
+        raise ValueError(f"{len(answers)} answers and {len(truths)} truths: give one truth per answer")
+    pairs = Counter((_is_yes(a), t.strip().lower() == "yes") for a, t in zip(answers, truths, strict=True))
+    hits, wrong, missed = pairs[True, True], pairs[True, False], pairs[False, True]
+    return {
+        "accuracy": (hits + pairs[False, False]) / len(answers),
+        "precision": hits / max(1, hits + wrong),
+        "recall": hits / max(1, hits + missed),
+        "f1": 2 * hits / max(1, 2 * hits + wrong + missed),
+        "yes_rate": (hits + wrong) / len(answers),
+    }
 
 
 def mean_by_class(scores: Sequence[float], classes: Sequence[str]) -> dict[str, float]:

@@ -18,6 +18,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, BeforeValidator, Field, StringConstraints
 
+from arr_coc.data.metrics import Metric
 from arr_coc.files.images import Box
 from arr_coc.files.paths import shorten
 from arr_coc.files.validation import parse_json, short, validated
@@ -41,6 +42,7 @@ class Example:
     span: tuple[float, float] | None = None  # seconds (from, to) of a clip; None: all of it
     map: Path | None = None  # file of a relevance map over the upright image, see `evidence.read_map`
     size: tuple[int, int] | None = None  # (width, height) in px of the picture that the boxes are of
+    metric: Metric | None = field(default=None, compare=False)  # of this question, before the data set's
 
 
 def take(examples: Iterable[Example], limit: int | None) -> Iterator[Example]:

@@ -2,13 +2,14 @@
 
 data, examples = open_data("textvqa:/data/textvqa", limit=500)
 for example in examples:
-    score = data.metric(reply(example.image, example.question + data.prompt), example.answers)
+    answer = reply(example.image, example.question + data.prompt)
+    score = (example.metric or data.metric)(answer, example.answers)
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -17,7 +18,7 @@ from typing import Any, Literal, Protocol
 from pydantic import Field, model_validator
 
 from arr_coc.data.maps import find_map
-from arr_coc.data.metrics import loose_match
+from arr_coc.data.metrics import Metric, loose_match
 from arr_coc.data.record import (
     Answers,
     Example,
@@ -37,8 +38,6 @@ from arr_coc.data.record import (
 from arr_coc.files.paths import local_path
 from arr_coc.files.plugins import plugin, plugins
 from arr_coc.files.validation import bare, nearest
-
-Metric = Callable[[str, Sequence[str]], float]
 
 
 class OwnAnswers(Fields):
@@ -130,7 +129,7 @@ class DataSet:
 
     name: str  # as in NAME:DIR
     read: QuestionReader
-    metric: Metric | None  # (answer, truths) -> 0 to 1; None if questions have no answers
+    metric: Metric | None  # (answer, truths) -> 0 to 1; None if questions have none that a program can score
     prompt: str  # what follows the question
     clips: bool = False  # whether `Example.image` is a video or a folder of frames
     classes: tuple[str, ...] = ()  # keys of `Example.meta` for `metrics.mean_by_class`

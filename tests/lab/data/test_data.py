@@ -849,6 +849,8 @@ class TestOpenData:
             "chartqa",
             "gqa",
             "pope",
+            "infovqa",
+            "bbox-docvqa",
             "parquet",
         }
         assert all(data.name == name for name, data in data_sets().items())

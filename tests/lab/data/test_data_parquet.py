@@ -177,6 +177,97 @@ def test_pope_as_it_is_on_the_hub(tmp_path: Path) -> None:
 
 
 @needs_pyarrow
+def test_zoombench_as_it_is_on_the_hub(tmp_path: Path) -> None:
+    """The question is `prompt`, with its options; a crop of the picture stands beside it."""
+    rows = [
+        {
+            "image": {"bytes": picture(i), "path": None},
+            "crop_image": {"bytes": picture(9), "path": None},
+            "prompt": f"What is it?\n(A) a cup\n(B) {i}",
+            "answer": answer,
+        }
+        for i, answer in enumerate(("A", "7"))
+    ]
+    write(tmp_path / "data" / "test-00000-of-00001.parquet", rows)
+    data, examples = open_data(f"zoombench:{tmp_path}")
+    choice, number = examples
+    assert (choice.question, choice.answers) == ("What is it?\n(A) a cup\n(B) 0", ("A",))
+    assert data.metric is not None
+    assert [data.metric(reply, choice.answers) for reply in ("(A) a cup", "B")] == [1, 0]
+    assert [data.metric(reply, number.answers) for reply in ("7", "B")] == [1, 0]
+    with Image.open(number.image) as image:
+        assert image.getpixel((0, 0)) == (1, 0, 0)
+
+
+def vidore(folder: Path, **changes: Any) -> None:
+    """A set of ViDoRe V3: two queries, one in two languages, about two of three pages."""
+    query = {"query": "Which dose?", "answer": "5 mg", "language": "english", "query_types": ["extractive"]}
+    queries = [
+        {"query_id": 0} | query,
+        {"query_id": 1} | query | {"query": "Quelle dose ?", "language": "french"},
+    ]
+    box = {"annotator": 0, "x1": 30, "x2": 4, "y1": 5, "y2": 20}
+    qrels = [
+        {"query_id": 0, "corpus_id": 7, "score": 2, "bounding_boxes": [box, box | {"x1": 4}]},
+        {"query_id": 1, "corpus_id": 7, "score": 2, "bounding_boxes": [box]},
+        {"query_id": 0, "corpus_id": 9, "score": 1, "bounding_boxes": []},
+    ]
+    qrels[0] |= changes
+    pages = [
+        {"corpus_id": key, "image": {"bytes": picture(key), "path": None}, "markdown": "x" * 70_000}
+        for key in (7, 8, 9)
+    ]
+    for name, rows in {"queries": queries, "qrels": qrels, "corpus": pages[:2]}.items():
+        write(folder / name / "test-00000-of-00001.parquet", rows)
+    write(folder / "corpus" / "test-00001-of-00002.parquet", pages[2:])
+
+
+@needs_pyarrow
+def test_vidore_as_it_is_on_the_hub(tmp_path: Path) -> None:
+    vidore(tmp_path / "around" / "set")
+    examples = list(open_data(f"vidore:{tmp_path / 'around'}")[1])
+    assert [example.id for example in examples] == ["0/7", "1/7", "0/9"]
+    assert [example.boxes for example in examples] == [((4, 5, 30, 20),), ((4, 5, 30, 20),), ()]
+    assert examples[0].answers == ("5 mg",)
+    assert examples[0].meta == {"language": "english", "page": "7", "score": "2"}
+    assert examples[2].where.endswith("qrels/test-00000-of-00001.parquet, row 3")
+    with Image.open(examples[2].image) as image:
+        assert image.getpixel((0, 0)) == (9, 0, 0)
+    spec = f"vidore:{tmp_path / 'around' / 'set'}"
+    assert [example.id for example in open_data(spec, "french")[1]] == ["1/7"]
+    assert [example.id for example in open_data(spec, limit=1)[1]] == ["0/7"]
+    with pytest.raises(ValueError, match="no split 'latin': use test, or one of english, french"):
+        open_data(spec, "latin")
+
+
+@needs_pyarrow
+@each(
+    ("changes", "reason"),
+    [
+        ({"bounding_boxes": [{"x1": 1, "x2": 2}]}, r"qrels.*row 1: 'bounding_boxes'\[0\]"),
+        ({"corpus_id": None}, "row 1: 'corpus_id' is None"),
+        ({"score": float("inf")}, "row 1: 'score' is inf"),
+    ],
+)
+def test_a_bad_judgement_of_vidore_is_named(tmp_path: Path, changes: dict[str, Any], reason: str) -> None:
+    vidore(tmp_path, **changes)
+    with pytest.raises(ValueError, match=reason):
+        list(open_data(f"vidore:{tmp_path}")[1])
+
+
+@needs_pyarrow
+def test_tables_of_vidore_that_are_missing_or_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    vidore(tmp_path)
+    write(tmp_path / "queries" / "test-00000-of-00001.parquet", [{"query_id": 0, "text": "Which?"}])
+    with pytest.raises(ValueError, match="has no column 'query'"):
+        open_data(f"vidore:{tmp_path}")
+    vidore(tmp_path)
+    monkeypatch.setattr("arr_coc_lab.data.vidore.MOST_ROWS", 2)
+    with pytest.raises(ValueError, match=r"qrels.*row 3: at most 2 are read"):
+        open_data(f"vidore:{tmp_path}")
+
+
+@needs_pyarrow
 def test_readings_that_take_turns_or_stop_early(tmp_path: Path) -> None:
     rows = [{"image": picture(), "question": f"{i}?", "id": i} for i in range(40)]
     write(tmp_path / "test.parquet", rows)

@@ -18,6 +18,9 @@ COCO = {
     "annotations": [{"id": 1, "image_id": 1, "category_id": 1, "bbox": [0, 0, 2, 2]}],
 }
 
+# A picture of one pixel as base64.
+PICTURE = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR4nGP4z8DwHwAFAAH/iZk9HQAAAABJRU5ErkJggg=="
+
 # By data set: its files, the one that asks, and the place of its second question in it.
 FILES: dict[str, tuple[dict[str, Any], str, str]] = {
     "vqav2": (
@@ -152,6 +155,108 @@ FILES: dict[str, tuple[dict[str, Any], str, str]] = {
         "lvb_val.json",
         "record 2",
     ),
+    "infovqa": (
+        {
+            "infographicsVQA_val_v1.0_withQT.json": {
+                "data": [
+                    {"questionId": i, "image_local_name": "a.png", "question": "What?", "answers": ["a"]}
+                    for i in (1, 2)
+                ]
+            },
+            "a.png": None,
+        },
+        "infographicsVQA_val_v1.0_withQT.json",
+        "record 2",
+    ),
+    "bbox-docvqa": (
+        {
+            "BBox_DocVQA_Bench.jsonl": [ASKED | {"images": ["a.png"], "bbox": [[[0, 0, 2, 2]]]}] * 2,
+            "a.png": None,
+        },
+        "BBox_DocVQA_Bench.jsonl",
+        "line 2",
+    ),
+    "vstar": (
+        {
+            "test_questions.jsonl": [
+                {"question_id": i, "category": "c", "image": "a.png", "text": "What?", "label": "A"}
+                for i in (1, 2)
+            ],
+            "a.png": None,
+        },
+        "test_questions.jsonl",
+        "line 2",
+    ),
+    "hrbench": (
+        {
+            "hr_bench_4k.tsv": "index\tquestion\timage\tA\tB\tanswer\n"
+            f"1\tWhat?\t{PICTURE}\ta\tb\tA\n2\tWhat?\t1\ta\tb\tA\n",
+        },
+        "hr_bench_4k.tsv",
+        "row 2",
+    ),
+    "mme-realworld": (
+        {
+            "MME_RealWorld.json": [
+                {
+                    "Question_id": name,
+                    "Image": "a.png",
+                    "Text": "What?",
+                    "Answer choices": ["(A) a", "(B) b"],
+                    "Ground truth": "A",
+                }
+                for name in "12"
+            ],
+            "a.png": None,
+        },
+        "MME_RealWorld.json",
+        "record 2",
+    ),
+    "ocrbench": (
+        {
+            "OCRBench.json": [
+                {"dataset_name": "a", "id": i, "image_path": "a.png", "question": "What?", "answers": "a"}
+                for i in (1, 2)
+            ],
+            "a.png": None,
+        },
+        "OCRBench.json",
+        "record 2",
+    ),
+    "ocrbench-v2": (
+        {
+            "OCRBench_v2.json": [
+                {"type": "math QA en", "id": i, "image_path": "a.png", "question": "What?", "answers": ["a"]}
+                for i in (1, 2)
+            ],
+            "a.png": None,
+        },
+        "OCRBench_v2.json",
+        "record 2",
+    ),
+    "screenspot": (
+        {
+            f"screenspot_{kind}.json": [
+                {"img_filename": "a.png", "instruction": "open", "bbox": [0, 0, 2, 2]}
+            ]
+            * (2 if kind == "mobile" else 0)
+            for kind in ("mobile", "desktop", "web")
+        }
+        | {"a.png": None},
+        "screenspot_mobile.json",
+        "record 2",
+    ),
+    "screenspot-pro": (
+        {
+            "annotations/a.json": [
+                {"id": name, "img_filename": "a.png", "instruction": "open", "bbox": [0, 0, 2, 2]}
+                for name in "12"
+            ],
+            "a.png": None,
+        },
+        "annotations/a.json",
+        "record 2",
+    ),
     "rendered": (
         {
             "test/3.json": {
@@ -182,8 +287,10 @@ def write(folder: Path, files: dict[str, Any]) -> None:
             path.write_text(json.dumps(content), encoding="utf-8")
 
 
-@each("name", [name for name in data_sets() if name != "parquet"])  # in its own tests
-def test_a_question_knows_its_file_and_place(name, tmp_path):
+# Those of parquet have their own tests.
+@each("name", [name for name in data_sets() if name not in ("parquet", "zoombench", "vidore")])
+def test_a_question_knows_its_file_and_place(name, tmp_path, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.utils._cache_assets.HF_ASSETS_CACHE", str(tmp_path / "assets"))
     files, asked, place = FILES[name]
     write(tmp_path, files)
     first, second = open_data(f"{name}:{tmp_path}")[1]

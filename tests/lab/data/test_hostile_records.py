@@ -14,6 +14,7 @@ from arr_coc.data import open_data, record
 from arr_coc_lab.data.clips import find_clip
 from hostile import lines_of, refusal, spoilt, spoilt_bytes
 
+PICTURE = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR4nGP4z8DwHwAFAAH/iZk9HQAAAABJRU5ErkJggg=="
 TEN = ["net"] * 9 + ["mesh"]
 FILES: dict[str, dict[str, Any]] = {
     "vqav2": {
@@ -82,9 +83,77 @@ FILES: dict[str, dict[str, Any]] = {
             "annotations": [{"id": 5, "image_id": 139, "category_id": 72, "bbox": [1, 2, 3.5, 4]}],
         },
     },
+    "vstar": {
+        "test_questions.jsonl": [
+            {"question_id": i, "category": "c", "image": "v.png", "text": "Who?\n(A) x\n(B) y", "label": "A"}
+            for i in (0, 1)
+        ],
+        "v.json": {"target_object": ["cup"], "bbox": [[1, 2, 3, 4]]},
+    },
+    "hrbench": {
+        "hr_bench_4k.tsv": [
+            {
+                "index": str(i),
+                "question": "Who?",
+                "image": "0" if i else PICTURE,
+                "A": "x",
+                "B": "y",
+                "answer": "A",
+                "category": "single",
+            }
+            for i in (0, 1)
+        ]
+    },
+    "mme-realworld": {
+        "MME_RealWorld.json": [
+            {
+                "Question_id": f"p/{i}",
+                "Image": "a.png",
+                "Text": "Who?",
+                "Answer choices": ["(A) x", "(B) y"],
+                "Ground truth": "A",
+                "Task": "Perception",
+            }
+            for i in (0, 1)
+        ]
+    },
+    "ocrbench-v2": {
+        "OCRBench_v2.json": [
+            {
+                "type": "VQA with position en",
+                "id": 0,
+                "image_path": "a.png",
+                "question": "Who?",
+                "answers": ["x"],
+                "bbox": [1, 2, 300, 400],
+            },
+            {
+                "type": "key information extraction en",
+                "id": 1,
+                "image_path": "a.png",
+                "question": "Who?",
+                "answers": [{"name": ["x"]}],
+            },
+        ]
+    },
+    "screenspot": {
+        "screenspot_web.json": [
+            {"img_filename": "a.png", "instruction": "open", "bbox": [1, 2, 3, 4], "data_type": "icon"},
+            {"img_filename": "a.png", "instruction": "open", "bbox": [1, 2, 3, 4], "img_size": [4, 4]},
+        ]
+    },
+    "bbox-docvqa": {
+        "BBox_DocVQA_Bench.jsonl": [
+            {"images": ["a.png"], "question": "Who?", "answer": "x", "bbox": [[[1, 2, 3, 4]]]} for _ in (0, 1)
+        ]
+    },
 }
 """A data set of each format, as a folder."""
+SPLITS = {"hrbench": "4k", "bbox-docvqa": "bench", "screenspot": "web"} | dict.fromkeys(
+    ("vstar", "mme-realworld", "ocrbench-v2"), "test"
+)
 PLACES = (
+    "v.png",
     "a.png",
     "val2014/COCO_val2014_000000000042.jpg",
     "train_images/a.jpg",
@@ -109,16 +178,21 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def encoded(name: str, content: Any) -> bytes:
     """A file of a data set."""
+    if name.endswith(".tsv"):
+        columns = list(dict.fromkeys(column for row in content if isinstance(row, dict) for column in row))
+        rows = [[str(row.get(each, "")) for each in columns] for row in content if isinstance(row, dict)]
+        return "\n".join("\t".join(row) for row in [columns, *rows]).encode(errors="surrogatepass")
     return lines_of(content) if name.endswith(".jsonl") else json.dumps(content).encode()
 
 
 def examples(folder: Path, data: str) -> list[Any]:
     """All questions of a data set."""
-    return list(open_data(f"{data}:{folder}", "val")[1])
+    return list(open_data(f"{data}:{folder}", SPLITS.get(data, "val"))[1])
 
 
 @pytest.mark.parametrize("data", FILES)
-def test_hostile_files(folder: Path, data: str) -> None:
+def test_hostile_files(folder: Path, data: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.utils._cache_assets.HF_ASSETS_CACHE", str(folder / "assets"))
     assert len(examples(folder, data)) == 2
     rng = random.Random(7)
     messages = []

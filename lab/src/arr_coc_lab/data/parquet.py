@@ -3,10 +3,10 @@
     DIR/validation-00000-of-00002.parquet, DIR/data/test-00000-of-00001.parquet, DIR/train.parquet
 
 A row is a question. Needed are the columns `image` (an image file's bytes, {bytes, path}, a path in the
-folder, or a list with one of these), `question`, and `answers` or `answer` (a text, a number, a list of them
-or of {answer}; null if hidden). Read if present: an id (`IDS`), `boxes` (two corners in px), and short
-columns into `Example.meta`. Images are written once into the assets of the Hub's cache (HF_HOME). Needs
-pyarrow.
+folder, or a list with one of these), `question` or `prompt`, and `answers` or `answer` (a text, a number, a
+list of them or of {answer}; null if hidden). Read if present: an id (`IDS`), `boxes` (two corners in px), and
+short columns into `Example.meta`. Images are written once into the assets of the Hub's cache (HF_HOME). Needs
+pyarrow. ZoomBench (Wei et al. 2026) is such a file.
 """
 
 from __future__ import annotations
@@ -61,13 +61,25 @@ def read_parquet(folder: Path, split: str = "val", limit: int | None = None) -> 
 
     `folder` may be one file. ValueError without pyarrow, or for a missing split, column or damaged file.
     """
-    if importlib.util.find_spec("pyarrow") is None:
-        raise ValueError(f"parquet needs pyarrow, which is not installed: {install_line('parquet')}")
-    files = _files(folder, split)
+    files = split_files(folder, split)
     return take((example for file in files for example in _examples(file, split)), limit)
 
 
-def _files(folder: Path, split: str) -> list[Path]:
+def read_zoombench(folder: Path, split: str = "test", limit: int | None = None) -> Iterator[Example]:
+    """The questions of ZoomBench as by `read_parquet`; its only split is test, options stand in the question.
+
+    Whole pictures are read. The file has a crop of each that holds the answer, but not its place.
+    """
+    return read_parquet(folder, split, limit)
+
+
+def split_files(folder: Path, split: str) -> list[Path]:
+    """The parquet files of a split in a folder or its `data`, by name, or `folder` itself if it is a file.
+
+    ValueError without pyarrow, or if there is no such folder; `NoSuchFile` if it has no such files.
+    """
+    if importlib.util.find_spec("pyarrow") is None:
+        raise ValueError(f"parquet needs pyarrow, which is not installed: {install_line('parquet')}")
     if folder.is_file():
         return [folder]
     if not folder.is_dir():
@@ -88,19 +100,28 @@ def _files(folder: Path, split: str) -> list[Path]:
 
 def _examples(path: Path, split: str) -> Iterator[Example]:
     number = 0
-    for number, row in enumerate(_rows(path), 1):
+    for number, row in enumerate(read_rows(path), 1):
         yield _example(path, split, row, number)
 
 
-def _rows(path: Path) -> Iterator[dict[str, Any]]:
-    """The rows of a file, as `parquet_rows` gives them; ValueError if damaged or too large unpacked."""
+def read_rows(path: Path, columns: list[str] | None = None) -> Iterator[dict[str, Any]]:
+    """The rows of a file, as `parquet_rows.work` gives them, or of it the `columns` named.
+
+    ValueError for a missing column, or a file that is damaged or too large unpacked.
+    """
     try:
         assets = cached_assets_path("arr-coc", "parquet", "00").parent
         megabytes = MEMORY + GROWTH * path.stat().st_size // 2**20
     except OSError as error:
         raise ValueError(f"{path} can't be read ({error.strerror}): check it, or set HF_HOME") from error
     worker = _worker(1 << (megabytes - 1).bit_length())
-    request: dict[str, Any] = {"path": str(path), "row": 0, "count": ROWS, "assets": str(assets)}
+    request: dict[str, Any] = {
+        "path": str(path),
+        "row": 0,
+        "count": ROWS,
+        "assets": str(assets),
+        "columns": columns,
+    }
     try:
         while True:
             try:

@@ -22,6 +22,7 @@ LARGEST = 2**26  # most bytes of an image file
 MOST_COLUMNS = 1024
 LONGEST = 2**16  # most characters of a question; longer texts of other columns are left out
 ANSWERS = ("answers", "answer")
+QUESTIONS = ("question", "prompt")  # names of the question's column
 # first bytes of an image file -> its suffix; WebP begins with its length
 _STARTS = {
     b"\x89PNG": "png",
@@ -33,7 +34,9 @@ _STARTS = {
 }
 
 
-_readings: dict[tuple[str, int], Iterator[dict[str, Any]]] = {}  # open files: (path, next row) -> their rows
+_readings: dict[
+    tuple[Any, ...], Iterator[dict[str, Any]]
+] = {}  # open files: (path, columns, next row) -> rows
 MOST_READINGS = 4
 
 
@@ -41,21 +44,22 @@ def work(request: dict[str, Any]) -> dict[str, Any]:
     """The next rows of a file.
 
     Args:
-        request: `path`, first `row`, `count` of rows at most (0: close the file), and the folder `assets` for
-            images.
+        request: `path`, first `row`, `count` of rows at most (0: close the file), the folder `assets` for
+            images, and the names of the `columns`, or None for those of a file of questions.
 
     Returns:
         `rows`: objects in which `image` is {"file": path in `assets`} or {"name": as the row has it}; `error`
         of the row after them, or None. Fewer rows than `count` without an error are the last.
     """
     path, first, count = request["path"], request["row"], request["count"]
-    reading = _readings.pop((path, first), None)
+    key = path, tuple(request["columns"] or ())
+    reading = _readings.pop((*key, first), None)
     rows: list[dict[str, Any]] = []
     if not count:
         return {"rows": rows, "error": None}
     try:
         if reading is None:  # the first request; or the child that had the file open was ended
-            reading = islice(_rows(Path(path)), first, None)
+            reading = islice(_rows(Path(path), request["columns"]), first, None)
         for number, row in enumerate(islice(reading, count), first + 1):
             rows.append(_plain_row(row, Path(request["assets"]), f"{path}, row {number}"))
     except ValueError as error:
@@ -63,11 +67,11 @@ def work(request: dict[str, Any]) -> dict[str, Any]:
     if len(rows) == count:
         if len(_readings) == MOST_READINGS:
             del _readings[next(iter(_readings))]
-        _readings[path, first + count] = reading
+        _readings[*key, first + count] = reading
     return {"rows": rows, "error": None}
 
 
-def _rows(path: Path) -> Iterator[dict[str, Any]]:
+def _rows(path: Path, columns: list[str] | None) -> Iterator[dict[str, Any]]:
     pyarrow: Any = importlib.import_module("pyarrow")
     parquet: Any = importlib.import_module("pyarrow.parquet")
     pyarrow.set_memory_pool(pyarrow.system_memory_pool())  # other pools reserve more than they need
@@ -75,48 +79,55 @@ def _rows(path: Path) -> Iterator[dict[str, Any]]:
         file = parquet.ParquetFile(
             path, pre_buffer=False, thrift_string_size_limit=2**24, thrift_container_size_limit=2**20
         )
-        names = _columns(file.schema_arrow, path)
-        for batch in file.iter_batches(BATCH, columns=names, use_threads=False):
+        names = _columns(file.schema_arrow, path, columns)
+        for batch in file.iter_batches(BATCH, columns=list(names), use_threads=False):
             for number in range(batch.num_rows):
-                yield {name: batch.column(name)[number].as_py() for name in names}
+                yield {names[name]: batch.column(name)[number].as_py() for name in names}
     except MemoryError:  # pyarrow's is an ArrowException too, but says nothing about the file
         raise
     except (pyarrow.ArrowException, OSError) as error:
         raise ValueError(f"{path} can't be read ({one_line(error)}): {REMEDY}") from error
 
 
-def _columns(schema: Any, path: Path) -> list[str]:
-    """The columns that are read: those of questions, and texts and numbers for `meta`."""
+def _columns(schema: Any, path: Path, columns: list[str] | None) -> dict[str, str]:
+    """The columns that are read and what they are called here: `columns`, or those of a file of questions."""
     kinds: Any = importlib.import_module("pyarrow.types")
     types = {field.name: field.type for field in schema}
     if len(types) > MOST_COLUMNS:
         raise ValueError(f"{path} has {len(types):,} columns: give a file of questions")
-    for name in ("image", "question"):
+    question = next((name for name in QUESTIONS if name in types), QUESTIONS[0])
+    for name in columns or ("image", question):
         if name not in types:
-            columns = ", ".join(short(name) for name in list(types)[:12])
-            raise ValueError(
-                f"{path} has no column {name!r} (it has {columns}): rename the one that is meant"
-            )
+            has = ", ".join(short(name) for name in list(types)[:12])
+            raise ValueError(f"{path} has no column {name!r} (it has {has}): rename the one that is meant")
+    if columns is not None:
+        return {name: name for name in columns}
     plain = (
         kinds.is_string,
         kinds.is_large_string,
         kinds.is_integer,
         kinds.is_floating,
     )
-    wanted = ("image", "question", "boxes", *ANSWERS)
-    return [name for name, kind in types.items() if name in wanted or any(is_kind(kind) for is_kind in plain)]
+    wanted = ("image", "boxes", *ANSWERS)
+    others = {name for name, kind in types.items() if any(is_kind(kind) for is_kind in plain)}
+    return {
+        name: "question" if name == question else name
+        for name in types
+        if name in (question, *wanted) or name in others
+    }
 
 
 def _plain_row(row: dict[str, Any], assets: Path, where: str) -> dict[str, Any]:
-    texts = {
-        name: value for name, value in row.items() if name not in ("image", "question", *ANSWERS, "boxes")
-    }
-    short_ones = {name: value for name, value in texts.items() if len(str(value)) <= LONGEST}
-    others = {name: _plain(row[name]) for name in ("boxes", *ANSWERS) if name in row}
-    question = row["question"]
-    if isinstance(question, str):
-        question = question[: LONGEST + 1]
-    return short_ones | others | {"question": _plain(question), "image": _image(row["image"], assets, where)}
+    """A row as JSON; long texts beside the question and the answers are left out."""
+    plain: dict[str, Any] = {}
+    for name, value in row.items():
+        if name == "image":
+            plain[name] = _image(value, assets, where)
+        elif name == "question" and isinstance(value, str):
+            plain[name] = value[: LONGEST + 1]
+        elif name in (*ANSWERS, "boxes", "question") or not isinstance(value, str) or len(value) <= LONGEST:
+            plain[name] = _plain(value)
+    return plain
 
 
 def _plain(value: Any) -> Any:
@@ -143,11 +154,14 @@ def _image(value: Any, assets: Path, where: str) -> dict[str, str]:
         return {"name": name}
     if not isinstance(content, bytes):
         raise ValueError(f"{where}: 'image' is {short(value)}: it should be an image file's bytes or path")
-    return {"file": str(_stored(content, assets, where))}
+    return {"file": str(store_image(content, assets, where))}
 
 
-def _stored(content: bytes, assets: Path, where: str) -> Path:
-    """Write an image file into the cache, named by its digest, unless it is there."""
+def store_image(content: bytes, assets: Path, where: str) -> Path:
+    """Write an image file into the folder of the cache, named by its digest, unless it is there.
+
+    Returns its path; a ValueError for bytes that begin as no picture, or too many.
+    """
     if len(content) > LARGEST:
         raise ValueError(
             f"{where}: the image has {len(content):,} bytes, more than {LARGEST:,}: make it smaller"

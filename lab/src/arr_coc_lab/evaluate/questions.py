@@ -110,7 +110,7 @@ def data_questions(
             raise ValueError(
                 f"{example.where}: the question has no answer to score: use a split with answers"
             )
-        images.setdefault(example.image, []).append(_query(example, data.prompt))
+        images.setdefault(example.image, []).append(_query(example, data))
     if not images:
         raise ValueError(f"data {spec!r} has no questions: check the file, or name another split")
     return data, [
@@ -118,9 +118,9 @@ def data_questions(
     ]
 
 
-def _query(example: Example, prompt: str) -> Query:
-    family = example.meta.get("family") or example.meta.get("type") or ""
-    text = example.question + prompt
+def _query(example: Example, data: DataSet) -> Query:
+    family = next(filter(None, map(example.meta.get, ("family", "type", *data.classes))), "")
+    text = example.question + data.prompt
     return Query(
         example.id, text, example.answers, family, example.boxes or None, map=example.map, example=example
     )

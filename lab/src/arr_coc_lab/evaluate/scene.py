@@ -254,6 +254,7 @@ class Harness:
         answered = {label: answer for label, answer in answers.items() if i in answer.texts}
         kept = {label: answer.keep[i].cpu() for label, answer in answered.items() if i in answer.keep}
         truths = query.answers or (answers[FULL].texts[i],)  # the model's own, where nobody knows better
+        metric = (query.example.metric if query.example else None) or self.metric
         record = {
             "id": query.id,
             "image": scene.source.key,
@@ -265,9 +266,7 @@ class Harness:
             "grid": list(view.grid),
             "evidence": None if evidence is None else int(evidence.sum()),
             "said": {label: answer.texts[i] for label, answer in answered.items()},
-            "score": {
-                label: round(self.metric(answer.texts[i], truths), 4) for label, answer in answered.items()
-            },
+            "score": {label: round(metric(answer.texts[i], truths), 4) for label, answer in answered.items()},
             "kept": {label: encode_kept(keep, view.total) for label, keep in kept.items()},
             "tokens": {label: answer.tokens[i] for label, answer in answered.items()},
         }
