@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import platform
+import sys
 import time
 from collections import defaultdict
 from importlib.metadata import version
@@ -26,6 +27,10 @@ from arr_coc.answer import Answer
 from arr_coc.data.metrics import exact_match
 from arr_coc.files.atomic import write_atomic
 from arr_coc_lab.world import draw_page
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from magnify_table import magnify_text
 
 SIDE, CELL = 2048, 32
 ORIGINAL = 4096  # cells of a page as it is
@@ -109,29 +114,6 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def table(result: dict[str, Any]) -> str:
-    """The table of the docs."""
-    parts = sorted(result["parts"].items(), key=lambda part: -int(part[0]))
-    lines = [
-        "| | "
-        + " | ".join(
-            f"given {int(tokens):,} of 4,096 cells | tokens read | small print" for tokens, _ in parts
-        )
-    ]
-    lines[0] += " |"
-    lines.append("|---|" + "--:|" * 3 * len(parts))
-    for way in (*WAYS, NULL, *(f"the original, {mode}" for mode in ORIGINALS)):
-        cells = []
-        for _, part in parts:
-            one = part["ways"].get(way)
-            if one is None:
-                cells += ["-"] * 3
-                continue
-            cells += [f"{one['exact match']:.0%}", f"{one['tokens read']:,.0f}", f"{one['small print']:.0%}"]
-        lines.append(f"| {way} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--tokens", type=int, default=1024)
@@ -143,7 +125,7 @@ def main() -> None:
     options = parser.parse_args()
     result = json.loads(options.out.read_text()) if options.out.is_file() else {"parts": {}}
     if options.table:
-        print(table(result))
+        print(magnify_text(result))
         return
     start, model = time.monotonic(), ARRCOCModel.from_pretrained()
     ways = measure(model, options.tokens, options.pages, options.per_page, options.original)
@@ -157,7 +139,7 @@ def main() -> None:
         "ways": ways,
     }
     write_atomic((json.dumps(result, indent=1) + "\n").encode(), options.out)
-    print(table(result))
+    print(magnify_text(result))
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ from compress_table import compress_text  # noqa: E402
 from follow_table import follow_blocks  # noqa: E402
 from guide_table import guide_more_text, guide_parts_text, guide_text  # noqa: E402
 from long_table import long_text, looks_text, transcription_text  # noqa: E402
+from magnify_table import magnify_text  # noqa: E402
 from offers import offers_table  # noqa: E402
 from pixels_table import pixels_text  # noqa: E402
 from remarks import SWEEP, adapt_text, cut_text, deeper_text, favours_text, gray_claims, gray_text  # noqa: E402
@@ -559,6 +560,7 @@ def blocks() -> dict[str, str]:
         ("sparse", sparse_text),
         ("saccade", saccade_text),
         ("long-text", long_text),
+        ("magnify", magnify_text),
         ("transcription", transcription_text),
         ("looks", looks_text),
     ):

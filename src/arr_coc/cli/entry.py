@@ -81,6 +81,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {  # lines at the end of a command's --he
 }
 
 
+broken: dict[str, str] = {}
+"""By command of another distribution that can't be imported, why."""
+
+
 class _HelpColumns:
     """Help that names the type of an option's value; flags and arguments have none."""
 
@@ -111,6 +115,8 @@ class _Commands(_HelpColumns, TyperGroup):
     """All commands; one of a distribution that is not installed is refused with how to install it."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args and args[0] in broken:
+            raise ValueError(broken[args[0]])
         if args and args[0] in ORDER and args[0] not in self.commands:
             raise ValueError(missing(f"command {args[0]!r}"))
         return super().resolve_command(ctx, args)
@@ -161,7 +167,10 @@ ORDER = tuple("ask look crop info draw app proxy mcp view train adapt world eval
 
 for _name in (*ORDER, *sorted(plugins("commands").keys() - set(ORDER))):
     if _name in OWN or _name in plugins("commands"):
-        register_command(_name, OWN.get(_name) or plugin("commands", _name))
+        try:
+            register_command(_name, OWN.get(_name) or plugin("commands", _name))
+        except ValueError as _error:  # a broken distribution leaves the other commands usable
+            broken[_name] = str(_error)
 
 
 def _import(context: typer.Context, names: list[str] | None) -> list[str]:

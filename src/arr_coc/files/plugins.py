@@ -11,6 +11,8 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
 
+from arr_coc.files.atomic import one_line
+
 EXTRAS = {  # requirements by extra, as in pyproject.toml
     "app": ("gradio>=6.27,<7",),
     "pdf": ("pypdfium2>=5",),
@@ -40,10 +42,21 @@ def plugins(kind: str) -> dict[str, EntryPoint]:
 
 
 def plugin(kind: str, name: str) -> Any:
-    """The imported object of an entry point; a ValueError if no installed distribution has it."""
+    """The imported object of an entry point.
+
+    Raises:
+        ValueError: no installed distribution has it, or the one that does can't be imported.
+    """
     if name not in plugins(kind):
         raise ValueError(missing(f"{name!r} of {kind}"))
-    return plugins(kind)[name].load()
+    point = plugins(kind)[name]
+    try:
+        return point.load()
+    except (ImportError, AttributeError) as error:  # moved or removed since it was installed, or too old
+        owner, why = "its distribution" if point.dist is None else point.dist.name, one_line(error)
+        raise ValueError(
+            f"{name!r} of {kind} can't be imported ({why}): install {owner} again, or uninstall it"
+        ) from error
 
 
 def missing(what: str) -> str:
