@@ -83,9 +83,11 @@ def _short_table(summary: Summary, rows: Sequence[tuple[str, Figures]]) -> str:
         ),
         ("retained", _formatted("retained", ".1%")),
         ("recall", _formatted("recall", ".1%")),
+        ("hit@IoU .5", _formatted("hit", ".1%")),
         ("swap IoU", _formatted("swap IoU", ".2f")),
         ("TTFT ms", _formatted("ttft_ms", ",.0f")),
         ("speed-up", speed_up),
+        ("gain realised", _formatted("realised", ".0%")),
         ("peak MB", _formatted("peak_mb", ",.0f")),
     ]
     cells = {name: [show(row) for _, row in rows] for name, show in forms}
@@ -120,7 +122,8 @@ def speed_up(row: Figures) -> str | None:
 
 
 def _formatted(key: str, form: str) -> Callable[[Figures], str | None]:
-    return lambda row: None if row[key] is None else format(row[key], form)
+    # a summary of an earlier version may lack a figure
+    return lambda row: None if row.get(key) is None else format(row[key], form)
 
 
 def markdown(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
