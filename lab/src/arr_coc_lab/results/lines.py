@@ -125,6 +125,11 @@ class _Filter(_Strict):
     left_out: list[Name] = Field(alias="left out")
 
 
+class _Filtered(_Strict):
+    methods: dict[Name, _Figures] = Field(min_length=1)
+    filter: _Filter
+
+
 class Summed(_Strict):
     """A summary, as `summarise` makes it."""
 
@@ -136,3 +141,4 @@ class Summed(_Strict):
     methods: dict[Name, _Figures] = Field(min_length=1)
     failed: _Failures | None = None
     filter: _Filter | None = None
+    filtered: _Filtered | None = None

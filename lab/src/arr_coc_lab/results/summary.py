@@ -8,6 +8,7 @@ all of its questions. Methods are named NAME@BUDGET, or NAME if they always spen
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,30 @@ def at_equal_time(summary: Summary, reference: str) -> dict[str, str]:
     return best
 
 
+def tokens_needed(summary: Summary, share: float) -> dict[str, float | None]:
+    """Name -> the fewest tokens that it reads from which on it keeps a share of full's score.
+
+    Of the budgets that were measured: that one and every greater one keep the share. None where the greatest
+    doesn't; methods whose tokens or share were not measured are left out.
+    """
+    budgets: dict[str, list[tuple[float, bool]]] = {}
+    for method, row in summary["methods"].items():
+        if row["tokens"] is not None and row["retained"] is not None and method != FULL:
+            name = split_method(method)[0]
+            budgets.setdefault(name, []).append((row["tokens"], row["retained"] >= share))
+    needed: dict[str, float | None] = {}
+    for name, own in budgets.items():
+        enough = takewhile(lambda budget: budget[1], sorted(own, reverse=True))
+        needed[name] = min((tokens for tokens, _ in enough), default=None)
+    return needed
+
+
+def second_view(summary: Summary) -> Summary | None:
+    """The summary of the questions alone that VTC-Bench's filter leaves; None without any, or with it."""
+    filtered = summary.get("filtered")
+    return None if filtered is None else {**summary, **filtered}
+
+
 def read_summary(path: Path, families: Sequence[str] = (), vtc_filter: bool = False) -> Summary:
     """Read the summary of a .json, or compute it from a .jsonl or .jsonl.gz; arguments as of `summarise`.
 
@@ -100,7 +125,8 @@ def summarise(
     """Compute every figure that tables and plots show; JSON-safe.
 
     Families of questions in `families` come first, others follow by name. `vtc_filter` scores each method
-    only on what downsampling fails (`filtering`), and adds the counts as "filter".
+    only on what downsampling fails (`filtering`), and adds the counts as "filter". Without it these counts
+    and methods are the "filtered" part, for a second view, if the filter leaves any question.
 
     Returns:
         "header", "metric", "questions", "images", "timed" (questions), "evidence share" (of the cells, mean
@@ -128,10 +154,7 @@ def summarise(
         raise ValueError("there are no questions to summarise: the run was killed before its first image")
     names = list(dict.fromkeys(method for record in records for method in record["score"]))
     scores = {m: np.array([r["score"].get(m, np.nan) for r in records]) for m in names}  # (Q,) each
-    counts = None
-    if vtc_filter:
-        reads = {m: _mean(_values(records, "tokens", m), 1) for m in names}
-        scores, counts = beyond_downsampling(scores, reads)
+    filtered = _filtered(scores, records, families, vtc_filter)
     shares = [r["evidence"] / r["total"] for r in records if r.get("evidence")]
     summary = {
         "header": header,
@@ -140,14 +163,32 @@ def summarise(
         "images": len({r["image"] for r in records}),
         "timed": sum(bool(r.get("ms")) for r in records),
         "evidence share": _mean(shares),
-        "methods": {m: _figures(m, scores, records, families) for m in scores},
     }
-    if counts is not None:
-        summary["filter"] = counts
+    if vtc_filter and filtered is not None:
+        summary |= filtered
+    else:
+        summary["methods"] = {m: _figures(m, scores, records, families) for m in scores}
+        summary |= {} if filtered is None else {"filtered": filtered}
     if failed:
         images = {record["image"]: record[ERROR] for record in failed}
         summary["failed"] = {"questions": len(failed), "images": images}
     return summary
+
+
+def _filtered(
+    scores: dict[str, np.ndarray], records: Sequence[Record], families: Sequence[str], needed: bool
+) -> dict[str, Any] | None:
+    """The "methods" on what downsampling fails and the counts as "filter"; None, or ValueError if `needed`,
+    where the filter leaves nothing.
+    """
+    reads = {m: _mean(_values(records, "tokens", m), 1) for m in scores}
+    try:
+        left, counts = beyond_downsampling(scores, reads)
+    except ValueError:
+        if needed:
+            raise
+        return None
+    return {"methods": {m: _figures(m, left, records, families) for m in left}, "filter": counts}
 
 
 def _figures(
