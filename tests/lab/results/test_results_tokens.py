@@ -27,12 +27,9 @@ def records(count: int = 100, full: float = 1.0, **rates: float) -> list[dict[st
 
 
 def test_the_fewest_from_which_on_the_share_is_kept() -> None:
-    summary = summarise(
-        {},
-        records(
-            a_64=0.9, a_128=0.97, a_273=1.0, b_64=0.98, b_128=0.5, b_273=0.97, c_64=0.5, c_273=0.96
-        ),
-    )  # fmt: skip
+    rates = {"a_64": 0.9, "a_128": 0.97, "a_273": 1.0, "b_64": 0.98, "b_128": 0.5, "b_273": 0.97}
+    rates |= {"c_64": 0.5, "c_273": 0.96, "d_1024": 1.0}  # d reads all of them
+    summary = summarise({}, records(**rates))
     assert tokens_needed(summary, 0.97) == {"a": 128, "b": 273, "c": None}  # b's 64 was luck
     assert tokens_needed(summary, 0.9) == {"a": 64, "b": 273, "c": 273}
     assert tokens_needed(summary, 1.0) == {"a": 273, "b": None, "c": None}

@@ -69,11 +69,15 @@ def tokens_needed(summary: Summary, share: float) -> dict[str, float | None]:
     """Name -> the fewest tokens that it reads from which on it keeps a share of full's score.
 
     Of the budgets that were measured: that one and every greater one keep the share. None where the greatest
-    doesn't; methods whose tokens or share were not measured are left out.
+    doesn't; methods whose tokens or share were not measured, or that read as many tokens as full, are left
+    out.
     """
+    every = summary["methods"].get(FULL, {}).get("tokens")
     budgets: dict[str, list[tuple[float, bool]]] = {}
     for method, row in summary["methods"].items():
-        if row["tokens"] is not None and row["retained"] is not None and method != FULL:
+        if row["tokens"] is None or row["retained"] is None or method == FULL:
+            continue
+        if every is None or row["tokens"] < every:
             name = split_method(method)[0]
             budgets.setdefault(name, []).append((row["tokens"], row["retained"] >= share))
     needed: dict[str, float | None] = {}

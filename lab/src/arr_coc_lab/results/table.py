@@ -93,7 +93,7 @@ def _short_table(summary: Summary, rows: Sequence[tuple[str, Figures]]) -> str:
         ("swap IoU", _formatted("swap IoU", ".2f")),
         ("TTFT ms", _formatted("ttft_ms", ",.0f")),
         ("speed-up", speed_up),
-        ("gain realised", _formatted("realised", ".0%")),
+        ("gain realised", _formatted("realised", "z.0%")),
         ("peak MB", _formatted("peak_mb", ",.0f")),
     ]
     cells = {name: [show(row) for _, row in rows] for name, show in forms}
