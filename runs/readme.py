@@ -13,6 +13,7 @@ from typing import Any
 
 from arr_coc_lab.evaluate import METHODS
 from arr_coc_lab.results.kinds import kind
+from arr_coc_lab.results.summary import second_view
 from arr_coc_lab.results.table import percent, table
 from arr_coc_lab.rivals import find_method
 
@@ -460,6 +461,22 @@ def large_text(summary: dict) -> str:
     )
 
 
+def yardsticks_text(summary: dict) -> str:
+    """A small run with every yardstick: the table, the second view, and the tokens that are needed."""
+    second = second_view(summary)
+    least = lambda one: table(some(one, lambda m: m == "full" or m.endswith("@57")))  # noqa: E731
+    return (
+        f"A small run, for what the columns look like and no more: {asked(summary)} (`runs/results/yardsticks.json`); "
+        f"{once_text(summary)}. With 57 tokens:\n\n{least(summary)}\n\n"
+        + (
+            ""
+            if second is None
+            else f"Of the questions alone that the shrunk image fails:\n\n{least(second)}\n\n"
+        )
+        + table(summary, "tokens")
+    )
+
+
 def blocks() -> dict[str, str]:
     """Every block between markers, by name; those of choosing before the encoder where they were measured."""
     study, ablation, hypothesis, adversarial = (
@@ -511,6 +528,7 @@ def blocks() -> dict[str, str]:
     )
     found = {
         "headline": headline_text(),
+        "yardsticks": yardsticks_text(read("yardsticks")),
         "methods": methods_text(),
         "shapes": shapes_text(),
         "large": large_table(read("saccade")),

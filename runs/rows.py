@@ -24,7 +24,7 @@ from arr_coc_lab.evaluate.summary import summarise
 from arr_coc_lab.results.files import Record, read_results, write_results
 from arr_coc_lab.results.kinds import split_method
 
-BY_METHOD = ("said", "score", "kept", "tokens", "recall", "swap", "ms", "peak_mb")
+BY_METHOD = ("said", "score", "kept", "tokens", "recall", "hit", "swap", "ms", "peak_mb")
 """What a line has of each method."""
 TIMES = ("ms", "peak_mb")
 """What of it is of a shape rather than of weights."""

@@ -19,11 +19,11 @@ def with_times(summary: dict, name: str) -> dict:
     """The summary with the times of several runs in place of its own.
 
     A row that those runs lack keeps how much sooner its first token came, as of one run, and no milliseconds: they are
-    another machine's.
+    another machine's. The gain that was realised is left out, which is of the summary's own times.
     """
     times = read(name)["methods"]
     once = {"ttft_ms": None, "one run": True}
-    methods = {m: row | times.get(m, once) for m, row in summary["methods"].items()}
+    methods = {m: row | {"realised": None} | times.get(m, once) for m, row in summary["methods"].items()}
     return {**summary, "methods": methods}
 
 

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 import arr_coc
@@ -30,6 +31,7 @@ from arr_coc.files.saved import BUNDLED
 from arr_coc_lab.world import draw_page
 from clip_models import frame
 from command_line import run
+from retrievers import colmodernvbert
 from stand_in import TOKEN, Hub, serve
 from tiny import save_tiny
 
@@ -108,6 +110,11 @@ def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Hub]:
         hub.add_folder("Qwen/Qwen3-VL-2B-Instruct", BUNDLED / "model")
         save_tiny("llava", tmp_path / "llava")
         hub.add_folder("llava-hf/llava-1.5-7b-hf", tmp_path / "llava")
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            for part in colmodernvbert():
+                part.save_pretrained(tmp_path / "retriever")
+        hub.add_folder("ModernVBERT/colmodernvbert-merged", tmp_path / "retriever")
         monkeypatch.setenv("HF_TOKEN", TOKEN)
         yield hub
 
@@ -177,6 +184,10 @@ def test_a_page_as_it_is_written(
     if name == "docs/quickstart.md":
         assert Path("relevance.png").is_file()
         assert Path("titles.jsonl").read_text().count("\n") == 4
+    if name == "docs/relevance.md":
+        assert sum(names["counts"]) == names["answer"].kept == 32
+        assert min(names["counts"][:2]) > names["counts"][2]  # the first two show what is asked for
+        assert len(names["store"]) == 12
     if name in ("docs/quickstart.md", "docs/guide.md"):
         kept, page, masked = names["kept"], names["page"], Image.open("masked.png")
         box = kept.boxes(page.size).tolist()[0]

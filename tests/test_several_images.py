@@ -66,6 +66,19 @@ def test_a_session_answers_each_question_as_a_fresh_one(mode: str) -> None:
             assert torch.equal(a.keep, b.keep)
 
 
+@pytest.mark.parametrize("mode", ["prune", "sparse", "saccade"])
+def test_cells_named_for_each_image(mode: str) -> None:
+    """Those that a call chooses give its answer when they are named; one image's are of that image alone."""
+    model = wrapped()
+    chosen = model.ask(THREE[1:], "Which?", mode=mode, max_new_tokens=4)
+    keeps = [allocation.keep for allocation in chosen.allocations]
+    named = model.ask(THREE[1:], "Which?", mode=mode, cells=keeps, max_new_tokens=4)
+    assert named.text == chosen.text
+    assert [a.keep.tolist() for a in named.allocations] == [keep.tolist() for keep in keeps]
+    few = model.ask(THREE[1:], "Which?", mode=mode, cells=[[4, 2], keeps[1]], max_new_tokens=1)
+    assert [a.keep.tolist() for a in few.allocations] == [[2, 4], keeps[1].tolist()]
+
+
 def test_three_of_any_kind(tmp_path: Any) -> None:
     THREE[0].save(tmp_path / "a.png")
     sources = [tmp_path / "a.png", torch.rand(3, 40, 72), THREE[2]]
@@ -90,6 +103,17 @@ class TestRefused:
             wrapped().ask([IMAGES[0], "no-such.png"], "What?")
         with pytest.raises(ValueError, match="the image is a list"):
             wrapped().ask([IMAGES], "What?")  # ty: ignore
+
+    def test_cells_of_other_images(self) -> None:
+        model = wrapped()
+        for cells, message in (
+            ([1, 2], "cells of 1 images are named, and the prompt has 2"),
+            ([[1, 2], [3], [4]], "cells of 3 images are named, and the prompt has 2"),
+            ([[1, 2], []], "cells .* are not of an image of"),
+            ([[1, 2], [0.5]], r"cells are \[0.5\]: give their numbers in raster order"),
+        ):
+            with pytest.raises(ValueError, match=message):
+                model.ask(THREE[:2], "Which?", mode="sparse", cells=cells, max_new_tokens=1)  # ty: ignore
 
     def test_a_template_of_one_image(self, monkeypatch: pytest.MonkeyPatch) -> None:
         model = build()

@@ -33,6 +33,7 @@ from arr_coc.modes.call import Call, Chooser, EncodedImages, Prepared, guarded, 
 from arr_coc.modes.magnify import Magnify
 from arr_coc.modes.mode import Mode
 from arr_coc.modes.route import (
+    NamedCells,
     layout_of,
     mode_for_question,
     new_call,
@@ -288,7 +289,7 @@ class Session:
         history: Sequence[Turn] = (),
         looks: int = 1,
         order: str = "raster",
-        cells: Sequence[int] | Tensor | None = None,
+        cells: NamedCells | None = None,
         coverage: float | None = None,
         magnify: Magnify = 1,
     ) -> Answer:
@@ -309,7 +310,8 @@ class Session:
             looks: the most passes, above 1 in mode "saccade" alone (then the default): each further one adds
                 the cells that the model attended to while it answered (`modes.route`).
             order: in which the language model reads cells: "raster" or "relevance", the most relevant first.
-            cells: raster indices [K] of one image's cells to answer from; None: they are chosen.
+            cells: raster indices [K] of one image's cells to answer from, or a list of such, one for each of
+                several images; None: they are chosen.
             coverage: in place of a budget: of each image as many cells as hold all evidence for at least this
                 share of questions, in (0, 1); the answer's note says where that can't be promised. It is
                 calibrated for the guide, which "auto" relevance then means, and some others

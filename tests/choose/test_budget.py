@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import ast
+from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as draw
+from torch import Tensor
 
 import arr_coc
 from arr_coc.choose.attending import TokenAllocator
@@ -19,6 +23,7 @@ from arr_coc.choose.budget import (
     count_cells,
     coverage_budget,
     coverage_share,
+    divide_budget,
     effective_cells,
     enough_cells,
     expected_tokens,
@@ -324,3 +329,75 @@ class TestBudgetLoss:
             budget_loss(self.relevance(9), self.evidence([1], side=5))
         with pytest.raises(ValueError, match="margin 0 must be above 0"):
             budget_loss(self.relevance(9), self.evidence([1]), margin=0)
+
+
+# ---- one budget of several images ------------------------------------------------------------------------
+
+SEVERAL = draw.lists(draw.lists(draw.integers(-4, 4), min_size=1, max_size=4), min_size=1, max_size=3)
+MANY = settings(max_examples=200, deadline=None, derandomize=True)
+
+
+def maps_of(values: list[list[int]]) -> list[Tensor]:
+    return [torch.tensor(one, dtype=torch.float32) for one in values]
+
+
+def kept_relevance(maps: list[Tensor], counts: list[int]) -> float:
+    """The sum of the best cells of each map."""
+    pairs = zip(maps, counts, strict=True)
+    return sum(float(one.flatten().topk(count).values.sum()) for one, count in pairs)
+
+
+class TestDividing:
+    @MANY
+    @given(SEVERAL, draw.integers(0, 12), draw.integers(1, 3))
+    def test_no_other_division_keeps_more(self, values: list[list[int]], more: int, least: int) -> None:
+        maps = maps_of(values)
+        low = [min(least, len(one)) for one in maps]
+        total = sum(low) + more
+        counts = divide_budget(maps, total, least)
+        ranges = [range(few, len(one) + 1) for few, one in zip(low, maps, strict=True)]
+        every = [others for others in product(*ranges) if sum(others) == min(total, sum(map(len, maps)))]
+        assert tuple(counts) in every
+        assert kept_relevance(maps, counts) == max(kept_relevance(maps, list(others)) for others in every)
+
+    @MANY
+    @given(SEVERAL, draw.integers(0, 10))
+    def test_more_to_keep_takes_from_nobody(self, values: list[list[int]], more: int) -> None:
+        maps = maps_of(values)
+        before = divide_budget(maps, len(maps) + more)
+        after = divide_budget(maps, len(maps) + more + 1)
+        assert all(a <= b for a, b in zip(before, after, strict=True))
+
+    @MANY
+    @given(SEVERAL, draw.integers(0, 10), draw.integers(1, 5))
+    def test_an_image_that_matters_more_gets_no_less(
+        self, values: list[list[int]], more: int, raised: int
+    ) -> None:
+        maps = maps_of(values)
+        before = divide_budget(maps, len(maps) + more)
+        after = divide_budget([maps[0] + raised, *maps[1:]], len(maps) + more)
+        assert after[0] >= before[0]
+
+    def test_it_follows_relevance_whatever_the_shape_and_order(self) -> None:
+        maps = [torch.rand(4, 6), torch.rand(1, 5, 5) + 1, torch.rand(7)]
+        assert divide_budget(maps, 20) == [1, 18, 1]
+        assert divide_budget(maps[::-1], 20) == [1, 18, 1]
+        assert divide_budget(maps, 20, least=5) == [5, 10, 5]
+        assert divide_budget(maps, 1000) == [24, 25, 7]
+        assert divide_budget(maps[:1], 9) == [9]
+        assert divide_budget([torch.ones(3), torch.ones(3)], 4) == [3, 1]  # ties go to the earlier
+
+    @pytest.mark.parametrize(
+        ("maps", "total", "least", "message"),
+        [
+            ([], 5, 1, r"maps \[\] share no budget"),
+            ([torch.rand(2), torch.rand(0)], 5, 1, r"maps \[\[2\], \[0\]\] share no budget"),
+            ([torch.tensor([torch.nan])], 5, 1, "share no budget: give a finite map"),
+            ([torch.rand(9), torch.rand(9)], 1, 1, "budget 1 can't be shared by 2 images"),
+            ([torch.rand(9), torch.rand(9)], 9, 5, "with at least 5 cells each: use a greater budget"),
+            ([torch.rand(9)], 5, 0, "with at least 0 cells each"),
+        ],
+    )
+    def test_what_can_not_be_shared(self, maps: list[Tensor], total: int, least: int, message: str) -> None:
+        with pytest.raises(ValueError, match=message):
+            divide_budget(maps, total, least)

@@ -99,7 +99,7 @@ def test_a_narrow_terminal_loses_no_figure(columns: str, width: int) -> None:
 
 def test_near_names(capsys: Capture) -> None:
     message = refused(capsys, "report", str(REAL), "--columns", "famlies", "-o", "a.png")
-    assert "'famlies' is unknown; use one of short, budgets, families, time; did you mean" in message
+    assert "'famlies' is unknown; use one of short, budgets, tokens, families, time; did you mean" in message
     assert "Value error" not in message
     assert "did you mean 'textvqa'?" in refused(capsys, "eval", "--data", "textvaq:x")
     assert "did you mean 'random'?" in refused(capsys, "eval", "--methods", "radnom")
@@ -177,13 +177,26 @@ def test_a_report_of_what_downsampling_fails(capsys: Capture) -> None:
     scores = [{"full": 1.0, "divprune@64": float(i), "downsample@64": float(i)} for i in range(2)]
     tokens = {"full": 256, "divprune@64": 64, "downsample@64": 64}
     rows = [
-        {"id": f"{i}", "image": "test:0", "score": score, "tokens": tokens} for i, score in enumerate(scores)
+        {"id": f"{i}", "image": "test:0", "family": "a", "score": score, "tokens": tokens}
+        for i, score in enumerate(scores)
     ]
     write_results("out.jsonl", {}, rows)
+    for columns in ("short", "tokens", "families", "time"):
+        line = ("report", "--columns", columns, "out.jsonl")
+        if columns == "time":
+            assert "none of ours was timed" in run(capsys, *line)[2]
+            continue
+        code, out, _ = run(capsys, *line)
+        assert code == 0
+        assert ("all tokens answer 2 of 2 questions" in out) == (columns != "tokens")
+    code, both, _ = run(capsys, "report", "out.jsonl")
+    first, second = both.split("The questions alone that all tokens answer")
+    assert "| divprune@64 | 64 | 50.0%" in first
     code, out, _ = run(capsys, "report", "--vtc-filter", "out.jsonl")
     assert code == 0
-    assert "all tokens answer 2 of 2 questions" in out
-    assert "| divprune@64 | 64 | 1 | 0.0%" in out
+    for view in (second, out):
+        assert "all tokens answer 2 of 2 questions" in view
+        assert "| divprune@64 | 64 | 1 | 0.0%" in view
     write_results("alone.jsonl", {}, [{"id": "0", "image": "test:0", "score": {"full": 1.0}}])
     code, _, error = run(capsys, "report", "--vtc-filter", "alone.jsonl")
     assert code == 2

@@ -19,6 +19,7 @@ from arr_coc.cli import main
 from arr_coc.data import metrics
 from arr_coc.model import ARRCOCModel
 from arr_coc.train.recipe import recipes
+from arr_coc_lab.cli.report import COLUMNS
 from arr_coc_lab.data import SHORT
 from arr_coc_lab.world import draw_page
 from command_line import run, run_json
@@ -286,12 +287,12 @@ class TestReport:
     @pytest.mark.slow
     def test_other_columns_and_another_picture(self, capsys: Capture, measured: Path) -> None:
         tables = set()
-        for columns in ("short", "budgets", "families", "time"):
+        for columns in COLUMNS:
             line = ("report", str(measured / "run.json"), "--columns", columns, "-o", "a.png")
             code, out, err = run(capsys, *line)
             assert code == 0, err
             tables.add(out)
-        assert len(tables) == 4
+        assert len(tables) == len(COLUMNS)
         assert [path.name for path in Path().iterdir()] == ["a.png"]
 
     def test_columns_are_not_the_projects_own_targets(self, capsys: Capture, measured: Path) -> None:

@@ -187,7 +187,7 @@ class Allocation:
         if highest <= usual:
             return ()
         groups = []
-        for group in _touching(self.positions[matter].tolist()):
+        for group in touching(self.positions[matter].tolist()):
             index = matter.nonzero().flatten()[group]
             best = index[relevance[index].argmax()]
             (x0, y0), (x1, y1) = boxes[index, :2].amin(0).tolist(), boxes[index, 2:].amax(0).tolist()
@@ -270,8 +270,8 @@ class Allocation:
         return longs | {k: getattr(self, k).float() for k in _FLOATS}
 
 
-def _touching(positions: Sequence[Sequence[int]]) -> Iterator[list[int]]:
-    """The connected groups of cells (t, y, x), as indices; diagonal neighbours touch."""
+def touching(positions: Sequence[Sequence[int]]) -> Iterator[list[int]]:
+    """The connected groups of cells (t, y, x), as indices into `positions`; diagonal neighbours touch."""
     left = {tuple(cell): i for i, cell in enumerate(positions)}
     while left:
         (cell, index), *_ = left.items()

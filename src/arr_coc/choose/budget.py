@@ -3,6 +3,7 @@
 parse_budget("0.25") -> 0.25                       once, where a budget comes from a user
 coverage_budget(None, 0.9) -> "coverage 0.9"       a promise, which `guide.coverage` keeps
 count_cells(budget, scores [B, N]) -> B counts     for each image; here "auto" becomes a count
+divide_budget(maps, 128) -> a count per image      of one budget that several images share
 auto_loss(logits, compress, evidence)              trains how much "auto" spends
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import math
 import numbers
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -159,6 +161,43 @@ def count_cells(
     if budget != AUTO:
         return [_count(budget, scores.shape[-1])] * len(scores)
     return expected_tokens(scores.float(), compress, needed).round().int().tolist()
+
+
+def divide_budget(maps: Sequence[Tensor], total: int, least: int = 1) -> list[int]:
+    """How many cells each of several images keeps of one budget, so that the kept relevance is greatest.
+
+    Those are the best cells of all images together, after the `least` best of each: no other division with as
+    many of each keeps a greater sum. An image of which little is relevant leaves its share to the others.
+
+    Args:
+        maps: relevance of each image's cells, of any shape; finite, and comparable between the images, as
+            probabilities, log odds and cosines are. Of equal cells the earlier image's are kept.
+        total: cells to keep of all images together; at most all are kept.
+        least: cells to keep of each image whatever its relevance; at most all of a smaller image are.
+
+    Returns:
+        A count per image; they add up to `total`, or to all cells.
+
+    Raises:
+        ValueError: no image, a map without cells or that is not finite, or a total below the least of all.
+    """
+    ranked = [one.detach().float().cpu().flatten().sort(descending=True).values for one in maps]
+    if not ranked or any(not len(one) or not one.isfinite().all() for one in ranked):
+        shapes = [list(one.shape) for one in maps]
+        raise ValueError(f"maps {shapes} share no budget: give a finite map of some cells for each image")
+    counts = [min(least, len(one)) for one in ranked]
+    if least < 1 or total < sum(counts):
+        raise ValueError(
+            f"budget {total} can't be shared by {len(ranked)} images with at least {least} cells each: "
+            "use a greater budget, or fewer images"
+        )
+    rest = torch.cat([one[count:] for one, count in zip(ranked, counts, strict=True)])
+    owner = torch.arange(len(ranked)).repeat_interleave(
+        torch.tensor([len(one) - count for one, count in zip(ranked, counts, strict=True)])
+    )
+    best = rest.argsort(descending=True, stable=True)[: total - sum(counts)]
+    more = owner[best].bincount(minlength=len(ranked)).tolist()
+    return [count + extra for count, extra in zip(counts, more, strict=True)]
 
 
 def effective_cells(scores: Tensor) -> Tensor:

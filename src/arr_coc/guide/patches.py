@@ -44,8 +44,7 @@ SAMPLED = 64  # numbers of each parameter that tell models apart
 class Sureness(NamedTuple):
     """How a late interaction score becomes the confidence that a picture holds what a question needs.
 
-    It is sigmoid(slope * (score - middle)); the score, in [-1, 1], is the mean over the question's vectors of
-    each one's best cosine with a patch.
+    It is sigmoid(slope * (score - middle)); the score is that of `late_interaction`.
     """
 
     slope: float
@@ -115,8 +114,7 @@ class IndexSource:
                 f"{words.shape[-1]} for a question: take both from one model"
             )
         cosines = view.vectors @ words.T  # [h, w, T]
-        score = float(cosines.flatten(0, 1).amax(0).mean())
-        logit = self.sureness.slope * (score - self.sureness.middle)
+        logit = self.sureness.slope * (late_interaction(cosines) - self.sureness.middle)
         return Coupling(cells_from_map(cosines.mean(-1), grid), sigmoid(logit))
 
     def _units(self, vectors: Tensor, what: str, shape: str) -> Tensor:
@@ -126,6 +124,14 @@ class IndexSource:
                 f"relevance {self.name!r} has vectors {list(vectors.shape)} for {what}: give finite {shape}"
             )
         return F.normalize(vectors.detach().float().cpu(), dim=-1)
+
+
+def late_interaction(cosines: Tensor) -> float:
+    """The score of a picture from the cosines [h, w, T] of its patches with a question's vectors, in [-1, 1].
+
+    It is the mean over the question's vectors of each one's best cosine with a patch.
+    """
+    return float(cosines.flatten(0, 1).amax(0).mean())
 
 
 class RetrieverSource(IndexSource):

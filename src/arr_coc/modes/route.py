@@ -16,7 +16,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
@@ -79,6 +79,8 @@ from arr_coc.seam.gestalt import find_compressor
 from arr_coc.seam.lora import COARSE, PARTIAL
 from arr_coc.seam.pixels import reading
 
+# Raster indices [K] of one image's cells, or of those of each of several images.
+NamedCells: TypeAlias = "Sequence[int] | Tensor | Sequence[Sequence[int] | Tensor]"
 ORDERS = ("raster", "relevance")  # in which the language model reads chosen cells
 SACCADE_TOKENS = 529  # visual tokens of an image in mode "saccade": 256 of the gestalt and 273 cells
 MORE_CELLS = 64  # the most cells that one further pass adds
@@ -778,15 +780,29 @@ def with_pictures(
 # Checks of a call, and notes on arguments without effect.
 
 
-def sorted_cells(cells: Sequence[int] | Tensor | None) -> tuple[Tensor, ...]:
-    """Named cells of an image, unique and rising; () for None, a ValueError for a mask or fractions."""
+def sorted_cells(cells: NamedCells | None) -> tuple[Tensor, ...]:
+    """Named cells of an image or of each of several, unique and rising; () for None.
+
+    A ValueError for a mask or fractions.
+    """
     if cells is None:
         return ()
+    if isinstance(cells, (list, tuple)) and cells and all(map(_is_listed, cells)):
+        return tuple(_of_one_image(one) for one in cells)
+    return (_of_one_image(cells),)
+
+
+def _is_listed(cells: object) -> bool:
+    """Whether these are several cells, not one."""
+    return isinstance(cells, (list, tuple)) or (isinstance(cells, Tensor) and cells.ndim > 0)
+
+
+def _of_one_image(cells: Any) -> Tensor:
     with suppress(TypeError, ValueError, RuntimeError):  # torch can't make a tensor of it
         named = torch.as_tensor(cells)
         fractions = named.numel() > 0 and (named.is_floating_point() or named.is_complex())
         if named.dtype != torch.bool and not fractions:
-            return (named.long().unique(),)
+            return named.long().unique()
     text = " ".join(repr(cells).split())[:60]
     raise ValueError(
         f"cells are {text}: give their numbers in raster order, such as `allocation.keep` or "

@@ -198,7 +198,7 @@ def test_methods_that_cannot_run_are_noted() -> None:
     before = {name for name, method in METHODS.items() if "sparse" in method.needs}
     convs = {f"coc {name}" for name in ("conv4", "conv16", "tower4", "tower16")}
     convs |= {"averaged patches 4", "averaged patches 16"}  # its tower has no halves
-    resized = {"downsample", "resolution by question"}
+    resized = {"downsample", "resolution by question", "crop-black"}
     assert set(notes) == {"visionselector", "idpruner"} | resized | before | convs
     assert "llava" in notes["downsample"]
     assert "llava" in notes["arr-coc sparse"]

@@ -38,8 +38,8 @@ def record(i: int) -> dict[str, Any]:
         "id": f"{i}", "image": f"test:{i}", "family": "value", "question": "?", "answers": ["A"], "total": 16,
         "grid": [1, 4, 4], "evidence": 2, "said": {"full": "A", ours: "B"}, "score": {"full": 1.0, ours: 0.5},
         "kept": {ours: encode_kept([1, 2, 5, 6], 16)}, "tokens": {"full": 16, ours: 4}, "recall": {ours: 0.5},
-        "swap": {ours: 0.25}, "ms": {"full": {"encode": 1.0, "prefill": 2.0}, ours: {"encode": 1.0}},
-        "peak_mb": {"full": 3.5},
+        "hit": {ours: 1.0}, "swap": {ours: 0.25},
+        "ms": {"full": {"encode": 1.0, "prefill": 2.0}, ours: {"encode": 1.0}}, "peak_mb": {"full": 3.5},
     }  # fmt: skip
 
 

@@ -18,7 +18,7 @@ from arr_coc_lab.results.files import (
     write_results,
 )
 from arr_coc_lab.results.kinds import kind
-from arr_coc_lab.results.summary import by_budget, summarise
+from arr_coc_lab.results.summary import by_budget, realised_gain, summarise
 from arr_coc_lab.results.table import table
 
 HEADER = {"model": "bundled", "seed": 0}
@@ -152,7 +152,8 @@ class TestSummary:
         for i, x in enumerate(found):
             x["tokens"] = {"full": 1024, "arr-coc@64": 60 + 2 * i}
         found[0] |= {"recall": {"arr-coc@64": 1.0}, "swap": {"arr-coc@64": 0.2}}
-        found[2] |= {"recall": {"arr-coc@64": 0.5}}
+        found[2] |= {"recall": {"arr-coc@64": 0.5}, "hit": {"arr-coc@64": 1.0}}
+        found[0] |= {"hit": {"arr-coc@64": 0.0}}
         for i, (whole, ours) in ((0, (40.0, 10.0)), (1, (90.0, 30.0)), (3, (50.0, 25.0))):
             stages = {"encode": 1.0, "select": 2.0, "prefill": ours - 3}
             found[i]["ms"] = {"full": {"encode": 1.0, "prefill": whole - 1}, "arr-coc@64": stages}
@@ -168,11 +169,32 @@ class TestSummary:
         assert ours["worst family"] == ["count", 0.75]
         assert null["worst family"] == ["count", 0.0]
         assert (ours["tokens"], ours["recall"], ours["swap IoU"], ours["peak_mb"]) == (63.0, 0.75, 0.2, 90.0)
+        assert ours["hit"] == 0.5
+        # of 0.75 / (964 / 1024), 0.667 / (962 / 1024) and 0.5 / (958 / 1024)
+        assert ours["realised"] == pytest.approx(2 / 3 / (962 / 1024), abs=1e-3)
+        assert summary["methods"]["full"]["realised"] is null["realised"] is null["hit"] is None
         assert ours["ttft_ms"] == 25.0
         assert ours["ttft ratio"] == 3.0  # of 4, 3 and 2; the ratio of the medians would be 2
         assert ours["stages"] == {"encode": 1.0, "select": 2.0, "prefill": 22.0}
         assert ours["below ours"] is None
         assert summary["methods"]["full"]["retained"] == 1.0
+
+    @pytest.mark.parametrize(
+        ("ms", "tokens", "gain"),
+        [
+            (25.0, 256, 1.0),  # a quarter of the tokens in a quarter of the time
+            (100.0, 256, 0.0),
+            (175.0, 256, -1.0),  # choosing costs more than it saves
+            (4.0, 512, 1.92),  # more than in proportion
+            (50.0, 1024, None),  # nothing was dropped
+        ],
+    )
+    def test_the_share_of_the_gain_that_is_realised(self, ms, tokens, gain):
+        timed = {"ms": {"full": {"prefill": 100.0}, "scope@64": {"select": ms / 2, "prefill": ms / 2}}}
+        one = record(0, {"full": 1.0}, tokens={"full": 1024, "scope@64": tokens}, **timed)
+        assert realised_gain(one, "scope@64") == (None if gain is None else pytest.approx(gain))
+        assert realised_gain(one, "random@64") is realised_gain(one, "full") is None
+        assert realised_gain(record(0, {"full": 1.0}), "scope@64") is None
 
     def test_it_is_json_and_always_the_same(self):
         found = records(60, full=0.9, **{"arr-coc_64": 0.85, "scope_64": 0.4})
@@ -188,9 +210,11 @@ class TestSummary:
             "retained",
             "tokens",
             "recall",
+            "hit",
             "swap IoU",
             "ttft_ms",
             "ttft ratio",
+            "realised",
             "peak_mb",
             "worst family",
         )

@@ -12,7 +12,7 @@ from arr_coc.files.validation import validated
 from arr_coc_lab.results.card import figures
 from arr_coc_lab.results.files import read_results
 from arr_coc_lab.results.lines import Summed
-from arr_coc_lab.results.summary import read_summary, summarise
+from arr_coc_lab.results.summary import read_summary, second_view, summarise
 from arr_coc_lab.results.table import table
 
 COMMITTED = Path(__file__).parents[3] / "runs" / "results" / "sparse.jsonl.gz"
@@ -64,8 +64,23 @@ def test_the_questions_that_are_left() -> None:
 def test_without_the_filter_nothing_is_different() -> None:
     summary = summarise({}, records())
     assert "filter" not in summary
+    assert second_view(summarise({}, records([(1, 1)], ("full", "arr-coc@64")))) is None
     assert {figures["n"] for figures in summary["methods"].values()} == {6}
     assert "VTC" not in table(summary)
+
+
+def test_the_second_view_is_the_filtered_summary() -> None:
+    plain, filtered = summarise({}, records()), summarise({}, records(), vtc_filter=True)
+    second = second_view(plain)
+    assert second is not None
+    assert {name: second[name] for name in filtered} == filtered
+    assert table(second) == table(filtered) != table(plain)
+    assert second_view(filtered) is None
+    again = json.loads(json.dumps(plain))
+    validated(Summed, again, "the summary")
+    again["filtered"]["methods"]["full"]["score"] = 2
+    with pytest.raises(ValueError, match="should be less than"):
+        validated(Summed, again, "the summary")
 
 
 def test_a_method_without_a_shrunk_image_is_left_out() -> None:

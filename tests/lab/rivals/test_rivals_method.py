@@ -147,7 +147,7 @@ def test_every_method_states_what_it_is() -> None:
 def test_files_of_version_0_1_have_the_kinds_of_the_table() -> None:
     """Their headers do not state them."""
     newer = ("blind oracle", "resolution by question", "ink density", "truncation", "averaged patches 4")
-    newer += ("averaged patches 16", "arr-coc saccade tower4", "arr-coc saccade tower16")
+    newer += ("averaged patches 16", "arr-coc saccade tower4", "arr-coc saccade tower16", "crop-black")
     older = {name: method for name, method in METHODS.items() if name not in newer}
     assert {name: kind(f"{name}@64") for name in older} == {name: m.kind for name, m in older.items()}
     assert kind("arr-coc:mine@64") == "variant"

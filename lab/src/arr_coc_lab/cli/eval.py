@@ -27,7 +27,7 @@ def command(
     budgets: Annotated[
         str,
         typer.Option(metavar="273,0.25,auto", help="Visual tokens to keep; saccade and coc have their own."),
-    ] = "273,128,64,auto",
+    ] = "273, 228, 128, 114, 64, 57, auto",
     relevance: options.Relevance = "auto",
     questions: Annotated[
         int | None, typer.Option(min=1, help="How many; 2000 drawn ones if not given.")

@@ -8,13 +8,14 @@ Each encodes what it needs itself; the view's own encoding is used only through 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from arr_coc.choose.allocation import Allocation
 from arr_coc.guide.deciding import Stopwatch
 from arr_coc.modes import SPARSE, find_mode
 from arr_coc.modes.call import EncodedImages
@@ -31,10 +32,14 @@ Spend = Count | None
 
 @dataclass(frozen=True, eq=False)
 class Ready:
-    """A prompt of one row, and its cells long [K] in raster order (None: no token is a cell)."""
+    """A prompt of one row, and its cells long [K] in raster order (None: no token is a cell).
+
+    `allocation` is the record of a choice that made one.
+    """
 
     compacted: Compacted
     keep: Tensor | None
+    allocation: Allocation | None = None
 
 
 Prepare = Callable[[View, int, Spend, EncodedImages, Stopwatch], Ready]
@@ -49,7 +54,10 @@ def by_mode(mode: str, gestalt: str | None = None) -> Prepare:
         prepared = view.model.prepare(
             view.prompts[i], budget=budget, mode=mode, encoded=encoded, watch=watch, **more
         )
-        return Ready(prepared.compacted, None if find_mode(mode).coarse else prepared.allocations[0].keep)
+        if find_mode(mode).coarse:
+            return Ready(prepared.compacted, None)
+        allocation = prepared.allocations[0]
+        return Ready(prepared.compacted, allocation.keep, allocation)
 
     return prepare
 
@@ -60,13 +68,22 @@ def encoded_alone(select: Callable[[View, int, Any], Reduction]) -> Prepare:
     def prepare(view: View, i: int, budget: Spend, encoded: EncodedImages, watch: Stopwatch) -> Ready:
         adapter, inputs = view.model.adapter, view.prompts[i]
         with watch("scoring"):
-            keep = select(view, i, budget).keep.to(view.model.device)
+            chosen = select(view, i, budget)
+            keep = chosen.keep.to(view.model.device)
         layout = adapter.layout(inputs)
         with watch("encode"):
             fine = encode_parts(view.model.chooser, SPARSE, inputs, [keep], layout.sizes)
-        return Ready(adapter.assemble(inputs, layout, [keep], fine, None), keep)
+        return Ready(adapter.assemble(inputs, layout, [keep], fine, None), keep, chosen.allocation)
 
     return prepare
+
+
+def whole_image(view: View, inputs: Mapping[str, Any]) -> Ready:
+    """A prompt with every cell of its image encoded and read; the image may be another than the view's."""
+    adapter = view.model.adapter
+    features = adapter.features(inputs)
+    cells = torch.arange(len(features.cells[0]), device=view.model.device)
+    return Ready(adapter.compact(inputs, features, [cells]), None)
 
 
 def averaged_patches(factor: int) -> Prepare:
@@ -93,4 +110,5 @@ def of_another_question(view: View, i: int, budget: Count) -> Reduction:
     assert other is not None, "run only on questions that have another image's"
     encoded = view.encoded(SPARSE.name)
     prepared = view.model.prepare(other, budget=budget, mode=SPARSE.name, encoded=encoded)
-    return Reduction(prepared.allocations[0].keep)
+    (allocation,) = prepared.allocations
+    return Reduction(allocation.keep, allocation=allocation)

@@ -23,6 +23,7 @@ from arr_coc.store import checkpoint
 from arr_coc.train.folder import QUERY_BLIND
 from arr_coc_lab.evaluate.layer_pruning import layer_families
 from arr_coc_lab.evaluate.ours import ours
+from arr_coc_lab.evaluate.painted import CROP_BLACK
 from arr_coc_lab.evaluate.resolution import resolution_by_question
 from arr_coc_lab.evaluate.view import check_tower
 from arr_coc_lab.results.kinds import OURS
@@ -30,6 +31,7 @@ from arr_coc_lab.rivals import METHODS, QueryBlindScorer
 from arr_coc_lab.rivals.method import Method, find_method
 
 __all__ = [
+    "CROP_BLACK",
     "METHODS",
     "Method",
     "check_names",

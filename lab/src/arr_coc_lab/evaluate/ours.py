@@ -29,7 +29,8 @@ def ours(name: str, layer: ARRCOCLayer | None = None, other: bool = False) -> Me
     """
 
     def select(view: View, i: int, budget: Count) -> Reduction:
-        return Reduction(view.chosen(layer, i, budget, other))
+        allocation = view.chosen(layer, i, budget, other)
+        return Reduction(allocation.keep, allocation=allocation)
 
     return Method(
         name,

@@ -7,16 +7,11 @@ encoding; here the model's own confidence decides, and every encoding counts as 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-import torch
-
 from arr_coc.files.images import open_image
 from arr_coc.guide.deciding import Stopwatch
 from arr_coc.modes.call import EncodedImages
 from arr_coc.session import Session
-from arr_coc_lab.evaluate.early import Ready, Spend
+from arr_coc_lab.evaluate.early import Ready, Spend, whole_image
 from arr_coc_lab.evaluate.scene import resize_to_grid
 from arr_coc_lab.evaluate.view import View
 from arr_coc_lab.rivals.downsample import smaller_grid
@@ -36,12 +31,12 @@ def resolution_by_question(sure: float = SURE, name: str = NAME) -> Method:
         for grid in dict.fromkeys(sizes):
             session = small_session(view, grid)
             with watch("scoring"):
-                ready = _whole(view, session.inputs(view.source.queries[i].text))
+                ready = whole_image(view, session.inputs(view.source.queries[i].text))
                 logits = view.model.base(**ready.compacted.kwargs, logits_to_keep=1).logits[0, -1]
                 if logits.float().softmax(-1).max() >= sure:
                     return ready
         with watch("encode"):
-            return _whole(view, view.prompts[i])
+            return whole_image(view, view.prompts[i])
 
     return Method(
         name,
@@ -64,14 +59,6 @@ def small_session(view: View, grid: tuple[int, int]) -> Session:
         return Session(view.model, resize_to_grid(open_image(view.source.image), grid, view.model))
 
     return view.once(("small", grid), make)
-
-
-def _whole(view: View, inputs: Mapping[str, Any]) -> Ready:
-    """A prompt with its full image, encoded."""
-    adapter = view.model.adapter
-    features = adapter.features(inputs)
-    cells = torch.arange(len(features.cells[0]), device=view.model.device)
-    return Ready(adapter.compact(inputs, features, [cells]), None)
 
 
 def _at(argument: str) -> Method:

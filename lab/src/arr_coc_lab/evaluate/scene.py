@@ -18,6 +18,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from arr_coc.choose.allocation import Allocation
 from arr_coc.choose.budget import Budget, budget_count
 from arr_coc.data import Metric
 from arr_coc.files.images import open_image
@@ -28,6 +29,7 @@ from arr_coc.modes.call import EncodedImages
 from arr_coc.seam import VisualFeatures
 from arr_coc.session import Session
 from arr_coc_lab.evaluate.answering import CellPrompt, Prompts, answer_compacted, answer_rows, visual_tokens
+from arr_coc_lab.evaluate.hits import is_hit
 from arr_coc_lab.evaluate.layer_pruning import cut_layer, pruned_answers
 from arr_coc_lab.evaluate.questions import ImageQueries, Query, shuffled
 from arr_coc_lab.evaluate.timing import Encoded, Trial, measure, peak_megabytes, time_encoding
@@ -115,12 +117,13 @@ class Answers:
     """The answers of one entry to the questions of an image, by number of the question.
 
     `tokens` are the visual tokens read, the mean over layers; `keep` long [K], where they are cells of this
-    image.
+    image; `allocations` those of methods that make one.
     """
 
     texts: dict[int, str] = dataclasses.field(default_factory=dict)
     tokens: dict[int, float] = dataclasses.field(default_factory=dict)
     keep: dict[int, Tensor] = dataclasses.field(default_factory=dict)
+    allocations: dict[int, Allocation] = dataclasses.field(default_factory=dict)
 
 
 class Harness:
@@ -198,6 +201,8 @@ class Harness:
             own.tokens[row.question] = len(keep) + view.features.counts[0] - view.total
             if entry.method.kind != "full":
                 own.keep[row.question] = keep
+            if row.kept.allocation is not None:
+                own.allocations[row.question] = row.kept.allocation
         return answers
 
     def _answer(self, prompts: Prompts, features: VisualFeatures, rows: Sequence[CellPrompt]) -> list[str]:
@@ -247,6 +252,7 @@ class Harness:
         )
         own.tokens = {i: visual_tokens(self.model, one.compacted) for i, one in ready.items()}
         own.keep = {i: one.keep for i, one in ready.items() if one.keep is not None}
+        own.allocations = {i: one.allocation for i, one in ready.items() if one.allocation is not None}
 
     def _record(self, scene: Scene, answers: dict[str, Answers], i: int) -> Record:
         view, query = scene.view, scene.source.queries[i]
@@ -274,6 +280,11 @@ class Harness:
             truth = evidence.flatten()  # (N,)
             record["recall"] = {
                 label: round((truth[keep].sum() / truth.sum()).item(), 4) for label, keep in kept.items()
+            }
+            record["hit"] = {
+                label: float(is_hit(answer.allocations[i], evidence.cpu()))
+                for label, answer in answered.items()
+                if i in answer.allocations
             }
         following = (i + 1) % len(scene.texts)
         if following != i:

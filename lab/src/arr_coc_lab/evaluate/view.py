@@ -20,6 +20,7 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
+from arr_coc.choose.allocation import Allocation
 from arr_coc.choose.layer import ARRCOCLayer
 from arr_coc.data import Box
 from arr_coc.data.evidence import all_evidence
@@ -219,8 +220,8 @@ class View:
             lambda: question_embeddings(self.model.adapter, self.prompts[i], self.tokens)[0],
         )
 
-    def chosen(self, layer: ARRCOCLayer | None, i: int, budget: Count, other: bool = False) -> Tensor:
-        """The cells [K] that mode "prune" keeps for question i (or another image's: `other`).
+    def chosen(self, layer: ARRCOCLayer | None, i: int, budget: Count, other: bool = False) -> Allocation:
+        """The allocation of mode "prune" for question i (or another image's: `other`).
 
         The model chooses as in any call, by its source of relevance; `layer` takes the place of its own.
         """
@@ -232,7 +233,7 @@ class View:
         encoded = self.encoded(chooser.layer.config.channels, self.features)
         watch = Stopwatch(self.model.device)
         call = new_call(chooser, prompt, PRUNE, budget, gestalt="resize", watch=watch, encoded=encoded)
-        return prepare(chooser, call).allocations[0].keep
+        return prepare(chooser, call).allocations[0]
 
     def encoded(self, kind: Any, features: VisualFeatures | None = None) -> EncodedImages:
         """What choices of one kind, such as a method, compute of the image whatever the question, once.

@@ -61,6 +61,7 @@ class Answered(_Strict):
     score: dict[Name, Share] = Field(min_length=1)
     tokens: dict[str, Amount] = {}
     recall: dict[str, Share] = {}
+    hit: dict[str, Share] = {}
     swap: dict[str, Share] = {}
     peak_mb: dict[str, Amount] = {}
     ms: dict[str, Stages] = {}
@@ -101,9 +102,11 @@ class _Figures(_Strict):
     below_ours: _Interval | None = Field(alias="below ours")
     tokens: Amount | None
     recall: Share | None
+    hit: Share | None = None  # of runs before it was measured, as `realised`
     swap: Share | None = Field(alias="swap IoU")
     ttft_ms: Amount | None
     speedup: Amount | None = Field(alias="ttft ratio")
+    realised: Change | None = None
     stages: dict[str, Amount]
     peak_mb: Amount | None
     families: dict[str, _Family]
@@ -122,6 +125,11 @@ class _Filter(_Strict):
     left_out: list[Name] = Field(alias="left out")
 
 
+class _Filtered(_Strict):
+    methods: dict[Name, _Figures] = Field(min_length=1)
+    filter: _Filter
+
+
 class Summed(_Strict):
     """A summary, as `summarise` makes it."""
 
@@ -133,3 +141,4 @@ class Summed(_Strict):
     methods: dict[Name, _Figures] = Field(min_length=1)
     failed: _Failures | None = None
     filter: _Filter | None = None
+    filtered: _Filtered | None = None

@@ -8,6 +8,7 @@ all of its questions. Methods are named NAME@BUDGET, or NAME if they always spen
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,34 @@ def at_equal_time(summary: Summary, reference: str) -> dict[str, str]:
     return best
 
 
+def tokens_needed(summary: Summary, share: float) -> dict[str, float | None]:
+    """Name -> the fewest tokens that it reads from which on it keeps a share of full's score.
+
+    Of the budgets that were measured: that one and every greater one keep the share. None where the greatest
+    doesn't; methods whose tokens or share were not measured, or that read as many tokens as full, are left
+    out.
+    """
+    every = summary["methods"].get(FULL, {}).get("tokens")
+    budgets: dict[str, list[tuple[float, bool]]] = {}
+    for method, row in summary["methods"].items():
+        if row["tokens"] is None or row["retained"] is None or method == FULL:
+            continue
+        if every is None or row["tokens"] < every:
+            name = split_method(method)[0]
+            budgets.setdefault(name, []).append((row["tokens"], row["retained"] >= share))
+    needed: dict[str, float | None] = {}
+    for name, own in budgets.items():
+        enough = takewhile(lambda budget: budget[1], sorted(own, reverse=True))
+        needed[name] = min((tokens for tokens, _ in enough), default=None)
+    return needed
+
+
+def second_view(summary: Summary) -> Summary | None:
+    """The summary of the questions alone that VTC-Bench's filter leaves; None without any, or with it."""
+    filtered = summary.get("filtered")
+    return None if filtered is None else {**summary, **filtered}
+
+
 def read_summary(path: Path, families: Sequence[str] = (), vtc_filter: bool = False) -> Summary:
     """Read the summary of a .json, or compute it from a .jsonl or .jsonl.gz; arguments as of `summarise`.
 
@@ -100,7 +129,8 @@ def summarise(
     """Compute every figure that tables and plots show; JSON-safe.
 
     Families of questions in `families` come first, others follow by name. `vtc_filter` scores each method
-    only on what downsampling fails (`filtering`), and adds the counts as "filter".
+    only on what downsampling fails (`filtering`), and adds the counts as "filter". Without it these counts
+    and methods are the "filtered" part, for a second view, if the filter leaves any question.
 
     Returns:
         "header", "metric", "questions", "images", "timed" (questions), "evidence share" (of the cells, mean
@@ -111,9 +141,10 @@ def summarise(
         - "retained": score as a share of full's; "difference": {"mean", "interval"} of this minus full;
         - "worst family": [name, retained], the family that keeps least of full's score;
         - "below ours": {"mean", "interval"} of "arr-coc" at the same budget minus this;
-        - "tokens" read; "recall" of evidence; "swap IoU" with the kept set of another question;
+        - "tokens" read; "recall" of evidence; "hit", the share of questions of which the best box of the
+          allocation overlaps a labelled one by half; "swap IoU" with the kept set of another question;
         - "ttft_ms", median time to first token; "ttft ratio", median over questions of full's / this;
-          "stages" {name: median ms}; "peak_mb", the largest.
+          "realised", see `realised_gain`; "stages" {name: median ms}; "peak_mb", the largest.
 
     Raises:
         ValueError: there are no records, none of a question that was asked, or none that a filter leaves.
@@ -127,10 +158,7 @@ def summarise(
         raise ValueError("there are no questions to summarise: the run was killed before its first image")
     names = list(dict.fromkeys(method for record in records for method in record["score"]))
     scores = {m: np.array([r["score"].get(m, np.nan) for r in records]) for m in names}  # (Q,) each
-    counts = None
-    if vtc_filter:
-        reads = {m: _mean(_values(records, "tokens", m), 1) for m in names}
-        scores, counts = beyond_downsampling(scores, reads)
+    filtered = _filtered(scores, records, families, vtc_filter)
     shares = [r["evidence"] / r["total"] for r in records if r.get("evidence")]
     summary = {
         "header": header,
@@ -139,14 +167,32 @@ def summarise(
         "images": len({r["image"] for r in records}),
         "timed": sum(bool(r.get("ms")) for r in records),
         "evidence share": _mean(shares),
-        "methods": {m: _figures(m, scores, records, families) for m in scores},
     }
-    if counts is not None:
-        summary["filter"] = counts
+    if vtc_filter and filtered is not None:
+        summary |= filtered
+    else:
+        summary["methods"] = {m: _figures(m, scores, records, families) for m in scores}
+        summary |= {} if filtered is None else {"filtered": filtered}
     if failed:
         images = {record["image"]: record[ERROR] for record in failed}
         summary["failed"] = {"questions": len(failed), "images": images}
     return summary
+
+
+def _filtered(
+    scores: dict[str, np.ndarray], records: Sequence[Record], families: Sequence[str], needed: bool
+) -> dict[str, Any] | None:
+    """The "methods" on what downsampling fails and the counts as "filter"; None, or ValueError if `needed`,
+    where the filter leaves nothing.
+    """
+    reads = {m: _mean(_values(records, "tokens", m), 1) for m in scores}
+    try:
+        left, counts = beyond_downsampling(scores, reads)
+    except ValueError:
+        if needed:
+            raise
+        return None
+    return {"methods": {m: _figures(m, left, records, families) for m in left}, "filter": counts}
 
 
 def _figures(
@@ -179,9 +225,11 @@ def _figures(
         "below ours": None if ours is None or ours is own else _paired(ours, own, images),
         "tokens": _mean(_values(records, "tokens", method), 1),
         "recall": _mean(_values(records, "recall", method)),
+        "hit": _mean(_values(records, "hit", method)),
         "swap IoU": _mean(_values(records, "swap", method)),
         "ttft_ms": _median(total, 2),
         "ttft ratio": _median(ratios, 3),
+        "realised": _median([gain for r in records if (gain := realised_gain(r, method)) is not None], 3),
         "stages": {
             name: _median([stage[name] for stage in stages if name in stage], 2)
             for name in dict.fromkeys(name for stage in stages for name in stage)
@@ -191,6 +239,23 @@ def _figures(
             name: {"score": _round(own[at].mean()), "n": int(at.sum())} for name, at in families.items()
         },
     }
+
+
+def realised_gain(record: Record, method: str) -> float | None:
+    """The share of the gain that dropping tokens promises of which a method makes time, for one question.
+
+    (1 - t / t of full) / (1 - n / n of full), with the time t to the first token, all choosing and encoding
+    included, and the visual tokens n that the language model reads. 1: the first token comes sooner by the
+    share of tokens that were dropped, as if all time were the tokens' and each took as long. 0: no time is
+    saved; below 0 choosing costs more than it saves; above 1 more is saved, as where attention takes the
+    time, which costs the square of the tokens. No peak rate of a machine is in it, so it compares machines.
+    None where the question was not timed, or all tokens are read.
+    """
+    times, tokens = record.get("ms", {}), record.get("tokens", {})
+    if any(name not in part for name in (FULL, method) for part in (times, tokens)) or not tokens[FULL]:
+        return None
+    dropped = 1 - tokens[method] / tokens[FULL]
+    return (1 - sum(times[method].values()) / sum(times[FULL].values())) / dropped if dropped > 0 else None
 
 
 def _families(records: Sequence[Record], order: Sequence[str]) -> list[str]:

@@ -1,20 +1,23 @@
 """Markdown tables of a summary.
 
-    table(summary, "short" | "budgets" | "families" | "time") -> text;  markdown(head, rows) -> text
+    table(summary, "short" | "budgets" | "tokens" | "families" | "time") -> text
+    markdown(head, rows) -> text
 
 A table reads the summary alone. Columns without a measurement are left out.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 
 from arr_coc.files.validation import nearest
 from arr_coc_lab.results.filtering import sentence
 from arr_coc_lab.results.kinds import FULL, SACCADE, SPARSE, kind, split_method
-from arr_coc_lab.results.summary import Figures, Summary, at_equal_time, by_budget
+from arr_coc_lab.results.summary import Figures, Summary, at_equal_time, by_budget, tokens_needed
 
-COLUMNS = ("short", "budgets", "families", "time")  # kinds of tables
+COLUMNS = ("short", "budgets", "tokens", "families", "time")  # kinds of tables
+SHARES = (0.97, 0.9, 0.95, 0.99)  # of the score of all tokens, in "tokens"; by the first the rows are sorted
 
 
 # what bold means in each table
@@ -37,11 +40,12 @@ def table(summary: Summary, columns: str = "short") -> str:
     """A markdown table of `summary`, one row per method.
 
     `columns`: "short" for tokens, score, recall and time of each method with each budget; "budgets" for
-    score, tokens and speed-up with every budget, recall and query-swap IoU with the smallest; "families" for
-    the score of every family; "time" for what each method reaches in the time to first token of each of ours.
+    score, tokens and speed-up with every budget, recall and query-swap IoU with the smallest; "tokens" for
+    how many a method needs to keep `SHARES` of the score of all tokens; "families" for the score of every
+    family; "time" for what each method reaches in the time to first token of each of ours.
 
     Raises:
-        ValueError: unknown columns, or families or times of a summary that has none.
+        ValueError: unknown columns, or families, times or a score of all tokens that a summary hasn't.
     """
     if columns not in COLUMNS:
         use = ", ".join(map(repr, COLUMNS))
@@ -52,6 +56,8 @@ def table(summary: Summary, columns: str = "short") -> str:
         text = _family_table(rows)
     elif columns == "budgets":
         text = _budget_table(summary)
+    elif columns == "tokens":
+        text = _token_table(summary)
     elif columns == "time":
         text = _time_table(summary)
     else:
@@ -83,9 +89,11 @@ def _short_table(summary: Summary, rows: Sequence[tuple[str, Figures]]) -> str:
         ),
         ("retained", _formatted("retained", ".1%")),
         ("recall", _formatted("recall", ".1%")),
+        ("hit@IoU .5", _formatted("hit", ".1%")),
         ("swap IoU", _formatted("swap IoU", ".2f")),
         ("TTFT ms", _formatted("ttft_ms", ",.0f")),
         ("speed-up", speed_up),
+        ("gain realised", _formatted("realised", "z.0%")),
         ("peak MB", _formatted("peak_mb", ",.0f")),
     ]
     cells = {name: [show(row) for _, row in rows] for name, show in forms}
@@ -120,7 +128,8 @@ def speed_up(row: Figures) -> str | None:
 
 
 def _formatted(key: str, form: str) -> Callable[[Figures], str | None]:
-    return lambda row: None if row[key] is None else format(row[key], form)
+    # a summary of an earlier version may lack a figure
+    return lambda row: None if row.get(key) is None else format(row[key], form)
 
 
 def markdown(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
@@ -214,3 +223,30 @@ def _time_table(summary: Summary) -> str:
     head = [f"in {methods[m]['ttft_ms']:,.0f} ms ({m})" for m in references]
     text = markdown(["method", *head], lines)
     return f"{text}\n\nlater than all of these, with any budget: {', '.join(late)}." if late else text
+
+
+def _token_table(summary: Summary) -> str:
+    """A row per method, fewest tokens first: how many keep `SHARES` of the score of all tokens."""
+    full, header = summary["methods"].get(FULL), summary["header"]
+    needed = {share: tokens_needed(summary, share) for share in SHARES}
+    names = list(needed[SHARES[0]])
+    if full is None or not names:
+        raise ValueError(f"nothing was measured beside {FULL!r}: evaluate it with others, or use 'short'")
+    many = full["tokens"]
+
+    def count(tokens: float | None) -> str:
+        if tokens is None:
+            return "-"
+        return f"{tokens:,.0f}" + (f" ({percent(tokens / many)})" if many else "")
+
+    names.sort(key=lambda name: [needed[share][name] or math.inf for share in SHARES])
+    lines = []
+    for name in names:
+        texts = [name, *(count(needed[share][name]) for share in sorted(SHARES))]
+        lines.append([_bold(text) for text in texts] if kind(name, header) == "ours" else texts)
+    head = ["tokens needed for", *(f"{share:.0%}" for share in sorted(SHARES))]
+    note = (
+        f"The fewest of the measured visual tokens read from which on a method keeps so much of the score of "
+        f"all tokens ({percent(full['score'])}{f' with {many:,.0f}' if many else ''}); a dash: none of them."
+    )
+    return f"{markdown(head, lines)}\n\n{note}"

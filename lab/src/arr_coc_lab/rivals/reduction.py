@@ -12,16 +12,20 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from arr_coc.choose.allocation import Allocation
+
 
 @dataclass(frozen=True, eq=False)
 class Reduction:
     """The tokens kept of one image: `keep` long [K], rising indices among the image's N tokens.
 
     `tokens` [K, D] holds the kept tokens where the rule changes them by merging; None where it only gathers.
+    `allocation` is the record of a choice that made one.
     """
 
     keep: Tensor
     tokens: Tensor | None = None
+    allocation: Allocation | None = None
 
 
 def check_budget(k: int, n: int) -> None:

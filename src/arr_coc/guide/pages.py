@@ -1,0 +1,92 @@
+"""A store of pages by patch vectors: which pages a question is about, before their cells are scored.
+
+pages = open_pages("pages.safetensors")         name -> [rows, columns, D], as late interaction keeps them
+rank_pages(pages, question)[:2]                 question [T, D]: the two best pages, with their scores
+IndexSource(pages[name], encode)                scores the cells of one of them (`guide.patches`)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from safetensors import safe_open
+from torch import Tensor
+
+from arr_coc.files.paths import input_file, shorten
+from arr_coc.files.saved import reading
+from arr_coc.guide.patches import late_interaction
+
+
+class RankedPage(NamedTuple):
+    """A page of a store, and how well it fits a question."""
+
+    name: str
+    score: float  # in [-1, 1]: the mean over the question's vectors of each one's best cosine with a patch
+
+
+def open_pages(path: str) -> dict[str, Tensor]:
+    """The pages of a safetensors file by name: vectors of their patches, [rows, columns, D], in rows from the
+    top left.
+
+    A tensor is a page. One of [n, D] has its grid in the file's metadata, {NAME: "ROWSxCOLUMNS"}. Vectors of
+    a prompt or of a border are no patches, and left out of the file.
+
+    Raises:
+        ValueError: no such file, no page in it, a tensor that is none, or vectors of several models.
+    """
+    remedy = 'save {"page-1": [rows, columns, D], ...}, float, as FILE.safetensors'
+    file = input_file(path)
+    with reading(f"pages {shorten(file)} can't be read", remedy), safe_open(file, framework="pt") as stored:
+        grids = stored.metadata() or {}
+        pages = {name: _on_grid(name, stored.get_tensor(name), grids.get(name)) for name in stored.keys()}
+        if not pages:
+            raise ValueError("it has no tensors")
+        widths = {page.shape[-1] for page in pages.values()}
+        if len(widths) > 1:
+            raise ValueError(f"its vectors have {sorted(widths)} numbers: take all from one model")
+    return pages
+
+
+def _on_grid(name: str, vectors: Tensor, grid: str | None) -> Tensor:
+    """Vectors [rows, columns, D], or [n, D] with a grid "ROWSxCOLUMNS", as [rows, columns, D]."""
+    if vectors.ndim == 2 and grid is not None:
+        rows, sign, columns = grid.partition("x")
+        sides = (int(rows), int(columns)) if sign and rows.isdecimal() and columns.isdecimal() else (0, 0)
+        if sides[0] * sides[1] != len(vectors):
+            raise ValueError(f"page {name!r:.60} has {len(vectors)} vectors and the grid {grid!r:.20}")
+        vectors = vectors.unflatten(0, sides)
+    if vectors.ndim != 3 or not vectors.numel() or not vectors.is_floating_point():
+        raise ValueError(f"page {name!r:.60} is {vectors.dtype} {list(vectors.shape)}")
+    return vectors
+
+
+@torch.no_grad()
+def rank_pages(pages: Mapping[str, Tensor], question: Tensor) -> list[RankedPage]:
+    """The pages of a store by how well they fit a question, best first; ties stay in their order.
+
+    Each vector of the question counts by its best cosine with any patch of a page (MaxSim, Khattab & Zaharia
+    2020, arXiv 2004.12832), in the mean over the vectors.
+
+    Args:
+        pages: by name, patch vectors [rows, columns, D]; any mapping, such as one that reads a database.
+        question: its vectors [T, D], by the model that made the patches', without those of a prompt.
+
+    Raises:
+        ValueError: vectors of a wrong shape, or that are not finite.
+    """
+    if question.ndim != 2 or not question.numel() or not question.isfinite().all():
+        raise ValueError(f"a question has vectors {list(question.shape)}: give finite [T, D]")
+    words = F.normalize(question.float().cpu(), dim=-1)
+    ranked = []
+    for name, vectors in pages.items():
+        if vectors.ndim != 3 or vectors.shape[-1] != words.shape[-1] or not vectors.isfinite().all():
+            raise ValueError(
+                f"page {name!r:.60} has vectors {list(vectors.shape)}: give finite [rows, columns, "
+                f"{words.shape[-1]}], by the model that made the question's"
+            )
+        patches = F.normalize(vectors.float().cpu(), dim=-1)
+        ranked.append(RankedPage(name, late_interaction(patches @ words.T)))
+    return sorted(ranked, key=lambda page: -page.score)
