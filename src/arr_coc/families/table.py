@@ -49,6 +49,12 @@ NEWLINES = "newlines stay; dropping equals masking while a token may pick every 
 TABLE = (
     Family("Qwen3-VL", ("qwen3_vl", "qwen3_vl_moe"), Qwen3VLAdapter, traits=LAYERS),
     Family("Qwen2.5-VL, Qwen2-VL", ("qwen2_5_vl", "qwen2_vl"), Qwen2_5VLAdapter, traits=LAYERS),
+    Family(
+        "Cohere Compass, North Micro Vision",
+        ("cohere_compass",),
+        Qwen3VLAdapter,
+        f"from transformers 5.24 on; {WINDOW}",
+    ),
     # A recurrent state has no mask, so dropping a token is not the same as masking it.
     Family(
         "Qwen3.5, Qwen4-Exp",
