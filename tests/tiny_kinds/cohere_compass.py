@@ -42,7 +42,9 @@ def make() -> tuple[Any, Any]:
     cut = {"patch_size": 4, "temporal_patch_size": 2, "merge_size": 2}
     sizes = {"shortest_edge": 16 * 16, "longest_edge": 96 * 96}
     pictures = CohereCompassImageProcessor(size=sizes, **cut, **HALVES)
-    image, clip = ("<|VISION_START|>" + MARKS[f"{kind}_token"] + "<|VISION_END|>" for kind in ("image", "video"))
+    image, clip = (
+        "<|VISION_START|>" + MARKS[f"{kind}_token"] + "<|VISION_END|>" for kind in ("image", "video")
+    )
     return config, CohereCompassProcessor(
         pictures, tokens, CohereCompassVideoProcessor(), chat_template=template(image, clip)
     )

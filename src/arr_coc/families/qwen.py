@@ -62,6 +62,11 @@ class Qwen2_5VLAdapter(GridAdapter):
         return self.model.config.vision_config.spatial_merge_size
 
     @property
+    def frames(self) -> int:
+        """Frames of a patch; a still picture is repeated."""
+        return self.model.config.vision_config.temporal_patch_size
+
+    @property
     def tower(self) -> Any:
         return self.model.base_model.visual
 
@@ -86,14 +91,14 @@ class Qwen2_5VLAdapter(GridAdapter):
 
     def patches(self, inputs: Mapping[str, Any], features: VisualFeatures | None = None) -> list[Tensor]:
         """The pictures that the image processor cut into patches; of a clip's step one of its two frames."""
-        vision = self.model.config.vision_config
+        side, length = self.model.config.vision_config.patch_size, self.frames
         grids = inputs["image_grid_thw"].tolist()
         rows = inputs["pixel_values"].split([t * h * w for t, h, w in grids])
         pictures: list[Tensor] = []
         for patches, grid in zip(rows, grids, strict=True):
-            shape = (grid, self.merge, vision.patch_size, vision.temporal_patch_size)
+            shape = (grid, self.merge, side, length)
             first = to_picture(patches, *shape)
-            frames = patches.unflatten(1, (-1, vision.temporal_patch_size, vision.patch_size**2))
+            frames = patches.unflatten(1, (-1, length, side**2))
             if not torch.equal(frames[:, :, 0], frames[:, :, -1]):
                 # Of a clip's step the frame that shows more that is new.
                 last = to_picture(patches, *shape, frame=-1)
@@ -192,8 +197,8 @@ class Qwen2_5VLAdapter(GridAdapter):
         )
 
     def coarse(self, inputs: Mapping[str, Any], cells: int | Sequence[int] = 256) -> dict[str, Any]:
-        vision, thw = self.model.config.vision_config, inputs["image_grid_thw"]
-        m, p, frames = self.merge, vision.patch_size, vision.temporal_patch_size
+        thw, frames = inputs["image_grid_thw"], self.frames
+        m, p = self.merge, self.model.config.vision_config.patch_size
         sizes = thw.tolist()
         if any(t != 1 for t, _, _ in sizes):
             raise ValueError(f"image_grid_thw {sizes} has clips; a coarse view is made of still images only")
@@ -266,6 +271,18 @@ class Glm4vAdapter(Qwen2_5VLAdapter):
                 "that the processor returns"
             )
         return super().token_kinds(inputs)
+
+
+class Dots3NoteAdapter(Qwen2_5VLAdapter):
+    """Dots 3 Note: as Qwen2.5-VL, with patches of one frame, and positions counted along the prompt."""
+
+    clips = False
+    frames = 1
+    halves = False  # its tower normalises between its blocks and its merger
+
+    @property
+    def tower(self) -> Any:
+        return self.model.base_model.vision_tower
 
 
 class PaddleOCRVLAdapter(Qwen2_5VLAdapter):

@@ -9,7 +9,13 @@ from __future__ import annotations
 from typing import Any
 
 from arr_coc.families.generic import GenericAdapter, PaliGemmaAdapter
-from arr_coc.families.qwen import Glm4vAdapter, PaddleOCRVLAdapter, Qwen2_5VLAdapter, Qwen3VLAdapter
+from arr_coc.families.qwen import (
+    Dots3NoteAdapter,
+    Glm4vAdapter,
+    PaddleOCRVLAdapter,
+    Qwen2_5VLAdapter,
+    Qwen3VLAdapter,
+)
 from arr_coc.families.raster import (
     Apertus1p5Adapter,
     Gemma4Adapter,
@@ -44,7 +50,8 @@ WINDOW = "dropping equals masking while the prompt fits the attention window"
 VIEW = "the view of the whole, behind the tiles, always stays"
 CONVOLUTIONS = "convolutions have no masked equivalent of a dropped token"
 THINKER = "wrap its `thinker`; sound always stays"
-NEWLINES = "newlines stay; dropping equals masking while a token may pick every other"
+PICKS = "dropping equals masking while a token may pick every other"
+NEWLINES = f"newlines stay; {PICKS}"
 
 TABLE = (
     Family("Qwen3-VL", ("qwen3_vl", "qwen3_vl_moe"), Qwen3VLAdapter, traits=LAYERS),
@@ -82,6 +89,12 @@ TABLE = (
         Qwen2_5VLAdapter,
         WINDOW,
         {"plain_positions": True, "ignores_positions": True, "clips": False},
+    ),
+    Family(
+        "Dots 3 Note",
+        ("dots3_note",),
+        Dots3NoteAdapter,
+        f"from transformers 5.24 on; {PICKS}; sound always stays; no clips",
     ),
     Family("PaddleOCR-VL", ("paddleocr_vl",), PaddleOCRVLAdapter),
     Family("Hunyuan 4 VL", ("hy_v4_vl",), HYV4VLAdapter, f"from transformers 5.24 on; {NEWLINES}"),
