@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tiny_families import HALVES, ids, mrope, qwen_pictures, qwen_tower, template, text, words
+from tiny_families import HALVES, mrope, qwen_tower, template, text, words
 
 MARKS = {
     "image_token": "<|IMAGE_PAD|>",
@@ -42,9 +42,7 @@ def make() -> tuple[Any, Any]:
     cut = {"patch_size": 4, "temporal_patch_size": 2, "merge_size": 2}
     sizes = {"shortest_edge": 16 * 16, "longest_edge": 96 * 96}
     pictures = CohereCompassImageProcessor(size=sizes, **cut, **HALVES)
-    image, clip = (
-        "<|VISION_START|>" + MARKS[f"{kind}_token"] + "<|VISION_END|>" for kind in ("image", "video")
-    )
+    image, clip = (f"<|VISION_START|>{MARKS[kind]}<|VISION_END|>" for kind in ("image_token", "video_token"))
     return config, CohereCompassProcessor(
         pictures, tokens, CohereCompassVideoProcessor(), chat_template=template(image, clip)
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tiny_families import WIDTH, qwen_pictures, siglip_tower, template, text, words
+from tiny_families import WIDTH, siglip_tower, template, text, words
 
 MARKS = ("<|imgpad|>", "<|audio_comp_pad|>")
 

@@ -24,6 +24,7 @@ from arr_coc.families.raster import (
     HYV4VLAdapter,
     KimiK25Adapter,
     Mistral3Adapter,
+    MuseAdapter,
 )
 from arr_coc.families.registry import Family
 from arr_coc.families.square import LlavaAdapter
@@ -170,6 +171,13 @@ TABLE = (
         HALF,
     ),
     Family("Kimi K2.5", ("kimi_k25",), KimiK25Adapter, traits=HALF | {"casts": False}),
+    Family("Muse Glimmer", ("muse_glimmer",), MuseAdapter, f"from transformers 5.24 on; {WINDOW}"),
+    Family(
+        "Muse Spark",
+        ("muse_spark",),
+        MuseAdapter,
+        f"from transformers 5.24 on; {WINDOW}; sound always stays",
+    ),
     Family(
         "Step 3.7",
         ("step3p7",),
