@@ -371,7 +371,7 @@ def test_family_that_lies_as_another() -> None:
         r"`(register_family\(Qwen3VLAdapter, [^`]*\))`", PAGE.read_text(encoding="utf-8")
     )
     exec(sentence, {"register_family": register_family, "Qwen3VLAdapter": Qwen3VLAdapter})
-    assert FAMILIES["cosmos3_omni"].adapter is Qwen3VLAdapter
+    assert FAMILIES["my_vl"].adapter is Qwen3VLAdapter
     model = tiny("qwen3_vl_moe").model
     wrapped = ARRCOCModel.wrap(model, tiny("qwen3_vl_moe").processor, strict=True)
     session = wrapped.session(picture(1, (64, 48)))

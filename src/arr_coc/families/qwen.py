@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.vision_utils import (
     get_vision_cu_seqlens,
     get_vision_interpolation_indices_and_weights,
@@ -27,6 +28,8 @@ from arr_coc.seam.assembly import Layout, VisualFeatures
 from arr_coc.seam.base import Encodes, Grid
 from arr_coc.seam.pixels import (
     REMEDY,
+    channels_first,
+    channels_last,
     coarse_grid,
     coarse_views,
     kept_seqlens,
@@ -283,6 +286,42 @@ class Dots3NoteAdapter(Qwen2_5VLAdapter):
     @property
     def tower(self) -> Any:
         return self.model.base_model.vision_tower
+
+
+class Cosmos3EdgeAdapter(Qwen2_5VLAdapter):
+    """Cosmos 3 Edge: as Qwen2.5-VL, with patches of one frame, the colours of a pixel side by side.
+
+    The tower adds learned positions, interpolated to the whole grid, to the patches; its layers have none.
+    """
+
+    clips = False  # its processor makes no prompt of a clip
+    frames = 1
+    halves = False  # its projector is no part of the tower
+
+    @property
+    def merger(self) -> Any:
+        return self.model.base_model.projector
+
+    def patches(self, inputs: Mapping[str, Any], features: VisualFeatures | None = None) -> list[Tensor]:
+        return super().patches({**inputs, "pixel_values": channels_first(inputs["pixel_values"])})
+
+    def encode_cells(self, inputs: Mapping[str, Any], keep: Sequence[Tensor]) -> VisualFeatures:
+        """Runs the tower on the patches of the kept cells, each at its place in the full grid."""
+        layout, grid, tower = self.layout(inputs), inputs["image_grid_thw"], self.tower
+        rows = patch_rows(numbered_cells(layout, keep), self.merge**2)
+        embeddings = tower.embeddings
+        side = embeddings.position_embedding_size
+        learned = embeddings.position_embedding.weight.view(side, side, -1)
+        places = embeddings.resize_positional_embeddings(learned, grid, self.merge)
+        hidden = embeddings.patch_embedding(inputs["pixel_values"][rows].type(tower.dtype)) + places[rows]
+        ends = kept_seqlens(rows, get_vision_cu_seqlens(grid))
+        hidden = tower.post_layernorm(tower.encoder(hidden, grid_thw=grid, cu_seqlens=ends))
+        tokens = self.merger(hidden).split([len(indices) for indices in keep])
+        return VisualFeatures(list(tokens), [], layout.grids, [], BaseModelOutputWithPooling)
+
+    def coarse(self, inputs: Mapping[str, Any], cells: int | Sequence[int] = 256) -> dict[str, Any]:
+        made = super().coarse({**inputs, "pixel_values": channels_first(inputs["pixel_values"])}, cells)
+        return made | {"pixel_values": channels_last(made["pixel_values"])}
 
 
 class PaddleOCRVLAdapter(Qwen2_5VLAdapter):

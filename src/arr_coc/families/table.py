@@ -10,6 +10,7 @@ from typing import Any
 
 from arr_coc.families.generic import GenericAdapter, PaliGemmaAdapter
 from arr_coc.families.qwen import (
+    Cosmos3EdgeAdapter,
     Dots3NoteAdapter,
     Glm4vAdapter,
     PaddleOCRVLAdapter,
@@ -56,6 +57,14 @@ NEWLINES = f"newlines stay; {PICKS}"
 
 TABLE = (
     Family("Qwen3-VL", ("qwen3_vl", "qwen3_vl_moe"), Qwen3VLAdapter, traits=LAYERS),
+    Family("Cosmos 3", ("cosmos3_omni",), Qwen3VLAdapter, traits=LAYERS),
+    Family(
+        "Cosmos 3 Edge",
+        ("cosmos3_edge",),
+        Cosmos3EdgeAdapter,
+        "with `processor.return_mm_token_type_ids = True`, which its own model needs",
+        HALF,
+    ),
     Family("Qwen2.5-VL, Qwen2-VL", ("qwen2_5_vl", "qwen2_vl"), Qwen2_5VLAdapter, traits=LAYERS),
     Family(
         "Cohere Compass, North Micro Vision",

@@ -39,7 +39,7 @@ from arr_coc.families.tiles import (
 )
 from arr_coc.seam.assembly import Layout, VisualFeatures, image_spans
 from arr_coc.seam.base import Encodes, FamilyAdapter, Grid
-from arr_coc.seam.pixels import REMEDY, numbered_cells, to_picture
+from arr_coc.seam.pixels import REMEDY, channels_first, numbered_cells, to_picture
 
 
 class TiledAdapter(FamilyAdapter):
@@ -310,7 +310,7 @@ class Lfm2VLAdapter(FamilyAdapter):
         """Per image its views [3, h, w], and the rows and columns of its tiles."""
         factor, shapes = self.model.config.downsample_factor, inputs["spatial_shapes"].tolist()
         pictures = iter(
-            (to_picture(_channels_first(rows[: h * w]), (1, h, w), 1, self._patch, 1), h * w // factor**2)
+            (to_picture(channels_first(rows[: h * w]), (1, h, w), 1, self._patch, 1), h * w // factor**2)
             for rows, (h, w) in zip(inputs["pixel_values"], shapes, strict=True)
         )
         images = []
@@ -323,11 +323,6 @@ class Lfm2VLAdapter(FamilyAdapter):
             shape = arrangement(torch.stack(views[:-1]), views[-1]) if len(views) > 1 else (1, 1)
             images.append((views, shape))
         return images
-
-
-def _channels_first(rows: Tensor) -> Tensor:
-    """Patches with the colours of a pixel side by side, as patches of three planes: [n, p * p * 3]."""
-    return rows.unflatten(1, (-1, 3)).transpose(1, 2).flatten(1)
 
 
 class Step3p7Adapter(FamilyAdapter):
