@@ -32,6 +32,7 @@ from arr_coc.families.square import LlavaAdapter
 from arr_coc.families.tiled import (
     AyaVisionAdapter,
     Cohere2VisionAdapter,
+    GraniteDoclingAdapter,
     Idefics3Adapter,
     InternVLAdapter,
     Lfm2VLAdapter,
@@ -135,6 +136,12 @@ TABLE = (
     ),
     Family("InternVL", ("internvl", "qianfan_ocr"), InternVLAdapter, VIEW, IMAGENET),
     Family("Idefics3, SmolVLM", ("idefics3", "smolvlm"), Idefics3Adapter, VIEW, HALF),
+    Family(
+        "Granite Docling",
+        ("granite_docling",),
+        GraniteDoclingAdapter,
+        f"from transformers 5.24 on; {VIEW}",
+    ),
     Family(
         "Aya Vision",
         ("aya_vision",),
