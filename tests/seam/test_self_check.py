@@ -143,7 +143,7 @@ class TestRefusals:
             ARRCOCModel.wrap(built.model, processor)
 
     def test_an_encoder_for_inner_layers_alone(self) -> None:
-        """As Granite 4 Vision's is."""
+        """As that of Granite 4 Vision, here without tiles."""
         model = copy.deepcopy(tiny("lighton_ocr").model)
         stock = model.model.get_image_features
 

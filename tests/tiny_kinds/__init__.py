@@ -37,6 +37,7 @@ TILES, QUERIES = r"cuts a picture of 2048x1024 px into [37];", r"tokens only \d+
 APART = "measure how far tokens are apart in columns"
 REFUSED = {
     "llama4": TILES,
+    "granite4_vision": TILES,
     "perception_lm": TILES,
     "aria": QUERIES,
     "idefics2": QUERIES,

@@ -107,7 +107,9 @@ class GenericAdapter(FamilyAdapter):
         if any(picture.ndim != 3 or len(picture) != 3 for picture in pixels):
             shape = tuple(pixels.shape) if isinstance(pixels, Tensor) else [tuple(p.shape) for p in pixels]
             raise ValueError(f"pixel_values {shape} are no pictures [n, 3, height, width]")
-        return list(pixels) if inputs.get("image_sizes") is None else unpadded(pixels, inputs["image_sizes"])
+        sizes = inputs.get("image_sizes")
+        whole = sizes is not None and len(sizes) == len(pixels)  # tiles have no sizes of their own
+        return unpadded(pixels, sizes) if whole else list(pixels)
 
 
 class PaliGemmaAdapter(GenericAdapter):
