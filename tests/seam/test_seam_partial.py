@@ -33,7 +33,7 @@ ROWS = [
 
 SPARSE = [family for family in EVERY if FAMILIES[family].encodes == "cells"]
 families = pytest.mark.parametrize("family", SPARSE)
-PIXTRAL = tuple(family for family in ("mistral3", "mistral_large4") if family in EVERY)
+PIXTRAL = tuple(family for family in ("mistral3", "mistral_large4", "lighton_ocr") if family in EVERY)
 GEMMAS = tuple(family for family in SPARSE if family.startswith("gemma4"))
 HUNYUANS = tuple(family for family in ("hunyuan_vl", "hy_v4_vl") if family in EVERY)
 MUSES = tuple(family for family in SPARSE if family.startswith("muse"))

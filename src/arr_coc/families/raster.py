@@ -53,7 +53,7 @@ class Mistral3Adapter(GridAdapter):
 
     def __init__(self, model: Any, processor: Any = None, **traits: Any) -> None:
         super().__init__(model, processor, **traits)
-        if model.config.vision_feature_layer != -1:
+        if getattr(model.config, "vision_feature_layer", -1) != -1:
             self.encodes = "images"
 
     @property
@@ -65,6 +65,15 @@ class Mistral3Adapter(GridAdapter):
     def patch(self) -> int:
         """Px along each side of a patch."""
         return self.model.config.vision_config.patch_size
+
+    @property
+    def tower(self) -> Any:
+        return self.model.base_model.vision_tower
+
+    @property
+    def projector(self) -> Any:
+        """The module that makes tokens of the tower's states [n, D], given the sizes of the pictures."""
+        return self.model.base_model.multi_modal_projector
 
     def grids(self, inputs: Mapping[str, Any]) -> list[Grid]:
         side = self.patch * self.merge
@@ -96,7 +105,7 @@ class Mistral3Adapter(GridAdapter):
         width = self.model.config.get_text_config().hidden_size
         encoded = []
         for picture, grid, cells in zip(self.patches(inputs), layout.grids, keep, strict=True):
-            dtype = self.model.base_model.vision_tower.patch_conv.weight.dtype
+            dtype = self.tower.patch_conv.weight.dtype
             none = picture.new_zeros(0, width, dtype=dtype)
             encoded.append(self._encoded(picture, grid, cells.to(picture.device)) if len(cells) else none)
         return VisualFeatures(encoded, [], layout.grids, [], BaseModelOutputWithPooling)
@@ -118,7 +127,7 @@ class Mistral3Adapter(GridAdapter):
     def _encoded(self, picture: Tensor, grid: Grid, cells: Tensor) -> Tensor:
         """The tokens [K, D] of some cells of a picture [3, h, w]."""
         m, p, (_, height, width) = self.merge, self.patch, grid
-        tower, within = self.model.base_model.vision_tower, torch.arange(m, device=cells.device)
+        tower, within = self.tower, torch.arange(m, device=cells.device)
         y = (cells // width * m)[:, None, None] + within[:, None].expand(m, m)
         x = (cells % width * m)[:, None, None] + within.expand(m, m)
         places = torch.stack([y.flatten(), x.flatten()], -1)  # patches cell by cell, (K * m * m, 2)
@@ -129,7 +138,21 @@ class Mistral3Adapter(GridAdapter):
         hidden = tower.transformer(embedded, position_embeddings=positions).last_hidden_state[0]
         # To the projector the kept cells are a picture one cell wide, whose patches follow row by row.
         strip = [(m * len(cells) * p, m * p)]
-        return self.model.base_model.multi_modal_projector(hidden, strip)
+        return self.projector(hidden, strip)
+
+
+class LightOnOcrAdapter(Mistral3Adapter):
+    """LightOnOCR: as Mistral Small 3, without tokens between rows."""
+
+    encode = GridAdapter.encode
+
+    @property
+    def tower(self) -> Any:
+        return self.model.base_model.vision_encoder
+
+    @property
+    def projector(self) -> Any:
+        return self.model.base_model.vision_projection
 
 
 class Gemma4Adapter(GridAdapter):

@@ -24,6 +24,7 @@ from arr_coc.families.raster import (
     HunyuanVLAdapter,
     HYV4VLAdapter,
     KimiK25Adapter,
+    LightOnOcrAdapter,
     Mistral3Adapter,
     MuseAdapter,
 )
@@ -172,6 +173,7 @@ TABLE = (
         Mistral3Adapter,
         "the tokens between rows always stay; Large 4 picks what it reads, of what is kept",
     ),
+    Family("LightOnOCR", ("lighton_ocr",), LightOnOcrAdapter),
     Family(
         "MiniCPM-V",
         ("minicpmv4_6", "minicpmv4_7"),
