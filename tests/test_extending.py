@@ -293,20 +293,20 @@ def test_rival(capsys: Capture) -> None:
 # ---- a family ---------------------------------------------------------------------------------------------
 
 
-def lighton() -> tuple[Any, Any]:
-    """A tiny random LightOnOCR and its processor; a cell is 8 px."""
-    built = tiny("lighton_ocr")
+def videollama() -> tuple[Any, Any]:
+    """A tiny random VideoLLaMA 3 and its processor; a cell is 4 px."""
+    built = tiny("video_llama_3")
     return built.model, built.processor
 
 
 def test_family_in_python() -> None:
-    model, processor = lighton()
+    model, processor = videollama()
     assert type(ARRCOCModel.wrap(model, processor).adapter) is GenericAdapter
     write("A family")
     importlib.import_module("my_family")
     wrapped = ARRCOCModel.wrap(model, processor, strict=True)
-    assert type(wrapped.adapter).__name__ == "LightOnOcrAdapter"
-    image = picture(1, (64, 48))  # 6x8 cells
+    assert type(wrapped.adapter).__name__ == "VideoLlama3Adapter"
+    image = picture(1, (32, 24))  # 6x8 cells
     inputs = wrapped.session(image).inputs("What is it?")
     stock = model(**inputs).logits
     assert torch.equal(wrapped(**inputs, budget=1.0).logits, stock)
@@ -325,7 +325,7 @@ def test_family_in_python() -> None:
     assert (dropped - stock[:, columns]).abs().max() > 0.1  # and the others did matter
 
     (pixels,) = wrapped.adapter.images(inputs)
-    assert pixels.shape == (3, 48, 64)
+    assert pixels.shape == (3, 24, 32)
     expected = torch.from_numpy(np.asarray(image).copy()).permute(2, 0, 1) / 255
     assert torch.allclose(pixels, expected, atol=0.01)
 
@@ -333,7 +333,7 @@ def test_family_in_python() -> None:
 def test_family_in_every_mode() -> None:
     write("A family")
     importlib.import_module("my_family")
-    model, processor = lighton()
+    model, processor = videollama()
     session = ARRCOCModel.wrap(model, processor, strict=True).session(picture(1, (64, 48)))
     for mode, definition in MODES.items():
         answer = session.ask("What is it?", mode=mode, budget=9, max_new_tokens=2)
@@ -345,7 +345,7 @@ def test_family_in_every_mode() -> None:
 def test_family_on_the_command_line(capsys: Capture) -> None:
     (line,) = write("A family").lines
     place = Path(line[line.index("--model") + 1])  # a folder goes before a name of the Hub
-    model, processor = lighton()
+    model, processor = videollama()
     model.save_pretrained(place)
     processor.save_pretrained(place)
     code, out, err = run(capsys, *line, "--strict", "--json")
@@ -353,7 +353,7 @@ def test_family_on_the_command_line(capsys: Capture) -> None:
     answer = json.loads(out)
     assert (answer["kept"], answer["total"], answer["mode"]) == (64, 144, "prune")
     info = run_json(capsys, *line[:2], "info", "--model", str(place))
-    assert "lighton_ocr" in {family["model_type"] for family in info["families"]}
+    assert "video_llama_3" in {family["model_type"] for family in info["families"]}
 
     names = "full,arr-coc,arr-coc sparse,divprune,visionzip,fastv,downsample,coc pool4"
     small = ("--methods", names, "--budgets", "9", "--questions", "2", "--size", "96", "--timed", "0")
@@ -363,7 +363,7 @@ def test_family_on_the_command_line(capsys: Capture) -> None:
     assert set(summary["methods"]) == {"full", "arr-coc@9", "coc pool4", "divprune@9"}
     notes = summary["header"]["notes"]
     assert set(notes) == {"arr-coc sparse", "visionzip", "fastv", "downsample"}
-    assert all("lighton_ocr" in note for note in notes.values())
+    assert all("video_llama_3" in note for note in notes.values())
 
 
 def test_family_that_lies_as_another() -> None:
@@ -371,7 +371,7 @@ def test_family_that_lies_as_another() -> None:
         r"`(register_family\(Qwen3VLAdapter, [^`]*\))`", PAGE.read_text(encoding="utf-8")
     )
     exec(sentence, {"register_family": register_family, "Qwen3VLAdapter": Qwen3VLAdapter})
-    assert FAMILIES["cosmos3_omni"].adapter is Qwen3VLAdapter
+    assert FAMILIES["my_vl"].adapter is Qwen3VLAdapter
     model = tiny("qwen3_vl_moe").model
     wrapped = ARRCOCModel.wrap(model, tiny("qwen3_vl_moe").processor, strict=True)
     session = wrapped.session(picture(1, (64, 48)))

@@ -67,6 +67,7 @@ EVERY = FAMILIES + tuple(tiny_families.BUILDERS)
 """All model types that a tiny model is at hand of: the laws of the seam run over them."""
 ALIKE = (
     "qwen3_vl_moe",
+    "cosmos3_omni",
     "qwen3_5_moe",
     "qwen2_5_omni_thinker",
     "glm46v",

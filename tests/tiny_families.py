@@ -507,7 +507,6 @@ def mistral3() -> tuple[Any, Any]:
 
 
 def lighton_ocr() -> tuple[Any, Any]:
-    """Of a family without an adapter: pictures of any size, no tokens between rows."""
     config = LightOnOcrConfig(
         text_config=text(model_type="qwen3"),
         vision_config=siglip_tower(image_size=96, model_type="pixtral"),
@@ -559,6 +558,7 @@ _MAKERS: tuple[Callable[[], tuple[Any, Any]], ...] = (
     idefics3,
     smolvlm,
     mistral3,
+    lighton_ocr,
 )
 
 
@@ -568,7 +568,7 @@ _MORE = {name: partial(tiny_kinds.make, name) for name in tiny_kinds.NAMES if is
 BUILDERS = {make.__name__: make for make in _MAKERS if is_served(make.__name__)}
 BUILDERS |= {name: make for name, make in _MORE.items() if name in FAMILIES}
 """Families by name, those that the installed transformers serves."""
-UNREGISTERED = {make.__name__: make for make in (lighton_ocr, vipllava)}
+UNREGISTERED = {make.__name__: make for make in (vipllava,)}
 UNREGISTERED |= {name: make for name, make in _MORE.items() if name not in {*FAMILIES, *tiny_kinds.REFUSED}}
 """Families that arr-coc has no adapter of, for the generic one."""
 REFUSED = {name: tiny_kinds.REFUSED[name] for name in _MORE if name in tiny_kinds.REFUSED}

@@ -29,6 +29,7 @@ SIZES = {
     "gemma4_unified": (96, 96),
     "internvl": (72, 24),
     "idefics3": (72, 72),
+    "granite_docling": (72, 24),
     "smolvlm": (72, 72),
     "qianfan_ocr": (72, 24),
     "aya_vision": (72, 24),
@@ -40,7 +41,17 @@ SIZES = {
     "fast_vlm": (384, 384),
 }
 """Pictures that a processor doesn't scale, (width, height), where it scales those of 48x40 px."""
-TILED = ("internvl", "idefics3", "smolvlm", "qianfan_ocr", "aya_vision", "cohere2_vision", "molmo2", "ovis2")
+TILED = (
+    "internvl",
+    "idefics3",
+    "smolvlm",
+    "granite_docling",
+    "qianfan_ocr",
+    "aya_vision",
+    "cohere2_vision",
+    "molmo2",
+    "ovis2",
+)
 TILED = dict.fromkeys(TILED, 9)
 """Tokens of the view of the whole, which are no cells."""
 CUT = ("llava_next", "llava_onevision", "minicpmv4_6", "minicpmv4_7", "step3p7", *TILED)

@@ -124,6 +124,33 @@ def test_gemma4_cuts_an_image_fine_and_encodes_what_is_needed(tmp_path: Path) ->
     assert patches == [256 * 9, 70 * 9]  # a coarse view, by which it looks, and the cells that it chose
 
 
+# ---- Granite Docling's fine route ----------------------------------------------------------------
+
+
+@pytest.mark.skipif(not is_served("granite_docling"), reason=f"granite_docling is {ABSENT}")
+@torch.no_grad()
+def test_a_fine_route_has_cells_of_half_the_size() -> None:
+    built = tiny("granite_docling")
+    model = ARRCOCModel.wrap(built.model, built.processor, strict=True)
+    page, text, keep = picture(1, (72, 48)), "<image>What is it?", [torch.arange(7)]
+    grids = []
+    for fine in (False, True):
+        inputs = dict(built.processor(images=[page], text=[text], fine_route=fine, return_tensors="pt"))
+        assert torch.equal(model(**inputs, budget=1.0).logits, built.model(**inputs).logits)
+        features = model.adapter.features(inputs)
+        expected, found = (
+            features.select(features.tokens_to_keep(keep)),
+            model.adapter.encode_cells(inputs, keep),
+        )
+        for one, other in zip(
+            (expected.tokens, *expected.levels), (found.tokens, *found.levels), strict=True
+        ):
+            assert torch.allclose(one[0], other[0], atol=TOLERANCE)
+        (allocation,) = model(**inputs, budget=7, mode="sparse").allocations
+        grids.append(allocation.grid)
+    assert grids == [(1, 6, 9), (1, 12, 18)]
+
+
 # ---- the Omni thinkers ----------------------------------------------------------------
 
 

@@ -33,10 +33,11 @@ ROWS = [
 
 SPARSE = [family for family in EVERY if FAMILIES[family].encodes == "cells"]
 families = pytest.mark.parametrize("family", SPARSE)
-PIXTRAL = tuple(family for family in ("mistral3", "mistral_large4") if family in EVERY)
+PIXTRAL = tuple(family for family in ("mistral3", "mistral_large4", "lighton_ocr") if family in EVERY)
 GEMMAS = tuple(family for family in SPARSE if family.startswith("gemma4"))
 HUNYUANS = tuple(family for family in ("hunyuan_vl", "hy_v4_vl") if family in EVERY)
-RASTER = ("paddleocr_vl", *HUNYUANS)
+MUSES = tuple(family for family in SPARSE if family.startswith("muse"))
+RASTER = ("paddleocr_vl", *HUNYUANS, *MUSES)
 """Families whose patches lie row by row, not cell by cell."""
 OWN = (*GEMMAS, *PIXTRAL)
 """Families whose towers are called in a way of their own: their tests of hidden cells stand apart."""
@@ -67,11 +68,14 @@ def masked_tower(
     layout, tower = adapter.layout(inputs), adapter.tower
     cells = numbered_cells(layout, keep)
     seen = torch.zeros(sum(layout.sizes), dtype=torch.bool).index_fill(0, cells, True)
-    if hasattr(tower, "window_size"):
-        seen = seen[get_vision_window_index(inputs["image_grid_thw"], 2, tower.window_size, 4)[0]]
+    grid = inputs["image_grid_thw"]
+    if hasattr(tower, "window_size") and family not in MUSES:
+        seen = seen[get_vision_window_index(grid, 2, tower.window_size, 4)[0]]
     seen, stock, cursor = seen.repeat_interleave(4), F.scaled_dot_product_attention, 0
     if family in RASTER:
-        seen = torch.empty_like(seen).index_copy(0, cells_in_raster(inputs["image_grid_thw"], 2), seen)
+        seen = torch.empty_like(seen).index_copy(0, cells_in_raster(grid, 2), seen)
+    if family in MUSES:  # whose windows are of patches
+        seen = seen[get_vision_window_index(grid, 1, tower.window_size, 4)[0]]
 
     def attend(query: Tensor, key: Tensor, value: Tensor, **more: object) -> Tensor:
         nonlocal cursor

@@ -34,12 +34,17 @@ if not _scatters_by_short_numbers():  # torch 2.6
 if Version(transformers.__version__) < Version("5.20"):  # whose own model takes pictures of one size alone
     ABSENT.append("minicpmv4_6")
 TILES, QUERIES = r"cuts a picture of 2048x1024 px into [37];", r"tokens only \d+% .* don't stand for places"
+APART = "measure how far tokens are apart in columns"
 REFUSED = {
     "llama4": TILES,
+    "granite4_vision": TILES,
     "perception_lm": TILES,
     "aria": QUERIES,
     "idefics2": QUERIES,
     "minimax_m3_vl": "take positions for numbers of columns",
+    "inkling_mm_model": APART,
+    "inkling2": APART,
+    "inkling2_loop": APART,
 }
 """Model types that have no adapter and that the generic one doesn't fit, with what is said of them."""
 NAMES = tuple(sorted({path.stem for path in Path(__file__).parent.glob("[a-z]*.py")} - set(ABSENT)))

@@ -20,6 +20,7 @@ from gradio.data_classes import ImageData
 from arr_coc.app.asking import Stopped
 from arr_coc.app.clips import opened
 from arr_coc.app.components import Plain, Upload
+from arr_coc.app.lending import lend
 from arr_coc.app.models import Models
 from arr_coc.choose.budget import parse_budget
 from arr_coc.model import ARRCOCModel
@@ -116,9 +117,15 @@ def _answer(
         if models.closed:
             raise Stopped
 
-    most = models.max_new_tokens
-    session = model.session(opened(image))
-    reply = session.ask(question, budget=budget, mode=mode, max_new_tokens=most, on_text=go_on)
+    options = {"budget": budget, "mode": mode, "max_new_tokens": models.max_new_tokens}
+    if models.lends:
+        return lend(0, model, replied, image, question, options)
+    return replied(model, image, question, options | {"on_text": go_on})
+
+
+def replied(model: ARRCOCModel, image: str, question: str, options: dict[str, Any]) -> dict[str, Any]:
+    """What the endpoint returns for a question about an image file; `options` are those of `Session.ask`."""
+    reply = model.session(opened(image)).ask(question, **options)
     return {
         "answer": reply.text,
         "kept": reply.kept,

@@ -18,6 +18,7 @@ from time import perf_counter
 from typing import Any, TypeVar
 
 from arr_coc.app.clips import opened
+from arr_coc.app.lending import lend
 from arr_coc.app.models import Models
 from arr_coc.app.state import Tab
 from arr_coc.choose.budget import DEFAULT_BUDGET, Budget, budget_count, budget_of
@@ -34,6 +35,7 @@ from arr_coc.video import FrameSource
 
 T = TypeVar("T")
 Notify = Callable[[str], None]
+WAITING = "Waiting for a GPU, then answering ..."  # of a Space that has none of its own
 POLL = 0.05  # seconds between two checks whether the user has stopped the work
 
 
@@ -121,29 +123,44 @@ def ask(models: Models, tab: Tab, request: AskForm) -> Iterator[Update]:
 
     what = "clip" if isinstance(image, FrameSource) else "image"
 
+    options: dict[str, Any] = {
+        "budget": budget,
+        "mode": request.mode or None,
+        "compare": request.compare,
+        "max_new_tokens": models.max_new_tokens,
+        "true_answers": tab.truths.get(question, ()),
+        "evidence": () if what == "clip" else tab.evidence.get(question, ()),
+    }
+
     def work(model: ARRCOCModel, notify: Notify) -> Trace:
 
+        if models.lends:
+            notify(WAITING)
+            return lend(0, model, answered, image, question, options)
         notify(f"Reading the {what} ...")
         with about(what):
             session = current_session(models, tab, model, image)
         with about("question"):
             inputs = session.inputs(question)
         source = source_words(session, inputs, budget, request.mode)
-        options: dict[str, Any] = {
-            "budget": budget,
-            "mode": request.mode or None,
-            "compare": request.compare,
-            "max_new_tokens": models.max_new_tokens,
-            "true_answers": tab.truths.get(question, ()),
-            "on_text": lambda text: notify(f"From {source}: {text}"),
-            "on_full_text": lambda text: notify(f"From all tokens: {text}"),
-        }
-        boxes = () if session.has_clips else tab.evidence.get(question, ())
-        return observe(session, question, evidence=boxes, **options)
+        return observe(
+            session,
+            question,
+            on_text=lambda text: notify(f"From {source}: {text}"),
+            on_full_text=lambda text: notify(f"From all tokens: {text}"),
+            **options,
+        )
 
     trace = yield from follow(models, tab, work)
     tab.settings = request.settings
     yield Update(f"Answered in {perf_counter() - start:.1f} s.", tab.show(trace, image))
+
+
+def answered(
+    model: ARRCOCModel, image: ImageSource | FrameSource, question: str, options: dict[str, Any]
+) -> Trace:
+    """The trace of an answer about an image or clip that no session holds; options are those of `observe`."""
+    return observe(model.session(image), question, **options)
 
 
 def source_words(session: Session, inputs: dict[str, Any], budget: Budget, mode: str | None) -> str:
@@ -261,15 +278,19 @@ def _again(
 
     def work(model: ARRCOCModel, notify: Notify) -> Trace:
 
-        notify("Reading the image ...")
-        session = current_session(models, tab, model, image, which)
         options: dict[str, Any] = {
             "budget": trace.budget,
             "mode": trace.mode,
             "compare": False,
+            "words": False,
             "max_new_tokens": models.max_new_tokens,
         }
-        return observe(session, question, words=False, on_text=notify, **options)
+        if models.lends:
+            notify(WAITING)
+            return lend(which, model, answered, image, question, options)
+        notify("Reading the image ...")
+        session = current_session(models, tab, model, image, which)
+        return observe(session, question, on_text=notify, **options)
 
     return work
 

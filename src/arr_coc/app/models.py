@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextvars import copy_context
 from pathlib import Path
 from threading import Lock
 from typing import Any, TypeVar
@@ -11,6 +12,7 @@ from weakref import WeakSet
 
 from PIL import Image
 
+from arr_coc.app.lending import lends, lent_call
 from arr_coc.app.state import EncodedMemory
 from arr_coc.files.hub import commit_of
 from arr_coc.files.paths import is_local
@@ -26,7 +28,7 @@ class Models:
 
     `sources` are loaded models, Hub names, folders or "bundled"; the other arguments are those of
     `build_app`, `allocator` and `relevance` for the first model only. `closed` is set when the server ends,
-    and running work must.
+    and running work must. `lends`: a GPU is lent for single calls (`lending`), so models stay on the CPU.
     """
 
     def __init__(
@@ -41,6 +43,10 @@ class Models:
     ) -> None:
         self._sources, self._allocator, self.guide = sources, allocator, guide
         self.max_new_tokens, self._relevance = max_new_tokens, relevance
+        self.lends = lends()
+        if self.lends:
+            lent_call()
+        device = "cpu" if self.lends else device
         self._settings: dict[str, Any] = {"device": device, "dtype": dtype, "guide": guide}
         self._thread = ThreadPoolExecutor(1, "arr-coc-model")  # one thread: answers of two users never mix
         self._loading: dict[int, Future[ARRCOCModel]] = {}
@@ -96,7 +102,8 @@ class Models:
     def submit(self, work: Callable[[ARRCOCModel], T], which: int = 0) -> Future[T]:
         """Queue `work(model)`; its future raises a ValueError if the model can't be loaded."""
         loading = self._load(which)  # queued before it in the same thread: no deadlock
-        future = self._thread.submit(lambda: work(loading.result()))
+        context = copy_context()  # of the caller: ZeroGPU reads there whose request it is
+        future = self._thread.submit(lambda: context.run(lambda: work(loading.result())))
         self._futures.add(future)
         return future
 
@@ -115,18 +122,19 @@ class Models:
             if which not in self._loading:
                 own = (None, "auto") if which else (self._allocator, self._relevance)
                 settings = self._settings | dict(zip(("allocator", "relevance"), own, strict=True))
-                self._loading[which] = self._thread.submit(load, self._sources[which], settings)
+                warm = not self.lends  # nothing of it lasts beyond a lent call
+                self._loading[which] = self._thread.submit(load, self._sources[which], settings, warm)
                 self._futures.add(self._loading[which])
             return self._loading[which]
 
 
-def load(source: ARRCOCModel | str, settings: dict[str, Any]) -> ARRCOCModel:
-    """A loaded model itself, or one loaded by name with `settings` of `from_pretrained` and warmed up."""
+def load(source: ARRCOCModel | str, settings: dict[str, Any], warm: bool = True) -> ARRCOCModel:
+    """A loaded model itself, or one loaded by name with `settings` of `from_pretrained`, and warmed up."""
     if not isinstance(source, str):
         return source
 
     model = ARRCOCModel.from_pretrained(source, **settings)
-    for mode in (None, "full"):  # the first call pays one-time set-up
+    for mode in (None, "full") if warm else ():  # the first call pays one-time set-up
         model.ask(Image.new("RGB", WARM), "?", mode=mode, max_new_tokens=1)
     return model
 

@@ -27,11 +27,18 @@ PYTHON = "3.12"
 APP = '''\
 """The Space of {what}; everything it does is in the package."""
 
+from importlib.util import find_spec
+
+if find_spec("spaces") is not None:
+    import spaces  # noqa: F401  (ahead of torch: ZeroGPU lends its GPU through it)
+
 import torch
 
 from arr_coc.app import build_app
+from arr_coc.app.lending import lends
 
-print("a GPU:", torch.cuda.get_device_name() if torch.cuda.is_available() else "none that torch can use")
+own = torch.cuda.get_device_name() if torch.cuda.is_available() and not lends() else None
+print("a GPU:", "lent by ZeroGPU for each question" if lends() else own or "none that torch can use")
 
 demo = build_app(model_name={model}, device={device}, dtype={dtype})
 
@@ -45,8 +52,8 @@ Ask {what} a question about an image. The answer is read from the few visual tok
 question needs, and the page shows which ones, why, and whether the answer from all tokens would have been
 another.
 
-It runs on the GPU of the Space where it has one to itself, and on the CPU otherwise; its log says which.
-ZeroGPU, which lends one for a single call, is not supported.
+It runs on the GPU of the Space where it has one to itself, on one that ZeroGPU lends for each question, and
+on the CPU otherwise; its log says which.
 
 Written by `arr-coc space`, version {version}.
 """

@@ -26,6 +26,8 @@ from arr_coc.seam.prompt import TemplateMarkers
 
 MOST_STRETCH = 1.25  # ratio of a grid's aspect ratio to its picture's
 POSITIONS_AS_COLUMNS = "minimax_m3_sparse"  # layers that index columns by positions
+# setting of a language model that ignores positions and has a learned bias for each distance in columns
+REACH_IN_COLUMNS = "rel_extent"
 
 
 class GridAdapter(FamilyAdapter):
@@ -104,13 +106,17 @@ class GenericAdapter(FamilyAdapter):
         merge = getattr(pictures, "merge_size", None)
         return merge or getattr(self.model.config.vision_config, "spatial_merge_size", 1)
 
+    @property
+    def unfit(self) -> str | None:
+        text = self.model.config.get_text_config()
+        if POSITIONS_AS_COLUMNS in (getattr(text, "layer_types", None) or ()):
+            return "some of its layers take positions for numbers of columns, which dropping changes"
+        if getattr(text, REACH_IN_COLUMNS, None) is not None:
+            return "its layers measure how far tokens are apart in columns, which dropping changes"
+        return None
+
     def encode(self, inputs: Mapping[str, Any]) -> Any:
-        """The output of `get_image_features`; a ValueError if no token can be dropped from its prompts."""
-        kinds = getattr(self.model.config.get_text_config(), "layer_types", None) or ()
-        if POSITIONS_AS_COLUMNS in kinds:
-            raise ValueError(
-                "some of its layers take positions for numbers of columns, which dropping changes"
-            )
+        """The output of `get_image_features`; a ValueError if that has no tokens of the prompt."""
         output = super().encode(inputs)
         if getattr(output, "pooler_output", None) is None:
             raise ValueError("its images are encoded to something other than tokens of the prompt")
@@ -153,7 +159,9 @@ class GenericAdapter(FamilyAdapter):
         if any(picture.ndim != 3 or len(picture) != 3 for picture in pixels):
             shape = tuple(pixels.shape) if isinstance(pixels, Tensor) else [tuple(p.shape) for p in pixels]
             raise ValueError(f"pixel_values {shape} are no pictures [n, 3, height, width]")
-        return list(pixels) if inputs.get("image_sizes") is None else unpadded(pixels, inputs["image_sizes"])
+        sizes = inputs.get("image_sizes")
+        whole = sizes is not None and len(sizes) == len(pixels)  # tiles have no sizes of their own
+        return unpadded(pixels, sizes) if whole else list(pixels)
 
 
 class PaliGemmaAdapter(GenericAdapter):

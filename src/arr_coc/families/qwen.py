@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.vision_utils import (
     get_vision_cu_seqlens,
     get_vision_interpolation_indices_and_weights,
@@ -27,6 +28,8 @@ from arr_coc.seam.assembly import Layout, VisualFeatures
 from arr_coc.seam.base import Encodes, Grid
 from arr_coc.seam.pixels import (
     REMEDY,
+    channels_first,
+    channels_last,
     coarse_views,
     kept_seqlens,
     kept_windows,
@@ -61,6 +64,11 @@ class Qwen2_5VLAdapter(GridAdapter):
         return self.model.config.vision_config.spatial_merge_size
 
     @property
+    def frames(self) -> int:
+        """Frames of a patch; a still picture is repeated."""
+        return self.model.config.vision_config.temporal_patch_size
+
+    @property
     def tower(self) -> Any:
         return self.model.base_model.visual
 
@@ -85,14 +93,14 @@ class Qwen2_5VLAdapter(GridAdapter):
 
     def patches(self, inputs: Mapping[str, Any], features: VisualFeatures | None = None) -> list[Tensor]:
         """The pictures that the image processor cut into patches; of a clip's step one of its two frames."""
-        vision = self.model.config.vision_config
+        side, length = self.model.config.vision_config.patch_size, self.frames
         grids = inputs["image_grid_thw"].tolist()
         rows = inputs["pixel_values"].split([t * h * w for t, h, w in grids])
         pictures: list[Tensor] = []
         for patches, grid in zip(rows, grids, strict=True):
-            shape = (grid, self.merge, vision.patch_size, vision.temporal_patch_size)
+            shape = (grid, self.merge, side, length)
             first = to_picture(patches, *shape)
-            frames = patches.unflatten(1, (-1, vision.temporal_patch_size, vision.patch_size**2))
+            frames = patches.unflatten(1, (-1, length, side**2))
             if not torch.equal(frames[:, :, 0], frames[:, :, -1]):
                 # Of a clip's step the frame that shows more that is new.
                 last = to_picture(patches, *shape, frame=-1)
@@ -195,8 +203,7 @@ class Qwen2_5VLAdapter(GridAdapter):
         return self.merge * self.model.config.vision_config.patch_size
 
     def with_pixels(self, inputs: Mapping[str, Any], pictures: Sequence[Tensor]) -> dict[str, Any]:
-        vision, grid = self.model.config.vision_config, inputs["image_grid_thw"]
-        p, frames = vision.patch_size, vision.temporal_patch_size
+        grid, p, frames = inputs["image_grid_thw"], self.model.config.vision_config.patch_size, self.frames
         sizes = [(1, picture.shape[1] // p, picture.shape[2] // p) for picture in pictures]
         return {
             "pixel_values": torch.cat([to_patches(picture, self.merge, p, frames) for picture in pictures]),
@@ -264,6 +271,54 @@ class Glm4vAdapter(Qwen2_5VLAdapter):
                 "that the processor returns"
             )
         return super().token_kinds(inputs)
+
+
+class Dots3NoteAdapter(Qwen2_5VLAdapter):
+    """Dots 3 Note: as Qwen2.5-VL, with patches of one frame, and positions counted along the prompt."""
+
+    clips = False
+    frames = 1
+    halves = False  # its tower normalises between its blocks and its merger
+
+    @property
+    def tower(self) -> Any:
+        return self.model.base_model.vision_tower
+
+
+class Cosmos3EdgeAdapter(Qwen2_5VLAdapter):
+    """Cosmos 3 Edge: as Qwen2.5-VL, with patches of one frame, the colours of a pixel side by side.
+
+    The tower adds learned positions, interpolated to the whole grid, to the patches; its layers have none.
+    """
+
+    clips = False  # its processor makes no prompt of a clip
+    frames = 1
+    halves = False  # its projector is no part of the tower
+
+    @property
+    def merger(self) -> Any:
+        return self.model.base_model.projector
+
+    def patches(self, inputs: Mapping[str, Any], features: VisualFeatures | None = None) -> list[Tensor]:
+        return super().patches({**inputs, "pixel_values": channels_first(inputs["pixel_values"])})
+
+    def encode_cells(self, inputs: Mapping[str, Any], keep: Sequence[Tensor]) -> VisualFeatures:
+        """Runs the tower on the patches of the kept cells, each at its place in the full grid."""
+        layout, grid, tower = self.layout(inputs), inputs["image_grid_thw"], self.tower
+        rows = patch_rows(numbered_cells(layout, keep), self.merge**2)
+        embeddings = tower.embeddings
+        side = embeddings.position_embedding_size
+        learned = embeddings.position_embedding.weight.view(side, side, -1)
+        places = embeddings.resize_positional_embeddings(learned, grid, self.merge)
+        hidden = embeddings.patch_embedding(inputs["pixel_values"][rows].type(tower.dtype)) + places[rows]
+        ends = kept_seqlens(rows, get_vision_cu_seqlens(grid))
+        hidden = tower.post_layernorm(tower.encoder(hidden, grid_thw=grid, cu_seqlens=ends))
+        tokens = self.merger(hidden).split([len(indices) for indices in keep])
+        return VisualFeatures(list(tokens), [], layout.grids, [], BaseModelOutputWithPooling)
+
+    def with_pixels(self, inputs: Mapping[str, Any], pictures: Sequence[Tensor]) -> dict[str, Any]:
+        made = super().with_pixels(inputs, pictures)
+        return made | {"pixel_values": channels_last(made["pixel_values"])}
 
 
 class PaddleOCRVLAdapter(Qwen2_5VLAdapter):

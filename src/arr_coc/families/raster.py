@@ -3,6 +3,7 @@
     Mistral, Apertus   pixel_values [n, 3, H, W] padded, image_sizes [n, 2]; a break token after each row
     Gemma 4            pixel_values [n, P, 3 * p * p] in [0, 1], image_position_ids [n, P, 2] as (x, y), or -1
     Kimi, Hunyuan      pixel_values [patches, 3, p, p] row by row, image_grid_thw [n, 3]
+    Muse               pixel_values [patches, 2 * 3 * p * p] row by row, image_grid_thw [n, 3]
 
 Tokens between rows are no cells and are always kept.
 """
@@ -20,13 +21,25 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 from transformers.modeling_outputs import BaseModelOutputWithPooling
+from transformers.vision_utils import (
+    get_vision_interpolation_indices_and_weights,
+    get_vision_position_ids,
+    get_vision_window_index,
+)
 
 from arr_coc.families.generic import GridAdapter, unpadded
 from arr_coc.families.qwen import cells_in_raster
 from arr_coc.families.tiles import placeholder_runs
 from arr_coc.seam.assembly import Layout, VisualFeatures
 from arr_coc.seam.base import Encodes, FamilyAdapter, Grid
-from arr_coc.seam.pixels import coarse_views, numbered_cells, patch_rows, to_patches, to_pictures
+from arr_coc.seam.pixels import (
+    coarse_views,
+    kept_windows,
+    numbered_cells,
+    patch_rows,
+    to_patches,
+    to_pictures,
+)
 
 
 class Mistral3Adapter(GridAdapter):
@@ -40,7 +53,7 @@ class Mistral3Adapter(GridAdapter):
 
     def __init__(self, model: Any, processor: Any = None, **traits: Any) -> None:
         super().__init__(model, processor, **traits)
-        if model.config.vision_feature_layer != -1:
+        if getattr(model.config, "vision_feature_layer", -1) != -1:
             self.encodes = "images"
 
     @property
@@ -52,6 +65,15 @@ class Mistral3Adapter(GridAdapter):
     def patch(self) -> int:
         """Px along each side of a patch."""
         return self.model.config.vision_config.patch_size
+
+    @property
+    def tower(self) -> Any:
+        return self.model.base_model.vision_tower
+
+    @property
+    def projector(self) -> Any:
+        """The module that makes tokens of the tower's states [n, D], given the sizes of the pictures."""
+        return self.model.base_model.multi_modal_projector
 
     def grids(self, inputs: Mapping[str, Any]) -> list[Grid]:
         side = self.patch * self.merge
@@ -83,7 +105,7 @@ class Mistral3Adapter(GridAdapter):
         width = self.model.config.get_text_config().hidden_size
         encoded = []
         for picture, grid, cells in zip(self.patches(inputs), layout.grids, keep, strict=True):
-            dtype = self.model.base_model.vision_tower.patch_conv.weight.dtype
+            dtype = self.tower.patch_conv.weight.dtype
             none = picture.new_zeros(0, width, dtype=dtype)
             encoded.append(self._encoded(picture, grid, cells.to(picture.device)) if len(cells) else none)
         return VisualFeatures(encoded, [], layout.grids, [], BaseModelOutputWithPooling)
@@ -101,7 +123,7 @@ class Mistral3Adapter(GridAdapter):
     def _encoded(self, picture: Tensor, grid: Grid, cells: Tensor) -> Tensor:
         """The tokens [K, D] of some cells of a picture [3, h, w]."""
         m, p, (_, height, width) = self.merge, self.patch, grid
-        tower, within = self.model.base_model.vision_tower, torch.arange(m, device=cells.device)
+        tower, within = self.tower, torch.arange(m, device=cells.device)
         y = (cells // width * m)[:, None, None] + within[:, None].expand(m, m)
         x = (cells % width * m)[:, None, None] + within.expand(m, m)
         places = torch.stack([y.flatten(), x.flatten()], -1)  # patches cell by cell, (K * m * m, 2)
@@ -112,7 +134,22 @@ class Mistral3Adapter(GridAdapter):
         hidden = tower.transformer(embedded, position_embeddings=positions).last_hidden_state[0]
         # To the projector the kept cells are a picture one cell wide, whose patches follow row by row.
         strip = [(m * len(cells) * p, m * p)]
-        return self.model.base_model.multi_modal_projector(hidden, strip)
+        return self.projector(hidden, strip)
+
+
+class LightOnOcrAdapter(Mistral3Adapter):
+    """LightOnOCR: as Mistral Small 3, without tokens between rows."""
+
+    refines = True
+    encode = GridAdapter.encode
+
+    @property
+    def tower(self) -> Any:
+        return self.model.base_model.vision_encoder
+
+    @property
+    def projector(self) -> Any:
+        return self.model.base_model.vision_projection
 
 
 class Gemma4Adapter(GridAdapter):
@@ -255,6 +292,90 @@ class KimiK25Adapter(GridAdapter):
         side = self.model.config.vision_config.patch_size
         grids = [(1, height, width) for _, height, width in inputs["image_grid_thw"].tolist()]
         return to_pictures(inputs["pixel_values"], grids, 1, side, 1)
+
+
+class MuseAdapter(GridAdapter):
+    """Muse Glimmer and Muse Spark: patches of two frames, which merge to cells behind the tower.
+
+    The tower takes patches in any order with their positions, so some cells alone can be encoded, each in its
+    own window of 32 x 32 patches.
+    """
+
+    encodes: Encodes = "cells"
+    refines = True
+    mean = (0.5, 0.5, 0.5)  # pixels in [-1, 1]
+    std = (0.5, 0.5, 0.5)
+
+    @property
+    def merge(self) -> int:
+        """Patches along each side of a cell."""
+        return self.model.config.vision_config.merge_size
+
+    @property
+    def patch(self) -> int:
+        """Px along each side of a patch."""
+        return self.model.config.vision_config.patch_size
+
+    @property
+    def tower(self) -> Any:
+        return self.model.base_model.vision_tower
+
+    def grids(self, inputs: Mapping[str, Any]) -> list[Grid]:
+        return [(t, h // self.merge, w // self.merge) for t, h, w in inputs["image_grid_thw"].tolist()]
+
+    def patches(self, inputs: Mapping[str, Any], features: VisualFeatures | None = None) -> list[Tensor]:
+        first = inputs["pixel_values"][:, : 3 * self.patch**2]  # of two equal frames
+        return to_pictures(first, inputs["image_grid_thw"].tolist(), 1, self.patch, 1)
+
+    # ---- encoding some cells alone --------------------------------------------------------------------
+
+    def encode_cells(self, inputs: Mapping[str, Any], keep: Sequence[Tensor]) -> VisualFeatures:
+        """Runs the tower on the patches of the kept cells, each at its place and in its window."""
+        layout, grid = self.layout(inputs), inputs["image_grid_thw"]
+        counts = [len(indices) for indices in keep]
+        cells = numbered_cells(layout, keep)
+        if counts == layout.counts:  # in the stock model's own order, for its own results to the last bit
+            return replace(self.features(inputs), cells=[])
+        m, tower, embedder = self.merge, self.tower, self.tower.patch_embedder
+        rows = cells_in_raster(grid, m).to(cells.device)[patch_rows(cells, m * m)]
+        windows = get_vision_window_index(grid, 1, tower.window_size, tower.patch_size)
+        index, ends = kept_windows(rows, *windows, 1)
+        # The model gives a patch in row y and column x the place that the turned grid's patches have.
+        places, weights = get_vision_interpolation_indices_and_weights(
+            grid[:, [0, 2, 1]],
+            num_grid_per_side=embedder.num_grid_per_side,
+            mode=embedder.interpolation_mode,
+            align_corners=embedder.interpolation_align_corners,
+            spatial_merge_size=1,
+            padding=embedder.interpolation_padding,
+        )
+        # To the projector the kept cells of an image are a picture one cell wide.
+        strips = [(1, m * count, m) for count in counts if count]
+        output = self.model.base_model.get_image_features(
+            inputs["pixel_values"][rows],
+            torch.tensor(strips, dtype=grid.dtype, device=grid.device),
+            position_ids=get_vision_position_ids(grid, 1)[rows],
+            window_index=index,
+            cu_window_seqlens=ends,
+            interp_indices=places[rows],
+            interp_weights=weights[rows],
+            return_dict=True,
+        )
+        tokens = torch.cat(list(output.pooler_output)).split(counts)
+        return VisualFeatures(list(tokens), [], layout.grids, [], type(output))
+
+    @property
+    def cell_px(self) -> int:
+        return self.merge * self.patch
+
+    def with_pixels(self, inputs: Mapping[str, Any], pictures: Sequence[Tensor]) -> dict[str, Any]:
+        grid, patch = inputs["image_grid_thw"], self.patch
+        sizes = [(1, picture.shape[1] // patch, picture.shape[2] // patch) for picture in pictures]
+        frames = inputs["pixel_values"].shape[1] // (3 * patch**2)
+        return {
+            "pixel_values": torch.cat([to_patches(one, 1, patch, 1).repeat(1, frames) for one in pictures]),
+            "image_grid_thw": torch.tensor(sizes, dtype=grid.dtype, device=grid.device),
+        }
 
 
 class HYV4VLAdapter(FamilyAdapter):

@@ -9,7 +9,14 @@ from __future__ import annotations
 from typing import Any
 
 from arr_coc.families.generic import GenericAdapter, PaliGemmaAdapter
-from arr_coc.families.qwen import Glm4vAdapter, PaddleOCRVLAdapter, Qwen2_5VLAdapter, Qwen3VLAdapter
+from arr_coc.families.qwen import (
+    Cosmos3EdgeAdapter,
+    Dots3NoteAdapter,
+    Glm4vAdapter,
+    PaddleOCRVLAdapter,
+    Qwen2_5VLAdapter,
+    Qwen3VLAdapter,
+)
 from arr_coc.families.raster import (
     Apertus1p5Adapter,
     Gemma4Adapter,
@@ -17,13 +24,16 @@ from arr_coc.families.raster import (
     HunyuanVLAdapter,
     HYV4VLAdapter,
     KimiK25Adapter,
+    LightOnOcrAdapter,
     Mistral3Adapter,
+    MuseAdapter,
 )
 from arr_coc.families.registry import Family
 from arr_coc.families.square import LlavaAdapter
 from arr_coc.families.tiled import (
     AyaVisionAdapter,
     Cohere2VisionAdapter,
+    GraniteDoclingAdapter,
     Idefics3Adapter,
     InternVLAdapter,
     Lfm2VLAdapter,
@@ -44,11 +54,26 @@ WINDOW = "dropping equals masking while the prompt fits the attention window"
 VIEW = "the view of the whole, behind the tiles, always stays"
 CONVOLUTIONS = "convolutions have no masked equivalent of a dropped token"
 THINKER = "wrap its `thinker`; sound always stays"
-NEWLINES = "newlines stay; dropping equals masking while a token may pick every other"
+PICKS = "dropping equals masking while a token may pick every other"
+NEWLINES = f"newlines stay; {PICKS}"
 
 TABLE = (
     Family("Qwen3-VL", ("qwen3_vl", "qwen3_vl_moe"), Qwen3VLAdapter, traits=LAYERS),
+    Family("Cosmos 3", ("cosmos3_omni",), Qwen3VLAdapter, traits=LAYERS),
+    Family(
+        "Cosmos 3 Edge",
+        ("cosmos3_edge",),
+        Cosmos3EdgeAdapter,
+        "with `processor.return_mm_token_type_ids = True`, which its own model needs",
+        HALF,
+    ),
     Family("Qwen2.5-VL, Qwen2-VL", ("qwen2_5_vl", "qwen2_vl"), Qwen2_5VLAdapter, traits=LAYERS),
+    Family(
+        "Cohere Compass, North Micro Vision",
+        ("cohere_compass",),
+        Qwen3VLAdapter,
+        f"from transformers 5.24 on; {WINDOW}",
+    ),
     # A recurrent state has no mask, so dropping a token is not the same as masking it.
     Family(
         "Qwen3.5, Qwen4-Exp",
@@ -76,6 +101,12 @@ TABLE = (
         Qwen2_5VLAdapter,
         WINDOW,
         {"plain_positions": True, "ignores_positions": True, "clips": False},
+    ),
+    Family(
+        "Dots 3 Note",
+        ("dots3_note",),
+        Dots3NoteAdapter,
+        f"from transformers 5.24 on; {PICKS}; sound always stays; no clips",
     ),
     Family("PaddleOCR-VL", ("paddleocr_vl",), PaddleOCRVLAdapter),
     Family("Hunyuan 4 VL", ("hy_v4_vl",), HYV4VLAdapter, f"from transformers 5.24 on; {NEWLINES}"),
@@ -107,6 +138,12 @@ TABLE = (
     Family("InternVL", ("internvl", "qianfan_ocr"), InternVLAdapter, VIEW, IMAGENET),
     Family("Idefics3, SmolVLM", ("idefics3", "smolvlm"), Idefics3Adapter, VIEW, HALF),
     Family(
+        "Granite Docling",
+        ("granite_docling",),
+        GraniteDoclingAdapter,
+        f"from transformers 5.24 on; {VIEW}",
+    ),
+    Family(
         "Aya Vision",
         ("aya_vision",),
         AyaVisionAdapter,
@@ -136,6 +173,7 @@ TABLE = (
         Mistral3Adapter,
         "the tokens between rows always stay; Large 4 picks what it reads, of what is kept",
     ),
+    Family("LightOnOCR", ("lighton_ocr",), LightOnOcrAdapter),
     Family(
         "MiniCPM-V",
         ("minicpmv4_6", "minicpmv4_7"),
@@ -151,6 +189,13 @@ TABLE = (
         HALF,
     ),
     Family("Kimi K2.5", ("kimi_k25",), KimiK25Adapter, traits=HALF | {"casts": False}),
+    Family("Muse Glimmer", ("muse_glimmer",), MuseAdapter, f"from transformers 5.24 on; {WINDOW}"),
+    Family(
+        "Muse Spark",
+        ("muse_spark",),
+        MuseAdapter,
+        f"from transformers 5.24 on; {WINDOW}; sound always stays",
+    ),
     Family(
         "Step 3.7",
         ("step3p7",),

@@ -2,6 +2,7 @@
 
     InternVL, Aya, Command A, Ovis2    pixel_values [tiles and views, 3, s, s]
     Idefics3, SmolVLM                  pixel_values [B, most of a prompt, 3, s, s], padded with black ones
+    Granite Docling                    the same, with pixel_attention_mask [B, most of a prompt]
     LLaVA-NeXT, LLaVA-OneVision        pixel_values [images, 1 + tiles, 3, s, s], image_sizes [images, 2]
 
 A view is a tile or an overview. The cells are those of all tiles in one raster; overviews and tokens that
@@ -39,7 +40,7 @@ from arr_coc.families.tiles import (
 )
 from arr_coc.seam.assembly import Layout, VisualFeatures, image_spans
 from arr_coc.seam.base import Encodes, FamilyAdapter, Grid
-from arr_coc.seam.pixels import REMEDY, numbered_cells, to_picture
+from arr_coc.seam.pixels import REMEDY, channels_first, numbered_cells, to_picture
 
 
 class TiledAdapter(FamilyAdapter):
@@ -187,6 +188,35 @@ class Idefics3Adapter(TiledAdapter):
         return numbers_by_last(input_ids, self.image_token_id)
 
 
+class GraniteDoclingAdapter(TiledAdapter):
+    """Granite Docling: row and column tokens before each tile, and deepstack levels.
+
+    With `fine_route=True` of the processor a cell is half as wide and high.
+    """
+
+    @property
+    def cell_px(self) -> int:
+        return self.model.config.vision_config.patch_size * self.model.config.vision_config.scale_factor
+
+    def side(self, inputs: Mapping[str, Any]) -> int:
+        coarse = super().side(inputs)
+        return coarse if inputs.get("tile_fine_mask") is None else 2 * coarse
+
+    def views(self, inputs: Mapping[str, Any]) -> Tensor:
+        """The tiles and overviews [n, 3, s, s], without those that pad the rows of a batch."""
+        return inputs["pixel_values"][inputs["pixel_attention_mask"].bool()]
+
+    def with_views(self, inputs: Mapping[str, Any], chosen: Tensor) -> dict[str, Any]:
+        """Inputs for `encode` with the views of these numbers, as one row of a batch, [1, m, 3, s, s]."""
+        mask = inputs["pixel_attention_mask"].new_ones(1, len(chosen))
+        one = {"pixel_values": self.views(inputs)[chosen][None], "pixel_attention_mask": mask}
+        fine = inputs.get("tile_fine_mask")
+        return dict(inputs) | one | ({} if fine is None else {"tile_fine_mask": fine[:1]})
+
+    def numbers(self, input_ids: Tensor, views: Tensor) -> list[int]:
+        return numbers_by_first(input_ids, self.image_token_id)
+
+
 class InternVLAdapter(TiledAdapter):
     """InternVL 2.5, 3 and 3.5, and Qianfan-OCR: tiles and overview between one start and one end token."""
 
@@ -310,7 +340,7 @@ class Lfm2VLAdapter(FamilyAdapter):
         """Per image its views [3, h, w], and the rows and columns of its tiles."""
         factor, shapes = self.model.config.downsample_factor, inputs["spatial_shapes"].tolist()
         pictures = iter(
-            (to_picture(_channels_first(rows[: h * w]), (1, h, w), 1, self._patch, 1), h * w // factor**2)
+            (to_picture(channels_first(rows[: h * w]), (1, h, w), 1, self._patch, 1), h * w // factor**2)
             for rows, (h, w) in zip(inputs["pixel_values"], shapes, strict=True)
         )
         images = []
@@ -323,11 +353,6 @@ class Lfm2VLAdapter(FamilyAdapter):
             shape = arrangement(torch.stack(views[:-1]), views[-1]) if len(views) > 1 else (1, 1)
             images.append((views, shape))
         return images
-
-
-def _channels_first(rows: Tensor) -> Tensor:
-    """Patches with the colours of a pixel side by side, as patches of three planes: [n, p * p * 3]."""
-    return rows.unflatten(1, (-1, 3)).transpose(1, 2).flatten(1)
 
 
 class Step3p7Adapter(FamilyAdapter):

@@ -62,9 +62,12 @@ def encode_views(
     """
     chosen, place = (tokens // unit).unique(return_inverse=True)  # views; of each token its view's place
     output = encode(chosen)
-    encoded = torch.cat(list(output.pooler_output))[place * unit + tokens % unit]
+    encoded, *levels = (
+        list(torch.cat(list(level))[place * unit + tokens % unit].split(counts))
+        for level in (output.pooler_output, *(getattr(output, "deepstack_features", None) or []))
+    )
     packed = isinstance(output.pooler_output, Tensor)
-    return VisualFeatures(list(encoded.split(counts)), [], grids, [], handing_back(output), packed)
+    return VisualFeatures(encoded, levels, grids, [], handing_back(output), packed)
 
 
 # ---- placeholders -------------------------------------------------------------------------------------

@@ -144,6 +144,11 @@ class FamilyAdapter(PromptAssembly):
         return has_recurrence(self.model.config)
 
     @property
+    def unfit(self) -> str | None:
+        """Why no token can be dropped from the model's prompts, as its configuration says; None if it may."""
+        return None
+
+    @property
     def early_layout(self) -> bool:
         """Whether `layout` works before anything is encoded."""
         return self.encodes != "images"

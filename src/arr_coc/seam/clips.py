@@ -276,7 +276,7 @@ def _tensors(clip: FrameSource | Tensor) -> Iterator[Tensor]:
 
 # The time that processors write ahead of each step of a clip, or, as GLM-4V's, behind it.
 TIME = re.compile(
-    r"<(?P<middle>\d+(?:\.\d+)?) seconds>(?=<\|vision_start\|>)"  # Qwen3-VL: ahead of a step
+    r"<(?P<middle>\d+(?:\.\d+)?) seconds>(?=<\|(?i:vision_start)\|>)"  # Qwen3-VL and Compass: ahead of a step
     r"|(?<=<\|end_of_image\|>)(?P<start>\d+(?:\.\d+)?)(?: seconds)?"
     r"(?=<\|begin_of_image\|>|<\|end_of_video\|>)"
 )

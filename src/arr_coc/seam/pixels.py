@@ -86,6 +86,16 @@ def to_patches(picture: Tensor, merge: int, patch: int, frames: int) -> Tensor:
     return blocks.expand(*blocks.shape[:5], frames, p, p).reshape(-1, channels * frames * p * p)
 
 
+def channels_first(rows: Tensor) -> Tensor:
+    """Patches with the colours of a pixel side by side, as patches of three planes: [n, p * p * 3]."""
+    return rows.unflatten(1, (-1, 3)).transpose(1, 2).flatten(1)
+
+
+def channels_last(rows: Tensor) -> Tensor:
+    """The reverse of `channels_first`."""
+    return rows.unflatten(1, (3, -1)).transpose(1, 2).flatten(1)
+
+
 def patch_map(cells: Tensor, grid: Grid, merge: int) -> Tensor:
     """The patches of cells [T*H*W, merge**2 * D] (raster order) as a map [T, D, H * merge, W * merge]."""
     t, h, w = grid

@@ -50,6 +50,8 @@ def self_check(adapter: FamilyAdapter) -> None:
     training = model.training
     model.eval()
     try:
+        if adapter.unfit is not None:
+            raise ValueError(adapter.unfit)
         pieces = len(adapter.patches(_inputs(adapter, _drawn(LARGE_SIZE, len(PICTURE_SIZES)))))
         if pieces != 1:  # each would be taken for an image
             raise ValueError(
