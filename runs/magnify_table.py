@@ -6,6 +6,9 @@ from typing import Any
 
 NAMES = {
     "all tokens": "all tokens of the shrunk page",
+    "sparse, all tokens' worth, magnify auto": '`sparse`, `magnify="auto"`, `budget=1.0`',
+    "sparse, magnify auto": '`sparse`, `magnify="auto"`',
+    "saccade, magnify auto": '`saccade`, `magnify="auto"`',
     "another question's cells, magnify 2": "null: another question's cells, `magnify=2`",
     "the original, full": "the page as it is, all 4,096 tokens",
     "the original, sparse": "the page as it is, `sparse`",
