@@ -10,11 +10,14 @@ import torch
 from torch import Tensor
 
 from arr_coc.guide.coupling import (
+    ENLARGED,
+    ENLARGED_PIXELS,
     MAX_PIXELS,
     MAX_SIDE,
     Coupling,
     Match,
     couple,
+    encoded_size,
     fitted,
     readable,
     scope,
@@ -67,7 +70,8 @@ def test_any_picture_and_grid(size: tuple[int, int], grid: tuple[int, int]) -> N
 @pytest.mark.slow
 def test_a_large_picture_is_scaled_down() -> None:
     page = view(guide(), torch.zeros(3, 64, 2 * MAX_SIDE))
-    assert page.size == (32, MAX_SIDE)
+    assert page.size == (64, 2 * MAX_SIDE)
+    assert page.encoded == (32, MAX_SIDE)
 
 
 @each(
@@ -83,6 +87,28 @@ def test_what_is_long_and_not_large_is_looked_at_as_it_is(
     size: tuple[int, int], expected: tuple[int, int]
 ) -> None:
     assert fitted(*size) == expected
+
+
+@each("size", [(600, 600), (921, 921), (320, 240), (1000, 100), (64, 64)])
+def test_a_small_picture_is_encoded_larger(size: tuple[int, int]) -> None:
+    width, height = encoded_size(*size)
+    assert width / size[0] == pytest.approx(
+        min(ENLARGED, (ENLARGED_PIXELS / (size[0] * size[1])) ** 0.5), abs=0.02
+    )
+    assert width * height <= 1.001 * ENLARGED_PIXELS
+    assert width / height == pytest.approx(size[0] / size[1], rel=0.02)
+
+
+@each("size", [(1024, 1024), (930, 930), (1366, 768), (8192, 20), (2048, 2048), (4000, 3000)])
+def test_a_large_one_is_not(size: tuple[int, int]) -> None:
+    assert encoded_size(*size) == fitted(*size)
+
+
+def test_a_view_has_the_size_of_its_picture() -> None:
+    for height, width in ((64, 96), (300, 200)):
+        page = view(guide(), torch.rand(3, height, width))
+        assert page.size == (height, width)
+        assert page.encoded == encoded_size(width, height)[::-1]
 
 
 @each("size", [(1366, 4500), (4096, 4096), (3, 40_000), (40_000, 9_000)])

@@ -135,7 +135,7 @@ def test_large_pages_are_kept_as_far_as_there_is_room(monkeypatch: pytest.Monkey
 
 
 def test_no_pixels_are_kept() -> None:
-    own, side = Selector(), 512
+    own, side = Selector(), 1024
     own(sample((side, side)), QUESTION, 8)
     (record,) = own._records.values()
     tensors = [*record.view.prints, record.view.features, *record.textures.values()]

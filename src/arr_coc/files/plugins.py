@@ -49,13 +49,18 @@ def plugin(kind: str, name: str) -> Any:
     """
     if name not in plugins(kind):
         raise ValueError(missing(f"{name!r} of {kind}"))
-    point = plugins(kind)[name]
+    return load_point(plugins(kind)[name])
+
+
+def load_point(point: EntryPoint) -> Any:
+    """The object of an entry point; a ValueError that names its distribution where that can't be imported."""
     try:
         return point.load()
     except (ImportError, AttributeError) as error:  # moved or removed since it was installed, or too old
         owner, why = "its distribution" if point.dist is None else point.dist.name, one_line(error)
+        kind = point.group.removeprefix("arr_coc.")
         raise ValueError(
-            f"{name!r} of {kind} can't be imported ({why}): install {owner} again, or uninstall it"
+            f"{point.name!r} of {kind} can't be imported ({why}): install {owner} again, or uninstall it"
         ) from error
 
 

@@ -25,6 +25,10 @@ GUIDE = "guide"  # name of the guide as a source of relevance
 MAX_PIXELS = 2048**2  # of a picture that the guide encodes; larger ones are scaled down
 PIXELS_AT_ONCE = 8 * 1024**2  # of pictures that are encoded, or scored by a question each, together
 MAX_SIDE = 8192  # px of its longer side: a page of many screens in one shot is read as it is
+# How much a small picture is enlarged before it is encoded, up to how many px, and the least that is worth
+# it: print of 9 to 12 px, as screens have it, is read better so (`runs/enlarged.py`), and a picture that is
+# larger when it comes costs no more.
+ENLARGED, ENLARGED_PIXELS, LEAST_ENLARGED = 1.5, 1152**2, 1.25
 # Factor and offset on the logit of presence, and what a recognised word adds, that make `confidence` a
 # probability; fitted on validation pages (`runs/guide_matches.py`), like the next two.
 CALIBRATION: tuple[float, float, float] = (0.58, -1.29, 1.43)
@@ -122,30 +126,32 @@ class Coupling:
 
 
 def view(guide: Guide, picture: Tensor) -> GuidePage:
-    """The guide's encoding of a picture, float [3, h, w] in [0, 1] of any size, scaled down to `fitted`."""
+    """The guide's encoding of a picture, float [3, h, w] in [0, 1] of any size, at `encoded_size`."""
     return view_all(guide, [picture])[0]
 
 
 @torch.no_grad()
 def view_all(guide: Guide, pictures: Sequence[Tensor]) -> list[GuidePage]:
     """The guide's encodings of pictures, as of `view`; those of one size are encoded together."""
-    scaled = [_scaled(picture.to(guide.threshold.device)) for picture in pictures]
+    scaled = [at_encoded_size(picture.to(guide.threshold.device)) for picture in pictures]
     pages: dict[int, GuidePage] = {}
     for group in _alike([tuple(picture.shape) for picture in scaled]):
         most = max(1, PIXELS_AT_ONCE // scaled[group[0]][0].numel())
         for part in (group[i : i + most] for i in range(0, len(group), most)):
             encoded = guide.encode(torch.stack([scaled[i] for i in part]))
             pages |= zip(part, encoded.split(), strict=True)
-    return [pages[i] for i in range(len(scaled))]
+    sizes = [(picture.shape[-2], picture.shape[-1]) for picture in pictures]
+    return [pages[i]._replace(size=size) for i, size in enumerate(sizes)]
 
 
-def _scaled(picture: Tensor) -> Tensor:
+def at_encoded_size(picture: Tensor) -> Tensor:
     """A picture [3, h, w] at the size at which the guide encodes it."""
     height, width = picture.shape[-2:]
-    size = fitted(width, height)
+    size = encoded_size(width, height)
     if size == (width, height):
         return picture
-    picture = F.interpolate(picture[None].float(), size[::-1], mode="bilinear", antialias=True)[0]
+    mode = "bilinear" if size[0] < width else "bicubic"  # enlarged print stays sharp
+    picture = F.interpolate(picture[None].float(), size[::-1], mode=mode, antialias=size[0] < width)[0]
     return picture.clamp(0, 1)
 
 
@@ -157,8 +163,16 @@ def _alike(keys: Sequence[Hashable]) -> list[list[int]]:
     return list(groups.values())
 
 
-def fitted(width: int, height: int) -> tuple[int, int]:
+def encoded_size(width: int, height: int) -> tuple[int, int]:
     """The size (width, height) in px at which the guide encodes a picture of a size in px."""
+    scale = min(ENLARGED, math.sqrt(ENLARGED_PIXELS / (width * height)), MAX_SIDE / max(width, height))
+    if scale < LEAST_ENLARGED:
+        return fitted(width, height)
+    return round(width * scale), round(height * scale)
+
+
+def fitted(width: int, height: int) -> tuple[int, int]:
+    """A size (width, height) in px, made smaller where it is more than the guide can encode."""
     scale = min(1.0, math.sqrt(MAX_PIXELS / (width * height)), MAX_SIDE / max(width, height))
     return max(1, round(width * scale)), max(1, round(height * scale))
 
@@ -201,12 +215,12 @@ class GuideSource:
     ) -> list[Coupling]:
         """Score pictures by a question each at once, as `couple` does one by one."""
         made: dict[int, Coupling] = {}
-        keys = [(view.size, grid) for view, grid in zip(views, grids, strict=True)]
+        keys = [(view.encoded, grid) for view, grid in zip(views, grids, strict=True)]
         for group in _alike(keys):
             pages = [views[i] for i in group]
             if all(page is pages[0] for page in pages):
                 pages = pages[:1]
-            most = max(1, PIXELS_AT_ONCE // math.prod(pages[0].size))
+            most = max(1, PIXELS_AT_ONCE // math.prod(pages[0].encoded))
             for part in (range(i, min(i + most, len(group))) for i in range(0, len(group), most)):
                 own = pages if len(pages) == 1 else [pages[i] for i in part]
                 texts = [questions[group[i]] for i in part]
@@ -231,7 +245,7 @@ def couple_all(
     every = [guide.terms_of(question) for question in questions]
     page = join_pages(pages)
     judged = fetched(guide.question(page, guide.tensors(every), grid))
-    return [_coupling(judged, i, one, page.size) for i, one in enumerate(every)]
+    return [_coupling(judged, i, one, page.encoded) for i, one in enumerate(every)]
 
 
 def fetched(judged: Judged) -> Judged:
@@ -242,7 +256,7 @@ def fetched(judged: Judged) -> Judged:
 
 
 def _coupling(judged: Judged, i: int, terms: Terms, size: tuple[int, int]) -> Coupling:
-    """The coupling of question `i` with a picture of (height, width) px."""
+    """The coupling of question `i` with a picture encoded at (height, width) px."""
     spots = _matches(judged, i, terms, size)
     recognised = any(match.likeness >= LIKELY for match in spots)
     confidence = probability(float(judged.present[i]), recognised) * readable(terms.words)
@@ -314,7 +328,7 @@ def matches(guide: Guide, page: GuidePage, question: str) -> tuple[Match, ...]:
 
 
 def _matches(judged: Judged, i: int, terms: Terms, size: tuple[int, int]) -> tuple[Match, ...]:
-    """The matches of question `i` on a picture of (height, width) px."""
+    """The matches of question `i` on a picture encoded at (height, width) px."""
     words, others, stands_for, strengths = terms
     width, padded = -(-size[1] // PLACE[1]), judged.colour.shape[1]
     best, places = judged.best[i].tolist(), judged.best_at[i].tolist()

@@ -64,7 +64,8 @@ class GuidePage(NamedTuple):
     passages: Tensor  # the same of the whole run of print that a place belongs to, of unit length or 0
     colours: Tensor  # [B, 12, h/16, w/32] in [0, 1], how far each place shows each of `colours.NAMES`
     features: Tensor  # [B, WIDTH, h/16, w/32] of `PageEncoder`
-    size: tuple[int, int]  # (height, width) of the picture in px before it was padded
+    size: tuple[int, int]  # (height, width) of the picture in px
+    encoded: tuple[int, int]  # those at which it was encoded, before it was padded
     runs: Tensor  # [B, h/16, w/4], its runs of print (`print_runs`)
     vocabulary: Tensor  # [B], how many different common words are read on it
 
@@ -81,7 +82,8 @@ class GuidePage(NamedTuple):
     def of(self, tensors: Sequence[Tensor]) -> GuidePage:
         """A page of the same size with other tensors, in the order of `tensors`."""
         *prints, meanings, passages, colours, features, runs, vocabulary = tensors
-        return GuidePage(tuple(prints), meanings, passages, colours, features, self.size, runs, vocabulary)
+        fixed = (self.size, self.encoded)
+        return GuidePage(tuple(prints), meanings, passages, colours, features, *fixed, runs, vocabulary)
 
     def split(self) -> list[GuidePage]:
         """The pages of each of its pictures."""
@@ -164,7 +166,7 @@ class Guide(nn.Module):
         down, right = (max(MIN_SIDE - side, -side % SIDE_MULTIPLE) for side in size)
         if down or right:
             pictures = F.pad(pictures, (0, right, 0, down), mode="replicate")
-        return self.compose(pictures, self.encode_print(pictures))._replace(size=size)
+        return self.compose(pictures, self.encode_print(pictures))._replace(size=size, encoded=size)
 
     def encode_print(self, pictures: Tensor) -> list[PrintFeatures]:
         """The print of pictures [B, 3, h, w] at each of the SCALES; their sides are whole SIDE_MULTIPLEs."""
@@ -184,7 +186,7 @@ class Guide(nn.Module):
         size = (pictures.shape[-2], pictures.shape[-1])
         colours, runs = colour_maps(pictures), print_runs(light)
         passages = run_meanings(meanings, runs)
-        return GuidePage(prints, meanings, passages, colours, features, size, runs, vocabulary)
+        return GuidePage(prints, meanings, passages, colours, features, size, size, runs, vocabulary)
 
     def terms_of(self, question: str) -> Terms:
         """What is looked for on a picture by a question."""
@@ -202,10 +204,10 @@ class Guide(nn.Module):
         search = self.find(page, questions)
         reading, second = self.reader.read_twice(questions, search.own)
         judged = self.weigh(page, search, reading)
-        cells = cell_logits(complete_runs(judged.logits, page.runs), page.size, grid)
-        places = crop_places(torch.cat((search.cosines, search.others), 1), page.size).flatten(2)
+        cells = cell_logits(complete_runs(judged.logits, page.runs), page.encoded, grid)
+        places = crop_places(torch.cat((search.cosines, search.others), 1), page.encoded).flatten(2)
         best, best_at = places.max(-1)
-        colour, colour_at = crop_places(search.colours, page.size).flatten(2).max(-1)
+        colour, colour_at = crop_places(search.colours, page.encoded).flatten(2).max(-1)
         vocabulary = page.vocabulary.expand(len(cells))
         scope = self._scope(reading.pooled, second)
         return Judged(cells, judged.present, scope, best, best_at, colour, colour_at, vocabulary)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 
-from arr_coc.files.plugins import plugin, plugins
+from arr_coc.files.plugins import load_point, plugins
 from arr_coc.guide.boxes import open_boxes
 from arr_coc.guide.coupling import GUIDE, GuideSource
 from arr_coc.guide.guide import Guide, load_guide
@@ -119,7 +119,7 @@ def open_relevance(relevance: str | RelevanceSource, guide: Guide | None = None)
         if name == GUIDE:
             sources.append(GuideSource(load_guide(argument) if argument else guide))
             continue
-        opener = _BUILT_IN.get(name) or _registered.get(name) or plugin("relevance", name)
+        opener = _BUILT_IN.get(name) or _registered.get(name) or load_point(plugins("relevance")[name])
         sources.append(_opened(opener, argument, _written(argument)))
     alone = len(sources) == 1 and isinstance(sources[0], GuideSource)
     return sources[0] if alone else SumSource(sources, guide)

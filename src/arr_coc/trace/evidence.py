@@ -133,9 +133,9 @@ def _heat(
     rows = [(word, 1.0)]
     rows += [(i, bond) for i, (other, of, bond) in bonds if of == word and (bond == 1 or other == term)]
     if term == COLOUR_TERM.format(words[word]):
-        colour = crop_places(search.colours[0, word], page.size).float()
+        colour = crop_places(search.colours[0, word], page.encoded).float()
         return F.adaptive_max_pool2d(colour[None], grid)[0].cpu()
-    cosines = crop_places(torch.cat((search.cosines[0, : len(words)], search.others[0])), page.size)
+    cosines = crop_places(torch.cat((search.cosines[0, : len(words)], search.others[0])), page.encoded)
     maps = [printed_probability(cosines[row], row == word, bond) for row, bond in rows]
     likeness = torch.stack(maps).amax(0)  # over terms: [rows, h, w] -> [h, w]
     return F.adaptive_max_pool2d(likeness[None], grid)[0].clamp(0, 1).cpu()

@@ -10,6 +10,7 @@ from PIL import Image, ImageDraw
 
 from arr_coc.choose.attending import TokenAllocator
 from arr_coc.choose.budget import enough_cells
+from arr_coc.guide import coupling
 from arr_coc.guide.head import Judgement
 from arr_coc.guide.print_encoder import PLACE
 from arr_coc_lab.evaluate.guide import (
@@ -33,6 +34,12 @@ from arr_coc_lab.evaluate.guide_pages import EFFECTS, drawn_samples, misspelt
 from arr_coc_lab.rivals.nulls import ink_density
 from arr_coc_lab.world.browser.chromium import Word
 from arr_coc_lab.world.browser.page import Inquired
+
+
+@pytest.fixture(autouse=True)
+def as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small pictures are read as they are: a `Pointer` counts in cells of 32 px."""
+    monkeypatch.setattr(coupling, "ENLARGED", 1.0)
 
 
 class Pointer:

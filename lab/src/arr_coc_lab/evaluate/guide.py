@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor
 
@@ -25,9 +26,10 @@ from arr_coc.choose.budget import Budget, enough_cells, expected_tokens
 from arr_coc.choose.knowing import saliency
 from arr_coc.choose.texture import generate_texture_array
 from arr_coc.data.evidence import evidence_cells
+from arr_coc.guide.coupling import at_encoded_size
 from arr_coc.guide.guide import Guide, cell_logits
 from arr_coc.guide.head import Judgement
-from arr_coc.guide.print_encoder import PLACE, complete_runs
+from arr_coc.guide.print_encoder import complete_runs
 from arr_coc_lab.rivals.nulls import ink_density
 from arr_coc_lab.world.browser.chromium import Word
 from arr_coc_lab.world.browser.page import Inquired
@@ -123,13 +125,20 @@ def auto_cells(logits: Tensor) -> Tensor:
 
 
 def judge(guide: Guide, pixels: Tensor, texts: Sequence[str], grid: tuple[int, int]) -> Judgement:
-    """The guide's judgement of a picture [3, h, w], with its logits resampled to cells [Q, H, W]."""
+    """The guide's judgement of a picture [3, h, w], with its logits resampled to cells [Q, H, W].
+
+    The cells cover the picture padded to whole cells of 32 px (`Sample.padded`).
+    """
+    picture = F.pad(pixels, (0, -pixels.shape[2] % 32, 0, -pixels.shape[1] % 32), mode="replicate")
     with torch.inference_mode(), torch.autocast(pixels.device.type, torch.bfloat16):
-        page = guide.page(pixels)
+        picture = at_encoded_size(picture)
+        page = guide.page(picture)
         parts = [guide.judge(page, texts[i : i + CHUNK]) for i in range(0, len(texts), CHUNK)]
         logits, *others = (torch.cat(each) for each in zip(*parts, strict=True))
-        padded = (PLACE[0] * logits.shape[-2], PLACE[1] * logits.shape[-1])  # px that the logits cover
-        return Judgement(cell_logits(complete_runs(logits, page.runs), padded, grid), *others)
+        return Judgement(
+            cell_logits(complete_runs(logits, page.runs), (picture.shape[-2], picture.shape[-1]), grid),
+            *others,
+        )
 
 
 def measure(
