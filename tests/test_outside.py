@@ -226,7 +226,7 @@ class TestPipeline:
         for model in (built.model, wrapped(family)):
             ask = pipeline("image-text-to-text", model=model, processor=built.processor)
             repr(ask)
-            call = {"text": text, "images": [picture(1)], "max_new_tokens": 5, "return_full_text": False}
+            call = {"text": text, "images": [picture(2)], "max_new_tokens": 5, "return_full_text": False}
             (answer,) = ask(**call, generate_kwargs={"do_sample": False})
             answers.append(answer["generated_text"])
             if model is wrapped(family):

@@ -38,6 +38,7 @@ KEYS = {
     "total",
     "read",
     "grid",
+    "magnified",
     "mode",
     "looks",
     "note",

@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from arr_coc.guide import coupling as coupling_module
 from arr_coc.guide.coupling import Coupling, GuideSource
 from arr_coc.guide.guide import GUIDE_FILE, Guide, GuidePage, load_guide, save_guide
 from arr_coc.guide.selector import Selector, image_pixels
@@ -44,7 +45,8 @@ def set_couple(monkeypatch: pytest.MonkeyPatch, couple: Callable[..., Coupling])
 
 
 def noted_looks(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
-    """The shape of every picture that the guide encodes from now on."""
+    """The shape of every picture that the guide encodes from now on, none of them enlarged."""
+    monkeypatch.setattr(coupling_module, "ENLARGED", 1.0)
     looks: list[tuple[int, ...]] = []
     encode = Guide.encode
 

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from arr_coc.data.evidence import evidence_cells
+from arr_coc.guide import coupling as coupling_module
 from arr_coc.guide.coupling import couple, view
 from arr_coc.guide.guide import Guide, prepared
 from arr_coc.guide.trust import SENTENCES
@@ -60,7 +61,8 @@ class TestGuidance:
         assert Guidance(*numbers, (spot,)).says == says
         assert SENTENCES[says] in Guidance(*numbers, (spot,)).sentence
 
-    def test_words_and_where_they_match(self) -> None:
+    def test_words_and_where_they_match(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(coupling_module, "ENLARGED", 1.0)  # so that places end where cells do
         torch.manual_seed(0)
         guide = prepared(Guide(), torch.float32)
         page = view(guide, torch.rand(3, 96, 160))

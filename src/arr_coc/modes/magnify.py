@@ -21,7 +21,7 @@ from PIL.Image import Image
 from torch import Tensor
 
 from arr_coc.choose.allocation import Allocation, Grid
-from arr_coc.choose.budget import AUTO, AUTO_RANGE, Budget, budget_count
+from arr_coc.choose.budget import AUTO, Budget, budget_count
 from arr_coc.files.question import kind_of
 from arr_coc.seam.assembly import covering_cells
 from arr_coc.seam.base import FamilyAdapter
@@ -29,7 +29,7 @@ from arr_coc.seam.base import FamilyAdapter
 Magnify = float | str  # a scale from 1 to MOST_SCALE, or "auto"
 
 MOST_SCALE = 3.0
-LEAST_CELLS = AUTO_RANGE[0]  # fewer cells than this are not kept for the sake of their scale
+LEAST_CELLS = 64  # no fewer cells are kept for the sake of their scale
 LEAST_SCALE = 1.1  # less isn't worth other pixels than the model was given
 STEP = 0.98  # by which a scale falls until the fine cells fit the budget
 
