@@ -315,7 +315,9 @@ class FamilyAdapter(PromptAssembly):
     def normalising(self, pictures: Sequence[Tensor]) -> Callable[[Tensor], Tensor]:
         """The normalisation of these preprocessed pictures, float32 [3, h, w], for one in [0, 1]."""
         mean, std, usual = self._normalisation
-        return (lambda x: (x - mean) / std) if are_normalised(pictures, mean, std, usual) else lambda x: x
+        if not are_normalised(pictures, mean, std, usual):
+            return lambda picture: picture
+        return lambda picture: (picture - mean.to(picture)) / std.to(picture)
 
     @cached_property
     def markers(self) -> TemplateMarkers | None:
