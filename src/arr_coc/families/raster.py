@@ -27,7 +27,7 @@ from transformers.vision_utils import (
     get_vision_window_index,
 )
 
-from arr_coc.families.generic import GridAdapter, unpadded
+from arr_coc.families.generic import GridAdapter, patch_grids, unpadded
 from arr_coc.families.qwen import cells_in_raster
 from arr_coc.families.tiles import placeholder_runs
 from arr_coc.seam.assembly import Layout, VisualFeatures
@@ -40,6 +40,21 @@ from arr_coc.seam.pixels import (
     to_patches,
     to_pictures,
 )
+
+
+def cell_grids(inputs: Mapping[str, Any], merge: int) -> list[Grid]:
+    """The grid (T, H, W) of each image's cells of merge x merge patches."""
+    return [(t, h // merge, w // merge) for t, h, w in patch_grids(inputs)]
+
+
+def patches_by_row(inputs: Mapping[str, Any], pictures: Sequence[Tensor], side: int) -> dict[str, Any]:
+    """Pictures [3, h, w] as patches of `side` px, row by row: [patches, 3 * side**2], with their grids."""
+    like = inputs["image_grid_thw"]
+    sizes = [(1, picture.shape[1] // side, picture.shape[2] // side) for picture in pictures]
+    return {
+        "pixel_values": torch.cat([to_patches(picture, 1, side, 1) for picture in pictures]),
+        "image_grid_thw": torch.tensor(sizes, dtype=like.dtype, device=like.device),
+    }
 
 
 class Mistral3Adapter(GridAdapter):
@@ -321,7 +336,7 @@ class MuseAdapter(GridAdapter):
         return self.model.base_model.vision_tower
 
     def grids(self, inputs: Mapping[str, Any]) -> list[Grid]:
-        return [(t, h // self.merge, w // self.merge) for t, h, w in inputs["image_grid_thw"].tolist()]
+        return cell_grids(inputs, self.merge)
 
     def patches(self, inputs: Mapping[str, Any], features: VisualFeatures | None = None) -> list[Tensor]:
         first = inputs["pixel_values"][:, : 3 * self.patch**2]  # of two equal frames
@@ -369,13 +384,9 @@ class MuseAdapter(GridAdapter):
         return self.merge * self.patch
 
     def with_pixels(self, inputs: Mapping[str, Any], pictures: Sequence[Tensor]) -> dict[str, Any]:
-        grid, patch = inputs["image_grid_thw"], self.patch
-        sizes = [(1, picture.shape[1] // patch, picture.shape[2] // patch) for picture in pictures]
-        frames = inputs["pixel_values"].shape[1] // (3 * patch**2)
-        return {
-            "pixel_values": torch.cat([to_patches(one, 1, patch, 1).repeat(1, frames) for one in pictures]),
-            "image_grid_thw": torch.tensor(sizes, dtype=grid.dtype, device=grid.device),
-        }
+        made = patches_by_row(inputs, pictures, self.patch)
+        frames = inputs["pixel_values"].shape[1] // (3 * self.patch**2)
+        return made | {"pixel_values": made["pixel_values"].repeat(1, frames)}
 
 
 class HYV4VLAdapter(FamilyAdapter):
@@ -401,7 +412,7 @@ class HYV4VLAdapter(FamilyAdapter):
         return self.model.base_model.vision_tower
 
     def grids(self, inputs: Mapping[str, Any]) -> list[Grid]:
-        return [(t, h // self.merge, w // self.merge) for t, h, w in inputs["image_grid_thw"].tolist()]
+        return cell_grids(inputs, self.merge)
 
     def token_counts(self, inputs: Mapping[str, Any], lengths: Sequence[int]) -> Sequence[int]:
         """The tokens of each image, from the grids: some releases of transformers divide them otherwise."""
@@ -440,13 +451,9 @@ class HYV4VLAdapter(FamilyAdapter):
         return self._put_together(layout, [cells[:0] for cells in layout.cells], blank)
 
     def coarse(self, inputs: Mapping[str, Any], cells: int | Sequence[int] = 256) -> dict[str, Any]:
-        grid, patch = inputs["image_grid_thw"], self.model.config.vision_config.patch_size
+        patch = self.model.config.vision_config.patch_size
         views = coarse_views(self.patches(inputs), self.grids(inputs), cells, self.merge * patch)
-        sizes = [(1, view.shape[1] // patch, view.shape[2] // patch) for view in views]
-        return {
-            "pixel_values": torch.cat([to_patches(view, 1, patch, 1) for view in views]),
-            "image_grid_thw": torch.tensor(sizes, dtype=grid.dtype, device=grid.device),
-        }
+        return patches_by_row(inputs, views, patch)
 
     def _encoded(self, inputs: Mapping[str, Any], keep: Sequence[Tensor], cells: Tensor) -> Tensor:
         """The tower's states [1, K * m * m, D] of kept cells [K], numbered over all images, cell by cell."""

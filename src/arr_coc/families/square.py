@@ -36,6 +36,7 @@ from arr_coc.seam.base import Encodes, FamilyAdapter, Grid
 from arr_coc.seam.pixels import numbered_cells
 
 MOST_CROPS_A_SIDE = 3  # most crops along each side of a picture
+COMPARED_PX = 32  # along each side of two views of one picture that are compared
 
 
 class CroppedAdapter(FamilyAdapter):
@@ -97,7 +98,7 @@ class CroppedAdapter(FamilyAdapter):
         views = torch.cat([self._cut(picture, 1) for picture in pictures]).to(pixels)
         pairs = zip(self.images({**inputs, "pixel_values": views}), self.images(inputs), strict=True)
         for number, pair in enumerate(pairs):
-            if not same_picture(*pair):
+            if not same_picture(*pair, px=COMPARED_PX):
                 raise ValueError(
                     f"picture {number} does not show what the model's view of image {number} shows: pass the "
                     "pictures in the order of the prompt's images, as the processor got them"

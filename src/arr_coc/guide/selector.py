@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer  # the guide alone needs none
 
 SAME_IMAGE_MAX_DIFF = 0.04  # the most two resampled pictures of one thing differ, mean over pixels in [0, 1]
-COMPARED_PX = 32  # along each side of the pictures that are compared
+COMPARED_PX = 64  # along each side of the pictures that are compared
 MAX_PICTURES = 8  # whose encodings are kept
 MAX_KEPT_PIXELS = 8 * 1024**2  # of them together, at some five bytes each; the last is kept at any size
 MAX_QUESTIONS = 8  # of a picture whose couplings are kept: comparing questions, then deciding, asks twice
@@ -716,9 +716,9 @@ def image_pixels(image: ImageSource, device: torch.device | None = None) -> Tens
     return torch.from_numpy(pixels).to(device)[None].float().div_(255)
 
 
-def same_picture(one: Tensor, other: Tensor) -> bool:
-    """Whether two pictures [3, h, w] in [0, 1], of any sizes, show the same thing."""
-    small = [F.interpolate(x[None].float(), (COMPARED_PX, COMPARED_PX), mode="area") for x in (one, other)]
+def same_picture(one: Tensor, other: Tensor, px: int = COMPARED_PX) -> bool:
+    """Whether two pictures [3, h, w] in [0, 1], of any sizes, show the same thing, at `px` a side."""
+    small = [F.interpolate(x[None].float(), (px, px), mode="area") for x in (one, other)]
     return float((small[0] - small[1]).abs().mean()) <= SAME_IMAGE_MAX_DIFF
 
 

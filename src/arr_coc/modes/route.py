@@ -648,6 +648,8 @@ def why_single_look(prepared: Prepared, looks: int) -> str | None:
     """Why a call with a limit of `looks` passes had only one; None where it could have another."""
     if looks == 1 or prepared.again is not None:
         return None
+    if prepared.magnified:
+        return "the model looked once: its cells were magnified"
     every = all(allocation.kept == allocation.total for allocation in prepared.allocations)
     why = "all cells were kept" if every else f"{prepared.mode} of these images has no coarse view"
     return f"the model looked once: {why}"
