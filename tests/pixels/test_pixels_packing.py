@@ -15,7 +15,8 @@ from arr_coc.choose.allocation import Allocation
 from arr_coc.guide.deciding import best_kept
 from arr_coc.guide.selector import Selector
 from arr_coc.pixels import LAYOUTS, Rule, find_rule, pack, pack_for
-from arr_coc.pixels.lines import EDGES, find_ink, find_lines, print_height
+from arr_coc.pixels.lines import EDGES, print_height
+from arr_coc.pixels.page import find_page
 from arr_coc.pixels.planning import GAP
 from arr_coc.pixels.regions import in_reading_order, merged, to_line_ends, with_lines
 from arr_coc.trace.picture import font
@@ -220,14 +221,14 @@ class TestRefused:
 
 class TestLines:
     def test_their_boxes(self) -> None:
-        lines = find_lines(find_ink(printed(rows=3, height=20)))
+        lines = find_page(printed(rows=3, height=20)).lines
         tops = sorted({round(box[1] / 50) for box in lines})
         assert tops == [0, 1, 2] or tops == [1, 2, 3]
         assert all(10 <= box[3] - box[1] <= 24 for box in lines)
         assert min(box[0] for box in lines) <= 24
 
     def test_their_height(self) -> None:
-        small, large = (print_height(find_lines(find_ink(printed(height=height)))) for height in (12, 36))
+        small, large = (print_height(find_page(printed(height=height)).lines) for height in (12, 36))
         assert small is not None
         assert large is not None
         assert 8 <= small <= 14
@@ -238,7 +239,7 @@ class TestLines:
         assert print_height(boxes, [0.0, 1.0]) == 30 - EDGES
 
     def test_a_picture_without_print(self) -> None:
-        assert find_lines(find_ink(Image.new("RGB", (64, 48), "white"))) == ()
+        assert find_page(Image.new("RGB", (64, 48), "white")).lines == ()
 
     def test_room_between_words(self) -> None:
         image = Image.new("RGB", (200, 40), "white")
@@ -246,7 +247,7 @@ class TestLines:
         for left in (10, 60, 120):  # three words, of strokes 4 px apart
             for stroke in range(8):
                 pen.line((left + 4 * stroke, 10, left + 4 * stroke + 3, 30), fill="black")
-        ink = find_ink(image)
+        ink = find_page(image).ink
         x0, _, x1, _ = ink.room((70, 5, 80, 35), 30, 200)
         assert 42 <= x0 <= 60
         assert 90 <= x1 <= 118

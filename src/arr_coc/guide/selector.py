@@ -13,12 +13,12 @@ from __future__ import annotations
 import json
 import math
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -71,6 +71,7 @@ MAX_PICTURES = 8  # whose encodings are kept
 MAX_KEPT_PIXELS = 8 * 1024**2  # of them together, at some five bytes each; the last is kept at any size
 MAX_QUESTIONS = 8  # of a picture whose couplings are kept: comparing questions, then deciding, asks twice
 FRAMES_PER_STEP = 2  # of a clip, that a model reads as one step, as the Qwen families do
+T = TypeVar("T")
 EMBEDDINGS = "embed_tokens.weight"  # the end of the name of the word embeddings in a model's safetensors
 
 
@@ -247,6 +248,13 @@ class PictureRecord(NamedTuple):
     rarities: dict[tuple[int, int], Tensor]  # [1, H, W] by grid, once asked for what is unusual
 
 
+class KnownPicture(NamedTuple):
+    """An opened picture with its digest, by which a selector finds what it keeps of it."""
+
+    image: Image
+    key: bytes
+
+
 class Selector:
     """Chooses cells of a picture or a clip by a question, before any encoder.
 
@@ -282,6 +290,7 @@ class Selector:
         # The guide's coupling needs no word embeddings, so that a layer for it is of any width.
         self.layer = ARRCOCLayer(ARRCOCConfig(dim=1)).eval() if trained is None else trained.layer
         self._records: OrderedDict[bytes, PictureRecord] = OrderedDict()
+        self._beside: OrderedDict[tuple[bytes, Callable[[Image], Any]], Any] = OrderedDict()
 
     @classmethod
     def from_pretrained(
@@ -390,10 +399,28 @@ class Selector:
         budgets = [budget_of(allowed, None, math.prod(grid)) for grid in grids]
         return decide(own.layer, every, grids, budgets, Stopwatch(torch.device("cpu")), (), rule).allocations
 
+    def known(self, picture: ImageSource | KnownPicture) -> KnownPicture:
+        """A picture for several calls, whose pixels are read and compared with earlier ones' once."""
+        if isinstance(picture, KnownPicture):
+            return picture
+        image = open_image(picture)
+        return KnownPicture(image, picture_digest(image))
+
+    def beside(self, picture: KnownPicture, make: Callable[[Image], T]) -> T:
+        """What a function makes of a picture alone, made once and kept for the last pictures."""
+        key = picture.key, make
+        made = self._beside.pop(key, None)
+        if made is None:
+            made = make(picture.image)
+        self._beside[key] = made
+        if len(self._beside) > MAX_PICTURES:
+            self._beside.popitem(last=False)
+        return made
+
     @torch.no_grad()
     def decide(
         self,
-        picture: ImageSource,
+        picture: ImageSource | KnownPicture,
         question: str,
         budget: Budget | None = None,
         grid: tuple[int, int] | None = None,
@@ -426,7 +453,7 @@ class Selector:
 
     def _covered(
         self,
-        picture: ImageSource,
+        picture: ImageSource | KnownPicture,
         question: str,
         budget: Budget,
         share: float,
@@ -453,11 +480,13 @@ class Selector:
         """The `Cues` (texture, question, coupling) that the cells are scored by; arguments as in a call."""
         return self._cues(picture, question, grid)[0]
 
-    def _cues(self, picture: ImageSource, question: str, grid: tuple[int, int] | None) -> tuple[Cues, bool]:
+    def _cues(
+        self, picture: ImageSource | KnownPicture, question: str, grid: tuple[int, int] | None
+    ) -> tuple[Cues, bool]:
         """`cues`, and whether the guide decides because the picture is unlike those of a stem."""
         if self.trained is None:
             return self._cues_of([picture], [question], grid)[0], False
-        image = open_image(picture)
+        image = picture.image if isinstance(picture, KnownPicture) else open_image(picture)
         grid = self._grid(image.height, image.width, grid)
         pixels, _ = self.trained.pixels(image, grid)
         cues = self.trained.cues(pixels, question, grid)
@@ -474,14 +503,15 @@ class Selector:
 
     def _cues_of(
         self,
-        pictures: Sequence[ImageSource],
+        pictures: Sequence[ImageSource | KnownPicture],
         questions: Sequence[str],
         grid: tuple[int, int] | None = None,
     ) -> list[Cues]:
         """The `Cues` of pictures with a question each, by the source of relevance, on the CPU."""
-        images = [open_image(picture) for picture in pictures]
+        known = [self.known(picture) for picture in pictures]
+        images = [one.image for one in known]
         grids = [self._grid(image.height, image.width, grid) for image in images]
-        records = self._recorded(images, grids)
+        records = self._recorded(known, grids)
         couplings = self._couplings(records, questions, grids)
         cues = []
         for image, one, record, coupling in zip(images, grids, records, couplings, strict=True):
@@ -503,16 +533,18 @@ class Selector:
                 "a selector that was trained for one model keeps nothing of a picture: use "
                 "Selector.from_pretrained() to encode one ahead of its questions"
             )
-        image = open_image(picture)
-        return self._recorded([image], [self._grid(image.height, image.width, grid)])[0]
+        known = self.known(picture)
+        return self._recorded([known], [self._grid(known.image.height, known.image.width, grid)])[0]
 
-    def _recorded(self, images: Sequence[Image], grids: Sequence[tuple[int, int]]) -> list[PictureRecord]:
+    def _recorded(
+        self, known: Sequence[KnownPicture], grids: Sequence[tuple[int, int]]
+    ) -> list[PictureRecord]:
         """The records of pictures, each with its texture on a grid; the last pictures' are kept."""
-        keys = [picture_digest(image) for image in images]
+        keys = [one.key for one in known]
         # Taken out of what is kept, so that another thread's pictures don't push them out.
         records = {key: record for key in keys if (record := self._records.pop(key, None)) is not None}
         pixels: dict[bytes, Tensor] = {}
-        for key, image, grid in zip(keys, images, grids, strict=True):
+        for (image, key), grid in zip(known, grids, strict=True):
             if key not in pixels and (key not in records or grid not in records[key].textures):
                 pixels[key] = image_pixels(image, self.device)
         new = [key for key in pixels if key not in records]

@@ -1,6 +1,8 @@
 """Lines of print on a picture, how high they are, and where words end; from its pixels alone.
 
-ink = find_ink(image)               where strokes begin and end
+light = read_light(image)           luminance as the guide reads it
+rules = find_rules(light)           straight edges: drawn lines, borders of fills and frames
+ink = find_ink(light, rules, size)  where strokes begin and end
 find_lines(ink)                     boxes (x0, y0, x1, y1) in px of the image, one for each stretch of a line
 print_height(lines, weights)        24.0, px of the print that matters; None where there is none
 ink.room(box, 12)                   the box widened to blank columns
@@ -20,21 +22,25 @@ from PIL import Image
 
 from arr_coc.choose.boxes import Box
 from arr_coc.guide.coupling import fitted
-from arr_coc.guide.print_encoder import COLUMN_PX, INK_STEP, PLACE, luminance, print_runs
+from arr_coc.guide.print_encoder import COLUMN_PX, INK_STEP, MAX_GAP, PLACE, luminance
 
 PixelBox = tuple[int, int, int, int]  # (x0, y0, x1, y1) in whole px
-SIDE = 32  # px; the runs of print are found on pictures of whole multiples
+RULE_STEP = 0.015  # of luminance, across a rule: a card is often that much lighter than the page
+MIN_RULE = (24, 12)  # px of a rule that lies, and of one that stands
+MIN_ERASED = (48, 40)  # the same of rules that can't be strokes of letters
+MAX_RULES = 4000  # of each direction; the longest
 HEIGHTS = (4, 64)  # px of a line: less is a rule, more a picture
 INKED = 0.01  # least share of a row's pixels with ink that isn't blank
 LEAST_WIDTH = 6  # px of a line
 EDGES = 2  # px, of the pale edges above and below a line that belong to its box
+FLAT, STOUT = 0.18, 3.5  # share of marks and width by height below which a box of MIN_THING px shows no print
+MIN_THING = 14
 
 
 class PrintInk(NamedTuple):
     """Where strokes of print begin and end on a picture, at the size at which the guide reads it."""
 
-    marks: NDArray[np.bool_]  # [h, w], a step of luminance to the next pixel
-    runs: NDArray[np.int64]  # [ceil(h / 16), ceil(w / 4)], of `print_runs`
+    marks: NDArray[np.bool_]  # [h, w], a step of luminance to the next pixel that is on no long rule
     above: NDArray[np.int32]  # [h + 1, w], marks above each pixel in its column
     scale: tuple[float, float]  # px of the picture for one of these, across and down
 
@@ -56,32 +62,61 @@ class PrintInk(NamedTuple):
         return max(0, x0), box[1], min(width, x1), box[3]
 
 
-def find_ink(image: Image.Image) -> PrintInk:
-    """The ink of an RGB image: steps of luminance, and the guide's runs of print."""
+class Rules(NamedTuple):
+    """Straight edges of a picture, in px at the size at which the guide reads it."""
+
+    lying: NDArray[np.int64]  # [n, 3]: y, x0 and x1 of each
+    standing: NDArray[np.int64]  # [n, 3]: x, y0 and y1 of each
+
+
+def read_light(image: Image.Image) -> NDArray[np.float32]:
+    """The luminance of an RGB image, [h, w] in [0, 1], at the size at which the guide reads it."""
     size = fitted(*image.size)
-    small = image if size == image.size else image.resize(size, Image.Resampling.BILINEAR)
-    pixels = torch.from_numpy(np.array(small)).permute(2, 0, 1)[None].float().div_(255)
-    light = luminance(pixels)
-    height, width = light.shape[-2:]
-    padded = F.pad(light, (0, -width % SIDE, 0, -height % SIDE), mode="replicate")
-    runs = print_runs(padded)[0, :, : -(-width // COLUMN_PX)].numpy()
-    gray = light[0, 0].numpy()
-    marks = np.zeros(gray.shape, dtype=bool)
-    marks[:, :-1] |= np.abs(np.diff(gray, axis=1)) > INK_STEP
-    marks[:-1] |= np.abs(np.diff(gray, axis=0)) > INK_STEP
+    if size != image.size:
+        image = image.resize(size, Image.Resampling.BILINEAR, reducing_gap=2.0)
+    pixels = torch.from_numpy(np.array(image)).permute(2, 0, 1)[None].float().div_(255)
+    return luminance(pixels)[0, 0].numpy()
+
+
+def find_rules(light: NDArray[np.float32]) -> Rules:
+    """The straight edges of a picture of luminance [h, w], strokes of large letters among them."""
+    return Rules(_edges(light, MIN_RULE[0]), _edges(light.T, MIN_RULE[1]))
+
+
+def _edges(light: NDArray[np.float32], least: int) -> NDArray[np.int64]:
+    """Steps of one sign from a row of pixels to the next that go on for `least` px: row, start and end."""
+    steps = np.diff(light, axis=0)
+    signs = np.pad((steps > RULE_STEP).astype(np.int8) - (steps < -RULE_STEP), ((0, 0), (1, 1)))
+    row, column = np.divmod(np.flatnonzero(signs[:, 1:] != signs[:, :-1]), signs.shape[1] - 1)
+    length = np.where(row[1:] == row[:-1], column[1:] - column[:-1], 0)
+    kept = (length >= least) & (signs[row[:-1], column[:-1] + 1] != 0)
+    edges = np.stack((row[:-1] + 1, column[:-1], column[1:]), 1)[kept]
+    longest = np.argsort(edges[:, 1] - edges[:, 2], kind="stable")[:MAX_RULES]
+    return edges[np.sort(longest)]
+
+
+def find_ink(light: NDArray[np.float32], rules: Rules, size: tuple[int, int]) -> PrintInk:
+    """The ink of a picture of `size` = (width, height) px: steps of its luminance, less its long rules."""
+    down, across = (np.abs(np.diff(light, axis=axis)) > INK_STEP for axis in (0, 1))
+    for steps, edges, least in ((down, rules.lying, MIN_ERASED[0]), (across.T, rules.standing, MIN_ERASED[1])):
+        for at, first, last in edges[edges[:, 2] - edges[:, 1] >= least].tolist():
+            steps[at - 1, first:last] = False
+    marks = np.zeros(light.shape, dtype=bool)
+    marks[:, :-1] |= across
+    marks[:-1] |= down
     above = np.pad(marks.cumsum(0, dtype=np.int32), ((1, 0), (0, 0)))
-    return PrintInk(marks, runs, above, (image.width / width, image.height / height))
+    return PrintInk(marks, above, (size[0] / light.shape[1], size[1] / light.shape[0]))
 
 
 def find_lines(ink: PrintInk) -> tuple[Box, ...]:
     """The lines of print of a picture, as boxes in its px, top to bottom.
 
-    The runs of print say which columns hold ink; the rows of pixels there, from blank to blank, how high a
-    line is, and a pixel above and below is its pale edge. Gaps wider than a few letters divide a line.
+    Stretches of columns with ink say where a line is; the rows of pixels there, from blank to blank, how
+    high it is, and a pixel above and below is its pale edge. Gaps wider than a few letters divide a line.
     """
     across, down = ink.scale
     boxes = {
-        box for row, first, last in _stretches(ink.runs) for box in _rows_of(ink.marks, row, first, last)
+        box for row, first, last in _stretches(ink.marks) for box in _rows_of(ink.marks, row, first, last)
     }
     joined = _joined(sorted(boxes, key=lambda box: (box[1], box[0])))
     return tuple((x0 * across, y0 * down, x1 * across, y1 * down) for x0, y0, x1, y1 in joined)
@@ -104,14 +139,25 @@ def print_height(lines: Sequence[Box], weights: Sequence[float] | None = None) -
     return float(heights[order][int((reached >= reached[-1] / 3).argmax())])
 
 
-def _stretches(runs: NDArray[np.int64]) -> list[tuple[int, int, int]]:
-    """Row of places, first and last column + 1 of each run of `print_runs`."""
-    flat = np.pad(runs, ((0, 0), (1, 1)))
-    rows, starts = np.nonzero((flat[:, 1:-1] > 0) & (flat[:, :-2] != flat[:, 1:-1]))
-    _, ends = np.nonzero((flat[:, 1:-1] > 0) & (flat[:, 2:] != flat[:, 1:-1]))
-    return [
-        (int(row), int(first), int(last) + 1) for row, first, last in zip(rows, starts, ends, strict=True)
-    ]
+def _stretches(marks: NDArray[np.bool_]) -> list[tuple[int, int, int]]:
+    """Row of places, first and last column + 1 of each stretch of ink in one row of places.
+
+    A column is COLUMN_PX wide; up to MAX_GAP columns without ink don't end a stretch.
+    """
+    sides = PLACE[0], COLUMN_PX
+    padded = np.pad(marks, [(0, -side % part) for side, part in zip(marks.shape, sides, strict=True)])
+    rows, columns = (side // part for side, part in zip(padded.shape, sides, strict=True))
+    inked = padded.reshape(rows, sides[0], columns, sides[1]).any((1, 3))
+    edges = np.pad(inked, ((0, 0), (1, 1)))
+    row, first = np.nonzero(edges[:, 1:-1] & ~edges[:, :-2])
+    _, last = np.nonzero(edges[:, 1:-1] & ~edges[:, 2:])
+    if not len(row):
+        return []
+    apart = (row[1:] != row[:-1]) | (first[1:] - last[:-1] - 1 > MAX_GAP)
+    begin, end = np.flatnonzero(np.pad(apart, (1, 0), constant_values=True)), np.flatnonzero(
+        np.pad(apart, (0, 1), constant_values=True)
+    )
+    return list(zip(row[begin].tolist(), first[begin].tolist(), (last[end] + 1).tolist(), strict=True))
 
 
 def _rows_of(ink: NDArray[np.bool_], row: int, first: int, last: int) -> list[tuple[int, int, int, int]]:
@@ -127,7 +173,9 @@ def _rows_of(ink: NDArray[np.bool_], row: int, first: int, last: int) -> list[tu
     boxes = []
     for y0, y1 in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):
         if y0 < bottom and y1 > top and HEIGHTS[0] <= y1 - y0 <= HEIGHTS[1]:
-            boxes.append((x0, y0, x1, min(y1 + 1, height)))
+            stout = y1 - y0 >= MIN_THING and x1 - x0 < STOUT * (y1 - y0)
+            if not (stout and ink[y0:y1, x0:x1].mean() < FLAT):  # a switch, a dot
+                boxes.append((x0, y0, x1, min(y1 + 1, height)))
     return boxes
 
 

@@ -25,22 +25,25 @@ from arr_coc.choose.boxes import Box
 from arr_coc.files.images import ImageSource, open_image
 from arr_coc.guide.coupling import Coupling
 from arr_coc.guide.selector import Selector
-from arr_coc.pixels.lines import PixelBox, PrintInk, find_ink, find_lines, print_height
+from arr_coc.pixels.lines import PixelBox, print_height
 from arr_coc.pixels.packed import Packed, Place
+from arr_coc.pixels.page import PrintedPage, find_page
 from arr_coc.pixels.planning import (
+    GAP,
     MOST_IN_STRIP,
     MOST_PICTURES,
     Fragment,
     Plan,
     Spend,
     box_of,
-    cost,
     crops,
-    kept,
+    estimated,
+    overview,
+    priced,
     shrunk,
     strip,
 )
-from arr_coc.pixels.regions import cell_boxes, regions, with_lines
+from arr_coc.pixels.regions import all_boxes, cell_boxes, joined_in_rows, regions, with_lines
 from arr_coc.pixels.rules import Rule, find_rule
 
 LAYOUTS = ("auto", "overview+crops", "crops", "strip", "crop", "mask", "shrunk")
@@ -57,6 +60,8 @@ ALONE = 0.01  # what each crop more takes away: parts of a picture are harder to
 CONTEXT = 0.04  # what an overview is worth beside what can be read on it
 SHARES = (0.12, 0.2, 0.33)  # of the tokens, for an overview
 MARGIN = (0.5, 0.25)  # of a cell, around regions: across and down
+PLANNED = 5  # candidates, the best by estimate, that are laid out
+MASKED = 64  # the fewest cells around which "mask" leaves a picture as it is
 COUNTS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)  # of cells that are tried
 HELD = 0.9  # of the relevance of the best cells, that regions have to hold together
 WIDEST_FRAME = 64  # px of a patch, of those larger than which none is wasted on a region
@@ -67,17 +72,32 @@ FLAT = (128, 128, 128)  # colour of a mask
 PAPER, FRAME = (255, 255, 255), (160, 160, 160)  # colours between the parts of a strip
 
 
-class Candidate(NamedTuple):
-    """A picture, cells of it that might be kept, and what is known of its print."""
+class Sight(NamedTuple):
+    """A picture, its print, and how much each cell of it matters."""
 
     image: Image.Image
-    allocation: Allocation
+    page: PrintedPage
+    every: Allocation  # whose kept cells may be shown
     relevance: NDArray[np.float64]  # how much of the answer each cell may hold, [H, W], adding up to 1
-    lines: tuple[Box, ...]
-    ink: PrintInk
     height: float  # px of the print that matters
     readable: float  # px of a line of print that is read half of the time
     confidence: float  # in [0, 1], that the relevant cells are those that hold the answer
+
+
+class Candidate(NamedTuple):
+    """Cells that might be kept, and the parts of the picture around most of them."""
+
+    keep: NDArray[np.int64]  # their numbers, ascending
+    around: Sequence[PixelBox]
+
+
+class Choice(NamedTuple):
+    """A layout of a candidate's regions, with a score."""
+
+    score: float
+    candidate: Candidate
+    layout: str
+    above: Plan | None  # the overview before them
 
 
 def pack(
@@ -121,9 +141,16 @@ def pack(
     whole = _whole(image, spend, layout)
     if whole is not None:
         return replace(whole, allocation=allocation)
-    page = _page(image, allocation, tuple(lines), TRUSTED, readable)
-    _, plan = _best(page, _limited(spend, page), layout)
-    return _drawn(page, plan, spend.rule)
+    page = find_page(image)
+    if lines:
+        page = replace(page, lines=tuple(lines))
+    sight = _sight(image, page, allocation, TRUSTED, readable)
+    limited = _limited(spend, sight)
+    keep = allocation.keep.numpy()
+    boxes = joined_in_rows(all_boxes(allocation, image.size), image.size)
+    around = _regions(sight, boxes, _frame_of(boxes, limited), MOST_IN_STRIP)
+    candidate, plan = _best(sight, [Candidate(keep, around)], limited, layout)
+    return _drawn(sight, allocation, plan, spend.rule)
 
 
 def pack_for(
@@ -162,7 +189,8 @@ def pack_for(
     if not texts:
         raise ValueError("there is no question: give one, or a list of some")
     chooser = Selector() if selector is None else selector
-    decisions = [chooser.decide(image, text, 1.0) for text in texts]
+    known = chooser.known(image)
+    decisions = [chooser.decide(known, text, 1.0) for text in texts]
     couplings = [one.couplings[0] for one in decisions if one.couplings]
     confidence = min((one.confidence for one in couplings), default=None)
     every = _united([one.allocations[0] for one in decisions])
@@ -170,19 +198,11 @@ def pack_for(
     if whole is not None:
         return replace(whole, allocation=every, confidence=confidence)
     trust = min((_trust(one) for one in couplings), default=TRUSTED)
-    page = _page(image, every, (), trust, readable)
-    limited = _limited(spend, page)
-    best: tuple[float, Plan, Candidate] | None = None
-    for part in _parts(page, limited):
-        try:
-            score, plan = _best(part, limited, layout)
-        except _Unfit:
-            continue
-        if best is None or score > best[0]:
-            best = score, plan, part
-    if best is None:
-        raise _unfit(spend)
-    return replace(_drawn(best[2], best[1], spend.rule), confidence=confidence)
+    sight = _sight(image, chooser.beside(known, find_page), every, trust, readable)
+    limited = _limited(spend, sight)
+    candidate, plan = _best(sight, list(_candidates(sight, limited)), limited, layout)
+    kept = _keeping(every, torch.from_numpy(candidate.keep))
+    return replace(_drawn(sight, kept, plan, spend.rule), confidence=confidence)
 
 
 # ---- what is known ------------------------------------------------------------------------------------
@@ -221,15 +241,15 @@ def _checked(tokens: int, rule: Rule | str | int, layout: str, magnify: float, r
     return spend
 
 
-def _page(
-    image: Image.Image, allocation: Allocation, lines: tuple[Box, ...], confidence: float, readable: float
-) -> Candidate:
-    ink = find_ink(image)
-    lines = lines or find_lines(ink)
+def _sight(
+    image: Image.Image, page: PrintedPage, allocation: Allocation, confidence: float, readable: float
+) -> Sight:
     relevance = _weights(allocation)
-    height = print_height(lines, [_relevance_at(relevance, line, image.size) for line in lines])
-    height = USUAL_PRINT if height is None else height
-    return Candidate(image, allocation, relevance, lines, ink, height, readable, confidence)
+    weights = _relevance_at(relevance, page.boxes, image.size)
+    height = print_height(page.lines, weights)
+    return Sight(
+        image, page, allocation, relevance, USUAL_PRINT if height is None else height, readable, confidence
+    )
 
 
 def _weights(allocation: Allocation) -> NDArray[np.float64]:
@@ -238,16 +258,20 @@ def _weights(allocation: Allocation) -> NDArray[np.float64]:
     return mass / mass.sum()
 
 
-def _relevance_at(relevance: NDArray[np.float64], box: Box, size: tuple[int, int]) -> float:
+def _relevance_at(
+    relevance: NDArray[np.float64], boxes: NDArray[np.float64], size: tuple[int, int]
+) -> list[float]:
+    """The most relevance of a cell in the row of cells through the middle of each box [L, 4]."""
     rows, columns = relevance.shape
-    y = min(rows - 1, int((box[1] + box[3]) / 2 * rows / size[1]))
-    x0, x1 = (min(columns - 1, int(x * columns / size[0])) for x in (box[0], max(box[0], box[2] - 1)))
-    return float(relevance[y, x0 : x1 + 1].max())
+    y = np.minimum(rows - 1, ((boxes[:, 1] + boxes[:, 3]) / 2 * rows / size[1]).astype(int))
+    x0 = np.minimum(columns - 1, (boxes[:, 0] * columns / size[0]).astype(int))
+    x1 = np.minimum(columns - 1, (np.maximum(boxes[:, 0], boxes[:, 2] - 1) * columns / size[0]).astype(int))
+    return [float(relevance[row, a : b + 1].max()) for row, a, b in zip(y, x0, x1, strict=True)]
 
 
-def _limited(spend: Spend, page: Candidate) -> Spend:
+def _limited(spend: Spend, sight: Sight) -> Spend:
     """The spend with the magnification above which print doesn't get easier to read."""
-    return replace(spend, magnify=min(spend.magnify, max(1.0, GOOD_PRINT / page.height)))
+    return replace(spend, magnify=min(spend.magnify, max(1.0, GOOD_PRINT / sight.height)))
 
 
 def _trust(coupling: Coupling) -> float:
@@ -266,46 +290,48 @@ def _united(allocations: Sequence[Allocation]) -> Allocation:
     return replace(allocations[0], order=order, note="; ".join(notes) or None, **maps)
 
 
-def _parts(page: Candidate, spend: Spend) -> Iterator[Candidate]:
-    """A page of which ever more of the best cells are kept, less those in regions that hold little."""
-    every = page.allocation
-    order = every.balanced.flatten().argsort(descending=True, stable=True)
-    before: Tensor | None = None
-    for count in sorted({min(count, every.total) for count in COUNTS}):
-        best = order[:count]
-        inside = _in_dense_regions(page._replace(allocation=_keeping(every, best)), spend)
-        best = best[torch.isin(best, inside)]
-        if before is None or not torch.equal(before, best):
-            yield page._replace(allocation=_keeping(every, best))
-        before = best
+def _candidates(sight: Sight, spend: Spend) -> Iterator[Candidate]:
+    """Ever more of the best cells, less those in regions that hold little."""
+    order = sight.every.balanced.flatten().argsort(descending=True, stable=True).numpy()
+    boxes = np.empty((sight.every.total, 4), dtype=np.int64)
+    boxes[sight.every.keep.numpy()] = all_boxes(sight.every, sight.image.size)
+    before: NDArray[np.int64] | None = None
+    for count in sorted({min(count, sight.every.total) for count in COUNTS}):
+        keep, around = _dense(sight, np.sort(order[:count]), boxes, spend)
+        if before is None or not np.array_equal(before, keep):
+            yield Candidate(keep, around)
+        before = keep
 
 
-def _keeping(every: Allocation, best: Tensor) -> Allocation:
-    """An allocation of the same cells that keeps some, most relevant first."""
-    keep = best.sort().values
+def _keeping(every: Allocation, keep: Tensor) -> Allocation:
+    """An allocation of the same cells that keeps some, numbered in ascending order."""
+    scores = every.balanced.flatten()[keep]
     reasons = torch.full_like(keep, int(Reason.RELEVANT))
+    order = keep[scores.argsort(descending=True, stable=True)]
     positions = grid_positions(keep, every.grid)
-    return replace(every, keep=keep, order=best, positions=positions, reasons=reasons, budget=len(keep))
+    return replace(every, keep=keep, order=order, positions=positions, reasons=reasons, budget=len(keep))
 
 
-def _in_dense_regions(page: Candidate, spend: Spend) -> Tensor:
-    """The kept cells in the densest regions, as many as hold HELD of the relevance of all together."""
-    boxes = cell_boxes(page.allocation, page.image.size)
-    around = _regions(page, boxes, _frame_of(boxes, spend), MOST_IN_STRIP)
-    held = [_held(page.relevance, box, page.image.size) for box in around]
-    density = [one / _area(box) for one, box in zip(held, around, strict=True)]
+def _dense(
+    sight: Sight, keep: NDArray[np.int64], boxes: NDArray[np.int64], spend: Spend
+) -> tuple[NDArray[np.int64], list[PixelBox]]:
+    """Those of some cells that lie in the densest regions, as many as hold HELD of the relevance of all
+    together, and these regions.
+    """
+    size, grid = sight.image.size, sight.relevance.shape
+    joined = joined_in_rows(boxes[keep], size)
+    around = _regions(sight, joined, _frame_of(joined, spend), MOST_IN_STRIP, False)
+    cells = [_cells_in(box, size, grid) for box in around]
+    held = [float(sight.relevance[one].sum()) for one in cells]
     most, total, chosen = HELD * sum(held), 0.0, []
-    for index in sorted(range(len(around)), key=lambda index: -density[index]):
+    inside = np.zeros(grid, dtype=bool)
+    for index in sorted(range(len(around)), key=lambda index: -held[index] / _area(around[index])):
         if total >= most:
             break
         chosen.append(around[index])
+        inside[cells[index]] = True
         total += held[index]
-    _, rows, columns = page.allocation.grid
-    inside = np.zeros((rows, columns), dtype=bool)
-    for box in chosen:
-        inside[_cells_in(box, page.image.size, (rows, columns))] = True
-    flat = torch.from_numpy(inside.flatten())
-    return page.allocation.keep[flat[page.allocation.keep]]
+    return keep[inside.ravel()[keep]], chosen
 
 
 def _area(box: PixelBox) -> int:
@@ -321,12 +347,6 @@ def _cells_in(box: PixelBox, size: tuple[int, int], grid: tuple[int, int]) -> tu
     return sides[0], sides[1]
 
 
-def _held(relevance: NDArray[np.float64], box: PixelBox, size: tuple[int, int]) -> float:
-    """The relevance of the cells in a box."""
-    rows, columns = relevance.shape
-    return float(relevance[_cells_in(box, size, (rows, columns))].sum())
-
-
 def _frame_of(boxes: Sequence[PixelBox], spend: Spend) -> float:
     """What rounding up to whole patches adds to a side of a region of cells, in px of the original."""
     area = sum(map(_area, boxes))
@@ -338,58 +358,111 @@ def _frame_of(boxes: Sequence[PixelBox], spend: Spend) -> float:
 # ---- which layout -------------------------------------------------------------------------------------
 
 
-def _best(page: Candidate, spend: Spend, layout: str) -> tuple[float, Plan]:
-    """The best plan of a layout and its score.
+def _best(
+    sight: Sight, candidates: Sequence[Candidate], spend: Spend, layout: str
+) -> tuple[Candidate, Plan]:
+    """The best plan of a layout, and the candidate that it shows.
 
-    Where nothing of a layout fits, as an overview beside crops in very few tokens, the next of FALLBACKS is
-    taken; `_Unfit` if none of them fits.
+    All are estimated, the best few laid out. Where nothing of a layout fits, as an overview beside crops in
+    very few tokens, the next of FALLBACKS is taken; `_Unfit` if none of them fits.
     """
+    size = sight.image.size
+    whole = shrunk(size, spend)
+    overviews = [one for share in SHARES if (one := overview(size, spend, share)) is not None]
     for name in (layout, *FALLBACKS):
-        scored = [(_score(page, plan), plan) for plan in _plans(page, spend, name)]
-        if scored:
-            return max(scored, key=lambda one: one[0])
+        best: tuple[float, Candidate, Plan] | None = None
+        choices = [one for each in candidates for one in _choices(sight, each, spend, name, overviews)]
+        choices.sort(key=lambda one: -one.score)
+        plans = [(one.candidate, _laid_out(sight, one, spend)) for one in choices[:PLANNED]]
+        if all(plan is None for _, plan in plans):
+            plans += [(one.candidate, _laid_out(sight, one, spend)) for one in choices[PLANNED:]]
+        if whole is not None and name in ("auto", "shrunk", "mask"):
+            every = Candidate(sight.every.keep.numpy(), ())
+            masked = next((one for one in candidates if len(one.keep) >= MASKED), candidates[-1])
+            plans.append((masked, replace(whole, layout="mask")) if name == "mask" else (every, whole))
+        for candidate, plan in plans:
+            if plan is None:
+                continue
+            score = _score(sight, plan)
+            if best is None or score > best[0]:
+                best = score, candidate, plan
+        if best is not None:
+            return best[1], best[2]
     raise _unfit(spend)
 
 
-def _plans(page: Candidate, spend: Spend, layout: str) -> Iterator[Plan]:
-    """The plans of a layout that fit; of "auto" those of several."""
-    size, boxes = page.image.size, cell_boxes(page.allocation, page.image.size)
-    frame = _frame_of(boxes, spend)
-    plans: list[Plan | None] = []
-    if layout in ("auto", "shrunk", "mask"):
-        whole = shrunk(size, spend)
-        plans.append(whole if whole is None or layout != "mask" else replace(whole, layout="mask"))
-    if layout == "crop":
-        around = _regions(page, boxes, 0, 1)
-        one = crops(around, size, spend)
-        plans.append(None if one is None else replace(one, layout="crop"))
+def _choices(
+    sight: Sight, candidate: Candidate, spend: Spend, layout: str, overviews: Sequence[Plan]
+) -> Iterator[Choice]:
+    """The layouts of a candidate by a name, each with about the score that it will have."""
     separate = min(MOST_PICTURES, spend.tokens // spend.rule.cheapest)
+    ways: list[tuple[str, Plan | None]] = []
+    if layout == "crop":
+        ways.append(("crop", None))
     if layout in ("auto", "crops") and separate:
-        around = _regions(page, boxes, frame, separate)
-        plans.append(crops(around, size, spend))
+        ways.append(("crops", None))
     if layout in ("auto", "overview+crops") and separate > 1:
-        around = _regions(page, boxes, frame, separate - 1)
-        plans += [crops(around, size, spend, share) for share in SHARES]
+        ways += [("overview+crops", one) for one in overviews]
     if layout in ("auto", "strip"):
-        around = _regions(page, boxes, 8, MOST_IN_STRIP)
-        plans += [strip(around, size, spend, share) for share in (0.0, *SHARES)]
-    return (_to_whole_patches(page, plan, spend) for plan in plans if plan is not None)
+        ways += [("strip", one) for one in (None, *overviews)]
+    sent = _cells_of(sight, candidate.around)
+    for name, above in ways:
+        left = spend.tokens - (0 if above is None else above.tokens)
+        frame = GAP if name == "strip" else spend.rule.patch / 2
+        scale = estimated(candidate.around, spend, left, frame)
+        count = len(candidate.around)
+        if name != "strip":
+            count = min(count, separate - (above is not None))
+        whole = 0.0 if above is None else above.scale
+        yield Choice(_worth(sight, sent, scale, whole, count), candidate, name, above)
 
 
-def _to_whole_patches(page: Candidate, plan: Plan, spend: Spend) -> Plan:
+def _laid_out(sight: Sight, choice: Choice, spend: Spend) -> Plan | None:
+    """The plan of a choice; None where it doesn't fit."""
+    size = sight.image.size
+    boxes = _kept_boxes(sight, choice.candidate)
+    if choice.layout == "strip":
+        return strip(_regions(sight, boxes, GAP, MOST_IN_STRIP), size, spend, choice.above)
+    if choice.layout == "crop":
+        plan = crops(_regions(sight, boxes, 0, 1), spend)
+    else:
+        separate = min(MOST_PICTURES, spend.tokens // spend.rule.cheapest) - (choice.above is not None)
+        plan = crops(_regions(sight, boxes, _frame_of(boxes, spend), separate), spend, choice.above)
+    if plan is None:
+        return None
+    plan = plan if choice.layout != "crop" else replace(plan, layout="crop")
+    return _to_whole_patches(sight, plan, spend)
+
+
+def _kept_boxes(sight: Sight, candidate: Candidate) -> list[PixelBox]:
+    every, size = sight.every, sight.image.size
+    wanted = np.isin(every.keep.numpy(), candidate.keep)
+    return joined_in_rows(all_boxes(every, size)[wanted], size)
+
+
+def _cells_of(sight: Sight, boxes: Sequence[PixelBox]) -> NDArray[np.bool_]:
+    """The cells whose middle lies in one of some boxes, [H, W]."""
+    sent = np.zeros(sight.relevance.shape, dtype=bool)
+    for box in boxes:
+        sent[_cells_in(box, sight.image.size, sight.relevance.shape)] = True
+    return sent
+
+
+def _to_whole_patches(sight: Sight, plan: Plan, spend: Spend) -> Plan:
     """The same plan with more around its regions, where that costs nothing: patches are paid whole."""
-    if plan.layout not in ("crop", "crops", "overview+crops") or spend.rule.way not in PAID_WHOLE:
+    if spend.rule.way not in PAID_WHOLE:
         return plan
     pieces = tuple(
-        piece if piece.overview else _spread(page, piece, spend.rule.patch) for piece in plan.pieces
+        piece if piece.overview else _spread(sight, piece, spend.rule.patch) for piece in plan.pieces
     )
     sizes = tuple(piece.size for piece in pieces)
-    if not kept(sizes, spend.rule) or (spent := cost(sizes, spend.rule)) > plan.tokens:
+    price = priced(sizes, spend.rule)
+    if price is None or price[0] > plan.tokens:
         return plan
-    return replace(plan, pieces=pieces, sizes=sizes, tokens=spent)
+    return replace(plan, pieces=pieces, sizes=sizes, tokens=price[0])
 
 
-def _spread(page: Candidate, piece: Fragment, patch: int) -> Fragment:
+def _spread(sight: Sight, piece: Fragment, patch: int) -> Fragment:
     """A region grown to whole patches, or as far as no line of print is cut."""
     x0, y0, x1, y1 = piece.origin
     scale = (piece.size[0] / (x1 - x0), piece.size[1] / (y1 - y0))
@@ -397,37 +470,41 @@ def _spread(page: Candidate, piece: Fragment, patch: int) -> Fragment:
     across, down = (
         int((goal - side) / part / 2) for goal, side, part in zip(target, piece.size, scale, strict=True)
     )
-    lines = np.array(page.lines, dtype=np.float64).reshape(-1, 4)
     for margin in ((across, down), (0, down)):
-        box = with_lines(piece.origin, lines, page.image.size, margin)
+        box = with_lines(piece.origin, sight.page.boxes, sight.image.size, margin)
         size = round((box[2] - box[0]) * scale[0]), round((box[3] - box[1]) * scale[1])
         if size[0] <= target[0] and size[1] <= target[1]:
             return replace(piece, origin=box, size=size)
     return piece
 
 
-def _regions(page: Candidate, boxes: Sequence[PixelBox], frame: float, most: int) -> list[PixelBox]:
-    _, rows, columns = page.allocation.grid
-    width, height = page.image.size
+def _regions(
+    sight: Sight, boxes: Sequence[PixelBox], frame: float, most: int, exact: bool = True
+) -> list[PixelBox]:
+    """The parts of the picture around some cells; not `exact`: their sides may lie within words."""
+    rows, columns = sight.relevance.shape
+    width, height = sight.image.size
     margin = math.ceil(MARGIN[0] * width / columns), math.ceil(MARGIN[1] * height / rows)
-    return regions(boxes, page.lines, page.image.size, margin, frame, max(1, most), page.ink)
+    ink = sight.page.ink if exact else None
+    return regions(boxes, sight.page.boxes, sight.image.size, margin, frame, max(1, most), ink)
 
 
-def _score(page: Candidate, plan: Plan) -> float:
+def _score(sight: Sight, plan: Plan) -> float:
     """The chance that the answer is on what is sent and can be read there, with what helps beside that."""
-    sent = np.zeros(page.relevance.shape, dtype=bool)
-    for piece in plan.pieces:
-        if not piece.overview:
-            sent[_cells_in(piece.origin, page.image.size, page.allocation.grid[1:])] = True
-    trust = page.confidence
-    held = trust * float(page.relevance[sent].sum()) + (1 - trust) * float(sent.mean())
-    scale, height = plan.scale, page.height
+    height = sight.height * plan.scale
     if plan.layout in ("shrunk", "mask"):
-        return _read_share(height * scale, page.readable) + _comfort(height * scale) + CONTEXT
-    around = _read_share(height * plan.overview, page.readable) if plan.overview else 0.0
-    score = held * _read_share(height * scale, page.readable) + (1 - held) * around
-    alone = ALONE * sum(not piece.overview for piece in plan.pieces)
-    return score + _comfort(height * scale) + CONTEXT * (plan.overview > 0) - alone
+        return _read_share(height, sight.readable) + _comfort(height) + CONTEXT
+    parts = [piece.origin for piece in plan.pieces if not piece.overview]
+    return _worth(sight, _cells_of(sight, parts), plan.scale, plan.overview, len(parts))
+
+
+def _worth(sight: Sight, sent: NDArray[np.bool_], scale: float, whole: float, count: int) -> float:
+    """The same of `count` parts at a scale that show some cells [H, W], and an overview at another, or 0."""
+    trust, height = sight.confidence, sight.height
+    held = trust * float(sight.relevance[sent].sum()) + (1 - trust) * float(sent.mean())
+    around = _read_share(height * whole, sight.readable) if whole else 0.0
+    score = held * _read_share(height * scale, sight.readable) + (1 - held) * around
+    return score + _comfort(height * scale) + CONTEXT * (whole > 0) - ALONE * count
 
 
 def _read_share(height: float, readable: float) -> float:
@@ -458,9 +535,9 @@ def _whole(image: Image.Image, spend: Spend, layout: str) -> Packed | None:
     return Packed((image,), captions, (place,), image.size, cost, cost, "whole", spend.rule.name)
 
 
-def _drawn(page: Candidate, plan: Plan, rule: Rule) -> Packed:
-    """The pictures of a plan."""
-    image = _masked(page) if plan.layout == "mask" else page.image
+def _drawn(sight: Sight, allocation: Allocation, plan: Plan, rule: Rule) -> Packed:
+    """The pictures of a plan that shows an allocation's cells."""
+    image = _masked(sight, allocation) if plan.layout == "mask" else sight.image
     pictures: list[Image.Image] = []
     for number, size in enumerate(plan.sizes):
         parts = [part for part in plan.pieces if part.picture == number]
@@ -475,22 +552,25 @@ def _drawn(page: Candidate, plan: Plan, rule: Rule) -> Packed:
     places = tuple(_place(part) for part in sorted(plan.pieces, key=lambda part: part.overview))
     return Packed(
         tuple(pictures),
-        _captions(page.image.size, plan),
+        _captions(image.size, plan),
         places,
-        page.image.size,
+        image.size,
         plan.tokens,
-        rule.tokens(*page.image.size),
+        rule.tokens(*image.size),
         plan.layout,
         rule.name,
         None,
-        page.allocation,
+        allocation,
     )
 
 
 def _cut(image: Image.Image, part: Fragment) -> Image.Image:
     """A part of the original at its size, from the original's own pixels."""
-    region = image.crop(part.origin)
-    return region if region.size == part.size else region.resize(part.size, Image.Resampling.LANCZOS)
+    region = image if part.origin == (0, 0, *image.size) else image.crop(part.origin)
+    if region.size == part.size:
+        return region.copy() if region is image else region
+    # Averaging whole blocks first makes a small copy of a large picture several times as fast.
+    return region.resize(part.size, Image.Resampling.LANCZOS, reducing_gap=3.0)
 
 
 def _frame(canvas: Image.Image, part: Fragment) -> None:
@@ -498,11 +578,12 @@ def _frame(canvas: Image.Image, part: Fragment) -> None:
     canvas.paste(FRAME, (x - 1, y - 1, x + width + 1, y + height + 1))
 
 
-def _masked(page: Candidate) -> Image.Image:
-    """The picture with all but its regions flat."""
-    masked = Image.new("RGB", page.image.size, FLAT)
-    for box in _regions(page, cell_boxes(page.allocation, page.image.size), 0, page.allocation.total):
-        masked.paste(page.image.crop(box), box[:2])
+def _masked(sight: Sight, allocation: Allocation) -> Image.Image:
+    """The picture with all but the regions of an allocation's cells flat."""
+    size = sight.image.size
+    masked = Image.new("RGB", size, FLAT)
+    for box in _regions(sight, cell_boxes(allocation, size), 0, allocation.total):
+        masked.paste(sight.image.crop(box), box[:2])
     return masked
 
 

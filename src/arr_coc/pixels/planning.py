@@ -3,6 +3,7 @@
 crops(regions, ...)       a picture for each region, an overview first where one is wanted
 strip(regions, ...)       one picture: the overview above, the regions below it in reading order
 shrunk(size, spend)       the whole picture, scaled down
+estimated(regions, ...)   the scale at which regions would be laid out, without laying them out
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import accumulate
 from typing import TypeVar
 
@@ -19,6 +21,8 @@ from arr_coc.pixels.rules import Rule
 
 MOST_PICTURES = 9  # of a packed picture
 MOST_IN_STRIP = 16  # regions
+USUAL_SIDE = 1024  # px of a picture by which a rule's tokens are estimated
+WIDTHS = 4  # of a strip that are priced, those of the smallest area first
 GAP = 6  # px between the pieces of a strip, and around them
 STEPS = 240  # scales that are tried
 STEP = 0.97  # from one to the next
@@ -64,36 +68,66 @@ class Spend:
     rule: Rule
     magnify: float
 
-
-def cost(sizes: Sequence[Size], rule: Rule) -> int:
-    """The tokens of pictures."""
-    return sum(rule.tokens(*size) for size in sizes)
-
-
-def kept(sizes: Sequence[Size], rule: Rule) -> bool:
-    """Whether a provider reads pictures at about the size at which they are sent, or larger."""
-    pairs = ((rule.seen(*size), size) for size in sizes)
-    return all(read >= KEPT_SHARE * sent for one in pairs for read, sent in zip(*one, strict=True))
+    @cached_property
+    def px(self) -> float:
+        """The px that a token of a usual picture stands for."""
+        read, tokens = self.rule.read(USUAL_SIDE, USUAL_SIDE)
+        return math.prod(read) / tokens
 
 
-def reading_scale(size: Size, rule: Rule) -> float:
-    """By how much a provider scales a picture of a size before its model reads it."""
-    read = rule.seen(*size)
-    return min(read[0] / size[0], read[1] / size[1])
+def priced(sizes: Sequence[Size], rule: Rule) -> tuple[int, float] | None:
+    """The tokens of pictures, and the least factor by which the provider scales one of them.
+
+    None if it reads one at much less than the size at which it is sent.
+    """
+    tokens, least = 0, math.inf
+    for width, height in sizes:
+        (across, down), count = rule.read(width, height)
+        factor = min(across / width, down / height)
+        if factor < KEPT_SHARE:
+            return None
+        tokens, least = tokens + count, min(least, factor)
+    return tokens, least
 
 
-def largest(most: float, make: Callable[[float], T | None]) -> T | None:
-    """What `make` gives at the largest scale, up to `most`, at which it gives something; None if at none."""
-    low, high = 0, STEPS  # steps down from `most`; the answer lies within
-    best = None
-    while low < high:
+def largest(most: float, make: Callable[[float], T | None], guess: float) -> T | None:
+    """What `make` gives at the largest scale, up to `most`, at which it gives something; None if at none.
+
+    It is looked for from `guess` on, in steps that double, and then between the last two.
+    """
+    made: dict[int, T | None] = {}
+
+    def at(step: int) -> T | None:
+        if step not in made:
+            made[step] = make(most * STEP**step)
+        return made[step]
+
+    start = min(STEPS - 1, max(0, round(math.log(guess / most) / math.log(STEP))))
+    low, high, stride = -1, STEPS, 1  # nothing at `low` or above it, something at `high`
+    if at(start) is None:
+        low = start
+        while high == STEPS and low < STEPS - 1:
+            step = min(STEPS - 1, low + stride)
+            low, high = (step, high) if at(step) is None else (low, step)
+            stride *= 2
+    else:
+        high = start
+        while low < 0 and high > 0:
+            step = max(0, high - stride)
+            low, high = (step, high) if at(step) is None else (low, step)
+            stride *= 2
+    if high == STEPS:
+        return None
+    while high - low > 1:
         middle = (low + high) // 2
-        made = make(most * STEP**middle)
-        if made is None:
-            low = middle + 1
-        else:
-            best, high = made, middle
-    return best
+        low, high = (middle, high) if at(middle) is None else (low, middle)
+    return at(high)
+
+
+def estimated(regions: Sequence[PixelBox], spend: Spend, tokens: int, frame: float) -> float:
+    """About the scale at which regions cost some tokens, each side of them `frame` px longer for its frame."""
+    area = sum((x1 - x0 + frame) * (y1 - y0 + frame) for x0, y0, x1, y1 in regions)
+    return min(spend.magnify, math.sqrt(max(1, tokens) * spend.px / max(1.0, area)))
 
 
 def scaled(box: PixelBox, scale: float) -> Size:
@@ -107,13 +141,14 @@ def shrunk(size: Size, spend: Spend) -> Plan | None:
 
     def make(scale: float) -> Plan | None:
         one = scaled(whole, scale)
-        if not kept([one], spend.rule) or (spent := spend.rule.tokens(*one)) > spend.tokens:
+        price = priced([one], spend.rule)
+        if price is None or price[0] > spend.tokens:
             return None
         piece = Fragment(0, (0, 0), one, whole, True)
-        factor = one[0] / size[0] * reading_scale(one, spend.rule)
-        return Plan("shrunk", (one,), (piece,), spent, factor, factor)
+        factor = one[0] / size[0] * price[1]
+        return Plan("shrunk", (one,), (piece,), price[0], factor, factor)
 
-    return largest(1.0, make)
+    return largest(1.0, make, min(1.0, estimated([whole], spend, spend.tokens, 0)))
 
 
 def overview(size: Size, spend: Spend, share: float) -> Plan | None:
@@ -121,36 +156,31 @@ def overview(size: Size, spend: Spend, share: float) -> Plan | None:
     plan = shrunk(size, replace(spend, tokens=int(share * spend.tokens)))
     if plan is None:
         return None
-    read = spend.rule.seen(*plan.sizes[0])
-    enough = min(OVERVIEW_SIDE**2, size[0] * size[1])
-    return plan if read[0] * read[1] >= enough else None
+    return plan if math.prod(plan.sizes[0]) >= min(OVERVIEW_SIDE**2, math.prod(size)) else None
 
 
-def crops(regions: Sequence[PixelBox], size: Size, spend: Spend, share: float = 0.0) -> Plan | None:
-    """A picture for each region at one scale, after an overview for a share of the budget if that is above 0.
+def crops(regions: Sequence[PixelBox], spend: Spend, above: Plan | None = None) -> Plan | None:
+    """A picture for each region at one scale, after an overview if one is given.
 
     None if they don't fit, or there are none.
     """
-    if not regions:
-        return None
-    above = overview(size, spend, share) if share else None
-    if (share and above is None) or len(regions) + (above is not None) > MOST_PICTURES:
-        return None
     first = 0 if above is None else 1
+    if not regions or len(regions) + first > MOST_PICTURES:
+        return None
     left = spend.tokens - (0 if above is None else above.tokens)
 
     def make(scale: float) -> Plan | None:
         sizes = [scaled(box, scale) for box in regions]
-        if not kept(sizes, spend.rule) or (spent := cost(sizes, spend.rule)) > left:
+        price = priced(sizes, spend.rule)
+        if price is None or price[0] > left:
             return None
         pieces = [
             Fragment(first + number, (0, 0), one, box)
             for number, (one, box) in enumerate(zip(sizes, regions, strict=True))
         ]
-        read = min(reading_scale(one, spend.rule) for one in sizes)
-        return Plan("crops", tuple(sizes), tuple(pieces), spent, scale * read)
+        return Plan("crops", tuple(sizes), tuple(pieces), price[0], scale * price[1])
 
-    plan = largest(spend.magnify, make)
+    plan = largest(spend.magnify, make, estimated(regions, spend, left, spend.rule.patch / 2))
     if plan is None or above is None:
         return plan
     return Plan(
@@ -163,32 +193,38 @@ def crops(regions: Sequence[PixelBox], size: Size, spend: Spend, share: float = 
     )
 
 
-def strip(regions: Sequence[PixelBox], size: Size, spend: Spend, share: float = 0.0) -> Plan | None:
-    """One picture of an overview, if `share` is above 0, and below it the regions in rows, in reading order.
+def strip(
+    regions: Sequence[PixelBox], size: Size, spend: Spend, above: Plan | None = None
+) -> Plan | None:
+    """One picture of an overview, if one is given, and below it the regions in rows, in reading order.
 
-    None if they don't fit.
+    `size` is that of the picture. None if they don't fit.
     """
-    whole = (0, 0, *size)
-    above = overview(size, spend, share) if share else None
-    if share and above is None:
-        return None
-    top = [] if above is None else [Fragment(0, (0, 0), above.sizes[0], whole, True)]
+    top = [] if above is None else [above.sizes[0]]
 
     def make(scale: float) -> Plan | None:
-        pieces = [Fragment(0, (0, 0), scaled(box, scale), box) for box in regions]
-        best: Plan | None = None
-        for width in _widths([piece.size[0] for piece in (*top, *pieces)]):
-            canvas, laid = _shelves(top, pieces, width)
-            if not kept([canvas], spend.rule) or (spent := spend.rule.tokens(*canvas)) > spend.tokens:
-                continue
-            read = reading_scale(canvas, spend.rule)
-            seen_whole = 0.0 if above is None else above.sizes[0][0] / size[0] * read
-            plan = Plan("strip", (canvas,), laid, spent, scale * read, seen_whole)
-            if best is None or (spent, math.prod(canvas)) < (best.tokens, math.prod(best.sizes[0])):
-                best = plan
-        return best
+        sides = [*top, *(scaled(box, scale) for box in regions)]
+        laid = [_shelves(sides, len(top), width) for width in _widths([side[0] for side in sides])]
+        laid.sort(key=lambda one: math.prod(one[0]))
+        best: tuple[int, float, int] | None = None
+        for number, (canvas, _) in enumerate(laid[:WIDTHS]):
+            price = priced([canvas], spend.rule)
+            if price is not None and price[0] <= spend.tokens and (best is None or price[0] < best[0]):
+                best = (*price, number)
+        if best is None:
+            return None
+        tokens, read, number = best
+        canvas, places = laid[number]
+        origins = [(0, 0, *size)] * len(top) + list(regions)
+        pieces = tuple(
+            Fragment(0, at, side, origin, k < len(top))
+            for k, (at, side, origin) in enumerate(zip(places, sides, origins, strict=True))
+        )
+        whole = top[0][0] / size[0] * read if top else 0.0
+        return Plan("strip", (canvas,), pieces, tokens, scale * read, whole)
 
-    return largest(spend.magnify, make)
+    left = spend.tokens - (0 if above is None else above.tokens)
+    return largest(spend.magnify, make, estimated(regions, spend, left, 2 * GAP))
 
 
 def _widths(sides: Sequence[int]) -> list[int]:
@@ -198,19 +234,19 @@ def _widths(sides: Sequence[int]) -> list[int]:
     return sorted({widest, *(total - GAP for total in sums if total - GAP > widest)})
 
 
-def _shelves(
-    top: Sequence[Fragment], pieces: Sequence[Fragment], width: int
-) -> tuple[Size, tuple[Fragment, ...]]:
-    """The size of pieces laid in rows of at most `width` px, those of `top` above, and each in its place."""
-    laid: list[Fragment] = []
+def _shelves(sides: Sequence[Size], top: int, width: int) -> tuple[Size, list[tuple[int, int]]]:
+    """The size of pieces laid in rows of at most `width` px, the first `top` in rows of their own, and where
+    each of them lies.
+    """
+    places = []
     x, y, high, wide = GAP, GAP, 0, 0
-    for number, piece in enumerate((*top, *pieces)):
-        if x > GAP and (x - GAP + piece.size[0] > width or number == len(top) > 0):
+    for number, side in enumerate(sides):
+        if x > GAP and (x - GAP + side[0] > width or number == top > 0):
             x, y, high = GAP, y + high + GAP, 0
-        laid.append(replace(piece, at=(x, y)))
-        x, high = x + piece.size[0] + GAP, max(high, piece.size[1])
+        places.append((x, y))
+        x, high = x + side[0] + GAP, max(high, side[1])
         wide = max(wide, x)
-    return (wide, y + high + GAP), tuple(laid)
+    return (wide, y + high + GAP), places
 
 
 def box_of(piece: Fragment) -> Box:

@@ -21,19 +21,28 @@ ROW_SHARE = 0.5  # of the lower of two regions' heights that they share if they 
 
 
 def cell_boxes(allocation: Allocation, size: tuple[int, int]) -> list[PixelBox]:
-    """The kept cells of a picture of `size` = (width, height), those side by side as one box.
+    """The kept cells of a picture of `size` = (width, height), those side by side as one box."""
+    return joined_in_rows(all_boxes(allocation, size), size)
+
+
+def all_boxes(allocation: Allocation, size: tuple[int, int]) -> NDArray[np.int64]:
+    """The boxes of the kept cells [K, 4] in px of a picture of `size` = (width, height), in raster order."""
+    return allocation.boxes(size).numpy().astype(np.int64)
+
+
+def joined_in_rows(boxes: NDArray[np.int64], size: tuple[int, int]) -> list[PixelBox]:
+    """Boxes of cells [K, 4] in raster order, those side by side as one.
 
     Where a picture has fewer px than cells, a cell without any has the box of the next px.
     """
-    boxes: list[PixelBox] = []
-    for x0, y0, x1, y1 in allocation.boxes(size).tolist():
-        x0, y0 = min(x0, size[0] - 1), min(y0, size[1] - 1)
-        x1, y1 = max(x1, x0 + 1), max(y1, y0 + 1)
-        if boxes and boxes[-1][1] == y0 and boxes[-1][3] == y1 and boxes[-1][2] == x0:
-            boxes[-1] = (boxes[-1][0], y0, x1, y1)
-        else:
-            boxes.append((x0, y0, x1, y1))
-    return boxes
+    if not len(boxes):
+        return []
+    x0, y0 = np.minimum(boxes[:, 0], size[0] - 1), np.minimum(boxes[:, 1], size[1] - 1)
+    x1, y1 = np.maximum(boxes[:, 2], x0 + 1), np.maximum(boxes[:, 3], y0 + 1)
+    apart = (y0[1:] != y0[:-1]) | (y1[1:] != y1[:-1]) | (x0[1:] != x1[:-1])
+    first = np.flatnonzero(np.concatenate(([True], apart)))
+    last = np.append(first[1:] - 1, len(boxes) - 1)
+    return list(zip(*(side.tolist() for side in (x0[first], y0[first], x1[last], y1[first])), strict=True))
 
 
 def merged(boxes: Sequence[PixelBox], frame: float, most: int) -> list[PixelBox]:
@@ -126,33 +135,32 @@ def to_line_ends(box: PixelBox, lines: NDArray[np.float64], size: tuple[int, int
 
 def regions(
     boxes: Sequence[PixelBox],
-    lines: Sequence[Box],
+    lines: NDArray[np.float64],
     size: tuple[int, int],
     margin: tuple[int, int],
     frame: float,
     most: int,
     ink: PrintInk | None = None,
 ) -> list[PixelBox]:
-    """The regions of a picture that hold all of some boxes and whole lines of print, in reading order.
+    """The regions of a picture that hold all of some boxes and whole lines of print [L, 4], in reading order.
 
     `frame` and `most` are of `merged`; with `ink` their sides lie between words where these are near. Every
     pixel of a box is in a region.
     """
-    at = np.array(lines, dtype=np.float64).reshape(-1, 4)
-    parts = [to_line_ends(box, at, size) for box in boxes]
+    parts = [to_line_ends(box, lines, size) for box in boxes]
     while True:  # boxes only grow and unite, so this ends
         joined = merged(parts, frame, most)
-        grown = [with_lines(box, at, size, (0, 0)) for box in joined]
+        grown = [with_lines(box, lines, size, (0, 0)) for box in joined]
         if grown == parts:
             break
         parts = grown
-    spread = [with_lines(box, at, size, margin) for box in parts]
+    spread = [with_lines(box, lines, size, margin) for box in parts]
     if ink is not None:
         reach = 2 * margin[0]
-        spread = [with_lines(ink.room(box, reach, size[0]), at, size, (0, 0)) for box in spread]
+        spread = [with_lines(ink.room(box, reach, size[0]), lines, size, (0, 0)) for box in spread]
     spread = merged(spread, frame, most)
     while True:  # a union may reach lines that neither part did
-        again = merged([with_lines(box, at, size, (0, 0)) for box in spread], frame, most)
+        again = merged([with_lines(box, lines, size, (0, 0)) for box in spread], frame, most)
         if again == spread:
             break
         spread = again

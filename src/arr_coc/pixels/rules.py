@@ -27,6 +27,7 @@ MISTRAL = "https://mistralai.github.io/mistral-common/usage/images"
 READ = "2026-11-28"  # the day on which the pages were read
 SQUARE = re.compile(r"(?:square\s+)?(\d{1,4})")  # "32", "square 32"
 SIDES = (4, 4096)  # px, of the squares of a rule by number
+Count = tuple[tuple[int, int], int]  # (width, height) that is read, tokens
 UNIT = 48  # px of the square that a token of Gemma 4 stands for; Gemini 2's tiles have as many px a token
 
 
@@ -62,15 +63,24 @@ class Rule:
     base: int = 0
     approximate: bool = False
 
+    def read(self, width: int, height: int) -> Count:
+        """The size (width, height) in px at which a model reads a picture, and its tokens, at least 1.
+
+        A ValueError for a size that is none.
+        """
+        if not all(isinstance(side, int) and side > 0 for side in (width, height)):
+            raise ValueError(
+                f"size {width!r} x {height!r} is not that of a picture: give its width and height in px"
+            )
+        return WAYS[self.way](self, width, height)
+
     def seen(self, width: int, height: int) -> tuple[int, int]:
-        """The size (width, height) in px at which a model reads a picture of width x height px."""
-        _check(width, height)
-        return WAYS[self.way](self, width, height)[0]
+        """The size of `read`."""
+        return self.read(width, height)[0]
 
     def tokens(self, width: int, height: int) -> int:
-        """The tokens of a picture of width x height px, at least 1; ValueError for a size that is none."""
-        _check(width, height)
-        return WAYS[self.way](self, width, height)[1]
+        """The tokens of `read`."""
+        return self.read(width, height)[1]
 
     @property
     def cheapest(self) -> int:
@@ -94,8 +104,6 @@ def find_rule(name: str | int) -> Rule:
 
 
 # ---- ways of counting: (rule, width, height) -> size that is read, tokens ------------------------------
-
-Count = tuple[tuple[int, int], int]
 
 
 def _squares(rule: Rule, width: int, height: int) -> Count:
@@ -218,13 +226,6 @@ def _within(width: int, height: int, side: int) -> tuple[int, int]:
     if not side or longest <= side:
         return width, height
     return max(1, round(width * side / longest)), max(1, round(height * side / longest))
-
-
-def _check(width: int, height: int) -> None:
-    if not all(isinstance(side, int) and side > 0 for side in (width, height)):
-        raise ValueError(
-            f"size {width!r} x {height!r} is not that of a picture: give its width and height in px"
-        )
 
 
 # ---- the table -----------------------------------------------------------------------------------------

@@ -37,7 +37,6 @@ from arr_coc.files.images import open_image
 from arr_coc.guide.ocr import Read
 from arr_coc.guide.selector import Selector, Sizing, image_pixels
 from arr_coc.pixels import pack, pack_for
-from arr_coc.pixels.planning import cost
 from arr_coc.pixels.rules import find_rule
 from arr_coc_lab.evaluate.guide_pages import page_samples
 from arr_coc_lab.evaluate.sources import questions_of
@@ -256,7 +255,7 @@ def read_packed(
                 for method, packer in packers.items():
                     sent = every if method == "whole" else packer(task)
                     right = on_whole if method == "whole" else holds(read, sent.pictures, answer)
-                    spent = cost(tuple(picture.size for picture in sent.pictures), rule)
+                    spent = sum(rule.tokens(*picture.size) for picture in sent.pictures)
                     yield ReadRow(
                         method, budget, sample.name, sample.kind, ask, question, spent, sent.layout, right
                     )
