@@ -16,7 +16,6 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
 from PIL import Image
 
@@ -27,11 +26,14 @@ from arr_coc.guide.print_encoder import COLUMN_PX, INK_STEP, MAX_GAP, PLACE, lum
 PixelBox = tuple[int, int, int, int]  # (x0, y0, x1, y1) in whole px
 RULE_STEP = 0.015  # of luminance, across a rule: a card is often that much lighter than the page
 MIN_RULE = (24, 12)  # px of a rule that lies, and of one that stands
+PIECE, CROSSING = 8, 3  # px of a piece of a rule, and between two of them, where another rule crosses it
+CORNER = 10  # px that the round corner of a frame takes off its sides
 MIN_ERASED = (48, 40)  # the same of rules that can't be strokes of letters
 MAX_RULES = 4000  # of each direction; the longest
 HEIGHTS = (4, 64)  # px of a line: less is a rule, more a picture
 INKED = 0.01  # least share of a row's pixels with ink that isn't blank
 LEAST_WIDTH = 6  # px of a line
+BLANK = 0.6  # heights of a line, between two of its words
 EDGES = 2  # px, of the pale edges above and below a line that belong to its box
 FLAT, STOUT = 0.18, 3.5  # share of marks and width by height below which a box of MIN_THING px shows no print
 MIN_THING = 14
@@ -89,8 +91,18 @@ def _edges(light: NDArray[np.float32], least: int) -> NDArray[np.int64]:
     signs = np.pad((steps > RULE_STEP).astype(np.int8) - (steps < -RULE_STEP), ((0, 0), (1, 1)))
     row, column = np.divmod(np.flatnonzero(signs[:, 1:] != signs[:, :-1]), signs.shape[1] - 1)
     length = np.where(row[1:] == row[:-1], column[1:] - column[:-1], 0)
-    kept = (length >= least) & (signs[row[:-1], column[:-1] + 1] != 0)
-    edges = np.stack((row[:-1] + 1, column[:-1], column[1:]), 1)[kept]
+    sign = signs[row[:-1], column[:-1] + 1]
+    kept = (length >= PIECE) & (sign != 0)
+    row, first, last, sign = row[:-1][kept], column[:-1][kept], column[1:][kept], sign[kept]
+    if not len(row):
+        return np.empty((0, 3), dtype=np.int64)
+    order = np.lexsort((first, sign, row))
+    row, first, last, sign = row[order], first[order], last[order], sign[order]
+    apart = (row[1:] != row[:-1]) | (sign[1:] != sign[:-1]) | (first[1:] - last[:-1] > CROSSING)
+    begin = np.flatnonzero(np.concatenate(([True], apart)))
+    end = np.append(begin[1:] - 1, len(row) - 1)
+    edges = np.stack((row[begin] + 1, first[begin], last[end]), 1)
+    edges = edges[edges[:, 2] - edges[:, 1] >= least]
     longest = np.argsort(edges[:, 1] - edges[:, 2], kind="stable")[:MAX_RULES]
     return edges[np.sort(longest)]
 
@@ -98,14 +110,26 @@ def _edges(light: NDArray[np.float32], least: int) -> NDArray[np.int64]:
 def find_ink(light: NDArray[np.float32], rules: Rules, size: tuple[int, int]) -> PrintInk:
     """The ink of a picture of `size` = (width, height) px: steps of its luminance, less its long rules."""
     down, across = (np.abs(np.diff(light, axis=axis)) > INK_STEP for axis in (0, 1))
-    for steps, edges, least in ((down, rules.lying, MIN_ERASED[0]), (across.T, rules.standing, MIN_ERASED[1])):
-        for at, first, last in edges[edges[:, 2] - edges[:, 1] >= least].tolist():
+    lying, standing = (
+        edges[edges[:, 2] - edges[:, 1] >= least] for edges, least in zip(rules, MIN_ERASED, strict=True)
+    )
+    standing = np.concatenate((standing, rules.standing[_are_sides(rules.standing, lying)]))
+    for steps, edges in ((down, lying), (across.T, standing)):
+        for at, first, last in edges.tolist():
             steps[at - 1, first:last] = False
     marks = np.zeros(light.shape, dtype=bool)
     marks[:, :-1] |= across
     marks[:-1] |= down
     above = np.pad(marks.cumsum(0, dtype=np.int32), ((1, 0), (0, 0)))
     return PrintInk(marks, above, (size[0] / light.shape[1], size[1] / light.shape[0]))
+
+
+def _are_sides(standing: NDArray[np.int64], lying: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Which standing rules are sides of a frame: both ends are near to ends of lying ones."""
+    x, top, bottom = (standing[:, None, k] for k in range(3))
+    beside = (np.abs(x - lying[:, 1]) <= CORNER) | (np.abs(x - lying[:, 2]) <= CORNER)
+    ends = [(beside & (np.abs(y - lying[:, 0]) <= CORNER)).any(1) for y in (top, bottom)]
+    return ends[0] & ends[1]
 
 
 def find_lines(ink: PrintInk) -> tuple[Box, ...]:
@@ -118,8 +142,26 @@ def find_lines(ink: PrintInk) -> tuple[Box, ...]:
     boxes = {
         box for row, first, last in _stretches(ink.marks) for box in _rows_of(ink.marks, row, first, last)
     }
-    joined = _joined(sorted(boxes, key=lambda box: (box[1], box[0])))
+    joined = _across(_joined(sorted(boxes, key=lambda box: (box[1], box[0]))))
     return tuple((x0 * across, y0 * down, x1 * across, y1 * down) for x0, y0, x1, y1 in joined)
+
+
+def _across(boxes: Sequence[tuple[int, int, int, int]]) -> list[tuple[int, int, int, int]]:
+    """Boxes of which those of one height that are a blank of their print apart are one."""
+    lines: list[tuple[int, int, int, int]] = []
+    for box in sorted(boxes, key=lambda box: (box[0], box[1])):
+        x0, y0, x1, y1 = box
+        for number in range(len(lines) - 1, -1, -1):
+            a = lines[number]
+            heights = y1 - y0, a[3] - a[1]
+            if -min(heights) <= x0 - a[2] <= BLANK * min(heights) and min(a[3], y1) - max(
+                a[1], y0
+            ) > 0.7 * max(heights):
+                lines[number] = (a[0], min(a[1], y0), max(a[2], x1), max(a[3], y1))
+                break
+        else:
+            lines.append(box)
+    return sorted(lines, key=lambda box: (box[1], box[0]))
 
 
 def print_height(lines: Sequence[Box], weights: Sequence[float] | None = None) -> float | None:
@@ -154,8 +196,9 @@ def _stretches(marks: NDArray[np.bool_]) -> list[tuple[int, int, int]]:
     if not len(row):
         return []
     apart = (row[1:] != row[:-1]) | (first[1:] - last[:-1] - 1 > MAX_GAP)
-    begin, end = np.flatnonzero(np.pad(apart, (1, 0), constant_values=True)), np.flatnonzero(
-        np.pad(apart, (0, 1), constant_values=True)
+    begin, end = (
+        np.flatnonzero(np.pad(apart, (1, 0), constant_values=True)),
+        np.flatnonzero(np.pad(apart, (0, 1), constant_values=True)),
     )
     return list(zip(row[begin].tolist(), first[begin].tolist(), (last[end] + 1).tolist(), strict=True))
 

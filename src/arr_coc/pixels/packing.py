@@ -149,7 +149,7 @@ def pack(
     keep = allocation.keep.numpy()
     boxes = joined_in_rows(all_boxes(allocation, image.size), image.size)
     around = _regions(sight, boxes, _frame_of(boxes, limited), MOST_IN_STRIP)
-    candidate, plan = _best(sight, [Candidate(keep, around)], limited, layout)
+    _, plan = _best(sight, [Candidate(keep, around)], limited, layout)
     return _drawn(sight, allocation, plan, spend.rule)
 
 
@@ -358,9 +358,7 @@ def _frame_of(boxes: Sequence[PixelBox], spend: Spend) -> float:
 # ---- which layout -------------------------------------------------------------------------------------
 
 
-def _best(
-    sight: Sight, candidates: Sequence[Candidate], spend: Spend, layout: str
-) -> tuple[Candidate, Plan]:
+def _best(sight: Sight, candidates: Sequence[Candidate], spend: Spend, layout: str) -> tuple[Candidate, Plan]:
     """The best plan of a layout, and the candidate that it shows.
 
     All are estimated, the best few laid out. Where nothing of a layout fits, as an overview beside crops in

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -24,9 +25,11 @@ from PIL import Image
 from arr_coc.choose.boxes import Box
 from arr_coc.pixels.lines import RULE_STEP, PrintInk, Rules, find_ink, find_lines, find_rules, read_light
 
-RULE_WIDTH = 4.0  # px between the two edges of a drawn line; more is a gap between two frames
+COLUMN_SPREAD = 240  # px between the ends of the lines of one column
+RULE_WIDTH = 7.0  # px between the two edges of a drawn line; more is a gap between two frames
 SLACK = 3.0  # px by which a rule may end before what it bounds; corners are round
 MIN_OVERLAP = 0.5  # share of the lower line's height that two lines of one height share
+CROSSED, MIN_CROSSINGS = 8, 3  # px on each side of a standing rule, and edges of lying ones that cross it
 ALIGNED = 0.6  # share of the lines along a standing rule that go on behind it, in a table
 BAND = 5.0  # heights of a line that a row between two lying rules may have
 PITCH = 3.0  # heights of a line from one row of a table to the next
@@ -136,10 +139,9 @@ def lay_out(lines: NDArray[np.float64], rules: Rules, light: NDArray[np.uint8]) 
     rules = _bounding(rules, lines)
     frames = _frames(lines, rules, light.shape)
     rows = _rows(lines, rules, frames)
-    framed, inside = _framed_controls(lines, rules, frames)
-    bare = _bare_controls(lines, rules, light, framed)
-    controls = sorted((*(Control(*one) for one in zip(framed, inside, strict=True)), *bare),
-                      key=lambda control: (control.box[1], control.box[0]))  # fmt: skip
+    framed = [Control(*one) for one in _framed_controls(lines, rules, frames)]
+    bare = _bare_controls(lines, rules, light, [control.box for control in framed])
+    controls = sorted((*framed, *bare), key=lambda control: (control.box[1], control.box[0]))
     return Layout(rows, _headers(lines, rows, frames, light), _panels(rows, frames), tuple(controls))
 
 
@@ -161,9 +163,7 @@ def _in_print(rules: NDArray[np.float64], lines: NDArray[np.float64]) -> NDArray
     return (inside & (low > lines[:, 1] - SLACK) & (high < lines[:, 3] + SLACK)).any(1)
 
 
-def _frames(
-    lines: NDArray[np.float64], rules: Rules, shape: tuple[int, ...]
-) -> NDArray[np.float64]:
+def _frames(lines: NDArray[np.float64], rules: Rules, shape: tuple[int, ...]) -> NDArray[np.float64]:
     """The nearest rules around the middle of each line, as boxes [L, 4]; the picture's edge where none is."""
     frames = np.tile(np.array((0.0, 0.0, shape[1], shape[0])), (len(lines), 1))
     if not len(lines):
@@ -211,7 +211,7 @@ def _rows(
             bands[round(frame[1]), round(frame[3])].append(i)
     for band in bands.values():
         band.sort(key=lambda i: lines[i, 0])
-        for i, j in zip(band, band[1:], strict=False):
+        for i, j in pairwise(band):
             if all(one in tables for one in _rules_between(lines, rules, i, j)):
                 parent[root(j)] = root(i)
     groups: dict[int, list[int]] = defaultdict(list)
@@ -258,7 +258,8 @@ def _table_rules(
     crossed: list[tuple[int, ...]],
     rules: Rules,
 ) -> set[int]:
-    """The standing rules that columns of a table lie beside: most lines along them go on behind them.
+    """The standing rules that columns of a table lie beside: lying rules cross them, or most lines along them
+    go on behind them.
 
     Others bound a panel, beside which print stands at heights of its own.
     """
@@ -275,6 +276,10 @@ def _table_rules(
         beside = (middle > low) & (middle < high)
         left = int((beside & (lines[:, 2] <= x + 1) & (lines[:, 2] > x - _reach(lines, x, beside, 2))).sum())
         right = int((beside & (lines[:, 0] >= x - 1) & (lines[:, 0] < x + _reach(lines, x, beside, 0))).sum())
+        ends = rules.lying[(rules.lying[:, 0] >= low - SLACK) & (rules.lying[:, 0] <= high + SLACK), 1:]
+        if ((ends[:, 0] < x - CROSSED) & (ends[:, 1] > x + CROSSED)).sum() > MIN_CROSSINGS:
+            tables.update(number for *_, number in found)
+            continue
         level = sum(abs(middle[i] - middle[j]) <= 0.35 * (lines[i, 3] - lines[i, 1]) for i, j, _ in found)
         if level >= ALIGNED * max(1, min(left, right)):
             tables.update(number for *_, number in found)
@@ -282,9 +287,9 @@ def _table_rules(
 
 
 def _reach(lines: NDArray[np.float64], x: float, beside: NDArray[np.bool_], side: int) -> float:
-    """How far from a rule the lines of the column beside it end: twice the nearest one's distance and more."""
+    """How far from a rule the lines of the column beside it may end."""
     away = np.abs(lines[beside, side] - x)
-    return float(away.min() + 240) if len(away) else 0.0
+    return float(away.min() + COLUMN_SPREAD) if len(away) else 0.0
 
 
 def _headers(
@@ -318,23 +323,27 @@ def _headers(
                     column = [k for k in rows[upper] if ends[k][0] < middle < ends[k][1]]
                 upper = uppers[upper]
             above[i] = column[0] if column else -1
-    heads = []
+    chains: list[list[int]] = []  # of each line those above it in its column, the highest first
     for i in range(len(lines)):
-        head = i
-        while above[head] >= 0:
-            head = above[head]
-        heads.append(-1 if head == i else head)
-    under: dict[int, list[int]] = defaultdict(list)
-    for i, head in enumerate(heads):
-        if head >= 0:
-            under[row_of[head]].append(i)
+        chain, k = [], above[i]
+        while k >= 0:
+            chain.insert(0, k)
+            k = above[k]
+        chains.append(chain)
+    under: dict[int, dict[int, list[int]]] = defaultdict(
+        lambda: defaultdict(list)
+    )  # row, line of it -> lines
+    for i, chain in enumerate(chains):
+        for k in chain:
+            under[row_of[k]][k].append(i)
     look = [_look(light, line) for line in lines]
-    own = {
+    heads = {
         row
-        for row, below in under.items()
-        if len({heads[i] for i in below}) > 1 and _differs([look[i] for i in rows[row]], [look[i] for i in below])
+        for row, columns in under.items()
+        if len(columns) > 1
+        and _differs([look[i] for i in rows[row]], [look[i] for part in columns.values() for i in part])
     }
-    return tuple(-1 if head < 0 or row_of[head] not in own else head for head in heads)
+    return tuple(next((k for k in chain if row_of[k] in heads), -1) for chain in chains)
 
 
 def _upper(lines: NDArray[np.float64], rows: tuple[tuple[int, ...], ...], number: int) -> int:
@@ -395,26 +404,22 @@ def _panels(rows: tuple[tuple[int, ...], ...], frames: NDArray[np.float64]) -> t
 
 def _framed_controls(
     lines: NDArray[np.float64], rules: Rules, frames: NDArray[np.float64]
-) -> tuple[list[Box], list[int]]:
-    """Frames close around one line whose rules end with them: buttons and fields, no cells of a table."""
-    boxes, inside = [], []
+) -> list[tuple[Box, int]]:
+    """Buttons and fields: frames close around one line, whose rules end with them, each with that line."""
+    found: list[tuple[Box, int]] = []
     for i, (line, frame) in enumerate(zip(lines, frames, strict=True)):
         height = line[3] - line[1]
         wide = frame[2] - frame[0] - (line[2] - line[0])
         if not (frame[3] - frame[1] <= PADDING[1] * height and wide <= 2 * PADDING[0] * height):
             continue
-        if not (_ends_with(rules.lying, frame, 1) and _ends_with(rules.standing, frame, 0)):
-            continue
-        boxes.append((float(frame[0]), float(frame[1]), float(frame[2]), float(frame[3])))
-        inside.append(i)
-    stacked = [
-        any(a[0] == b[0] and a[2] == b[2] and (abs(a[1] - b[3]) <= RULE_WIDTH or abs(b[1] - a[3]) <= RULE_WIDTH)
-            for b in frames.tolist())
-        for a in boxes
-    ]  # fmt: skip
-    return [b for b, s in zip(boxes, stacked, strict=True) if not s], [
-        i for i, s in zip(inside, stacked, strict=True) if not s
-    ]
+        above, below = (frames[:, k] - frame[4 - k] for k in (3, 1))
+        stacked = (np.abs(above) <= RULE_WIDTH) | (np.abs(below) <= RULE_WIDTH)
+        if (stacked & (frames[:, 0] == frame[0]) & (frames[:, 2] == frame[2])).any():
+            continue  # a cell of a table
+        if _ends_with(rules.lying, frame, 1) and _ends_with(rules.standing, frame, 0):
+            x0, y0, x1, y1 = frame.tolist()
+            found.append(((x0, y0, x1, y1), i))
+    return found
 
 
 def _ends_with(rules: NDArray[np.float64], frame: NDArray[np.float64], axis: int) -> bool:
@@ -439,7 +444,9 @@ def _bare_controls(
     tiles = padded.reshape(height, EDGE_PX, width, EDGE_PX)
     edges = (tiles.max((1, 3)).astype(np.int16) - tiles.min((1, 3))) > 255 * 4 * RULE_STEP
     for x0, y0, x1, y1 in (*lines.tolist(), *framed):
-        edges[int(y0 // EDGE_PX) : int(-(-y1 // EDGE_PX)), int(x0 // EDGE_PX) : int(-(-x1 // EDGE_PX))] = False
+        edges[int(y0 // EDGE_PX) : int(-(-y1 // EDGE_PX)), int(x0 // EDGE_PX) : int(-(-x1 // EDGE_PX))] = (
+            False
+        )
     for at, low, high in rules.lying[rules.lying[:, 2] - rules.lying[:, 1] > CONTROL[1]]:
         edges[int(max(0, at - 2) // EDGE_PX) : int((at + 1) // EDGE_PX) + 1,
               int(low // EDGE_PX) : int(-(-high // EDGE_PX))] = False  # fmt: skip

@@ -125,7 +125,7 @@ def largest(most: float, make: Callable[[float], T | None], guess: float) -> T |
 
 
 def estimated(regions: Sequence[PixelBox], spend: Spend, tokens: int, frame: float) -> float:
-    """About the scale at which regions cost some tokens, each side of them `frame` px longer for its frame."""
+    """About the scale at which regions cost some tokens, with `frame` px for the frame of each side."""
     area = sum((x1 - x0 + frame) * (y1 - y0 + frame) for x0, y0, x1, y1 in regions)
     return min(spend.magnify, math.sqrt(max(1, tokens) * spend.px / max(1.0, area)))
 
@@ -193,9 +193,7 @@ def crops(regions: Sequence[PixelBox], spend: Spend, above: Plan | None = None) 
     )
 
 
-def strip(
-    regions: Sequence[PixelBox], size: Size, spend: Spend, above: Plan | None = None
-) -> Plan | None:
+def strip(regions: Sequence[PixelBox], size: Size, spend: Spend, above: Plan | None = None) -> Plan | None:
     """One picture of an overview, if one is given, and below it the regions in rows, in reading order.
 
     `size` is that of the picture. None if they don't fit.

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from arr_coc.choose.allocation import Allocation
-from arr_coc.choose.boxes import Box
 from arr_coc.pixels.lines import PixelBox, PrintInk
 
 MOSTLY, NEAR = 0.5, 4.0  # share of a line of print, and heights of it to its end, by which all of it is taken
