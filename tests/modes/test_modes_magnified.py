@@ -20,10 +20,10 @@ from arr_coc.modes.route import why_single_look
 from arr_coc.seam import PAD
 from arr_coc.seam.assembly import CROP, GESTALT
 from eyes import assert_same
+from near import near
 from tiny import EVERY, MASKABLE, picture, prompts, tiny
 
 REFINING = tuple(f for f in EVERY if getattr(adapter_for(tiny(f).model, tiny(f).processor), "refines", False))
-TOLERANCE = 1e-5
 QUESTION = "What is the number on the door?"
 refining = pytest.mark.parametrize("family", REFINING)
 
@@ -81,7 +81,7 @@ class TestLaws:
         if wanted[0][1] != 2 * given[0][1]:
             pytest.skip(f"its processor scales the larger picture to {wanted[0]}")
         finer = adapter.finer(inputs, [large], wanted)
-        assert all(torch.allclose(finer[k].float(), others[k].float(), atol=1e-6) for k in finer)
+        assert all(near(finer[k].float(), others[k].float()) for k in finer)
         unchanged = adapter.finer(inputs, [large], given)
         assert all(torch.equal(unchanged[name], inputs[name]) for name in unchanged)
 
@@ -109,7 +109,7 @@ class TestLaws:
         dropped = built.model(**result.kwargs, use_cache=False).logits[0]
         masked = built.model(**(whole.kwargs | {"attention_mask": mask}), use_cache=False).logits[0]
         real = result.columns[0] != PAD
-        assert (dropped[real] - masked[mask[0].bool()]).abs().max() < TOLERANCE
+        assert near(dropped[real], masked[mask[0].bool()])
 
     @pytest.mark.parametrize("family", ["qwen3_vl", "qwen2_5_vl", "glm4v"])
     def test_fine_cells_stand_at_fractions_of_their_cell(self, family: str) -> None:
@@ -125,9 +125,9 @@ class TestLaws:
         cells = fine_cells(found.allocations[0], (1, 6, 8))
         for cell in (0, 6, 11):
             inside = (cells // 8 // 2 * 4 + cells % 8 // 2) == cell
-            assert torch.allclose(fine[:, inside].mean(-1), own[:, cell], atol=1e-5)
+            assert near(fine[:, inside].mean(-1), own[:, cell])
             offsets = (fine[:, inside] - own[:, cell : cell + 1]).abs()
-            assert torch.allclose(offsets[1:], torch.full((2, 4), 0.25), atol=1e-5)
+            assert near(offsets[1:], torch.full((2, 4), 0.25))
 
     @refining
     def test_text_keeps_its_positions_and_is_never_dropped(self, family: str) -> None:

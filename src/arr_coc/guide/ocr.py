@@ -117,7 +117,9 @@ class OcrSource:
         boxes, scores = scored_boxes(view, logits[0])
         needed = logits[0, :, 0].sigmoid()
         height, width = view.size
-        best = [i for i in needed.argsort(descending=True).tolist() if needed[i] >= FOUND_AT_LEAST][:FOUND]
+        best = [
+            i for i in needed.argsort(descending=True, stable=True).tolist() if needed[i] >= FOUND_AT_LEAST
+        ][:FOUND]
         findings = tuple(
             Finding(
                 self.name, view.lines[i].text, float(needed[i]), _shares(view.lines[i].box, width, height)
