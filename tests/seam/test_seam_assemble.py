@@ -22,7 +22,7 @@ from arr_coc.seam import (
 )
 from arr_coc.seam.assembly import gestalt_columns, gestalt_positions
 from arr_coc.seam.decoding import use_given_positions
-from near import near
+from near import KERNELS, near
 from tiny import (
     KINDS,
     MASKABLE,
@@ -36,8 +36,7 @@ from tiny import (
     with_next_kinds,
 )
 
-EXACT = 1e-6  # float64: 4e-15, and 6e-8 where a model forms its norms in float32 (Step 3.7)
-LOOSE = 5e-3  # padding moves the chunks of a recurrent layer
+LOOSE = 5e-4  # padding moves the chunks of a recurrent layer
 ROWS = [
     ("What is the number on the door?", [picture(1, (48, 40))]),
     ("Where?", [picture(2, (40, 72))]),
@@ -325,8 +324,7 @@ class TestWithGestalt:
             logits = built.model(**single.kwargs, use_cache=False).logits[0]
             real = int((single.columns != PAD).sum())
             assert real == int((result.columns[row] != PAD).sum())
-            error = (batch[row, -real:] - logits[-real:]).abs().max()
-            assert error < (EXACT if family in MASKABLE else LOOSE)
+            assert near(batch[row, -real:], logits[-real:], KERNELS if family in MASKABLE else LOOSE)
 
     @pytest.mark.parametrize("family", ["qwen3_vl", "llava"])
     def test_several_images_and_rows_without(self, family: str) -> None:
