@@ -97,7 +97,8 @@ class OcrSource:
 
     @torch.no_grad()
     def view(self, picture: Tensor) -> PictureView:
-        pixels = (picture.detach().cpu().clamp(0, 1) * 255).round().to(torch.uint8).permute(1, 2, 0).numpy()
+        levels = picture.detach().cpu().clamp(0, 1).mul_(255).round_()  # in place: a page is large
+        pixels = levels.to(torch.uint8).permute(1, 2, 0).numpy()
         return self.of_lines(self.read(np.ascontiguousarray(pixels)), (picture.shape[-2], picture.shape[-1]))
 
     def of_lines(self, lines: Sequence[PrintedLine], size: tuple[int, int]) -> OcrView:
