@@ -75,8 +75,8 @@ def open_image(source: ImageSource, most: int = MAX_PIXELS) -> Image.Image:
         and sides of at least `MIN_SIDE` px. Transparency becomes white; deeper values are scaled to 8 bits.
 
     Raises:
-        ValueError: a missing, unreadable, empty, damaged or too large (`TooManyPixels`) file; pixels of another
-            shape, dtype or range; any other object.
+        ValueError: a missing, unreadable, empty or damaged file, or a too large one (`TooManyPixels`);
+            pixels of another shape, dtype or range; any other object.
     """
     if isinstance(source, Image.Image):
         file = getattr(source, "filename", "")

@@ -8,7 +8,7 @@ IndexSource(pages[name], encode)                scores the cells of one of them 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -84,7 +84,7 @@ def rank_pages(
         raise ValueError(f"a question has vectors {list(question.shape)}: give finite [T, D]")
     words = F.normalize(question.float().cpu(), dim=-1)
     ranked = []
-    pairs: Iterable[tuple[str, Tensor]] = pages.items() if isinstance(pages, Mapping) else pages
+    pairs: Any = pages.items() if isinstance(pages, Mapping) else pages
     for name, vectors in pairs:
         if vectors.ndim != 3 or vectors.shape[-1] != words.shape[-1] or not vectors.isfinite().all():
             raise ValueError(
