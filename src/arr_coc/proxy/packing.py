@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import Image, ImageDraw, ImageEnhance
 
-from arr_coc.files.images import identify, open_image
+from arr_coc.files.images import TooManyPixels, open_image
 from arr_coc.files.paths import shorten
 from arr_coc.guide.guide import Guide, load_guide
 from arr_coc.guide.selector import Selector
@@ -35,7 +35,7 @@ from arr_coc.guide.trust import SURE, is_general, is_transcription
 from arr_coc.pixels import RULES, Packed, find_rule, pack_for
 from arr_coc.pixels.packing import READABLE
 
-MOST_PIXELS = 40_000_000  # of a picture that is chosen from
+MOST_PIXELS = 40_000_000  # of a picture that is chosen from, before and after `open_image` lets it grow
 MOST_QUESTIONS = 16  # about one picture; from the next on the whole picture goes on, once and for all
 MOST_WAITING = 64  # pictures that wait for a worker
 MOST_KEPT = 64 * 2**20  # bytes of outcomes that are kept
@@ -324,10 +324,9 @@ def _open(data: str) -> Image.Image:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Pillow warns of what `open_image` refuses or repairs
-            with identify(io.BytesIO(content), "the picture") as header:
-                if header.width * header.height > MOST_PIXELS:
-                    raise _Unfit("too_large")
-        return open_image(content)
+            return open_image(content, MOST_PIXELS)
+    except TooManyPixels as error:
+        raise _Unfit("too_large") from error
     except ValueError as error:
         raise _Unfit("unreadable") from error
 
