@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
-import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, count
@@ -16,7 +15,7 @@ import typer
 
 from arr_coc.cli import inputs, options, terminal
 from arr_coc.files.atomic import check_writable
-from arr_coc.files.paths import local_path
+from arr_coc.files.paths import local_path, plain_name
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -223,7 +222,7 @@ def _titles(files: Sequence[Path], page: int | None, folder: Path | None) -> dic
 
 def _same(name: str) -> str:
     """A text that is equal for names that some file system takes for one."""
-    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
+    return plain_name(plain_name(name).casefold())
 
 
 def _source(file: Path, page: int | None) -> str:
