@@ -304,3 +304,14 @@ def test_it_is_a_sound_source_alone_and_beside_the_guide() -> None:
     one = both.couple(both.view(pixels), "What is the total?", (15, 20))
     assert one.findings
     assert one.matches
+
+
+@pytest.mark.slow
+def test_pages_on_their_side_or_head_are_read() -> None:
+    pytest.importorskip("rapidocr")
+    upright = {line.text for line in rapid_ocr()(np.asarray(page()))}
+    for angle in (90, 180, 270):
+        turned = page().rotate(angle, expand=True)
+        lines = rapid_ocr()(np.asarray(turned))
+        assert {line.text for line in lines} == upright, angle
+        assert all(x1 <= turned.width and y1 <= turned.height for _, (_, _, x1, y1) in lines)

@@ -88,7 +88,7 @@ def see(source: ImageSource, guide: Path | None = None) -> SeenPicture:
         image = image.resize(size, Image.Resampling.BILINEAR)
     small = image.copy()
     small.thumbnail((SHOWN, SHOWN))
-    selector.encode(image, grid)
+    selector.guided.encode(image, grid)
     return SeenPicture(source, image, grid, selector, picture_view(small))
 
 
@@ -96,7 +96,9 @@ def view(record: SeenPicture, question: str, budget: float | str) -> dict[str, A
     """The view of a question about an encoded picture."""
     question = question[:LONGEST_QUESTION].strip()
     decision = record.selector.decide(record.image, question, budget, record.grid)
-    allocation, coupling = decision.allocations[0], decision.couplings[0]
-    page = guide_view(record.selector.source, record.selector.encode(record.image, record.grid).view)
-    guidance = read_guidance(record.selector.guide, page, question, coupling, allocation.grid[1:])
+    allocation, coupling = decision.allocations[0], decision.coupling
+    guidance, guided = None, record.selector.guided
+    if coupling is not None:
+        page = guide_view(guided.source, guided.encode(record.image, record.grid).view)
+        guidance = read_guidance(guided.guide, page, question, coupling, allocation.grid[1:])
     return look_view(record.picture, question, allocation, guidance)

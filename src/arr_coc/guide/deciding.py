@@ -155,6 +155,11 @@ class Decision:
     couplings: tuple[Coupling, ...] = ()
 
     @property
+    def coupling(self) -> Coupling | None:
+        """What the guide found about the first image or clip; None: a trained layer decided."""
+        return next(iter(self.couplings), None)
+
+    @property
     def keep(self) -> list[Tensor]:
         """Kept cells, long [K_i], of each image and of each frame of the clips."""
         return [part for allocation in self.allocations for part in kept_of_frames(allocation)]

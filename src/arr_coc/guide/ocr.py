@@ -55,6 +55,7 @@ BATCH = 64  # texts that are encoded at once
 MARGIN = 2.0  # width, in heights of a line, of what stands just left of it
 FOUND, FOUND_AT_LEAST = 5, 0.05  # the most lines that a coupling names, and their least probability
 CERTAIN = 0.5  # the least certainty of a line that RapidOCR reads
+POOR = 0.85  # the mean certainty below which lines may be upside down: such have 0.7, upright print 0.99
 
 Read = Callable[[np.ndarray], Sequence[PrintedLine]]  # from RGB, uint8 [h, w, 3], to lines in px of it
 
@@ -183,6 +184,14 @@ def scored_boxes(view: OcrView, logits: Tensor) -> tuple[list[Box], list[float]]
     return boxes, logits.flatten().tolist()
 
 
+def _rows(engine: Any, pixels: np.ndarray, turn: bool) -> list[tuple[float, str, np.ndarray]]:
+    """Certainty, text and corners [4, 2] of the lines of a picture; `turn`: those upside down are turned."""
+    output = engine(pixels[:, :, ::-1], use_cls=turn)  # it reads BGR
+    if output.boxes is None:
+        return []
+    return list(zip(output.scores, output.txts, output.boxes, strict=True))
+
+
 @lru_cache(maxsize=1)
 def rapid_ocr() -> Read:
     """RapidOCR (Apache-2.0) with the models of its wheel; ValueError without the extra."""
@@ -190,14 +199,20 @@ def rapid_ocr() -> Read:
         from rapidocr import RapidOCR
     except ImportError as error:
         raise ValueError(f"relevance 'ocr' needs an OCR: {install_line('ocr')}") from error
-    engine: Any = RapidOCR(params={"Global.log_level": "error"})
+    engine: Any = RapidOCR(params={"Global.log_level": "error", "Global.text_score": 0.0})
 
     def read(pixels: np.ndarray) -> list[PrintedLine]:
-        output: Any = engine(pixels[:, :, ::-1], use_cls=False)  # it reads BGR
-        if output.boxes is None:
-            return []
+        rows = _rows(engine, pixels, False)
+        if sum(certainty for certainty, _, _ in rows) < POOR * len(rows):
+            # The page may lie on its side or head. Its classifier turns such lines, but now and then an
+            # upright one, too: of each line the surer reading is taken.
+            turned = {
+                corners.tobytes(): (certainty, text, corners)
+                for certainty, text, corners in _rows(engine, pixels, True)
+            }
+            rows = [max(row, turned.get(row[2].tobytes(), row), key=lambda one: one[0]) for row in rows]
         lines = []
-        for corners, text, certainty in zip(output.boxes, output.txts, output.scores, strict=True):
+        for certainty, text, corners in rows:
             if certainty >= CERTAIN:
                 (x0, y0), (x1, y1) = corners.min(0), np.ceil(corners.max(0))
                 lines.append(PrintedLine(text, (float(x0), float(y0), float(x1), float(y1))))
