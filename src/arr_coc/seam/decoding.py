@@ -349,7 +349,7 @@ class KeptPrompts:
         if bool((late := adapter.of_images(kwargs)[0, len(image.ids) :]).any()):
             word = adapter.processor.tokenizer.decode(ids[len(image.ids) :][late][:1])
             raise ValueError(
-                f"the prompt holds {word!r}, which the model reads with an image, behind images that are kept; "
+                f"the prompt holds {word!r}, which the model reads with an image, behind the kept images; "
                 "leave it out"
             )
         return replace(compacted, kwargs=kwargs | {CACHE: best.beginning(best.shared(ids))})
