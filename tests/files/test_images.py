@@ -110,9 +110,12 @@ class TestWhatWorks:
         for ink, paper in ((0, 255), (255, 0)):
             image = written((ink, ink, ink), 200)
             gray = image.convert("LA")
+            named = gray.convert("L").convert("P")
+            named.putalpha(gray.getchannel("A"))
+            assert named.mode == "PA"
             for picture in (
                 image.convert("RGBa"), np.asarray(image), encoded(image, "TIFF"), gray, gray.convert("La"),
-                gray.convert("PA"), encoded(gray, "PNG"), encoded(image.quantize(8), "PNG"),
+                named, encoded(gray, "PNG"), encoded(image.quantize(8), "PNG"),
             ):  # fmt: skip
                 assert abs(open_image(picture).getpixel((0, 0))[0] - paper) < 2
 

@@ -474,7 +474,7 @@ def _paper(strips: Iterable[Image.Image]) -> int:
     lost.
 
     An edge is seen where it is half as strong as on the best paper, or as strong as `VISIBLE_EDGE`, and lost
-    as far as it is fainter. So what is drawn in dark or strong colours, or on an opaque ground, lies on white.
+    as far as it is fainter. So what is dark, strong in colour or on an opaque ground lies on white.
     """
     shown, every = np.zeros(len(PAPERS)), 0.0
     for strip in strips:
