@@ -14,9 +14,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 MOST_QUESTION = 2_000  # characters of a turn that count as its question, the last ones
-DATA_URL = re.compile(r"data:image/[\w.+-]{1,40};base64,", re.ASCII | re.IGNORECASE)
+DATA_URL = re.compile(
+    r"\s*data:image/[\w.+-]{1,40}(;[\w.+-]{1,40}=[^;,\s]{0,80}){0,4}\s*;\s*base64\s*,",
+    re.ASCII | re.IGNORECASE,
+)
+JPEG = "/9j/"  # how the base64 of a JPEG begins
+DETAILS = ("auto", "high", "original", None)  # by which a smaller picture costs less
+OF_THE_PICTURE = re.compile(
+    r"(^|_)(uu|gu)?ids?$|hash|digest|checksum|md5|sha\d|etag|(^|_)key$|pixel|width|height|(^|_)(size|bytes|length)|"
+    r"dimension|format|mime|media|(^|_)type$|file|(^|_)(name|path|url|uri|data)$|resol|aspect|ratio|scale|grid|"
+    r"(^|_)(crop|box|bbox|region|roi)|thumb|preview|exif|orientation|rotation|(^|_)alt(_|$)|caption"
+)
+"""Names of fields that say which picture a part holds, how large it is or of what form."""
+WORD_START = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")  # of a name such as mediaType
 
-Parts = Sequence[tuple[str, str]]  # a caption and a PNG in base64 each, in place of a picture
+Parts = Sequence[tuple[str, str]]  # a caption and a PNG or a JPEG in base64 each, in place of a picture
 
 
 class Api(NamedTuple):
@@ -137,7 +149,9 @@ def _base64_of(api: Api, part: Any) -> str | None:
         return data if isinstance(data, str) else None
     held = part.get("image_url")
     url, detail = (held.get("url"), held.get("detail")) if isinstance(held, dict) else (held, None)
-    if part.get("detail", detail) == "low":  # costs the same whatever is sent
+    if any(
+        one not in DETAILS for one in (detail, part.get("detail"))
+    ):  # "low" costs the same whatever is sent
         return None
     return url if isinstance(url, str) and DATA_URL.match(url) else None
 
@@ -150,7 +164,7 @@ def _with_list(api: Api, turn: dict[str, Any], held: Mapping[int, Parts]) -> dic
             content.append(part)
             continue
         # A mark for a cache stands behind all that came of the picture.
-        marks = {name: part[name] for name in ("cache_control",) if name in part}
+        marks = {name: value for name, value in _for_any(part).items() if "cache" in name}
         made = []
         for caption, data in held[place]:
             made += [{"type": api.text, "text": caption}, _part_with(part, data)]
@@ -160,12 +174,25 @@ def _with_list(api: Api, turn: dict[str, Any], held: Mapping[int, Parts]) -> dic
 
 
 def _part_with(part: dict[str, Any], data: str) -> dict[str, Any]:
-    """A part with another picture."""
-    kept = {name: value for name, value in part.items() if name != "cache_control"}
-    if "source" in kept:
-        return kept | {"source": {"type": "base64", "media_type": "image/png", "data": data}}
-    url, held = f"data:image/png;base64,{data}", kept["image_url"]
-    return kept | {"image_url": held | {"url": url} if isinstance(held, dict) else url}
+    """A part with another picture, without what is said of the one that came; marks for a cache are the
+    caller's.
+    """
+    kept = {name: value for name, value in _for_any(part).items() if "cache" not in name}
+    kept["type"] = part["type"]
+    media = "image/jpeg" if data.startswith(JPEG) else "image/png"
+    if part["type"] == "image":
+        return kept | {"source": {"type": "base64", "media_type": media, "data": data}}
+    url, held = f"data:{media};base64,{data}", part["image_url"]
+    return kept | {"image_url": _for_any(held) | {"url": url} if isinstance(held, dict) else url}
+
+
+def _for_any(fields: dict[str, Any]) -> dict[str, Any]:
+    """Those of a part's fields that hold for any picture, such as for how large it is to be read."""
+    return {
+        name: _for_any(value) if isinstance(value, dict) else value
+        for name, value in fields.items()
+        if not OF_THE_PICTURE.search(WORD_START.sub("_", name).replace("-", "_").lower())
+    }
 
 
 def _with_fields(api: Api, turn: dict[str, Any], held: Mapping[int, Parts]) -> dict[str, Any]:

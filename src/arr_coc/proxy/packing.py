@@ -3,7 +3,7 @@
     packer = Packer(workers=2)
     outcome = await packer.pack(data, digest_of(data), ("What is the total?",), dial)
 
-`outcome.parts` are captions and PNGs to send in a picture's place; without any it goes on as it came, for
+`outcome.parts` are captions and pictures to send in a picture's place; without any it goes on as it came, for
 `outcome.reason`. Nothing raises.
 """
 
@@ -23,6 +23,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
+from urllib.parse import unquote
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageEnhance
@@ -34,6 +35,7 @@ from arr_coc.guide.selector import Selector
 from arr_coc.guide.trust import SURE, is_general, is_transcription
 from arr_coc.pixels import RULES, Packed, find_rule, pack_for
 from arr_coc.pixels.packing import READABLE
+from arr_coc.pixels.planning import reading_scale
 
 MOST_PIXELS = 40_000_000  # of a picture that is chosen from
 MOST_QUESTIONS = 16  # about one picture; from the next on the whole picture goes on, once and for all
@@ -42,6 +44,10 @@ MOST_KEPT = 64 * 2**20  # bytes of outcomes that are kept
 HELD = 0.8  # share of what a later question needs that has to be readable for a packing to stay
 SIDE = 96  # cells of the raster on which two packings are compared
 THUMBNAIL = 320  # px of the longer side of the small picture in a trace
+MOST_LETTERS = 5 * 2**20  # of base64 that APIs take of one picture; Anthropic's limit is the lowest
+LOSSY = ("JPEG", "MPO", "WEBP", "AVIF", "JPEG2000")  # formats of photographs, which as PNG would grow
+QUALITIES = (90, 82, 75, 60, 40, 20)  # of a JPEG, the first that fits
+GOOD_QUALITY = 75  # from which on a JPEG may be larger than the picture that came, as far as APIs take it
 OTHER_RULE = 32  # px of a token where a model's name says nothing
 BEFORE_NAMES = (  # (a pattern of a model's name, its rule), tried before the names of the rules themselves
     (r"claude-(v?2|3|instant)|claude-[a-z]+-4(?!-?\.?([7-9]|\d\d(?!\d)))", "claude-4.6"),
@@ -51,6 +57,8 @@ BEFORE_NAMES = (  # (a pattern of a model's name, its rule), tried before the na
     (r"gemma-?3", "gemma-3"),
 )
 AFTER_NAMES = ((r"gpt-4", "gpt-4o"), (r"(?<![a-z0-9])o1", "o3"), (r"min?istral|magistral", "mistral"))
+
+URL_SAFE = str.maketrans("-_", "+/")  # the two letters of base64 in addresses
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +76,7 @@ class Outcome(NamedTuple):
 
     Attributes:
         reason: "packed", or why the whole picture goes on: a key of REASONS.
-        parts: captions, each with a PNG in base64; none: the picture goes on as it came.
+        parts: captions, each with a PNG or a JPEG in base64; none: the picture goes on as it came.
         before: its tokens by the rule; 0: not known.
         after: the tokens of what is sent.
         layout: of what is sent.
@@ -99,6 +107,7 @@ REASONS = {
     "packed": "packed",
     "small": "the whole picture costs no more than what was allowed",
     "dear": "any picture costs more than what was allowed",
+    "larger": "packed it would be larger, cost no less and show nothing better",
     "unsure": "it may not hold what is asked for",
     "transcription": "all that is printed was asked for",
     "no_question": "no words came with it",
@@ -113,17 +122,21 @@ REASONS = {
 """Why a picture was packed or goes on whole, by the names that counters and traces have."""
 
 
-def guess_rule(model: str) -> str:
+def guess_rule(*models: str) -> str:
     """The name of the rule by which a model counts pictures, by its name; squares of 32 px if it says none.
 
-    Law: whatever the name, `find_rule` knows the result.
+    Of several names, the first that says one counts. Law: whatever they are, `find_rule` knows the result.
     """
+    return next(filter(None, map(_named_rule, models)), str(OTHER_RULE))
+
+
+def _named_rule(model: str) -> str | None:
     name = model.lower()
     named = ((rf"(?<![a-z0-9]){re.escape(rule)}", rule) for rule in sorted(RULES, key=len, reverse=True))
     for pattern, rule in (*BEFORE_NAMES, *named, *AFTER_NAMES):
         if rule in RULES and re.search(pattern, name):
             return rule
-    return str(OTHER_RULE)
+    return None
 
 
 class Packer:
@@ -202,9 +215,9 @@ class Packer:
         self, worker: int, digest: bytes, data: str, questions: tuple[str, ...], dial: Dial
     ) -> Outcome:
         start = time.perf_counter()
-        opened: list[Image.Image] = []
+        opened: list[Received] = []
 
-        def picture() -> Image.Image:
+        def picture() -> Received:
             if not opened:
                 opened.append(_open(data))
             return opened[0]
@@ -219,7 +232,7 @@ class Packer:
         self,
         selector: Selector,
         digest: bytes,
-        picture: Callable[[], Image.Image],
+        picture: Callable[[], Received],
         questions: tuple[str, ...],
         dial: Dial,
     ) -> Outcome:
@@ -242,8 +255,9 @@ class Packer:
         return outcome
 
     def _pack_one(
-        self, selector: Selector, picture: Image.Image, questions: tuple[str, ...], dial: Dial
+        self, selector: Selector, received: Received, questions: tuple[str, ...], dial: Dial
     ) -> Outcome:
+        picture = received.picture
         if any(is_transcription(self._guide, question) for question in questions):
             return self._whole("transcription", picture, dial)
         if dial.tokens < find_rule(dial.rule).cheapest:
@@ -261,7 +275,11 @@ class Packer:
             return self._whole("small", picture, dial, packed.confidence)
         if self._is_unsure(packed, questions):
             return self._whole("unsure", picture, dial, packed.confidence)
-        parts = tuple(zip(packed.captions, map(_png, packed.pictures), strict=True))
+        files = [_encoded(one, received) for one in packed.pictures]
+        letters = [len(one) for one in files]
+        if max(letters) > MOST_LETTERS or (sum(letters) > received.letters and not _gains(packed)):
+            return self._whole("larger", picture, dial, packed.confidence)
+        parts = tuple(zip(packed.captions, files, strict=True))
         places = tuple((place.origin, place.magnification) for place in packed.places)
         return Outcome(
             "packed",
@@ -316,9 +334,19 @@ class _Unfit(Exception):
     """A picture that is passed on unopened; its text is a key of REASONS."""
 
 
-def _open(data: str) -> Image.Image:
+class Received(NamedTuple):
+    """A picture as it came."""
+
+    picture: Image.Image
+    lossy: bool  # whether its file was one of a photograph
+    letters: int  # of its base64
+
+
+def _open(data: str) -> Received:
+    # Servers read line breaks and blanks, the alphabet of addresses, escaped signs and a missing end.
+    letters = "".join(unquote(data).split()).translate(URL_SAFE).rstrip("=")
     try:
-        content = base64.b64decode(data, validate=True)
+        content = base64.b64decode(letters + "=" * (-len(letters) % 4), validate=True)
     except (binascii.Error, ValueError) as error:
         raise _Unfit("unreadable") from error
     try:
@@ -327,9 +355,19 @@ def _open(data: str) -> Image.Image:
             with identify(io.BytesIO(content), "the picture") as header:
                 if header.width * header.height > MOST_PIXELS:
                     raise _Unfit("too_large")
-        return open_image(content)
+                lossy = header.format in LOSSY
+        return Received(open_image(content), lossy, len(letters))
     except ValueError as error:
         raise _Unfit("unreadable") from error
+
+
+def _gains(packed: Packed) -> bool:
+    """Whether a packing costs less than the whole picture, or shows a part of it larger than that is read."""
+    rule = find_rule(packed.rule)
+    whole = reading_scale(packed.size, rule)
+    scales = [reading_scale(picture.size, rule) for picture in packed.pictures]
+    largest = max(place.magnification * scales[place.picture] for place in packed.places)
+    return packed.tokens < packed.whole_tokens or largest > whole
 
 
 def held_share(earlier: Outcome, needed: Outcome) -> float:
@@ -353,10 +391,24 @@ def _sharpness(outcome: Outcome) -> np.ndarray:
     return result
 
 
-def _png(picture: Image.Image) -> str:
-    file = io.BytesIO()
-    picture.save(file, "PNG", compress_level=3)
+def _encoded(picture: Image.Image, received: Received) -> str:
+    """A picture in base64, as PNG, or as JPEG where it came as one or would be more than APIs take."""
+    file, room = io.BytesIO(), MOST_LETTERS
+    if received.lossy:
+        room = min(room, received.letters)
+    else:
+        picture.save(file, "PNG", compress_level=3)
+    if received.lossy or _letters(file) > room:
+        for quality in QUALITIES:
+            file = io.BytesIO()
+            picture.save(file, "JPEG", quality=quality, subsampling=0)  # coloured print stays sharp
+            if _letters(file) <= (room if quality > GOOD_QUALITY else MOST_LETTERS):
+                break
     return base64.b64encode(file.getvalue()).decode()
+
+
+def _letters(file: io.BytesIO) -> int:
+    return -(-file.tell() // 3) * 4
 
 
 def _thumbnail(picture: Image.Image, packed: Packed | None) -> str:
