@@ -16,7 +16,8 @@ import httpx
 import pytest
 
 from arr_coc.proxy import packing
-from arr_coc.proxy.packing import MOST_QUESTIONS, Packer
+from arr_coc.proxy.messages import MOST_QUESTIONS
+from arr_coc.proxy.packing import Packer
 from arr_coc.proxy.server import MOST_PICTURES, Proxy, ProxySettings, read_upstream
 from chat_servers import KEY, URL, Started, encoded
 
@@ -339,7 +340,7 @@ class TestPassing:
 
     def test_a_large_body(self, start: Start, monkeypatch: pytest.MonkeyPatch, screenshot: str) -> None:
         address, stand_in, _ = start()
-        monkeypatch.setattr("arr_coc.proxy.server.MOST_BODY", 100_000)
+        monkeypatch.setattr("arr_coc.proxy.bodies.MOST_BODY", 100_000)
         content = json.dumps(chat_body(screenshot, "What is red?", pad="x" * 3_000_000)).encode()
         httpx.post(address + "/v1/chat/completions", content=content, timeout=30)
         assert stand_in.bodies[-1] == content

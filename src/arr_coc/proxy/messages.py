@@ -10,9 +10,11 @@ A body comes from anybody: whatever has another shape than the API's is passed o
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+MOST_QUESTIONS = 16  # about one picture; with more of them the whole picture goes on, once and for all
 MOST_QUESTION = 2_000  # characters of a turn that count as its question, the last ones
 DATA_URL = re.compile(
     r"\s*data:image/[\w.+-]{1,40}(;[\w.+-]{1,40}=[^;,\s]{0,80}){0,4}\s*;\s*base64\s*,",
@@ -59,6 +61,7 @@ class PictureSlot(NamedTuple):
     place: int  # in the turn's parts, or in its list of images
     data: str  # base64 of an image file
     questions: tuple[str, ...]  # of the user about it, the oldest first; none: no words came with it
+    number: int = 0  # of the request's pictures, from 0
 
 
 def api_of(path: str) -> Api | None:
@@ -72,23 +75,43 @@ def model_of(body: object) -> str:
     return _sound(name[:200]) if isinstance(name, str) else ""
 
 
-def picture_slots(api: Api, body: object) -> list[PictureSlot]:
-    """The pictures of the user's turns in a body, in order.
+def picture_slots(api: Api, body: object, most: int | None = None) -> list[PictureSlot]:
+    """The pictures of the user's turns in a body, in order; of more than `most` the last ones.
 
     A picture's questions are the words of its own turn and of each later turn of the user; where its turn has
-    none, those of the last turn of the user before it. Pictures by address and those of other roles are left
-    out, as are results of tools, whose coordinates an agent may answer in.
+    none, those of the last turn of the user before it. One more than MOST_QUESTIONS says that there are too
+    many. Pictures by address and those of other roles are left out, as are results of tools, whose
+    coordinates an agent may answer in.
     """
     turns = [turn if _is_users(turn) else None for turn in _turns(api, body)]
     words = ["" if turn is None else _words(api, turn) for turn in turns]
-    slots, before = [], ""
+    later = _from_each(words)
+    slots: deque[PictureSlot] = deque(maxlen=most)
+    before, count = "", 0
     for number, turn in enumerate(turns):
         before = words[number] or before
         if turn is None:
             continue
-        questions = tuple(dict.fromkeys(filter(None, (before, *words[number + 1 :]))))
-        slots += [PictureSlot(number, place, data, questions) for place, data in _pictures(api, turn)]
-    return slots
+        questions = _first_of(before, later[number + 1])
+        for place, data in _pictures(api, turn):
+            slots.append(PictureSlot(number, place, data, questions, count))
+            count += 1
+    return list(slots)
+
+
+def _from_each(words: Sequence[str]) -> list[tuple[str, ...]]:
+    """For each place in `words`, and behind the last one, the first different questions from there on."""
+    result: list[tuple[str, ...]] = [()]
+    for word in reversed(words):
+        result.append(_first_of(word, result[-1]))
+    return result[::-1]
+
+
+def _first_of(word: str, later: tuple[str, ...]) -> tuple[str, ...]:
+    """The first questions of a word, if it is one, and those after it: one more than MOST_QUESTIONS."""
+    if not word:
+        return later
+    return (word, *(question for question in later if question != word))[: MOST_QUESTIONS + 1]
 
 
 def with_parts(api: Api, body: Any, parts: Mapping[PictureSlot, Parts]) -> Any:

@@ -21,7 +21,7 @@ import time
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
@@ -36,11 +36,12 @@ from arr_coc.guide.trust import SURE, is_general, is_transcription
 from arr_coc.pixels import RULES, Packed, find_rule, pack_for
 from arr_coc.pixels.packing import READABLE
 from arr_coc.pixels.planning import reading_scale
+from arr_coc.proxy.messages import MOST_QUESTIONS
 
 MOST_PIXELS = 40_000_000  # of a picture that is chosen from
-MOST_QUESTIONS = 16  # about one picture; from the next on the whole picture goes on, once and for all
-MOST_WAITING = 64  # pictures that wait for a worker
+MOST_WAITING = 64  # pictures that wait for a worker or are at one
 MOST_KEPT = 64 * 2**20  # bytes of outcomes that are kept
+MOST_VERDICTS = 50_000  # that a picture goes on whole, kept beyond those, some hundred bytes each
 HELD = 0.8  # share of what a later question needs that has to be readable for a packing to stay
 SIDE = 96  # cells of the raster on which two packings are compared
 THUMBNAIL = 320  # px of the longer side of the small picture in a trace
@@ -117,6 +118,7 @@ REASONS = {
     "unreadable": "it is no picture that can be opened",
     "busy": "too many pictures were waiting",
     "slow": "choosing took too long",
+    "blocked": "an earlier choice took too long and has not ended",
     "failed": "choosing failed",
 }
 """Why a picture was packed or goes on whole, by the names that counters and traces have."""
@@ -143,6 +145,8 @@ class Packer:
     """Worker threads that choose and pack, each with a selector of its own, and what they have made.
 
     A picture is always given to the same worker, whose selector keeps the encodings of its last pictures.
+    What became of it for its questions is kept, so that it becomes the same again: where choosing took too
+    long or too many waited, too. A worker that is still at a choice whose time is over gets no other one.
 
     Args:
         workers: threads.
@@ -169,7 +173,10 @@ class Packer:
         self._selectors = [Selector(self._guide, relevance=relevance) for _ in range(workers)]
         self._threads = [ThreadPoolExecutor(1, f"arr-coc-packer-{number}") for number in range(workers)]
         self._kept: OrderedDict[bytes, Outcome] = OrderedDict()
-        self._bytes, self._lock, self._waiting = 0, threading.Lock(), 0
+        self._verdicts: OrderedDict[bytes, Outcome] = OrderedDict()  # without small pictures of them
+        self._bytes, self._lock = 0, threading.Lock()
+        self._running: set[Future[Outcome]] = set()  # until they end, whoever waits for them
+        self._late: list[Future[Outcome] | None] = [None] * workers  # the last choice that took too long
 
     @property
     def nbytes(self) -> int:
@@ -191,25 +198,29 @@ class Packer:
             return Outcome("no_question")
         if len(questions) > MOST_QUESTIONS:
             return Outcome("many_questions")
-        if self._waiting >= MOST_WAITING:
-            return Outcome("busy")
-        self._waiting += 1
+        asked, worker = tuple(questions), digest[0] % len(self._threads)
+        key = _key(digest, asked, dial)
+        if (kept := self._look_up(key)) is not None:
+            return kept
+        late = self._late[worker]
+        if late is not None and not late.done():
+            return self._keep(key, Outcome("blocked"))
+        if len(self._running) >= MOST_WAITING:
+            return self._keep(key, Outcome("busy"))
         try:
-            worker = digest[0] % len(self._threads)
-            work = asyncio.get_running_loop().run_in_executor(
-                self._threads[worker], self._outcome, worker, digest, data, tuple(questions), dial
-            )
-            return await asyncio.wait_for(work, self.seconds)
+            work = self._threads[worker].submit(self._outcome, worker, digest, data, asked, dial)
+            self._running.add(work)
+            work.add_done_callback(self._running.discard)
+            return await asyncio.wait_for(asyncio.wrap_future(work), self.seconds)
         except TimeoutError:
-            return Outcome("slow", ms=1000 * self.seconds)
+            if work.running():
+                self._late[worker] = work
+            return self._keep(key, Outcome("slow", ms=1000 * self.seconds))
         except ValueError as error:  # such as a question without words
             log.warning("the whole picture goes on: %s", shorten(str(error), 300))
-            return Outcome("failed")
         except Exception:
             log.exception("choosing failed; the whole picture goes on")
-            return Outcome("failed")
-        finally:
-            self._waiting -= 1
+        return self._keep(key, Outcome("failed"))
 
     def _outcome(
         self, worker: int, digest: bytes, data: str, questions: tuple[str, ...], dial: Dial
@@ -237,7 +248,7 @@ class Packer:
         dial: Dial,
     ) -> Outcome:
         """The outcome for some questions: that for all but the last one where it serves the last one, too."""
-        key = hashlib.blake2b(repr((digest, questions, dial)).encode(), digest_size=16).digest()
+        key = _key(digest, questions, dial)
         if (kept := self._look_up(key)) is not None:
             return kept
         earlier = self._packed(selector, digest, picture, questions[:-1], dial) if questions[1:] else None
@@ -251,8 +262,7 @@ class Packer:
                 outcome = earlier
             else:
                 outcome = self._pack_one(selector, picture(), questions, dial)
-        self._keep(key, outcome)
-        return outcome
+        return self._keep(key, outcome)
 
     def _pack_one(
         self, selector: Selector, received: Received, questions: tuple[str, ...], dial: Dial
@@ -312,17 +322,34 @@ class Packer:
 
     def _look_up(self, key: bytes) -> Outcome | None:
         with self._lock:
-            if key in self._kept:
-                self._kept.move_to_end(key)
-            return self._kept.get(key)
+            return self._found(key)
 
-    def _keep(self, key: bytes, outcome: Outcome) -> None:
+    def _found(self, key: bytes) -> Outcome | None:
+        for kept in (self._kept, self._verdicts):
+            if key in kept:
+                kept.move_to_end(key)
+                return kept[key]
+        return None
+
+    def _keep(self, key: bytes, outcome: Outcome) -> Outcome:
+        """Keep an outcome unless there is one already; the one that is kept, which stays."""
         with self._lock:
-            before = self._kept.pop(key, None)
+            if (kept := self._found(key)) is not None:
+                return kept
             self._kept[key] = outcome
-            self._bytes += outcome.nbytes - (0 if before is None else before.nbytes)
+            self._bytes += outcome.nbytes
             while self._bytes > MOST_KEPT and len(self._kept) > 1:
-                self._bytes -= self._kept.popitem(last=False)[1].nbytes
+                oldest, dropped = self._kept.popitem(last=False)
+                self._bytes -= dropped.nbytes
+                if not dropped.parts:
+                    self._verdicts[oldest] = dropped._replace(thumbnail="")
+            while len(self._verdicts) > MOST_VERDICTS:
+                self._verdicts.popitem(last=False)
+            return outcome
+
+
+def _key(digest: bytes, questions: tuple[str, ...], dial: Dial) -> bytes:
+    return hashlib.blake2b(repr((digest, questions, dial)).encode(), digest_size=16).digest()
 
 
 def digest_of(data: str) -> bytes:
