@@ -478,7 +478,7 @@ def _paper(strips: Iterable[Image.Image]) -> int:
     """
     shown, every = np.zeros(len(PAPERS)), 0.0
     for strip in strips:
-        if strip.mode != "RGBA" or strip.getextrema()[3] == (255, 255):
+        if strip.mode != "RGBA" or strip.getchannel("A").getextrema() == (255, 255):
             continue
         opacity = np.asarray(strip.getchannel("A"), dtype=np.float32) / 255
         ink = np.asarray(strip.convert("RGB").convert("L"), dtype=np.float32) * opacity

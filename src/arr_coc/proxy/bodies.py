@@ -49,6 +49,7 @@ class Body:
     def __init__(self, receive: Receive, held: Held) -> None:
         self.receive, self.complete = receive, False
         self.content: bytes | bytearray = bytearray()
+        self.spare: bytes | bytearray = b""  # as it came, where that may have to be sent in another way
         self._held, self._nbytes = held, 0
 
     def resize(self, nbytes: int) -> None:
@@ -74,12 +75,12 @@ class Body:
         return True
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        """All of it, to be sent on once; nothing of it is held afterwards."""
+        """All of it, to be sent on once; nothing of it is held afterwards, but for `spare`."""
         content, self.content = self.content, bytearray()
         for at in range(0, len(content), PIECE):
             yield bytes(content[at : at + PIECE])
         del content
-        self.resize(0)
+        self.resize(len(self.spare))
         while not self.complete:
             async with asyncio.timeout(BODY_SECONDS):
                 part = await self._next()

@@ -13,9 +13,11 @@ import re
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
+from urllib.parse import unquote
 
 MOST_QUESTIONS = 16  # about one picture; with more of them the whole picture goes on, once and for all
 MOST_QUESTION = 2_000  # characters of a turn that count as its question, the last ones
+IN_PATH = re.compile(r"/(?:deployments|engines)/([^/]+)/")
 DATA_URL = re.compile(
     r"\s*data:image/[\w.+-]{1,40}(;[\w.+-]{1,40}=[^;,\s]{0,80}){0,4}\s*;\s*base64\s*,",
     re.ASCII | re.IGNORECASE,
@@ -73,6 +75,12 @@ def model_of(body: object) -> str:
     """The name of the model that a body asks; "" if it names none."""
     name = body.get("model") if isinstance(body, dict) else None
     return _sound(name[:200]) if isinstance(name, str) else ""
+
+
+def model_in_path(path: str) -> str:
+    """The name of the model in a path, as Azure has it (/openai/deployments/NAME/...); "" without one."""
+    found = IN_PATH.search(path)
+    return "" if found is None else _sound(unquote(found[1])[:200])
 
 
 def picture_slots(api: Api, body: object, most: int | None = None) -> list[PictureSlot]:

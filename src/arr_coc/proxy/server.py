@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import re
 import socket
+import ssl
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
@@ -31,11 +33,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from arr_coc.app.server import FORBIDDEN, WRONG_HOST, OwnOriginOnly, own_names
-from arr_coc.files.paths import shorten
+from arr_coc.files.paths import local_path, shorten
 from arr_coc.pixels import LAYOUTS, find_rule
 from arr_coc.proxy.bodies import BODY_SECONDS, PIECE, Body, Held, parse, rewritten
 from arr_coc.proxy.journal import Journal, RequestedPicture, RequestRecord
-from arr_coc.proxy.messages import Api, api_of
+from arr_coc.proxy.messages import Api, api_of, model_in_path
 from arr_coc.proxy.packing import Dial, Packer, guess_rule
 
 PAGES = "/arr_coc"
@@ -45,6 +47,12 @@ HOP_BY_HOP = frozenset(
     b"transfer-encoding upgrade".split()
 )
 """Headers of one connection, which are not passed on (RFC 9110, 7.6.1)."""
+VERSION = re.compile(rb"/v\d+[a-z]*\d*(/|$)")  # in the path of an upstream
+ONE_EACH = "strip"  # the layout of one picture in place of each
+REFUSALS = (400, 413, 415, 422, 500)  # statuses with which servers refuse more pictures than they take
+MOST_REFUSAL = 2**16  # bytes of a refusal that are looked into
+ABOUT_PICTURES = re.compile(r"image|picture|vision|multi-?modal", re.IGNORECASE)
+MOST_MODELS = 1000  # that are known to take one picture each
 HOST_NAME = re.compile(r"[\w.-]+|[0-9a-f:.]+", re.ASCII | re.IGNORECASE)
 MARKS = (b"image", b"\\u")  # of a body with pictures, the second where letters may be escaped
 MOST_PICTURES = 32  # of a request that are packed
@@ -72,6 +80,7 @@ class ProxySettings(NamedTuple):
 
     Attributes:
         upstream: the server that answers, by its http or https address; a "/v1" at its end may be left out.
+        ca: a file of certificates that are trusted beside the usual ones, for https; None: no more.
         tokens: of each picture.
         rule: that counts them, as in `find_rule`; None: guessed from the name of the request's model.
         layout: as in `pack_for`.
@@ -83,6 +92,7 @@ class ProxySettings(NamedTuple):
     rule: str | None = None
     layout: str = "auto"
     traces: int = 100
+    ca: str | None = None
 
 
 class Upstream(NamedTuple):
@@ -91,13 +101,21 @@ class Upstream(NamedTuple):
     base: httpx.URL
     host: bytes  # as in a Host header
     prefix: bytes  # of every path
+    versioned: bool = False  # whether the prefix stands for the "/v1" of clients
+
+    def target(self, path: bytes) -> bytes:
+        """The path at the upstream of one that a client asks for."""
+        if self.versioned and (path == b"/v1" or path.startswith(b"/v1/")):
+            path = path.removeprefix(b"/v1")
+        return self.prefix + path
 
 
 def read_upstream(address: str) -> Upstream:
     """The parts of an upstream's address; a ValueError if it isn't one.
 
     Clients know the proxy as http://127.0.0.1:8080/v1 if they know the upstream as http://.../v1, so that
-    this end of its path isn't part of the prefix.
+    this end of its path isn't part of the prefix. Another version in it, as in .../v1beta/openai or
+    .../paas/v4, stands in the place of that /v1.
     """
     remedy = "give one such as http://127.0.0.1:11434 or https://api.openai.com/v1"
     try:
@@ -111,8 +129,28 @@ def read_upstream(address: str) -> Upstream:
         raise ValueError(f"upstream {shorten(address)} is no http address of a server: {remedy}")
     if parts.username is not None or parts.password is not None:
         raise ValueError("the upstream's address has a user or a password in it: keys go in headers")
-    prefix = base.raw_path.rstrip(b"/").removesuffix(b"/v1")
-    return Upstream(base.copy_with(raw_path=b"/"), base.netloc, prefix)
+    path = base.raw_path.rstrip(b"/")
+    prefix = path.removesuffix(b"/v1")
+    versioned = prefix == path and VERSION.search(path) is not None
+    return Upstream(base.copy_with(raw_path=b"/"), base.netloc, prefix, versioned)
+
+
+def read_trust(ca: str | None) -> ssl.SSLContext:
+    """Which certificates of an upstream are trusted: the usual ones, or those that SSL_CERT_FILE or
+    SSL_CERT_DIR names, and those of a file; a ValueError if one can't be read.
+    """
+    name = "ca" if ca is not None else "SSL_CERT_FILE"
+    try:
+        context = httpx.create_ssl_context()
+        if ca is not None:
+            context.load_verify_locations(cafile=local_path(ca))
+    except OSError as error:  # an SSLError is one
+        place = ca or os.environ.get("SSL_CERT_FILE", "")
+        raise ValueError(
+            f"{name} {shorten(place)} holds no certificates that can be read "
+            f"({error.strerror or type(error).__name__}): give a file with those of the authority, as PEM"
+        ) from error
+    return context
 
 
 class Proxy:
@@ -125,7 +163,7 @@ class Proxy:
             of another site can reach it through a browser under a name of its own.
 
     Raises:
-        ValueError: a bad address, rule, layout or count.
+        ValueError: a bad address, rule, layout or count, or a file without certificates.
     """
 
     def __init__(
@@ -142,7 +180,9 @@ class Proxy:
         self.journal = Journal(settings.traces)
         self._held = Held()
         limits = httpx.Limits(max_connections=MOST_CONNECTIONS, max_keepalive_connections=64)
-        self._transport = httpx.AsyncHTTPTransport(trust_env=False, limits=limits)
+        trust = read_trust(settings.ca)
+        self._transport = httpx.AsyncHTTPTransport(verify=trust, trust_env=False, limits=limits)
+        self._alone: dict[str, None] = {}  # models that take one picture where one came
         self._parsing = ThreadPoolExecutor(2, "arr-coc-parser")
         own = own_names(host, allow_hosts)
         self._guard = OwnOriginOnly(self._pages(), **own)
@@ -241,12 +281,16 @@ class Proxy:
             became, record = await self._packed(scope["path"], api, body, dial)
         self.journal.requests.labels(api.name, became).inc()
 
-        def answered(status: int) -> None:
+        def answered(record: RequestRecord | None, status: int) -> None:
             if record is not None:
                 ms = 1000 * (time.perf_counter() - start)
                 self.journal.keep(record._replace(status=status, ms=ms))
 
-        await self._answer(scope, send, body, api, answered, "" if record is None else record.summary)
+        async def one_each() -> RequestRecord | None:
+            body.content, body.spare = body.spare, b""
+            return (await self._packed(scope["path"], api, body, dial._replace(layout=ONE_EACH)))[1]
+
+        await self._answer(scope, send, body, api, answered, record, one_each)
 
     def _dial(self, sent: dict[bytes, bytes]) -> Dial:
         """The settings of a request by its headers; ValueError for values that are none."""
@@ -276,8 +320,12 @@ class Proxy:
         if parsed is None:
             body.resize(len(content))
             return "untouched", None
-        rule = self.rule or guess_rule(parsed.model)
+        named = model_in_path((self.upstream.prefix + path.encode()).decode("utf-8", "replace"))
+        model = named or parsed.model
+        rule = self.rule or guess_rule(named, parsed.model, path)
         slots, dial = parsed.slots, dial._replace(rule=rule)
+        if model in self._alone:
+            dial = dial._replace(layout=ONE_EACH)
         pairs = zip(slots, parsed.digests, strict=True)
         outcomes = await asyncio.gather(
             *(self.packer.pack(slot.data, digest, slot.questions, dial) for slot, digest in pairs)
@@ -290,10 +338,12 @@ class Proxy:
                 for one in outcomes
             ]
         else:
+            if any(len(one.parts) > 1 for one in outcomes):
+                body.spare = content
             body.content = made
-        body.resize(len(body.content))
+        body.resize(len(body.content) + len(body.spare))
         pictures = [RequestedPicture(slot.questions, one) for slot, one in zip(slots, outcomes, strict=True)]
-        record = self.journal.add_pictures(path, parsed.model, rule, pictures, slots[0].number)
+        record = self.journal.add_pictures(path, model, rule, pictures, slots[0].number)
         return "untouched" if made is None else "changed", record
 
     # ---- the upstream -----------------------------------------------------------------------------------
@@ -304,31 +354,45 @@ class Proxy:
         send: Send,
         body: Body,
         api: Api | None,
-        answered: Callable[[int], None] = lambda status: None,
-        summary: str = "",
+        answered: Callable[[RequestRecord | None, int], None] = lambda record, status: None,
+        record: RequestRecord | None = None,
+        one_each: Callable[[], Awaitable[RequestRecord | None]] | None = None,
     ) -> None:
-        """Ask the upstream, and pass its answer on as it comes."""
-        complete, receive = body.complete, body.receive
+        """Ask the upstream, and pass its answer on as it comes.
+
+        Where more pictures were sent than came, and it refuses them, it is asked once more by `one_each`,
+        which packs each into one.
+        """
+        begun = b""
         try:
-            asking = self._transport.handle_async_request(self._request(scope, body))
-            # Of a body that still comes, the upstream reads the end itself.
-            response = await (_unless_gone(receive, asking) if complete else asking)
-            if not 200 <= response.status_code < 600:  # 101 would change the protocol, which nobody asked for
-                await response.aclose()
-                raise httpx.RemoteProtocolError(f"status {response.status_code}")
+            response = await self._asked(scope, body)
+            chunks = response.aiter_raw()
+            if one_each is not None and body.spare:
+                begun = await _refused(response, chunks)
+                if _is_about_pictures(response, begun):
+                    await response.aclose()
+                    record, begun = await one_each(), b""
+                    response = await self._asked(scope, body)
+                    chunks = response.aiter_raw()
+                    if response.is_success and record is not None and len(self._alone) < MOST_MODELS:
+                        self._alone[record.model] = None
+                body.spare = b""
+                body.resize(0)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             self.journal.errors.inc()
-            answered(502)
+            answered(record, 502)
             reason = f"the upstream {self.upstream.base} did not answer ({type(error).__name__})"
-            await _refusal(api or api_of(scope["path"]), 502, reason)(scope, receive, send)
+            if "CERTIFICATE_VERIFY_FAILED" in str(error):
+                reason += ": its certificate is of no authority that is trusted; name its file with --ca"
+            await _refusal(api or api_of(scope["path"]), 502, reason)(scope, body.receive, send)
             return
-        answered(response.status_code)
+        answered(record, response.status_code)
         try:
-            passed = StreamingResponse(_chunks(response), response.status_code)
+            passed = StreamingResponse(_chunks(begun, chunks), response.status_code)
             passed.raw_headers = _passed_on(response.headers.raw)
-            if summary:
-                passed.raw_headers.append((SWITCH, summary.encode()))
-            await passed(scope, receive, send)
+            if record is not None:
+                passed.raw_headers.append((SWITCH, record.summary.encode()))
+            await passed(scope, body.receive, send)
         except httpx.HTTPError as error:
             # The answer has begun: its connection is cut, as the upstream cut its own.
             self.journal.errors.inc()
@@ -337,13 +401,24 @@ class Proxy:
             with anyio.CancelScope(shield=True):
                 await response.aclose()
 
+    async def _asked(self, scope: Scope, body: Body) -> httpx.Response:
+        """The head of the upstream's answer."""
+        complete = body.complete
+        asking = self._transport.handle_async_request(self._request(scope, body))
+        # Of a body that still comes, the upstream reads the end itself.
+        response = await (_unless_gone(body.receive, asking) if complete else asking)
+        if not 200 <= response.status_code < 600:  # 101 would change the protocol, which nobody asked for
+            await response.aclose()
+            raise httpx.RemoteProtocolError(f"status {response.status_code}")
+        return response
+
     def _request(self, scope: Scope, body: Body) -> httpx.Request:
         """The request to the upstream, with the path and query as they came."""
         path = scope.get("raw_path") or scope["path"].encode()
         path = path.partition(b"?")[0]
         path = path if path.startswith(b"/") else b"/" + path
         query = scope.get("query_string", b"")
-        target = self.upstream.prefix + path + (b"?" + query if query else b"")
+        target = self.upstream.target(path) + (b"?" + query if query else b"")
         headers = [(b"Host", self.upstream.host)]
         for name, value in _passed_on(scope["headers"]):
             if name not in (b"host", b"expect", b"content-length") and not name.startswith(SWITCH):
@@ -394,10 +469,32 @@ def _passed_on(headers: Sequence[tuple[bytes, bytes]]) -> list[tuple[bytes, byte
     return [(name, value) for name, value in headers if name.lower() not in dropped]
 
 
-async def _chunks(response: httpx.Response) -> AsyncIterator[bytes]:
+async def _chunks(begun: bytes, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     """The bytes of an answer as they come, packed as the upstream packs them."""
-    async for chunk in response.aiter_raw():
+    if begun:
+        yield begun
+    async for chunk in chunks:
         yield chunk
+
+
+async def _refused(response: httpx.Response, chunks: AsyncIterator[bytes]) -> bytes:
+    """The first bytes of an answer that refuses a request; none of any other."""
+    begun = b""
+    if response.status_code in REFUSALS:
+        async for chunk in chunks:
+            begun += chunk
+            if len(begun) >= MOST_REFUSAL:
+                break
+    return begun
+
+
+def _is_about_pictures(response: httpx.Response, begun: bytes) -> bool:
+    """Whether a refusal speaks of pictures."""
+    try:
+        text = httpx.Response(response.status_code, headers=response.headers, content=begun).text
+    except httpx.DecodingError:  # compressed, and cut off
+        return False
+    return ABOUT_PICTURES.search(text) is not None
 
 
 async def _unless_gone(receive: Receive, asking: Any) -> httpx.Response:
