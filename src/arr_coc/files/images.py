@@ -13,7 +13,7 @@ import os
 import re
 import struct
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from threading import Lock
 from typing import IO, TYPE_CHECKING, Any, TypeAlias
@@ -39,6 +39,9 @@ MAX_ASPECT = 200  # the processors of the Qwen-VL family refuse an image longer 
 MIN_SIDE = 4  # arrays with a side of 1 or 3 can be mistaken for channels by image processors
 CHANNELS = (1, 3, 4)  # of an array: gray, RGB, and RGB with opacity
 SLACK = 1e-3  # how far a value of an array may lie outside [0, 1] by rounding: a quarter of an 8-bit level
+PAPERS = (255, 0, 128)  # levels of gray that transparency becomes, the usual one first
+VISIBLE_EDGE = 32.0  # levels between two pixels, of an edge that is seen well
+MOST_LOST = 0.05  # share of the edges that may be lost on a paper that comes before others
 TWELVE_BITS = (4095, 65535)  # largest gray values: scanners save 12 bits in files for 16
 # Opened formats, by Pillow's names. Of its others some start programs (EPS, WMF), some decode at a cost that
 # isn't in the header (FITS, QOI).
@@ -72,7 +75,8 @@ def open_image(source: ImageSource, most: int = MAX_PIXELS) -> Image.Image:
 
     Returns:
         A new RGB image. Thin and small ones grow by repeating their edge to an aspect of at most `MAX_ASPECT`
-        and sides of at least `MIN_SIDE` px. Transparency becomes white; deeper values are scaled to 8 bits.
+        and sides of at least `MIN_SIDE` px. Transparency becomes white, or black or gray where what is drawn
+        would be lost on white; deeper values are scaled to 8 bits.
 
     Raises:
         ValueError: a missing, unreadable, empty or damaged file, or a too large one (`TooManyPixels`);
@@ -453,29 +457,60 @@ def _strips(size: tuple[int, int]) -> Iterator[tuple[int, int, int, int]]:
 
 def _to_rgb(image: Image.Image) -> Image.Image:
     """The image in mode RGB; itself if it is already."""
+    convert: Callable[[Image.Image], Image.Image]
     if image.mode.startswith("I") or image.mode == "F":
         convert = _deep_gray(image)
     elif image.has_transparency_data:
-        convert = _on_white
+        convert = _with_alpha
     else:
         return image if image.mode == "RGB" else image.convert("RGB")
+    paper = _paper(map(convert, map(image.crop, _strips(image.size))))
     result = Image.new("RGB", image.size)
     for box in _strips(image.size):
-        result.paste(convert(image.crop(box)), box)
+        strip = convert(image.crop(box))
+        if strip.mode == "RGBA":
+            strip = Image.alpha_composite(Image.new("RGBA", strip.size, (paper,) * 3), strip)
+        result.paste(strip.convert("RGB"), box)
     return result
 
 
-def _on_white(image: Image.Image) -> Image.Image:
-    """An image with transparency, on white, as RGB."""
-    image = image.convert("RGBA")
-    return Image.alpha_composite(Image.new("RGBA", image.size, "white"), image).convert("RGB")
+def _with_alpha(image: Image.Image) -> Image.Image:
+    """An image with transparency of any kind as RGBA."""
+    if image.mode in ("La", "RGBa"):  # multiplied by their opacity, which Pillow takes back one by one
+        image = image.convert(image.mode.replace("a", "A"))
+    return image.convert("RGBA")
+
+
+def _paper(strips: Iterable[Image.Image]) -> int:
+    """The level of gray that transparency becomes: the first of `PAPERS` on which little that is drawn is
+    lost.
+
+    An edge is seen where it is half as strong as on the best paper, or as strong as `VISIBLE_EDGE`, and lost
+    as far as it is fainter. So what is dark, strong in colour or on an opaque ground lies on white.
+    """
+    shown, every = np.zeros(len(PAPERS)), 0.0
+    for strip in strips:
+        if strip.mode != "RGBA" or strip.getchannel("A").getextrema() == (255, 255):
+            continue
+        opacity = np.asarray(strip.getchannel("A"), dtype=np.float32) / 255
+        ink = np.asarray(strip.convert("RGB").convert("L"), dtype=np.float32) * opacity
+        levels = [ink + paper * (1 - opacity) for paper in PAPERS]
+        for axis in (0, 1):
+            edges = [np.abs(np.diff(level, axis=axis)) for level in levels]
+            enough = np.minimum(np.max(edges, axis=0) / 2, VISIBLE_EDGE)
+            shown += [np.minimum(edge, enough).sum() for edge in edges]
+            every += float(enough.sum())
+    kept = [i for i in range(len(PAPERS)) if shown[i] >= (1 - MOST_LOST) * every]
+    return PAPERS[kept[0] if kept else int(shown.argmax())]
 
 
 def _deep_gray(image: Image.Image) -> Callable[[Image.Image], Image.Image]:
-    """How strips of 16-bit, 32-bit or float gray become RGB, scaled by the range of all strips.
+    """How strips of 16-bit, 32-bit or float gray become RGB, scaled by the range of all strips; RGBA where a
+    level of gray is named as transparent.
 
     Pillow's own convert() clips at 255.
     """
+    clear = image.info.get("transparency")
 
     def values_of(strip: Image.Image) -> np.ndarray:
         values = np.asarray(strip, dtype=np.float64)
@@ -492,8 +527,12 @@ def _deep_gray(image: Image.Image) -> Callable[[Image.Image], Image.Image]:
         low, full = 0.0, next((depth for depth in depths if high <= depth), high)
 
     def convert(strip: Image.Image) -> Image.Image:
-        levels = ((values_of(strip) - low) / (full - low)).clip(0, 1) * 255
-        return Image.fromarray(np.rint(levels).astype(np.uint8)).convert("RGB")
+        values = values_of(strip)
+        levels = ((values - low) / (full - low)).clip(0, 1) * 255
+        gray = Image.fromarray(np.rint(levels).astype(np.uint8)).convert("RGB")
+        if isinstance(clear, int):
+            gray.putalpha(Image.fromarray(np.where(values == clear, np.uint8(0), np.uint8(255))))
+        return gray
 
     return convert
 

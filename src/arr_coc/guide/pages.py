@@ -17,7 +17,7 @@ from torch import Tensor
 
 from arr_coc.files.paths import input_file, shorten
 from arr_coc.files.saved import reading
-from arr_coc.guide.patches import late_interaction
+from arr_coc.guide.patches import is_finite, late_interaction
 
 
 class RankedPage(NamedTuple):
@@ -80,13 +80,13 @@ def rank_pages(
     Raises:
         ValueError: vectors of a wrong shape, or that are not finite.
     """
-    if question.ndim != 2 or not question.numel() or not question.isfinite().all():
+    if question.ndim != 2 or not question.numel() or not is_finite(question):
         raise ValueError(f"a question has vectors {list(question.shape)}: give finite [T, D]")
     words = F.normalize(question.float().cpu(), dim=-1)
     ranked = []
     pairs: Any = pages.items() if isinstance(pages, Mapping) else pages
     for name, vectors in pairs:
-        if vectors.ndim != 3 or vectors.shape[-1] != words.shape[-1] or not vectors.isfinite().all():
+        if vectors.ndim != 3 or vectors.shape[-1] != words.shape[-1] or not is_finite(vectors):
             raise ValueError(
                 f"page {name!r:.60} has vectors {list(vectors.shape)}: give finite [rows, columns, "
                 f"{words.shape[-1]}], by the model that made the question's"

@@ -119,11 +119,16 @@ class IndexSource:
 
     def _units(self, vectors: Tensor, what: str, shape: str) -> Tensor:
         """Vectors of unit length on the CPU, float32; a ValueError if they can't be what they are for."""
-        if vectors.ndim != shape.count(",") + 1 or not vectors.numel() or not vectors.isfinite().all():
+        if vectors.ndim != shape.count(",") + 1 or not vectors.numel() or not is_finite(vectors):
             raise ValueError(
                 f"relevance {self.name!r} has vectors {list(vectors.shape)} for {what}: give finite {shape}"
             )
         return F.normalize(vectors.detach().float().cpu(), dim=-1)
+
+
+def is_finite(vectors: Tensor) -> bool:
+    """Whether all numbers are finite, in any number format: of 8 bits torch can't ask that itself."""
+    return bool(vectors.float().isfinite().all())
 
 
 def late_interaction(cosines: Tensor) -> float:

@@ -95,7 +95,7 @@ class Sizing:
         reason: Exception = ValueError("nothing there")
         for path in paths:
             try:
-                settings = json.loads(path.read_text(encoding="utf-8"))
+                settings = json.loads(path.read_text(encoding="utf-8-sig"))
                 settings = settings.get("image_processor", settings)
                 cell = int(settings["patch_size"]) * int(settings["merge_size"])
                 return cls(cell, *_pixel_bounds(settings))

@@ -46,6 +46,7 @@ from arr_coc.pixels.rules import Rule, find_rule
 LAYOUTS = ("auto", "overview+crops", "crops", "strip", "crop", "mask", "shrunk")
 """Layouts by name; "crops" is "overview+crops" without the overview, "shrunk" the whole picture, smaller."""
 FALLBACKS = ("crops", "crop", "shrunk")  # layouts in place of one that doesn't fit
+SINGLE = ("strip", "crop", "mask")  # layouts of one picture, in place of which none of several is taken
 MAGNIFY = (1.0, 8.0)  # the least and the most that `magnify` may be
 GOOD_PRINT = 24.0  # px of a line of print above which nothing is gained
 USUAL_PRINT = 14.0  # px, assumed where there is no print: details of a photograph
@@ -344,7 +345,7 @@ def _best(page: Candidate, spend: Spend, layout: str) -> tuple[float, Plan]:
     Where nothing of a layout fits, as an overview beside crops in very few tokens, the next of FALLBACKS is
     taken; `_Unfit` if none of them fits.
     """
-    for name in (layout, *FALLBACKS):
+    for name in (layout, *FALLBACKS[layout in SINGLE :]):
         scored = [(_score(page, plan), plan) for plan in _plans(page, spend, name)]
         if scored:
             return max(scored, key=lambda one: one[0])
