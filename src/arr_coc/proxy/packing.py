@@ -28,7 +28,7 @@ from urllib.parse import unquote
 import numpy as np
 from PIL import Image, ImageDraw, ImageEnhance
 
-from arr_coc.files.images import TooManyPixels, open_image
+from arr_coc.files.images import TooManyPixels, identify, open_image
 from arr_coc.files.paths import shorten
 from arr_coc.guide.guide import Guide, load_guide
 from arr_coc.guide.selector import Selector
