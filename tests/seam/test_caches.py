@@ -54,7 +54,7 @@ def test_a_cache_that_lacks_tokens_is_refused_in_full_mode_too() -> None:
             refuse_pruned_cache(cache)
     with torch.no_grad():
         in_a_tuple = model(**less.kwargs, return_dict=False)
-    mark_caches(in_a_tuple, None, less.columns, inputs["input_ids"].shape[1])
+    mark_caches(in_a_tuple, None, less.columns, inputs)
     with pytest.raises(ValueError, match=f"{CACHE} comes from a call that dropped"):
         refuse_pruned_cache(next(part for part in in_a_tuple if isinstance(part, DynamicCache)))
     own.reset()
