@@ -68,8 +68,8 @@ if TYPE_CHECKING:
 SAME_IMAGE_MAX_DIFF = 0.04  # the most two resampled pictures of one thing differ, mean over pixels in [0, 1]
 COMPARED_PX = 64  # along each side of the pictures that are compared
 MAX_PICTURES = 8  # whose encodings are kept
-MAX_KEPT_PIXELS = 8 * 1024**2  # of them together, at some five bytes each; the last is kept at any size
 MAX_TOGETHER = 32 * 1024**2  # px of pictures that are encoded at once
+MAX_KEPT_BYTES = 64 * 1024**2  # of them together; that of a phone's photograph takes 25 MB; the last is kept
 MAX_QUESTIONS = 8  # of a picture whose couplings are kept: comparing questions, then deciding, asks twice
 FRAMES_PER_STEP = 2  # of a clip, that a model reads as one step, as the Qwen families do
 EMBEDDINGS = "embed_tokens.weight"  # the end of the name of the word embeddings in a model's safetensors
@@ -246,6 +246,16 @@ class PictureRecord(NamedTuple):
     textures: dict[tuple[int, int], Tensor]  # by grid
     couplings: dict[tuple[str, tuple[int, int]], Coupling]  # of the last questions, by question and grid
     rarities: dict[tuple[int, int], Tensor]  # [1, H, W] by grid, once asked for what is unusual
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of its tensors."""
+        maps = (
+            *self.textures.values(),
+            *self.rarities.values(),
+            *(c.logits for c in self.couplings.values()),
+        )
+        return self.view.nbytes + sum(one.nbytes for one in maps)
 
 
 class Selector:
@@ -531,8 +541,8 @@ class Selector:
                 for grid in {one for one, own in zip(grids, keys, strict=True) if own == key} - set(textures):
                     textures[grid] = generate_texture_array(pixels, grid, self.layer.config.channels).cpu()
         self._records.update((key, records[key]) for key in keys)
-        sizes = [math.prod(one.view.size) for one in self._records.values()]
-        while len(sizes) > MAX_PICTURES or (len(sizes) > 1 and sum(sizes) > MAX_KEPT_PIXELS):
+        sizes = [one.nbytes for one in self._records.values()]
+        while len(sizes) > MAX_PICTURES or (len(sizes) > 1 and sum(sizes) > MAX_KEPT_BYTES):
             self._records.popitem(last=False)  # the oldest
             sizes.pop(0)
         return [records[key] for key in keys]

@@ -572,6 +572,7 @@ class PromptAssembly(ABC):
 
         if whole:
             columns = torch.arange(ids.shape[1], device=ids.device).expand(ids.shape)
+            columns = columns.masked_fill(attention_mask == 0, PAD)
             return Compacted(passed_on | {"mm_encoder_outputs": visual.as_encoder_outputs()}, columns)
 
         warn_of_window(self.window, int(attention_mask.sum(1).max()), self._warnings)

@@ -34,6 +34,7 @@ from arr_coc.choose.allocation import Allocation
 from arr_coc.seam.assembly import (
     GESTALT,
     KIND_NAMES,
+    PAD,
     PROMPT_NAMES,
     Compacted,
     consecutive_positions,
@@ -241,10 +242,13 @@ def refuse_cache(past: Any) -> None:
         )
 
 
-def mark_caches(output: Any, past: Any, columns: Tensor, length: int) -> None:
+def mark_caches(output: Any, past: Any, columns: Tensor, inputs: Mapping[str, Any]) -> None:
     """Marks the caches, the caller's (`past`) and in `output`, of a call that dropped tokens, in place."""
-    if columns.shape[1] == length and bool((columns == torch.arange(length, device=columns.device)).all()):
-        return
+    ids, mask = inputs["input_ids"], inputs.get("attention_mask")
+    if columns.shape == ids.shape:
+        same = columns == torch.arange(ids.shape[1], device=columns.device)
+        if bool((same if mask is None else same | (mask == 0) & (columns == PAD)).all()):
+            return
     results = output.to_tuple() if isinstance(output, ModelOutput) else output
     for cache in (past, *(results if isinstance(results, tuple) else ())):
         if isinstance(cache, Cache):
@@ -791,7 +795,7 @@ def generate_whole(base: Any, inputs: Mapping[str, Any], compacted: Compacted, *
         model = repeat_by_prompt(model)
     # Invariant 3: `generate` counts on from the last position id, that of the whole prompt's end.
     output = model.generate(**kwargs)
-    mark_caches(output, cache_of(kwargs), compacted.columns, ids.shape[1])
+    mark_caches(output, cache_of(kwargs), compacted.columns, inputs)
     sequences = output if isinstance(output, Tensor) else output.sequences
     prompts = ids.repeat_interleave(len(sequences) // len(ids), dim=0)  # copies of a prompt are adjacent
     whole = torch.cat([prompts, sequences[:, length:]], dim=1)
