@@ -10,7 +10,15 @@ from typing import Any
 import pytest
 
 from arr_coc.pixels import RULES, find_rule
-from arr_coc.proxy.messages import APIS, MOST_QUESTION, api_of, model_of, picture_slots, with_parts
+from arr_coc.proxy.messages import (
+    APIS,
+    MOST_QUESTION,
+    MOST_QUESTIONS,
+    api_of,
+    model_of,
+    picture_slots,
+    with_parts,
+)
 from arr_coc.proxy.packing import guess_rule
 from chat_servers import URL
 from hostile import spoilt
@@ -132,6 +140,20 @@ class TestReading:
         (slot,) = picture_slots(api("generate"), {"prompt": content, "images": ["a"]})
         assert len(slot.questions[0]) <= MOST_QUESTION
         assert slot.questions[0].endswith("What is the total?")
+
+    def test_questions_are_the_first_different_ones(self) -> None:
+        """One more than counts says that there are too many; thousands of turns share what they hold."""
+        rng = random.Random(56)
+        for most in (1, 3, 40):
+            words = [rng.choice(["", *map(str, range(most))]) for _ in range(60)]
+            turns = [{"role": "user", "content": one, "images": ["a"]} for one in words]
+            for slot in picture_slots(api("ollama"), {"messages": turns}):
+                before = next(filter(None, words[slot.turn :: -1]), "")
+                every = dict.fromkeys(filter(None, (before, *words[slot.turn + 1 :])))
+                assert slot.questions == tuple(every)[: MOST_QUESTIONS + 1]
+                assert slot.number == slot.turn
+        slots = picture_slots(api("ollama"), {"messages": turns}, 7)
+        assert [slot.number for slot in slots] == list(range(53, 60))
 
     def test_other_paths_are_none(self) -> None:
         for path in ("/v1/models", "/v1/embeddings", "/api/tags", "/", "/v1/chat/completions/x"):

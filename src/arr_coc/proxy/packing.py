@@ -198,8 +198,8 @@ class Packer:
             return Outcome("no_question")
         if len(questions) > MOST_QUESTIONS:
             return Outcome("many_questions")
-        asked, worker = tuple(questions), digest[0] % len(self._threads)
-        key = _key(digest, asked, dial)
+        words, worker = tuple(questions), digest[0] % len(self._threads)
+        key = _key(digest, words, dial)
         if (kept := self._look_up(key)) is not None:
             return kept
         late = self._late[worker]
@@ -208,7 +208,7 @@ class Packer:
         if len(self._running) >= MOST_WAITING:
             return self._keep(key, Outcome("busy"))
         try:
-            work = self._threads[worker].submit(self._outcome, worker, digest, data, asked, dial)
+            work = self._threads[worker].submit(self._outcome, worker, digest, data, words, dial)
             self._running.add(work)
             work.add_done_callback(self._running.discard)
             return await asyncio.wait_for(asyncio.wrap_future(work), self.seconds)

@@ -326,9 +326,9 @@ class Proxy:
         slots, dial = parsed.slots, dial._replace(rule=rule)
         if model in self._alone:
             dial = dial._replace(layout=ONE_EACH)
-        asked = zip(slots, parsed.digests, strict=True)
+        pairs = zip(slots, parsed.digests, strict=True)
         outcomes = await asyncio.gather(
-            *(self.packer.pack(slot.data, digest, slot.questions, dial) for slot, digest in asked)
+            *(self.packer.pack(slot.data, digest, slot.questions, dial) for slot, digest in pairs)
         )
         parts = {slot: one.parts for slot, one in zip(slots, outcomes, strict=True) if one.parts}
         made = await run(self._parsing, rewritten, api, content, parsed, parts) if parts else None
