@@ -16,6 +16,7 @@ from PIL import Image, ImageDraw
 
 from arr_coc import Reason, Selector
 from arr_coc.choose.texture import generate_texture_array
+from arr_coc.files.images import open_image
 from arr_coc.files.saved import BUNDLED
 from arr_coc.guide.boxes import BoxSource, GivenBox
 from arr_coc.guide.coupling import GuideSource, couple
@@ -266,3 +267,20 @@ def test_a_grid_is_two_whole_numbers(grid: object) -> None:
 def test_a_grid_may_be_a_list() -> None:
     one, other = (selector()(sample((64, 64)), QUESTION, 4, grid) for grid in ((3, 5), [3, 5]))  # ty: ignore
     assert torch.equal(one.keep, other.keep)
+
+
+@pytest.mark.slow
+def test_a_turned_picture_is_never_silent() -> None:
+    """Where the shape doesn't tell that boxes are asked for of another picture than was chosen from."""
+    for size, orientation, tells in (((320, 256), 6, True), ((320, 256), 3, False), ((256, 256), 8, False)):
+        exif, file = Image.Exif(), io.BytesIO()
+        exif[0x0112] = orientation
+        sample(size).save(file, "PNG", exif=exif)
+        picture = Image.open(file)
+        kept = selector()(picture, "What is the total?", 8)
+        assert ("upright" in (kept.note or "")) != tells
+        if tells:
+            with pytest.raises(ValueError, match="upright"):
+                kept.boxes(picture.size)
+        assert len(kept.boxes(picture)) == 8
+        assert "upright" not in (selector()(open_image(picture), "What is the total?", 8).note or "")

@@ -39,6 +39,7 @@ MAX_ASPECT = 200  # the processors of the Qwen-VL family refuse an image longer 
 MIN_SIDE = 4  # arrays with a side of 1 or 3 can be mistaken for channels by image processors
 CHANNELS = (1, 3, 4)  # of an array: gray, RGB, and RGB with opacity
 SLACK = 1e-3  # how far a value of an array may lie outside [0, 1] by rounding: a quarter of an 8-bit level
+TURNED = "turned"  # in the `info` of an opened image: the orientation that its file had
 PAPERS = (255, 0, 128)  # levels of gray that transparency becomes, the usual one first
 VISIBLE_EDGE = 32.0  # levels between two pixels, of an edge that is seen well
 MOST_LOST = 0.05  # share of the edges that may be lost on a paper that comes before others
@@ -420,7 +421,8 @@ def _upright_rgb(
         except Exception as error:  # modes that Pillow can't convert
             raise ValueError(f"{name} cannot be decoded ({_reason(error)}): {_DAMAGED}") from error
         result = result.copy() if result is image else result
-    result.info = {}  # includes the applied orientation: reopened, it must not turn again
+    # It includes the applied orientation: reopened, it must not turn again.
+    result.info = {} if (turn := orientation_of(image)) == 1 else {TURNED: turn}
     return result
 
 
@@ -435,13 +437,19 @@ _TURNS = {  # by EXIF orientation
 }
 
 
+def orientation_of(image: Image.Image) -> int:
+    """An image's orientation by its EXIF data, 1 to 8; 1, upright, if there is none that can be read."""
+    try:
+        orientation = image.getexif().get(ExifTags.Base.Orientation)
+    except Exception:  # damaged data raises anything; the pixels don't depend on it
+        return 1
+    return orientation if orientation in _TURNS else 1
+
+
 def _upright(image: Image.Image) -> Image.Image:
     """The image turned by its EXIF orientation; unchanged if the EXIF data can't be read."""
     # Not Pillow's `exif_transpose`, which refuses a sound image for one damaged entry.
-    try:
-        turn = _TURNS.get(image.getexif().get(ExifTags.Base.Orientation))
-    except Exception:  # damaged data raises anything; the pixels don't depend on it
-        return image
+    turn = _TURNS.get(orientation_of(image))
     return image if turn is None else image.transpose(turn)
 
 
@@ -488,7 +496,7 @@ def _paper(strips: Iterable[Image.Image]) -> int:
     An edge is seen where it is half as strong as on the best paper, or as strong as `VISIBLE_EDGE`, and lost
     as far as it is fainter. So what is dark, strong in colour or on an opaque ground lies on white.
     """
-    shown, every = np.zeros(len(PAPERS)), 0.0
+    visible, every = np.zeros(len(PAPERS)), 0.0
     for strip in strips:
         if strip.mode != "RGBA" or strip.getchannel("A").getextrema() == (255, 255):
             continue
@@ -498,10 +506,10 @@ def _paper(strips: Iterable[Image.Image]) -> int:
         for axis in (0, 1):
             edges = [np.abs(np.diff(level, axis=axis)) for level in levels]
             enough = np.minimum(np.max(edges, axis=0) / 2, VISIBLE_EDGE)
-            shown += [np.minimum(edge, enough).sum() for edge in edges]
+            visible += [np.minimum(edge, enough).sum() for edge in edges]
             every += float(enough.sum())
-    kept = [i for i in range(len(PAPERS)) if shown[i] >= (1 - MOST_LOST) * every]
-    return PAPERS[kept[0] if kept else int(shown.argmax())]
+    kept = [i for i in range(len(PAPERS)) if visible[i] >= (1 - MOST_LOST) * every]
+    return PAPERS[kept[0] if kept else int(visible.argmax())]
 
 
 def _deep_gray(image: Image.Image) -> Callable[[Image.Image], Image.Image]:

@@ -27,7 +27,7 @@ from PIL.Image import Image, Resampling
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from arr_coc.choose.allocation import Allocation
+from arr_coc.choose.allocation import Allocation, is_transposed
 from arr_coc.choose.budget import (
     DEFAULT_BUDGET,
     Budget,
@@ -42,7 +42,7 @@ from arr_coc.choose.stem import FILE as STEM_FILE
 from arr_coc.choose.stem import GUIDED, Stem, load_stem
 from arr_coc.choose.texture import generate_texture_array
 from arr_coc.files.atomic import one_line
-from arr_coc.files.images import ImageSource, open_image, picture_digest
+from arr_coc.files.images import TURNED, ImageSource, open_image, picture_digest
 from arr_coc.files.paths import local_path, locate_base
 from arr_coc.files.question import check_question, kind_of
 from arr_coc.files.saved import BUNDLED, read_settings, reading
@@ -65,6 +65,8 @@ from arr_coc.video.temporal import Change, Changes, Tracker, event_of
 if TYPE_CHECKING:
     from tokenizers import Tokenizer  # the guide alone needs none
 
+# Where the size doesn't tell: `Allocation.boxes` refuses that of a picture that lies on its side.
+TURNED_NOTE = "its EXIF data turned the picture: boxes are of the upright one, as by open_image"
 SAME_IMAGE_MAX_DIFF = 0.04  # the most two resampled pictures of one thing differ, mean over pixels in [0, 1]
 COMPARED_PX = 64  # along each side of the pictures that are compared
 MAX_PICTURES = 8  # whose encodings are kept
@@ -498,6 +500,8 @@ class Selector:
         couplings = self._couplings(records, questions, grids)
         cues = []
         for image, one, record, coupling in zip(images, grids, records, couplings, strict=True):
+            if TURNED in image.info and not is_transposed((1, *one), _stored_size(image)):
+                coupling = replace(coupling, note="; ".join(filter(None, (coupling.note, TURNED_NOTE))))
             rare = wants_rarity(coupling)
             if rare and one not in record.rarities:
                 record.rarities[one] = rarity(fitted_pixels(image, self.device), one).cpu()
@@ -703,6 +707,12 @@ def clip_budget(budget: Budget) -> Budget:
     if coverage_share(parsed) is not None:
         raise ValueError("a coverage is calibrated for pictures alone: give a budget for a clip")
     return parsed
+
+
+def _stored_size(image: Image) -> tuple[int, int]:
+    """The size of an opened image before it was turned upright."""
+    width, height = image.size
+    return (height, width) if image.info[TURNED] >= 5 else (width, height)
 
 
 def _step_times(

@@ -79,8 +79,8 @@ def model_of(body: object) -> str:
 
 def model_in_path(path: str) -> str:
     """The name of the model in a path, as Azure has it (/openai/deployments/NAME/...); "" without one."""
-    found = IN_PATH.search(path)
-    return "" if found is None else _sound(unquote(found[1])[:200])
+    named = IN_PATH.search(path)
+    return "" if named is None else _sound(unquote(named[1])[:200])
 
 
 def picture_slots(api: Api, body: object, most: int | None = None) -> list[PictureSlot]:
