@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import io
 import json
 import threading
@@ -57,6 +58,7 @@ class StandIn:
         self.headers: list[list[tuple[bytes, bytes]]] = []
         self.targets: list[bytes] = []
         self.aborted = threading.Event()
+        self.most_pictures = 99  # of a request
         self.go_on = threading.Event()  # between the first and the second part of a stream
         routes = [
             Route("/v1/chat/completions", self.chat, methods=["POST"]),
@@ -80,6 +82,17 @@ class StandIn:
             return json.loads(self.bodies[-1])
         except (ValueError, RecursionError):
             return None
+
+    def refusal(self, body: Any) -> Response | None:
+        """What a server says that takes fewer pictures: vLLM, and Ollama of some models."""
+        count = json.dumps(body).count('"image_url": {') + len(json.dumps(body).split('"images": ["')) - 1
+        count += sum(len(turn.get("images") or ()) for turn in body["messages"] if isinstance(turn, dict)) > 1
+        if count <= self.most_pictures:
+            return None
+        reason = f"At most {self.most_pictures} image(s) may be provided in one prompt."
+        return Response(
+            gzip.compress(json.dumps({"error": reason}).encode()), 400, {"content-encoding": "gzip"}
+        )
 
     def last(self) -> Any:
         """The last body, parsed."""
@@ -114,6 +127,8 @@ class StandIn:
                 "code": None,
             }
             return JSONResponse({"error": error}, 400)
+        if (refusal := self.refusal(body)) is not None:
+            return refusal
         while body.get("wait") and not self.go_on.is_set():
             if await request.is_disconnected():
                 self.aborted.set()
@@ -185,6 +200,8 @@ class StandIn:
         body = await self.keep(request)
         if not isinstance(body, dict) or not isinstance(body.get("model"), str):
             return JSONResponse({"error": "model is required"}, 400)
+        if isinstance(body.get("messages"), list) and (refusal := self.refusal(body)) is not None:
+            return refusal
         field = {"message": {"role": "assistant", "content": "On the 30th."}}
         if request.url.path.endswith("generate"):
             field = {"response": "On the 30th."}
@@ -233,6 +250,8 @@ def pack_double(
             pictures.append(picture.crop(box).resize((96, 96)))
             captions.append(f"The {name} part.")
             places.append(Place(len(places), (0, 0, 96, 96), box, 1.0))
+    if layout == "strip":
+        pictures, captions, places = pictures[:1], ["A strip."], places[:1]
     return Packed(
         tuple(pictures), tuple(captions), tuple(places), picture.size, tokens, whole, "overview+crops", "32",
         confidence,

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from arr_coc.choose.allocation import TENSIONS, Allocation, Reason, grid_positions
+from arr_coc.files.images import open_image
 from disks import contents, small_files
 from each import each
 
@@ -171,3 +175,39 @@ class TestBoxes:
     def test_a_size_that_is_none_is_refused(self, size):
         with pytest.raises(ValueError, match=r"give picture\.size"):
             record().boxes(size)
+
+    @each("orientation", range(1, 9))
+    def test_of_a_picture_that_its_exif_data_turns(self, orientation):
+        """In px of the picture as it was opened they show what those of the upright one show."""
+        pixels = np.random.default_rng(0).integers(0, 256, (40, 90, 3), dtype=np.uint8)
+        exif = Image.Exif()
+        exif[0x0112] = orientation
+        file = io.BytesIO()
+        Image.fromarray(pixels).save(file, "PNG", exif=exif)
+        picture = Image.open(file)
+        upright = open_image(picture)
+        kept = record()
+        of_upright = kept.boxes(upright.size).tolist()
+        assert kept.boxes(upright).tolist() == of_upright
+        for box, own in zip(of_upright, kept.boxes(picture).tolist(), strict=True):
+            part = np.sort(np.asarray(upright.crop(box)).reshape(-1, 3), 0)
+            assert np.array_equal(
+                part, np.sort(np.asarray(picture.convert("RGB").crop(own)).reshape(-1, 3), 0)
+            )
+
+    def test_the_size_of_a_picture_on_its_side_is_refused(self):
+        keep = torch.arange(2)
+        for rows, columns, size in ((25, 40, (800, 1280)), (34, 31, (1100, 1000)), (40, 10, (1284, 320))):
+            maps = dict.fromkeys(
+                ("information", "perspectival", "participatory", "balanced"), torch.ones(1, rows, columns)
+            )
+            positions = grid_positions(keep, (1, rows, columns))
+            kept = record((1, rows, columns), (0, 1), (0, 1), positions=positions, **maps)
+            with pytest.raises(
+                ValueError, match=r"upright .* give open_image\(picture\)\.size, or the picture"
+            ):
+                kept.boxes(size)
+            with pytest.raises(ValueError, match="upright"):
+                kept.evidence(size)
+            for other in (size[::-1], (size[1] // 3, size[0] // 3), (640, 640), (3, 1)):
+                assert len(kept.boxes(other)) == 2

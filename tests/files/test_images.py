@@ -21,10 +21,18 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from PIL import Image, ImageOps
+from PIL import Image, ImageDraw, ImageOps
 
 from arr_coc.files import images
-from arr_coc.files.images import MAX_ASPECT, MAX_PIXELS, MAX_SCANS, MIN_SIDE, grown_size, open_image
+from arr_coc.files.images import (
+    MAX_ASPECT,
+    MAX_PIXELS,
+    MAX_SCANS,
+    MIN_SIDE,
+    TooManyPixels,
+    grown_size,
+    open_image,
+)
 from arr_coc.files.question import kind_of
 from each import each
 from image_files import corners, encoded, junk_exif, png_header, tiled_tiff, with_chunk, with_scans
@@ -48,6 +56,15 @@ def refused(source: Any, *words: str) -> str:
     for word in words:
         assert word in message
     return message
+
+
+def written(ink: tuple[int, int, int], opacity: int) -> Image.Image:
+    """Words in one colour and of one opacity, on nothing."""
+    image = Image.new("RGBA", (120, 60), (*ink, 0))
+    pen = ImageDraw.Draw(image)
+    for row in range(3):
+        pen.text((4, 4 + 18 * row), "Total 42.10", (*ink, opacity))
+    return image
 
 
 class TestWhatWorks:
@@ -87,6 +104,62 @@ class TestWhatWorks:
         assert result.getpixel((0, 0)) == (200, 0, 0)
         assert result.getpixel((5, 0)) == (255, 255, 255)
         assert result.getpixel((7, 7)) == (204, 204, 204)
+
+    def test_ink_on_transparency_stays_visible_in_every_mode(self) -> None:
+        """Dark and strong ink lies on white as ever; what would be lost there lies on what shows it."""
+        for ink, paper in (
+            ((0, 0, 0), 255), ((90, 0, 0), 255), ((31, 119, 180), 255), ((150, 150, 150), 255),
+            ((255, 255, 255), 0), ((255, 255, 0), 0), ((235, 235, 240), 0),
+        ):  # fmt: skip
+            for opacity in (255, 120, 30):
+                levels = np.asarray(open_image(written(ink, opacity)).convert("L")).astype(int)
+                assert levels[0, 0] == paper, (ink, opacity)
+                assert np.ptp(levels) > 0.25 * opacity
+        for ink, paper in ((0, 255), (255, 0)):
+            image = written((ink, ink, ink), 200)
+            gray = image.convert("LA")
+            named = gray.convert("L").convert("P")
+            named.putalpha(gray.getchannel("A"))
+            assert named.mode == "PA"
+            for picture in (
+                image.convert("RGBa"), np.asarray(image), encoded(image, "TIFF"), gray, gray.convert("La"),
+                named, encoded(gray, "PNG"), encoded(image.quantize(8), "PNG"),
+            ):  # fmt: skip
+                assert abs(open_image(picture).getpixel((0, 0))[0] - paper) < 2
+
+    def test_one_colour_that_a_file_names_as_transparent(self) -> None:
+        white = np.asarray(written((255, 255, 255), 255).getchannel("A").point(lambda a: 255 * (a > 99)))
+        deep = white.astype(np.uint16) * 257
+        for picture in (
+            encoded(Image.fromarray(white), "PNG", transparency=0),
+            encoded(Image.fromarray(white).convert("1"), "PNG", transparency=0),
+            encoded(Image.fromarray(white).convert("RGB"), "PNG", transparency=(0, 0, 0)),
+            encoded(Image.fromarray(white).convert("RGB").quantize(2), "GIF", transparency=1),
+            encoded(Image.fromarray(deep), "PNG", transparency=0),
+        ):
+            image = Image.open(io.BytesIO(picture))
+            assert np.asarray(image.convert("L")).min() < 9 or image.mode == "P"
+            levels = np.asarray(open_image(picture))
+            assert levels.min() < 9
+            assert levels.max() > 246
+        black = Image.fromarray(65535 - deep)
+        assert open_image(encoded(black, "PNG", transparency=65535)).getpixel((0, 0)) == (255, 255, 255)
+
+    def test_dark_and_light_ink_are_both_seen(self) -> None:
+        image = written((0, 0, 0), 255)
+        image.alpha_composite(written((255, 255, 255), 255).transpose(Image.Transpose.FLIP_LEFT_RIGHT))
+        assert open_image(image).getpixel((0, 0)) == (128, 128, 128)
+
+    def test_an_opaque_ground_is_its_own_paper(self) -> None:
+        page = Image.new("RGBA", (120, 60), "white")
+        page.alpha_composite(written((0, 0, 0), 255))
+        for corner in ((0, 0), (119, 0), (0, 59), (119, 59)):  # as of a window with round corners
+            page.putpixel(corner, (0, 0, 0, 0))
+        dark = Image.new("RGBA", (120, 60), "black")
+        dark.alpha_composite(written((255, 255, 255), 255))
+        for image in (page, dark):
+            image.putpixel((0, 0), (0, 0, 0, 0))
+            assert open_image(image).getpixel((0, 0)) == (255, 255, 255)
 
     def test_gray_with_alpha_and_palette_with_transparency(self) -> None:
         gray = Image.new("LA", (8, 8), (10, 0))
@@ -405,6 +478,39 @@ class TestSmallAndThin:
         pixels = np.broadcast_to(np.uint8(0), size[::-1])
         for source in (png_header(*size), Image.new("1", size), pixels, torch.from_numpy(pixels.copy())):
             refused(source, "too thin", f"{size[0]}x{size[1]} px", "cut out the part")
+
+    def test_a_bound_of_the_caller_holds_before_and_after_it_grows(self) -> None:
+        inside = encoded(Image.new("1", (64, 64)), "PNG")
+        icon = struct.pack("<HHHBBBBHHII", 0, 1, 1, 16, 16, 0, 0, 1, 32, len(inside), 22) + inside  # says 16
+        for source, most in (
+            (png_header(100_000, 100), 40_000_000),  # 10 megapixels become 50
+            (png_header(2000, 1), 15_000),
+            (encoded(Image.new("RGB", (50, 21)), "PNG"), 1000),
+            (Image.new("RGB", (50, 21)), 1000),
+            (np.zeros((21, 50), np.uint8), 1000),
+            (icon, 1000),
+        ):
+            with pytest.raises(TooManyPixels):
+                open_image(source, most)
+        assert open_image(encoded(Image.new("RGB", (50, 20)), "PNG"), 1000).size == (50, 20)
+
+    def test_large_ones_are_decoded_one_at_a_time(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        inside, most, turn = 0, 0, images._to_rgb
+
+        def watched(image: Image.Image) -> Image.Image:
+            nonlocal inside, most
+            inside += 1
+            most = max(most, inside)
+            time.sleep(0.002)
+            inside -= 1
+            return turn(image)
+
+        monkeypatch.setattr(images, "_to_rgb", watched)
+        thin = encoded(Image.new("RGB", (400, 1)), "PNG")  # 400 px become 1600
+        monkeypatch.setattr(images, "LARGE", 1000)
+        with ThreadPoolExecutor(4) as threads:
+            list(threads.map(open_image, [thin] * 12))
+        assert most == 1
 
     def test_grown_size(self) -> None:
         for size in ((1, 1), (1, 3000), (3000, 7), (640, 480)):

@@ -80,6 +80,7 @@ def test_a_page_counts_by_the_best_patch_of_each_vector() -> None:
     assert [one.score for one in ranked] == sorted((one.score for one in ranked), reverse=True)
     scaled = rank_pages({name: 3 * vectors.double() for name, vectors in pages.items()}, 0.1 * question)
     assert [one.name for one in scaled] == [one.name for one in ranked]
+    assert rank_pages((pair for pair in pages.items()), question) == ranked  # one by one, from a database
     # A patch more never makes a page worse.
     larger = {name: torch.cat((vectors, page(7, (1, 3)))) for name, vectors in pages.items()}
     after = dict(rank_pages(larger, question))
@@ -142,3 +143,17 @@ def test_from_a_retriever_to_the_cells_of_one_prompt(tmp_path: Path) -> None:
     )
     assert [one.kept for one in answer.allocations] == counts
     assert (answer.kept, answer.total) == (12, 60)
+
+
+def test_numbers_of_eight_bits() -> None:
+    """Stores keep vectors in them to save space."""
+    kinds = [torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz]
+    vectors = torch.tensor([[[1.0, 0.0], [0.5, 0.5]]])
+    for kind in (*kinds, torch.bfloat16):
+        (page,) = rank_pages({"p": vectors.to(kind)}, torch.tensor([[1.0, 0.0]]).to(kind))
+        assert page.score == 1.0
+        with pytest.raises(ValueError, match="page 'p' has vectors"):
+            rank_pages({"p": torch.full_like(vectors, float("nan")).to(kind)}, torch.ones(1, 2))
+        source = IndexSource(vectors.to(kind), lambda question, kind=kind: torch.ones(1, 2).to(kind))
+        logits = source.couple(source.view(torch.ones(3, 8, 16)), "What?", (1, 2)).logits
+        assert logits[0, 0] < logits[0, 1] <= 1.001

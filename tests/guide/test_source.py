@@ -16,7 +16,7 @@ from torch import Tensor
 
 from arr_coc.choose.boxes import box_cells
 from arr_coc.guide import relevance as names
-from arr_coc.guide.boxes import BoxSource, GivenBox, parse_boxes
+from arr_coc.guide.boxes import BoxSource, BoxView, GivenBox, parse_boxes
 from arr_coc.guide.coupling import Calibration, Coupling, Finding, GuideSource, Match
 from arr_coc.guide.guide import GuidePage
 from arr_coc.guide.relevance import (
@@ -46,6 +46,7 @@ from arr_coc.trace.observe import observe
 from command_line import run, run_json
 from each import each
 from eyes import inputs_of, prepared_for, set_constants
+from near import near
 from tiny import picture, tiny
 
 GRID = (4, 6)
@@ -509,7 +510,7 @@ def test_dropping_equals_masking_whatever_decides(relevance: str, tmp_path: Path
     reference, stock = built.model(**masked).logits, built.model(**inputs).logits
     for row, columns in enumerate(prepared.compacted.columns):
         real = columns >= 0
-        assert (dropped[row, real] - reference[row, columns[real]]).abs().max() < 1e-4
+        assert near(dropped[row, real], reference[row, columns[real]])
         assert (dropped[row, real] - stock[row, columns[real]]).abs().max() > 0.1  # the others did matter
 
 
@@ -607,6 +608,51 @@ def test_hostile_boxes_are_refused_in_a_line(value: Any) -> None:
     with pytest.raises(ValueError, match=r"page\.json") as refused:
         parse_boxes(value, "page.json")
     assert "\n" not in str(refused.value)
+
+
+def test_boxes_are_held_against_the_picture() -> None:
+    """In other units they would point to nothing, and yet be matched with a question's words."""
+    picture, total = torch.ones(3, 64, 96), "total"
+
+    def boxes(*sides: tuple[float, float, float, float], scale: float = 1.0) -> list[GivenBox]:
+        return [GivenBox(tuple(scale * side for side in box), total) for box in sides]
+
+    inside = ((8.0, 8.0, 24.0, 16.0), (40.0, 30.0, 90.0, 60.0))
+    for given, message in (
+        (boxes(*inside, scale=1 / 96), r"\[0\.08.*shares of 1: give px of .* 96x64"),
+        (boxes((0, 0, 1, 1)), "shares of 1"),
+        (boxes((97, 0, 120, 9), (0, 65, 9, 99), (-9, -9, -1, -1)), r"\[97, 0, 120, 9\].*outside .*96x64"),
+        (boxes(*inside, scale=20), "all lie outside"),
+        (boxes((9, 9, 5, 12)), "no area"), (boxes((5, 12, 9, 9)), "no area"),
+        (boxes((5, 5, 5, 9)), "no area"),
+        (boxes((0, 0, float("nan"), 9)), "no area"), (boxes((0, float("-inf"), 9, 9)), "no area"),
+    ):  # fmt: skip
+        for source in (BoxSource(given), BoxSource(lambda picture, given=given: given)):
+            with pytest.raises(ValueError, match=message):
+                source.view(picture)
+    whole = BoxSource(boxes(*inside)).view(picture)
+    cut = BoxSource(boxes(*inside, (90, -20, 300, 8), (97, 0, 120, 9))).view(picture)
+    assert isinstance(whole, BoxView)
+    assert isinstance(cut, BoxView)
+    assert whole.note is None
+    assert [one.box for one in cut.boxes[2:]] == [(90, 0, 96, 8)]
+    assert (
+        cut.note == "1 of 4 boxes lie outside of the picture: give px of the upright picture, which is 96x64"
+    )
+    picture = textured()
+    sides = picture.size[0] - 4.0, picture.size[0] + 900.0
+    given = boxes((4, 4, 60, 30), (sides[0], 0, sides[1], 8), (sides[1], 0, sides[1] + 9, 9))
+    decision = Selector(relevance=SumSource([BoxSource(given)])).decide(picture, "What is the total?", 4)
+    assert "1 of 3 boxes lie outside of the picture: give px" in (decision.allocations[0].note or "")
+    assert all(0 <= side <= 1 for found in decision.couplings[0].findings for side in found.box)
+
+
+def test_a_mark_before_a_list_of_boxes_is_read(tmp_path: Path) -> None:
+    """As programs of Windows write it."""
+    path = tmp_path / "boxes.json"
+    path.write_text(json.dumps([{"box": [4, 4, 60, 30], "text": "Total"}]), encoding="utf-8-sig")
+    (source,) = open_relevance(f"boxes:{path}").sources
+    assert source.boxes == (GivenBox((4, 4, 60, 30), "Total"),)
 
 
 def test_boxes_beyond_the_picture_lose_nothing_of_it(tmp_path: Path) -> None:

@@ -49,6 +49,11 @@ def cells(*places: tuple[int, int], grid: tuple[int, int] = (20, 20)) -> Allocat
 
 
 class TestLayouts:
+    def test_a_layout_of_one_picture_gives_one_however_few_the_tokens(self) -> None:
+        page, kept = printed(), cells((0, 1), (6, 15), (12, 2), (19, 19))
+        for layout, tokens in (("strip", 2), ("strip", 6), ("crop", 2), ("mask", 2)):
+            assert len(pack(page, kept, tokens, 8, layout).pictures) == 1
+
     def test_crops_hold_their_cells_and_say_where(self) -> None:
         image = printed()
         packed = pack(image, cells((2, 2), (15, 10)), 80, 32, "crops")

@@ -33,6 +33,7 @@ def start(upstream: tuple[StandIn, str], monkeypatch: pytest.MonkeyPatch) -> Ite
     stand_in, address = upstream
     stand_in.go_on.set()
     stand_in.aborted.clear()
+    stand_in.most_pictures = 99
     for kept in (stand_in.bodies, stand_in.headers, stand_in.targets):
         kept.clear()
     monkeypatch.setattr(packing, "pack_for", pack_double)

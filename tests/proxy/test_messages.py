@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import copy
+import json
 import random
 from typing import Any
 
 import pytest
 
 from arr_coc.pixels import RULES, find_rule
-from arr_coc.proxy.messages import APIS, MOST_QUESTION, api_of, model_of, picture_slots, with_parts
+from arr_coc.proxy.messages import (
+    APIS,
+    MOST_QUESTION,
+    MOST_QUESTIONS,
+    api_of,
+    model_of,
+    picture_slots,
+    with_parts,
+)
 from arr_coc.proxy.packing import guess_rule
 from chat_servers import URL
 from hostile import spoilt
@@ -101,6 +110,8 @@ class TestReading:
             {"type": "image_url", "image_url": {"url": "file:///etc/passwd"}},
             {"type": "image_url", "image_url": {"url": URL + "AAAA", "detail": "low"}},
             {"type": "image_url", "image_url": "https://example.org/a.png"},
+            {"type": "image_url", "image_url": {"url": URL + "AAAA"}, "detail": "low"},
+            {"type": "image_url", "image_url": {"url": URL + "AAAA", "detail": "tiny"}},
         ):
             body = {"messages": [{"role": "user", "content": [part, {"type": "text", "text": "What?"}]}]}
             assert picture_slots(api("chat"), body) == []
@@ -108,11 +119,41 @@ class TestReading:
         content = [{"type": "image", "source": source}, {"type": "text", "text": "What?"}]
         assert picture_slots(api("messages"), {"messages": [{"role": "user", "content": content}]}) == []
 
+    def test_forms_of_a_data_url(self) -> None:
+        for url in (
+            "DATA:IMAGE/PNG;BASE64,AAAA", " data:image/png;base64,AAAA",
+            "data:image/svg+xml;charset=utf-8;base64,AAAA",
+            "data:image/jpeg;name=a%20b.jpg;base64,AAAA", "data:image/png ; base64 ,AAAA",
+        ):  # fmt: skip
+            part = {"type": "image_url", "image_url": {"url": url}}
+            for body, kind in (
+                (
+                    {"messages": [{"role": "user", "content": [part, {"type": "text", "text": "What?"}]}]},
+                    "chat",
+                ),
+                ({"prompt": "What?", "images": [url]}, "generate"),
+            ):
+                assert [slot.data for slot in picture_slots(api(kind), body)] == ["AAAA"], url
+
     def test_a_long_turn_is_asked_by_its_end(self) -> None:
         content = "x " * MOST_QUESTION + "What is the total?"
         (slot,) = picture_slots(api("generate"), {"prompt": content, "images": ["a"]})
         assert len(slot.questions[0]) <= MOST_QUESTION
         assert slot.questions[0].endswith("What is the total?")
+
+    def test_questions_are_the_first_different_ones(self) -> None:
+        """One more than counts says that there are too many; thousands of turns share what they hold."""
+        rng = random.Random(56)
+        for most in (1, 3, 40):
+            words = [rng.choice(["", *map(str, range(most))]) for _ in range(60)]
+            turns = [{"role": "user", "content": one, "images": ["a"]} for one in words]
+            for slot in picture_slots(api("ollama"), {"messages": turns}):
+                before = next(filter(None, words[slot.turn :: -1]), "")
+                every = dict.fromkeys(filter(None, (before, *words[slot.turn + 1 :])))
+                assert slot.questions == tuple(every)[: MOST_QUESTIONS + 1]
+                assert slot.number == slot.turn
+        slots = picture_slots(api("ollama"), {"messages": turns}, 7)
+        assert [slot.number for slot in slots] == list(range(53, 60))
 
     def test_other_paths_are_none(self) -> None:
         for path in ("/v1/models", "/v1/embeddings", "/api/tags", "/", "/v1/chat/completions/x"):
@@ -141,6 +182,43 @@ class TestWriting:
         content = with_parts(api("messages"), body, {slots[0]: PARTS})["messages"][1]["content"]
         assert ["cache_control" in part for part in content[1:5]] == [False, False, False, True]
         assert content[2]["source"]["media_type"] == "image/png"
+
+    def test_what_is_said_of_the_old_picture_goes_with_it(self) -> None:
+        """Caches would answer for another picture, and sizes and forms be wrong or enlarge each part."""
+        facts = {
+            "uuid": "order-1", "id": "a", "file_id": "f", "image_hash": "0", "sha256": "0", "cache_key": "k",
+            "min_pixels": 9, "max_pixels": 99, "resized_height": 9, "width": 9, "imageWidth": 9,
+            "size": [9, 9], "format": "image/jpeg", "mime_type": "image/jpeg", "mediaType": "image/jpeg",
+            "filename": "a.jpg", "name": "a.jpg", "num_bytes": 9, "orientation": 6,
+            "bounding-box": [0, 0, 9, 9],
+        }  # fmt: skip
+        kept = {"detail": "high", "citations": {"enabled": True}, "note": "x"}
+        for name in ("chat", "responses", "messages"):
+            body = body_of(name)
+            part = body["input" if name == "responses" else "messages"][1]["content"][1]
+            part |= facts | kept | {"cache_control": {"type": "ephemeral"}, "meta": facts | {"lane": 2}}
+            if name == "chat":
+                part["image_url"] |= facts
+            slots = picture_slots(api(name), body)
+            made = with_parts(api(name), body, {slots[0]: PARTS})
+            parts = made["input" if name == "responses" else "messages"][1]["content"][1:5]
+            for one in parts[1::2]:
+                assert not set(one) & set(facts)
+                assert not name == "chat" or set(one["image_url"]) == {"url", "detail"}
+                assert {key: one[key] for key in kept} == kept
+                assert one["meta"] == {"lane": 2}
+            assert ["cache_control" in one for one in parts] == [False, False, False, True]
+
+    def test_each_picture_is_named_by_its_own_form(self) -> None:
+        for name in ("chat", "responses", "messages"):
+            body = body_of(name)
+            slots = picture_slots(api(name), body)
+            made = with_parts(api(name), body, {slots[0]: (("A photograph.", "/9j/AA"), PARTS[0])})
+            written = json.dumps(made)
+            assert ("image/jpeg;base64,/9j/AA" in written) != (name == "messages")
+            if name == "messages":
+                sources = [part["source"] for part in made["messages"][1]["content"] if "source" in part]
+                assert [one["media_type"] for one in sources[:2]] == ["image/jpeg", "image/png"]
 
     @pytest.mark.parametrize("name", ["ollama", "generate"])
     def test_ollama_has_captions_above_the_words(self, name: str) -> None:

@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import base64
 import gzip
+import io
 import json
 import logging
+import shutil
 import socket
+import subprocess
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from PIL import Image
 
 from arr_coc.proxy import packing
-from arr_coc.proxy.packing import MOST_QUESTIONS, Packer
-from arr_coc.proxy.server import MOST_PICTURES, Proxy, ProxySettings, read_upstream
-from chat_servers import KEY, URL, Started, encoded
+from arr_coc.proxy.messages import MOST_QUESTIONS
+from arr_coc.proxy.packing import Packer
+from arr_coc.proxy.server import MOST_PICTURES, Proxy, ProxySettings, read_trust, read_upstream
+from chat_servers import KEY, URL, StandIn, Started, encoded, listening
 
 Start = Callable[..., Started]
 
@@ -239,6 +245,10 @@ class TestWhole:
         monkeypatch.setattr(packing, "MOST_PIXELS", 1000)
         ask(address, chat_body(screenshot, "What is red?"))
         assert reasons(address) == ["too_large"]
+        thin = io.BytesIO()
+        Image.new("1", (900, 1)).save(thin, "PNG")  # grows to 4,500 px
+        ask(address, chat_body(base64.b64encode(thin.getvalue()).decode(), "What is red?"))
+        assert reasons(address) == ["too_large"]
 
     def test_many_pictures(self, start: Start, screenshot: str) -> None:
         address, stand_in, _ = start()
@@ -339,7 +349,7 @@ class TestPassing:
 
     def test_a_large_body(self, start: Start, monkeypatch: pytest.MonkeyPatch, screenshot: str) -> None:
         address, stand_in, _ = start()
-        monkeypatch.setattr("arr_coc.proxy.server.MOST_BODY", 100_000)
+        monkeypatch.setattr("arr_coc.proxy.bodies.MOST_BODY", 100_000)
         content = json.dumps(chat_body(screenshot, "What is red?", pad="x" * 3_000_000)).encode()
         httpx.post(address + "/v1/chat/completions", content=content, timeout=30)
         assert stand_in.bodies[-1] == content
@@ -502,6 +512,137 @@ class TestPages:
         # Which origins may ask an API is for the API to say.
         httpx.get(address + "/v1/models", headers={"origin": "https://web-ui.example"})
         assert (b"origin", b"https://web-ui.example") in stand_in.headers[-1]
+
+
+class TestOnePicture:
+    """A server that takes one picture is asked again with one for each, and from then on at once."""
+
+    def test_a_refusal_for_too_many(self, start: Start, screenshot: str) -> None:
+        address, stand_in, proxy = start()
+        stand_in.most_pictures = 1
+        for number in (2, 3):  # all requests to the server after each
+            answer = ask(address, chat_body(screenshot, "What is red?"))
+            assert answer.status_code == 200
+            assert len(stand_in.bodies) == number
+            assert len(pictures_of(stand_in.last())) == 1
+            assert answer.headers["x-arr-coc"].startswith("packed 1 of 1")
+            assert reasons(address) == ["packed"]
+        turn = {"role": "user", "content": "What is red?", "images": [screenshot]}
+        answer = ask(address, {"model": "mllama", "messages": [turn], "stream": False}, "/api/chat")
+        assert answer.json()["done"]
+        assert [len(body["messages"][0]["images"]) for body in map(json.loads, stand_in.bodies[-2:])] == [
+            2,
+            1,
+        ]
+        assert len(httpx.get(address + "/arr_coc/requests.json").json()["requests"]) == 3
+        assert proxy._held.nbytes == 0
+
+    def test_other_refusals_pass_as_they_are(self, start: Start, screenshot: str) -> None:
+        address, stand_in, proxy = start()
+        stand_in.most_pictures = 0  # not even one
+        answer = ask(address, chat_body(screenshot, "What is red?"))
+        assert (answer.status_code, len(stand_in.bodies)) == (400, 2)
+        assert "At most 0 image(s)" in answer.json()["error"]
+        stand_in.most_pictures = 1
+        stand_in.bodies.clear()
+        ask(address, chat_body(screenshot, "What is red?"))
+        assert len(stand_in.bodies) == 2  # it was not taken for a server of one picture
+        body = {"model": "m", "messages": "none"}  # refused, but not for pictures
+        assert ask(address, body).json()["error"]["message"] == "none"
+        assert len(stand_in.bodies) == 3
+        assert proxy._held.nbytes == 0
+
+
+class TestAddresses:
+    def test_the_path_at_the_upstream(self) -> None:
+        chat = "/chat/completions"
+        for upstream, asked, target in (
+            ("http://a", "/v1" + chat, "/v1" + chat),
+            ("http://a/v1/", "/v1" + chat, "/v1" + chat),
+            ("http://a/api/v1", "/v1" + chat, "/api/v1" + chat),
+            ("http://a/openai", "/v1" + chat, "/openai/v1" + chat),
+            ("http://a/anthropic", "/v1/messages", "/anthropic/v1/messages"),
+            ("http://a/v1beta/openai/", "/v1" + chat, "/v1beta/openai" + chat),
+            ("http://a/v1beta/openai", chat, "/v1beta/openai" + chat),
+            ("http://a/api/paas/v4", "/v1/models", "/api/paas/v4/models"),
+            ("http://a/api/v3", "/v1", "/api/v3"),
+            (
+                "http://a/v1/projects/p/endpoints/openapi",
+                "/v1" + chat,
+                "/v1/projects/p/endpoints/openapi" + chat,
+            ),
+            ("http://a/paas/v4", "/v1x", "/paas/v4/v1x"),
+            ("http://a/v2ray", "/v1" + chat, "/v2ray" + chat),
+        ):
+            assert read_upstream(upstream).target(asked.encode()) == target.encode(), (upstream, asked)
+
+    def test_it_is_asked_there(self, start: Start, upstream: tuple[Any, str], screenshot: str) -> None:
+        address, stand_in, _ = start(target=upstream[1] + "/v1beta/openai/")
+        for base in ("/v1", ""):
+            ask(address, chat_body(screenshot, "What is red?"), base + "/chat/completions?a=1")
+            assert stand_in.targets[-1] == b"/v1beta/openai/chat/completions?a=1"
+            assert len(pictures_of(stand_in.last())) == 2
+
+    def test_a_model_that_the_path_names(
+        self, start: Start, upstream: tuple[Any, str], screenshot: str
+    ) -> None:
+        """As Azure does: in the request's path or in the upstream's address, before what the body says."""
+        body = chat_body(screenshot, "What is red?")
+        unnamed = {"messages": body["messages"]}
+        azure = "/openai/deployments/{}/chat/completions?api-version=1"
+        address, *_ = start(target=upstream[1])
+        inside, *_ = start(target=upstream[1] + "/openai/deployments/gpt-4o")
+        for proxy, path, asked, rule in (
+            (address, azure.format("gpt-4o"), unnamed, "gpt-4o"),
+            (address, azure.format("claude-opus-5"), body, "claude"),
+            (address, azure.format("my%2Dgpt-5.4"), unnamed, "gpt-5.4"),
+            (address, azure.format("ours"), body, "qwen"),
+            (address, azure.format("ours"), unnamed, "32"),
+            (inside, "/chat/completions", unnamed, "gpt-4o"),
+        ):
+            ask(proxy, asked, path)
+            assert httpx.get(proxy + "/arr_coc/requests.json").json()["requests"][0]["rule"] == rule
+
+
+@pytest.fixture(scope="module")
+def private(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
+    """The https address of a server with a certificate that it signed itself, and the file of that."""
+    if shutil.which("openssl") is None:
+        pytest.skip("no openssl to sign a certificate with")
+    folder = tmp_path_factory.mktemp("authority")
+    command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 9"
+    name = "-keyout key.pem -out own.pem -subj /CN=localhost -addext subjectAltName=DNS:localhost"
+    subprocess.run([*command.split(), *name.split()], cwd=folder, check=True, capture_output=True)
+    server = StandIn()
+    server.config.ssl_certfile, server.config.ssl_keyfile = str(folder / "own.pem"), str(folder / "key.pem")
+    with listening(server.config) as address:
+        yield address.replace("http://127.0.0.1", "https://localhost"), str(folder / "own.pem")
+
+
+class TestTrust:
+    def test_a_private_authority(
+        self, private: tuple[str, str], start: Start, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.delenv("SSL_CERT_FILE", raising=False)
+        target, file = private
+        address, *_ = start(target=target)
+        answer = httpx.get(address + "/anything")
+        assert answer.status_code == 502
+        assert "name its file with --ca" in answer.json()["error"]["message"]
+        address, *_ = start(target=target, ca=file)
+        assert httpx.get(address + "/anything").status_code == 418
+        monkeypatch.setenv("SSL_CERT_FILE", file)
+        address, *_ = start(target=target)
+        assert httpx.get(address + "/anything").status_code == 418
+
+    def test_files_without_certificates(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        (tmp_path / "empty.pem").write_text("nothing")
+        for name in ("empty.pem", "missing.pem", "."):
+            with pytest.raises(ValueError, match=r"ca .* give a file"):
+                read_trust(str(tmp_path / name))
+        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "missing.pem"))
+        with pytest.raises(ValueError, match=r"SSL_CERT_FILE .*missing.pem"):
+            read_trust(None)
 
 
 class TestSettings:

@@ -10,25 +10,28 @@ import shutil
 import tempfile
 import weakref
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, TypeVar
 
 from PIL import Image
 
 from arr_coc.app.clips import megapixels
+from arr_coc.choose.budget import Budget
 from arr_coc.data.record import Box
 from arr_coc.files.atomic import write_atomic
 from arr_coc.files.images import ImageSource
-from arr_coc.guide.selector import Selector
+from arr_coc.guide.deciding import Decision
+from arr_coc.guide.selector import KnownPicture, Selector
 from arr_coc.model import ARRCOCModel
 from arr_coc.session import Session
 from arr_coc.trace.trace import Trace
 from arr_coc.trace.viewer import page
 from arr_coc.video import FrameSource
 
+T = TypeVar("T")
 TABS = 64  # tabs whose answers are kept, most recently used first; older ones must ask again
 MEGAPIXELS = 16  # of all encoded images together; an encoded pixel takes about 40 bytes, so 640 MB
 SMALLEST = 0.25  # megapixels that an image counts for at least: small ones are scaled up before encoding
@@ -49,6 +52,20 @@ class SeenPicture:
     @property
     def megapixels(self) -> float:
         return self.image.width * self.image.height / 1e6
+
+    def known(self, picture: ImageSource) -> KnownPicture:
+        """As `Selector.known`, of the original."""
+        return self.selector.known(picture)
+
+    def beside(self, picture: KnownPicture, make: Callable[[Image.Image], T]) -> T:
+        """As `Selector.beside`, of the original."""
+        return self.selector.beside(picture, make)
+
+    def decide(
+        self, picture: ImageSource | KnownPicture, question: str, budget: Budget | None = None
+    ) -> Decision:
+        """The choice of cells by a question, from the encoding that is held; `picture` is its original."""
+        return self.selector.decide(self.image, question, budget, self.grid)
 
 
 @dataclass(eq=False)

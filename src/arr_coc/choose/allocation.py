@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -15,12 +16,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from PIL.Image import Image
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as to_safetensors
 from torch import Tensor
 
 from arr_coc.files.atomic import write_atomic
 from arr_coc.files.drawing import figure, relevance_picture
+from arr_coc.files.images import orientation_of
 
 Grid = tuple[int, int, int]  # (T, H, W): frames (1 for an image), rows and columns of cells
 TENSIONS: tuple[str, str, str] = ("compress", "exploit", "focus")
@@ -32,6 +35,7 @@ SCORERS = {
 """The three maps of a record in the order of its weights: name in files -> (name for people, meaning)."""
 MOST_EVIDENCE = 8  # boxes of evidence of one allocation
 LEAST_EVIDENCE = 0.05  # relevance of the best cell of such a box
+MOST_ROUNDING = 0.25  # share by which the cells of a grid may be other than square for its size to say much
 MOST_NOTE = 1000  # the most characters of the note of a record from a file
 _FORMAT = "arr-coc allocation 1"
 
@@ -155,14 +159,24 @@ class Allocation:
         flat[self.keep] = True
         return flat.view(self.grid)
 
-    def boxes(self, size: tuple[int, int]) -> Tensor:
+    def boxes(self, size: tuple[int, int] | Image) -> Tensor:
         """Boxes of the kept cells in px, long [K, 4] of (x0, y0, x1, y1), on a picture of `size`.
 
-        `size` is (width, height), at any resolution; with every cell kept the boxes cover the picture without
-        gap or overlap. `positions[:, 0]` names the frame of each box.
+        `size` is (width, height) of the upright picture, as `open_image` gives it, at any resolution; or the
+        picture itself, as it was opened, which its EXIF data may turn: then the boxes are in its own px. With
+        every cell kept the boxes cover the picture without gap or overlap. `positions[:, 0]` names the frame
+        of each box. A ValueError for a size that is none, or that of the picture before it was turned.
         """
+        if isinstance(size, Image):
+            turn, stored = orientation_of(size), size.size
+            return _as_stored(self.boxes(stored if turn < 5 else stored[::-1]), turn, stored)
         if len(size) != 2 or not all(isinstance(side, int) and side > 0 for side in size):
             raise ValueError(f"size {size!r} is not the width and height of a picture: give picture.size")
+        if is_transposed(self.grid, size):
+            raise ValueError(
+                f"size {size[0]}x{size[1]} is not that of the upright picture, of {self.grid[2]} columns and "
+                f"{self.grid[1]} rows of cells: give open_image(picture).size, or the picture itself"
+            )
         _, rows, columns = self.grid
         width, height = size
         y, x = self.positions[:, 1], self.positions[:, 2]
@@ -170,10 +184,10 @@ class Allocation:
         corners = ((x, width, columns), (y, height, rows), (x + 1, width, columns), (y + 1, height, rows))
         return torch.stack([-(-at * pixels // cells) for at, pixels, cells in corners], dim=-1)
 
-    def evidence(self, size: tuple[int, int]) -> tuple[EvidenceBox, ...]:
+    def evidence(self, size: tuple[int, int] | Image) -> tuple[EvidenceBox, ...]:
         """The kept cells that matter, grouped into boxes in px of a picture of `size`, best first.
 
-        `size` is (width, height). A cell matters if it was kept for its relevance, not for coverage, and is
+        `size` as in `boxes`. A cell matters if it was kept for its relevance, not for coverage, and is
         nearer to the highest relevance than to the usual one of the picture, the median. Cells that touch are
         a group, in a clip also those of neighbouring steps; MOST_EVIDENCE groups at most, none where nothing
         stands out or has a relevance of LEAST_EVIDENCE. A ValueError for a size that is none.
@@ -268,6 +282,30 @@ class Allocation:
     def _tensors(self) -> dict[str, Tensor]:
         longs = {k: getattr(self, k) for k in _LONGS}
         return longs | {k: getattr(self, k).float() for k in _FLOATS}
+
+
+def is_transposed(grid: Grid, size: tuple[int, int]) -> bool:
+    """Whether the cells of a grid are square on a picture of height x width px, and not on width x height.
+
+    Grids of square cells are rounded, by up to a cell each way; nothing is known of small ones, and of those
+    of a model that stretches pictures to a square.
+    """
+    _, rows, columns = grid
+    across, down = (math.log(side * rows / (other * columns)) for side, other in (size, size[::-1]))
+    rounding = 1 / rows + 1 / columns
+    return rounding <= MOST_ROUNDING and abs(down) <= rounding < abs(across)
+
+
+def _as_stored(boxes: Tensor, orientation: int, size: tuple[int, int]) -> Tensor:
+    """Boxes of an upright picture on the one as its file has it, of `size`, with an EXIF orientation."""
+    x, y = boxes[:, 0::2], boxes[:, 1::2]  # low and high of each
+    if orientation >= 5:
+        x, y = y, x
+    if orientation in (2, 3, 7, 8):
+        x = (size[0] - x).flip(1)
+    if orientation in (3, 4, 6, 7):
+        y = (size[1] - y).flip(1)
+    return torch.stack([x[:, 0], y[:, 0], x[:, 1], y[:, 1]], dim=-1)
 
 
 def touching(positions: Sequence[Sequence[int]]) -> Iterator[list[int]]:

@@ -55,6 +55,13 @@ def proxy(
     workers: Annotated[
         int, typer.Option(min=1, max=64, metavar="N", help="Pictures that are chosen from at a time.")
     ] = 2,
+    ca: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Certificates that are trusted beside the usual ones (or those of SSL_CERT_FILE), as PEM.",
+        ),
+    ] = None,
     traces: Annotated[
         int,
         typer.Option(
@@ -78,12 +85,14 @@ def proxy(
     with terminal.starting(False):
         from arr_coc.guide.guide import load_guide
         from arr_coc.proxy.packing import Packer
-        from arr_coc.proxy.server import Proxy, ProxySettings, read_upstream, serve
+        from arr_coc.proxy.server import Proxy, ProxySettings, read_trust, read_upstream, serve
 
         read_upstream(upstream)  # before anything is loaded
+        read_trust(ca)
         guide = load_guide(device=device)
         packer = Packer(workers, guide, relevance=relevance, sure=sure, readable=readable)
-        made = Proxy(ProxySettings(upstream, tokens, rule, layout, traces), packer, host, allow_host or ())
+        settings = ProxySettings(upstream, tokens, rule, layout, traces, ca)
+        made = Proxy(settings, packer, host, allow_host or ())
 
     def show(address: str) -> None:
         rows = [("proxy", address), ("upstream", upstream), ("requests", f"{address}/arr_coc/requests")]

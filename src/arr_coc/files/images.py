@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import io
+import math
 import os
 import re
 import struct
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from threading import Lock
 from typing import IO, TYPE_CHECKING, Any, TypeAlias
@@ -38,6 +39,10 @@ MAX_ASPECT = 200  # the processors of the Qwen-VL family refuse an image longer 
 MIN_SIDE = 4  # arrays with a side of 1 or 3 can be mistaken for channels by image processors
 CHANNELS = (1, 3, 4)  # of an array: gray, RGB, and RGB with opacity
 SLACK = 1e-3  # how far a value of an array may lie outside [0, 1] by rounding: a quarter of an 8-bit level
+TURNED = "turned"  # in the `info` of an opened image: the orientation that its file had
+PAPERS = (255, 0, 128)  # levels of gray that transparency becomes, the usual one first
+VISIBLE_EDGE = 32.0  # levels between two pixels, of an edge that is seen well
+MOST_LOST = 0.05  # share of the edges that may be lost on a paper that comes before others
 TWELVE_BITS = (4095, 65535)  # largest gray values: scanners save 12 bits in files for 16
 # Opened formats, by Pillow's names. Of its others some start programs (EPS, WMF), some decode at a cost that
 # isn't in the header (FITS, QOI).
@@ -50,9 +55,15 @@ ImageSource: TypeAlias = "str | os.PathLike[str] | bytes | IO[bytes] | np.ndarra
 """A path, the bytes of an image file, an open file of them, pixels, or an open PIL image."""
 
 _SHARED = Lock()  # two threads that decode one opened image, or read one file, spoil it for both
+_LARGE = Lock()  # images of more than LARGE px are decoded one at a time
+LARGE = 10_000_000
 
 
-def open_image(source: ImageSource) -> Image.Image:
+class TooManyPixels(ValueError):
+    """An image of more pixels than are opened, as it comes or as `grown_size` has it."""
+
+
+def open_image(source: ImageSource, most: int = MAX_PIXELS) -> Image.Image:
     """Open an image, or an animation's first frame, as upright RGB.
 
     Law: top left stays top left, so pixel coordinates of an upright image are coordinates of the result.
@@ -61,30 +72,32 @@ def open_image(source: ImageSource) -> Image.Image:
         source: a path; bytes of an image file, or a seekable file object, which stays open at its position;
             pixels as an array [H, W] or [H, W, 1|3|4] or a tensor [C, H, W] or [H, W, C], uint8, bool,
             or floating point in [0, 1]; or a PIL image, which is left unchanged.
+        most: pixels that an image of a file may have, before and after it grows.
 
     Returns:
         A new RGB image. Thin and small ones grow by repeating their edge to an aspect of at most `MAX_ASPECT`
-        and sides of at least `MIN_SIDE` px. Transparency becomes white; deeper values are scaled to 8 bits.
+        and sides of at least `MIN_SIDE` px. Transparency becomes white, or black or gray where what is drawn
+        would be lost on white; deeper values are scaled to 8 bits.
 
     Raises:
-        ValueError: a missing, unreadable, empty, damaged or too large file; pixels of another shape, dtype or
-            range; any other object.
+        ValueError: a missing, unreadable, empty or damaged file, or a too large one (`TooManyPixels`);
+            pixels of another shape, dtype or range; any other object.
     """
     if isinstance(source, Image.Image):
         file = getattr(source, "filename", "")
         name = f"image {str(file)!r}" if file else f"image of mode {source.mode}"
-        return _upright_rgb(source, name, _SHARED)
+        return _upright_rgb(source, name, most, _SHARED)
     if isinstance(source, np.ndarray):
-        return _upright_rgb(_array_picture(source), "image array")
+        return _upright_rgb(_array_picture(source), "image array", most)
     if isinstance(source, bytes | bytearray | memoryview):
-        return _decode(io.BytesIO(source), "image bytes", empty=not len(source))
+        return _decode(io.BytesIO(source), "image bytes", most, empty=not len(source))
     if isinstance(source, str | os.PathLike):
-        return _open_path(os.fsdecode(source))
+        return _open_path(os.fsdecode(source), most)
     other: Any = source
     if hasattr(other, "is_floating_point"):
-        return _upright_rgb(_tensor_picture(other), "image tensor")
+        return _upright_rgb(_tensor_picture(other), "image tensor", most)
     if hasattr(other, "read"):
-        return _open_file(other)
+        return _open_file(other, most)
     raise ValueError(
         f"the image is {kind_of(source)}: give a path, bytes, a file opened with 'rb', an array, a "
         "tensor or a PIL image"
@@ -93,10 +106,13 @@ def open_image(source: ImageSource) -> Image.Image:
 
 def picture_digest(image: Image.Image) -> bytes:
     """A 16-byte digest of an opened image's size and pixels."""
-    return hashlib.blake2b(f"{image.size}".encode() + image.tobytes(), digest_size=16).digest()
+    digest = hashlib.blake2b(f"{image.size}".encode(), digest_size=16)
+    for box in _strips(image.size):
+        digest.update(image.crop(box).tobytes())
+    return digest.digest()
 
 
-def _open_path(text: str) -> Image.Image:
+def _open_path(text: str, most: int) -> Image.Image:
     name = f"image {text!r}"
     if not text:
         raise ValueError("the image's path is empty: give the path of one image file")
@@ -117,7 +133,7 @@ def _open_path(text: str) -> Image.Image:
         if not path.is_file():
             raise ValueError(f"{name} is not a regular file: give the path of an image file")
         with path.open("rb") as file:
-            return _decode(file, name, empty=path.stat().st_size == 0)
+            return _decode(file, name, most, empty=path.stat().st_size == 0)
     except OSError as error:
         reason = error.strerror or str(error)
         raise ValueError(
@@ -125,7 +141,7 @@ def _open_path(text: str) -> Image.Image:
         ) from error
 
 
-def _open_file(file: Any) -> Image.Image:
+def _open_file(file: Any, most: int) -> Image.Image:
     """The image in a file object, which is left open at its position."""
     # All bytes are read here: a decoder must not meet what a caller's object may return.
     name = getattr(file, "name", None)
@@ -155,7 +171,7 @@ def _open_file(file: Any) -> Image.Image:
         raise ValueError(f"{label} gives {kind_of(part)} where bytes are read: give its path or bytes")
     if len(data) > MAX_BYTES:
         raise ValueError(f"{label} is longer than {MAX_BYTES >> 20} MiB: scale the image down")
-    return _decode(io.BytesIO(data), label, empty=not data)
+    return _decode(io.BytesIO(data), label, most, empty=not data)
 
 
 def _array_picture(array: np.ndarray) -> Image.Image:
@@ -232,21 +248,21 @@ def _levels(values: np.ndarray, label: str) -> np.ndarray:
     return levels
 
 
-def _decode(file: IO[bytes], name: str, empty: bool) -> Image.Image:
+def _decode(file: IO[bytes], name: str, most: int, empty: bool) -> Image.Image:
     if empty:
         raise ValueError(f"{name} is empty (0 bytes): save or download it again")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Pillow warns of what is refused here, or what it has repaired
         try:
             with identify(file, name) as image:
-                return _upright_rgb(image, name)
+                return _upright_rgb(image, name, most)
         except ValueError as error:
             # Pillow raises a ValueError for overlong texts in a PNG.
             short = _without_texts(file) if isinstance(error.__cause__, ValueError) else None
             if short is None:
                 raise
         with identify(short, name) as image:
-            return _upright_rgb(image, name)
+            return _upright_rgb(image, name, most)
 
 
 def identify(file: IO[bytes], name: str) -> Image.Image:
@@ -260,7 +276,7 @@ def identify(file: IO[bytes], name: str) -> Image.Image:
     except Image.DecompressionBombError as error:
         # Pillow refused before it knew width and height; its message holds their product.
         pixels = re.search(r"\d+", str(error))
-        raise ValueError(_too_large(name, int(pixels[0]) if pixels else 2 * MAX_PIXELS)) from error
+        raise TooManyPixels(_too_large(name, int(pixels[0]) if pixels else 2 * MAX_PIXELS)) from error
     except Image.UnidentifiedImageError as error:
         raise ValueError(f"{name} {_unidentified(file)}") from error
     except Exception as error:  # damaged headers make decoders raise anything
@@ -307,15 +323,15 @@ def _without_texts(file: IO[bytes]) -> IO[bytes] | None:
     return io.BytesIO(b"".join(kept)) if left_out else None
 
 
-def check_cost(image: Image.Image, name: str) -> None:
+def check_cost(image: Image.Image, name: str, most: int = MAX_PIXELS) -> None:
     """Refuse an image that takes far more memory or time than others of its size, before it is decoded.
 
     Raises:
         ValueError: too many pixels, before or after `grown_size`, JPEG scans, or too large TIFF tiles.
     """
-    most = MAX_PIXELS // 2 if image.format in HEAVY else MAX_PIXELS
     is_slow = any(part[0] in SLOW for part in getattr(image, "tile", ()))
-    _check_size(image.size, name, SLOW_PIXELS if is_slow else most)
+    allowed = SLOW_PIXELS if is_slow else MAX_PIXELS // 2 if image.format in HEAVY else MAX_PIXELS
+    _check_size(image.size, name, min(allowed, most), most)
     file = getattr(image, "fp", None)
     if file is None:  # already decoded
         return
@@ -338,15 +354,15 @@ def check_cost(image: Image.Image, name: str) -> None:
         )
 
 
-def _check_size(size: tuple[int, int], name: str, most: int) -> None:
+def _check_size(size: tuple[int, int], name: str, most: int, most_grown: int) -> None:
     width, height = size
     if width < 1 or height < 1:
         raise ValueError(f"{name} is {width}x{height} px: give an image of at least 1x1 px")
     if width * height > most:
-        raise ValueError(_too_large(name, width * height, f"{width}x{height} px, ", most))
+        raise TooManyPixels(_too_large(name, width * height, f"{width}x{height} px, ", most))
     wide, high = grown_size(size)
-    if wide * high > MAX_PIXELS:
-        raise ValueError(
+    if wide * high > most_grown:
+        raise TooManyPixels(
             f"{name} is too thin ({width}x{height} px): models take images at most {MAX_ASPECT} times as "
             f"long as wide, and {wide}x{high} px are too many: cut out the part you ask about"
         )
@@ -390,21 +406,23 @@ def count_scans(file: IO[bytes], most: int) -> int:
 
 
 def _upright_rgb(
-    image: Image.Image, name: str, decoding: AbstractContextManager[object] | None = None
+    image: Image.Image, name: str, most: int, decoding: AbstractContextManager[object] | None = None
 ) -> Image.Image:
-    with decoding or nullcontext():
-        check_cost(image, name)
+    with _LARGE if math.prod(grown_size(image.size)) > LARGE else nullcontext():
+        with decoding or nullcontext():
+            check_cost(image, name, most)
+            try:
+                image.load()  # an animation is at its first frame
+            except Exception as error:  # a truncated file is an OSError, a broken chunk a SyntaxError
+                raise ValueError(f"{name} cannot be decoded ({_reason(error)}): {_DAMAGED}") from error
+        _check_size(image.size, name, most, most)  # an icon's size is known only now
         try:
-            image.load()  # an animation is at its first frame
-        except Exception as error:  # a truncated file is an OSError, a broken chunk a SyntaxError
+            result = _grow(_to_rgb(_upright(image)))
+        except Exception as error:  # modes that Pillow can't convert
             raise ValueError(f"{name} cannot be decoded ({_reason(error)}): {_DAMAGED}") from error
-    _check_size(image.size, name, MAX_PIXELS)  # an icon's size is known only now
-    try:
-        result = _grow(_to_rgb(_upright(image)))
-    except Exception as error:  # modes that Pillow can't convert
-        raise ValueError(f"{name} cannot be decoded ({_reason(error)}): {_DAMAGED}") from error
-    result = result.copy() if result is image else result
-    result.info = {}  # includes the applied orientation: reopened, it must not turn again
+        result = result.copy() if result is image else result
+    # It includes the applied orientation: reopened, it must not turn again.
+    result.info = {} if (turn := orientation_of(image)) == 1 else {TURNED: turn}
     return result
 
 
@@ -419,13 +437,19 @@ _TURNS = {  # by EXIF orientation
 }
 
 
+def orientation_of(image: Image.Image) -> int:
+    """An image's orientation by its EXIF data, 1 to 8; 1, upright, if there is none that can be read."""
+    try:
+        orientation = image.getexif().get(ExifTags.Base.Orientation)
+    except Exception:  # damaged data raises anything; the pixels don't depend on it
+        return 1
+    return orientation if orientation in _TURNS else 1
+
+
 def _upright(image: Image.Image) -> Image.Image:
     """The image turned by its EXIF orientation; unchanged if the EXIF data can't be read."""
     # Not Pillow's `exif_transpose`, which refuses a sound image for one damaged entry.
-    try:
-        turn = _TURNS.get(image.getexif().get(ExifTags.Base.Orientation))
-    except Exception:  # damaged data raises anything; the pixels don't depend on it
-        return image
+    turn = _TURNS.get(orientation_of(image))
     return image if turn is None else image.transpose(turn)
 
 
@@ -441,29 +465,60 @@ def _strips(size: tuple[int, int]) -> Iterator[tuple[int, int, int, int]]:
 
 def _to_rgb(image: Image.Image) -> Image.Image:
     """The image in mode RGB; itself if it is already."""
+    convert: Callable[[Image.Image], Image.Image]
     if image.mode.startswith("I") or image.mode == "F":
         convert = _deep_gray(image)
     elif image.has_transparency_data:
-        convert = _on_white
+        convert = _with_alpha
     else:
         return image if image.mode == "RGB" else image.convert("RGB")
+    paper = _paper(map(convert, map(image.crop, _strips(image.size))))
     result = Image.new("RGB", image.size)
     for box in _strips(image.size):
-        result.paste(convert(image.crop(box)), box)
+        strip = convert(image.crop(box))
+        if strip.mode == "RGBA":
+            strip = Image.alpha_composite(Image.new("RGBA", strip.size, (paper,) * 3), strip)
+        result.paste(strip.convert("RGB"), box)
     return result
 
 
-def _on_white(image: Image.Image) -> Image.Image:
-    """An image with transparency, on white, as RGB."""
-    image = image.convert("RGBA")
-    return Image.alpha_composite(Image.new("RGBA", image.size, "white"), image).convert("RGB")
+def _with_alpha(image: Image.Image) -> Image.Image:
+    """An image with transparency of any kind as RGBA."""
+    if image.mode in ("La", "RGBa"):  # multiplied by their opacity, which Pillow takes back one by one
+        image = image.convert(image.mode.replace("a", "A"))
+    return image.convert("RGBA")
+
+
+def _paper(strips: Iterable[Image.Image]) -> int:
+    """The level of gray that transparency becomes: the first of `PAPERS` on which little that is drawn is
+    lost.
+
+    An edge is seen where it is half as strong as on the best paper, or as strong as `VISIBLE_EDGE`, and lost
+    as far as it is fainter. So what is dark, strong in colour or on an opaque ground lies on white.
+    """
+    visible, every = np.zeros(len(PAPERS)), 0.0
+    for strip in strips:
+        if strip.mode != "RGBA" or strip.getchannel("A").getextrema() == (255, 255):
+            continue
+        opacity = np.asarray(strip.getchannel("A"), dtype=np.float32) / 255
+        ink = np.asarray(strip.convert("RGB").convert("L"), dtype=np.float32) * opacity
+        levels = [ink + paper * (1 - opacity) for paper in PAPERS]
+        for axis in (0, 1):
+            edges = [np.abs(np.diff(level, axis=axis)) for level in levels]
+            enough = np.minimum(np.max(edges, axis=0) / 2, VISIBLE_EDGE)
+            visible += [np.minimum(edge, enough).sum() for edge in edges]
+            every += float(enough.sum())
+    kept = [i for i in range(len(PAPERS)) if visible[i] >= (1 - MOST_LOST) * every]
+    return PAPERS[kept[0] if kept else int(visible.argmax())]
 
 
 def _deep_gray(image: Image.Image) -> Callable[[Image.Image], Image.Image]:
-    """How strips of 16-bit, 32-bit or float gray become RGB, scaled by the range of all strips.
+    """How strips of 16-bit, 32-bit or float gray become RGB, scaled by the range of all strips; RGBA where a
+    level of gray is named as transparent.
 
     Pillow's own convert() clips at 255.
     """
+    clear = image.info.get("transparency")
 
     def values_of(strip: Image.Image) -> np.ndarray:
         values = np.asarray(strip, dtype=np.float64)
@@ -480,8 +535,12 @@ def _deep_gray(image: Image.Image) -> Callable[[Image.Image], Image.Image]:
         low, full = 0.0, next((depth for depth in depths if high <= depth), high)
 
     def convert(strip: Image.Image) -> Image.Image:
-        levels = ((values_of(strip) - low) / (full - low)).clip(0, 1) * 255
-        return Image.fromarray(np.rint(levels).astype(np.uint8)).convert("RGB")
+        values = values_of(strip)
+        levels = ((values - low) / (full - low)).clip(0, 1) * 255
+        gray = Image.fromarray(np.rint(levels).astype(np.uint8)).convert("RGB")
+        if isinstance(clear, int):
+            gray.putalpha(Image.fromarray(np.where(values == clear, np.uint8(0), np.uint8(255))))
+        return gray
 
     return convert
 

@@ -72,7 +72,7 @@ def read_settings(folder: Path) -> dict[str, Any]:
     ):
         if path.stat().st_size > MOST_BYTES:
             raise ValueError(f"it is larger than {MOST_BYTES / 1e6:g} MB")
-        settings = json.loads(path.read_text(encoding="utf-8"))
+        settings = json.loads(path.read_text(encoding="utf-8-sig"))
         missing = {"layer", "base_model", "base_model_type", "base_dim"} - set(settings)
         if not missing and not isinstance(settings, dict):
             raise ValueError("it holds no object")

@@ -9,7 +9,6 @@ question; scores are probabilities that hold for every question.
 
 from __future__ import annotations
 
-import json
 import math
 import zlib
 from collections.abc import Callable, Mapping, Sequence
@@ -20,6 +19,7 @@ from torch import Tensor
 
 from arr_coc.choose.boxes import Box
 from arr_coc.files.paths import input_file
+from arr_coc.files.validation import parse_json
 from arr_coc.guide.coupling import Calibration, Coupling, Finding
 from arr_coc.guide.lexicon import STOP_WORDS, answers, expand, stem
 from arr_coc.guide.question import split_words
@@ -48,6 +48,7 @@ class BoxView(NamedTuple):
 
     size: tuple[int, int]
     boxes: tuple[GivenBox, ...]
+    note: str | None = None
 
     @property
     def nbytes(self) -> int:
@@ -74,7 +75,8 @@ class BoxSource:
 
     def view(self, picture: Tensor) -> PictureView:
         boxes = tuple(self.boxes) if isinstance(self.boxes, Sequence) else tuple(self.boxes(picture))
-        return BoxView((picture.shape[-2], picture.shape[-1]), boxes)
+        height, width = picture.shape[-2:]
+        return BoxView((height, width), *_on_picture(boxes, (width, height)))
 
     def couple(self, view: PictureView, question: str, grid: tuple[int, int]) -> Coupling:
         assert isinstance(view, BoxView)
@@ -92,7 +94,34 @@ class BoxSource:
             findings.append(Finding(self.name, view.boxes[i].text, probability, shares))
         cells = cells_from_boxes([one.box for one in view.boxes], logits, grid, view.size)
         confidence = 1 / (1 + math.exp(-max(logits))) if logits else 0.0
-        return Coupling(cells, confidence, findings=tuple(findings))
+        return Coupling(cells, confidence, findings=tuple(findings), note=view.note)
+
+
+def _on_picture(boxes: Sequence[GivenBox], size: tuple[int, int]) -> tuple[tuple[GivenBox, ...], str | None]:
+    """Boxes cut to a picture of `size`, and a note on those that lie outside of it; a ValueError for boxes
+    that are none, or where all of them are in other units than px of that picture.
+    """
+    width, height = size
+    remedy = f"give px of the upright picture, which is {width}x{height}"
+    inside = []
+    for one in boxes:
+        x0, y0, x1, y1 = one.box
+        if not (all(map(math.isfinite, one.box)) and x0 < x1 and y0 < y1):
+            raise ValueError(f"box {_short(one)} has no area: give x0, y0, x1, y1 with x0 < x1 and y0 < y1")
+        box = (max(0.0, x0), max(0.0, y0), min(float(width), x1), min(float(height), y1))
+        if box[0] < box[2] and box[1] < box[3]:
+            inside.append(one._replace(box=box))
+    if boxes and all(max(one.box) <= 1 for one in boxes):
+        raise ValueError(f"the boxes, such as {_short(boxes[0])}, are in shares of 1: {remedy}")
+    if boxes and not inside:
+        raise ValueError(f"the boxes, such as {_short(boxes[0])}, all lie outside of the picture: {remedy}")
+    outside = len(boxes) - len(inside)
+    note = f"{outside} of {len(boxes)} boxes lie outside of the picture: {remedy}" if outside else None
+    return tuple(inside), note
+
+
+def _short(one: GivenBox) -> str:
+    return f"[{', '.join(f'{side:g}' for side in one.box)}]"
 
 
 def _logit(one: GivenBox, own: set[str], listed: set[str]) -> float:
@@ -140,6 +169,7 @@ def open_boxes(argument: str = "") -> BoxSource:
 
 def _read(path: Path) -> Any:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
+        content = path.read_bytes()
+    except OSError as error:
         raise ValueError(f"boxes {str(path)!r} can't be read ({error}): give a JSON file") from error
+    return parse_json(content, f"boxes {str(path)!r}", "give a JSON file with a list of boxes")

@@ -85,6 +85,7 @@ class Coupling:
         findings: What other sources than the guide found, the likeliest first.
         by_cell: Whether each cell was scored by itself, as the guide does, so that a gap between scores says
             something; boxes give one score to all of their cells.
+        note: A remark of the source for the user, such as on what it left out; None: there is none.
     """
 
     logits: Tensor
@@ -95,6 +96,7 @@ class Coupling:
     printed: bool = False
     findings: tuple[Finding, ...] = ()
     by_cell: bool = False
+    note: str | None = None
 
     def best(self, least: float = LIKELY) -> tuple[Match, ...]:
         """Of each word of the question its best match, if its likeness is at least `least`."""

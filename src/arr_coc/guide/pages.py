@@ -7,8 +7,8 @@ IndexSource(pages[name], encode)                scores the cells of one of them 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -17,7 +17,7 @@ from torch import Tensor
 
 from arr_coc.files.paths import input_file, shorten
 from arr_coc.files.saved import reading
-from arr_coc.guide.patches import late_interaction
+from arr_coc.guide.patches import is_finite, late_interaction
 
 
 class RankedPage(NamedTuple):
@@ -64,25 +64,29 @@ def _on_grid(name: str, vectors: Tensor, grid: str | None) -> Tensor:
 
 
 @torch.no_grad()
-def rank_pages(pages: Mapping[str, Tensor], question: Tensor) -> list[RankedPage]:
+def rank_pages(
+    pages: Mapping[str, Tensor] | Iterable[tuple[str, Tensor]], question: Tensor
+) -> list[RankedPage]:
     """The pages of a store by how well they fit a question, best first; ties stay in their order.
 
     Each vector of the question counts by its best cosine with any patch of a page (MaxSim, Khattab & Zaharia
     2020, arXiv 2004.12832), in the mean over the vectors.
 
     Args:
-        pages: by name, patch vectors [rows, columns, D]; any mapping, such as one that reads a database.
+        pages: by name, patch vectors [rows, columns, D]; any mapping, such as one that reads a database, or
+            pairs of a name and vectors, which are taken one by one.
         question: its vectors [T, D], by the model that made the patches', without those of a prompt.
 
     Raises:
         ValueError: vectors of a wrong shape, or that are not finite.
     """
-    if question.ndim != 2 or not question.numel() or not question.isfinite().all():
+    if question.ndim != 2 or not question.numel() or not is_finite(question):
         raise ValueError(f"a question has vectors {list(question.shape)}: give finite [T, D]")
     words = F.normalize(question.float().cpu(), dim=-1)
     ranked = []
-    for name, vectors in pages.items():
-        if vectors.ndim != 3 or vectors.shape[-1] != words.shape[-1] or not vectors.isfinite().all():
+    pairs: Any = pages.items() if isinstance(pages, Mapping) else pages
+    for name, vectors in pairs:
+        if vectors.ndim != 3 or vectors.shape[-1] != words.shape[-1] or not is_finite(vectors):
             raise ValueError(
                 f"page {name!r:.60} has vectors {list(vectors.shape)}: give finite [rows, columns, "
                 f"{words.shape[-1]}], by the model that made the question's"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 import torch.nn.functional as F
@@ -184,7 +184,9 @@ def mixed(couplings: Sequence[tuple[RelevanceSource, Coupling]]) -> Coupling:
     odds = sum(log_odds(one.confidence) for _, one in telling) / len(telling)
     findings = sorted((f for _, one in telling for f in one.findings), key=lambda f: -f.probability)
     confidence = 1 / (1 + math.exp(-odds))
-    facts = {"findings": tuple(findings), "by_cell": all(one.by_cell for _, one in telling)}
+    notes = "; ".join(one.note for _, one in couplings if one.note)
+    facts: dict[str, Any] = {"findings": tuple(findings), "by_cell": all(one.by_cell for _, one in telling)}
+    facts["note"] = notes or None
     return replace(first, logits=total + PRIOR, confidence=confidence, **facts)
 
 

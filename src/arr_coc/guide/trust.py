@@ -230,7 +230,8 @@ def note(coupling: Coupling, salient: Tensor | None = None) -> str | None:
     parts = [] if kind in ("sure", *GENERAL) else [SENTENCES[kind]]
     if kind == "unusual" and _peak(salient) < 0.5:
         parts = [BUSY]
-    return "; ".join(parts + _passed_over(kind, words)) or None
+    parts += _passed_over(kind, words) + ([] if coupling.note is None else [coupling.note])
+    return "; ".join(parts) or None
 
 
 def _passed_over(kind: str, words: Sequence[str]) -> list[str]:

@@ -128,7 +128,7 @@ def _are_sides(standing: NDArray[np.int64], lying: NDArray[np.int64]) -> NDArray
     """Which standing rules are sides of a frame: both ends are near to ends of lying ones."""
     x, top, bottom = (standing[:, None, k] for k in range(3))
     beside = (np.abs(x - lying[:, 1]) <= CORNER) | (np.abs(x - lying[:, 2]) <= CORNER)
-    ends = [(beside & (np.abs(y - lying[:, 0]) <= CORNER)).any(1) for y in (top, bottom)]
+    ends = [np.any(beside & (np.abs(y - lying[:, 0]) <= CORNER), axis=1) for y in (top, bottom)]
     return ends[0] & ends[1]
 
 

@@ -10,9 +10,9 @@ and is high enough there to be read.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -22,9 +22,11 @@ from torch import Tensor
 
 from arr_coc.choose.allocation import Allocation, Reason, grid_positions
 from arr_coc.choose.boxes import Box
+from arr_coc.choose.budget import Budget
 from arr_coc.files.images import ImageSource, open_image
 from arr_coc.guide.coupling import Coupling
-from arr_coc.guide.selector import Selector
+from arr_coc.guide.deciding import Decision
+from arr_coc.guide.selector import KnownPicture, Selector
 from arr_coc.pixels.lines import PixelBox, print_height
 from arr_coc.pixels.packed import Packed, Place
 from arr_coc.pixels.page import PrintedPage, find_page
@@ -49,6 +51,8 @@ from arr_coc.pixels.rules import Rule, find_rule
 LAYOUTS = ("auto", "overview+crops", "crops", "strip", "crop", "mask", "shrunk")
 """Layouts by name; "crops" is "overview+crops" without the overview, "shrunk" the whole picture, smaller."""
 FALLBACKS = ("crops", "crop", "shrunk")  # layouts in place of one that doesn't fit
+SINGLE = ("strip", "crop", "mask")  # layouts of one picture, in place of which none of several is taken
+T = TypeVar("T")
 MAGNIFY = (1.0, 8.0)  # the least and the most that `magnify` may be
 GOOD_PRINT = 24.0  # px of a line of print above which nothing is gained
 USUAL_PRINT = 14.0  # px, assumed where there is no print: details of a photograph
@@ -70,6 +74,18 @@ TRUSTED = 0.8  # the confidence of a choice that came without one
 PAID_WHOLE = ("squares", "patches", "padded")  # ways of counting by which a part of a patch costs a whole one
 FLAT = (128, 128, 128)  # colour of a mask
 PAPER, FRAME = (255, 255, 255), (160, 160, 160)  # colours between the parts of a strip
+
+
+class Decider(Protocol):
+    """Chooses cells of a picture by a question, and keeps what was made of it, as a `Selector` does."""
+
+    def known(self, picture: ImageSource) -> KnownPicture: ...
+
+    def beside(self, picture: KnownPicture, make: Callable[[Image.Image], T]) -> T: ...
+
+    def decide(
+        self, picture: ImageSource | KnownPicture, question: str, budget: Budget | None = None
+    ) -> Decision: ...
 
 
 class Sight(NamedTuple):
@@ -159,7 +175,7 @@ def pack_for(
     tokens: int,
     rule: Rule | str | int = 32,
     layout: str = "auto",
-    selector: Selector | None = None,
+    selector: Decider | None = None,
     magnify: float = 3.0,
     readable: float = READABLE,
 ) -> Packed:
@@ -188,7 +204,7 @@ def pack_for(
     texts = [questions] if isinstance(questions, str) else list(questions)
     if not texts:
         raise ValueError("there is no question: give one, or a list of some")
-    chooser = Selector() if selector is None else selector
+    chooser: Decider = Selector() if selector is None else selector
     known = chooser.known(image)
     decisions = [chooser.decide(known, text, 1.0) for text in texts]
     couplings = [one.couplings[0] for one in decisions if one.couplings]
@@ -367,7 +383,7 @@ def _best(sight: Sight, candidates: Sequence[Candidate], spend: Spend, layout: s
     size = sight.image.size
     whole = shrunk(size, spend)
     overviews = [one for share in SHARES if (one := overview(size, spend, share)) is not None]
-    for name in (layout, *FALLBACKS):
+    for name in (layout, *FALLBACKS[layout in SINGLE :]):
         best: tuple[float, Candidate, Plan] | None = None
         choices = [one for each in candidates for one in _choices(sight, each, spend, name, overviews)]
         choices.sort(key=lambda one: -one.score)

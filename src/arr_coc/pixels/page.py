@@ -156,11 +156,11 @@ def _bounding(rules: Rules, lines: NDArray[np.float64]) -> Rules:
     return Rules(lying[~_in_print(lying, lines[:, [1, 0, 3, 2]])], standing[~_in_print(standing, lines)])
 
 
-def _in_print(rules: NDArray[np.float64], lines: NDArray[np.float64]) -> NDArray[np.bool_]:
+def _in_print(rules: NDArray[np.int64], lines: NDArray[np.float64]) -> NDArray[np.bool_]:
     """Which rules lie within a line of print: strokes of its letters. Lines are [L, 4], across first."""
     at, low, high = (rules[:, None, i] for i in range(3))
     inside = (at > lines[:, 0] - 1) & (at < lines[:, 2] + 1)
-    return (inside & (low > lines[:, 1] - SLACK) & (high < lines[:, 3] + SLACK)).any(1)
+    return np.any(inside & (low > lines[:, 1] - SLACK) & (high < lines[:, 3] + SLACK), axis=1)
 
 
 def _frames(lines: NDArray[np.float64], rules: Rules, shape: tuple[int, ...]) -> NDArray[np.float64]:
@@ -263,7 +263,7 @@ def _table_rules(
 
     Others bound a panel, beside which print stands at heights of its own.
     """
-    met: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    met: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
     for pair, between in zip(pairs, crossed, strict=True):
         if between and between[0] >= 0:
             met[round(rules.standing[between[0], 0])].append((*pair, between[0]))
@@ -422,7 +422,7 @@ def _framed_controls(
     return found
 
 
-def _ends_with(rules: NDArray[np.float64], frame: NDArray[np.float64], axis: int) -> bool:
+def _ends_with(rules: NDArray[np.int64], frame: NDArray[np.float64], axis: int) -> bool:
     """Whether both rules of a frame in one direction go no further than the frame's other two."""
     low, high = frame[1 - axis], frame[3 - axis]
     for at in (frame[axis], frame[axis + 2]):
@@ -502,7 +502,8 @@ def _blobs(raster: NDArray[np.bool_]) -> list[tuple[int, int, int, int]]:
                         boxes[one] = [min(a[0], b[0]), min(a[1], b[1]), max(a[2], b[2]), max(a[3], b[3])]
             here.append((x0, x1, number))
         before = here
-    return [tuple(boxes[i]) for i in range(len(parent)) if parent[i] == i]
+    roots = (boxes[i] for i in range(len(parent)) if parent[i] == i)
+    return [(x0, y0, x1, y1) for x0, y0, x1, y1 in roots]
 
 
 def _name_of(box: Box, lines: NDArray[np.float64], rules: Rules) -> int:

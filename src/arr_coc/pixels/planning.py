@@ -90,6 +90,12 @@ def priced(sizes: Sequence[Size], rule: Rule) -> tuple[int, float] | None:
     return tokens, least
 
 
+def reading_scale(size: Size, rule: Rule) -> float:
+    """By how much a provider scales a picture of a size before its model reads it."""
+    read = rule.seen(*size)
+    return min(read[0] / size[0], read[1] / size[1])
+
+
 def largest(most: float, make: Callable[[float], T | None], guess: float) -> T | None:
     """What `make` gives at the largest scale, up to `most`, at which it gives something; None if at none.
 

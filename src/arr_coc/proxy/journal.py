@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import time
+from collections import Counter as Counts
 from collections import deque
-from collections.abc import Sequence
-from itertools import count
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,6 +17,8 @@ from arr_coc.files.paths import shorten
 from arr_coc.proxy.packing import REASONS, Outcome, facts
 
 MOST_DRAWN = 8  # pictures of a request that are kept for the page
+MOST_QUESTIONS, MOST_LETTERS = 8, 300  # of a picture that are kept, the last ones, and of each its end
+MOST_BYTES = 16 * 2**20  # of the requests that are kept, of many the last ones
 SECONDS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 2.0, 5.0, 10.0)  # bounds of the histogram of choosing
 
 
@@ -24,6 +27,14 @@ class RequestedPicture(NamedTuple):
 
     questions: tuple[str, ...]
     outcome: Outcome
+
+    def traced(self) -> RequestedPicture:
+        """The picture as it is kept: the ends of its last questions, and nothing of what was sent for it."""
+        questions = (
+            one if len(one) <= MOST_LETTERS else f"...{one[-MOST_LETTERS:]}" for one in self.questions
+        )
+        captions = tuple((caption, "") for caption, _ in self.outcome.parts)
+        return RequestedPicture(tuple(questions)[-MOST_QUESTIONS:], self.outcome._replace(parts=captions))
 
 
 class RequestRecord(NamedTuple):
@@ -34,11 +45,22 @@ class RequestRecord(NamedTuple):
     path: str  # without its query
     model: str
     rule: str
-    status: int
-    ms: float  # until the answer began
+    count: int  # of its pictures
+    packed: int  # of them
     before: int  # tokens of its pictures, whole
     after: int  # tokens of what was sent for them
     pictures: tuple[RequestedPicture, ...]  # the last MOST_DRAWN, without what was sent for them
+    status: int = 0
+    ms: float = 0.0  # until the answer began
+
+    @property
+    def summary(self) -> str:
+        """What became of its pictures, in a line."""
+        return f"packed {self.packed} of {self.count} pictures, {self.after} of {self.before} tokens"
+
+    @property
+    def nbytes(self) -> int:
+        return 1024 + sum(one.outcome.nbytes + sum(map(len, one.questions)) for one in self.pictures)
 
     def to_dict(self) -> dict[str, Any]:
         """The record as JSON values, without pictures."""
@@ -64,8 +86,12 @@ class Journal:
     """
 
     def __init__(self, most: int = 100) -> None:
-        self.records: deque[RequestRecord] = deque(maxlen=most)
-        self._numbers = count(1)
+        self.most = most
+        self.records: deque[RequestRecord] = deque()
+        self._bytes, self._count = 0, 0
+        self._drawn: dict[
+            str, tuple[RequestRecord | None, bytes]
+        ] = {}  # the newest request on it, and a page
         self.registry = CollectorRegistry()
         made: dict[str, Any] = {"registry": self.registry}
         self.requests = Counter(
@@ -87,43 +113,71 @@ class Journal:
         )
         self.kept = Gauge("arr_coc_kept_bytes", "Bytes of packed pictures that are kept.", **made)
 
-    def count_pictures(self, rule: str, outcomes: Sequence[Outcome]) -> None:
-        """Add the pictures of a request to the counters."""
+    def add_pictures(
+        self, path: str, model: str, rule: str, pictures: Sequence[RequestedPicture], earlier: int = 0
+    ) -> RequestRecord:
+        """Add the pictures of a request to the counters; its record, to be kept once it is answered.
+
+        Args:
+            path: of the request.
+            model: that it names.
+            rule: that counts the pictures.
+            pictures: what became of the last ones.
+            earlier: pictures before them, which nobody looked at.
+        """
+        outcomes = [one.outcome for one in pictures]
+        reasons = Counts(one.reason for one in outcomes)
+        if earlier:
+            reasons["many_pictures"] += earlier
+        for reason, count in reasons.items():
+            self.pictures.labels("packed" if reason == "packed" else "whole").inc(count)
+            if reason != "packed":
+                self.whole.labels(reason).inc(count)
+        before, after = sum(one.before for one in outcomes), sum(one.after for one in outcomes)
+        self.before.labels(rule).inc(before)
+        self.after.labels(rule).inc(after)
         for one in outcomes:
-            packed = one.reason == "packed"
-            self.pictures.labels("packed" if packed else "whole").inc()
-            if not packed:
-                self.whole.labels(one.reason).inc()
-            self.before.labels(rule).inc(one.before)
-            self.after.labels(rule).inc(one.after)
             if one.ms:
                 self.choosing.observe(one.ms / 1000)
-
-    def add(
-        self, path: str, model: str, rule: str, status: int, ms: float, pictures: Sequence[RequestedPicture]
-    ) -> None:
-        """Keep a request; the oldest is dropped for it."""
-        before, after = (sum(getattr(p.outcome, name) for p in pictures) for name in ("before", "after"))
-        drawn = []
-        for questions, outcome in pictures[-MOST_DRAWN:]:
-            captions = tuple((caption, "") for caption, _ in outcome.parts)
-            drawn.append(RequestedPicture(questions, outcome._replace(parts=captions)))
-        self.records.append(
-            RequestRecord(
-                next(self._numbers), time.time(), shorten(path)[1:-1], model, rule, status, ms, before, after,
-                tuple(drawn),
-            )
+        self._count += 1
+        return RequestRecord(
+            self._count, time.time(), shorten(path)[1:-1], model, rule, len(outcomes) + earlier,
+            reasons["packed"], before, after, tuple(one.traced() for one in pictures[-MOST_DRAWN:]),
         )  # fmt: skip
+
+    def keep(self, record: RequestRecord) -> None:
+        """Keep a request; the oldest ones are dropped for it."""
+        self.records.append(record)
+        self._bytes += record.nbytes
+        while self._bytes > MOST_BYTES or len(self.records) > self.most:
+            self._bytes -= self.records.popleft().nbytes
 
     def metrics(self) -> bytes:
         """The counters in Prometheus' text format."""
         return generate_latest(self.registry)
 
-    def page(self) -> str:
-        """The kept requests as a page of HTML, the last one first."""
-        return _PAGE.render(
-            records=list(reversed(self.records)), most=self.records.maxlen, reasons=REASONS, clock=_clock
+    def page(self) -> bytes:
+        """The kept requests as a page of HTML, the last one first; it may be called from any thread."""
+
+        def draw(records: list[RequestRecord]) -> str:
+            return _PAGE.render(records=records, most=self.most, reasons=REASONS, clock=_clock)
+
+        return self._last("page", draw)
+
+    def as_json(self) -> bytes:
+        """The kept requests as JSON, the last one first; it may be called from any thread."""
+        return self._last(
+            "json", lambda records: json.dumps({"requests": [one.to_dict() for one in records]})
         )
+
+    def _last(self, name: str, draw: Callable[[list[RequestRecord]], str]) -> bytes:
+        """A page as it was drawn last if no request has come since, so that all who ask share it."""
+        records = list(self.records)[::-1]
+        newest = records[0] if records else None
+        drawn = self._drawn.get(name)
+        if drawn is None or drawn[0] is not newest:
+            drawn = self._drawn[name] = newest, draw(records).encode("utf-8", "replace")
+        return drawn[1]
 
 
 def _clock(seconds: float) -> str:

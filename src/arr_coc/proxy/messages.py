@@ -10,13 +10,29 @@ A body comes from anybody: whatever has another shape than the API's is passed o
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
+from urllib.parse import unquote
 
+MOST_QUESTIONS = 16  # about one picture; with more of them the whole picture goes on, once and for all
 MOST_QUESTION = 2_000  # characters of a turn that count as its question, the last ones
-DATA_URL = re.compile(r"data:image/[\w.+-]{1,40};base64,", re.ASCII | re.IGNORECASE)
+IN_PATH = re.compile(r"/(?:deployments|engines)/([^/]+)/")
+DATA_URL = re.compile(
+    r"\s*data:image/[\w.+-]{1,40}(;[\w.+-]{1,40}=[^;,\s]{0,80}){0,4}\s*;\s*base64\s*,",
+    re.ASCII | re.IGNORECASE,
+)
+JPEG = "/9j/"  # how the base64 of a JPEG begins
+DETAILS = ("auto", "high", "original", None)  # by which a smaller picture costs less
+OF_THE_PICTURE = re.compile(
+    r"(^|_)(uu|gu)?ids?$|hash|digest|checksum|md5|sha\d|etag|(^|_)key$|pixel|width|height|(^|_)(size|bytes|length)|"
+    r"dimension|format|mime|media|(^|_)type$|file|(^|_)(name|path|url|uri|data)$|resol|aspect|ratio|scale|grid|"
+    r"(^|_)(crop|box|bbox|region|roi)|thumb|preview|exif|orientation|rotation|(^|_)alt(_|$)|caption"
+)
+"""Names of fields that say which picture a part holds, how large it is or of what form."""
+WORD_START = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")  # of a name such as mediaType
 
-Parts = Sequence[tuple[str, str]]  # a caption and a PNG in base64 each, in place of a picture
+Parts = Sequence[tuple[str, str]]  # a caption and a PNG or a JPEG in base64 each, in place of a picture
 
 
 class Api(NamedTuple):
@@ -47,6 +63,7 @@ class PictureSlot(NamedTuple):
     place: int  # in the turn's parts, or in its list of images
     data: str  # base64 of an image file
     questions: tuple[str, ...]  # of the user about it, the oldest first; none: no words came with it
+    number: int = 0  # of the request's pictures, from 0
 
 
 def api_of(path: str) -> Api | None:
@@ -60,23 +77,49 @@ def model_of(body: object) -> str:
     return _sound(name[:200]) if isinstance(name, str) else ""
 
 
-def picture_slots(api: Api, body: object) -> list[PictureSlot]:
-    """The pictures of the user's turns in a body, in order.
+def model_in_path(path: str) -> str:
+    """The name of the model in a path, as Azure has it (/openai/deployments/NAME/...); "" without one."""
+    named = IN_PATH.search(path)
+    return "" if named is None else _sound(unquote(named[1])[:200])
+
+
+def picture_slots(api: Api, body: object, most: int | None = None) -> list[PictureSlot]:
+    """The pictures of the user's turns in a body, in order; of more than `most` the last ones.
 
     A picture's questions are the words of its own turn and of each later turn of the user; where its turn has
-    none, those of the last turn of the user before it. Pictures by address and those of other roles are left
-    out, as are results of tools, whose coordinates an agent may answer in.
+    none, those of the last turn of the user before it. One more than MOST_QUESTIONS says that there are too
+    many. Pictures by address and those of other roles are left out, as are results of tools, whose
+    coordinates an agent may answer in.
     """
     turns = [turn if _is_users(turn) else None for turn in _turns(api, body)]
     words = ["" if turn is None else _words(api, turn) for turn in turns]
-    slots, before = [], ""
+    later = _from_each(words)
+    slots: deque[PictureSlot] = deque(maxlen=most)
+    before, count = "", 0
     for number, turn in enumerate(turns):
         before = words[number] or before
         if turn is None:
             continue
-        questions = tuple(dict.fromkeys(filter(None, (before, *words[number + 1 :]))))
-        slots += [PictureSlot(number, place, data, questions) for place, data in _pictures(api, turn)]
-    return slots
+        questions = _first_of(before, later[number + 1])
+        for place, data in _pictures(api, turn):
+            slots.append(PictureSlot(number, place, data, questions, count))
+            count += 1
+    return list(slots)
+
+
+def _from_each(words: Sequence[str]) -> list[tuple[str, ...]]:
+    """For each place in `words`, and behind the last one, the first different questions from there on."""
+    result: list[tuple[str, ...]] = [()]
+    for word in reversed(words):
+        result.append(_first_of(word, result[-1]))
+    return result[::-1]
+
+
+def _first_of(word: str, later: tuple[str, ...]) -> tuple[str, ...]:
+    """The first questions of a word, if it is one, and those after it: one more than MOST_QUESTIONS."""
+    if not word:
+        return later
+    return (word, *(question for question in later if question != word))[: MOST_QUESTIONS + 1]
 
 
 def with_parts(api: Api, body: Any, parts: Mapping[PictureSlot, Parts]) -> Any:
@@ -137,7 +180,9 @@ def _base64_of(api: Api, part: Any) -> str | None:
         return data if isinstance(data, str) else None
     held = part.get("image_url")
     url, detail = (held.get("url"), held.get("detail")) if isinstance(held, dict) else (held, None)
-    if part.get("detail", detail) == "low":  # costs the same whatever is sent
+    if any(
+        one not in DETAILS for one in (detail, part.get("detail"))
+    ):  # "low" costs the same whatever is sent
         return None
     return url if isinstance(url, str) and DATA_URL.match(url) else None
 
@@ -150,7 +195,7 @@ def _with_list(api: Api, turn: dict[str, Any], held: Mapping[int, Parts]) -> dic
             content.append(part)
             continue
         # A mark for a cache stands behind all that came of the picture.
-        marks = {name: part[name] for name in ("cache_control",) if name in part}
+        marks = {name: value for name, value in _for_any(part).items() if "cache" in name}
         made = []
         for caption, data in held[place]:
             made += [{"type": api.text, "text": caption}, _part_with(part, data)]
@@ -160,12 +205,25 @@ def _with_list(api: Api, turn: dict[str, Any], held: Mapping[int, Parts]) -> dic
 
 
 def _part_with(part: dict[str, Any], data: str) -> dict[str, Any]:
-    """A part with another picture."""
-    kept = {name: value for name, value in part.items() if name != "cache_control"}
-    if "source" in kept:
-        return kept | {"source": {"type": "base64", "media_type": "image/png", "data": data}}
-    url, held = f"data:image/png;base64,{data}", kept["image_url"]
-    return kept | {"image_url": held | {"url": url} if isinstance(held, dict) else url}
+    """A part with another picture, without what is said of the one that came; marks for a cache are the
+    caller's.
+    """
+    kept = {name: value for name, value in _for_any(part).items() if "cache" not in name}
+    kept["type"] = part["type"]
+    media = "image/jpeg" if data.startswith(JPEG) else "image/png"
+    if part["type"] == "image":
+        return kept | {"source": {"type": "base64", "media_type": media, "data": data}}
+    url, held = f"data:{media};base64,{data}", part["image_url"]
+    return kept | {"image_url": _for_any(held) | {"url": url} if isinstance(held, dict) else url}
+
+
+def _for_any(fields: dict[str, Any]) -> dict[str, Any]:
+    """Those of a part's fields that hold for any picture, such as for how large it is to be read."""
+    return {
+        name: _for_any(value) if isinstance(value, dict) else value
+        for name, value in fields.items()
+        if not OF_THE_PICTURE.search(WORD_START.sub("_", name).replace("-", "_").lower())
+    }
 
 
 def _with_fields(api: Api, turn: dict[str, Any], held: Mapping[int, Parts]) -> dict[str, Any]:

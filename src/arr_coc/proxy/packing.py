@@ -3,7 +3,7 @@
     packer = Packer(workers=2)
     outcome = await packer.pack(data, digest_of(data), ("What is the total?",), dial)
 
-`outcome.parts` are captions and PNGs to send in a picture's place; without any it goes on as it came, for
+`outcome.parts` are captions and pictures to send in a picture's place; without any it goes on as it came, for
 `outcome.reason`. Nothing raises.
 """
 
@@ -21,27 +21,34 @@ import time
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
+from urllib.parse import unquote
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageEnhance
 
-from arr_coc.files.images import identify, open_image
+from arr_coc.files.images import TooManyPixels, identify, open_image
 from arr_coc.files.paths import shorten
 from arr_coc.guide.guide import Guide, load_guide
 from arr_coc.guide.selector import Selector
 from arr_coc.guide.trust import SURE, is_general, is_transcription
 from arr_coc.pixels import RULES, Packed, find_rule, pack_for
 from arr_coc.pixels.packing import READABLE
+from arr_coc.pixels.planning import reading_scale
+from arr_coc.proxy.messages import MOST_QUESTIONS
 
-MOST_PIXELS = 40_000_000  # of a picture that is chosen from
-MOST_QUESTIONS = 16  # about one picture; from the next on the whole picture goes on, once and for all
-MOST_WAITING = 64  # pictures that wait for a worker
+MOST_PIXELS = 40_000_000  # of a picture that is chosen from, before and after `open_image` lets it grow
+MOST_WAITING = 64  # pictures that wait for a worker or are at one
 MOST_KEPT = 64 * 2**20  # bytes of outcomes that are kept
+MOST_VERDICTS = 50_000  # that a picture goes on whole, kept beyond those, some hundred bytes each
 HELD = 0.8  # share of what a later question needs that has to be readable for a packing to stay
 SIDE = 96  # cells of the raster on which two packings are compared
 THUMBNAIL = 320  # px of the longer side of the small picture in a trace
+MOST_LETTERS = 5 * 2**20  # of base64 that APIs take of one picture; Anthropic's limit is the lowest
+LOSSY = ("JPEG", "MPO", "WEBP", "AVIF", "JPEG2000")  # formats of photographs, which as PNG would grow
+QUALITIES = (90, 82, 75, 60, 40, 20)  # of a JPEG, the first that fits
+GOOD_QUALITY = 75  # from which on a JPEG may be larger than the picture that came, as far as APIs take it
 OTHER_RULE = 32  # px of a token where a model's name says nothing
 BEFORE_NAMES = (  # (a pattern of a model's name, its rule), tried before the names of the rules themselves
     (r"claude-(v?2|3|instant)|claude-[a-z]+-4(?!-?\.?([7-9]|\d\d(?!\d)))", "claude-4.6"),
@@ -51,6 +58,8 @@ BEFORE_NAMES = (  # (a pattern of a model's name, its rule), tried before the na
     (r"gemma-?3", "gemma-3"),
 )
 AFTER_NAMES = ((r"gpt-4", "gpt-4o"), (r"(?<![a-z0-9])o1", "o3"), (r"min?istral|magistral", "mistral"))
+
+URL_SAFE = str.maketrans("-_", "+/")  # the two letters of base64 in addresses
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +77,7 @@ class Outcome(NamedTuple):
 
     Attributes:
         reason: "packed", or why the whole picture goes on: a key of REASONS.
-        parts: captions, each with a PNG in base64; none: the picture goes on as it came.
+        parts: captions, each with a PNG or a JPEG in base64; none: the picture goes on as it came.
         before: its tokens by the rule; 0: not known.
         after: the tokens of what is sent.
         layout: of what is sent.
@@ -99,6 +108,7 @@ REASONS = {
     "packed": "packed",
     "small": "the whole picture costs no more than what was allowed",
     "dear": "any picture costs more than what was allowed",
+    "larger": "packed it would be larger, cost no less and show nothing better",
     "unsure": "it may not hold what is asked for",
     "transcription": "all that is printed was asked for",
     "no_question": "no words came with it",
@@ -108,28 +118,35 @@ REASONS = {
     "unreadable": "it is no picture that can be opened",
     "busy": "too many pictures were waiting",
     "slow": "choosing took too long",
+    "blocked": "an earlier choice took too long and has not ended",
     "failed": "choosing failed",
 }
 """Why a picture was packed or goes on whole, by the names that counters and traces have."""
 
 
-def guess_rule(model: str) -> str:
+def guess_rule(*models: str) -> str:
     """The name of the rule by which a model counts pictures, by its name; squares of 32 px if it says none.
 
-    Law: whatever the name, `find_rule` knows the result.
+    Of several names, the first that says one counts. Law: whatever they are, `find_rule` knows the result.
     """
+    return next(filter(None, map(_named_rule, models)), str(OTHER_RULE))
+
+
+def _named_rule(model: str) -> str | None:
     name = model.lower()
     named = ((rf"(?<![a-z0-9]){re.escape(rule)}", rule) for rule in sorted(RULES, key=len, reverse=True))
     for pattern, rule in (*BEFORE_NAMES, *named, *AFTER_NAMES):
         if rule in RULES and re.search(pattern, name):
             return rule
-    return str(OTHER_RULE)
+    return None
 
 
 class Packer:
     """Worker threads that choose and pack, each with a selector of its own, and what they have made.
 
     A picture is always given to the same worker, whose selector keeps the encodings of its last pictures.
+    What became of it for its questions is kept, so that it becomes the same again: where choosing took too
+    long or too many waited, too. A worker that is still at a choice whose time is over gets no other one.
 
     Args:
         workers: threads.
@@ -156,7 +173,10 @@ class Packer:
         self._selectors = [Selector(self._guide, relevance=relevance) for _ in range(workers)]
         self._threads = [ThreadPoolExecutor(1, f"arr-coc-packer-{number}") for number in range(workers)]
         self._kept: OrderedDict[bytes, Outcome] = OrderedDict()
-        self._bytes, self._lock, self._waiting = 0, threading.Lock(), 0
+        self._verdicts: OrderedDict[bytes, Outcome] = OrderedDict()  # without small pictures of them
+        self._bytes, self._lock = 0, threading.Lock()
+        self._running: set[Future[Outcome]] = set()  # until they end, whoever waits for them
+        self._late: list[Future[Outcome] | None] = [None] * workers  # the last choice that took too long
 
     @property
     def nbytes(self) -> int:
@@ -178,33 +198,37 @@ class Packer:
             return Outcome("no_question")
         if len(questions) > MOST_QUESTIONS:
             return Outcome("many_questions")
-        if self._waiting >= MOST_WAITING:
-            return Outcome("busy")
-        self._waiting += 1
+        words, worker = tuple(questions), digest[0] % len(self._threads)
+        key = _key(digest, words, dial)
+        if (kept := self._look_up(key)) is not None:
+            return kept
+        late = self._late[worker]
+        if late is not None and not late.done():
+            return self._keep(key, Outcome("blocked"))
+        if len(self._running) >= MOST_WAITING:
+            return self._keep(key, Outcome("busy"))
         try:
-            worker = digest[0] % len(self._threads)
-            work = asyncio.get_running_loop().run_in_executor(
-                self._threads[worker], self._outcome, worker, digest, data, tuple(questions), dial
-            )
-            return await asyncio.wait_for(work, self.seconds)
+            work = self._threads[worker].submit(self._outcome, worker, digest, data, words, dial)
+            self._running.add(work)
+            work.add_done_callback(self._running.discard)
+            return await asyncio.wait_for(asyncio.wrap_future(work), self.seconds)
         except TimeoutError:
-            return Outcome("slow", ms=1000 * self.seconds)
+            if work.running():
+                self._late[worker] = work
+            return self._keep(key, Outcome("slow", ms=1000 * self.seconds))
         except ValueError as error:  # such as a question without words
             log.warning("the whole picture goes on: %s", shorten(str(error), 300))
-            return Outcome("failed")
         except Exception:
             log.exception("choosing failed; the whole picture goes on")
-            return Outcome("failed")
-        finally:
-            self._waiting -= 1
+        return self._keep(key, Outcome("failed"))
 
     def _outcome(
         self, worker: int, digest: bytes, data: str, questions: tuple[str, ...], dial: Dial
     ) -> Outcome:
         start = time.perf_counter()
-        opened: list[Image.Image] = []
+        opened: list[Received] = []
 
-        def picture() -> Image.Image:
+        def picture() -> Received:
             if not opened:
                 opened.append(_open(data))
             return opened[0]
@@ -219,12 +243,12 @@ class Packer:
         self,
         selector: Selector,
         digest: bytes,
-        picture: Callable[[], Image.Image],
+        picture: Callable[[], Received],
         questions: tuple[str, ...],
         dial: Dial,
     ) -> Outcome:
         """The outcome for some questions: that for all but the last one where it serves the last one, too."""
-        key = hashlib.blake2b(repr((digest, questions, dial)).encode(), digest_size=16).digest()
+        key = _key(digest, questions, dial)
         if (kept := self._look_up(key)) is not None:
             return kept
         earlier = self._packed(selector, digest, picture, questions[:-1], dial) if questions[1:] else None
@@ -238,12 +262,12 @@ class Packer:
                 outcome = earlier
             else:
                 outcome = self._pack_one(selector, picture(), questions, dial)
-        self._keep(key, outcome)
-        return outcome
+        return self._keep(key, outcome)
 
     def _pack_one(
-        self, selector: Selector, picture: Image.Image, questions: tuple[str, ...], dial: Dial
+        self, selector: Selector, received: Received, questions: tuple[str, ...], dial: Dial
     ) -> Outcome:
+        picture = received.picture
         if any(is_transcription(self._guide, question) for question in questions):
             return self._whole("transcription", picture, dial)
         if dial.tokens < find_rule(dial.rule).cheapest:
@@ -261,7 +285,11 @@ class Packer:
             return self._whole("small", picture, dial, packed.confidence)
         if self._is_unsure(packed, questions):
             return self._whole("unsure", picture, dial, packed.confidence)
-        parts = tuple(zip(packed.captions, map(_png, packed.pictures), strict=True))
+        files = [_encoded(one, received) for one in packed.pictures]
+        letters = [len(one) for one in files]
+        if max(letters) > MOST_LETTERS or (sum(letters) > received.letters and not _gains(packed)):
+            return self._whole("larger", picture, dial, packed.confidence)
+        parts = tuple(zip(packed.captions, files, strict=True))
         places = tuple((place.origin, place.magnification) for place in packed.places)
         return Outcome(
             "packed",
@@ -294,17 +322,34 @@ class Packer:
 
     def _look_up(self, key: bytes) -> Outcome | None:
         with self._lock:
-            if key in self._kept:
-                self._kept.move_to_end(key)
-            return self._kept.get(key)
+            return self._found(key)
 
-    def _keep(self, key: bytes, outcome: Outcome) -> None:
+    def _found(self, key: bytes) -> Outcome | None:
+        for kept in (self._kept, self._verdicts):
+            if key in kept:
+                kept.move_to_end(key)
+                return kept[key]
+        return None
+
+    def _keep(self, key: bytes, outcome: Outcome) -> Outcome:
+        """Keep an outcome unless there is one already; the one that is kept, which stays."""
         with self._lock:
-            before = self._kept.pop(key, None)
+            if (kept := self._found(key)) is not None:
+                return kept
             self._kept[key] = outcome
-            self._bytes += outcome.nbytes - (0 if before is None else before.nbytes)
+            self._bytes += outcome.nbytes
             while self._bytes > MOST_KEPT and len(self._kept) > 1:
-                self._bytes -= self._kept.popitem(last=False)[1].nbytes
+                oldest, dropped = self._kept.popitem(last=False)
+                self._bytes -= dropped.nbytes
+                if not dropped.parts:
+                    self._verdicts[oldest] = dropped._replace(thumbnail="")
+            while len(self._verdicts) > MOST_VERDICTS:
+                self._verdicts.popitem(last=False)
+            return outcome
+
+
+def _key(digest: bytes, questions: tuple[str, ...], dial: Dial) -> bytes:
+    return hashlib.blake2b(repr((digest, questions, dial)).encode(), digest_size=16).digest()
 
 
 def digest_of(data: str) -> bytes:
@@ -316,20 +361,40 @@ class _Unfit(Exception):
     """A picture that is passed on unopened; its text is a key of REASONS."""
 
 
-def _open(data: str) -> Image.Image:
+class Received(NamedTuple):
+    """A picture as it came."""
+
+    picture: Image.Image
+    lossy: bool  # whether its file was one of a photograph
+    letters: int  # of its base64
+
+
+def _open(data: str) -> Received:
+    # Servers read line breaks and blanks, the alphabet of addresses, escaped signs and a missing end.
+    letters = "".join(unquote(data).split()).translate(URL_SAFE).rstrip("=")
     try:
-        content = base64.b64decode(data, validate=True)
+        content = base64.b64decode(letters + "=" * (-len(letters) % 4), validate=True)
     except (binascii.Error, ValueError) as error:
         raise _Unfit("unreadable") from error
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Pillow warns of what `open_image` refuses or repairs
             with identify(io.BytesIO(content), "the picture") as header:
-                if header.width * header.height > MOST_PIXELS:
-                    raise _Unfit("too_large")
-        return open_image(content)
+                lossy = header.format in LOSSY
+            return Received(open_image(content, MOST_PIXELS), lossy, len(letters))
+    except TooManyPixels as error:
+        raise _Unfit("too_large") from error
     except ValueError as error:
         raise _Unfit("unreadable") from error
+
+
+def _gains(packed: Packed) -> bool:
+    """Whether a packing costs less than the whole picture, or shows a part of it larger than that is read."""
+    rule = find_rule(packed.rule)
+    whole = reading_scale(packed.size, rule)
+    scales = [reading_scale(picture.size, rule) for picture in packed.pictures]
+    largest = max(place.magnification * scales[place.picture] for place in packed.places)
+    return packed.tokens < packed.whole_tokens or largest > whole
 
 
 def held_share(earlier: Outcome, needed: Outcome) -> float:
@@ -353,10 +418,24 @@ def _sharpness(outcome: Outcome) -> np.ndarray:
     return result
 
 
-def _png(picture: Image.Image) -> str:
-    file = io.BytesIO()
-    picture.save(file, "PNG", compress_level=3)
+def _encoded(picture: Image.Image, received: Received) -> str:
+    """A picture in base64, as PNG, or as JPEG where it came as one or would be more than APIs take."""
+    file, room = io.BytesIO(), MOST_LETTERS
+    if received.lossy:
+        room = min(room, received.letters)
+    else:
+        picture.save(file, "PNG", compress_level=3)
+    if received.lossy or _letters(file) > room:
+        for quality in QUALITIES:
+            file = io.BytesIO()
+            picture.save(file, "JPEG", quality=quality, subsampling=0)  # coloured print stays sharp
+            if _letters(file) <= (room if quality > GOOD_QUALITY else MOST_LETTERS):
+                break
     return base64.b64encode(file.getvalue()).decode()
+
+
+def _letters(file: io.BytesIO) -> int:
+    return -(-file.tell() // 3) * 4
 
 
 def _thumbnail(picture: Image.Image, packed: Packed | None) -> str:

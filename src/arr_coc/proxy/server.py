@@ -9,12 +9,13 @@ with the other headers, and nowhere else.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
+import os
 import re
 import socket
+import ssl
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
@@ -26,16 +27,18 @@ import uvicorn
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from arr_coc.app.server import WRONG_HOST, OwnOriginOnly, own_names
-from arr_coc.files.paths import shorten
+from arr_coc.app.server import FORBIDDEN, WRONG_HOST, OwnOriginOnly, own_names
+from arr_coc.files.paths import local_path, shorten
 from arr_coc.pixels import LAYOUTS, find_rule
-from arr_coc.proxy.journal import Journal, RequestedPicture
-from arr_coc.proxy.messages import Api, PictureSlot, api_of, model_of, picture_slots, with_parts
-from arr_coc.proxy.packing import Dial, Outcome, Packer, digest_of, guess_rule
+from arr_coc.proxy.bodies import BODY_SECONDS, PIECE, Body, Held, parse, rewritten
+from arr_coc.proxy.journal import Journal, RequestedPicture, RequestRecord
+from arr_coc.proxy.messages import Api, api_of, model_in_path
+from arr_coc.proxy.packing import Dial, Packer, guess_rule
 
 PAGES = "/arr_coc"
 SWITCH, TOKENS, LAYOUT = b"x-arr-coc", b"x-arr-coc-tokens", b"x-arr-coc-layout"  # headers of a request
@@ -44,17 +47,30 @@ HOP_BY_HOP = frozenset(
     b"transfer-encoding upgrade".split()
 )
 """Headers of one connection, which are not passed on (RFC 9110, 7.6.1)."""
+VERSION = re.compile(rb"/v\d+[a-z]*\d*(/|$)")  # in the path of an upstream
+ONE_EACH = "strip"  # the layout of one picture in place of each
+REFUSALS = (400, 413, 415, 422, 500)  # statuses with which servers refuse more pictures than they take
+MOST_REFUSAL = 2**16  # bytes of a refusal that are looked into
+ABOUT_PICTURES = re.compile(r"image|picture|vision|multi-?modal", re.IGNORECASE)
+MOST_MODELS = 1000  # that are known to take one picture each
 HOST_NAME = re.compile(r"[\w.-]+|[0-9a-f:.]+", re.ASCII | re.IGNORECASE)
 MARKS = (b"image", b"\\u")  # of a body with pictures, the second where letters may be escaped
-MOST_BODY = 64 * 2**20  # bytes of a body that is looked into; a longer one passes as it is
-MOST_BODIES = 256 * 2**20  # bytes of all bodies that are looked into at a time
-MOST_SIGNS = 1_000_000  # of a body's brackets and commas: each may take a hundred bytes once it is parsed
 MOST_PICTURES = 32  # of a request that are packed
 MOST_TOKENS = 100_000
-BODY_SECONDS = 120.0  # for a body that is looked into to arrive
 CONNECT_SECONDS, IDLE_SECONDS = 10.0, 3600.0  # of the upstream: models may think for long before they answer
 MOST_CONNECTIONS = 512
 ENDING_SECONDS = 5
+HEAD_SECONDS = 20.0  # for the head of a request to arrive, from the first connection or the first byte on
+PAGE_HEADERS = {  # of the pages of its own
+    # By `sandbox` a page has an origin of its own: one of the upstream that opened it can't look inside.
+    "content-security-policy": "sandbox; default-src 'none'; img-src data:; style-src 'unsafe-inline'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "x-frame-options": "DENY",
+    "x-content-type-options": "nosniff",
+    "cross-origin-resource-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+    "cache-control": "no-store",
+}
 
 log = logging.getLogger(__name__)
 
@@ -64,6 +80,7 @@ class ProxySettings(NamedTuple):
 
     Attributes:
         upstream: the server that answers, by its http or https address; a "/v1" at its end may be left out.
+        ca: a file of certificates that are trusted beside the usual ones, for https; None: no more.
         tokens: of each picture.
         rule: that counts them, as in `find_rule`; None: guessed from the name of the request's model.
         layout: as in `pack_for`.
@@ -75,6 +92,7 @@ class ProxySettings(NamedTuple):
     rule: str | None = None
     layout: str = "auto"
     traces: int = 100
+    ca: str | None = None
 
 
 class Upstream(NamedTuple):
@@ -83,13 +101,21 @@ class Upstream(NamedTuple):
     base: httpx.URL
     host: bytes  # as in a Host header
     prefix: bytes  # of every path
+    versioned: bool = False  # whether the prefix stands for the "/v1" of clients
+
+    def target(self, path: bytes) -> bytes:
+        """The path at the upstream of one that a client asks for."""
+        if self.versioned and (path == b"/v1" or path.startswith(b"/v1/")):
+            path = path.removeprefix(b"/v1")
+        return self.prefix + path
 
 
 def read_upstream(address: str) -> Upstream:
     """The parts of an upstream's address; a ValueError if it isn't one.
 
     Clients know the proxy as http://127.0.0.1:8080/v1 if they know the upstream as http://.../v1, so that
-    this end of its path isn't part of the prefix.
+    this end of its path isn't part of the prefix. Another version in it, as in .../v1beta/openai or
+    .../paas/v4, stands in the place of that /v1.
     """
     remedy = "give one such as http://127.0.0.1:11434 or https://api.openai.com/v1"
     try:
@@ -103,8 +129,28 @@ def read_upstream(address: str) -> Upstream:
         raise ValueError(f"upstream {shorten(address)} is no http address of a server: {remedy}")
     if parts.username is not None or parts.password is not None:
         raise ValueError("the upstream's address has a user or a password in it: keys go in headers")
-    prefix = base.raw_path.rstrip(b"/").removesuffix(b"/v1")
-    return Upstream(base.copy_with(raw_path=b"/"), base.netloc, prefix)
+    path = base.raw_path.rstrip(b"/")
+    prefix = path.removesuffix(b"/v1")
+    versioned = prefix == path and VERSION.search(path) is not None
+    return Upstream(base.copy_with(raw_path=b"/"), base.netloc, prefix, versioned)
+
+
+def read_trust(ca: str | None) -> ssl.SSLContext:
+    """Which certificates of an upstream are trusted: the usual ones, or those that SSL_CERT_FILE or
+    SSL_CERT_DIR names, and those of a file; a ValueError if one can't be read.
+    """
+    name = "ca" if ca is not None else "SSL_CERT_FILE"
+    try:
+        context = httpx.create_ssl_context()
+        if ca is not None:
+            context.load_verify_locations(cafile=local_path(ca))
+    except OSError as error:  # an SSLError is one
+        place = ca or os.environ.get("SSL_CERT_FILE", "")
+        raise ValueError(
+            f"{name} {shorten(place)} holds no certificates that can be read "
+            f"({error.strerror or type(error).__name__}): give a file with those of the authority, as PEM"
+        ) from error
+    return context
 
 
 class Proxy:
@@ -117,7 +163,7 @@ class Proxy:
             of another site can reach it through a browser under a name of its own.
 
     Raises:
-        ValueError: a bad address, rule, layout or count.
+        ValueError: a bad address, rule, layout or count, or a file without certificates.
     """
 
     def __init__(
@@ -132,9 +178,11 @@ class Proxy:
         self.dial = Dial(_tokens(settings.tokens), "", _layout(settings.layout))
         self.rule = None if settings.rule is None else find_rule(settings.rule).name
         self.journal = Journal(settings.traces)
-        self._held = 0  # bytes of bodies that are looked into
+        self._held = Held()
         limits = httpx.Limits(max_connections=MOST_CONNECTIONS, max_keepalive_connections=64)
-        self._transport = httpx.AsyncHTTPTransport(trust_env=False, limits=limits)
+        trust = read_trust(settings.ca)
+        self._transport = httpx.AsyncHTTPTransport(verify=trust, trust_env=False, limits=limits)
+        self._alone: dict[str, None] = {}  # models that take one picture where one came
         self._parsing = ThreadPoolExecutor(2, "arr-coc-parser")
         own = own_names(host, allow_hosts)
         self._guard = OwnOriginOnly(self._pages(), **own)
@@ -156,18 +204,25 @@ class Proxy:
     # ---- pages of its own -----------------------------------------------------------------------------
 
     def _pages(self) -> ASGIApp:
+        async def drawn(draw: Callable[[], bytes], kind: str) -> Response:
+            content = await asyncio.get_running_loop().run_in_executor(self._parsing, draw)
+            pieces = (content[at : at + PIECE] for at in range(0, len(content), PIECE))  # as they are read
+            return StreamingResponse(pieces, headers=PAGE_HEADERS, media_type=kind)
+
         async def requests(request: Request) -> Response:
-            return HTMLResponse(self.journal.page())
+            return await drawn(self.journal.page, "text/html")
 
         async def as_json(request: Request) -> Response:
-            return JSONResponse({"requests": [one.to_dict() for one in reversed(self.journal.records)]})
+            return await drawn(self.journal.as_json, "application/json")
 
         async def metrics(request: Request) -> Response:
             self.journal.kept.set(self.packer.nbytes)
-            return Response(self.journal.metrics(), media_type="text/plain; version=0.0.4")
+            kind = "text/plain; version=0.0.4"
+            return Response(self.journal.metrics(), headers=PAGE_HEADERS, media_type=kind)
 
         async def health(request: Request) -> Response:
-            return JSONResponse({"status": "ok", "upstream": str(self.upstream.base)})
+            facts = {"status": "ok", "upstream": str(self.upstream.base)}
+            return JSONResponse(facts, headers=PAGE_HEADERS)
 
         pages = {"/requests": requests, "/requests.json": as_json, "/metrics": metrics, "/health": health}
         return Starlette(routes=[Route(PAGES + path, page) for path, page in pages.items()])
@@ -175,10 +230,19 @@ class Proxy:
     async def _dispatch(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":  # of an API that speaks by web sockets nothing is forwarded
             await send({"type": "websocket.close", "code": 1008})
-        elif scope["path"] == PAGES or scope["path"].startswith(PAGES + "/"):
+            return
+        headers = Headers(scope=scope)
+        if scope["path"] == PAGES or scope["path"].startswith(PAGES + "/"):
+            if _is_of_a_script(headers):
+                reason = "scripts of web pages may not read this page: open it in a tab of its own\n"
+                await PlainTextResponse(reason, FORBIDDEN, PAGE_HEADERS)(scope, receive, send)
+                return
             await self._guard(scope, receive, send)
-        elif (reason := self._guard.wrong_host(Headers(scope=scope))) is not None:
+        elif (reason := self._guard.wrong_host(headers)) is not None:
             await _refusal(api_of(scope["path"]), WRONG_HOST, reason)(scope, receive, send)
+        elif "service-worker" in headers:
+            reason = "service workers are not passed on: one could read the page of requests"
+            await _refusal(None, FORBIDDEN, reason)(scope, receive, send)
         else:
             try:
                 await self._forward(scope, receive, send)
@@ -188,48 +252,45 @@ class Proxy:
     # ---- requests ---------------------------------------------------------------------------------------
 
     async def _forward(self, scope: Scope, receive: Receive, send: Send) -> None:
-        start = time.perf_counter()
         api = api_of(scope["path"]) if scope["method"] == "POST" else None
+        body = Body(receive, self._held)
+        try:
+            await self._look_and_ask(scope, body, send, api)
+        except TimeoutError:  # before anything was answered
+            reason = f"the body did not arrive within {BODY_SECONDS:.0f} seconds"
+            await _refusal(api or api_of(scope["path"]), 408, reason)(scope, receive, send)
+        finally:
+            body.resize(0)
+
+    async def _look_and_ask(self, scope: Scope, body: Body, send: Send, api: Api | None) -> None:
+        start = time.perf_counter()
         sent = {name: value for name, value in scope["headers"] if name.startswith(SWITCH)}
         if api is None or sent.get(SWITCH, b"").strip().lower() == b"off":
             self.journal.requests.labels("other" if api is None else api.name, "untouched").inc()
-            await self._answer(scope, receive, send, _rest(receive), None)
+            await self._answer(scope, send, body, None)
             return
         try:
             dial = self._dial(sent)
         except ValueError as error:
-            await _refusal(api, 400, str(error))(scope, receive, send)
+            await _refusal(api, 400, str(error))(scope, body.receive, send)
             return
-        body, pictures, whole = bytearray(), [], True
-        try:
-            try:
-                async with asyncio.timeout(BODY_SECONDS):
-                    whole = await self._read(receive, body)
-            except TimeoutError:
-                reason = f"the body did not arrive within {BODY_SECONDS:.0f} seconds"
-                await _refusal(api, 408, reason)(scope, receive, send)
-                return
-            content: bytes | AsyncIterator[bytes] = bytes(body)
-            if not whole:
-                content = _rest(receive, content)
-            elif not any(name == b"content-encoding" for name, _ in scope["headers"]):
-                content, pictures, model, rule = await self._packed(api, content, dial)
-        finally:
-            self._held -= len(body)
-        del body
-        changed = any(one.outcome.parts for one in pictures)
-        self.journal.requests.labels(api.name, "changed" if changed else "untouched").inc()
-        if not pictures:
-            await self._answer(scope, receive, send, content, api)
-            return
-        outcomes = [one.outcome for one in pictures]
-        self.journal.count_pictures(rule, outcomes)
+        async with asyncio.timeout(BODY_SECONDS):
+            whole = await body.read()
+        became, record = "untouched" if whole else "unread", None
+        if whole and not any(name == b"content-encoding" for name, _ in scope["headers"]):
+            became, record = await self._packed(scope["path"], api, body, dial)
+        self.journal.requests.labels(api.name, became).inc()
 
-        def record(status: int) -> None:
-            ms = 1000 * (time.perf_counter() - start)
-            self.journal.add(scope["path"], model, rule, status, ms, pictures)
+        def answered(record: RequestRecord | None, status: int) -> None:
+            if record is not None:
+                ms = 1000 * (time.perf_counter() - start)
+                self.journal.keep(record._replace(status=status, ms=ms))
 
-        await self._answer(scope, receive, send, content, api, record, _summary(outcomes))
+        async def one_each() -> RequestRecord | None:
+            body.content, body.spare = body.spare, b""
+            return (await self._packed(scope["path"], api, body, dial._replace(layout=ONE_EACH)))[1]
+
+        await self._answer(scope, send, body, api, answered, record, one_each)
 
     def _dial(self, sent: dict[bytes, bytes]) -> Dial:
         """The settings of a request by its headers; ValueError for values that are none."""
@@ -244,85 +305,94 @@ class Proxy:
             dial = dial._replace(layout=_layout(sent[LAYOUT].decode("latin-1").strip()))
         return dial
 
-    async def _read(self, receive: Receive, body: bytearray) -> bool:
-        """Read a request's body into `body`; False: there is more of it than may be held."""
-        while True:
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                raise ClientDisconnect
-            part = message.get("body", b"")
-            body += part
-            self._held += len(part)
-            if not message.get("more_body", False):
-                return len(body) <= MOST_BODY and self._held <= MOST_BODIES
-            if len(body) > MOST_BODY or self._held > MOST_BODIES:
-                return False
+    async def _packed(self, path: str, api: Api, body: Body, dial: Dial) -> tuple[str, RequestRecord | None]:
+        """Pack the pictures of a body; what became of it in a word, and its record if it has any.
 
-    async def _packed(
-        self, api: Api, content: bytes, dial: Dial
-    ) -> tuple[bytes, list[RequestedPicture], str, str]:
-        """A body with its pictures packed, what became of each, the model and the rule that counts.
-
-        Whatever can't be read comes back as it is, for the upstream to answer.
+        Whatever can't be read stays as it is, for the upstream to answer.
         """
-        untouched = (content, [], "", "")
+        content = body.content
         if not any(mark in content for mark in MARKS):
-            return untouched
+            return "untouched", None
+        if not body.can_be_parsed():
+            return "unread", None
         run = asyncio.get_running_loop().run_in_executor
-        parsed = await run(self._parsing, _parse, api, content)
-        if parsed is None or not parsed.slots:
-            return untouched
-        rule = self.rule or guess_rule(parsed.model)
-        dial = dial._replace(rule=rule)
-        first = len(parsed.slots) - MOST_PICTURES
-
-        async def outcome(place: int) -> Outcome:
-            slot = parsed.slots[place]
-            if place < first:
-                return Outcome("many_pictures")
-            return await self.packer.pack(slot.data, parsed.digests[place], slot.questions, dial)
-
-        outcomes = await asyncio.gather(*map(outcome, range(len(parsed.slots))))
-        pictures = [
-            RequestedPicture(slot.questions, one) for slot, one in zip(parsed.slots, outcomes, strict=True)
-        ]
-        parts = {slot: one.parts for slot, one in zip(parsed.slots, outcomes, strict=True) if one.parts}
-        made = await run(self._parsing, _written, api, parsed.body, parts) if parts else None
-        return content if made is None else made, pictures, parsed.model, rule
+        parsed = await run(self._parsing, parse, api, content, MOST_PICTURES)
+        if parsed is None:
+            body.resize(len(content))
+            return "untouched", None
+        named = model_in_path((self.upstream.prefix + path.encode()).decode("utf-8", "replace"))
+        model = named or parsed.model
+        rule = self.rule or guess_rule(named, parsed.model, path)
+        slots, dial = parsed.slots, dial._replace(rule=rule)
+        if model in self._alone:
+            dial = dial._replace(layout=ONE_EACH)
+        pairs = zip(slots, parsed.digests, strict=True)
+        outcomes = await asyncio.gather(
+            *(self.packer.pack(slot.data, digest, slot.questions, dial) for slot, digest in pairs)
+        )
+        parts = {slot: one.parts for slot, one in zip(slots, outcomes, strict=True) if one.parts}
+        made = await run(self._parsing, rewritten, api, content, parsed, parts) if parts else None
+        if made is None:
+            outcomes = [
+                one._replace(reason="failed", parts=(), after=one.before) if one.parts else one
+                for one in outcomes
+            ]
+        else:
+            if any(len(one.parts) > 1 for one in outcomes):
+                body.spare = content
+            body.content = made
+        body.resize(len(body.content) + len(body.spare))
+        pictures = [RequestedPicture(slot.questions, one) for slot, one in zip(slots, outcomes, strict=True)]
+        record = self.journal.add_pictures(path, model, rule, pictures, slots[0].number)
+        return "untouched" if made is None else "changed", record
 
     # ---- the upstream -----------------------------------------------------------------------------------
 
     async def _answer(
         self,
         scope: Scope,
-        receive: Receive,
         send: Send,
-        content: bytes | AsyncIterator[bytes],
+        body: Body,
         api: Api | None,
-        record: Callable[[int], None] | None = None,
-        summary: str | None = None,
+        answered: Callable[[RequestRecord | None, int], None] = lambda record, status: None,
+        record: RequestRecord | None = None,
+        one_each: Callable[[], Awaitable[RequestRecord | None]] | None = None,
     ) -> None:
-        """Ask the upstream, and pass its answer on as it comes."""
-        request = self._request(scope, content)
+        """Ask the upstream, and pass its answer on as it comes.
+
+        Where more pictures were sent than came, and it refuses them, it is asked once more by `one_each`,
+        which packs each into one.
+        """
+        begun = b""
         try:
-            asking = self._transport.handle_async_request(request)
-            # Of a body that still comes, the upstream reads the end itself.
-            response = await (_unless_gone(receive, asking) if isinstance(content, bytes) else asking)
+            response = await self._asked(scope, body)
+            chunks = response.aiter_raw()
+            if one_each is not None and body.spare:
+                begun = await _refused(response, chunks)
+                if _is_about_pictures(response, begun):
+                    await response.aclose()
+                    record, begun = await one_each(), b""
+                    response = await self._asked(scope, body)
+                    chunks = response.aiter_raw()
+                    if response.is_success and record is not None and len(self._alone) < MOST_MODELS:
+                        self._alone[record.model] = None
+                body.spare = b""
+                body.resize(0)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             self.journal.errors.inc()
-            if record is not None:
-                record(502)
+            answered(record, 502)
             reason = f"the upstream {self.upstream.base} did not answer ({type(error).__name__})"
-            await _refusal(api or api_of(scope["path"]), 502, reason)(scope, receive, send)
+            if "CERTIFICATE_VERIFY_FAILED" in str(error):
+                reason += ": its certificate is of no authority that is trusted; name its file with --ca"
+            await _refusal(api or api_of(scope["path"]), 502, reason)(scope, body.receive, send)
             return
-        if record is not None:
-            record(response.status_code)
+        answered(record, response.status_code)
         try:
-            passed = StreamingResponse(_chunks(response), response.status_code)
+            passed = StreamingResponse(_chunks(begun, chunks), response.status_code)
             passed.raw_headers = _passed_on(response.headers.raw)
-            if summary is not None:
-                passed.raw_headers.append((SWITCH, summary.encode()))
-            await passed(scope, receive, send)
+            if record is not None:
+                passed.raw_headers.append((SWITCH, record.summary.encode()))
+            await passed(scope, body.receive, send)
         except httpx.HTTPError as error:
             # The answer has begun: its connection is cut, as the upstream cut its own.
             self.journal.errors.inc()
@@ -331,27 +401,36 @@ class Proxy:
             with anyio.CancelScope(shield=True):
                 await response.aclose()
 
-    def _request(self, scope: Scope, content: bytes | AsyncIterator[bytes]) -> httpx.Request:
+    async def _asked(self, scope: Scope, body: Body) -> httpx.Response:
+        """The head of the upstream's answer."""
+        complete = body.complete
+        asking = self._transport.handle_async_request(self._request(scope, body))
+        # Of a body that still comes, the upstream reads the end itself.
+        response = await (_unless_gone(body.receive, asking) if complete else asking)
+        if not 200 <= response.status_code < 600:  # 101 would change the protocol, which nobody asked for
+            await response.aclose()
+            raise httpx.RemoteProtocolError(f"status {response.status_code}")
+        return response
+
+    def _request(self, scope: Scope, body: Body) -> httpx.Request:
         """The request to the upstream, with the path and query as they came."""
         path = scope.get("raw_path") or scope["path"].encode()
         path = path.partition(b"?")[0]
         path = path if path.startswith(b"/") else b"/" + path
         query = scope.get("query_string", b"")
-        target = self.upstream.prefix + path + (b"?" + query if query else b"")
+        target = self.upstream.target(path) + (b"?" + query if query else b"")
         headers = [(b"Host", self.upstream.host)]
-        length: bytes | None = None
         for name, value in _passed_on(scope["headers"]):
-            if name == b"content-length":
-                length = value
-            elif name not in (b"host", b"expect") and not name.startswith(SWITCH):
+            if name not in (b"host", b"expect", b"content-length") and not name.startswith(SWITCH):
                 headers.append((name, value))
-        chunked = any(name == b"transfer-encoding" for name, _ in scope["headers"])
-        if isinstance(content, bytes):
-            length = b"%d" % len(content) if content or length is not None else None
-        elif length is None and not chunked:
-            content = b""  # a request without a body
+        framing = dict(scope["headers"])
+        chunked = b"transfer-encoding" in framing  # which counts where both say how long a body is
+        length = None if chunked else framing.get(b"content-length")
+        if body.complete and (body.content or length is not None):
+            length = b"%d" % len(body.content)
         if length is not None:
             headers.append((b"content-length", length))
+        content = b"" if length is None and not chunked else body.pieces()
         timeout = httpx.Timeout(IDLE_SECONDS, connect=CONNECT_SECONDS, pool=IDLE_SECONDS)
         extensions = {"target": target, "timeout": timeout.as_dict()}
         return httpx.Request(
@@ -359,32 +438,13 @@ class Proxy:
         )
 
 
-class _Parsed(NamedTuple):
-    body: Any
-    model: str
-    slots: list[PictureSlot]
-    digests: list[bytes]
+def _is_of_a_script(headers: Headers) -> bool:
+    """Whether a page in a browser asks, by a script or in a frame, rather than a user in a tab.
 
-
-def _parse(api: Api, content: bytes) -> _Parsed | None:
-    """A body and its pictures; None if it can't be read or would take too much memory."""
-    if sum(map(content.count, (b",", b"[", b"{"))) > MOST_SIGNS:
-        return None
-    try:
-        body = json.loads(content)
-        slots = picture_slots(api, body)
-        digests = [digest_of(slot.data) for slot in slots[-MOST_PICTURES:]]
-    except (ValueError, RecursionError):
-        return None
-    return _Parsed(body, model_of(body), slots, [b""] * (len(slots) - len(digests)) + digests)
-
-
-def _written(api: Api, body: Any, parts: Any) -> bytes | None:
-    """A body with parts in place of pictures, as JSON; None if it can't be written."""
-    try:
-        return json.dumps(with_parts(api, body, parts), separators=(",", ":")).encode()
-    except (ValueError, RecursionError):
-        return None
+    Pages of the upstream have the origin of the proxy, so that no check of origins tells them apart.
+    """
+    kinds = headers.get("sec-fetch-mode"), headers.get("sec-fetch-dest")
+    return kinds not in ((None, None), ("navigate", "document"))
 
 
 def _tokens(value: int | str) -> int:
@@ -401,30 +461,40 @@ def _layout(name: str) -> str:
 
 
 def _passed_on(headers: Sequence[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    """Headers without those of one connection."""
+    """Headers without those of one connection, and without a length that chunks of a body contradict."""
     named = b",".join(value for name, value in headers if name.lower() == b"connection")
     dropped = HOP_BY_HOP | {name.strip().lower() for name in named.split(b",")}
+    if any(name.lower() == b"transfer-encoding" for name, _ in headers):
+        dropped |= {b"content-length"}
     return [(name, value) for name, value in headers if name.lower() not in dropped]
 
 
-async def _rest(receive: Receive, begun: bytes = b"") -> AsyncIterator[bytes]:
-    """What is still to come of a request's body, behind what has come."""
+async def _chunks(begun: bytes, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """The bytes of an answer as they come, packed as the upstream packs them."""
     if begun:
         yield begun
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise ClientDisconnect
-        if part := message.get("body", b""):
-            yield part
-        if not message.get("more_body", False):
-            return
-
-
-async def _chunks(response: httpx.Response) -> AsyncIterator[bytes]:
-    """The bytes of an answer as they come, packed as the upstream packs them."""
-    async for chunk in response.aiter_raw():
+    async for chunk in chunks:
         yield chunk
+
+
+async def _refused(response: httpx.Response, chunks: AsyncIterator[bytes]) -> bytes:
+    """The first bytes of an answer that refuses a request; none of any other."""
+    begun = b""
+    if response.status_code in REFUSALS:
+        async for chunk in chunks:
+            begun += chunk
+            if len(begun) >= MOST_REFUSAL:
+                break
+    return begun
+
+
+def _is_about_pictures(response: httpx.Response, begun: bytes) -> bool:
+    """Whether a refusal speaks of pictures."""
+    try:
+        text = httpx.Response(response.status_code, headers=response.headers, content=begun).text
+    except httpx.DecodingError:  # compressed, and cut off
+        return False
+    return ABOUT_PICTURES.search(text) is not None
 
 
 async def _unless_gone(receive: Receive, asking: Any) -> httpx.Response:
@@ -446,12 +516,6 @@ async def _unless_gone(receive: Receive, asking: Any) -> httpx.Response:
             task.cancel()
 
 
-def _summary(outcomes: Sequence[Outcome]) -> str:
-    packed = sum(bool(one.parts) for one in outcomes)
-    before, after = sum(one.before for one in outcomes), sum(one.after for one in outcomes)
-    return f"packed {packed} of {len(outcomes)} pictures, {after} of {before} tokens"
-
-
 def _refusal(api: Api | None, status: int, reason: str) -> Response:
     """An error in the words of an API's own errors."""
     message = f"arr-coc proxy: {reason}"
@@ -465,10 +529,48 @@ def _refusal(api: Api | None, status: int, reason: str) -> Response:
     return JSONResponse(content, status)
 
 
+class HeadTimer(H11Protocol):
+    """A connection that is closed if the head of a request takes longer than HEAD_SECONDS.
+
+    Uvicorn closes connections on which nothing comes between requests; before the first one, and once a
+    request has begun, it waits for ever.
+    """
+
+    _timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        """Begin to wait for the first request."""
+        super().connection_made(transport)
+        self._wait()
+
+    def data_received(self, data: bytes) -> None:
+        """Take some bytes; wait on if no request is at work behind them."""
+        super().data_received(data)
+        if self.cycle is None or self.cycle.response_complete:
+            self._wait()
+        else:
+            self._stop()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End with the connection."""
+        self._stop()
+        super().connection_lost(exc)
+
+    def _wait(self) -> None:
+        if self._timer is None:
+            self._timer = self.loop.call_later(HEAD_SECONDS, self.transport.abort)
+
+    def _stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
 def server_config(proxy: Proxy) -> uvicorn.Config:
     """How a proxy is served: nothing is logged of requests, and no header is added to answers."""
     return uvicorn.Config(
         proxy,
+        http=HeadTimer,
         log_level="warning",
         access_log=False,
         log_config=None,

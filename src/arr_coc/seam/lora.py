@@ -63,7 +63,7 @@ def read_lora(folder: Path) -> tuple[Any, dict[str, Tensor]]:
     path = folder / CONFIG_NAME
     if path.stat().st_size > MOST_BYTES:
         raise ValueError(f"{CONFIG_NAME} is larger than {MOST_BYTES / 1e6:g} MB")
-    settings = json.loads(path.read_text(encoding="utf-8"))
+    settings = json.loads(path.read_text(encoding="utf-8-sig"))
     if not isinstance(settings, dict) or settings.get("peft_type") != "LORA":
         raise ValueError(f"{CONFIG_NAME} is not of a LoRA")
     stock = LoraConfig().to_dict()

@@ -49,7 +49,7 @@ def check(out: Path, recipe: RunSettings) -> None:
     """
     try:
         names = {path.name for path in out.iterdir()} if os.path.lexists(out) else set()
-        settings = (out / RECIPE).read_text(encoding="utf-8") if RECIPE in names else None
+        settings = (out / RECIPE).read_text(encoding="utf-8-sig") if RECIPE in names else None
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(_unusable(out, error)) from error
     goes_on = f"choose another folder for the result, or start from it with {shlex.quote(f'init={out}')}"

@@ -104,7 +104,7 @@ class Animation:
         )
 
     def frames(self, numbers: Sequence[int]) -> Iterator[Image.Image]:
-        """The frames of ascending numbers, RGB, transparency on white."""
+        """The frames of ascending numbers, RGB, transparency as by `open_image`."""
         with self._open() as image:
             for number in numbers:
                 self._seek(image, number)

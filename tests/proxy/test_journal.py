@@ -1,0 +1,56 @@
+"""The journal of the proxy: whatever is asked, a record and a page are bounded."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from arr_coc.proxy import journal
+from arr_coc.proxy.journal import MOST_DRAWN, MOST_LETTERS, MOST_QUESTIONS, Journal, RequestedPicture
+from arr_coc.proxy.packing import Outcome
+
+
+def picture(letters: int = 10, count: int = 1, reason: str = "small") -> RequestedPicture:
+    questions = tuple(f"{number} {'w' * letters}?" for number in range(count))
+    return RequestedPicture(
+        questions, Outcome(reason, (("caption", "A" * 10_000),), 50, 40, thumbnail="t" * 99)
+    )
+
+
+def test_a_record_is_bounded() -> None:
+    made = Journal()
+    record = made.add_pictures("/v1/messages", "m", "32", [picture(2000, 17)] * 32, earlier=7)
+    assert len(record.pictures) == MOST_DRAWN
+    for one in record.pictures:
+        assert len(one.questions) == MOST_QUESTIONS
+        assert one.questions[-1].endswith("ww?")
+        assert max(map(len, one.questions)) <= MOST_LETTERS + 3
+        assert one.outcome.parts == (("caption", ""),)
+    assert record.nbytes < 50_000
+    assert record.summary == "packed 0 of 39 pictures, 1280 of 1600 tokens"
+    assert 'arr_coc_whole_pictures_total{reason="many_pictures"} 7.0' in made.metrics().decode()
+    assert 'arr_coc_pictures_total{outcome="whole"} 39.0' in made.metrics().decode()
+
+
+def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal, "MOST_BYTES", 40_000)
+    made = Journal(10_000)
+    for _ in range(30):
+        made.keep(made.add_pictures("/v1/messages", "m", "32", [picture(2000, 17)] * 8))
+    assert 1 <= len(made.records) <= 4
+    assert made.records[-1].number == 30
+    assert len(made.page()) < 80_000
+    none = Journal(0)
+    none.keep(none.add_pictures("/v1/messages", "m", "32", [picture()]))
+    assert not none.records
+
+
+def test_all_who_ask_share_a_page() -> None:
+    made = Journal(2)
+    for draw in (made.page, made.as_json):
+        assert draw() is draw()
+        before = draw()
+        made.keep(made.add_pictures("/v1/messages", "m", "32", [picture()]))
+        assert draw() != before
+    assert [one["number"] for one in json.loads(made.as_json())["requests"]] == [2, 1]

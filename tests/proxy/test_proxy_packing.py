@@ -1,0 +1,101 @@
+"""What a worker makes of one picture: the forms in which it may come, and the files in its place."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import io
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from arr_coc.pixels import Packed, Place
+from arr_coc.proxy import packing
+from arr_coc.proxy.packing import Dial, Outcome, Packer, digest_of, guess_rule
+from chat_servers import pack_double
+
+
+@pytest.fixture(scope="module")
+def packer() -> Iterator[Packer]:
+    made = Packer(1, seconds=60)
+    yield made
+    made.close()
+
+
+@pytest.fixture(autouse=True)
+def double(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packing, "pack_for", pack_double)
+
+
+def outcome_of(packer: Packer, data: str, tokens: int = 400, question: str = "What is red?") -> Outcome:
+    return asyncio.run(packer.pack(data, digest_of(data), (question,), Dial(tokens)))
+
+
+def noise(kind: str, size: tuple[int, int] = (640, 480), **options: object) -> str:
+    """A picture of noise, as a photograph is in its pixels, as a file in base64."""
+    pixels = np.random.default_rng(0).normal(128, 25, (size[1], size[0], 1)).clip(0, 255).astype(np.uint8)
+    file = io.BytesIO()
+    Image.fromarray(pixels.repeat(3, 2)).save(file, kind, **options)
+    return base64.b64encode(file.getvalue()).decode()
+
+
+def formats(outcome: Outcome) -> set[str | None]:
+    return {Image.open(io.BytesIO(base64.b64decode(data))).format for _, data in outcome.parts}
+
+
+def test_every_form_of_base64_that_servers_read(packer: Packer, screenshot: str) -> None:
+    plain = outcome_of(packer, screenshot)
+    assert plain.reason == "packed"
+    lines = "\r\n".join(screenshot[i : i + 76] for i in range(0, len(screenshot), 76))
+    urlsafe = screenshot.replace("+", "-").replace("/", "_")
+    escaped = screenshot.replace("+", "%2B").replace("/", "%2F").replace("=", "%3D")
+    for form in (lines, " " + screenshot, screenshot + "\n", urlsafe, screenshot.rstrip("="), escaped):
+        assert outcome_of(packer, form).parts == plain.parts
+    for spoilt in (screenshot[:-9] + "*" * 9, "AAAAA", "%", ""):
+        assert outcome_of(packer, spoilt).reason == "unreadable"
+
+
+def test_a_photograph_stays_one(packer: Packer) -> None:
+    for kind, options, expected in (
+        ("JPEG", {"quality": 75}, "JPEG"), ("WEBP", {"quality": 75}, "JPEG"), ("PNG", {}, "PNG"),
+    ):  # fmt: skip
+        data = noise(kind, **options)
+        outcome = outcome_of(packer, data, 150)
+        assert formats(outcome) == {expected}
+        assert sum(len(one) for _, one in outcome.parts) <= len(data)
+
+
+def test_nothing_is_larger_than_apis_take(packer: Packer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packing, "MOST_LETTERS", 7_000)
+    for kind, seed in (("PNG", 1), ("JPEG", 2)):
+        outcome = outcome_of(packer, noise(kind, (640 + seed, 480)), 150)
+        assert "JPEG" in formats(outcome)
+        assert max(len(one) for _, one in outcome.parts) <= 7_000
+    monkeypatch.setattr(packing, "MOST_LETTERS", 900)
+    assert outcome_of(packer, noise("PNG", (650, 480)), 150).reason == "larger"
+
+
+def test_what_is_larger_costs_no_less_and_shows_no_more_goes_whole(
+    packer: Packer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = noise("JPEG", (640, 480), quality=5)  # a small file, of which any other is larger
+    for number, (tokens, magnification, reason) in enumerate(
+        ((300, 1.0, "larger"), (299, 1.0, "packed"), (300, 1.2, "packed"))
+    ):
+
+        def double(picture: Image.Image, *more: Any, **settings: Any) -> Packed:
+            box = (0.0, 0.0, *map(float, picture.size))
+            place = Place(0, box, box, magnification)  # noqa: B023
+            return Packed((picture,), ("All.",), (place,), picture.size, tokens, 300, "crops", "32", 0.9)  # noqa: B023
+
+        monkeypatch.setattr(packing, "pack_for", double)
+        assert outcome_of(packer, data, 300, f"What is red, {number}?").reason == reason
+
+
+def test_the_rule_of_the_first_name_that_says_one() -> None:
+    assert guess_rule("my-deployment", "gpt-4o") == "gpt-4o"
+    assert guess_rule("gpt-4o", "claude-opus-5") == "gpt-4o"
+    assert guess_rule("", "") == guess_rule() == "32"
