@@ -44,7 +44,7 @@ from arr_coc.choose.texture import generate_texture_array
 from arr_coc.files.atomic import one_line
 from arr_coc.files.images import ImageSource, open_image, picture_digest
 from arr_coc.files.paths import local_path, locate_base
-from arr_coc.files.question import check_question
+from arr_coc.files.question import check_question, kind_of
 from arr_coc.files.saved import BUNDLED, read_settings, reading
 from arr_coc.guide.coupling import GUIDE, Coupling, scope
 from arr_coc.guide.coverage import CoverageRule, coverage_rule
@@ -370,7 +370,15 @@ class Selector:
         Raises:
             ValueError: as of a call, or another number of questions than of pictures.
         """
-        texts = [questions] * len(pictures) if isinstance(questions, str) else list(questions)
+        try:
+            if isinstance(pictures, str | bytes):
+                raise TypeError
+            texts = [questions] * len(pictures) if isinstance(questions, str) else list(questions)
+        except TypeError as error:
+            raise ValueError(
+                f"pictures {pictures!r:.40} with questions {questions!r:.40}: give a list of pictures, and a "
+                "text for all or a list of one each"
+            ) from error
         if len(texts) != len(pictures):
             raise ValueError(f"{len(pictures)} pictures and {len(texts)} questions: give a question each")
         for text in texts:
@@ -690,7 +698,10 @@ def clip_budget(budget: Budget) -> Budget:
 def _step_times(
     frames: Iterable[ImageSource], times: Sequence[float] | None, frames_per_step: int
 ) -> Sequence[float] | None:
-    times = getattr(frames, "times", None) if times is None else times
+    if times is None:
+        times = getattr(frames, "times", None)
+    elif isinstance(times, str | bytes) or not isinstance(times, Sequence | np.ndarray):
+        raise ValueError(f"times {times!r:.40} is {kind_of(times)}: give the seconds of each frame, or None")
     return None if times is None else times[::frames_per_step]
 
 

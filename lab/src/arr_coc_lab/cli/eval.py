@@ -13,7 +13,11 @@ from arr_coc_lab.cli.report import show_summary
 
 def command(
     data: Annotated[
-        str, typer.Option(metavar="world|NAME:DIR", help="Drawn pages, or textvqa:DIR, jsonl:DIR and so on.")
+        str,
+        typer.Option(
+            metavar="world|FOLDER|NAME:DIR",
+            help="Drawn pages, images of yours with questions.jsonl, or textvqa:DIR and so on.",
+        ),
     ] = "world",
     model: options.Model = options.DEFAULT_MODEL,
     allocator: Annotated[
@@ -71,6 +75,7 @@ def command(
             from arr_coc.choose.budget import parse_budget
             from arr_coc.files.device import resolve_device
             from arr_coc_lab.evaluate import Settings, evaluate
+            from arr_coc_lab.evaluate.questions import data_spec
             from arr_coc_lab.evaluate.run import WORLD
             from arr_coc_lab.results.files import writing
             from arr_coc_lab.world import draw_page, pages_of
@@ -78,7 +83,7 @@ def command(
             terminal.quiet_transformers()
         resolve_device(device)  # refused before a folder is made
         settings = Settings(
-            data=data,
+            data=data if data == WORLD else data_spec(data),
             model=model,
             allocators=tuple(allocator or ()),
             methods=None if methods is None else tuple(name.strip() for name in methods.split(",")),

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from arr_coc.data import Box, DataSet, Example, open_data
+from arr_coc.data import Box, DataSet, Example, data_sets, open_data
 from arr_coc.files.paths import local_path
 from arr_coc_lab.world import Question, draw_page, pages_of
 
@@ -87,6 +87,43 @@ def world_questions(
             )
             possible = tuple(q.evidence for q in page.questions)
             yield ImageQueries(page.image, f"{split}:{number}", queries, possible)
+
+
+def data_spec(data: str) -> str:
+    """NAME:DIR of a folder: COCO's boxes, parquet, or lines with or without answers.
+
+    Raises:
+        ValueError: it is no folder, or has no readable question.
+    """
+    name, colon, _ = data.partition(":")
+    if colon and name.strip().lower() in data_sets():
+        return data
+    folder = local_path(data)
+    if colon and not folder.exists():
+        return data  # `open_data` says which names there are
+    if not folder.exists():
+        raise ValueError(
+            f"data {data!r} is not there: give a folder of images with questions.jsonl, or NAME:DIR"
+        )
+    if (folder / "annotations").is_dir():
+        return f"coco:{data}"
+    if not (folder / "questions.jsonl").is_file() and _has_parquet(folder):
+        return f"parquet:{data}"
+    lines = f"folder:{data}"
+    for _ in open_data(lines)[1]:  # errors in the lines are raised here
+        pass
+    try:
+        for _ in open_data(f"jsonl:{data}")[1]:
+            pass
+    except ValueError:  # some question has no answer: the model's own stands in
+        return lines
+    return f"jsonl:{data}"
+
+
+def _has_parquet(folder: Path) -> bool:
+    return folder.suffix == ".parquet" or any(
+        any(folder.glob(f"{place}*.parquet")) for place in ("", "data/")
+    )
 
 
 def data_questions(
