@@ -30,8 +30,8 @@ from arr_coc.train.folder import PLOT, RECIPE
 from arr_coc.train.recipe import Recipe, load_recipe
 from arr_coc.train.rows import rest_of
 from arr_coc.train.trainer import train
+from arr_coc_lab.data.folder import data_spec
 from arr_coc_lab.evaluate import Settings, evaluate
-from arr_coc_lab.evaluate.questions import data_spec
 from arr_coc_lab.gain import draw_gain, gain
 from arr_coc_lab.results.files import read_results
 

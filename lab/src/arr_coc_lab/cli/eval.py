@@ -9,6 +9,7 @@ import typer
 from arr_coc.cli import options, terminal
 from arr_coc.files.paths import local_path
 from arr_coc_lab.cli.report import show_summary
+from arr_coc_lab.data.folder import data_spec, open_scored
 
 
 def command(
@@ -70,12 +71,19 @@ def command(
     as_json: options.AsJson = False,
 ) -> None:
     """Measure methods and budgets side by side on one model; killed, the same line goes on where it was."""
+    if data != "world":  # refused before anything is loaded
+        data = data_spec(data)
+        open_scored(data, split, questions, own_answers)
+    named = [name.strip() for name in (methods or "").split(",")]
+    if "arr-coc" in named and "arr-coc sparse" not in named and not as_json:
+        terminal.note(
+            "arr-coc encodes every cell; the fast one is arr-coc sparse, which encodes the kept ones"
+        )
     with terminal.quiet_stdout(as_json):
         with terminal.status("starting", as_json):
             from arr_coc.choose.budget import parse_budget
             from arr_coc.files.device import resolve_device
             from arr_coc_lab.evaluate import Settings, evaluate
-            from arr_coc_lab.evaluate.questions import data_spec
             from arr_coc_lab.evaluate.run import WORLD
             from arr_coc_lab.results.files import writing
             from arr_coc_lab.world import draw_page, pages_of
@@ -83,7 +91,7 @@ def command(
             terminal.quiet_transformers()
         resolve_device(device)  # refused before a folder is made
         settings = Settings(
-            data=data if data == WORLD else data_spec(data),
+            data=data,
             model=model,
             allocators=tuple(allocator or ()),
             methods=None if methods is None else tuple(name.strip() for name in methods.split(",")),

@@ -15,8 +15,9 @@ from pathlib import Path
 
 from PIL import Image
 
-from arr_coc.data import Box, DataSet, Example, data_sets, open_data
+from arr_coc.data import Box, DataSet, Example
 from arr_coc.files.paths import local_path
+from arr_coc_lab.data.folder import open_scored
 from arr_coc_lab.world import Question, draw_page, pages_of
 
 
@@ -89,43 +90,6 @@ def world_questions(
             yield ImageQueries(page.image, f"{split}:{number}", queries, possible)
 
 
-def data_spec(data: str) -> str:
-    """NAME:DIR of a folder: COCO's boxes, parquet, or lines with or without answers.
-
-    Raises:
-        ValueError: it is no folder, or has no readable question.
-    """
-    name, colon, _ = data.partition(":")
-    if colon and name.strip().lower() in data_sets():
-        return data
-    folder = local_path(data)
-    if colon and not folder.exists():
-        return data  # `open_data` says which names there are
-    if not folder.exists():
-        raise ValueError(
-            f"data {data!r} is not there: give a folder of images with questions.jsonl, or NAME:DIR"
-        )
-    if (folder / "annotations").is_dir():
-        return f"coco:{data}"
-    if not (folder / "questions.jsonl").is_file() and _has_parquet(folder):
-        return f"parquet:{data}"
-    lines = f"folder:{data}"
-    for _ in open_data(lines)[1]:  # errors in the lines are raised here
-        pass
-    try:
-        for _ in open_data(f"jsonl:{data}")[1]:
-            pass
-    except ValueError:  # some question has no answer: the model's own stands in
-        return lines
-    return f"jsonl:{data}"
-
-
-def _has_parquet(folder: Path) -> bool:
-    return folder.suffix == ".parquet" or any(
-        any(folder.glob(f"{place}*.parquet")) for place in ("", "data/")
-    )
-
-
 def data_questions(
     spec: str, split: str | None = None, limit: int | None = None, own_answers: bool = False
 ) -> tuple[DataSet, list[ImageQueries]]:
@@ -135,12 +99,7 @@ def data_questions(
         ValueError: as `open_data`; there is no question, one repeats an id, or, unless `own_answers`, one has
             no answer or the data set no metric.
     """
-    data, examples = open_data(spec, split, limit, clips=False)
-    if data.metric is None and not own_answers:
-        raise ValueError(
-            f"data {spec!r} has no answers to score: use jsonl:DIR with answers, or a public set, or the "
-            "model's own answers (--own-answers)"
-        )
+    data, examples = open_scored(spec, split, limit, own_answers)
     images: dict[Path, list[Query]] = {}
     for example in examples:
         if not example.answers and not own_answers:
