@@ -254,9 +254,9 @@ class ARRCOCLayer(nn.Module):
 
     def __init__(self, config: ARRCOCConfig | None = None, **others: Any) -> None:
         if not isinstance(config, ARRCOCConfig) or others:
-            given = ", ".join(f"{name}={value!r:.40}" for name, value in others.items())
+            wrong = ", ".join(f"{name}={value!r:.40}" for name, value in others.items())
             raise TypeError(
-                f"ARRCOCLayer({given or repr(config)[:40]}): a layer takes its settings as one ARRCOCConfig, "
+                f"ARRCOCLayer({wrong or repr(config)[:40]}): a layer takes its settings as one ARRCOCConfig, "
                 "as in ARRCOCLayer(ARRCOCConfig(dim=2048)), dim being the width of the language model"
             )
         super().__init__()

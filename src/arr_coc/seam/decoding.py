@@ -522,10 +522,10 @@ def naming(*names: str) -> Callable[[Callable[..., T]], Callable[..., T]]:
     return named
 
 
-def _check_ids(prompt: Any, name: str, given: str = "") -> None:
+def _check_ids(prompt: Any, name: str, keyword: str = "") -> None:
     if prompt is None or (isinstance(prompt, Tensor) and not given):
         return
-    kind = f"{given}=" if given else type(prompt).__name__
+    kind = f"{keyword}=" if keyword else type(prompt).__name__
     if isinstance(prompt, Mapping):
         raise ValueError(f"{name} got a {kind} in place of input_ids: unpack it, {name}(**inputs)")
     raise ValueError(
