@@ -523,7 +523,7 @@ def naming(*names: str) -> Callable[[Callable[..., T]], Callable[..., T]]:
 
 
 def _check_ids(prompt: Any, name: str, keyword: str = "") -> None:
-    if prompt is None or (isinstance(prompt, Tensor) and not given):
+    if prompt is None or (isinstance(prompt, Tensor) and not keyword):
         return
     kind = f"{keyword}=" if keyword else type(prompt).__name__
     if isinstance(prompt, Mapping):
