@@ -136,8 +136,6 @@ def space(
     rows = [("space", folder), ("files", ", ".join(names))]
     rows.append(("to upload", "hf repos create USER/NAME --type space --space-sdk gradio"))
     # By name, so that nothing else in the folder goes along.
-    own = " ".join(
-        shlex.quote(f"{name}/*" if local_path(folder).joinpath(name).is_dir() else name) for name in names
-    )
-    rows.append(("", f"hf upload USER/NAME {shlex.quote(folder)} . --type space --include {own}"))
+    own = [name if name in files else f"{name}/*" for name in names]
+    rows.append(("", f"hf upload USER/NAME {shlex.quote(folder)} . --type space --include {shlex.join(own)}"))
     terminal.print_rows(rows)
