@@ -1,7 +1,6 @@
-"""How soon the app is there and answers; the pictures of it in the documentation; its memory over many tabs.
+"""How soon the app is there and answers; its memory over many tabs.
 
-    python bench/app.py --out runs/results/app.json --pictures docs
-    python bench/app.py --look docs        app.png alone: the page of docs/order.png, looked at by the guide
+    python bench/app.py --out runs/results/app.json
     python bench/app.py --tabs 500 --out bench/results/app-memory.json
 
 Starts `arr-coc app` on a free port, opens it in the system's Chromium and asks the built-in sample,
@@ -41,6 +40,7 @@ if TYPE_CHECKING:
 
 READ_AFTER = (1, 20, 50, 100, 250, 500, 1000)
 """Numbers of tabs after which the memory is read."""
+QUESTION = json.loads(SAMPLE.read_text(encoding="utf-8"))["question"]
 SIZE = {"width": 1400, "height": 1000}
 
 
@@ -79,48 +79,6 @@ def ask(page: Page) -> float:
     return took
 
 
-def photograph(page: Page, folder: Path) -> None:
-    """The microscope after everything was measured, and then the first screen with another picture."""
-    page.mouse.move(0, 0)
-    page.click("#closer .label-wrap")
-    page.wait_for_selector("#microscope canvas")
-    for probe in ("sweep", "contenders", "faithfulness"):
-        page.click(f"#probe-{probe}")
-        page.wait_for_function("document.querySelector('#measured').innerText === 'Measured.'")
-        page.wait_for_selector("#probe-sweep:enabled")
-    page.wait_for_timeout(500)
-    page.locator("#microscope").screenshot(path=folder / "microscope.png")
-    photograph_look(page, folder)
-
-
-ORDER, QUESTION, BUDGET = Path(__file__).parents[1] / "docs" / "order.png", "When will the parcel arrive?", 64
-
-
-def photograph_look(page: Page, folder: Path) -> None:
-    """The first screen with a page that a browser laid out, and the cells that the guide keeps of it."""
-    page.reload()
-    page.wait_for_selector("#sight canvas")
-    page.set_input_files("#image input[type=file]", ORDER)
-    page.fill("#budget input[type=number]", str(BUDGET))
-    page.fill("#question textarea", QUESTION)
-    page.wait_for_timeout(6000)  # the guide looks once more when typing has ended, and buttons fade in
-    page.mouse.move(0, 0)
-    page.screenshot(path=folder / "app.png")
-
-
-def look(folder: Path) -> dict[str, Any]:
-    """Take the picture of the first screen alone."""
-    from playwright.sync_api import sync_playwright
-
-    with server() as (address, up, _), sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
-        page = browser.new_context(viewport=SIZE).new_page()
-        page.goto(address)
-        photograph_look(page, folder)
-        browser.close()
-    return {"seconds from start to the server's first answer": round(up, 2)}
-
-
 def chromium() -> str:
     """The path of the system's Chromium."""
     for name in ("chromium", "chromium-browser", "google-chrome"):
@@ -130,13 +88,8 @@ def chromium() -> str:
     sys.exit("no Chromium on PATH: install one")
 
 
-def time_pages(rounds: int, pictures: Path | None) -> dict[str, Any]:
-    """Open and ask in so many pages.
-
-    Args:
-        rounds: pages, one after the other.
-        pictures: where the pictures of the documentation are written; None: nowhere.
-    """
+def time_pages(rounds: int) -> dict[str, Any]:
+    """Open and ask in so many pages, one after the other."""
     from playwright.sync_api import sync_playwright
 
     paints, answers = [], []
@@ -148,10 +101,9 @@ def time_pages(rounds: int, pictures: Path | None) -> dict[str, Any]:
             page.goto(address)
             page.wait_for_selector("#sight canvas")
             paints.append(time.monotonic() - begun)
-            page.wait_for_timeout(500)
+            page.locator("#samples button", has_text=QUESTION).first.click()
+            page.wait_for_selector("#canvas canvas")
             answers.append(ask(page))
-            if pictures and len(answers) == rounds:
-                photograph(page, pictures)
             page.context.close()
         browser.close()
     return {
@@ -257,17 +209,12 @@ parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.R
 parser.add_argument("--rounds", type=int, default=3)
 parser.add_argument("--tabs", type=int, help="open so many tabs and read the memory, nothing else")
 parser.add_argument("--out", type=Path)
-parser.add_argument("--pictures", type=Path, metavar="FOLDER", help="write app.png and microscope.png here")
-parser.add_argument("--look", type=Path, metavar="FOLDER", help="write app.png here, and measure nothing")
 args = parser.parse_args()
 result = {
     "command": " ".join(["python", *sys.argv]),
     "cores": os.cpu_count(),
 }
-if args.look:
-    result |= look(args.look)
-else:
-    result |= fill_tabs(args.tabs) if args.tabs else time_pages(args.rounds, args.pictures)
+result |= fill_tabs(args.tabs) if args.tabs else time_pages(args.rounds)
 print(json.dumps(result, indent=1))
 if args.out:
     args.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")

@@ -1,13 +1,12 @@
-"""Draw the pictures that the app has to choose from, and those of the pages: an invoice, settings, a chart, a ticket.
+"""Draw every picture of the documentation that shows the product, as it is today; and the pages that are shown there.
 
-    python runs/pictures.py                          runs/pictures/*.html -> src/arr_coc/app/pictures
-    python runs/pictures.py --figure docs/look.png   the guide page's figure, of the pictures that are there
-    python runs/pictures.py --first docs             the README's picture: docs/order.png, and docs/first.png of it
+    python runs/pictures.py           docs/first.png, look.png, app.png, microscope.png, and in shown.json what they show
+    python runs/pictures.py --pages   the pages anew: runs/pictures/*.html -> src/arr_coc/app/pictures, docs/order.png
 
-They are written by hand, so that a stranger recognises them and no page type of `arr_coc_lab.world` made them: the guide
-was taught on none of them. The system's Chromium lays them out and says where the marked evidence stands. Machines
-differ in their fonts (here: Inter), so the pictures are committed; the figure is made of those, with the guide that is
-bundled. Cost: seconds each.
+`tests/runs/test_runs_pictures.py` compares what is shown with what the product does. The pages are written by hand, so
+that a stranger recognises them and no page type of `arr_coc_lab.world` made them: the guide was taught on none of them.
+The system's Chromium lays them out and says where the marked evidence stands, and photographs the app. Machines differ
+in their fonts (here: Inter), so the pages are committed. Cost: a minute or two.
 """
 
 from __future__ import annotations
@@ -16,23 +15,31 @@ import argparse
 import io
 import json
 import re
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from hashlib import sha256
+from html import unescape
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from PIL import Image, ImageChops, ImageDraw, ImageFilter
 
-from arr_coc.app.samples import LISTED, PICTURES, SHAPES, AppSample, pictures
+from arr_coc.app.samples import LISTED, PICTURES, SAMPLE, SHAPES, AppSample, pictures
 from arr_coc.choose.allocation import Allocation
 from arr_coc.data.record import Box
 from arr_coc.guide.selector import Selector
 from arr_coc.trace.picture import DPI, TITLE, draw_panel, font, kept_panel, panel_pixels, truth_of, wrap
 from arr_coc_lab.world import draw_page
-from arr_coc_lab.world.browser.chromium import Chromium
+from arr_coc_lab.world.browser.chromium import NAMES, Chromium
+
+if TYPE_CHECKING:
+    from arr_coc.app.screen import App
 
 PAGES = Path(__file__).parent / "pictures"
-ORDER = ("invoice", "chart", "settings", "ticket")
-"""Of the pages, here and in the app."""
+DOCS = Path(__file__).parents[1] / "docs"
+ORDER = ("order", "invoice", "chart", "settings", "ticket")
+"""Of the pages, here and in the app, which opens with the first."""
 COLOURS = 128
 """Of a palette: print on plain paper has few."""
 BUDGET = 64
@@ -51,7 +58,10 @@ def draw() -> None:
             for question in questions:
                 question["evidence"] = [box for piece in question.pop("pieces") for box in shot.pieces[piece]]
             listed.append({"name": name, "questions": questions})
-            paletted(Image.open(io.BytesIO(shot.png))).save(PICTURES / f"{name}.png", optimize=True)
+            page = Image.open(io.BytesIO(shot.png)).convert("RGB")
+            paletted(page).save(PICTURES / f"{name}.png", optimize=True)
+            if name == FIRST[0]:
+                page.save(DOCS / f"{name}.png", optimize=True)
     (PICTURES / LISTED).write_text(json.dumps(listed, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
@@ -145,11 +155,17 @@ def draw_choice(sheet: Image.Image, one: Choice, x: float, y: float, wide: float
     draw_panel(sheet, replace(panel, title=title, note=""), x, y)
 
 
-def figure(target: Path) -> None:
+def samples() -> list[AppSample]:
+    """The first question about each of the app's pictures but that of the README, in their order."""
+    firsts = {str(sample.image): sample for sample in reversed(pictures())}
+    return [firsts[path] for path in reversed(firsts) if Path(path).stem != FIRST[0]]
+
+
+def draw_look(selector: Selector) -> list[Choice]:
     """Draw what the guide keeps for the first question about each picture."""
-    selector, firsts = Selector.from_pretrained(), {sample.image: sample for sample in reversed(pictures())}
-    choices = [choice(selector, sample) for sample in reversed(firsts.values())]
-    paletted(draw_gallery(choices, columns=2)).save(target, optimize=True)
+    choices = [choice(selector, sample) for sample in samples()]
+    paletted(draw_gallery(choices, columns=2)).save(DOCS / "look.png", optimize=True)
+    return choices
 
 
 FIRST = ("order", 0, 64)
@@ -157,16 +173,18 @@ FIRST = ("order", 0, 64)
 PAPER, EDGE, INK, QUIET = (233, 235, 239), (217, 119, 6), (23, 23, 28), (96, 104, 114)
 
 
-def first(folder: Path) -> None:
-    """Render the page of the README's first picture, let the guide choose, and draw what it keeps."""
+def first_choice(selector: Selector) -> Choice:
+    """What the guide keeps of the page of the README's first picture."""
     name, number, budget = FIRST
-    html, size, questions = read_page(name)
-    with Chromium() as chromium:
-        page = Image.open(io.BytesIO(chromium.render(html, *size).png)).convert("RGB")
-    page.save(folder / f"{name}.png", optimize=True)
-    question = questions[number]["question"]
-    kept = Selector.from_pretrained()(page, question, budget=budget)
-    draw_kept(page, kept, question).save(folder / "first.png", optimize=True)
+    page, question = Image.open(DOCS / f"{name}.png").convert("RGB"), read_page(name)[2][number]["question"]
+    return Choice(page, selector(page, question, budget=budget), question)
+
+
+def draw_first(selector: Selector) -> Choice:
+    """Draw the README's first picture."""
+    one = first_choice(selector)
+    draw_kept(one.image, one.allocation, one.question).save(DOCS / "first.png", optimize=True)
+    return one
 
 
 def draw_kept(page: Image.Image, kept: Allocation, question: str) -> Image.Image:
@@ -198,21 +216,103 @@ def choice(selector: Selector, sample: AppSample) -> Choice:
     return Choice(image, selector(image, sample.question, budget=BUDGET), sample.question, sample.evidence)
 
 
+# ---- the app in a browser ------------------------------------------------------------------------------
+
+SIZE = {"width": 1400, "height": 1000}
+PROBES = ("sweep", "contenders", "faithfulness")
+PATIENCE = 300_000  # ms: models load, and probes answer many times
+
+
+def of_app(app: App) -> dict[str, Any]:
+    """What the app's first screen offers: its tabs and the questions of its samples, in their order."""
+    parts = app.config["components"]
+    tabs = [part["props"]["label"] for part in parts if part["type"] == "tabitem"]
+    (chips,) = (part["props"]["samples"] for part in parts if part["props"].get("elem_id") == "samples")
+    questions = [unescape(re.search("<span>(.*)</span>", chip)[1]) for (chip,) in chips]
+    return {"tabs": tabs, "samples": questions}
+
+
+def photograph() -> dict[str, Any]:
+    """Draw app.png, the first screen, and microscope.png, all that was measured of an answer."""
+    from playwright.sync_api import sync_playwright
+
+    from arr_coc.app import build_app
+
+    app = build_app()
+    _, address, _ = app.launch(server_name="127.0.0.1", prevent_thread_lock=True, quiet=True)
+    try:
+        with sync_playwright() as playwright:
+            browser = playwright.chromium.launch(
+                executable_path=next(filter(None, map(shutil.which, NAMES))), args=["--no-sandbox"]
+            )
+            page = browser.new_context(viewport=SIZE, reduced_motion="reduce").new_page()
+            page.set_default_timeout(PATIENCE)
+            page.goto(address)
+            page.wait_for_selector("#sight canvas")
+            page.wait_for_function("document.querySelector('#model').innerText.includes('parameters')")
+            page.wait_for_timeout(1000)  # buttons fade in
+            seen = [tab for tab in page.get_by_role("tab").all_inner_texts() if tab]
+            page.screenshot(path=DOCS / "app.png")
+            sample = json.loads(SAMPLE.read_text(encoding="utf-8"))["question"]  # the bundled model reads it
+            page.locator("#samples button", has_text=sample).first.click()
+            page.wait_for_selector("#canvas canvas")
+            page.click("#ask")
+            page.wait_for_function("document.querySelector('#status')?.innerText.startsWith('Answered in')")
+            page.wait_for_selector("#ask:enabled")
+            page.click("#closer .label-wrap")
+            page.wait_for_selector("#microscope canvas")
+            for probe in PROBES:
+                page.click(f"#probe-{probe}")
+                page.wait_for_function("document.querySelector('#measured').innerText === 'Measured.'")
+                page.wait_for_selector(f"#probe-{probe}:enabled")
+            page.mouse.move(0, 0)
+            page.wait_for_timeout(500)
+            page.locator("#microscope").screenshot(path=DOCS / "microscope.png")
+            browser.close()
+    finally:
+        app.close(verbose=False)
+    shown = of_app(app)
+    if not set(seen) <= set(shown["tabs"]):
+        raise ValueError(
+            f"the browser shows the tabs {seen}, and the app has {shown['tabs']}: look at the page"
+        )
+    return shown
+
+
+# ---- what they show ------------------------------------------------------------------------------------
+
+SHOWN = DOCS / "shown.json"
+DRAWN = ("first", "look", "app", "microscope")
+
+
+def of_choice(one: Choice) -> dict[str, Any]:
+    """A choice as it is recorded beside its picture."""
+    return {"question": one.question, "budget": one.allocation.kept, "kept": one.allocation.keep.tolist()}
+
+
+def digests() -> dict[str, str]:
+    """SHA-256 of each picture."""
+    return {name: sha256((DOCS / f"{name}.png").read_bytes()).hexdigest() for name in DRAWN}
+
+
+def show() -> None:
+    """Draw all of them, and record what they show."""
+    selector = Selector.from_pretrained()
+    shown = {
+        "first": of_choice(draw_first(selector)),
+        "look": [of_choice(one) for one in draw_look(selector)],
+        "app": photograph(),
+    }
+    SHOWN.write_text(json.dumps(shown | {"sha256": digests()}) + "\n", encoding="utf-8")
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument(
-        "--figure", type=Path, metavar="PNG", help="draw the guide page's figure, render nothing"
-    )
-    parser.add_argument(
-        "--first", type=Path, metavar="DIR", help="render and draw the README's first picture"
-    )
-    arguments = parser.parse_args()
-    if arguments.first:
-        first(arguments.first)
-    elif arguments.figure:
-        figure(arguments.figure)
-    else:
+    parser.add_argument("--pages", action="store_true", help="render the pages that are shown, nothing else")
+    if parser.parse_args().pages:
         draw()
         draw_shapes()
+    else:
+        show()

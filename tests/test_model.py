@@ -20,6 +20,8 @@ from transformers.utils.generic import find_labels
 
 from arr_coc.choose.allocation import Reason
 from arr_coc.choose.attending import NonFiniteScores
+from arr_coc.choose.layer import ARRCOCLayer
+from arr_coc.choose.texture import generate_texture_array
 from arr_coc.model import ARRCOCModel, ARRCOCQwen
 from arr_coc.modes import MODES
 from arr_coc.seam import PAD
@@ -551,3 +553,18 @@ def test_a_model_that_computes_no_numbers_says_so(mode: str) -> None:
             greedy(m, inputs_of(), mode=mode, return_allocation=True).note or "" for m in (broken, whole)
         ]
     assert [NO_NUMBERS in note for note in notes] == [True, False] * (len(notes) // 2)
+
+
+def test_the_first_calls_of_the_plan_work_or_name_what_does() -> None:
+    image = torch.rand(1, 3, 100, 64, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(generate_texture_array(image), generate_texture_array(image, (3, 2)))
+    for call in (lambda: ARRCOCLayer(hidden_dim=64), ARRCOCLayer, lambda: ARRCOCLayer(64)):
+        with pytest.raises(TypeError, match=r"ARRCOCLayer\(ARRCOCConfig\(dim="):
+            call()
+    for call in (
+        lambda: ARRCOCQwen(base_model_name="Qwen/Qwen3-VL-2B-Instruct"),
+        lambda: ARRCOCQwen("Qwen/Qwen3-VL-2B-Instruct"),
+        ARRCOCQwen,
+    ):
+        with pytest.raises(TypeError, match=r"by its name or folder use ARRCOCModel.from_pretrained\("):
+            call()

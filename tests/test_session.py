@@ -301,6 +301,10 @@ class TestQuestions:
         self, model: ARRCOCModel, question: Any
     ) -> None:
         session = model.session(IMAGE)
+        assert session.ask("What?", max_new_tokens=1).magnified is None
+        for mode in ("full", "compress", "weight"):
+            with pytest.raises(ValueError, match=f"mode '{mode}' chooses no cells.*prune, sparse, saccade"):
+                session.look("What?", mode=mode)
         for call in (session.ask, session.look, session.inputs, session.prompt):
             with pytest.raises(ValueError, match=r"the question (is empty|is None: give|is an? |has half)"):
                 call(question)

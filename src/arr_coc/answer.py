@@ -40,7 +40,8 @@ class Answer:
             other than the bundled one, which can't tell.
         couplings: what the guide found about each image; empty where it was not used.
         looks: passes over the image; more than one only in a call that allows it (`looks=2`).
-        magnified: per image, how many times finer its kept cells were read (`magnify`); empty: as they were.
+        magnified: per image, how many times finer its kept cells were read (`magnify`), 1 for not at all;
+            None where no image's were.
     """
 
     text: str
@@ -59,7 +60,7 @@ class Answer:
     foreign: bool = False
     couplings: tuple[Coupling, ...] = field(default=(), compare=False)
     looks: int = 1
-    magnified: tuple[float, ...] = ()
+    magnified: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
         if not self.allocations:

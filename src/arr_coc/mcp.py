@@ -119,7 +119,7 @@ class Folders:
             ) from error
         if not there:
             alike = [find_alike(self._in_place(target), self._holds) for target in targets]
-            there = [found.resolve() for found in alike if self._holds(found) and found.is_file()]
+            there = [each.resolve() for each in alike if self._holds(each) and each.is_file()]
             below += there
         if not below:
             raise ValueError(f"path {shorten(name)} is not below {listed}: only files there are opened")
@@ -147,17 +147,17 @@ class Folders:
 
         Hidden ones and links are left out; at most MOST_SEEN files are looked at.
         """
-        seen = 0
+        files = 0
         more = False
 
-        def found() -> Iterator[tuple[Path, os.stat_result]]:
-            nonlocal seen, more
+        def pictures() -> Iterator[tuple[Path, os.stat_result]]:
+            nonlocal files, more
             for place in dict.fromkeys(self.places):
                 for root, folders, names in os.walk(place):  # it follows no links
                     folders[:] = sorted(name for name in folders if not name.startswith("."))
                     for name in names:
-                        seen += 1
-                        if seen > MOST_SEEN:
+                        files += 1
+                        if files > MOST_SEEN:
                             more = True
                             return
                         path = Path(root, name)
@@ -170,7 +170,7 @@ class Folders:
                         if stat.S_ISREG(facts.st_mode):
                             yield path, facts
 
-        every = dict(found())  # once each, also where one folder lies below another
+        every = dict(pictures())  # once each, also where one folder lies below another
         newest = nlargest(most, every.items(), key=lambda item: (item[1].st_mtime, str(item[0])))
         return newest, more or len(newest) < len(every)
 
@@ -333,8 +333,8 @@ def build_server(
                         raise ValueError(
                             f"{self.name} has no argument {shorten(name)}: it takes {listed}{hint}"
                         )
-                given = self.fn_metadata.pre_parse_json(arguments)
-                validated(self.fn_metadata.arg_model, given, self.name)
+                checked = self.fn_metadata.pre_parse_json(arguments)
+                validated(self.fn_metadata.arg_model, checked, self.name)
             except ValueError as error:
                 raise ToolError(str(error)) from error
             return await super().run(arguments, *rest, **more)

@@ -95,7 +95,7 @@ class ARRCOCModel(Shareable, BaseProperties, nn.Module):
 
     def __init__(
         self,
-        base: PreTrainedModel,
+        base: PreTrainedModel | None = None,
         processor: Any = None,
         layer: ARRCOCLayer | None = None,
         *,
@@ -109,7 +109,14 @@ class ARRCOCModel(Shareable, BaseProperties, nn.Module):
         relevance: str | RelevanceSource = "auto",
         guide: str | Path | None = None,
         familiarity_stem: Stem | None = None,
+        **others: Any,
     ) -> None:
+        if not isinstance(base, nn.Module) or others:
+            own, named = type(self).__name__, [f"{name}={value!r:.60}" for name, value in others.items()]
+            raise TypeError(
+                f"{own}({', '.join(named) or repr(base)[:60]}): it goes around a loaded transformers model; "
+                f"by its name or folder use {own}.from_pretrained('Qwen/Qwen3-VL-2B-Instruct')"
+            )
         super().__init__()
         self.base: Any  # its family's class is known at run time alone
         base = plain_model(base)

@@ -390,7 +390,7 @@ class Session:
             images=self.images,
             couplings=prepared.couplings,
             looks=looked,
-            magnified=prepared.magnified,
+            magnified=prepared.magnified if any(scale > 1 for scale in prepared.magnified) else None,
         )
 
     def _call(
@@ -510,6 +510,11 @@ class Session:
         coverage: float | None = None,
     ) -> list[Allocation]:
         """The allocation of each of the session's images, as `look`."""
+        if mode is not None and not find_mode(mode).chooses:
+            choosing = ", ".join(name for name, one in MODES.items() if one.chooses)
+            raise ValueError(
+                f"mode {mode!r} chooses no cells, so there is nothing to look at: use {choosing}"
+            )
         return self.prepared(question, budget=budget, mode=mode, coverage=coverage).allocations
 
     def prepared(

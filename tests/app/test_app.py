@@ -521,7 +521,7 @@ class TestTraces:
         assert not page.parent.exists()
 
     def test_the_shipped_one_is_of_the_first_sample(self) -> None:
-        first, *others = samples.samples()
+        first, *others = samples.built_in()
         request = AskForm(first.image, first.question)
         assert first.trace is not None
         sample = json.loads(samples.SAMPLE.read_text(encoding="utf-8"))
@@ -681,7 +681,7 @@ class TestScreen:
 
     def test_a_tab_can_be_copied(self) -> None:
         tab = Tab()
-        tab.open(samples.samples()[0].trace)
+        tab.open(samples.built_in()[0].trace)
         other = copy.deepcopy(tab)
         assert other.view == tab.view
         assert other.trace is not tab.trace

@@ -89,9 +89,9 @@ def test_a_large_picture_has_the_cells_that_it_has_elsewhere(
 
 
 def test_the_budget_is_the_forms(image: str) -> None:
-    """The default is the command line's; "auto" and more than there is are budgets, too."""
+    """The form opens with 64; "auto" and more than there is are budgets, too."""
     looking, tab = Looking(EncodedMemory()), Tab()
-    assert asking.AskForm(None, "").budget == DEFAULT_BUDGET
+    assert asking.AskForm(None, "").budget == asking.TOKENS == 64
     whole, said = handlers.on_look(looking, tab, image, QUESTION, DEFAULT_BUDGET)
     assert (whole["kept"], said) == (6, "")
     auto, said = handlers.on_look(looking, tab, image, QUESTION, 3, True)

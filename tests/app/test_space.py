@@ -16,6 +16,7 @@ from packaging.requirements import Requirement
 from typer.testing import CliRunner
 
 from arr_coc import __version__
+from arr_coc.app import space as writer
 from arr_coc.app.space import requirements, source_files, space_files, write_space
 from arr_coc.cli.app import space
 from disks import contents, small_files
@@ -154,6 +155,42 @@ class TestWriting:
         assert (tmp_path / "space" / "app.py").read_text() == files["app.py"]
         assert (tmp_path / "space" / "notes.txt").read_text() == "mine"
 
+    def test_files_that_are_not_its_own_are_not_mixed_in(self, tmp_path: Path) -> None:
+        files = {"app.py": "new", "arr_coc/one.py": "new"}
+        write_space(tmp_path, files)
+        (tmp_path / ".git").mkdir()
+        (tmp_path / ".git" / "config").write_text("of a clone")
+        write_space(tmp_path, files)
+        for name in (".env", "notes.txt", "deep/notes.txt", "arr_coc/mine.py"):
+            stray = tmp_path / name
+            stray.parent.mkdir(exist_ok=True)
+            stray.write_text("mine")
+            with pytest.raises(
+                ValueError, match=f"has {name}, which would be mixed .*: choose another folder"
+            ):
+                write_space(tmp_path, files)
+            assert stray.read_text() == "mine"
+            stray.unlink()
+
+    def test_of_the_packages_folder_only_its_own_kinds_go(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for name in (
+            "one.py",
+            ".env",
+            ".secret.json",
+            "one.py~",
+            "one.py.orig",
+            "core",
+            "a/two.json",
+            "a/.b/c.py",
+        ):
+            path = tmp_path / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("")
+        monkeypatch.setattr(writer, "PACKAGE", tmp_path)
+        assert set(source_files()) - {"LICENSE"} == {f"{tmp_path.name}/one.py", f"{tmp_path.name}/a/two.json"}
+
     def test_modules_of_another_version_go(self, tmp_path: Path) -> None:
         files = {"app.py": "new", "arr_coc/one.py": "new"}
         write_space(tmp_path, {"app.py": "old", "arr_coc/one/__init__.py": "old"})
@@ -182,4 +219,5 @@ class TestWriting:
             "model": "bundled",
         }
         assert sorted(path.name for path in (tmp_path / "a").iterdir()) == sorted(facts["files"])
-        assert "hf upload USER/NAME" in run(str(tmp_path / "a"), "--force")
+        line = next(line for line in run(str(tmp_path / "a"), "--force").splitlines() if "hf upload" in line)
+        assert line.endswith("--include app.py requirements.txt README.md 'arr_coc/*' LICENSE")

@@ -36,6 +36,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, Route
 
 pytestmark = pytest.mark.slow
 
+SAMPLED = json.loads(SAMPLE.read_text(encoding="utf-8"))["question"]
 COUNTED = pictures(SHAPES)[1].question
 SERVE = (
     "from arr_coc.app import launch;"
@@ -114,6 +115,12 @@ def show_answer(page: Page) -> None:
     page.wait_for_selector("#canvas canvas")
 
 
+def open_sample(page: Page) -> None:
+    """Choose the sample that the bundled model can read, whose answer is saved."""
+    page.locator("#samples button", has_text=SAMPLED).first.click()
+    page.wait_for_selector("#canvas canvas")
+
+
 def ask_anew(page: Page) -> str:
     """Press Ask, and wait until it can be pressed again; what was said at the end."""
     page.evaluate(
@@ -140,33 +147,34 @@ def fits(page: Page) -> bool:
 
 def test_the_sample_is_answered_before_and_after_asking(open_app: Open) -> None:
     page = open_app()
-    show_answer(page)
+    open_sample(page)
     assert "554RM" in page.inner_text("#canvas")
     page.click("#ask")
     answered(page)
     assert "Same answer" in page.inner_text("#canvas")
-    assert "273 of 1,024" in page.inner_text("#canvas")
+    assert "64 of 1,024" in page.inner_text("#canvas")
 
 
 @pytest.mark.skipif(not (BUNDLED_GUIDE / GUIDE_FILE).is_file(), reason="the package has no guide")
 def test_it_shows_where_it_would_look_while_one_types(open_app: Open) -> None:
     page = open_app()
-    page.fill("#question textarea", "What is the vendor?")
-    page.wait_for_function("document.querySelector('#sight').innerText.includes('vendor')")
-    assert "273 of 1,024 cells kept" in page.inner_text("#sight")
+    assert "64 of 1,000 cells kept" in page.inner_text("#sight")
+    page.fill("#question textarea", "What is the voucher?")
+    page.wait_for_function("document.querySelector('#sight').innerText.includes('voucher')")
+    assert "64 of 1,000 cells kept" in page.inner_text("#sight")
     page.fill("#budget input[type=number]", "123")
     page.press("#budget input[type=number]", "Tab")
-    page.wait_for_function("document.querySelector('#sight').innerText.includes('123 of 1,024 cells')")
+    page.wait_for_function("document.querySelector('#sight').innerText.includes('123 of 1,000 cells')")
     page.check("#auto input")
-    page.wait_for_function("!document.querySelector('#sight').innerText.includes('123 of 1,024 cells')")
+    page.wait_for_function("!document.querySelector('#sight').innerText.includes('123 of 1,000 cells')")
     page.hover("#sight .ac-spot")
     assert "likeness" in (page.locator("#sight .ac-spot").first.get_attribute("aria-label") or "")
 
 
 def test_a_moved_budget_marks_the_answer_as_of_another(open_app: Open) -> None:
     page = open_app()
-    show_answer(page)
-    for value, said in (("64", "another budget"), ("273", "")):
+    open_sample(page)
+    for value, said in (("273", "another budget"), ("64", "")):
         page.fill("#budget input[type=number]", value)
         page.press("#budget input[type=number]", "Tab")
         page.wait_for_function(
@@ -240,8 +248,7 @@ def drop_pdf(page: Page, path: Path) -> None:
 
 
 def choose_first(page: Page, path: Path) -> None:
-    page.locator("#samples button").first.click()
-    page.wait_for_selector("#canvas canvas")
+    open_sample(page)
 
 
 def choose_gray(page: Page, path: Path) -> None:
@@ -395,13 +402,13 @@ def test_keys_alone_move_the_budget_and_ask(open_app: Open) -> None:
     tab_to("#budget input[type=range]")
     for _ in range(4):
         page.keyboard.press("ArrowRight")
-    page.wait_for_function("document.querySelector('#sight').innerText.includes('277 of 1,024')")
+    page.wait_for_function("document.querySelector('#sight').innerText.includes('68 of 1,000')")
     page.focus("#question textarea")
     page.keyboard.press("Control+a")
     page.keyboard.type("What is the title?")
     page.keyboard.press("Enter")
     answered(page)
-    assert "277 of 1,024" in page.inner_text("#canvas")
+    assert "68 of 1,000" in page.inner_text("#canvas")
     tab_to("#closer .label-wrap")
     assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
     page.keyboard.press("Enter")
@@ -410,6 +417,7 @@ def test_keys_alone_move_the_budget_and_ask(open_app: Open) -> None:
 
 def test_the_microscope(open_app: Open, browser: Browser, tmp_path: Path) -> None:
     page = open_app()
+    open_sample(page)
     look_closer(page)
     page.click("#microscope .ac-stage", position={"x": 40, "y": 60})
     card = re.search(r"Row (\d+), column (\d+)", page.inner_text("#microscope"))
@@ -497,7 +505,7 @@ def test_what_is_wrong_is_said_beside_its_field(open_app: Open, tmp_path: Path) 
 
 def test_an_upload_fades_the_answer_until_the_next(open_app: Open) -> None:
     page = open_app()
-    show_answer(page)
+    open_sample(page)
     opacity = "getComputedStyle(document.querySelector('#canvas')).opacity"
     assert page.evaluate(opacity) == "1"
     page.set_input_files("#image input[type=file]", SAMPLE.with_suffix(".png"))
@@ -516,7 +524,7 @@ def test_an_upload_fades_the_answer_until_the_next(open_app: Open) -> None:
     assert page.evaluate(opacity) == "1"
     assert not page.is_visible("#stale")
     lines = page.evaluate("window.lines")  # each side says what it is while it streams
-    kept = [n for n, line in enumerate(lines) if line.startswith("From 273 tokens: ")]
+    kept = [n for n, line in enumerate(lines) if line.startswith("From 64 tokens: ")]
     full = [n for n, line in enumerate(lines) if line.startswith("From all tokens: ")]
     assert kept
     assert full
@@ -553,6 +561,7 @@ def test_the_form_outlives_a_refresh(open_app: Open) -> None:
 
 def test_one_worst_case(open_app: Open) -> None:
     page = open_app()
+    open_sample(page)
     look_closer(page)
     assert page.locator("#microscope .ac-verdict").count() == 0  # it stands above already
     assert page.is_checked("#microscope input[value=balanced]")
@@ -629,7 +638,7 @@ def test_a_clip_is_dropped_in_asked_about_and_made_room_for(
     page.wait_for_function("document.querySelector('#measured').innerText.includes('about a clip')")
     page.wait_for_selector("#probe-contenders:enabled")
     assert page.evaluate(f"{title}.startsWith('1.0 to 1.5 s')")
-    page.locator("#samples button").first.click()
+    open_sample(page)
     page.wait_for_function("document.querySelector('#canvas').innerText.includes('554RM')")
     page.wait_for_selector("#clip-preview img", state="detached")
     assert page.locator("#image img").is_visible()

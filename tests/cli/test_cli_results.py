@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import errno
 import re
+import sys
 from pathlib import Path
 
 import pytest
 
 from arr_coc_lab.cli.report import fitted
+from arr_coc_lab.data.folder import data_spec
 from arr_coc_lab.results.files import read_results, write_results
 from arr_coc_lab.results.summary import read_summary
 from arr_coc_lab.results.table import COLUMNS, table
 from command_line import run
 from each import each
+from tiny import picture
 
 Capture = pytest.CaptureFixture[str]
 REAL = Path(__file__).parents[2] / "runs" / "results" / "sparse.json"
@@ -236,3 +239,23 @@ def test_another_seed_draws_other_pages(capsys: Capture) -> None:
         assert run(capsys, "draw", "-n", "3", "--size", "96x96", "--seed", seed, "-o", seed)[0] == 0
     pages = {path.read_bytes() for path in Path().rglob("*.png")}
     assert len(pages) == 6
+
+
+def test_eval_takes_the_folder_that_adapt_takes_and_refuses_others_before_it_loads(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing of the harness is imported for what can't be scored."""
+    monkeypatch.setitem(sys.modules, "arr_coc_lab.evaluate", None)
+    picture(1).save(tmp_path / "a.png")
+    lines = tmp_path / "questions.jsonl"
+    lines.write_text('{"image": "a.png", "question": "What?"}\n')
+    for data, reason in (
+        (str(tmp_path), "has no answers to score"),
+        (str(tmp_path / "none"), "is not there: give a folder of images with questions.jsonl"),
+        ("textvqua:mine", "did you mean 'textvqa'"),
+    ):
+        code, _, err = run(capsys, "eval", "--data", data)
+        assert (code, err.count("\n")) == (2, 1), err
+        assert reason in err
+    lines.write_text('{"image": "a.png", "question": "What?", "answer": "a"}\n')
+    assert data_spec(str(tmp_path)) == f"jsonl:{tmp_path}"

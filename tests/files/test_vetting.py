@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
+from packaging.version import Version
 
 from arr_coc.files.saved import BUNDLED
-from arr_coc.files.vetting import vetted, weight_names
+from arr_coc.files.vetting import READ, vetted, weight_names
 from arr_coc.store import checkpoint
 from tiny import tiny
 
@@ -30,6 +32,11 @@ def change(folder: Path, name: str, changes: dict[str, Any], *parts: str) -> Non
         inner = inner.setdefault(part, {})
     inner.update(changes)
     path.write_text(json.dumps(settings))
+
+
+def test_the_release_of_transformers_was_read() -> None:
+    """Of a newer one nobody has looked at what its files can make it do: read it, then raise READ."""
+    assert Version(transformers.__version__).release[:2] <= Version(READ).release
 
 
 REPOSITORY = "someone/some-repo"
@@ -56,6 +63,15 @@ REFUSED = [
     ),
     ("config.json", {"depth": 10**6}, ("vision_config",), "depth is 1000000, more than"),
     ("config.json", {"num_experts": 10**6}, ("text_config",), "num_experts is 1000000, more than"),
+    ("config.json", {"n_input_layers": 10**6}, ("text_config",), "n_input_layers is 1000000, more than"),
+    ("config.json", {"n_routed_experts": 10**6}, ("text_config",), "n_routed_experts is 1000000, more"),
+    (
+        "config.json",
+        {"n_recurrent_loops": 10**6},
+        ("text_config",),
+        "n_recurrent_loops is 1000000, more",
+    ),
+    ("config.json", {"loop_num_passes": 10**6}, ("text_config",), "loop_num_passes is 1000000, more"),
     (
         "config.json",
         {"intermediate_size": 10**9},

@@ -20,6 +20,7 @@ from arr_coc.pixels.page import find_page
 from arr_coc.pixels.planning import GAP
 from arr_coc.pixels.regions import in_reading_order, merged, to_line_ends, with_lines
 from arr_coc.trace.picture import font
+from each import each
 
 ORDER = Path(__file__).parents[2] / "docs" / "order.png"
 QUESTION = "When will the parcel arrive?"
@@ -171,9 +172,22 @@ class TestForQuestions:
             packed = pack_for(Image.new("RGB", (300, 200), "white"), QUESTION, 20, 32, layout, selector)
             assert packed.tokens <= 20
 
-    def test_no_question(self, selector: Selector) -> None:
-        with pytest.raises(ValueError, match="there is no question"):
-            pack_for(ORDER, [], 100, selector=selector)
+    @each("questions", [[], None, 7, [None], [7], [" "], {}])
+    def test_no_question(self, selector: Selector, questions: Any) -> None:
+        with pytest.raises(ValueError, match=r"the questions? (is|are) .*: give|the question is empty"):
+            pack_for(ORDER, questions, 100, selector=selector)
+
+    @each("value", ["3", "x", None, True, float("nan"), float("inf"), -1, [3], {}, object()])
+    def test_options_of_another_kind_are_named(self, value: Any) -> None:
+        allocation = cells((2, 2))
+        for name in ("tokens", "rule", "layout", "magnify", "readable", "lines", "allocation"):
+            if (name, value) in (("rule", "3"), ("rule", True)):
+                continue
+            how = {"allocation": allocation, "tokens": 80} | {name: value}
+            if name == "lines" and value == {}:
+                continue  # no lines
+            with pytest.raises(ValueError, match=f"{name} |tokens .* is less"):
+                pack(printed(), **how)
 
 
 class TestSaving:

@@ -300,3 +300,11 @@ def test_a_picture_or_all_inputs_in_the_place_of_ids(mode: str) -> None:
             call(whole, mode=mode)
     with pytest.raises(ValueError, match=r"in place of input_ids"):
         model.generate(inputs=whole, mode=mode)
+    for named in (
+        {"image": picture(1), "question": "Where?"},
+        {"question": "Where?"},
+        {"image": torch.ones(3)},
+    ):
+        for call in (model, model.generate):
+            with pytest.raises(ValueError, match=r"in place of input_ids: use ask\(image, question\)"):
+                call(**named, mode=mode)

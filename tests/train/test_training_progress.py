@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from arr_coc.train import callbacks
-from arr_coc.train.callbacks import Report, duration, in_words
+from arr_coc.train.callbacks import Report, duration, in_words, rounded_up
 from arr_coc_lab.teaching.recipe import GuideRecipe
 from arr_coc_lab.teaching.trainer import pieces
 
@@ -37,8 +37,8 @@ def test_after_three_steps_it_says_what_the_rest_will_take(monkeypatch: pytest.M
     lines = report_of(803, 0.9, monkeypatch).splitlines()
     assert lines[0] == "803 steps, each on 1 image"
     assert lines[1] == (
-        "about 12 min to go: 800 steps of 0.9 s, measured here on the first 3; a checkpoint every 100 steps, "
-        "and Ctrl-C keeps what was learned"
+        "about 12 min to go: 800 steps of 0.9 s, measured here on the first 3; what is written and "
+        "measured at the end comes on top; a checkpoint every 100 steps, and Ctrl-C keeps what was learned"
     )
     assert lines[2] == (
         "step 5 of 803: loss 1.23, 50% of the evidence in the best 1/16 of the cells; 12 min left"
@@ -114,3 +114,8 @@ def test_times(seconds: float, words: str) -> None:
 
 def test_without_evidence_the_loss_stands_alone() -> None:
     assert in_words({"loss": 0.5, "answer": 0.5}) == "loss 0.5"
+
+
+def test_what_is_foretold_is_rounded_up() -> None:
+    for seconds, words in ((174, "3 min"), (181, "4 min"), (89.1, "2 min"), (5401, "1.6 h"), (0.2, "1 s")):
+        assert duration(rounded_up(seconds)) == words

@@ -367,6 +367,16 @@ class TestImports:
         assert load_recipe("relevance", changes).layer == {"channels": ("rgb", "tinted")}
         assert sys.path == paths
 
+    @each("name", ["antigravity", "xmlrpc.server", "pip"])
+    def test_a_recipe_runs_no_module_from_elsewhere(self, tmp_path, name):
+        """A recipe may come from anybody: of what is installed it may name only what adds to arr-coc."""
+        path = written(tmp_path, f'stage = "relevance"\nsteps = 1\nimports = ["{name}"]\n')
+        with pytest.raises(ValueError, match=f"mine.toml: module '{name}' is neither .*--import {name}"):
+            load_recipe(path)
+        assert name not in sys.modules
+        for own in ("math", "arr_coc_lab"):  # imported already; of a distribution with entry points
+            load_recipe(written(tmp_path, f'stage = "relevance"\nsteps = 1\nimports = ["{own}"]\n'))
+
     def test_no_record_imports_anything(self, module, monkeypatch):
         """`Recipe` is what the file of a run is read back into; only `load_recipe` runs a user's code."""
         monkeypatch.chdir(module.parent)

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from arr_coc.choose.budget import Budget, parse_budget
-from arr_coc.data import Example, data_sets, open_data
+from arr_coc.data import Example, open_data
 from arr_coc.files.atomic import write_atomic
-from arr_coc.files.paths import BUNDLED_NAME, local_path
+from arr_coc.files.paths import BUNDLED_NAME
 from arr_coc.files.saved import read_settings
 from arr_coc.files.validation import check_records
 from arr_coc.model import ARRCOCModel
@@ -30,6 +30,7 @@ from arr_coc.train.folder import PLOT, RECIPE
 from arr_coc.train.recipe import Recipe, load_recipe
 from arr_coc.train.rows import rest_of
 from arr_coc.train.trainer import train
+from arr_coc_lab.data.folder import data_spec
 from arr_coc_lab.evaluate import Settings, evaluate
 from arr_coc_lab.gain import draw_gain, gain
 from arr_coc_lab.results.files import read_results
@@ -221,41 +222,6 @@ def parts_of(text: str) -> tuple[str, ...]:
         if name not in RECIPES:
             raise ValueError(f"recipe {name!r} is no part of an adaptation: use some of {', '.join(RECIPES)}")
     return names
-
-
-def data_spec(data: str) -> str:
-    """NAME:DIR of a folder: COCO's boxes, parquet, or lines with or without answers.
-
-    Raises:
-        ValueError: it is no folder, or has no readable question.
-    """
-    name, colon, _ = data.partition(":")
-    if colon and name.strip().lower() in data_sets():
-        return data
-    folder = local_path(data)
-    if not folder.exists():
-        raise ValueError(
-            f"data {data!r} is not there: give a folder of images with questions.jsonl, or NAME:DIR"
-        )
-    if (folder / "annotations").is_dir():
-        return f"coco:{data}"
-    if not (folder / "questions.jsonl").is_file() and _has_parquet(folder):
-        return f"parquet:{data}"
-    lines = f"folder:{data}"
-    for _ in open_data(lines)[1]:  # errors in the lines are raised here
-        pass
-    try:
-        for _ in open_data(f"jsonl:{data}")[1]:
-            pass
-    except ValueError:  # some question has no answer: the model's own stands in
-        return lines
-    return f"jsonl:{data}"
-
-
-def _has_parquet(folder: Path) -> bool:
-    return folder.suffix == ".parquet" or any(
-        any(folder.glob(f"{place}*.parquet")) for place in ("", "data/")
-    )
 
 
 class Survey(NamedTuple):

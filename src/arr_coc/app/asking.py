@@ -21,7 +21,7 @@ from arr_coc.app.clips import opened
 from arr_coc.app.lending import lend
 from arr_coc.app.models import Models
 from arr_coc.app.state import Tab
-from arr_coc.choose.budget import DEFAULT_BUDGET, Budget, budget_count, budget_of
+from arr_coc.choose.budget import Budget, budget_count, budget_of
 from arr_coc.files.images import ImageSource
 from arr_coc.files.plugins import plugin, plugins
 from arr_coc.model import ARRCOCModel
@@ -39,6 +39,8 @@ WAITING = "Waiting for a GPU, then answering ..."  # of a Space that has none of
 POLL = 0.05  # seconds between two checks whether the user has stopped the work
 
 
+TOKENS = 64
+"""Tokens that the form asks for at first: few, so that one sees what is chosen."""
 FIELDS = ("image", "clip", "question", "budget", "form")  # "form": problems of no single field
 
 
@@ -82,7 +84,7 @@ class AskForm:
 
     image: ImageSource | None
     question: str
-    tokens: float = DEFAULT_BUDGET
+    tokens: float = TOKENS
     auto: bool = False
     mode: str | None = None
     compare: bool = True

@@ -1,7 +1,8 @@
 """Samples of the app: the user's saved traces and built-in questions.
 
-The first built-in sample includes its trace, so that an answer is shown before a model is loaded. When the
-bundled model changes, `python -m arr_coc.app.samples` writes that trace again.
+The app opens with a page as people have them. The sample of the bundled model includes its trace, so that an
+answer can be shown before a model is loaded. When that model changes, `python -m arr_coc.app.samples` writes
+the trace again.
 """
 
 from __future__ import annotations
@@ -56,9 +57,9 @@ def chip(sample: AppSample) -> str:
 
 
 def samples(traces: Sequence[Trace | str | Path] = ()) -> list[AppSample]:
-    """Samples for saved or loaded traces, then the built-in ones."""
+    """Samples of saved or loaded traces, then pages as people have them, then those of the bundled model."""
     opened = [Trace.load(trace) if isinstance(trace, str | Path) else trace for trace in traces]
-    return [sample_of(trace) for trace in opened] + built_in()
+    return [sample_of(trace) for trace in opened] + pictures() + built_in()
 
 
 def sample_of(trace: Trace) -> AppSample:
@@ -77,7 +78,7 @@ def built_in() -> list[AppSample]:
 
 
 def pictures(listed: str = LISTED) -> list[AppSample]:
-    """Samples of drawn pages: invoice, chart, settings, ticket; those of one page in a row."""
+    """Samples of pages written by hand: order, invoice, chart, settings, ticket; those of one in a row."""
     pages = json.loads((PICTURES / listed).read_text(encoding="utf-8"))
     return [
         AppSample(

@@ -23,7 +23,7 @@ from arr_coc.app.clips import LIMITS, MISSING, MOST_MB, can_open
 from arr_coc.app.components import Count, Problem, StatusLine, TokenCanvas, Upload, UploadClip, UploadTrace
 from arr_coc.app.looking import Looking
 from arr_coc.app.models import Models
-from arr_coc.app.samples import AppSample, chip, pictures
+from arr_coc.app.samples import AppSample, chip
 from arr_coc.app.state import TABS, Tab
 from arr_coc.files.pdf import can_draw
 from arr_coc.modes import MODES
@@ -105,11 +105,10 @@ def look() -> dict[str, Any]:
 def build(models: Models, samples: Sequence[AppSample], results: str | Path | None, *, lazy: bool) -> App:
     """Lay out the app for one model, or for two with the A/B view.
 
-    The first of `samples` is shown, with its trace. `results` is a result file for the tab of worst cases, or
-    None. `lazy` loads the models at the first question.
+    The first of `samples` is shown, with its trace if it has one. `results` is a result file for the tab of
+    worst cases, or None. `lazy` loads the models at the first question.
     """
     cases = None if results is None else handlers.WorstCases(results)
-    samples = [*samples, *pictures()]
     first = samples[0].trace
     view = None if first is None else first.view()
     picture = None if first is not None and not first.is_of_image else samples[0].image

@@ -9,7 +9,7 @@ The Space contains the source of the package that wrote it, so no package index 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.metadata import Distribution, PackageNotFoundError, distribution, version
 from pathlib import Path
 
@@ -58,6 +58,9 @@ on the CPU otherwise; its log says which.
 Written by `arr-coc space`, version {version}.
 """
 PACKAGE = Path(__file__).parents[1]
+# Endings of the package's files: what else lies in its folder, such as a backup or a secret, stays here.
+ENDINGS = (".css", ".jinja", ".js", ".json", ".png", ".py", ".safetensors", ".toml", ".txt", ".typed")
+OF_GIT = (".git", ".gitattributes", ".gitignore")  # of a Space that was cloned
 MOST_NAMES = 4  # files that a message names
 HARDWARE = "a10g-small"  # suggested for models of the Hub: 24 GB of GPU memory, bfloat16 in hardware
 
@@ -122,11 +125,14 @@ def space_files(
 
 
 def source_files() -> dict[str, str | bytes]:
-    """The installed package's files as they are here, local changes included, and the licence, by name."""
+    """The installed package's files as they are here, local changes included, and the licence, by name.
+
+    Hidden files and those of other kinds than a release has (ENDINGS) are left out.
+    """
     files: dict[str, str | bytes] = {
         f"{PACKAGE.name}/{path.relative_to(PACKAGE).as_posix()}": path.read_bytes()
         for path in sorted(PACKAGE.rglob("*"))
-        if path.is_file() and "__pycache__" not in path.parts
+        if path.suffix in ENDINGS and path.is_file() and not _is_hidden(path.relative_to(PACKAGE))
     }
     licence = _installed().read_text("licenses/LICENSE")
     return files | ({"LICENSE": licence} if licence else {})
@@ -155,23 +161,36 @@ def _installed() -> Distribution:
         ) from error
 
 
+def _is_hidden(path: Path) -> bool:
+    return any(part.startswith((".", "__pycache__")) for part in path.parts)
+
+
 def write_space(folder: Path, files: Mapping[str, str | bytes], force: bool = False) -> None:
     """Write the files of `space_files` into a folder, which is made if it is missing; all or none.
 
+    With `force` files that differ are overwritten, and in the package's folder what is not of it goes.
+
     Raises:
-        ValueError: a file differs and `force` is False, or can't be written.
+        ValueError: a file differs or is none of them and `force` is False, or can't be written.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
         contents = {name: text.encode() if isinstance(text, str) else text for name, text in files.items()}
         differ = [name for name, new in contents.items() if _differs(folder / name, new)]
         if differ and not force:
-            named = ", ".join(differ[:MOST_NAMES]) + (", ..." if len(differ) > MOST_NAMES else "")
             raise ValueError(
-                f"{str(folder)!r} has another {named}: choose another folder, or --force to overwrite"
+                f"{str(folder)!r} has another {_named(differ)}: choose another folder, or --force to "
+                "overwrite"
             )
-        package = [path for path in (folder / PACKAGE.name).rglob("*") if path.is_file()]
-        former = [name for path in package if (name := path.relative_to(folder).as_posix()) not in contents]
+        here = [path.relative_to(folder) for path in sorted(folder.rglob("*")) if not path.is_dir()]
+        others = [path for path in here if path.as_posix() not in contents and path.parts[0] not in OF_GIT]
+        strays = [path.as_posix() for path in others if "__pycache__" not in path.parts]
+        if strays and not force:
+            raise ValueError(
+                f"{str(folder)!r} has {_named(strays)}, which would be mixed with the Space's files: choose "
+                f"another folder, or --force (what is in {PACKAGE.name}/ then goes, the rest stays)"
+            )
+        former = [path.as_posix() for path in others if path.parts[0] == PACKAGE.name]
         with temporary_folder(".saving-", folder) as new:
             for name, content in contents.items():
                 (new / name).parent.mkdir(parents=True, exist_ok=True)
@@ -181,6 +200,10 @@ def write_space(folder: Path, files: Mapping[str, str | bytes], force: bool = Fa
         raise ValueError(
             f"folder {str(folder)!r} can't be written ({error.strerror or error}): choose another"
         ) from error
+
+
+def _named(names: Sequence[str]) -> str:
+    return ", ".join(names[:MOST_NAMES]) + (", ..." if len(names) > MOST_NAMES else "")
 
 
 def _differs(path: Path, content: bytes) -> bool:

@@ -34,7 +34,7 @@ from arr_coc.choose.knowing import (
     pool_query,
     same_start,
 )
-from arr_coc.choose.texture import channel_groups, generate_texture_array
+from arr_coc.choose.texture import CELL, channel_groups, generate_texture_array
 from arr_coc.files.atomic import write_atomic
 from arr_coc.files.paths import CONFIG_NAME, shorten
 from arr_coc.files.saved import PICKLES, check_finite, make_folder, read_settings, reading, write_tensors
@@ -47,9 +47,6 @@ _RETIRED: dict[str, Any] = {
     "balancer": "policy",
     "tokens": True,
 }
-
-
-CELL = 32  # pixels per side of a cell by default: Qwen3-VL's 16-px patches, merged 2x2
 
 
 @dataclass(frozen=True)
@@ -255,7 +252,13 @@ class ARRCOCLayer(nn.Module):
     another of its batch.
     """
 
-    def __init__(self, config: ARRCOCConfig) -> None:
+    def __init__(self, config: ARRCOCConfig | None = None, **others: Any) -> None:
+        if not isinstance(config, ARRCOCConfig) or others:
+            wrong = ", ".join(f"{name}={value!r:.40}" for name, value in others.items())
+            raise TypeError(
+                f"ARRCOCLayer({wrong or repr(config)[:40]}): a layer takes its settings as one ARRCOCConfig, "
+                "as in ARRCOCLayer(ARRCOCConfig(dim=2048)), dim being the width of the language model"
+            )
         super().__init__()
         self.config = c = config
         with same_start():

@@ -14,7 +14,7 @@ from safetensors import safe_open
 from torch import Tensor, nn
 
 from arr_coc.choose.knowing import same_start
-from arr_coc.choose.layer import CELL
+from arr_coc.choose.texture import CELL
 from arr_coc.files.saved import check_finite, reading, write_tensors
 
 FILE = "stem.safetensors"  # the stem's file in an allocator folder

@@ -123,10 +123,13 @@ class TextureCache:
         return torch.cat(parts, dim=1) if parts else None
 
 
+CELL = 32  # pixels per side of a cell by default: Qwen3-VL's 16-px patches, merged 2x2
+
+
 @torch.no_grad()
 def generate_texture_array(
     image: Tensor,
-    grid: Grid2D,
+    grid: Grid2D | None = None,
     channels: Channels = "mvp13",
     *,
     cache: TextureCache | None = None,
@@ -139,7 +142,7 @@ def generate_texture_array(
 
     Args:
         image: Float [B, 3, h, w] in [0, 1], RGB, any size from 1x1 px.
-        grid: (H, W), the merged token grid; it need not divide the image.
+        grid: (H, W), the merged token grid; it need not divide the image. None: a cell for each 32 x 32 px.
         channels: A preset ("mvp13", "fast13", "full20", "full40") or names of channel groups.
         cache: Channels of earlier calls; a group whose inputs are the same tensors is not computed again.
         **inputs: What groups need or read beside the image, see `OPTIONAL_INPUTS`.
@@ -156,6 +159,8 @@ def generate_texture_array(
             f"image must be float [B, 3, h, w], got {image.dtype} {tuple(image.shape)}; "
             "add a batch dimension, drop alpha, divide bytes by 255"
         )
+    if grid is None:
+        grid = (max(1, round(image.shape[2] / CELL)), max(1, round(image.shape[3] / CELL)))
     if len(grid) != 2 or min(grid) < 1:
         raise ValueError(f"grid must be (H, W) with at least one cell each way, got {grid}")
     (b, _, h, w), (rows, columns) = image.shape, grid

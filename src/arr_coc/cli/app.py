@@ -135,5 +135,7 @@ def space(
         return
     rows = [("space", folder), ("files", ", ".join(names))]
     rows.append(("to upload", "hf repos create USER/NAME --type space --space-sdk gradio"))
-    rows.append(("", f"hf upload USER/NAME {shlex.quote(folder)} . --type space"))
+    # By name, so that nothing else in the folder goes along.
+    own = [name if name in files else f"{name}/*" for name in names]
+    rows.append(("", f"hf upload USER/NAME {shlex.quote(folder)} . --type space --include {shlex.join(own)}"))
     terminal.print_rows(rows)

@@ -230,7 +230,7 @@ def _to_dict(names: Sequence[str], answer: Answer, full: Answer | None) -> dict[
         "grid": list(answer.grid),
         "mode": answer.mode,
         "looks": answer.looks,
-        "magnified": list(answer.magnified),
+        "magnified": list(answer.magnified or ()),
         "note": answer.note,
         "foreign": answer.foreign,
         "budget": answer.budget,

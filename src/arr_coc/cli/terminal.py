@@ -226,7 +226,7 @@ def print_answer(
     rows = [("image", name), ("question", question), ("answer", answer.text)]
     rows += [("full answer", full.text)] if full else []
     tokens = _share(answer.read, answer.total)
-    if any(scale > 1 for scale in answer.magnified):
+    if answer.magnified is not None:
         scales = ", ".join(f"{scale:.1f}" for scale in answer.magnified)
         tokens += f": {answer.kept:,} cells, magnified {scales} times"
         tokens += ", and a coarse view" if find_mode(answer.mode).gestalt else ""

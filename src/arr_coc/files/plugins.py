@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import sys
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
@@ -74,8 +75,8 @@ def missing(what: str) -> str:
 def import_modules(names: Iterable[str], folders: Sequence[Path] = ()) -> None:
     """Import a user's modules in order, to register channels, rivals, families, modes or commands.
 
-    Law: code is run here, so names come from a recipe file or the command line, never from an allocator
-    folder or the Hub. `folders`, then the current one, are searched after the usual places.
+    Law: code is run here, so names come from a recipe file (see `check_named`) or the command line, never
+    from an allocator folder or the Hub. `folders`, then the current one, are searched after the usual places.
 
     Raises:
         ValueError: an invalid or unknown module name, or an import that fails.
@@ -83,6 +84,28 @@ def import_modules(names: Iterable[str], folders: Sequence[Path] = ()) -> None:
     with _search_path([*folders, Path.cwd()]):
         for name in names:
             _import(name)
+
+
+def check_named(names: Iterable[str], folder: Path) -> None:
+    """Raise a ValueError for a module that a file may not have imported: a recipe may come from others.
+
+    It may name modules beside itself or in the current folder, those of distributions that add to arr-coc by
+    entry points, and what is imported already, as by `--import`.
+    """
+    every = entry_points()
+    groups = [every.select(group=group) for group in every.groups if group.startswith("arr_coc.")]
+    adding = {point.module.partition(".")[0] for group in groups for point in group}
+    for name in names:
+        top = name.partition(".")[0]
+        places = [place / part for place in (folder, Path.cwd()) for part in (top, f"{top}.py")]
+        beside = any(place.exists() for place in places)
+        if beside or top in adding or name in sys.modules or not top.isidentifier():
+            continue
+        if importlib.util.find_spec(top) is not None:
+            raise ValueError(
+                f"module {name!r} is neither beside the recipe nor in the current folder, and of no "
+                f"distribution that adds to arr-coc: if you trust it, arr-coc --import {name}"
+            )
 
 
 def _import(name: str) -> None:

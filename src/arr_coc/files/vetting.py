@@ -1,7 +1,7 @@
 """Checks of a model folder, which may come from anybody, before anything is loaded from it.
 
-The checks cover what transformers 5.23 can be made to do by files. Tokenizers, processors and chat templates
-can't be judged by their files: `store.checkpoint` and `seam` try them in a child process.
+The checks cover what transformers, up to the release READ, can be made to do by files. Tokenizers, processors
+and chat templates can't be judged by their files: `store.checkpoint` and `seam` try them in a child process.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from transformers import GenerationConfig, PreTrainedConfig
 
 from arr_coc.files.saved import PICKLES, reading
 from arr_coc.files.validation import short
+
+READ = "5.24"  # the newest release of transformers whose code was read for these checks
 
 CONFIG = "config.json"
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -45,7 +47,9 @@ FOREIGN = (  # settings that name files or code other than transformers' own
 IMPLEMENTATIONS = ("eager", "sdpa", "flex_attention", "batched_mm", "grouped_mm")  # transformers' own
 # Attention in packages; without the package, transformers would fetch kernels from the Hub.
 FLASH = re.compile(r"flash_attention_[234]")
-LAYERS = re.compile(r"depth|n_layers?|num_(\w+_)?(layers|blocks)")
+LAYERS = re.compile(r"depth|n_layers?|(num|n)_(\w+_)?(layers|blocks)")
+LOOPS = re.compile(r"\w*_(loops|passes)")  # how often layers run, one after another
+COUNTED = re.compile(r"num_\w*|n_\w*(experts|heads|groups?)|\w+_n_heads")
 # px to which an encoder enlarges or pads every picture
 PADDED, MOST_PADDED = re.compile(r"\w*pinpoints|window_size"), 2**13
 
@@ -71,6 +75,7 @@ IDS = re.compile(r"(bos|eos|pad|decoder_start|forced_[be]os)_token_id")
 MOST_SETTINGS_BYTES, MOST_DEPTH = 8_000_000, 20  # of a settings file
 MOST_FILE_BYTES = 200_000_000  # of any file but those of weights; tokenizers have up to 40 MB
 MOST_TENSORS, MOST_LAYERS = 200_000, 1000
+MOST_LOOPS = 64
 USUAL_COUNT = 4096  # allowed for a number of heads or the like, else the longest side of a weight
 MOST_LENGTH, MOST_BEAMS = 2**21, 64
 MOST_ENTRIES, MOST_TOKEN_ENTRIES = 4096, 32_768  # most entries of a list of settings, of tokens
@@ -288,8 +293,10 @@ def _config(settings: Mapping[str, Any], path: Path, header: WeightHeaders) -> d
         # Modules are built before weights are compared with them, so numbers must fit the weights.
         elif LAYERS.fullmatch(key):
             _bound(path, key, value, LAYERS, min(MOST_LAYERS, header.tensors))
-        elif key.startswith("num_"):
-            _bound(path, key, value, re.compile(re.escape(key)), max(USUAL_COUNT, header.longest))
+        elif LOOPS.fullmatch(key):
+            _bound(path, key, value, LOOPS, MOST_LOOPS)
+        elif COUNTED.fullmatch(key):
+            _bound(path, key, value, COUNTED, max(USUAL_COUNT, header.longest))
         kept[key] = _config(value, path, header) if isinstance(value, dict) else value
     return kept
 

@@ -67,7 +67,8 @@ def depths(logits: Tensor) -> Tensor:
 def coverage_rule(source: RelevanceSource, share: float) -> CoverageRule:
     """The rule of a source for a share of questions, by the next higher share in the bundled table.
 
-    A ValueError for a source, or one of other weights, that the table doesn't have, or a share above all.
+    A ValueError for a source, or one of other weights, that the table doesn't have, or a share outside of
+    those it has.
     """
     row = coverage_table().get(source.name)
     if row is None or row["version"] != source.version:
@@ -80,9 +81,14 @@ def coverage_rule(source: RelevanceSource, share: float) -> CoverageRule:
 
 
 def rule_of(row: Mapping[str, Any], share: float) -> CoverageRule:
-    """The rule of a row of the table for a share; a ValueError for one above all that it has."""
+    """The rule of a row of the table for a share; a ValueError for one outside of those that it has."""
     shares = sorted(map(float, row["depths"]))
     above = [one for one in shares if one >= share]
+    if share < shares[0]:
+        raise ValueError(
+            f"coverage {share:g} is below {shares[0]:g}, the lowest calibrated: ask for {shares[0]:g}, or "
+            "give a budget to keep less"
+        )
     if not above:
         raise ValueError(f"coverage {share:g} is above {shares[-1]:g}, the highest calibrated: ask for less")
     return CoverageRule(share, row["least"], tuple(row["edges"]), tuple(row["depths"][str(above[0])]))

@@ -750,7 +750,10 @@ def _stored_size(image: Image) -> tuple[int, int]:
 def _step_times(
     frames: Iterable[ImageSource], times: Iterable[float] | None, frames_per_step: int
 ) -> Sequence[float] | None:
-    times = getattr(frames, "times", None) if times is None else times
+    if times is None:
+        times = getattr(frames, "times", None)
+    elif isinstance(times, str | bytes) or not isinstance(times, Iterable):
+        raise ValueError(f"times {times!r:.40} is {kind_of(times)}: give the seconds of each frame, or None")
     return None if times is None else list(times)[::frames_per_step]
 
 

@@ -10,8 +10,10 @@ and is high enough there to be read.
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -24,6 +26,7 @@ from arr_coc.choose.allocation import Allocation, Reason, grid_positions
 from arr_coc.choose.boxes import Box
 from arr_coc.choose.budget import Budget
 from arr_coc.files.images import ImageSource, open_image
+from arr_coc.files.question import check_questions, kind_of
 from arr_coc.guide.coupling import Coupling
 from arr_coc.guide.deciding import Decision
 from arr_coc.guide.selector import KnownPicture, Selector
@@ -149,7 +152,9 @@ def pack(
             tokens for any picture.
     """
     image = open_image(picture)
-    spend = _checked(tokens, rule, layout, magnify, readable)
+    spend, own_lines = _checked(tokens, rule, layout, magnify, readable), _checked_boxes(lines)
+    if not isinstance(allocation, Allocation):
+        raise ValueError(f"allocation is {kind_of(allocation)}: give what a selector or `look` has chosen")
     if allocation.grid[0] != 1:
         raise ValueError(
             f"the allocation is of a clip of {allocation.grid[0]} steps: pack its frames one by one"
@@ -158,8 +163,8 @@ def pack(
     if whole is not None:
         return replace(whole, allocation=allocation)
     page = find_page(image)
-    if lines:
-        page = replace(page, lines=tuple(lines))
+    if own_lines:
+        page = replace(page, lines=own_lines)
     sight = _sight(image, page, allocation, TRUSTED, readable)
     limited = _limited(spend, sight)
     keep = allocation.keep.numpy()
@@ -201,9 +206,7 @@ def pack_for(
     """
     image = open_image(picture)
     spend = _checked(tokens, rule, layout, magnify, readable)
-    texts = [questions] if isinstance(questions, str) else list(questions)
-    if not texts:
-        raise ValueError("there is no question: give one, or a list of some")
+    texts = check_questions([questions] if isinstance(questions, str) else questions)
     chooser: Decider = Selector() if selector is None else selector
     known = chooser.known(image)
     decisions = [chooser.decide(known, text, 1.0) for text in texts]
@@ -224,12 +227,12 @@ def pack_for(
 # ---- what is known ------------------------------------------------------------------------------------
 
 
-class _Unfit(ValueError):
+class TooFewTokens(ValueError):
     """No picture fits the tokens."""
 
 
-def _unfit(spend: Spend) -> _Unfit:
-    return _Unfit(
+def _too_few(spend: Spend) -> TooFewTokens:
+    return TooFewTokens(
         f"tokens {spend.tokens} is less than any picture costs by rule {spend.rule.name!r}: give at least "
         f"{spend.rule.cheapest}"
     )
@@ -243,18 +246,32 @@ def _checked(tokens: int, rule: Rule | str | int, layout: str, magnify: float, r
         )
     if layout not in LAYOUTS:
         raise ValueError(f"layout {layout!r:.40} is not known: use one of {', '.join(LAYOUTS)}")
-    if not MAGNIFY[0] <= magnify <= MAGNIFY[1]:
-        raise ValueError(
-            f"magnify {magnify!r:.40} is not within {MAGNIFY[0]:g} and {MAGNIFY[1]:g}: 3 is usual"
-        )
-    if not READERS[0] <= readable <= READERS[1]:
-        raise ValueError(
-            f"readable {readable!r:.40} is not within {READERS[0]:g} and {READERS[1]:g} px: 6.5 is usual"
-        )
+    for name, value, (least, most), unit, usual in (
+        ("magnify", magnify, MAGNIFY, "", 3.0),
+        ("readable", readable, READERS, " px", READABLE),
+    ):
+        if isinstance(value, bool) or not isinstance(value, numbers.Real):
+            raise ValueError(f"{name} {value!r:.40} is no number: {usual:g} is usual")
+        if not least <= value <= most:
+            raise ValueError(
+                f"{name} {value!r:.40} is not within {least:g} and {most:g}{unit}: {usual:g} is usual"
+            )
     spend = Spend(tokens, own, float(magnify))
     if tokens < own.cheapest:
-        raise _unfit(spend)
+        raise _too_few(spend)
     return spend
+
+
+def _checked_boxes(lines: Sequence[Box]) -> tuple[Box, ...]:
+    try:
+        boxes = tuple((float(x0), float(y0), float(x1), float(y1)) for x0, y0, x1, y1 in lines)
+        if all(map(math.isfinite, chain(*boxes))):
+            return boxes
+        raise ValueError("a side is no number")
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"lines {lines!r:.60} are no boxes: give (x0, y0, x1, y1) in px of the picture for each, or ()"
+        ) from error
 
 
 def _sight(
@@ -378,7 +395,7 @@ def _best(sight: Sight, candidates: Sequence[Candidate], spend: Spend, layout: s
     """The best plan of a layout, and the candidate that it shows.
 
     All are estimated, the best few laid out. Where nothing of a layout fits, as an overview beside crops in
-    very few tokens, the next of FALLBACKS is taken; `_Unfit` if none of them fits.
+    very few tokens, the next of FALLBACKS is taken; `TooFewTokens` if none of them fits.
     """
     size = sight.image.size
     whole = shrunk(size, spend)
@@ -402,7 +419,7 @@ def _best(sight: Sight, candidates: Sequence[Candidate], spend: Spend, layout: s
                 best = score, candidate, plan
         if best is not None:
             return best[1], best[2]
-    raise _unfit(spend)
+    raise _too_few(spend)
 
 
 def _choices(

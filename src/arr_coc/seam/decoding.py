@@ -532,6 +532,9 @@ def named_arguments(
     name = getattr(call, "__name__", "the call")
     if args:
         _check_ids(args[0], name)
+    for other in ("image", "question", "text"):  # as of `ask` and of processors
+        if kwargs.get(other) is not None:
+            _check_ids(kwargs[other], name, other)
     parameters = inspect.signature(call).parameters.values()
     names = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     if len(args) > len(names):
@@ -563,10 +566,10 @@ def naming(*names: str) -> Callable[[Callable[..., T]], Callable[..., T]]:
     return named
 
 
-def _check_ids(prompt: Any, name: str) -> None:
-    if prompt is None or isinstance(prompt, Tensor):
+def _check_ids(prompt: Any, name: str, keyword: str = "") -> None:
+    if prompt is None or (isinstance(prompt, Tensor) and not keyword):
         return
-    kind = type(prompt).__name__
+    kind = f"{keyword}=" if keyword else type(prompt).__name__
     if isinstance(prompt, Mapping):
         raise ValueError(f"{name} got a {kind} in place of input_ids: unpack it, {name}(**inputs)")
     raise ValueError(

@@ -150,7 +150,7 @@ COMPRESSORS: dict[str, Compressor] = {
 
 def find_compressor(name: str) -> Compressor:
     """A compressor by its name; a ValueError if it is unknown."""
-    if name not in COMPRESSORS:
+    if not isinstance(name, str) or name not in COMPRESSORS:
         raise ValueError(f"compressor {name!r} is unknown; use one of {', '.join(COMPRESSORS)}")
     return COMPRESSORS[name]
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import signal
 import threading
@@ -243,7 +244,7 @@ class Report(TrainerCallback, AbstractContextManager):
         figures, left = in_words(logs), self.left(state)
         self.bar.update(self.task, description=figures)
         if not self.console.is_terminal:
-            rest = f"; {duration(left * self.spent)} left" if left > 0 else ""
+            rest = f"; {duration(rounded_up(left * self.spent))} left" if left > 0 else ""
             self.say(f"step {state.global_step:,} of {state.max_steps:,}: {figures}{rest}")
 
     def say(self, line: str) -> None:
@@ -253,9 +254,9 @@ class Report(TrainerCallback, AbstractContextManager):
 def estimate(steps: int, seconds: float, measured: int, save_every: int) -> str:
     """One line: how long `steps` more steps will take, at `seconds` each."""
     return (
-        f"about {duration(steps * seconds)} to go: {counted(steps, 'step')} of {seconds:.2g} s, "
-        f"measured here on the first {measured}; a checkpoint every {save_every:,} steps, and Ctrl-C keeps "
-        "what was learned"
+        f"about {duration(rounded_up(steps * seconds))} to go: {counted(steps, 'step')} of {seconds:.2g} s, "
+        f"measured here on the first {measured}; what is written and measured at the end comes on top; a "
+        f"checkpoint every {save_every:,} steps, and Ctrl-C keeps what was learned"
     )
 
 
@@ -271,6 +272,12 @@ def duration(seconds: float) -> str:
     if seconds < 5400:
         return f"{round(seconds / 60)} min"
     return f"{seconds / 3600:.1f} h" if seconds < 172_800 else f"{seconds / 86_400:.0f} days"
+
+
+def rounded_up(seconds: float) -> float:
+    """A time that is still to come, rounded up to what `duration` tells of it: nobody waits for less."""
+    unit = next((unit for most, unit in ((90, 1), (5400, 60), (172_800, 360)) if seconds < most), 86_400)
+    return unit * math.ceil(seconds / unit)
 
 
 def in_words(figures: Mapping[str, Any]) -> str:

@@ -33,7 +33,7 @@ from pydantic_core import to_jsonable_python
 from arr_coc.choose.layer import ARRCOCConfig
 from arr_coc.data import data_sets
 from arr_coc.files.paths import input_file, shorten
-from arr_coc.files.plugins import import_modules, plugin, plugins
+from arr_coc.files.plugins import check_named, import_modules, plugin, plugins
 
 RECIPES = Path(__file__).parent / "recipes"
 WORLD = "world"  # the data set of pages that are drawn, not read
@@ -423,6 +423,8 @@ def load_recipe(name_or_path: str | Path, overrides: Mapping[str, Any] | None = 
                 settings[name] = {**table, entry: value}
         # First of all: a channel group has to be registered before `layer.channels` may name it.
         modules = _validated("imports", tuple[str, ...], settings.get("imports", ()), FIELDS)
+        if not file and "imports" not in changes:
+            check_named(modules, path.parent)
         import_modules(modules, [] if file else [path.parent])
         return make_recipe(**settings)
     except ValueError as error:

@@ -393,7 +393,7 @@ def test_the_time_of_the_rest_is_estimated_once(capsys: pytest.CaptureFixture[st
     err = capsys.readouterr().err
     assert err.count("about") == 1
     # 25 of 2,000 are done when three images, of 5 questions in 2 s each, have been measured
-    assert "about 13 min for 1,975 questions x 6 methods and budgets, and what 10 of them take" in err
+    assert "about 14 min for 1,975 questions x 6 methods and budgets, and what 10 of them take" in err
     with Progress(2000, 0, 6, hidden=True) as progress:
         for _ in range(5):
             progress.advance(5, 2.0)

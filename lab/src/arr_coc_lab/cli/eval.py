@@ -9,11 +9,16 @@ import typer
 from arr_coc.cli import options, terminal
 from arr_coc.files.paths import local_path
 from arr_coc_lab.cli.report import show_summary
+from arr_coc_lab.data.folder import data_spec, open_scored
 
 
 def command(
     data: Annotated[
-        str, typer.Option(metavar="world|NAME:DIR", help="Drawn pages, or textvqa:DIR, jsonl:DIR and so on.")
+        str,
+        typer.Option(
+            metavar="world|FOLDER|NAME:DIR",
+            help="Drawn pages, images of yours with questions.jsonl, or textvqa:DIR and so on.",
+        ),
     ] = "world",
     model: options.Model = options.DEFAULT_MODEL,
     allocator: Annotated[
@@ -66,6 +71,14 @@ def command(
     as_json: options.AsJson = False,
 ) -> None:
     """Measure methods and budgets side by side on one model; killed, the same line goes on where it was."""
+    if data != "world":  # refused before anything is loaded
+        data = data_spec(data)
+        open_scored(data, split, questions, own_answers)
+    named = [name.strip() for name in (methods or "").split(",")]
+    if "arr-coc" in named and "arr-coc sparse" not in named and not as_json:
+        terminal.note(
+            "arr-coc encodes every cell; the fast one is arr-coc sparse, which encodes the kept ones"
+        )
     with terminal.quiet_stdout(as_json):
         with terminal.status("starting", as_json):
             from arr_coc.choose.budget import parse_budget

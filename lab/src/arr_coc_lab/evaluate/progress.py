@@ -14,6 +14,8 @@ from typing import Self
 from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
+from arr_coc.train.callbacks import rounded_up
+
 MEASURED = 3
 """Images measured before the estimate, after a first one that warms up the machine."""
 
@@ -69,7 +71,7 @@ class Progress:
         rest = left * self._seconds / self._questions
         alone = f", and what {self.timed:,} of them take to be timed alone" if self.timed else ""
         work = f"{left:,} questions x {self.entries} methods and budgets"
-        return f"about {duration(rest)} for {work}{alone}"
+        return f"about {duration(rounded_up(rest))} for {work}{alone}"
 
 
 def duration(seconds: float) -> str:

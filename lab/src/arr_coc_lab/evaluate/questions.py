@@ -15,8 +15,9 @@ from pathlib import Path
 
 from PIL import Image
 
-from arr_coc.data import Box, DataSet, Example, open_data
+from arr_coc.data import Box, DataSet, Example
 from arr_coc.files.paths import local_path
+from arr_coc_lab.data.folder import open_scored
 from arr_coc_lab.world import Question, draw_page, pages_of
 
 
@@ -98,12 +99,7 @@ def data_questions(
         ValueError: as `open_data`; there is no question, one repeats an id, or, unless `own_answers`, one has
             no answer or the data set no metric.
     """
-    data, examples = open_data(spec, split, limit, clips=False)
-    if data.metric is None and not own_answers:
-        raise ValueError(
-            f"data {spec!r} has no answers to score: use jsonl:DIR with answers, or a public set, or the "
-            "model's own answers (--own-answers)"
-        )
+    data, examples = open_scored(spec, split, limit, own_answers)
     images: dict[Path, list[Query]] = {}
     for example in examples:
         if not example.answers and not own_answers:
