@@ -4,6 +4,8 @@
 #   make test    install with the test tools, then run the tests (no GPU, no network; those of the app in a browser
 #                are skipped where there is no Chromium, unless ARR_COC_BROWSER=required): some five minutes on two cores
 #   make test-slow   the tests that take long, more families of some among them: ten minutes more
+#   make test-kernels   the tests of `make test` twice, with the plainest kernels that torch has for a CPU and with those for
+#                AVX2: what holds may not depend on the machine
 #   make test-oldest   the same tests with the oldest release of everything that pyproject.toml allows, in an
 #                environment of its own, .venv-oldest (Python 3.11: the oldest that those have wheels for)
 #   make test-transformers VERSION=5.20.2   the tests of the seam, the modes and the model on one release of transformers,
@@ -25,7 +27,9 @@
 #   make clean   remove .venv, its likes and what the tools leave behind
 #
 # Another interpreter: `make ask PYTHON=python3.12`. More arguments: `make ask ARGS='page.png "What is the total?"'`.
-# Installing takes some minutes and gigabytes (torch); it is done once and again only when pyproject.toml changes.
+# Installing takes some six minutes and 6 GB, most of them torch with its libraries for GPUs; it is done once and again only
+# when pyproject.toml changes. Without a GPU 1 GB will do: `python3 -m venv .venv`, install PyTorch's CPU build into it
+# (pytorch.org, "CPU"), and then make: a torch that is there and recent enough is kept.
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -36,9 +40,10 @@ RELEASES ?= 5.18.0 5.20.2 5.24.0
 ON_RELEASES := tests/seam tests/modes tests/test_model.py
 ARGS ?=
 BIN := $(VENV)/bin
+NOTICE = @echo 'installing into $(VENV), once: some six minutes and 6 GB (1 GB with PyTorch'\''s CPU build: see README.md)'
 PYTEST := -m pytest -q -n auto --maxprocesses 4 --dist loadfile
 
-.PHONY: house ask app test test-slow test-oldest test-transformers test-vllm test-lmms test-all lint types docs notebook dist from-wheel lint-shipping clean
+.PHONY: house ask app test test-slow test-kernels test-oldest test-transformers test-vllm test-lmms test-all lint types docs notebook dist from-wheel lint-shipping clean
 .DEFAULT_GOAL := ask
 
 ask: $(VENV)/installed
@@ -52,6 +57,10 @@ test: $(VENV)/installed-dev
 
 test-slow: $(VENV)/installed-dev
 	$(BIN)/python $(PYTEST) -m "slow and not gpu" $(ARGS)
+
+test-kernels: $(VENV)/installed-dev
+	ATEN_CPU_CAPABILITY=default $(BIN)/python $(PYTEST) -m "not slow and not gpu" $(ARGS)
+	ATEN_CPU_CAPABILITY=avx2 $(BIN)/python $(PYTEST) -m "not slow and not gpu" $(ARGS)
 
 test-oldest: $(OLDEST)/installed-dev
 	$(OLDEST)/bin/python $(PYTEST) -m "not gpu" $(ARGS)
@@ -115,14 +124,17 @@ $(BIN)/python:
 
 # The stamps are files inside the environment, so that they vanish with it.
 $(VENV)/installed: pyproject.toml lab/pyproject.toml | $(BIN)/python
+	$(NOTICE)
 	$(BIN)/python -m pip install --disable-pip-version-check -e . -e ./lab
 	@touch $@
 
 $(VENV)/installed-app: pyproject.toml lab/pyproject.toml | $(BIN)/python
+	$(NOTICE)
 	$(BIN)/python -m pip install --disable-pip-version-check -e '.[app]' -e ./lab
 	@touch $@ $(VENV)/installed
 
 $(VENV)/installed-dev: pyproject.toml lab/pyproject.toml | $(BIN)/python
+	$(NOTICE)
 	$(BIN)/python -m pip install --disable-pip-version-check -e '.[dev]' -e './lab[all]'
 	@touch $@ $(VENV)/installed $(VENV)/installed-app
 

@@ -87,7 +87,7 @@ def departures(logits: Tensor, smooth: Tensor, changes: Changes) -> dict[str, fl
 
 def kept(maps: Tensor) -> tuple[Tensor, float]:
     """The middle of the kept cells of each frame in shares of the grid, [T, 2], and the share kept again."""
-    best = maps.flatten(1).topk(KEPT).indices
+    best = maps.flatten(1).argsort(dim=1, descending=True, stable=True)[:, :KEPT]
     middles = torch.stack((best // GRID[1], best % GRID[1]), -1).float().mean(1) / torch.tensor(GRID)
     again = [len(set(a.tolist()) & set(b.tolist())) / KEPT for a, b in itertools.pairwise(best)]
     return middles, sum(again) / len(again)

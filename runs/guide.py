@@ -220,7 +220,7 @@ def picture(guide: Guide, sample: Sample, one: Scored, budget: int) -> Image.Ima
     grid = sample.grid
     logits = judge(guide, sample.pixels(), [one.question.text], grid).logits[0].flatten()
     kept = torch.zeros(logits.numel(), dtype=torch.bool)
-    kept[logits.topk(min(budget, logits.numel())).indices] = True
+    kept[logits.argsort(descending=True, stable=True)[:budget]] = True
     evidence = evidence_cells(one.question.evidence, grid, sample.padded).flatten()
     image = sample.image.convert("RGB")
     shade = Image.new("L", image.size, 0)

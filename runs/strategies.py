@@ -248,7 +248,7 @@ def odd_maps(scenes: int = ODD_SCENES) -> dict[str, dict[str, float]]:
                 "local contrast": saliency(generate_texture_array(pixels, grid, "mvp13"), "mvp13"),
             }
             for name, one in maps.items():
-                best = one.flatten().topk(BUDGET).indices
+                best = one.flatten().argsort(descending=True, stable=True)[:BUDGET]
                 found[name].append(float(evidence[best].sum() / evidence.sum()))
         kept[way] = {name: fmean(shares) for name, shares in found.items()}
     return kept

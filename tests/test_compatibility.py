@@ -13,11 +13,11 @@ from safetensors.torch import load_file
 from arr_coc import Allocation, ARRCOCModel
 from arr_coc_lab.evaluate.summary import read_summary, summarise
 from arr_coc_lab.results.files import decode_kept, read_results
+from near import near
 
 FOLDER = Path(__file__).parent / "saved" / "v0.1"
 EXPECTED: dict[str, Any] = json.loads((FOLDER / "expected.json").read_text(encoding="utf-8"))
 CALLS: dict[str, dict[str, Any]] = EXPECTED["calls"]
-CLOSENESS = 1e-5
 
 every_call = pytest.mark.parametrize("name", CALLS)
 
@@ -78,7 +78,7 @@ class TestAllocatorFolder:
         inputs = budgeted.session(FOLDER / "page.png").inputs(EXPECTED["question"])
         call = {"mode": expected["mode"], **options(name)}
         logits = budgeted(**inputs, **call).logits[0, -1, : len(expected["logits"])]
-        assert torch.allclose(logits, torch.tensor(expected["logits"]), rtol=CLOSENESS, atol=CLOSENESS)
+        assert near(logits, torch.tensor(expected["logits"]))
         ids = budgeted.generate(**inputs, **call, max_new_tokens=EXPECTED["new"], do_sample=False)
         assert ids[0, inputs["input_ids"].shape[1] :].tolist() == expected["ids"]
 
@@ -119,7 +119,7 @@ def test_allocation_is_still_what_the_model_decides(model: ARRCOCModel) -> None:
     now = model.look(FOLDER / "page.png", EXPECTED["question"], mode="sparse")
     assert torch.equal(now.keep, saved.keep)
     for name in ("information", "perspectival", "participatory", "balanced", "weights"):
-        assert torch.allclose(getattr(now, name), getattr(saved, name), atol=CLOSENESS), name
+        assert near(getattr(now, name), getattr(saved, name)), name
 
 
 @pytest.mark.slow

@@ -31,6 +31,7 @@ from transformers import AutoModelForImageTextToText, AutoProcessor, PreTrainedM
 from transformers.generation.streamers import BaseStreamer
 
 from arr_coc import ARRCOCModel
+from near import near
 
 FOLDER = Path(__file__).parent / "saved" / "v0.1"
 KINDS = ("own", "partial", "coarse", "every")
@@ -535,7 +536,7 @@ class TestAdaptersOfTheUser:
                 one, two = (m(**inputs_of(image_for(mode)), mode=mode) for m in (model, other))
             for a, b in zip(one.allocations, two.allocations, strict=True):
                 assert torch.equal(a.keep, b.keep), mode
-            assert torch.allclose(one.logits, two.logits, atol=1e-3, rtol=1e-4), mode
+            assert near(one.logits, two.logits), mode
 
     @pytest.mark.slow
     def test_the_base_is_left_alone(self, names: tuple[str, ...], folders: dict[str, Path]) -> None:

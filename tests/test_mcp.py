@@ -19,6 +19,7 @@ from PIL import Image
 
 from arr_coc import mcp as server
 from arr_coc.guide.lines import PrintedLine
+from arr_coc.guide.selector import Selector
 from arr_coc.mcp import Folders, PictureTools, build_server
 from command_line import run
 from launching import PACKAGES
@@ -68,6 +69,56 @@ class TestFolders:
         with pytest.raises(ValueError, match=r"path .*: "):
             Folders([folder]).read(name)
 
+    def test_blanks_accents_and_addresses(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A name as an agent writes it finds the file, and never one outside."""
+        place = tmp_path / "Bildschirm\u202ffotos"
+        (place / "Cafe\u0301").mkdir(parents=True)
+        names = ("shot at 9.05.11\u202fAM.png", "Cafe\u0301/Men\u00fc\u00a01.png", "a%20b#c.png")
+        for name in names:
+            (place / name).write_bytes(name.encode())
+        folders = Folders([place])
+        for asked, name in (
+            ("shot at 9.05.11 AM.png", names[0]),
+            ("shot at 9.05.11\u00a0AM.png", names[0]),
+            ("Caf\u00e9/Menu\u0308 1.png", names[1]),
+            (f"{tmp_path}/Bildschirm fotos/Caf\u00e9/Men\u00fc 1.png", names[1]),
+            ((place / names[0]).as_uri(), names[0]),
+            (f"FILE://localhost{(place / names[2]).as_uri()[7:]}", names[2]),
+            (f"file:{(place / names[1]).as_uri()[7:]}", names[1]),
+        ):
+            assert folders.read(asked) == name.encode(), asked
+        secret = tmp_path / "secret\u202f1.png"
+        secret.write_bytes(b"secret")
+        (place / "out\u202f1.png").symlink_to(secret)
+        (place / "up\u202f1").symlink_to(tmp_path)
+        outside = ("../secret 1.png", "out 1.png", "up 1/secret 1.png", secret.as_uri(), "file://host/a.png")
+        monkeypatch.chdir(tmp_path)
+        for asked in (*outside, "secret 1.png"):
+            with pytest.raises(ValueError, match=r"not below|no file below|another machine"):
+                folders.read(asked)
+        (place / "shot at 9.05.11\u2009AM.png").write_bytes(b"another")
+        assert folders.read(names[0]) == names[0].encode()
+        with pytest.raises(
+            ValueError, match=r"may be .*\\u2009AM.png' and .*\\u202fAM.png': give the very name"
+        ):
+            folders.read("shot at 9.05.11 AM.png")
+
+    def test_what_there_is_the_newest_first(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        (tmp_path / "deep").mkdir()
+        for age, name in enumerate(("b.png", "deep/a.PDF", "c.jpg", ".hidden.png", "notes.txt")):
+            (tmp_path / name).write_bytes(b"x" * (age + 1))
+            os.utime(tmp_path / name, (1000 - age, 1000 - age))
+        (tmp_path / "link.png").symlink_to("/etc/passwd")
+        (tmp_path / "up").symlink_to("/")
+        folders = Folders([tmp_path, tmp_path / "deep"])
+        newest, more = folders.newest(9)
+        shown = [(path.relative_to(tmp_path).as_posix(), facts.st_size) for path, facts in newest]
+        assert (shown, more) == ([("b.png", 1), ("deep/a.PDF", 2), ("c.jpg", 3)], False)
+        assert [path.name for path, _ in folders.newest(1)[0]] == ["b.png"]
+        assert folders.newest(1)[1]
+        monkeypatch.setattr(server, "MOST_SEEN", 2)
+        assert folders.newest(9)[1]
+
     def test_what_lies_elsewhere_isnt_told(self, folder: Path) -> None:
         """Of a path outside the answer is the same whether anything is there or not."""
         messages = []
@@ -93,7 +144,12 @@ class TestFolders:
         with pytest.raises(ValueError, match=r"cannot be read|changed"):
             Folders([tmp_path]).read("a.png")
 
-    def test_a_folder_has_to_be_there(self, capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+    def test_a_folder_has_to_be_there(
+        self, capsys: pytest.CaptureFixture[str], folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir("/")
+        with pytest.raises(ValueError, match=r"'screenshots' is not there in '/', .*: give the whole path"):
+            Folders(["screenshots"])
         for words in (["none"], [str(folder / "order.png")], ["\x00"]):
             code, out, err = run(capsys, "mcp", *words)
             assert (code, out, err.count("\n")) == (2, "", 1)
@@ -101,6 +157,21 @@ class TestFolders:
             Folders([])
         with pytest.raises(ValueError, match="rule"):
             build_server([folder], "gpt-0")
+
+
+def test_pictures_are_opened_one_at_a_time(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tools, locked = PictureTools(Folders([folder])), []
+
+    def picture(path: str, page: int | None = None) -> Image.Image:
+        locked.append(tools._lock.locked())
+        raise ValueError("seen")
+
+    monkeypatch.setattr(tools, "picture", picture)
+    monkeypatch.setattr(server, "rapid_ocr", lambda: lambda pixels: [])
+    for tool in (tools.look_at, tools.where, tools.read):
+        with pytest.raises(ValueError, match="seen"):
+            tool("order.png", QUESTION)
+    assert locked == [True] * 3
 
 
 def served(folder: Path, ask: Callable[[Client], Any]) -> Any:
@@ -128,6 +199,12 @@ def test_an_agent_asks_through_the_sdks_client(folder: Path) -> None:
             "tokens": ("look_at", {"path": "order.png", "question": QUESTION, "tokens": 0}),
             "question": ("where", {"path": "order.png", "question": " "}),
             "page": ("where", {"path": "order.png", "question": QUESTION, "page": 2}),
+            "missing": ("where", {"path": "order.png"}),
+            "unknown": ("look_at", {"path": "order.png", "question": QUESTION, "token": 4}),
+            "kind": ("read", {"path": 7, "question": QUESTION}),
+            "nothing": ("look_at", {}),
+            "list": ("list", {"most": 2}),
+            "most": ("list", {"most": 0}),
         }
         answers: dict[str, Any] = {"tools": sorted(tool.name for tool in listed.tools)}
         for name, (tool, arguments) in calls.items():
@@ -135,7 +212,10 @@ def test_an_agent_asks_through_the_sdks_client(folder: Path) -> None:
         return answers
 
     answers = served(folder, ask)
-    assert answers["tools"] == ["look_at", "read", "where"]
+    assert answers["tools"] == ["list", "look_at", "read", "where"]
+    listed = answers["list"].structured_content
+    assert {Path(file["path"]).name for file in listed["files"]} <= {"order.png"}
+    assert all(file["bytes"] == (folder / "order.png").stat().st_size for file in listed["files"])
     look = answers["look_at"]
     assert not look.is_error
     head, *parts = look.content
@@ -153,32 +233,55 @@ def test_an_agent_asks_through_the_sdks_client(folder: Path) -> None:
         0 <= x0 < x1 <= 1280 and 0 <= y0 < y1 <= 800 for x0, y0, x1, y1 in (b["box"] for b in where["boxes"])
     )
     for name, word in (("elsewhere", "not below"), ("notes", "not an image"), ("tokens", "give 1 to"),
-                       ("question", "the question is empty"), ("page", "no page 2")):  # fmt: skip
+                       ("question", "the question is empty"), ("page", "no page 2"),
+                       ("missing", "'question' is missing"), ("unknown", "did you mean 'tokens'"),
+                       ("kind", "'path' is 7"), ("nothing", "'path' is missing"),
+                       ("most", "give 1 to")):  # fmt: skip
         assert answers[name].is_error, name
         assert word in answers[name].content[0].text
+        assert "\n" not in answers[name].content[0].text
+
+
+def test_a_trained_selector_serves_agents_too(folder: Path) -> None:
+    """An allocator's layer decides most questions, and then there is no coupling and no note."""
+    found = PictureTools(Folders([folder]), selector=Selector.from_pretrained("bundled", relevance="trained"))
+    where = found.where("order.png", QUESTION)
+    assert where["boxes"]
+    assert "note" not in where
 
 
 class TestReading:
-    def test_what_is_kept_alone_is_read(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """The OCR gets the picture with all but whole lines of kept cells flat, in the picture's own px."""
+    def test_whole_lines_come_the_best_first_from_one_reading(
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Whatever is kept of a line, its text and box are the OCR's; one without a kept cell is left out."""
         pages: list[np.ndarray] = []
+        lines = [PrintedLine(f"line {y}", (100.4, float(y), 1100.0, y + 20.0)) for y in range(0, 800, 40)]
 
         def read(pixels: np.ndarray) -> list[PrintedLine]:
             pages.append(pixels)
-            return [PrintedLine("second", (10, 50, 60, 70)), PrintedLine("first", (9.6, 20, 60, 40))]
+            return lines
 
         monkeypatch.setattr(server, "rapid_ocr", lambda: read)
         tools = PictureTools(Folders([folder]))
-        lines = tools.read("order.png", QUESTION)
-        assert [line.text for line in lines] == ["first", "second"]
-        assert lines[0].box == (10, 20, 60, 40)
-        flat = (pages[0] == 128).all(-1)
-        assert pages[0].shape == (800, 1280, 3)
-        assert 0.2 < flat.mean() < 0.95
-        original = np.asarray(Image.open(folder / "order.png").convert("RGB"))
-        assert (pages[0][~flat] == original[~flat]).all()
-        tools.read("order.png", "Read the page aloud.")
-        assert (pages[1] == original).all()
+        first = tools.read("order.png", QUESTION)
+        assert 0 < len(first) < len(lines)
+        known = {line.text: tuple(map(round, line.box)) for line in lines}
+        assert all(known[line.text] == line.box for line in first)
+        allocation = tools.selector(folder / "order.png", QUESTION, "auto")
+        kept = (allocation.balanced * allocation.mask())[0, :, 3:35]
+        scores = [float(kept[int((line.box[1] + 10) / 32)].max()) for line in first]
+        assert scores == sorted(scores, reverse=True)
+        aloud = tools.read("order.png", "Read the page aloud.")
+        assert [line.text for line in aloud] == [line.text for line in lines]
+        assert (pages[0] == np.asarray(Image.open(folder / "order.png").convert("RGB"))).all()
+        assert len(pages) == 1
+        for number in range(server.MOST_READ):  # bounded: the first is forgotten
+            Image.new("RGB", (64, 64), (number, 0, 0)).save(folder / "other.png")
+            tools.read("other.png", QUESTION)
+        (folder / "other.png").unlink()
+        tools.read("order.png", QUESTION)
+        assert len(pages) == server.MOST_READ + 2
 
     def test_without_an_ocr_it_says_how_to_get_one(
         self, folder: Path, monkeypatch: pytest.MonkeyPatch

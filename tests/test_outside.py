@@ -21,6 +21,7 @@ from transformers import DynamicCache, StoppingCriteria, pipeline
 from arr_coc.model import ARRCOCModel
 from arr_coc.seam.decoding import CACHE
 from each import each
+from near import near
 from tiny import KINDS, LLAVA_FAMILIES, apart, picture, prompts, tiny
 
 ROWS = [("What is the number on the door?", [picture(1, (48, 40))]), ("Where?", [picture(2, (40, 72))])]
@@ -249,7 +250,7 @@ def test_pixels_without_normalisation_get_the_same_cells(family: str) -> None:
         wrapped(family).adapter.images(usual | more)[0]
         for more in ({}, {"pixel_values": plain["pixel_values"]})
     ]
-    assert torch.allclose(*textures, atol=1e-5)
+    assert near(*textures)
     out = wrapped(family).generate(
         **usual | {"pixel_values": plain["pixel_values"]}, **GREEDY, return_allocation=True
     )
@@ -273,7 +274,7 @@ def test_the_loss_does_not_depend_on_the_cache(family: str) -> None:
     inputs = inputs_of(family, ROWS[:1])
     inputs["labels"] = inputs["input_ids"].clone()
     with_cache, without = (wrapped(family)(**inputs, use_cache=use).loss for use in (True, False))
-    assert abs(with_cache - without) < 1e-4
+    assert near(with_cache, without)
 
 
 @pytest.mark.parametrize("family", apart(KINDS))

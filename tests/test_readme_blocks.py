@@ -239,6 +239,12 @@ def check_make(line: str, *_: object) -> None:
         assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), re.M), line
 
 
+def check_activation(line: str, *_: object) -> None:
+    """The environment that the Makefile makes."""
+    folder = line.removeprefix("source ").removesuffix("/bin/activate")
+    assert f"VENV ?= {folder}\n" in (ROOT / "Makefile").read_text(encoding="utf-8"), line
+
+
 def check_install(line: str, *_: object) -> None:
     """Extras that the package has."""
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
@@ -291,6 +297,7 @@ RUNNERS: dict[str, Callable[..., None]] = {
     "pip": check_install,
     "python3": check_install,
     "git": check_clone,
+    "source": check_activation,
     "docker": check_docker,
     "vllm": check_vllm,
     "lmms/bin/python": check_lmms,
@@ -324,10 +331,32 @@ def test_every_term_is_explained_where_it_first_occurs() -> None:
             assert re.search(rf"\*{term}\*", page), f"{term} is not set off where {name} explains it"
 
 
-def test_the_readme_is_short_and_begins_with_code() -> None:
+def test_the_readme_is_short_and_begins_with_how_to_run_it() -> None:
     lines = README.read_text(encoding="utf-8").splitlines()
-    assert len(lines) <= 150
-    assert lines.index("```python") < 20
+    assert len(lines) <= 160
+    first = blocks("README.md")[0]
+    assert first.line < 20
+    assert [line for line in commands(first) if line.startswith("make")] == ["make app", "make test"]
+    assert lines.index("```python") < 40
+
+
+def test_the_readme_names_the_test_command_that_ci_runs() -> None:
+    """And says what installing costs before it happens, as `make` does."""
+    script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    ran = re.findall(r"^make (.+)$", script, re.M)[-1].split()
+    named = {target for block in blocks("README.md") for line in commands(block)
+             if line.startswith("make ") for target in line.split()[1:]}  # fmt: skip
+    assert "test" in named & set(ran)
+    readme, makefile = README.read_text(encoding="utf-8"), (ROOT / "Makefile").read_text(encoding="utf-8")
+    notice = re.search(r"^NOTICE = @echo '(.+)'$", makefile, re.M)
+    assert notice
+    for said in ("some six minutes and 6 GB", "1 GB"):
+        assert said in readme
+        assert said in notice[1]
+    for stamp in ("installed", "installed-app", "installed-dev"):
+        recipe = re.search(rf"^\$\(VENV\)/{stamp}:.*\n\t(.+)", makefile, re.M)
+        assert recipe
+        assert recipe[1] == "$(NOTICE)"
 
 
 def test_its_names_are_those_of_the_package() -> None:

@@ -53,7 +53,7 @@ def test_inputs_are_the_processors_own(family: str) -> None:
 @pytest.mark.parametrize("family", apart(KINDS))
 def test_answer_is_that_of_generate(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # Of `ask` the guide sees the picture as it came, of `generate` the pixels of the processor: here these.
-    monkeypatch.setattr(scoring, "whole_picture", lambda source, small: small)
+    monkeypatch.setattr(scoring, "whole_picture", lambda source, original, small: small)
     built = tiny(family)
     model = ARRCOCModel.wrap(built.model, built.processor, budget=9)
     inputs = prompts(built, [("What?", [IMAGE])])
@@ -174,6 +174,14 @@ class TestSession:
     def test_it_shows_itself_on_one_line(self, model: ARRCOCModel) -> None:
         assert repr(model.session(IMAGE)) == f"Session(48x40 px, model {model.base_name!r})"
         assert repr(model.session([IMAGE, IMAGE])).startswith("Session(48x40, 48x40 px, ")
+
+    def test_images_may_come_from_a_generator(self, model: ARRCOCModel) -> None:
+        assert len(model.session(image for image in (IMAGE, IMAGE)).images) == 2
+        file = io.BytesIO()
+        IMAGE.save(file, "PNG")
+        assert len(model.session(file).images) == 1  # an iterator, too
+        with pytest.raises(ValueError, match="the list of images is empty"):
+            model.session(iter(()))
 
     def test_a_notebook_shows_it(self, model: ARRCOCModel) -> None:
         html = model.session([IMAGE, IMAGE.resize((960, 400))])._repr_html_()

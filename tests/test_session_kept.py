@@ -13,9 +13,10 @@ from arr_coc.families.registry import is_served
 from arr_coc.model import ARRCOCModel
 from arr_coc.seam.decoding import CACHE, KeptPrompts, unread
 from each import each
-from tiny import FAMILIES, MASKABLE, picture, prompts, tiny
+from tiny import EVERY, FAMILIES, MASKABLE, TABLE, apart, picture, prompts, tiny
 
 IMAGE = picture(1, (48, 40))
+KEEPING = [family for family in EVERY if TABLE[family].trait("prefix") is not True]
 QUESTIONS = ["What is the number?", "What is the colour?", "Where is the red ball?", "Is it?"]
 
 
@@ -57,7 +58,7 @@ def test_an_image_that_sees_the_question_is_not_kept() -> None:
 
 
 @each("images", [IMAGE, [IMAGE, picture(2, (56, 56))]], ids=["one", "two"])
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", apart(KEEPING))
 class TestAnswers:
     """They are those of the stock model, in any order."""
 
@@ -93,6 +94,34 @@ class TestAnswers:
                 stock = model.base(**session.inputs(question)).logits[:, start:]
                 closeness = 1e-4 if family in MASKABLE else 5e-3  # chunks of recurrent layers begin elsewhere
                 assert (logits - stock).abs().max() < closeness
+
+
+@pytest.mark.parametrize("family", apart(KEEPING))
+def test_six_pictures_and_two_questions(family: str) -> None:
+    """Also where the words beside an image depend on pixels, or attend to all of it."""
+    model, wrong = wrapped(family), []
+    for seed in range(6):
+        kept, whole = (model.session(picture(seed, (64, 48)), keep_image_after=n) for n in (0, None))
+        for question in ("Where?", "What is the number on the door?"):
+            texts = [one.ask(question, mode="full", max_new_tokens=6).text for one in (kept, whole)]
+            wrong += [(seed, question, *texts)] if texts[0] != texts[1] else []
+    assert not wrong
+
+
+@each("family, end", [("ovis2", "<IMG_END>"), ("molmo2", "<im_end>")])
+def test_what_is_read_with_an_image_is_kept_with_it(family: str, end: str) -> None:
+    """The words that Ovis2 embeds with an image's features; those that attend to all of it in Molmo 2."""
+    if not is_served(family):
+        pytest.skip("not in this release of transformers")
+    session = wrapped(family).session(IMAGE, keep_image_after=0)
+    session.keep_image()
+    kept = session._kept._image.ids.tolist()
+    tokenizer = tiny(family).processor.tokenizer
+    assert tokenizer.convert_ids_to_tokens(kept[-1:]) == [end]
+    every = session.inputs("?")["input_ids"][0].tolist()
+    assert kept[-1] not in every[len(kept) :]
+    with pytest.raises(ValueError, match=f"holds '{end}', which the model reads with an image"):
+        session.ask(f"What is {end}?", mode="full", max_new_tokens=1)
 
 
 class TestPolicy:

@@ -2,38 +2,48 @@
 
     build_server(["shots"]).run("stdio")
 
-Tools: `look_at` gives an overview and crops, `read` the print of the lines that matter, `where` boxes. Only
-files below the folders that are named are opened. Needs the extra `arr-coc[mcp]`.
+Tools: `list` tells what pictures there are, `look_at` gives an overview and crops, `read` the lines of print
+that matter, `where` boxes. Only files below the folders that are named are opened. Needs the extra
+`arr-coc[mcp]`.
 """
 
 from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from heapq import nlargest
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import unquote_to_bytes
 
 import numpy as np
 from PIL import Image
 
-from arr_coc.files.images import open_image
-from arr_coc.files.paths import local_path, shorten
+from arr_coc.choose.allocation import Allocation
+from arr_coc.files.images import open_image, picture_digest
+from arr_coc.files.paths import find_alike, local_path, plain_name, shorten
 from arr_coc.files.pdf import is_pdf, open_page
 from arr_coc.files.plugins import install_line
+from arr_coc.files.validation import nearest, validated
+from arr_coc.guide.lines import PrintedLine
 from arr_coc.guide.ocr import rapid_ocr
 from arr_coc.guide.selector import Selector
 from arr_coc.guide.trust import is_transcription, sentence, verdict_of
-from arr_coc.pixels import Packed, find_rule, pack, pack_for
+from arr_coc.pixels import Packed, find_rule, pack_for
 
 if TYPE_CHECKING:
     from mcp.server.mcpserver import MCPServer
 
 MOST_BYTES = 2**28  # of a file
 MOST_TOKENS = 100_000
-CELL = 32  # px of the squares by which a masked picture is counted
+MOST_READ = 8  # pictures whose print is kept
+MOST_LISTED, MOST_SEEN = 50, 20_000  # files that are told of, and that are looked at for that
+LISTED = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".avif", ".pdf")
 INSTRUCTIONS = (
     "Ask these tools about pictures and PDF pages in place of reading whole files: they give the parts that "
     "a question needs, at a size at which they can be read."
@@ -59,18 +69,21 @@ class Folders:
             raise ValueError("no folder is named: give those whose pictures may be opened, such as .")
         self.places = []
         for name in names:
-            place = local_path(name).resolve()
+            place = local_path(name)
             if not place.is_dir():
+                own = "" if place.is_absolute() else f" in {shorten(Path.cwd())}, where this was started"
                 raise ValueError(
-                    f"folder {shorten(name)} is not there: give one whose pictures may be opened"
+                    f"folder {shorten(name)} is not there{own}: give the whole path of one whose pictures "
+                    "may be opened, such as /home/me/screenshots"
                 )
-            self.places.append(place)
+            self.places.append(place.resolve())
 
     def read(self, name: str) -> bytes:
-        """The content of a file below the folders; `name` is a path, relative to here or to one of them.
+        """The content of a file below the folders.
 
-        Links are followed before it is decided whether the file is below. Of a path that isn't, the message
-        doesn't say whether anything is there.
+        `name` is a path, relative to here or to one of them, or a file:// address. Where no file is called
+        so, one is taken whose name has other blanks or accents. Links are followed before it is decided
+        whether the file is below. Of a path that isn't, the message doesn't say whether anything is there.
 
         Raises:
             ValueError: the path leads elsewhere, or to no regular file of at most MOST_BYTES.
@@ -94,24 +107,82 @@ class Folders:
 
     def _resolved(self, name: str) -> Path:
         listed = ", ".join(map(str, self.places))
+        path, there = _of_address(name), []
         try:
-            path = Path(name).expanduser()
+            path = path.expanduser()
             targets = [place / path for place in (Path.cwd(), *self.places)]  # an absolute path stays itself
-            below = [
-                resolved
-                for target in targets
-                if any((resolved := target.resolve()).is_relative_to(place) for place in self.places)
-            ]
+            below = [target for each in targets if self._holds(target := each.resolve())]
             there = [target for target in below if target.is_file()]
         except (OSError, RuntimeError, ValueError) as error:  # a loop of links, a zero byte, no such home
             raise ValueError(
                 f"path {shorten(name)} can't be followed: give another below {listed}"
             ) from error
+        if not there:
+            alike = [find_alike(self._in_place(target), self._holds) for target in targets]
+            there = [found.resolve() for found in alike if self._holds(found) and found.is_file()]
+            below += there
         if not below:
             raise ValueError(f"path {shorten(name)} is not below {listed}: only files there are opened")
         if not there:
             raise ValueError(f"path {shorten(name)} is no file below {listed}: check its name")
         return there[0]
+
+    def _holds(self, path: Path) -> bool:
+        """Whether a path, its links followed, lies below the folders."""
+        try:
+            return any(path.resolve().is_relative_to(place) for place in self.places)
+        except (OSError, RuntimeError):  # a loop of links
+            return False
+
+    def _in_place(self, path: Path) -> Path:
+        """A path in one of the folders, whose own names it may write otherwise."""
+        parts = [plain_name(part) for part in path.parts]
+        for place in self.places:
+            if parts[: len(place.parts)] == [plain_name(part) for part in place.parts]:
+                return place.joinpath(*path.parts[len(place.parts) :])
+        return path
+
+    def newest(self, most: int) -> tuple[list[tuple[Path, os.stat_result]], bool]:
+        """The newest pictures and PDFs, at most `most`, and whether they are all there are.
+
+        Hidden ones and links are left out; at most MOST_SEEN files are looked at.
+        """
+        seen = 0
+        more = False
+
+        def found() -> Iterator[tuple[Path, os.stat_result]]:
+            nonlocal seen, more
+            for place in dict.fromkeys(self.places):
+                for root, folders, names in os.walk(place):  # it follows no links
+                    folders[:] = sorted(name for name in folders if not name.startswith("."))
+                    for name in names:
+                        seen += 1
+                        if seen > MOST_SEEN:
+                            more = True
+                            return
+                        path = Path(root, name)
+                        if name.startswith(".") or path.suffix.lower() not in LISTED:
+                            continue
+                        try:
+                            facts = path.lstat()
+                        except OSError:  # it is gone
+                            continue
+                        if stat.S_ISREG(facts.st_mode):
+                            yield path, facts
+
+        every = dict(found())  # once each, also where one folder lies below another
+        newest = nlargest(most, every.items(), key=lambda item: (item[1].st_mtime, str(item[0])))
+        return newest, more or len(newest) < len(every)
+
+
+def _of_address(name: str) -> Path:
+    """The path of a file:// address, or that which a name is."""
+    if name[:5].lower() != "file:":
+        return Path(name)
+    host, slash, rest = name[7:].partition("/") if name[5:7] == "//" else ("", "", name[5:])
+    if host.lower() not in ("", "localhost"):
+        raise ValueError(f"path {shorten(name)} names another machine: give a path on this one")
+    return Path(os.fsdecode(unquote_to_bytes(slash + rest)))
 
 
 class PictureTools:
@@ -127,6 +198,22 @@ class PictureTools:
         self.folders, self.rule = folders, find_rule(rule).name
         self.selector = Selector() if selector is None else selector
         self._lock = Lock()
+        self._printed: OrderedDict[bytes, list[PrintedLine]] = OrderedDict()
+
+    def listed(self, most: int = MOST_LISTED) -> dict[str, Any]:
+        """The newest pictures and PDFs below the folders: paths, sizes and when they were changed."""
+        if not 1 <= most <= MOST_LISTED:
+            raise ValueError(f"most {most} is no count of files: give 1 to {MOST_LISTED}")
+        newest, more = self.folders.newest(most)
+        files = [
+            {
+                "path": str(path),
+                "bytes": facts.st_size,
+                "changed": datetime.fromtimestamp(facts.st_mtime, UTC).isoformat(timespec="seconds"),
+            }
+            for path, facts in newest
+        ]
+        return {"files": files, "more": more}
 
     def picture(self, path: str, page: int | None = None) -> Image.Image:
         """A picture below the folders, or a page of a PDF."""
@@ -144,16 +231,16 @@ class PictureTools:
         """What a question needs of a picture, as pictures of at most `tokens` tokens."""
         if not 1 <= tokens <= MOST_TOKENS:
             raise ValueError(f"tokens {tokens} is no count: give 1 to {MOST_TOKENS:,}, such as 400")
-        picture = self.picture(path, page)
-        with self._lock:
+        with self._lock:  # so that one picture at a time is in memory
+            picture = self.picture(path, page)
             return pack_for(picture, question, tokens, rule=self.rule, selector=self.selector)
 
     def where(self, path: str, question: str, page: int | None = None) -> dict[str, Any]:
         """The boxes that matter to a question, in px of the picture, best first, with scores in [0, 1]."""
-        picture = self.picture(path, page)
         with self._lock:
+            picture = self.picture(path, page)
             decision = self.selector.decide(picture, question)
-        allocation, coupling = decision.allocations[0], decision.couplings[0]
+        allocation, coupling = decision.allocations[0], decision.coupling
         boxes = allocation.evidence(picture.size)
         result: dict[str, Any] = {
             "size": list(picture.size),
@@ -164,21 +251,43 @@ class PictureTools:
         return result
 
     def read(self, path: str, question: str, page: int | None = None) -> list[ReadLine]:
-        """The print that a question needs, in reading order; a ValueError without an OCR."""
-        read = rapid_ocr()
-        picture = self.picture(path, page)
+        """The lines of print that a question needs, the most relevant first; a ValueError without an OCR.
+
+        A question that asks for all print gets all lines, from top to bottom. A picture is read once.
+        """
+        ocr = rapid_ocr()
         with self._lock:
-            if not is_transcription(self.selector.guide, question):
-                allocation = self.selector(picture, question, "auto")
-                whole = find_rule(CELL).tokens(*picture.size)
-                # All but whole lines of what is kept is flat, so that nothing else is read.
-                picture = pack(picture, allocation, whole, CELL, "mask").pictures[0]
-            lines = read(np.asarray(picture))
+            picture = self.picture(path, page)
+            key = picture_digest(picture)
+            lines = self._printed.pop(key, None)
+            if lines is None:
+                lines = list(ocr(np.asarray(picture)))
+            self._printed[key] = lines
+            if len(self._printed) > MOST_READ:
+                self._printed.popitem(last=False)  # the oldest
+            if is_transcription(self.selector.guide, question):
+                lines = sorted(lines, key=lambda line: (line.box[1], line.box[0]))
+            else:
+                lines = _needed(lines, self.selector(picture, question, "auto"), picture.size)
         rows = []
         for text, box in lines:
             x0, y0, x1, y1 = map(round, box)
             rows.append(ReadLine(text, (x0, y0, x1, y1)))
-        return sorted(rows, key=lambda line: (line.box[1], line.box[0]))
+        return rows
+
+
+def _needed(lines: Sequence[PrintedLine], allocation: Allocation, size: tuple[int, int]) -> list[PrintedLine]:
+    """The lines on kept cells of a picture of `size` px, by the relevance of their best cell."""
+    scores = allocation.balanced[0] * allocation.mask()[0]
+    rows, columns = scores.shape
+    held = []
+    for line in lines:
+        x0, y0, x1, y1 = line.box
+        row = min(rows - 1, max(0, int((y0 + y1) / 2 * rows / size[1])))
+        first, last = (min(columns - 1, max(0, int(x * columns / size[0]))) for x in (x0, max(x0, x1 - 1)))
+        held.append((float(scores[row, first : last + 1].max()), line))
+    best = sorted(held, key=lambda one: -one[0])  # of equal ones the first
+    return [line for score, line in best if score > 0]
 
 
 def require_mcp() -> None:
@@ -190,7 +299,7 @@ def require_mcp() -> None:
 def build_server(
     folders: Sequence[str | Path], rule: str = "32", selector: Selector | None = None
 ) -> MCPServer:
-    """The server with its three tools, to be run over stdio.
+    """The server with its four tools, to be run over stdio.
 
     Args:
         folders: whose files may be opened.
@@ -205,11 +314,30 @@ def build_server(
     from mcp.server.mcpserver import Image as McpImage
     from mcp.server.mcpserver import MCPServer
     from mcp.server.mcpserver.exceptions import ToolError
+    from mcp.server.mcpserver.tools import Tool
 
     from arr_coc import __version__
 
     tools = PictureTools(Folders(folders), rule, selector)
-    server = MCPServer("arr-coc", version=__version__, instructions=INSTRUCTIONS, log_level="WARNING")
+
+    class CheckedTool(Tool):
+        """A tool that refuses arguments in one line; the SDK has several for each, and drops unknown ones."""
+
+        async def run(self, arguments: dict[str, Any], *rest: Any, **more: Any) -> Any:
+            names = self.parameters["properties"]
+            try:
+                for name in arguments:
+                    if name not in names:
+                        listed = ", ".join(names)
+                        hint = nearest(name, names)
+                        raise ValueError(
+                            f"{self.name} has no argument {shorten(name)}: it takes {listed}{hint}"
+                        )
+                given = self.fn_metadata.pre_parse_json(arguments)
+                validated(self.fn_metadata.arg_model, given, self.name)
+            except ValueError as error:
+                raise ToolError(str(error)) from error
+            return await super().run(arguments, *rest, **more)
 
     async def away(work: Callable[[], Any]) -> Any:
         """Work off the event loop; a refusal becomes the tool's answer."""
@@ -218,7 +346,10 @@ def build_server(
         except ValueError as error:
             raise ToolError(str(error)) from error
 
-    @server.tool(structured_output=False)
+    async def listed(most: int = MOST_LISTED) -> dict[str, Any]:
+        """List the newest pictures and PDFs that can be asked about: path, bytes and when it was changed."""
+        return await away(lambda: tools.listed(most))
+
     async def look_at(path: str, question: str, tokens: int = 400, page: int | None = None) -> list[Any]:
         """Look at a picture (or a PDF page) for a question: a small overview and the parts that matter,
         enlarged, each with a sentence on what it shows and where it is. Costs at most `tokens` visual tokens.
@@ -233,21 +364,23 @@ def build_server(
             content += [caption, McpImage(data=packed.png(number), format="png")]
         return content
 
-    @server.tool(structured_output=False)
     async def read(path: str, question: str, page: int | None = None) -> str:
-        """Read the printed lines of a picture (or a PDF page) that a question needs, as text with boxes in
-        px.
+        """Read the printed lines of a picture (or a PDF page) that a question needs, whole, the most needed
+        first, as text with boxes in px.
         """
         lines: list[ReadLine] = await away(lambda: tools.read(path, question, page))
         if not lines:
             return "No printed line was found where the question leads; try look_at."
         return "\n".join(f"{line.text}  [{', '.join(map(str, line.box))}]" for line in lines)
 
-    @server.tool()
     async def where(path: str, question: str, page: int | None = None) -> dict[str, Any]:
         """Where in a picture (or a PDF page) a question's evidence is: boxes [x0, y0, x1, y1] in its own px,
         best first, with scores in [0, 1].
         """
         return await away(lambda: tools.where(path, question, page))
 
-    return server
+    served: list[Tool] = [CheckedTool.from_function(listed, "list"), CheckedTool.from_function(where)]
+    served += [CheckedTool.from_function(each, structured_output=False) for each in (look_at, read)]
+    return MCPServer(
+        "arr-coc", tools=served, version=__version__, instructions=INSTRUCTIONS, log_level="WARNING"
+    )

@@ -373,7 +373,7 @@ class ARRCOCModel(Shareable, BaseProperties, nn.Module):
             output = prepared.model(**prepared.compacted.kwargs)
             allocations, fallback = prepared.allocations, prepared.fallback
             columns = prepared.compacted.columns
-            mark_caches(output, cache_of(inputs), columns, inputs["input_ids"].shape[1])
+            mark_caches(output, cache_of(inputs), columns, inputs)
         if isinstance(output, tuple):  # `return_dict=False`: it takes no attributes
             return output
         # attributes, not fields: the output's tuple form stays the base model's

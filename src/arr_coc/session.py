@@ -7,7 +7,7 @@ unless they come with a `history`: a session keeps no answers. Each of several i
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol, TypeAlias
@@ -152,7 +152,8 @@ class Session:
                 "asking needs a processor with a chat template; load the model with one, "
                 "or write the prompt yourself and call generate()"
             )
-        sources: Any = image if isinstance(image, list | tuple) else [image]
+        several = isinstance(image, list | tuple | Iterator) and not hasattr(image, "read")  # a file is one
+        sources: Any = list(image) if several else [image]
         if not sources:
             raise ValueError("the list of images is empty: give at least one")
         self.model: Any = model  # typed Any: callers use more of it than the protocol

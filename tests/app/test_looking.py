@@ -13,10 +13,11 @@ from PIL import Image
 pytest.importorskip("gradio", reason="the app is an extra: pip install 'arr-coc[app]'")
 
 from arr_coc.app import asking, build_app, handlers
-from arr_coc.app.looking import Looking
+from arr_coc.app.looking import Looking, see, view
 from arr_coc.app.samples import AppSample
 from arr_coc.app.state import EncodedMemory, Tab
 from arr_coc.choose.budget import DEFAULT_BUDGET
+from arr_coc.files.saved import BUNDLED
 from arr_coc.guide import coupling, selector
 from arr_coc.guide.guide import Guide, load_guide, prepared, save_guide
 from clip_models import drawn_clip
@@ -196,3 +197,12 @@ def test_the_end_waits_for_a_look_and_lets_none_begin(image: str, monkeypatch: p
     late = Thread(target=handlers.on_look, args=(looking, Tab(), image, QUESTION, 3), daemon=True)
     late.start()
     assert not begun.wait(0.2)
+
+
+def test_an_allocator_in_place_of_a_guide_looks_too(image: str) -> None:
+    """Its trained layer finds no coupling, so that the view has no guidance."""
+    record = see(image, BUNDLED / "allocator")
+    shown = view(record, QUESTION, 3)
+    assert shown["kept"] == 3
+    record.selector.relevance = "trained"
+    assert view(record, QUESTION, 3)["strips"][0]["guidance"] is None

@@ -13,6 +13,8 @@ pytest.importorskip("gradio", reason="the app is an extra: pip install 'arr-coc[
 from arr_coc.app import handlers, packing
 from arr_coc.app.looking import Looking
 from arr_coc.app.state import EncodedMemory, Tab
+from arr_coc.guide import coupling
+from arr_coc.guide.coupling import GuideSource
 from arr_coc.pixels import RULES
 
 ORDER = str(Path(__file__).parents[2] / "docs" / "order.png")
@@ -44,6 +46,21 @@ def test_what_would_be_sent(tab: Tab) -> None:
     assert tab.record is record  # encoded once
     tab.close()
     assert not Path(file).exists()
+
+
+def test_a_large_picture_is_encoded_once_for_both_cards(tab: Tab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The guide reads it smaller than it is, and what is sent is cut out of the picture as it is."""
+    monkeypatch.setattr(coupling, "MAX_PIXELS", 256**2)
+    encoded: list[int] = []
+    view = GuideSource.view_all
+    monkeypatch.setattr(
+        GuideSource, "view_all", lambda self, some: encoded.append(len(some)) or view(self, some)
+    )
+    looking = Looking(EncodedMemory())
+    handlers.on_look(looking, tab, ORDER, QUESTION, 3)
+    line, *_ = handlers.on_pack(looking, tab, ORDER, QUESTION, *FORM)
+    assert "tokens in place of 1,334" in line
+    assert encoded == [1]
 
 
 def test_what_is_missing_or_wrong_is_said(tab: Tab, tmp_path: Path) -> None:

@@ -125,3 +125,61 @@ def test_the_readable_height_is_that_of_packing() -> None:
     from arr_coc.pixels.packing import READABLE
 
     assert options.READABLE == READABLE
+
+
+NAMES = (
+    "page.png", "page.jpg", "PAGE.webp", "page-2.png", "page-1-2.png", "page.jpg-2.png", "page.jpg.png",
+    "Page.JPG", "e\u0301.png", "\u00e9.jpg", "page-1.png",
+)  # fmt: skip
+"""Names of one folder that could lead to the same output, also where upper and lower case are the same."""
+
+
+def drawn(path: Path, colour: str) -> Path:
+    path.parent.mkdir(exist_ok=True)
+    Image.new("RGB", (64, 64), colour).save(path, "PNG")  # whatever it is called
+    return path
+
+
+@pytest.mark.slow
+def test_no_output_has_the_name_of_another(capsys: Capture) -> None:
+    """Of one folder and of others, of inputs that lie where outputs go, and of what else is there."""
+    files = [
+        drawn(Path("scans") / name, f"#{40 * (i % 5) + 60:02x}00{20 * i:02x}") for i, name in enumerate(NAMES)
+    ]
+    before = {file: file.read_bytes() for file in Path("scans").iterdir()}
+
+    def cut(folder: str, out: str) -> dict[str, list[Path]]:
+        code, printed, _ = run(capsys, "crop", folder, QUESTION, "-t", "9", "--json", "--out", out)
+        assert code == 0
+        lines = map(json.loads, printed.splitlines())
+        return {line["image"]: [Path(path) for path in line["paths"]] for line in lines}
+
+    first = cut("scans", "cut")
+    paths = [str(path).casefold() for each in first.values() for path in each]
+    assert len(first) == len(before) >= len(files) - 2  # a file system may take two names for one
+    assert len(set(paths)) == len(paths)
+    assert first == cut("scans", "cut")  # the same line again has the same names
+    contents = {path: path.read_bytes() for each in first.values() for path in each}
+    drawn(Path("others/page-2.png"), "lime")
+    drawn(Path("cut/order-1.png"), "blue")
+    shutil.copy(ORDER, "others/order.png")
+    for other in (cut("others", "cut"), cut("scans", "scans")):
+        assert other
+    assert all(path.read_bytes() == content for path, content in (contents | before).items())
+    with Image.open("cut/order-1.png") as picture:
+        assert picture.getpixel((0, 0)) == (0, 0, 255)
+
+
+def test_pages_of_a_pdf_are_apart(capsys: Capture) -> None:
+    pytest.importorskip("pypdfium2")
+    Image.new("RGB", (64, 64)).save(
+        "a.pdf", save_all=True, append_images=[Image.new("RGB", (64, 64))], resolution=72
+    )
+    drawn(Path("a-page-2.png"), "red")
+    lines = (
+        ["a.pdf", QUESTION, "--page", "1"],
+        ["a.pdf", QUESTION, "--page", "2"],
+        ["a-page-2.png", QUESTION],
+    )
+    paths = [run_json(capsys, "crop", *words, "-t", "9", "--out", "cut")["paths"] for words in lines]
+    assert len({path for each in paths for path in each}) == 3

@@ -24,7 +24,15 @@ import torch
 from PIL import Image, ImageDraw, ImageOps
 
 from arr_coc.files import images
-from arr_coc.files.images import MAX_ASPECT, MAX_PIXELS, MAX_SCANS, MIN_SIDE, grown_size, open_image
+from arr_coc.files.images import (
+    MAX_ASPECT,
+    MAX_PIXELS,
+    MAX_SCANS,
+    MIN_SIDE,
+    TooManyPixels,
+    grown_size,
+    open_image,
+)
 from arr_coc.files.question import kind_of
 from each import each
 from image_files import corners, encoded, junk_exif, png_header, tiled_tiff, with_chunk, with_scans
@@ -470,6 +478,39 @@ class TestSmallAndThin:
         pixels = np.broadcast_to(np.uint8(0), size[::-1])
         for source in (png_header(*size), Image.new("1", size), pixels, torch.from_numpy(pixels.copy())):
             refused(source, "too thin", f"{size[0]}x{size[1]} px", "cut out the part")
+
+    def test_a_bound_of_the_caller_holds_before_and_after_it_grows(self) -> None:
+        inside = encoded(Image.new("1", (64, 64)), "PNG")
+        icon = struct.pack("<HHHBBBBHHII", 0, 1, 1, 16, 16, 0, 0, 1, 32, len(inside), 22) + inside  # says 16
+        for source, most in (
+            (png_header(100_000, 100), 40_000_000),  # 10 megapixels become 50
+            (png_header(2000, 1), 15_000),
+            (encoded(Image.new("RGB", (50, 21)), "PNG"), 1000),
+            (Image.new("RGB", (50, 21)), 1000),
+            (np.zeros((21, 50), np.uint8), 1000),
+            (icon, 1000),
+        ):
+            with pytest.raises(TooManyPixels):
+                open_image(source, most)
+        assert open_image(encoded(Image.new("RGB", (50, 20)), "PNG"), 1000).size == (50, 20)
+
+    def test_large_ones_are_decoded_one_at_a_time(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        inside, most, turn = 0, 0, images._to_rgb
+
+        def watched(image: Image.Image) -> Image.Image:
+            nonlocal inside, most
+            inside += 1
+            most = max(most, inside)
+            time.sleep(0.002)
+            inside -= 1
+            return turn(image)
+
+        monkeypatch.setattr(images, "_to_rgb", watched)
+        thin = encoded(Image.new("RGB", (400, 1)), "PNG")  # 400 px become 1600
+        monkeypatch.setattr(images, "LARGE", 1000)
+        with ThreadPoolExecutor(4) as threads:
+            list(threads.map(open_image, [thin] * 12))
+        assert most == 1
 
     def test_grown_size(self) -> None:
         for size in ((1, 1), (1, 3000), (3000, 7), (640, 480)):

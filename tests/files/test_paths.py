@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from arr_coc.cli.inputs import read_question
 from arr_coc.files.images import open_image
-from arr_coc.files.paths import input_file, local_path, shorten
+from arr_coc.files.paths import find_alike, input_file, local_path, shorten
 from arr_coc.guide.selector import Selector
 
 WRONG = [
@@ -58,3 +59,22 @@ def test_a_file_to_read_is_a_file(tmp_path: Path) -> None:
 def test_long_texts_are_cut_and_control_characters_written_out() -> None:
     assert shorten("a\x1b[2J") == r"'a\x1b[2J'"
     assert len(shorten("x" * 1000)) <= 160
+
+
+def test_a_name_with_other_blanks_or_accents_finds_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    there = Path("Cafe\u0301") / "shot at 9.05\u202fAM.png"
+    there.parent.mkdir()
+    there.touch()
+    asked = Path("Caf\u00e9/shot at 9.05 AM.png")
+    assert find_alike(asked) == there
+    assert read_question([str(asked), "What is it?"]).names == (str(there),)
+    assert find_alike(asked, lambda folder: False) == asked  # nothing is listed
+    for missing in ("Caf\u00e9/none.png", "none/a.png", "x" * 5000, "d/" * 1500, "a\0"):
+        assert find_alike(Path(missing)) == Path(missing)
+    there.with_name("shot at 9.05\u00a0AM.png").touch()
+    with pytest.raises(ValueError, match="give the very name, or rename"):
+        find_alike(asked)
+    assert find_alike(there) == there

@@ -138,6 +138,23 @@ class TestStopwatch:
         assert stopwatch.ms["scoring"] >= 20
         assert stopwatch.ms["encode"] == 0
 
+    def test_it_waits_for_any_accelerator(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A stand-in for MPS or XPU: torch says which accelerator there is, and waits for it by one name."""
+        waits: list[torch.device] = []
+        monkeypatch.setattr(torch.accelerator, "synchronize", waits.append)
+        for present, own, waited in (
+            ("mps", "mps", 2),
+            ("xpu", "xpu:0", 2),
+            ("cuda", "cpu", 0),
+            (None, "cpu", 0),
+        ):
+            there = None if present is None else torch.device(present)
+            monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda there=there: there)
+            with Stopwatch(torch.device(own))("encode"):
+                pass
+            assert waits == [torch.device(own)] * waited, own
+            waits.clear()
+
     def test_stages(self) -> None:
         stages = [
             "prompt",

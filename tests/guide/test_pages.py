@@ -80,6 +80,7 @@ def test_a_page_counts_by_the_best_patch_of_each_vector() -> None:
     assert [one.score for one in ranked] == sorted((one.score for one in ranked), reverse=True)
     scaled = rank_pages({name: 3 * vectors.double() for name, vectors in pages.items()}, 0.1 * question)
     assert [one.name for one in scaled] == [one.name for one in ranked]
+    assert rank_pages((pair for pair in pages.items()), question) == ranked  # one by one, from a database
     # A patch more never makes a page worse.
     larger = {name: torch.cat((vectors, page(7, (1, 3)))) for name, vectors in pages.items()}
     after = dict(rank_pages(larger, question))

@@ -496,3 +496,17 @@ def test_pickled_weights_are_not_read(tmp_path: Path) -> None:
     torch.save(weights, folder / "pytorch_model.bin")
     with pytest.raises(ValueError, match=r"can't be loaded .*safetensors"):
         open_dense(str(folder))
+
+
+def test_a_model_of_the_hub_is_asked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def unreachable(name: str, **_: object) -> str:
+        asked.append(name)
+        raise OSError("Connection refused")
+
+    monkeypatch.setattr("arr_coc.files.hub.snapshot_download", unreachable)
+    for opener in (open_retriever, open_dense):
+        with pytest.raises(ValueError, match=r"'some/model' can't be .*refused\); give a folder"):
+            opener("some/model")
+    assert asked == ["some/model"] * 2

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from arr_coc.guide.print_encoder import COLUMN_PX, MAX_GAP, MAX_RUN, complete_runs, print_runs, run_meanings
+from near import near
 
 
 def page(*spans: tuple[int, int, int], size: tuple[int, int] = (64, 1024)) -> Tensor:
@@ -47,7 +48,7 @@ def test_places_of_a_run_are_raised_to_its_mean_and_others_stay() -> None:
     changed = done != places
     assert changed[0].sum() == 5
     assert not changed[1][1:].any()
-    assert torch.allclose(done[1], places[1], atol=1e-4)
+    assert near(done[1], places[1])
 
 
 def test_no_place_is_lowered_and_a_picture_without_print_is_left_alone() -> None:
@@ -66,7 +67,7 @@ def test_places_of_a_run_mean_what_the_run_does_and_others_nothing() -> None:
     for owner in owners.unique().tolist():
         parts, own = meanings[0][:, owners == owner], whole[0][:, owners == owner]
         expected = torch.nn.functional.normalize(parts.sum(1), dim=0) * (owner > 0)
-        assert torch.allclose(own, expected[:, None].expand_as(own), atol=1e-5)
+        assert near(own, expected[:, None].expand_as(own))
     assert not run_meanings(meanings, print_runs(page())).any()
     assert not run_meanings(torch.zeros_like(meanings), runs).any(), "print that means nothing"
 
@@ -80,5 +81,5 @@ def test_pictures_of_a_batch_have_runs_of_their_own() -> None:
     for i, light in enumerate(lights):
         alone = print_runs(light)
         assert torch.equal(runs[i : i + 1], alone)
-        assert torch.allclose(raised[i : i + 1], complete_runs(places[i : i + 1], alone), atol=1e-6)
-        assert torch.allclose(whole[i : i + 1], run_meanings(meanings[i : i + 1], alone), atol=1e-6)
+        assert near(raised[i : i + 1], complete_runs(places[i : i + 1], alone))
+        assert near(whole[i : i + 1], run_meanings(meanings[i : i + 1], alone))

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,9 +15,11 @@ import torch
 from PIL import Image, ImageDraw
 
 from arr_coc import Reason, Selector
+from arr_coc.choose.texture import generate_texture_array
 from arr_coc.files.images import open_image
 from arr_coc.files.saved import BUNDLED
-from arr_coc.guide.coupling import couple
+from arr_coc.guide.boxes import BoxSource, GivenBox
+from arr_coc.guide.coupling import GuideSource, couple
 from arr_coc.guide.guide import Guide, GuidePage, Search
 from arr_coc.guide.head import Judgement
 from arr_coc.guide.question import Reading
@@ -123,9 +126,11 @@ def test_few_pages_are_kept() -> None:
 
 
 def test_large_pages_are_kept_as_far_as_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("arr_coc.guide.selector.MAX_KEPT_PIXELS", 4 * 256**2)
     own = Selector()
-    small, large = ((Image.new("RGB", (side, side), "red")) for side in (256, 512))
+    small, large = (Image.new("RGB", (side, side), "red") for side in (256, 512))
+    own(small, "Who?", 1)
+    (record,) = own._records.values()
+    monkeypatch.setattr("arr_coc.guide.selector.MAX_KEPT_BYTES", 4 * record.nbytes)
     for shade in range(6):
         own(Image.new("RGB", (256, 256), (shade, 0, 0)), "Who?", 1)
     assert len(own._records) == 4
@@ -133,6 +138,63 @@ def test_large_pages_are_kept_as_far_as_there_is_room(monkeypatch: pytest.Monkey
     assert [record.view.size for record in own._records.values()] == [(512, 512)]
     own(small, "Who?", 1)
     assert [record.view.size for record in own._records.values()] == [(256, 256)]
+
+
+def test_large_pictures_shrink_before_they_become_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Texture and guide take up to 60 bytes a pixel, a picture three."""
+    monkeypatch.setattr("arr_coc.guide.coupling.MAX_PIXELS", 128**2)
+    sizes: list[tuple[int, ...]] = []
+
+    def texture(image: torch.Tensor, *args: Any) -> torch.Tensor:
+        sizes.append(tuple(image.shape[-2:]))
+        return generate_texture_array(image, *args)
+
+    monkeypatch.setattr("arr_coc.guide.selector.generate_texture_array", texture)
+    own = Selector()
+    assert own(sample((512, 256)), QUESTION, 4).grid == (1, 8, 16)  # by its own size
+    assert sizes == [(91, 181)]
+    (record,) = own._records.values()
+    assert record.view.size == (91, 181)
+
+
+def test_another_source_sees_a_large_picture_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("arr_coc.guide.coupling.MAX_PIXELS", 128**2)
+    half = BoxSource([GivenBox((0, 0, 256, 256), score=0.9)])  # in px of it
+    allocation = Selector(relevance=half)(sample((512, 256)), QUESTION, 32, grid=(4, 16))
+    assert sorted(allocation.keep.tolist()) == [16 * row + column for row in range(4) for column in range(8)]
+
+
+def test_what_counts_are_the_bytes_that_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not the px of pictures, which are encoded smaller: of two photographs each is encoded once."""
+    monkeypatch.setattr("arr_coc.guide.coupling.MAX_PIXELS", 128**2)
+    own = Selector()
+    photos = [Image.new("RGB", (1024, 768), colour) for colour in ("red", "blue")]
+    own(photos[0], "Who?", 4)
+    (record,) = own._records.values()
+    monkeypatch.setattr("arr_coc.guide.selector.MAX_KEPT_BYTES", int(2.5 * record.nbytes))
+    for question in ("Who?", "What is the total?", "Where?"):
+        for photo in photos:
+            own(photo, question, 4)
+    assert len(own._records) == 2
+    kept = list(own._records.values())
+    tensors = [t for one in kept for t in (*one.view.tensors(), *one.textures.values())]
+    tensors += [coupling.logits for one in kept for coupling in one.couplings.values()]
+    assert sum(one.nbytes for one in kept) == sum(tensor.nbytes for tensor in tensors)
+
+
+@pytest.mark.slow
+def test_two_photographs_of_a_phone_are_both_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    views: list[int] = []
+    view = GuideSource.view_all
+    monkeypatch.setattr(
+        GuideSource, "view_all", lambda self, some: views.extend(map(id, some)) or view(self, some)
+    )
+    own = Selector()
+    photos = [Image.effect_noise((100, 75), n).resize((4000, 3000)).convert("RGB") for n in (40, 60)]
+    for question in ("Who?", "What is the total?"):
+        for photo in photos:
+            own(photo, question, 64)
+    assert len(views) == 2
 
 
 def test_no_pixels_are_kept() -> None:

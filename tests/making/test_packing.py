@@ -7,6 +7,7 @@ import torch
 
 from arr_coc_lab.world import draw_page
 from making import bundled, language, packing, together
+from near import near
 
 
 def test_packed_questions_equal_each_question_alone(tokenizer, model):
@@ -32,7 +33,7 @@ def test_packed_questions_equal_each_question_alone(tokenizer, model):
             )
             alone = model(**processor(text=[text], images=[page.image], return_tensors="pt")).logits[0, -1]
             here = (batch["block"][0] == number) & wanted[0]
-            torch.testing.assert_close(packed[0][here][0], alone, atol=2e-5, rtol=0)
+            assert near(packed[0][here][0], alone)
 
 
 def test_packed_questions_see_no_other_question(tokenizer):

@@ -33,11 +33,11 @@ from eyes import (
     set_constants,
     wrapped,
 )
+from near import KERNELS, near
 from tiny import FAMILIES, LLAVA_FAMILIES, MASKABLE, QWEN_FAMILIES, WIDTH, Tiny, picture, tiny
 
 NEW = 5
-TOLERANCE = 2e-5  # fp32, logits of standard deviation 2
-LOOSE = 5e-3  # padding moves the chunks of a recurrent layer
+LOOSE = 5e-4  # padding moves the chunks of a recurrent layer
 EARLY = ("sparse", "saccade", "compress")
 
 every_family = pytest.mark.parametrize("family", FAMILIES)
@@ -101,8 +101,7 @@ class TestEverythingKept:
         assert not (out.columns[0] == GESTALT).any()
         alone = inputs_of(family, ROWS[:1])
         expected = tiny(family).model(**alone).logits[0]
-        error = (out.logits[0, -len(expected) :] - expected).abs().max()
-        assert error < (TOLERANCE if family in MASKABLE else LOOSE)
+        assert near(out.logits[0, -len(expected) :], expected, KERNELS if family in MASKABLE else LOOSE)
 
 
 class TestGenerate:

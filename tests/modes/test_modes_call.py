@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import fields
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from arr_coc.choose.attending import NonFiniteScores
 from arr_coc.guide.coupling import Coupling, GuideSource
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes import MODES, scoring
-from arr_coc.modes.call import EncodedImages
+from arr_coc.modes.call import OF_LORAS, OF_TURNS, EncodedImages
 from arr_coc.modes.route import runs_as
 from each import each
 from eyes import (
@@ -191,3 +192,33 @@ class TestFailure:
     def test_no_family_makes_a_gestalt_it_cannot(self, family: str) -> None:
         with pytest.raises(ValueError, match=f"'resize' needs .* '{family}' has not; use 'pool4'"):
             prepared_for(wrapped(family), inputs_of(family), "compress", gestalt="resize")
+
+
+class TestFieldsOfAnImage:
+    """None is forgotten where an image's record is copied: a new one is taken over unless it is named."""
+
+    def filled(self, **more: Any) -> EncodedImages:
+        return EncodedImages(**{one.name: (one.name,) for one in fields(EncodedImages)} | more)
+
+    def test_a_conversation_hands_back_all_but_what_depends_on_its_turns(self) -> None:
+        images = EncodedImages()
+        with images.in_conversation([("What?", "That.")]) as other:
+            vars(other).update(vars(self.filled()))
+        for one in fields(EncodedImages):
+            value = getattr(images, one.name)
+            assert value == (getattr(EncodedImages(), one.name) if one.name in OF_TURNS else (one.name,))
+
+    def test_another_mode_gets_all_but_what_depends_on_loras(self) -> None:
+        images = EncodedImages()
+        images.share(self.filled(finer=True))
+        assert images == EncodedImages()  # of another scale
+        images.share(self.filled(finer=False))
+        for one in fields(EncodedImages):
+            own = one.name in OF_TURNS | OF_LORAS or one.name == "finer"
+            value = getattr(EncodedImages(), one.name) if own else (one.name,)
+            assert getattr(images, one.name) == value
+
+    def test_what_is_there_stays(self) -> None:
+        images = EncodedImages(foreign=[True])
+        images.share(self.filled(finer=False))
+        assert images.foreign == [True]

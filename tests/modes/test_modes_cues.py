@@ -18,6 +18,7 @@ from arr_coc.modes.route import cues_for, new_call, resolve
 from arr_coc.modes.scoring import gather, question_embeddings, stretch
 from arr_coc.seam import FamilyAdapter
 from eyes import KINDS, build, inputs_of, set_constants, wrapped
+from near import near
 from tiny import WIDTH, picture, prompts, tiny
 
 ROWS = [("One?", [picture(1), picture(2)]), ("Another one, longer?", [picture(1)])]
@@ -95,7 +96,7 @@ class TestGather:
         for row, picked in ((0, maps[:2]), (1, maps[2:])):
             alone = score(layer, gathered([ROWS[row]]), watch())
             for one, other in zip(alone, picked, strict=True):
-                assert torch.allclose(one.balanced, other.balanced, atol=1e-5)
+                assert near(one.balanced, other.balanced)
 
     def test_nothing_needs_to_be_encoded(self) -> None:
         adapter, layer, inputs, _ = set_up()

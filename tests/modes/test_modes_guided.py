@@ -135,16 +135,19 @@ def test_without_a_tokenizer_the_model_looks_itself() -> None:
     assert prepared.couplings == ()
 
 
+GUIDED = GuideSource()
+
+
 class TestPictures:
     def test_the_users_own_resolution(self) -> None:
         source = picture(4, (400, 300))
-        assert whole_picture(source, _small(source)).shape == (3, 300, 400)
+        assert whole_picture(GUIDED, source, _small(source)).shape == (3, 300, 400)
 
     def test_a_crop_is_read_as_the_model_reads_it(self) -> None:
         source = picture(4, (400, 300))
         crop = _small(source)[:, :, 40:]
-        assert whole_picture(source, crop) is crop
-        assert whole_picture(None, crop) is crop
+        assert whole_picture(GUIDED, source, crop) is crop
+        assert whole_picture(GUIDED, None, crop) is crop
 
     @pytest.mark.parametrize("family", ["qwen3_vl", "gemma3", "idefics3", "paligemma"])
     def test_a_caller_of_generate_passes_them(self, family: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 from typing import Any
 
 import pytest
@@ -10,7 +12,7 @@ from PIL import Image
 from torch import Tensor
 
 from arr_coc.choose.allocation import Allocation
-from arr_coc.families import adapter_for
+from arr_coc.families import adapter_for, generic
 from arr_coc.guide.deciding import best_kept
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes import magnify as magnify_module
@@ -20,10 +22,10 @@ from arr_coc.modes.route import why_single_look
 from arr_coc.seam import PAD
 from arr_coc.seam.assembly import CROP, GESTALT
 from eyes import assert_same
+from near import near
 from tiny import EVERY, MASKABLE, picture, prompts, tiny
 
 REFINING = tuple(f for f in EVERY if getattr(adapter_for(tiny(f).model, tiny(f).processor), "refines", False))
-TOLERANCE = 1e-5
 QUESTION = "What is the number on the door?"
 refining = pytest.mark.parametrize("family", REFINING)
 
@@ -81,7 +83,7 @@ class TestLaws:
         if wanted[0][1] != 2 * given[0][1]:
             pytest.skip(f"its processor scales the larger picture to {wanted[0]}")
         finer = adapter.finer(inputs, [large], wanted)
-        assert all(torch.allclose(finer[k].float(), others[k].float(), atol=1e-6) for k in finer)
+        assert all(near(finer[k].float(), others[k].float()) for k in finer)
         unchanged = adapter.finer(inputs, [large], given)
         assert all(torch.equal(unchanged[name], inputs[name]) for name in unchanged)
 
@@ -109,7 +111,7 @@ class TestLaws:
         dropped = built.model(**result.kwargs, use_cache=False).logits[0]
         masked = built.model(**(whole.kwargs | {"attention_mask": mask}), use_cache=False).logits[0]
         real = result.columns[0] != PAD
-        assert (dropped[real] - masked[mask[0].bool()]).abs().max() < TOLERANCE
+        assert near(dropped[real], masked[mask[0].bool()])
 
     @pytest.mark.parametrize("family", ["qwen3_vl", "qwen2_5_vl", "glm4v"])
     def test_fine_cells_stand_at_fractions_of_their_cell(self, family: str) -> None:
@@ -125,9 +127,9 @@ class TestLaws:
         cells = fine_cells(found.allocations[0], (1, 6, 8))
         for cell in (0, 6, 11):
             inside = (cells // 8 // 2 * 4 + cells % 8 // 2) == cell
-            assert torch.allclose(fine[:, inside].mean(-1), own[:, cell], atol=1e-5)
+            assert near(fine[:, inside].mean(-1), own[:, cell])
             offsets = (fine[:, inside] - own[:, cell : cell + 1]).abs()
-            assert torch.allclose(offsets[1:], torch.full((2, 4), 0.25), atol=1e-5)
+            assert near(offsets[1:], torch.full((2, 4), 0.25))
 
     @refining
     def test_text_keeps_its_positions_and_is_never_dropped(self, family: str) -> None:
@@ -223,6 +225,37 @@ class TestSaccade:
         assert (int((columns == GESTALT).sum()), int((columns == CROP).sum())) == (12, 8)
         assert (found.read, found.cells) == ([20], [12])
         assert "saccade kept all" not in (found.note or "")
+
+    @pytest.mark.slow
+    def test_the_counts_of_a_note_are_those_of_the_allocations(self) -> None:
+        """Of a small image of a larger picture, alone and beside one of which a share buys more cells."""
+        (small, large), (big, bigger) = pair("qwen2_5_vl"), pair("qwen2_5_vl", 12, 12, 1.25)
+        alone, beside = ([small], [large]), ([small, big], [large, bigger])
+        cases = [(alone, *how) for how in itertools.product((2, 3, 0.1, 20), (1, "auto", 2))]
+        for (images, pictures), budget, magnify in [*cases, (beside, 0.2, "auto")]:
+            inputs = prompts(tiny("qwen2_5_vl"), [(QUESTION, images)])
+            how = {"budget": budget, "pictures": pictures, "magnify": magnify}
+            found = wrapped("qwen2_5_vl").prepare(inputs, mode="saccade", **how)
+            whole = [
+                one.kept
+                for one, scale in zip(found.allocations, found.magnified or (1, 1), strict=False)
+                if scale == 1
+            ]
+            said = re.search(r"kept all ([\d, ]+) cells|all ([\d, ]+) cells were kept", found.note or "")
+            counts = [] if said is None else [int(one) for one in (said[1] or said[2]).split(", ")]
+            assert counts == whole, how
+
+    def test_pictures_are_compared_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """With what the model was given, whatever is asked of them."""
+        calls: list[Any] = []
+        compare = generic.same_picture
+        monkeypatch.setattr(generic, "same_picture", lambda *one: calls.append(one) or compare(*one))
+        session = wrapped("qwen2_5_vl").session(picture(5, (192, 192)))
+        for mode in ("sparse", "saccade", "sparse"):
+            answer = session.ask(QUESTION, mode=mode, magnify=2, max_new_tokens=1)
+            session.ask("Why?", mode=mode, magnify=2, max_new_tokens=1, history=[("What?", "That.")])
+            assert answer.magnified
+        assert len(calls) == 1
 
     def test_named_cells_are_read_as_fine_as_named(self) -> None:
         found = prepared("qwen3_vl", "saccade", magnify=2, keep=(torch.tensor([3, 4]),))

@@ -14,11 +14,11 @@ from arr_coc.model import ARRCOCModel
 from arr_coc.modes.call import Prepared
 from arr_coc.seam import GESTALT, VisualFeatures
 from eyes import COARSE, IMAGES, assert_same, build, inputs_of, prepared_for, same
+from near import near
 from tiny import EVERY, picture
 
 pytestmark = pytest.mark.usefixtures("small_constants")
 
-TOLERANCE = 2e-5  # fp32, logits of standard deviation 2
 TWO_AND_ONE = [("What is it?", [picture(3, (72, 40)), IMAGES[0]]), ("Where?", IMAGES[1:])]
 ENDS = {"hunyuan_vl": 2, "hy_v4_vl": 0}
 """The tokens that begin and end a picture."""
@@ -113,7 +113,7 @@ def test_dropping_is_masking(family: str) -> None:
     ).logits
     for row, own in enumerate(columns):
         there = own >= 0
-        assert (logits[row, there] - expected[row, own[there]]).abs().max() < TOLERANCE
+        assert near(logits[row, there], expected[row, own[there]])
 
 
 @families
@@ -127,5 +127,5 @@ def test_a_batch_is_its_rows_alone(family: str, mode: str) -> None:
     for row, one in enumerate(rows):
         alone = prepared_for(model, inputs_of(family, [one]), mode)
         own = model.base(**alone.compacted.kwargs).logits[0]
-        assert (logits[row, -len(own) :] - own).abs().max() < TOLERANCE
+        assert near(logits[row, -len(own) :], own)
     assert len(together.allocations) == 3

@@ -22,6 +22,7 @@ from eyes import (
     sparse_families,
     wrapped,
 )
+from near import near
 from tiny import picture
 
 pytestmark = pytest.mark.usefixtures("small_constants")
@@ -79,7 +80,7 @@ class TestSaccade:
         assert own.tolist() == inputs["attention_mask"][0].nonzero().flatten().tolist()
         handed = prepared.compacted.kwargs["mm_encoder_outputs"]["image"].pooler_output
         stock = model.adapter.features(inputs).tokens
-        assert torch.allclose(handed[0], stock[0], atol=1e-5)
+        assert near(handed[0], stock[0])
 
     @every_kind
     def test_small_images_are_neither_scored_nor_looked_at_coarsely(

@@ -16,6 +16,7 @@ from arr_coc.choose.texture import channel_names
 from arr_coc.model import ARRCOCModel
 from arr_coc.train.learner import fit_coarse_basis, needs_basis
 from clip_models import clip_model, drawn_clip, frame
+from near import near
 from tiny import WIDTH
 
 QUESTION = "Where is the disc?"
@@ -97,9 +98,9 @@ def test_components_are_of_the_coarse_view(model: ARRCOCModel) -> None:
     assert model.layer.basis is not None
     at = channel_names("full40").index("components.0")
     expected = model.layer.basis.project(view)
-    assert torch.allclose(texture[:, at : at + 16], torch.nn.functional.interpolate(
+    assert near(texture[:, at : at + 16], torch.nn.functional.interpolate(
         expected, texture.shape[-2:], mode="bilinear", align_corners=False
-    ), atol=1e-5)  # fmt: skip
+    ))  # fmt: skip
 
 
 class TestAttentionOfEarlierTurns:
@@ -113,7 +114,7 @@ class TestAttentionOfEarlierTurns:
         first = session.ask("And the line?", budget=4, mode="sparse", max_new_tokens=1)
         assert attention([]).max() == 0  # no answer depends on another's
         turn = attention([("And the line?", first.text)])
-        assert torch.allclose(turn[0], first.allocation.balanced[0].float(), atol=1e-5)
+        assert near(turn[0], first.allocation.balanced[0].float())
         assert attention([("Never asked here?", "No.")]).max() == 0
         assert attention([]).max() == 0
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import gzip
+import io
 import json
 import logging
 import shutil
@@ -17,6 +18,7 @@ from typing import Any
 
 import httpx
 import pytest
+from PIL import Image
 
 from arr_coc.proxy import packing
 from arr_coc.proxy.messages import MOST_QUESTIONS
@@ -242,6 +244,10 @@ class TestWhole:
             assert reasons(address) == ["unreadable"]
         monkeypatch.setattr(packing, "MOST_PIXELS", 1000)
         ask(address, chat_body(screenshot, "What is red?"))
+        assert reasons(address) == ["too_large"]
+        thin = io.BytesIO()
+        Image.new("1", (900, 1)).save(thin, "PNG")  # grows to 4,500 px
+        ask(address, chat_body(base64.b64encode(thin.getvalue()).decode(), "What is red?"))
         assert reasons(address) == ["too_large"]
 
     def test_many_pictures(self, start: Start, screenshot: str) -> None:

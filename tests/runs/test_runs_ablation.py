@@ -18,6 +18,7 @@ from arr_coc.store.checkpoint import load_base, load_layer
 from arr_coc.train.recipe import load_recipe
 from arr_coc.train.trainer import build_learner
 from each import each
+from near import near
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = runpy.run_path(str(ROOT / "runs" / "ablation.py"))
@@ -83,9 +84,9 @@ class TestEvery:
         expected = layer.relevance(*inputs)
         for other in (ordinary, again.ordinary()):
             r = other.relevance(*inputs)
-            assert torch.allclose(r.logits, expected.logits, atol=1e-5)
-            assert torch.allclose(r.weights, expected.weights, atol=1e-6)
-            assert torch.allclose(r.tensions, expected.tensions, atol=1e-6)
+            assert near(r.logits, expected.logits)
+            assert near(r.weights, expected.weights)
+            assert near(r.tensions, expected.tensions)
             assert [a.keep.tolist() for a in other.allocate(r, 9)] == [
                 a.keep.tolist() for a in layer.allocate(expected, 9)
             ]
@@ -123,8 +124,8 @@ class TestScorers:
     def test_its_ordinary_form_keeps_the_same_cells(self, kind, preset):
         layer, inputs = trained(kind, preset=preset), scene()
         expected, r = layer.relevance(*inputs), layer.ordinary().relevance(*inputs)
-        assert torch.allclose(r.logits, expected.logits, atol=1e-5)
-        assert torch.allclose(r.tensions, expected.tensions, atol=1e-6)
+        assert near(r.logits, expected.logits)
+        assert near(r.tensions, expected.tensions)
 
     def test_one_scorer_alone_decides_the_order(self, kind, preset):
         left = [name for name in SCORERS if name not in kind.without]
@@ -170,7 +171,7 @@ class TestBalancers:
             out = balancer(a, b / b.amax() * peak, c, torch.randn(1, WIDTH), torch.randn(1, WIDTH))
             expected = torch.tensor(FIXED_MIXTURE) * torch.tensor([1.0, factor, 1.0])
             assert torch.allclose(out.weights[0], expected, atol=1e-3)
-            assert torch.allclose(out.tensions, torch.full((1, 3), 0.5), atol=1e-5)
+            assert near(out.tensions, torch.full((1, 3), 0.5))
 
     def test_fixed_learns_constants_alone(self):
         layer = trained(ABLATIONS["fixed-mixture"])

@@ -31,7 +31,7 @@ from arr_coc.seam.decoding import (
     with_inferred_mask,
 )
 from each import each
-from tiny import compacted, picture, tiny
+from tiny import EVERY, apart, compacted, picture, tiny
 
 ROWS = [("What is the number on the door?", [picture(1, (48, 40))]), ("Where?", [picture(2, (40, 72))])]
 
@@ -97,6 +97,22 @@ def test_neutral_guidance_and_paged_caches() -> None:
     refuse_settings(Base(), {"guidance_scale": 1.0, "cache_implementation": "static"})
     with pytest.raises(ValueError, match="paged cache"):
         refuse_settings(Base(), {"cache_implementation": "paged"})
+
+
+SEVERAL = [("Which one?", [picture(0, (97, 36)), picture(50, (24, 36))]), ("Where?", [picture(2, (40, 56))])]
+
+
+@pytest.mark.parametrize("family", [*apart([one for one in EVERY if one != "glm4v"]), "glm4v"])
+@each("way", [{"num_beams": 3}, {"do_sample": True, "num_return_sequences": 2}], ids=str)
+def test_every_copy_of_a_prompt_reads_all_of_its_images(family: str, way: dict) -> None:
+    """Of several in one prompt: `generate` of some families and releases repeats them one by one."""
+    model, inputs, less = compacted(family, SEVERAL)
+    more = {"max_new_tokens": 1, "output_logits": True, "return_dict_in_generate": True}
+    alone = generate_whole(model, inputs, less, do_sample=False, **more).logits[0]
+    model, inputs, less = compacted(family, SEVERAL)  # what is handed over is expanded in place
+    copies = generate_whole(model, inputs, less, **more, **way).logits[0]
+    expected = alone.repeat_interleave(len(copies) // len(alone), dim=0)
+    assert (copies - expected).abs().max() < 1e-3
 
 
 # ---- callbacks -------------------------------------------------------------------------------------------

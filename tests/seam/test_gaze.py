@@ -24,6 +24,7 @@ from arr_coc.seam.gaze import NEUTRAL, Gaze, coupling, gaze, gaze_layers, gaze_o
 from arr_coc.seam.gestalt import compress
 from arr_coc_lab.world import draw_page
 from eyes import calls_of
+from near import near
 from tiny import KINDS, picture, prompts, tiny
 
 SPARSE = ("qwen3_vl", "qwen2_5_vl", "qwen2_vl", "qwen3_5")
@@ -91,7 +92,7 @@ def test_another_question_moves_the_map_and_the_neutral_one_has_none(family: str
     again = look(family, [(OTHER, images)], neutral=one.neutral)
     assert close(again.maps, other.maps)
     flat = look(family, [(NEUTRAL, images)]).maps[0]
-    assert torch.allclose(flat, torch.ones_like(flat), atol=1e-4)
+    assert near(flat, torch.ones_like(flat))
     assert coupling(flat, (9, 9)).abs().max() < 1e-2
 
 
@@ -294,8 +295,8 @@ def test_coupling_has_one_scale_for_all_models_and_leaves_flat_maps_flat() -> No
     found[1, 2] = 3.0
     strong, weak = coupling(found**4, (16, 24)), coupling(found**2, (16, 24))
     assert strong.shape == (16, 24)
-    assert torch.allclose(strong, weak, atol=1e-4)
-    assert torch.allclose(strong.square().mean().sqrt(), torch.tensor(2.0), atol=1e-4)
+    assert near(strong, weak)
+    assert near(strong.square().mean().sqrt(), torch.tensor(2.0))
     assert abs(float(strong.mean())) < 1e-5
     top = divmod(int(strong.argmax()), 24)
     assert (top[0] // 4, top[1] // 4) == (1, 2)

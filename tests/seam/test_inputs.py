@@ -16,6 +16,7 @@ from arr_coc.seam.assembly import PROMPT_NAMES
 from arr_coc.seam.decoding import BY_TOKEN, REFUSED, check_prompt
 from arr_coc.seam.pixels import reading
 from each import each
+from near import near
 from tiny import KINDS, apart, picture, prompts, tiny
 
 ROWS = [("Where is it?", [picture(1, (144, 96))])]
@@ -242,7 +243,7 @@ class TestLogitsToKeep:
         expected = torch.stack([output.logits[0, (columns == c).nonzero()[0, 0]] for c in wanted])
         for named in (torch.tensor(wanted), torch.tensor(wanted) - length):
             kept = model(**inputs, logits_to_keep=named).logits[0]
-            assert torch.allclose(kept, expected, atol=1e-5)
+            assert near(kept, expected)
 
     def test_in_every_form_that_the_stock_model_takes(self) -> None:
         model, inputs = wrapped(), inputs_of("qwen3_vl")
@@ -250,8 +251,8 @@ class TestLogitsToKeep:
         expected = model(**inputs).logits[0, -5:]
         mask = torch.arange(length) >= length - 5
         for named in (slice(-5, None), mask, list(range(length - 5, length)), torch.arange(-5, 0)[None]):
-            assert torch.allclose(model(**inputs, logits_to_keep=named).logits[0], expected, atol=1e-5)
-        assert torch.allclose(model(**inputs, logits_to_keep=mask[None]).logits, expected, atol=1e-5)
+            assert near(model(**inputs, logits_to_keep=named).logits[0], expected)
+        assert near(model(**inputs, logits_to_keep=mask[None]).logits, expected)
 
     def test_of_rows_that_keep_different_numbers(self) -> None:
         rows = [("Where is it?", [picture(1, (48, 48))]), ("And there, where is it?", [picture(2, (96, 72))])]
@@ -263,7 +264,7 @@ class TestLogitsToKeep:
         places = [int((own == c).nonzero()[0]) for own, c in zip(output.columns, first, strict=True)]
         expected = [row[place] for row, place in zip(output.logits, places, strict=True)]
         kept = model(**inputs, logits_to_keep=named).logits[:, 0]
-        assert torch.allclose(kept, torch.stack(expected), atol=1e-5)
+        assert near(kept, torch.stack(expected))
 
     def test_dropped_columns_and_others_are_refused(self) -> None:
         model, inputs = wrapped(), inputs_of("qwen3_vl")

@@ -26,6 +26,7 @@ from arr_coc.seam.lora import COARSE, CONFIG_NAME, KINDS, OWN, PARTIAL, TARGETS,
 from arr_coc.seam.lora import WEIGHTS_NAME as WEIGHTS
 from each import each
 from eyes import set_constants
+from near import near
 from tiny import EVERY, FAMILIES, WIDTH, picture, prompts, tiny
 
 pytestmark = pytest.mark.filterwarnings("ignore:Already found a `peft_config`")
@@ -446,7 +447,7 @@ class TestAdaptersOfTheUser:
                         if f".{kind}.weight" in path:
                             parameter.copy_(values[path])
             both.set_adapter([name, *wanted])
-            assert torch.allclose(found[mode], logits(both), rtol=1e-5, atol=2e-5), mode
+            assert near(found[mode], logits(both)), mode
         assert fingerprint(base) == before
         assert torch.equal(logits(base), plain)
 
@@ -626,7 +627,7 @@ class TestInTheModel:
         alone = [model(**prompts(tiny("qwen3_vl"), [row]), mode="sparse").logits[0, -1] for row in rows]
         both = model(**prompts(tiny("qwen3_vl"), rows), mode="sparse").logits[:, -1]
         for found, expected in zip(both, alone, strict=True):
-            torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+            assert near(found, expected)
 
     @torch.no_grad()
     def test_families_that_prune_instead_do_so_as_in_prune(self) -> None:

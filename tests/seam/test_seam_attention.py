@@ -22,6 +22,7 @@ from arr_coc.seam.attention import (
     watch_attention,
 )
 from each import each
+from near import near
 from tiny import FAMILIES, Tiny, picture, prompts, tiny
 
 PARTS: tuple[Part, ...] = ("language", "vision")
@@ -116,7 +117,7 @@ def test_rows_are_the_eager_weights(family: str, part: Part, monkeypatch: pytest
         if part == "language":  # queries that stand in the padding see nothing, which eager makes uniform
             attended = inputs["attention_mask"].bool()
             rows, weights = rows.transpose(1, 2)[attended], weights.transpose(1, 2)[attended]
-        assert torch.allclose(rows, weights, atol=2e-5)
+        assert near(rows, weights)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -257,7 +258,7 @@ class TestThreads:
                 for _ in range(3):
                     calls.clear()
                     logits = watched(**inputs[i]).logits
-                    check(torch.allclose(logits, watched_alone[i], atol=1e-4), f"watched {i}")
+                    check(near(logits, watched_alone[i]), f"watched {i}")
                     width = inputs[i]["input_ids"].shape[1]
                     check(calls == [(0, width), (1, width)], f"calls of {i}: {calls}")
 
@@ -371,7 +372,7 @@ class TestRows:
         rows = attention_rows(query, key, 0.3)
         for head in range(4):
             alone = (query[:, head] @ key[:, head // 2].mT * 0.3).softmax(-1)
-            assert torch.allclose(rows[:, head], alone, atol=1e-6)
+            assert near(rows[:, head], alone)
 
     def test_masks_of_every_kind_say_the_same(self) -> None:
         query, key = self.drawn()
@@ -386,13 +387,13 @@ class TestRows:
         assert torch.equal(attention_rows(query, key, 0.3, seen.long()), rows)
         assert bool((rows[0, :, :, :3] == 0).all())
         without = attention_rows(query[:1], key[:1, :, 3:], 0.3)
-        assert torch.allclose(rows[:1, :, :, 3:], without, atol=1e-6)
+        assert near(rows[:1, :, :, 3:], without)
 
     def test_an_added_bias_counts(self) -> None:
         query, key = self.drawn()
         bias = torch.randn(2, 1, 5, 7, generator=torch.Generator().manual_seed(1))
         scores = query @ key.repeat_interleave(2, 1).mT * 0.3 + bias
-        assert torch.allclose(attention_rows(query, key, 0.3, bias), scores.softmax(-1), atol=1e-6)
+        assert near(attention_rows(query, key, 0.3, bias), scores.softmax(-1))
 
     def test_a_query_that_sees_nothing_is_zero(self) -> None:
         query, key = self.drawn()
@@ -404,7 +405,7 @@ class TestRows:
         query, key = self.drawn()
         rows = attention_rows(query.bfloat16(), key.bfloat16(), 0.3)
         assert rows.dtype == torch.float32
-        assert torch.allclose(rows.sum(-1), torch.ones(2, 4, 5), atol=1e-6)
+        assert near(rows.sum(-1), torch.ones(2, 4, 5))
 
     def test_heads_that_do_not_divide_are_named(self) -> None:
         query, key = self.drawn()
@@ -418,7 +419,7 @@ class TestReceived:
         whole = attention_rows(query[:1], key[:1], 0.3)[0].mean((0, 1))
         for rows in (1, 4, 11, 1024):
             received = attention_received(query[0], key[0], 0.3, rows=rows)
-            assert torch.allclose(received, whole, atol=1e-6)
+            assert near(received, whole)
             assert received.sum().item() == pytest.approx(1)
 
     def test_a_key_like_every_query_receives_most(self) -> None:

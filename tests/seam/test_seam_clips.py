@@ -14,6 +14,7 @@ from arr_coc import ARRCOCModel
 from arr_coc.families import adapter_for
 from arr_coc.modes import MODES
 from arr_coc.seam.base import as_frames
+from near import KERNELS, near
 from tests.tiny import EVERY, LLAVA_FAMILIES, MASKABLE, QWEN_FAMILIES, Tiny, picture, tiny
 
 Row = tuple[str, Sequence[Image.Image | list[Image.Image]]]
@@ -96,7 +97,7 @@ class TestAsFrames:
         framed, _ = as_frames(adapter_for(built.model, built.processor), inputs)
         stock, ours = built.model(**inputs).logits, built.model(**framed).logits
         mask = inputs["attention_mask"].bool()
-        assert torch.allclose(stock[mask], ours[mask], atol=2e-5)
+        assert near(stock[mask], ours[mask])
 
     def test_a_prompt_of_another_clip_is_refused(self, built: Tiny) -> None:
         inputs = inputs_of(built, [("What?", [clip(1)])])
@@ -124,7 +125,7 @@ class TestLaws:
         stock, ours = built.model(**inputs), model(**inputs, mode=mode, budget=1.0)
         mask = inputs["attention_mask"].bool()
         exact = len({type(one) for _, visuals in rows for one in visuals}) == 1
-        assert torch.allclose(stock.logits[mask], ours.logits[mask], atol=0 if exact else 2e-5, rtol=0)
+        assert near(ours.logits[mask], stock.logits[mask], 0 if exact else KERNELS)
         options = {"max_new_tokens": 4, "do_sample": False}
         assert torch.equal(
             built.model.generate(**inputs, **options),
@@ -161,7 +162,7 @@ class TestLaws:
         stock = built.model(**masked).logits
         for row, kept in enumerate(columns):
             there = kept >= 0
-            assert torch.allclose(output.logits[row, there], stock[row, kept[there]], atol=2e-5)
+            assert near(output.logits[row, there], stock[row, kept[there]])
 
     @pytest.mark.slow
     @torch.no_grad()

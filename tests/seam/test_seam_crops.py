@@ -24,6 +24,7 @@ from arr_coc.families import adapter_for
 from arr_coc.families.square import CroppedAdapter, times_finer
 from arr_coc.seam import GESTALT, PAD
 from arr_coc.seam.assembly import CROP, CROP_GRIDS, CROP_VALUES
+from near import near
 from tiny import LLAVA_TEMPLATE, Tiny, _text, picture, prompts, some_cells, tiny, tokenizer
 
 NONE = torch.zeros(0, dtype=torch.long)
@@ -164,8 +165,8 @@ class TestEncodeCells:
             for token, cell in zip(fine.tokens[image], keep[image].tolist(), strict=True):
                 y, x = divmod(cell, 6 * times)
                 own = crops[start + y // 6 * times + x // 6]
-                assert torch.allclose(token, own[y % 6 * 6 + x % 6], atol=2e-5)
-        assert torch.allclose(fine.tokens[1], alone(inputs["pixel_values"][1]), atol=2e-5)
+                assert near(token, own[y % 6 * 6 + x % 6])
+        assert near(fine.tokens[1], alone(inputs["pixel_values"][1]))
 
     def test_only_crops_with_a_kept_cell_are_encoded(self) -> None:
         _, adapter, inputs = setup()
@@ -204,7 +205,7 @@ class TestPrompt:
             result = adapter.assemble(inputs, adapter.layout(inputs), [NONE] * 3, fine, view)
             rows = inputs["attention_mask"].bool()
             logits = model(**result.kwargs).logits
-            assert torch.allclose(logits[result.columns != PAD], expected[rows], atol=1e-4)
+            assert near(logits[result.columns != PAD], expected[rows])
             assert (result.columns == GESTALT).sum(1).tolist() == [72, 36]
 
     @kinds
@@ -226,7 +227,7 @@ class TestPrompt:
         by_hand = read_by_hand(
             model, inputs, torch.cat([view.tokens[0], fine.tokens[0]]), torch.cat([image, covering])
         )
-        assert torch.allclose(model(**result.kwargs).logits, by_hand, atol=2e-5)
+        assert near(model(**result.kwargs).logits, by_hand)
         assert (by_hand[0, -1] - model(**stock(inputs)).logits[0, -1]).abs().max() > 0.01
 
     def test_batch_equals_single(self) -> None:
@@ -242,7 +243,7 @@ class TestPrompt:
             alone |= adapter.crops(alone, images)
             single = read(model, adapter, alone, keep[start : start + len(images)])
             start += len(images)
-            ends.append(torch.allclose(together[row, -5:], single[0, -5:], atol=2e-5))
+            ends.append(near(together[row, -5:], single[0, -5:]))
         assert all(ends)
 
     def test_another_coarse_view_has_no_place(self) -> None:

@@ -15,6 +15,7 @@ from arr_coc.families import adapter_for
 from arr_coc.seam import FamilyAdapter, VisualFeatures
 from arr_coc.seam.decoding import use_given_positions
 from each import each
+from near import KERNELS, apart, near
 from tiny import (
     EVERY,
     MASKABLE,
@@ -28,8 +29,7 @@ from tiny import (
     with_next_kinds,
 )
 
-TOLERANCE = 1e-4  # fp32, logits of standard deviation 2; measured: at most 1.4e-5, with torch 2.6 4.2e-5
-LOOSE = 5e-3  # padding moves the chunks of a recurrent layer; measured 7e-4, the stock model alone 4e-4
+LOOSE = 5e-4  # padding moves the chunks of a recurrent layer, those of the stock model, too
 BF16 = 0.1  # of the logits' standard deviation; measured 0.06
 ROWS = [
     ("What is the number on the door?", [picture(1, (48, 40))]),
@@ -51,7 +51,7 @@ def ragged(features: VisualFeatures) -> list[Tensor]:
 
 
 def tolerance(family: str) -> float:
-    return TOLERANCE if family in MASKABLE else LOOSE
+    return KERNELS if family in MASKABLE else LOOSE
 
 
 def everything_of(features: VisualFeatures) -> list[Tensor]:
@@ -90,7 +90,7 @@ class TestLaws:
         reference = built.model(**masked(adapter, inputs, compacted.columns)).logits
         for row, columns in enumerate(compacted.columns):
             real = columns >= 0
-            assert (dropped[row, real] - reference[row, columns[real]]).abs().max() < TOLERANCE
+            assert near(dropped[row, real], reference[row, columns[real]])
 
     @torch.no_grad()
     def test_dropping_and_forgetting_positions_are_both_visible(self, family: str) -> None:
@@ -157,7 +157,7 @@ class TestLaws:
             logits = built.model(**single.kwargs, use_cache=False).logits[0]
             real = int((single.columns >= 0).sum())
             assert real == int((compacted.columns[row] >= 0).sum())
-            assert (batch[row, -real:] - logits[-real:]).abs().max() < tolerance(family)
+            assert near(batch[row, -real:], logits[-real:], tolerance(family))
 
     @torch.no_grad()
     def test_several_images_keep_their_own(self, family: str) -> None:
@@ -179,7 +179,7 @@ class TestLaws:
             reference = built.model(**masked(adapter, inputs, compacted.columns)).logits
             for row, columns in enumerate(compacted.columns):
                 real = columns >= 0
-                assert (logits[row, real] - reference[row, columns[real]]).abs().max() < TOLERANCE
+                assert near(logits[row, real], reference[row, columns[real]])
 
     @torch.no_grad()
     def test_rows_with_and_without_images(self, family: str) -> None:
@@ -196,12 +196,12 @@ class TestLaws:
                 if name in ("input_ids", "attention_mask", "mm_token_type_ids")
             }
             text = built.model(**alone).logits[0]
-            assert (logits[row, -len(text) :] - text).abs().max() < tolerance(family)
+            assert near(logits[row, -len(text) :], text, tolerance(family))
         _, _, alone, alone_features = setup(family, [ROWS[0]])
         single = adapter.compact(alone, alone_features, ragged(alone_features), use_cache=False)
         real = int((single.columns >= 0).sum())
         expected = built.model(**single.kwargs, use_cache=False).logits[0, -real:]
-        assert (logits[1, -real:] - expected).abs().max() < tolerance(family)
+        assert near(logits[1, -real:], expected, tolerance(family))
         out = built.model.generate(
             **adapter.compact(inputs, features, ragged(features)).kwargs,
             max_new_tokens=3,
@@ -336,7 +336,7 @@ def test_the_loss_is_that_of_the_stock_model_with_the_dropped_columns_masked(
     compacted = adapter.compact(inputs | {"labels": labels}, features, keep, use_cache=use_cache)
     loss = built.model(**compacted.kwargs, use_cache=use_cache).loss
     reference = masked(adapter, inputs | {"labels": labels}, compacted.columns)
-    assert (loss - built.model(**reference).loss).abs() < TOLERANCE
+    assert near(loss, built.model(**reference).loss)
 
 
 class TestWindow:
@@ -362,13 +362,13 @@ class TestWindow:
         dropped = adapter.model(**compacted.kwargs, use_cache=False).logits[0]
         reference = adapter.model(**masked(adapter, inputs, compacted.columns), use_cache=False).logits[0]
         real = compacted.columns[0] >= 0
-        return float((dropped[real] - reference[compacted.columns[0, real]]).abs().max())
+        return apart(dropped[real], reference[compacted.columns[0, real]])
 
     def test_a_prompt_that_fits(self, caplog: pytest.LogCaptureFixture) -> None:
         length = prompts(tiny("llava"), ROWS[:1])["input_ids"].shape[1]
         adapter, inputs, features = self.windowed(length)
         assert adapter.window == length
-        assert self.difference(adapter, inputs, features) < TOLERANCE
+        assert self.difference(adapter, inputs, features) <= KERNELS
         assert not caplog.records
 
     def test_a_longer_one_differs_and_says_so_once(self, caplog: pytest.LogCaptureFixture) -> None:
@@ -398,7 +398,7 @@ def test_tokens_that_pick_what_they_read(picked: int, alike: bool) -> None:
     adapter, inputs = adapter_for(model, stock.processor), prompts(stock, ROWS[:1])
     difference = TestWindow.difference(adapter, inputs, adapter.features(inputs))
     assert adapter.window == picked
-    assert (difference < TOLERANCE) == alike
+    assert (difference <= KERNELS) == alike
 
 
 def test_labels_move_with_their_columns() -> None:

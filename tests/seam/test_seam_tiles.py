@@ -17,6 +17,7 @@ from arr_coc.seam import FamilyAdapter
 from arr_coc.seam.gestalt import compress
 from arr_coc.trace.observe import observe
 from eyes import build
+from near import near
 from tiny import EVERY, Tiny, in_bfloat16, picture, prompts, some_cells, tiny
 
 TILED = tuple(family for family in EVERY if FAMILIES[family].encodes == "tiles")
@@ -102,7 +103,7 @@ class TestEncodeCells:
             expected = features.select(features.tokens_to_keep(keep))
             assert fine.counts == expected.counts
             for one, other in zip(fine.tokens, expected.tokens, strict=True):
-                assert torch.allclose(one, other, atol=2e-5)
+                assert near(one, other)
 
     def test_only_tiles_with_a_kept_cell_are_encoded(
         self, family: str, monkeypatch: pytest.MonkeyPatch
@@ -135,7 +136,7 @@ class TestEncodeCells:
         gestalt = compress("resize", adapter, inputs)
         assert gestalt.grids == [(1, side, side)]
         whole = adapter.features(inputs).tokens[0][-(side**2) :]
-        assert torch.allclose(gestalt.cell_tokens(0), whole, atol=2e-5)
+        assert near(gestalt.cell_tokens(0), whole)
         (others,) = adapter.other_tokens(inputs, adapter.layout(inputs)).tokens
         assert torch.equal(others, gestalt.tokens[0])
 
@@ -157,7 +158,7 @@ class TestMode:
         real = columns >= 0
         logits = model.base(**prepared.compacted.kwargs).logits[0, real]
         whole = model.base(**masked(model.adapter, inputs, columns[real]), use_cache=False).logits[0]
-        assert (logits - whole[columns[real]]).abs().max() < 1e-4
+        assert near(logits, whole[columns[real]])
         assert (logits - model.base(**inputs).logits[0, columns[real]]).abs().max() > 0.01
 
     def test_it_reads_what_prune_reads_of_the_same_cells(self, family: str) -> None:
@@ -167,7 +168,7 @@ class TestMode:
         assert torch.equal(one.allocations[0].keep, other.allocations[0].keep)
         assert (one.read, one.cells) == (other.read, other.cells)
         logits = [model.base(**prepared.compacted.kwargs).logits for prepared in (one, other)]
-        assert torch.allclose(*logits, atol=1e-4)
+        assert near(*logits)
 
     @pytest.mark.parametrize("kind", ["guide", "gaze", "covering"])
     def test_whole_tiles_are_spared(self, family: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:

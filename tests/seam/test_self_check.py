@@ -18,6 +18,7 @@ from arr_coc.families.generic import nearest_grid
 from arr_coc.families.tiles import arrangement, joined, placeholder_runs, raster
 from arr_coc.seam.assembly import handing_back
 from arr_coc.seam.self_check import self_check
+from near import near
 from tiny import picture, prompts, some_cells, tiny
 from tiny_families import BUILDERS, REFUSED, UNREGISTERED
 
@@ -63,7 +64,7 @@ def test_a_batch_equals_its_rows(family: str) -> None:
         single = adapter.compact(alone, adapter.features(alone), [keep[row]], use_cache=False)
         expected = built.model(**single.kwargs, use_cache=False).logits[0]
         real = int((single.columns >= 0).sum())
-        assert (logits[row, -real:] - expected[-real:]).abs().max() < 1e-4
+        assert near(logits[row, -real:], expected[-real:])
 
 
 def test_an_output_that_is_not_made_of_tokens_alone_is_handed_back_as_the_usual_one() -> None:

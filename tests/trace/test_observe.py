@@ -19,6 +19,7 @@ from arr_coc.trace.trace import Trace
 from arr_coc.train.learner import fit_coarse_basis
 from arr_coc_lab.world import draw_page
 from eyes import IMAGES, KINDS, build, set_constants, wrapped
+from near import near
 from tiny import WIDTH, picture, tiny
 
 WIDE = IMAGES[1]  # 45 cells in Qwen's families
@@ -225,7 +226,7 @@ class TestWords:
         asked = open_.model.adapter.question_mask(inputs["input_ids"])[0]
         found = _allocate_sets(open_, inputs, asked[None], asked, mode, answer.kept, None)[0]
         for name in ("information", "perspectival", "participatory", "balanced", "weights"):
-            assert torch.allclose(getattr(found, name), getattr(answer.allocation, name), atol=1e-5), name
+            assert near(getattr(found, name), getattr(answer.allocation, name)), name
         assert torch.equal(found.keep, answer.allocation.keep)
 
     @every_kind
@@ -253,7 +254,7 @@ class TestWords:
         )
         for a, b in zip(one[:3], two[:3], strict=True):
             assert a.text == b.text
-            assert (a.heat is None and b.heat is None) or torch.allclose(a.heat, b.heat, atol=1e-4)
+            assert (a.heat is None and b.heat is None) or near(a.heat, b.heat)
         assert not torch.allclose(one[0].heat, one[2].heat, atol=1e-4)
 
     @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from arr_coc.seam.batching import answer_costs
 from arr_coc.session import Session
 from arr_coc.train.distill import attention_map, everything, gradient_map, own_answers
 from arr_coc_lab.world import draw_page
+from near import near
 from tiny import FAMILIES, MASKABLE, picture, some_cells, tiny
 
 IMAGE = picture(1, (48, 40))
@@ -63,7 +64,7 @@ class TestEveryFamily:
             costs = answer_costs(model.adapter_for("prune"), inputs, features, everything(features))
             logits = model.base(**with_pixels(session, inputs)).logits
             assert costs.shape == (2,)
-            assert (costs - direct_costs(logits, inputs["labels"])).abs().max() < TOLERANCE
+            assert near(costs, direct_costs(logits, inputs["labels"]))
             for row in range(2):  # and not what stands beside it
                 alone = session.batch(QUESTIONS[row : row + 1], ANSWERS[row : row + 1])
                 cost = answer_costs(model.adapter_for("prune"), alone, one, everything(one))
@@ -85,7 +86,7 @@ class TestEveryFamily:
             costs = answer_costs(model.adapter_for("prune"), inputs, features, keep)
             logits = model.base(**(with_pixels(session, inputs) | hidden)).logits
             whole = answer_costs(model.adapter_for("prune"), inputs, features, everything(features))
-        assert (costs - direct_costs(logits, inputs["labels"])).abs().max() < TOLERANCE
+        assert near(costs, direct_costs(logits, inputs["labels"]))
         assert (costs - whole).abs().min() > 100 * TOLERANCE
 
     def test_gradient_map_is_autograd_through_the_stock_model(
@@ -132,7 +133,7 @@ class TestEveryFamily:
         for (row, at), cells in zip(columns, features.cells, strict=True):
             says = (inputs["labels"][row] != -100).nonzero().flatten() - 1
             most = torch.stack([layer[row, says].sum(0) for layer in rows]).amax(0)[at[cells]]
-            assert (maps[row] - most / most.max()).abs().max() < 1e-4
+            assert near(maps[row], most / most.max())
             assert maps[row].max() == 1
 
     def test_own_answers_are_those_of_the_stock_model(self, family: str) -> None:

@@ -17,6 +17,7 @@ from arr_coc.train.learner import ImageLoss, Learner
 from arr_coc.train.losses import ESTIMATORS
 from arr_coc.train.rows import ImageRows, Row
 from learning import recipe_of
+from near import near
 from tiny import FAMILIES, WIDTH, picture, tiny
 
 IMAGE = picture(1, (48, 40))
@@ -160,9 +161,9 @@ def test_relevance_of_many_questions_is_that_of_each_and_of_the_model(family: st
             look = session.look(question, budget=5)
             for name in ("information", "perspectival", "participatory", "balanced", "logits", "tensions"):
                 value = getattr(together, name)[row]
-                assert (value - getattr(alone, name)[0]).abs().max() < CLOSE
+                assert near(value, getattr(alone, name)[0])
             for name in ("information", "perspectival", "participatory", "balanced"):
-                assert (getattr(together, name)[row] - getattr(look, name)[0]).abs().max() < CLOSE
+                assert near(getattr(together, name)[row], getattr(look, name)[0])
             assert together.tensions[row].tolist() == pytest.approx(list(look.tensions.values()), abs=CLOSE)
     assert (together.logits[0] - together.logits[1]).abs().max() > 100 * CLOSE
 

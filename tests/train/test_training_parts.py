@@ -24,6 +24,7 @@ from arr_coc.train.rows import ImageRows, Row
 from arr_coc.train.trainer import train
 from each import each
 from learning import losses, recipe_of
+from near import near
 from tiny import WIDTH, picture, prompts, tiny
 
 IMAGE = picture(1, (48, 40))  # 6 x 5 cells
@@ -220,7 +221,7 @@ class TestStages:
         fine = whole.select([every])
         kept = costs(model, batch, whole, every, fine, None)
         full = answer_costs(model.adapter, batch, whole, [every])
-        assert (kept - full).abs().max() < 1e-5
+        assert near(kept, full)
 
     def test_a_hint_is_what_the_answer_begins_with_where_the_question_ends(self) -> None:
         model = learner("partial").model
@@ -233,7 +234,7 @@ class TestStages:
         tail = parts.prompt_tail(session)
         assert 1 <= tail < 20
         costs, hints = hinted_costs(adapter, compacted, tail)
-        torch.testing.assert_close(costs, compacted_costs(adapter, compacted), atol=1e-5, rtol=1e-5)
+        assert near(costs, compacted_costs(adapter, compacted))
         kwargs = dict(compacted.kwargs)
         labels = kwargs.pop("labels")
         logits = adapter.model(**kwargs, use_cache=False).logits.log_softmax(-1)

@@ -29,6 +29,7 @@ from arr_coc.train.rows import ImageRows, Row
 from arr_coc.train.trainer import build_learner, train
 from arr_coc_lab.world import draw_page
 from arr_coc_lab.world.training_pages import WorldRows
+from near import near
 from tiny import WIDTH, picture, save_tiny, tiny
 
 IMAGE = picture(1, (48, 40))  # 6 x 5 cells
@@ -98,7 +99,7 @@ class TestSight:
         maps = taught.relevance(Session(taught.model, IMAGE), None, QUESTIONS)
         for row, question in enumerate(QUESTIONS):
             look = model.session(IMAGE).look(question, budget=5, mode="sparse")
-            assert (maps.balanced[row] - look.balanced[0]).abs().max() < CLOSE
+            assert near(maps.balanced[row], look.balanced[0])
             assert maps.tensions[row].tolist() == pytest.approx(list(look.tensions.values()), abs=CLOSE)
 
     @torch.no_grad()
@@ -115,7 +116,7 @@ class TestSight:
         maps = taught.relevance(session, None, QUESTIONS)
         for row, question in enumerate(QUESTIONS):
             look = model.session(IMAGE).look(question, budget=5, mode="saccade")
-            assert (maps.balanced[row] - look.balanced[0]).abs().max() < CLOSE
+            assert near(maps.balanced[row], look.balanced[0])
             assert maps.tensions[row].tolist() == pytest.approx(list(look.tensions.values()), abs=CLOSE)
         share(0.0)
         assert (taught.relevance(session, None, QUESTIONS).balanced - maps.balanced).abs().max() > 100 * CLOSE

@@ -44,14 +44,14 @@ class Looking:
         with self._lock:
             return view(self._record(tab, image), question, budget)
 
-    def pack(self, tab: Tab, image: ImageSource, pack: Callable[[Selector], Packed]) -> Packed:
-        """What `pack` makes with the selector of a tab's picture, whose encoding is kept with the tab.
+    def pack(self, tab: Tab, image: ImageSource, pack: Callable[[SeenPicture], Packed]) -> Packed:
+        """What `pack` makes with a tab's picture, whose encoding is kept with the tab.
 
         Raises:
             ValueError: the picture can't be read, the guide is missing, or `pack` raises it.
         """
         with self._lock:
-            return pack(self._record(tab, image).selector)
+            return pack(self._record(tab, image))
 
     def _record(self, tab: Tab, image: ImageSource) -> SeenPicture:
         if tab.record is None or not same(tab.record.source, image):
@@ -88,15 +88,17 @@ def see(source: ImageSource, guide: Path | None = None) -> SeenPicture:
         image = image.resize(size, Image.Resampling.BILINEAR)
     small = image.copy()
     small.thumbnail((SHOWN, SHOWN))
-    selector.encode(image, grid)
+    selector.guided.encode(image, grid)
     return SeenPicture(source, image, grid, selector, picture_view(small))
 
 
 def view(record: SeenPicture, question: str, budget: float | str) -> dict[str, Any]:
     """The view of a question about an encoded picture."""
     question = question[:LONGEST_QUESTION].strip()
-    decision = record.selector.decide(record.image, question, budget, record.grid)
-    allocation, coupling = decision.allocations[0], decision.couplings[0]
-    page = guide_view(record.selector.source, record.selector.encode(record.image, record.grid).view)
-    guidance = read_guidance(record.selector.guide, page, question, coupling, allocation.grid[1:])
+    decision = record.decide(record.image, question, budget)
+    allocation, coupling = decision.allocations[0], decision.coupling
+    guidance, guided = None, record.selector.guided
+    if coupling is not None:
+        page = guide_view(guided.source, guided.encode(record.image, record.grid).view)
+        guidance = read_guidance(guided.guide, page, question, coupling, allocation.grid[1:])
     return look_view(record.picture, question, allocation, guidance)

@@ -48,7 +48,7 @@ def packed_pictures(
         raise ValueError(f"tokens must be 1 to {MOST_TOKENS:,}")
     own = find_rule(rule)
     return looking.pack(
-        tab, image, lambda selector: pack_for(open_image(image), text, int(tokens), own, layout, selector)
+        tab, image, lambda record: pack_for(open_image(image), text, int(tokens), own, layout, record)
     )
 
 

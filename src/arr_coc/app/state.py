@@ -19,9 +19,11 @@ from typing import Any
 from PIL import Image
 
 from arr_coc.app.clips import megapixels
+from arr_coc.choose.budget import Budget
 from arr_coc.data.record import Box
 from arr_coc.files.atomic import write_atomic
 from arr_coc.files.images import ImageSource
+from arr_coc.guide.deciding import Decision
 from arr_coc.guide.selector import Selector
 from arr_coc.model import ARRCOCModel
 from arr_coc.session import Session
@@ -49,6 +51,10 @@ class SeenPicture:
     @property
     def megapixels(self) -> float:
         return self.image.width * self.image.height / 1e6
+
+    def decide(self, picture: ImageSource, question: str, budget: Budget | None = None) -> Decision:
+        """The choice of cells by a question, from the encoding that is held; `picture` is its original."""
+        return self.selector.decide(self.image, question, budget, self.grid)
 
 
 @dataclass(eq=False)

@@ -94,7 +94,7 @@ def _candidates(before: Tensor, after: Tensor) -> Tensor:
     cross = spectra[1] * spectra[0].conj()
     # Dividing by (length + 1e-3) weighs down frequencies that hold only rounding noise.
     surface = torch.fft.irfft2(cross / (cross.abs() + 1e-3), s=(h, w))  # (B, h, w)
-    peaks = surface.flatten(1).topk(min(PEAKS_TRIED, h * w)).indices  # (B, n)
+    peaks = surface.flatten(1).argsort(dim=1, descending=True, stable=True)[:, :PEAKS_TRIED]  # (B, n)
     at = peaks // w, peaks % w
     rows = torch.arange(len(surface), device=surface.device)[:, None]
     whole, refined = [], []

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -13,7 +15,7 @@ import typer
 
 from arr_coc.cli import inputs, options, terminal
 from arr_coc.files.atomic import check_writable
-from arr_coc.files.paths import local_path
+from arr_coc.files.paths import local_path, plain_name
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -107,7 +109,7 @@ def crop(
         pictures = _pictures(inputs.open_pictures(request, page), names)
     else:
         pictures = inputs.open_each(files, as_json, _refuse)
-    titles = _titles([Path(name) for name in names] if files is None else files)
+    titles = _titles([Path(name) for name in names] if files is None else files, page, target)
     opened = 0
     for file, picture in pictures:
         opened += 1
@@ -117,7 +119,7 @@ def crop(
             sys.stdout.buffer.write(packed.png())
             sys.stdout.buffer.flush()
             continue
-        paths = [] if target is None else packed.save(target, titles[file])
+        paths = [] if target is None else packed.save(target, titles[file], _source(file, page))
         _show(str(file), request.question, packed, paths, as_json)
     refused = len(files) - opened if files is not None else 0
     if left_out:
@@ -187,14 +189,46 @@ def _pictures(pictures: Sequence[object], names: Sequence[str]) -> Iterator[tupl
         yield Path(name), picture
 
 
-def _titles(files: Sequence[Path]) -> dict[Path, str]:
-    """A name for the pictures of each image: its own, with a number where several have the same."""
-    stems = {file: ("stdin" if str(file) == inputs.STDIN else file.stem) for file in files}
-    counts = Counter(stems.values())
-    return {
-        file: stem if counts[stem] == 1 else f"{stem}-{number}"
-        for number, (file, stem) in enumerate(stems.items(), 1)
-    }
+def _titles(files: Sequence[Path], page: int | None, folder: Path | None) -> dict[Path, str]:
+    """A name for the pictures of each image: its own, with the ending where several have the same.
+
+    No two are the same, also where upper and lower case are, and none is that of pictures in the folder that
+    were not made of this image: such get a number.
+    """
+    from arr_coc.pixels.packed import is_made_of
+    from arr_coc.pixels.planning import MOST_PICTURES
+
+    there = {_same(path.name): path for path in folder.iterdir()} if folder is not None else {}
+
+    def free(title: str, file: Path) -> bool:
+        names = [_same(f"{title}-{number}.png") for number in range(1, MOST_PICTURES + 1)]
+        mine = _source(file, page)
+        return all(name not in there or is_made_of(there[name], mine) for name in names)
+
+    part = "" if page is None else f"-page-{page}"
+    short = {file: ("stdin" if str(file) == inputs.STDIN else file.stem) + part for file in files}
+    counts = Counter(map(_same, short.values()))
+    titles: dict[Path, str] = {}
+    taken = {_same(title) for title in short.values() if counts[_same(title)] == 1}
+    for file, title in short.items():
+        alone = counts[_same(title)] == 1
+        wanted = title if alone else file.name + part
+        names = chain([wanted], (f"{wanted}-{number}" for number in count(2)))
+        own = taken - {_same(title)} if alone else taken
+        titles[file] = next(name for name in names if _same(name) not in own and free(name, file))
+        taken.add(_same(titles[file]))
+    return titles
+
+
+def _same(name: str) -> str:
+    """A text that is equal for names that some file system takes for one."""
+    return plain_name(plain_name(name).casefold())
+
+
+def _source(file: Path, page: int | None) -> str:
+    """A name for an image that says nothing of where it lies."""
+    place = inputs.STDIN if str(file) == inputs.STDIN else str(file.absolute())
+    return hashlib.sha256(os.fsencode(f"{place}\n{page or ''}")).hexdigest()[:32]
 
 
 def _refuse(file: Path, error: ValueError) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from arr_coc.cli import terminal
 from arr_coc.files.atomic import check_writable
-from arr_coc.files.paths import local_path, shorten
+from arr_coc.files.paths import find_alike, local_path, shorten
 from arr_coc.files.question import check_question
 
 if TYPE_CHECKING:
@@ -165,7 +165,7 @@ def read_question(words: Sequence[str]) -> ImagesAndQuestion:
                 "the built-in sample is missing from this installation: give an image and a question"
             )
         return ImagesAndQuestion((), json.loads(SAMPLE.read_text(encoding="utf-8"))["question"])
-    names, last = tuple(words[:-1]), words[-1]
+    names, last = tuple(map(_found, words[:-1])), words[-1]
     if len(words) == 2 and _is_file(last) and not _is_file(words[0]) and " " in words[0]:
         raise ValueError(f"the question {words[0]!r:.60} stands before the image: give {last!r} first")
     if "" in names:
@@ -218,6 +218,15 @@ def _open(name: str, page: int | None, fps: float | None) -> Visual:
     if page is not None:
         raise ValueError(f"{name!r} is no PDF, so it has no page {page}: leave --page out")
     return open_visual(name, fps)
+
+
+def _found(name: str) -> str:
+    """An image's name as it stands on the disk, where only its blanks or accents are written otherwise."""
+    if name in ("", STDIN):
+        return name
+    path = local_path(name)
+    found = find_alike(path)
+    return name if found == path else str(found)
 
 
 def _is_file(name: str) -> bool:

@@ -163,7 +163,7 @@ def _without_model(
 
     def look(pictures: Sequence[Visual]) -> Sequence[LookResult]:
         decisions = [decide(picture) for picture in pictures]
-        return [LookResult(decision.allocations[0], decision.couplings[0]) for decision in decisions]
+        return [LookResult(decision.allocations[0], decision.coupling) for decision in decisions]
 
     return look
 

@@ -256,6 +256,10 @@ class Ovis2Adapter(FamilyAdapter):
     """
 
     @property
+    def image_words(self) -> Sequence[int]:
+        return self.model.config.visual_indicator_token_ids
+
+    @property
     def side(self) -> int:
         """Cells along each side of a view."""
         vision = self.model.config.vision_config

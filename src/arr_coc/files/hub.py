@@ -1,14 +1,15 @@
 """Download of named files from a repository on the Hub, and upload of named files of a folder."""
 
 # Not huggingface_hub's PyTorchModelHubMixin: it saves the base model too, leaves missing weights random
-# (`strict=False`), and reads pickles where there are no safetensors.
+# (`strict=False`), and reads pickles where there are no safetensors. Nor its `hf_hub_download`, or the
+# `from_pretrained` of a name: without a connection they try again for half a minute.
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
 
-from huggingface_hub import HfApi, hf_hub_download, snapshot_download
+from huggingface_hub import HfApi, snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, HTTPError
 from huggingface_hub.utils import validate_repo_id
 
@@ -16,6 +17,7 @@ from arr_coc.files.atomic import one_line
 from arr_coc.files.paths import BUNDLED_NAME, is_local
 
 _LOG_IN = "log in with `hf auth login`"
+LOCAL = "give a local model folder instead, or bundled for the bundled model"
 
 
 def check_name(name: str) -> None:
@@ -39,14 +41,17 @@ def check_shared(name: str) -> None:
 
 def commit_of(name: str, revision: str | None = None) -> str:
     """The commit hash of a branch, tag or hash (None: the newest); a ValueError if unreachable."""
-    try:
-        return Path(hf_hub_download(name, "config.json", revision=revision)).parent.name
-    except (HTTPError, OSError, HFValidationError) as error:
-        raise ValueError(_unreachable(name, error, revision)) from error
+    folder = download(name, ["config.json"], revision)
+    if not (folder / "config.json").is_file():
+        raise ValueError(_unreachable(name, "it has no config.json", revision))
+    return folder.name
 
 
-def download(name: str, files: Sequence[str], revision: str | None = None) -> Path:
+def download(name: str, files: Sequence[str], revision: str | None = None, remedy: str = LOCAL) -> Path:
     """A folder with those files (names or patterns) of a repository that exist, at one commit; may be cached.
+
+    The Hub is asked once: without a connection the cache answers, or the ValueError, which ends with
+    `remedy`.
 
     Raises:
         ValueError: no such repository, no access or no connection.
@@ -54,7 +59,8 @@ def download(name: str, files: Sequence[str], revision: str | None = None) -> Pa
     try:
         return Path(snapshot_download(name, allow_patterns=list(files), revision=revision))
     except (HTTPError, OSError, HFValidationError) as error:
-        raise ValueError(_unreachable(name, error, revision)) from error
+        access = f"{_LOG_IN} if it is private, " if is_refusal(error) else ""
+        raise ValueError(_unreachable(name, one_line(error, 200), revision, access + remedy)) from error
 
 
 def upload(
@@ -95,11 +101,7 @@ def is_refusal(error: BaseException) -> bool:
     return isinstance(error, HfHubHTTPError) and error.response.status_code in (401, 403)
 
 
-def _unreachable(name: str, error: BaseException, revision: str | None = None) -> str:
+def _unreachable(name: str, reason: str, revision: str | None, remedy: str = LOCAL) -> str:
     """The message for a model that can't be downloaded."""
     what = f"model {name!r}" + (f" at revision {revision!r}" if revision else "")
-    access = f"{_LOG_IN} if it is private, " if is_refusal(error) else ""
-    return (
-        f"{what} can't be reached or doesn't exist on the Hub ({one_line(error, 200)}); {access}"
-        "give a local model folder instead, or bundled for the bundled model"
-    )
+    return f"{what} can't be reached or doesn't exist on the Hub ({reason}); {remedy}"

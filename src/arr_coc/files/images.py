@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import math
 import os
 import re
 import struct
@@ -54,9 +55,15 @@ ImageSource: TypeAlias = "str | os.PathLike[str] | bytes | IO[bytes] | np.ndarra
 """A path, the bytes of an image file, an open file of them, pixels, or an open PIL image."""
 
 _SHARED = Lock()  # two threads that decode one opened image, or read one file, spoil it for both
+_LARGE = Lock()  # images of more than LARGE px are decoded one at a time
+LARGE = 10_000_000
 
 
-def open_image(source: ImageSource) -> Image.Image:
+class TooManyPixels(ValueError):
+    """An image of more pixels than are opened, as it comes or as `grown_size` has it."""
+
+
+def open_image(source: ImageSource, most: int = MAX_PIXELS) -> Image.Image:
     """Open an image, or an animation's first frame, as upright RGB.
 
     Law: top left stays top left, so pixel coordinates of an upright image are coordinates of the result.
@@ -65,6 +72,7 @@ def open_image(source: ImageSource) -> Image.Image:
         source: a path; bytes of an image file, or a seekable file object, which stays open at its position;
             pixels as an array [H, W] or [H, W, 1|3|4] or a tensor [C, H, W] or [H, W, C], uint8, bool,
             or floating point in [0, 1]; or a PIL image, which is left unchanged.
+        most: pixels that an image of a file may have, before and after it grows.
 
     Returns:
         A new RGB image. Thin and small ones grow by repeating their edge to an aspect of at most `MAX_ASPECT`
@@ -72,24 +80,24 @@ def open_image(source: ImageSource) -> Image.Image:
         would be lost on white; deeper values are scaled to 8 bits.
 
     Raises:
-        ValueError: a missing, unreadable, empty, damaged or too large file; pixels of another shape, dtype or
-            range; any other object.
+        ValueError: a missing, unreadable, empty or damaged file, or a too large one (`TooManyPixels`);
+            pixels of another shape, dtype or range; any other object.
     """
     if isinstance(source, Image.Image):
         file = getattr(source, "filename", "")
         name = f"image {str(file)!r}" if file else f"image of mode {source.mode}"
-        return _upright_rgb(source, name, _SHARED)
+        return _upright_rgb(source, name, most, _SHARED)
     if isinstance(source, np.ndarray):
-        return _upright_rgb(_array_picture(source), "image array")
+        return _upright_rgb(_array_picture(source), "image array", most)
     if isinstance(source, bytes | bytearray | memoryview):
-        return _decode(io.BytesIO(source), "image bytes", empty=not len(source))
+        return _decode(io.BytesIO(source), "image bytes", most, empty=not len(source))
     if isinstance(source, str | os.PathLike):
-        return _open_path(os.fsdecode(source))
+        return _open_path(os.fsdecode(source), most)
     other: Any = source
     if hasattr(other, "is_floating_point"):
-        return _upright_rgb(_tensor_picture(other), "image tensor")
+        return _upright_rgb(_tensor_picture(other), "image tensor", most)
     if hasattr(other, "read"):
-        return _open_file(other)
+        return _open_file(other, most)
     raise ValueError(
         f"the image is {kind_of(source)}: give a path, bytes, a file opened with 'rb', an array, a "
         "tensor or a PIL image"
@@ -98,10 +106,13 @@ def open_image(source: ImageSource) -> Image.Image:
 
 def picture_digest(image: Image.Image) -> bytes:
     """A 16-byte digest of an opened image's size and pixels."""
-    return hashlib.blake2b(f"{image.size}".encode() + image.tobytes(), digest_size=16).digest()
+    digest = hashlib.blake2b(f"{image.size}".encode(), digest_size=16)
+    for box in _strips(image.size):
+        digest.update(image.crop(box).tobytes())
+    return digest.digest()
 
 
-def _open_path(text: str) -> Image.Image:
+def _open_path(text: str, most: int) -> Image.Image:
     name = f"image {text!r}"
     if not text:
         raise ValueError("the image's path is empty: give the path of one image file")
@@ -122,7 +133,7 @@ def _open_path(text: str) -> Image.Image:
         if not path.is_file():
             raise ValueError(f"{name} is not a regular file: give the path of an image file")
         with path.open("rb") as file:
-            return _decode(file, name, empty=path.stat().st_size == 0)
+            return _decode(file, name, most, empty=path.stat().st_size == 0)
     except OSError as error:
         reason = error.strerror or str(error)
         raise ValueError(
@@ -130,7 +141,7 @@ def _open_path(text: str) -> Image.Image:
         ) from error
 
 
-def _open_file(file: Any) -> Image.Image:
+def _open_file(file: Any, most: int) -> Image.Image:
     """The image in a file object, which is left open at its position."""
     # All bytes are read here: a decoder must not meet what a caller's object may return.
     name = getattr(file, "name", None)
@@ -160,7 +171,7 @@ def _open_file(file: Any) -> Image.Image:
         raise ValueError(f"{label} gives {kind_of(part)} where bytes are read: give its path or bytes")
     if len(data) > MAX_BYTES:
         raise ValueError(f"{label} is longer than {MAX_BYTES >> 20} MiB: scale the image down")
-    return _decode(io.BytesIO(data), label, empty=not data)
+    return _decode(io.BytesIO(data), label, most, empty=not data)
 
 
 def _array_picture(array: np.ndarray) -> Image.Image:
@@ -237,21 +248,21 @@ def _levels(values: np.ndarray, label: str) -> np.ndarray:
     return levels
 
 
-def _decode(file: IO[bytes], name: str, empty: bool) -> Image.Image:
+def _decode(file: IO[bytes], name: str, most: int, empty: bool) -> Image.Image:
     if empty:
         raise ValueError(f"{name} is empty (0 bytes): save or download it again")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Pillow warns of what is refused here, or what it has repaired
         try:
             with identify(file, name) as image:
-                return _upright_rgb(image, name)
+                return _upright_rgb(image, name, most)
         except ValueError as error:
             # Pillow raises a ValueError for overlong texts in a PNG.
             short = _without_texts(file) if isinstance(error.__cause__, ValueError) else None
             if short is None:
                 raise
         with identify(short, name) as image:
-            return _upright_rgb(image, name)
+            return _upright_rgb(image, name, most)
 
 
 def identify(file: IO[bytes], name: str) -> Image.Image:
@@ -265,7 +276,7 @@ def identify(file: IO[bytes], name: str) -> Image.Image:
     except Image.DecompressionBombError as error:
         # Pillow refused before it knew width and height; its message holds their product.
         pixels = re.search(r"\d+", str(error))
-        raise ValueError(_too_large(name, int(pixels[0]) if pixels else 2 * MAX_PIXELS)) from error
+        raise TooManyPixels(_too_large(name, int(pixels[0]) if pixels else 2 * MAX_PIXELS)) from error
     except Image.UnidentifiedImageError as error:
         raise ValueError(f"{name} {_unidentified(file)}") from error
     except Exception as error:  # damaged headers make decoders raise anything
@@ -312,15 +323,15 @@ def _without_texts(file: IO[bytes]) -> IO[bytes] | None:
     return io.BytesIO(b"".join(kept)) if left_out else None
 
 
-def check_cost(image: Image.Image, name: str) -> None:
+def check_cost(image: Image.Image, name: str, most: int = MAX_PIXELS) -> None:
     """Refuse an image that takes far more memory or time than others of its size, before it is decoded.
 
     Raises:
         ValueError: too many pixels, before or after `grown_size`, JPEG scans, or too large TIFF tiles.
     """
-    most = MAX_PIXELS // 2 if image.format in HEAVY else MAX_PIXELS
     is_slow = any(part[0] in SLOW for part in getattr(image, "tile", ()))
-    _check_size(image.size, name, SLOW_PIXELS if is_slow else most)
+    allowed = SLOW_PIXELS if is_slow else MAX_PIXELS // 2 if image.format in HEAVY else MAX_PIXELS
+    _check_size(image.size, name, min(allowed, most), most)
     file = getattr(image, "fp", None)
     if file is None:  # already decoded
         return
@@ -343,15 +354,15 @@ def check_cost(image: Image.Image, name: str) -> None:
         )
 
 
-def _check_size(size: tuple[int, int], name: str, most: int) -> None:
+def _check_size(size: tuple[int, int], name: str, most: int, most_grown: int) -> None:
     width, height = size
     if width < 1 or height < 1:
         raise ValueError(f"{name} is {width}x{height} px: give an image of at least 1x1 px")
     if width * height > most:
-        raise ValueError(_too_large(name, width * height, f"{width}x{height} px, ", most))
+        raise TooManyPixels(_too_large(name, width * height, f"{width}x{height} px, ", most))
     wide, high = grown_size(size)
-    if wide * high > MAX_PIXELS:
-        raise ValueError(
+    if wide * high > most_grown:
+        raise TooManyPixels(
             f"{name} is too thin ({width}x{height} px): models take images at most {MAX_ASPECT} times as "
             f"long as wide, and {wide}x{high} px are too many: cut out the part you ask about"
         )
@@ -395,20 +406,21 @@ def count_scans(file: IO[bytes], most: int) -> int:
 
 
 def _upright_rgb(
-    image: Image.Image, name: str, decoding: AbstractContextManager[object] | None = None
+    image: Image.Image, name: str, most: int, decoding: AbstractContextManager[object] | None = None
 ) -> Image.Image:
-    with decoding or nullcontext():
-        check_cost(image, name)
+    with _LARGE if math.prod(grown_size(image.size)) > LARGE else nullcontext():
+        with decoding or nullcontext():
+            check_cost(image, name, most)
+            try:
+                image.load()  # an animation is at its first frame
+            except Exception as error:  # a truncated file is an OSError, a broken chunk a SyntaxError
+                raise ValueError(f"{name} cannot be decoded ({_reason(error)}): {_DAMAGED}") from error
+        _check_size(image.size, name, most, most)  # an icon's size is known only now
         try:
-            image.load()  # an animation is at its first frame
-        except Exception as error:  # a truncated file is an OSError, a broken chunk a SyntaxError
+            result = _grow(_to_rgb(_upright(image)))
+        except Exception as error:  # modes that Pillow can't convert
             raise ValueError(f"{name} cannot be decoded ({_reason(error)}): {_DAMAGED}") from error
-    _check_size(image.size, name, MAX_PIXELS)  # an icon's size is known only now
-    try:
-        result = _grow(_to_rgb(_upright(image)))
-    except Exception as error:  # modes that Pillow can't convert
-        raise ValueError(f"{name} cannot be decoded ({_reason(error)}): {_DAMAGED}") from error
-    result = result.copy() if result is image else result
+        result = result.copy() if result is image else result
     # It includes the applied orientation: reopened, it must not turn again.
     result.info = {} if (turn := orientation_of(image)) == 1 else {TURNED: turn}
     return result

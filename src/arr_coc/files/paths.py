@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import unicodedata
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +46,41 @@ def input_file(text: str | Path) -> Path:
         kind = "is a folder" if path.is_dir() else "is no regular file"
         raise ValueError(f"path {shorten(text)} {kind}: give the path of a file")
     return path
+
+
+def plain_name(name: str) -> str:
+    """A file's name with composed characters and plain blanks, as people and agents write it.
+
+    macOS has accents decomposed in old names, and a narrow blank (U+202F) in those of its screenshots.
+    """
+    composed = unicodedata.normalize("NFC", name)
+    return "".join(" " if unicodedata.category(each) == "Zs" else each for each in composed)
+
+
+def find_alike(path: Path, may_list: Callable[[Path], bool] = lambda folder: True) -> Path:
+    """The existing path whose names are a missing one's but for `plain_name`; the path itself if none is.
+
+    Only folders are listed that `may_list` allows.
+
+    Raises:
+        ValueError: several are there.
+    """
+    place = next((each for each in (path, *path.parents) if os.path.lexists(each)), path)
+    for name in path.parts[len(place.parts) :]:
+        try:
+            entries = list(place.iterdir()) if may_list(place) else []
+        except OSError:  # no folder, or one that can't be read
+            entries = []
+        alike = sorted(entry.name for entry in entries if plain_name(entry.name) == plain_name(name))
+        if len(alike) > 1:
+            named = " and ".join(map(ascii, alike))
+            raise ValueError(
+                f"path {shorten(path)} may be {named}: give the very name, or rename one of them"
+            )
+        if not alike:
+            return path
+        place /= alike[0]
+    return place
 
 
 def shorten(text: str | Path, most: int = 160) -> str:

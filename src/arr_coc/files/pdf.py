@@ -1,6 +1,7 @@
 """Pages of PDFs as images, drawn by pypdfium2 (the extra `pdf`).
 
-`first_page` draws in a child process, which runs this file too: some PDFs take all memory.
+A child process, which runs this file too, draws them one after another for all threads: PDFium is no
+thread's but its process's, and some PDFs of a few hundred bytes never end or take all memory.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import base64
 import io
 import math
 import os
+import tempfile
 from contextlib import suppress
 from functools import cache
 from importlib import import_module
@@ -21,11 +23,11 @@ from PIL import Image
 from arr_coc.files.images import open_image
 from arr_coc.files.paths import input_file, local_path, shorten
 from arr_coc.files.plugins import install_line
-from arr_coc.files.worker import Worker
+from arr_coc.files.worker import Exceeded, Worker
 
 PIXELS_PER_POINT = 2.0  # 144 per inch: A4 has 1190 x 1684
 MOST_SIDE = 4096  # px: some pages claim to be metres long
-SECONDS, MEGABYTES = 20.0, 1536  # bounds of the child process
+SECONDS, MEGABYTES, IDLE = 10.0, 1536, 60.0  # bounds of a page; idle seconds before the child is ended
 
 
 def can_draw() -> bool:
@@ -48,7 +50,7 @@ def is_pdf(source: str | bytes) -> bool:
 
 
 def open_page(source: str | os.PathLike[str] | bytes, page: int | None = None, name: str = "") -> Image.Image:
-    """A page of a PDF as an image of `open_image`.
+    """A page of an untrusted PDF as an image of `open_image`, drawn within limits of time and memory.
 
     Args:
         source: a path, or the bytes of a PDF.
@@ -56,46 +58,49 @@ def open_page(source: str | os.PathLike[str] | bytes, page: int | None = None, n
         name: for messages; "": the path.
 
     Raises:
-        ValueError: pypdfium2, the file or the page is missing, or the file is damaged or locked.
+        ValueError: pypdfium2, the file or the page is missing, the file is damaged or locked, or drawing the
+            page takes too much.
     """
-    return open_image(_drawn(source, page, name)[0])
+    return _drawn(source, page, name)[0]
 
 
 def first_page(path: str, name: str) -> tuple[Image.Image, int]:
-    """First page of an untrusted PDF, number of pages; limits of time and memory, else as `open_page`."""
+    """First page of an untrusted PDF, and the number of pages; as `open_page`."""
+    return _drawn(path, 1, name)
+
+
+def _drawn(source: str | os.PathLike[str] | bytes, page: int | None, name: str) -> tuple[Image.Image, int]:
+    """A page drawn by the child process, and the number of pages."""
+    if isinstance(source, bytes):
+        with tempfile.TemporaryDirectory(prefix="arr-coc-") as folder:
+            path = Path(folder, "a.pdf")
+            path.write_bytes(source)
+            return _drawn(path, page, name or "the file")
+    title = name or shorten(os.fsdecode(source))
+    path = input_file(os.fsdecode(source)).absolute()  # the child may have started in another folder
+    if not can_draw():
+        raise ValueError(f"{title} is a PDF: install what reads it, {install_line('pdf')}")
     try:
-        answer = _worker().ask({"path": path, "title": name})
-    except ValueError as error:
-        message = str(error)
-        raise ValueError(message if name in message else f"{name} can't be drawn: {message}") from error
-    return Image.open(io.BytesIO(base64.b64decode(answer["png"]))), answer["pages"]
-
-
-def work(request: Any) -> dict[str, Any]:
-    """The child process's part of `first_page`, see `files.worker`."""
-    image, pages = _drawn(request["path"], 1, request["title"])
-    file = io.BytesIO()
-    image.convert("RGB").save(file, "png", compress_level=1)
-    return {"png": base64.b64encode(file.getvalue()).decode(), "pages": pages}
+        answer = _worker().ask({"path": str(path), "page": page, "title": title})
+    except Exceeded as error:
+        raise ValueError(
+            f"page {page or 1} of {title} can't be drawn: {error}; save the page as an image elsewhere"
+        ) from error
+    return open_image(base64.b64decode(answer["png"])), answer["pages"]
 
 
 @cache
 def _worker() -> Worker:
-    return Worker(Path(__file__), SECONDS, MEGABYTES)
+    return Worker(Path(__file__), SECONDS, MEGABYTES, IDLE)
 
 
-def _drawn(source: str | os.PathLike[str] | bytes, page: int | None, name: str) -> tuple[Image.Image, int]:
-    """A page drawn by pypdfium2, and the number of pages; as `open_page`."""
-    is_path = not isinstance(source, bytes)
-    title = name or (shorten(os.fsdecode(source)) if is_path else "the file")
-    path_or_bytes = input_file(os.fsdecode(source)) if is_path else source
-    try:
-        pypdfium2: Any = import_module("pypdfium2")
-    except ImportError as error:
-        raise ValueError(f"{title} is a PDF: install what reads it, {install_line('pdf')}") from error
+def work(request: Any) -> dict[str, Any]:
+    """Draw a page in the child process, see `files.worker`."""
+    page, title = request["page"], request["title"]
+    pypdfium2: Any = import_module("pypdfium2")
     document: Any = None
     try:
-        document = pypdfium2.PdfDocument(path_or_bytes)
+        document = pypdfium2.PdfDocument(request["path"])
         with suppress(Exception):  # a damaged form is drawn without its values
             document.init_forms()  # before a page is loaded, else its fields are empty
         pages = len(document)
@@ -110,7 +115,7 @@ def _drawn(source: str | os.PathLike[str] | bytes, page: int | None, name: str) 
         longest = max(width, height)
         if not (math.isfinite(longest) and min(width, height) > 0):
             raise ValueError(f"page {page or 1} of {title} is {width} x {height} points: nothing to see")
-        return sheet.render(scale=min(PIXELS_PER_POINT, MOST_SIDE / longest)).to_pil(), pages
+        image = sheet.render(scale=min(PIXELS_PER_POINT, MOST_SIDE / longest)).to_pil()
     except FileNotFoundError as error:
         raise ValueError(f"{title} does not exist: check the path") from error
     except (OSError, pypdfium2.PdfiumError) as error:
@@ -119,3 +124,6 @@ def _drawn(source: str | os.PathLike[str] | bytes, page: int | None, name: str) 
     finally:
         if document is not None:
             document.close()
+    file = io.BytesIO()
+    image.convert("RGB").save(file, "png", compress_level=1)
+    return {"png": base64.b64encode(file.getvalue()).decode(), "pages": pages}

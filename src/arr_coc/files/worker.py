@@ -17,7 +17,11 @@ import threading
 from pathlib import Path
 from typing import Any
 
-MOST_ANSWER = 64 * 2**20  # bytes
+MOST_ANSWER = 2**27  # bytes: 16 MP of noise as a PNG in base64 are 64 MiB
+
+
+class Exceeded(ValueError):
+    """A request exceeded the time or memory of the child, which was ended."""
 
 
 class Worker:
@@ -48,7 +52,7 @@ class Worker:
             self._restart_idle_timer()
 
     def ask(self, request: Any) -> Any:
-        """The child's `work(request)`; a ValueError if it refuses, or exceeds its time or memory."""
+        """The child's `work(request)`; a ValueError if it refuses, `Exceeded` if its time or memory ends."""
         line = json.dumps(request).encode() + b"\n"
         with self._lock:
             child = self._running()
@@ -77,8 +81,8 @@ class Worker:
             if not answer.endswith(b"\n"):
                 self._end()
                 if timed_out.is_set():
-                    raise ValueError(f"it needs more than {self.seconds:g} seconds")
-                raise ValueError(f"it needs more than {self.megabytes} MB of memory, or ends what reads it")
+                    raise Exceeded(f"it needs more than {self.seconds:g} seconds")
+                raise Exceeded(f"it needs more than {self.megabytes} MB of memory, or ends what reads it")
         result = json.loads(answer)
         if "error" in result:
             raise ValueError(result["error"])

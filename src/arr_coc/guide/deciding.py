@@ -53,10 +53,12 @@ class Stopwatch:
     def __init__(self, device: torch.device) -> None:
         self.ms = dict.fromkeys(STAGES, 0.0)
         self._device = device
+        accelerator = torch.accelerator.current_accelerator()  # CUDA, MPS, XPU, ...
+        self._waits = accelerator is not None and accelerator.type == device.type
 
     def now(self) -> float:
-        if self._device.type == "cuda":
-            torch.cuda.synchronize(self._device)
+        if self._waits:
+            torch.accelerator.synchronize(self._device)
         return time.perf_counter()
 
     def choosing(self) -> float:
@@ -151,6 +153,11 @@ class Decision:
     gates: list[Tensor] | None = None
     fallback: bool = False
     couplings: tuple[Coupling, ...] = ()
+
+    @property
+    def coupling(self) -> Coupling | None:
+        """What the guide found about the first image or clip; None: a trained layer decided."""
+        return next(iter(self.couplings), None)
 
     @property
     def keep(self) -> list[Tensor]:

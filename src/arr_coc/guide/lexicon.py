@@ -330,9 +330,9 @@ def related(word: str, most: int = MAX_RELATED, least: float = MIN_COSINE) -> tu
     row = table.row(word)
     if row is None:
         return ()
-    cosines, rows = (table.vectors @ table.vectors[row]).topk(min(4 * most, len(table.words)))
+    cosines, rows = (table.vectors @ table.vectors[row]).sort(descending=True, stable=True)
     nearest, taken = [], {stem(word), stem(table.words[row])}
-    for other, cosine in zip(rows.tolist(), cosines.tolist(), strict=True):
+    for other, cosine in zip(rows[: 4 * most].tolist(), cosines[: 4 * most].tolist(), strict=True):
         key = stem(table.words[other])
         if cosine >= least and key not in taken:
             taken.add(key)

@@ -110,7 +110,7 @@ def likeliest(matches: Tensor) -> Tensor:
     """
     fit = matches[:, 0] + matches[:, 2]  # in meaning, and in its words
     beside = F.max_pool1d(fit[None, None], 5, 1, 2)[0, 0]
-    return (beside + 1e-3 * fit).topk(MOST_LINES).indices.sort().values
+    return (beside + 1e-3 * fit).argsort(descending=True, stable=True)[:MOST_LINES].sort().values
 
 
 def pair_facts(boxes: Tensor) -> Tensor:

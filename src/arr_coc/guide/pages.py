@@ -7,8 +7,8 @@ IndexSource(pages[name], encode)                scores the cells of one of them 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -64,14 +64,17 @@ def _on_grid(name: str, vectors: Tensor, grid: str | None) -> Tensor:
 
 
 @torch.no_grad()
-def rank_pages(pages: Mapping[str, Tensor], question: Tensor) -> list[RankedPage]:
+def rank_pages(
+    pages: Mapping[str, Tensor] | Iterable[tuple[str, Tensor]], question: Tensor
+) -> list[RankedPage]:
     """The pages of a store by how well they fit a question, best first; ties stay in their order.
 
     Each vector of the question counts by its best cosine with any patch of a page (MaxSim, Khattab & Zaharia
     2020, arXiv 2004.12832), in the mean over the vectors.
 
     Args:
-        pages: by name, patch vectors [rows, columns, D]; any mapping, such as one that reads a database.
+        pages: by name, patch vectors [rows, columns, D]; any mapping, such as one that reads a database, or
+            pairs of a name and vectors, which are taken one by one.
         question: its vectors [T, D], by the model that made the patches', without those of a prompt.
 
     Raises:
@@ -81,7 +84,8 @@ def rank_pages(pages: Mapping[str, Tensor], question: Tensor) -> list[RankedPage
         raise ValueError(f"a question has vectors {list(question.shape)}: give finite [T, D]")
     words = F.normalize(question.float().cpu(), dim=-1)
     ranked = []
-    for name, vectors in pages.items():
+    pairs: Any = pages.items() if isinstance(pages, Mapping) else pages
+    for name, vectors in pairs:
         if vectors.ndim != 3 or vectors.shape[-1] != words.shape[-1] or not is_finite(vectors):
             raise ValueError(
                 f"page {name!r:.60} has vectors {list(vectors.shape)}: give finite [rows, columns, "

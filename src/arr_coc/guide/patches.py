@@ -369,15 +369,22 @@ def _load(place: str, remedy: str, kinds: tuple[str, ...]) -> tuple[Any, Any]:
     import transformers
     from transformers import AutoConfig, AutoProcessor
 
+    from arr_coc.files.hub import download
+    from arr_coc.files.vetting import SMALL_FILES, weight_names
+
+    remote = not is_local(place)
+    folder = download(place, SMALL_FILES, remedy=remedy) if remote else Path(place)
     with reading(f"model {shorten(place)} can't be loaded", remedy):
-        kind = AutoConfig.from_pretrained(place, trust_remote_code=False).model_type
+        kind = AutoConfig.from_pretrained(folder, trust_remote_code=False).model_type
         if kind not in kinds:
             raise ValueError(f"its type is {kind!r} and none of {', '.join(kinds)}")
-        processor = AutoProcessor.from_pretrained(place, trust_remote_code=False)
+        if remote:
+            download(place, weight_names(folder), folder.name, remedy)
+        processor = AutoProcessor.from_pretrained(folder, trust_remote_code=False)
         device = resolve_device()
         dtype = torch.float32 if device.type == "cpu" else "auto"
         family = getattr(transformers, RETRIEVERS.get(kind, "AutoModel"))
-        model = family.from_pretrained(place, dtype=dtype, use_safetensors=True, trust_remote_code=False)
+        model = family.from_pretrained(folder, dtype=dtype, use_safetensors=True, trust_remote_code=False)
         return model.to(device).eval().requires_grad_(False), processor
 
 

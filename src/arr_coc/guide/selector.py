@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import torch
 import torch.nn.functional as F
-from PIL.Image import Image
+from PIL.Image import Image, Resampling
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
@@ -44,9 +44,9 @@ from arr_coc.choose.texture import generate_texture_array
 from arr_coc.files.atomic import one_line
 from arr_coc.files.images import TURNED, ImageSource, open_image, picture_digest
 from arr_coc.files.paths import local_path, locate_base
-from arr_coc.files.question import check_question
+from arr_coc.files.question import check_question, kind_of
 from arr_coc.files.saved import BUNDLED, read_settings, reading
-from arr_coc.guide.coupling import GUIDE, Coupling, scope
+from arr_coc.guide.coupling import GUIDE, Coupling, GuideSource, fitted, scope
 from arr_coc.guide.coverage import CoverageRule, coverage_rule
 from arr_coc.guide.deciding import Cues, Decision, Stopwatch, decide
 from arr_coc.guide.guide import (
@@ -70,7 +70,8 @@ TURNED_NOTE = "its EXIF data turned the picture: boxes are of the upright one, a
 SAME_IMAGE_MAX_DIFF = 0.04  # the most two resampled pictures of one thing differ, mean over pixels in [0, 1]
 COMPARED_PX = 64  # along each side of the pictures that are compared
 MAX_PICTURES = 8  # whose encodings are kept
-MAX_KEPT_PIXELS = 8 * 1024**2  # of them together, at some five bytes each; the last is kept at any size
+MAX_TOGETHER = 32 * 1024**2  # px of pictures that are encoded at once
+MAX_KEPT_BYTES = 64 * 1024**2  # of them together; that of a phone's photograph takes 25 MB; the last is kept
 MAX_QUESTIONS = 8  # of a picture whose couplings are kept: comparing questions, then deciding, asks twice
 FRAMES_PER_STEP = 2  # of a clip, that a model reads as one step, as the Qwen families do
 EMBEDDINGS = "embed_tokens.weight"  # the end of the name of the word embeddings in a model's safetensors
@@ -248,6 +249,16 @@ class PictureRecord(NamedTuple):
     couplings: dict[tuple[str, tuple[int, int]], Coupling]  # of the last questions, by question and grid
     rarities: dict[tuple[int, int], Tensor]  # [1, H, W] by grid, once asked for what is unusual
 
+    @property
+    def nbytes(self) -> int:
+        """Memory of its tensors."""
+        maps = (
+            *self.textures.values(),
+            *self.rarities.values(),
+            *(c.logits for c in self.couplings.values()),
+        )
+        return self.view.nbytes + sum(one.nbytes for one in maps)
+
 
 class Selector:
     """Chooses cells of a picture or a clip by a question, before any encoder.
@@ -352,8 +363,8 @@ class Selector:
     @torch.no_grad()
     def many(
         self,
-        pictures: Sequence[ImageSource],
-        questions: str | Sequence[str],
+        pictures: Iterable[ImageSource],
+        questions: str | Iterable[str],
         budget: Budget | None = None,
         coverage: float | None = None,
     ) -> list[Allocation]:
@@ -364,17 +375,18 @@ class Selector:
         in which a device adds.
 
         Args:
-            pictures: Of any sizes; one picture may come again.
-            questions: One per picture, or one for all of them.
+            pictures: Of any sizes, in any iterable; one picture may come again.
+            questions: One per picture, in any iterable, or one for all of them.
             budget: As of a call, for each of them.
             coverage: As of a call, for each of them.
 
         Raises:
             ValueError: as of a call, or another number of questions than of pictures.
         """
-        texts = [questions] * len(pictures) if isinstance(questions, str) else list(questions)
-        if len(texts) != len(pictures):
-            raise ValueError(f"{len(pictures)} pictures and {len(texts)} questions: give a question each")
+        every = _listed(pictures, "pictures")
+        texts = [questions] * len(every) if isinstance(questions, str) else _listed(questions, "questions")
+        if len(texts) != len(every):
+            raise ValueError(f"{len(every)} pictures and {len(texts)} questions: give a question each")
         for text in texts:
             check_question(text)
         if coverage is not None:
@@ -382,15 +394,15 @@ class Selector:
         allowed = DEFAULT_BUDGET if budget is None else parse_budget(budget)
         share = coverage_share(allowed)
         if self.trained is not None and share is None:
-            return [self(*pair, allowed) for pair in zip(pictures, texts, strict=True)]
+            return [self(*pair, allowed) for pair in zip(every, texts, strict=True)]
         if not texts:
             return []
         own = self if share is None else self.guided
         rule = None if share is None else coverage_rule(self.source, share)
-        every = own._cues_of(pictures, texts)
-        grids = [(1, one.texture.shape[-2], one.texture.shape[-1]) for one in every]
+        cues = own._cues_of(every, texts)
+        grids = [(1, one.texture.shape[-2], one.texture.shape[-1]) for one in cues]
         budgets = [budget_of(allowed, None, math.prod(grid)) for grid in grids]
-        return decide(own.layer, every, grids, budgets, Stopwatch(torch.device("cpu")), (), rule).allocations
+        return decide(own.layer, cues, grids, budgets, Stopwatch(torch.device("cpu")), (), rule).allocations
 
     @torch.no_grad()
     def decide(
@@ -468,9 +480,10 @@ class Selector:
         foreign = self.trained.is_foreign(cues.vision[0])
         if not foreign and not is_general(self.guide, question):
             return cues, False
-        whole = image_pixels(image, self.device)
-        coupling = self.source.couple(self.source.view(whole[0]), question, grid)
-        rare = rarity(whole, grid) if wants_rarity(coupling) else None
+        coupling = self.source.couple(
+            self.source.view(seen_pixels(self.source, image, self.device)), question, grid
+        )
+        rare = rarity(fitted_pixels(image, self.device), grid) if wants_rarity(coupling) else None
         logits = coupling.logits[None].to(self.device)
         return cues._replace(coupling=logits, guided=coupling, rarity=rare), foreign
 
@@ -491,7 +504,7 @@ class Selector:
                 coupling = replace(coupling, note="; ".join(filter(None, (coupling.note, TURNED_NOTE))))
             rare = wants_rarity(coupling)
             if rare and one not in record.rarities:
-                record.rarities[one] = rarity(image_pixels(image, self.device), one).cpu()
+                record.rarities[one] = rarity(fitted_pixels(image, self.device), one).cpu()
             cues.append(self._guided(record, coupling, one, rare))
         return cues
 
@@ -515,20 +528,25 @@ class Selector:
         keys = [picture_digest(image) for image in images]
         # Taken out of what is kept, so that another thread's pictures don't push them out.
         records = {key: record for key in keys if (record := self._records.pop(key, None)) is not None}
-        pixels: dict[bytes, Tensor] = {}
+        missing: dict[bytes, Image] = {}
         for key, image, grid in zip(keys, images, grids, strict=True):
-            if key not in pixels and (key not in records or grid not in records[key].textures):
-                pixels[key] = image_pixels(image, self.device)
-        new = [key for key in pixels if key not in records]
-        views = view_all(self.source, [pixels[key][0] for key in new]) if new else []
-        records |= {key: PictureRecord(view, {}, {}, {}) for key, view in zip(new, views, strict=True)}
-        for key, grid in zip(keys, grids, strict=True):
-            if grid not in records[key].textures:
-                texture = generate_texture_array(pixels[key], grid, self.layer.config.channels)
-                records[key].textures[grid] = texture.cpu()
+            if key not in records or grid not in records[key].textures:
+                missing[key] = image
+        for part in _together(missing):
+            new = [key for key in part if key not in records]
+            views = (
+                view_all(self.source, [seen_pixels(self.source, part[key], self.device) for key in new])
+                if new
+                else []
+            )
+            records |= {key: PictureRecord(view, {}, {}, {}) for key, view in zip(new, views, strict=True)}
+            for key, image in part.items():
+                pixels, textures = fitted_pixels(image, self.device), records[key].textures
+                for grid in {one for one, own in zip(grids, keys, strict=True) if own == key} - set(textures):
+                    textures[grid] = generate_texture_array(pixels, grid, self.layer.config.channels).cpu()
         self._records.update((key, records[key]) for key in keys)
-        sizes = [math.prod(one.view.size) for one in self._records.values()]
-        while len(sizes) > MAX_PICTURES or (len(sizes) > 1 and sum(sizes) > MAX_KEPT_PIXELS):
+        sizes = [one.nbytes for one in self._records.values()]
+        while len(sizes) > MAX_PICTURES or (len(sizes) > 1 and sum(sizes) > MAX_KEPT_BYTES):
             self._records.popitem(last=False)  # the oldest
             sizes.pop(0)
         return [records[key] for key in keys]
@@ -698,10 +716,10 @@ def _stored_size(image: Image) -> tuple[int, int]:
 
 
 def _step_times(
-    frames: Iterable[ImageSource], times: Sequence[float] | None, frames_per_step: int
+    frames: Iterable[ImageSource], times: Iterable[float] | None, frames_per_step: int
 ) -> Sequence[float] | None:
     times = getattr(frames, "times", None) if times is None else times
-    return None if times is None else times[::frames_per_step]
+    return None if times is None else list(times)[::frames_per_step]
 
 
 def _step_pictures(frames: Iterable[ImageSource], frames_per_step: int) -> Iterator[Tensor]:
@@ -722,8 +740,47 @@ def _step_pictures(frames: Iterable[ImageSource], frames_per_step: int) -> Itera
 
 def image_pixels(image: ImageSource, device: torch.device | None = None) -> Tensor:
     """Any image as float [1, 3, h, w] in [0, 1], on a device; None: the CPU."""
-    pixels = np.moveaxis(np.asarray(open_image(image)), 2, 0).copy()  # as bytes they are soon moved
+    return _floats(open_image(image), device)
+
+
+def fitted_pixels(image: Image, device: torch.device | None = None) -> Tensor:
+    """An opened image as `image_pixels`, made smaller where it is more than the guide can encode.
+
+    It shrinks as bytes: texture and guide take up to 60 bytes of memory for each pixel.
+    """
+    size = fitted(*image.size)
+    return _floats(image if size == image.size else image.resize(size, Resampling.BILINEAR), device)
+
+
+def seen_pixels(source: RelevanceSource, image: Image, device: torch.device | None = None) -> Tensor:
+    """What a source looks at, float [3, h, w]: an opened image, or of the guide `fitted_pixels`."""
+    pixels = fitted_pixels(image, device) if isinstance(source, GuideSource) else _floats(image, device)
+    return pixels[0]
+
+
+def _floats(image: Image, device: torch.device | None) -> Tensor:
+    pixels = np.moveaxis(np.asarray(image), 2, 0).copy()  # as bytes they are soon moved
     return torch.from_numpy(pixels).to(device)[None].float().div_(255)
+
+
+def _listed(values: object, what: str) -> list[Any]:
+    """The values of an iterable; a ValueError for a path, a file or a mapping, whose parts are others."""
+    single = isinstance(values, str | bytes | Mapping) or hasattr(values, "read")
+    if single or not isinstance(values, Iterable):
+        raise ValueError(f"{what} are {kind_of(values)}: give a list of them")
+    return list(values)
+
+
+def _together(images: Mapping[bytes, Image]) -> Iterator[dict[bytes, Image]]:
+    """The images in parts of at most MAX_TOGETHER px, or of one."""
+    part: dict[bytes, Image] = {}
+    for key, image in images.items():
+        if part and sum(math.prod(one.size) for one in (*part.values(), image)) > MAX_TOGETHER:
+            yield part
+            part = {}
+        part[key] = image
+    if part:
+        yield part
 
 
 def same_picture(one: Tensor, other: Tensor, px: int = COMPARED_PX) -> bool:

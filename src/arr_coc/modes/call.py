@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -37,6 +37,10 @@ from arr_coc.video.temporal import Changes
 T = TypeVar("T")
 
 MOST_TURNS = 16  # questions of a session whose relevance maps are kept
+OF_TURNS = frozenset({"neutral", "earlier"})
+"""Fields of `EncodedImages` that depend on the turns of a conversation before a question."""
+OF_LORAS = frozenset({"features", "textures", "views", "stems", "gestalts"})
+"""Those, beside, that depend on a mode's LoRAs."""
 logger = logging.getLogger(__name__)
 
 
@@ -67,31 +71,33 @@ class EncodedImages:
     gestalts: dict[str, VisualFeatures] = field(default_factory=dict, repr=False)  # by compressor
     neutral: dict[str, list[Tensor]] = field(default_factory=dict, repr=False)  # by compressor; see `gaze`
     foreign: list[bool] | None = None  # per image or clip: unlike all that the stem was trained on
+    unrefined: tuple[str | None] | None = (
+        None  # why cells of `sources` can't be magnified, once that is known
+    )
 
     @contextmanager
     def in_conversation(self, history: Sequence[tuple[str, str]] = ()) -> Generator[EncodedImages]:
         """A copy for a prompt with a `history`, (question, answer) oldest first; this object without one.
 
-        `neutral` and `attention` depend on earlier turns; all else that is computed there is kept here.
+        What is in `OF_TURNS` depends on earlier turns; all else that is computed there is kept here.
         """
         if not history:
             yield self
             return
         other = replace(self, neutral={}, earlier=tuple(question for question, _ in history))
         yield other
-        self.features = self.features or other.features
-        self.pictures, self.sights = self.pictures or other.pictures, self.sights or other.sights
-        self.foreign = self.foreign or other.foreign
+        self._take(other, OF_TURNS)
 
     def share(self, other: EncodedImages) -> None:
         """Take over from `other` what doesn't depend on LoRAs, if both have crops or neither has."""
-        if self.finer != other.finer:
-            return
-        self.pictures, self.sights = self.pictures or other.pictures, self.sights or other.sights
-        self.caches, self.printed = self.caches or other.caches, self.printed or other.printed
-        self.rarities = self.rarities or other.rarities
-        self.looks = self.looks or other.looks
-        self.foreign = self.foreign or other.foreign
+        if self.finer == other.finer:
+            self._take(other, OF_TURNS | OF_LORAS)
+
+    def _take(self, other: EncodedImages, own: frozenset[str]) -> None:
+        """Take over what `other` has and this object lacks, all but the fields in `own`."""
+        for one in fields(self):
+            if one.name not in own:
+                setattr(self, one.name, getattr(self, one.name) or getattr(other, one.name))
 
     def attention(self, image: int) -> Tensor | None:
         """Relevance maps of earlier turns on an image, [Q, H, W]; None without any."""

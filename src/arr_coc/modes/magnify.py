@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -24,7 +24,6 @@ from arr_coc.choose.allocation import Allocation, Grid
 from arr_coc.choose.budget import AUTO, Budget, budget_count
 from arr_coc.files.question import kind_of
 from arr_coc.seam.assembly import covering_cells
-from arr_coc.seam.base import FamilyAdapter
 
 Magnify = float | str  # a scale from 1 to MOST_SCALE, or "auto"
 
@@ -54,29 +53,29 @@ def parse_magnify(value: Magnify) -> Magnify:
 
 
 def scales_of(
-    adapter: FamilyAdapter,
     magnify: Magnify,
-    inputs: Mapping[str, Any],
-    pictures: Sequence[Image] | None,
+    pictures: Sequence[Image],
     grids: Sequence[Grid],
     budgets: Sequence[Budget | None],
-) -> tuple[list[float], str | None]:
-    """How much each image's kept cells are magnified, and why not at all, or None.
+    side: int,
+) -> list[float]:
+    """How much each image's kept cells, of `side` px, are magnified.
 
     A named scale is taken as it is. "auto" stops where the picture has no more pixels, or `budgets` (one an
-    image) would buy fewer than LEAST_CELLS cells.
+    image; None: all cells, as they are) would buy fewer than LEAST_CELLS cells.
     """
-    if lacks := adapter.lacks_finer(inputs, pictures):
-        return [1.0] * len(grids), lacks
     if magnify != AUTO:
-        return [float(magnify)] * len(grids), None
-    scales, side = [], adapter.cell_px
-    for picture, (_, height, width), budget in zip(pictures or (), grids, budgets, strict=True):
+        return [float(magnify)] * len(grids)
+    scales = []
+    for picture, (_, height, width), budget in zip(pictures, grids, budgets, strict=True):
+        if budget is None:  # all cells are kept, as they are
+            scales.append(1.0)
+            continue
         tokens = tokens_of(budget, height * width)
         bought = MOST_SCALE if tokens is None else math.sqrt(tokens / LEAST_CELLS)
         scale = min(picture.width / (width * side), picture.height / (height * side), bought, MOST_SCALE)
         scales.append(scale if scale >= LEAST_SCALE else 1.0)
-    return scales, None
+    return scales
 
 
 def tokens_of(budget: Budget | None, cells: int) -> int | None:

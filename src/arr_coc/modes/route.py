@@ -410,14 +410,16 @@ def magnification(
     """How much each image's kept cells are magnified, 1 for not at all, and a note on why not."""
     if call.magnify == 1:
         return [1.0] * len(layout.grids), None
-    lacks, scales = "clips are read at one scale", [1.0] * len(layout.grids)
+    adapter, encoded = call.adapter, call.encoded
+    lacks: str | None = "clips are read at one scale"
     if not call.frames:
-        with reading(call.adapter.model.config.model_type):
-            pictures = call.encoded.sources
-            scales, lacks = scales_of(
-                call.adapter, call.magnify, call.inputs, pictures, layout.grids, budgets
-            )
-    return scales, None if lacks is None else f"magnify had no effect: {lacks}"
+        if encoded.unrefined is None:  # pictures are compared once
+            with reading(adapter.model.config.model_type):
+                encoded.unrefined = (adapter.lacks_finer(call.inputs, encoded.sources),)
+        (lacks,) = encoded.unrefined
+    if lacks is not None:
+        return [1.0] * len(layout.grids), f"magnify had no effect: {lacks}"
+    return scales_of(call.magnify, encoded.sources or (), layout.grids, budgets, adapter.cell_px), None
 
 
 def magnified(
@@ -541,15 +543,16 @@ def saccade(chooser: Chooser, call: Call) -> Prepared:
     sizes, most = call.of_visuals(layout.sizes), most_unreduced(adapter)
     frames = call.frames or (1,) * len(sizes)
     small = [size <= most for size, count in zip(sizes, frames, strict=True) for _ in range(count)]
+    lacks = None
     if any(small) and call.magnify != 1:  # a small image whose picture is larger has finer cells
-        budgets = [None if call.fill_to_529 else call.budgets(size) for size in sizes]
-        scales, _ = magnification(call, layout, budgets)
+        budgets = [size if call.fill_to_529 else call.budgets(size) for size in sizes]
+        scales, lacks = magnification(call, layout, budgets)
         small = [few and scale == 1 for few, scale in zip(small, scales, strict=True)]
     whole = sizes if call.frames else [size for size, few in zip(sizes, small, strict=True) if few]
     note = small_images(whole, None if call.fill_to_529 or call.keep else call.budgets, most)
     if all(small):
-        prepared = before_encoding(chooser, call, layout, [None] * len(sizes))
-        return replace(prepared, note=joined(note, prepared.note))
+        prepared = before_encoding(chooser, replace(call, magnify=1.0), layout, [None] * len(sizes))
+        return replace(prepared, note=joined(note, prepared.note, lacks))
     gestalt = without(gestalt_of(chooser, call, call.gestalt), small)
     allowed = None if call.fill_to_529 and adapter.encodes != "crops" else call.budgets
     coarse = call.of_visuals(gestalt.counts)
@@ -776,7 +779,7 @@ def with_pictures(
         images = len(adapter.layout(inputs).grids if early else adapter.patches(inputs, encoded.features))
     if len(pictures) != images:
         raise ValueError(f"{len(pictures)} pictures are passed, and the prompt has {images} images")
-    return replace(encoded, sources=[open_image(picture) for picture in pictures])
+    return replace(encoded, sources=[open_image(picture) for picture in pictures], unrefined=None)
 
 
 # Checks of a call, and notes on arguments without effect.

@@ -29,7 +29,7 @@ from arr_coc.guide.coupling import Coupling
 from arr_coc.guide.deciding import Cues, Decision, Stopwatch, groups
 from arr_coc.guide.guide import picture_inputs
 from arr_coc.guide.relevance import OF_MODELS, parse_relevance
-from arr_coc.guide.selector import image_pixels, same_picture
+from arr_coc.guide.selector import same_picture, seen_pixels
 from arr_coc.guide.source import PictureView, RelevanceSource, couple_all, view_all
 from arr_coc.guide.trust import blend, is_general, shares, wants_rarity
 from arr_coc.modes.call import Call, Chooser, EncodedImages, guarded, joined
@@ -424,7 +424,7 @@ def _coupled(
         if not sights:  # set once all are made, so that interrupted or concurrent work leaves no partial list
             originals = encoded.sources or [None] * len(views)
             pairs = zip(originals, views, repeated, strict=True)
-            new = [whole_picture(original, small) for original, small, again in pairs if not again]
+            new = [whole_picture(source, original, small) for original, small, again in pairs if not again]
             sights = encoded.sights = _repeat(view_all(source, new), repeated)
         rows = zip(sights, texts, layout.grids, repeated, strict=True)
         wanted = [(sight, text, grid[1:]) for sight, text, grid, again in rows if not again]
@@ -440,12 +440,12 @@ def _repeat(values: Sequence[T], repeated: Sequence[bool]) -> list[T]:
     return every
 
 
-def whole_picture(source: Image.Image | None, read: Tensor) -> Tensor:
-    """The user's picture, [3, h, w] in [0, 1]; `read`, the model's input, where that is only a part of it."""
-    if source is None:
+def whole_picture(source: RelevanceSource, original: Image.Image | None, read: Tensor) -> Tensor:
+    """The user's picture as a source sees it; `read`, the model's input, where that is only a part of it."""
+    if original is None:
         return read
-    pixels = image_pixels(source).to(read.device)
-    return pixels[0] if same_picture(pixels[0], read) else read
+    pixels = seen_pixels(source, original, read.device)
+    return pixels if same_picture(pixels, read) else read
 
 
 def attention_maps(

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from PIL import Image
+from PIL.PngImagePlugin import PngInfo
 
 from arr_coc.choose.allocation import Allocation
 from arr_coc.choose.boxes import Box
@@ -15,6 +16,8 @@ from arr_coc.files.atomic import write_atomic
 from arr_coc.files.saved import make_folder
 
 NEAR = 1e-6  # px, by which rounding may move a point out of a box
+SOURCE = "arr-coc-source"  # keyword of a text in PNG files: what they were made of
+HEAD = 512  # bytes of such a file, in which it stands
 
 
 class Place(NamedTuple):
@@ -108,14 +111,18 @@ class Packed:
             ],
         }
 
-    def png(self, picture: int = 0) -> bytes:
-        """A packed picture as the bytes of a PNG file."""
-        file = io.BytesIO()
-        self.pictures[picture].save(file, format="PNG")
+    def png(self, picture: int = 0, source: str = "") -> bytes:
+        """A packed picture as the bytes of a PNG file, in which `source`, plain ASCII, stands as text."""
+        file, about = io.BytesIO(), PngInfo()
+        if source:
+            about.add_text(SOURCE, source)
+        self.pictures[picture].save(file, format="PNG", pnginfo=about)
         return file.getvalue()
 
-    def save(self, folder: str | Path, name: str = "packed") -> list[Path]:
+    def save(self, folder: str | Path, name: str = "packed", source: str = "") -> list[Path]:
         """Write the pictures to a folder, which is made if it is missing, as `name`-1.png and so on.
+
+        `source` is a name of the original, by which `is_made_of` knows the files again.
 
         Raises:
             ValueError: the folder can't be made.
@@ -124,8 +131,19 @@ class Packed:
         place = make_folder(Path(folder))
         paths = [place / f"{name}-{number}.png" for number in range(1, len(self.pictures) + 1)]
         for number, path in enumerate(paths):
-            write_atomic(self.png(number), path)
+            write_atomic(self.png(number, source), path)
         return paths
+
+
+def is_made_of(path: Path, source: str) -> bool:
+    """Whether a file is a picture that `Packed.save` has written for a source; False if it can't be read."""
+    try:
+        if not path.is_file():
+            return False
+        with path.open("rb") as file:
+            return f"tEXt{SOURCE}\0{source}".encode() in file.read(HEAD)
+    except OSError:
+        return False
 
 
 def _moved(at: float, before: tuple[float, ...], after: tuple[float, ...]) -> float:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -22,8 +22,10 @@ from torch import Tensor
 
 from arr_coc.choose.allocation import Allocation, Reason, grid_positions
 from arr_coc.choose.boxes import Box
+from arr_coc.choose.budget import Budget
 from arr_coc.files.images import ImageSource, open_image
 from arr_coc.guide.coupling import Coupling
+from arr_coc.guide.deciding import Decision
 from arr_coc.guide.selector import Selector
 from arr_coc.pixels.lines import PixelBox, PrintInk, find_ink, find_lines, print_height
 from arr_coc.pixels.packed import Packed, Place
@@ -66,6 +68,12 @@ TRUSTED = 0.8  # the confidence of a choice that came without one
 PAID_WHOLE = ("squares", "patches", "padded")  # ways of counting by which a part of a patch costs a whole one
 FLAT = (128, 128, 128)  # colour of a mask
 PAPER, FRAME = (255, 255, 255), (160, 160, 160)  # colours between the parts of a strip
+
+
+class Decider(Protocol):
+    """Chooses cells of a picture by a question, as a `Selector` does."""
+
+    def decide(self, picture: ImageSource, question: str, budget: Budget | None = None) -> Decision: ...
 
 
 class Candidate(NamedTuple):
@@ -133,7 +141,7 @@ def pack_for(
     tokens: int,
     rule: Rule | str | int = 32,
     layout: str = "auto",
-    selector: Selector | None = None,
+    selector: Decider | None = None,
     magnify: float = 3.0,
     readable: float = READABLE,
 ) -> Packed:
@@ -162,7 +170,7 @@ def pack_for(
     texts = [questions] if isinstance(questions, str) else list(questions)
     if not texts:
         raise ValueError("there is no question: give one, or a list of some")
-    chooser = Selector() if selector is None else selector
+    chooser: Decider = Selector() if selector is None else selector
     decisions = [chooser.decide(image, text, 1.0) for text in texts]
     couplings = [one.couplings[0] for one in decisions if one.couplings]
     confidence = min((one.confidence for one in couplings), default=None)

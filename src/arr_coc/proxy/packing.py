@@ -28,7 +28,7 @@ from urllib.parse import unquote
 import numpy as np
 from PIL import Image, ImageDraw, ImageEnhance
 
-from arr_coc.files.images import identify, open_image
+from arr_coc.files.images import TooManyPixels, identify, open_image
 from arr_coc.files.paths import shorten
 from arr_coc.guide.guide import Guide, load_guide
 from arr_coc.guide.selector import Selector
@@ -38,7 +38,7 @@ from arr_coc.pixels.packing import READABLE
 from arr_coc.pixels.planning import reading_scale
 from arr_coc.proxy.messages import MOST_QUESTIONS
 
-MOST_PIXELS = 40_000_000  # of a picture that is chosen from
+MOST_PIXELS = 40_000_000  # of a picture that is chosen from, before and after `open_image` lets it grow
 MOST_WAITING = 64  # pictures that wait for a worker or are at one
 MOST_KEPT = 64 * 2**20  # bytes of outcomes that are kept
 MOST_VERDICTS = 50_000  # that a picture goes on whole, kept beyond those, some hundred bytes each
@@ -380,10 +380,10 @@ def _open(data: str) -> Received:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Pillow warns of what `open_image` refuses or repairs
             with identify(io.BytesIO(content), "the picture") as header:
-                if header.width * header.height > MOST_PIXELS:
-                    raise _Unfit("too_large")
                 lossy = header.format in LOSSY
-        return Received(open_image(content), lossy, len(letters))
+            return Received(open_image(content, MOST_PIXELS), lossy, len(letters))
+    except TooManyPixels as error:
+        raise _Unfit("too_large") from error
     except ValueError as error:
         raise _Unfit("unreadable") from error
 

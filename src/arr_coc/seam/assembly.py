@@ -26,7 +26,8 @@ logger = logging.getLogger(__name__)
 
 
 # processor outputs with the kind of every token
-KIND_NAMES = ("mm_token_type_ids", "token_type_ids", "moe_mm_token_type_ids")
+IMAGE_KINDS = ("mm_token_type_ids", "moe_mm_token_type_ids")  # `IMAGE`, `VIDEO`, other media, or 0 for text
+KIND_NAMES = (*IMAGE_KINDS, "token_type_ids")
 # processor outputs with a value for every token [B, S]
 PROMPT_NAMES = ("input_ids", "attention_mask", *KIND_NAMES)
 
@@ -454,6 +455,22 @@ class PromptAssembly(ABC):
     def image_token_id(self) -> int:
         return self.model.config.image_token_id
 
+    @property
+    def image_words(self) -> Sequence[int]:
+        """Ids of words whose embeddings come with an image's features."""
+        return ()
+
+    def of_images(self, inputs: Mapping[str, Any]) -> Tensor:
+        """The columns that are read with images, bool [B, S]: visual tokens, and what the processor or family
+        counts to them (a token that ends an image may attend to all of it).
+        """
+        ids = inputs["input_ids"]
+        columns = torch.isin(ids, torch.tensor([self.image_token_id, *self.image_words], device=ids.device))
+        for name in IMAGE_KINDS:
+            if inputs.get(name) is not None:
+                columns = columns | (inputs[name] == IMAGE) | (inputs[name] == VIDEO)
+        return columns
+
     def has_images(self, inputs: Mapping[str, Any]) -> bool:
         return any(inputs.get(name) is not None for name in ("pixel_values", "pixel_values_videos"))
 
@@ -555,6 +572,7 @@ class PromptAssembly(ABC):
 
         if whole:
             columns = torch.arange(ids.shape[1], device=ids.device).expand(ids.shape)
+            columns = columns.masked_fill(attention_mask == 0, PAD)
             return Compacted(passed_on | {"mm_encoder_outputs": visual.as_encoder_outputs()}, columns)
 
         warn_of_window(self.window, int(attention_mask.sum(1).max()), self._warnings)

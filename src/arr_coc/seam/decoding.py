@@ -12,8 +12,11 @@ import copy
 import inspect
 import numbers
 import types
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import accumulate
 from typing import Any, TypeVar
 
 import torch
@@ -31,6 +34,7 @@ from arr_coc.choose.allocation import Allocation
 from arr_coc.seam.assembly import (
     GESTALT,
     KIND_NAMES,
+    PAD,
     PROMPT_NAMES,
     Compacted,
     consecutive_positions,
@@ -238,10 +242,13 @@ def refuse_cache(past: Any) -> None:
         )
 
 
-def mark_caches(output: Any, past: Any, columns: Tensor, length: int) -> None:
+def mark_caches(output: Any, past: Any, columns: Tensor, inputs: Mapping[str, Any]) -> None:
     """Marks the caches, the caller's (`past`) and in `output`, of a call that dropped tokens, in place."""
-    if columns.shape[1] == length and bool((columns == torch.arange(length, device=columns.device)).all()):
-        return
+    ids, mask = inputs["input_ids"], inputs.get("attention_mask")
+    if columns.shape == ids.shape:
+        same = columns == torch.arange(ids.shape[1], device=columns.device)
+        if bool((same if mask is None else same | (mask == 0) & (columns == PAD)).all()):
+            return
     results = output.to_tuple() if isinstance(output, ModelOutput) else output
     for cache in (past, *(results if isinstance(results, tuple) else ())):
         if isinstance(cache, Cache):
@@ -329,10 +336,9 @@ class KeptPrompts:
 
     @torch.no_grad()
     def read_image(self, base: Any, adapter: FamilyAdapter, compacted: Compacted) -> None:
-        """Reads an undropped prompt of one row up to its last visual token, and keeps that."""
+        """Reads an undropped prompt of one row up to its last column of an image, and keeps that."""
         kwargs = _without_images(adapter, compacted.kwargs)
-        ids = kwargs["input_ids"][0]
-        length = int((ids == adapter.image_token_id).nonzero()[-1]) + 1
+        length = int(adapter.of_images(kwargs)[0].nonzero()[-1]) + 1
         self._image = _read_columns(base, kwargs, length, compacted.kwargs["mm_encoder_outputs"])
         self._last = None
 
@@ -344,6 +350,12 @@ class KeptPrompts:
         best = max(kept, key=lambda one: one.shared(ids), default=None)
         if image is None or best is None or best.shared(ids) < len(image.ids):
             raise ValueError("the prompt doesn't begin with images that are kept: read them first")
+        if bool((late := adapter.of_images(kwargs)[0, len(image.ids) :]).any()):
+            word = adapter.processor.tokenizer.decode(ids[len(image.ids) :][late][:1])
+            raise ValueError(
+                f"the prompt holds {word!r}, which the model reads with an image, behind the kept images; "
+                "leave it out"
+            )
         return replace(compacted, kwargs=kwargs | {CACHE: best.beginning(best.shared(ids))})
 
     def keep(self, ids: Tensor, compacted: Compacted) -> None:
@@ -476,6 +488,38 @@ def use_given_positions(model: Any) -> Any:
     prepare = GenerationMixin.prepare_inputs_for_generation
     view.__dict__["prepare_inputs_for_generation"] = types.MethodType(prepare, view)
     return view
+
+
+def repeat_by_prompt(model: Any) -> Any:
+    """A view of the model whose `generate` gives each copy of a prompt that prompt's images."""
+    view: Any = copy.copy(model)
+    view.__dict__["_expand_multimodal_outputs"] = partial(_repeated_by_prompt, model.config.image_token_id)
+    return view
+
+
+def _repeated_by_prompt(
+    token: int, input_ids: Tensor, outputs: dict[str, Any], expand_size: int = 1, inputs_embeds: Any = None
+) -> dict[str, Any]:
+    """`mm_encoder_outputs` for `expand_size` adjacent copies of each prompt [B, S], in place.
+
+    A copy has all images of its prompt, in their order: transformers' GLM, and before 5.20 every family,
+    repeats them one by one, so that the copies of a prompt with two images read each other's.
+    """
+    ends = (input_ids == token).sum(1).cumsum(0).tolist()  # of the prompts, in visual tokens
+
+    def repeated(parts: Any) -> Any:
+        starts = accumulate(map(len, parts), initial=0)
+        groups: list[list[int]] = [[] for _ in ends]
+        for number, start in zip(range(len(parts)), starts, strict=False):
+            groups[min(bisect_right(ends, start), len(ends) - 1)].append(number)
+        order = [number for group in groups for number in group * expand_size]
+        return parts[order] if isinstance(parts, Tensor) else [parts[number] for number in order]
+
+    visual = outputs["image"]
+    visual.pooler_output = repeated(visual.pooler_output)
+    if getattr(visual, "deepstack_features", None):
+        visual.deepstack_features = [repeated(level) for level in visual.deepstack_features]
+    return outputs
 
 
 def named_arguments(
@@ -743,14 +787,15 @@ def generate_whole(base: Any, inputs: Mapping[str, Any], compacted: Compacted, *
                 setattr(kwargs["generation_config"], limit, shorter)
             else:
                 kwargs[limit] = shorter
-    beams = setting(base, kwargs, "num_beams") or 1
+    beams, returned = (setting(base, kwargs, f"num_{name}") or 1 for name in ("beams", "return_sequences"))
     apart = beams == 1 and Version(transformers.__version__) < NUMBERED_BY_PROMPT
-    copies = (setting(base, kwargs, "num_return_sequences") or 1) if apart else 1
-    show_whole_prompt(kwargs, ids, length, copies)
+    show_whole_prompt(kwargs, ids, length, returned if apart else 1)
     model = base if kwargs.get("position_ids") is None else use_given_positions(base)
+    if kwargs.get("mm_encoder_outputs") is not None and max(beams, returned) > 1:
+        model = repeat_by_prompt(model)
     # Invariant 3: `generate` counts on from the last position id, that of the whole prompt's end.
     output = model.generate(**kwargs)
-    mark_caches(output, cache_of(kwargs), compacted.columns, ids.shape[1])
+    mark_caches(output, cache_of(kwargs), compacted.columns, inputs)
     sequences = output if isinstance(output, Tensor) else output.sequences
     prompts = ids.repeat_interleave(len(sequences) // len(ids), dim=0)  # copies of a prompt are adjacent
     whole = torch.cat([prompts, sequences[:, length:]], dim=1)

@@ -95,7 +95,7 @@ def guidance_view(guidance: Guidance | None) -> dict[str, Any] | None:
 
 
 def look_view(
-    picture: dict[str, Any], question: str, record: Allocation, guidance: Guidance
+    picture: dict[str, Any], question: str, record: Allocation, guidance: Guidance | None
 ) -> dict[str, Any]:
     """The viewer's input for a choice of cells without an answer; `picture` is from `picture_view`."""
     strip = allocation_view(record) | picture | {"guidance": guidance_view(guidance)}

@@ -312,7 +312,7 @@ def kept_cells(draws: random.Random, evidence: Tensor, others: Tensor, count: in
     near = F.max_pool2d(evidence[None].float(), reach, 1, reach // 2)[0]  # dilation, stride 1: still (H, W)
     weights = [draws.random() for _ in range(3)]
     score = 10 * evidence + weights[0] * near + weights[1] * others + (weights[2] + 1e-3) * noise
-    return score.flatten().topk(min(count, score.numel())).indices.sort().values
+    return score.flatten().argsort(descending=True, stable=True)[:count].sort().values
 
 
 def assembled(

@@ -21,6 +21,7 @@ from arr_coc_lab.evaluate.scene import Harness, Scene
 from arr_coc_lab.evaluate.timing import Trial, measure
 from arr_coc_lab.results.files import decode_kept, read_results
 from each import each
+from near import near
 from tiny import FAMILIES, LLAVA_FAMILIES, tiny
 
 # "crop-black" reads all tokens of a painted picture: `test_evaluate_hits.py` has its laws
@@ -174,7 +175,7 @@ def test_a_batch_answers_as_its_rows(scene: Scene, name: str) -> None:
     logits = base(**together, logits_to_keep=1).logits[:, -1]
     for row, one in zip(logits, made, strict=True):
         alone = base(**one.kwargs, logits_to_keep=1).logits[0, -1]
-        assert torch.allclose(row, alone, atol=1e-4)
+        assert near(row, alone)
     options = {"max_new_tokens": 8}
     texts = answer_compacted(model, made, mode, most=8, **options)
     assert texts == answer_compacted(model, made, mode, most=1, **options)

@@ -17,6 +17,7 @@ from arr_coc.seam.attention import attention_modules, watch_attention
 from arr_coc.session import Session
 from arr_coc_lab.evaluate.questions import ImageQueries, Query
 from arr_coc_lab.evaluate.view import View, watch_tower
+from near import near
 from tiny import FAMILIES, picture, tiny
 
 QUESTIONS = ("What is it?", "Where is the word?")
@@ -66,7 +67,7 @@ def test_attention_received_is_the_mean_over_heads_queries_and_patches(
     view = view_of(family)
     weights = eager_attention(view, monkeypatch)[layer].mean((0, 1))  # (4 N,)
     expected = torch.stack([weights[4 * cell : 4 * cell + 4].mean() for cell in range(view.total)])
-    assert torch.allclose(view.received(layer), expected, atol=1e-6)
+    assert near(view.received(layer), expected)
     assert expected.std() > 1e-4  # else anything would pass
 
 
@@ -97,8 +98,8 @@ def test_a_tower_in_windows_is_read_where_it_sees_the_whole_image(
         weights = (q @ k.transpose(1, 2) / q.shape[-1] ** 0.5).softmax(-1).mean((0, 1)).view(-1, 4).mean(1)
         metric = k.mean(0).view(view.total, 4, -1).mean(1)
         for place, cell in enumerate(order.tolist()):
-            assert torch.allclose(view.received(asked)[cell], weights[place], atol=1e-6)
-            assert torch.allclose(view.keys(asked)[cell], metric[place], atol=1e-6)
+            assert near(view.received(asked)[cell], weights[place])
+            assert near(view.keys(asked)[cell], metric[place])
     assert view.patches == 4
 
 
@@ -108,7 +109,7 @@ def test_with_a_class_token_its_row_counts(layer: int, monkeypatch: pytest.Monke
     view = view_of("llava", (24, 24))
     weights = eager_attention(view, monkeypatch)[layer]
     assert weights.shape[1] == view.total + 1
-    assert torch.allclose(view.received(layer), weights[:, 0, 1:].mean(0), atol=1e-6)
+    assert near(view.received(layer), weights[:, 0, 1:].mean(0))
 
 
 @torch.no_grad()
@@ -120,11 +121,9 @@ def test_joined_heads_are_one_softmax(family: str) -> None:
     q, k = (x.permute(1, 0, 2).reshape(x.shape[1], -1) for x in (query, key))
     weights = (q @ k.T / q.shape[1] ** 0.5).softmax(-1)
     row = weights[0, 1:] if family == "llava" else weights.mean(0)
-    assert torch.allclose(view.received(-1, joined=True), row.view(view.total, -1).mean(1), atol=1e-6)
+    assert near(view.received(-1, joined=True), row.view(view.total, -1).mean(1))
     keys = k[1:] if family == "llava" else k
-    assert torch.allclose(
-        view.keys(-1, joined=True), keys.view(view.total, -1, k.shape[1]).mean(1), atol=1e-6
-    )
+    assert near(view.keys(-1, joined=True), keys.view(view.total, -1, k.shape[1]).mean(1))
     assert view.keys(-1).shape == (view.total, key.shape[-1])
 
 
@@ -138,7 +137,7 @@ def test_states_become_the_tokens(family: str) -> None:
         tokens = core.multi_modal_projector(view.states)
     else:
         tokens = core.visual.merger(view.states.reshape(4 * view.total, -1))
-    assert torch.allclose(tokens, view.tokens, atol=1e-5)
+    assert near(tokens, view.tokens)
 
 
 @torch.no_grad()

@@ -34,6 +34,7 @@ from arr_coc_lab.evaluate.ways import STOCK, rivals_on_stock
 from arr_coc_lab.evaluate.work import ByteCounter, attention_flops
 from arr_coc_lab.rivals import QueryBlindScorer
 from each import each
+from near import near
 from tiny import FAMILIES, QWEN_FAMILIES, picture, save_tiny, tiny
 
 IMAGE = picture(3, (96, 96))  # 144 cells of a tiny Qwen
@@ -72,7 +73,7 @@ class TestWays:
         with torch.no_grad():
             expected = made.base(**inputs).logits[:, -1]
         stock, full = arrive(made, STOCK, 2), arrive(made, "full", 2)
-        assert torch.allclose(stock.logits, expected, atol=1e-5)
+        assert near(stock.logits, expected)
         assert torch.equal(full.logits, stock.logits)
         assert full.tokens == stock.tokens == (inputs["input_ids"] == made.adapter.image_token_id).sum() / 2
 
@@ -89,7 +90,7 @@ class TestWays:
     def test_kept_tokens_alone_decide(self):
         made = model()
         same = arrive(made, STOCK).logits
-        assert torch.allclose(arrive(made, f"prune@{CELLS}").logits, same, atol=1e-4)
+        assert near(arrive(made, f"prune@{CELLS}").logits, same)
         assert not torch.allclose(arrive(made, "prune@8").logits, same, atol=1e-2)
 
     @each("name", [name for name in rivals_on_stock() if name != "idpruner"])
@@ -113,7 +114,7 @@ class TestWays:
         for mode in ("prune@8", "sparse@8", "saccade", "compress"):
             one, four = arrive(model(), mode), arrive(model(), mode, 4)
             assert four.tokens == one.tokens
-            assert torch.allclose(four.logits, one.logits.expand(4, -1), atol=1e-4)
+            assert near(four.logits, one.logits.expand(4, -1))
 
     def test_a_failed_choice_is_no_measurement(self, monkeypatch):
         made = model()

@@ -6,6 +6,7 @@ import itertools
 import math
 import time
 from dataclasses import dataclass, fields, replace
+from functools import cache
 
 import pytest
 import torch
@@ -32,6 +33,7 @@ from arr_coc_lab.rivals import (
 from arr_coc_lab.rivals.cdpruner import greedy_map
 from arr_coc_lab.rivals.reduction import cosine, min_max, top_k
 from each import each
+from near import near
 
 
 @dataclass
@@ -116,6 +118,16 @@ EQUIVARIANT = (
 )
 
 
+@cache
+def seconds_of_passes(n: int, k: int) -> float:
+    """What k passes over a table of n x n numbers take here."""
+    pairs, best = torch.rand(n, n), torch.rand(n)
+    start = time.thread_time()
+    for _ in range(k):
+        (pairs - best).clamp_(min=0).sum(1)
+    return time.thread_time() - start
+
+
 class TestLaws:
     @each("name", ALL)
     @each("n", [1, 2, 7, 48, 100])
@@ -178,6 +190,15 @@ class TestLaws:
         if name in ("fastv", "visionselector", "scope", "cdpruner"):
             assert RULES[name](x, 12).keep.tolist() == list(range(12))
 
+    @each("name", ["divprune", "cdpruner", "cdpruner_minus", "scope", "mmtok", "idpruner"])
+    def test_rounding_chooses_no_token(self, name):
+        """Tokens that differ by the last bits alone, as the kernels of a processor leave them, are alike."""
+        x, alike = image(48), image(48)
+        for field in (*PER_TOKEN, "question"):
+            setattr(alike, field, torch.ones_like(getattr(x, field)))
+            setattr(x, field, 1 + 1e-7 * getattr(x, field))
+        assert RULES[name](x, 12).keep.equal(RULES[name](alike, 12).keep)
+
     @each("name", RULES)
     def test_low_precision_and_gradients_in_no_gradient_out(self, name):
         x = image(48)
@@ -211,11 +232,14 @@ class TestLaws:
 
     @each("name", ALL)
     def test_speed(self, name):
-        """The grid of a 1024 x 1024 page at the default budget; the clock counts this thread's CPU only."""
+        """The grid of a 1024 x 1024 page at the default budget: a few passes over all pairs for each token.
+
+        The clock counts this thread's CPU only, and a machine is compared with itself.
+        """
         x = image(1024, width=256)
         start = time.thread_time()
         assert len(ALL[name](x, 273).keep) == 273
-        assert time.thread_time() - start < 1
+        assert time.thread_time() - start < 6 * seconds_of_passes(1024, 273)
 
     def test_selection_is_frozen(self):
         with pytest.raises(AttributeError):
@@ -321,7 +345,7 @@ class TestVisionZip:
             for j in sorted(dominant + targets)
         ]
         assert s.keep.tolist() == sorted(dominant + targets)
-        assert torch.allclose(s.tokens, torch.stack(want), atol=1e-5)
+        assert near(s.tokens, torch.stack(want))
 
     @each("share", [-0.1, 1.5, math.nan])
     def test_exception(self, share):
@@ -515,9 +539,9 @@ class TestPruMergePlus:
         s = prumerge_plus(x.attention, x.keys, x.tokens, 12)
         unit = x.keys / x.keys.norm(dim=1, keepdim=True)
         for i, got in zip(s.keep.tolist(), s.tokens, strict=True):
-            near = sorted((j for j in range(60) if j != i), key=lambda j: -float(unit[i] @ unit[j]))[:32]
-            want = x.tokens[i] + sum(x.attention[j] * x.tokens[j] for j in near)
-            assert torch.allclose(got, want, atol=1e-5)
+            others = sorted((j for j in range(60) if j != i), key=lambda j: -float(unit[i] @ unit[j]))[:32]
+            want = x.tokens[i] + sum(x.attention[j] * x.tokens[j] for j in others)
+            assert near(got, want)
 
 
 class TestScope:
@@ -676,7 +700,7 @@ class TestVisionSelector:
         scorer = QueryBlindScorer(64, 16, bias)
         assert (scorer.key.bias is not None) is bias
         a = scorer.query(tokens) @ scorer.key(tokens).T / 16**0.5
-        assert torch.allclose(scorer(tokens), a.mean(1), atol=1e-5)
+        assert near(scorer(tokens), a.mean(1))
         assert not torch.allclose(scorer(tokens), a.mean(0), atol=1e-2)
 
     def test_batch(self):
@@ -684,7 +708,7 @@ class TestVisionSelector:
         both = torch.stack((image(30).tokens, image(30, 1).tokens))
         assert scorer(both).shape == (2, 30)
         for one, scores in zip(both, scorer(both), strict=True):
-            assert torch.allclose(scorer(one), scores, atol=1e-5)
+            assert near(scorer(one), scores)
 
     def test_published_size(self):
         scorer = QueryBlindScorer(3584, 1792).to("meta")
@@ -697,7 +721,7 @@ class TestVisionSelector:
         before = scorer(tokens)
         scorer.query.bias.data += 1
         after = scorer(tokens) - before
-        assert torch.allclose(after, after[0].expand(30), atol=1e-4)
+        assert near(after, after[0].expand(30))
         scorer.key.bias.data += 1
         assert (scorer(tokens) - before - after).std() > 0.1
 

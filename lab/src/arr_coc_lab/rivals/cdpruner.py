@@ -10,7 +10,16 @@ import torch
 from torch import Tensor
 
 from arr_coc_lab.rivals.method import ImageView, Method, Style, register
-from arr_coc_lab.rivals.reduction import Reduction, check_inputs, check_question, cosine, min_max, top_k
+from arr_coc_lab.rivals.reduction import (
+    ROUNDING,
+    Reduction,
+    check_inputs,
+    check_question,
+    cosine,
+    highest,
+    min_max,
+    top_k,
+)
 
 FLOOR = 1e-6  # keeps the least relevant token in the kernel
 RESIDUAL = 1e-5  # below it a token adds rounding, not volume
@@ -47,7 +56,7 @@ def greedy_map(similarity: Tensor, quality: Tensor, k: int) -> Tensor:
     order: list[int] = []
     for step in range(k):
         gain = torch.where(residual > RESIDUAL, quality**2 * residual, -1.0)  # growth of the determinant
-        pick = int(gain.argmax())
+        pick = highest(gain, ROUNDING * abs(float(gain.max())))
         if gain[pick] < 0:
             break
         row = (similarity[pick] - factor[:step, pick] @ factor[:step]) / residual[pick].sqrt()

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from arr_coc_lab.rivals.method import Method, Style, register
-from arr_coc_lab.rivals.reduction import Reduction, check_inputs, cosine
+from arr_coc_lab.rivals.reduction import Reduction, check_inputs, cosine, highest
 
 
 @torch.no_grad()
@@ -18,14 +18,14 @@ def divprune(tokens: Tensor, k: int) -> Reduction:
     """The k of `tokens` [N, D] that lie far from one another."""
     check_inputs(k, tokens=tokens)
     distance = 1 - cosine(tokens)  # (N, N)
-    pick = int(distance.fill_diagonal_(torch.inf).amin(0).argmax())
+    pick = highest(distance.fill_diagonal_(torch.inf).amin(0))
     order = [pick]
     reach = torch.full_like(distance[0], torch.inf)  # to the nearest chosen token
     while len(order) < k:
         reach = torch.minimum(reach, distance[pick])
         # the published code trusts D_ii = 0 here, which duplicates and rounding defeat
         reach[pick] = -torch.inf  # and stays so under the minimum
-        pick = int(reach.argmax())
+        pick = highest(reach)
         order.append(pick)
     return Reduction(torch.tensor(order, device=tokens.device).sort().values)
 

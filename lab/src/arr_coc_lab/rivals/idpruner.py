@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from arr_coc_lab.rivals.method import Method, Style, register
-from arr_coc_lab.rivals.reduction import Reduction, check_inputs, cosine, min_max
+from arr_coc_lab.rivals.reduction import Reduction, check_inputs, cosine, highest, min_max
 
 
 @torch.no_grad()
@@ -27,13 +27,13 @@ def idpruner(importance: Tensor, tokens: Tensor, k: int, weight: float = 0.5) ->
     similarity = cosine(tokens)
     taken = torch.zeros_like(merit, dtype=torch.bool)
     closest = torch.full_like(merit, -1)  # cosine to the nearest chosen token
-    pick = int(merit.argmax())
+    pick = highest(merit)
     order = [pick]
     while len(order) < k:
         taken[pick] = True
         closest = torch.maximum(closest, similarity[pick])
         score = weight * merit - (1 - weight) * closest
-        pick = int(score.masked_fill_(taken, -torch.inf).argmax())
+        pick = highest(score.masked_fill_(taken, -torch.inf))
         order.append(pick)
     return Reduction(torch.tensor(order, device=tokens.device).sort().values)
 

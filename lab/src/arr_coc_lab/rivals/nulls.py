@@ -9,7 +9,7 @@ from torch import Tensor
 
 from arr_coc.choose.attending import even_grid
 from arr_coc_lab.rivals.method import ImageView, Method, Style, register
-from arr_coc_lab.rivals.reduction import Reduction, check_budget
+from arr_coc_lab.rivals.reduction import Reduction, check_budget, top_k
 
 
 def random(n: int, k: int, generator: torch.Generator) -> Reduction:
@@ -118,7 +118,7 @@ def select_ink(view: ImageView, i: int, k: int) -> Reduction:
     """The k cells of an image that have most ink."""
     check_budget(k, view.total)
     scores = ink_density(view.picture.float(), view.grid[1:]).flatten()
-    return Reduction(scores.topk(k).indices.sort().values)
+    return Reduction(top_k(scores, k).sort().values)
 
 
 def select_oracle(view: ImageView, i: int, k: int) -> Reduction:

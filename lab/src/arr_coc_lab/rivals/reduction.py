@@ -1,7 +1,8 @@
 """The result type of every selection rule, and arithmetic that several rules share.
 
 Rules raise ValueError where k is not in 1..N, numbers of tokens differ, or a value is NaN or infinite. Ties
-go to the lower index. N visual tokens, K = k kept, L tokens of the question, D width of the language model.
+go to the lower index, and so does what rounding alone tells apart: no processor's order of sums chooses a
+token. N visual tokens, K = k kept, L tokens of the question, D width of the language model.
 """
 
 from __future__ import annotations
@@ -13,6 +14,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from arr_coc.choose.allocation import Allocation
+
+ROUNDING = 1e-6
+"""Share of the largest term by which sums in float32 of the same terms may differ."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,9 +79,15 @@ def cosine(rows: Tensor, columns: Tensor | None = None) -> Tensor:
 
 
 def min_max(values: Tensor, floor: float = 0.0) -> Tensor:
-    """(values - min + floor) / (max - min), [N] -> [N]; ones where all are equal."""
+    """(values - min + floor) / (max - min), [N] -> [N]; ones where all are equal but for rounding."""
     low, high = values.aminmax()
-    return (values - low + floor) / (high - low) if bool(high > low) else torch.ones_like(values)
+    spread = high - low > ROUNDING * values.abs().max()
+    return (values - low + floor) / (high - low) if bool(spread) else torch.ones_like(values)
+
+
+def highest(scores: Tensor, rounding: float = ROUNDING) -> int:
+    """The lower index of those of `scores` [N] that are the highest, or less by no more than `rounding`."""
+    return int((scores >= scores.max() - rounding).int().argmax())
 
 
 def top_k(scores: Tensor, k: int) -> Tensor:
@@ -97,11 +107,13 @@ def greedy_cover(worth: Tensor, k: int, weight: Tensor | None = None) -> Tensor:
     taken = torch.zeros(n, dtype=torch.bool, device=worth.device)
     gap = torch.empty_like(worth)  # one buffer: a fresh N x R per step would cost more than the arithmetic
     order: list[int] = []
+    rounding = 0.0
     for _ in range(k):
         gain = torch.sub(worth, best, out=gap).clamp_(min=0).sum(1)  # (N,)
         if weight is not None:
             gain = gain * weight
-        pick = int(gain.masked_fill_(taken, -1).argmax())
+        rounding = rounding or ROUNDING * float(gain.max())  # of the first gains, the largest sums
+        pick = highest(gain.masked_fill_(taken, -1), rounding)
         order.append(pick)
         taken[pick] = True
         best = torch.maximum(best, worth[pick])

@@ -329,7 +329,7 @@ def relevance_loss(guide: Guide, example: WindowExample) -> tuple[Tensor, dict[s
     parts |= {"present": judged_present.mean().item(), "scope": scope.item()}
     parts |= {} if example.looks is None else {"looks": looks.item()}
     if pointed.any():
-        rank = cells.argsort(1, descending=True)
+        rank = cells.argsort(dim=1, descending=True, stable=True)
         kept = target.gather(1, rank).cumsum(1)
         at = (count.long() * 2).clamp(1, cells.shape[1]) - 1
         parts["twice"] = (kept.gather(1, at[:, None])[:, 0] / count.clamp_min(1))[pointed].mean().item()
