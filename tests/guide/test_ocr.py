@@ -21,6 +21,7 @@ from arr_coc.guide.lines import MOST_LINES, SENTENCE_WIDTH, LineHead, PrintedLin
 from arr_coc.guide.ocr import (
     FOUND,
     HEAD_FILE,
+    MOST_READ,
     PACKAGE,
     SENTENCES,
     OcrSource,
@@ -196,6 +197,17 @@ def test_a_folder_without_sentence_vectors_is_refused_in_a_line(tmp_path: Path) 
         assert "\n" not in str(refused.value)
 
 
+def test_print_that_was_not_read_is_named(head: LineHead) -> None:
+    lines = [PrintedLine(f"Line {i}", (0, i % 400, 90, i % 400 + 9)) for i in range(MOST_READ)]
+    for count, size, word in ((9, SIZE, None), (MOST_READ, SIZE, "more print"), (0, (40_000, 200), "at 5 %")):
+        source = OcrSource(lambda pixels, count=count: lines[:count], lambda texts: vectors(texts), head)
+        view = source.of_lines(source.read(np.zeros((1, 1, 3))), size)
+        note = view.note
+        if count < 10:
+            assert source.couple(view, "What is the total?", (3, 3)).note == note
+        assert (note is None) if word is None else word in (note or "")
+
+
 # ---- with real weights --------------------------------------------------------------------------------
 
 
@@ -228,6 +240,21 @@ def test_rapid_ocr_reads_lines_where_they_stand() -> None:
         assert x0 + 60 < x1 < 640
         assert y0 + 12 < y1 < y0 + 48
     assert rapid_ocr()(np.full((64, 64, 3), 255, np.uint8)) == []
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("needs_an_ocr")
+def test_rapid_ocr_reads_thin_pictures() -> None:
+    assert rapid_ocr()(np.zeros((50_000, 250, 3), np.uint8)) == []
+    for size, places in (((1600, 60), ((20, 15),)), ((300, 3600), ((20, 40), (20, 1800), (20, 3400)))):
+        image = Image.new("RGB", size, "white")
+        for place in places:
+            ImageDraw.Draw(image).text(place, "Total 322.50", "black", ImageFont.load_default(36))
+        lines = rapid_ocr()(np.asarray(image))
+        assert [line.text for line in lines] == ["Total 322.50"] * len(places)
+        for line, (x, y) in zip(lines, places, strict=True):
+            assert abs(line.box[0] - x) < 20
+            assert abs(line.box[1] - y) < 20
 
 
 needs_sentences = pytest.mark.skipif(

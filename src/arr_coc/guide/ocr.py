@@ -22,6 +22,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import torch
 import torch.nn.functional as F
+from PIL import Image
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -55,6 +56,10 @@ BATCH = 64  # texts that are encoded at once
 MARGIN = 2.0  # width, in heights of a line, of what stands just left of it
 FOUND, FOUND_AT_LEAST = 5, 0.05  # the most lines that a coupling names, and their least probability
 CERTAIN = 0.5  # the least certainty of a line that RapidOCR reads
+MOST_READ = 640  # pieces of print that RapidOCR may find: each is some hundredths of a second
+ALL_READ = 0.9  # share of them up to which it is sure to have found all
+LONGEST_READ = 2000  # px of a side to which RapidOCR scales a picture down
+THINNEST = 8  # times as long as wide, up to which it reads a picture as it is
 POOR = 0.85  # the mean certainty below which lines may be upside down: such have 0.7, upright print 0.99
 
 Read = Callable[[np.ndarray], Sequence[PrintedLine]]  # from RGB, uint8 [h, w, 3], to lines in px of it
@@ -74,6 +79,19 @@ class OcrView(NamedTuple):
     vectors: Tensor  # [L, SENTENCE_WIDTH]
     facts: Tensor  # [L, FACTS]
     boxes: Tensor  # [L, 4]
+
+    @property
+    def note(self) -> str | None:
+        """A note on print that the OCR may have missed; None: there is no reason to think so."""
+        notes, longest = [], max(self.size)
+        if len(self.lines) >= ALL_READ * MOST_READ:
+            notes.append(
+                "there is more print than the OCR reads at once: cut out the part that you ask about"
+            )
+        if longest > max(THINNEST * min(self.size), 2 * LONGEST_READ):
+            share = 100 * LONGEST_READ / longest
+            notes.append(f"the OCR reads so long a picture at {share:.0f} % of its size: cut it into parts")
+        return "; ".join(notes) or None
 
     @property
     def nbytes(self) -> int:
@@ -112,15 +130,14 @@ class OcrSource:
         """The view of a picture of `size` (height, width) px whose lines are known already."""
         held = tuple(line for one in lines if (line := _readable(one, size)) is not None)
         boxes = torch.tensor([line.box for line in held], dtype=torch.float32).view(-1, 4)
-        return OcrView(
-            size, held, self.sentences([line.text for line in held]), line_facts(held, size), boxes
-        )
+        vectors = self.sentences([line.text for line in held])
+        return OcrView(size, held, vectors, line_facts(held, size), boxes)
 
     @torch.no_grad()
     def couple(self, view: PictureView, question: str, grid: tuple[int, int]) -> Coupling:
         assert isinstance(view, OcrView)
         if not view.lines:
-            return Coupling(cells_from_boxes((), (), grid, view.size), 0.0)
+            return Coupling(cells_from_boxes((), (), grid, view.size), 0.0, note=view.note)
         logits, present = judge(self.head, view, [question], self.sentences([question]))
         boxes, scores = scored_boxes(view, logits[0])
         needed = logits[0, :, 0].sigmoid()
@@ -135,7 +152,8 @@ class OcrSource:
             for i in best
         )
         cells = cells_from_boxes(boxes, scores, grid, view.size)
-        return Coupling(cells, float(present[0].sigmoid()), findings=findings, printed=len(view.lines) > 2)
+        likely, printed = float(present[0].sigmoid()), len(view.lines) > 2
+        return Coupling(cells, likely, findings=findings, printed=printed, note=view.note)
 
 
 def _readable(line: PrintedLine, size: tuple[int, int]) -> PrintedLine | None:
@@ -199,9 +217,11 @@ def rapid_ocr() -> Read:
         from rapidocr import RapidOCR
     except ImportError as error:
         raise ValueError(f"relevance 'ocr' needs an OCR: {install_line('ocr')}") from error
-    engine: Any = RapidOCR(params={"Global.log_level": "error", "Global.text_score": 0.0})
+    quiet = {"Global.log_level": "error", "Global.text_score": 0.0}
+    engine: Any = RapidOCR(params=quiet | {"Det.max_candidates": MOST_READ})
 
     def read(pixels: np.ndarray) -> list[PrintedLine]:
+        pixels, scale = _less_thin(pixels)
         rows = _rows(engine, pixels, False)
         if sum(certainty for certainty, _, _ in rows) < POOR * len(rows):
             # The page may lie on its side or head. Its classifier turns such lines, but now and then an
@@ -214,11 +234,27 @@ def rapid_ocr() -> Read:
         lines = []
         for certainty, text, corners in rows:
             if certainty >= CERTAIN:
-                (x0, y0), (x1, y1) = corners.min(0), np.ceil(corners.max(0))
+                (x0, y0), (x1, y1) = corners.min(0) / scale, np.ceil(corners.max(0) / scale)
                 lines.append(PrintedLine(text, (float(x0), float(y0), float(x1), float(y1))))
         return lines
 
     return read
+
+
+def _less_thin(pixels: np.ndarray) -> tuple[np.ndarray, float]:
+    """A picture, RGB, as RapidOCR can read it, and its scale: thin ones scaled down and on a wider sheet.
+
+    It scales long ones down to no width at all, and others up by their shorter side until they take minutes.
+    """
+    height, width = pixels.shape[:2]
+    if max(height, width) <= THINNEST * min(height, width):
+        return pixels, 1.0
+    scale = min(1.0, LONGEST_READ / max(height, width))
+    size = max(1, round(width * scale)), max(1, round(height * scale))
+    small = Image.fromarray(pixels).resize(size, Image.Resampling.LANCZOS) if scale < 1 else pixels
+    sheet = np.full((*(max(side, -(-max(size) // THINNEST)) for side in size[::-1]), 3), 255, np.uint8)
+    sheet[: size[1], : size[0]] = np.asarray(small)
+    return sheet, scale
 
 
 @lru_cache(maxsize=2)
