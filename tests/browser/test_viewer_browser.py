@@ -17,12 +17,14 @@ import pytest
 import torch
 from looks import assert_looks, call
 from PIL import Image
-from traces import CELL, KEPT, SIDE, allocation, trace
+from traces import CELL, KEPT, SIDE, VERDICTS, allocation, trace
 
 from arr_coc.choose.allocation import Reason
+from arr_coc.guide.trust import BADGES, SENTENCES
 from arr_coc.modes import MODES
 from arr_coc.trace.evidence import Guidance, Spot
 from arr_coc.trace.trace import FullAnswer, QuestionWord
+from arr_coc.trace.view import look_view, picture_view
 from arr_coc.trace.viewer import page
 
 if TYPE_CHECKING:
@@ -342,6 +344,17 @@ def guided(kept: int = KEPT, **changes: Any) -> dict[str, Any]:
     heat[2, 4] = 0.9
     spots = (Spot("colour", "red", 0.9, (0.3, 0.55), heat), Spot("tree", "tree", 0.2, (0.9, 0.9), heat / 4))
     return trace(record, evidence=boxes, guidance=Guidance(0.9, 0.0, 0.0, spots), **changes).view()
+
+
+@pytest.mark.slow
+def test_every_verdict_has_its_badge(blank: Page) -> None:
+    assert VERDICTS.keys() == BADGES.keys() == SENTENCES.keys()
+    for says, guidance in VERDICTS.items():
+        mount(blank, trace(guidance=guidance).view())
+        badge = blank.locator(f".ac-assurance .ac-badge.ac-says-{says}")
+        assert badge.inner_text() == BADGES[says]
+        call(blank, "look(element, v[0])", look_view(picture_view(FLAT), "Where?", allocation(), guidance))
+        assert badge.inner_text() == BADGES[says]
 
 
 def test_the_evidence_stands_beside_the_choice(blank: Page) -> None:

@@ -93,5 +93,5 @@ function clipGuidance(guidance) {
     ),
   );
   const about = "the words it read, in the frame where it is surest";
-  return panel("Words in the clip", about, assurance(guidance, true), el("ul.ac-spots", {}, rows));
+  return panel("Words in the clip", about, assurance(guidance), el("ul.ac-spots", {}, rows));
 }
