@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -16,10 +16,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from arr_coc.guide.guide import Guide, GuidePage, Judged, join_pages, load_guide
-from arr_coc.guide.lexicon import STOP_WORDS
+from arr_coc.guide.guide import Guide, GuidePage, Judged, crop_places, join_pages, load_guide
+from arr_coc.guide.lexicon import STOP_WORDS, stem
 from arr_coc.guide.print_encoder import PLACE
-from arr_coc.guide.question import ALPHABET, Terms, outright_scope, terms
+from arr_coc.guide.question import ALPHABET, Terms, names_print, outright_scope, terms
 
 GUIDE = "guide"  # name of the guide as a source of relevance
 MAX_PIXELS = 2048**2  # of a picture that the guide encodes; larger ones are scaled down
@@ -40,8 +40,10 @@ PRINTED: dict[str, tuple[float, float]] = {
     "related": (67.6, -47.4),
 }
 LIKELY = 0.9  # the least likeness of a match that counts as recognised: of those at least 95 % are there
-
-FOUND = 0.5  # the least probability of a finding that counts as recognised
+# The least probability of a finding that counts as recognised, and of two words that stand side by side.
+FOUND = 0.5
+BESIDE = (2, 4)  # places, down and across, from a word to the next one of its line or of the line below
+SCOPE: tuple[float, float] = (0.3, 0.7)  # `overview` or `unusual`: up to it not at all, from it wholly
 # Common words read on a picture with print: at most 8 on splatters, 16 and more on scattered words.
 PRINTED_WORDS = 12
 COLOUR_TERM = "the colour {}"  # the term of a match of a colour that a word names
@@ -113,6 +115,16 @@ class Coupling:
     @cached_property
     def words(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(match.word for match in self.matches))
+
+    @property
+    def general(self) -> bool:
+        """Whether the question may be about no place: about all of the picture, or what stands out."""
+        return max(self.overview, self.unusual) > SCOPE[0]
+
+    def of_a_place(self) -> Coupling:
+        """The same of a question that is about a place."""
+        most = 1 - OUTRIGHT
+        return replace(self, overview=min(self.overview, most), unusual=min(self.unusual, most))
 
     def to_dict(self) -> dict[str, object]:
         """All fields but the logits, as JSON values under the names of saved records."""
@@ -245,7 +257,32 @@ def couple_all(
     every = [guide.terms_of(question) for question in questions]
     page = join_pages(pages)
     judged = fetched(guide.question(page, guide.tensors(every), grid))
-    return [_coupling(judged, i, one, page.encoded) for i, one in enumerate(every)]
+    couplings = [_coupling(judged, i, one, page.encoded) for i, one in enumerate(every)]
+    for i, coupling in enumerate(couplings):
+        if coupling.general and _shows_name(guide, pages[i % len(pages)], questions[i]):
+            couplings[i] = coupling.of_a_place()
+    return couplings
+
+
+def _shows_name(guide: Guide, page: GuidePage, question: str) -> bool:
+    """Whether a question's words are a name that is printed on a picture (`names_print`).
+
+    Asked of the few questions that seem to be about no place; nothing is encoded for it.
+    """
+    search, wanted = guide.search(page, [question]), guide.terms_of(question)
+    own = crop_places(search.cosines[0, : len(wanted.words)], page.encoded)
+    maps = printed_probability(own, itself=True, strength=1.0)
+    for row, (term, of) in enumerate(zip(wanted.others, wanted.stands_for, strict=True)):
+        if is_form(term, wanted.words[of]):
+            cosines = crop_places(search.others[0, row], page.encoded)
+            maps[of] = torch.maximum(maps[of], printed_probability(cosines, itself=True, strength=1.0))
+    reach = (2 * BESIDE[0] + 1, 2 * BESIDE[1] + 1)
+    near = F.max_pool2d(maps[:, None], reach, 1, BESIDE)[:, 0]  # (T, h, w): a word stands near a place
+    return names_print(
+        wanted.words,
+        lambda i: float(maps[i].max()) >= LIKELY,
+        lambda i, j: float(torch.minimum(maps[i], near[j]).max()) >= FOUND,
+    )
 
 
 def fetched(judged: Judged) -> Judged:
@@ -292,6 +329,11 @@ def printed_chance(cosine: float, itself: bool, strength: float) -> float:
 def _printed_line(itself: bool, strength: float) -> tuple[float, float]:
     """The factor and offset of PRINTED for a term; arguments as of `printed_probability`."""
     return PRINTED["itself" if itself else "listed" if strength == 1 else "related"]
+
+
+def is_form(term: str, word: str) -> bool:
+    """Whether a term is a word of a question, or another form of it: "forward" of "forwarded"."""
+    return term == word or stem(term) == stem(word)
 
 
 def sigmoid(logit: float) -> float:
