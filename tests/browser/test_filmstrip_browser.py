@@ -171,7 +171,7 @@ def test_what_the_guide_said(blank: Page) -> None:
         "the clip probably holds what is asked for",
         "red → crimson",
         "0.90",
-        "not here",
+        "not found",
     ):
         assert fact in panel
     nothing = dataclasses.replace(clip_strip(), guidance=Guidance(0.0, 0, 0, spots[1:]))

@@ -274,7 +274,7 @@ NAME_GAP = 2  # words such as "for" and "of the" between two words of a name
 
 
 def names_print(
-    words: Sequence[str], found: Callable[[int], bool], beside: Callable[[int, int], bool]
+    words: Sequence[str], is_there: Callable[[int], bool], beside: Callable[[int, int], bool]
 ) -> bool:
     """Whether a question asks for something by a name that is printed, whatever else its words may mean.
 
@@ -284,7 +284,7 @@ def names_print(
 
     Args:
         words: of the question.
-        found: whether a word, by its index, is surely printed.
+        is_there: whether a word, by its index, is surely printed.
         beside: whether two words, by their indices, are printed next to each other.
     """
     if is_overview(words):
@@ -295,8 +295,8 @@ def names_print(
         (only,) = content
         others = {word for i, word in enumerate(words) if i != only}
         allowed = POINTING if words[only] in PICTURE_KINDS else POINTING | TELLING
-        pointed = not others or words[only - 1] in DETERMINERS
-        return pointed and others <= allowed and found(only)
+        pointed = not others or (only > 0 and words[only - 1] in DETERMINERS)
+        return pointed and others <= allowed and is_there(only)
     pairs = [(i, j) for i, j in pairwise(content) if j - i <= NAME_GAP + 1 and words[i] != words[j]]
     named = {i for pair in pairs if beside(*pair) for i in pair}
     return bool(named) and stances <= named

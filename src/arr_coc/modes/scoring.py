@@ -400,8 +400,8 @@ def off_ground_couplings(chooser: Chooser, call: Call, layout: Layout) -> list[C
     counts = call.frames or (1,) * len(texts)
     foreign = guided_visuals(chooser, call) or [False] * len(counts)
     per_frame = [one for one, count in zip(foreign, counts, strict=True) for _ in range(count)]
-    asked = any(general[text] or one for text, one in zip(texts, per_frame, strict=True))
-    source = chooser.source if asked else None
+    wanted = any(general[text] or one for text, one in zip(texts, per_frame, strict=True))
+    source = chooser.source if wanted else None
     if source is None:
         return None
     every = _coupled(source, chooser, call, layout, texts)

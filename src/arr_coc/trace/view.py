@@ -91,7 +91,8 @@ def guidance_view(guidance: Guidance | None) -> dict[str, Any] | None:
         return None
     plain = guidance.to_dict()
     for spot, source in zip(plain["spots"], guidance.spots, strict=True):
-        spot |= {"label": source.label, "matches": source.likeness >= LIKELY, "data": encode(source.heat)}
+        spot |= {"label": source.label, "matches": source.likeness >= LIKELY, "told": source.told}
+        spot["data"] = encode(source.heat)
     says = guidance.says
     return plain | {"says": says, "badge": BADGES[says], "about": f"{guidance.sentence}."}
 

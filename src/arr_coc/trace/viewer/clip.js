@@ -89,7 +89,7 @@ function clipGuidance(guidance) {
       {},
       el("span.ac-spot-word", {}, spot.label),
       bar([[spot.likeness, spot.matches ? "matched" : "unmatched"]]),
-      el("span.ac-number", {}, spot.matches ? fixed(spot.likeness) : "not here"),
+      el("span.ac-number", {}, spot.told),
     ),
   );
   const about = "the words it read, in the frame where it is surest";

@@ -89,7 +89,7 @@ function spots(record, store) {
       },
       el("span.ac-spot-word", {}, spot.label),
       bar([[spot.likeness, spot.matches ? "matched" : "unmatched"]]),
-      el("span.ac-number", {}, spot.matches ? fixed(spot.likeness) : "not here"),
+      el("span.ac-number", {}, spot.told),
     );
     store.on(["layer"], () => button.setAttribute("aria-pressed", pinned.layer === id));
     return el("li", {}, button);
