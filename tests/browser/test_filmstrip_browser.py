@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 from looks import assert_looks, call
-from traces import trace
+from traces import VERDICTS, trace
 
+from arr_coc.guide.trust import BADGES
 from arr_coc.trace.evidence import Guidance, Spot
 from arr_coc.trace.viewer import page
 from clip_models import clip_strip, clip_trace, image_strip
@@ -170,12 +171,22 @@ def test_what_the_guide_said(blank: Page) -> None:
         "the clip probably holds what is asked for",
         "red → crimson",
         "0.90",
-        "not here",
+        "not found",
     ):
         assert fact in panel
     nothing = dataclasses.replace(clip_strip(), guidance=Guidance(0.0, 0, 0, spots[1:]))
     mount(blank, clip_trace(nothing).view())
     assert "No word recognised" in blank.get_by_label("Words in the clip", exact=True).inner_text()
+
+
+@pytest.mark.slow
+def test_every_verdict_on_a_clip_has_its_badge(blank: Page) -> None:
+    for says, guidance in VERDICTS.items():
+        spots = tuple(dataclasses.replace(spot, heat=torch.zeros(0)) for spot in guidance.spots)
+        guidance = dataclasses.replace(guidance, spots=spots)
+        mount(blank, clip_trace(dataclasses.replace(clip_strip(), guidance=guidance)).view())
+        badge = blank.locator(f".ac-assurance .ac-badge.ac-says-{says}")
+        assert badge.inner_text() == BADGES[says].replace("picture", "clip")
 
 
 @pytest.mark.slow

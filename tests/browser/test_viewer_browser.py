@@ -17,12 +17,14 @@ import pytest
 import torch
 from looks import assert_looks, call
 from PIL import Image
-from traces import CELL, KEPT, SIDE, allocation, trace
+from traces import CELL, KEPT, SIDE, VERDICTS, allocation, trace
 
 from arr_coc.choose.allocation import Reason
+from arr_coc.guide.trust import BADGES, SENTENCES
 from arr_coc.modes import MODES
 from arr_coc.trace.evidence import Guidance, Spot
 from arr_coc.trace.trace import FullAnswer, QuestionWord
+from arr_coc.trace.view import look_view, picture_view
 from arr_coc.trace.viewer import page
 
 if TYPE_CHECKING:
@@ -344,6 +346,17 @@ def guided(kept: int = KEPT, **changes: Any) -> dict[str, Any]:
     return trace(record, evidence=boxes, guidance=Guidance(0.9, 0.0, 0.0, spots), **changes).view()
 
 
+@pytest.mark.slow
+def test_every_verdict_has_its_badge(blank: Page) -> None:
+    assert VERDICTS.keys() == BADGES.keys() == SENTENCES.keys()
+    for says, guidance in VERDICTS.items():
+        mount(blank, trace(guidance=guidance).view())
+        badge = blank.locator(f".ac-assurance .ac-badge.ac-says-{says}")
+        assert badge.inner_text() == BADGES[says]
+        call(blank, "look(element, v[0])", look_view(picture_view(FLAT), "Where?", allocation(), guidance))
+        assert badge.inner_text() == BADGES[says]
+
+
 def test_the_evidence_stands_beside_the_choice(blank: Page) -> None:
     mount(blank, guided())
     assert blank.locator(".ac-recall").inner_text().startswith("50% of the evidence kept")
@@ -361,7 +374,7 @@ def test_the_words_that_the_guide_read(blank: Page) -> None:
     mount(blank, guided())
     said = blank.get_by_label("Words on the page", exact=True).inner_text()
     assert "Probably here" in said
-    assert "not here" in said
+    assert "not found" in said
     before, cell = at(blank, 20), blank.get_by_role("button", name="colour → red, likeness 0.90")
     cell.hover()
     assert at(blank, 20) != before

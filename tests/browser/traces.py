@@ -8,11 +8,29 @@ import torch
 from PIL import Image, ImageDraw
 
 from arr_coc.choose.allocation import Allocation, Reason
+from arr_coc.trace.evidence import Guidance, Spot
 from arr_coc.trace.trace import FullAnswer, QuestionWord, Trace
 from records import record
 from trace_parts import image_trace
 
 SIDE, CELL, KEPT = 8, 32, 12
+
+
+def _said(confidence: float, word: str, likeness: float, whole: float = 0.0, odd: float = 0.0) -> Guidance:
+    return Guidance(
+        confidence, whole, odd, (Spot(word, word, likeness, (0.5, 0.5), torch.zeros(SIDE, SIDE)),)
+    )
+
+
+VERDICTS = {  # a record of the guide for each verdict
+    "sure": _said(0.9, "total", 0.99),
+    "unsure": _said(0.2, "total", 0.99),
+    "nothing": _said(0.1, "total", 0.1),
+    "dense": _said(0.9, "formula", 0.1),
+    "unread": _said(0.0, "总额", 0.1),
+    "overview": _said(0.9, "page", 0.99, whole=1.0),
+    "unusual": _said(0.9, "odd", 0.1, odd=1.0),
+}
 
 
 def allocation(seed: int = 0, kept: int = KEPT, reason: Reason = Reason.RELEVANT) -> Allocation:

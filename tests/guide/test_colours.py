@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from PIL import ImageColor
 from torch import Tensor
 
-from arr_coc.guide.colours import NAMES, colour_maps, colours_of
+from arr_coc.guide.colours import NAMES, colour_maps, colours_of, unnamed_by_colour
 from arr_coc.guide.coupling import couple, view
 from arr_coc.guide.guide import load_guide
-from arr_coc.guide.question import normal
+from arr_coc.guide.question import normal, split_words
+from arr_coc.guide.trust import SURE
 from arr_coc_lab.world.vocabulary import COLOURS
 from each import each
 
@@ -73,3 +75,34 @@ def test_the_colour_that_is_asked_for_leads() -> None:
         (best,) = coupling.best()
         assert best.term == f"the colour {best.word}"
         assert int(best.place[1] * 8) == column
+
+
+def test_what_a_colour_does_not_say() -> None:
+    for question, things in {
+        "Where is the red bicycle?": ("bicycle",),
+        "Where is the large dark-red mountain bicycle in the picture?": ("bicycle",),
+        "Which bicycle is red?": ("bicycle",),
+        "Wo ist das rote Fahrrad?": ("fahrrad",),
+        "Where is the large red circle?": (),
+        "What does the blue line mean?": (),
+        "What is red?": (),
+        "Where is the bicycle?": (),
+    }.items():
+        words = split_words(question.replace("dark-red mountain", "red"))
+        assert unnamed_by_colour(words) == things, question
+
+
+@pytest.mark.slow
+def test_a_colour_that_is_there_is_no_object() -> None:
+    guide = load_guide(dtype="float32")
+    for number, (css, colour) in enumerate({"#dc1414": "red", "#1e9e3c": "green", "#1a5fd0": "blue"}.items()):
+        picture = torch.ones(3, 384, 512)
+        side = (24, 48, 90)[number]
+        rows, columns = torch.meshgrid(torch.arange(384), torch.arange(512), indexing="ij")
+        disc = (rows - 190).square() + (columns - 260).square() < side**2
+        paint = torch.tensor(ImageColor.getrgb(css)) / 255
+        page = view(guide, torch.where(disc, paint[:, None, None], picture))
+        for thing in ("bicycle", "umbrella", "dog", "small car"):
+            assert couple(guide, page, f"Where is the {colour} {thing}?", (12, 16)).confidence < SURE
+        for thing in ("circle", "dot", "shape"):
+            assert couple(guide, page, f"Where is the large {colour} {thing}?", (12, 16)).confidence >= SURE

@@ -7,11 +7,13 @@ from functools import cache
 
 import pytest
 import torch
+from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
 from arr_coc.guide.coupling import (
     ENLARGED,
     ENLARGED_PIXELS,
+    LIKELY,
     MAX_PIXELS,
     MAX_SIDE,
     Coupling,
@@ -19,12 +21,15 @@ from arr_coc.guide.coupling import (
     couple,
     encoded_size,
     fitted,
+    is_form,
+    read_together,
     readable,
     scope,
     view,
 )
 from arr_coc.guide.guide import Guide, GuidePage, cell_logits, load_guide, prepared
 from arr_coc.guide.question import is_overview, terms
+from arr_coc.guide.selector import image_pixels
 from each import each
 
 
@@ -228,3 +233,42 @@ def test_scripts_that_cant_be_read() -> None:
     assert readable(["ürün", "total"])
     assert not readable(["the", "什么"])
     assert readable(["how", "much"])
+
+
+def test_forms_of_a_word_are_the_word() -> None:
+    for term, word in (
+        ("forward", "forwarded"),
+        ("sync", "synced"),
+        ("sends", "sending"),
+        ("total", "total"),
+    ):
+        assert is_form(term, word)
+    assert not is_form("vendor", "seller")
+
+
+@pytest.mark.slow
+def test_a_form_of_a_word_is_found_as_the_word_is() -> None:
+    """At any size and place: the word of the question in another form stands on the page."""
+    taught = load_guide(dtype="float32")
+    for number, (label, question, word) in enumerate((
+        ("Forward alerts to   ops@acme.io", "Where are alerts forwarded?", "forwarded"),
+        ("Last synced   14:05", "When was the data last synced?", "synced"),
+        ("Linked accounts   3", "Which account is linked?", "account"),
+        ("Ships from   Oslo", "Where was it shipped from?", "shipped"),
+    )):  # fmt: skip
+        image = Image.new("RGB", (900, 600), "white")
+        font = ImageFont.load_default(20 + 4 * number)
+        ImageDraw.Draw(image).text((60 + 90 * number, 300 - 60 * number), label, "black", font)
+        page = view(taught, image_pixels(image)[0])
+        best = {match.word: match for match in couple(taught, page, question, (12, 18)).best()}
+        assert word in best, question
+
+
+def test_words_that_are_read_side_by_side_are_both_there() -> None:
+    near = [Match("last", "last", 0.66, (0.5, 0.20)), Match("synced", "synced", 0.62, (0.5, 0.28))]
+    far = [near[0], near[1]._replace(place=(0.9, 0.9))]
+    doubted = [near[0], near[1]._replace(likeness=0.3)]
+    size = (640, 1024)
+    assert all(match.likeness >= LIKELY for match in read_together(near, size))
+    assert read_together(far, size) == tuple(far)
+    assert read_together(doubted, size) == tuple(doubted)

@@ -70,7 +70,8 @@ def test_vectors_are_of_unit_length_and_zero_for_what_has_no_row() -> None:
 @each(
     ("word", "form"),
     [("rooms", "room"), ("room", "rooms"), ("prices", "price"), ("sharing", "share"), ("cities", "city"),
-     ("fees", "fee"), ("label", "labels"), ("photographs", "photograph")],
+     ("fees", "fee"), ("label", "labels"), ("photographs", "photograph"), ("forwarded", "forward"),
+     ("synced", "sync"), ("resynced", "resync")],
 )  # fmt: skip
 def test_a_word_is_looked_for_in_its_other_forms(word: str, form: str) -> None:
     assert form in inflections(word)

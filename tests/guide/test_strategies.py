@@ -10,18 +10,19 @@ from importlib.resources import files
 
 import pytest
 import torch
-from PIL import Image, ImageDraw
+from PIL import Image, ImageDraw, ImageFont
 
 from arr_coc.choose.allocation import Allocation, Reason
+from arr_coc.choose.boxes import Box
 from arr_coc.choose.layer import Prior
 from arr_coc.data.evidence import evidence_cells
 from arr_coc.guide import selector as selecting
 from arr_coc.guide.coupling import OUTRIGHT, Coupling, Match, scope
 from arr_coc.guide.deciding import Decision
 from arr_coc.guide.guide import Guide, prepared
-from arr_coc.guide.question import is_overview, is_unusual, terms
+from arr_coc.guide.question import is_overview, is_unusual, names_print, terms
 from arr_coc.guide.selector import Selector
-from arr_coc.guide.trust import BUSY, EXPLORE, SURE, TIE, dense_things, shares, verdict_of
+from arr_coc.guide.trust import BUSY, EXPLORE, GENERAL, SURE, TIE, dense_things, shares, verdict_of
 from arr_coc_lab.world import draw_page
 from arr_coc_lab.world.browser.phrases import TEMPLATES
 from arr_coc_lab.world.dense import draw_dense_page
@@ -106,6 +107,89 @@ def test_no_pointed_question_is_taken_for_a_general_one() -> None:
     assert [text for text in texts if is_unusual(terms(text).words)] == []
     overviews = {text for text in texts if is_overview(terms(text).words)}
     assert all("show" in text.lower() for text in overviews), overviews
+
+
+def labelled(label: str, size: tuple[int, int], px: int, at: tuple[float, float]) -> tuple[Image.Image, Box]:
+    """A page of labels and values with one more, "17" of some label at a place, in shares of the page."""
+    image = Image.new("RGB", size, "white")
+    draw, font = ImageDraw.Draw(image), ImageFont.load_default(px)
+    for row, text in enumerate(("Invoice 2045", "Total 42.10", "Customer Anna Berg", "Terms 30 days")):
+        draw.text((px, (2 * row + 1) * px), text, "black", font)
+    x, y = at[0] * size[0], at[1] * size[1]
+    draw.text((x, y), f"{label}   17", "black", font)
+    return image, draw.textbbox((x, y), f"{label}   17", font)
+
+
+LABELS = ["overview", "unusual", "odd", "everything", "all", "anomaly", "content", "caption", "unique"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("word", LABELS)
+def test_what_is_printed_goes_ahead_of_a_stance(word: str) -> None:
+    number = LABELS.index(word)
+    size, px, at = [
+        ((1024, 768), 22, (0.1, 0.6)),
+        ((640, 480), 18, (0.3, 0.7)),
+        ((1280, 960), 28, (0.4, 0.5)),
+    ][number % 3]
+    named = {
+        f"{word.title()} page": f"What is the {word} page?",
+        f"{word.title()} activity fee": f"How much is the {word} activity fee?",
+    } | ({word.title(): f"What does the {word} say?"} if len(word) > 3 else {})
+    for label, question in named.items():
+        image, box = labelled(label, size, px, at)
+        allocation, coupling = ask(image, question)
+        assert verdict_of(coupling) not in GENERAL, question
+        cells = evidence_cells([box], (allocation.grid[1], allocation.grid[2]), size)
+        assert allocation.mask()[0][cells].float().mean() > 0.75, question
+    other = ask(labelled("Branch", size, px, at)[0], f"What is the {word} page?")[1]
+    assert (other.overview, other.unusual) == pytest.approx(
+        scope(selector().guide, f"What is the {word} page?")
+    )
+
+
+@pytest.mark.slow
+def test_a_printed_heading_takes_nothing_from_a_question_about_all_of_the_page() -> None:
+    image = Image.new("RGB", (1024, 768), "white")
+    lines = (
+        "Overview",
+        "Page 3 of 4",
+        "Invoice 2045",
+        "Image size",
+        "Unusual activity fee 17",
+        "Document no. 12",
+    )
+    for row, text in enumerate(lines):
+        ImageDraw.Draw(image).text((40, 40 + 60 * row), text, "black", ImageFont.load_default(24))
+    for question in (
+        "Give me an overview.", "Give me an overview of this page.", "Summarise this page.",
+        "Describe the invoice.", "What is this page about?", "What is this document?", "What is shown here?",
+        UNUSUAL, "What is unusual about this invoice?", "Is anything unusual on this page?", "Any anomalies?",
+    ):  # fmt: skip
+        assert verdict_of(ask(image, question)[1]) in GENERAL, question
+    assert verdict_of(ask(image, "What is the unusual activity fee?")[1]) == "sure"
+
+
+def test_a_name_holds_every_word_that_would_make_a_question_general() -> None:
+    def named(question: str, *printed: str) -> bool:
+        words = terms(question).words
+        lines = [line.lower().split() for line in printed]
+        return names_print(
+            words,
+            lambda i: any(words[i] in line for line in lines),
+            lambda i, j: any(words[i] in line and words[j] in line for line in lines),
+        )
+
+    assert named("What is the overview page?", "Overview page 17")
+    assert named("How much is the fee for unusual activity?", "Unusual activity fee")
+    assert named("What is the overview?", "Overview 17")
+    assert named("How large are all rooms?", "All rooms 40")
+    assert not named("What is the overview page?", "Overview", "Page 17")
+    assert not named("Give me an overview of the page.", "Page overview")
+    assert not named("Describe the Acme report.", "Acme report")
+    assert not named("What is the page about?", "Page 17")
+    assert not named("What is unusual?", "Unusual activity")
+    assert not named("What is the content of this page?", "Content", "Page 17")
 
 
 def test_a_red_dot_is_found_and_its_map_leads_almost_alone() -> None:

@@ -8,13 +8,15 @@ Twelve basic colours (Berlin & Kay 1969, and cyan), by the nearest prototype in 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 
 import torch
 from torch import Tensor
 
+from arr_coc.guide.lexicon import STOP_WORDS
 from arr_coc.guide.print_encoder import PLACE
-from arr_coc.guide.question import normal
+from arr_coc.guide.question import ODD_FILLERS, normal
 
 # Basic colours as sRGB; cyan is one as well, since pages have it and call it so.
 PROTOTYPES: dict[str, str] = {
@@ -63,6 +65,28 @@ GERMAN: dict[str, str] = {
     "green": "grün", "blue": "blau", "brown": "braun", "purple": "violett", "cyan": "türkis",
 }  # fmt: skip
 ENDINGS = ("", "e", "en", "er", "es", "em")
+# What a coloured place may be called: shapes that are drawn, and parts of charts and screens.
+SHAPES = frozenset(
+    "arc area areas arrow arrows background band bands bar bars block blocks border box boxes cell "
+    "cells circle circles colour colours color colors column columns cross crosses curve curves diamond "
+    "diamonds disc discs disk disks dot dots ellipse ellipses field fields figure form frame graph "
+    "heart hearts hexagon hexagons item items line lines mark marker markers marks object objects "
+    "octagon outline oval ovals part parts patch pentagon pentagons piece pieces place point points "
+    "polygon print rectangle rectangles region rhombus ring rings row rows section sector segment "
+    "segments series shape shapes slice slices sphere spot spots square squares star stars strip stripe "
+    "stripes symbol symbols text thing things trace trapezoid triangle triangles wedge word words zone "
+    "kreis kreise punkt punkte quadrat dreieck stern linie balken flache rechteck cercle carre ligne "
+    "etoile barre rond circulo cuadrado punto linea estrella triangulo cerchio quadrato stella "
+    "triangolo quadrado ponto cirkel vierkant driehoek ster lijn balk".split()
+)
+# Words beside a colour that say how large, how bright or where, and not what.
+MANNER = frozenset(
+    "called mean means named say says stand stands big bigger biggest bold bottom bright center centre "
+    "closed corner dark darker dashed dotted drawn empty filled find first highlighted huge large "
+    "larger largest last left light lighter little locate located long lower main marked middle open "
+    "painted pale picture right round second shown single small smaller smallest solid thick thin third "
+    "tiny top upper vivid coloured colored image screen page painting photo".split()
+)
 STEP = 2  # every second pixel along a side is read
 FULL_SHARE = 0.25  # share of a place that has a colour from which it shows it in full: thin rings count
 # Shares of a picture from which a colour is partly, and wholly, the ground that things stand on.
@@ -82,6 +106,33 @@ def _words() -> dict[str, tuple[int, ...]]:
 def colours_of(word: str) -> tuple[int, ...]:
     """The numbers in NAMES of the colours that a normal word names; () for any other word."""
     return _words().get(word, ())
+
+
+def unnamed_by_colour(words: Sequence[str]) -> tuple[str, ...]:
+    """The content words of a question that say what the thing is of which it names the colour; () if none.
+
+    "bicycle" of "where is the red bicycle"; none of "where is the red dot", for a dot is no more than that.
+    Those next to the colour, where there are some, else all others: "which bicycle is red".
+    """
+    content = [(i, word) for i, word in enumerate(words) if word not in STOP_WORDS]
+    painted = [i for i, word in content if colours_of(word)]
+    if not painted:
+        return ()
+    there = {i for i, _ in content}
+    beside: set[int] = set()
+    for start in painted:
+        for step in (-1, 1):
+            at = start + step
+            while at in there:
+                beside.add(at)
+                at += step
+    beside -= {i for i in beside if words[i] in MANNER or colours_of(words[i])}
+    things = beside or there
+    return tuple(
+        word
+        for i, word in content
+        if i in things and not (word in SHAPES or word in MANNER or word in ODD_FILLERS or colours_of(word))
+    )
 
 
 def _oklab(rgb: Tensor) -> Tensor:

@@ -340,6 +340,18 @@ def related(word: str, most: int = MAX_RELATED, least: float = MIN_COSINE) -> tu
     return tuple(nearest[:most])
 
 
+REGULAR = (
+    "begin began begun, break broke broken, bring brought, build built, buy bought, catch caught, "
+    "choose chose chosen, draw drew drawn, drive drove driven, eat ate eaten, fly flew flown, "
+    "forget forgot forgotten, freeze froze frozen, give gave given, grow grew grown, hide hid hidden, "
+    "hold held, keep kept, know knew known, lend lent, lose lost, make made, meet met, pay paid, "
+    "run ran, sell sold, send sent, sleep slept, speak spoke spoken, spend spent, steal stole stolen, "
+    "take took taken, teach taught, throw threw thrown, understand understood, win won, "
+    "withdraw withdrew withdrawn, write wrote written"
+)
+REGULAR = ("", "s", "ed", "ing")  # ends of the forms of a verb that no table lists
+
+
 @lru_cache(maxsize=4096)
 def inflections(word: str, most: int = 4) -> tuple[str, ...]:
     """Other forms of a normal word, the most frequent first: "share" of "sharing", 30 of "30th"."""
@@ -348,4 +360,6 @@ def inflections(word: str, most: int = 4) -> tuple[str, ...]:
     table, key = meanings(), stem(word)
     if len(key) < 3 or word == "news":
         return ()
+    if key not in table.by_stem and word.endswith(("ed", "ing")):
+        return tuple(form for form in (key + end for end in REGULAR) if form != word)
     return tuple(table.words[row] for row in table.by_stem.get(key, ()) if table.words[row] != word)[:most]

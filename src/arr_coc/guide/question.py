@@ -13,6 +13,7 @@ import unicodedata
 import zlib
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -258,6 +259,47 @@ def _names_nothing(word: str) -> bool:
         part in STOP_WORDS or part in ODD_WORDS or part in ODD_FILLERS or part in PICTURE_KINDS
         for part in ([word] if word in ODD_FILLERS else word.split("'"))
     )
+
+
+# Words that ask how or where a thing is shown: no part of its name.
+ASKING = SHOWING | ALOUD | frozenset("look looks place read sort spot type kind".split())
+# Words that make a question one about all of a picture or what is odd, unless they are part of a name.
+STANCE_WORDS = (GENERAL_WORDS | OVERVIEW_VERBS | OVERVIEW_NOUNS | ODD_WORDS | AT_ALL) - ASKING - STOP_WORDS
+STANCE_WORDS |= {"all"}
+DETERMINERS = frozenset("the my our your its their his her".split())
+# The other words of a question for one word of print: "Where is the overview?", "What does the summary say?".
+POINTING = DETERMINERS | frozenset("what what's where which how much many is are was were".split())
+TELLING = frozenset("do does did say says show shows tell give me see".split())
+NAME_GAP = 2  # words such as "for" and "of the" between two words of a name
+
+
+def names_print(
+    words: Sequence[str], is_there: Callable[[int], bool], beside: Callable[[int, int], bool]
+) -> bool:
+    """Whether a question asks for something by a name that is printed, whatever else its words may mean.
+
+    "What is the overview page?" does where "Overview page" is printed. Every word of STANCE_WORDS has to be
+    part of the name: "Describe the overview page." is about the picture. Of a name of one word the question
+    says nothing else, so that "What is the page about?" is about the picture, too.
+
+    Args:
+        words: of the question.
+        is_there: whether a word, by its index, is surely printed.
+        beside: whether two words, by their indices, are printed next to each other.
+    """
+    if is_overview(words):
+        return False
+    content = [i for i, word in enumerate(words) if word not in STOP_WORDS or word in STANCE_WORDS]
+    stances = {i for i in content if words[i] in STANCE_WORDS}
+    if len(content) == 1:
+        (only,) = content
+        others = {word for i, word in enumerate(words) if i != only}
+        allowed = POINTING if words[only] in PICTURE_KINDS else POINTING | TELLING
+        pointed = not others or (only > 0 and words[only - 1] in DETERMINERS)
+        return pointed and others <= allowed and is_there(only)
+    pairs = [(i, j) for i, j in pairwise(content) if j - i <= NAME_GAP + 1 and words[i] != words[j]]
+    named = {i for pair in pairs if beside(*pair) for i in pair}
+    return bool(named) and stances <= named
 
 
 class Terms(NamedTuple):

@@ -46,7 +46,7 @@ from arr_coc.files.images import TURNED, ImageSource, open_image, picture_digest
 from arr_coc.files.paths import local_path, locate_base
 from arr_coc.files.question import check_question, kind_of
 from arr_coc.files.saved import BUNDLED, read_settings, reading
-from arr_coc.guide.coupling import GUIDE, Coupling, GuideSource, fitted, scope
+from arr_coc.guide.coupling import GUIDE, SCOPE, Coupling, GuideSource, fitted, scope
 from arr_coc.guide.coverage import CoverageRule, coverage_rule
 from arr_coc.guide.deciding import Cues, Decision, Stopwatch, decide
 from arr_coc.guide.guide import (
@@ -59,7 +59,7 @@ from arr_coc.guide.guide import (
 )
 from arr_coc.guide.relevance import open_relevance
 from arr_coc.guide.source import PictureView, RelevanceSource, couple_all, view_all
-from arr_coc.guide.trust import SCOPE, is_general, wants_rarity
+from arr_coc.guide.trust import GENERAL, is_general, verdict_of, wants_rarity
 from arr_coc.video.temporal import Change, Changes, Tracker, event_of
 
 if TYPE_CHECKING:
@@ -512,6 +512,8 @@ class Selector:
         coupling = self.source.couple(
             self.source.view(seen_pixels(self.source, image, self.device)), question, grid
         )
+        if not foreign and verdict_of(coupling) not in GENERAL:  # it names print, which boxes train
+            return cues, False
         rare = rarity(fitted_pixels(image, self.device), grid) if wants_rarity(coupling) else None
         logits = coupling.logits[None].to(self.device)
         return cues._replace(coupling=logits, guided=coupling, rarity=rare), foreign

@@ -17,8 +17,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from arr_coc.choose.boxes import Box, box_cells
-from arr_coc.guide.coupling import GUIDE, Calibration, Coupling, scope
+from arr_coc.guide.coupling import GUIDE, Calibration, Coupling, Finding, scope
 from arr_coc.guide.guide import Guide, GuidePage, load_guide
+from arr_coc.guide.lexicon import stem
+from arr_coc.guide.question import names_print, split_words, terms
 
 FLOOR = -7.0  # logit of a cell that no box of a source covers
 RIDGE = 1e-3  # weight of the squared scale in a calibration's loss
@@ -150,13 +152,28 @@ class SumSource:
             couple_all(source, [own[i] for own in parts], questions, grids)
             for i, source in enumerate(self.sources)
         ]
-        scopes = {question: scope(self.guide, question) for question in dict.fromkeys(questions)}
+        by_guide = any(source.name == GUIDE for source in self.sources)  # then it has told the scopes
+        scopes = {} if by_guide else {text: scope(self.guide, text) for text in dict.fromkeys(questions)}
         couplings = []
         for question, own in zip(questions, zip(*each, strict=True), strict=True):
-            overview, unusual = scopes[question]
             both = mixed(list(zip(self.sources, own, strict=True)))
-            couplings.append(replace(both, overview=overview, unusual=unusual))
+            if question in scopes:
+                overview, unusual = scopes[question]
+                both = replace(both, overview=overview, unusual=unusual)
+            named = both.general and _name_read(question, both.findings)
+            couplings.append(both.of_a_place() if named else both)
         return couplings
+
+
+def _name_read(question: str, findings: Sequence[Finding]) -> bool:
+    """Whether a question's words are a name that sources read on a picture (`names_print`)."""
+    words = terms(question).words
+    lines = [set(map(stem, split_words(finding.text))) for finding in findings]
+    return names_print(
+        words,
+        lambda i: any(stem(words[i]) in line for line in lines),
+        lambda i, j: any({stem(words[i]), stem(words[j])} <= line for line in lines),
+    )
 
 
 def guide_view(source: RelevanceSource, view: PictureView) -> GuidePage | None:

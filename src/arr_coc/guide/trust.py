@@ -23,7 +23,7 @@ from torch import Tensor
 from arr_coc.choose.balancing import MAX_EXPLORE
 from arr_coc.choose.layer import Prior
 from arr_coc.choose.rarity import standing_out
-from arr_coc.guide.coupling import LIKELY, Coupling, scope
+from arr_coc.guide.coupling import LIKELY, SCOPE, Coupling, scope
 from arr_coc.guide.guide import Guide
 from arr_coc.guide.question import terms
 
@@ -32,7 +32,6 @@ TIE = 0.005  # gate of a map that only breaks ties: it moves a logit by at most 
 # sure, else a tenth: a quarter kept a sixth less of the evidence of questions with little confidence.
 EXPLORE = MAX_EXPLORE / 2
 SURE = 0.5  # confidence from which the guide is fully trusted; the lower below it, the wider the spread
-SCOPE: tuple[float, float] = (0.3, 0.7)  # `overview` or `unusual`: up to it not at all, from it wholly
 # How far a few cells stand out (`standing_out`) for a picture to have something unusual. Measured of drawn
 # scenes with something odd: 0.5 to 1; of busy streets 0.02 to 0.03.
 PEAK: tuple[float, float] = (0.1, 0.5)
@@ -59,6 +58,16 @@ SENTENCES = {
     "widely",
     "overview": "the question is about the whole picture, so the cells are spread over it",
     "unusual": "the question asks for what stands out, so the most salient cells are kept",
+}
+# The same in few words.
+BADGES = {
+    "sure": "Probably here",
+    "unsure": "Perhaps not here",
+    "nothing": "No word recognised",
+    "dense": "No word recognised",
+    "unread": "Not read",
+    "overview": "The whole picture",
+    "unusual": "What stands out",
 }
 GENERAL = frozenset({"overview", "unusual"})  # verdicts about questions for no place
 # Remark for a question about what stands out where much does.

@@ -31,7 +31,7 @@ from arr_coc.guide.guide import picture_inputs
 from arr_coc.guide.relevance import OF_MODELS, parse_relevance
 from arr_coc.guide.selector import same_picture, seen_pixels
 from arr_coc.guide.source import PictureView, RelevanceSource, couple_all, view_all
-from arr_coc.guide.trust import blend, is_general, shares, wants_rarity
+from arr_coc.guide.trust import GENERAL, blend, is_general, shares, verdict_of, wants_rarity
 from arr_coc.modes.call import Call, Chooser, EncodedImages, guarded, joined
 from arr_coc.modes.mode import Mode
 from arr_coc.seam.assembly import CROP_GRIDS, CROP_VALUES, PROMPT_NAMES, Grid, Layout, VisualFeatures
@@ -400,12 +400,17 @@ def off_ground_couplings(chooser: Chooser, call: Call, layout: Layout) -> list[C
     counts = call.frames or (1,) * len(texts)
     foreign = guided_visuals(chooser, call) or [False] * len(counts)
     per_frame = [one for one, count in zip(foreign, counts, strict=True) for _ in range(count)]
-    theirs = [general[text] or one for text, one in zip(texts, per_frame, strict=True)]
-    source = chooser.source if any(theirs) else None
+    wanted = any(general[text] or one for text, one in zip(texts, per_frame, strict=True))
+    source = chooser.source if wanted else None
     if source is None:
         return None
     every = _coupled(source, chooser, call, layout, texts)
-    return [one if its else None for one, its in zip(every, theirs, strict=True)]
+    # A question that looked general names print on some pictures, and boxes train that.
+    theirs = [
+        one or (general[text] and verdict_of(says) in GENERAL)
+        for text, one, says in zip(texts, per_frame, every, strict=True)
+    ]
+    return [one if its else None for one, its in zip(every, theirs, strict=True)] if any(theirs) else None
 
 
 def _coupled(

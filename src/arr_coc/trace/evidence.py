@@ -20,7 +20,7 @@ from torch import Tensor
 from arr_coc.choose.allocation import Allocation
 from arr_coc.data.evidence import evidence_cells
 from arr_coc.data.record import Box
-from arr_coc.guide.coupling import COLOUR_TERM, LIKELY, Coupling, printed_probability
+from arr_coc.guide.coupling import COLOUR_TERM, FOUND, LIKELY, Coupling, is_form, printed_probability
 from arr_coc.guide.guide import Guide, GuidePage, Search, crop_places
 from arr_coc.guide.question import Terms
 from arr_coc.guide.trust import GENERAL, sentence, verdict
@@ -40,6 +40,11 @@ class Spot:
     def label(self) -> str:
         """The word, and a likely related term that matched in its place: "seller → vendor"."""
         return self.word if self.term == self.word or self.likeness < LIKELY else f"{self.word} → {self.term}"
+
+    @property
+    def told(self) -> str:
+        """Its likeness for users, in words where it isn't as likely as not."""
+        return f"{self.likeness:.2f}" if self.likeness >= FOUND else "not found"
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,7 +141,8 @@ def _heat(
         colour = crop_places(search.colours[0, word], page.encoded).float()
         return F.adaptive_max_pool2d(colour[None], grid)[0].cpu()
     cosines = crop_places(torch.cat((search.cosines[0, : len(words)], search.others[0])), page.encoded)
-    maps = [printed_probability(cosines[row], row == word, bond) for row, bond in rows]
+    every = (*words, *others)
+    maps = [printed_probability(cosines[row], is_form(every[row], words[word]), bond) for row, bond in rows]
     likeness = torch.stack(maps).amax(0)  # over terms: [rows, h, w] -> [h, w]
     return F.adaptive_max_pool2d(likeness[None], grid)[0].clamp(0, 1).cpu()
 

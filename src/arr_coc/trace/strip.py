@@ -135,8 +135,7 @@ class Strip:
         """The viewer's input, of all steps; for an image with the texture [C, H, W] of named channels."""
         guidance = guidance_view(self.guidance)
         if guidance is not None and self.is_clip:
-            about = guidance["about"].replace("on this page", "in this clip")
-            guidance["about"] = about.replace("picture", "clip")
+            guidance |= {key: guidance[key].replace("picture", "clip") for key in ("badge", "about")}
         width, height = self.size
         pictures = {
             "images": [_shown(picture) for picture in self.pictures],

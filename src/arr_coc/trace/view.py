@@ -19,6 +19,7 @@ from torch import Tensor
 from arr_coc.choose.allocation import SCORERS, Allocation, Reason
 from arr_coc.data.record import Box
 from arr_coc.guide.coupling import LIKELY
+from arr_coc.guide.trust import BADGES
 from arr_coc.modes import MODES
 from arr_coc.trace.evidence import Guidance, score
 from arr_coc.trace.picture import PALETTE
@@ -90,8 +91,10 @@ def guidance_view(guidance: Guidance | None) -> dict[str, Any] | None:
         return None
     plain = guidance.to_dict()
     for spot, source in zip(plain["spots"], guidance.spots, strict=True):
-        spot |= {"label": source.label, "matches": source.likeness >= LIKELY, "data": encode(source.heat)}
-    return plain | {"says": guidance.says, "about": f"{guidance.sentence}."}
+        spot |= {"label": source.label, "matches": source.likeness >= LIKELY, "told": source.told}
+        spot["data"] = encode(source.heat)
+    says = guidance.says
+    return plain | {"says": says, "badge": BADGES[says], "about": f"{guidance.sentence}."}
 
 
 def look_view(

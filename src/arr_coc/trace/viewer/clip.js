@@ -89,9 +89,9 @@ function clipGuidance(guidance) {
       {},
       el("span.ac-spot-word", {}, spot.label),
       bar([[spot.likeness, spot.matches ? "matched" : "unmatched"]]),
-      el("span.ac-number", {}, spot.matches ? fixed(spot.likeness) : "not here"),
+      el("span.ac-number", {}, spot.told),
     ),
   );
   const about = "the words it read, in the frame where it is surest";
-  return panel("Words in the clip", about, assurance(guidance, true), el("ul.ac-spots", {}, rows));
+  return panel("Words in the clip", about, assurance(guidance), el("ul.ac-spots", {}, rows));
 }

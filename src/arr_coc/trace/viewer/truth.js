@@ -45,11 +45,8 @@ function recallLine(record, store) {
   return element;
 }
 
-const SAYS = { sure: "Probably here", unsure: "Perhaps not here", nothing: "No word recognised", dense: "No word recognised", unread: "Not read", whole: "The whole picture", odd: "What stands out" };
-
 /** What the guide says of itself. */
-function assurance({ says, about }, ofClip = false) {
-  const said = ofClip ? SAYS[says].replace("picture", "clip") : SAYS[says];
+function assurance({ says, badge: said, about }) {
   const badge = el(`span.ac-badge.ac-says-${says}`, {}, said);
   return el("p.ac-assurance", {}, badge, el("span.ac-quiet", {}, about));
 }
@@ -92,7 +89,7 @@ function spots(record, store) {
       },
       el("span.ac-spot-word", {}, spot.label),
       bar([[spot.likeness, spot.matches ? "matched" : "unmatched"]]),
-      el("span.ac-number", {}, spot.matches ? fixed(spot.likeness) : "not here"),
+      el("span.ac-number", {}, spot.told),
     );
     store.on(["layer"], () => button.setAttribute("aria-pressed", pinned.layer === id));
     return el("li", {}, button);
@@ -134,6 +131,6 @@ function look(element, view) {
     );
     return store;
   };
-  const speak = ({ guidance }) => `${SAYS[guidance.says]}. ${guidance.about}`;
+  const speak = ({ guidance }) => `${guidance.badge}. ${guidance.about}`;
   return place(element, draw, [view], { speak, ofImages: true });
 }
