@@ -16,6 +16,7 @@ import sys
 import tokenize
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 
@@ -176,16 +177,36 @@ def route(call: Callable[[], object]) -> Route:
 
 
 def routes() -> dict[str, Route]:
-    """The routes of one warm question in three modes, and of a warm `Selector`, on the bundled model."""
-    from arr_coc import ARRCOCQwen, Selector
+    """The routes that users take on the bundled model: a warm question in three modes, one that the guide leads
+    (as for every model without an allocator), and of a `Selector` and of packing what is new each time.
+    """
+    from arr_coc import ARRCOCModel, ARRCOCQwen, Selector
+    from arr_coc.files.images import open_image
     from arr_coc.files.saved import BUNDLED
+    from arr_coc.pixels import pack_for
 
     page, question = str(BUNDLED / "sample.png"), "What is the title?"
     model, selector = ARRCOCQwen.from_pretrained(), Selector.from_pretrained()
+    guided = ARRCOCModel.wrap(model.model, model.processor)
+    numbers = count()
+    picture = open_image(page)
+
+    def new_picture() -> object:
+        return selector(picture.crop((0, 0, picture.width - 1 - next(numbers), picture.height)), question)
+
     calls: dict[str, Callable[[], object]] = {
         mode: lambda mode=mode: model.ask(page, question, mode=mode) for mode in ("sparse", "saccade", "full")
     }
-    calls["Selector"] = lambda: selector(page, question)
+    calls |= {
+        f"{mode}, guide": lambda mode=mode: guided.ask(page, question, mode=mode)
+        for mode in ("sparse", "prune")
+    }
+    calls |= {
+        "Selector": lambda: selector(page, question),
+        "Selector, question": lambda: selector(page, f"What is the title of number {next(numbers)}?"),
+        "Selector, picture": new_picture,
+        "pack_for": lambda: pack_for(page, f"What is number {next(numbers)}?", 64, selector=selector),
+    }
     for call in calls.values():
         call()
     return {name: route(call) for name, call in calls.items()}
@@ -209,7 +230,7 @@ def main() -> None:
     print(f"class names used twice or more: {len(shared_class_names())}")
     for name, counts in routes().items():
         print(
-            f"{name:9} {counts.files} files, {counts.functions} functions, {counts.moves} moves between files"
+            f"{name:18} {counts.files} files, {counts.functions} functions, {counts.moves} moves between files"
         )
     print(f"tests collected: {tests_collected():,}")
 
