@@ -186,7 +186,7 @@ class TestWriting:
     def test_what_is_said_of_the_old_picture_goes_with_it(self) -> None:
         """Caches would answer for another picture, and sizes and forms be wrong or enlarge each part."""
         facts = {
-            "uuid": "order-1", "id": "a", "file_id": "f", "image_hash": "0", "sha256": "0", "cache_key": "k",
+            "id": "a", "file_id": "f", "image_hash": "0", "sha256": "0", "cache_key": "k",
             "min_pixels": 9, "max_pixels": 99, "resized_height": 9, "width": 9, "imageWidth": 9,
             "size": [9, 9], "format": "image/jpeg", "mime_type": "image/jpeg", "mediaType": "image/jpeg",
             "filename": "a.jpg", "name": "a.jpg", "num_bytes": 9, "orientation": 6,
@@ -196,7 +196,11 @@ class TestWriting:
         for name in ("chat", "responses", "messages"):
             body = body_of(name)
             part = body["input" if name == "responses" else "messages"][1]["content"][1]
-            part |= facts | kept | {"cache_control": {"type": "ephemeral"}, "meta": facts | {"lane": 2}}
+            part |= (
+                facts
+                | kept
+                | {"uuid": "order-1", "cache_control": {"type": "ephemeral"}, "meta": facts | {"lane": 2}}
+            )
             if name == "chat":
                 part["image_url"] |= facts
             slots = picture_slots(api(name), body)
@@ -208,6 +212,11 @@ class TestWriting:
                 assert {key: one[key] for key in kept} == kept
                 assert one["meta"] == {"lane": 2}
             assert ["cache_control" in one for one in parts] == [False, False, False, True]
+            again = with_parts(api(name), body, {slots[0]: (PARTS[1], ("Another.", "CCCC"))})
+            others = again["input" if name == "responses" else "messages"][1]["content"][2:5:2]
+            uuids = [one["uuid"] for one in (*parts[1::2], *others)]
+            assert uuids[1] == uuids[2]  # the same picture
+            assert len({"order-1", *uuids}) == 4
 
     def test_each_picture_is_named_by_its_own_form(self) -> None:
         for name in ("chat", "responses", "messages"):

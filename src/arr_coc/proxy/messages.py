@@ -9,6 +9,7 @@ A body comes from anybody: whatever has another shape than the API's is passed o
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -210,6 +211,8 @@ def _part_with(part: dict[str, Any], data: str) -> dict[str, Any]:
     """
     kept = {name: value for name, value in _for_any(part).items() if "cache" not in name}
     kept["type"] = part["type"]
+    if isinstance(name := part.get("uuid"), str):  # vLLM's key to what it keeps of a picture
+        kept["uuid"] = f"{name}-{hashlib.blake2b(data.encode(), digest_size=8).hexdigest()}"
     media = "image/jpeg" if data.startswith(JPEG) else "image/png"
     if part["type"] == "image":
         return kept | {"source": {"type": "base64", "media_type": media, "data": data}}
