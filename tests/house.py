@@ -187,7 +187,7 @@ def routes() -> dict[str, Route]:
 
     page, question = str(BUNDLED / "sample.png"), "What is the title?"
     model, selector = ARRCOCQwen.from_pretrained(), Selector.from_pretrained()
-    guided = ARRCOCModel.wrap(model.model, model.processor)
+    guided = ARRCOCModel.wrap(model.base, model.processor)
     numbers = count()
     picture = open_image(page)
 
