@@ -606,6 +606,7 @@ def test_a_clip_is_dropped_in_asked_about_and_made_room_for(
 ) -> None:
     (tmp_path / "broken.mp4").write_bytes(b"no video")
     page = open_app(viewport={"width": 380, "height": 844}, color_scheme="dark")
+    open_sample(page)
     assert "at most 5 minutes, 64 MB" in page.inner_text("#clip")
     drop(page, video, "video/mp4")  # the live view says in a line where clips go
     page.wait_for_selector("#clip-preview img")
