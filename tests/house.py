@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import io
+import itertools
 import os
 import re
 import subprocess
@@ -16,7 +17,6 @@ import sys
 import tokenize
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
-from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 
@@ -177,8 +177,8 @@ def route(call: Callable[[], object]) -> Route:
 
 
 def routes() -> dict[str, Route]:
-    """The routes that users take on the bundled model: a warm question in three modes, one that the guide leads
-    (as for every model without an allocator), and of a `Selector` and of packing what is new each time.
+    """The routes that users take, on the bundled model: of a warm question in three modes and of one that the
+    guide leads, as for every model without an allocator; of a `Selector`; of packing for another question.
     """
     from arr_coc import ARRCOCModel, ARRCOCQwen, Selector
     from arr_coc.files.images import open_image
@@ -188,7 +188,7 @@ def routes() -> dict[str, Route]:
     page, question = str(BUNDLED / "sample.png"), "What is the title?"
     model, selector = ARRCOCQwen.from_pretrained(), Selector.from_pretrained()
     guided = ARRCOCModel.wrap(model.base, model.processor)
-    numbers = count()
+    numbers = itertools.count()
     picture = open_image(page)
 
     def new_picture() -> object:
@@ -229,9 +229,8 @@ def main() -> None:
     print(f"imports of private names: {len(private_imports())}")
     print(f"class names used twice or more: {len(shared_class_names())}")
     for name, counts in routes().items():
-        print(
-            f"{name:18} {counts.files} files, {counts.functions} functions, {counts.moves} moves between files"
-        )
+        length = f"{counts.functions} functions, {counts.moves} moves between files"
+        print(f"{name:18} {counts.files} files, {length}")
     print(f"tests collected: {tests_collected():,}")
 
 

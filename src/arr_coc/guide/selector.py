@@ -525,10 +525,10 @@ class Selector:
         grid: tuple[int, int] | None = None,
     ) -> list[Cues]:
         """The `Cues` of pictures with a question each, by the source of relevance, on the CPU."""
-        known = [self.known(picture) for picture in pictures]
-        images = [one.image for one in known]
+        opened = [self.known(picture) for picture in pictures]
+        images = [one.image for one in opened]
         grids = [self._grid(image.height, image.width, grid) for image in images]
-        records = self._recorded(known, grids)
+        records = self._recorded(opened, grids)
         couplings = self._couplings(records, questions, grids)
         cues = []
         for image, one, record, coupling in zip(images, grids, records, couplings, strict=True):
@@ -552,18 +552,18 @@ class Selector:
                 "a selector that was trained for one model keeps nothing of a picture: use "
                 "Selector.from_pretrained() to encode one ahead of its questions"
             )
-        known = self.known(picture)
-        return self._recorded([known], [self._grid(known.image.height, known.image.width, grid)])[0]
+        opened = self.known(picture)
+        return self._recorded([opened], [self._grid(opened.image.height, opened.image.width, grid)])[0]
 
     def _recorded(
-        self, known: Sequence[KnownPicture], grids: Sequence[tuple[int, int]]
+        self, opened: Sequence[KnownPicture], grids: Sequence[tuple[int, int]]
     ) -> list[PictureRecord]:
         """The records of pictures, each with its texture on a grid; the last pictures' are kept."""
-        keys = [one.key for one in known]
+        keys = [one.key for one in opened]
         # Taken out of what is kept, so that another thread's pictures don't push them out.
         records = {key: record for key in keys if (record := self._records.pop(key, None)) is not None}
         missing: dict[bytes, Image] = {}
-        for (image, key), grid in zip(known, grids, strict=True):
+        for (image, key), grid in zip(opened, grids, strict=True):
             if key not in records or grid not in records[key].textures:
                 missing[key] = image
         for part in _together(missing):
@@ -579,7 +579,7 @@ class Selector:
                 for grid in {one for one, own in zip(grids, keys, strict=True) if own == key} - set(textures):
                     textures[grid] = generate_texture_array(pixels, grid, self.layer.config.channels).cpu()
         self._records.update((key, records[key]) for key in keys)
-        sizes = [one.nbytes for one in self._records.values()]
+        sizes = [one.nbytes for one in self._records.values()] if missing else []
         while len(sizes) > MAX_PICTURES or (len(sizes) > 1 and sum(sizes) > MAX_KEPT_BYTES):
             self._records.popitem(last=False)  # the oldest
             sizes.pop(0)

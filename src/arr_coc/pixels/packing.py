@@ -208,8 +208,8 @@ def pack_for(
     spend = _checked(tokens, rule, layout, magnify, readable)
     texts = check_questions([questions] if isinstance(questions, str) else questions)
     chooser: Decider = Selector() if selector is None else selector
-    known = chooser.known(image)
-    decisions = [chooser.decide(known, text, 1.0) for text in texts]
+    opened = chooser.known(image)
+    decisions = [chooser.decide(opened, text, 1.0) for text in texts]
     couplings = [one.couplings[0] for one in decisions if one.couplings]
     confidence = min((one.confidence for one in couplings), default=None)
     every = _united([one.allocations[0] for one in decisions])
@@ -217,14 +217,14 @@ def pack_for(
     if whole is not None:
         return replace(whole, allocation=every, confidence=confidence)
     trust = min((_trust(one) for one in couplings), default=TRUSTED)
-    sight = _sight(image, chooser.beside(known, find_page), every, trust, readable)
+    sight = _sight(image, chooser.beside(opened, find_page), every, trust, readable)
     limited = _limited(spend, sight)
     candidate, plan = _best(sight, list(_candidates(sight, limited)), limited, layout)
     kept = _keeping(every, torch.from_numpy(candidate.keep))
     return replace(_drawn(sight, kept, plan, spend.rule), confidence=confidence)
 
 
-# ---- what is known ------------------------------------------------------------------------------------
+# ---- what is known -------------------------------------------------------------------------------------
 
 
 class TooFewTokens(ValueError):

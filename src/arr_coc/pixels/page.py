@@ -43,7 +43,7 @@ PADDING = (6.0, 3.0)  # heights of its line that a framed control may be wider a
 REACH = 3.0  # heights of a line from a control to the words beside it
 
 
-class Control(NamedTuple):
+class PageControl(NamedTuple):
     """Something to click or to fill in.
 
     Attributes:
@@ -94,22 +94,22 @@ class PrintedPage:
         return self._layout.panels
 
     @cached_property
-    def controls(self) -> tuple[Control, ...]:
+    def controls(self) -> tuple[PageControl, ...]:
         """Frames around one line, and things of a control's size without print, from the top."""
         return self._layout.controls
 
     @cached_property
-    def _layout(self) -> Layout:
+    def _layout(self) -> PageLayout:
         across, down = self.ink.scale
         scale = np.array((across, down, across, down))
-        found = lay_out(self.boxes / scale, self.rules, self.light)
+        layout = lay_out(self.boxes / scale, self.rules, self.light)
 
         def in_px(box: Box) -> Box:
             x0, y0, x1, y1 = np.minimum(np.array(box) * scale, (*self.size, *self.size)).tolist()
             return x0, y0, x1, y1
 
-        controls = tuple(Control(in_px(control.box), control.line) for control in found.controls)
-        return found._replace(panels=tuple(map(in_px, found.panels)), controls=controls)
+        controls = tuple(PageControl(in_px(control.box), control.line) for control in layout.controls)
+        return layout._replace(panels=tuple(map(in_px, layout.panels)), controls=controls)
 
     @property
     def nbytes(self) -> int:
@@ -125,24 +125,24 @@ def find_page(image: Image.Image) -> PrintedPage:
     return PrintedPage(image.size, ink, rules, find_lines(ink), (light * 255).astype(np.uint8))
 
 
-class Layout(NamedTuple):
+class PageLayout(NamedTuple):
     """Rows, heads of columns, panels and controls, in px of the picture as the guide reads it."""
 
     rows: tuple[tuple[int, ...], ...]
     headers: tuple[int, ...]
     panels: tuple[Box, ...]
-    controls: tuple[Control, ...]
+    controls: tuple[PageControl, ...]
 
 
-def lay_out(lines: NDArray[np.float64], rules: Rules, light: NDArray[np.uint8]) -> Layout:
+def lay_out(lines: NDArray[np.float64], rules: Rules, light: NDArray[np.uint8]) -> PageLayout:
     """What lines of print [L, 4] form together on a picture of luminance [h, w] in [0, 255]."""
     rules = _bounding(rules, lines)
     frames = _frames(lines, rules, light.shape)
     rows = _rows(lines, rules, frames)
-    framed = [Control(*one) for one in _framed_controls(lines, rules, frames)]
+    framed = [PageControl(*one) for one in _framed_controls(lines, rules, frames)]
     bare = _bare_controls(lines, rules, light, [control.box for control in framed])
     controls = sorted((*framed, *bare), key=lambda control: (control.box[1], control.box[0]))
-    return Layout(rows, _headers(lines, rows, frames, light), _panels(rows, frames), tuple(controls))
+    return PageLayout(rows, _headers(lines, rows, frames, light), _panels(rows, frames), tuple(controls))
 
 
 # ---- rules ---------------------------------------------------------------------------------------------
@@ -169,15 +169,15 @@ def _frames(lines: NDArray[np.float64], rules: Rules, shape: tuple[int, ...]) ->
     if not len(lines):
         return frames
     x, y = (lines[:, 0] + lines[:, 2]) / 2, (lines[:, 1] + lines[:, 3]) / 2
-    for found, along, ends, low, high in (
+    for edges, along, ends, low, high in (
         (rules.standing, y, lines[:, [0, 2]], 0, 2),
         (rules.lying, x, lines[:, [1, 3]], 1, 3),
     ):
-        if not len(found):
+        if not len(edges):
             continue
-        spans = (found[:, 1] - SLACK <= along[:, None]) & (found[:, 2] + SLACK >= along[:, None])
-        before = np.where(spans & (found[:, 0] <= ends[:, :1] + 1), found[:, 0], -np.inf).max(1)
-        after = np.where(spans & (found[:, 0] >= ends[:, 1:] - 1), found[:, 0], np.inf).min(1)
+        spans = (edges[:, 1] - SLACK <= along[:, None]) & (edges[:, 2] + SLACK >= along[:, None])
+        before = np.where(spans & (edges[:, 0] <= ends[:, :1] + 1), edges[:, 0], -np.inf).max(1)
+        after = np.where(spans & (edges[:, 0] >= ends[:, 1:] - 1), edges[:, 0], np.inf).min(1)
         frames[:, low] = np.maximum(frames[:, low], before)
         frames[:, high] = np.minimum(frames[:, high], after)
     return frames
@@ -269,20 +269,20 @@ def _table_rules(
             met[round(rules.standing[between[0], 0])].append((*pair, between[0]))
     tables: set[int] = set()
     middle = (lines[:, 1] + lines[:, 3]) / 2
-    for found in met.values():
-        low = min(rules.standing[number, 1] for *_, number in found)
-        high = max(rules.standing[number, 2] for *_, number in found)
-        x = rules.standing[found[0][2], 0]
+    for crossings in met.values():
+        low = min(rules.standing[number, 1] for *_, number in crossings)
+        high = max(rules.standing[number, 2] for *_, number in crossings)
+        x = rules.standing[crossings[0][2], 0]
         beside = (middle > low) & (middle < high)
         left = int((beside & (lines[:, 2] <= x + 1) & (lines[:, 2] > x - _reach(lines, x, beside, 2))).sum())
         right = int((beside & (lines[:, 0] >= x - 1) & (lines[:, 0] < x + _reach(lines, x, beside, 0))).sum())
         ends = rules.lying[(rules.lying[:, 0] >= low - SLACK) & (rules.lying[:, 0] <= high + SLACK), 1:]
         if ((ends[:, 0] < x - CROSSED) & (ends[:, 1] > x + CROSSED)).sum() > MIN_CROSSINGS:
-            tables.update(number for *_, number in found)
+            tables.update(number for *_, number in crossings)
             continue
-        level = sum(abs(middle[i] - middle[j]) <= 0.35 * (lines[i, 3] - lines[i, 1]) for i, j, _ in found)
+        level = sum(abs(middle[i] - middle[j]) <= 0.35 * (lines[i, 3] - lines[i, 1]) for i, j, _ in crossings)
         if level >= ALIGNED * max(1, min(left, right)):
-            tables.update(number for *_, number in found)
+            tables.update(number for *_, number in crossings)
     return tables
 
 
@@ -388,10 +388,10 @@ def _panels(rows: tuple[tuple[int, ...], ...], frames: NDArray[np.float64]) -> t
         top, bottom = min(frames[i, 1] for i in row), max(frames[i, 3] for i in row)
         columns[round(left), round(right)].append((left, top, right, bottom))
     panels = []
-    for found in columns.values():
-        found.sort(key=lambda box: box[1])
-        group = [found[0]]
-        for box in (*found[1:], None):
+    for stack in columns.values():
+        stack.sort(key=lambda box: box[1])
+        group = [stack[0]]
+        for box in (*stack[1:], None):
             if box is not None and box[1] <= max(one[3] for one in group) + RULE_WIDTH:
                 group.append(box)
                 continue
@@ -406,7 +406,7 @@ def _framed_controls(
     lines: NDArray[np.float64], rules: Rules, frames: NDArray[np.float64]
 ) -> list[tuple[Box, int]]:
     """Buttons and fields: frames close around one line, whose rules end with them, each with that line."""
-    found: list[tuple[Box, int]] = []
+    controls: list[tuple[Box, int]] = []
     for i, (line, frame) in enumerate(zip(lines, frames, strict=True)):
         height = line[3] - line[1]
         wide = frame[2] - frame[0] - (line[2] - line[0])
@@ -418,8 +418,8 @@ def _framed_controls(
             continue  # a cell of a table
         if _ends_with(rules.lying, frame, 1) and _ends_with(rules.standing, frame, 0):
             x0, y0, x1, y1 = frame.tolist()
-            found.append(((x0, y0, x1, y1), i))
-    return found
+            controls.append(((x0, y0, x1, y1), i))
+    return controls
 
 
 def _ends_with(rules: NDArray[np.int64], frame: NDArray[np.float64], axis: int) -> bool:
@@ -437,7 +437,7 @@ def _bare_controls(
     rules: Rules,
     light: NDArray[np.uint8],
     framed: list[Box],
-) -> list[Control]:
+) -> list[PageControl]:
     """Things of a control's size that hold no print, with the nearest line of their row or beside them."""
     height, width = (-(-side // EDGE_PX) for side in light.shape)
     padded = np.pad(light, ((0, -light.shape[0] % EDGE_PX), (0, -light.shape[1] % EDGE_PX)), mode="edge")
@@ -458,17 +458,17 @@ def _bare_controls(
         box = (float(x0 * EDGE_PX), float(y0 * EDGE_PX), float(x1 * EDGE_PX), float(y1 * EDGE_PX))
         sides = box[2] - box[0], box[3] - box[1]
         if all(CONTROL[0] <= side <= CONTROL[1] for side in sides) and not _is_corner(box, rules):
-            controls.append(Control(box, _name_of(box, lines, rules)))
+            controls.append(PageControl(box, _name_of(box, lines, rules)))
     return controls
 
 
 def _is_corner(box: Box, rules: Rules) -> bool:
     """Whether a box holds ends of a lying and of a standing rule that lead away: the corner of a frame."""
 
-    def ends(low: float, high: float, at: float, other: float, found: NDArray[np.int64]) -> NDArray[np.bool_]:
-        beside = (found[:, 0] >= at - EDGE_PX) & (found[:, 0] <= other + EDGE_PX)
-        within = [(found[:, k] >= low - EDGE_PX) & (found[:, k] <= high + EDGE_PX) for k in (1, 2)]
-        return beside & (within[0] ^ within[1]) & (found[:, 2] - found[:, 1] > 2 * EDGE_PX)
+    def ends(low: float, high: float, at: float, other: float, edges: NDArray[np.int64]) -> NDArray[np.bool_]:
+        beside = (edges[:, 0] >= at - EDGE_PX) & (edges[:, 0] <= other + EDGE_PX)
+        within = [(edges[:, k] >= low - EDGE_PX) & (edges[:, k] <= high + EDGE_PX) for k in (1, 2)]
+        return beside & (within[0] ^ within[1]) & (edges[:, 2] - edges[:, 1] > 2 * EDGE_PX)
 
     x0, y0, x1, y1 = box
     return bool(ends(x0, x1, y0, y1, rules.lying).any() and ends(y0, y1, x0, x1, rules.standing).any())
