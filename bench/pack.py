@@ -3,8 +3,9 @@
     python bench/pack.py --out bench/results/pack.json
 
 A drawn page of --size px is chosen from and packed into --tokens tokens: as a new picture, and for another
-question about it. Beside it stands the first token of the published shape of Qwen3-VL-2B with random weights
-in bfloat16, all tokens read (bench/prefill.py). Medians; some four minutes of two cores, 6 GiB.
+question about it; so is the same page scaled to 12 megapixels, with the seconds of one core that it takes.
+Beside it stands the first token of the published shape of Qwen3-VL-2B with random weights in bfloat16,
+all tokens read (bench/prefill.py). Medians; some four minutes of two cores, 6 GiB.
 """
 
 import argparse
@@ -15,13 +16,17 @@ from pathlib import Path
 from statistics import median
 
 import torch
+from PIL import Image
 from prefill import random_model
 
 from arr_coc.guide.deciding import Stopwatch
+from arr_coc.guide.guide import Guide
 from arr_coc.guide.selector import Selector
 from arr_coc.pixels import pack_for
 from arr_coc_lab.evaluate.speed import circumstances, find_way, prompt
 from arr_coc_lab.world import draw_page
+
+PHOTOGRAPH = (4000, 3000)  # px
 
 
 def milliseconds(work: Callable[[], object], rounds: int) -> float:
@@ -32,6 +37,21 @@ def milliseconds(work: Callable[[], object], rounds: int) -> float:
         work()
         spent.append(1000 * (time.perf_counter() - start))
     return median(spent[1:])
+
+
+def core_seconds(image: Image.Image, questions: list[str], tokens: int, guide: Guide) -> dict[str, float]:
+    """CPU seconds, on one thread, of the first question about a picture and of others: medians."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    first, others = [], []
+    for _ in range(3):
+        selector = Selector(guide)
+        for question in questions[:5]:
+            start = time.process_time()
+            pack_for(image, question, tokens, selector=selector)
+            (first if question == questions[0] else others).append(time.process_time() - start)
+    torch.set_num_threads(threads)
+    return {"first question": median(first), "another question": median(others)}
 
 
 @torch.no_grad()
@@ -60,6 +80,10 @@ def main() -> None:
     spent = {"pack, new picture": milliseconds(new, 3 * arguments.rounds)}
     again()  # so that the picture is known
     spent["pack, another question"] = milliseconds(again, min(len(questions) - 2, 3 * arguments.rounds))
+    photograph = page.image.resize(PHOTOGRAPH, Image.Resampling.BICUBIC)
+    cores = core_seconds(photograph, questions, arguments.tokens, selector.guide)
+    for name, value in cores.items():
+        print(f"12 megapixels, {name:24s} {value:6.2f} s of one core")
     model = random_model(arguments.shape, arguments.depth, "cpu", torch.bfloat16)
     inputs = prompt(model, page.image, questions[0], 1)
     stock = find_way(model, "stock")
@@ -75,6 +99,7 @@ def main() -> None:
             "shape": f"Qwen3-VL-{arguments.shape}",
             **circumstances(model, page.image, questions[0], 1),
             "ms": spent,
+            "seconds of one core at 12 megapixels": cores,
             "share of prefill": {name: value / prefill for name, value in spent.items()},
         }
         arguments.out.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")

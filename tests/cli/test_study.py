@@ -240,7 +240,7 @@ class TestEval:
             (["--budgets", "many"], "many"),
             (["--budgets", ""], "budget"),
             (["--methods", "full,magic"], "magic"),
-            (["--data", "textvqa"], "'textvqa' is not NAME:DIR"),
+            (["--data", "textvqa"], "data 'textvqa' is not there: give a folder of images .* or NAME:DIR"),
             (["--data", "nothing:here"], "data set 'nothing' is unknown"),
             (["--data", "textvqa:nowhere"], "nowhere"),
             (["--model", "./nowhere"], "model folder 'nowhere' doesn't exist"),

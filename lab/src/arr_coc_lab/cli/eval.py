@@ -9,7 +9,6 @@ import typer
 from arr_coc.cli import options, terminal
 from arr_coc.files.paths import local_path
 from arr_coc_lab.cli.report import show_summary
-from arr_coc_lab.data.folder import data_spec, open_scored
 
 
 def command(
@@ -72,6 +71,8 @@ def command(
 ) -> None:
     """Measure methods and budgets side by side on one model; killed, the same line goes on where it was."""
     if data != "world":  # refused before anything is loaded
+        from arr_coc_lab.data.folder import data_spec, open_scored
+
         data = data_spec(data)
         open_scored(data, split, questions, own_answers)
     named = [name.strip() for name in (methods or "").split(",")]
