@@ -330,9 +330,10 @@ def related(word: str, most: int = MAX_RELATED, least: float = MIN_COSINE) -> tu
     row = table.row(word)
     if row is None:
         return ()
-    cosines, rows = (table.vectors @ table.vectors[row]).sort(descending=True, stable=True)
+    top = (table.vectors @ table.vectors[row]).topk(min(4 * most, len(table.words)))
     nearest, taken = [], {stem(word), stem(table.words[row])}
-    for other, cosine in zip(rows[: 4 * most].tolist(), cosines[: 4 * most].tolist(), strict=True):
+    pairs = zip(top.values.tolist(), top.indices.tolist(), strict=True)
+    for cosine, other in sorted(pairs, key=lambda pair: (-pair[0], pair[1])):
         key = stem(table.words[other])
         if cosine >= least and key not in taken:
             taken.add(key)
@@ -340,15 +341,6 @@ def related(word: str, most: int = MAX_RELATED, least: float = MIN_COSINE) -> tu
     return tuple(nearest[:most])
 
 
-REGULAR = (
-    "begin began begun, break broke broken, bring brought, build built, buy bought, catch caught, "
-    "choose chose chosen, draw drew drawn, drive drove driven, eat ate eaten, fly flew flown, "
-    "forget forgot forgotten, freeze froze frozen, give gave given, grow grew grown, hide hid hidden, "
-    "hold held, keep kept, know knew known, lend lent, lose lost, make made, meet met, pay paid, "
-    "run ran, sell sold, send sent, sleep slept, speak spoke spoken, spend spent, steal stole stolen, "
-    "take took taken, teach taught, throw threw thrown, understand understood, win won, "
-    "withdraw withdrew withdrawn, write wrote written"
-)
 REGULAR = ("", "s", "ed", "ing")  # ends of the forms of a verb that no table lists
 
 
