@@ -26,7 +26,6 @@ from arr_coc.app.handlers import Visits
 from arr_coc.app.models import Models
 from arr_coc.app.server import OWN_ORIGIN, OwnOriginOnly
 from arr_coc.app.state import TABS, Tab
-from arr_coc.choose.budget import DEFAULT_BUDGET
 from arr_coc.cli import main
 from arr_coc.model import ARRCOCModel
 from arr_coc.session import Session
@@ -649,7 +648,7 @@ class TestScreen:
         chosen = [samples.AppSample(image, "What is it?", made.trace), samples.AppSample(image, "Why?")]
         update = handlers.on_pick(chosen, tab, 0)
         assert update[1]["answer"] == made.view["answer"]
-        assert handlers.on_settings(tab, DEFAULT_BUDGET, False, "") == ""
+        assert handlers.on_settings(tab, asking.TOKENS, False, "") == ""
         assert handlers.on_settings(tab, 16, False, "") == handlers.MOVED
         update = handlers.on_pick(chosen, tab, 1)
         assert (update[1], update[2]) == (handlers.gr.skip(), "")  # the same picture
