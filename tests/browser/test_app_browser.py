@@ -373,6 +373,7 @@ def test_what_the_place_for_a_clip_says_is_wholly_in_sight(open_app: Open, width
 
 def test_two_users_at_once(open_app: Open) -> None:
     one, two = open_app(), open_app()
+    open_sample(one)
     one.fill("#question textarea", "What is the title?")
     two.locator("#samples button", has_text=COUNTED).click()
     one.click("#ask")
@@ -482,6 +483,7 @@ def problem(page: Page, field: str) -> str:
 def test_what_is_wrong_is_said_beside_its_field(open_app: Open, tmp_path: Path) -> None:
     (tmp_path / "broken.png").write_bytes(b"\x89PNG\r\n\x1a\nnope")
     page = open_app()
+    open_sample(page)
     page.set_input_files("#image input[type=file]", tmp_path / "broken.png")
     assert "Image 'broken.png' cannot be opened" in problem(page, "image")
     page.fill("#question textarea", "  ")
