@@ -583,6 +583,7 @@ def test_one_worst_case(open_app: Open) -> None:
 
 def test_stop(open_app: Open) -> None:
     page = open_app()
+    open_sample(page)
     page.fill("#question textarea", "What is the title?")
     # Clicked by the page itself as soon as it can be: an answer may be there before a hand is.
     page.evaluate(
