@@ -284,3 +284,23 @@ def test_a_turned_picture_is_never_silent() -> None:
                 kept.boxes(picture.size)
         assert len(kept.boxes(picture)) == 8
         assert "upright" not in (selector()(open_image(picture), "What is the total?", 8).note or "")
+
+
+def test_what_is_made_of_pictures_is_kept_as_far_as_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Image.Image] = []
+
+    def half(image: Image.Image) -> np.ndarray:
+        made.append(image)
+        return np.zeros(1000, dtype=np.uint8)
+
+    monkeypatch.setattr("arr_coc.guide.selector.MAX_KEPT_BYTES", 2500)
+    own = Selector()
+    pictures = [own.known(Image.new("RGB", (64, 64), colour)) for colour in ("red", "green", "blue")]
+    for picture in (*pictures[:2], pictures[0]):
+        own.beside(picture, half)
+    assert len(made) == 2
+    own.beside(pictures[2], half)  # the second one has to go
+    own.beside(pictures[0], half)
+    assert len(made) == 3
+    own.beside(pictures[1], half)
+    assert len(made) == 4

@@ -171,7 +171,8 @@ def write_space(folder: Path, files: Mapping[str, str | bytes], force: bool = Fa
     With `force` files that differ are overwritten, and in the package's folder what is not of it goes.
 
     Raises:
-        ValueError: a file differs or is none of them and `force` is False, or can't be written.
+        ValueError: a file there differs, or is not one of the Space's, and `force` is False; or one can't be
+            written.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)

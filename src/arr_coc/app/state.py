@@ -24,14 +24,14 @@ from arr_coc.data.record import Box
 from arr_coc.files.atomic import write_atomic
 from arr_coc.files.images import ImageSource
 from arr_coc.guide.deciding import Decision
-from arr_coc.guide.selector import KnownPicture, Selector
+from arr_coc.guide.selector import KnownPicture, Selector, Sized
 from arr_coc.model import ARRCOCModel
 from arr_coc.session import Session
 from arr_coc.trace.trace import Trace
 from arr_coc.trace.viewer import page
 from arr_coc.video import FrameSource
 
-T = TypeVar("T")
+T = TypeVar("T", bound=Sized)
 TABS = 64  # tabs whose answers are kept, most recently used first; older ones must ask again
 MEGAPIXELS = 16  # of all encoded images together; an encoded pixel takes about 40 bytes, so 640 MB
 SMALLEST = 0.25  # megapixels that an image counts for at least: small ones are scaled up before encoding

@@ -18,7 +18,7 @@ from dataclasses import replace
 from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -74,7 +74,7 @@ MAX_TOGETHER = 32 * 1024**2  # px of pictures that are encoded at once
 MAX_KEPT_BYTES = 64 * 1024**2  # of them together; that of a phone's photograph takes 25 MB; the last is kept
 MAX_QUESTIONS = 8  # of a picture whose couplings are kept: comparing questions, then deciding, asks twice
 FRAMES_PER_STEP = 2  # of a clip, that a model reads as one step, as the Qwen families do
-T = TypeVar("T")
+T = TypeVar("T", bound="Sized")
 EMBEDDINGS = "embed_tokens.weight"  # the end of the name of the word embeddings in a model's safetensors
 
 
@@ -261,6 +261,13 @@ class PictureRecord(NamedTuple):
         return self.view.nbytes + sum(one.nbytes for one in maps)
 
 
+class Sized(Protocol):
+    """Something that says how much memory it takes."""
+
+    @property
+    def nbytes(self) -> int: ...
+
+
 class KnownPicture(NamedTuple):
     """An opened picture with its digest, by which a selector finds what it keeps of it."""
 
@@ -421,14 +428,15 @@ class Selector:
         return KnownPicture(image, picture_digest(image))
 
     def beside(self, picture: KnownPicture, make: Callable[[Image], T]) -> T:
-        """What a function makes of a picture alone, made once and kept for the last pictures."""
+        """What a function makes of a picture alone, made once and kept, as far as there is room."""
         key = picture.key, make
         made = self._beside.pop(key, None)
-        if made is None:
-            made = make(picture.image)
-        self._beside[key] = made
-        if len(self._beside) > MAX_PICTURES:
-            self._beside.popitem(last=False)
+        is_new = made is None
+        made = self._beside[key] = make(picture.image) if made is None else made
+        sizes = [one.nbytes for one in self._beside.values()] if is_new else []
+        while len(sizes) > MAX_PICTURES or (len(sizes) > 1 and sum(sizes) > MAX_KEPT_BYTES):
+            self._beside.popitem(last=False)  # the oldest
+            sizes.pop(0)
         return made
 
     @torch.no_grad()

@@ -43,7 +43,7 @@ class PrintInk(NamedTuple):
     """Where strokes of print begin and end on a picture, at the size at which the guide reads it."""
 
     marks: NDArray[np.bool_]  # [h, w], a step of luminance to the next pixel that is on no long rule
-    above: NDArray[np.int32]  # [h + 1, w], marks above each pixel in its column
+    above: NDArray[np.int16]  # [h + 1, w], marks above each pixel in its column
     scale: tuple[float, float]  # px of the picture for one of these, across and down
 
     def room(self, box: PixelBox, reach: float, width: int) -> PixelBox:
@@ -120,7 +120,7 @@ def find_ink(light: NDArray[np.float32], rules: Rules, size: tuple[int, int]) ->
     marks = np.zeros(light.shape, dtype=bool)
     marks[:, :-1] |= across
     marks[:-1] |= down
-    above = np.pad(marks.cumsum(0, dtype=np.int32), ((1, 0), (0, 0)))
+    above = np.pad(marks.cumsum(0, dtype=np.int16), ((1, 0), (0, 0)))
     return PrintInk(marks, above, (size[0] / light.shape[1], size[1] / light.shape[0]))
 
 

@@ -29,7 +29,7 @@ from arr_coc.files.images import ImageSource, open_image
 from arr_coc.files.question import check_questions, kind_of
 from arr_coc.guide.coupling import Coupling
 from arr_coc.guide.deciding import Decision
-from arr_coc.guide.selector import KnownPicture, Selector
+from arr_coc.guide.selector import KnownPicture, Selector, Sized
 from arr_coc.pixels.lines import PixelBox, print_height
 from arr_coc.pixels.packed import Packed, Place
 from arr_coc.pixels.page import PrintedPage, find_page
@@ -55,7 +55,7 @@ LAYOUTS = ("auto", "overview+crops", "crops", "strip", "crop", "mask", "shrunk")
 """Layouts by name; "crops" is "overview+crops" without the overview, "shrunk" the whole picture, smaller."""
 FALLBACKS = ("crops", "crop", "shrunk")  # layouts in place of one that doesn't fit
 SINGLE = ("strip", "crop", "mask")  # layouts of one picture, in place of which none of several is taken
-T = TypeVar("T")
+T = TypeVar("T", bound=Sized)
 MAGNIFY = (1.0, 8.0)  # the least and the most that `magnify` may be
 GOOD_PRINT = 24.0  # px of a line of print above which nothing is gained
 USUAL_PRINT = 14.0  # px, assumed where there is no print: details of a photograph

@@ -192,18 +192,12 @@ def _rows(
     """The rows of a page: lines of one height, and lines between the same two lying rules."""
     parent = list(range(len(lines)))
 
-    def root(i: int) -> int:
-        while parent[i] != i:
-            parent[i] = parent[parent[i]]
-            i = parent[i]
-        return i
-
     pairs = _neighbours(lines)
     crossed = [_rules_between(lines, rules, *pair) for pair in pairs]
     tables = _table_rules(lines, pairs, crossed, rules)
     for (i, j), between in zip(pairs, crossed, strict=True):
         if all(one in tables for one in between):
-            parent[root(j)] = root(i)
+            parent[_root(parent, j)] = _root(parent, i)
     bands: dict[tuple[int, int], list[int]] = defaultdict(list)
     heights = lines[:, 3] - lines[:, 1]
     for i, frame in enumerate(frames):
@@ -213,12 +207,20 @@ def _rows(
         band.sort(key=lambda i: lines[i, 0])
         for i, j in pairwise(band):
             if all(one in tables for one in _rules_between(lines, rules, i, j)):
-                parent[root(j)] = root(i)
+                parent[_root(parent, j)] = _root(parent, i)
     groups: dict[int, list[int]] = defaultdict(list)
     for i in range(len(lines)):
-        groups[root(i)].append(i)
+        groups[_root(parent, i)].append(i)
     rows = [tuple(sorted(group, key=lambda i: (lines[i, 0], lines[i, 1]))) for group in groups.values()]
     return tuple(sorted(rows, key=lambda row: (min(lines[i, 1] for i in row), lines[row[0], 0])))
+
+
+def _root(parent: list[int], i: int) -> int:
+    """The first of the group that an index belongs to, where each names another of its group."""
+    while parent[i] != i:
+        parent[i] = parent[parent[i]]
+        i = parent[i]
+    return i
 
 
 def _neighbours(lines: NDArray[np.float64]) -> list[tuple[int, int]]:
@@ -479,12 +481,6 @@ def _blobs(raster: NDArray[np.bool_]) -> list[tuple[int, int, int, int]]:
     boxes: list[list[int]] = []
     parent: list[int] = []
 
-    def root(i: int) -> int:
-        while parent[i] != i:
-            parent[i] = parent[parent[i]]
-            i = parent[i]
-        return i
-
     before: list[tuple[int, int, int]] = []  # first and last + 1 column of each run of the row above, number
     for y, row in enumerate(np.pad(raster, ((0, 0), (1, 1)))):
         edges = np.flatnonzero(row[1:] != row[:-1])
@@ -495,7 +491,7 @@ def _blobs(raster: NDArray[np.bool_]) -> list[tuple[int, int, int, int]]:
             boxes.append([x0, y, x1, y + 1])
             for low, high, other in before:
                 if low <= x1 and high >= x0:
-                    one, two = sorted((root(other), root(number)))
+                    one, two = sorted((_root(parent, other), _root(parent, number)))
                     if one != two:
                         parent[two] = one
                         a, b = boxes[one], boxes[two]
