@@ -30,8 +30,8 @@ from PIL import Image
 
 from arr_coc import Selector
 from arr_coc.choose.texture import generate_texture_array
+from arr_coc.files.pixels import image_pixels
 from arr_coc.guide.question import terms
-from arr_coc.guide.selector import image_pixels
 from arr_coc_lab.evaluate.operators import count_operators, floating_operations
 
 SAMPLE = Path(__file__).parents[1] / "src" / "arr_coc" / "bundled" / "sample.png"

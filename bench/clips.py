@@ -48,9 +48,9 @@ from PIL import Image
 from prefill import random_model, write
 
 from arr_coc import ARRCOCModel
-from arr_coc.guide.deciding import Stopwatch
-from arr_coc.guide.selector import Selector
+from arr_coc.choose.stopwatch import Stopwatch
 from arr_coc.seam.prompt import VisualPrompt, chat_prompt
+from arr_coc.selector import Selector
 from arr_coc.video import FrameSource, open_clip, write_clip
 from arr_coc_lab.evaluate.speed import (
     Arrival,

@@ -19,10 +19,10 @@ import torch
 from PIL import Image
 from prefill import random_model
 
-from arr_coc.guide.deciding import Stopwatch
+from arr_coc.choose.stopwatch import Stopwatch
 from arr_coc.guide.guide import Guide
-from arr_coc.guide.selector import Selector
 from arr_coc.pixels import pack_for
+from arr_coc.selector import Selector
 from arr_coc_lab.evaluate.speed import circumstances, find_way, prompt
 from arr_coc_lab.world import draw_page
 

@@ -44,7 +44,7 @@ from transformers import AutoConfig, AutoProcessor, Qwen3VLForConditionalGenerat
 
 from arr_coc.choose.layer import ARRCOCConfig, ARRCOCLayer
 from arr_coc.choose.stem import Stem
-from arr_coc.guide.deciding import Stopwatch
+from arr_coc.choose.stopwatch import Stopwatch
 from arr_coc.model import ARRCOCModel
 from arr_coc.seam.gestalt import CONVS, ConvCompressor
 from arr_coc.seam.tower_compressor import TOWERS, TowerCompressor

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from arr_coc import __version__
-from arr_coc.guide.selector import Selector
+from arr_coc.selector import Selector
 from arr_coc_lab.world import draw_page
 
 

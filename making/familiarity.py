@@ -34,7 +34,7 @@ from torch import Tensor
 
 from arr_coc.choose.stem import Familiarity, save_stem, statistics
 from arr_coc.files.atomic import write_atomic
-from arr_coc.guide.selector import StemScorer
+from arr_coc.selector import StemScorer
 from arr_coc.store.checkpoint import BUNDLED_ALLOCATOR
 from arr_coc_lab.teaching.filling import DOCUMENTS
 from arr_coc_lab.world import draw_page

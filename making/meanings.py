@@ -36,8 +36,8 @@ from wordfreq import top_n_list, zipf_frequency
 
 from arr_coc.files.saved import write_tensors
 from arr_coc.guide.lexicon import MEANING_WIDTH, MEANINGS_FILE, STOP_WORDS
-from arr_coc.guide.ocr import load_sentences
 from arr_coc.guide.question import split_words
+from arr_coc.relevance.ocr import load_sentences
 from arr_coc_lab.pictures.labels import pictures
 
 LANGUAGES = ("de", "fr", "es", "it", "nl", "pt")

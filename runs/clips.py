@@ -19,7 +19,7 @@ import torch
 from rich.console import Console
 
 from arr_coc import ARRCOCModel
-from arr_coc.guide.selector import ClipSelector, Selector
+from arr_coc.selector import ClipSelector, Selector
 from arr_coc_lab.data.clip_evidence import evidence_grid, step_count
 from arr_coc_lab.evaluate.clips import (
     ClipInquiry,

@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 
 from arr_coc.files.atomic import write_atomic
-from arr_coc.guide.coverage import TABLE
+from arr_coc.relevance.coverage import TABLE
 from arr_coc_lab.evaluate.coverage import compare, fit, open_source, questions_of, report
 from arr_coc_lab.evaluate.sources import labelled
 

@@ -35,7 +35,7 @@ from arr_coc.choose.budget import Budget
 from arr_coc.data.evidence import evidence_cells
 from arr_coc.files.saved import BUNDLED
 from arr_coc.guide.guide import Guide
-from arr_coc.guide.selector import Selector
+from arr_coc.selector import Selector
 from arr_coc.store.allocator import fingerprint
 from arr_coc_lab.evaluate.guide import (
     BUDGETS,

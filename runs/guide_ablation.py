@@ -35,7 +35,7 @@ from arr_coc.guide.guide import Guide, GuidePage, Search, load_guide
 from arr_coc.guide.head import Judgement
 from arr_coc.guide.print_encoder import MeaningEncoder, PrintFeatures
 from arr_coc.guide.question import Reading, Terms
-from arr_coc.guide.selector import Selector
+from arr_coc.selector import Selector
 from arr_coc_lab.evaluate.guide import Sample, kept_of
 from arr_coc_lab.evaluate.guide_pages import page_samples
 from arr_coc_lab.world.browser.page import Inquired

@@ -22,7 +22,7 @@ from arr_coc.choose import budget as rule
 from arr_coc.data.evidence import evidence_cells
 from arr_coc.guide.coupling import couple, view
 from arr_coc.guide.guide import load_guide
-from arr_coc.guide.selector import Selector
+from arr_coc.selector import Selector
 from arr_coc_lab.evaluate.guide import auc
 from arr_coc_lab.evaluate.guide_pages import page_samples
 

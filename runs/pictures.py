@@ -28,7 +28,7 @@ from PIL import Image, ImageChops, ImageDraw, ImageFilter
 from arr_coc.app.samples import LISTED, PICTURES, SAMPLE, SHAPES, AppSample, pictures
 from arr_coc.choose.allocation import Allocation
 from arr_coc.data.record import Box
-from arr_coc.guide.selector import Selector
+from arr_coc.selector import Selector
 from arr_coc.trace.picture import DPI, TITLE, draw_panel, font, kept_panel, panel_pixels, truth_of, wrap
 from arr_coc_lab.world import draw_page
 from arr_coc_lab.world.browser.chromium import NAMES, Chromium

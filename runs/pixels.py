@@ -21,8 +21,8 @@ from pathlib import Path
 import torch
 from tqdm import tqdm
 
-from arr_coc.guide.ocr import rapid_ocr
-from arr_coc.guide.selector import Selector
+from arr_coc.relevance.ocr import rapid_ocr
+from arr_coc.selector import Selector
 from arr_coc_lab.evaluate.packed import (
     PACKERS,
     AnsweredPicture,

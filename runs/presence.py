@@ -20,11 +20,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from arr_coc.data.evidence import evidence_cells
+from arr_coc.files.pixels import image_pixels
 from arr_coc.guide.coupling import Coupling, GuideSource
 from arr_coc.guide.guide import load_guide
-from arr_coc.guide.ocr import OcrSource
-from arr_coc.guide.selector import Sizing, image_pixels
-from arr_coc.guide.source import PRIOR, Calibration, RelevanceSource, mixed
+from arr_coc.relevance.ocr import OcrSource
+from arr_coc.relevance.source import PRIOR, Calibration, RelevanceSource, mixed
+from arr_coc.selector import Sizing
 from arr_coc_lab.evaluate.guide import auc
 from arr_coc_lab.evaluate.sources import OF, RealSample, labelled, questions_elsewhere, rounded
 from arr_coc_lab.pictures.labels import pictures

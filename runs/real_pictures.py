@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 
 from arr_coc.guide.guide import load_guide
-from arr_coc.guide.ocr import OcrSource
+from arr_coc.relevance.ocr import OcrSource
 from arr_coc_lab.evaluate.sources import (
     BUDGETS,
     Cost,

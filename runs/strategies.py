@@ -36,8 +36,9 @@ from arr_coc.choose.knowing import saliency
 from arr_coc.choose.rarity import rarity
 from arr_coc.choose.texture import generate_texture_array
 from arr_coc.data.evidence import evidence_cells
-from arr_coc.guide.selector import Selector, image_pixels
+from arr_coc.files.pixels import image_pixels
 from arr_coc.guide.trust import EXPLORE, verdict_of
+from arr_coc.selector import Selector
 from arr_coc_lab.world import Page, draw_page, draw_text_page
 from arr_coc_lab.world.dense import THINGS, draw_dense_page
 from arr_coc_lab.world.odd import WAYS, draw_odd_page

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from arr_coc.guide.lines import SENTENCE_WIDTH, PrintedLine
+from arr_coc.relevance.lines import SENTENCE_WIDTH, PrintedLine
 
 SIZE = (600, 800)
 PAGE = (

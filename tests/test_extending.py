@@ -32,8 +32,8 @@ from arr_coc.choose.channels import CHANNEL_GROUPS
 from arr_coc.cli import commands, register_command
 from arr_coc.families import FAMILIES, GenericAdapter, Qwen3VLAdapter, register_family
 from arr_coc.files.plugins import plugins
-from arr_coc.guide import relevance
 from arr_coc.modes import MODES, PRUNE, register_mode
+from arr_coc.relevance import sums
 from arr_coc.seam import FamilyAdapter
 from arr_coc.trace.observe import observe
 from arr_coc_lab.evaluate.ways import rivals_on_stock
@@ -97,7 +97,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         FAMILIES,
         MODES,
         types._TYPES,
-        relevance._registered,
+        sums._registered,
     ]
     before, typed = [dict(table) for table in tables], list(commands.registered_commands)
     yield tmp_path
@@ -481,7 +481,7 @@ def test_source_in_python() -> None:
     cells = box_cells(STAMP, (10, 10), (320, 320)).flatten()
     assert bool(cells[decision.allocations[0].keep].all())
     with pytest.raises(ValueError, match="relevance 'my-source' is taken"):
-        relevance.register_relevance("my-source", names["my_source"].ColourSource)
+        sums.register_relevance("my-source", names["my_source"].ColourSource)
 
 
 def test_source_on_the_command_line(capsys: Capture) -> None:

@@ -15,6 +15,8 @@ FLOORS = (
     ("choose",),
     ("video",),
     ("guide",),
+    ("relevance",),
+    ("selector",),  # a door that needs no language model
     ("pixels",),
     ("seam",),
     ("families",),
@@ -121,7 +123,10 @@ def test_the_plans_words_are_modules() -> None:
 
 
 def test_the_ground_floors_import_without_transformers() -> None:
-    names = [house.module_name(path) for path in modules(*(WHEEL / r for r in ("choose", "video", "guide")))]
+    names = [
+        house.module_name(path)
+        for path in modules(*(WHEEL / r for r in ("choose", "video", "guide", "relevance")))
+    ]
     code = (
         f"import importlib, sys\nfor name in {names!r}:\n"
         "    importlib.import_module(name)\n"

@@ -18,9 +18,9 @@ from mcp import Client, StdioServerParameters, stdio_client
 from PIL import Image
 
 from arr_coc import mcp as server
-from arr_coc.guide.lines import PrintedLine
-from arr_coc.guide.selector import Selector
 from arr_coc.mcp import Folders, PictureTools, build_server
+from arr_coc.relevance.lines import PrintedLine
+from arr_coc.selector import Selector
 from command_line import run
 from launching import PACKAGES
 

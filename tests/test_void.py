@@ -13,7 +13,7 @@ from arr_coc import ARRCOCModel, Reason
 from arr_coc.choose.attending import has_structure
 from arr_coc.choose.texture import generate_texture_array
 from arr_coc.guide.coupling import PRINTED_WORDS
-from arr_coc.guide.selector import Selector
+from arr_coc.selector import Selector
 from arr_coc.session import Session
 from tests.strokes import splattered
 

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from arr_coc.choose.layer import ARRCOCConfig, ARRCOCLayer, ARRCOCOutput, Relevance
     from arr_coc.choose.texture import generate_texture_array
     from arr_coc.files.images import open_image
-    from arr_coc.guide.selector import Selector
     from arr_coc.model import ARRCOCModel, ARRCOCQwen
     from arr_coc.modes import MODES, Mode
+    from arr_coc.selector import Selector
     from arr_coc.session import Session
     from arr_coc.trace.picture import draw_allocation, draw_layers
 
@@ -41,7 +41,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "model": ("ARRCOCModel", "ARRCOCQwen"),
     "session": ("Answer", "Session"),
-    "guide.selector": ("Selector",),
+    "selector": ("Selector",),
     "modes": ("MODES", "Mode"),
     "choose.layer": ("ARRCOCConfig", "ARRCOCLayer", "ARRCOCOutput", "Relevance"),
     "choose.allocation": ("Allocation", "Reason"),

@@ -30,11 +30,11 @@ from arr_coc.files.paths import find_alike, local_path, plain_name, shorten
 from arr_coc.files.pdf import is_pdf, open_page
 from arr_coc.files.plugins import install_line
 from arr_coc.files.validation import nearest, validated
-from arr_coc.guide.lines import PrintedLine
-from arr_coc.guide.ocr import rapid_ocr
-from arr_coc.guide.selector import Selector
 from arr_coc.guide.trust import is_transcription, sentence, verdict_of
 from arr_coc.pixels import Packed, find_rule, pack_for
+from arr_coc.relevance.lines import PrintedLine
+from arr_coc.relevance.ocr import rapid_ocr
+from arr_coc.selector import Selector
 
 if TYPE_CHECKING:
     from mcp.server.mcpserver import MCPServer

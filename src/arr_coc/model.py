@@ -22,21 +22,21 @@ from arr_coc.choose.allocation import Allocation
 from arr_coc.choose.budget import Budget, check_budget, parse_budget
 from arr_coc.choose.layer import ARRCOCConfig, ARRCOCLayer
 from arr_coc.choose.stem import Stem
+from arr_coc.choose.stopwatch import Stopwatch
 from arr_coc.families import adapter_for
 from arr_coc.files.device import resolve_device, resolve_dtype
 from arr_coc.files.images import ImageSource
 from arr_coc.files.question import check_question
 from arr_coc.guide.coupling import GUIDE
-from arr_coc.guide.deciding import Stopwatch
 from arr_coc.guide.guide import guide_folder
-from arr_coc.guide.relevance import OF_MODELS, open_relevance
-from arr_coc.guide.source import RelevanceSource
 from arr_coc.modes import Mode, find_mode
 from arr_coc.modes.call import Chooser, EncodedImages, Prepared, joined
 from arr_coc.modes.magnify import Magnify
 from arr_coc.modes.mode import FULL
 from arr_coc.modes.route import default_mode, new_call, prepare, unused
 from arr_coc.modes.scoring import deciding_layer
+from arr_coc.relevance.source import RelevanceSource
+from arr_coc.relevance.sums import OF_MODELS, open_relevance
 from arr_coc.seam import BaseProperties, FamilyAdapter, plain_model
 from arr_coc.seam.assembly import PROCESSOR_NAMES
 from arr_coc.seam.decoding import (

@@ -22,12 +22,12 @@ from arr_coc.choose.budget import Budget, coverage_budget
 from arr_coc.choose.layer import ARRCOCLayer
 from arr_coc.choose.reading_order import reading_order
 from arr_coc.choose.stem import FOREIGN
+from arr_coc.choose.stopwatch import Stopwatch
 from arr_coc.files.drawing import figure, thumbnail
 from arr_coc.files.images import ImageSource
 from arr_coc.files.paths import BUNDLED_NAME
+from arr_coc.files.pixels import image_pixels
 from arr_coc.files.question import check_history, check_question, check_questions
-from arr_coc.guide.deciding import Stopwatch
-from arr_coc.guide.selector import image_pixels
 from arr_coc.modes import FULL, MODES, find_mode
 from arr_coc.modes.call import Call, Chooser, EncodedImages, Prepared, guarded, joined
 from arr_coc.modes.magnify import Magnify
@@ -316,7 +316,7 @@ class Session:
             coverage: in place of a budget: of each image as many cells as hold all evidence for at least this
                 share of questions, in (0, 1); the answer's note says where that can't be promised. It is
                 calibrated for the guide, which "auto" relevance then means, and some others
-                (`guide.coverage`).
+                (`relevance.coverage`).
             magnify: in modes "sparse" and "saccade", how many times finer than the model was given the
                 picture its kept cells are read, from 1 to 3, out of the picture as you have it: the budget
                 then buys fewer cells, each in more tokens; "auto": as question and picture call for

@@ -12,13 +12,14 @@ from PIL import Image
 
 pytest.importorskip("gradio", reason="the app is an extra: pip install 'arr-coc[app]'")
 
+from arr_coc import selector
 from arr_coc.app import asking, build_app, handlers
 from arr_coc.app.looking import Looking, see, view
 from arr_coc.app.samples import AppSample
 from arr_coc.app.state import EncodedMemory, Tab
 from arr_coc.choose.budget import DEFAULT_BUDGET
 from arr_coc.files.saved import BUNDLED
-from arr_coc.guide import coupling, selector
+from arr_coc.guide import coupling
 from arr_coc.guide.guide import Guide, load_guide, prepared, save_guide
 from clip_models import drawn_clip
 from tiny import picture

@@ -18,7 +18,7 @@ from arr_coc import Answer
 from arr_coc.choose.allocation import Allocation
 from arr_coc.choose.attending import Selection
 from arr_coc.files.drawing import LONGEST, kept_picture
-from arr_coc.guide.deciding import best_kept, everything_kept
+from arr_coc.relevance.deciding import best_kept, everything_kept
 
 GRID = (1, 4, 6)
 NASTY = "<script>alert('1 & 2')</script>"

@@ -10,7 +10,7 @@ from PIL import Image
 
 from arr_coc import Answer, Reason
 from arr_coc.choose.allocation import MOST_EVIDENCE, Allocation, EvidenceBox, evidence_text
-from arr_coc.guide.deciding import best_kept, everything_kept
+from arr_coc.relevance.deciding import best_kept, everything_kept
 
 GRID = (1, 8, 10)
 SIZE = (100, 80)  # cells of 10 px

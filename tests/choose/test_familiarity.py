@@ -13,7 +13,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from arr_coc.choose.stem import Familiarity, Stem, load_stem, save_stem, statistics
 from arr_coc.files.saved import BUNDLED
-from arr_coc.guide.selector import StemScorer
+from arr_coc.selector import StemScorer
 from arr_coc_lab.world import draw_page
 
 

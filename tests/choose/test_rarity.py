@@ -10,7 +10,7 @@ from arr_coc.choose.knowing import saliency
 from arr_coc.choose.rarity import MOST_WINDOWS, rarity, standing_out
 from arr_coc.choose.texture import generate_texture_array
 from arr_coc.data.evidence import evidence_cells
-from arr_coc.guide.selector import image_pixels
+from arr_coc.files.pixels import image_pixels
 from arr_coc_lab.world.odd import WAYS, draw_odd_page
 from arr_coc_lab.world.street import draw_street
 

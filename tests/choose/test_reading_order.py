@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from arr_coc.choose.reading_order import reading_order
-from arr_coc.guide.selector import image_pixels
+from arr_coc.files.pixels import image_pixels
 from arr_coc_lab.world import draw_text_page
 
 GRID = (32, 32)

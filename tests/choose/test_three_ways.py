@@ -10,8 +10,8 @@ from PIL import Image, ImageDraw
 
 from arr_coc.choose.allocation import Allocation, Reason
 from arr_coc.files.saved import BUNDLED
-from arr_coc.guide.selector import Selector
 from arr_coc.model import ARRCOCModel
+from arr_coc.selector import Selector
 
 INFORMATION, PERSPECTIVAL, PARTICIPATORY = range(3)
 LEADS = {

@@ -19,11 +19,11 @@ import arr_coc
 from arr_coc import session
 from arr_coc.choose.allocation import Allocation, evidence_text
 from arr_coc.cli import inputs, main
-from arr_coc.guide import deciding
 from arr_coc.guide.guide import Guide, load_guide, save_guide
-from arr_coc.guide.selector import Selector
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes.call import Prepared
+from arr_coc.relevance import deciding
+from arr_coc.selector import Selector
 from arr_coc.trace.trace import Trace
 from command_line import run, run_json
 from launching import PACKAGES
@@ -211,7 +211,7 @@ class TestLook:
         self, capsys: pytest.CaptureFixture[str], image: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         row = {"version": load_guide().version, "least": 0.0, "edges": [], "depths": {"0.9": [0.5]}}
-        monkeypatch.setattr("arr_coc.guide.coverage.coverage_table", lambda: {"guide": row})
+        monkeypatch.setattr("arr_coc.relevance.coverage.coverage_table", lambda: {"guide": row})
         record = run_json(capsys, "look", image, "What is it?", "--coverage", "0.9")
         expected = Selector()(image, "What is it?", coverage=0.9)
         assert (record["budget"], record["keep"]) == ("coverage 0.9", expected.keep.tolist())

@@ -12,11 +12,12 @@ import pytest
 import torch
 from rich.console import Console
 
+from arr_coc.choose.stopwatch import STAGES
 from arr_coc.cli import terminal
 from arr_coc.files.images import open_image
 from arr_coc.guide.coupling import Coupling, Match
-from arr_coc.guide.deciding import STAGES, best_kept
 from arr_coc.model import ARRCOCModel
+from arr_coc.relevance.deciding import best_kept
 from arr_coc.session import Session
 from arr_coc_lab.cli.bench import WORDS, print_bench
 from arr_coc_lab.evaluate.speed import STAGES as BENCH_STAGES

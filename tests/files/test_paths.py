@@ -10,7 +10,7 @@ import pytest
 from arr_coc.cli.inputs import read_question
 from arr_coc.files.images import open_image
 from arr_coc.files.paths import find_alike, input_file, local_path, shorten
-from arr_coc.guide.selector import Selector
+from arr_coc.selector import Selector
 
 WRONG = [
     ("~nosuchuser/a.png", "no such home folder"),

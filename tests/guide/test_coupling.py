@@ -10,6 +10,7 @@ import torch
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
+from arr_coc.files.pixels import image_pixels
 from arr_coc.guide.coupling import (
     ENLARGED,
     ENLARGED_PIXELS,
@@ -29,7 +30,6 @@ from arr_coc.guide.coupling import (
 )
 from arr_coc.guide.guide import Guide, GuidePage, cell_logits, load_guide, prepared
 from arr_coc.guide.question import is_overview, terms
-from arr_coc.guide.selector import image_pixels
 from each import each
 
 

@@ -10,9 +10,9 @@ import torch
 from PIL import Image, ImageDraw, ImageFont
 
 from arr_coc import Selector
+from arr_coc.files.pixels import image_pixels
 from arr_coc.guide.guide import Guide, join_pages, load_guide
 from arr_coc.guide.question import STEPS, question_tensors, terms
-from arr_coc.guide.selector import image_pixels
 from arr_coc_lab.evaluate.operators import count_operators
 from near import near
 
@@ -153,7 +153,7 @@ def test_many_are_chosen_as_one_by_one() -> None:
 
 
 def test_many_takes_what_can_be_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("arr_coc.guide.selector.MAX_TOGETHER", 1)  # and pictures one by one in memory
+    monkeypatch.setattr("arr_coc.selector.MAX_TOGETHER", 1)  # and pictures one by one in memory
     pictures = [picture(0), picture(1, (448, 256)), picture(0)]
     expected = Selector(guide()).many(pictures, QUESTIONS[:3], budget=8)
     once = Selector(guide()).many(iter(pictures), (text for text in QUESTIONS[:3]), budget=8)

@@ -12,17 +12,17 @@ import pytest
 import torch
 from PIL import Image, ImageDraw, ImageFont
 
+from arr_coc import selector as selecting
 from arr_coc.choose.allocation import Allocation, Reason
 from arr_coc.choose.boxes import Box
 from arr_coc.choose.layer import Prior
 from arr_coc.data.evidence import evidence_cells
-from arr_coc.guide import selector as selecting
 from arr_coc.guide.coupling import OUTRIGHT, Coupling, Match, scope
-from arr_coc.guide.deciding import Decision
 from arr_coc.guide.guide import Guide, prepared
 from arr_coc.guide.question import is_overview, is_unusual, names_print, terms
-from arr_coc.guide.selector import Selector
 from arr_coc.guide.trust import BUSY, EXPLORE, GENERAL, SURE, TIE, dense_things, shares, verdict_of
+from arr_coc.relevance.deciding import Decision
+from arr_coc.selector import Selector
 from arr_coc_lab.world import draw_page
 from arr_coc_lab.world.browser.phrases import TEMPLATES
 from arr_coc_lab.world.dense import draw_dense_page

@@ -22,11 +22,9 @@ from arr_coc.choose.budget import (
     needed_cells,
 )
 from arr_coc.choose.layer import ARRCOCConfig, ARRCOCLayer
+from arr_coc.choose.stopwatch import Stopwatch
 from arr_coc.choose.texture import generate_texture_array
-from arr_coc.guide.boxes import BoxSource
 from arr_coc.guide.coupling import Coupling, GuideSource, Match
-from arr_coc.guide.deciding import Cues, Stopwatch, decide
-from arr_coc.guide.source import mixed
 from arr_coc.guide.trust import (
     GENERAL,
     PASSED_OVER,
@@ -42,6 +40,9 @@ from arr_coc.guide.trust import (
     verdict,
     verdict_of,
 )
+from arr_coc.relevance.boxes import BoxSource
+from arr_coc.relevance.deciding import Cues, decide
+from arr_coc.relevance.source import mixed
 
 GRID = (24, 24)
 LOGITS = 3 * torch.randn(GRID, generator=torch.Generator().manual_seed(2)) - 6

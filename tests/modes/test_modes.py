@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from arr_coc.choose.allocation import Reason
-from arr_coc.guide.deciding import STAGES
+from arr_coc.choose.stopwatch import STAGES
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes import MODES
 from arr_coc.seam import GESTALT, gestalt

@@ -9,13 +9,14 @@ import torch
 import torch.nn.functional as F
 
 from arr_coc.choose.layer import ARRCOCConfig, ARRCOCLayer
+from arr_coc.choose.stopwatch import Stopwatch
 from arr_coc.families import adapter_for
-from arr_coc.guide.deciding import Cues, Stopwatch, score
 from arr_coc.guide.guide import load_guide, text_evidence
 from arr_coc.modes import MODES
 from arr_coc.modes.call import EncodedImages
 from arr_coc.modes.route import cues_for, new_call, resolve
 from arr_coc.modes.scoring import gather, question_embeddings, stretch
+from arr_coc.relevance.deciding import Cues, score
 from arr_coc.seam import FamilyAdapter
 from eyes import KINDS, build, inputs_of, set_constants, wrapped
 from near import near

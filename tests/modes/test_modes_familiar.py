@@ -10,9 +10,9 @@ from PIL import Image, ImageDraw
 
 from arr_coc import ARRCOCModel, ARRCOCQwen
 from arr_coc.choose.stem import FOREIGN, GUIDED, Stem
-from arr_coc.guide.selector import Selector
 from arr_coc.modes import MODES
 from arr_coc.modes.scoring import foreign_visuals
+from arr_coc.selector import Selector
 from arr_coc.store.checkpoint import load_base
 from arr_coc.video import open_clip
 from arr_coc_lab.world import draw_page

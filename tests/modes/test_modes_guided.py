@@ -11,15 +11,16 @@ import pytest
 import torch
 from torch import Tensor
 
+from arr_coc.files.pixels import image_pixels
 from arr_coc.guide import coupling as coupling_module
 from arr_coc.guide.coupling import Coupling, GuideSource
 from arr_coc.guide.guide import GUIDE_FILE, Guide, GuidePage, load_guide, save_guide
-from arr_coc.guide.selector import Selector, image_pixels
 from arr_coc.guide.trust import SENTENCES
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes import scoring
 from arr_coc.modes.call import EncodedImages
 from arr_coc.modes.scoring import question_texts, whole_picture
+from arr_coc.selector import Selector
 from arr_coc.store.checkpoint import GUIDE
 from eyes import IMAGES, ROWS, build, inputs_of, prepared_for, set_constants, sparse_families
 from tiny import FAMILIES, picture, prompts, tiny

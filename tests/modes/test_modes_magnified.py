@@ -13,12 +13,12 @@ from torch import Tensor
 
 from arr_coc.choose.allocation import Allocation
 from arr_coc.families import adapter_for, generic
-from arr_coc.guide.deciding import best_kept
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes import magnify as magnify_module
 from arr_coc.modes.call import Prepared
 from arr_coc.modes.magnify import cells_to_choose, fine_cells, finer_grid, parse_magnify
 from arr_coc.modes.route import why_single_look
+from arr_coc.relevance.deciding import best_kept
 from arr_coc.seam import PAD
 from arr_coc.seam.assembly import CROP, GESTALT
 from eyes import assert_same

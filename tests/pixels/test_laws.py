@@ -13,8 +13,8 @@ from hypothesis import strategies as draw
 from PIL import Image
 
 from arr_coc.choose.allocation import Allocation, is_transposed
-from arr_coc.guide.deciding import best_kept
 from arr_coc.pixels import LAYOUTS, Packed, find_rule, pack
+from arr_coc.relevance.deciding import best_kept
 
 RULES = tuple("16 28 32 claude gpt-5.4 gpt-4o gemini-low qwen gemma-4 mistral gemini-2.5".split())
 CUTTING = ("crop", "crops", "overview+crops", "strip")

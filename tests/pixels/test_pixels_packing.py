@@ -12,13 +12,13 @@ import torch
 from PIL import Image, ImageDraw
 
 from arr_coc.choose.allocation import Allocation
-from arr_coc.guide.deciding import best_kept
-from arr_coc.guide.selector import Selector
 from arr_coc.pixels import LAYOUTS, Rule, find_rule, pack, pack_for
 from arr_coc.pixels.lines import EDGES, print_height
 from arr_coc.pixels.page import find_page
 from arr_coc.pixels.planning import GAP
 from arr_coc.pixels.regions import in_reading_order, merged, to_line_ends, with_lines
+from arr_coc.relevance.deciding import best_kept
+from arr_coc.selector import Selector
 from arr_coc.trace.picture import font
 from each import each
 

@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from arr_coc.guide.selector import Selector
+from arr_coc.selector import Selector
 from arr_coc_lab.world import draw_page
 from scripts import ROOT, imported, need
 

@@ -16,7 +16,7 @@ pytest.importorskip("gradio", reason="the app is an extra: pip install 'arr-coc[
 
 from arr_coc.app import build_app
 from arr_coc.app.samples import LISTED, PICTURES
-from arr_coc.guide.selector import Selector
+from arr_coc.selector import Selector
 
 SCRIPT = runpy.run_path(str(Path(__file__).parents[2] / "runs" / "pictures.py"))
 read_page, PAGES, ORDER = (SCRIPT[name] for name in ("read_page", "PAGES", "ORDER"))

@@ -9,9 +9,9 @@ import torch
 from PIL import Image
 
 from arr_coc.guide.coupling import Calibration, Coupling, GuideSource
-from arr_coc.guide.lines import LineHead
-from arr_coc.guide.ocr import OcrSource
-from arr_coc.guide.source import PRIOR
+from arr_coc.relevance.lines import LineHead
+from arr_coc.relevance.ocr import OcrSource
+from arr_coc.relevance.source import PRIOR
 from arr_coc_lab.evaluate.sources import RealSample
 from printed_lines import PAGE, vectors
 from scripts import ROOT, imported, need

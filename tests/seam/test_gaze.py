@@ -12,12 +12,13 @@ import torch
 from torch import Tensor
 
 from arr_coc.choose.layer import ARRCOCConfig, ARRCOCLayer
+from arr_coc.choose.stopwatch import Stopwatch
 from arr_coc.data.evidence import evidence_cells
 from arr_coc.families import adapter_for
-from arr_coc.guide.deciding import Stopwatch, score
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes.call import EncodedImages
 from arr_coc.modes.scoring import gather
+from arr_coc.relevance.deciding import score
 from arr_coc.seam import GESTALT, FamilyAdapter, VisualFeatures, gather_columns
 from arr_coc.seam.attention import attention_modules
 from arr_coc.seam.gaze import NEUTRAL, Gaze, coupling, gaze, gaze_layers, gaze_of_words, relative, smooth

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from PIL import Image
 
-from arr_coc.guide.deciding import best_kept
+from arr_coc.relevance.deciding import best_kept
 from arr_coc.video import FrameSource, open_clip
 from arr_coc.video.filmstrip import COLUMNS, GAP, LINE, MOST, WIDTH, filmstrip, most_kept
 

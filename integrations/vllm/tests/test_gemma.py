@@ -10,7 +10,7 @@ from transformers import AutoModelForImageTextToText, AutoProcessor
 
 import arr_coc_vllm.gemma as gemma
 from arr_coc import ARRCOCModel
-from arr_coc.guide.selector import Selector
+from arr_coc.selector import Selector
 from arr_coc_vllm.choosing import chooser_for
 from arr_coc_vllm.gemma import line_positions
 from arr_coc_vllm.settings import Settings

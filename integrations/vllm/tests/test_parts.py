@@ -12,8 +12,8 @@ import torch
 from PIL import Image
 
 from arr_coc.guide.coupling import Coupling
-from arr_coc.guide.deciding import Cues
-from arr_coc.guide.selector import Selector
+from arr_coc.relevance.deciding import Cues
+from arr_coc.selector import Selector
 from arr_coc_lab.world.page import draw_page
 from arr_coc_vllm import metrics
 from arr_coc_vllm.choosing import Chooser, Reading, chooser_for, covered

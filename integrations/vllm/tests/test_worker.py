@@ -10,7 +10,7 @@ import torch
 
 import arr_coc_vllm.worker as worker_module
 from arr_coc.choose.attending import even_grid
-from arr_coc.guide.selector import Selector
+from arr_coc.selector import Selector
 from arr_coc_lab.world.page import draw_page
 from arr_coc_vllm.choosing import chooser_for
 from arr_coc_vllm.settings import Settings, read_settings

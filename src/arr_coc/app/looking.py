@@ -15,9 +15,9 @@ from PIL import Image
 from arr_coc.app.state import EncodedMemory, SeenPicture, Tab
 from arr_coc.files.images import ImageSource, open_image
 from arr_coc.guide.coupling import fitted
-from arr_coc.guide.selector import Selector
-from arr_coc.guide.source import guide_view
 from arr_coc.pixels import Packed
+from arr_coc.relevance.source import guide_view
+from arr_coc.selector import Selector
 from arr_coc.trace.evidence import read_guidance
 from arr_coc.trace.view import look_view, picture_view
 

@@ -23,9 +23,9 @@ from arr_coc.choose.budget import Budget
 from arr_coc.data.record import Box
 from arr_coc.files.atomic import write_atomic
 from arr_coc.files.images import ImageSource
-from arr_coc.guide.deciding import Decision
-from arr_coc.guide.selector import KnownPicture, Selector, Sized
 from arr_coc.model import ARRCOCModel
+from arr_coc.relevance.deciding import Decision
+from arr_coc.selector import KnownPicture, Selector, Sized
 from arr_coc.session import Session
 from arr_coc.trace.trace import Trace
 from arr_coc.trace.viewer import page

@@ -1,7 +1,7 @@
 """The budget: how many cells of an image are kept. A count, a fraction of all cells, "auto" or a coverage.
 
 parse_budget("0.25") -> 0.25                       once, where a budget comes from a user
-coverage_budget(None, 0.9) -> "coverage 0.9"       a promise, which `guide.coverage` keeps
+coverage_budget(None, 0.9) -> "coverage 0.9"       a promise, which `relevance.coverage` keeps
 count_cells(budget, scores [B, N]) -> B counts     for each image; here "auto" becomes a count
 divide_budget(maps, 128) -> a count per image      of one budget that several images share
 auto_loss(logits, compress, evidence)              trains how much "auto" spends

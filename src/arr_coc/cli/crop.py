@@ -143,8 +143,8 @@ def _packer(
     """The function that packs each image."""
     with terminal.starting(quiet or one_picture):
         from arr_coc.guide.guide import load_guide
-        from arr_coc.guide.selector import Selector
         from arr_coc.pixels import find_rule, pack_for
+        from arr_coc.selector import Selector
 
         rule = find_rule(name)
         allowed = max(USUAL_TOKENS, rule.cheapest) if tokens is None else tokens

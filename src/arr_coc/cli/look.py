@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from arr_coc.choose.budget import Budget
     from arr_coc.data.record import Box
     from arr_coc.guide.coupling import Coupling
-    from arr_coc.guide.deciding import Decision
+    from arr_coc.relevance.deciding import Decision
     from arr_coc.video.opening import Visual
 
 PICTURE = "arr-coc-look.png"
@@ -148,7 +148,7 @@ def _without_model(
     with terminal.starting(quiet):
         from arr_coc.choose.budget import DEFAULT_BUDGET
         from arr_coc.guide.guide import load_guide
-        from arr_coc.guide.selector import Selector
+        from arr_coc.selector import Selector
         from arr_coc.video import FrameSource
 
         selector = Selector(

@@ -381,7 +381,7 @@ def _share(kept: int, total: int) -> str:
 
 def _times(answer: Answer) -> dict[str, float]:
     """Milliseconds by stage, in order, with choosing as one stage, to fit on a terminal."""
-    from arr_coc.guide.deciding import CHOOSING
+    from arr_coc.choose.stopwatch import CHOOSING
 
     times: dict[str, float] = {}
     for stage, value in answer.ms.items():

@@ -18,7 +18,7 @@ from PIL.Image import Image, Resampling
 from torch import Tensor
 
 from arr_coc.families.tiles import placeholder_runs
-from arr_coc.guide.selector import image_pixels, same_picture
+from arr_coc.files.pixels import image_pixels, same_picture
 from arr_coc.seam.assembly import Layout, VisualFeatures
 from arr_coc.seam.base import FamilyAdapter, Grid
 from arr_coc.seam.pixels import coarse_views, to_pictures

@@ -19,7 +19,7 @@ from PIL.Image import Image
 from torch import Tensor
 
 from arr_coc.families.tiles import encode_views, joined, raster
-from arr_coc.guide.selector import same_picture
+from arr_coc.files.pixels import same_picture
 from arr_coc.seam.assembly import (
     CROP,
     CROP_GRIDS,

@@ -21,15 +21,16 @@ from arr_coc.choose.allocation import Allocation, Grid
 from arr_coc.choose.budget import DEFAULT_BUDGET, Budget
 from arr_coc.choose.layer import ARRCOCLayer
 from arr_coc.choose.stem import Stem
+from arr_coc.choose.stopwatch import Stopwatch
 from arr_coc.choose.texture import TextureCache
 from arr_coc.guide.coupling import GUIDE, Coupling, GuideSource
-from arr_coc.guide.coverage import CoverageRule
-from arr_coc.guide.deciding import Stopwatch, groups, whole_grids
 from arr_coc.guide.guide import Guide, load_guide
-from arr_coc.guide.relevance import open_relevance
-from arr_coc.guide.source import PictureView, RelevanceSource
 from arr_coc.modes import Mode
 from arr_coc.modes.magnify import Magnify
+from arr_coc.relevance.coverage import CoverageRule
+from arr_coc.relevance.deciding import groups, whole_grids
+from arr_coc.relevance.source import PictureView, RelevanceSource
+from arr_coc.relevance.sums import open_relevance
 from arr_coc.seam import Compacted, FamilyAdapter, VisualFeatures
 from arr_coc.seam.lora import LoRAs
 from arr_coc.video.temporal import Changes

@@ -32,19 +32,9 @@ from arr_coc.choose.budget import (
     coverage_share,
     parse_budget,
 )
+from arr_coc.choose.stopwatch import Stopwatch
 from arr_coc.files.images import ImageSource, open_image
 from arr_coc.guide.coupling import GUIDE
-from arr_coc.guide.coverage import coverage_rule
-from arr_coc.guide.deciding import (
-    Cues,
-    Decision,
-    Stopwatch,
-    best_kept,
-    decide,
-    everything_kept,
-    groups,
-    weigh,
-)
 from arr_coc.guide.trust import is_transcription
 from arr_coc.modes.call import Call, Chooser, EncodedImages, Prepared, guarded, joined, logger
 from arr_coc.modes.magnify import (
@@ -70,6 +60,8 @@ from arr_coc.modes.scoring import (
     pictures,
     texts_of,
 )
+from arr_coc.relevance.coverage import coverage_rule
+from arr_coc.relevance.deciding import Cues, Decision, best_kept, decide, everything_kept, groups, weigh
 from arr_coc.seam.assembly import Layout, VisualFeatures, without_crops
 from arr_coc.seam.base import FamilyAdapter, as_frames
 from arr_coc.seam.clips import step_times

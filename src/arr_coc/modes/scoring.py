@@ -1,6 +1,6 @@
 """The inputs of scoring for a call's images, each part computed once.
 
-cues_of(chooser, call, layout) -> Cues per image   all that `guide.deciding.decide` reads
+cues_of(chooser, call, layout) -> Cues per image   all that `relevance.deciding.decide` reads
 
 pixels -> pictures -> texture array [1, C, H, W]   channels, from the picture, earlier frames and turns
        -> cells [N, D]                             encoded tokens, or a stem's (a small net on pixels)
@@ -24,21 +24,23 @@ from arr_coc.choose.layer import ARRCOCLayer
 from arr_coc.choose.motion import FRAMES
 from arr_coc.choose.rarity import rarity
 from arr_coc.choose.stem import GUIDED, Stem
+from arr_coc.choose.stopwatch import Stopwatch
 from arr_coc.choose.texture import Channels, TextureCache, channel_groups, generate_texture_array
+from arr_coc.files.pixels import same_picture
 from arr_coc.guide.coupling import Coupling
-from arr_coc.guide.deciding import Cues, Decision, Stopwatch, groups
 from arr_coc.guide.guide import picture_inputs
-from arr_coc.guide.relevance import OF_MODELS, parse_relevance
-from arr_coc.guide.selector import same_picture, seen_pixels
-from arr_coc.guide.source import PictureView, RelevanceSource, couple_all, view_all
 from arr_coc.guide.trust import GENERAL, blend, is_general, shares, verdict_of, wants_rarity
 from arr_coc.modes.call import Call, Chooser, EncodedImages, guarded, joined
 from arr_coc.modes.mode import Mode
+from arr_coc.relevance.deciding import Cues, Decision, groups
+from arr_coc.relevance.source import PictureView, RelevanceSource, couple_all, view_all
+from arr_coc.relevance.sums import OF_MODELS, parse_relevance
 from arr_coc.seam.assembly import CROP_GRIDS, CROP_VALUES, PROMPT_NAMES, Grid, Layout, VisualFeatures
 from arr_coc.seam.base import FamilyAdapter
 from arr_coc.seam.clips import StepRows, with_whole_pixels
 from arr_coc.seam.gaze import coupling, gaze
 from arr_coc.seam.gestalt import coarse_features, compress, find_compressor, gestalt_features
+from arr_coc.selector import seen_pixels
 from arr_coc.video.temporal import Changes, event_of
 
 T = TypeVar("T")
@@ -61,7 +63,7 @@ def deciding_layer(layer: ARRCOCLayer, relevance: str | RelevanceSource) -> ARRC
     """The layer that decides, by what says how much each cell has to do with the question (relevance).
 
     "trained": the layer; "gaze": attention in the model's own first layers; the name of a source, a sum such
-    as "guide+ocr" or a source itself (`guide.relevance`): that; "auto": the layer if it is trained, but the
+    as "guide+ocr" or a source itself (`relevance.sums`): that; "auto": the layer if it is trained, but the
     guide on pictures foreign to it (`foreign_visuals`), else the guide and, where it finds nothing, the
     model's attention. With all but "auto" and "trained" the other two maps are those of an untrained copy of
     the layer.

@@ -28,8 +28,6 @@ from arr_coc.choose.budget import Budget
 from arr_coc.files.images import ImageSource, open_image
 from arr_coc.files.question import check_questions, kind_of
 from arr_coc.guide.coupling import Coupling
-from arr_coc.guide.deciding import Decision
-from arr_coc.guide.selector import KnownPicture, Selector, Sized
 from arr_coc.pixels.lines import PixelBox, print_height
 from arr_coc.pixels.packed import Packed, Place
 from arr_coc.pixels.page import PrintedPage, find_page
@@ -50,6 +48,8 @@ from arr_coc.pixels.planning import (
 )
 from arr_coc.pixels.regions import all_boxes, cell_boxes, joined_in_rows, regions, with_lines
 from arr_coc.pixels.rules import Rule, find_rule
+from arr_coc.relevance.deciding import Decision
+from arr_coc.selector import KnownPicture, Selector, Sized
 
 LAYOUTS = ("auto", "overview+crops", "crops", "strip", "crop", "mask", "shrunk")
 """Layouts by name; "crops" is "overview+crops" without the overview, "shrunk" the whole picture, smaller."""

@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from arr_coc.guide.selector import Sizing
+from arr_coc.selector import Sizing
 
 OPENAI = "https://developers.openai.com/api/docs/guides/images-vision"
 CLAUDE = "https://platform.claude.com/docs/en/build-with-claude/vision-coordinates"

@@ -31,12 +31,12 @@ from PIL import Image, ImageDraw, ImageEnhance
 from arr_coc.files.images import TooManyPixels, identify, open_image
 from arr_coc.files.paths import shorten
 from arr_coc.guide.guide import Guide, load_guide
-from arr_coc.guide.selector import Selector
 from arr_coc.guide.trust import SURE, is_general, is_transcription
 from arr_coc.pixels import RULES, Packed, find_rule, pack_for
 from arr_coc.pixels.packing import READABLE
 from arr_coc.pixels.planning import reading_scale
 from arr_coc.proxy.messages import MOST_QUESTIONS
+from arr_coc.selector import Selector
 
 MOST_PIXELS = 40_000_000  # of a picture that is chosen from, before and after `open_image` lets it grow
 MOST_WAITING = 64  # pictures that wait for a worker or are at one

@@ -24,14 +24,14 @@ from arr_coc.choose.texture import channel_names, generate_texture_array
 from arr_coc.data.record import Box
 from arr_coc.files.paths import local_path
 from arr_coc.guide.coupling import Coupling
-from arr_coc.guide.deciding import groups
 from arr_coc.guide.guide import picture_inputs
-from arr_coc.guide.source import guide_view
 from arr_coc.guide.trust import blend
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes import FULL, find_mode
 from arr_coc.modes.route import cues_for, new_call, resolve
 from arr_coc.modes.scoring import POOLED, default_gestalt, pictures, wanted_inputs
+from arr_coc.relevance.deciding import groups
+from arr_coc.relevance.source import guide_view
 from arr_coc.seam.base import as_frames
 from arr_coc.seam.gaze import coupling, gaze_of_words
 from arr_coc.seam.gestalt import coarse_features, find_compressor

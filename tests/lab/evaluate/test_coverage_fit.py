@@ -10,8 +10,8 @@ import torch
 from PIL import Image
 
 from arr_coc.guide.coupling import Coupling, GuideSource
-from arr_coc.guide.coverage import depths, rule_of
-from arr_coc.guide.lines import PrintedLine
+from arr_coc.relevance.coverage import depths, rule_of
+from arr_coc.relevance.lines import PrintedLine
 from arr_coc_lab.evaluate.coverage import (
     FAMILIES,
     SHARES,
@@ -126,7 +126,7 @@ def test_questions_about_no_place_and_without_evidence_calibrate_nothing() -> No
 
 
 def test_the_calibrated_map_is_that_which_calls_rank() -> None:
-    from arr_coc.guide.selector import Selector
+    from arr_coc.selector import Selector
 
     image = Image.new("RGB", (320, 256), "white")
     image.paste((200, 30, 30), (40, 40, 90, 90))

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
+from arr_coc.choose.stopwatch import Stopwatch
 from arr_coc.data.metrics import exact_match
-from arr_coc.guide.deciding import Stopwatch
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes.call import EncodedImages
 from arr_coc.session import GREEDY, Session

@@ -6,8 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from arr_coc.guide.deciding import Stopwatch, best_kept
+from arr_coc.choose.stopwatch import Stopwatch
 from arr_coc.model import ARRCOCModel
+from arr_coc.relevance.deciding import best_kept
 from arr_coc_lab.evaluate.hits import iou, is_hit, labelled_boxes
 from arr_coc_lab.evaluate.painted import crop_black, painted_black
 from arr_coc_lab.evaluate.questions import world_questions

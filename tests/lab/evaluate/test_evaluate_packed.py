@@ -7,7 +7,7 @@ import pytest
 import torch
 from PIL import Image, ImageDraw
 
-from arr_coc.guide.lines import PrintedLine
+from arr_coc.relevance.lines import PrintedLine
 from arr_coc_lab.evaluate.packed import (
     PACKERS,
     AnsweredPicture,

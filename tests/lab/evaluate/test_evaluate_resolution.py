@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from arr_coc.guide.deciding import Stopwatch
+from arr_coc.choose.stopwatch import Stopwatch
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes.call import EncodedImages
 from arr_coc_lab.evaluate import Settings, evaluate, resolution

@@ -13,10 +13,10 @@ import pytest
 import torch
 from PIL import Image
 
-from arr_coc.guide import relevance as names
-from arr_coc.guide.boxes import BoxSource, GivenBox
-from arr_coc.guide.source import PictureView
 from arr_coc.model import ARRCOCModel
+from arr_coc.relevance import sums as names
+from arr_coc.relevance.boxes import BoxSource, GivenBox
+from arr_coc.relevance.source import PictureView
 from arr_coc.session import Session
 from arr_coc_lab.evaluate import METHODS, Settings, evaluate
 from arr_coc_lab.evaluate import run as running

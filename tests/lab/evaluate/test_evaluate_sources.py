@@ -15,9 +15,9 @@ from torch import Tensor
 from arr_coc.choose.boxes import Box
 from arr_coc.data.evidence import evidence_cells
 from arr_coc.guide.coupling import Coupling, GuideSource
-from arr_coc.guide.lines import LineHead, PrintedLine
-from arr_coc.guide.ocr import OcrSource
-from arr_coc.guide.selector import Sizing
+from arr_coc.relevance.lines import LineHead, PrintedLine
+from arr_coc.relevance.ocr import OcrSource
+from arr_coc.selector import Sizing
 from arr_coc_lab.evaluate.sources import (
     BUDGETS,
     OF,

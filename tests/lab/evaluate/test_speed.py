@@ -13,7 +13,7 @@ from torch import nn
 from typer.testing import CliRunner
 
 from arr_coc.choose.stem import Stem
-from arr_coc.guide.deciding import Stopwatch
+from arr_coc.choose.stopwatch import Stopwatch
 from arr_coc.model import ARRCOCModel
 from arr_coc_lab.cli.bench import command
 from arr_coc_lab.evaluate import speed as benches

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from arr_coc.guide.lines import LineHead, PrintedLine, line_matches
-from arr_coc.guide.ocr import OcrSource, judge
+from arr_coc.relevance.lines import LineHead, PrintedLine, line_matches
+from arr_coc.relevance.ocr import OcrSource, judge
 from arr_coc_lab.teaching.lines import (
     LinePage,
     LineQuestion,

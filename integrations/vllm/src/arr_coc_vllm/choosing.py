@@ -29,7 +29,7 @@ from arr_coc.files.images import open_image, picture_digest
 from arr_coc.files.question import check_question
 from arr_coc.guide.coupling import Coupling
 from arr_coc.guide.guide import fast_dtype
-from arr_coc.guide.selector import Selector
+from arr_coc.selector import Selector
 from arr_coc_vllm import metrics
 from arr_coc_vllm.settings import Settings
 

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from arr_coc.choose.budget import DEFAULT_BUDGET, Budget, budget_count, budget_of, parse_budget
 from arr_coc.guide.coupling import GUIDE
-from arr_coc.guide.relevance import parse_relevance
+from arr_coc.relevance.sums import parse_relevance
 
 KEY = "arr_coc"
 """Of the settings among a model's overrides and a request's keyword arguments."""

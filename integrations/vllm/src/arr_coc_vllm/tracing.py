@@ -10,7 +10,7 @@ from PIL import Image
 
 from arr_coc.choose.texture import channel_names
 from arr_coc.files.images import open_image
-from arr_coc.guide.source import guide_view
+from arr_coc.relevance.source import guide_view
 from arr_coc.trace.evidence import read_guidance
 from arr_coc.trace.strip import Strip
 from arr_coc.trace.trace import Trace

@@ -1,7 +1,7 @@
 """Calibrates coverage: how deep kept cells have to reach so that a share of questions keeps all evidence.
 
     rows = list(questions_of(open_source("guide"), labelled("validation", Path("pictures"))))
-    row = fit(rows)                     a row of `guide.coverage`'s table
+    row = fit(rows)                     a row of `relevance.coverage`'s table
     report(row, rows_of_the_test_split) {"0.9": {"whole": 0.91, "cells": 310.0, "abstained": 0.08, ...}}
     compare(rows)                       mean cells at 90 % by families of nested sets
 
@@ -27,14 +27,14 @@ from torch import Tensor
 
 from arr_coc.data.evidence import evidence_cells
 from arr_coc.guide.coupling import GUIDE, Coupling, GuideSource
-from arr_coc.guide.coverage import CoverageRule, depths, rule_of
 from arr_coc.guide.guide import Guide, load_guide
-from arr_coc.guide.lines import PrintedLine
-from arr_coc.guide.ocr import OcrSource
-from arr_coc.guide.relevance import open_relevance, parse_relevance
-from arr_coc.guide.selector import Selector
-from arr_coc.guide.source import RelevanceSource, SumSource
 from arr_coc.guide.trust import GENERAL, verdict_of
+from arr_coc.relevance.coverage import CoverageRule, depths, rule_of
+from arr_coc.relevance.lines import PrintedLine
+from arr_coc.relevance.ocr import OcrSource
+from arr_coc.relevance.source import RelevanceSource, SumSource
+from arr_coc.relevance.sums import open_relevance, parse_relevance
+from arr_coc.selector import Selector
 from arr_coc_lab.evaluate.sources import RealSample
 from arr_coc_lab.results.intervals import bootstrap_interval
 

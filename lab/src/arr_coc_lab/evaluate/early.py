@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from arr_coc.choose.allocation import Allocation
-from arr_coc.guide.deciding import Stopwatch
+from arr_coc.choose.stopwatch import Stopwatch
 from arr_coc.modes import SPARSE, find_mode
 from arr_coc.modes.call import EncodedImages
 from arr_coc.modes.route import encode_parts

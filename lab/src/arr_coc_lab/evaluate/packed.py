@@ -34,10 +34,11 @@ from arr_coc.choose.allocation import TENSIONS, Allocation, Reason, grid_positio
 from arr_coc.choose.boxes import Box
 from arr_coc.data.evidence import evidence_cells
 from arr_coc.files.images import open_image
-from arr_coc.guide.ocr import Read
-from arr_coc.guide.selector import Selector, Sizing, image_pixels
+from arr_coc.files.pixels import image_pixels
 from arr_coc.pixels import pack, pack_for
 from arr_coc.pixels.rules import find_rule
+from arr_coc.relevance.ocr import Read
+from arr_coc.selector import Selector, Sizing
 from arr_coc_lab.evaluate.guide_pages import page_samples
 from arr_coc_lab.evaluate.sources import questions_of
 from arr_coc_lab.pictures.labels import Split, pictures

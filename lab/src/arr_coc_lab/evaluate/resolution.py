@@ -7,8 +7,8 @@ encoding; here the model's own confidence decides, and every encoding counts as 
 
 from __future__ import annotations
 
+from arr_coc.choose.stopwatch import Stopwatch
 from arr_coc.files.images import open_image
-from arr_coc.guide.deciding import Stopwatch
 from arr_coc.modes.call import EncodedImages
 from arr_coc.session import Session
 from arr_coc_lab.evaluate.early import Ready, Spend, whole_image

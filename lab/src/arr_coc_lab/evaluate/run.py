@@ -30,8 +30,8 @@ from arr_coc.data.metrics import exact_match, loose_match
 from arr_coc.data.record import check_evidence
 from arr_coc.files.images import open_image
 from arr_coc.files.validation import short
-from arr_coc.guide.relevance import OF_MODELS, parse_relevance
 from arr_coc.model import ARRCOCModel
+from arr_coc.relevance.sums import OF_MODELS, parse_relevance
 from arr_coc.seam.gestalt import CONVS
 from arr_coc.seam.tower_compressor import TOWERS
 from arr_coc.store.allocator import fingerprint

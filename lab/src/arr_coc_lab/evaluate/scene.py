@@ -20,9 +20,9 @@ from torch import Tensor
 
 from arr_coc.choose.allocation import Allocation
 from arr_coc.choose.budget import Budget, budget_count
+from arr_coc.choose.stopwatch import Stopwatch
 from arr_coc.data import Metric
 from arr_coc.files.images import open_image
-from arr_coc.guide.deciding import Stopwatch
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes import find_mode
 from arr_coc.modes.call import EncodedImages

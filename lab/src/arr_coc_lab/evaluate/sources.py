@@ -34,15 +34,16 @@ from torch import Tensor
 from arr_coc.choose.boxes import Box
 from arr_coc.data.evidence import evidence_cells
 from arr_coc.files.images import open_image
+from arr_coc.files.pixels import image_pixels
 from arr_coc.guide.coupling import Calibration, Coupling
 from arr_coc.guide.guide import Guide, load_guide
 from arr_coc.guide.lexicon import STOP_WORDS, stem
-from arr_coc.guide.lines import PrintedLine
-from arr_coc.guide.ocr import OcrSource, OcrView, rapid_ocr
 from arr_coc.guide.question import split_words
-from arr_coc.guide.relevance import open_relevance
-from arr_coc.guide.selector import Sizing, image_pixels
-from arr_coc.guide.source import PictureView, RelevanceSource, SumSource, SumView, cells_from_boxes
+from arr_coc.relevance.lines import PrintedLine
+from arr_coc.relevance.ocr import OcrSource, OcrView, rapid_ocr
+from arr_coc.relevance.source import PictureView, RelevanceSource, SumSource, SumView, cells_from_boxes
+from arr_coc.relevance.sums import open_relevance
+from arr_coc.selector import Sizing
 from arr_coc_lab.evaluate.guide import auc
 from arr_coc_lab.pictures.labels import Split, pictures
 from arr_coc_lab.rivals.nulls import ink_density

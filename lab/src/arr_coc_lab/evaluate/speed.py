@@ -24,7 +24,7 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from arr_coc.choose.budget import budget_count
-from arr_coc.guide.deciding import Stopwatch
+from arr_coc.choose.stopwatch import Stopwatch
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes import FULL, MODES
 from arr_coc.seam.prompt import chat_prompt

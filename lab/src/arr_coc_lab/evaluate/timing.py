@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from arr_coc.guide.deciding import Stopwatch
+from arr_coc.choose.stopwatch import Stopwatch
 from arr_coc.seam import VisualFeatures
 from arr_coc_lab.evaluate.answering import prefill
 from arr_coc_lab.evaluate.layer_pruning import cut_layer, pruned_prefill

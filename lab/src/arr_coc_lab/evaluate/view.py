@@ -22,11 +22,11 @@ from torch import Tensor, nn
 
 from arr_coc.choose.allocation import Allocation
 from arr_coc.choose.layer import ARRCOCLayer
+from arr_coc.choose.stopwatch import Stopwatch
 from arr_coc.data import Box
 from arr_coc.data.evidence import all_evidence
 from arr_coc.data.maps import read_map
 from arr_coc.families import known_families
-from arr_coc.guide.deciding import Stopwatch
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes import PRUNE
 from arr_coc.modes.call import EncodedImages

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Literal
 
 from arr_coc.choose.boxes import Box
-from arr_coc.guide.lines import PrintedLine
+from arr_coc.relevance.lines import PrintedLine
 
 HERE = Path(__file__).parent
 MANIFEST = HERE / "manifest.tsv"  # where each picture comes from

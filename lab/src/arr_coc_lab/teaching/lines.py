@@ -1,4 +1,4 @@
-"""Trains the head of relevance "ocr" (`arr_coc.guide.lines.LineHead`) on the labelled real pictures.
+"""Trains the head of relevance "ocr" (`arr_coc.relevance.lines.LineHead`) on the labelled real pictures.
 
     arr-coc world pages --pages 1200
     python -m arr_coc_lab.teaching.lines src/arr_coc/bundled/ocr --pages pages    half an hour of one core
@@ -29,10 +29,10 @@ from tqdm import tqdm
 from arr_coc.choose.boxes import Box
 from arr_coc.data.evidence import evidence_cells
 from arr_coc.guide.coupling import Calibration
-from arr_coc.guide.lines import LineHead, PrintedLine, line_matches, word_rows
-from arr_coc.guide.ocr import MARGIN, OcrSource, OcrView, judge, load_sentences, scored_boxes
-from arr_coc.guide.selector import Sizing
-from arr_coc.guide.source import cells_from_boxes, fit_calibration
+from arr_coc.relevance.lines import LineHead, PrintedLine, line_matches, word_rows
+from arr_coc.relevance.ocr import MARGIN, OcrSource, OcrView, judge, load_sentences, scored_boxes
+from arr_coc.relevance.source import cells_from_boxes, fit_calibration
+from arr_coc.selector import Sizing
 from arr_coc_lab.pictures.labels import Split, pictures
 from arr_coc_lab.world.browser.cache import CachedPages
 from arr_coc_lab.world.browser.chromium import Word

@@ -22,7 +22,7 @@ from arr_coc.data import data_sets, open_data
 from arr_coc.files.images import open_image
 from arr_coc.files.paths import local_path
 from arr_coc.guide.coupling import readable
-from arr_coc.guide.lines import PrintedLine
+from arr_coc.relevance.lines import PrintedLine
 from arr_coc.train.rows import FileRows
 from arr_coc_lab.pictures.labels import Split, pictures
 from arr_coc_lab.world import draw_page

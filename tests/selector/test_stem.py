@@ -17,7 +17,7 @@ from PIL import Image
 
 from arr_coc import ARRCOCModel, Reason, Selector
 from arr_coc.files.saved import BUNDLED
-from arr_coc.guide.selector import Sizing, StemScorer
+from arr_coc.selector import Sizing, StemScorer
 from each import each
 from near import near
 

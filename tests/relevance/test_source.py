@@ -15,18 +15,15 @@ from PIL import Image
 from torch import Tensor
 
 from arr_coc.choose.boxes import box_cells
-from arr_coc.guide import relevance as names
-from arr_coc.guide.boxes import BoxSource, BoxView, GivenBox, parse_boxes
+from arr_coc.files.pixels import image_pixels
 from arr_coc.guide.coupling import Calibration, Coupling, Finding, GuideSource, Match
 from arr_coc.guide.guide import GuidePage
-from arr_coc.guide.relevance import (
-    open_relevance,
-    parse_relevance,
-    register_relevance,
-    relevance_names,
-)
-from arr_coc.guide.selector import Selector, image_pixels
-from arr_coc.guide.source import (
+from arr_coc.guide.trust import SENTENCES
+from arr_coc.model import ARRCOCModel
+from arr_coc.modes.call import Chooser
+from arr_coc.relevance import sums as names
+from arr_coc.relevance.boxes import BoxSource, BoxView, GivenBox, parse_boxes
+from arr_coc.relevance.source import (
     FLOOR,
     PRIOR,
     RelevanceSource,
@@ -39,9 +36,13 @@ from arr_coc.guide.source import (
     log_odds,
     mixed,
 )
-from arr_coc.guide.trust import SENTENCES
-from arr_coc.model import ARRCOCModel
-from arr_coc.modes.call import Chooser
+from arr_coc.relevance.sums import (
+    open_relevance,
+    parse_relevance,
+    register_relevance,
+    relevance_names,
+)
+from arr_coc.selector import Selector
 from arr_coc.trace.observe import observe
 from command_line import run, run_json
 from each import each

@@ -21,8 +21,8 @@ from torch import Tensor
 
 from arr_coc.files.saved import BUNDLED, reading
 from arr_coc.guide.coupling import Coupling
-from arr_coc.guide.source import RelevanceSource
 from arr_coc.guide.trust import GENERAL, verdict_of
+from arr_coc.relevance.source import RelevanceSource
 
 TABLE = BUNDLED / "coverage.json"
 NO_PLACE = "the question is about no place"

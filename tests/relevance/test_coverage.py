@@ -13,9 +13,11 @@ from PIL import Image
 
 from arr_coc import ARRCOCModel, Reason, Selector
 from arr_coc.files.saved import BUNDLED
-from arr_coc.guide import coverage
 from arr_coc.guide.coupling import Coupling, GuideSource
-from arr_coc.guide.coverage import (
+from arr_coc.guide.guide import load_guide
+from arr_coc.guide.trust import SENTENCES
+from arr_coc.relevance import coverage
+from arr_coc.relevance.coverage import (
     NO_PLACE,
     NO_STRUCTURE,
     UNSURE,
@@ -24,8 +26,6 @@ from arr_coc.guide.coverage import (
     depths,
     rule_of,
 )
-from arr_coc.guide.guide import load_guide
-from arr_coc.guide.trust import SENTENCES
 from each import each
 from tiny import picture, tiny
 

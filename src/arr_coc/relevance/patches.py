@@ -30,7 +30,7 @@ from arr_coc.files.device import resolve_device
 from arr_coc.files.paths import input_file, is_local, local_path, shorten
 from arr_coc.files.saved import reading
 from arr_coc.guide.coupling import Calibration, Coupling, sigmoid
-from arr_coc.guide.source import PictureView, cells_from_map
+from arr_coc.relevance.source import PictureView, cells_from_map
 
 RETRIEVERS = {  # by model type, the classes of transformers with late interaction
     "colmodernvbert": "ColModernVBertForRetrieval",

@@ -16,9 +16,9 @@ from tokenizers.processors import TemplateProcessing
 from torch import Tensor
 
 import tiny_kinds
-from arr_coc.guide import conformance, patches
-from arr_coc.guide.conformance import SourceScene
-from arr_coc.guide.patches import (
+from arr_coc.relevance import conformance, patches
+from arr_coc.relevance.conformance import SourceScene
+from arr_coc.relevance.patches import (
     DenseSource,
     IndexSource,
     RetrieverSource,
@@ -29,7 +29,7 @@ from arr_coc.guide.patches import (
     open_retriever,
     own_tokens,
 )
-from arr_coc.guide.source import calibrate
+from arr_coc.relevance.source import calibrate
 from retrievers import colmodernvbert, of_transformers
 from tiny import tiny
 from tiny_families import siglip_tower, words

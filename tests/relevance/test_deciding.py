@@ -12,12 +12,11 @@ import torch
 from arr_coc.choose.allocation import Reason
 from arr_coc.choose.attending import NonFiniteScores
 from arr_coc.choose.layer import ARRCOCConfig, ARRCOCLayer
+from arr_coc.choose.stopwatch import STAGES, Stopwatch
 from arr_coc.choose.texture import generate_texture_array
 from arr_coc.guide.coupling import Coupling
-from arr_coc.guide.deciding import (
-    STAGES,
+from arr_coc.relevance.deciding import (
     Cues,
-    Stopwatch,
     _on_cpu,
     best_kept,
     decide,
@@ -71,7 +70,7 @@ def test_frames_of_a_clip_share_what_the_guide_says_but_for_maps_and_print() -> 
 
 @pytest.mark.slow
 def test_no_transformers_model_is_needed() -> None:
-    code = "import sys, arr_coc.guide.deciding; sys.exit('transformers' in sys.modules)"
+    code = "import sys, arr_coc.relevance.deciding; sys.exit('transformers' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

@@ -40,15 +40,15 @@ from arr_coc.choose.layer import ARRCOCConfig, ARRCOCLayer, read_layer
 from arr_coc.choose.rarity import rarity
 from arr_coc.choose.stem import FILE as STEM_FILE
 from arr_coc.choose.stem import GUIDED, Stem, load_stem
+from arr_coc.choose.stopwatch import Stopwatch
 from arr_coc.choose.texture import generate_texture_array
 from arr_coc.files.atomic import one_line
 from arr_coc.files.images import TURNED, ImageSource, open_image, picture_digest
 from arr_coc.files.paths import local_path, locate_base
+from arr_coc.files.pixels import float_pixels, image_pixels
 from arr_coc.files.question import check_question, kind_of
 from arr_coc.files.saved import BUNDLED, read_settings, reading
 from arr_coc.guide.coupling import GUIDE, SCOPE, Coupling, GuideSource, fitted, scope
-from arr_coc.guide.coverage import CoverageRule, coverage_rule
-from arr_coc.guide.deciding import Cues, Decision, Stopwatch, decide
 from arr_coc.guide.guide import (
     GUIDE_FILE,
     GUIDE_FOLDER,
@@ -57,9 +57,11 @@ from arr_coc.guide.guide import (
     load_guide,
     picture_inputs,
 )
-from arr_coc.guide.relevance import open_relevance
-from arr_coc.guide.source import PictureView, RelevanceSource, couple_all, view_all
 from arr_coc.guide.trust import GENERAL, is_general, verdict_of, wants_rarity
+from arr_coc.relevance.coverage import CoverageRule, coverage_rule
+from arr_coc.relevance.deciding import Cues, Decision, decide
+from arr_coc.relevance.source import PictureView, RelevanceSource, couple_all, view_all
+from arr_coc.relevance.sums import open_relevance
 from arr_coc.video.temporal import Change, Changes, Tracker, event_of
 
 if TYPE_CHECKING:
@@ -67,8 +69,6 @@ if TYPE_CHECKING:
 
 # Where the size doesn't tell: `Allocation.boxes` refuses that of a picture that lies on its side.
 TURNED_NOTE = "its EXIF data turned the picture: boxes are of the upright one, as by open_image"
-SAME_IMAGE_MAX_DIFF = 0.04  # the most two resampled pictures of one thing differ, mean over pixels in [0, 1]
-COMPARED_PX = 64  # along each side of the pictures that are compared
 MAX_PICTURES = 8  # whose encodings are kept
 MAX_TOGETHER = 32 * 1024**2  # px of pictures that are encoded at once
 MAX_KEPT_BYTES = 64 * 1024**2  # of them together; that of a phone's photograph takes 25 MB; the last is kept
@@ -284,7 +284,7 @@ class Selector:
             trained for, else cells of 32 px.
         trained: An allocator that was trained for one model; None: the guide decides.
         relevance: A source of relevance, or the name of one or of a sum such as "guide+ocr"
-            (`guide.relevance`). "auto": the guide; of a trained allocator the allocator, but the guide where
+            (`relevance.sums`). "auto": the guide; of a trained allocator the allocator, but the guide where
             a picture is unlike the stem's or a question is about no place. "trained": the allocator always
             decides.
 
@@ -367,8 +367,8 @@ class Selector:
             budget: Cells to keep: a count (at most all are kept), a fraction or "auto"; None: 273.
             grid: (H, W) cells; None: as `sizing` says.
             coverage: In place of a budget: as many cells as hold all evidence for at least this share of
-                questions, in (0, 1); a note says where it can't be promised (`guide.coverage`). The guide or
-                the named source chooses, also beside a trained allocator.
+                questions, in (0, 1); a note says where it can't be promised (`relevance.coverage`). The
+                guide or the named source chooses, also beside a trained allocator.
 
         Raises:
             ValueError: a picture that can't be read, a question without words, a bad budget, or a coverage
@@ -783,29 +783,19 @@ def _step_pictures(frames: Iterable[ImageSource], frames_per_step: int) -> Itera
         yield before
 
 
-def image_pixels(image: ImageSource, device: torch.device | None = None) -> Tensor:
-    """Any image as float [1, 3, h, w] in [0, 1], on a device; None: the CPU."""
-    return _floats(open_image(image), device)
-
-
 def fitted_pixels(image: Image, device: torch.device | None = None) -> Tensor:
     """An opened image as `image_pixels`, made smaller where it is more than the guide can encode.
 
     It shrinks as bytes: texture and guide take up to 60 bytes of memory for each pixel.
     """
     size = fitted(*image.size)
-    return _floats(image if size == image.size else image.resize(size, Resampling.BILINEAR), device)
+    return float_pixels(image if size == image.size else image.resize(size, Resampling.BILINEAR), device)
 
 
 def seen_pixels(source: RelevanceSource, image: Image, device: torch.device | None = None) -> Tensor:
     """What a source looks at, float [3, h, w]: an opened image, or of the guide `fitted_pixels`."""
-    pixels = fitted_pixels(image, device) if isinstance(source, GuideSource) else _floats(image, device)
+    pixels = fitted_pixels(image, device) if isinstance(source, GuideSource) else float_pixels(image, device)
     return pixels[0]
-
-
-def _floats(image: Image, device: torch.device | None) -> Tensor:
-    pixels = np.moveaxis(np.asarray(image), 2, 0).copy()  # as bytes they are soon moved
-    return torch.from_numpy(pixels).to(device)[None].float().div_(255)
 
 
 def _listed(values: object, what: str) -> list[Any]:
@@ -826,12 +816,6 @@ def _together(images: Mapping[bytes, Image]) -> Iterator[dict[bytes, Image]]:
         part[key] = image
     if part:
         yield part
-
-
-def same_picture(one: Tensor, other: Tensor, px: int = COMPARED_PX) -> bool:
-    """Whether two pictures [3, h, w] in [0, 1], of any sizes, show the same thing, at `px` a side."""
-    small = [F.interpolate(x[None].float(), (px, px), mode="area") for x in (one, other)]
-    return float((small[0] - small[1]).abs().mean()) <= SAME_IMAGE_MAX_DIFF
 
 
 def checked_grid(grid: object) -> tuple[int, int]:

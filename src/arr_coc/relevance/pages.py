@@ -2,7 +2,7 @@
 
 pages = open_pages("pages.safetensors")         name -> [rows, columns, D], as late interaction keeps them
 rank_pages(pages, question)[:2]                 question [T, D]: the two best pages, with their scores
-IndexSource(pages[name], encode)                scores the cells of one of them (`guide.patches`)
+IndexSource(pages[name], encode)                scores the cells of one of them (`relevance.patches`)
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch import Tensor
 
 from arr_coc.files.paths import input_file, shorten
 from arr_coc.files.saved import reading
-from arr_coc.guide.patches import is_finite, late_interaction
+from arr_coc.relevance.patches import is_finite, late_interaction
 
 
 class RankedPage(NamedTuple):

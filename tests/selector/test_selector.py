@@ -18,12 +18,12 @@ from arr_coc import Reason, Selector
 from arr_coc.choose.texture import generate_texture_array
 from arr_coc.files.images import open_image
 from arr_coc.files.saved import BUNDLED
-from arr_coc.guide.boxes import BoxSource, GivenBox
 from arr_coc.guide.coupling import GuideSource, couple
 from arr_coc.guide.guide import Guide, GuidePage, Search
 from arr_coc.guide.head import Judgement
 from arr_coc.guide.question import Reading
-from arr_coc.guide.selector import MAX_QUESTIONS
+from arr_coc.relevance.boxes import BoxSource, GivenBox
+from arr_coc.selector import MAX_QUESTIONS
 from each import each
 
 QUESTION = "What is the invoice number?"
@@ -130,7 +130,7 @@ def test_large_pages_are_kept_as_far_as_there_is_room(monkeypatch: pytest.Monkey
     small, large = (Image.new("RGB", (side, side), "red") for side in (256, 512))
     own(small, "Who?", 1)
     (record,) = own._records.values()
-    monkeypatch.setattr("arr_coc.guide.selector.MAX_KEPT_BYTES", 4 * record.nbytes)
+    monkeypatch.setattr("arr_coc.selector.MAX_KEPT_BYTES", 4 * record.nbytes)
     for shade in range(6):
         own(Image.new("RGB", (256, 256), (shade, 0, 0)), "Who?", 1)
     assert len(own._records) == 4
@@ -149,7 +149,7 @@ def test_large_pictures_shrink_before_they_become_numbers(monkeypatch: pytest.Mo
         sizes.append(tuple(image.shape[-2:]))
         return generate_texture_array(image, *args)
 
-    monkeypatch.setattr("arr_coc.guide.selector.generate_texture_array", texture)
+    monkeypatch.setattr("arr_coc.selector.generate_texture_array", texture)
     own = Selector()
     assert own(sample((512, 256)), QUESTION, 4).grid == (1, 8, 16)  # by its own size
     assert sizes == [(91, 181)]
@@ -171,7 +171,7 @@ def test_what_counts_are_the_bytes_that_are_kept(monkeypatch: pytest.MonkeyPatch
     photos = [Image.new("RGB", (1024, 768), colour) for colour in ("red", "blue")]
     own(photos[0], "Who?", 4)
     (record,) = own._records.values()
-    monkeypatch.setattr("arr_coc.guide.selector.MAX_KEPT_BYTES", int(2.5 * record.nbytes))
+    monkeypatch.setattr("arr_coc.selector.MAX_KEPT_BYTES", int(2.5 * record.nbytes))
     for question in ("Who?", "What is the total?", "Where?"):
         for photo in photos:
             own(photo, question, 4)
@@ -293,7 +293,7 @@ def test_what_is_made_of_pictures_is_kept_as_far_as_there_is_room(monkeypatch: p
         made.append(image)
         return np.zeros(1000, dtype=np.uint8)
 
-    monkeypatch.setattr("arr_coc.guide.selector.MAX_KEPT_BYTES", 2500)
+    monkeypatch.setattr("arr_coc.selector.MAX_KEPT_BYTES", 2500)
     own = Selector()
     pictures = [own.known(Image.new("RGB", (64, 64), colour)) for colour in ("red", "green", "blue")]
     for picture in (*pictures[:2], pictures[0]):

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from arr_coc.choose.boxes import Box, box_cells
 from arr_coc.guide.coupling import Calibration, Coupling
-from arr_coc.guide.source import RelevanceSource
+from arr_coc.relevance.source import RelevanceSource
 
 SIZE = (512, 384)  # (width, height) in px of the drawn pictures
 MARGIN = 24  # px from a corner to what stands in it

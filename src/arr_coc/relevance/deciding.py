@@ -9,9 +9,7 @@ The images of a call stand in a row. The frames of a clip are scored one by one 
 
 from __future__ import annotations
 
-import time
-from collections.abc import Generator, Hashable, Sequence
-from contextlib import contextmanager
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any, NamedTuple, TypeVar
@@ -23,60 +21,13 @@ from arr_coc.choose.allocation import TENSIONS, Allocation, Grid, Reason, grid_p
 from arr_coc.choose.attending import Budget, NonFiniteScores, compute_retention_mask, gate
 from arr_coc.choose.budget import DEFAULT_BUDGET, count_cells, needed_cells
 from arr_coc.choose.layer import ARRCOCLayer, Prior, Relevance, Watch, join_priors, untimed
+from arr_coc.choose.stopwatch import Stopwatch
 from arr_coc.guide.coupling import Coupling
-from arr_coc.guide.coverage import NO_STRUCTURE, CoverageRule
 from arr_coc.guide.trust import note, prior
+from arr_coc.relevance.coverage import NO_STRUCTURE, CoverageRule
 from arr_coc.video.temporal import Changes, relevance_over_time
 
-# The stages of a call whose time is taken, in order; all add up to the last.
-STAGES = (
-    "prompt",
-    "texture",
-    "scoring",
-    "balancing",
-    "allocating",
-    "gestalt",
-    "encode",
-    "prefill",
-    "decode",
-    "other",
-    "total",
-)
-CHOOSING = ("texture", "scoring", "balancing", "allocating")  # the stages that choosing cells consists of
-
 T = TypeVar("T")
-
-
-class Stopwatch:
-    """Milliseconds per stage, summed; it waits for all work on the device."""
-
-    def __init__(self, device: torch.device) -> None:
-        self.ms = dict.fromkeys(STAGES, 0.0)
-        self._device = device
-        accelerator = torch.accelerator.current_accelerator()  # CUDA, MPS, XPU, ...
-        self._waits = accelerator is not None and accelerator.type == device.type
-
-    def now(self) -> float:
-        if self._waits:
-            torch.accelerator.synchronize(self._device)
-        return time.perf_counter()
-
-    def choosing(self) -> float:
-        return sum(self.ms[stage] for stage in CHOOSING)
-
-    def settle(self) -> None:
-        """Count the time of "total" that no stage has as "other"."""
-        self.ms["other"] = 0.0
-        self.ms["other"] = max(0.0, 2 * self.ms["total"] - sum(self.ms.values()))
-
-    @contextmanager
-    def __call__(self, stage: str) -> Generator[None, None, None]:
-        """Add the time of a block to a stage."""
-        start = self.now()
-        try:
-            yield
-        finally:
-            self.ms[stage] += 1000.0 * (self.now() - start)
 
 
 class Cues(NamedTuple):

@@ -10,7 +10,7 @@ import pytest
 import torch
 from PIL import Image, ImageDraw, ImageFont
 
-from arr_coc.guide.selector import ClipSelector, Selector
+from arr_coc.selector import ClipSelector, Selector
 from near import near
 
 SIZE = (256, 192)

