@@ -22,7 +22,7 @@ LINES = {
 }
 """By method its name in the plot, colour, marker and width."""
 KINDS = {"strings": "random strings", "words": "words of a small vocabulary"}
-LEAST_PITCH = 0.048
+MIN_PITCH = 0.048
 """The least distance between two names, as a share of the axis."""
 
 
@@ -33,7 +33,7 @@ def spread(heights):
     low = -0.02
     for index in order:
         placed[index] = low = max(heights[index], low)
-        low += LEAST_PITCH
+        low += MIN_PITCH
     return [placed[index] for index in range(len(heights))]
 
 

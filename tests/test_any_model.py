@@ -15,14 +15,14 @@ import pytest
 import typer
 
 from arr_coc.cli.entry import commands
-from arr_coc.proxy.bodies import BODY_SECONDS, MOST_BODIES, MOST_BODY
-from arr_coc.proxy.journal import MOST_BYTES
-from arr_coc.proxy.journal import MOST_QUESTIONS as MOST_TEXTS
-from arr_coc.proxy.packing import MOST_PIXELS, MOST_QUESTIONS, MOST_VERDICTS, Packer
+from arr_coc.proxy.bodies import BODY_SECONDS, MAX_BODIES, MAX_BODY
+from arr_coc.proxy.journal import MAX_BYTES
+from arr_coc.proxy.journal import MAX_QUESTIONS as MAX_TEXTS
+from arr_coc.proxy.packing import MAX_PIXELS, MAX_QUESTIONS, MAX_VERDICTS, Packer
 from arr_coc.proxy.server import (
     HEAD_SECONDS,
-    MOST_CONNECTIONS,
-    MOST_PICTURES,
+    MAX_CONNECTIONS,
+    MAX_PICTURES,
     Proxy,
     ProxySettings,
     server_config,
@@ -92,14 +92,14 @@ def test_lines_are_taken() -> None:
 
 def test_bounds_are_those_of_the_code() -> None:
     for words in (
-        f"bodies up to {MOST_BODY >> 20} MB",
-        f"All bodies\n  together take {MOST_BODIES >> 20} MB",
+        f"bodies up to {MAX_BODY >> 20} MB",
+        f"All bodies\n  together take {MAX_BODIES >> 20} MB",
         f"The head of a request has {HEAD_SECONDS:.0f} seconds to arrive",
         f"a body that is looked into {BODY_SECONDS:.0f}",
-        f"{MOST_CONNECTIONS} connections",
-        f"for some {MOST_VERDICTS:,} of them",
-        f"the ends of the last {MOST_TEXTS}) and small pictures, in memory alone, {MOST_BYTES >> 20} MB",
-        f"{MOST_PICTURES} pictures of a request, {MOST_PIXELS // 1_000_000} megapixels",
-        f"from the {MOST_QUESTIONS + 1}th question on",
+        f"{MAX_CONNECTIONS} connections",
+        f"for some {MAX_VERDICTS:,} of them",
+        f"the ends of the last {MAX_TEXTS}) and small pictures, in memory alone, {MAX_BYTES >> 20} MB",
+        f"{MAX_PICTURES} pictures of a request, {MAX_PIXELS // 1_000_000} megapixels",
+        f"from the {MAX_QUESTIONS + 1}th question on",
     ):
         assert words in PAGE

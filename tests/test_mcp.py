@@ -116,7 +116,7 @@ class TestFolders:
         assert (shown, more) == ([("b.png", 1), ("deep/a.PDF", 2), ("c.jpg", 3)], False)
         assert [path.name for path, _ in folders.newest(1)[0]] == ["b.png"]
         assert folders.newest(1)[1]
-        monkeypatch.setattr(server, "MOST_SEEN", 2)
+        monkeypatch.setattr(server, "MAX_SEEN", 2)
         assert folders.newest(9)[1]
 
     def test_what_lies_elsewhere_isnt_told(self, folder: Path) -> None:
@@ -276,12 +276,12 @@ class TestReading:
         assert [line.text for line in aloud] == [line.text for line in lines]
         assert (pages[0] == np.asarray(Image.open(folder / "order.png").convert("RGB"))).all()
         assert len(pages) == 1
-        for number in range(server.MOST_READ):  # bounded: the first is forgotten
+        for number in range(server.MAX_READ):  # bounded: the first is forgotten
             Image.new("RGB", (64, 64), (number, 0, 0)).save(folder / "other.png")
             tools.read("other.png", QUESTION)
         (folder / "other.png").unlink()
         tools.read("order.png", QUESTION)
-        assert len(pages) == server.MOST_READ + 2
+        assert len(pages) == server.MAX_READ + 2
 
     def test_without_an_ocr_it_says_how_to_get_one(
         self, folder: Path, monkeypatch: pytest.MonkeyPatch

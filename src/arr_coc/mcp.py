@@ -39,10 +39,10 @@ from arr_coc.selector import Selector
 if TYPE_CHECKING:
     from mcp.server.mcpserver import MCPServer
 
-MOST_BYTES = 2**28  # of a file
-MOST_TOKENS = 100_000
-MOST_READ = 8  # pictures whose print is kept
-MOST_LISTED, MOST_SEEN = 50, 20_000  # files that are told of, and that are looked at for that
+MAX_BYTES = 2**28  # of a file
+MAX_TOKENS = 100_000
+MAX_READ = 8  # pictures whose print is kept
+MAX_LISTED, MAX_SEEN = 50, 20_000  # files that are told of, and that are looked at for that
 LISTED = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".avif", ".pdf")
 INSTRUCTIONS = (
     "Ask these tools about pictures and PDF pages in place of reading whole files: they give the parts that "
@@ -86,7 +86,7 @@ class Folders:
         whether the file is below. Of a path that isn't, the message doesn't say whether anything is there.
 
         Raises:
-            ValueError: the path leads elsewhere, or to no regular file of at most MOST_BYTES.
+            ValueError: the path leads elsewhere, or to no regular file of at most MAX_BYTES.
         """
         target = self._resolved(name)
         try:
@@ -98,12 +98,12 @@ class Folders:
             facts = os.fstat(file)
             if not stat.S_ISREG(facts.st_mode):
                 raise ValueError(f"path {shorten(name)} is no regular file: give that of a picture")
-            if facts.st_size > MOST_BYTES:
-                raise ValueError(f"path {shorten(name)} is larger than {MOST_BYTES >> 20} MiB: scale it down")
+            if facts.st_size > MAX_BYTES:
+                raise ValueError(f"path {shorten(name)} is larger than {MAX_BYTES >> 20} MiB: scale it down")
             # A folder on the way may have become a link since the path was checked.
             if self._resolved(name) != target or not os.path.samestat(facts, os.stat(target)):
                 raise ValueError(f"path {shorten(name)} changed while it was opened: ask again")
-            return opened.read(MOST_BYTES)
+            return opened.read(MAX_BYTES)
 
     def _resolved(self, name: str) -> Path:
         listed = ", ".join(map(str, self.places))
@@ -145,7 +145,7 @@ class Folders:
     def newest(self, most: int) -> tuple[list[tuple[Path, os.stat_result]], bool]:
         """The newest pictures and PDFs, at most `most`, and whether they are all there are.
 
-        Hidden ones and links are left out; at most MOST_SEEN files are looked at.
+        Hidden ones and links are left out; at most MAX_SEEN files are looked at.
         """
         files = 0
         more = False
@@ -157,7 +157,7 @@ class Folders:
                     folders[:] = sorted(name for name in folders if not name.startswith("."))
                     for name in names:
                         files += 1
-                        if files > MOST_SEEN:
+                        if files > MAX_SEEN:
                             more = True
                             return
                         path = Path(root, name)
@@ -200,10 +200,10 @@ class PictureTools:
         self._lock = Lock()
         self._printed: OrderedDict[bytes, list[PrintedLine]] = OrderedDict()
 
-    def listed(self, most: int = MOST_LISTED) -> dict[str, Any]:
+    def listed(self, most: int = MAX_LISTED) -> dict[str, Any]:
         """The newest pictures and PDFs below the folders: paths, sizes and when they were changed."""
-        if not 1 <= most <= MOST_LISTED:
-            raise ValueError(f"most {most} is no count of files: give 1 to {MOST_LISTED}")
+        if not 1 <= most <= MAX_LISTED:
+            raise ValueError(f"most {most} is no count of files: give 1 to {MAX_LISTED}")
         newest, more = self.folders.newest(most)
         files = [
             {
@@ -229,8 +229,8 @@ class PictureTools:
 
     def look_at(self, path: str, question: str, tokens: int = 400, page: int | None = None) -> Packed:
         """What a question needs of a picture, as pictures of at most `tokens` tokens."""
-        if not 1 <= tokens <= MOST_TOKENS:
-            raise ValueError(f"tokens {tokens} is no count: give 1 to {MOST_TOKENS:,}, such as 400")
+        if not 1 <= tokens <= MAX_TOKENS:
+            raise ValueError(f"tokens {tokens} is no count: give 1 to {MAX_TOKENS:,}, such as 400")
         with self._lock:  # so that one picture at a time is in memory
             picture = self.picture(path, page)
             return pack_for(picture, question, tokens, rule=self.rule, selector=self.selector)
@@ -263,7 +263,7 @@ class PictureTools:
             if lines is None:
                 lines = list(ocr(np.asarray(picture)))
             self._printed[key] = lines
-            if len(self._printed) > MOST_READ:
+            if len(self._printed) > MAX_READ:
                 self._printed.popitem(last=False)  # the oldest
             if is_transcription(self.selector.guide, question):
                 lines = sorted(lines, key=lambda line: (line.box[1], line.box[0]))
@@ -346,7 +346,7 @@ def build_server(
         except ValueError as error:
             raise ToolError(str(error)) from error
 
-    async def listed(most: int = MOST_LISTED) -> dict[str, Any]:
+    async def listed(most: int = MAX_LISTED) -> dict[str, Any]:
         """List the newest pictures and PDFs that can be asked about: path, bytes and when it was changed."""
         return await away(lambda: tools.listed(most))
 

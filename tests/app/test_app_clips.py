@@ -95,12 +95,12 @@ class TestUpload:
             ("gone.mp4", "does not exist"),
         ):
             self.refused(str(tmp_path / name), why)
-        monkeypatch.setattr(clips, "MOST_SECONDS", 3)
+        monkeypatch.setattr(clips, "MAX_SECONDS", 3)
         self.refused(video, "'disc.mp4' is 4 s long, and at most 3 s are taken: cut it")
-        monkeypatch.setattr(clips, "MOST_SECONDS", 300)
-        monkeypatch.setattr(clips, "MOST_PIXELS", 8 * 64 * 48 - 1)
+        monkeypatch.setattr(clips, "MAX_SECONDS", 300)
+        monkeypatch.setattr(clips, "MAX_PIXELS", 8 * 64 * 48 - 1)
         self.refused(video, "has 8 frames of 64x48 px, which take too long to read: scale it down or cut it")
-        monkeypatch.setattr(clips, "MOST_MB", 0)
+        monkeypatch.setattr(clips, "MAX_MB", 0)
         self.refused(video, "at most 0 are taken: cut it")
 
     @staticmethod
@@ -116,7 +116,7 @@ class TestUpload:
     def test_large_and_long_ones_are_read_as_few_small_frames(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(clips, "MOST_FRAMES", 5)
+        monkeypatch.setattr(clips, "MAX_FRAMES", 5)
         monkeypatch.setattr(clips, "LONGEST", 32)
         write_clip([frame(i % 6) for i in range(40)], tmp_path / "a.mp4", 4.0)
         clip = clips.open_upload(str(tmp_path / "a.mp4"))
@@ -192,7 +192,7 @@ class TestAnswer:
         self, models: Models, video: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         assert api.answer(models, video, QUESTION, "8", "prune")["kept"] == 8
-        monkeypatch.setattr(clips, "MOST_SECONDS", 3)
+        monkeypatch.setattr(clips, "MAX_SECONDS", 3)
         with pytest.raises(gr.Error, match=r"'disc\.mp4' is 4 s long"):
             api.answer(models, video, QUESTION, "8", "prune")
         with pytest.raises(ValueError, match="4 s long"):

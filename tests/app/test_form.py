@@ -55,7 +55,7 @@ class TestKeptByTheBrowser:
         assert handlers.on_restore(None, *FORM) == [gr.skip()] * 5
 
     def test_a_long_question_is_cut(self) -> None:
-        assert len(handlers.on_remember("x" * 9999, *FORM[1:])["question"]) == handlers.LONGEST_KEPT
+        assert len(handlers.on_remember("x" * 9999, *FORM[1:])["question"]) == handlers.MAX_KEPT
 
 
 class TestSamples:

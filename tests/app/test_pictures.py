@@ -15,7 +15,7 @@ from arr_coc.app.samples import PICTURES, AppSample, chip, pictures
 from arr_coc.app.state import Tab
 from arr_coc.files.question import check_question
 
-MOST_BYTES = 80_000
+MAX_BYTES = 80_000
 
 
 def names() -> list[str]:
@@ -31,7 +31,7 @@ def test_an_order_comes_first_and_each_has_questions() -> None:
 @pytest.mark.parametrize("name", dict.fromkeys(names()))
 def test_a_picture_is_small_and_about_as_large_as_a_screen(name: str) -> None:
     path = PICTURES / f"{name}.png"
-    assert path.stat().st_size <= MOST_BYTES
+    assert path.stat().st_size <= MAX_BYTES
     with Image.open(path) as image:
         assert image.format == "PNG"
         assert 700 <= min(image.size) <= max(image.size) <= 1280

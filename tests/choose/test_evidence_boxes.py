@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 
 from arr_coc import Answer, Reason
-from arr_coc.choose.allocation import MOST_EVIDENCE, Allocation, EvidenceBox, evidence_text
+from arr_coc.choose.allocation import MAX_EVIDENCE, Allocation, EvidenceBox, evidence_text
 from arr_coc.relevance.deciding import best_kept, everything_kept
 
 GRID = (1, 8, 10)
@@ -65,8 +65,8 @@ def test_at_most_so_many_and_these_are_the_best() -> None:
     cells = {(y, x): 0.99 - 0.01 * (4 * y + x) for y in range(0, 8, 2) for x in range(0, 10, 2)}
     found = record(cells).evidence(SIZE)
     scores = [one.score for one in found]
-    assert len(found) == MOST_EVIDENCE
-    assert scores == pytest.approx(sorted(cells.values(), reverse=True)[:MOST_EVIDENCE])
+    assert len(found) == MAX_EVIDENCE
+    assert scores == pytest.approx(sorted(cells.values(), reverse=True)[:MAX_EVIDENCE])
 
 
 @pytest.mark.parametrize("size", [(100, 80), (1333, 77), (10, 8), (7, 5)])

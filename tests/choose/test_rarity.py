@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from arr_coc.choose.knowing import saliency
-from arr_coc.choose.rarity import MOST_WINDOWS, rarity, standing_out
+from arr_coc.choose.rarity import MAX_WINDOWS, rarity, standing_out
 from arr_coc.choose.texture import generate_texture_array
 from arr_coc.data.evidence import evidence_cells
 from arr_coc.files.pixels import image_pixels
@@ -83,7 +83,7 @@ def test_what_is_odd_is_kept_in_whatever_way_it_is(way: str) -> None:
 
 def test_a_large_grid_compares_with_some_windows_and_finds_the_same() -> None:
     grid = (48, 48)
-    assert grid[0] * grid[1] > MOST_WINDOWS
+    assert grid[0] * grid[1] > MAX_WINDOWS
     rare = rarity(dots(grid=grid), grid)[0]
     y, x = divmod(int(rare.argmax()), 48)
     assert (y // 4, x // 4) == (2, 3)

@@ -17,7 +17,7 @@ from arr_coc.answer import Answer
 from arr_coc.choose.stem import FOREIGN
 from arr_coc.cli import inputs as sources
 from arr_coc.cli import terminal
-from arr_coc.files.pdf import MOST_SIDE
+from arr_coc.files.pdf import MAX_SIDE
 from arr_coc.guide.trust import SENTENCES
 from arr_coc.model import ARRCOCModel
 from arr_coc.trace.trace import Trace
@@ -70,7 +70,7 @@ class TestStandardInput:
     ) -> None:
         piped(monkeypatch, Path(image).read_bytes())
         assert "name it once" in run(capsys, "ask", "-", "-", "What?")[2]
-        monkeypatch.setattr(sources, "MOST_BYTES", 100)
+        monkeypatch.setattr(sources, "MAX_BYTES", 100)
         assert "is longer than" in run(capsys, "ask", "-", "What?")[2]
         monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
         assert "pipe a file into it" in run(capsys, "ask", "-", "What?")[2]
@@ -86,7 +86,7 @@ class TestPDF:
 
     def test_a_page_of_many_metres_is_drawn_small(self) -> None:
         Image.new("RGB", (100, 50)).save("huge.pdf", resolution=0.6)  # 12,000 points wide
-        assert sources.open_picture("huge.pdf").size == (MOST_SIDE, MOST_SIDE // 2)
+        assert sources.open_picture("huge.pdf").size == (MAX_SIDE, MAX_SIDE // 2)
 
     @pytest.mark.slow
     def test_answered(self, capsys: Capture, pdf: str, folder: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -238,13 +238,13 @@ def test_what_the_guide_says(
 
 
 def test_long_questions_are_shortened(capsys: Capture) -> None:
-    matches = tuple(Match(f"w{i}", f"w{i}", 0.9, (0.5, 0.5)) for i in range(terminal.MOST_WORDS + 3))
+    matches = tuple(Match(f"w{i}", f"w{i}", 0.9, (0.5, 0.5)) for i in range(terminal.MAX_WORDS + 3))
     coupling = Coupling(torch.zeros(2, 3), 0.9, 0.0, 0.0, matches)
-    question = "word " * terminal.MOST_QUESTION
+    question = "word " * terminal.MAX_QUESTION
     terminal.print_allocation("a.png", question, best_kept((1, 2, 3), torch.arange(6.0), 2), coupling)
     out = capsys.readouterr().out
     assert "and 3 more" in out
-    assert out.count("word ") < terminal.MOST_QUESTION / 4
+    assert out.count("word ") < terminal.MAX_QUESTION / 4
 
 
 @pytest.mark.slow

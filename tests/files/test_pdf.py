@@ -17,7 +17,7 @@ from PIL import Image
 
 from arr_coc.files import pdf as drawing
 from arr_coc.files.images import grown_size, open_image
-from arr_coc.files.pdf import MOST_SIDE, first_page, open_page
+from arr_coc.files.pdf import MAX_SIDE, first_page, open_page
 from arr_coc.files.worker import Worker
 
 pypdfium2: Any = pytest.importorskip("pypdfium2", reason="an extra: pip install 'arr-coc[pdf]'")
@@ -110,7 +110,7 @@ def test_a_form_that_cannot_be_used_does_not_end_the_reading(
 @pytest.mark.parametrize("box", ["0 0 100000 1", "0 0 1 100000", "0 0 0.01 0.01", "0 0 14400 14400"])
 def test_pages_of_any_size_are_bounded(box: str) -> None:
     page = open_page(form("42", box))
-    assert max(page.size) <= MOST_SIDE
+    assert max(page.size) <= MAX_SIDE
     assert page.size == grown_size(page.size)
 
 

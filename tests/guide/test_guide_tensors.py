@@ -24,7 +24,7 @@ QUESTIONS = (
     "Describe the image.",
     "Which salary does she get?",
 )
-MOST_OF_A_PAGE, MOST_OF_A_QUESTION = 480, 300
+MAX_OF_A_PAGE, MAX_OF_A_QUESTION = 480, 300
 
 
 @cache
@@ -55,12 +55,12 @@ def test_a_page_and_a_question_are_few_operators_without_a_wait(dense: object) -
     pixels = image_pixels(picture())
     page = guide().encode(pixels)
     counts = count_operators(lambda: guide().encode(pixels))
-    assert counts.computing <= MOST_OF_A_PAGE
+    assert counts.computing <= MAX_OF_A_PAGE
     assert counts.waits == 0
     for text in QUESTIONS:
         numbers = guide().tensors([terms(text)])
         counts = count_operators(lambda numbers=numbers: guide().question(page, numbers, (8, 10)))
-        assert counts.computing <= MOST_OF_A_QUESTION, text
+        assert counts.computing <= MAX_OF_A_QUESTION, text
         assert counts.waits == 0, text
 
 

@@ -33,7 +33,7 @@ refining = pytest.mark.parametrize("family", REFINING)
 @pytest.fixture(autouse=True)
 def few_cells(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small stand-ins: 64 cells are more than these pictures have."""
-    monkeypatch.setattr(magnify_module, "LEAST_CELLS", 2)
+    monkeypatch.setattr(magnify_module, "MIN_CELLS", 2)
 
 
 def cell_px(family: str) -> int:

@@ -62,7 +62,7 @@ class TestMemory:
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Else it would be waited for ever."""
-        monkeypatch.setattr(bodies, "MOST_BODIES", 100)
+        monkeypatch.setattr(bodies, "MAX_BODIES", 100)
 
         async def check() -> None:
             held = Held()
@@ -78,7 +78,7 @@ class TestMemory:
         asyncio.run(asyncio.wait_for(check(), 10))
 
     def test_what_is_made_of_it_counts(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(bodies, "MOST_BODIES", 100)
+        monkeypatch.setattr(bodies, "MAX_BODIES", 100)
 
         async def check() -> None:
             for content, fits in ((b"a" * 33, True), (b"a" * 34, False), ("é".encode() * 13, False)):
@@ -102,7 +102,7 @@ class TestMemory:
     def test_many_signs_are_not_parsed(self, monkeypatch: pytest.MonkeyPatch) -> None:
         content = b'{"prompt": "?", "images": ["a", "b"]}'
         assert parse(api("/api/generate"), content, 32) is not None
-        monkeypatch.setattr(bodies, "MOST_SIGNS", 3)
+        monkeypatch.setattr(bodies, "MAX_SIGNS", 3)
         assert parse(api("/api/generate"), content, 32) is None
 
 

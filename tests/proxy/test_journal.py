@@ -7,7 +7,7 @@ import json
 import pytest
 
 from arr_coc.proxy import journal
-from arr_coc.proxy.journal import MOST_DRAWN, MOST_LETTERS, MOST_QUESTIONS, Journal, RequestedPicture
+from arr_coc.proxy.journal import MAX_DRAWN, MAX_LETTERS, MAX_QUESTIONS, Journal, RequestedPicture
 from arr_coc.proxy.packing import Outcome
 
 
@@ -21,11 +21,11 @@ def picture(letters: int = 10, count: int = 1, reason: str = "small") -> Request
 def test_a_record_is_bounded() -> None:
     made = Journal()
     record = made.add_pictures("/v1/messages", "m", "32", [picture(2000, 17)] * 32, earlier=7)
-    assert len(record.pictures) == MOST_DRAWN
+    assert len(record.pictures) == MAX_DRAWN
     for one in record.pictures:
-        assert len(one.questions) == MOST_QUESTIONS
+        assert len(one.questions) == MAX_QUESTIONS
         assert one.questions[-1].endswith("ww?")
-        assert max(map(len, one.questions)) <= MOST_LETTERS + 3
+        assert max(map(len, one.questions)) <= MAX_LETTERS + 3
         assert one.outcome.parts == (("caption", ""),)
     assert record.nbytes < 50_000
     assert record.summary == "packed 0 of 39 pictures, 1280 of 1600 tokens"
@@ -34,7 +34,7 @@ def test_a_record_is_bounded() -> None:
 
 
 def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal, "MOST_BYTES", 40_000)
+    monkeypatch.setattr(journal, "MAX_BYTES", 40_000)
     made = Journal(10_000)
     for _ in range(30):
         made.keep(made.add_pictures("/v1/messages", "m", "32", [picture(2000, 17)] * 8))

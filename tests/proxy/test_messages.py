@@ -12,8 +12,8 @@ import pytest
 from arr_coc.pixels import RULES, find_rule
 from arr_coc.proxy.messages import (
     APIS,
-    MOST_QUESTION,
-    MOST_QUESTIONS,
+    MAX_QUESTION,
+    MAX_QUESTIONS,
     api_of,
     model_of,
     picture_slots,
@@ -136,9 +136,9 @@ class TestReading:
                 assert [slot.data for slot in picture_slots(api(kind), body)] == ["AAAA"], url
 
     def test_a_long_turn_is_asked_by_its_end(self) -> None:
-        content = "x " * MOST_QUESTION + "What is the total?"
+        content = "x " * MAX_QUESTION + "What is the total?"
         (slot,) = picture_slots(api("generate"), {"prompt": content, "images": ["a"]})
-        assert len(slot.questions[0]) <= MOST_QUESTION
+        assert len(slot.questions[0]) <= MAX_QUESTION
         assert slot.questions[0].endswith("What is the total?")
 
     def test_questions_are_the_first_different_ones(self) -> None:
@@ -150,7 +150,7 @@ class TestReading:
             for slot in picture_slots(api("ollama"), {"messages": turns}):
                 before = next(filter(None, words[slot.turn :: -1]), "")
                 every = dict.fromkeys(filter(None, (before, *words[slot.turn + 1 :])))
-                assert slot.questions == tuple(every)[: MOST_QUESTIONS + 1]
+                assert slot.questions == tuple(every)[: MAX_QUESTIONS + 1]
                 assert slot.number == slot.turn
         slots = picture_slots(api("ollama"), {"messages": turns}, 7)
         assert [slot.number for slot in slots] == list(range(53, 60))

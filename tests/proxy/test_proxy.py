@@ -21,9 +21,9 @@ import pytest
 from PIL import Image
 
 from arr_coc.proxy import packing
-from arr_coc.proxy.messages import MOST_QUESTIONS
+from arr_coc.proxy.messages import MAX_QUESTIONS
 from arr_coc.proxy.packing import Packer
-from arr_coc.proxy.server import MOST_PICTURES, Proxy, ProxySettings, read_trust, read_upstream
+from arr_coc.proxy.server import MAX_PICTURES, Proxy, ProxySettings, read_trust, read_upstream
 from chat_servers import KEY, URL, StandIn, Started, encoded, listening
 
 Start = Callable[..., Started]
@@ -204,7 +204,7 @@ class TestWhole:
             (("What is absent?", "What is red?"), "unsure"),  # the whole picture is in the conversation
             (("Does it fail?",), "failed"),
             (("Read the page aloud.",), "transcription"),
-            (tuple(f"What is red, {i}?" for i in range(MOST_QUESTIONS + 1)), "many_questions"),
+            (tuple(f"What is red, {i}?" for i in range(MAX_QUESTIONS + 1)), "many_questions"),
             ((" ",), "no_question"),
         ],
     )
@@ -242,7 +242,7 @@ class TestWhole:
             assert ask(address, body).status_code == 200
             assert stand_in.last() == body
             assert reasons(address) == ["unreadable"]
-        monkeypatch.setattr(packing, "MOST_PIXELS", 1000)
+        monkeypatch.setattr(packing, "MAX_PIXELS", 1000)
         ask(address, chat_body(screenshot, "What is red?"))
         assert reasons(address) == ["too_large"]
         thin = io.BytesIO()
@@ -253,11 +253,11 @@ class TestWhole:
     def test_many_pictures(self, start: Start, screenshot: str) -> None:
         address, stand_in, _ = start()
         body = chat_body(screenshot, "What is red?")
-        body["messages"][0]["content"] += body["messages"][0]["content"][1:] * MOST_PICTURES
+        body["messages"][0]["content"] += body["messages"][0]["content"][1:] * MAX_PICTURES
         ask(address, body)
         counts = httpx.get(address + "/arr_coc/metrics").text
         assert 'arr_coc_whole_pictures_total{reason="many_pictures"} 1.0' in counts
-        assert f'arr_coc_pictures_total{{outcome="packed"}} {float(MOST_PICTURES)}' in counts
+        assert f'arr_coc_pictures_total{{outcome="packed"}} {float(MAX_PICTURES)}' in counts
         assert pictures_of(stand_in.last())[0] == URL + screenshot
 
     def test_slow(self, start: Start, screenshot: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -349,7 +349,7 @@ class TestPassing:
 
     def test_a_large_body(self, start: Start, monkeypatch: pytest.MonkeyPatch, screenshot: str) -> None:
         address, stand_in, _ = start()
-        monkeypatch.setattr("arr_coc.proxy.bodies.MOST_BODY", 100_000)
+        monkeypatch.setattr("arr_coc.proxy.bodies.MAX_BODY", 100_000)
         content = json.dumps(chat_body(screenshot, "What is red?", pad="x" * 3_000_000)).encode()
         httpx.post(address + "/v1/chat/completions", content=content, timeout=30)
         assert stand_in.bodies[-1] == content
@@ -668,7 +668,7 @@ class TestSettings:
 
 class TestMemory:
     def test_what_is_kept_is_bounded(self, start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(packing, "MOST_KEPT", 40_000)
+        monkeypatch.setattr(packing, "MAX_KEPT", 40_000)
         address, _, proxy = start()
         for i in range(16):
             ask(address, chat_body(encoded(320, 240, i), "What is red?"), x_arr_coc_tokens="64")

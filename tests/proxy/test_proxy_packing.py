@@ -69,12 +69,12 @@ def test_a_photograph_stays_one(packer: Packer) -> None:
 
 
 def test_nothing_is_larger_than_apis_take(packer: Packer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packing, "MOST_LETTERS", 7_000)
+    monkeypatch.setattr(packing, "MAX_LETTERS", 7_000)
     for kind, seed in (("PNG", 1), ("JPEG", 2)):
         outcome = outcome_of(packer, noise(kind, (640 + seed, 480)), 150)
         assert "JPEG" in formats(outcome)
         assert max(len(one) for _, one in outcome.parts) <= 7_000
-    monkeypatch.setattr(packing, "MOST_LETTERS", 900)
+    monkeypatch.setattr(packing, "MAX_LETTERS", 900)
     assert outcome_of(packer, noise("PNG", (650, 480)), 150).reason == "larger"
 
 

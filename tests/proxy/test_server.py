@@ -15,7 +15,7 @@ import pytest
 
 from arr_coc.proxy import bodies, packing, server
 from arr_coc.proxy.packing import Packer
-from arr_coc.proxy.server import MOST_PICTURES
+from arr_coc.proxy.server import MAX_PICTURES
 from chat_servers import Started, encoded, pack_double
 from each import each
 
@@ -53,9 +53,9 @@ class TestBounds:
         monkeypatch.setattr(Packer, "pack", counted)
         answer = ask(address, turn("AAAA", count=20_000))
         assert answer.headers["x-arr-coc"].startswith("packed 0 of 20000 pictures")
-        assert len(packed) == MOST_PICTURES
+        assert len(packed) == MAX_PICTURES
         counts = proxy.journal.metrics().decode()
-        assert f'{{reason="many_pictures"}} {20_000.0 - MOST_PICTURES}' in counts
+        assert f'{{reason="many_pictures"}} {20_000.0 - MAX_PICTURES}' in counts
 
     def test_bodies_that_are_too_many_together_pass(
         self, start: Start, monkeypatch: pytest.MonkeyPatch, screenshot: str
@@ -63,7 +63,7 @@ class TestBounds:
         """Complete or not, and with what it takes to look into them."""
         address, stand_in, proxy = start()
         for most in (100, len(screenshot) // 2, 2 * len(screenshot)):
-            monkeypatch.setattr(bodies, "MOST_BODIES", most)
+            monkeypatch.setattr(bodies, "MAX_BODIES", most)
             assert ask(address, turn(screenshot)).status_code == 200
             assert stand_in.last()["messages"] == [turn(screenshot)]
         assert 'requests_total{api="ollama",sent="unread"} 3.0' in proxy.journal.metrics().decode()
@@ -135,7 +135,7 @@ class TestVerdicts:
         self, start: Start, stuck: threading.Event, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """A place is given back when the choice ends, not when nobody waits for it any longer."""
-        monkeypatch.setattr(packing, "MOST_WAITING", 1)
+        monkeypatch.setattr(packing, "MAX_WAITING", 1)
         packer = Packer(2, seconds=0.3)
         packer._threads[0].submit(int).result(30)  # the worker has begun
         dial = packing.Dial()
@@ -157,8 +157,8 @@ class TestVerdicts:
         packer.close()
 
     def test_it_outlives_the_packings_that_are_kept(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(packing, "MOST_KEPT", 10_000)
-        monkeypatch.setattr(packing, "MOST_VERDICTS", 50)
+        monkeypatch.setattr(packing, "MAX_KEPT", 10_000)
+        monkeypatch.setattr(packing, "MAX_VERDICTS", 50)
         packer = Packer(1)
         keys = [bytes([number]) for number in range(200)]
         for key in keys:

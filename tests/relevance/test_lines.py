@@ -12,7 +12,7 @@ from arr_coc.relevance.lines import (
     FACTS,
     HASHED,
     MATCHES,
-    MOST_LINES,
+    MAX_LINES,
     PAIR,
     LineHead,
     PrintedLine,
@@ -158,11 +158,11 @@ def test_pairs_of_neighbouring_words_count() -> None:
 
 
 def test_of_many_lines_the_likeliest_are_judged_with_their_neighbours() -> None:
-    matches = torch.zeros(3 * MOST_LINES, MATCHES)
-    best = torch.arange(2, 3 * MOST_LINES, 30)
+    matches = torch.zeros(3 * MAX_LINES, MATCHES)
+    best = torch.arange(2, 3 * MAX_LINES, 30)
     matches[best, 0], matches[best, 2] = 0.5, 1.0
     rows = likeliest(matches)
-    assert len(rows) == MOST_LINES
+    assert len(rows) == MAX_LINES
     assert torch.equal(rows, rows.unique())
     for step in (-2, -1, 0, 1, 2):
         assert torch.isin(best + step, rows).all()

@@ -18,11 +18,11 @@ from arr_coc.choose.boxes import box_cells
 from arr_coc.files.pixels import image_pixels
 from arr_coc.guide.coupling import Calibration, GuideSource
 from arr_coc.relevance.conformance import check_source
-from arr_coc.relevance.lines import MOST_LINES, SENTENCE_WIDTH, LineHead, PrintedLine
+from arr_coc.relevance.lines import MAX_LINES, SENTENCE_WIDTH, LineHead, PrintedLine
 from arr_coc.relevance.ocr import (
     FOUND,
     HEAD_FILE,
-    MOST_READ,
+    MAX_READ,
     PACKAGE,
     SENTENCES,
     OcrSource,
@@ -161,7 +161,7 @@ def test_what_an_ocr_may_say_is_bounded(source: OcrSource) -> None:
 
 
 def test_a_page_of_very_many_lines_is_judged_by_the_likeliest(source: OcrSource) -> None:
-    count = 3 * MOST_LINES
+    count = 3 * MAX_LINES
     lines = [
         PrintedLine(f"row {n}", (10.0, n * 600 / count, 90.0, n * 600 / count + 0.5)) for n in range(count)
     ]
@@ -171,7 +171,7 @@ def test_a_page_of_very_many_lines_is_judged_by_the_likeliest(source: OcrSource)
     logits, present = judge(source.head, view, questions, vectors(questions))
     assert logits.shape == (2, count, 2)
     assert present.isfinite().all()
-    assert ((logits != FLOOR).any(2).sum(1) == MOST_LINES).all()
+    assert ((logits != FLOOR).any(2).sum(1) == MAX_LINES).all()
     assert (logits[:, 698:703] != FLOOR).all(), "what has the words, and lines beside it"
 
 
@@ -199,8 +199,8 @@ def test_a_folder_without_sentence_vectors_is_refused_in_a_line(tmp_path: Path) 
 
 
 def test_print_that_was_not_read_is_named(head: LineHead) -> None:
-    lines = [PrintedLine(f"Line {i}", (0, i % 400, 90, i % 400 + 9)) for i in range(MOST_READ)]
-    for count, size, word in ((9, SIZE, None), (MOST_READ, SIZE, "more print"), (0, (40_000, 200), "at 5 %")):
+    lines = [PrintedLine(f"Line {i}", (0, i % 400, 90, i % 400 + 9)) for i in range(MAX_READ)]
+    for count, size, word in ((9, SIZE, None), (MAX_READ, SIZE, "more print"), (0, (40_000, 200), "at 5 %")):
         source = OcrSource(lambda pixels, count=count: lines[:count], lambda texts: vectors(texts), head)
         view = source.of_lines(source.read(np.zeros((1, 1, 3))), size)
         note = view.note

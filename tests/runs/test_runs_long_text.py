@@ -56,4 +56,4 @@ def test_the_table_has_a_column_per_number_of_tokens() -> None:
 @pytest.mark.parametrize("heights", [[0.0, 0.0, 0.0], [1.0, 0.5, 0.52], [0.9]])
 def test_names_beside_lines_do_not_overlap(heights: list[float]) -> None:
     placed = sorted(long_plot.spread(heights))
-    assert all(b - a >= long_plot.LEAST_PITCH - 1e-9 for a, b in pairwise(placed))
+    assert all(b - a >= long_plot.MIN_PITCH - 1e-9 for a, b in pairwise(placed))

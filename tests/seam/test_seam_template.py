@@ -13,7 +13,7 @@ from PIL import Image
 
 from arr_coc.files.worker import Worker
 from arr_coc.seam import prompt as template
-from arr_coc.seam.prompt import MOST_LETTERS, chat_prompt, check_template, render
+from arr_coc.seam.prompt import MAX_LETTERS, chat_prompt, check_template, render
 from each import each
 from tiny import FAMILIES, tiny
 
@@ -69,7 +69,7 @@ HOSTILE = {
     "another file": "{% include 'secrets' %}",
     "no template": "{% for %}",
     "its own refusal": "{{ raise_exception('one user\nat a time') }}",
-    "long": "a" * (MOST_LETTERS + 1),
+    "long": "a" * (MAX_LETTERS + 1),
     "long text": "{% for i in range(20000) %}" + "a" * 100 + "{% endfor %}",
     "in": "{% set x = range(99999)|list %}{% for i in x %}{{ -1 in x }}{% endfor %}",
     "equal": "{% set x = range(99999)|list %}{% for i in x %}{{ x[:] is eq x }}{% endfor %}",

@@ -94,15 +94,15 @@ class TestPictures:
     def test_they_are_within_the_bounds(self, monkeypatch: pytest.MonkeyPatch) -> None:
         noise = np.random.default_rng(0).integers(0, 256, (480, 640, 3), dtype=np.uint8)
         frames = [Image.fromarray(noise)] * 8
-        monkeypatch.setattr(strips, "LARGEST", 80_000)
+        monkeypatch.setattr(strips, "MAX_SMALL_PIXELS", 80_000)
         (made,) = small_pictures([(frames, (640, 480), (8, 6, 8))])
         assert Strip(made, record((8, 6, 8), 9), (640, 480), ((0.0, 0.0),) * 8).size == (320, 240)
-        monkeypatch.setattr(strips, "MOST_PIXELS", 8 * 20_000)
+        monkeypatch.setattr(strips, "MAX_STRIP_PIXELS", 8 * 20_000)
         assert strips._size(small_pictures([(frames, (640, 480), (8, 6, 8))])[0][0]) == (160, 120)
-        monkeypatch.setattr(strips, "MOST_BYTES", 16_000)
+        monkeypatch.setattr(strips, "MAX_BYTES", 16_000)
         (made,) = small_pictures([(frames, (640, 480), (8, 6, 8))])
         assert sum(map(len, made)) <= 16_000
-        monkeypatch.setattr(strips, "MOST_BYTES", 100)
+        monkeypatch.setattr(strips, "MAX_BYTES", 100)
         with pytest.raises(ValueError, match="too many to draw: sample fewer frames"):
             small_pictures([(frames, (640, 480), (8, 6, 8))])
 
@@ -268,7 +268,7 @@ class TestFile:
 
     def test_more_than_a_trace_holds(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         clip_trace().save(tmp_path / "a")
-        for name, most in (("MOST_STEPS", 5), ("MOST_BYTES", 1000), ("MOST_PIXELS", 6 * 64 * 48 - 1)):
+        for name, most in (("MAX_STEPS", 5), ("MAX_BYTES", 1000), ("MAX_STRIP_PIXELS", 6 * 64 * 48 - 1)):
             with monkeypatch.context() as patch:
                 patch.setattr(strips, name, most)
                 self.refused(tmp_path / "a")

@@ -280,7 +280,7 @@ class TestWords:
         assert not torch.equal(words[0].heat, words[4].heat)
 
     def test_long_questions_are_scored_in_part(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("arr_coc.trace.observe.MOST_WORDS", 3)
+        monkeypatch.setattr("arr_coc.trace.observe.MAX_WORDS", 3)
         words = word_heat(session("covering"), "word " * 5, "prune", kept=7)
         assert [word.heat is not None for word in words[::2]] == [True, True, True, False, False]
 

@@ -43,7 +43,7 @@ OTHER = "shuffled question"  # ours with another image's question: what is kept 
 OURS = ("full", "arr-coc", "arr-coc sparse")
 RECIPES = ("relevance", "distill", "stem", "partial", "coarse")  # in the order of training
 PIXELS = 1_048_576  # larger images are scaled down for training: 1024 tokens of a 32 px cell
-LEAST_SPACE = 2**26  # bytes of free disk space to begin
+MIN_SPACE = 2**26  # bytes of free disk space to begin
 BASE_SPACE = 24  # bytes per number of the allocator: weights, optimizer, two checkpoints
 
 
@@ -293,7 +293,7 @@ def _check_space(out: Path, model: ARRCOCModel) -> None:
     """Raise a ValueError if the disk lacks space for what will be learned."""
     modules = [part for part in (model.layer, model.stem, model.convs, model.loras) if part is not None]
     learned = sum(p.numel() for part in modules for p in part.parameters())
-    needed, free = max(LEAST_SPACE, BASE_SPACE * learned), shutil.disk_usage(out).free
+    needed, free = max(MIN_SPACE, BASE_SPACE * learned), shutil.disk_usage(out).free
     if free < needed:
         raise ValueError(
             f"the disk of {str(out)!r} has {free / 2**20:,.0f} MiB free, and learning needs some "

@@ -17,11 +17,11 @@ from arr_coc.files.plugins import install_line
 from arr_coc.video import FrameSource, open_clip
 from arr_coc.video.opening import is_clip, size_text
 
-MOST_SECONDS, MOST_MB = 300, 64  # longest clip, largest file
-MOST_PIXELS = 30_000_000_000  # frames x width x height as decoded: 8 minutes of 1080p or 2 of 4K at 30 fps
-FPS, MOST_FRAMES, LONGEST = 2.0, 64, 960  # frames read per second, most per clip, px of their longer side
+MAX_SECONDS, MAX_MB = 300, 64  # longest clip, largest file
+MAX_PIXELS = 30_000_000_000  # frames x width x height as decoded: 8 minutes of 1080p or 2 of 4K at 30 fps
+FPS, MAX_FRAMES, LONGEST = 2.0, 64, 960  # frames read per second, most per clip, px of their longer side
 THUMBNAILS, THUMBNAIL = 6, 200  # frames in the preview, px of their longer side
-LIMITS = f"at most {MOST_SECONDS // 60} minutes, {MOST_MB} MB"
+LIMITS = f"at most {MAX_SECONDS // 60} minutes, {MAX_MB} MB"
 MISSING = f"To ask about clips, install what reads them: {install_line('video')}"
 
 
@@ -38,18 +38,18 @@ def open_upload(path: str) -> FrameSource:
     """
     file = Path(path)
     size = file.stat().st_size if file.is_file() else 0
-    if size > MOST_MB * 2**20:
+    if size > MAX_MB * 2**20:
         raise ValueError(
-            f"clip {file.name!r} has {size / 2**20:,.0f} MB, and at most {MOST_MB} are taken: cut it"
+            f"clip {file.name!r} has {size / 2**20:,.0f} MB, and at most {MAX_MB} are taken: cut it"
         )
-    clip = open_clip(path, fps=FPS, most=MOST_FRAMES)
+    clip = open_clip(path, fps=FPS, most=MAX_FRAMES)
     length = clip.total / clip.rate
-    if length > MOST_SECONDS:
+    if length > MAX_SECONDS:
         raise ValueError(
-            f"clip {file.name!r} is {length:,.0f} s long, and at most {MOST_SECONDS} s are taken: cut it"
+            f"clip {file.name!r} is {length:,.0f} s long, and at most {MAX_SECONDS} s are taken: cut it"
         )
     width, height = clip.size
-    if clip.total * width * height > MOST_PIXELS:
+    if clip.total * width * height > MAX_PIXELS:
         raise ValueError(
             f"clip {file.name!r} has {clip.total:,} frames of {width}x{height} px, which take too long to "
             "read: scale it down or cut it"

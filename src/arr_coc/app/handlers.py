@@ -43,8 +43,8 @@ OF_CLIPS = "This view takes pictures. Ask the model about the clip: its answer s
 NO_QUESTION = "Now type what you want to know about it."
 NEW_PICTURE = "Looking at the new picture ..."
 NO_PROBLEMS = [""] * len(FIELDS)
-MOST_TOKENS = 2**16
-LONGEST_KEPT = 2000  # characters of a question that are restored from a browser's storage
+MAX_TOKENS = 2**16
+MAX_KEPT = 2000  # characters of a question that are restored from a browser's storage
 POLL = 0.2  # seconds between two checks whether the model is loaded
 WORST = 12  # cases of a result file that are shown
 
@@ -106,8 +106,8 @@ def on_restore(kept: Any, *form: Any) -> list[Any]:
     if not isinstance(kept, dict):
         return [gr.skip()] * len(form)
     if isinstance(kept.get("question"), str) and kept["question"].strip():
-        question = kept["question"][:LONGEST_KEPT]
-    if type(kept.get("tokens")) is int and 1 <= kept["tokens"] <= MOST_TOKENS:
+        question = kept["question"][:MAX_KEPT]
+    if type(kept.get("tokens")) is int and 1 <= kept["tokens"] <= MAX_TOKENS:
         tokens = kept["tokens"]
     if kept.get("mode") in ("", *MODES):
         mode = kept["mode"]
@@ -117,7 +117,7 @@ def on_restore(kept: Any, *form: Any) -> list[Any]:
 
 def on_remember(question: str, tokens: float, auto: bool, mode: str, compare: bool) -> dict[str, Any]:
     """The form without its image, for the browser to store."""
-    values = {"question": question[:LONGEST_KEPT], "tokens": tokens, "auto": auto}
+    values = {"question": question[:MAX_KEPT], "tokens": tokens, "auto": auto}
     return values | {"mode": mode, "compare": compare}
 
 

@@ -21,7 +21,7 @@ from arr_coc.selector import Selector
 from arr_coc.trace.evidence import read_guidance
 from arr_coc.trace.view import look_view, picture_view
 
-LONGEST_QUESTION = 2000  # characters of a question that are read
+MAX_QUESTION_LENGTH = 2000  # characters of a question that are read
 SHOWN = 1024  # longest side in px of the picture that is sent to the page
 
 
@@ -94,7 +94,7 @@ def see(source: ImageSource, guide: Path | None = None) -> SeenPicture:
 
 def view(record: SeenPicture, question: str, budget: float | str) -> dict[str, Any]:
     """The view of a question about an encoded picture."""
-    question = question[:LONGEST_QUESTION].strip()
+    question = question[:MAX_QUESTION_LENGTH].strip()
     decision = record.decide(record.image, question, budget)
     allocation, coupling = decision.allocations[0], decision.coupling
     guidance, guided = None, record.selector.guided

@@ -9,14 +9,14 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-from arr_coc.app.looking import LONGEST_QUESTION, Looking
+from arr_coc.app.looking import MAX_QUESTION_LENGTH, Looking
 from arr_coc.app.state import Tab
 from arr_coc.files.atomic import write_atomic
 from arr_coc.files.images import ImageSource, open_image
 from arr_coc.pixels import LAYOUTS, RULES, Packed, find_rule, pack_for
 
 SQUARE = "32"  # the rule of any model, as the command's default
-USUAL_TOKENS, MOST_TOKENS = 400, 10_000
+USUAL_TOKENS, MAX_TOKENS = 400, 10_000
 SHOWN = (SQUARE, "gpt-6", "gpt-5.4", "gpt-4o", "claude", "gemini-low", "gemini", "qwen", "gemma-4", "mistral")
 FILE = "arr-coc-pictures.zip"
 HEAD = "<tr><th>by the rule of</th><th>the picture</th><th>these</th><th>less by</th></tr>"
@@ -41,11 +41,11 @@ def packed_pictures(
     Raises:
         ValueError: the picture can't be read, the question is missing, or the tokens are too few.
     """
-    text = question[:LONGEST_QUESTION].strip()
+    text = question[:MAX_QUESTION_LENGTH].strip()
     if not text:
         raise ValueError("type what you want to know about the picture")
-    if not isinstance(tokens, int | float) or not 1 <= tokens <= MOST_TOKENS:
-        raise ValueError(f"tokens must be 1 to {MOST_TOKENS:,}")
+    if not isinstance(tokens, int | float) or not 1 <= tokens <= MAX_TOKENS:
+        raise ValueError(f"tokens must be 1 to {MAX_TOKENS:,}")
     own = find_rule(rule)
     return looking.pack(
         tab, image, lambda record: pack_for(open_image(image), text, int(tokens), own, layout, record)

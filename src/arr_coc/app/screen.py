@@ -19,7 +19,7 @@ from arr_coc import __version__
 from arr_coc.app import handlers, packing
 from arr_coc.app.api import publish
 from arr_coc.app.asking import FIELDS, PROBES, AskForm, probe_names
-from arr_coc.app.clips import LIMITS, MISSING, MOST_MB, can_open
+from arr_coc.app.clips import LIMITS, MAX_MB, MISSING, can_open
 from arr_coc.app.components import Count, Problem, StatusLine, TokenCanvas, Upload, UploadClip, UploadTrace
 from arr_coc.app.looking import Looking
 from arr_coc.app.models import Models
@@ -29,7 +29,7 @@ from arr_coc.files.pdf import can_draw
 from arr_coc.modes import MODES
 from arr_coc.trace.viewer import assets
 
-WAITING, FILES, HOUR = 16, f"{MOST_MB}mb", 3600  # most queued questions, upload size, file lifetime in s
+WAITING, FILES, HOUR = 16, f"{MAX_MB}mb", 3600  # most queued questions, upload size, file lifetime in s
 AT_ONCE = 2  # uploads decoded at once: each may take a gigabyte
 KEPT_BY_BROWSER = "arr-coc"  # key of the form in the browser's storage; not secret
 SHOW_RESULTS = """() => {

@@ -23,7 +23,7 @@ from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 
-from arr_coc.app.clips import MOST_MB
+from arr_coc.app.clips import MAX_MB
 from arr_coc.files.atomic import temporary_folder
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ WRONG_HOST, FORBIDDEN, UNKNOWN, TOO_LARGE = 421, 403, 404, 413
 # A Host header: a name, or an address in brackets, and a port; no user, path or spaces.
 HOST = re.compile(r"(\[[0-9a-f:.]+\]|[\w.-]+)(:\d*)?", re.ASCII | re.IGNORECASE)
 # Bytes of a request that uploads a file, with the form around it, and of any other request.
-MOST_UPLOAD, MOST_BODY = (MOST_MB + 1) * 2**20, 4 * 2**20
+MAX_UPLOAD, MAX_BODY = (MAX_MB + 1) * 2**20, 4 * 2**20
 PATIENCE = 5.0  # seconds to wait at the end for a running model and for the guide
 FOLDER = "arr-coc-app-"  # prefix of the temporary folders of a server
 ENDINGS = ("SIGINT", "SIGTERM", "SIGHUP")  # signals that end the server
@@ -115,7 +115,7 @@ class BodyLimit:
     The declared length is checked first, then the bytes as they arrive.
     """
 
-    def __init__(self, app: Any, upload: int = MOST_UPLOAD, other: int = MOST_BODY) -> None:
+    def __init__(self, app: Any, upload: int = MAX_UPLOAD, other: int = MAX_BODY) -> None:
         self.app, self.upload, self.other = app, upload, other
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:

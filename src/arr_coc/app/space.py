@@ -61,7 +61,7 @@ PACKAGE = Path(__file__).parents[1]
 # Endings of the package's files: what else lies in its folder, such as a backup or a secret, stays here.
 ENDINGS = (".css", ".jinja", ".js", ".json", ".png", ".py", ".safetensors", ".toml", ".txt", ".typed")
 OF_GIT = (".git", ".gitattributes", ".gitignore")  # of a Space that was cloned
-MOST_NAMES = 4  # files that a message names
+MAX_NAMES = 4  # files that a message names
 HARDWARE = "a10g-small"  # suggested for models of the Hub: 24 GB of GPU memory, bfloat16 in hardware
 
 
@@ -204,7 +204,7 @@ def write_space(folder: Path, files: Mapping[str, str | bytes], force: bool = Fa
 
 
 def _named(names: Sequence[str]) -> str:
-    return ", ".join(names[:MOST_NAMES]) + (", ..." if len(names) > MOST_NAMES else "")
+    return ", ".join(names[:MAX_NAMES]) + (", ..." if len(names) > MAX_NAMES else "")
 
 
 def _differs(path: Path, content: bytes) -> bool:

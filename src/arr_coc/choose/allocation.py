@@ -33,10 +33,10 @@ SCORERS = {
     "participatory": ("coupling", "what the question asks for"),
 }
 """The three maps of a record in the order of its weights: name in files -> (name for people, meaning)."""
-MOST_EVIDENCE = 8  # boxes of evidence of one allocation
-LEAST_EVIDENCE = 0.05  # relevance of the best cell of such a box
-MOST_ROUNDING = 0.25  # share by which the cells of a grid may be other than square for its size to say much
-MOST_NOTE = 1000  # the most characters of the note of a record from a file
+MAX_EVIDENCE = 8  # boxes of evidence of one allocation
+MIN_EVIDENCE = 0.05  # relevance of the best cell of such a box
+MAX_ROUNDING = 0.25  # share by which the cells of a grid may be other than square for its size to say much
+MAX_NOTE = 1000  # the most characters of the note of a record from a file
 _FORMAT = "arr-coc allocation 1"
 
 
@@ -189,8 +189,8 @@ class Allocation:
 
         `size` as in `boxes`. A cell matters if it was kept for its relevance, not for coverage, and is
         nearer to the highest relevance than to the usual one of the picture, the median. Cells that touch are
-        a group, in a clip also those of neighbouring steps; MOST_EVIDENCE groups at most, none where nothing
-        stands out or has a relevance of LEAST_EVIDENCE. A ValueError for a size that is none.
+        a group, in a clip also those of neighbouring steps; MAX_EVIDENCE groups at most, none where nothing
+        stands out or has a relevance of MIN_EVIDENCE. A ValueError for a size that is none.
         """
         boxes, relevance = self.boxes(size), self.relevance_of_kept()
         # Relevance is a probability where the coupling leads and none where saliency does, of which an even
@@ -207,8 +207,8 @@ class Allocation:
             (x0, y0), (x1, y1) = boxes[index, :2].amin(0).tolist(), boxes[index, 2:].amax(0).tolist()
             score, step = float(relevance[best]), int(self.positions[best, 0])
             groups.append(EvidenceBox((x0, y0, x1, y1), score, len(group), step))
-        groups = [one for one in groups if one.score >= LEAST_EVIDENCE]
-        return tuple(sorted(groups, key=lambda one: -one.score)[:MOST_EVIDENCE])
+        groups = [one for one in groups if one.score >= MIN_EVIDENCE]
+        return tuple(sorted(groups, key=lambda one: -one.score)[:MAX_EVIDENCE])
 
     def relevance_of_kept(self) -> Tensor:
         """Float [K], the balanced relevance of each of `keep`."""
@@ -293,7 +293,7 @@ def is_transposed(grid: Grid, size: tuple[int, int]) -> bool:
     _, rows, columns = grid
     across, down = (math.log(side * rows / (other * columns)) for side, other in (size, size[::-1]))
     rounding = 1 / rows + 1 / columns
-    return rounding <= MOST_ROUNDING and abs(down) <= rounding < abs(across)
+    return rounding <= MAX_ROUNDING and abs(down) <= rounding < abs(across)
 
 
 def _as_stored(boxes: Tensor, orientation: int, size: tuple[int, int]) -> Tensor:
@@ -344,8 +344,8 @@ def _checked(tensors: dict[str, Tensor], plain: Any) -> dict[str, Any]:
     if type(budget) not in (int, float, str) or type(plain["void"]) is not bool:
         raise ValueError("its budget is no count, fraction or text, or its void is no truth value")
     note = plain.get("note")
-    if not (note is None or (isinstance(note, str) and len(note) <= MOST_NOTE and note.isprintable())):
-        raise ValueError(f"its note is no line of at most {MOST_NOTE} characters")
+    if not (note is None or (isinstance(note, str) and len(note) <= MAX_NOTE and note.isprintable())):
+        raise ValueError(f"its note is no line of at most {MAX_NOTE} characters")
     if wrong := [name for name in _FLOATS if not ((tensors[name] >= 0) & (tensors[name] <= 1)).all()]:
         raise ValueError(f"{wrong[0]} is not within 0 and 1")
     if not set(tensors["reasons"].flatten().tolist()) <= set(Reason):

@@ -20,7 +20,7 @@ from arr_coc.files.saved import reading, write_tensors
 COMPONENTS = 16  # components of a basis by default: the channels of the group "components"
 DEVIATIONS = 2.5  # standard deviations of a component, each way from its mean, that become 0 and 1
 FORMAT = "arr-coc basis 1"
-MOST_BYTES = 64_000_000  # the most bytes of a basis file
+MAX_BYTES = 64_000_000  # the most bytes of a basis file
 _TENSORS = ("mean", "components", "deviations")
 
 
@@ -83,8 +83,8 @@ class Basis:
         """Read the basis that `save` wrote, on the CPU; a ValueError if the file is missing or no basis."""
         place = Path(path)
         with reading(f"{str(place)!r} is no basis of features", "write it again with Basis.save"):
-            if place.stat().st_size > MOST_BYTES:
-                raise ValueError(f"it is larger than {MOST_BYTES / 1e6:g} MB")
+            if place.stat().st_size > MAX_BYTES:
+                raise ValueError(f"it is larger than {MAX_BYTES / 1e6:g} MB")
             with safe_open(place, framework="pt") as file:
                 about = file.metadata() or {}
                 if about.get("format") != FORMAT:

@@ -24,7 +24,7 @@ FLOOR = 0.02  # information and saliency live in [FLOOR, 1 - FLOOR], so that the
 PRESETS: tuple[str, str] = ("net", "linear")
 POOLINGS: tuple[str, str, str] = ("mean", "last", "learned")
 FOLD = 256  # embeddings wider than this are hashed to it before anything is learned on them, see `fold`
-MOST_PROJECTION = 65_536  # parameters of the participatory scorer's two projections, if no rank is given
+MAX_PROJECTION = 65_536  # parameters of the participatory scorer's two projections, if no rank is given
 CELL_NOISE = 0.05  # spread inside a cell that counts as noise
 
 _BUILDING = RLock()  # building modules seeds the random state of the process
@@ -92,8 +92,8 @@ def mirror_(hidden: nn.Module, last: nn.Module) -> None:
 
 
 def automatic_rank(dim: int, heads: int) -> int:
-    """The rank over all heads that keeps both projections within MOST_PROJECTION, at most 64 a head."""
-    per_head = MOST_PROJECTION // (2 * min(dim, FOLD) * heads)
+    """The rank over all heads that keeps both projections within MAX_PROJECTION, at most 64 a head."""
+    per_head = MAX_PROJECTION // (2 * min(dim, FOLD) * heads)
     return heads * max(1, min(64, per_head))
 
 

@@ -18,12 +18,12 @@ from torch import Tensor
 from arr_coc.choose.filters import Grid2D, cell_mean
 
 PEAKS_TRIED = 3  # highest points of a correlation that are tried as shifts
-MOST_LEFT_OVER = 0.7  # share of the difference between frames that a believed shift may leave
+MAX_LEFT_OVER = 0.7  # share of the difference between frames that a believed shift may leave
 SAME_FRAME = 1e-4  # mean absolute difference below which two frames are the same
 PART_SIDE = 8  # side in points of the parts that `layer_shift` compares one by one
-LEAST_PARTS = 0.1  # share of all parts that must have moved: below it a thing moves, not a layer
+MIN_PARTS = 0.1  # share of all parts that must have moved: below it a thing moves, not a layer
 PART_CHANGED = 0.02  # mean absolute difference above which a part has changed
-LEAST_FRACTION = 0.1  # of a point; shifts by less would only blur the picture
+MIN_FRACTION = 0.1  # of a point; shifts by less would only blur the picture
 
 
 def point_shift(before: Tensor, after: Tensor) -> Tensor:
@@ -37,7 +37,7 @@ def point_shift(before: Tensor, after: Tensor) -> Tensor:
     left_over = torch.stack([_difference(before, after, shift) for shift in shifts.unbind(1)], 1)  # (B, n)
     least, place = left_over.min(1)
     best = shifts[torch.arange(len(place), device=place.device), place]
-    return torch.where(((least < MOST_LEFT_OVER * same) & (same >= SAME_FRAME))[:, None], best, 0.0)
+    return torch.where(((least < MAX_LEFT_OVER * same) & (same >= SAME_FRAME))[:, None], best, 0.0)
 
 
 def layer_shift(before: Tensor, after: Tensor) -> Tensor:
@@ -57,7 +57,7 @@ def layer_shift(before: Tensor, after: Tensor) -> Tensor:
     least, place = torch.stack(left_over, 1).min(1)
     rows = torch.arange(len(place), device=place.device)
     best, area = shifts[rows, place], torch.stack(areas, 1)[rows, place]
-    believed = (least < MOST_LEFT_OVER * same) & (area >= LEAST_PARTS) & (same >= SAME_FRAME)
+    believed = (least < MAX_LEFT_OVER * same) & (area >= MIN_PARTS) & (same >= SAME_FRAME)
     return torch.where(believed[:, None], best, 0.0)
 
 
@@ -109,7 +109,7 @@ def _candidates(before: Tensor, after: Tensor) -> Tensor:
         # The second half of the surface stands for shifts up and to the left.
         place = torch.where(at[axis] > side // 2, at[axis] - side, at[axis]).to(part)
         whole.append(place)
-        refined.append(place + torch.where(part.abs() > LEAST_FRACTION, part, 0.0))
+        refined.append(place + torch.where(part.abs() > MIN_FRACTION, part, 0.0))
     return torch.stack((torch.stack(whole, -1), torch.stack(refined, -1)), 2).flatten(1, 2)
 
 

@@ -29,7 +29,7 @@ HALF = 0.001  # squared distance at which rarity is a half
 ROUNDING = 1e-6  # squared distances up to this are none
 CLEAR = 3.0  # odds of rarity from which more of it makes a cell stand out little further
 CROWD = 0.1  # share of the cells that is many: what as many have doesn't stand out
-MOST_WINDOWS = 1600  # that each is compared with; of more, evenly spaced ones
+MAX_WINDOWS = 1600  # that each is compared with; of more, evenly spaced ones
 
 
 @torch.no_grad()
@@ -87,7 +87,7 @@ def _distances(maps: Tensor, scale: float) -> Tensor:
     windows = torch.cat((mean[:, :1], spread, mean[:, 2:]), 1)
     windows = windows - windows.mean((-2, -1), keepdim=True)
     step = 1
-    while -(-rows // step) * -(-columns // step) > MOST_WINDOWS:
+    while -(-rows // step) * -(-columns // step) > MAX_WINDOWS:
         step += 1
     some = windows[..., ::step, ::step].flatten(2)  # (B, C, M)
     every = windows.flatten(2)  # (B, C, N)

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 PRINT_CONTRAST = 0.2  # the least difference of luminance within 3 px that print makes
-MOST_PRINT_IN_GAP = 0.012  # share of print in a row or column of px between blocks: a thin frame crosses it
+MAX_PRINT_IN_GAP = 0.012  # share of print in a row or column of px between blocks: a thin frame crosses it
 COLUMN_GAP = 0.06  # the least gap between columns, as a share of the page's width: more than label to value
 LINE_GAP = 3  # the least gap between lines, in px
 
@@ -74,7 +74,7 @@ def _cut(mask: Tensor, box: tuple[int, int, int, int], grid: tuple[int, int], mo
 
 def _runs(share: Tensor, gap: float) -> list[tuple[int, int]]:
     """Runs (start, end) of rows or columns with print, joined if less than `gap` px apart."""
-    printed = F.pad((share > MOST_PRINT_IN_GAP).int(), (1, 1))
+    printed = F.pad((share > MAX_PRINT_IN_GAP).int(), (1, 1))
     steps = printed.diff()
     # A run starts at a step of +1 and ends before one of -1.
     starts, ends = ((steps == step).nonzero().flatten().tolist() for step in (1, -1))

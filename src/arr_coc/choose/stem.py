@@ -141,7 +141,7 @@ def load_stem(folder: Path, dim: int) -> Stem | None:
 FOREIGN = "this picture looks unlike all that this model was taught on, so its answer is probably wrong"
 # Note of cells that the guide chose in place of a trained allocator.
 GUIDED = "the guide chose the cells, since this picture looks unlike all that the allocator was trained on"
-MOST_DEVIATIONS = 8.0  # standard deviations at which a statistic is cut off
+MAX_DEVIATIONS = 8.0  # standard deviations at which a statistic is cut off
 
 
 class Familiarity(nn.Module):
@@ -170,7 +170,7 @@ class Familiarity(nn.Module):
     def normalised(self, values: Tensor) -> Tensor:
         """Statistics [..., 2 D] in standard deviations of the pictures trained on, clamped."""
         mean, scale = self.mean.float(), self.scale.float()  # a stem can be kept in half precision
-        return ((values - mean) / scale).clamp(-MOST_DEVIATIONS, MOST_DEVIATIONS)
+        return ((values - mean) / scale).clamp(-MAX_DEVIATIONS, MAX_DEVIATIONS)
 
     def score(self, values: Tensor) -> Tensor:
         """The scores of statistics, [..., 2 D] -> [...]; above 0: unfamiliar."""

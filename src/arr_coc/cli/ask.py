@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from arr_coc.video.opening import Visual
 
 PICTURE = "arr-coc-ask.png"
-MOST_NOTES = 3  # most frequent notes of a folder's answers that are printed
+MAX_NOTES = 3  # most frequent notes of a folder's answers that are printed
 
 
 def ask(
@@ -200,10 +200,10 @@ def _answer_each(files: Sequence[Path], reply: Callable[[Image.Image], Answer], 
         else:
             terminal.print_rows([(file.name, answer.text)], width)
             notes.update(_notes(answer))
-    for text, count in notes.most_common(MOST_NOTES):
+    for text, count in notes.most_common(MAX_NOTES):
         terminal.complain(f"{count} of {len(files)} images: {text}")
-    if len(notes) > MOST_NOTES:
-        terminal.complain(f"{len(notes) - MOST_NOTES} other notes: --json has each beside its answer")
+    if len(notes) > MAX_NOTES:
+        terminal.complain(f"{len(notes) - MAX_NOTES} other notes: --json has each beside its answer")
     if foreign:
         terminal.complain(f"{foreign} of {len(files)} images: {FOREIGN}")
     if answered < len(files):

@@ -196,12 +196,12 @@ def _titles(files: Sequence[Path], page: int | None, folder: Path | None) -> dic
     were not made of this image: such get a number.
     """
     from arr_coc.pixels.packed import is_made_of
-    from arr_coc.pixels.planning import MOST_PICTURES
+    from arr_coc.pixels.planning import MAX_PICTURES
 
     there = {_same(path.name): path for path in folder.iterdir()} if folder is not None else {}
 
     def free(title: str, file: Path) -> bool:
-        names = [_same(f"{title}-{number}.png") for number in range(1, MOST_PICTURES + 1)]
+        names = [_same(f"{title}-{number}.png") for number in range(1, MAX_PICTURES + 1)]
         mine = _source(file, page)
         return all(name not in there or is_made_of(there[name], mine) for name in names)
 

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 STDIN = "-"
 IMAGE_TYPES = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp", ".tif", ".tiff")  # image files of a folder
-MOST_KINDS = 4  # endings of a folder's other files that are listed, the most frequent
-MOST_BYTES = 2**28  # of an image on standard input; what a file may hold is limited by its pixels
+MAX_KINDS = 4  # endings of a folder's other files that are listed, the most frequent
+MAX_BYTES = 2**28  # of an image on standard input; what a file may hold is limited by its pixels
 SAMPLE = Path(__file__).parents[1] / "bundled" / "sample.json"
 PICTURE_TYPES = (".png", ".jpg", ".jpeg", ".webp")  # endings of pictures that can be written
 
@@ -98,8 +98,8 @@ def folder_images(folder: Path) -> tuple[list[Path], str]:
             folders += 1
         else:
             kinds[path.suffix.lower() or "no ending"] += 1
-    counts = [f"{kind} {count}" for kind, count in kinds.most_common(MOST_KINDS)]
-    counts += ["..."] if len(kinds) > MOST_KINDS else []
+    counts = [f"{kind} {count}" for kind, count in kinds.most_common(MAX_KINDS)]
+    counts += ["..."] if len(kinds) > MAX_KINDS else []
     parts = [
         f"{_count(kinds.total(), 'other file')} ({', '.join(counts)})" if kinds else "",
         _count(folders, "folder") if folders else "",
@@ -128,9 +128,9 @@ def _resolved(path: Path) -> Path:
 def _standard_input() -> bytes:
     if sys.stdin is None or sys.stdin.isatty():
         raise ValueError("- reads an image from standard input, which is the keyboard: pipe a file into it")
-    data = sys.stdin.buffer.read(MOST_BYTES + 1)
-    if len(data) > MOST_BYTES:
-        raise ValueError(f"standard input is longer than {MOST_BYTES >> 20} MiB: give the image as a file")
+    data = sys.stdin.buffer.read(MAX_BYTES + 1)
+    if len(data) > MAX_BYTES:
+        raise ValueError(f"standard input is longer than {MAX_BYTES >> 20} MiB: give the image as a file")
     return data
 
 

@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from arr_coc.trace.evidence import EvidenceScore
     from arr_coc.video.opening import Visual
 
-MOST_MESSAGE = 900  # characters of a complaint; the middle of a longer one is left out
-MOST_QUESTION, MOST_WORDS = 400, 16  # characters of a question, recognised words that are repeated
-MOST_STEPS = 8  # steps of a clip that a row names
+MAX_MESSAGE = 900  # characters of a complaint; the middle of a longer one is left out
+MAX_QUESTION, MAX_WORDS = 400, 16  # characters of a question, recognised words that are repeated
+MAX_STEPS = 8  # steps of a clip that a row names
 # The note on an answer from all tokens after choosing has failed.
 FALLBACK = "choosing failed, so all tokens were used; stderr has the reason"
 # The note on a picture without structure (`Allocation.void`).
@@ -60,10 +60,10 @@ def printable(text: str, lines: bool = False) -> str:
 
 
 def complain(message: str) -> None:
-    """Print a message on stderr as one line of at most `MOST_MESSAGE` characters."""
+    """Print a message on stderr as one line of at most `MAX_MESSAGE` characters."""
     line = printable(" ".join(message.split("\n")))
-    if len(line) > MOST_MESSAGE:  # the problem is at the start, the remedy at the end
-        line = f"{line[: MOST_MESSAGE - 305]} ... {line[-300:]}"
+    if len(line) > MAX_MESSAGE:  # the problem is at the start, the remedy at the end
+        line = f"{line[: MAX_MESSAGE - 305]} ... {line[-300:]}"
     print("arr-coc: " + line, file=sys.stderr)
 
 
@@ -290,7 +290,7 @@ def print_steps(visual: Visual, allocation: Allocation) -> None:
         return
     kept = allocation.mask().flatten(1).sum(1)  # cells of each step, which holds one or more frames
     frames = -(-len(visual) // len(kept))
-    best = sorted(kept.argsort(descending=True, stable=True)[:MOST_STEPS].tolist())
+    best = sorted(kept.argsort(descending=True, stable=True)[:MAX_STEPS].tolist())
     parts = [f"{visual.times[step * frames]:.1f} s {int(kept[step]):,}" for step in best if kept[step]]
     rest = int((kept > 0).sum()) - len(parts)
     text = ", ".join(parts) + (f" and {rest:,} more" if rest > 0 else "")
@@ -312,7 +312,7 @@ def _guided(coupling: Coupling) -> list[tuple[str, str]]:
         by_source.setdefault(finding.source, []).append(
             f"{_shortened(finding.text)} {finding.probability:.2f}"
         )
-    rows += [(f"by {source}", ", ".join(texts[:MOST_WORDS])) for source, texts in by_source.items()]
+    rows += [(f"by {source}", ", ".join(texts[:MAX_WORDS])) for source, texts in by_source.items()]
     return [*rows, ("confidence", line)]
 
 
@@ -322,13 +322,13 @@ def _words(coupling: Coupling) -> str:
         f"{match.word} {match.likeness:.2f}" + f" ({match.term})" * (match.term != match.word)
         for match in coupling.best()
     ]
-    more = len(words) - MOST_WORDS
-    return ", ".join(words[:MOST_WORDS] + [f"and {more} more"] * (more > 0)) or "none was recognised"
+    more = len(words) - MAX_WORDS
+    return ", ".join(words[:MAX_WORDS] + [f"and {more} more"] * (more > 0)) or "none was recognised"
 
 
 def _shortened(text: str) -> str:
-    """A text cut to MOST_QUESTION characters."""
-    return text if len(text) <= MOST_QUESTION else f"{text[:MOST_QUESTION].rstrip()}…"
+    """A text cut to MAX_QUESTION characters."""
+    return text if len(text) <= MAX_QUESTION else f"{text[:MAX_QUESTION].rstrip()}…"
 
 
 def save_picture(picture: Image.Image, target: Path, quiet: bool, needed: bool) -> None:

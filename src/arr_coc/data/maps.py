@@ -14,7 +14,7 @@ from arr_coc.data.record import check_inside, check_name, is_file
 from arr_coc.files.atomic import one_line
 from arr_coc.files.validation import short
 
-MOST_SIDE = 4096  # the longest side of a map in a file
+MAX_SIDE = 4096  # the longest side of a map in a file
 FINEST = 256  # the longest side of a map in memory: more cells than any model has
 NAME = "map"  # the array of an .npz that has several
 # Modes of a PNG, and the greatest value of each.
@@ -66,7 +66,7 @@ def _from_png(path: Path, place: str) -> np.ndarray:
         try:
             picture = Image.open(path, formats=("PNG",))
         except Image.DecompressionBombWarning as error:
-            raise ValueError(f"{place} is too large: use at most {MOST_SIDE} values a side") from error
+            raise ValueError(f"{place} is too large: use at most {MAX_SIDE} values a side") from error
     with picture:
         _check_shape(picture.size[::-1], place)
         if picture.mode not in _GREY:
@@ -105,8 +105,8 @@ def _header(file: Any, place: str) -> tuple[tuple[int, ...], bool, np.dtype]:
 
 
 def _check_shape(shape: tuple[int, ...], place: str) -> None:
-    if len(shape) != 2 or not all(1 <= side <= MOST_SIDE for side in shape):
-        raise ValueError(f"{place} has shape {list(shape)}: give [H, W] of 1 to {MOST_SIDE} each")
+    if len(shape) != 2 or not all(1 <= side <= MAX_SIDE for side in shape):
+        raise ValueError(f"{place} has shape {list(shape)}: give [H, W] of 1 to {MAX_SIDE} each")
 
 
 def _reduced(values: np.ndarray) -> np.ndarray:

@@ -23,7 +23,7 @@ from arr_coc.files.images import Box
 from arr_coc.files.paths import shorten
 from arr_coc.files.validation import parse_json, short, validated
 
-LONGEST_LINE = 2**24  # the most bytes of a line of a JSON lines file
+MAX_LINE = 2**24  # the most bytes of a line of a JSON lines file
 _REMEDY = "it may be damaged or cut off; download or write it again"
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff")
 
@@ -165,11 +165,9 @@ def read_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     try:
         with path.open("rb") as lines:
             for number in count(1):
-                line = lines.readline(LONGEST_LINE + 1)
-                if len(line) > LONGEST_LINE:
-                    raise ValueError(
-                        f"{path}, line {number} is longer than {LONGEST_LINE:,} bytes: {_REMEDY}"
-                    )
+                line = lines.readline(MAX_LINE + 1)
+                if len(line) > MAX_LINE:
+                    raise ValueError(f"{path}, line {number} is longer than {MAX_LINE:,} bytes: {_REMEDY}")
                 if not line:
                     return
                 if line.strip():

@@ -24,7 +24,7 @@ from arr_coc.seam.base import FamilyAdapter, Grid
 from arr_coc.seam.pixels import coarse_views, to_pictures
 from arr_coc.seam.prompt import TemplateMarkers
 
-MOST_STRETCH = 1.25  # ratio of a grid's aspect ratio to its picture's
+MAX_STRETCH = 1.25  # ratio of a grid's aspect ratio to its picture's
 POSITIONS_AS_COLUMNS = "minimax_m3_sparse"  # layers that index columns by positions
 # setting of a language model that ignores positions and has a learned bias for each distance in columns
 REACH_IN_COLUMNS = "rel_extent"
@@ -191,7 +191,7 @@ def unpadded(pixels: Sequence[Tensor] | Tensor, sizes: Any) -> list[Tensor]:
 def nearest_grid(count: int, ratio: float) -> tuple[int, int]:
     """The grid (H, W) of `count` cells whose shape is nearest to `ratio`, height over width of the picture.
 
-    A ValueError where the nearest is more than MOST_STRETCH off.
+    A ValueError where the nearest is more than MAX_STRETCH off.
     """
 
     def stretch(rows: int) -> float:
@@ -199,6 +199,6 @@ def nearest_grid(count: int, ratio: float) -> tuple[int, int]:
         return max(shape, 1 / shape)  # rows / columns over the picture's height / width, either way round
 
     rows = min((rows for rows in range(1, count + 1) if count % rows == 0), key=stretch)
-    if stretch(rows) > MOST_STRETCH:
+    if stretch(rows) > MAX_STRETCH:
         raise ValueError(f"{count} cells make no grid in the shape of a picture of {ratio:.3g} to 1")
     return rows, count // rows

@@ -35,7 +35,7 @@ from arr_coc.seam.assembly import (
 from arr_coc.seam.base import Encodes, FamilyAdapter, Grid
 from arr_coc.seam.pixels import numbered_cells
 
-MOST_CROPS_A_SIDE = 3  # most crops along each side of a picture
+MAX_CROPS_A_SIDE = 3  # most crops along each side of a picture
 COMPARED_PX = 32  # along each side of two views of one picture that are compared
 
 
@@ -237,7 +237,7 @@ class CroppedAdapter(FamilyAdapter):
 
 def times_finer(size: tuple[int, int], px: int) -> int:
     """How many crops of `px` a side show a picture (width, height) nearly at its own resolution."""
-    return max(1, min(MOST_CROPS_A_SIDE, int(min(size) / px + 0.5)))
+    return max(1, min(MAX_CROPS_A_SIDE, int(min(size) / px + 0.5)))
 
 
 def _sides(size: Any) -> Mapping[str, int | None]:

@@ -42,7 +42,7 @@ SLACK = 1e-3  # how far a value of an array may lie outside [0, 1] by rounding: 
 TURNED = "turned"  # in the `info` of an opened image: the orientation that its file had
 PAPERS = (255, 0, 128)  # levels of gray that transparency becomes, the usual one first
 VISIBLE_EDGE = 32.0  # levels between two pixels, of an edge that is seen well
-MOST_LOST = 0.05  # share of the edges that may be lost on a paper that comes before others
+MAX_LOST = 0.05  # share of the edges that may be lost on a paper that comes before others
 TWELVE_BITS = (4095, 65535)  # largest gray values: scanners save 12 bits in files for 16
 # Opened formats, by Pillow's names. Of its others some start programs (EPS, WMF), some decode at a cost that
 # isn't in the header (FITS, QOI).
@@ -508,7 +508,7 @@ def _paper(strips: Iterable[Image.Image]) -> int:
             enough = np.minimum(np.max(edges, axis=0) / 2, VISIBLE_EDGE)
             visible += [np.minimum(edge, enough).sum() for edge in edges]
             every += float(enough.sum())
-    kept = [i for i in range(len(PAPERS)) if visible[i] >= (1 - MOST_LOST) * every]
+    kept = [i for i in range(len(PAPERS)) if visible[i] >= (1 - MAX_LOST) * every]
     return PAPERS[kept[0] if kept else int(visible.argmax())]
 
 

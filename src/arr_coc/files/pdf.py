@@ -26,7 +26,7 @@ from arr_coc.files.plugins import install_line
 from arr_coc.files.worker import Exceeded, Worker
 
 PIXELS_PER_POINT = 2.0  # 144 per inch: A4 has 1190 x 1684
-MOST_SIDE = 4096  # px: some pages claim to be metres long
+MAX_SIDE = 4096  # px: some pages claim to be metres long
 SECONDS, MEGABYTES, IDLE = 10.0, 1536, 60.0  # bounds of a page; idle seconds before the child is ended
 
 
@@ -115,7 +115,7 @@ def work(request: Any) -> dict[str, Any]:
         longest = max(width, height)
         if not (math.isfinite(longest) and min(width, height) > 0):
             raise ValueError(f"page {page or 1} of {title} is {width} x {height} points: nothing to see")
-        image = sheet.render(scale=min(PIXELS_PER_POINT, MOST_SIDE / longest)).to_pil()
+        image = sheet.render(scale=min(PIXELS_PER_POINT, MAX_SIDE / longest)).to_pil()
     except FileNotFoundError as error:
         raise ValueError(f"{title} does not exist: check the path") from error
     except (OSError, pypdfium2.PdfiumError) as error:

@@ -17,7 +17,7 @@ from arr_coc.files.paths import CONFIG_NAME
 
 BUNDLED = Path(__file__).parents[1] / "bundled"  # the model, allocator and sample inside the package
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")  # weight files that can run code
-MOST_BYTES = 1_000_000  # of a settings file
+MAX_BYTES = 1_000_000  # of a settings file
 
 
 @contextmanager
@@ -70,8 +70,8 @@ def read_settings(folder: Path) -> dict[str, Any]:
         f"{str(folder)!r} is not an allocator folder: {CONFIG_NAME} can't be read",
         "save the allocator again with save_pretrained",
     ):
-        if path.stat().st_size > MOST_BYTES:
-            raise ValueError(f"it is larger than {MOST_BYTES / 1e6:g} MB")
+        if path.stat().st_size > MAX_BYTES:
+            raise ValueError(f"it is larger than {MAX_BYTES / 1e6:g} MB")
         settings = json.loads(path.read_text(encoding="utf-8-sig"))
         missing = {"layer", "base_model", "base_model_type", "base_dim"} - set(settings)
         if not missing and not isinstance(settings, dict):

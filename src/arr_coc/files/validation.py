@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 LONGEST = 80  # characters of a value in a message
-MOST_NESTED = 64  # levels of nested objects and lists
-MOST_RUNS = 32  # training runs in a layer's record
+MAX_NESTED = 64  # levels of nested objects and lists
+MAX_RUNS = 32  # training runs in a layer's record
 
 M = TypeVar("M", bound=BaseModel)
 _HALF = re.compile(rb"\\u[dD][89a-fA-F]")  # half of a surrogate pair
@@ -29,12 +29,12 @@ def parse_json(content: bytes, where: str, remedy: str) -> Any:
     `where` (file and line) and `remedy` are for the message.
 
     Raises:
-        ValueError: not UTF-8 or JSON, NaN or Infinity, a repeated name, or nested deeper than `MOST_NESTED`.
+        ValueError: not UTF-8 or JSON, NaN or Infinity, a repeated name, or nested deeper than `MAX_NESTED`.
     """
     try:
         value = json.loads(content.decode("utf-8-sig"), object_pairs_hook=_object, parse_constant=_no_number)
         # Brackets are counted first: visiting every value costs as much as parsing.
-        if content.count(b"[") + content.count(b"{") > MOST_NESTED and _deeper(value, MOST_NESTED):
+        if content.count(b"[") + content.count(b"{") > MAX_NESTED and _deeper(value, MAX_NESTED):
             raise RecursionError
         if _HALF.search(content):
             json.dumps(value, ensure_ascii=False).encode()
@@ -134,8 +134,8 @@ _NAME = re.compile(r"\w[\w ./-]{0,99}")
 
 def check_records(records: Any) -> tuple[dict[str, Any], ...]:
     """The records of a file, without unknown fields; a ValueError if they are invalid."""
-    if not isinstance(records, list | tuple) or len(records) > MOST_RUNS:
-        raise ValueError(f"trained_on is no list of at most {MOST_RUNS} runs: leave it out")
+    if not isinstance(records, list | tuple) or len(records) > MAX_RUNS:
+        raise ValueError(f"trained_on is no list of at most {MAX_RUNS} runs: leave it out")
     return tuple(_check(record) for record in records)
 
 
@@ -151,7 +151,7 @@ def _check(record: Any) -> dict[str, Any]:
     for name, value, fits in (
         *((name, record[name], _is_name(record[name])) for name in NAMES if name in record),
         *((name, record[name], _is_number(record[name])) for name in NUMBERS if name in record),
-        ("images", images, isinstance(images, dict) and len(images) <= MOST_RUNS),
+        ("images", images, isinstance(images, dict) and len(images) <= MAX_RUNS),
     ):
         if not fits:
             raise ValueError(f"{name} of trained_on is {repr(value)[:80]}: leave it out")

@@ -51,13 +51,13 @@ LAYERS = re.compile(r"depth|n_layers?|(num|n)_(\w+_)?(layers|blocks)")
 LOOPS = re.compile(r"\w*_(loops|passes)")  # how often layers run, one after another
 COUNTED = re.compile(r"num_\w*|n_\w*(experts|heads|groups?)|\w+_n_heads")
 # px to which an encoder enlarges or pads every picture
-PADDED, MOST_PADDED = re.compile(r"\w*pinpoints|window_size"), 2**13
+PADDED, MAX_PADDED = re.compile(r"\w*pinpoints|window_size"), 2**13
 
 # Of processors and tokenizers.
 CLASSES = re.compile(r"\w*(Processor|Tokenizer|Backend|FeatureExtractor)(Fast|Pil)?")
 CLASS_KEYS = re.compile(r"(processor|tokenizer|\w+_processor|feature_extractor)_(class|type)")
-MOST_PIXELS = (  # settings of a processor: the largest allowed number
-    (PADDED, MOST_PADDED),
+MAX_PIXELS = (  # settings of a processor: the largest allowed number
+    (PADDED, MAX_PADDED),
     (re.compile(r"(max_)?(height|width)|max_(num_)?(patches|tiles|crops)"), 2**14),
     (re.compile(r"min_pixels|shortest_edge"), 2**22),  # px to which small pictures are enlarged
     (re.compile(r"\w+_edge|max_pixels"), 2**28),
@@ -72,13 +72,13 @@ FLAGS = re.compile(r"do_sample|use_cache|return_dict_in_generate|early_stopping|
 COUNTS = re.compile(r"top_k|no_repeat_ngram_size|num_\w+|(min|max)_(new_tokens|length)")
 IDS = re.compile(r"(bos|eos|pad|decoder_start|forced_[be]os)_token_id")
 
-MOST_SETTINGS_BYTES, MOST_DEPTH = 8_000_000, 20  # of a settings file
-MOST_FILE_BYTES = 200_000_000  # of any file but those of weights; tokenizers have up to 40 MB
-MOST_TENSORS, MOST_LAYERS = 200_000, 1000
-MOST_LOOPS = 64
+MAX_SETTINGS_BYTES, MAX_DEPTH = 8_000_000, 20  # of a settings file
+MAX_FILE_BYTES = 200_000_000  # of any file but those of weights; tokenizers have up to 40 MB
+MAX_TENSORS, MAX_LAYERS = 200_000, 1000
+MAX_LOOPS = 64
 USUAL_COUNT = 4096  # allowed for a number of heads or the like, else the longest side of a weight
-MOST_LENGTH, MOST_BEAMS = 2**21, 64
-MOST_ENTRIES, MOST_TOKEN_ENTRIES = 4096, 32_768  # most entries of a list of settings, of tokens
+MAX_LENGTH, MAX_BEAMS = 2**21, 64
+MAX_ENTRIES, MAX_TOKEN_ENTRIES = 4096, 32_768  # most entries of a list of settings, of tokens
 
 
 class Vetted(NamedTuple):
@@ -108,8 +108,8 @@ def vetted(folder: Path) -> Vetted:
         check_file(path, folder)
     for path in small_files(folder):
         check_file(path, folder)
-        if path.stat().st_size > MOST_FILE_BYTES:
-            _refuse(path, f"it is larger than {MOST_FILE_BYTES / 1e6:g} MB", "copy it again")
+        if path.stat().st_size > MAX_FILE_BYTES:
+            _refuse(path, f"it is larger than {MAX_FILE_BYTES / 1e6:g} MB", "copy it again")
     weights = tuple(folder / name for name in weight_names(folder))
     header = _headers(weights)
     settings = read_object(folder / CONFIG)
@@ -177,11 +177,11 @@ def read_object(path: Path) -> dict[str, Any]:
     with reading(f"{str(path)!r} can't be read", again):
         if not path.is_file():
             raise ValueError("it is no ordinary file")
-        if path.stat().st_size > MOST_SETTINGS_BYTES:
-            raise ValueError(f"it is larger than {MOST_SETTINGS_BYTES / 1e6:g} MB")
+        if path.stat().st_size > MAX_SETTINGS_BYTES:
+            raise ValueError(f"it is larger than {MAX_SETTINGS_BYTES / 1e6:g} MB")
         value = json.loads(path.read_text(encoding="utf-8"))
-        if _depth(value) > MOST_DEPTH:
-            raise ValueError(f"it holds more than {MOST_DEPTH} objects within each other")
+        if _depth(value) > MAX_DEPTH:
+            raise ValueError(f"it holds more than {MAX_DEPTH} objects within each other")
     if not isinstance(value, dict):
         _refuse(path, f"it holds {short(value)} and no object", again)
     return value
@@ -217,7 +217,7 @@ def _bound(path: Path, key: str, value: Any, names: re.Pattern[str], most: int) 
         _refuse(path, f"{key} is {short(value)}, more than {most}", "correct it")
 
 
-def _check_lists(path: Path, settings: Any, most: int = MOST_ENTRIES) -> None:
+def _check_lists(path: Path, settings: Any, most: int = MAX_ENTRIES) -> None:
     """Refuse overlong lists: for some settings each entry becomes a module."""
     for key, value in _settings(settings):
         if isinstance(value, list) and len(value) > most:
@@ -263,8 +263,8 @@ def _headers(paths: tuple[Path, ...]) -> WeightHeaders:
             size += path.stat().st_size
         tensors += len(shapes)
         longest = max([longest, *(max(shape, default=0) for shape in shapes if 0 not in shape)])
-        if tensors > MOST_TENSORS:
-            _refuse(path, f"there are more than {MOST_TENSORS} tensors", "name another model")
+        if tensors > MAX_TENSORS:
+            _refuse(path, f"there are more than {MAX_TENSORS} tensors", "name another model")
     return WeightHeaders(tensors, size, longest)
 
 
@@ -285,16 +285,16 @@ def _config(settings: Mapping[str, Any], path: Path, header: WeightHeaders) -> d
                 "load such a model with transformers yourself, and give it to ARRCOCModel.wrap",
             )
         elif PADDED.fullmatch(key):
-            _bound(path, key, value, PADDED, MOST_PADDED)
+            _bound(path, key, value, PADDED, MAX_PADDED)
         elif key == "auto_map" or key.startswith("_"):
             # Ordinary checkpoints name their repository's code in `auto_map` beside a class of transformers;
             # that is accepted, since nothing is loaded with `trust_remote_code`.
             continue
         # Modules are built before weights are compared with them, so numbers must fit the weights.
         elif LAYERS.fullmatch(key):
-            _bound(path, key, value, LAYERS, min(MOST_LAYERS, header.tensors))
+            _bound(path, key, value, LAYERS, min(MAX_LAYERS, header.tensors))
         elif LOOPS.fullmatch(key):
-            _bound(path, key, value, LOOPS, MOST_LOOPS)
+            _bound(path, key, value, LOOPS, MAX_LOOPS)
         elif COUNTED.fullmatch(key):
             _bound(path, key, value, COUNTED, max(USUAL_COUNT, header.longest))
         kept[key] = _config(value, path, header) if isinstance(value, dict) else value
@@ -329,8 +329,8 @@ def _check_generation(path: Path, settings: dict[str, Any]) -> None:
     """Check the types and ranges of the settings in a generation_config.json."""
     _check_lists(path, settings)
     for key, value in settings.items():
-        _bound(path, key, value, BEAMS, MOST_BEAMS)
-        _bound(path, key, value, LENGTHS, MOST_LENGTH)
+        _bound(path, key, value, BEAMS, MAX_BEAMS)
+        _bound(path, key, value, LENGTHS, MAX_LENGTH)
         if value is not None and not _is_of_its_kind(key, value):
             _refuse(
                 path, f"{key} is {short(value)}, which no generation can use", "correct it, or take it out"
@@ -354,11 +354,11 @@ def _is_of_its_kind(key: str, value: Any) -> bool:
 def _check_processor(path: Path) -> None:
     """Check the settings file of a tokenizer, an image processor or a processor."""
     settings = read_object(path)
-    _check_lists(path, settings, MOST_ENTRIES if "processor" in path.name else MOST_TOKEN_ENTRIES)
+    _check_lists(path, settings, MAX_ENTRIES if "processor" in path.name else MAX_TOKEN_ENTRIES)
     for key, value in _settings(settings):
         if key == "audio_tokenizer" and value:
             _refuse(path, "audio_tokenizer names a model elsewhere", "take it out")
-        for names, most in MOST_PIXELS:
+        for names, most in MAX_PIXELS:
             _bound(path, key, value, names, most)
         if CLASS_KEYS.fullmatch(key):
             for name in value if isinstance(value, list) else [value]:

@@ -17,7 +17,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-MOST_ANSWER = 2**27  # bytes: 16 MP of noise as a PNG in base64 are 64 MiB
+MAX_ANSWER = 2**27  # bytes: 16 MP of noise as a PNG in base64 are 64 MiB
 
 
 class Exceeded(ValueError):
@@ -69,7 +69,7 @@ class Worker:
             try:
                 child.stdin.write(line)
                 child.stdin.flush()
-                answer = child.stdout.readline(MOST_ANSWER)
+                answer = child.stdout.readline(MAX_ANSWER)
             except OSError:  # the child is gone
                 answer = b""
             except BaseException:  # Ctrl-C: a late answer must not meet the next request

@@ -30,7 +30,7 @@ MAX_SIDE = 8192  # px of its longer side: a page of many screens in one shot is 
 # How much a small picture is enlarged before it is encoded, up to how many px, and the least that is worth
 # it: print of 9 to 12 px, as screens have it, is read better so (`runs/enlarged.py`), and a picture that is
 # larger when it comes costs no more.
-ENLARGED, ENLARGED_PIXELS, LEAST_ENLARGED = 1.5, 1152**2, 1.25
+ENLARGED, ENLARGED_PIXELS, MIN_ENLARGED = 1.5, 1152**2, 1.25
 # Factor and offset on the logit of presence, and what a recognised word adds, that make `confidence` a
 # probability; fitted on validation pages (`runs/guide_matches.py`), like the next two.
 CALIBRATION: tuple[float, float, float] = (0.58, -1.29, 1.43)
@@ -188,7 +188,7 @@ def _alike(keys: Sequence[Hashable]) -> list[list[int]]:
 def encoded_size(width: int, height: int) -> tuple[int, int]:
     """The size (width, height) in px at which the guide encodes a picture of a size in px."""
     scale = min(ENLARGED, math.sqrt(ENLARGED_PIXELS / (width * height)), MAX_SIDE / max(width, height))
-    if scale < LEAST_ENLARGED:
+    if scale < MIN_ENLARGED:
         return fitted(width, height)
     return round(width * scale), round(height * scale)
 

@@ -37,7 +37,7 @@ from arr_coc.video.temporal import Changes
 
 T = TypeVar("T")
 
-MOST_TURNS = 16  # questions of a session whose relevance maps are kept
+MAX_TURNS = 16  # questions of a session whose relevance maps are kept
 OF_TURNS = frozenset({"neutral", "earlier"})
 """Fields of `EncodedImages` that depend on the turns of a conversation before a question."""
 OF_LORAS = frozenset({"features", "textures", "views", "stems", "gestalts"})
@@ -106,9 +106,9 @@ class EncodedImages:
         return torch.stack(maps) if maps else None
 
     def remember(self, question: str, allocations: Sequence[Allocation]) -> None:
-        """Keep the relevance maps of a question for later turns; the last `MOST_TURNS` stay."""
+        """Keep the relevance maps of a question for later turns; the last `MAX_TURNS` stay."""
         self.looks.pop(question, None)
-        while len(self.looks) >= MOST_TURNS:
+        while len(self.looks) >= MAX_TURNS:
             del self.looks[next(iter(self.looks))]
         maps = [one for allocation in allocations for one in allocation.balanced.detach().float().cpu()]
         self.looks[question] = maps

@@ -2,7 +2,7 @@
 
     magnify=1        a kept cell is one token
     magnify=2        a kept cell is 2 x 2 tokens of the picture at twice the scale; a quarter as many are kept
-    magnify="auto"   as fine as the picture is, while the budget buys LEAST_CELLS of it, and as many as needed
+    magnify="auto"   as fine as the picture is, while the budget buys MIN_CELLS of it, and as many as needed
 
 A budget stays the number of visual tokens that the language model reads of an image. A grid (H, W) at a
 scale has about (scale * H, scale * W) cells of the same px; a fine cell is kept if its centre lies in a kept
@@ -25,18 +25,18 @@ from arr_coc.choose.budget import AUTO, Budget, budget_count
 from arr_coc.files.question import kind_of
 from arr_coc.seam.assembly import covering_cells
 
-Magnify = float | str  # a scale from 1 to MOST_SCALE, or "auto"
+Magnify = float | str  # a scale from 1 to MAX_SCALE, or "auto"
 
-MOST_SCALE = 3.0
-LEAST_CELLS = 64  # no fewer cells are kept for the sake of their scale
-LEAST_SCALE = 1.1  # less isn't worth other pixels than the model was given
+MAX_SCALE = 3.0
+MIN_CELLS = 64  # no fewer cells are kept for the sake of their scale
+MIN_SCALE = 1.1  # less isn't worth other pixels than the model was given
 STEP = 0.98  # by which a scale falls until the fine cells fit the budget
 
-_REMEDY = f"use a number from 1 to {MOST_SCALE:g}, or 'auto'"
+_REMEDY = f"use a number from 1 to {MAX_SCALE:g}, or 'auto'"
 
 
 def parse_magnify(value: Magnify) -> Magnify:
-    """A magnification as a float from 1 to MOST_SCALE, or "auto", also from text; else a ValueError."""
+    """A magnification as a float from 1 to MAX_SCALE, or "auto", also from text; else a ValueError."""
     scale: Any = value
     if isinstance(value, str):
         if value.strip().lower() == AUTO:
@@ -47,8 +47,8 @@ def parse_magnify(value: Magnify) -> Magnify:
             scale = math.nan
     if isinstance(scale, bool) or not isinstance(scale, numbers.Real):
         raise ValueError(f"magnify {value!r} is {kind_of(value)}; {_REMEDY}")
-    if not 1 <= scale <= MOST_SCALE:
-        raise ValueError(f"magnify {value!r} is not from 1 to {MOST_SCALE:g}; {_REMEDY}")
+    if not 1 <= scale <= MAX_SCALE:
+        raise ValueError(f"magnify {value!r} is not from 1 to {MAX_SCALE:g}; {_REMEDY}")
     return float(scale)
 
 
@@ -62,7 +62,7 @@ def scales_of(
     """How much each image's kept cells, of `side` px, are magnified.
 
     A named scale is taken as it is. "auto" stops where the picture has no more pixels, or `budgets` (one an
-    image; None: all cells, as they are) would buy fewer than LEAST_CELLS cells.
+    image; None: all cells, as they are) would buy fewer than MIN_CELLS cells.
     """
     if magnify != AUTO:
         return [float(magnify)] * len(grids)
@@ -72,9 +72,9 @@ def scales_of(
             scales.append(1.0)
             continue
         tokens = tokens_of(budget, height * width)
-        bought = MOST_SCALE if tokens is None else math.sqrt(tokens / LEAST_CELLS)
-        scale = min(picture.width / (width * side), picture.height / (height * side), bought, MOST_SCALE)
-        scales.append(scale if scale >= LEAST_SCALE else 1.0)
+        bought = MAX_SCALE if tokens is None else math.sqrt(tokens / MIN_CELLS)
+        scale = min(picture.width / (width * side), picture.height / (height * side), bought, MAX_SCALE)
+        scales.append(scale if scale >= MIN_SCALE else 1.0)
     return scales
 
 

@@ -32,7 +32,7 @@ MIN_ERASED = (48, 40)  # the same of rules that can't be strokes of letters
 MAX_RULES = 4000  # of each direction; the longest
 HEIGHTS = (4, 64)  # px of a line: less is a rule, more a picture
 INKED = 0.01  # least share of a row's pixels with ink that isn't blank
-LEAST_WIDTH = 6  # px of a line
+MIN_WIDTH = 6  # px of a line
 BLANK = 0.6  # heights of a line, between two of its words
 EDGES = 2  # px, of the pale edges above and below a line that belong to its box
 FLAT, STOUT = 0.18, 3.5  # share of marks and width by height below which a box of MIN_THING px shows no print
@@ -209,7 +209,7 @@ def _rows_of(ink: NDArray[np.bool_], row: int, first: int, last: int) -> list[tu
     x0, x1 = first * COLUMN_PX, min(last * COLUMN_PX, width)
     top, bottom = row * PLACE[0], min((row + 1) * PLACE[0], height)
     above, below = max(0, top - HEIGHTS[1]), min(height, bottom + HEIGHTS[1])
-    if x1 - x0 < LEAST_WIDTH:
+    if x1 - x0 < MIN_WIDTH:
         return []
     inked = np.pad(ink[above:below, x0:x1].mean(1) > INKED, 1)
     edges = np.flatnonzero(inked[1:] != inked[:-1]) + above

@@ -33,8 +33,8 @@ from arr_coc.pixels.packed import Packed, Place
 from arr_coc.pixels.page import PrintedPage, find_page
 from arr_coc.pixels.planning import (
     GAP,
-    MOST_IN_STRIP,
-    MOST_PICTURES,
+    MAX_IN_STRIP,
+    MAX_PICTURES,
     Fragment,
     Plan,
     Spend,
@@ -72,7 +72,7 @@ MASKED = 64  # the fewest cells around which "mask" leaves a picture as it is
 COUNTS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)  # of cells that are tried
 HELD = 0.9  # of the relevance of the best cells, that regions have to hold together
 WIDEST_FRAME = 64  # px of a patch, of those larger than which none is wasted on a region
-LEAST_SCALE = 0.25  # of regions, where their frames are estimated
+MIN_SCALE = 0.25  # of regions, where their frames are estimated
 TRUSTED = 0.8  # the confidence of a choice that came without one
 PAID_WHOLE = ("squares", "patches", "padded")  # ways of counting by which a part of a patch costs a whole one
 FLAT = (128, 128, 128)  # colour of a mask
@@ -169,7 +169,7 @@ def pack(
     limited = _limited(spend, sight)
     keep = allocation.keep.numpy()
     boxes = joined_in_rows(all_boxes(allocation, image.size), image.size)
-    around = _regions(sight, boxes, _frame_of(boxes, limited), MOST_IN_STRIP)
+    around = _regions(sight, boxes, _frame_of(boxes, limited), MAX_IN_STRIP)
     _, plan = _best(sight, [Candidate(keep, around)], limited, layout)
     return _drawn(sight, allocation, plan, spend.rule)
 
@@ -353,7 +353,7 @@ def _dense(
     """
     size, grid = sight.image.size, sight.relevance.shape
     joined = joined_in_rows(boxes[keep], size)
-    around = _regions(sight, joined, _frame_of(joined, spend), MOST_IN_STRIP, False)
+    around = _regions(sight, joined, _frame_of(joined, spend), MAX_IN_STRIP, False)
     cells = [_cells_in(box, size, grid) for box in around]
     held = [float(sight.relevance[one].sum()) for one in cells]
     most, total, chosen = HELD * sum(held), 0.0, []
@@ -385,7 +385,7 @@ def _frame_of(boxes: Sequence[PixelBox], spend: Spend) -> float:
     area = sum(map(_area, boxes))
     patch = min(spend.rule.patch, WIDEST_FRAME)
     scale = math.sqrt(spend.tokens * patch**2 / max(1, area))
-    return patch / min(max(scale, LEAST_SCALE), spend.magnify)
+    return patch / min(max(scale, MIN_SCALE), spend.magnify)
 
 
 # ---- which layout -------------------------------------------------------------------------------------
@@ -426,7 +426,7 @@ def _choices(
     sight: Sight, candidate: Candidate, spend: Spend, layout: str, overviews: Sequence[Plan]
 ) -> Iterator[Choice]:
     """The layouts of a candidate by a name, each with about the score that it will have."""
-    separate = min(MOST_PICTURES, spend.tokens // spend.rule.cheapest)
+    separate = min(MAX_PICTURES, spend.tokens // spend.rule.cheapest)
     ways: list[tuple[str, Plan | None]] = []
     if layout == "crop":
         ways.append(("crop", None))
@@ -453,11 +453,11 @@ def _laid_out(sight: Sight, choice: Choice, spend: Spend) -> Plan | None:
     size = sight.image.size
     boxes = _kept_boxes(sight, choice.candidate)
     if choice.layout == "strip":
-        return strip(_regions(sight, boxes, GAP, MOST_IN_STRIP), size, spend, choice.above)
+        return strip(_regions(sight, boxes, GAP, MAX_IN_STRIP), size, spend, choice.above)
     if choice.layout == "crop":
         plan = crops(_regions(sight, boxes, 0, 1), spend)
     else:
-        separate = min(MOST_PICTURES, spend.tokens // spend.rule.cheapest) - (choice.above is not None)
+        separate = min(MAX_PICTURES, spend.tokens // spend.rule.cheapest) - (choice.above is not None)
         plan = crops(_regions(sight, boxes, _frame_of(boxes, spend), separate), spend, choice.above)
     if plan is None:
         return None

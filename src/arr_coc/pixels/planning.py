@@ -19,8 +19,8 @@ from arr_coc.choose.boxes import Box
 from arr_coc.pixels.regions import PixelBox
 from arr_coc.pixels.rules import Rule
 
-MOST_PICTURES = 9  # of a packed picture
-MOST_IN_STRIP = 16  # regions
+MAX_PICTURES = 9  # of a packed picture
+MAX_IN_STRIP = 16  # regions
 USUAL_SIDE = 1024  # px of a picture by which a rule's tokens are estimated
 WIDTHS = 4  # of a strip that are priced, those of the smallest area first
 GAP = 6  # px between the pieces of a strip, and around them
@@ -171,7 +171,7 @@ def crops(regions: Sequence[PixelBox], spend: Spend, above: Plan | None = None) 
     None if they don't fit, or there are none.
     """
     first = 0 if above is None else 1
-    if not regions or len(regions) + first > MOST_PICTURES:
+    if not regions or len(regions) + first > MAX_PICTURES:
         return None
     left = spend.tokens - (0 if above is None else above.tokens)
 

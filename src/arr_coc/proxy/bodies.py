@@ -22,12 +22,12 @@ from starlette.types import Receive
 from arr_coc.proxy.messages import Api, Parts, PictureSlot, model_of, picture_slots, with_parts
 from arr_coc.proxy.packing import digest_of
 
-MOST_BODY = 64 * 2**20  # bytes of a body that is looked into; a longer one passes as it is
-MOST_BODIES = 256 * 2**20  # bytes of all bodies that are held, with what is made of them
+MAX_BODY = 64 * 2**20  # bytes of a body that is looked into; a longer one passes as it is
+MAX_BODIES = 256 * 2**20  # bytes of all bodies that are held, with what is made of them
 COPIES = 2  # of a body that are made to look into it; one more where its letters are wider than a byte
 PIECE = 2**18  # bytes of a body that are sent on at a time
 BODY_SECONDS = 120.0  # for a body that is looked into to arrive, and for the next bytes of any other
-MOST_SIGNS = 250_000  # of a body's brackets and commas: each may take hundreds of bytes once it is parsed
+MAX_SIGNS = 250_000  # of a body's brackets and commas: each may take hundreds of bytes once it is parsed
 BLANKS = re.compile(r"[ \t\n\r]*")
 _decode = json.JSONDecoder().raw_decode
 
@@ -62,14 +62,14 @@ class Body:
         while not self.complete:
             self.content += await self._next()
             self.resize(len(self.content))
-            if len(self.content) > MOST_BODY or self._held.nbytes > MOST_BODIES:
+            if len(self.content) > MAX_BODY or self._held.nbytes > MAX_BODIES:
                 return False
         return True
 
     def can_be_parsed(self) -> bool:
         """Count what will be made of it, too; False: that is more than may be held."""
         nbytes = len(self.content) * (1 + COPIES + (not self.content.isascii()))
-        if self._held.nbytes + nbytes - self._nbytes > MOST_BODIES:
+        if self._held.nbytes + nbytes - self._nbytes > MAX_BODIES:
             return False
         self.resize(nbytes)
         return True
@@ -106,7 +106,7 @@ class Parsed(NamedTuple):
 
 def parse(api: Api, content: bytes | bytearray, most: int) -> Parsed | None:
     """A body and its last pictures; None if it has none, can't be read or would take too much memory."""
-    if sum(map(content.count, (b",", b"[", b"{"))) > MOST_SIGNS:
+    if sum(map(content.count, (b",", b"[", b"{"))) > MAX_SIGNS:
         return None
     try:
         body = json.loads(content.decode())

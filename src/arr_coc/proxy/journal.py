@@ -16,9 +16,9 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from arr_coc.files.paths import shorten
 from arr_coc.proxy.packing import REASONS, Outcome, facts
 
-MOST_DRAWN = 8  # pictures of a request that are kept for the page
-MOST_QUESTIONS, MOST_LETTERS = 8, 300  # of a picture that are kept, the last ones, and of each its end
-MOST_BYTES = 16 * 2**20  # of the requests that are kept, of many the last ones
+MAX_DRAWN = 8  # pictures of a request that are kept for the page
+MAX_QUESTIONS, MAX_LETTERS = 8, 300  # of a picture that are kept, the last ones, and of each its end
+MAX_BYTES = 16 * 2**20  # of the requests that are kept, of many the last ones
 SECONDS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 2.0, 5.0, 10.0)  # bounds of the histogram of choosing
 
 
@@ -30,11 +30,9 @@ class RequestedPicture(NamedTuple):
 
     def traced(self) -> RequestedPicture:
         """The picture as it is kept: the ends of its last questions, and nothing of what was sent for it."""
-        questions = (
-            one if len(one) <= MOST_LETTERS else f"...{one[-MOST_LETTERS:]}" for one in self.questions
-        )
+        questions = (one if len(one) <= MAX_LETTERS else f"...{one[-MAX_LETTERS:]}" for one in self.questions)
         captions = tuple((caption, "") for caption, _ in self.outcome.parts)
-        return RequestedPicture(tuple(questions)[-MOST_QUESTIONS:], self.outcome._replace(parts=captions))
+        return RequestedPicture(tuple(questions)[-MAX_QUESTIONS:], self.outcome._replace(parts=captions))
 
 
 class RequestRecord(NamedTuple):
@@ -49,7 +47,7 @@ class RequestRecord(NamedTuple):
     packed: int  # of them
     before: int  # tokens of its pictures, whole
     after: int  # tokens of what was sent for them
-    pictures: tuple[RequestedPicture, ...]  # the last MOST_DRAWN, without what was sent for them
+    pictures: tuple[RequestedPicture, ...]  # the last MAX_DRAWN, without what was sent for them
     status: int = 0
     ms: float = 0.0  # until the answer began
 
@@ -142,14 +140,14 @@ class Journal:
         self._count += 1
         return RequestRecord(
             self._count, time.time(), shorten(path)[1:-1], model, rule, len(outcomes) + earlier,
-            reasons["packed"], before, after, tuple(one.traced() for one in pictures[-MOST_DRAWN:]),
+            reasons["packed"], before, after, tuple(one.traced() for one in pictures[-MAX_DRAWN:]),
         )  # fmt: skip
 
     def keep(self, record: RequestRecord) -> None:
         """Keep a request; the oldest ones are dropped for it."""
         self.records.append(record)
         self._bytes += record.nbytes
-        while self._bytes > MOST_BYTES or len(self.records) > self.most:
+        while self._bytes > MAX_BYTES or len(self.records) > self.most:
             self._bytes -= self.records.popleft().nbytes
 
     def metrics(self) -> bytes:

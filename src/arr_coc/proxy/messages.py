@@ -16,8 +16,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
-MOST_QUESTIONS = 16  # about one picture; with more of them the whole picture goes on, once and for all
-MOST_QUESTION = 2_000  # characters of a turn that count as its question, the last ones
+MAX_QUESTIONS = 16  # about one picture; with more of them the whole picture goes on, once and for all
+MAX_QUESTION = 2_000  # characters of a turn that count as its question, the last ones
 IN_PATH = re.compile(r"/(?:deployments|engines)/([^/]+)/")
 DATA_URL = re.compile(
     r"\s*data:image/[\w.+-]{1,40}(;[\w.+-]{1,40}=[^;,\s]{0,80}){0,4}\s*;\s*base64\s*,",
@@ -88,7 +88,7 @@ def picture_slots(api: Api, body: object, most: int | None = None) -> list[Pictu
     """The pictures of the user's turns in a body, in order; of more than `most` the last ones.
 
     A picture's questions are the words of its own turn and of each later turn of the user; where its turn has
-    none, those of the last turn of the user before it. One more than MOST_QUESTIONS says that there are too
+    none, those of the last turn of the user before it. One more than MAX_QUESTIONS says that there are too
     many. Pictures by address and those of other roles are left out, as are results of tools, whose
     coordinates an agent may answer in.
     """
@@ -117,10 +117,10 @@ def _from_each(words: Sequence[str]) -> list[tuple[str, ...]]:
 
 
 def _first_of(word: str, later: tuple[str, ...]) -> tuple[str, ...]:
-    """The first questions of a word, if it is one, and those after it: one more than MOST_QUESTIONS."""
+    """The first questions of a word, if it is one, and those after it: one more than MAX_QUESTIONS."""
     if not word:
         return later
-    return (word, *(question for question in later if question != word))[: MOST_QUESTIONS + 1]
+    return (word, *(question for question in later if question != word))[: MAX_QUESTIONS + 1]
 
 
 def with_parts(api: Api, body: Any, parts: Mapping[PictureSlot, Parts]) -> Any:
@@ -144,14 +144,14 @@ def _is_users(turn: object) -> bool:
 
 
 def _words(api: Api, turn: Mapping[str, Any]) -> str:
-    """What a turn says, its last MOST_QUESTION characters."""
+    """What a turn says, its last MAX_QUESTION characters."""
     content = turn.get("content" if api.turns else "prompt")
     if isinstance(content, list) and api.text:
         parts = (part for part in content if isinstance(part, dict) and part.get("type") == api.text)
         content = "\n".join(part["text"] for part in parts if isinstance(part.get("text"), str))
     if not isinstance(content, str):
         return ""
-    return _sound(content[-MOST_QUESTION:]).strip()
+    return _sound(content[-MAX_QUESTION:]).strip()
 
 
 def _sound(text: str) -> str:

@@ -35,17 +35,17 @@ from arr_coc.guide.trust import SURE, is_general, is_transcription
 from arr_coc.pixels import RULES, Packed, find_rule, pack_for
 from arr_coc.pixels.packing import READABLE
 from arr_coc.pixels.planning import reading_scale
-from arr_coc.proxy.messages import MOST_QUESTIONS
+from arr_coc.proxy.messages import MAX_QUESTIONS
 from arr_coc.selector import Selector
 
-MOST_PIXELS = 40_000_000  # of a picture that is chosen from, before and after `open_image` lets it grow
-MOST_WAITING = 64  # pictures that wait for a worker or are at one
-MOST_KEPT = 64 * 2**20  # bytes of outcomes that are kept
-MOST_VERDICTS = 50_000  # that a picture goes on whole, kept beyond those, some hundred bytes each
+MAX_PIXELS = 40_000_000  # of a picture that is chosen from, before and after `open_image` lets it grow
+MAX_WAITING = 64  # pictures that wait for a worker or are at one
+MAX_KEPT = 64 * 2**20  # bytes of outcomes that are kept
+MAX_VERDICTS = 50_000  # that a picture goes on whole, kept beyond those, some hundred bytes each
 HELD = 0.8  # share of what a later question needs that has to be readable for a packing to stay
 SIDE = 96  # cells of the raster on which two packings are compared
 THUMBNAIL = 320  # px of the longer side of the small picture in a trace
-MOST_LETTERS = 5 * 2**20  # of base64 that APIs take of one picture; Anthropic's limit is the lowest
+MAX_LETTERS = 5 * 2**20  # of base64 that APIs take of one picture; Anthropic's limit is the lowest
 LOSSY = ("JPEG", "MPO", "WEBP", "AVIF", "JPEG2000")  # formats of photographs, which as PNG would grow
 QUALITIES = (90, 82, 75, 60, 40, 20)  # of a JPEG, the first that fits
 GOOD_QUALITY = 75  # from which on a JPEG may be larger than the picture that came, as far as APIs take it
@@ -112,9 +112,9 @@ REASONS = {
     "unsure": "it may not hold what is asked for",
     "transcription": "all that is printed was asked for",
     "no_question": "no words came with it",
-    "many_questions": f"more than {MOST_QUESTIONS} questions about it",
+    "many_questions": f"more than {MAX_QUESTIONS} questions about it",
     "many_pictures": "too many pictures in the request",
-    "too_large": f"more than {MOST_PIXELS // 1_000_000} megapixels",
+    "too_large": f"more than {MAX_PIXELS // 1_000_000} megapixels",
     "unreadable": "it is no picture that can be opened",
     "busy": "too many pictures were waiting",
     "slow": "choosing took too long",
@@ -196,7 +196,7 @@ class Packer:
         """
         if not questions:
             return Outcome("no_question")
-        if len(questions) > MOST_QUESTIONS:
+        if len(questions) > MAX_QUESTIONS:
             return Outcome("many_questions")
         words, worker = tuple(questions), digest[0] % len(self._threads)
         key = _key(digest, words, dial)
@@ -205,7 +205,7 @@ class Packer:
         late = self._late[worker]
         if late is not None and not late.done():
             return self._keep(key, Outcome("blocked"))
-        if len(self._running) >= MOST_WAITING:
+        if len(self._running) >= MAX_WAITING:
             return self._keep(key, Outcome("busy"))
         try:
             work = self._threads[worker].submit(self._outcome, worker, digest, data, words, dial)
@@ -287,7 +287,7 @@ class Packer:
             return self._whole("unsure", picture, dial, packed.confidence)
         files = [_encoded(one, received) for one in packed.pictures]
         letters = [len(one) for one in files]
-        if max(letters) > MOST_LETTERS or (sum(letters) > received.letters and not _gains(packed)):
+        if max(letters) > MAX_LETTERS or (sum(letters) > received.letters and not _gains(packed)):
             return self._whole("larger", picture, dial, packed.confidence)
         parts = tuple(zip(packed.captions, files, strict=True))
         places = tuple((place.origin, place.magnification) for place in packed.places)
@@ -338,12 +338,12 @@ class Packer:
                 return kept
             self._kept[key] = outcome
             self._bytes += outcome.nbytes
-            while self._bytes > MOST_KEPT and len(self._kept) > 1:
+            while self._bytes > MAX_KEPT and len(self._kept) > 1:
                 oldest, dropped = self._kept.popitem(last=False)
                 self._bytes -= dropped.nbytes
                 if not dropped.parts:
                     self._verdicts[oldest] = dropped._replace(thumbnail="")
-            while len(self._verdicts) > MOST_VERDICTS:
+            while len(self._verdicts) > MAX_VERDICTS:
                 self._verdicts.popitem(last=False)
             return outcome
 
@@ -381,7 +381,7 @@ def _open(data: str) -> Received:
             warnings.simplefilter("ignore")  # Pillow warns of what `open_image` refuses or repairs
             with identify(io.BytesIO(content), "the picture") as header:
                 lossy = header.format in LOSSY
-            return Received(open_image(content, MOST_PIXELS), lossy, len(letters))
+            return Received(open_image(content, MAX_PIXELS), lossy, len(letters))
     except TooManyPixels as error:
         raise _Unfit("too_large") from error
     except ValueError as error:
@@ -420,7 +420,7 @@ def _sharpness(outcome: Outcome) -> np.ndarray:
 
 def _encoded(picture: Image.Image, received: Received) -> str:
     """A picture in base64, as PNG, or as JPEG where it came as one or would be more than APIs take."""
-    file, room = io.BytesIO(), MOST_LETTERS
+    file, room = io.BytesIO(), MAX_LETTERS
     if received.lossy:
         room = min(room, received.letters)
     else:
@@ -429,7 +429,7 @@ def _encoded(picture: Image.Image, received: Received) -> str:
         for quality in QUALITIES:
             file = io.BytesIO()
             picture.save(file, "JPEG", quality=quality, subsampling=0)  # coloured print stays sharp
-            if _letters(file) <= (room if quality > GOOD_QUALITY else MOST_LETTERS):
+            if _letters(file) <= (room if quality > GOOD_QUALITY else MAX_LETTERS):
                 break
     return base64.b64encode(file.getvalue()).decode()
 

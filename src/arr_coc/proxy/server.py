@@ -50,15 +50,15 @@ HOP_BY_HOP = frozenset(
 VERSION = re.compile(rb"/v\d+[a-z]*\d*(/|$)")  # in the path of an upstream
 ONE_EACH = "strip"  # the layout of one picture in place of each
 REFUSALS = (400, 413, 415, 422, 500)  # statuses with which servers refuse more pictures than they take
-MOST_REFUSAL = 2**16  # bytes of a refusal that are looked into
+MAX_REFUSAL = 2**16  # bytes of a refusal that are looked into
 ABOUT_PICTURES = re.compile(r"image|picture|vision|multi-?modal", re.IGNORECASE)
-MOST_MODELS = 1000  # that are known to take one picture each
+MAX_MODELS = 1000  # that are known to take one picture each
 HOST_NAME = re.compile(r"[\w.-]+|[0-9a-f:.]+", re.ASCII | re.IGNORECASE)
 MARKS = (b"image", b"\\u")  # of a body with pictures, the second where letters may be escaped
-MOST_PICTURES = 32  # of a request that are packed
-MOST_TOKENS = 100_000
+MAX_PICTURES = 32  # of a request that are packed
+MAX_TOKENS = 100_000
 CONNECT_SECONDS, IDLE_SECONDS = 10.0, 3600.0  # of the upstream: models may think for long before they answer
-MOST_CONNECTIONS = 512
+MAX_CONNECTIONS = 512
 ENDING_SECONDS = 5
 HEAD_SECONDS = 20.0  # for the head of a request to arrive, from the first connection or the first byte on
 PAGE_HEADERS = {  # of the pages of its own
@@ -179,7 +179,7 @@ class Proxy:
         self.rule = None if settings.rule is None else find_rule(settings.rule).name
         self.journal = Journal(settings.traces)
         self._held = Held()
-        limits = httpx.Limits(max_connections=MOST_CONNECTIONS, max_keepalive_connections=64)
+        limits = httpx.Limits(max_connections=MAX_CONNECTIONS, max_keepalive_connections=64)
         trust = read_trust(settings.ca)
         self._transport = httpx.AsyncHTTPTransport(verify=trust, trust_env=False, limits=limits)
         self._alone: dict[str, None] = {}  # models that take one picture where one came
@@ -316,7 +316,7 @@ class Proxy:
         if not body.can_be_parsed():
             return "unread", None
         run = asyncio.get_running_loop().run_in_executor
-        parsed = await run(self._parsing, parse, api, content, MOST_PICTURES)
+        parsed = await run(self._parsing, parse, api, content, MAX_PICTURES)
         if parsed is None:
             body.resize(len(content))
             return "untouched", None
@@ -374,7 +374,7 @@ class Proxy:
                     record, begun = await one_each(), b""
                     response = await self._asked(scope, body)
                     chunks = response.aiter_raw()
-                    if response.is_success and record is not None and len(self._alone) < MOST_MODELS:
+                    if response.is_success and record is not None and len(self._alone) < MAX_MODELS:
                         self._alone[record.model] = None
                 body.spare = b""
                 body.resize(0)
@@ -449,8 +449,8 @@ def _is_of_a_script(headers: Headers) -> bool:
 
 def _tokens(value: int | str) -> int:
     text = str(value)
-    if not (text.isascii() and text.isdecimal() and len(text) <= 9 and 1 <= int(text) <= MOST_TOKENS):
-        raise ValueError(f"tokens {shorten(text)} is no count: give 1 to {MOST_TOKENS:,}, such as 400")
+    if not (text.isascii() and text.isdecimal() and len(text) <= 9 and 1 <= int(text) <= MAX_TOKENS):
+        raise ValueError(f"tokens {shorten(text)} is no count: give 1 to {MAX_TOKENS:,}, such as 400")
     return int(text)
 
 
@@ -483,7 +483,7 @@ async def _refused(response: httpx.Response, chunks: AsyncIterator[bytes]) -> by
     if response.status_code in REFUSALS:
         async for chunk in chunks:
             begun += chunk
-            if len(begun) >= MOST_REFUSAL:
+            if len(begun) >= MAX_REFUSAL:
                 break
     return begun
 
@@ -578,7 +578,7 @@ def server_config(proxy: Proxy) -> uvicorn.Config:
         date_header=False,
         ws="none",
         proxy_headers=False,
-        limit_concurrency=MOST_CONNECTIONS,
+        limit_concurrency=MAX_CONNECTIONS,
         timeout_graceful_shutdown=ENDING_SECONDS,
         lifespan="on",
     )

@@ -25,7 +25,7 @@ from arr_coc.guide.lexicon import STOP_WORDS, answers, expand, stem
 from arr_coc.guide.question import split_words
 from arr_coc.relevance.source import PictureView, cells_from_boxes, log_odds
 
-MOST_BOXES = 100_000  # of a picture
+MAX_BOXES = 100_000  # of a picture
 FARTHEST = 1e9  # px, of a box's side from the picture
 FOUND = 5  # the most boxes that a coupling names
 LISTED = 0.7  # how much a word counts that the lexicon lists for one of the question
@@ -139,8 +139,8 @@ def parse_boxes(value: Any, name: str) -> tuple[GivenBox, ...]:
     not.
     """
     remedy = 'give a list of {"box": [x0, y0, x1, y1], "text": "...", "score": 0.9}'
-    if not isinstance(value, list) or len(value) > MOST_BOXES:
-        raise ValueError(f"{name} is no list of at most {MOST_BOXES} boxes: {remedy}")
+    if not isinstance(value, list) or len(value) > MAX_BOXES:
+        raise ValueError(f"{name} is no list of at most {MAX_BOXES} boxes: {remedy}")
     made = []
     for number, one in enumerate(value):
         box = one.get("box") if isinstance(one, Mapping) else None

@@ -32,7 +32,7 @@ MATCHES = 7  # numbers that tell how a line fits the question's words
 PAIR = 10  # numbers that tell how two lines lie to one another
 WIDTH, HEADS, LAYERS = 128, 4, 3
 HASHED = 4096  # rows of the table of a question's words
-MOST_LINES = 320  # of a picture that are judged: those that fit the question best, and lines beside them
+MAX_LINES = 320  # of a picture that are judged: those that fit the question best, and lines beside them
 
 
 class PrintedLine(NamedTuple):
@@ -104,13 +104,13 @@ def line_matches(question: str, lines: Sequence[PrintedLine], cosines: Tensor) -
 
 
 def likeliest(matches: Tensor) -> Tensor:
-    """The rows of the MOST_LINES lines that fit a question best, or lie beside such lines; ascending, long.
+    """The rows of the MAX_LINES lines that fit a question best, or lie beside such lines; ascending, long.
 
-    `matches` [L, MATCHES] are of `line_matches`, L more than MOST_LINES, in reading order.
+    `matches` [L, MATCHES] are of `line_matches`, L more than MAX_LINES, in reading order.
     """
     fit = matches[:, 0] + matches[:, 2]  # in meaning, and in its words
     beside = F.max_pool1d(fit[None, None], 5, 1, 2)[0, 0]
-    return (beside + 1e-3 * fit).argsort(descending=True, stable=True)[:MOST_LINES].sort().values
+    return (beside + 1e-3 * fit).argsort(descending=True, stable=True)[:MAX_LINES].sort().values
 
 
 def pair_facts(boxes: Tensor) -> Tensor:

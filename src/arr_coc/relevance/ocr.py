@@ -32,7 +32,7 @@ from arr_coc.files.plugins import install_line
 from arr_coc.files.saved import BUNDLED, reading
 from arr_coc.guide.coupling import Calibration, Coupling, Finding
 from arr_coc.relevance.lines import (
-    MOST_LINES,
+    MAX_LINES,
     LineHead,
     PrintedLine,
     likeliest,
@@ -56,9 +56,9 @@ BATCH = 64  # texts that are encoded at once
 MARGIN = 2.0  # width, in heights of a line, of what stands just left of it
 FOUND, FOUND_AT_LEAST = 5, 0.05  # the most lines that a coupling names, and their least probability
 CERTAIN = 0.5  # the least certainty of a line that RapidOCR reads
-MOST_READ = 640  # pieces of print that RapidOCR may find: each is some hundredths of a second
+MAX_READ = 640  # pieces of print that RapidOCR may find: each is some hundredths of a second
 ALL_READ = 0.9  # share of them up to which it is sure to have found all
-LONGEST_READ = 2000  # px of a side to which RapidOCR scales a picture down
+MAX_READ_SIDE = 2000  # px of a side to which RapidOCR scales a picture down
 THINNEST = 8  # times as long as wide, up to which it reads a picture as it is
 POOR = 0.85  # the mean certainty below which lines may be upside down: such have 0.7, upright print 0.99
 
@@ -84,12 +84,12 @@ class OcrView(NamedTuple):
     def note(self) -> str | None:
         """A note on print that the OCR may have missed; None: there is no reason to think so."""
         notes, longest = [], max(self.size)
-        if len(self.lines) >= ALL_READ * MOST_READ:
+        if len(self.lines) >= ALL_READ * MAX_READ:
             notes.append(
                 "there is more print than the OCR reads at once: cut out the part that you ask about"
             )
-        if longest > max(THINNEST * min(self.size), 2 * LONGEST_READ):
-            share = 100 * LONGEST_READ / longest
+        if longest > max(THINNEST * min(self.size), 2 * MAX_READ_SIDE):
+            share = 100 * MAX_READ_SIDE / longest
             notes.append(f"the OCR reads so long a picture at {share:.0f} % of its size: cut it into parts")
         return "; ".join(notes) or None
 
@@ -181,7 +181,7 @@ def judge(head: LineHead, view: OcrView, questions: Sequence[str], vectors: Tens
         [line_matches(q, view.lines, view.vectors @ v) for q, v in zip(questions, vectors, strict=True)]
     )
     words = [word_rows(question) for question in questions]
-    if len(view.lines) <= MOST_LINES:
+    if len(view.lines) <= MAX_LINES:
         return head(view.vectors, view.facts, view.boxes, vectors, matches, words)
     logits, present = torch.full((*matches.shape[:2], 2), FLOOR), torch.zeros(len(questions))
     for i in range(len(questions)):
@@ -218,7 +218,7 @@ def rapid_ocr() -> Read:
     except ImportError as error:
         raise ValueError(f"relevance 'ocr' needs an OCR: {install_line('ocr')}") from error
     quiet = {"Global.log_level": "error", "Global.text_score": 0.0}
-    engine: Any = RapidOCR(params=quiet | {"Det.max_candidates": MOST_READ})
+    engine: Any = RapidOCR(params=quiet | {"Det.max_candidates": MAX_READ})
 
     def read(pixels: np.ndarray) -> list[PrintedLine]:
         pixels, scale = _less_thin(pixels)
@@ -249,7 +249,7 @@ def _less_thin(pixels: np.ndarray) -> tuple[np.ndarray, float]:
     height, width = pixels.shape[:2]
     if max(height, width) <= THINNEST * min(height, width):
         return pixels, 1.0
-    scale = min(1.0, LONGEST_READ / max(height, width))
+    scale = min(1.0, MAX_READ_SIDE / max(height, width))
     size = max(1, round(width * scale)), max(1, round(height * scale))
     small = Image.fromarray(pixels).resize(size, Image.Resampling.LANCZOS) if scale < 1 else pixels
     sheet = np.full((*(max(side, -(-max(size) // THINNEST)) for side in size[::-1]), 3), 255, np.uint8)

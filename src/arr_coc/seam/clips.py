@@ -23,7 +23,7 @@ from transformers.video_processing_utils import BaseVideoProcessor
 
 from arr_coc.seam.assembly import PromptAssembly
 from arr_coc.video import FrameSource
-from arr_coc.video.source import FPS, LEAST_FRAMES
+from arr_coc.video.source import FPS, MIN_FRAMES
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ def crowded(reader: Any, clip: FrameSource, grid: Grid) -> str | None:
     A processor that shares its pixels among all frames of a clip scales each down where there are more.
     """
     seconds = clip.times[-1] - clip.times[0]
-    usual = max(LEAST_FRAMES, int(FPS * seconds) + 1)
+    usual = max(MIN_FRAMES, int(FPS * seconds) + 1)
     if usual >= len(clip) or seconds <= 0:
         return None
     other = _processed(reader, outline(clip, usual))["video_grid_thw"][0].tolist()

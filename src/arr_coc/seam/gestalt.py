@@ -26,7 +26,7 @@ from arr_coc.seam.base import FamilyAdapter
 from arr_coc.seam.tower_compressor import SIDES, TOWERS, Halvings, TowerCompressor
 
 CELLS = 256  # most cells of the scaled-down picture of `resize`
-LEAST_FRAME_CELLS = 4  # least cells of a scaled-down frame, however many a clip has
+MIN_FRAME_CELLS = 4  # least cells of a scaled-down frame, however many a clip has
 CONV_WIDTH, CONV_LEVEL_WIDTH = 128, 48  # channels between convolutions: tokens, each deepstack level
 CONVS = {"conv4": 4, "conv16": 16}  # learned compressors, and how many cells become one token
 
@@ -185,7 +185,7 @@ def compress(
             f"put a trained {name}.safetensors into the allocator's folder"
         )
     if compressor.factor is None:
-        shares = [max(LEAST_FRAME_CELLS, CELLS // count) for count in frames for _ in range(count)]
+        shares = [max(MIN_FRAME_CELLS, CELLS // count) for count in frames for _ in range(count)]
         return cells_alone(adapter.features(adapter.coarse(inputs, cells=shares or CELLS)))
     if compressor.inside and convs:
         return convs[name](adapter, inputs)
@@ -195,7 +195,7 @@ def compress(
 
 # ---- files of learned compressors
 
-MOST_BLOCKS, MOST_CELLS = 1000, 1000  # of a tower's lower half; along each side of its windows
+MAX_BLOCKS, MAX_CELLS = 1000, 1000  # of a tower's lower half; along each side of its windows
 
 
 def save_convs(convs: Convs, folder: str | Path) -> None:
@@ -241,7 +241,7 @@ def _after(weights: dict[str, Tensor], dim: int, factor: int) -> nn.Module:
 
 def _inside(weights: dict[str, Tensor], numbers: dict[str, str], factor: int) -> nn.Module:
     first, window = int(numbers["first"]), int(numbers["window"])
-    if not (1 <= first <= MOST_BLOCKS and 1 <= window <= MOST_CELLS):
+    if not (1 <= first <= MAX_BLOCKS and 1 <= window <= MAX_CELLS):
         raise ValueError(f"first is {first} and window {window}")
     return TowerCompressor(len(weights["norm.weight"]), factor, first, window)
 

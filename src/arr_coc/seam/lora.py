@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from arr_coc.choose.knowing import same_start
-from arr_coc.files.saved import MOST_BYTES, check_finite, make_folder, reading, write_tensors
+from arr_coc.files.saved import MAX_BYTES, check_finite, make_folder, reading, write_tensors
 from arr_coc.seam.loaded import adapter_state, hook_device, refresh, twin, twin_key
 from arr_coc.seam.tower_compressor import TOWERS
 
@@ -48,7 +48,7 @@ ORDINARY_SETTINGS = (
 # Names with a few `.*` and a few choices between names: patterns that take no text long.
 PLAIN_PATTERN = re.compile(r"(?:[\w-]|\\?\.(?!\*)|\(|\)|\||\.\*)*")
 CHOICE_PATTERN = re.compile(r"\(([^()]*)\)")
-MOST_STARS, MOST_CHOICES, MOST_LENGTH = 3, 2, 2000
+MAX_STARS, MAX_CHOICES, MAX_LENGTH = 3, 2, 2000
 
 
 def read_lora(folder: Path) -> tuple[Any, dict[str, Tensor]]:
@@ -61,8 +61,8 @@ def read_lora(folder: Path) -> tuple[Any, dict[str, Tensor]]:
     from peft import LoraConfig
 
     path = folder / CONFIG_NAME
-    if path.stat().st_size > MOST_BYTES:
-        raise ValueError(f"{CONFIG_NAME} is larger than {MOST_BYTES / 1e6:g} MB")
+    if path.stat().st_size > MAX_BYTES:
+        raise ValueError(f"{CONFIG_NAME} is larger than {MAX_BYTES / 1e6:g} MB")
     settings = json.loads(path.read_text(encoding="utf-8-sig"))
     if not isinstance(settings, dict) or settings.get("peft_type") != "LORA":
         raise ValueError(f"{CONFIG_NAME} is not of a LoRA")
@@ -95,11 +95,11 @@ def check_patterns(settings: dict[str, Any]) -> None:
         for text in texts:
             if text is None:
                 continue
-            if not isinstance(text, str) or len(text) > MOST_LENGTH or not PLAIN_PATTERN.fullmatch(text):
+            if not isinstance(text, str) or len(text) > MAX_LENGTH or not PLAIN_PATTERN.fullmatch(text):
                 raise ValueError(f"{name} has {str(text)[:60]!r}: list the names of its layers instead")
             choices = [choice.split("|") for choice in CHOICE_PATTERN.findall(text)]
             repeated = any(len(set(names)) < len(names) for names in choices)  # twice the same: backtracking
-            if text.count(".*") > MOST_STARS or text.count("(") > MOST_CHOICES or repeated:
+            if text.count(".*") > MAX_STARS or text.count("(") > MAX_CHOICES or repeated:
                 raise ValueError(f"{name} has {text[:60]!r}: list the names of its layers instead")
             re.compile(text)
 

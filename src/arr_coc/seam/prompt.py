@@ -34,7 +34,7 @@ from arr_coc.video.opening import Visual
 
 logger = logging.getLogger(__name__)
 
-MOST_DRIFT = 0.02  # seconds that a frame may be off what its number and the mean rate give
+MAX_DRIFT = 0.02  # seconds that a frame may be off what its number and the mean rate give
 Turn = tuple[str, str]  # an earlier question and its answer
 
 
@@ -94,7 +94,7 @@ def _about(clip: FrameSource, count: int) -> dict[str, Any]:
     numbers, rate, total = list(clip.numbers), clip.rate, clip.total
     drift = max(abs(n / rate - time) for n, time in zip(numbers, clip.times, strict=True))
     # A recording of a screen, an animation: no rate gives its seconds, milliseconds do.
-    if drift > MOST_DRIFT:
+    if drift > MAX_DRIFT:
         numbers = [round(1000 * time) for time in clip.times]
         rate, total = 1000.0, max(round(1000 * total / rate), numbers[-1] + 1)
     numbers += numbers[-1:] * (count - len(numbers))
@@ -320,7 +320,7 @@ def too_long(question: str, turns: bool, longest: int, limit: int) -> ValueError
 
 # ---- chat templates, rendered within bounds
 
-MOST_LETTERS = 100_000  # of a template; supported families have up to about ten thousand
+MAX_LETTERS = 100_000  # of a template; supported families have up to about ten thousand
 # child process, started with the first template
 WORKER = Worker(Path(__file__).with_name("template_worker.py"), seconds=5, megabytes=512)
 
@@ -345,8 +345,8 @@ def render(processor: Any, turns: Sequence[Mapping[str, Any]], **options: Any) -
         **options,
     }
     try:
-        if not isinstance(source, str) or len(source) > MOST_LETTERS:
-            raise ValueError(f"it is no text of at most {MOST_LETTERS} letters")
+        if not isinstance(source, str) or len(source) > MAX_LETTERS:
+            raise ValueError(f"it is no text of at most {MAX_LETTERS} letters")
         text = _rendered.__wrapped__ if "strftime_now" in source else _rendered  # the time is never the same
         return text(source, json.dumps(names, default=_name_of, skipkeys=True))
     except ValueError as error:

@@ -23,10 +23,10 @@ from arr_coc.seam.prompt import VisualPrompt
 PICTURE_SIZES = ((448, 448), (672, 448))  # width and height, px
 LARGE_SIZE = (2048, 1024)  # of a picture that is only preprocessed: families in tiles cut it
 # Dropping against masking, in spreads of the logits: 1e-5 in float32, 0.02 in bfloat16.
-MOST_LOGIT_ERROR = 0.05
+MAX_LOGIT_ERROR = 0.05
 
-LEAST_PLACED = 0.5  # share of tokens that change the most with their own quarter; 0.25 is chance
-MOST_PIXEL_ERROR = 0.1  # mean difference of a resized picture in [0, 1]; of two random ones 0.25
+MIN_PLACED = 0.5  # share of tokens that change the most with their own quarter; 0.25 is chance
+MAX_PIXEL_ERROR = 0.1  # mean difference of a resized picture in [0, 1]; of two random ones 0.25
 GENERATE_OPTIONS = {
     "max_new_tokens": 2,
     "min_new_tokens": 2,
@@ -95,7 +95,7 @@ def _check_picture(adapter: FamilyAdapter, image: Image.Image) -> None:
     dropped = model(**compacted.kwargs, use_cache=False).logits[0]
     if not bool(dropped.isfinite().all()):
         raise ValueError("with some tokens dropped its logits are not finite")
-    _check_steps(adapter, inputs, features, some, MOST_LOGIT_ERROR * float(stock.std()))
+    _check_steps(adapter, inputs, features, some, MAX_LOGIT_ERROR * float(stock.std()))
     narrow = adapter.window is not None and adapter.window < inputs["input_ids"].shape[1]
     if adapter.recurrent or narrow:
         return  # dropping has no masked equivalent, or only in a shorter prompt
@@ -106,7 +106,7 @@ def _check_picture(adapter: FamilyAdapter, image: Image.Image) -> None:
     hidden = dict(inputs) | {"attention_mask": mask, "position_ids": adapter.positions(inputs)}
     masked = model(**hidden).logits[0, columns[real]]
     error = float((dropped[real] - masked).abs().max() / stock.std())
-    if error > MOST_LOGIT_ERROR:
+    if error > MAX_LOGIT_ERROR:
         raise ValueError(
             f"with some tokens dropped its logits are {error:.2g} standard deviations from those with the "
             "tokens masked"
@@ -128,7 +128,7 @@ def _check_places(adapter: FamilyAdapter, image: Image.Image, features: VisualFe
     rows, columns = torch.arange(height) * 2 // height, torch.arange(width) * 2 // width
     quarter = (rows[:, None] * 2 + columns).flatten().to(cells.device)
     placed = float((torch.stack(changes).argmax(0) == quarter).float().mean())
-    if placed < LEAST_PLACED:
+    if placed < MIN_PLACED:
         raise ValueError(
             f"of its tokens only {placed:.0%} change the most with their own quarter of the picture, so they "
             "don't stand for places in it"
@@ -142,7 +142,7 @@ def _check_pixels(adapter: FamilyAdapter, inputs: Mapping[str, Any], image: Imag
     pixels = adapter.images(inputs)[0].cpu()
     same = image.resize((pixels.shape[2], pixels.shape[1]), Image.Resampling.BICUBIC)
     error = float((pixels - torch.from_numpy(np.array(same)).permute(2, 0, 1) / 255).abs().mean())
-    if error > MOST_PIXEL_ERROR:
+    if error > MAX_PIXEL_ERROR:
         raise ValueError(f"its pixels are not the picture's: they differ by {error:.2g} of white on average")
 
 

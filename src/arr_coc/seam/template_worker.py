@@ -12,7 +12,7 @@ from jinja2.exceptions import TemplateError
 from jinja2.ext import Extension, loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-MOST_TEXT, TEXT_PER_LETTER = 1_000_000, 10  # letters of one rendering, and more for each letter of the chat
+MAX_TEXT, TEXT_PER_LETTER = 1_000_000, 10  # letters of one rendering, and more for each letter of the chat
 
 
 def work(request: dict[str, str]) -> str:
@@ -21,7 +21,7 @@ def work(request: dict[str, str]) -> str:
     A ValueError where it is longer than any chat.
     """
     text = _compiled(request["source"]).render(json.loads(request["names"]))
-    if len(text) > MOST_TEXT + TEXT_PER_LETTER * len(request["names"]):
+    if len(text) > MAX_TEXT + TEXT_PER_LETTER * len(request["names"]):
         raise ValueError(f"it writes {len(text):,} letters, more than any chat needs")
     return text
 

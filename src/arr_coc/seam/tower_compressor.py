@@ -139,7 +139,7 @@ def _halved(tower: Any, first: int) -> tuple[nn.Module, nn.Module]:
 
 TOWERS = {"tower4": 4, "tower16": 16}  # compressors in a tower, and how many cells become one token
 WINDOW_CELLS = 8  # along each side of a local window: 256 px of Qwen3-VL
-MOST_CHANNELS = 512  # between the convolutions
+MAX_CHANNELS = 512  # between the convolutions
 
 
 class TowerCompressor(nn.Module):
@@ -158,7 +158,7 @@ class TowerCompressor(nn.Module):
         self.dim, self.factor, self.first, self.window = dim, factor, first, window
         with same_start():
             self.norm = nn.LayerNorm(dim)
-            self.net = Halvings(dim, min(dim, MOST_CHANNELS), SIDES[factor] // 2)
+            self.net = Halvings(dim, min(dim, MAX_CHANNELS), SIDES[factor] // 2)
 
     @classmethod
     def of(cls, tower: Any, factor: int) -> TowerCompressor:

@@ -64,7 +64,7 @@ ALLOCATOR_FILES = (  # all files of an allocator folder; the layer and its setti
 )
 
 # Most parameters and buffers per byte of weights, reached by 4-bit and tied ones.
-MOST_NUMBERS = 4
+MAX_NUMBERS = 4
 
 
 class ModelSource(NamedTuple):
@@ -180,7 +180,7 @@ def build_model(source: str, files: Vetted, dtype: torch.dtype | str | None = No
         with torch.device("meta"):
             outline = made(copy.deepcopy(config))
         numbers = sum(tensor.numel() for tensor in (*outline.parameters(), *outline.buffers()))
-    if numbers > MOST_NUMBERS * files.size:
+    if numbers > MAX_NUMBERS * files.size:
         raise ValueError(
             f"the config.json of {source!r} makes a model of {numbers / 1e9:.3g} billion numbers, which its "
             f"{files.size / 1e9:.3g} GB of weights can't fill; {again}"
@@ -293,7 +293,7 @@ STEPS = {  # step -> start of its error message, remedy
         "correct its settings (preprocessor_config.json, processor_config.json, chat_template.jinja)",
     ),
 }
-MOST_ON_CPU = 1_000_000_000  # parameters of the largest model that is asked a trial question on a CPU
+MAX_ON_CPU = 1_000_000_000  # parameters of the largest model that is asked a trial question on a CPU
 USUAL_SETTINGS = {  # settings that change what a model returns: usual values
     "return_dict": True,
     "return_dict_in_generate": False,
@@ -337,7 +337,7 @@ def _digest(folder: Path) -> bytes:
 def try_question(model: Any, source: str) -> None:
     """Ask an `ARRCOCModel` about a small picture, for two tokens; a ValueError if it can't answer."""
     device, size = model.device.type, sum(each.numel() for each in model.base.parameters())
-    if device == "meta" or (device == "cpu" and size > MOST_ON_CPU):
+    if device == "meta" or (device == "cpu" and size > MAX_ON_CPU):
         return  # no weights, or as slow as the user's own first question
     unusual = "; ".join(
         f"{key} is {short(getattr(config, key))}"

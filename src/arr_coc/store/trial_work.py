@@ -22,13 +22,13 @@ PROBE = (
     "  \n\n\n Größe, naïve façade: Ελληνικά, русский, עברית, العربية, हिन्दी, ไทย, 日本語、中文 한국어"
     " 🙂👩‍👩‍👧 e\u0301 ﬁ ½ ﷺ\n" + "a" * 60 + "!" + " " * 60 + "1" * 60 + "\n"
 )
-MOST_TOKENS, MOST_LETTERS = 8, 32  # tokens and decoded letters of the probe, for each byte of it
-LONGEST_TOKEN = 1000  # letters of a token, or of a text of a normalizer, decoder or template
-MOST_STEPS = 1000  # settings of a normalizer, pre-tokenizer, post-processor or decoder
-MOST_GROWTH = 64  # factor by which the replacements of a normalizer or decoder may lengthen text
+MAX_TOKENS, MAX_LETTERS = 8, 32  # tokens and decoded letters of the probe, for each byte of it
+MAX_TOKEN = 1000  # letters of a token, or of a text of a normalizer, decoder or template
+MAX_STEPS = 1000  # settings of a normalizer, pre-tokenizer, post-processor or decoder
+MAX_GROWTH = 64  # factor by which the replacements of a normalizer or decoder may lengthen text
 TABLE = "precompiled_charsmap"  # of a sentencepiece normalizer: long text that is never written
 PICTURES = ((61, 47), (41, 397), (641, 479))  # (width, height) in px, not multiples of a patch
-MOST_NUMBERS, MOST_PROMPT = 2**26, 2**15  # numbers made of a picture, tokens of its prompt
+MAX_NUMBERS, MAX_PROMPT = 2**26, 2**15  # numbers made of a picture, tokens of its prompt
 
 torch.set_num_threads(1)
 
@@ -78,11 +78,11 @@ def _check_part(name: str, part: Any) -> None:
     growth, count = 1, 0
     for key, value in _values(part):
         count += 1
-        if key != TABLE and isinstance(value, str) and len(value) > LONGEST_TOKEN:
+        if key != TABLE and isinstance(value, str) and len(value) > MAX_TOKEN:
             raise ValueError(f"its {name} has a text of {len(value)} letters")
         if isinstance(value, dict) and isinstance(content := value.get("content"), str):
             growth *= max(1, len(content) if value.get("type") == "Replace" else 1)
-    if count > MOST_STEPS or growth > MOST_GROWTH:
+    if count > MAX_STEPS or growth > MAX_GROWTH:
         raise ValueError(f"its {name} writes too much: {count} settings, {growth} letters for one")
 
 
@@ -97,7 +97,7 @@ def _values(part: Any, key: Any = "") -> Iterator[tuple[Any, Any]]:
 def _check_growth(ids: list[int], text: str) -> None:
     """Bound the number of tokens of `PROBE`, and of letters decoded from them."""
     letters = len(PROBE.encode())
-    if len(ids) > MOST_TOKENS * letters or len(text) > MOST_LETTERS * letters:
+    if len(ids) > MAX_TOKENS * letters or len(text) > MAX_LETTERS * letters:
         raise ValueError(
             f"a text of {letters} bytes becomes {len(ids)} tokens, and those {len(text)} letters"
         )
@@ -106,7 +106,7 @@ def _check_growth(ids: list[int], text: str) -> None:
 def _check_vocabulary(vocabulary: dict[str, int]) -> None:
     """Bound the length of every token."""
     longest = max(vocabulary, key=len, default="")
-    if len(longest) > LONGEST_TOKEN:
+    if len(longest) > MAX_TOKEN:
         raise ValueError(f"its token {short(longest)} has {len(longest)} letters")
 
 
@@ -115,7 +115,7 @@ def _check_picture(processor: Any, image: Image.Image) -> None:
     inputs = VisualPrompt(processor, [image]).inputs("What is it?")
     numbers = max(value.numel() for value in inputs.values() if isinstance(value, torch.Tensor))
     length = inputs["input_ids"].shape[-1]
-    if numbers > MOST_NUMBERS or length > MOST_PROMPT:
+    if numbers > MAX_NUMBERS or length > MAX_PROMPT:
         raise ValueError(
             f"a picture of {image.width}x{image.height} px becomes {numbers} numbers and {length} tokens"
         )

@@ -44,7 +44,7 @@ from arr_coc.video import FrameSource
 from arr_coc.video.opening import Visual
 from arr_coc.video.temporal import Changes
 
-MOST_WORDS = 64  # words of a question that are scored; later ones aren't
+MAX_WORDS = 64  # words of a question that are scored; later ones aren't
 WORD = re.compile(r"\w(?:\S*\w)?")  # "don't", "INV-2024", "10:30", and any text without spaces
 
 
@@ -251,7 +251,7 @@ def word_heat(
         gestalt: as in `Session.ask`.
 
     Returns:
-        Pieces that join to the question. Not scored are text between words, words after `MOST_WORDS`, and all
+        Pieces that join to the question. Not scored are text between words, words after `MAX_WORDS`, and all
         words if the tokenizer gives no offsets.
 
     Raises:
@@ -261,7 +261,7 @@ def word_heat(
     content = session.model.adapter.question_mask(inputs["input_ids"])[0]
     words = _pieces(question)
     columns = _columns(session, question, words, inputs["input_ids"][0]) & content
-    spots = [i for i, word in enumerate(words) if WORD.fullmatch(word.text) and columns[i].any()][:MOST_WORDS]
+    spots = [i for i, word in enumerate(words) if WORD.fullmatch(word.text) and columns[i].any()][:MAX_WORDS]
     alone = columns[spots]
     # (1 + 2W, S) for W scored words:
     sets = torch.cat([content[None], alone, content & ~alone])  # the question, each word, all but each word

@@ -22,8 +22,8 @@ from arr_coc.files.images import MAX_PIXELS
 from arr_coc.trace.evidence import Guidance
 from arr_coc.trace.view import SCORES, allocation_view, drawn_url, guidance_view, picture_url
 
-LARGEST, MOST_PIXELS = 2**19, 2**25  # px of a small picture, and of all
-MOST_BYTES, MOST_STEPS = 2**24, 4096  # bytes (16 MiB) and steps of all pictures of a trace
+MAX_SMALL_PIXELS, MAX_STRIP_PIXELS = 2**19, 2**25  # px of a small picture, and of all
+MAX_BYTES, MAX_STEPS = 2**24, 4096  # bytes (16 MiB) and steps of all pictures of a trace
 QUALITY = 80  # of WebP, 0 to 100
 # Tensor fields of an allocation and their dtypes.
 RECORD = {name: torch.int64 for name in ("keep", "order", "positions", "reasons")} | {
@@ -159,7 +159,7 @@ def strip_of(plain: dict[str, Any], tensors: dict[str, Tensor]) -> Strip:
     data, lengths, guidance = tensors.pop("pictures"), plain["lengths"], plain["guidance"]
     if data.ndim != 1 or not lengths or min(lengths) < 1 or sum(lengths) != len(data):
         raise ValueError(f"{len(lengths)} pictures do not fit {tuple(data.shape)} bytes")
-    if len(lengths) > 1 and (len(data) > MOST_BYTES or len(lengths) > MOST_STEPS):
+    if len(lengths) > 1 and (len(data) > MAX_BYTES or len(lengths) > MAX_STEPS):
         raise ValueError(f"{len(lengths):,} pictures of {len(data):,} bytes are too many")
     grid = tuple(tensors["information"].shape)  # a safetensors header can claim any shape
     if len(grid) != 3:
@@ -190,10 +190,10 @@ def check_amount(strips: Sequence[Strip]) -> None:
     steps = sum(len(strip.pictures) for strip in strips)
     size = sum(len(picture) for strip in strips for picture in strip.pictures)
     pixels = sum(len(strip.pictures) * math.prod(strip.size) for strip in strips)
-    if steps > 1 and (steps > MOST_STEPS or size > MOST_BYTES or pixels > MOST_PIXELS):
+    if steps > 1 and (steps > MAX_STEPS or size > MAX_BYTES or pixels > MAX_STRIP_PIXELS):
         raise ValueError(
-            f"{steps:,} pictures of {pixels:,} px and {size:,} bytes are more than {MOST_STEPS:,}, "
-            f"{MOST_PIXELS:,} and {MOST_BYTES:,}: sample fewer frames"
+            f"{steps:,} pictures of {pixels:,} px and {size:,} bytes are more than {MAX_STEPS:,}, "
+            f"{MAX_STRIP_PIXELS:,} and {MAX_BYTES:,}: sample fewer frames"
         )
 
 
@@ -236,18 +236,18 @@ def small_pictures(visuals: Visuals) -> list[tuple[bytes, ...]]:
     """
     steps = sum(grid[0] for *_, grid in visuals)
     cells = sum(math.prod(grid) for *_, grid in visuals)
-    if steps > MOST_STEPS or cells > MOST_PIXELS:
+    if steps > MAX_STEPS or cells > MAX_STRIP_PIXELS:
         raise ValueError(
-            f"a trace holds at most {MOST_STEPS:,} steps, and these are {steps:,} of {cells:,} cells: "
+            f"a trace holds at most {MAX_STEPS:,} steps, and these are {steps:,} of {cells:,} cells: "
             "sample fewer frames"
         )
-    allowed = min(LARGEST, MOST_PIXELS // steps)
+    allowed = min(MAX_SMALL_PIXELS, MAX_STRIP_PIXELS // steps)
     sizes = [_fitting(size, grid, allowed) for _, size, grid in visuals]
     made = [
         tuple(_encoded(frame, size) for frame in frames)
         for (frames, *_), size in zip(visuals, sizes, strict=True)
     ]
-    while sum(len(picture) for pictures in made for picture in pictures) > MOST_BYTES:
+    while sum(len(picture) for pictures in made for picture in pictures) > MAX_BYTES:
         allowed, before = int(allowed * SHRINK**2), sizes  # by area, hence squared
         sizes = [_fitting(size, grid, allowed) for size, (*_, grid) in zip(sizes, visuals, strict=True)]
         if sizes == before:
@@ -282,7 +282,7 @@ def _opened(picture: bytes) -> Image.Image:
             image = Image.open(io.BytesIO(picture), formats=("WEBP", "PNG"))
     except Exception as error:  # damaged headers make decoders raise anything
         raise ValueError("a picture is no WebP file and no PNG file") from error
-    most = LARGEST if image.format == "WEBP" else MAX_PIXELS
+    most = MAX_SMALL_PIXELS if image.format == "WEBP" else MAX_PIXELS
     if getattr(image, "n_frames", 1) != 1 or math.prod(image.size) > most:
         raise ValueError(f"a picture of {image.size} px is an animation, or more than {most:,} px")
     return image

@@ -32,7 +32,7 @@ from arr_coc.train.recipe import CompressorRecipe, LoraRecipe
 from arr_coc.train.rows import ImageRows, Row
 
 QUESTIONS_PER_CELL = 14 / 273  # how many questions share a kept set, for each of its cells
-MOST_CELLS = 420  # cells in all kept sets of an image together
+MAX_CELLS = 420  # cells in all kept sets of an image together
 
 
 class TaughtImage(NamedTuple):
@@ -229,7 +229,7 @@ class PartsLearner(Learner):
         evidence = self._evidence(image, rows, count)
         share, every = max(1, round(count * QUESTIONS_PER_CELL)), evidence.any(0)
         for start in range(0, len(rows), share):
-            if start and (start // share + 1) * count > MOST_CELLS:
+            if start and (start // share + 1) * count > MAX_CELLS:
                 return
             some = list(range(start, min(start + share, len(rows))))
             yield (

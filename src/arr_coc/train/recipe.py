@@ -38,8 +38,8 @@ from arr_coc.files.plugins import check_named, import_modules, plugin, plugins
 RECIPES = Path(__file__).parent / "recipes"
 WORLD = "world"  # the data set of pages that are drawn, not read
 MARKS = ("boxes", "maps")  # targets in the data: boxes of evidence, or relevance maps with values in [0, 1]
-MOST_IMAGES = 1_000_000_000  # of a run: beyond it two runs would draw pages from the same seeds
-MOST_RANK = 4096  # of a layer's coupling; also the most heads
+MAX_IMAGES = 1_000_000_000  # of a run: beyond it two runs would draw pages from the same seeds
+MAX_RANK = 4096  # of a layer's coupling; also the most heads
 
 
 def check_data(spec: str) -> str:
@@ -153,10 +153,10 @@ class Recipe(RunSettings):
 
     @model_validator(mode="after")
     def _check_images(self) -> Recipe:
-        if self.steps * self.batch * self.accumulate > MOST_IMAGES:
+        if self.steps * self.batch * self.accumulate > MAX_IMAGES:
             raise ValueError(
                 f"steps is {self.steps}, batch {self.batch} and accumulate {self.accumulate}, more than "
-                f"{MOST_IMAGES:,} images: use fewer"
+                f"{MAX_IMAGES:,} images: use fewer"
             )
         return self
 
@@ -188,8 +188,8 @@ class LayerRecipe(Recipe):
                 near = difflib.get_close_matches(name, names, 1) or sorted(names)
                 raise ValueError(f"layer has {name!r}, which is unknown: use {', '.join(near)}")
         for name in ("rank", "heads"):
-            if isinstance(layer.get(name), int) and layer[name] > MOST_RANK:
-                raise ValueError(f"layer.{name} is {layer[name]}: use at most {MOST_RANK:,}")
+            if isinstance(layer.get(name), int) and layer[name] > MAX_RANK:
+                raise ValueError(f"layer.{name} is {layer[name]}: use at most {MAX_RANK:,}")
         try:
             ARRCOCConfig(dim=64, **layer)
         except (TypeError, ValueError) as error:

@@ -21,7 +21,7 @@ from torch import Tensor
 from arr_coc.choose.layer import ARRCOCConfig, ARRCOCLayer
 from arr_coc.files.atomic import move_files, temporary_folder
 from arr_coc.files.paths import BUNDLED_NAME, is_local
-from arr_coc.files.validation import MOST_RUNS, record_name
+from arr_coc.files.validation import MAX_RUNS, record_name
 from arr_coc.model import ARRCOCModel
 from arr_coc.store import checkpoint
 from arr_coc.store.allocator import SAVING, load_learned
@@ -199,7 +199,7 @@ def write_learned(
         learner.layer.trained = True
         facts = {"target": recipe.target, "eyes": "stem" if learner.stem_learns else "encoded"}
     record = {**facts, "base": record_name(base), "seed": recipe.seed} | record
-    learner.layer.trained_on = (*learner.layer.trained_on, record)[-MOST_RUNS:]
+    learner.layer.trained_on = (*learner.layer.trained_on, record)[-MAX_RUNS:]
     if learner.changes_base:  # its weights differ from the published ones: write all of them
         out.mkdir(parents=True, exist_ok=True)
         with temporary_folder(SAVING, out) as new:

@@ -7,9 +7,9 @@ write_clip(frames, "out.mp4", fps=8)
 
 from arr_coc.video.opening import VIDEO_SUFFIXES, ClipSource, open_clip
 from arr_coc.video.readers import write_clip
-from arr_coc.video.source import LEAST_FRAMES, MOST_FRAMES, FrameSource, sample_frames, step_times
+from arr_coc.video.source import MAX_FRAMES, MIN_FRAMES, FrameSource, sample_frames, step_times
 
 __all__ = [
-    "LEAST_FRAMES", "MOST_FRAMES", "VIDEO_SUFFIXES", "ClipSource", "FrameSource",
+    "MIN_FRAMES", "MAX_FRAMES", "VIDEO_SUFFIXES", "ClipSource", "FrameSource",
     "open_clip", "sample_frames", "step_times", "write_clip",
 ]  # fmt: skip

@@ -30,7 +30,7 @@ from arr_coc.video.readers import (
     folder_pictures,
     is_picture,
 )
-from arr_coc.video.source import MOST_FRAMES, FrameSource, choose_frames
+from arr_coc.video.source import MAX_FRAMES, FrameSource, choose_frames
 
 if TYPE_CHECKING:
     from torch import Tensor  # at run time a path needs no torch
@@ -44,7 +44,7 @@ ClipSource: TypeAlias = "str | os.PathLike[str] | Sequence[ImageSource] | np.nda
 def open_clip(
     source: ClipSource,
     fps: float = 2.0,
-    most: int = MOST_FRAMES,
+    most: int = MAX_FRAMES,
     start: float | None = None,
     end: float | None = None,
     rate: float | None = None,

@@ -17,11 +17,11 @@ from PIL import Image
 from arr_coc.files.images import grown_size
 
 FPS = 2.0  # frames per second that are sampled of a clip where nobody names another number
-LEAST_FRAMES = 4  # fewer frames are sampled only of a clip that has fewer
-MOST_FRAMES = 768  # the most frames that are sampled unless the caller says otherwise
+MIN_FRAMES = 4  # fewer frames are sampled only of a clip that has fewer
+MAX_FRAMES = 768  # the most frames that are sampled unless the caller says otherwise
 
 
-def sample_frames(total: int, rate: float, fps: float = FPS, most: int = MOST_FRAMES) -> tuple[int, ...]:
+def sample_frames(total: int, rate: float, fps: float = FPS, most: int = MAX_FRAMES) -> tuple[int, ...]:
     """The rising numbers of the frames to read of a clip, by the rule of transformers' Qwen3-VL processor.
 
     `total / rate * fps` frames (rates in frames per second), rounded down, at least 4, at most `most`, which
@@ -34,7 +34,7 @@ def sample_frames(total: int, rate: float, fps: float = FPS, most: int = MOST_FR
     check_rate(fps, "fps")
     check_most(most)
     wanted = min(total / rate * fps, float(most))  # before `int`: an absurd rate makes it infinite
-    count = min(max(int(wanted), LEAST_FRAMES), most, total)
+    count = min(max(int(wanted), MIN_FRAMES), most, total)
     places = np.linspace(0, total - 1, count).round().astype(np.int64)
     return tuple(int(place) for place in places)
 

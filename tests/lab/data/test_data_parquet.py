@@ -262,7 +262,7 @@ def test_tables_of_vidore_that_are_missing_or_others(tmp_path: Path, monkeypatch
     with pytest.raises(ValueError, match="has no column 'query'"):
         open_data(f"vidore:{tmp_path}")
     vidore(tmp_path)
-    monkeypatch.setattr("arr_coc_lab.data.vidore.MOST_ROWS", 2)
+    monkeypatch.setattr("arr_coc_lab.data.vidore.MAX_ROWS", 2)
     with pytest.raises(ValueError, match=r"qrels.*row 3: at most 2 are read"):
         open_data(f"vidore:{tmp_path}")
 

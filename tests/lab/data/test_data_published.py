@@ -316,7 +316,7 @@ class TestHrbench:
 
     def test_fields_are_bounded(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         hrbench(tmp_path)
-        monkeypatch.setattr(listed, "LONGEST_FIELD", 100)
+        monkeypatch.setattr(listed, "MAX_FIELD", 100)
         with pytest.raises(ValueError, match=r"hr_bench_4k.tsv can't be read .*field larger than"):
             read("hrbench", tmp_path)
 

@@ -273,7 +273,7 @@ def test_frames_of_a_clip_stay_in_the_folder(tmp_path: Path) -> None:
 
 
 def test_a_line_without_an_end_is_not_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(record, "LONGEST_LINE", 1000)
+    monkeypatch.setattr(record, "MAX_LINE", 1000)
     (tmp_path / "val.jsonl").write_bytes(b'{"image": "' + b"a" * 5000)
     assert "line 1 is longer than 1,000 bytes" in str(refusal(lambda: examples(tmp_path, "jsonl")))
 

@@ -160,7 +160,7 @@ def test_a_line_without_an_end_is_not_read_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str
 ) -> None:
     """A small archive may hold a line of many GB."""
-    monkeypatch.setattr(files, "LONGEST_LINE", 10_000)
+    monkeypatch.setattr(files, "MAX_LINE", 10_000)
     path = tmp_path / f"out.{ending}"
     pack: Callable[[bytes], bytes] = gzip.compress if ending.endswith("gz") else bytes
     path.write_bytes(pack(b'{"header": {}}\n{"id": "' + b"a" * 50_000))
@@ -201,7 +201,7 @@ def test_a_gigabyte_in_a_small_archive_needs_little_memory(tmp_path: Path) -> No
 
 
 def test_a_summary_without_an_end_is_not_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(summary, "LONGEST_SUMMARY", 1000)
+    monkeypatch.setattr(summary, "MAX_SUMMARY", 1000)
     (tmp_path / "out.json").write_bytes(b" " * 5000)
     assert "longer than 1,000 bytes" in str(refusal(lambda: read_summary(tmp_path / "out.json")))
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from arr_coc_lab.world.browser.documents import DocumentLook, Window, window_of
-from arr_coc_lab.world.browser.facts import INTERFACE, MOST_QUESTIONS, Facts, inquire
+from arr_coc_lab.world.browser.facts import INTERFACE, MAX_QUESTIONS, Facts, inquire
 from arr_coc_lab.world.browser.interfaces import BORROWED, authors, has_ink, render_interface
 
 FILLER = (
@@ -137,7 +137,7 @@ def test_questions_hold_their_answers(facts):
     kinds = {}
     for seed in range(24):
         questions = inquire(random.Random(seed), facts, ("Elsewhere",), INTERFACE)
-        assert len(questions) <= MOST_QUESTIONS
+        assert len(questions) <= MAX_QUESTIONS
         for question in questions:
             kinds.setdefault(question.kind, []).append(question)
     assert kinds.keys() >= {"value", "switch", "price", "card", "word", "unanswerable", "global"}

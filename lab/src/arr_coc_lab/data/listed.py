@@ -45,9 +45,9 @@ from arr_coc.files.validation import short
 from arr_coc_lab.data.clips import LETTERS, check_options, choice_answers, with_options
 from arr_coc_lab.data.parquet_rows import REMEDY, store_image
 
-LONGEST_FIELD = 2**27  # most characters of a field of a table: a picture of 96 MB as base64
-SHORTEST_PICTURE = 64  # a shorter text in place of a picture is the id of the row that has it
-MOST_BOXES = 4096  # of a question
+MAX_FIELD = 2**27  # most characters of a field of a table: a picture of 96 MB as base64
+MIN_PICTURE = 64  # a shorter text in place of a picture is the id of the row that has it
+MAX_BOXES = 4096  # of a question
 Record = dict[str, Any]
 
 
@@ -60,7 +60,7 @@ def _flat(value: Any) -> list[Any]:
     return [box for each in value for box in _flat(each)]
 
 
-Boxes = Annotated[list[FourNumbers], BeforeValidator(_flat), Field(max_length=MOST_BOXES)]
+Boxes = Annotated[list[FourNumbers], BeforeValidator(_flat), Field(max_length=MAX_BOXES)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,7 +189,7 @@ def read_table(path: Path) -> Iterator[tuple[str, Record]]:
 
     Rows count from 1 after the heading; empty fields are left out. A ValueError for a damaged file.
     """
-    csv.field_size_limit(LONGEST_FIELD)  # of the process: pictures stand in the fields
+    csv.field_size_limit(MAX_FIELD)  # of the process: pictures stand in the fields
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             for number, row in enumerate(csv.DictReader(file, delimiter="\t", strict=True), 1):
@@ -223,7 +223,7 @@ def _letter(answer: str, where: str) -> int:
 
 def _picture(text: str, key: str, pictures: dict[str, Path], where: str) -> Path:
     """The file in the cache of a picture in base64, or of that of an earlier row by its id."""
-    if len(text) <= SHORTEST_PICTURE:
+    if len(text) <= MIN_PICTURE:
         if text not in pictures:
             raise ValueError(
                 f"{where}: picture {short(text)} is neither base64 nor an earlier row's id: {REMEDY}"

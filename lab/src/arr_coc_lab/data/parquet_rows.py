@@ -19,7 +19,7 @@ from arr_coc.files.validation import short
 REMEDY = "it may be damaged or cut off; download it again"
 BATCH = 16  # rows that are decoded at a time
 LARGEST = 2**26  # most bytes of an image file
-MOST_COLUMNS = 1024
+MAX_COLUMNS = 1024
 LONGEST = 2**16  # most characters of a question; longer texts of other columns are left out
 ANSWERS = ("answers", "answer")
 QUESTIONS = ("question", "prompt")  # names of the question's column
@@ -37,7 +37,7 @@ _STARTS = {
 _readings: dict[
     tuple[Any, ...], Iterator[dict[str, Any]]
 ] = {}  # open files: (path, columns, next row) -> rows
-MOST_READINGS = 4
+MAX_READINGS = 4
 
 
 def work(request: dict[str, Any]) -> dict[str, Any]:
@@ -65,7 +65,7 @@ def work(request: dict[str, Any]) -> dict[str, Any]:
     except ValueError as error:
         return {"rows": rows, "error": str(error)}
     if len(rows) == count:
-        if len(_readings) == MOST_READINGS:
+        if len(_readings) == MAX_READINGS:
             del _readings[next(iter(_readings))]
         _readings[*key, first + count] = reading
     return {"rows": rows, "error": None}
@@ -93,7 +93,7 @@ def _columns(schema: Any, path: Path, columns: list[str] | None) -> dict[str, st
     """The columns that are read and what they are called here: `columns`, or those of a file of questions."""
     kinds: Any = importlib.import_module("pyarrow.types")
     types = {field.name: field.type for field in schema}
-    if len(types) > MOST_COLUMNS:
+    if len(types) > MAX_COLUMNS:
         raise ValueError(f"{path} has {len(types):,} columns: give a file of questions")
     question = next((name for name in QUESTIONS if name in types), QUESTIONS[0])
     for name in columns or ("image", question):

@@ -32,8 +32,8 @@ from arr_coc.data.record import (
 from arr_coc_lab.data.parquet import read_rows, split_files
 from arr_coc_lab.data.parquet_rows import LONGEST, REMEDY
 
-MOST_ROWS = 2**20  # of the queries, and of their pages
-MOST_BOXES = 4096  # of a query on a page
+MAX_ROWS = 2**20  # of the queries, and of their pages
+MAX_BOXES = 4096  # of a query on a page
 _TABLES = ("queries", "qrels", "corpus")
 
 
@@ -55,7 +55,7 @@ class _Judgement(Fields):
     query_id: Id
     corpus_id: Id
     score: Number
-    bounding_boxes: list[_Corners] | None = Field(default=None, max_length=MOST_BOXES)
+    bounding_boxes: list[_Corners] | None = Field(default=None, max_length=MAX_BOXES)
 
 
 class _Page(Fields):
@@ -95,8 +95,8 @@ def _table(folder: Path, model: type[_M]) -> Iterator[tuple[str, _M]]:
     for path in split_files(folder, "test"):
         for number, row in enumerate(read_rows(path, list(model.model_fields)), 1):
             where = f"{path}, row {number}"
-            if number > MOST_ROWS:
-                raise ValueError(f"{where}: at most {MOST_ROWS:,} are read: give the file as it is published")
+            if number > MAX_ROWS:
+                raise ValueError(f"{where}: at most {MAX_ROWS:,} are read: give the file as it is published")
             yield where, model.of(row, where)
 
 

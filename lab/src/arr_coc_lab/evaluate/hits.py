@@ -7,11 +7,11 @@ from torch import Tensor
 from arr_coc.choose.allocation import Allocation, touching
 from arr_coc.files.images import Box
 
-LEAST_IOU = 0.5  # intersection over union from which on a box is a hit
+MIN_IOU = 0.5  # intersection over union from which on a box is a hit
 
 
 def is_hit(allocation: Allocation, evidence: Tensor) -> bool:
-    """Whether the best box of an allocation's evidence overlaps a labelled one by `LEAST_IOU` or more.
+    """Whether the best box of an allocation's evidence overlaps a labelled one by `MIN_IOU` or more.
 
     Both are measured in whole cells, as recall is: a choice knows nothing finer, and print is often smaller
     than a cell. `evidence`, bool [H, W], are the cells of the labelled boxes; those that touch are one box,
@@ -19,7 +19,7 @@ def is_hit(allocation: Allocation, evidence: Tensor) -> bool:
     """
     _, rows, columns = allocation.grid
     boxes = allocation.evidence((columns, rows))  # in px of a picture with a pixel a cell
-    return bool(boxes) and any(iou(boxes[0].box, box) >= LEAST_IOU for box in labelled_boxes(evidence))
+    return bool(boxes) and any(iou(boxes[0].box, box) >= MIN_IOU for box in labelled_boxes(evidence))
 
 
 def labelled_boxes(evidence: Tensor) -> list[Box]:

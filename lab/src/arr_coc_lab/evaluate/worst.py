@@ -28,7 +28,7 @@ from arr_coc_lab.world import draw_page
 
 Case = dict[str, Any]
 LARGEST = 4096  # cells along one side of a grid; a file with more is refused
-LONGEST_NUMBER = 16  # digits of a page's number
+MAX_NUMBER = 16  # digits of a page's number
 Side = Annotated[int, Field(ge=1, le=LARGEST)]
 
 
@@ -106,7 +106,7 @@ def case_images(path: str | Path, cases: Sequence[Case]) -> list[Image.Image]:
 
 def _drawn(path: str | Path, image: str, size: Any) -> Image.Image:
     split, _, number = image.partition(":")
-    if not number.isdecimal() or len(number) > LONGEST_NUMBER or type(size) is not int:
+    if not number.isdecimal() or len(number) > MAX_NUMBER or type(size) is not int:
         raise ValueError(
             f"{path}: image {short(image)} of size {size!r} is no drawn page: it should be SPLIT:NUMBER "
             "and a number of px"

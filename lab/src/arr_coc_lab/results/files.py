@@ -28,9 +28,9 @@ from arr_coc_lab.results.lines import Answered, Failed, Header
 
 Record = dict[str, Any]
 ERROR = "error"  # field of a record: why its question was not asked
-LONGEST_LINE = 2**22  # most bytes of a line; the longest of a real run has about 20,000
+MAX_LINE = 2**22  # most bytes of a line; the longest of a real run has about 20,000
 # A compressed file may unpack to this many times its bytes (real runs: 5 to 12), or to this many bytes.
-MOST_GROWTH, SMALL = 40, 2**24
+MAX_GROWTH, SMALL = 40, 2**24
 _REMEDY = "remove the line or evaluate again"
 
 
@@ -207,19 +207,19 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
     """Numbered lines of a file from 1, read one at a time; an incomplete last one is dropped."""
     try:
         with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
-            most = max(SMALL, MOST_GROWTH * path.stat().st_size)  # limits a compression bomb
+            most = max(SMALL, MAX_GROWTH * path.stat().st_size)  # limits a compression bomb
             total = 0
             for number in count(1):
-                line = file.readline(LONGEST_LINE + 1)
+                line = file.readline(MAX_LINE + 1)
                 total += len(line)
                 if path.suffix == ".gz" and total > most:
                     raise ValueError(
-                        f"{path} unpacks to more than {MOST_GROWTH} times its size, those of evaluations to "
+                        f"{path} unpacks to more than {MAX_GROWTH} times its size, those of evaluations to "
                         "12 at most: if it is one, unpack it and give the .jsonl"
                     )
-                if len(line) > LONGEST_LINE:
+                if len(line) > MAX_LINE:
                     raise ValueError(
-                        f"{path}, line {number} is longer than {LONGEST_LINE:,} bytes: "
+                        f"{path}, line {number} is longer than {MAX_LINE:,} bytes: "
                         "give the .jsonl of an evaluation"
                     )
                 if not line or (not line.endswith(b"\n") and not _is_whole(line)):

@@ -24,7 +24,7 @@ from arr_coc_lab.results.lines import Summed
 Summary = dict[str, Any]
 Figures = dict[str, Any]  # of one method with one budget, see `summarise`
 
-LONGEST_SUMMARY = 2**26  # most bytes of a summary; the largest of a real run has about 50,000
+MAX_SUMMARY = 2**26  # most bytes of a summary; the largest of a real run has about 50,000
 
 
 def by_budget(summary: Summary) -> dict[str, list[str]]:
@@ -107,9 +107,9 @@ def read_summary(path: Path, families: Sequence[str] = (), vtc_filter: bool = Fa
     reason = ""
     try:
         with path.open("rb") as file:
-            content = file.read(LONGEST_SUMMARY + 1)
-        if len(content) > LONGEST_SUMMARY:
-            raise ValueError(f"it is longer than {LONGEST_SUMMARY:,} bytes")
+            content = file.read(MAX_SUMMARY + 1)
+        if len(content) > MAX_SUMMARY:
+            raise ValueError(f"it is longer than {MAX_SUMMARY:,} bytes")
         summary = parse_json(content, "the summary", "evaluate again")
         validated(Summed, summary, "the summary")
         return summary

@@ -36,7 +36,7 @@ from arr_coc_lab.world.page import PAGES, Page
 from arr_coc_lab.world.training_pages import STEP
 
 SIDES = (512, 640, 768, 1024)  # typical sides in px of drawn pages
-MOST_PIXELS = 4_000_000  # larger labelled images are scaled down
+MAX_PIXELS = 4_000_000  # larger labelled images are scaled down
 # scenes that "world:odd" and so on name: one thing is odd; a formula, code or a diagram stands among text
 SCENES: dict[str, Callable[[int, tuple[int, int], str], Page]] = {
     "odd": draw_odd_page,
@@ -148,7 +148,7 @@ class Labelled:
         examples = [example for example in open_data(spec, "train", clips=False)[1] if example.boxes]
         if not examples:
             raise ValueError(f"data {spec!r} has no boxes: the guide learns from evidence boxes alone")
-        self.rows = FileRows(examples, questions=64, max_pixels=MOST_PIXELS)
+        self.rows = FileRows(examples, questions=64, max_pixels=MAX_PIXELS)
 
     def __len__(self) -> int:
         return len(self.rows)

@@ -24,7 +24,7 @@ from transformers import TrainerCallback, TrainerState
 
 from arr_coc.files.paths import local_path
 from arr_coc.files.saved import reading, write_tensors
-from arr_coc.files.validation import MOST_RUNS, check_records
+from arr_coc.files.validation import MAX_RUNS, check_records
 from arr_coc.guide.guide import BUNDLED_GUIDE, GUIDE_FILE, GUIDE_FORMAT, Guide, fast_dtype
 from arr_coc.train.callbacks import Curve, Deadline, Interruption, Report, counted, duration
 from arr_coc.train.folder import STATE, check, last_checkpoint, opened
@@ -252,7 +252,7 @@ class GuideTrainer(RecipeTrainer):
     def _save(self, output_dir: str | None = None, state_dict: dict | None = None) -> None:
         super()._save(output_dir, state_dict)
         self.records[-1]["steps"] = self.state.global_step
-        texts = {"format": GUIDE_FORMAT, "trained_on": json.dumps(check_records(self.records[-MOST_RUNS:]))}
+        texts = {"format": GUIDE_FORMAT, "trained_on": json.dumps(check_records(self.records[-MAX_RUNS:]))}
         write_tensors(self.guide_learner.mean.module.state_dict(), self.out / GUIDE_FILE, texts)
 
 

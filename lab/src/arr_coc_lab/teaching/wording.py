@@ -122,7 +122,7 @@ REPEATS = (
     "How many times does it say {label}?", "Count how often {label} appears.", "How many say {label}?",
     "How many are from {label}?", "How many times is {label} listed?", "Count the entries with {label}.",
 )  # fmt: skip
-MOST_REPEATS = 12
+MAX_REPEATS = 12
 SIDES = {"top": ("top", "upper"), "bottom": ("bottom", "lower"), "left": ("left",), "right": ("right",)}
 
 
@@ -283,6 +283,6 @@ def _repeats(runs: list[Run], rng: random.Random) -> Iterator[Inquired]:
         places.setdefault(run.text.casefold(), []).append(run)
     for same in places.values():
         text = same[0].text
-        if 2 <= len(same) <= MOST_REPEATS and len(text) > 2 and len(same[0].words) <= LONGEST:
+        if 2 <= len(same) <= MAX_REPEATS and len(text) > 2 and len(same[0].words) <= LONGEST:
             boxes = tuple(word.box for run in same for word in run.words)
             yield Inquired("count", rng.choice(REPEATS).format(label=text), str(len(same)), boxes)

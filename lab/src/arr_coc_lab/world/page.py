@@ -24,7 +24,7 @@ __all__ = ["PAGES", "Fact", "Page", "Question", "Thing", "draw_page", "page_seed
 
 SPLITS: tuple[str, ...] = ("train", "validation", "test")
 PAGES = 1_000_000  # the most pages of one run; another seed's follow behind them
-LARGEST_SEED = 2**31 - 1
+MAX_SEED = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -71,8 +71,8 @@ def pages_of(seed: int) -> range:
     Raises:
         ValueError: the seed is out of range.
     """
-    if not 0 <= seed <= LARGEST_SEED:
-        raise ValueError(f"seed {seed} is out of range; use 0 to {LARGEST_SEED}")
+    if not 0 <= seed <= MAX_SEED:
+        raise ValueError(f"seed {seed} is out of range; use 0 to {MAX_SEED}")
     return range(seed * PAGES, (seed + 1) * PAGES)
 
 

@@ -1,7 +1,7 @@
 // What was measured about one allocation: other budgets, other methods, faithfulness; and the scrub over
 // budgets. A trace's file may hold anything there: what isn't as a probe writes it is not drawn.
 
-const MOST_ENTRIES = 10_000;
+const MAX_ENTRIES = 10_000;
 const MOST = 2 ** 24; // of a count or a number: charts of larger ones have no ticks
 const isText = (value) => typeof value === "string";
 const isFlag = (value) => typeof value === "boolean";
@@ -9,7 +9,7 @@ const isNumber = (value) => Number.isFinite(value) && Math.abs(value) <= MOST;
 const isCount = (value) => Number.isSafeInteger(value) && value > 0 && value <= MOST;
 const isRecord = (value) => typeof value === "object" && value !== null && !Array.isArray(value);
 const isMissingOr = (fits) => (value) => value === undefined || value === null || fits(value);
-const isListOf = (fits) => (value) => Array.isArray(value) && value.length <= MOST_ENTRIES && value.every(fits);
+const isListOf = (fits) => (value) => Array.isArray(value) && value.length <= MAX_ENTRIES && value.every(fits);
 const isNumbers = isListOf(isNumber);
 
 /** Whether a probe of each name is as its chart needs it, for so many cells. */

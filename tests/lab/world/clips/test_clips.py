@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from arr_coc_lab.world.clips import STORIES, Clip, ClipQuestion, Evidence, Span, draw_clip
-from arr_coc_lab.world.clips.stage import LEAST_TEXT
+from arr_coc_lab.world.clips.stage import MIN_TEXT
 from arr_coc_lab.world.clips.vocabulary import (
     CAPTION_WHO,
     HELD_OUT_COLOURS,
@@ -198,7 +198,7 @@ class TestEvidence:
                 drawn = draw_clip(seed, (448, 448), stories=stories)
                 for span in drawn.spans:
                     _, y0, _, y1 = span.evidence.box(span.evidence.first)
-                    assert y1 - y0 >= 0.65 * LEAST_TEXT  # the height of capitals or digits alone
+                    assert y1 - y0 >= 0.65 * MIN_TEXT  # the height of capitals or digits alone
 
     @pytest.mark.slow
     def test_a_caption_stands_in_its_box_as_long_as_it_says(self) -> None:

@@ -54,7 +54,7 @@ TRIES, SCROLLS = 60, 4
 """Pages tried for a seed, and places in each."""
 PATIENCE = 20.0
 """Seconds that a page may take to load."""
-LEAST_WORDS, LEAST_ANSWERED = 25, 4
+MIN_WORDS, MIN_ANSWERED = 25, 4
 """A view needs this many words and questions with evidence."""
 MANY = 40
 """Pages from which on a package is drawn as often as any other; smaller ones are drawn less often."""
@@ -134,13 +134,13 @@ def render_document(
         def take(
             facts: Facts, picture: Picture, other: Path = other, source: str = source
         ) -> RenderedPage | None:
-            if len(facts.words) < LEAST_WORDS:
+            if len(facts.words) < MIN_WORDS:
                 return None
             questions = inquire(rng, facts, headings(other))
             structured = (
                 any(question.kind in STRUCTURE for question in questions) or rng.random() < UNSTRUCTURED
             )
-            if not structured or sum(bool(question.evidence) for question in questions) < LEAST_ANSWERED:
+            if not structured or sum(bool(question.evidence) for question in questions) < MIN_ANSWERED:
                 return None
             return RenderedPage(picture(), questions, facts.words, "document", None, seed, split, source)
 

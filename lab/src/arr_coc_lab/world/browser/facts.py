@@ -18,7 +18,7 @@ from arr_coc_lab.world.browser.page import Inquired
 from arr_coc_lab.world.browser.phrases import paraphrases, phrase
 
 T = TypeVar("T")
-MOST_QUESTIONS = 12
+MAX_QUESTIONS = 12
 DOCUMENT: dict[str, int] = {
     "crossing": 4, "term": 4, "section": 3, "value": 3, "word": 2, "title": 1,
     "presence": 1, "unanswerable": 1, "global": 1,
@@ -53,9 +53,9 @@ COUNTED = (
 )  # fmt: skip
 STRUCTURE = ("crossing", "term", "section", "value", "switch", "price", "card", "position")
 """Kinds of questions that need a page's structure, not only its words."""
-MOST_ANSWER = 400
+MAX_ANSWER = 400
 """Characters of an answer."""
-MOST_LINES = 24
+MAX_LINES = 24
 """Lines of a section that is asked for as a whole."""
 SMALLEST = 7.0
 """Least font size in px of a word that is asked for."""
@@ -149,7 +149,7 @@ class Facts:
 def inquire(
     rng: random.Random, facts: Facts, absent: Sequence[str], of: Mapping[str, int] = DOCUMENT
 ) -> tuple[Inquired, ...]:
-    """At most MOST_QUESTIONS questions about a viewport.
+    """At most MAX_QUESTIONS questions about a viewport.
 
     `absent` are headings and terms of another page; one that doesn't occur here is asked for as absent. `of`
     gives the rules, and the most questions by each.
@@ -160,7 +160,7 @@ def inquire(
         rng.shuffle(questions)
         by_evidence = {question.evidence: question for question in questions}
         kept += list(by_evidence.values())[:most]
-    while len(kept) > MOST_QUESTIONS:
+    while len(kept) > MAX_QUESTIONS:
         kept.remove(rng.choice([question for question in kept if question.kind in STRUCTURE]))
     return tuple(kept)
 
@@ -168,7 +168,7 @@ def inquire(
 def _ask(kind: str, text: str, *evidence: Text, answer: str | None = None) -> Inquired:
     """A question; its answer is the last text of its evidence, if not given."""
     answer = evidence[-1].plain if answer is None else answer
-    return Inquired(kind, text, answer[:MOST_ANSWER], tuple(box for part in evidence for box in part.boxes))
+    return Inquired(kind, text, answer[:MAX_ANSWER], tuple(box for part in evidence for box in part.boxes))
 
 
 def _crossings(rng: random.Random, facts: Facts, absent: Sequence[str]) -> Iterator[Inquired]:
@@ -201,7 +201,7 @@ def _sections(rng: random.Random, facts: Facts, absent: Sequence[str]) -> Iterat
         if rng.random() < 0.7:
             name = NUMBERED.sub("", name) or name
         name = name.strip(" :–—-")
-        short = whole is not None and len(whole.boxes) <= MOST_LINES
+        short = whole is not None and len(whole.boxes) <= MAX_LINES
         if whole is not None and short:
             yield _ask("section", phrase(rng, "section", label=name), heading, whole)
         if start is not None and (not short or (start != whole and rng.random() < 0.3)):

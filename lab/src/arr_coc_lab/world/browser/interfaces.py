@@ -29,7 +29,7 @@ from arr_coc_lab.world.page import page_seed
 TYPE = "interface"
 TRIES, SCROLLS = 60, 3
 """Pages tried for a seed, and places in each."""
-LEAST_WORDS, LEAST_ANSWERED = 15, 6
+MIN_WORDS, MIN_ANSWERED = 15, 6
 """A view needs this many words and questions with evidence."""
 MANY = 25
 """Pages from which on an author is drawn as often as any other."""
@@ -101,7 +101,7 @@ def render_interface(chromium: Chromium, seed: int, split: str, folder: Path) ->
         def take(
             facts: Facts, picture: Picture, other: Path = other, source: str = source
         ) -> RenderedPage | None:
-            if len(facts.words) < LEAST_WORDS:
+            if len(facts.words) < MIN_WORDS:
                 return None
             questions = inquire(rng, facts, headings(other), INTERFACE)
             if not _enough(facts.words, questions):
@@ -124,4 +124,4 @@ def _enough(words: Sequence[Word], questions: Sequence[Inquired]) -> bool:
     """Whether a view with these words and questions is taken."""
     answered = [question.kind for question in questions if question.evidence]
     structured = any(kind in STRUCTURE for kind in answered)
-    return structured and len(words) >= LEAST_WORDS and len(answered) >= LEAST_ANSWERED
+    return structured and len(words) >= MIN_WORDS and len(answered) >= MIN_ANSWERED

@@ -26,9 +26,9 @@ from arr_coc_lab.world.fonts import HELD_OUT_FONTS, TRAIN_FONTS
 from arr_coc_lab.world.page import check_size, page_seed
 from arr_coc_lab.world.vocabulary import SHAPES
 
-__all__ = ["MOST_CLIP_FRAMES", "Clip", "DrawnFrames", "draw_clip"]
+__all__ = ["MAX_CLIP_FRAMES", "Clip", "DrawnFrames", "draw_clip"]
 
-MOST_CLIP_FRAMES = 100_000
+MAX_CLIP_FRAMES = 100_000
 SMALLEST, LARGEST = 128, 2048
 """Limits of a frame's sides in px."""
 CONTRAST = 110
@@ -100,8 +100,8 @@ def draw_clip(
     check_size(size, SMALLEST, LARGEST)
     if not 0.1 <= fps <= 240:
         raise ValueError(f"fps {fps!r} is out of range; use 0.1 to 240")
-    if not 0 <= seconds * fps <= MOST_CLIP_FRAMES:
-        raise ValueError(f"{seconds!r} seconds at {fps:g} fps are no 1 to {MOST_CLIP_FRAMES:,} frames")
+    if not 0 <= seconds * fps <= MAX_CLIP_FRAMES:
+        raise ValueError(f"{seconds!r} seconds at {fps:g} fps are no 1 to {MAX_CLIP_FRAMES:,} frames")
     count = max(1, round(seconds * fps))
     rng = random.Random(f"clip {page_seed(seed, split)}")
     stage = _stage(rng, size, count, fps, split)
@@ -185,7 +185,7 @@ def _chosen(stage: Stage, names: Sequence[str] | None) -> list[Story]:
 
 PLACES = ("page", "thing", "top", "bottom", "effect")
 """The places of stories in the order in which they are drawn."""
-MOST_THINGS = 4
+MAX_THINGS = 4
 
 
 def _check(stage: Stage, chosen: Sequence[Story]) -> None:
@@ -193,7 +193,7 @@ def _check(stage: Stage, chosen: Sequence[Story]) -> None:
     if places["page"] > 1 or (places["page"] and places["thing"]):
         names = ", ".join(story.name for story in chosen if story.place in ("page", "thing"))
         raise ValueError(f"stories {names} don't go together: a page takes the middle alone")
-    if places["thing"] > MOST_THINGS or places["top"] > 1 or places["bottom"] > 1:
+    if places["thing"] > MAX_THINGS or places["top"] > 1 or places["bottom"] > 1:
         raise ValueError("there are too many stories: up to 4 things, and one in either strip")
     for story, count in Counter(chosen).items():
         if count > story.often:

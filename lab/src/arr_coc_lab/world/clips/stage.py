@@ -19,7 +19,7 @@ from arr_coc_lab.world.fonts import font
 Paint = Callable[[Image.Image, int], Image.Image]
 """Draws a story's part of a frame: (frame so far, its number) -> the frame, maybe the same object."""
 
-LEAST_TEXT = 20
+MIN_TEXT = 20
 """The smallest text in px on a frame whose shorter side has `REFERENCE` px; it grows with the frame."""
 REFERENCE = 448
 
@@ -125,7 +125,7 @@ class Stage:
             raise ValueError("the stories need more shapes than there are: name fewer of them")
         return self.shapes.pop(self.rng.randrange(len(self.shapes)))
 
-    def text_size(self, low: int = LEAST_TEXT, high: int = 28) -> int:
+    def text_size(self, low: int = MIN_TEXT, high: int = 28) -> int:
         """A random size of text in px."""
         return max(round(low * self.unit), round(self.rng.randint(low, high) * self.unit))
 

@@ -12,7 +12,7 @@ from arr_coc_lab.world.clips.stage import Act, ClipQuestion, Span, Stage, Story,
 
 MOST = 4
 """The most things of one act."""
-LEAST_SIDE = 64
+MIN_SIDE = 64
 """The least side of a thing's own place, in px at the reference size."""
 
 
@@ -21,7 +21,7 @@ def plan(stage: Stage, rect: Rect) -> Act:
     rng = stage.rng
     x0, y0, x1, y1 = rect
     wide = x1 - x0 >= y1 - y0
-    room = int((x1 - x0 if wide else y1 - y0) / (LEAST_SIDE * stage.unit))
+    room = int((x1 - x0 if wide else y1 - y0) / (MIN_SIDE * stage.unit))
     count = max(1, min(rng.randint(1, MOST), room, len(stage.shapes) - 3))
     colours = [stage.take_colour() for _ in range(min(len(stage.colours), max(1, count - rng.randint(0, 1))))]
     drawn, spans, questions = [], list[Span](), list[ClipQuestion]()

@@ -11,7 +11,7 @@ from arr_coc_lab.world.canvas import Rect
 from arr_coc_lab.world.clips.questions import ask
 from arr_coc_lab.world.clips.readings import strip_colours
 from arr_coc_lab.world.clips.stage import (
-    LEAST_TEXT,
+    MIN_TEXT,
     Act,
     ClipQuestion,
     Span,
@@ -36,11 +36,11 @@ def plan(stage: Stage, rect: Rect) -> Act:
     texts = [f"{a} {b}" for a, b in zip(rng.sample(who, count), rng.sample(what, count), strict=True)]
     face, (paper, ink) = rng.choice(stage.fonts), strip_colours(stage)
     x0, y0, x1, y1 = rect
-    least, room = round(LEAST_TEXT * stage.unit), x1 - x0 - 12
+    least, room = round(MIN_TEXT * stage.unit), x1 - x0 - 12
     # A wide font can make a caption too long at the smallest size: then half of it has to do.
     texts = [t if font(face, least).getlength(t) <= room else " ".join(t.split()[:2]) for t in texts]
     texts = list(dict.fromkeys(texts))
-    high = stage.text_size(LEAST_TEXT, 26)
+    high = stage.text_size(MIN_TEXT, 26)
     cuts = [stage.frame(tick) for tick in stage.cuts(len(texts))]
     lines: list[tuple[int, int, str, int]] = []
     spans: list[Span] = []

@@ -11,7 +11,7 @@ from arr_coc_lab.world.blocks import code, texture
 from arr_coc_lab.world.canvas import Rect
 from arr_coc_lab.world.clips.questions import ask
 from arr_coc_lab.world.clips.stage import (
-    LEAST_TEXT,
+    MIN_TEXT,
     Act,
     ClipQuestion,
     Span,
@@ -95,7 +95,7 @@ def _slide(
     canvas = stage.canvas((width, height))
     canvas.image.paste(canvas.paper(40), (0, 0, width, height))
     face, ink, margin = rng.choice(stage.fonts), canvas.ink(), max(8, width // 20)
-    least = round(LEAST_TEXT * stage.unit)
+    least = round(MIN_TEXT * stage.unit)
     size = fitting(title, face, stage.text_size(32, 44), width - 2 * margin, least)
     boxes = [write_line(canvas.image, (margin, height // 12), title, face, size, ink)]
     canvas.draw.line((margin, boxes[0][3] + 8, width - margin, boxes[0][3] + 8), fill=ink, width=2)
