@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol, TypeAlias
 
@@ -42,7 +41,6 @@ from arr_coc.modes.route import (
     runs_as,
     sorted_cells,
     too_large,
-    why_single_look,
 )
 from arr_coc.modes.scoring import FAMILIARITY_FAILED, foreign_visuals, wanted_inputs
 from arr_coc.seam import PROMPT_NAMES
@@ -288,8 +286,6 @@ class Session:
         gestalt: str | None = None,
         on_text: Callable[[str], None] | None = None,
         history: Sequence[Turn] = (),
-        looks: int = 1,
-        order: str = "raster",
         cells: NamedCells | None = None,
         coverage: float | None = None,
         magnify: Magnify = 1,
@@ -308,9 +304,6 @@ class Session:
                 and is passed on, and the session stays usable.
             history: earlier (question, answer) pairs, which the model reads first; cells are chosen for this
                 question alone, and channels with an attention history read the earlier relevance maps.
-            looks: the most passes, above 1 in mode "saccade" alone (then the default): each further one adds
-                the cells that the model attended to while it answered (`modes.route`).
-            order: in which the language model reads cells: "raster" or "relevance", the most relevant first.
             cells: raster indices [K] of one image's cells to answer from, or a list of such, one for each of
                 several images; None: they are chosen.
             coverage: in place of a budget: of each image as many cells as hold all evidence for at least this
@@ -324,7 +317,7 @@ class Session:
 
         Raises:
             ValueError: no question or one too long, a history that isn't pairs of texts, or a bad budget,
-                coverage, length, mode, gestalt, order, magnification, number of looks or set of cells.
+                coverage, length, mode, gestalt, magnification or set of cells.
         """
         check_length(max_new_tokens)
         if coverage is not None:
@@ -332,7 +325,7 @@ class Session:
         model, chooser = self.model, self.model.chooser
         keeps = self._after is not None and self._answers >= self._after
         named, free = mode or model.named_mode, cells is None and budget is None
-        fitting, aside = mode_for_question(chooser, question, named, looks, free)
+        fitting, aside = mode_for_question(chooser, question, named, free)
         if mode is None:  # named cells exclude the kept prompt of all tokens
             mode = FULL.name if keeps and cells is None else fitting or model.mode
         wanted = find_mode(mode)
@@ -345,17 +338,13 @@ class Session:
             images = self.encoded(mode)
             with images.in_conversation(history) as encoded:
                 how: dict[str, Any] = {"gestalt": gestalt, "watch": watch, "question": question}
-                how |= {"order": order, "keep": sorted_cells(cells), "magnify": magnify}
+                how |= {"keep": sorted_cells(cells), "magnify": magnify}
                 prepared = prepare(chooser, self._call(chooser, inputs, wanted, budget, encoded, **how))
                 if not prepared.fallback and MODES[prepared.mode].chooses:
                     if "attention_history" in wanted_inputs(model.layer.config.channels):
                         encoded.remember(question, prepared.allocations)
             logits = FirstLogits()
-            how_read, looked = (inputs, gestalt, keeps, watch, on_text, max_new_tokens, logits), 1
-            new = self._read(prepared, *how_read)
-            while looked < looks and prepared.again and (again := prepared.again(new)) is not None:
-                prepared, looked = replace(again, note=prepared.note), looked + 1
-                new = self._read(prepared, *how_read)
+            new = self._read(prepared, inputs, gestalt, keeps, watch, on_text, max_new_tokens, logits)
         watch.settle()  # the time of "total" in no stage becomes "other"
         self._answers += 1
         if prepared.mode != mode:  # the mode that ran may have other LoRAs, so another encoding
@@ -379,7 +368,6 @@ class Session:
                 None if logits.numbers else NO_NUMBERS,
                 prepared.note,
                 aside,
-                why_single_look(prepared, looks),
                 self._prompt.note,
                 large,
                 FOREIGN if foreign else None,
@@ -389,7 +377,6 @@ class Session:
             question=question,
             images=self.images,
             couplings=prepared.couplings,
-            looks=looked,
             magnified=prepared.magnified if any(scale > 1 for scale in prepared.magnified) else None,
         )
 

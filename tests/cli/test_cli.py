@@ -17,12 +17,12 @@ from PIL import Image
 
 import arr_coc
 from arr_coc import session
+from arr_coc.choose import stopwatch
 from arr_coc.choose.allocation import Allocation, evidence_text
 from arr_coc.cli import inputs, main
 from arr_coc.guide.guide import Guide, load_guide, save_guide
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes.call import Prepared
-from arr_coc.relevance import deciding
 from arr_coc.selector import Selector
 from arr_coc.trace.trace import Trace
 from command_line import run, run_json
@@ -30,7 +30,7 @@ from launching import PACKAGES
 from tiny import picture
 
 ENVIRONMENT = os.environ | {"PYTHONPATH": PACKAGES}
-STAGES = set(deciding.STAGES)
+STAGES = set(stopwatch.STAGES)
 KEYS = {
     "images",
     "answer",
@@ -52,19 +52,6 @@ KEYS = {
 
 
 class TestAsk:
-    @pytest.mark.slow
-    def test_looks_and_order(self, capsys: pytest.CaptureFixture[str], image: str, folder: str) -> None:
-        words = ("ask", image, "What is it?", "--model", folder, "--json")
-        code, out, _ = run(capsys, *words, "--looks", "2", "--order", "relevance")
-        facts = json.loads(out)
-        assert (code, facts["mode"], facts["looks"], facts["kept"]) == (0, "saccade", 1, 48)
-        assert "looked once: all cells were kept" in facts["note"]
-        code, out, err = run(capsys, *words, "--mode", "sparse", "--looks", "2")
-        assert (code, out, err.count("\n")) == (2, "", 1)
-        assert "mode 'sparse' looks once" in err
-        code, _, err = run(capsys, *words, "--looks", "2", "--trace", "one.safetensors")
-        assert (code, "--trace is of one look" in err) == (2, True)
-
     @pytest.mark.slow
     def test_smoke(self, capsys: pytest.CaptureFixture[str], image: str, folder: str) -> None:
         code, out, err = run(capsys, "ask", image, "What is it?", "--model", folder, "--budget", "5")
