@@ -233,10 +233,11 @@ def choose(
             return _own_scores(chooser, call, layout, budgets)
         cues = cues_of(chooser, call, layout)
         changes = changes_for(chooser, call, layout)
-        if call.mode.scales:
-            weighed = weigh(chooser.layer, cues, layout.grids, call.watch, changes)
-            return note_foreign(chooser, call, weighed)
-        decided = decide(chooser.layer, cues, layout.grids, budgets, call.watch, changes, call.rule, most)
+        with call.watch("scoring"):
+            if call.mode.scales:
+                decided = weigh(chooser.layer, cues, layout.grids, changes)
+            else:
+                decided = decide(chooser.layer, cues, layout.grids, budgets, changes, call.rule, most)
         return note_foreign(chooser, call, decided)
 
     return guarded(chooser, decision)
