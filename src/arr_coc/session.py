@@ -19,7 +19,7 @@ from arr_coc.answer import Answer, Transcription
 from arr_coc.choose.allocation import Allocation
 from arr_coc.choose.budget import Budget, coverage_budget
 from arr_coc.choose.layer import ARRCOCLayer
-from arr_coc.choose.reading_order import reading_order
+from arr_coc.choose.reading_order import print_blocks
 from arr_coc.choose.stem import FOREIGN
 from arr_coc.choose.stopwatch import Stopwatch
 from arr_coc.files.drawing import figure, thumbnail
@@ -445,7 +445,7 @@ class Session:
         if len(self.images) > 1 or self.has_clips:
             raise ValueError(f"transcribe reads one image, and this session has {len(self.images)} or a clip")
         (grid,) = layout_of(self.model.adapter, self._call_inputs(question)).grids
-        blocks = reading_order(image_pixels(first_picture(self.image))[0], grid[1:], budget)
+        blocks = print_blocks(image_pixels(first_picture(self.image))[0], grid[1:], budget)
         how.setdefault("mode", self.model.default_mode)
         answers = [self.ask(question, cells=block.cells, **how) for block in blocks]
         untaught = (

@@ -21,7 +21,7 @@ from arr_coc.relevance.deciding import (
     best_kept,
     decide,
     everything_kept,
-    score,
+    score_cells,
     share_most_confident_frame,
     weigh,
 )
@@ -84,7 +84,7 @@ class TestEverythingKept:
 
     def test_with_relevance_the_maps_are_recorded(self) -> None:
         layer, cues = set_up()
-        maps = score(layer, cues)
+        maps = score_cells(layer, cues)
         allocation = everything_kept(GRIDS[0], maps[0])
         assert torch.equal(allocation.balanced, maps[0].balanced.detach())
         values = allocation.balanced.flatten()[allocation.order]
@@ -185,12 +185,12 @@ class TestStopwatch:
 class TestScore:
     def test_each_image_is_scored_by_its_own_cues(self) -> None:
         layer, cues = set_up()
-        maps = score(layer, cues)
+        maps = score_cells(layer, cues)
         assert [relevance.balanced.shape for relevance in maps] == [(1, 6, 6)] * 3
         assert not torch.equal(maps[0].participatory, maps[2].participatory)  # same picture, another question
         assert torch.equal(maps[0].information, maps[2].information)
         for picked in ([0, 1], [2]):
-            alone = score(layer, [cues[image] for image in picked])
+            alone = score_cells(layer, [cues[image] for image in picked])
             for one, image in zip(alone, picked, strict=True):
                 assert torch.allclose(one.balanced, maps[image].balanced, atol=1e-5)
 
@@ -198,7 +198,7 @@ class TestScore:
         layer, cues = set_up()
         gestalt, coupling = torch.randn(1, DIM), torch.randn(1, 6, 6)
         whole = cues[0]._replace(gestalt=gestalt, coupling=coupling)
-        (relevance,) = score(layer, [whole])
+        (relevance,) = score_cells(layer, [whole])
         expected = layer.relevance(
             whole.texture,
             whole.query,
@@ -213,8 +213,8 @@ class TestScore:
 
     def test_nothing_needs_to_be_encoded(self) -> None:
         layer, cues = set_up()
-        blind = score(layer, [one._replace(vision=None) for one in cues])
-        for one, other in zip(blind, score(layer, cues), strict=True):
+        blind = score_cells(layer, [one._replace(vision=None) for one in cues])
+        for one, other in zip(blind, score_cells(layer, cues), strict=True):
             assert torch.equal(one.information, other.information)
             assert (one.participatory - other.participatory).abs().max() > 1e-3
 
@@ -222,7 +222,7 @@ class TestScore:
         layer, cues = set_up()
         couplings = [float(image) + torch.zeros(1, 6, 6) for image in range(3)]
         cues = [one._replace(vision=None, coupling=c) for one, c in zip(cues, couplings, strict=True)]
-        for image, relevance in enumerate(score(layer, cues)):
+        for image, relevance in enumerate(score_cells(layer, cues)):
             assert torch.equal(relevance.participatory[0], couplings[image][0].sigmoid())
         torch.manual_seed(0)
         with torch.no_grad():
@@ -232,7 +232,7 @@ class TestScore:
         weights = [
             [
                 r.weights
-                for r in score(layer, [c._replace(gestalt=g) for c, g in zip(cues, some, strict=True)])
+                for r in score_cells(layer, [c._replace(gestalt=g) for c, g in zip(cues, some, strict=True)])
             ]
             for some in (gestalts, [gestalts[0], torch.zeros(1, DIM), gestalts[2]])
         ]
@@ -242,7 +242,7 @@ class TestScore:
 class TestDecide:
     def test_what_is_fetched_is_the_same_without_gradient(self) -> None:
         layer, cues = set_up()
-        maps = score(layer, cues)
+        maps = score_cells(layer, cues)
         maps[1] = maps[1]._replace(structured=None)
         for before, after in zip(maps, _on_cpu(maps), strict=True):
             for old, new in zip(before, after, strict=True):
@@ -265,7 +265,7 @@ class TestDecide:
 
     def test_an_image_without_a_budget_keeps_all(self) -> None:
         layer, cues = set_up()
-        maps = score(layer, cues)
+        maps = score_cells(layer, cues)
         decision = decide(layer, cues, GRIDS, [5, None, 0.5])
         assert [allocation.kept for allocation in decision.allocations] == [5, 36, 18]
         whole = decision.allocations[1]

@@ -23,7 +23,7 @@ PICTURE = "arr-coc-ask.png"
 MAX_NOTES = 3  # most frequent notes of a folder's answers that are printed
 
 
-def ask(
+def ask_command(
     words: Annotated[
         list[str] | None,
         typer.Argument(

@@ -18,7 +18,7 @@ import torch
 from PIL.Image import Image
 from torch import Tensor
 
-from arr_coc.families.tiles import encode_views, joined, raster
+from arr_coc.families.tiles import encode_views, joined_tiles, raster
 from arr_coc.files.pixels import same_picture
 from arr_coc.seam.assembly import (
     CROP,
@@ -145,7 +145,7 @@ class CroppedAdapter(FamilyAdapter):
         """The pictures that crops show, [3, h, w] each; of one without crops its view, without a rim."""
         covered = self.side * self.patch_px
         return [
-            joined(crops[:, :, :covered, :covered], *shape) if len(crops) else view
+            joined_tiles(crops[:, :, :covered, :covered], *shape) if len(crops) else view
             for view, crops, shape in zip(views, _crops(inputs), _shapes(inputs), strict=True)
         ]
 

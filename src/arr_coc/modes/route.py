@@ -63,11 +63,11 @@ from arr_coc.relevance.coverage import coverage_rule
 from arr_coc.relevance.deciding import Cues, Decision, best_kept, decide, everything_kept, groups, weigh
 from arr_coc.seam.assembly import Layout, VisualFeatures, without_crops
 from arr_coc.seam.base import FamilyAdapter, as_frames
-from arr_coc.seam.clips import step_times
+from arr_coc.seam.clips import clip_step_times
 from arr_coc.seam.decoding import check_inputs
 from arr_coc.seam.gestalt import find_compressor
 from arr_coc.seam.lora import COARSE, PARTIAL
-from arr_coc.seam.pixels import reading
+from arr_coc.seam.pixels import reading_pixels
 
 # Raster indices [K] of one image's cells, or of those of each of several images.
 NamedCells: TypeAlias = "Sequence[int] | Tensor | Sequence[Sequence[int] | Tensor]"
@@ -122,7 +122,7 @@ def new_call(
         budget,
         fill_to_529=budget is None and chooser.budget == DEFAULT_BUDGET,
         frames=frames,
-        times=step_times(adapter, inputs, frames) if frames else (),
+        times=clip_step_times(adapter, inputs, frames) if frames else (),
         named_gestalt=gestalt is not None,
         **more,
     )
@@ -356,7 +356,7 @@ def before_encoding(
         call = replace(call, inputs=plain, mode=PRUNE, adapter=stock, encoded=EncodedImages())
         return everything(chooser, call, fallback=True)
     keep = [index.to(layout.cells[0].device) for index in decision.keep]
-    with call.watch("encode"), reading(adapter.model.config.model_type):
+    with call.watch("encode"), reading_pixels(adapter.model.config.model_type):
         fine = encode_parts(chooser, call.mode, call.inputs, keep, layout.sizes)
     if decision.gates is not None:
         fine = gated(fine, layout, keep, decision.gates)
@@ -389,7 +389,7 @@ def magnification(
     lacks: str | None = "clips are read at one scale"
     if not call.frames:
         if encoded.unrefined is None:  # pictures are compared once
-            with reading(adapter.model.config.model_type):
+            with reading_pixels(adapter.model.config.model_type):
                 encoded.unrefined = (adapter.lacks_finer(call.inputs, encoded.sources),)
         (lacks,) = encoded.unrefined
     if lacks is not None:
@@ -424,7 +424,7 @@ def magnified(
         tokens = [None] * len(sizes)
     grids = [finer_grid(*row) for row in zip(allocations, scales, tokens, strict=True)]
     keep = [fine_cells(*row).to(layout.cells[0].device) for row in zip(allocations, grids, strict=True)]
-    with call.watch("encode"), reading(adapter.model.config.model_type):
+    with call.watch("encode"), reading_pixels(adapter.model.config.model_type):
         finer = {**call.inputs, **adapter.finer(call.inputs, call.encoded.sources or (), grids)}
         counts = [t * h * w for t, h, w in grids]
         fine = encode_parts(chooser, call.mode, finer, keep, counts)
@@ -688,7 +688,7 @@ def with_pictures(
     if frames:
         raise ValueError("pictures are passed, and the prompt has clips: leave them out, or ask in a session")
     early = adapter.early_layout
-    with reading(adapter.model.config.model_type):
+    with reading_pixels(adapter.model.config.model_type):
         images = len(adapter.layout(inputs).grids if early else adapter.patches(inputs, encoded.features))
     if len(pictures) != images:
         raise ValueError(f"{len(pictures)} pictures are passed, and the prompt has {images} images")

@@ -1,6 +1,6 @@
 """Deciding: from what is known of the cells of images and clips to relevance, and from that to kept cells.
 
-    score(layer, cues)                   Relevance per image, differentiable
+    score_cells(layer, cues)                   Relevance per image, differentiable
     decide(layer, cues, grids, budgets)  Decision: an Allocation per image or clip
     best_kept(grid, scores, budget)      Allocation, by any scores
 
@@ -22,7 +22,7 @@ from arr_coc.choose.attending import Budget, NonFiniteScores, compute_retention_
 from arr_coc.choose.budget import DEFAULT_BUDGET, count_cells, needed_cells
 from arr_coc.choose.layer import ARRCOCLayer, Prior, Relevance, join_priors
 from arr_coc.guide.coupling import Coupling
-from arr_coc.guide.trust import note, prior
+from arr_coc.guide.trust import guide_remark, prior
 from arr_coc.relevance.coverage import NO_STRUCTURE, CoverageRule
 from arr_coc.video.temporal import Changes, relevance_over_time
 
@@ -115,7 +115,7 @@ class Decision:
         return [part for allocation in self.allocations for part in kept_of_frames(allocation)]
 
 
-def score(layer: ARRCOCLayer, cues: Sequence[Cues]) -> list[Relevance]:
+def score_cells(layer: ARRCOCLayer, cues: Sequence[Cues]) -> list[Relevance]:
     """The relevance of the cells of each image to its question; NonFiniteScores if one isn't finite."""
     maps = relevance_of(layer, cues)
     # One transfer from the device for all images.
@@ -143,7 +143,7 @@ def decide(
     """
     frames = frame_counts(changes, len(cues))
     cues = share_most_confident_frame(cues, frames)
-    maps = score(layer, cues)
+    maps = score_cells(layer, cues)
     visuals, spaces = over_time(maps, changes), whole_grids(grids, frames)
     surest = most_confident_frames(cues, frames)
     allocations = []
@@ -177,7 +177,7 @@ def weigh(
     """Decide by which factor each cell is multiplied, with all of them kept; arguments as of `decide`."""
     frames = frame_counts(changes, len(cues))
     cues = share_most_confident_frame(cues, frames)
-    maps = score(layer, cues)
+    maps = score_cells(layer, cues)
     visuals, spaces = stacked(maps, frames), whole_grids(grids, frames)
     kept = [everything_kept(grid, relevance) for grid, relevance in zip(spaces, visuals, strict=True)]
     gates = [relevance.balanced.flatten() for relevance in maps]
@@ -288,7 +288,7 @@ def _couplings(cues: Sequence[Cues]) -> tuple[Coupling, ...]:
 def _noted(allocation: Allocation, cues: Cues) -> Allocation:
     if cues.guided is None or allocation.void or allocation.kept == allocation.total:
         return allocation
-    return replace(allocation, note=note(cues.guided, cues.rarity))
+    return replace(allocation, note=guide_remark(cues.guided, cues.rarity))
 
 
 def _promised(
