@@ -30,10 +30,12 @@ from arr_coc.files.question import check_question
 from arr_coc.guide.coupling import GUIDE
 from arr_coc.guide.guide import guide_folder
 from arr_coc.modes import Mode, find_mode
-from arr_coc.modes.call import Chooser, EncodedImages, Prepared, joined
+from arr_coc.modes.call import Chooser, EncodedImages, Prepared
 from arr_coc.modes.magnify import Magnify
 from arr_coc.modes.mode import FULL
-from arr_coc.modes.route import default_mode, new_call, prepare, unused
+from arr_coc.modes.notes import joined, unused
+from arr_coc.modes.request import default_mode, new_call
+from arr_coc.modes.route import prepare
 from arr_coc.modes.scoring import deciding_layer
 from arr_coc.relevance.source import RelevanceSource
 from arr_coc.relevance.sums import OF_MODELS, open_relevance

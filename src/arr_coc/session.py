@@ -28,21 +28,21 @@ from arr_coc.files.paths import BUNDLED_NAME
 from arr_coc.files.pixels import image_pixels
 from arr_coc.files.question import check_history, check_question, check_questions
 from arr_coc.modes import FULL, MODES, find_mode
-from arr_coc.modes.call import Call, Chooser, EncodedImages, Prepared, guarded, joined
+from arr_coc.modes.call import Call, Chooser, EncodedImages, Prepared, guarded
 from arr_coc.modes.magnify import Magnify
 from arr_coc.modes.mode import Mode
-from arr_coc.modes.route import (
+from arr_coc.modes.notes import joined, too_large
+from arr_coc.modes.request import (
     NamedCells,
     layout_of,
     mode_for_question,
     new_call,
-    prepare,
     reads_crops,
     runs_as,
     sorted_cells,
-    too_large,
 )
-from arr_coc.modes.scoring import FAMILIARITY_FAILED, foreign_visuals, wanted_inputs
+from arr_coc.modes.route import prepare
+from arr_coc.modes.scoring import FAMILIARITY_FAILED, foreign_visuals
 from arr_coc.seam import PROMPT_NAMES
 from arr_coc.seam.base import FamilyAdapter, as_frames
 from arr_coc.seam.batching import left_padded, with_answer
@@ -341,7 +341,7 @@ class Session:
                 how |= {"keep": sorted_cells(cells), "magnify": magnify}
                 prepared = prepare(chooser, self._call(chooser, inputs, wanted, budget, encoded, **how))
                 if not prepared.fallback and MODES[prepared.mode].chooses:
-                    if "attention_history" in wanted_inputs(model.layer.config.channels):
+                    if "attention_history" in model.layer.wanted_inputs:
                         encoded.remember(question, prepared.allocations)
             logits = FirstLogits()
             new = self._read(prepared, inputs, gestalt, keeps, watch, on_text, max_new_tokens, logits)

@@ -15,7 +15,7 @@ from arr_coc.guide.coupling import Coupling, GuideSource
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes import MODES, scoring
 from arr_coc.modes.call import OF_LORAS, OF_TURNS, EncodedImages
-from arr_coc.modes.route import runs_as
+from arr_coc.modes.request import runs_as
 from each import each
 from eyes import (
     IMAGES,

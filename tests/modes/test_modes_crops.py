@@ -10,7 +10,7 @@ import torch.nn.functional as F
 
 from arr_coc.choose.allocation import Reason
 from arr_coc.modes.call import EncodedImages, Prepared
-from arr_coc.modes.route import with_pictures
+from arr_coc.modes.request import with_pictures
 from arr_coc.seam import GESTALT
 from arr_coc.seam.assembly import CROP, CROP_VALUES
 from arr_coc.trace.observe import observe

@@ -14,7 +14,8 @@ from arr_coc.families import adapter_for
 from arr_coc.guide.guide import load_guide, text_evidence
 from arr_coc.modes import MODES
 from arr_coc.modes.call import EncodedImages
-from arr_coc.modes.route import cues_for, new_call, resolve
+from arr_coc.modes.request import new_call, resolve
+from arr_coc.modes.route import cues_for
 from arr_coc.modes.scoring import gather, question_embeddings, stretch
 from arr_coc.relevance.deciding import Cues, score_cells
 from arr_coc.seam import FamilyAdapter

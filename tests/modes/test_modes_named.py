@@ -9,7 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
-from arr_coc.modes.route import mode_for_question
+from arr_coc.modes.request import mode_for_question
 from arr_coc.seam import GESTALT
 from eyes import IMAGES, ROWS, build, inputs_of, prepared_for, wrapped
 

@@ -26,7 +26,7 @@ from arr_coc.files.images import ImageSource
 from arr_coc.files.plugins import plugin, plugins
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes import MODES, PRUNE, SPARSE, find_mode
-from arr_coc.modes.route import crops_of, reads_crops, runs_as
+from arr_coc.modes.request import crops_of, reads_crops, runs_as
 from arr_coc.seam.base import as_frames
 from arr_coc.session import Session
 from arr_coc.trace.observe import observe

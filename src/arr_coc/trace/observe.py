@@ -28,8 +28,9 @@ from arr_coc.guide.guide import picture_inputs
 from arr_coc.guide.trust import blend
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes import FULL, find_mode
-from arr_coc.modes.route import cues_for, new_call, resolve
-from arr_coc.modes.scoring import POOLED, default_gestalt, pictures, wanted_inputs
+from arr_coc.modes.request import new_call, resolve
+from arr_coc.modes.route import cues_for
+from arr_coc.modes.scoring import POOLED, default_gestalt, pictures
 from arr_coc.relevance.deciding import groups
 from arr_coc.relevance.source import guide_view
 from arr_coc.seam.base import as_frames
@@ -215,7 +216,7 @@ def _view_and_texture(
     if textures is None:
         channels, picture = layer.config.channels, view.to(next(layer.parameters()))
         own = picture_inputs(channels, picture)
-        if "coarse_features" in wanted_inputs(channels):
+        if "coarse_features" in layer.wanted_inputs:
             own |= {"coarse_features": coarse_features(adapter, inputs)[0].to(picture), "basis": layer.basis}
         textures = [generate_texture_array(picture[None], answer.grid[1:], channels, **own)]
     return view.float().cpu(), textures[0][0].float().cpu()
