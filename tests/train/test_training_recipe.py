@@ -47,7 +47,6 @@ class TestBuiltIn:
         assert list(built_in()) == [
             "answers",
             "coarse",
-            "compressor",
             "distill",
             "hard",
             "partial",

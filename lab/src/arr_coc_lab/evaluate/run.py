@@ -32,7 +32,6 @@ from arr_coc.files.images import open_image
 from arr_coc.files.validation import short
 from arr_coc.model import ARRCOCModel
 from arr_coc.relevance.sums import OF_MODELS, parse_relevance
-from arr_coc.seam.gestalt import CONVS
 from arr_coc.seam.tower_compressor import TOWERS
 from arr_coc.store.allocator import fingerprint
 from arr_coc_lab.evaluate.methods import (
@@ -218,8 +217,7 @@ def evaluate(settings: Settings, progress: bool = True) -> Summary:
                 ("arr-coc", model.layer),
                 ("query-blind", scorer),
                 ("stem", model.stem),
-                ("compressors", some_of(model.convs, CONVS)),
-                ("tower compressors", some_of(model.convs, TOWERS)),
+                ("tower compressors", some_of(model.compressors, TOWERS)),
                 ("LoRAs", model.loras if model.loras.kinds else None),
                 *layers,
             )
