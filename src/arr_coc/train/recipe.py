@@ -494,27 +494,6 @@ def _validated(key: str, kind: Any, value: Any, fields: Mapping[str, FieldInfo])
         raise ValueError(explain(error, fields, key=key)) from error
 
 
-# type of a pydantic error -> the remedy
-EXPECTED = {
-    "int_type": "it should be a whole number",
-    "int_parsing": "it should be a whole number",
-    "float_type": "it should be a finite number",
-    "float_parsing": "it should be a finite number",
-    "finite_number": "it should be a finite number",
-    "string_type": "it should be a text",
-    "string_too_short": "it should be a text",
-    "tuple_type": "it should be a list of {items}",
-    "too_short": "it should be a list of {items}, not empty",
-    "dict_type": "it should be a table such as {{ small = 2.0 }}",
-    "greater_than_equal": "use at least {ge:g}",
-    "greater_than": "use more than {gt:g}",
-    "less_than": "use less than {lt:g}",
-    "less_than_equal": "use at most {le:.10g}",
-    "int_from_float": "it should be a whole number",
-    "int_parsing_size": "use fewer digits",
-}
-
-
 def explain(
     error: ValidationError,
     fields: Mapping[str, FieldInfo],
@@ -539,16 +518,9 @@ def explain(
         return unknown(name, fields)
     if field is None or problem["type"] == "missing":
         return f"{name} is missing: set it ({field.description if field else problem['msg']})"
-    if problem["type"] == "literal_error":
-        choices = get_args(field.annotation)
-        while not isinstance(choices[0], str):  # of a list of choices
-            choices = get_args(choices[0])
-        remedy = f"use one of {', '.join(choices)}"
-    else:
-        items = "whole numbers" if "int" in str(field.annotation) else "texts"
-        remedy = EXPECTED.get(problem["type"], problem["msg"]).format(**problem.get("ctx", {}), items=items)
+    message = problem["msg"].replace("tuple", "list").replace("Tuple", "List")  # as TOML has it
     holds = "has" if any(isinstance(part, int) for part in place) else "is"  # an item of a list
-    return f"{name} {holds} {short(repr(problem['input']))}: {remedy}"
+    return f"{name} {holds} {short(repr(problem['input']))}: {message[0].lower()}{message[1:]}"
 
 
 def short(text: str) -> str:
