@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from arr_coc.data import data_sets, open_data
-from arr_coc.data.metrics import choice_accuracy, mean_by_class, seconds_accuracy
+from arr_coc_lab.data.metrics import choice_accuracy, mean_by_class, seconds_accuracy
 from each import each
 
 VIDEO_MME = {
