@@ -53,7 +53,7 @@ PLAIN = ("resize", "pool4", "pool16")
 def pooled(features, side):
     """The encoded page averaged to a grid of side x side."""
     reduce = partial(F.adaptive_avg_pool2d, output_size=(side, side))
-    return coarsen(features, [lambda x: reduce(x.float()).to(x.dtype)] * (1 + len(features.levels)))
+    return coarsen(features, lambda x: reduce(x.float()).to(x.dtype))
 
 
 def shrunk(model, session, mode, cells):

@@ -305,13 +305,6 @@ def assembled(
     return adapter.assemble(batch, layout.repeat(rows), [kept] * rows, parts[0], parts[1], use_cache=False)
 
 
-def standing_tokens(whole: VisualFeatures) -> VisualFeatures | None:
-    """Tokens of an image outside its grid of cells, which every prompt keeps; None if there are none."""
-    none = torch.zeros(0, dtype=torch.long, device=whole.tokens[0].device)
-    rest = whole.select(whole.tokens_to_keep([none]))
-    return rest if any(rest.counts) else None
-
-
 def prompt_tail(session: Session) -> int:
     """Number of prompt tokens after the question: the common ending of two questions' prompts."""
     first, second = (session.inputs(question)["input_ids"][0].flip(0) for question in ("?", "who"))

@@ -99,23 +99,6 @@ def _plain_option(text: str) -> str:
     return " ".join(words[1:] if words and words[0] in ARTICLES else words)
 
 
-def seconds_accuracy(answer: str, truths: Sequence[str], tolerance: float = 0.5) -> float:
-    """1 where the first time of a reply (1:05 is 65 s) is within `tolerance` seconds of a true one."""
-    check_truths(truths)
-    if not 0 <= tolerance < math.inf:
-        raise ValueError(f"tolerance {tolerance!r} is no time: use seconds from 0, usually 0.5")
-    value = _seconds(answer)
-    times = [_seconds(truth) for truth in truths]
-    return float(
-        value is not None and any(t is not None and abs(t - value) <= tolerance + 1e-9 for t in times)
-    )
-
-
-def _seconds(text: str) -> float | None:
-    match = re.search(r"(?:([0-9]{1,6}):)?([0-9]{1,9}(?:\.[0-9]{1,9})?)", text)
-    return None if match is None else 60 * int(match[1] or 0) + float(match[2])
-
-
 def contains_answer(answer: str, truths: Sequence[str]) -> float:
     """1 where a truth stands anywhere in the reply, whatever its case and line breaks (OCRBench)."""
     check_truths(truths)
