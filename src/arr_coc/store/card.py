@@ -158,7 +158,7 @@ def _parts(model: Shareable) -> str:
         weights = load_guide(model.guide).parameters()
         rows.append((GUIDE, "where the words of a question point, with no model's help", weights))
     purpose = "learned compressor, a gestalt of modes `compress` and `saccade`"
-    rows += [(f"{name}.safetensors", purpose, conv.parameters()) for name, conv in model.compressors.items()]
+    rows += [(f"{name}.safetensors", purpose, made.parameters()) for name, made in model.compressors.items()]
     for adapter, what in LORAS.items():
         if adapter in model.loras:
             file = (Path(FOLDERS[adapter]) / LORA_WEIGHTS).as_posix()
