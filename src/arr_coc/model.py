@@ -78,7 +78,7 @@ class ARRCOCModel(Shareable, BaseProperties, nn.Module):
         processor: its processor; None: only `forward` and `generate` are used.
         layer: scores cells and allocates tokens; None: an untrained one, which uses the guide.
         stem: encodes cells from pixels in modes "sparse" and "saccade"; None: a coarse view stands for them.
-        convs: trained compressors by name: "conv4", "conv16", "tower4", "tower16".
+        compressors: trained compressors by name: "tower4", "tower16".
         loras: LoRAs trained for this base model, if there are any.
         budget: visual tokens per image for calls that name none: a count (at most all), a fraction or "auto";
             None: the layer's own.
@@ -102,7 +102,7 @@ class ARRCOCModel(Shareable, BaseProperties, nn.Module):
         layer: ARRCOCLayer | None = None,
         *,
         stem: Stem | None = None,
-        convs: Mapping[str, nn.Module] | None = None,
+        compressors: Mapping[str, nn.Module] | None = None,
         loras: LoRAs | None = None,
         budget: Budget | None = None,
         mode: str | None = None,
@@ -140,7 +140,7 @@ class ARRCOCModel(Shareable, BaseProperties, nn.Module):
         self.layer = layer.to(self.device)
         self.stem = None if stem is None else stem.to(self.device, base.dtype).requires_grad_(False)
         self.familiarity_stem = familiarity_stem and familiarity_stem.to(self.device, base.dtype)
-        self.convs = nn.ModuleDict(convs or {}).to(self.device).requires_grad_(False)
+        self.compressors = nn.ModuleDict(compressors or {}).to(self.device).requires_grad_(False)
         self.loras = LoRAs(base) if loras is None else loras
         self.strict = strict
         self.relevance = relevance
@@ -218,7 +218,7 @@ class ARRCOCModel(Shareable, BaseProperties, nn.Module):
         """
         parts: dict[str, Any] = {}
         if isinstance(model, ARRCOCModel):
-            names = ("layer", "stem", "familiarity_stem", "convs", "loras", "base_name", "guide")
+            names = ("layer", "stem", "familiarity_stem", "compressors", "loras", "base_name", "guide")
             parts = {name: getattr(model, name) for name in names}
             processor, model = processor or model.processor, model.base
         base = plain_model(model)
@@ -280,7 +280,7 @@ class ARRCOCModel(Shareable, BaseProperties, nn.Module):
             self.loras,
             self.stem,
             self.relevance,
-            dict(self.convs),
+            dict(self.compressors),
             self.strict,
             self.guide,
             self.budget,

@@ -39,14 +39,6 @@ from arr_coc.files.paths import CONFIG_NAME, shorten
 from arr_coc.files.saved import PICKLES, check_finite, make_folder, read_settings, reading, write_tensors
 from arr_coc.files.validation import check_records
 
-# Settings of earlier versions, with the value of each by which every layer works now.
-_RETIRED: dict[str, Any] = {
-    "candidates": None,
-    "scorers": ["information", "perspectival", "participatory"],
-    "balancer": "policy",
-    "tokens": True,
-}
-
 
 @dataclass(frozen=True)
 class ARRCOCConfig:
@@ -92,18 +84,15 @@ class ARRCOCConfig:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> ARRCOCConfig:
-        """The configuration that `to_dict` wrote, of this version or an earlier one."""
-        for name, default in _RETIRED.items():
-            if data.get(name, default) != default:
-                raise ValueError(
-                    f"{name} is {data[name]!r}, but this setting is retired and every layer does as with "
-                    f"{default!r}: train this allocator again (an ablation: with runs/ablation.py), or take "
-                    f"{name} out of its settings to read its weights as those of a whole layer"
-                )
-        data = {name: value for name, value in data.items() if name not in _RETIRED}
-        names = {f.name for f in dataclasses.fields(cls)}
-        if "dim" not in data or not set(data) <= names:
-            raise ValueError(f"not an ARRCOCConfig: need dim, and only {sorted(names)}; got {sorted(data)}")
+        """The configuration that `to_dict` wrote."""
+        names = [f.name for f in dataclasses.fields(cls)]
+        if "dim" not in data:
+            raise ValueError(f"not an ARRCOCConfig: it has no dim, but {sorted(data)}")
+        if others := sorted(set(data) - set(names)):
+            raise ValueError(
+                f"a layer has no {', '.join(others)}, but only {', '.join(names)}: take {', '.join(others)} "
+                f"out of {CONFIG_NAME}, or train this allocator again"
+            )
         return cls(**data)
 
 

@@ -12,7 +12,7 @@ from arr_coc.modes import MODES
 from arr_coc.modes.mode import Mode as AnyMode
 
 # Compressors of modes saccade and compress.
-GESTALT_NAMES = ("resize", "pool4", "pool16", "conv4", "conv16", "tower4", "tower16")
+GESTALT_NAMES = ("resize", "pool4", "pool16", "tower4", "tower16")
 DEFAULT_MODEL = "bundled"
 
 if TYPE_CHECKING:

@@ -125,7 +125,7 @@ class Chooser:
     loras: LoRAs
     stem: Stem | None = None  # encodes cells from pixels
     relevance: str | RelevanceSource = "auto"  # see `scoring.deciding_layer`
-    convs: Mapping[str, Any] = field(default_factory=dict)  # trained compressors by name
+    compressors: Mapping[str, Any] = field(default_factory=dict)  # trained compressors by name
     strict: bool = False  # raise when deciding fails
     guide_folder: Path | None = None  # None: the bundled guide
     budget: Budget = DEFAULT_BUDGET  # of calls that name none

@@ -158,7 +158,7 @@ def gestalt_of(chooser: Chooser, call: Call, name: str) -> VisualFeatures:
         features = call.encoded.features
         adapter = chooser.adapter_with(name) if compressor.inside else call.adapter
         with call.watch("gestalt"):
-            gestalts[name] = compress(name, adapter, call.inputs, features, chooser.convs, call.frames)
+            gestalts[name] = compress(name, adapter, call.inputs, features, chooser.compressors, call.frames)
     return gestalts[name]
 
 
