@@ -101,11 +101,8 @@ def ask(
 
     pictures = inputs.open_pictures(request, page, fps)
     boxes = inputs.read_evidence(evidence, pictures)
-    if trace and (looks > 1 or order != "raster" or coverage is not None or magnify != "1"):
-        raise ValueError(
-            "--trace is of one look in raster order by a budget: leave out --looks, --order, --coverage and "
-            "--magnify"
-        )
+    if trace and (looks > 1 or order != "raster"):
+        raise ValueError("--trace is of one look in raster order: leave out --looks and --order")
     subject: Any = pictures if len(pictures) > 1 else pictures[0]
     drawing_path = inputs.drawing_path(out, PICTURE, request.names, as_json)
     trace_path = inputs.optional_path("--trace", trace, (".safetensors",), request.names)
@@ -125,14 +122,8 @@ def ask(
             from arr_coc.trace.observe import observe
 
             with terminal.status("looking closer", as_json):
-                observed = observe(
-                    loaded.session(list(pictures)),
-                    request.question,
-                    budget=allowed,
-                    gestalt=gestalt,
-                    max_new_tokens=max_new_tokens,
-                    evidence=boxes,
-                )
+                session = loaded.session(list(pictures))
+                observed = observe(session, request.question, budget=allowed, evidence=boxes, **how)
             observed.save(trace_path)
     if as_json:
         terminal.print_json(_to_dict(request.names, answer, full))

@@ -141,10 +141,7 @@ def prepare(chooser: Chooser, call: Call) -> Prepared:
             doesn't match its images.
     """
     check_order(chooser.adapter, call)
-    budget = chooser.budget if call.budget is None else call.budget
-    choosing = call.mode.chooses and not call.keep
-    if choosing and isinstance(budget, str) and (share := coverage_share(parse_budget(budget))) is not None:
-        chooser, call = covering(chooser, call, share)
+    chooser, call = covering(chooser, call)
     resolved, substituted = resolve(chooser, call)
     if substituted is not None:
         logger.warning(substituted)
@@ -165,14 +162,18 @@ def prepare(chooser: Chooser, call: Call) -> Prepared:
     return replace(prepared, note=note)
 
 
-def covering(chooser: Chooser, call: Call, share: float) -> tuple[Chooser, Call]:
-    """The parts and the call for a coverage of a share of questions: what is calibrated chooses, by its rule.
+def covering(chooser: Chooser, call: Call) -> tuple[Chooser, Call]:
+    """The parts and the call; where its budget is a coverage, what is calibrated chooses, by its rule.
 
     In place of "auto" that is the guide alone.
 
     Raises:
         ValueError: clips, a mode with scores of its own, or a source without calibration.
     """
+    budget = chooser.budget if call.budget is None else call.budget
+    share = coverage_share(parse_budget(budget)) if isinstance(budget, str) else None
+    if share is None or call.keep or not call.mode.chooses:
+        return chooser, call
     if call.frames:
         raise ValueError("a coverage is calibrated for pictures alone: give a budget for a clip")
     source = None if chooser.relevance == "trained" or call.mode.score is not None else chooser.source
@@ -288,7 +289,8 @@ def cues_for(chooser: Chooser, call: Call) -> list[Cues]:
     if not mode.before_encoder:
         return cues_of(chooser, call, encoded_features(chooser, call).layout)
     layout = adapter.layout(call.inputs)
-    if mode.gestalt and (cells := max(call.of_visuals(layout.sizes))) <= (most := most_unreduced(adapter)):
+    cells, most = max(call.of_visuals(layout.sizes)), most_unreduced(adapter)
+    if mode.gestalt and cells <= most and call.magnify == 1:  # magnified, small images have a coarse view too
         raise ValueError(
             f"mode {mode.name!r} scores nothing of this image: it has {cells} cells, and up to {most} "
             "all are kept; use 'prune' or 'weight'"
