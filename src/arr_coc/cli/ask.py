@@ -153,6 +153,8 @@ def _drawing(pictures: Sequence[Visual], question: str, answer: Answer, boxes: S
     from arr_coc.video.filmstrip import filmstrip
 
     guided = [Guidance.of(coupling) for coupling in answer.couplings] or [None] * len(pictures)
+    finer = answer.magnified and f"visual tokens read: {terminal.tokens_text(answer)}"  # beside kept cells
+    note = "; ".join(filter(None, (finer, answer.note))) or None
     drawings = [
         draw_allocation(picture, allocation, question, answer.text, boxes, guidance)
         if isinstance(picture, Image.Image)
@@ -160,14 +162,14 @@ def _drawing(pictures: Sequence[Visual], question: str, answer: Answer, boxes: S
         for picture, allocation, guidance in zip(pictures, answer.allocations, guided, strict=True)
     ]
     if len(drawings) == 1:
-        return with_note(drawings[0], answer.note)
+        return with_note(drawings[0], note)
     width, height = max(d.width for d in drawings), sum(d.height for d in drawings)
     sheet = Image.new("RGB", (width, height), "white")
     top = 0
     for drawing in drawings:
         sheet.paste(drawing, (0, top))
         top += drawing.height
-    return with_note(sheet, answer.note)
+    return with_note(sheet, note)
 
 
 def _answer_each(files: Sequence[Path], reply: Callable[[Image.Image], Answer], as_json: bool) -> int:
