@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from PIL import Image, ImageChops, ImageDraw, ImageFilter
 
-from arr_coc.app.samples import LISTED, PICTURES, SAMPLE, SHAPES, AppSample, pictures
+from arr_coc.app.samples import LISTED, PICTURES, SAMPLE, SHAPES, AppSample, picture_samples
 from arr_coc.choose.allocation import Allocation
 from arr_coc.data.record import Box
 from arr_coc.selector import Selector
@@ -157,7 +157,7 @@ def draw_choice(sheet: Image.Image, one: Choice, x: float, y: float, wide: float
 
 def samples() -> list[AppSample]:
     """The first question about each of the app's pictures but that of the README, in their order."""
-    firsts = {str(sample.image): sample for sample in reversed(pictures())}
+    firsts = {str(sample.image): sample for sample in reversed(picture_samples())}
     return [firsts[path] for path in reversed(firsts) if Path(path).stem != FIRST[0]]
 
 

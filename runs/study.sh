@@ -154,7 +154,6 @@ $python runs/times.py runs/results/times.json
 $python runs/training_free.py runs/results/training-free.json
 $python runs/long_text.py runs/results/long-text.json && $python runs/long_plot.py
 $python runs/transcription.py runs/results/transcription.json
-$python runs/looks.py runs/results/looks.json --parts again,order
 $python runs/arrangement.py runs/results/arrangement.json --size 1024 --questions 40
 
 mkdir -p runs/results/curves/study

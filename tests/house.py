@@ -110,6 +110,19 @@ def shared_class_names() -> list[str]:
     return sorted(name for name, count in counts.items() if count > 1)
 
 
+def shared_function_names() -> list[str]:
+    """Public names that stand for two functions of the wheel's files or more; methods and functions within
+    functions don't count.
+    """
+    counts = Counter(
+        node.name
+        for path in modules(WHEEL)
+        for node in tree(path).body
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not node.name.startswith("_")
+    )
+    return sorted(name for name, count in counts.items() if count > 1)
+
+
 def prose(*packages: Path) -> tuple[float, float]:
     """The shares of docstring lines, and of lines that are a comment or end in one; of both
     packages if none is named.
@@ -228,6 +241,7 @@ def main() -> None:
     print(f"circles of imports: {', '.join(f'{len(c)} files' for c in circles()) or 'none'}")
     print(f"imports of private names: {len(private_imports())}")
     print(f"class names used twice or more: {len(shared_class_names())}")
+    print(f"function names of the wheel used twice or more: {len(shared_function_names())}")
     for name, counts in routes().items():
         length = f"{counts.functions} functions, {counts.moves} moves between files"
         print(f"{name:18} {counts.files} files, {length}")

@@ -39,6 +39,7 @@ RIDDLES = {"asked", "found", "given", "heard", "known", "said", "seen", "shown",
 MAX_CIRCLES: list[int] = []
 MAX_PRIVATE_IMPORTS = 0
 MAX_SHARED_CLASS_NAMES = 0
+MAX_SHARED_FUNCTION_NAMES = 0
 MAX_ROUTES = {
     "sparse": (31, 218),
     "saccade": (33, 242),
@@ -92,6 +93,10 @@ def test_private_names_stay_in_their_files() -> None:
 
 def test_a_class_name_stands_for_one_thing() -> None:
     assert len(house.shared_class_names()) <= MAX_SHARED_CLASS_NAMES, house.shared_class_names()
+
+
+def test_a_function_name_stands_for_one_thing() -> None:
+    assert len(house.shared_function_names()) <= MAX_SHARED_FUNCTION_NAMES, house.shared_function_names()
 
 
 def test_the_route_of_a_question_only_shortens() -> None:

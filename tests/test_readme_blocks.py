@@ -163,7 +163,7 @@ def test_a_page_as_it_is_written(
     if name != "README.md":
         furnish(name)
     served: list[Any] = []
-    monkeypatch.setattr("arr_coc.app.server.serve", lambda build, *_, **__: served.append(build()))
+    monkeypatch.setattr("arr_coc.app.server.serve_app", lambda build, *_, **__: served.append(build()))
     if "results=[" in (ROOT / name).read_text(encoding="utf-8"):
         run_arr_coc("arr-coc eval --questions 2", capsys, monkeypatch)
     names: dict[str, Any] = {}

@@ -310,11 +310,11 @@ class ARRCOCModel(Shareable, BaseProperties, nn.Module):
         `inputs` are ordinary processor inputs with images or clips, `budget` the visual tokens to keep of
         each (in mode "saccade" beside the coarse view), `gestalt` one of `gestalt.COMPRESSORS`, `pictures`
         the images at their own resolution for the guide, crops and magnified cells. `encoded` holds what is
-        computed of them already and is filled in; `more` are `question`, `order`, `keep` and `magnify` of a
+        computed of them already and is filled in; `more` are `question`, `keep` and `magnify` of a
         `Call`. None stands for the model's or the family's default.
 
         Raises:
-            ValueError: a bad budget, mode, gestalt or order, or a prompt that doesn't match its images.
+            ValueError: a bad budget, mode or gestalt, or a prompt that doesn't match its images.
         """
         wanted = find_mode(self.mode if mode is None else mode)
         check_budget(budget)  # before any work is done

@@ -21,7 +21,7 @@ from arr_coc.answer import Answer, Transcription
 from arr_coc.choose.allocation import Allocation
 from arr_coc.choose.budget import Budget, coverage_budget
 from arr_coc.choose.layer import ARRCOCLayer
-from arr_coc.choose.reading_order import reading_order
+from arr_coc.choose.reading_order import print_blocks
 from arr_coc.choose.stem import FOREIGN
 from arr_coc.choose.stopwatch import Stopwatch
 from arr_coc.files.drawing import figure, thumbnail
@@ -42,7 +42,6 @@ from arr_coc.modes.route import (
     runs_as,
     sorted_cells,
     too_large,
-    why_single_look,
 )
 from arr_coc.modes.scoring import FAMILIARITY_FAILED, foreign_visuals, wanted_inputs
 from arr_coc.seam import PROMPT_NAMES
@@ -320,8 +319,6 @@ class Session:
         *,
         history: Sequence[Turn] = (),
         watch: Stopwatch | None = None,
-        looks: int = 1,
-        order: str = "raster",
         **choice: Unpack[ChoiceOptions],
     ) -> Generator[SessionCall]:
         """The call that `ask` and `plan` make of these arguments; what is computed within the block is kept.
@@ -339,7 +336,7 @@ class Session:
         budget = coverage_budget(choice.get("budget"), choice.get("coverage"))
         mode, cells = choice.get("mode"), choice.get("cells")
         free = cells is None and budget is None
-        fitting, note = mode_for_question(chooser, question, mode or model.named_mode, looks, free)
+        fitting, note = mode_for_question(chooser, question, mode or model.named_mode, free)
         if mode is None:  # named cells exclude the kept prompt of all tokens
             mode = FULL.name if self._keeps and cells is None else fitting or model.mode
         wanted = find_mode(mode)
@@ -356,7 +353,6 @@ class Session:
                 encoded=encoded,
                 use_cache=setting(model.base, inputs, "use_cache") is not False,
                 question=question,
-                order=order,
                 keep=sorted_cells(cells),
                 magnify=choice.get("magnify", 1),
             )
@@ -387,8 +383,6 @@ class Session:
         on_text: Callable[[str], None] | None = None,
         on_plan: Callable[[Prepared], None] | None = None,
         history: Sequence[Turn] = (),
-        looks: int = 1,
-        order: str = "raster",
         **choice: Unpack[ChoiceOptions],
     ) -> Answer:
         """Answer a question, greedily.
@@ -403,22 +397,17 @@ class Session:
             on_plan: called with what is about to be read, as `plan` returns it.
             history: earlier (question, answer) pairs, which the model reads first; cells are chosen for this
                 question alone, and channels with an attention history read the earlier relevance maps.
-            looks: the most passes, above 1 in mode "saccade" alone (then the default): each further one adds
-                the cells that the model attended to while it answered (`modes.route`).
-            order: in which the language model reads cells: "raster" or "relevance", the most relevant first.
             **choice: how cells are chosen.
 
         Raises:
             ValueError: no question or one too long, a history that isn't pairs of texts, or a bad budget,
-                coverage, length, mode, gestalt, order, magnification, number of looks or set of cells.
+                coverage, length, mode, gestalt, magnification or set of cells.
         """
         check_length(max_new_tokens)
         model, gestalt = self.model, choice.get("gestalt")
         watch = Stopwatch(model.device)
         with watch("total"), torch.no_grad():
-            with self.call(
-                question, history=history, watch=watch, looks=looks, order=order, **choice
-            ) as asked:
+            with self.call(question, history=history, watch=watch, **choice) as asked:
                 if not asked.call.mode.stock:  # the stock model honours all settings
                     refuse_settings(model.base, GREEDY)
                 prepared = prepare(asked.chooser, asked.call)
@@ -429,11 +418,7 @@ class Session:
             if on_plan is not None:
                 on_plan(prepared)
             logits = FirstLogits()
-            how_read, looked = (asked.inputs, gestalt, watch, on_text, max_new_tokens, logits), 1
-            new = self._read(prepared, *how_read)
-            while looked < looks and prepared.again and (again := prepared.again(new)) is not None:
-                prepared, looked = replace(again, note=prepared.note), looked + 1
-                new = self._read(prepared, *how_read)
+            new = self._read(prepared, asked.inputs, gestalt, watch, on_text, max_new_tokens, logits)
         watch.settle()  # the time of "total" in no stage becomes "other"
         self._answers += 1
         images = self.encoded(prepared.mode)  # the mode that ran may have other LoRAs than the call's
@@ -453,7 +438,6 @@ class Session:
             note=joined(
                 None if logits.numbers else NO_NUMBERS,
                 prepared.note,
-                why_single_look(prepared, looks),
                 self._prompt.note,
                 large,
                 FOREIGN if foreign else None,
@@ -463,7 +447,6 @@ class Session:
             question=question,
             images=self.images,
             couplings=prepared.couplings,
-            looks=looked,
             magnified=prepared.magnified if any(scale > 1 for scale in prepared.magnified) else None,
         )
 
@@ -519,7 +502,7 @@ class Session:
         if len(self.images) > 1 or self.has_clips:
             raise ValueError(f"transcribe reads one image, and this session has {len(self.images)} or a clip")
         (grid,) = layout_of(self.model.adapter, self._call_inputs(question)).grids
-        blocks = reading_order(image_pixels(first_picture(self.image))[0], grid[1:], budget)
+        blocks = print_blocks(image_pixels(first_picture(self.image))[0], grid[1:], budget)
         how.setdefault("mode", self.model.default_mode)
         answers = [self.ask(question, cells=block.cells, **how) for block in blocks]
         untaught = (

@@ -290,7 +290,7 @@ class TestMemory:
         visits.end(SimpleNamespace(session_hash="none"))
 
     def test_gradio_keeps_no_more_tabs(self) -> None:
-        assert screen.look()["state_session_capacity"] == TABS
+        assert screen.launch_options()["state_session_capacity"] == TABS
 
 
 class TestLabels:
@@ -520,7 +520,7 @@ class TestTraces:
         assert not page.parent.exists()
 
     def test_the_shipped_one_is_of_the_first_sample(self) -> None:
-        first, *others = samples.built_in()
+        first, *others = samples.bundled_samples()
         request = AskForm(first.image, first.question)
         assert first.trace is not None
         sample = json.loads(samples.SAMPLE.read_text(encoding="utf-8"))
@@ -680,7 +680,7 @@ class TestScreen:
 
     def test_a_tab_can_be_copied(self) -> None:
         tab = Tab()
-        tab.open(samples.built_in()[0].trace)
+        tab.open(samples.bundled_samples()[0].trace)
         other = copy.deepcopy(tab)
         assert other.view == tab.view
         assert other.trace is not tab.trace
@@ -702,7 +702,7 @@ class TestComponents:
         assert not list(Path(screen.__file__).parent.glob("*.pyi"))
 
     def test_nothing_is_fetched_from_elsewhere(self) -> None:
-        settings = screen.look()
+        settings = screen.launch_options()
         assert settings["theme"]._stylesheets == []
         assert "http" not in OWN_ORIGIN
         assert "//fonts" not in settings["head"]

@@ -128,7 +128,7 @@ class TestUpload:
         self, models: Models, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def parts() -> dict[str, Any]:
-            config = screen.build(models, samples.built_in()[1:2], None, lazy=True).config
+            config = screen.build(models, samples.bundled_samples()[1:2], None, lazy=True).config
             return {part["props"].get("elem_id"): part["props"] for part in config["components"]}
 
         there = parts()

@@ -72,7 +72,7 @@ class TestSamples:
         seed = json.loads(samples.SAMPLE.read_text(encoding="utf-8"))["seed"]
         page = draw_page(seed, (1024, 1024), "test", void=False)
         answers = {question.text: question.answer for question in page.questions}
-        first, gray, compared, counted = samples.built_in()
+        first, gray, compared, counted = samples.bundled_samples()
         assert first.true_answers == (answers[first.question],)
         assert gray.true_answers == (answers["Read the gray text."],)
         assert (compared.true_answers, counted.true_answers) == (("purple ring",), ("4",))

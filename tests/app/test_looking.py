@@ -14,7 +14,7 @@ pytest.importorskip("gradio", reason="the app is an extra: pip install 'arr-coc[
 
 from arr_coc import selector
 from arr_coc.app import asking, build_app, handlers
-from arr_coc.app.looking import Looking, see, view
+from arr_coc.app.looking import Looking, live_view, see
 from arr_coc.app.samples import AppSample
 from arr_coc.app.state import EncodedMemory, Tab
 from arr_coc.choose.budget import DEFAULT_BUDGET
@@ -203,7 +203,7 @@ def test_the_end_waits_for_a_look_and_lets_none_begin(image: str, monkeypatch: p
 def test_an_allocator_in_place_of_a_guide_looks_too(image: str) -> None:
     """Its trained layer finds no coupling, so that the view has no guidance."""
     record = see(image, BUNDLED / "allocator")
-    shown = view(record, QUESTION, 3)
+    shown = live_view(record, QUESTION, 3)
     assert shown["kept"] == 3
     record.selector.relevance = "trained"
-    assert view(record, QUESTION, 3)["strips"][0]["guidance"] is None
+    assert live_view(record, QUESTION, 3)["strips"][0]["guidance"] is None

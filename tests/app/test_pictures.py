@@ -11,7 +11,7 @@ from PIL import Image
 pytest.importorskip("gradio", reason="the app is an extra: pip install 'arr-coc[app]'")
 
 from arr_coc.app import handlers
-from arr_coc.app.samples import PICTURES, AppSample, chip, pictures
+from arr_coc.app.samples import PICTURES, AppSample, chip, picture_samples
 from arr_coc.app.state import Tab
 from arr_coc.files.question import check_question
 
@@ -19,7 +19,7 @@ MAX_BYTES = 80_000
 
 
 def names() -> list[str]:
-    return [Path(str(sample.image)).stem for sample in pictures()]
+    return [Path(str(sample.image)).stem for sample in picture_samples()]
 
 
 def test_an_order_comes_first_and_each_has_questions() -> None:
@@ -38,7 +38,7 @@ def test_a_picture_is_small_and_about_as_large_as_a_screen(name: str) -> None:
         assert all(side % 32 == 0 for side in image.size)  # whole cells
 
 
-@pytest.mark.parametrize("sample", pictures(), ids=lambda sample: sample.question)
+@pytest.mark.parametrize("sample", picture_samples(), ids=lambda sample: sample.question)
 def test_a_question_has_an_answer_with_evidence_in_the_picture(sample: AppSample) -> None:
     check_question(sample.question)
     assert sample.true_answers
@@ -54,7 +54,7 @@ def test_a_question_has_an_answer_with_evidence_in_the_picture(sample: AppSample
 
 
 def test_a_chip_sets_the_picture_and_its_question() -> None:
-    scenes, tab = pictures(), Tab()
+    scenes, tab = picture_samples(), Tab()
     chosen = handlers.on_pick(scenes, tab, 3)
     assert chosen[-5:] == [scenes[3].image, scenes[3].question, None, "", ""]
     assert (tab.form_image, tab.truths) == (scenes[3].image, {scenes[3].question: scenes[3].true_answers})

@@ -23,7 +23,7 @@ pytest.importorskip("gradio", reason="the app is an extra: pip install 'arr-coc[
 
 
 from arr_coc.app.handlers import FAILED, NEW_PICTURE, NO_PICTURE, OF_CLIPS
-from arr_coc.app.samples import SAMPLE, SHAPES, THUMBNAIL, pictures
+from arr_coc.app.samples import SAMPLE, SHAPES, THUMBNAIL, picture_samples
 from arr_coc.guide.guide import BUNDLED_GUIDE, GUIDE_FILE
 from arr_coc.trace.trace import Trace
 from arr_coc.video import write_clip
@@ -37,7 +37,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, Route
 pytestmark = pytest.mark.slow
 
 SAMPLED = json.loads(SAMPLE.read_text(encoding="utf-8"))["question"]
-COUNTED = pictures(SHAPES)[1].question
+COUNTED = picture_samples(SHAPES)[1].question
 SERVE = (
     "from arr_coc.app import launch;"
     "launch(port={port}, results={results!r}, ready=lambda address: print(address, flush=True))"
@@ -184,7 +184,7 @@ def test_a_moved_budget_marks_the_answer_as_of_another(open_app: Open) -> None:
 
 @pytest.mark.skipif(not (BUNDLED_GUIDE / GUIDE_FILE).is_file(), reason="the package has no guide")
 def test_a_picture_to_choose_is_looked_at_asked_about_and_cleared(open_app: Open) -> None:
-    page, scenes = open_app(), pictures()
+    page, scenes = open_app(), picture_samples()
     scene = next(scene for scene in scenes if "settings" in str(scene.image))
     page.locator("#samples button", has_text=scene.question).click()
     page.wait_for_function("document.querySelector('#sight').innerText.includes('of 768 cells')")
@@ -539,7 +539,7 @@ def test_the_page_says_what_it_offers(open_app: Open) -> None:
     thumbnails.nth(3).wait_for()  # the answer that the app opens with may stand before them
     page.wait_for_function("[...document.querySelectorAll('#samples button img')].every(i => i.complete)")
     sizes = thumbnails.evaluate_all("all => all.map(i => [i.naturalWidth, i.alt])")
-    assert sizes == [[THUMBNAIL, ""]] * (4 + len(pictures()))
+    assert sizes == [[THUMBNAIL, ""]] * (4 + len(picture_samples()))
     assert page.get_by_role("button", name=COUNTED).is_visible()
     line = "document.querySelector('#model').innerText"
     page.wait_for_function(f"{line}.startsWith('Model bundled') && !{line}.includes('loading')")

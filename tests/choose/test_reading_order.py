@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from arr_coc.choose.reading_order import reading_order
+from arr_coc.choose.reading_order import print_blocks
 from arr_coc.files.pixels import image_pixels
 from arr_coc_lab.world import draw_text_page
 
@@ -27,7 +27,7 @@ def middles(blocks: list) -> list[tuple[int, int]]:
 
 def test_columns_are_read_one_after_the_other() -> None:
     lines = [(x, y, x + 180, y + 20) for x in (20, 300) for y in (20, 80, 140)]
-    blocks = reading_order(page(*lines), GRID, most=30)
+    blocks = print_blocks(page(*lines), GRID, most=30)
     places = middles(blocks)
     assert [x > 250 for x, _ in places] == [False] * 3 + [True] * 3
     assert [y for _, y in places] == [y for _, y in places[:3]] * 2
@@ -35,19 +35,19 @@ def test_columns_are_read_one_after_the_other() -> None:
 
 def test_a_block_that_fits_is_not_divided_and_others_are() -> None:
     lines = [(20, y, 480, y + 20) for y in (20, 80, 140, 400)]
-    assert len(reading_order(page(*lines), GRID, most=1024)) == 1
-    two = reading_order(page(*lines), GRID, most=400)
+    assert len(print_blocks(page(*lines), GRID, most=1024)) == 1
+    two = print_blocks(page(*lines), GRID, most=400)
     assert len(two) == 2  # at the widest gap
     assert two[0].box[3] < 200 < two[1].box[1]
 
 
 def test_one_line_is_a_block_however_many_cells_it_has() -> None:
-    (block,) = reading_order(page((20, 20, 480, 40)), GRID, most=1)
+    (block,) = print_blocks(page((20, 20, 480, 40)), GRID, most=1)
     assert len(block.cells) > 1
 
 
 def test_cells_cover_the_box_and_rise() -> None:
-    for block in reading_order(page((33, 70, 300, 95), (40, 200, 100, 260)), GRID, most=20):
+    for block in print_blocks(page((33, 70, 300, 95), (40, 200, 100, 260)), GRID, most=20):
         x0, y0, x1, y1 = block.box
         mask = torch.zeros(GRID, dtype=torch.bool)
         mask.view(-1)[block.cells] = True
@@ -56,13 +56,13 @@ def test_cells_cover_the_box_and_rise() -> None:
 
 
 def test_all_of_a_page_without_print() -> None:
-    (block,) = reading_order(torch.ones(3, 512, 512), GRID, most=10)
+    (block,) = print_blocks(torch.ones(3, 512, 512), GRID, most=10)
     assert len(block.cells) == 1024
 
 
 def test_no_evidence_of_a_list_is_missed_and_labels_keep_their_values() -> None:
     drawn = draw_text_page(1, filler="none")
-    blocks = reading_order(image_pixels(drawn.image)[0], GRID, most=24)
+    blocks = print_blocks(image_pixels(drawn.image)[0], GRID, most=24)
     for question in drawn.questions:
         (x0, y0, *_), (*_, x1, y1) = question.evidence
         inside = [
@@ -79,4 +79,4 @@ def test_no_evidence_of_a_list_is_missed_and_labels_keep_their_values() -> None:
 )
 def test_bad_arguments_are_named(picture: Tensor, most: int, words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        reading_order(picture, (2, 2), most)
+        print_blocks(picture, (2, 2), most)

@@ -21,7 +21,7 @@ from arr_coc import session
 from arr_coc.choose import stopwatch
 from arr_coc.choose.allocation import Allocation, evidence_text
 from arr_coc.cli import inputs, main
-from arr_coc.cli.ask import ask
+from arr_coc.cli.ask import ask_command
 from arr_coc.guide.guide import Guide, load_guide, save_guide
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes.call import Prepared
@@ -54,19 +54,6 @@ KEYS = {
 
 
 class TestAsk:
-    @pytest.mark.slow
-    def test_looks_and_order(self, capsys: pytest.CaptureFixture[str], image: str, folder: str) -> None:
-        words = ("ask", image, "What is it?", "--model", folder, "--json")
-        code, out, _ = run(capsys, *words, "--looks", "2", "--order", "relevance")
-        facts = json.loads(out)
-        assert (code, facts["mode"], facts["looks"], facts["kept"]) == (0, "saccade", 1, 48)
-        assert "looked once: all cells were kept" in facts["note"]
-        code, out, err = run(capsys, *words, "--mode", "sparse", "--looks", "2")
-        assert (code, out, err.count("\n")) == (2, "", 1)
-        assert "mode 'sparse' looks once" in err
-        code, _, err = run(capsys, *words, "--looks", "2", "--trace", "one.safetensors")
-        assert (code, "--trace is of one look" in err) == (2, True)
-
     def test_a_trace_takes_every_option(
         self, capsys: pytest.CaptureFixture[str], image: str, folder: str
     ) -> None:
@@ -76,9 +63,9 @@ class TestAsk:
             ("--mode", "saccade", "--gestalt", "pool4", "--evidence", "0,0,9,9", "--strict"),
             ("--coverage", "0.8", "--relevance", "guide", "--device", "cpu", "--dtype", "float32"),
         ]
-        others = {"words", "looks", "order", "trace", "as-json", "out"}  # refused, or of the output alone
+        others = {"words", "trace", "as-json", "out"}  # of the output alone
         others |= {"model", "allocator", "guide", "page", "fps"}  # of what is opened, not of how it is asked
-        named = {name.replace("_", "-") for name in inspect.signature(ask).parameters}
+        named = {name.replace("_", "-") for name in inspect.signature(ask_command).parameters}
         covered = {word.removeprefix("--") for line in lines for word in line if word.startswith("--")}
         assert named - others == covered
         for line in lines:

@@ -35,7 +35,7 @@ def work(request):
 def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
     script = tmp_path_factory.mktemp("worker") / "script.py"
     script.write_text(SCRIPT)
-    worker = Worker(script, seconds=0.6, megabytes=256)
+    worker = Worker(script, "work", seconds=0.6, megabytes=256)
     yield worker
     worker.end()
 
@@ -91,7 +91,7 @@ def test_a_forked_process_does_not_answer_for_its_parent(worker: Worker) -> None
 
 
 def test_an_idle_child_is_ended_and_another_answers(worker: Worker) -> None:
-    other = Worker(worker.script, seconds=5, megabytes=256, idle=0.2)
+    other = Worker(worker.script, "work", seconds=5, megabytes=256, idle=0.2)
     other.start()
     first = other.ask("pid")
     for _ in range(50):

@@ -100,7 +100,7 @@ def test_a_form_that_cannot_be_used_does_not_end_the_reading(
 
     monkeypatch.setattr(pypdfium2.PdfDocument, "init_forms", broken)
     (tmp_path / "a.pdf").write_bytes(form("42"))
-    answer = drawing.work(
+    answer = drawing.draw_request(
         {"path": str(tmp_path / "a.pdf"), "page": 1, "title": "a"}
     )  # here, not in the child
     page = open_image(base64.b64decode(answer["png"]))
@@ -135,7 +135,7 @@ def test_pages_are_drawn_elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
 def test_a_page_without_end_is_refused_and_the_next_is_drawn(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    worker = Worker(Path(drawing.__file__), 1.0, drawing.MEGABYTES)
+    worker = Worker(Path(drawing.__file__), "draw_request", 1.0, drawing.MEGABYTES)
     monkeypatch.setattr(drawing, "_worker", lambda: worker)
     data = endless(kind)
     assert len(data) < 3000

@@ -18,7 +18,7 @@ from arr_coc.guide.lexicon import (
     hints,
     lexicon,
     names,
-    normal,
+    plain_word,
     stem,
     stems,
     synonyms,
@@ -97,7 +97,7 @@ def test_short_words_keep_their_stems_apart(one, other):
 
 def test_normal_strips_punctuation_and_keeps_lone_signs():
     words = ("“Total:”", "%", "ACME's", "12.50", "")
-    assert [normal(word) for word in words] == [
+    assert [plain_word(word) for word in words] == [
         "total",
         "%",
         "acme",
@@ -204,7 +204,7 @@ def test_bonds_go_one_way_and_name_nothing():
 
 
 def test_accents_do_not_count():
-    assert normal("Größe:") == "grosse"
+    assert plain_word("Größe:") == "grosse"
     assert stem("Fälligkeit") == stem("falligkeit")
     assert dict(answers(["the", "size"]))["grosse"] == 1
     assert all(word.isascii() or not word.isalpha() for word, _ in answers("the due date on it".split()))

@@ -22,7 +22,6 @@ from arr_coc.choose.budget import (
     needed_cells,
 )
 from arr_coc.choose.layer import ARRCOCConfig, ARRCOCLayer
-from arr_coc.choose.stopwatch import Stopwatch
 from arr_coc.choose.texture import generate_texture_array
 from arr_coc.guide.coupling import Coupling, GuideSource, Match
 from arr_coc.guide.trust import (
@@ -31,8 +30,8 @@ from arr_coc.guide.trust import (
     SENTENCES,
     SURE,
     blend,
+    guide_remark,
     in_other_script,
-    note,
     prior,
     sentence,
     shares,
@@ -73,7 +72,7 @@ def decided(question: str, budget: int | str = 64, coupling: Coupling | None = N
     one = says(question) if coupling is None else coupling
     cues = Cues(texture, torch.zeros(1, 1, 1), torch.ones(1, 1).bool(), coupling=one.logits[None], guided=one)
     with torch.no_grad():
-        return decide(layer, [cues], [(1, *GRID)], [budget], Stopwatch(torch.device("cpu"))).allocations[0]
+        return decide(layer, [cues], [(1, *GRID)], [budget]).allocations[0]
 
 
 def rank_correlation(one: Tensor, other: Tensor) -> float:
@@ -95,7 +94,7 @@ def test_shares_add_up() -> None:
 )
 def test_the_kinds(question: str, kind: str) -> None:
     assert getattr(shares(says(question)), kind) > 0.9
-    assert (note(says(question)) == SENTENCES["nothing"]) == (kind == "not_found")
+    assert (guide_remark(says(question)) == SENTENCES["nothing"]) == (kind == "not_found")
 
 
 def test_a_sure_guide_ranks_alone() -> None:
@@ -139,8 +138,10 @@ def test_a_lost_guide_says_so_and_coverage_rises() -> None:
 
 def test_a_guide_that_recognised_a_word_and_doubts_does_not_say_it_recognised_none() -> None:
     payable = Match("total", "payable", 0.99, (0.5, 0.5))
-    assert note(replace(says(ABSENT), matches=(payable,))) == SENTENCES["unsure"]
-    assert note(replace(says(ABSENT), matches=(payable._replace(likeness=0.3),))) == SENTENCES["nothing"]
+    assert guide_remark(replace(says(ABSENT), matches=(payable,))) == SENTENCES["unsure"]
+    assert (
+        guide_remark(replace(says(ABSENT), matches=(payable._replace(likeness=0.3),))) == SENTENCES["nothing"]
+    )
 
 
 def test_information_leads_where_a_crowded_place_is_asked_for() -> None:
@@ -280,17 +281,17 @@ def test_cells_are_spread_exactly_where_a_sentence_says_so(likeness: float) -> N
         text = sentence(verdict_of(coupling), confidence, coupling.words)
         assert ("spread more widely" in text) == (shares(coupling).not_found > 0)
         assert text.startswith(f"{confidence:.0%}: ")
-        assert (note(coupling) or "") in text, "a note is the sentence without its number"
-        assert (note(coupling) is None) == (verdict_of(coupling) == "sure")
+        assert (guide_remark(coupling) or "") in text, "a note is the sentence without its number"
+        assert (guide_remark(coupling) is None) == (verdict_of(coupling) == "sure")
 
 
 def test_a_question_in_another_script_is_told_that_it_was_not_read() -> None:
     chinese = Match("发票总额是多少", "发票总额是多少", 0.1, (0.5, 0.5))
     coupling = Coupling(LOGITS, 0.0, 0.0, 0.0, (chinese,))
-    assert note(coupling) == SENTENCES["unread"]
+    assert guide_remark(coupling) == SENTENCES["unread"]
     assert "Latin" in SENTENCES["unread"]
     mixed = replace(coupling, confidence=0.9, matches=(chinese, Match("total", "total", 0.99, (0.5, 0.5))))
-    assert note(mixed) == PASSED_OVER
+    assert guide_remark(mixed) == PASSED_OVER
     assert PASSED_OVER in sentence(verdict_of(mixed), 0.9, mixed.words)
     assert [in_other_script(word) for word in ("总额", "итого", "σύνολο", "größe", "łódź", "2024", "?")] == [
         True, True, True, False, False, False, False,

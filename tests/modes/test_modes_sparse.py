@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from arr_coc.guide.trust import note, shares
+from arr_coc.guide.trust import guide_remark, shares
 from arr_coc.modes import scoring
 from arr_coc.modes.call import EncodedImages, joined
 from eyes import (
@@ -40,7 +40,7 @@ class TestSparse:
             [4 * (2 * 3 + 4 * 2)] if unread or kind in ("gaze", "covering") else []
         )  # gestalts' own cells
         assert seen == [*coarse, 4 * (7 + 7)]
-        notes = dict.fromkeys(map(note, prepared.couplings)) if kind == "guide" else ()
+        notes = dict.fromkeys(map(guide_remark, prepared.couplings)) if kind == "guide" else ()
         assert (prepared.mode, prepared.note, prepared.fallback) == ("sparse", joined(*notes), False)
         assert prepared.read == [7, 7]
         keep = [allocation.keep for allocation in prepared.allocations]

@@ -21,7 +21,7 @@ from arr_coc.relevance.conformance import (
     WORDS,
     SourceScene,
     check_source,
-    moved,
+    rolled_scene,
     square_scene,
 )
 from arr_coc.relevance.patches import IndexSource
@@ -68,12 +68,12 @@ def sees() -> IndexSource:
 
 def test_scenes_show_one_thing_each_in_its_box() -> None:
     for scene in (*WORDS, *SQUARES):
-        for one in (scene, moved(scene)):
+        for one in (scene, rolled_scene(scene)):
             x0, y0, x1, y1 = ink(one.picture) or (0, 0, 0, 0)
             assert one.box[0] <= x0 < x1 <= one.box[2]
             assert one.box[1] <= y0 < y1 <= one.box[3]
-        assert crop(moved(scene).picture) == crop(scene.picture)
-        x0, y0, x1, y1 = moved(scene).box
+        assert crop(rolled_scene(scene).picture) == crop(scene.picture)
+        x0, y0, x1, y1 = rolled_scene(scene).box
         assert (x0 + scene.box[2], y0 + scene.box[3]) == pytest.approx((512, 384), abs=0.5)  # opposite
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from arr_coc.model import ARRCOCModel
 from arr_coc.seam.assembly import PROMPT_NAMES
 from arr_coc.seam.decoding import BY_TOKEN, REFUSED, check_prompt
-from arr_coc.seam.pixels import reading
+from arr_coc.seam.pixels import reading_pixels
 from each import each
 from near import near
 from tiny import KINDS, apart, picture, prompts, tiny
@@ -174,11 +174,11 @@ def test_a_call_has_a_prompt() -> None:
 def test_errors_of_the_machine_and_our_own_stay_what_they_are() -> None:
     adapter = wrapped().adapter
     for error in (torch.OutOfMemoryError("full"), NotImplementedError("no"), KeyboardInterrupt()):
-        with pytest.raises(type(error)), reading(adapter.model.config.model_type):
+        with pytest.raises(type(error)), reading_pixels(adapter.model.config.model_type):
             raise error
     with (
         pytest.raises(ValueError, match=r"can't read these images .*\(IndexError: 3\); pass all"),
-        reading(adapter.model.config.model_type),
+        reading_pixels(adapter.model.config.model_type),
     ):
         raise IndexError(3)
 

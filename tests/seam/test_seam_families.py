@@ -26,7 +26,7 @@ from arr_coc.families import adapter_for, known_families, registry
 from arr_coc.families.registry import ABSENT, is_served, model_class
 from arr_coc.seam import FamilyAdapter
 from arr_coc.seam.base import as_frames
-from arr_coc.seam.clips import step_times, with_whole_pixels
+from arr_coc.seam.clips import clip_step_times, with_whole_pixels
 from arr_coc.video import open_clip
 from each import each
 from near import KERNELS, apart, near
@@ -239,7 +239,7 @@ def test_clips_whose_placeholders_are_those_of_images(family: str) -> None:
     adapter = model.adapter
     framed, frames = as_frames(adapter, inputs)
     assert frames == (3,)
-    assert step_times(adapter, inputs, frames) == ((0.0, 1.0, 2.0),)
+    assert clip_step_times(adapter, inputs, frames) == ((0.0, 1.0, 2.0),)
     features = adapter.features(framed)
     keep = [some_cells(count, 7, seed=step) for step, count in enumerate(features.counts)]
     compacted = adapter.compact(framed, features, keep, use_cache=False)

@@ -111,7 +111,7 @@ class TestText:
 
 @pytest.fixture(scope="module")
 def child() -> Iterator[Worker]:
-    worker = Worker(template.WORKER.script, seconds=0.1, megabytes=256)
+    worker = Worker(template.WORKER.script, "render_chat", seconds=0.1, megabytes=256)
     yield worker
     worker._end()
 
@@ -162,7 +162,9 @@ def test_a_rendering_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_without_an_interpreter_the_reason_is_plain(monkeypatch: pytest.MonkeyPatch) -> None:
     for executable in ("", None, "/nowhere/python"):
         monkeypatch.setattr(sys, "executable", executable)
-        monkeypatch.setattr(template, "WORKER", Worker(template.WORKER.script, seconds=1, megabytes=256))
+        monkeypatch.setattr(
+            template, "WORKER", Worker(template.WORKER.script, "render_chat", seconds=1, megabytes=256)
+        )
         with pytest.raises(RuntimeError, match=r"sys\.executable"):
             render(processor(f"{executable}"), CHATS[1])
 

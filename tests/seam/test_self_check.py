@@ -15,7 +15,7 @@ from transformers.models.timm_wrapper.modeling_timm_wrapper import TimmWrapperMo
 from arr_coc import ARRCOCModel
 from arr_coc.families import GenericAdapter, adapter_for, registry
 from arr_coc.families.generic import nearest_grid
-from arr_coc.families.tiles import arrangement, joined, placeholder_runs, raster
+from arr_coc.families.tiles import arrangement, joined_tiles, placeholder_runs, raster
 from arr_coc.seam.assembly import handing_back
 from arr_coc.seam.self_check import self_check
 from near import near
@@ -213,7 +213,7 @@ class TestGrids:
         tiles = whole.view(3, rows, 8, columns, 8).permute(1, 3, 0, 2, 4).flatten(0, 1)
         view = torch.nn.functional.interpolate(whole[None], (8, 8), mode="area")[0]
         assert arrangement(tiles, view) == shape
-        assert torch.equal(joined(tiles, *shape), whole)
+        assert torch.equal(joined_tiles(tiles, *shape), whole)
         tokens = whole[0].view(rows, 8, columns, 8).transpose(1, 2).flatten()  # a cell a pixel, tile by tile
         assert torch.equal(tokens[raster(rows, columns, 8)], whole[0].flatten())
 

@@ -218,7 +218,7 @@ class TestOptions:
 
     def test_every_option_is_here(self) -> None:
         own = inspect.signature(Session.ask).parameters.keys() - {"self", "question", "choice"}
-        assert (own | ChoiceOptions.__annotations__.keys()) - {"looks", "order"} == CALLS.keys()
+        assert own | ChoiceOptions.__annotations__.keys() == CALLS.keys()
 
     @every_call
     def test_a_trace_is_of_the_answer(self, how: dict[str, Any], tmp_path: Path) -> None:

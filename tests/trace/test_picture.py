@@ -29,9 +29,9 @@ from arr_coc.trace.picture import (
     colours,
     draw_allocation,
     draw_layers,
+    drawable_text,
     kept_panel,
     panel_pixels,
-    printable,
     spread,
     text_width,
     with_note,
@@ -264,7 +264,7 @@ class TestWrap:
             "कुल कितना है",
             "USB 接口在哪里？",
         ):
-            assert printable(text, weight) == OTHER_SCRIPT
+            assert drawable_text(text, weight) == OTHER_SCRIPT
             assert wrap(text, weight, 12, 900, 2) == [OTHER_SCRIPT]
         for text in (
             "Größe, naïve façade",
@@ -273,13 +273,13 @@ class TestWrap:
             "tổng",
             "what does 语 mean?",
         ):
-            assert printable(text, weight) == text
-        assert printable("1 + 2 = 3 \u2713", weight) == "1 + 2 = 3 \u2713"
+            assert drawable_text(text, weight) == text
+        assert drawable_text("1 + 2 = 3 \u2713", weight) == "1 + 2 = 3 \u2713"
 
     @pytest.mark.parametrize("weight", ["normal", "bold"])
     def test_another_script_is_drawn_in_a_font_that_has_it(self, weight: str) -> None:
         stix = "ののの"  # the one sign of Japanese that a font of matplotlib's own has
-        assert printable(stix, weight) == stix
+        assert drawable_text(stix, weight) == stix
         assert wrap(stix, weight, 12, 900, 2) == [stix]
         letters = lettering.font_of(stix, weight, 12)
         assert letters.getname()[0] != "DejaVu Sans"

@@ -16,7 +16,7 @@ from arr_coc.model import ARRCOCModel
 from arr_coc.seam import VisualFeatures
 from arr_coc.seam.batching import answer_costs
 from arr_coc.session import Session
-from arr_coc.train.distill import attention_map, everything, gradient_map, own_answers
+from arr_coc.train.distill import all_cells, attention_map, gradient_map, own_answers
 from arr_coc_lab.world import draw_page
 from near import near
 from tiny import FAMILIES, MASKABLE, picture, some_cells, tiny
@@ -61,13 +61,13 @@ class TestEveryFamily:
         model, session, one = set_up(family)
         inputs, features = session.batch(QUESTIONS, ANSWERS), one.repeat(2)
         with torch.no_grad():
-            costs = answer_costs(model.adapter_for("prune"), inputs, features, everything(features))
+            costs = answer_costs(model.adapter_for("prune"), inputs, features, all_cells(features))
             logits = model.base(**with_pixels(session, inputs)).logits
             assert costs.shape == (2,)
             assert near(costs, direct_costs(logits, inputs["labels"]))
             for row in range(2):  # and not what stands beside it
                 alone = session.batch(QUESTIONS[row : row + 1], ANSWERS[row : row + 1])
-                cost = answer_costs(model.adapter_for("prune"), alone, one, everything(one))
+                cost = answer_costs(model.adapter_for("prune"), alone, one, all_cells(one))
                 assert abs(cost[0] - costs[row]) < TOLERANCE
 
     def test_costs_of_some_cells_are_those_with_the_others_masked(self, family: str) -> None:
@@ -85,7 +85,7 @@ class TestEveryFamily:
         with torch.no_grad():
             costs = answer_costs(model.adapter_for("prune"), inputs, features, keep)
             logits = model.base(**(with_pixels(session, inputs) | hidden)).logits
-            whole = answer_costs(model.adapter_for("prune"), inputs, features, everything(features))
+            whole = answer_costs(model.adapter_for("prune"), inputs, features, all_cells(features))
         assert near(costs, direct_costs(logits, inputs["labels"]))
         assert (costs - whole).abs().min() > 100 * TOLERANCE
 

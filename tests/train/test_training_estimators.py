@@ -13,7 +13,7 @@ from arr_coc.choose.attending import NonFiniteScores, compute_retention_mask, ga
 from arr_coc.choose.layer import ARRCOCConfig, ARRCOCLayer
 from arr_coc.choose.texture import generate_texture_array
 from arr_coc.families import adapter_for
-from arr_coc.train.losses import ESTIMATORS, GatedCells, choose, policy_loss
+from arr_coc.train.losses import ESTIMATORS, GatedCells, gated_cells, policy_loss
 from each import each
 from tiny import WIDTH, picture, prompts, tiny
 
@@ -37,7 +37,7 @@ def kept_mask(choice: GatedCells, cells: int) -> Tensor:
 class TestEvery:
     @each("count", [1, 5, 29, 30])
     def test_cardinality(self, estimator, count):
-        choice = choose(draw(3, 30), count, estimator, generator=seeded())
+        choice = gated_cells(draw(3, 30), count, estimator, generator=seeded())
         assert choice.keep.shape == (3, count)
         assert choice.keep.dtype == torch.long
         assert (choice.keep.diff(dim=1) > 0).all()
@@ -47,30 +47,30 @@ class TestEvery:
 
     def test_outside_of_training_it_is_the_plain_top_k_with_stable_ties(self, estimator):
         logits = draw(4, 30).mul(2).round()  # many ties
-        choice = choose(logits, 7, estimator, training=False)
+        choice = gated_cells(logits, 7, estimator, training=False)
         assert torch.equal(kept_mask(choice, 30).bool(), compute_retention_mask(logits, 7))
         assert choice.gates is None
         assert choice.log_prob is None
-        assert choose(torch.zeros(1, 5), 2, estimator, training=False).keep.tolist() == [[0, 1]]
+        assert gated_cells(torch.zeros(1, 5), 2, estimator, training=False).keep.tolist() == [[0, 1]]
 
     def test_gates_are_the_mask_of_what_is_kept_to_the_last_bit(self, estimator):
         for logits in (draw(3, 30), 50 * draw(3, 30), torch.zeros(3, 30)):
-            choice = choose(logits.requires_grad_(), 7, estimator, generator=seeded())
+            choice = gated_cells(logits.requires_grad_(), 7, estimator, generator=seeded())
             if choice.gates is not None:
                 assert torch.equal(choice.gates, kept_mask(choice, 30))
 
     def test_deterministic_from_the_generator(self, estimator):
-        a, b = (choose(draw(2, 64), 9, estimator, generator=seeded(3)) for _ in range(2))
+        a, b = (gated_cells(draw(2, 64), 9, estimator, generator=seeded(3)) for _ in range(2))
         assert torch.equal(a.keep, b.keep)
         before = torch.get_rng_state()
-        other = choose(draw(2, 64), 9, estimator, generator=seeded(4))
+        other = gated_cells(draw(2, 64), 9, estimator, generator=seeded(4))
         assert torch.equal(before, torch.get_rng_state())
         assert torch.equal(a.keep, other.keep) == (estimator not in NOISY)
 
     @each("cells", [1024, 4096])
     def test_saturated_logits_have_finite_values_and_gradients(self, estimator, cells):
         logits = draw(2, cells).sign().mul(50).requires_grad_()
-        choice = choose(logits, 273, estimator, generator=seeded())
+        choice = gated_cells(logits, 273, estimator, generator=seeded())
         ways = [way for way in (choice.gates, choice.log_prob) if way is not None]
         assert all(way.isfinite().all() for way in ways)
         if ways:
@@ -79,8 +79,8 @@ class TestEvery:
 
     def test_half_precision_is_computed_in_float32(self, estimator):
         half = draw(2, 64).bfloat16().requires_grad_()
-        low = choose(half, 9, estimator, generator=seeded())
-        full = choose(half.detach().float(), 9, estimator, generator=seeded())
+        low = gated_cells(half, 9, estimator, generator=seeded())
+        full = gated_cells(half.detach().float(), 9, estimator, generator=seeded())
         assert torch.equal(low.keep, full.keep)
         for way, same in ((low.gates, full.gates), (low.log_prob, full.log_prob)):
             if way is not None:
@@ -91,18 +91,18 @@ class TestEvery:
 
     def test_exception(self, estimator):
         with pytest.raises(ValueError, match="cannot keep 9 of 8"):
-            choose(torch.zeros(2, 8), 9, estimator)
+            gated_cells(torch.zeros(2, 8), 9, estimator)
         with pytest.raises(NonFiniteScores, match="1 of 8"):
-            choose(torch.tensor([[0.0] * 7 + [math.nan]]), 2, estimator)
+            gated_cells(torch.tensor([[0.0] * 7 + [math.nan]]), 2, estimator)
         with pytest.raises(ValueError, match=r"shape \(1, 2, 4\); pass \[Q, N\]"):
-            choose(torch.zeros(1, 2, 4), 2, estimator)
+            gated_cells(torch.zeros(1, 2, 4), 2, estimator)
         with pytest.raises(ValueError, match="temperature 0 is not above 0"):
-            choose(torch.zeros(1, 8), 2, estimator, temperature=0)
+            gated_cells(torch.zeros(1, 8), 2, estimator, temperature=0)
 
 
 def test_exception_names_the_estimators():
     with pytest.raises(ValueError, match=r"unknown estimator 'ste'; choose one of straight-through, gumbel"):
-        choose(torch.zeros(1, 8), 2, "ste")
+        gated_cells(torch.zeros(1, 8), 2, "ste")
     with pytest.raises(ValueError, match=r"\[\(2,\), \(2,\), \(3,\)\]; pass one number per question"):
         policy_loss(torch.zeros(2), torch.zeros(2), torch.zeros(3))
 
@@ -111,14 +111,14 @@ class TestStraightThrough:
     def test_gradient_by_hand(self):
         # d log sigmoid(s) / ds = sigmoid(-s): 1/2 at 0, 1/4 at log 3. The cell at -1 is dropped.
         s = torch.tensor([[0.0, -1.0, math.log(3.0)]], requires_grad=True)
-        choice = choose(s, 2, "straight-through")
+        choice = gated_cells(s, 2, "straight-through")
         assert choice.keep.tolist() == [[0, 2]]
         (choice.gates * torch.tensor([3.0, 5.0, 8.0])).sum().backward()
         assert torch.allclose(s.grad, torch.tensor([[1.5, 0.0, 2.0]]))
 
     def test_it_is_the_gate_of_the_relevance(self):
         s, same = draw(1, 20).requires_grad_(), draw(1, 20).requires_grad_()
-        choice = choose(s, 6, "straight-through")
+        choice = gated_cells(s, 6, "straight-through")
         loss = draw(6, seed=1)
         (choice.gates[0, choice.keep[0]] * loss).sum().backward()
         (gate(same.sigmoid())[0, choice.keep[0]] * loss).sum().backward()
@@ -126,21 +126,21 @@ class TestStraightThrough:
 
     def test_hopeless_cells_that_are_kept_still_learn(self):
         s = torch.full((1, 4), -50.0, requires_grad=True)  # here `gate` has no gradient
-        choose(s, 2, "straight-through").gates.sum().backward()
+        gated_cells(s, 2, "straight-through").gates.sum().backward()
         assert s.grad.tolist() == [[1, 1, 0, 0]]
 
 
 class TestGumbel:
     def test_gradient_is_that_of_the_relaxed_top_k(self):
         s, same, loss = draw(2, 20).requires_grad_(), draw(2, 20).requires_grad_(), draw(2, 20, seed=1)
-        (choose(s, 6, "gumbel", temperature=0.7, generator=seeded(2)).gates * loss).sum().backward()
+        (gated_cells(s, 6, "gumbel", temperature=0.7, generator=seeded(2)).gates * loss).sum().backward()
         noise = -torch.empty(2, 20).exponential_(generator=seeded(2)).log()
         (soft_top_k(same / 0.7 + noise, 6) * loss).sum().backward()
         assert torch.allclose(s.grad, same.grad, atol=1e-6)
 
     def test_dropped_cells_learn_from_the_kept_and_all_moves_sum_to_none(self):
         s = draw(1, 20).requires_grad_()
-        choice = choose(s, 6, "gumbel", generator=seeded())
+        choice = gated_cells(s, 6, "gumbel", generator=seeded())
         choice.gates.gather(1, choice.keep).sum().backward()  # a loss that sees kept cells alone
         kept = kept_mask(choice, 20).bool()
         assert (s.grad[kept] > 0).all()
@@ -162,7 +162,7 @@ class TestReinforce:
 
     def sample(self, logits: Tensor, draws: int, seed: int = 0) -> GatedCells:
         rows = logits.expand(draws, -1)
-        return choose(rows, 2, "reinforce", temperature=self.T, generator=seeded(seed))
+        return gated_cells(rows, 2, "reinforce", temperature=self.T, generator=seeded(seed))
 
     def test_log_prob_is_that_of_an_order_of_what_was_kept_and_comes_as_often(self):
         choice = self.sample(self.S, 40_000)
@@ -205,7 +205,7 @@ class TestReinforce:
 @pytest.mark.parametrize("estimator", NOISY)
 def test_the_first_cell_is_drawn_in_proportion_to_the_sharpened_relevance(estimator):
     s = draw(1, 6)
-    kept = choose(s.expand(40_000, -1), 1, estimator, temperature=0.6, generator=seeded()).keep.flatten()
+    kept = gated_cells(s.expand(40_000, -1), 1, estimator, temperature=0.6, generator=seeded()).keep.flatten()
     share = kept.bincount(minlength=6) / 40_000
     assert torch.allclose(share, (s[0] / 0.6).softmax(0), atol=0.0125)
 
@@ -219,11 +219,11 @@ class TestBandit:
         logits = torch.linspace(-0.5, 0.5, 12).repeat(4, 1).requires_grad_()
         optimizer, generator = torch.optim.Adam([logits], 0.05), seeded()
         for _ in range(steps):
-            choice = choose(logits, 3, estimator, generator=generator)
+            choice = gated_cells(logits, 3, estimator, generator=generator)
             gates = kept_mask(choice, 12) if choice.gates is None else choice.gates
             cost = -(gates * self.WORTH).sum(1)
             if choice.log_prob is not None:
-                best = choose(logits, 3, estimator, training=False)
+                best = gated_cells(logits, 3, estimator, training=False)
                 cost = policy_loss(cost, -(kept_mask(best, 12) * self.WORTH).sum(1), choice.log_prob)
             if cost.requires_grad:
                 optimizer.zero_grad()
@@ -234,7 +234,7 @@ class TestBandit:
     @pytest.mark.slow
     @pytest.mark.parametrize("estimator", [e for e in ESTIMATORS if e != "scores-only"])
     def test_learns_what_is_worth_keeping(self, estimator):
-        kept = choose(self.learn(estimator), 3, estimator, training=False).keep
+        kept = gated_cells(self.learn(estimator), 3, estimator, training=False).keep
         assert kept.tolist() == [[0, 1, 2]] * 4
 
     def test_scores_only_does_not_move(self):
@@ -299,15 +299,15 @@ class TestThroughAFrozenModel:
 
     def test_scores_only_trains_nothing(self, answering):
         _, logits, _, cost = answering
-        assert not cost(choose(logits, 8, "scores-only")).requires_grad
+        assert not cost(gated_cells(logits, 8, "scores-only")).requires_grad
 
     @pytest.mark.parametrize("estimator", [e for e in ESTIMATORS if e != "scores-only"])
     def test_every_scorer_parameter_receives_a_gradient(self, answering, estimator):
         layer, logits, _, cost = answering
-        choice = choose(logits, 8, estimator, generator=seeded())
+        choice = gated_cells(logits, 8, estimator, generator=seeded())
         loss = cost(choice)
         if choice.log_prob is not None:
-            baseline = cost(choose(logits, 8, estimator, training=False))
+            baseline = cost(gated_cells(logits, 8, estimator, training=False))
             assert loss != baseline
             loss = policy_loss(loss[None], baseline[None], choice.log_prob)
         loss.backward()
@@ -323,5 +323,5 @@ class TestThroughAFrozenModel:
 
     def test_the_answer_is_the_same_with_gates(self, answering):
         _, logits, _, cost = answering
-        gated = choose(logits, 8, "straight-through")
+        gated = gated_cells(logits, 8, "straight-through")
         assert cost(gated) == cost(GatedCells(gated.keep))

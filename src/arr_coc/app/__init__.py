@@ -100,9 +100,9 @@ def launch(
         ValueError: as `build_app`, an unknown model or address, or a port that is taken.
     """
     require_gradio()
-    from arr_coc.app.server import serve
+    from arr_coc.app.server import serve_app
 
-    return serve(lambda: build_app(**settings), host, port, share, ready, allow_hosts)
+    return serve_app(lambda: build_app(**settings), host, port, share, ready, allow_hosts)
 
 
 def require_gradio() -> None:

@@ -18,7 +18,7 @@ import gradio as gr
 from gradio.data_classes import ImageData
 
 from arr_coc.app.asking import Stopped
-from arr_coc.app.clips import opened
+from arr_coc.app.clips import open_source
 from arr_coc.app.components import Plain, Upload
 from arr_coc.app.lending import lend
 from arr_coc.app.models import Models
@@ -125,7 +125,7 @@ def _answer(
 
 def replied(model: ARRCOCModel, image: str, question: str, options: dict[str, Any]) -> dict[str, Any]:
     """What the endpoint returns for a question about an image file; `options` are those of `Session.ask`."""
-    reply = model.session(opened(image)).ask(question, **options)
+    reply = model.session(open_source(image)).ask(question, **options)
     return {
         "answer": reply.text,
         "kept": reply.kept,

@@ -17,7 +17,7 @@ from queue import Empty, SimpleQueue
 from time import perf_counter
 from typing import Any, TypeVar
 
-from arr_coc.app.clips import opened
+from arr_coc.app.clips import open_source
 from arr_coc.app.lending import lend
 from arr_coc.app.models import Models
 from arr_coc.app.state import Tab
@@ -113,7 +113,7 @@ def ask(models: Models, tab: Tab, request: AskForm) -> Iterator[Update]:
     """
     question = request.question.strip()
     with about("clip"):
-        image = tab.clip or (None if request.image is None else opened(request.image))
+        image = tab.clip or (None if request.image is None else open_source(request.image))
     if image is None:
         raise Refused("image", "there is no image: upload one, paste one or choose a sample")
     if not question:

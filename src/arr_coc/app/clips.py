@@ -57,7 +57,7 @@ def open_upload(path: str) -> FrameSource:
     return _small(clip)
 
 
-def opened(source: ImageSource) -> ImageSource | FrameSource:
+def open_source(source: ImageSource) -> ImageSource | FrameSource:
     """The path of a video opened by `open_upload`; any other source unchanged."""
     return open_upload(source) if isinstance(source, str) and is_clip(source) else source
 

@@ -347,7 +347,7 @@ def on_pack(
     except Exception as error:
         logger.exception("packing failed")
         return packing.empty(f"That failed ({type(error).__name__}); the log has the reason.")
-    return [packing.summary(packed), packing.gallery(packed), packing.table(packed), file]
+    return [packing.sent_line(packed), packing.gallery(packed), packing.table(packed), file]
 
 
 def on_new_picture(tab: Tab) -> str:

@@ -42,7 +42,7 @@ class Looking:
             ValueError: the picture can't be read, or the question or the guide is missing.
         """
         with self._lock:
-            return view(self._record(tab, image), question, budget)
+            return live_view(self._record(tab, image), question, budget)
 
     def pack(self, tab: Tab, image: ImageSource, pack: Callable[[SeenPicture], Packed]) -> Packed:
         """What `pack` makes with a tab's picture, whose encoding is kept with the tab.
@@ -64,7 +64,7 @@ class Looking:
         """The view of the sample that all tabs show first, computed once."""
         with self._lock:
             if self._first is None:
-                self._first = view(see(image, self.guide), question, budget)
+                self._first = live_view(see(image, self.guide), question, budget)
             return self._first
 
     def end(self, patience: float = 0.0) -> bool:
@@ -92,7 +92,7 @@ def see(source: ImageSource, guide: Path | None = None) -> SeenPicture:
     return SeenPicture(source, image, grid, selector, picture_view(small))
 
 
-def view(record: SeenPicture, question: str, budget: float | str) -> dict[str, Any]:
+def live_view(record: SeenPicture, question: str, budget: float | str) -> dict[str, Any]:
     """The view of a question about an encoded picture."""
     question = question[:MAX_QUESTION_LENGTH].strip()
     decision = record.decide(record.image, question, budget)

@@ -84,7 +84,7 @@ class Models:
         """Raise a ValueError if a named model doesn't exist; without `hub`, only local ones are checked."""
         for which, source in enumerate(self._sources):
             if isinstance(source, str) and (hub or is_local(source)):
-                check_source(source, None if which else self._allocator)
+                check_model(source, None if which else self._allocator)
 
     def start(self) -> None:
         """Begin to load all models in the background."""
@@ -139,7 +139,7 @@ def load(source: ARRCOCModel | str, settings: dict[str, Any], warm: bool = True)
     return model
 
 
-def check_source(name: str, allocator: str | None = None) -> None:
+def check_model(name: str, allocator: str | None = None) -> None:
     """Raise a ValueError unless a model, and an `allocator` for it, exist; neither is loaded."""
     from arr_coc.files.paths import BUNDLED_NAME, is_local
 

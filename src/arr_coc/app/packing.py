@@ -52,7 +52,7 @@ def packed_pictures(
     )
 
 
-def summary(packed: Packed) -> str:
+def sent_line(packed: Packed) -> str:
     """One line about what is sent."""
     count = len(packed.pictures)
     pictures = "the picture itself" if packed.layout == "whole" else f"{count} picture{'s' * (count > 1)}"

@@ -59,7 +59,7 @@ def chip(sample: AppSample) -> str:
 def samples(traces: Sequence[Trace | str | Path] = ()) -> list[AppSample]:
     """Samples of saved or loaded traces, then pages as people have them, then those of the bundled model."""
     opened = [Trace.load(trace) if isinstance(trace, str | Path) else trace for trace in traces]
-    return [sample_of(trace) for trace in opened] + pictures() + built_in()
+    return [sample_of(trace) for trace in opened] + picture_samples() + bundled_samples()
 
 
 def sample_of(trace: Trace) -> AppSample:
@@ -67,17 +67,17 @@ def sample_of(trace: Trace) -> AppSample:
     return AppSample(trace.picture, trace.question, trace, trace.true_answers)
 
 
-def built_in() -> list[AppSample]:
+def bundled_samples() -> list[AppSample]:
     """The bundled sample page and a page of shapes, two questions each."""
     page, first = str(SAMPLE.with_suffix(".png")), json.loads(SAMPLE.read_text(encoding="utf-8"))
     return [
         AppSample(page, first["question"], Trace.load(SHIPPED), (first["answer"],)),
         AppSample(page, "What does the gray text say?", true_answers=("CJ",)),
-        *pictures(SHAPES),
+        *picture_samples(SHAPES),
     ]
 
 
-def pictures(listed: str = LISTED) -> list[AppSample]:
+def picture_samples(listed: str = LISTED) -> list[AppSample]:
     """Samples of pages written by hand: order, invoice, chart, settings, ticket; those of one in a row."""
     pages = json.loads((PICTURES / listed).read_text(encoding="utf-8"))
     return [

@@ -74,7 +74,7 @@ class App(gr.Blocks):
         self.models.check(hub=not self.lazy)
         if not self.lazy:
             self.models.start()
-        return super().launch(*settings, **look() | more)
+        return super().launch(*settings, **launch_options() | more)
 
     def close(self, verbose: bool = True) -> None:
         """Stop serving and cancel what waits for a model."""
@@ -87,7 +87,7 @@ class App(gr.Blocks):
         return any(running)
 
 
-def look() -> dict[str, Any]:
+def launch_options() -> dict[str, Any]:
     """Arguments of `launch`: the app's own theme, styles and script; no footer, no run history."""
     script, style = assets()
     own = Path(__file__).with_name("style.css").read_text(encoding="utf-8")

@@ -27,7 +27,7 @@ from arr_coc.app.clips import MAX_MB
 from arr_coc.files.atomic import temporary_folder
 
 if TYPE_CHECKING:
-    from arr_coc.app.screen import App  # which imports Gradio: see `serve`
+    from arr_coc.app.screen import App  # which imports Gradio: see `serve_app`
 
 OWN_ORIGIN = "; ".join(  # content security policy: the page may load nothing but from its own server
     (
@@ -170,7 +170,7 @@ def own_names(host: str, allowed: Sequence[str] = ()) -> dict[str, Any]:
     return {"names": names | {host, socket.gethostname(), socket.getfqdn()}, "addresses": True}
 
 
-def serve(
+def serve_app(
     build: Callable[[], App],
     host: str,
     port: int,

@@ -20,7 +20,7 @@ from arr_coc import __version__
 from arr_coc.app import require_gradio
 from arr_coc.files.atomic import move_files, temporary_folder, write_atomic
 from arr_coc.files.device import resolve_dtype
-from arr_coc.files.hub import check_name
+from arr_coc.files.hub import check_hub_name
 from arr_coc.files.paths import BUNDLED_NAME, is_local
 
 PYTHON = "3.12"
@@ -94,7 +94,7 @@ def space_files(
                 f"a Space can't load {model!r}, which is a folder on this disk: upload it with push_to_hub "
                 "first, and give its name there"
             )
-        check_name(model)
+        check_hub_name(model)
     what = "the small model that arr-coc brings along" if bundled else model
     front = SpaceCardData(
         title=title,

@@ -21,10 +21,10 @@ def box_cells(box: Box, grid: tuple[int, int], size: tuple[int, int]) -> Tensor:
     box across a border belongs to the cell that holds most of it, so no box inside the picture is lost.
     """
     x0, y0, x1, y1 = box
-    return covered(y0, y1, grid[0], size[1])[:, None] & covered(x0, x1, grid[1], size[0])
+    return _covered(y0, y1, grid[0], size[1])[:, None] & _covered(x0, x1, grid[1], size[0])
 
 
-def covered(low: float, high: float, cells: int, length: int) -> Tensor:
+def _covered(low: float, high: float, cells: int, length: int) -> Tensor:
     """Which of `cells` equal parts of 0..length an interval covers visibly, bool [cells]."""
     low, high = max(0.0, low), min(float(length), high)
     if high <= low:

@@ -61,7 +61,7 @@ KMEANS_ROUNDS = 8  # rounds of k-means, a fixed number
 PLACE_WEIGHT = 0.5  # weight of the distance across the whole image, relative to that from black to white
 
 
-def regions(places: Tensor, middles: Tensor, rounds: int = KMEANS_ROUNDS) -> tuple[Tensor, Tensor]:
+def kmeans(places: Tensor, middles: Tensor, rounds: int = KMEANS_ROUNDS) -> tuple[Tensor, Tensor]:
     """K-means (Lloyd, 1982) of places [B, P, c] from middles [B, K, c]: members [B, P, K] and new middles."""
     for _ in range(rounds):
         members = _members(places, middles)
@@ -96,7 +96,7 @@ def clusters(context: ChannelContext) -> Tensor:
     maps = torch.cat((look, place), 1)  # (B, 5, h, w)
     # k-means starts from an even grid, so that nothing is drawn and the regions are the same each time.
     start = cell_mean(maps, (min(START_SIDE, fine[0]), min(START_SIDE, fine[1])))
-    members, middles = regions(maps.flatten(2).mT, start.flatten(2).mT)
+    members, middles = kmeans(maps.flatten(2).mT, start.flatten(2).mT)
 
     share = members.mean(1)  # (B, K)
     contrast = (middles[..., :3] - look.mean((2, 3))[:, None]).norm(dim=-1)  # (B, K)

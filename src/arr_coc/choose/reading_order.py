@@ -1,6 +1,6 @@
 """Reading order: the blocks of print of a page, columns from left to right and each from top to bottom.
 
-reading_order(picture [3, h, w], (32, 32), most=273) -> [PrintBlock(box, cells), ...]
+print_blocks(picture [3, h, w], (32, 32), most=273) -> [PrintBlock(box, cells), ...]
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class PrintBlock(NamedTuple):
     cells: Tensor
 
 
-def reading_order(picture: Tensor, grid: tuple[int, int], most: int) -> list[PrintBlock]:
+def print_blocks(picture: Tensor, grid: tuple[int, int], most: int) -> list[PrintBlock]:
     """The blocks of print of a page in reading order; one block of the whole page if no print is found.
 
     The X-Y cut (Nagy and Seth, 1984): between columns first, then between lines at the widest gap, until a

@@ -74,7 +74,7 @@ def app(
         os._exit(0)
 
 
-def view(
+def view_command(
     traces: Annotated[list[str], typer.Argument(metavar="TRACE...", help="Files that ask --trace wrote.")],
     out: Annotated[
         str, typer.Option("--out", "-o", metavar="FILE.html", help="Where to write the page.")

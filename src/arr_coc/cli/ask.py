@@ -23,7 +23,7 @@ PICTURE = "arr-coc-ask.png"
 MAX_NOTES = 3  # most frequent notes of a folder's answers that are printed
 
 
-def ask(
+def ask_command(
     words: Annotated[
         list[str] | None,
         typer.Argument(
@@ -37,8 +37,6 @@ def ask(
     coverage: options.Coverage = None,
     mode: options.Mode = None,
     gestalt: options.Gestalt = None,
-    looks: options.Looks = 1,
-    order: options.Order = "raster",
     magnify: options.Magnify = "1",
     model: options.Model = options.DEFAULT_MODEL,
     allocator: options.Allocator = None,
@@ -78,7 +76,7 @@ def ask(
     settings: dict[str, Any] = {**parts, "mode": mode, "strict": strict}
     load = partial(inputs.load_model, model, device, dtype, as_json, **settings)
     length: dict[str, Any] = {"max_new_tokens": max_new_tokens}
-    how: dict[str, Any] = length | {"gestalt": gestalt, "looks": looks, "order": order, "magnify": magnify}
+    how: dict[str, Any] = length | {"gestalt": gestalt, "magnify": magnify}
     if request.folder is not None:
         of_one = {
             "--out": out,
@@ -101,8 +99,6 @@ def ask(
 
     pictures = inputs.open_pictures(request, page, fps)
     boxes = inputs.read_evidence(evidence, pictures)
-    if trace and (looks > 1 or order != "raster"):
-        raise ValueError("--trace is of one look in raster order: leave out --looks and --order")
     subject: Any = pictures if len(pictures) > 1 else pictures[0]
     drawing_path = inputs.drawing_path(out, PICTURE, request.names, as_json)
     trace_path = inputs.optional_path("--trace", trace, (".safetensors",), request.names)
@@ -222,7 +218,6 @@ def _to_dict(names: Sequence[str], answer: Answer, full: Answer | None) -> dict[
         "read": answer.read,
         "grid": list(answer.grid),
         "mode": answer.mode,
-        "looks": answer.looks,
         "magnified": list(answer.magnified or ()),
         "note": answer.note,
         "foreign": answer.foreign,

@@ -151,16 +151,16 @@ def register_command(name: str, function: Callable[..., Any]) -> None:
 
 
 OWN = {  # commands of this distribution
-    "ask": ask.ask,
-    "look": look.look,
+    "ask": ask.ask_command,
+    "look": look.look_command,
     "crop": crop.crop,
     "info": info.info,
     "app": app.app,
     "proxy": serving.proxy,
     "mcp": serving.mcp,
-    "view": app.view,
+    "view": app.view_command,
     "space": app.space,
-    "train": train.train,
+    "train": train.train_command,
 }
 # Commands in the order of the help, those of daily use first; those of other distributions follow.
 ORDER = tuple("ask look crop info draw app proxy mcp view train adapt world eval report bench space".split())

@@ -308,7 +308,7 @@ def read_evidence(texts: Sequence[str] | None, pictures: Sequence[Visual]) -> tu
         raise ValueError("--evidence is of one image: leave it out, or ask about one")
     from PIL import Image
 
-    from arr_coc.data.record import check_boxes as check_in
+    from arr_coc.data.record import check_boxes_within as check_in
     from arr_coc.trace.evidence import check_boxes
 
     if not isinstance(pictures[0], Image.Image):

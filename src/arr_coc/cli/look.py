@@ -35,7 +35,7 @@ class LookResult(NamedTuple):
 Looker = Callable[[Sequence["Visual"]], Sequence[LookResult]]  # chooses cells of visuals asked about together
 
 
-def look(
+def look_command(
     words: Annotated[
         list[str] | None,
         typer.Argument(

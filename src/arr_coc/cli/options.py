@@ -110,14 +110,6 @@ Gestalt = Annotated[
         "(resize if not given).",
     ),
 ]
-Looks = Annotated[
-    int,
-    typer.Option(
-        min=1,
-        metavar="N",
-        help="How often the model may look: again where it looked for more as it answered (saccade).",
-    ),
-]
 Magnify = Annotated[
     str,
     typer.Option(
@@ -125,10 +117,6 @@ Magnify = Annotated[
         help="How many times finer than the model is given the picture its kept cells are read, from the "
         "picture as it is; the budget then buys fewer cells (sparse, saccade). auto: as needed.",
     ),
-]
-Order = Annotated[
-    Literal["raster", "relevance"],
-    typer.Option(metavar="ORDER", help="How kept cells are read: raster, or relevance: the best first."),
 ]
 Relevance = Annotated[
     str,

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 WIDTH = 80  # columns of the descriptions, where the terminal isn't narrower
 
 
-def train(
+def train_command(
     recipe: Annotated[
         str,
         typer.Argument(

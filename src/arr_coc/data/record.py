@@ -263,10 +263,10 @@ def check_evidence(example: Example, size: tuple[int, int]) -> None:
             f"{example.where}: its boxes are of a picture of {boxed} px, but {shorten(example.image)} is "
             f"{real} px: give the boxes of the upright image"
         )
-    check_boxes(example.boxes, size, f"{example.where}: box", shorten(example.image))
+    check_boxes_within(example.boxes, size, f"{example.where}: box", shorten(example.image))
 
 
-def check_boxes(boxes: Iterable[Box], size: tuple[int, int], what: str, picture: str) -> None:
+def check_boxes_within(boxes: Iterable[Box], size: tuple[int, int], what: str, picture: str) -> None:
     """Raise a ValueError for boxes in fractions of 1, or mostly outside of a picture of `size` px."""
     width, height = size
     for box in boxes:

@@ -101,7 +101,7 @@ def _example(folder: Path, record: dict[str, Any], answered: bool, i: int, where
         id=str(i) if question.id is None else question.id,
         image=find_image(folder, question.image, where, ("", "images")),
         question=question.question,
-        answers=own_answers(record, where) if answered else (),
+        answers=accepted_answers(record, where) if answered else (),
         boxes=tuple(corners(box, question.box_format, where) for box in question.boxes),
         meta=get_meta(record, *(key for key in record if key not in _FIELDS)),
         where=where,
@@ -109,7 +109,7 @@ def _example(folder: Path, record: dict[str, Any], answered: bool, i: int, where
     )
 
 
-def own_answers(record: dict[str, Any], where: str) -> tuple[str, ...]:
+def accepted_answers(record: dict[str, Any], where: str) -> tuple[str, ...]:
     """The texts of `answer` or `answers`; a ValueError if both or neither are there, or one is no text."""
     own = OwnAnswers.of(record, where)
     if not (own.answer or own.answers):

@@ -18,7 +18,7 @@ import torch
 from PIL.Image import Image
 from torch import Tensor
 
-from arr_coc.families.tiles import encode_views, joined, raster
+from arr_coc.families.tiles import encode_views, joined_tiles, raster
 from arr_coc.files.pixels import same_picture
 from arr_coc.seam.assembly import (
     CROP,
@@ -145,7 +145,7 @@ class CroppedAdapter(FamilyAdapter):
         """The pictures that crops show, [3, h, w] each; of one without crops its view, without a rim."""
         covered = self.side * self.patch_px
         return [
-            joined(crops[:, :, :covered, :covered], *shape) if len(crops) else view
+            joined_tiles(crops[:, :, :covered, :covered], *shape) if len(crops) else view
             for view, crops, shape in zip(views, _crops(inputs), _shapes(inputs), strict=True)
         ]
 
@@ -209,12 +209,11 @@ class CroppedAdapter(FamilyAdapter):
         gestalt: VisualFeatures | None,
         *,
         use_cache: bool = True,
-        order: Sequence[Tensor] | None = None,
     ) -> Compacted:
         """With crops: each image is its view, then the kept cells of its crops, in raster order."""
         plain = without_crops(inputs)
         if layout.placeholders is None or (gestalt is None and layout.counts == layout.placeholders):
-            return super().assemble(plain, layout, keep, fine, gestalt, use_cache=use_cache, order=order)
+            return super().assemble(plain, layout, keep, fine, gestalt, use_cache=use_cache)
         spans, every = self.columns(inputs["input_ids"], layout.in_prompt), self.positions(inputs)
         visual = joined_tokens(gestalt, fine, [len(index) for index in keep])
         coarse = [0] * len(keep) if gestalt is None else gestalt.counts

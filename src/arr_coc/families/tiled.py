@@ -29,7 +29,7 @@ from arr_coc.families.tiles import (
     arrangement,
     arrangements,
     encode_views,
-    joined,
+    joined_tiles,
     numbers_by_first,
     numbers_by_last,
     placeholder_groups,
@@ -101,7 +101,7 @@ class TiledAdapter(FamilyAdapter):
         views = self.views(inputs).split(self._numbers(inputs))
         shapes = self._arrangements(inputs)
         return [
-            joined(own[: rows * columns], rows, columns)
+            joined_tiles(own[: rows * columns], rows, columns)
             for own, (rows, columns) in zip(views, shapes, strict=True)
         ]
 
@@ -285,7 +285,7 @@ class Ovis2Adapter(FamilyAdapter):
 
     def patches(self, inputs: Mapping[str, Any], features: VisualFeatures | None = None) -> list[Tensor]:
         counts = self.token_counts(inputs, ())
-        return [joined(tiles, *shape) for tiles, shape in self._tiles(inputs, counts)]
+        return [joined_tiles(tiles, *shape) for tiles, shape in self._tiles(inputs, counts)]
 
     def _tiles(
         self, inputs: Mapping[str, Any], counts: Sequence[int]
@@ -330,7 +330,7 @@ class Lfm2VLAdapter(FamilyAdapter):
     def patches(self, inputs: Mapping[str, Any], features: VisualFeatures | None = None) -> list[Tensor]:
         counts = self.token_counts(inputs, ())
         return [
-            joined(torch.stack(views[: rows * columns]), rows, columns) if len(views) > 1 else views[0]
+            joined_tiles(torch.stack(views[: rows * columns]), rows, columns) if len(views) > 1 else views[0]
             for views, (rows, columns) in self._images(inputs, counts)
         ]
 
@@ -397,7 +397,7 @@ class Step3p7Adapter(FamilyAdapter):
         ):
             end += number
             own = inputs["pixel_values_local"][end - number : end] if number else view[None]
-            pictures.append(joined(own, rows, columns))
+            pictures.append(joined_tiles(own, rows, columns))
         return pictures
 
     def windows(self, inputs: Mapping[str, Any]) -> list[tuple[int, int, int]]:
@@ -563,7 +563,7 @@ class LlavaNextAdapter(FamilyAdapter):
                 continue
             (down, across), (top, left, height, width), _ = tiling
             tiles = views[1 : 1 + down * across]
-            whole = joined(tiles, down, across)
+            whole = joined_tiles(tiles, down, across)
             pictures.append(whole[:, top * p : (top + height) * p, left * p : (left + width) * p])
         return pictures
 

@@ -27,7 +27,7 @@ def arrangement(tiles: Tensor, whole: Tensor) -> tuple[int, int]:
     view = F.interpolate(whole[None].float(), (side, side), mode="area")
 
     def misfit(shape: tuple[int, int]) -> tuple[float, int]:
-        picture = F.interpolate(joined(small, *shape)[None], (side, side), mode="area")
+        picture = F.interpolate(joined_tiles(small, *shape)[None], (side, side), mode="area")
         return round(float((picture - view).abs().mean()), 6), abs(shape[0] - shape[1])
 
     return min(shapes, key=misfit)
@@ -39,7 +39,7 @@ def arrangements(views: Tensor, numbers: Sequence[int]) -> list[tuple[int, int]]
     return [(1, 1) if len(own) == 1 else arrangement(own[:-1], own[-1]) for own in images]
 
 
-def joined(tiles: Tensor, rows: int, columns: int) -> Tensor:
+def joined_tiles(tiles: Tensor, rows: int, columns: int) -> Tensor:
     """The picture [3, rows * s, columns * s] of tiles [rows * columns, 3, s, s]."""
     side = tiles.shape[-1]
     grid = tiles.unflatten(0, (rows, columns))  # (rows, columns, 3, s, s)

@@ -20,7 +20,7 @@ _LOG_IN = "log in with `hf auth login`"
 LOCAL = "give a local model folder instead, or bundled for the bundled model"
 
 
-def check_name(name: str) -> None:
+def check_hub_name(name: str) -> None:
     """Raise a ValueError if a name isn't valid on the Hub."""
     try:
         validate_repo_id(name)
@@ -78,7 +78,7 @@ def upload(
     Raises:
         ValueError: an invalid name, no write access, or no connection.
     """
-    check_name(name)
+    check_hub_name(name)
     api = HfApi(token=token, library_name="arr-coc")
     try:
         api.create_repo(name, exist_ok=True, private=private)

@@ -91,10 +91,10 @@ def _drawn(source: str | os.PathLike[str] | bytes, page: int | None, name: str) 
 
 @cache
 def _worker() -> Worker:
-    return Worker(Path(__file__), SECONDS, MEGABYTES, IDLE)
+    return Worker(Path(__file__), draw_request.__name__, SECONDS, MEGABYTES, IDLE)
 
 
-def work(request: Any) -> dict[str, Any]:
+def draw_request(request: Any) -> dict[str, Any]:
     """Draw a page in the child process, see `files.worker`."""
     page, title = request["page"], request["title"]
     pypdfium2: Any = import_module("pypdfium2")

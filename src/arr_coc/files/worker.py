@@ -1,7 +1,7 @@
 """A child process for work on untrusted input, bounded in time and memory: `Worker`.
 
-    worker = Worker(Path("script.py"), seconds=10, megabytes=512)  # script.py defines work(request)
-    worker.ask({"a": 1})                                           # -> what work({"a": 1}) returned
+    worker = Worker(Path("script.py"), "work", seconds=10, megabytes=512)  # script.py defines work(request)
+    worker.ask({"a": 1})                                                   # -> what work({"a": 1}) returned
 
 The child also runs this file, which imports nothing of the package, to start in a tenth of a second.
 """
@@ -30,15 +30,19 @@ class Worker:
     It starts at the first request, and again after it was ended, or in a forked process.
 
     Args:
-        script: defines `work(request)`, from and to JSON values; a ValueError in it is a refusal. It has the
-            parent's `sys.path`.
+        script: defines `function`. It has the parent's `sys.path`.
+        function: the name of the function that is called with each request, from and to JSON values; a
+            ValueError in it is a refusal.
         seconds: the most that one request may take once the child is ready.
         megabytes: memory that the child may reserve beyond its imports (not bounded on Windows).
         idle: seconds without a request after which the child is ended; None: never.
     """
 
-    def __init__(self, script: Path, seconds: float, megabytes: int, idle: float | None = None) -> None:
-        self.script, self.seconds, self.megabytes, self.idle = script, seconds, megabytes, idle
+    def __init__(
+        self, script: Path, function: str, seconds: float, megabytes: int, idle: float | None = None
+    ) -> None:
+        self.script, self.function, self.idle = script, function, idle
+        self.seconds, self.megabytes = seconds, megabytes
         self._lock = threading.Lock()
         self._idle_timer: threading.Timer | None = None
         self._is_ready = False
@@ -52,7 +56,7 @@ class Worker:
             self._restart_idle_timer()
 
     def ask(self, request: Any) -> Any:
-        """The child's `work(request)`; a ValueError if it refuses, `Exceeded` if its time or memory ends."""
+        """What the child's function returns; ValueError if it refuses, `Exceeded` if time or memory ends."""
         line = json.dumps(request).encode() + b"\n"
         with self._lock:
             child = self._running()
@@ -116,6 +120,7 @@ class Worker:
             self._end()
             settings = {
                 "script": str(self.script),
+                "function": self.function,
                 "path": sys.path,
                 "seconds": self.seconds,
                 "megabytes": self.megabytes,
@@ -159,7 +164,7 @@ class Worker:
 
     def __getstate__(self) -> dict[str, Any]:
         """The settings alone: a copy or pickle starts its own child."""
-        names = ("script", "seconds", "megabytes", "idle")
+        names = ("script", "function", "seconds", "megabytes", "idle")
         return {name: getattr(self, name) for name in names}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -191,12 +196,12 @@ def _bound_time(seconds: float) -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (most, resource.getrlimit(resource.RLIMIT_CPU)[1]))
 
 
-def serve(settings: dict[str, Any]) -> None:
+def answer_requests(settings: dict[str, Any]) -> None:
     """Answer requests from standard input, one line of JSON each."""
     sys.path[:] = settings["path"]
     requests, answers = sys.stdin.buffer, sys.stdout.buffer
     sys.stdout = sys.stderr  # keeps the script's prints out of the answers
-    work = runpy.run_path(settings["script"])["work"]
+    work = runpy.run_path(settings["script"])[settings["function"]]
     _bound_memory(settings["megabytes"])
     answers.write(b"ready\n")
     answers.flush()
@@ -214,4 +219,4 @@ def serve(settings: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    serve(json.loads(sys.argv[1]))
+    answer_requests(json.loads(sys.argv[1]))

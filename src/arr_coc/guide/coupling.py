@@ -149,11 +149,11 @@ class Coupling:
 
 def view(guide: Guide, picture: Tensor) -> GuidePage:
     """The guide's encoding of a picture, float [3, h, w] in [0, 1] of any size, at `encoded_size`."""
-    return view_all(guide, [picture])[0]
+    return view_pages(guide, [picture])[0]
 
 
 @torch.no_grad()
-def view_all(guide: Guide, pictures: Sequence[Tensor]) -> list[GuidePage]:
+def view_pages(guide: Guide, pictures: Sequence[Tensor]) -> list[GuidePage]:
     """The guide's encodings of pictures, as of `view`; those of one size are encoded together."""
     scaled = [at_encoded_size(picture.to(guide.threshold.device)) for picture in pictures]
     pages: dict[int, GuidePage] = {}
@@ -230,7 +230,7 @@ class GuideSource:
 
     def view_all(self, pictures: Sequence[Tensor]) -> list[Any]:
         """Encode pictures at once, as `view` does one by one."""
-        return list(view_all(self.guide, pictures))
+        return list(view_pages(self.guide, pictures))
 
     def couple_all(
         self, views: Sequence[Any], questions: Sequence[str], grids: Sequence[tuple[int, int]]
@@ -246,18 +246,18 @@ class GuideSource:
             for part in (range(i, min(i + most, len(group))) for i in range(0, len(group), most)):
                 own = pages if len(pages) == 1 else [pages[i] for i in part]
                 texts = [questions[group[i]] for i in part]
-                couplings = couple_all(self.guide, own, texts, grids[group[0]])
+                couplings = couple_pages(self.guide, own, texts, grids[group[0]])
                 made |= zip((group[i] for i in part), couplings, strict=True)
         return [made[i] for i in range(len(views))]
 
 
 def couple(guide: Guide, page: GuidePage, question: str, grid: tuple[int, int]) -> Coupling:
     """Score the cells of a picture by a question, on a grid (H, W) of any shape that divides it evenly."""
-    return couple_all(guide, [page], [question], grid)[0]
+    return couple_pages(guide, [page], [question], grid)[0]
 
 
 @torch.no_grad()
-def couple_all(
+def couple_pages(
     guide: Guide, pages: Sequence[GuidePage], questions: Sequence[str], grid: tuple[int, int]
 ) -> list[Coupling]:
     """Score the cells of pictures of one size by a question each, on one grid, at once.

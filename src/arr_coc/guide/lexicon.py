@@ -92,7 +92,7 @@ def _split(line: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in line.split(","))
 
 
-def normal(word: str) -> str:
+def plain_word(word: str) -> str:
     """A word without case, accents and punctuation around it; a lone sign such as "%" or "#" stays."""
     text = word.casefold()
     if not text.isascii():
@@ -104,7 +104,7 @@ def normal(word: str) -> str:
 @lru_cache(maxsize=65_536)
 def stem(word: str) -> str:
     """The stem of a word, not always a word: normal, without a plural's -s, -ing, -ed and a last -e."""
-    text = normal(word).replace("-", "").replace("/", "")
+    text = plain_word(word).replace("-", "").replace("/", "")
     if len(text) < 4 or not text.isalpha():
         return text
     if text.endswith("ies") and len(text) > 4:
@@ -141,7 +141,7 @@ def _joined_stems(words: Iterable[str]) -> str:
 
 def content_words(phrase: str) -> tuple[str, ...]:
     """The normal words of a phrase that mean something by themselves."""
-    words = (normal(word) for word in SLASH.sub(" ", phrase).split())
+    words = (plain_word(word) for word in SLASH.sub(" ", phrase).split())
     return tuple(word for word in words if word and word not in STOP_WORDS)
 
 
@@ -204,7 +204,7 @@ def _pairs(
     lists = [
         [(word, start + _head(words[start : start + length])) for word in look_up(key)]
         for start, length, key in _matches(keys, phrases)
-        if length > 1 or normal(words[start]) not in STOP_WORDS
+        if length > 1 or plain_word(words[start]) not in STOP_WORDS
     ]
     pairs: list[tuple[str, int]] = []
     for turn in range(max(map(len, lists), default=0)):
@@ -230,7 +230,7 @@ def _matches(keys: Sequence[str], phrases: Container[str]) -> list[tuple[int, in
 
 
 def _head(words: Sequence[str]) -> int:
-    return next((i for i, word in enumerate(words) if normal(word) not in STOP_WORDS), 0)
+    return next((i for i, word in enumerate(words) if plain_word(word) not in STOP_WORDS), 0)
 
 
 @lru_cache(maxsize=4096)
@@ -248,7 +248,7 @@ def _single_words(key: str, others: Sequence[str]) -> tuple[str, ...]:
     """The words of phrases but those that hold all of some stems."""
     own = set(key.split())
     phrases = [p for p in others if not own.issubset(stems(p).split())]
-    single = [normal(phrase) for phrase in phrases if " " not in phrase]
+    single = [plain_word(phrase) for phrase in phrases if " " not in phrase]
     several = [word for phrase in phrases if " " in phrase for word in content_words(phrase)]
     words = dict.fromkeys(single + several)
     return tuple(sorted(words, key=lambda word: word in STOP_WORDS))

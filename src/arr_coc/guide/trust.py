@@ -229,7 +229,7 @@ def sentence(kind: str, confidence: float, words: Sequence[str] = ()) -> str:
     return "; ".join(parts + _passed_over(kind, words))
 
 
-def note(coupling: Coupling, salient: Tensor | None = None) -> str | None:
+def guide_remark(coupling: Coupling, salient: Tensor | None = None) -> str | None:
     """The remark that users see beside an allocation, without confidence; None if the guide is sure.
 
     `salient` as in `shares`.

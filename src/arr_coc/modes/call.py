@@ -175,7 +175,6 @@ class Call:
     fill_to_529: bool = False  # no budget was named: fine cells fill SACCADE_TOKENS
     frames: tuple[int, ...] = ()  # images in a row of each image or clip; empty: all are images
     times: tuple[tuple[float, ...] | None, ...] = ()  # seconds at which each clip's frames begin, if known
-    order: str = "raster"  # one of `route.ORDERS`
     keep: tuple[Tensor, ...] = ()  # per image the cells [K] to keep; empty: they are chosen
     named_gestalt: bool = False  # the caller named the compressor
     rule: CoverageRule | None = None  # counts the cells of a budget that is a coverage
@@ -204,8 +203,6 @@ class Prepared:
     note: str | None = None  # arguments that had no effect, and why
     couplings: tuple[Coupling, ...] = ()  # the guide's, where it was used
     magnified: tuple[float, ...] = ()  # how many times finer the kept cells of each were read; empty: none
-    again: Callable[[Sequence[int]], Prepared | None] | None = field(default=None, repr=False)
-    """From the answer's ids to the same call with more cells, or None without any; None: one pass only."""
 
 
 def guarded(

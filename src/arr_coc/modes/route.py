@@ -46,9 +46,8 @@ from arr_coc.modes.magnify import (
     scales_of,
     tokens_of,
 )
-from arr_coc.modes.mode import FULL, MODES, PRUNE, SACCADE, SPARSE, Mode, find_mode
+from arr_coc.modes.mode import FULL, MODES, PRUNE, SPARSE, Mode, find_mode
 from arr_coc.modes.scoring import (
-    attention_maps,
     changes_for,
     check_mode,
     cues_of,
@@ -64,19 +63,15 @@ from arr_coc.relevance.coverage import coverage_rule
 from arr_coc.relevance.deciding import Cues, Decision, best_kept, decide, everything_kept, groups, weigh
 from arr_coc.seam.assembly import Layout, VisualFeatures, without_crops
 from arr_coc.seam.base import FamilyAdapter, as_frames
-from arr_coc.seam.clips import step_times
+from arr_coc.seam.clips import clip_step_times
 from arr_coc.seam.decoding import check_inputs
-from arr_coc.seam.gaze import STEEPNESS, coupling, gaze_of_answer
 from arr_coc.seam.gestalt import find_compressor
 from arr_coc.seam.lora import COARSE, PARTIAL
-from arr_coc.seam.pixels import reading
+from arr_coc.seam.pixels import reading_pixels
 
 # Raster indices [K] of one image's cells, or of those of each of several images.
 NamedCells: TypeAlias = "Sequence[int] | Tensor | Sequence[Sequence[int] | Tensor]"
-ORDERS = ("raster", "relevance")  # in which the language model reads chosen cells
 SACCADE_TOKENS = 529  # visual tokens of an image in mode "saccade": 256 of the gestalt and 273 cells
-MORE_CELLS = 64  # the most cells that one further pass adds
-ASKED_FOR = 2 * STEEPNESS  # least logit of a cell to add: 2 standard deviations above the picture's mean
 TRANSCRIBED = (
     "the question is about all that is printed, so all tokens were read; transcribe() reads part after part"
 )
@@ -127,7 +122,7 @@ def new_call(
         budget,
         fill_to_529=budget is None and chooser.budget == DEFAULT_BUDGET,
         frames=frames,
-        times=step_times(adapter, inputs, frames) if frames else (),
+        times=clip_step_times(adapter, inputs, frames) if frames else (),
         named_gestalt=gestalt is not None,
         **more,
     )
@@ -137,10 +132,9 @@ def prepare(chooser: Chooser, call: Call) -> Prepared:
     """The base model's input for a call: images encoded, cells chosen, the others dropped.
 
     Raises:
-        ValueError: a bad budget, order or set of cells, a coverage that isn't calibrated, or a prompt that
+        ValueError: a bad budget or set of cells, a coverage that isn't calibrated, or a prompt that
             doesn't match its images.
     """
-    check_order(chooser.adapter, call)
     chooser, call = covering(chooser, call)
     resolved, substituted = resolve(chooser, call)
     if substituted is not None:
@@ -153,7 +147,6 @@ def prepare(chooser: Chooser, call: Call) -> Prepared:
         substituted,
         prepared.note,
         f"gestalt {call.gestalt} had no effect: the coarse view is the model's own" if own_view else None,
-        f"order had no effect in mode {mode.name}" if call.order != "raster" and not mode.chooses else None,
         f"magnify had no effect in mode {mode.name}"
         if call.magnify != 1 and not mode.before_encoder
         else None,
@@ -241,10 +234,11 @@ def choose(
             return _own_scores(chooser, call, layout, budgets)
         cues = cues_of(chooser, call, layout)
         changes = changes_for(chooser, call, layout)
-        if call.mode.scales:
-            weighed = weigh(chooser.layer, cues, layout.grids, call.watch, changes)
-            return note_foreign(chooser, call, weighed)
-        decided = decide(chooser.layer, cues, layout.grids, budgets, call.watch, changes, call.rule, most)
+        with call.watch("scoring"):
+            if call.mode.scales:
+                decided = weigh(chooser.layer, cues, layout.grids, changes)
+            else:
+                decided = decide(chooser.layer, cues, layout.grids, budgets, changes, call.rule, most)
         return note_foreign(chooser, call, decided)
 
     return guarded(chooser, decision)
@@ -326,8 +320,7 @@ def dropped(chooser: Chooser, call: Call, features: VisualFeatures, decision: De
     if decision.gates is not None:
         features = features.scale(decision.gates)
     keep = [index.to(cells.device) for index, cells in zip(decision.keep, features.cells, strict=True)]
-    order = reading_order(call, decision)
-    compacted = adapter.compact(call.inputs, features, keep, use_cache=call.use_cache, order=order)
+    compacted = adapter.compact(call.inputs, features, keep, use_cache=call.use_cache)
     return Prepared(
         adapter.model,
         compacted,
@@ -338,13 +331,6 @@ def dropped(chooser: Chooser, call: Call, features: VisualFeatures, decision: De
         call.of_visuals([len(index) for index in features.cells]),
         couplings=decision.couplings,
     )
-
-
-def reading_order(call: Call, decision: Decision) -> list[Tensor] | None:
-    """Per image the kept cells in the language model's reading order; None: raster order."""
-    if call.order != "relevance":
-        return None
-    return [allocation.order for allocation in decision.allocations]
 
 
 # Modes that choose before the encoder.
@@ -372,16 +358,13 @@ def before_encoding(
         call = replace(call, inputs=plain, mode=PRUNE, adapter=stock, encoded=EncodedImages())
         return everything(chooser, call, fallback=True)
     keep = [index.to(layout.cells[0].device) for index in decision.keep]
-    with call.watch("encode"), reading(adapter.model.config.model_type):
+    with call.watch("encode"), reading_pixels(adapter.model.config.model_type):
         fine = encode_parts(chooser, call.mode, call.inputs, keep, layout.sizes)
     if decision.gates is not None:
         fine = gated(fine, layout, keep, decision.gates)
     if gestalt is not None and not any(gestalt.counts):
         gestalt = None
-    order = reading_order(call, decision)
-    compacted = adapter.assemble(
-        call.inputs, layout, keep, fine, gestalt, use_cache=call.use_cache, order=order
-    )
+    compacted = adapter.assemble(call.inputs, layout, keep, fine, gestalt, use_cache=call.use_cache)
     coarse = [0] * len(keep) if gestalt is None else gestalt.counts
     tiles = adapter.views_encoded(call.inputs, keep)
     parts = None if tiles is None else f"cells are encoded by whole tiles: {tiles[0]} of {tiles[1]} were"
@@ -408,7 +391,7 @@ def magnification(
     lacks: str | None = "clips are read at one scale"
     if not call.frames:
         if encoded.unrefined is None:  # pictures are compared once
-            with reading(adapter.model.config.model_type):
+            with reading_pixels(adapter.model.config.model_type):
                 encoded.unrefined = (adapter.lacks_finer(call.inputs, encoded.sources),)
         (lacks,) = encoded.unrefined
     if lacks is not None:
@@ -443,7 +426,7 @@ def magnified(
         tokens = [None] * len(sizes)
     grids = [finer_grid(*row) for row in zip(allocations, scales, tokens, strict=True)]
     keep = [fine_cells(*row).to(layout.cells[0].device) for row in zip(allocations, grids, strict=True)]
-    with call.watch("encode"), reading(adapter.model.config.model_type):
+    with call.watch("encode"), reading_pixels(adapter.model.config.model_type):
         finer = {**call.inputs, **adapter.finer(call.inputs, call.encoded.sources or (), grids)}
         counts = [t * h * w for t, h, w in grids]
         fine = encode_parts(chooser, call.mode, finer, keep, counts)
@@ -552,10 +535,7 @@ def saccade(chooser: Chooser, call: Call) -> Prepared:
     coarse = call.of_visuals(gestalt.counts)
     budgets = [saccades(size, few, allowed) for size, few in zip(sizes, coarse, strict=True)]
     prepared = before_encoding(chooser, call, layout, budgets, gestalt)
-    prepared = replace(prepared, note=joined(note, prepared.note))
-    if len(sizes) > 1 or call.frames or prepared.fallback or prepared.magnified:
-        return prepared
-    return replace(prepared, again=partial(look_again, chooser, call, prepared, gestalt))
+    return replace(prepared, note=joined(note, prepared.note))
 
 
 def most_unreduced(adapter: FamilyAdapter) -> int:
@@ -605,75 +585,16 @@ def without(gestalt: VisualFeatures, drop: Sequence[bool]) -> VisualFeatures:
     return replace(gestalt.select(kept), grids=grids, cells=kept)
 
 
-def look_again(
-    chooser: Chooser, call: Call, prepared: Prepared, gestalt: VisualFeatures, answer_ids: Sequence[int]
-) -> Prepared | None:
-    """The same call with the cells added that the answer's attention asks for; None where there are none.
-
-    Coarse cells to which the answer's tokens attended more than a neutral question's are refined by at most
-    MORE_CELLS. Law: the second answer is that of a call which keeps all of these cells from the start.
-    """
-    adapter = call.adapter
-    allocation = prepared.allocations[0]
-    fine, coarse = allocation.grid, gestalt.grids[0]
-
-    def asked_for() -> Tensor:
-        layout = adapter.layout(call.inputs)
-        if call.gestalt not in call.encoded.neutral:
-            attention_maps(adapter, call, call.gestalt, gestalt, layout.grids)
-        neutral = call.encoded.neutral[call.gestalt][0]
-        with call.watch("scoring"):
-            attended = gaze_of_answer(adapter, prepared.compacted, answer_ids, neutral, coarse)
-            logits = coupling(attended, fine[1:]).flatten().cpu()
-        logits[allocation.keep] = -torch.inf  # kept already
-        best = logits.argsort(descending=True, stable=True)[:MORE_CELLS]
-        return best[logits[best] >= ASKED_FOR]
-
-    new = guarded(chooser, asked_for, "it can't be told where the model would look again")
-    if new is None or not len(new):
-        return None
-    again = _run(chooser, replace(call, keep=(torch.cat([allocation.order, new]),)))
-    if again.fallback:
-        return None
-    cells = again.allocations[0]  # maps stay the first pass's
-    parts = {name: getattr(cells, name) for name in ("keep", "order", "positions", "reasons")}
-    record = replace(allocation, **parts)
-    return replace(again, allocations=[record], couplings=prepared.couplings)
-
-
-def why_single_look(prepared: Prepared, looks: int) -> str | None:
-    """Why a call with a limit of `looks` passes had only one; None where it could have another."""
-    if looks == 1 or prepared.again is not None:
-        return None
-    if prepared.magnified:
-        return "the model looked once: its cells were magnified"
-    every = all(allocation.kept == allocation.total for allocation in prepared.allocations)
-    why = "all cells were kept" if every else f"{prepared.mode} of these images has no coarse view"
-    return f"the model looked once: {why}"
-
-
 # Which mode runs, and with which coarse view.
 
 
 def mode_for_question(
-    chooser: Chooser, question: str, mode: str | None, looks: int, free: bool
+    chooser: Chooser, question: str, mode: str | None, free: bool
 ) -> tuple[str | None, str | None]:
     """The mode that a question calls for (None: the model's) and a note on it.
 
     `free`: neither budget nor cells are named; without a mode, questions about all print then get "full".
-
-    Raises:
-        ValueError: `looks` below 1, or above 1 in a mode without a coarse view.
     """
-    if isinstance(looks, bool) or not isinstance(looks, int) or looks < 1:
-        raise ValueError(f"looks {looks!r} is no number of looks: use 1, 2, ...")
-    if looks > 1:
-        mode = SACCADE.name if mode is None else mode
-        if not (find_mode(mode).gestalt and find_mode(mode).chooses):
-            raise ValueError(
-                f"mode {mode!r} looks once: it has no coarse view in which to miss something; "
-                "use mode 'saccade'"
-            )
     reads = isinstance(question, str) and question.strip() and chooser.relevance != "gaze"
     if not reads or not is_transcription(chooser.guide, question):
         return mode, None
@@ -769,7 +690,7 @@ def with_pictures(
     if frames:
         raise ValueError("pictures are passed, and the prompt has clips: leave them out, or ask in a session")
     early = adapter.early_layout
-    with reading(adapter.model.config.model_type):
+    with reading_pixels(adapter.model.config.model_type):
         images = len(adapter.layout(inputs).grids if early else adapter.patches(inputs, encoded.features))
     if len(pictures) != images:
         raise ValueError(f"{len(pictures)} pictures are passed, and the prompt has {images} images")
@@ -807,24 +728,6 @@ def _of_one_image(cells: Any) -> Tensor:
         f"cells are {text}: give their numbers in raster order, such as `allocation.keep` or "
         "mask.flatten().nonzero()"
     )
-
-
-def check_order(adapter: FamilyAdapter, call: Call) -> None:
-    """Raise a ValueError where the order of a call's cells is unknown or impossible."""
-    if call.order not in ORDERS:
-        raise ValueError(f"order {call.order!r} is unknown; use one of {', '.join(ORDERS)}")
-    if call.order == "raster":
-        return
-    family = adapter.model.config.model_type
-    if adapter.plain_positions:
-        raise ValueError(
-            f"order {call.order!r} needs positions that say where a cell is, and {family} counts its tokens "
-            "instead; use order 'raster'"
-        )
-    if call.frames:
-        raise ValueError(f"order {call.order!r} is for images, not for clips; use order 'raster'")
-    if call.magnify != 1:
-        raise ValueError(f"order {call.order!r} is not for magnified cells; use order 'raster'")
 
 
 def layout_of(adapter: FamilyAdapter, inputs: Mapping[str, Any]) -> Layout:

@@ -619,7 +619,7 @@ def gather(
         cues.append(Cues(texture, query, words, *parts, says, rare))
         if make.remembers and image + 1 < len(layout.grids) and make.places[image + 1]:
             with torch.no_grad():
-                relevance.append(cues[-1].relevance(layer, watch).balanced)
+                relevance.append(cues[-1].relevance(layer).balanced)
     encoded.textures[:] = [cue.texture for cue in cues]
     return cues
 

@@ -136,7 +136,7 @@ def estimated(regions: Sequence[PixelBox], spend: Spend, tokens: int, frame: flo
     return min(spend.magnify, math.sqrt(max(1, tokens) * spend.px / max(1.0, area)))
 
 
-def scaled(box: PixelBox, scale: float) -> Size:
+def _scaled(box: PixelBox, scale: float) -> Size:
     """The size in px of a region at a scale, at least one px a side."""
     return max(1, round((box[2] - box[0]) * scale)), max(1, round((box[3] - box[1]) * scale))
 
@@ -146,7 +146,7 @@ def shrunk(size: Size, spend: Spend) -> Plan | None:
     whole = (0, 0, *size)
 
     def make(scale: float) -> Plan | None:
-        one = scaled(whole, scale)
+        one = _scaled(whole, scale)
         price = priced([one], spend.rule)
         if price is None or price[0] > spend.tokens:
             return None
@@ -176,7 +176,7 @@ def crops(regions: Sequence[PixelBox], spend: Spend, above: Plan | None = None) 
     left = spend.tokens - (0 if above is None else above.tokens)
 
     def make(scale: float) -> Plan | None:
-        sizes = [scaled(box, scale) for box in regions]
+        sizes = [_scaled(box, scale) for box in regions]
         price = priced(sizes, spend.rule)
         if price is None or price[0] > left:
             return None
@@ -207,7 +207,7 @@ def strip(regions: Sequence[PixelBox], size: Size, spend: Spend, above: Plan | N
     top = [] if above is None else [above.sizes[0]]
 
     def make(scale: float) -> Plan | None:
-        sides = [*top, *(scaled(box, scale) for box in regions)]
+        sides = [*top, *(_scaled(box, scale) for box in regions)]
         laid = [_shelves(sides, len(top), width) for width in _widths([side[0] for side in sides])]
         laid.sort(key=lambda one: math.prod(one[0]))
         best: tuple[int, float, int] | None = None

@@ -180,11 +180,11 @@ def tells_pictures_apart(source: RelevanceSource, scenes: Sequence[SourceScene])
 def finds_places(source: RelevanceSource, scenes: Sequence[SourceScene]) -> Iterator[str]:
     """The best cell is where the thing is, and moves with it to the opposite corner.
 
-    So rows and columns are in order. Each scene is checked as it is and `moved`; a cell beside those of the
+    So rows and columns are in order. Each scene is checked as it is and rolled; a cell beside those of the
     box will do.
     """
     for scene in scenes:
-        for picture, question, box in (scene, moved(scene)):
+        for picture, question, box in (scene, rolled_scene(scene)):
             logits = source.couple(source.view(picture), question, PLACES).logits
             y, x = divmod(int(logits.flatten().argmax()), PLACES[1])
             cells = box_cells(box, PLACES, (picture.shape[-1], picture.shape[-2]))
@@ -196,7 +196,7 @@ def finds_places(source: RelevanceSource, scenes: Sequence[SourceScene]) -> Iter
                 yield f"{question!r} is at ({at}) px, and the best cell of {PLACES} is row {y}, column {x}"
 
 
-def moved(scene: SourceScene) -> SourceScene:
+def rolled_scene(scene: SourceScene) -> SourceScene:
     """A scene rolled round until its box is in the opposite place."""
     height, width = scene.picture.shape[-2:]
     x0, y0, x1, y1 = scene.box

@@ -33,7 +33,7 @@ from arr_coc.seam.assembly import (
     has_recurrence,
 )
 from arr_coc.seam.clips import Step, StepPixels, StepRows
-from arr_coc.seam.pixels import REMEDY, are_normalised, reading, undo_normalisation
+from arr_coc.seam.pixels import REMEDY, are_normalised, reading_pixels, undo_normalisation
 from arr_coc.seam.prompt import TemplateMarkers, outside, question_tokens, template_markers
 from arr_coc.seam.tower_compressor import TowerCompressor
 
@@ -274,7 +274,7 @@ class FamilyAdapter(PromptAssembly):
 
         A ValueError for images that it can't read, or that don't fit the prompt.
         """
-        with reading(self.model.config.model_type):
+        with reading_pixels(self.model.config.model_type):
             return self._features(inputs)
 
     def _features(self, inputs: Mapping[str, Any]) -> VisualFeatures:
@@ -300,7 +300,7 @@ class FamilyAdapter(PromptAssembly):
         Patch layout and normalisation are undone; no original image is needed. A ValueError for pixels that
         are no pictures, or that don't fit the prompt.
         """
-        with reading(self.model.config.model_type):
+        with reading_pixels(self.model.config.model_type):
             pictures = [picture.float() for picture in self.patches(inputs, features)]
         return undo_normalisation(pictures, *self._normalisation)
 

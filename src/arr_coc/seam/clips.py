@@ -282,7 +282,7 @@ TIME = re.compile(
 )
 
 
-def step_times(
+def clip_step_times(
     family: PromptAssembly, inputs: Mapping[str, Any], frames: Sequence[int]
 ) -> tuple[tuple[float, ...] | None, ...]:
     """Per image or clip the seconds at which its steps begin; None of an image, or where they are unknown.

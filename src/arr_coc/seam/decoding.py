@@ -42,7 +42,7 @@ from arr_coc.seam.assembly import (
 )
 from arr_coc.seam.base import FamilyAdapter
 from arr_coc.seam.clips import StepPixels
-from arr_coc.seam.pixels import REMEDY, reading
+from arr_coc.seam.pixels import REMEDY, reading_pixels
 
 # ---- callbacks: they get the whole prompt's ids in place of the compacted ones
 
@@ -742,7 +742,7 @@ def _check_placeholders(adapter: FamilyAdapter, inputs: Mapping[str, Any]) -> No
         return
     if not count:
         raise ValueError(f"the prompt has no image token (id {image}) for its pixel_values; {REMEDY}")
-    with reading(adapter.model.config.model_type):
+    with reading_pixels(adapter.model.config.model_type):
         counts = adapter.early_counts(inputs)
     if counts is not None:
         image_spans(ids == image, counts)

@@ -164,7 +164,7 @@ MISFITS = (
 
 
 @contextmanager
-def reading(model_type: str) -> Generator[None]:
+def reading_pixels(model_type: str) -> Generator[None]:
     """Turns what goes wrong in reading a call's pixels into a ValueError that names it and the remedy."""
     try:
         yield

@@ -322,7 +322,7 @@ def too_long(question: str, turns: bool, longest: int, limit: int) -> ValueError
 
 MAX_LETTERS = 100_000  # of a template; supported families have up to about ten thousand
 # child process, started with the first template
-WORKER = Worker(Path(__file__).with_name("template_worker.py"), seconds=5, megabytes=512)
+WORKER = Worker(Path(__file__).with_name("template_worker.py"), "render_chat", seconds=5, megabytes=512)
 
 
 def render(processor: Any, turns: Sequence[Mapping[str, Any]], **options: Any) -> str:

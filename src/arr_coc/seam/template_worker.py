@@ -15,7 +15,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 MAX_TEXT, TEXT_PER_LETTER = 1_000_000, 10  # letters of one rendering, and more for each letter of the chat
 
 
-def work(request: dict[str, str]) -> str:
+def render_chat(request: dict[str, str]) -> str:
     """The text of a chat from a `request` of "source", the template, and "names", its variables as JSON.
 
     A ValueError where it is longer than any chat.

@@ -304,7 +304,7 @@ USUAL_SETTINGS = {  # settings that change what a model returns: usual values
     "output_logits": False,
 }
 
-_WORKER = Worker(Path(__file__).with_name("trial_work.py"), SECONDS, MEGABYTES, IDLE)
+_WORKER = Worker(Path(__file__).with_name("trial_work.py"), "try_step", SECONDS, MEGABYTES, IDLE)
 _passed: set[bytes] = set()  # digests of the files that passed
 
 

@@ -33,7 +33,7 @@ MAX_NUMBERS, MAX_PROMPT = 2**26, 2**15  # numbers made of a picture, tokens of i
 torch.set_num_threads(1)
 
 
-def work(request: dict[str, str]) -> bool:
+def try_step(request: dict[str, str]) -> bool:
     """Run one step on a folder: "file", "load", "read", "look", in this order; raises anything if it fails.
 
     The parent loads the same files itself afterwards.

@@ -121,7 +121,7 @@ def _charmap(file: str) -> frozenset[int]:
 
 def wrap(text: str, weight: str, size: float, width: float, most: int) -> list[str]:
     """Break text into at most `most` lines of `width` pixels, the last with an ellipsis if there is more."""
-    words = printable(text[:600], weight).split()  # more than ever fits
+    words = drawable_text(text[:600], weight).split()  # more than ever fits
     lines: list[str] = []
     line = ""
     while words:
@@ -149,7 +149,7 @@ def wrap(text: str, weight: str, size: float, width: float, most: int) -> list[s
     return lines
 
 
-def printable(text: str, weight: str = "normal") -> str:
+def drawable_text(text: str, weight: str = "normal") -> str:
     """The text without control characters; `OTHER_SCRIPT` if no font has most of its letters."""
     letters = [c for c in text if unicodedata.category(c).startswith("L")]
     missing = sum(not _has_glyph(c, weight) for c in letters)

@@ -44,7 +44,7 @@ def own_answers(
     """The model's greedy answer to each question from all tokens; `together`: in step with all processes."""
     inputs, rows = session.batch(questions), len(questions)
     options = GREEDY | {"max_new_tokens": longest, "synced_gpus": together}
-    return _generated(session.model, inputs, features.repeat(rows), everything(features) * rows, options)
+    return _generated(session.model, inputs, features.repeat(rows), all_cells(features) * rows, options)
 
 
 class Judge:
@@ -95,7 +95,7 @@ def _generated(
     return [text.strip() for text in model.processor.tokenizer.batch_decode(new, skip_special_tokens=True)]
 
 
-def everything(features: VisualFeatures) -> list[Tensor]:
+def all_cells(features: VisualFeatures) -> list[Tensor]:
     """Indices of all cells, per image."""
     return [torch.arange(len(cells), device=cells.device) for cells in features.cells]
 
@@ -111,7 +111,7 @@ def gradient_map(model: ARRCOCModel, inputs: Mapping[str, Any], features: Visual
             for tokens in (features.tokens, *features.levels)
         ]
         watched = replace(features, tokens=leaves[0], levels=leaves[1:])
-        costs = answer_costs(model.adapter_for(PRUNE), inputs, watched, everything(features))
+        costs = answer_costs(model.adapter_for(PRUNE), inputs, watched, all_cells(features))
         grads = torch.autograd.grad(costs.sum(), [t for level in leaves for t in level])
     rows = len(features.tokens)
     # Gradients come level by level, the rows of each: squares are summed over channels, then over levels, in
@@ -137,7 +137,7 @@ def attention_map(model: ARRCOCModel, inputs: Mapping[str, Any], features: Visua
         most.append((rows.mean(1) * predicts[..., None]).sum(1))  # (B, S)
 
     with watch_attention(model.adapter_for(PRUNE).model, "language", observe) as watched:
-        answer_costs(model.adapter.on(watched), inputs, features, everything(features))
+        answer_costs(model.adapter.on(watched), inputs, features, all_cells(features))
     attention = torch.stack(most).amax(0)  # (layers, B, S) -> (B, S)
     columns = model.adapter.columns(inputs["input_ids"], features.counts)
     cells = zip(columns, features.cells, strict=True)

@@ -39,7 +39,7 @@ from arr_coc.seam.lora import OWN
 from arr_coc.session import Session, VisualSource
 from arr_coc.train.distill import Judge, attention_map, gradient_map, own_answers
 from arr_coc.train.loop import TrainableModule
-from arr_coc.train.losses import GatedCells, choose, policy_loss, recall, relevance_loss, selection_iou
+from arr_coc.train.losses import GatedCells, gated_cells, policy_loss, recall, relevance_loss, selection_iou
 from arr_coc.train.processes import greatest
 from arr_coc.train.recipe import MARKS, AnswerRecipe, LayerRecipe, Recipe, RelevanceRecipe
 from arr_coc.train.rows import ImageRows, Row
@@ -268,10 +268,10 @@ class Learner(TrainableModule):
         recipe, logits = self.recipe, relevance.logits.flatten(1)
         drawn = int(torch.randint(len(recipe.budgets), (), generator=draws))  # one budget for all rows
         count = min(recipe.budgets[drawn], logits.shape[1])
-        choice = choose(logits, count, recipe.estimator, temperature=recipe.temperature, generator=draws)
+        choice = gated_cells(logits, count, recipe.estimator, temperature=recipe.temperature, generator=draws)
         if judge is not None:
             assert choice.log_prob is not None, "the recipe's estimator is reinforce"
-            usual = choose(logits, count, recipe.estimator, training=False)
+            usual = gated_cells(logits, count, recipe.estimator, training=False)
             costs, share = judge.costs(choice.keep, True, draws), weight / weight.mean()
             return policy_loss(share * costs, share * judge.costs(usual.keep, False, draws), choice.log_prob)
         costs = self._costs(inputs, features, choice)
@@ -279,7 +279,9 @@ class Learner(TrainableModule):
         if choice.log_prob is None:
             return mean
         with torch.no_grad():
-            baseline = self._costs(inputs, features, choose(logits, count, recipe.estimator, training=False))
+            baseline = self._costs(
+                inputs, features, gated_cells(logits, count, recipe.estimator, training=False)
+            )
         share = weight / weight.mean()
         return mean + policy_loss(share * costs, share * baseline, choice.log_prob)
 

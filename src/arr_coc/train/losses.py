@@ -1,7 +1,7 @@
 """Losses of relevance maps, gradient estimators of a selection, and figures that judge it: IoU and recall.
 
     relevance_loss(logits [Q, H, W], target [Q, H, W]) -> scalar
-    choose(logits [Q, N], count, estimator) -> GatedCells(keep [Q, K], gates [Q, N], log_prob [Q])
+    gated_cells(logits [Q, N], count, estimator) -> GatedCells(keep [Q, K], gates [Q, N], log_prob [Q])
 
 A target is evidence (bool, the cells that hold the answer) or a soft map in [0, 1]. All is in float32.
 """
@@ -82,7 +82,7 @@ class GatedCells:
     log_prob: Tensor | None = None  # float32 [Q] of the cells in the order drawn; "reinforce" only
 
 
-def choose(
+def gated_cells(
     logits: Tensor,
     count: int,
     estimator: str,

@@ -387,7 +387,7 @@ def make_recipe(**settings: Any) -> Recipe:
         raise ValueError(f"stage is missing: set it ({FIELDS['stage'].description})")
     stage = settings["stage"]
     if not isinstance(stage, str) or stage not in STAGES:
-        raise ValueError(f"stage is {short(repr(stage))}: use one of {', '.join(STAGES)}")
+        raise ValueError(f"stage is {_short(repr(stage))}: use one of {', '.join(STAGES)}")
     return STAGES[stage](**settings)
 
 
@@ -412,7 +412,7 @@ def load_recipe(name_or_path: str | Path, overrides: Mapping[str, Any] | None = 
     settings = read_toml(path, name_or_path)
     place = str(path)
     if changes:
-        place += f" with {', '.join(f'{key}={short(str(value))}' for key, value in changes.items())}"
+        place += f" with {', '.join(f'{key}={_short(str(value))}' for key, value in changes.items())}"
     try:
         for key, value in changes.items():
             name, dot, entry = key.partition(".")
@@ -549,10 +549,10 @@ def explain(
         items = "whole numbers" if "int" in str(field.annotation) else "texts"
         remedy = EXPECTED.get(problem["type"], problem["msg"]).format(**problem.get("ctx", {}), items=items)
     holds = "has" if any(isinstance(part, int) for part in place) else "is"  # an item of a list
-    return f"{name} {holds} {short(repr(problem['input']))}: {remedy}"
+    return f"{name} {holds} {_short(repr(problem['input']))}: {remedy}"
 
 
-def short(text: str) -> str:
+def _short(text: str) -> str:
     """A value in a message: one line of at most 80 characters."""
     return " ".join(text.split()) if len(text) <= 80 else f"{' '.join(text[:77].split())}..."
 

@@ -147,7 +147,7 @@ def train(
         record = {"recipe": record_name(name or recipe.stage), "steps": steps, "images": data.images()}
         write_learned(learner, out, record, weights)
         if whole:
-            finish(out, history)
+            finish_run(out, history)
     curve = [line for line in history if "loss" in line]
     figures = {k: v for line in (curve[-1:] + history[-1:]) for k, v in line.items() if k != "epoch"}
     return {
@@ -212,7 +212,7 @@ def write_learned(
     model.save_pretrained(out)
 
 
-def finish(out: Path, history: list[dict[str, Any]]) -> None:
+def finish_run(out: Path, history: list[dict[str, Any]]) -> None:
     """Draw the curve, which marks a run as finished, and remove the checkpoints."""
     draw_curve(history, out / PLOT)
     for folder in out.glob("checkpoint-*"):

@@ -52,7 +52,7 @@ def command(
         with terminal.status("starting", as_json):
             from arr_coc.choose.budget import parse_budget
             from arr_coc.files.device import resolve_device
-            from arr_coc.files.hub import check_name, check_shared
+            from arr_coc.files.hub import check_hub_name, check_shared
             from arr_coc.store.checkpoint import find
             from arr_coc_lab.adaptation import Adaptation, adapt, parts_of
 
@@ -61,7 +61,7 @@ def command(
         if dtype == "float16":
             raise ValueError("dtype 'float16' can't be learned with: use float32 or bfloat16")
         if push is not None:  # before hours of learning
-            check_name(push)
+            check_hub_name(push)
             check_shared(find(model, None).base)
         wanted = Adaptation(
             model,

@@ -37,7 +37,7 @@ from arr_coc.data.record import (
     records,
     take,
 )
-from arr_coc.data.registry import OwnAnswers, own_answers
+from arr_coc.data.registry import OwnAnswers, accepted_answers
 from arr_coc.files.validation import bare, nearest, short
 
 
@@ -205,7 +205,7 @@ def _example(
         id=str(i) if question.id is None else question.id,
         image=find_image(folder, images[key].name, where, under),
         question=question.question,
-        answers=own_answers(record, where) if "answer" in record or "answers" in record else (),
+        answers=accepted_answers(record, where) if "answer" in record or "answers" in record else (),
         boxes=_evidence(question, images[key], categories, where),
         meta=get_meta(record, "category", *(key for key in record if key not in _FIELDS)),
         where=where,

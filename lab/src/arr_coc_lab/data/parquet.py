@@ -143,7 +143,7 @@ def read_rows(path: Path, columns: list[str] | None = None) -> Iterator[dict[str
 @cache
 def _worker(megabytes: int) -> Worker:
     """The child process for files of some size; it serves one after the other."""
-    return Worker(Path(parquet_rows.__file__), SECONDS, megabytes)
+    return Worker(Path(parquet_rows.__file__), "work", SECONDS, megabytes)
 
 
 def _example(path: Path, split: str, row: dict[str, Any], number: int) -> Example:
