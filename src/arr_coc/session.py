@@ -333,7 +333,9 @@ class Session:
             raise TypeError(f"{min(unknown)!r} is no option: use {', '.join(ChoiceOptions.__annotations__)}")
         model, chooser = self.model, self.model.chooser
         watch = watch or Stopwatch(model.device)
-        budget = coverage_budget(choice.get("budget"), choice.get("coverage"))
+        budget, coverage = choice.get("budget"), choice.get("coverage")
+        if coverage is not None:
+            budget = coverage_budget(budget, coverage)
         mode, cells = choice.get("mode"), choice.get("cells")
         free = cells is None and budget is None
         fitting, note = mode_for_question(chooser, question, mode or model.named_mode, free)
@@ -371,9 +373,9 @@ class Session:
         Raises:
             ValueError: as `ask`.
         """
-        with torch.no_grad(), self.call(question, history=history, **choice) as asked:
-            prepared = prepare(asked.chooser, asked.call)
-        return replace(prepared, note=joined(prepared.note, asked.note))
+        with torch.no_grad(), self.call(question, history=history, **choice) as request:
+            prepared = prepare(request.chooser, request.call)
+        return replace(prepared, note=joined(prepared.note, request.note))
 
     def ask(
         self,
@@ -407,22 +409,22 @@ class Session:
         model, gestalt = self.model, choice.get("gestalt")
         watch = Stopwatch(model.device)
         with watch("total"), torch.no_grad():
-            with self.call(question, history=history, watch=watch, **choice) as asked:
-                if not asked.call.mode.stock:  # the stock model honours all settings
+            with self.call(question, history=history, watch=watch, **choice) as request:
+                if not request.call.mode.stock:  # the stock model honours all settings
                     refuse_settings(model.base, GREEDY)
-                prepared = prepare(asked.chooser, asked.call)
+                prepared = prepare(request.chooser, request.call)
                 if not prepared.fallback and MODES[prepared.mode].chooses:
                     if "attention_history" in wanted_inputs(model.layer.config.channels):
-                        asked.call.encoded.remember(question, prepared.allocations)
-            prepared = replace(prepared, note=joined(prepared.note, asked.note))
+                        request.call.encoded.remember(question, prepared.allocations)
+            prepared = replace(prepared, note=joined(prepared.note, request.note))
             if on_plan is not None:
                 on_plan(prepared)
             logits = FirstLogits()
-            new = self._read(prepared, asked.inputs, gestalt, watch, on_text, max_new_tokens, logits)
+            new = self._read(prepared, request.inputs, gestalt, watch, on_text, max_new_tokens, logits)
         watch.settle()  # the time of "total" in no stage becomes "other"
         self._answers += 1
         images = self.encoded(prepared.mode)  # the mode that ran may have other LoRAs than the call's
-        foreign = self._foreign(asked.chooser, asked.inputs, prepared.mode, images)
+        foreign = self._foreign(request.chooser, request.inputs, prepared.mode, images)
         bundled = model.base_name == BUNDLED_NAME
         large = too_large(prepared, BUNDLED_CELLS, model.loras.kinds) if bundled else None
         return Answer(
@@ -431,7 +433,7 @@ class Session:
             ms=watch.ms,
             fallback=prepared.fallback,
             mode=prepared.mode,
-            budget=model.budget if asked.call.budget is None else asked.call.budget,
+            budget=model.budget if request.call.budget is None else request.call.budget,
             kept=sum(allocation.kept for allocation in prepared.allocations),
             total=sum(prepared.cells),
             read=sum(prepared.read),

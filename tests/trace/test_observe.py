@@ -311,9 +311,9 @@ class TestWords:
         answer = open_.ask(QUESTION, **(how | {"max_new_tokens": 1}))
         history = {"history": how.get("history", ())}
         choice = {name: how[name] for name in how if name in ChoiceOptions.__annotations__}
-        with open_.call(QUESTION, **history, **(choice | {"mode": answer.mode})) as asked:
-            content = open_.model.adapter.question_mask(asked.inputs["input_ids"])[0]
-            found = _allocate_sets(asked, content[None], content, answer.kept)[0]
+        with open_.call(QUESTION, **history, **(choice | {"mode": answer.mode})) as request:
+            content = open_.model.adapter.question_mask(request.inputs["input_ids"])[0]
+            found = _allocate_sets(request, content[None], content, answer.kept)[0]
         if "cells" in how:  # which no map has chosen
             assert found.kept == answer.kept
             return

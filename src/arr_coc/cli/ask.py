@@ -144,13 +144,14 @@ def _drawing(pictures: Sequence[Visual], question: str, answer: Answer, boxes: S
     """The drawings of an answer's images and clips, one below the other."""
     from PIL import Image
 
+    from arr_coc.modes.call import joined
     from arr_coc.trace.evidence import Guidance
     from arr_coc.trace.picture import draw_allocation, with_note
     from arr_coc.video.filmstrip import filmstrip
 
     guided = [Guidance.of(coupling) for coupling in answer.couplings] or [None] * len(pictures)
-    finer = answer.magnified and f"visual tokens read: {terminal.tokens_text(answer)}"  # beside kept cells
-    note = "; ".join(filter(None, (finer, answer.note))) or None
+    finer = f"visual tokens read: {terminal.tokens_text(answer)}" if answer.magnified else None
+    note = joined(finer, answer.note)
     drawings = [
         draw_allocation(picture, allocation, question, answer.text, boxes, guidance)
         if isinstance(picture, Image.Image)

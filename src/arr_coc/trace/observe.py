@@ -255,8 +255,8 @@ def word_heat(
         ValueError: as `Session.ask`, or a mode without scores.
     """
     words = _pieces(question)
-    with session.call(question, mode=mode, history=history, **choice) as asked:
-        ids = asked.inputs["input_ids"]
+    with session.call(question, mode=mode, history=history, **choice) as request:
+        ids = request.inputs["input_ids"]
         content = session.model.adapter.question_mask(ids)[0]
         columns = _columns(session, question, words, ids[0], history) & content
         scored = [WORD.fullmatch(word.text) and columns[i].any() for i, word in enumerate(words)]
@@ -264,9 +264,9 @@ def word_heat(
         alone = columns[spots]
         # (1 + 2W, S) for W scored words: the question, each word, all but each word
         sets = torch.cat([content[None], alone, content & ~alone])
-        whole, *others = _allocate_sets(asked, sets, content, kept)
+        whole, *others = _allocate_sets(request, sets, content, kept)
     heats, without = others[: len(spots)], others[len(spots) :]
-    pulls = [0.0 if asked.call.keep else 1 - whole.iou(other) for other in without]
+    pulls = [0.0 if request.call.keep else 1 - whole.iou(other) for other in without]
     of_spot = {
         i: QuestionWord(words[i].text, pull, only.participatory[0])
         for i, pull, only in zip(spots, pulls, heats, strict=True)
@@ -308,15 +308,15 @@ def _columns(
     return belong
 
 
-def _allocate_sets(asked: SessionCall, sets: Tensor, content: Tensor, kept: int) -> list[Allocation]:
+def _allocate_sets(request: SessionCall, sets: Tensor, content: Tensor, kept: int) -> list[Allocation]:
     """The allocations of `kept` cells for `sets` of a question's words, made as for all of them, `content`.
 
     `sets` bool [W, S] and `content` bool [S] mark tokens of the prompt; the call's mode must score cells.
     """
-    chooser, call = covering(asked.chooser, asked.call)
+    chooser, call = covering(request.chooser, request.call)
     call, _ = resolve(chooser, call)
     cues, encoded = cues_for(chooser, call)[0], call.encoded
-    ids = asked.inputs["input_ids"][0]
+    ids = request.inputs["input_ids"][0]
     guided: list[Coupling | None] = [None] * len(sets)
     looks: list[Tensor | None] = [None] * len(sets)
     source, (height, width) = chooser.source, cues.texture.shape[-2:]
@@ -328,7 +328,7 @@ def _allocate_sets(asked: SessionCall, sets: Tensor, content: Tensor, kept: int)
     name = call.gestalt if call.mode.before_encoder else POOLED
     if cues.coupling is not None and name in encoded.neutral:  # attention of the model's first layers
         view, neutral = encoded.gestalts[name], encoded.neutral[name][0]
-        maps = gaze_of_words(call.adapter, asked.inputs, sets, view, neutral, features=encoded.features)
+        maps = gaze_of_words(call.adapter, request.inputs, sets, view, neutral, features=encoded.features)
         height, width = cues.coupling.shape[1:]
         gazes = [coupling(look, (height, width)) for look in maps]
         looks = [gaze if g is None else blend(g, gaze) for g, gaze in zip(guided, gazes, strict=True)]
