@@ -468,11 +468,11 @@ class ARRCOCModel(Shareable, BaseProperties, nn.Module):
         budget: Budget | None = None,
         mode: str | None = None,
         fps: float | None = None,
-        coverage: float | None = None,
+        **how: Any,
     ) -> Allocation:
         """The allocation for a question, without an answer; see `Session.look`."""
         check_question(question)
-        return self.session(image, fps=fps).look(question, budget=budget, mode=mode, coverage=coverage)
+        return self.session(image, fps=fps).look(question, budget=budget, mode=mode, **how)
 
 
 ARRCOCQwen = ARRCOCModel  # its name in the project's plan

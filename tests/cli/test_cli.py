@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import inspect
 import json
 import logging
 import os
@@ -20,6 +21,7 @@ from arr_coc import session
 from arr_coc.choose import stopwatch
 from arr_coc.choose.allocation import Allocation, evidence_text
 from arr_coc.cli import inputs, main
+from arr_coc.cli.ask import ask_command
 from arr_coc.guide.guide import Guide, load_guide, save_guide
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes.call import Prepared
@@ -52,6 +54,30 @@ KEYS = {
 
 
 class TestAsk:
+    def test_a_trace_takes_every_option(
+        self, capsys: pytest.CaptureFixture[str], image: str, folder: str
+    ) -> None:
+        """Each line is accepted with --trace as it is without, and the trace is of the same answer."""
+        lines = [
+            ("--mode", "sparse", "--magnify", "2", "--budget", "20", "--max-new-tokens", "2", "--compare"),
+            ("--mode", "saccade", "--gestalt", "pool4", "--evidence", "0,0,9,9", "--strict"),
+            ("--coverage", "0.8", "--relevance", "guide", "--device", "cpu", "--dtype", "float32"),
+        ]
+        others = {"words", "trace", "as-json", "out"}  # of the output alone
+        others |= {"model", "allocator", "guide", "page", "fps"}  # of what is opened, not of how it is asked
+        named = {name.replace("_", "-") for name in inspect.signature(ask_command).parameters}
+        covered = {word.removeprefix("--") for line in lines for word in line if word.startswith("--")}
+        assert named - others == covered
+        for line in lines:
+            words = ("ask", image, "What is it?", "-m", folder, *line)
+            alone = run_json(capsys, *words)
+            both = run_json(capsys, *words, "--trace", "a.safetensors")
+            traced = Trace.load("a.safetensors")
+            names = ("answer", "kept", "total", "read", "mode", "note", "budget")
+            facts = {name: getattr(traced, name) for name in names}
+            facts["magnified"] = list(traced.magnified or ())
+            assert facts == {name: alone[name] for name in facts} == {name: both[name] for name in facts}
+
     @pytest.mark.slow
     def test_smoke(self, capsys: pytest.CaptureFixture[str], image: str, folder: str) -> None:
         code, out, err = run(capsys, "ask", image, "What is it?", "--model", folder, "--budget", "5")

@@ -99,8 +99,6 @@ def ask_command(
 
     pictures = inputs.open_pictures(request, page, fps)
     boxes = inputs.read_evidence(evidence, pictures)
-    if trace and (coverage is not None or magnify != "1"):
-        raise ValueError("--trace is of a budget's cells: leave out --coverage and --magnify")
     subject: Any = pictures if len(pictures) > 1 else pictures[0]
     drawing_path = inputs.drawing_path(out, PICTURE, request.names, as_json)
     trace_path = inputs.optional_path("--trace", trace, (".safetensors",), request.names)
@@ -120,14 +118,8 @@ def ask_command(
             from arr_coc.trace.observe import observe
 
             with terminal.status("looking closer", as_json):
-                observed = observe(
-                    loaded.session(list(pictures)),
-                    request.question,
-                    budget=allowed,
-                    gestalt=gestalt,
-                    max_new_tokens=max_new_tokens,
-                    evidence=boxes,
-                )
+                session = loaded.session(list(pictures))
+                observed = observe(session, request.question, budget=allowed, evidence=boxes, **how)
             observed.save(trace_path)
     if as_json:
         terminal.print_json(_to_dict(request.names, answer, full))
@@ -152,11 +144,14 @@ def _drawing(pictures: Sequence[Visual], question: str, answer: Answer, boxes: S
     """The drawings of an answer's images and clips, one below the other."""
     from PIL import Image
 
+    from arr_coc.modes.notes import joined
     from arr_coc.trace.evidence import Guidance
     from arr_coc.trace.picture import draw_allocation, with_note
     from arr_coc.video.filmstrip import filmstrip
 
     guided = [Guidance.of(coupling) for coupling in answer.couplings] or [None] * len(pictures)
+    finer = f"visual tokens read: {terminal.tokens_text(answer)}" if answer.magnified else None
+    note = joined(finer, answer.note)
     drawings = [
         draw_allocation(picture, allocation, question, answer.text, boxes, guidance)
         if isinstance(picture, Image.Image)
@@ -164,14 +159,14 @@ def _drawing(pictures: Sequence[Visual], question: str, answer: Answer, boxes: S
         for picture, allocation, guidance in zip(pictures, answer.allocations, guided, strict=True)
     ]
     if len(drawings) == 1:
-        return with_note(drawings[0], answer.note)
+        return with_note(drawings[0], note)
     width, height = max(d.width for d in drawings), sum(d.height for d in drawings)
     sheet = Image.new("RGB", (width, height), "white")
     top = 0
     for drawing in drawings:
         sheet.paste(drawing, (0, top))
         top += drawing.height
-    return with_note(sheet, answer.note)
+    return with_note(sheet, note)
 
 
 def _answer_each(files: Sequence[Path], reply: Callable[[Image.Image], Answer], as_json: bool) -> int:

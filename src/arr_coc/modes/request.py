@@ -15,7 +15,14 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
-from arr_coc.choose.budget import DEFAULT_BUDGET, Budget, budget_of, check_budget
+from arr_coc.choose.budget import (
+    DEFAULT_BUDGET,
+    Budget,
+    budget_of,
+    check_budget,
+    coverage_share,
+    parse_budget,
+)
 from arr_coc.choose.stopwatch import Stopwatch
 from arr_coc.files.images import ImageSource, open_image
 from arr_coc.guide.coupling import GUIDE
@@ -136,14 +143,18 @@ def resolve(chooser: Chooser, call: Call) -> tuple[Call, str | None]:
     return replace(call, mode=mode, adapter=chooser.adapter_for(mode), gestalt=gestalt), substituted
 
 
-def covering(chooser: Chooser, call: Call, share: float) -> tuple[Chooser, Call]:
-    """The parts and the call for a coverage of a share of questions: what is calibrated chooses, by its rule.
+def covering(chooser: Chooser, call: Call) -> tuple[Chooser, Call]:
+    """The parts and the call; where its budget is a coverage, what is calibrated chooses, by its rule.
 
     In place of "auto" that is the guide alone.
 
     Raises:
         ValueError: clips, a mode with scores of its own, or a source without calibration.
     """
+    budget = chooser.budget if call.budget is None else call.budget
+    share = coverage_share(parse_budget(budget)) if isinstance(budget, str) else None
+    if share is None or call.keep or not call.mode.chooses:
+        return chooser, call
     if call.frames:
         raise ValueError("a coverage is calibrated for pictures alone: give a budget for a clip")
     source = None if chooser.relevance == "trained" or call.mode.score is not None else chooser.source

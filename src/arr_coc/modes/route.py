@@ -22,8 +22,6 @@ from torch import Tensor
 from arr_coc.choose.attending import Budget
 from arr_coc.choose.budget import (
     AUTO,
-    coverage_share,
-    parse_budget,
 )
 from arr_coc.modes.call import Call, Chooser, EncodedImages, Prepared, guarded, logger
 from arr_coc.modes.magnify import (
@@ -63,10 +61,7 @@ def prepare(chooser: Chooser, call: Call) -> Prepared:
         ValueError: a bad budget or set of cells, a coverage that isn't calibrated, or a prompt that
             doesn't match its images.
     """
-    budget = chooser.budget if call.budget is None else call.budget
-    choosing = call.mode.chooses and not call.keep
-    if choosing and isinstance(budget, str) and (share := coverage_share(parse_budget(budget))) is not None:
-        chooser, call = covering(chooser, call, share)
+    chooser, call = covering(chooser, call)
     resolved, substituted = resolve(chooser, call)
     if substituted is not None:
         logger.warning(substituted)
@@ -159,7 +154,8 @@ def cues_for(chooser: Chooser, call: Call) -> list[Cues]:
         raise ValueError(f"mode {mode.name!r} scores nothing of this image; use 'prune' or 'weight'")
     if not mode.before_encoder:
         return cues_of(chooser, call, encoded_features(chooser, call).layout)
-    if mode.gestalt and (cells := max(call.sizes)) <= (most := most_unreduced(adapter)):
+    cells, most = max(call.sizes), most_unreduced(adapter)
+    if mode.gestalt and cells <= most and call.magnify == 1:  # magnified, small images have a coarse view too
         raise ValueError(
             f"mode {mode.name!r} scores nothing of this image: it has {cells} cells, and up to {most} "
             "all are kept; use 'prune' or 'weight'"
