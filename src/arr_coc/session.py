@@ -113,6 +113,7 @@ class SessionCall(NamedTuple):
 
     chooser: Chooser  # the parts that choose
     call: Call
+    images: EncodedImages  # as the session keeps them, for all conversations
     inputs: dict[str, Any]  # the processor's, in which clips are one piece
     note: str | None  # on the mode, where the question is about all that is printed
 
@@ -344,7 +345,8 @@ class Session:
         wanted = find_mode(mode)
         with watch("prompt"):
             inputs = self._call_inputs(question, history)
-        with self.encoded(mode).in_conversation(history) as encoded:
+        images = self.encoded(mode)
+        with images.in_conversation(history) as encoded:
             call = new_call(
                 chooser,
                 inputs,
@@ -358,7 +360,7 @@ class Session:
                 keep=sorted_cells(cells),
                 magnify=choice.get("magnify", 1),
             )
-            yield SessionCall(chooser, call, inputs, note)
+            yield SessionCall(chooser, call, images, inputs, note)
 
     @property
     def _keeps(self) -> bool:
@@ -416,14 +418,17 @@ class Session:
                 if not prepared.fallback and MODES[prepared.mode].chooses:
                     if "attention_history" in model.layer.wanted_inputs:
                         request.call.encoded.remember(question, prepared.allocations)
-            prepared = replace(prepared, note=joined(prepared.note, request.note))
+            if request.note is not None:
+                prepared = replace(prepared, note=joined(prepared.note, request.note))
             if on_plan is not None:
                 on_plan(prepared)
             logits = FirstLogits()
             new = self._read(prepared, request.inputs, gestalt, watch, on_text, max_new_tokens, logits)
         watch.settle()  # the time of "total" in no stage becomes "other"
         self._answers += 1
-        images = self.encoded(prepared.mode)  # the mode that ran may have other LoRAs than the call's
+        images = request.images
+        if prepared.mode != request.call.mode.name:  # which may have other LoRAs, so another encoding
+            images = self.encoded(prepared.mode)
         foreign = self._foreign(request.chooser, request.inputs, prepared.mode, images)
         bundled = model.base_name == BUNDLED_NAME
         large = too_large(prepared, BUNDLED_CELLS, model.loras.kinds) if bundled else None
