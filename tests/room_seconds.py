@@ -1,7 +1,7 @@
 """CPU seconds per folder of tests, printed at the end of a run with `--room-seconds`.
 
     pytest tests/choose --room-seconds          # what a room's tests take, and importing them
-    make test ARGS=--room-seconds               # every room, without the imports of the processes that share the tests
+    make test ARGS=--room-seconds               # every room's, without the imports in processes of xdist
 
 A test that asserted them would fail on a busy machine, so nothing does: CONTRIBUTING.md says what they were.
 """
