@@ -13,9 +13,8 @@
 #   make test-vllm     the tests of integrations/vllm on a CPU build of vLLM, in an environment of its own, .venv-vllm;
 #                ARGS='-m slow': servers over two processes
 #   make test-lmms     a run of lmms-eval from end to end, in an environment of its own, .venv-lmms
-#   make test-all      test, test-slow, test-oldest, test-transformers of RELEASES, test-vllm and test-lmms, one by
-#                one; what came of each is written to integrations/last-run.json, which is committed (.ci/run runs
-#                the first two alone)
+#   make test-all      test, test-slow, test-oldest, test-vllm, test-lmms and test-transformers of RELEASES, one by
+#                one (.ci/run runs the first two alone)
 #   make app     install, then open the app on http://127.0.0.1:7860
 #   make lint    ruff: rules and format          make types   ty
 #   make house   sizes, circles of imports, names and the routes of a question, measured; writes the table of docs/architecture.md
@@ -75,9 +74,8 @@ test-vllm: $(SERVED)/installed
 test-lmms: $(LMMS)/installed
 	$(LMMS)/bin/python -m pytest -q tests/lab/integrations/test_lmms.py $(ARGS)
 
-test-all: $(VENV)/installed-dev
-	$(BIN)/python .ci/suites.py test=$(VENV) test-slow=$(VENV) test-oldest=$(OLDEST) test-vllm=$(SERVED) test-lmms=$(LMMS) \
-	    $(foreach release,$(RELEASES),"test-transformers VERSION=$(release)=.venv-transformers-$(release)")
+test-all: test test-slow test-oldest test-vllm test-lmms
+	for release in $(RELEASES); do $(MAKE) test-transformers VERSION=$$release || exit 1; done
 
 house: $(VENV)/installed-dev
 	$(BIN)/python tests/house.py

@@ -46,7 +46,6 @@ from arr_coc.choose.layer import ARRCOCConfig, ARRCOCLayer
 from arr_coc.choose.stem import Stem
 from arr_coc.choose.stopwatch import Stopwatch
 from arr_coc.model import ARRCOCModel
-from arr_coc.seam.gestalt import CONVS, ConvCompressor
 from arr_coc.seam.tower_compressor import TOWERS, TowerCompressor
 from arr_coc.store import checkpoint
 from arr_coc_lab.cli.bench import print_bench
@@ -114,12 +113,9 @@ def random_model(shape: str, depth: int | None, device: str, dtype: torch.dtype)
     layer.trained = True  # as if: an untrained one would look by gaze
     processor = AutoProcessor.from_pretrained(checkpoint.BUNDLED_MODEL)
     tower = base.model.visual
-    convs = {
-        name: ConvCompressor(dim, factor, len(tower.deepstack_visual_indexes))
-        for name, factor in CONVS.items()
-    } | {name: TowerCompressor.of(tower, factor) for name, factor in TOWERS.items()}
+    compressors = {name: TowerCompressor.of(tower, factor) for name, factor in TOWERS.items()}
     stem = Stem(dim)
-    return ARRCOCModel(base, processor, layer, stem=stem, convs=convs, strict=True)
+    return ARRCOCModel(base, processor, layer, stem=stem, compressors=compressors, strict=True)
 
 
 def page_and_question(size: int) -> tuple[Image.Image, str]:

@@ -41,7 +41,7 @@ from arr_coc.train.sharding import outermost
 from arr_coc_lab.evaluate.work import processor_name
 from arr_coc_lab.world import draw_page
 
-RECIPES = ("relevance", "answers", "partial", "coarse", "compressor", "tower")
+RECIPES = ("relevance", "answers", "partial", "coarse", "tower")
 VOCABULARY = 151_936
 """Of the published models; its embeddings are the head's weights too."""
 FRESH = {"init": None, "precision": "bfloat16", "steps": 1, "warmup": 0}
@@ -134,7 +134,7 @@ def main() -> None:
             raise SystemExit(f"{args.out} was measured otherwise: choose another file, or remove it")
         rows = was["recipes"]
     model = random_model(args.shape, args.depth, "cpu", torch.bfloat16)
-    model.convs.clear()
+    model.compressors.clear()
     fork = multiprocessing.get_context("fork")
     for name in args.recipes.split(","):
         if any(row["recipe"] == name and row["changes"] == args.change for row in rows):

@@ -11,6 +11,6 @@ The stages are run from the root of the repository, as scripts of `runs` do (bun
     python -m making.stem          the stem of modes `sparse` and `saccade`
     python -m making.familiarity   what its stem tells drawn pages from other pictures by
 
-What reads an image in part is taught by recipes of `arr-coc train`: `partial`, `coarse`, `compressor` and
+What reads an image in part is taught by recipes of `arr-coc train`: `partial`, `coarse` and
 `tower`; runs/study.sh has their lines.
 """

@@ -12,7 +12,7 @@ out=${OUT:-runs/results}
 arr=${ARR:-arr-coc}
 python=${PYTHON:-python}
 parts=${PARTS:-scores work}
-blind="coc resize,coc pool4,coc conv4,coc tower4,coc pool16,coc conv16,coc tower16,averaged patches 4,averaged patches 16"
+blind="coc resize,coc pool4,coc tower4,coc pool16,coc tower16,averaged patches 4,averaged patches 16"
 ours="arr-coc saccade,arr-coc saccade tower4,arr-coc saccade tower16"
 
 if [[ $parts == *scores* ]]; then
@@ -23,7 +23,7 @@ if [[ $parts == *scores* ]]; then
         --out "$out/compress-shrunk" > /dev/null
     OMP_NUM_THREADS=1 $arr eval --size 2048 --methods "full,coc tower16,downsample" --budgets 784,900,1024 --questions 40 \
         --per-image 8 --timed 2 --out "$out/compress-shrunk-2048" > /dev/null
-    large="coc resize,coc pool16,coc conv16,coc tower16,averaged patches 16"
+    large="coc resize,coc pool16,coc tower16,averaged patches 16"
     OMP_NUM_THREADS=1 $arr eval --size 2048 --methods "full,downsample,truncation,arr-coc sparse,$large,arr-coc saccade,arr-coc saccade tower16" \
         --budgets 256,529 --questions 40 --per-image 8 --timed 2 --out "$out/compress-2048" > /dev/null
     OMP_NUM_THREADS=1 $arr eval --size 2048 --methods "arr-coc saccade,arr-coc saccade tower16" --budgets 529 --questions 96 \
@@ -37,12 +37,12 @@ if [[ -n ${PAGES:-} ]]; then
 fi
 
 if [[ $parts == *work* ]]; then
-    ways="stock,compress,compress pool4,compress conv4,compress tower4,compress pool16,compress conv16,compress tower16"
+    ways="stock,compress,compress pool4,compress tower4,compress pool16,compress tower16"
     mkdir -p bench/results/gestalts
     $arr bench --modes "$ways,saccade,saccade tower4,saccade tower16" --rounds 3 --json > bench/results/gestalts/bundled-1024.json
-    $arr bench --size 2048 --modes "stock,compress,compress pool16,compress conv16,compress tower16,saccade,saccade tower16" \
+    $arr bench --size 2048 --modes "stock,compress,compress pool16,compress tower16,saccade,saccade tower16" \
         --rounds 1 --json > bench/results/gestalts/bundled-2048.json
-    $python bench/prefill.py --dtype float32 --rounds 1 --modes "stock,compress,compress conv4,compress tower4,compress tower16,saccade tower4" \
+    $python bench/prefill.py --dtype float32 --rounds 1 --modes "stock,compress,compress tower4,compress tower16,saccade tower4" \
         --out bench/results/gestalts/random-2b-1024.json
     # All tokens of 2048 px are in bench/results/2b-2048.json: minutes for one of them.
     $python bench/prefill.py --dtype float32 --rounds 1 --size 2048 --modes "compress,compress tower16,saccade,saccade tower16" \

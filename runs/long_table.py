@@ -116,38 +116,3 @@ def transcription_text(result):
         f'the value at best, and how it is asked decides that ("{result["question"]}" was chosen on validation pages; the fixed set is the one for that question). With a model that can '
         "transcribe, all tokens is the honest default, and is what `ask` does then.\n\n" + "\n".join(lines)
     )
-
-
-def looks_text(result):
-    """The block about looking again and the order of cells."""
-    again, order = result["again"], result["order"]
-    lines = [
-        "| first look | one look | looks=2 | looks=3 | one look, as many cells as two came to |",
-        "|---|--:|--:|--:|--:|",
-    ]
-    for few, row in again["rows"].items():
-        some = [row[name] for name in ("one", "two", "three", "one, as many cells")]
-        lines.append(
-            f"| {few} saccades | "
-            + " | ".join(f"{percent(one['exact'])} ({one['cells']:.0f} cells)" for one in some)
-            + " |"
-        )
-    lines += [
-        "",
-        "| order of the cells | questions | raster | relevance | difference (95 %, over questions) |",
-        "|---|--:|--:|--:|--:|",
-    ]
-    for name, row in order["rows"].items():
-        low, high = (100 * value for value in row["difference"])
-        lines.append(
-            f"| {name} | {row['questions']} | {percent(row['raster'])} | {percent(row['relevance'])} | {low:+.1f} to {high:+.1f} points |"
-        )
-    first = next(iter(again["rows"].values()))
-    same = all(row["two"]["exact"] == row["one, as many cells"]["exact"] for row in again["rows"].values())
-    verdict = "A second look was worth what its cells were worth at once, no more. " if same else ""
-    return (
-        f"{verdict}*Looking again* (`looks=2`): {first['questions']} questions that need more than one place (counts, comparisons, presence) about drawn pages "
-        f"of 1,024 cells, mode `saccade` with few saccades (`{again['command']}`). *Order*: the most relevant cells first, each at its own "
-        f"position, against raster order (`{order['command']}`; both `runs/results/looks.json`).\n\n"
-        + "\n".join(lines)
-    )

@@ -12,7 +12,7 @@
     all tokens       the stock model
     shrunk           the page as a picture of that many cells (`resize`); what optical compression is
     mean pooling     all cells encoded, then averaged to a grid of that many
-    conv4, ...       the learned compressors there are, of the one factor that each has
+    tower4, ...      the learned compressors there are, of the one factor that each has
     truncation       the first so many cells of the encoded page, in reading order: its first rows
     sparse           cells that the question points at, encoded alone, no coarse view
     saccade          half of the tokens a shrunk page, the other half cells that the question points at; of 529, 256 and 273
@@ -53,7 +53,7 @@ PLAIN = ("resize", "pool4", "pool16")
 def pooled(features, side):
     """The encoded page averaged to a grid of side x side."""
     reduce = partial(F.adaptive_avg_pool2d, output_size=(side, side))
-    return coarsen(features, [lambda x: reduce(x.float()).to(x.dtype)] * (1 + len(features.levels)))
+    return coarsen(features, lambda x: reduce(x.float()).to(x.dtype))
 
 
 def shrunk(model, session, mode, cells):

@@ -25,7 +25,7 @@ from clips_table import clips_cost_text  # noqa: E402
 from compress_table import compress_text  # noqa: E402
 from follow_table import follow_blocks  # noqa: E402
 from guide_table import guide_more_text, guide_parts_text, guide_text  # noqa: E402
-from long_table import long_text, looks_text, transcription_text  # noqa: E402
+from long_table import long_text, transcription_text  # noqa: E402
 from magnify_table import magnify_text  # noqa: E402
 from offers import offers_table  # noqa: E402
 from pixels_table import pixels_text  # noqa: E402
@@ -590,7 +590,6 @@ def blocks() -> dict[str, str]:
         ("long-text", long_text),
         ("magnify", magnify_text),
         ("transcription", transcription_text),
-        ("looks", looks_text),
     ):
         if (RESULTS / f"{name}.json").is_file():
             found[name] = written(read(name))

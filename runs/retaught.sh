@@ -15,7 +15,6 @@ python=${PYTHON:-python}
 arr="$python -m arr_coc"
 export OMP_NUM_THREADS=1
 mkdir -p "$out"
-[ -f "$out/looks.json" ] || cp runs/results/looks.json "$out"
 
 once() {  # once NAME COMMAND ...: run it, unless it has finished before
     local name=$1; shift
@@ -41,8 +40,6 @@ second() {
     rows saccade "arr-coc saccade,arr-coc sparse" 529,273 96 --size 2048 --per-image 8
     rows saccade-gestalts "$saccades" 529 96 --size 2048 --per-image 8
     rows compress-2048 "arr-coc sparse,$saccades" 256,529 40 --size 2048 --per-image 8
-    once again $python runs/looks.py "$out/looks.json" --questions 24 --parts again
-    once order $python runs/looks.py "$out/looks.json" --questions 32 --parts order
     once follow $python bench/follow.py --pages 50 --times bench/results/follow.json --out "$out/follow.json"
     [ -z "${PAGES:-}" ] || rows compress-browser "arr-coc sparse,$saccades,arr-coc saccade tower4" 256 60 --data "rendered:$PAGES"
 }
@@ -53,7 +50,7 @@ $python runs/rows.py runs/results/sparse "$out/sparse-1.jsonl" "$out/sparse-2.js
 for name in saccade saccade-gestalts compress-1024 compress-2048 resolution ${PAGES:+compress-browser}; do
     $python runs/rows.py "runs/results/$name" "$out/$name.jsonl" --retaught
 done
-for name in looks long-text transcription guide-answers; do
+for name in long-text transcription guide-answers; do
     sed "s|$out/|runs/results/|g" "$out/$name.json" > "runs/results/$name.json"
 done
 sed "s|$out/|bench/results/|g" "$out/follow.json" > bench/results/follow.json

@@ -32,7 +32,7 @@ from torch import Tensor
 from arr_coc.choose.allocation import Allocation, Reason
 from arr_coc.choose.attending import TokenAllocator
 from arr_coc.choose.balancing import steepness
-from arr_coc.choose.knowing import saliency
+from arr_coc.choose.knowing import declared_channels, saliency
 from arr_coc.choose.rarity import rarity
 from arr_coc.choose.texture import generate_texture_array
 from arr_coc.data.evidence import evidence_cells
@@ -246,7 +246,9 @@ def odd_maps(scenes: int = ODD_SCENES) -> dict[str, dict[str, float]]:
             evidence = evidence_cells(page.questions[0].evidence, grid, page.image.size).flatten()
             maps = {
                 "rarity": rarity(pixels, grid),
-                "local contrast": saliency(generate_texture_array(pixels, grid, "mvp13"), "mvp13"),
+                "local contrast": saliency(
+                    generate_texture_array(pixels, grid, "mvp13"), declared_channels("mvp13", "salient")
+                ),
             }
             for name, one in maps.items():
                 best = one.flatten().argsort(descending=True, stable=True)[:BUDGET]

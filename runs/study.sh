@@ -97,7 +97,7 @@ $python runs/evidence.py runs/results/evidence.json
 
 # 6. Before the encoder: a stem that sees cells in pixels, LoRAs for reading what is encoded in part, learned compressors.
 #    They were taught with the bundled allocator and are measured with it: copy what $out/early holds (stem.safetensors,
-#    conv4 and conv16.safetensors, tower4 and tower16 with their folders, partial/, coarse/) to src/arr_coc/bundled/allocator. About 25 + 45 + 40 + 15 minutes on one core.
+#    tower4 and tower16 with their folders, partial/, coarse/) to src/arr_coc/bundled/allocator. About 25 + 45 + 40 minutes on one core.
 mkdir -p "$out/early"
 [ -f "$out/early/stem.safetensors" ] ||
     $python -m making.stem "$out/stem.safetensors" --steps 3300 --sheets 0.35 --folder "$out/early"
@@ -127,9 +127,8 @@ side_by_side mean-2 "$out/mean" 64 5 6 warmup=8 lr=6e-4 'budgets=[64,160,273]' '
 side_by_side mean-3 "$out/mean-2" 900 11 12 warmup=30 lr=1e-3 questions=6 echo_pixels=1100000 'budgets=[64,64,96,160,273]' \
     'sizes=[768,1024,1024,1536,2048,2048]'
 cp -r "$out/mean-3/partial" "$out/mean-3/coarse" "$out/early"
-teach compressor compressor init=none steps=520
-cp "$out"/compressor/conv*.safetensors "$out/early"
-#    Compressors inside the tower, each by itself: features, which need conv4 and conv16 in the allocator, then answers twice.
+#    Compressors inside the tower, each by itself: features, then answers twice. (The bundled ones had conv4 and conv16, which
+#    are gone, for the features' teachers; now averages of the whole tower's tokens teach.)
 for factor in 4 16; do
     one="compressors=[\"tower$factor\"]" pages="sizes=[512,768,1024,1024]"
     teach "features$factor" tower answer=0 steps=1500 lr=2e-3 'sizes=[384,512,512,768]' "$one"
@@ -142,7 +141,7 @@ large='sizes=[1024,1536,2048,2048]' one='compressors=["tower16"]'
 teach large tower init="$out/tower16" echo=0 steps=500 lr=8e-4 precision=mixed "$large" "$one"
 teach larger tower init="$out/large" echo=0 steps=700 lr=8e-4 precision=mixed seed=3 "$large" "$one"
 cp -r "$out/larger/tower16" "$out/larger/tower16.safetensors" "$out/early"
-coc="coc resize,coc pool4,coc pool16,coc conv4,coc conv16"
+coc="coc resize,coc pool4,coc pool16"
 early="arr-coc sparse,arr-coc saccade,shuffled question sparse,oracle sparse,$coc"
 measure sparse --methods "full,arr-coc,random,downsample,oracle,blind oracle,$early,fastv,fastv:1,fastv:3,fastv:4,visionzip,prumerge+,scope,idpruner" \
     --budgets 273,64 --questions 400 --per-image 8 --timed 4
@@ -154,7 +153,6 @@ $python runs/times.py runs/results/times.json
 $python runs/training_free.py runs/results/training-free.json
 $python runs/long_text.py runs/results/long-text.json && $python runs/long_plot.py
 $python runs/transcription.py runs/results/transcription.json
-$python runs/looks.py runs/results/looks.json --parts again,order
 $python runs/arrangement.py runs/results/arrangement.json --size 1024 --questions 40
 
 mkdir -p runs/results/curves/study

@@ -26,7 +26,7 @@ from arr_coc_lab.evaluate import Settings, evaluate, scene
 from arr_coc_lab.evaluate.work import processor_name
 
 METHODS = (
-    "full,arr-coc,arr-coc sparse,arr-coc saccade,coc resize,coc pool4,coc pool16,coc conv4,coc conv16,random,even grid,"
+    "full,arr-coc,arr-coc sparse,arr-coc saccade,coc resize,coc pool4,coc pool16,random,even grid,"
     "downsample,shuffled question,oracle,blind oracle,oracle sparse,fastv,fastv:1,fastv:3,fastv:4,visionzip,divprune,"
     "cdpruner+,cdpruner-,prumerge+,prumerge+:joined,scope,mmtok,mmtok:qwen,idpruner,visionselector"
 )

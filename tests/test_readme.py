@@ -17,19 +17,15 @@ from arr_coc_lab.results.files import read_results
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "runs" / "results"
-PARTS = ("base", "stem", "compressors")
+PARTS = ("base", "stem")
 """What the bundled folder has one of."""
 
 
 def prints(value: Any) -> Iterator[dict[str, str]]:
-    """Every record of weights in a result file, those of rows that joined later too.
-
-    The print of the compressors counts only where a method uses them.
-    """
+    """Every record of weights in a result file, those of rows that joined later too."""
     if isinstance(value, dict):
         if isinstance(value.get("weights"), dict):
-            used = any(name.startswith("coc conv") for name in value.get("methods", ()))
-            yield {part: each for part, each in value["weights"].items() if used or part != "compressors"}
+            yield value["weights"]
         value = list(value.values())
     if isinstance(value, list):
         for part in value:
@@ -60,8 +56,6 @@ def test_result_files_of_the_bundled_model_agree_in_its_prints() -> None:
     contents = {path.name: json.loads(path.read_text(encoding="utf-8")) for path in RESULTS.glob("*.json")}
     contents |= {path.name: read_results(path)[0] for path in RESULTS.glob("*.jsonl.gz")}
     weights = {name: list(prints(content)) for name, content in contents.items()}
-    for record in weights["times.json"]:
-        record.pop("compressors", None)  # times are of shapes: those taught again take as long
     (rounded,) = weights["bfloat16.json"]  # today's weights; the others were measured before
     assert rounded.pop("base") == fingerprint(ARRCOCQwen.from_pretrained().base)
     measured = {name for name, records in weights.items() if any("base" in record for record in records)}

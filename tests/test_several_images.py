@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from arr_coc.modes import MODES
-from arr_coc.modes.route import reads_crops
+from arr_coc.modes.request import reads_crops
 from eyes import IMAGES, build, set_constants, wrapped
 from tiny import FAMILIES, MASKABLE, apart, picture, prompts, tiny
 

@@ -89,33 +89,6 @@ class TestPlugins:
             assert any(place.is_file() for place in places), value
 
 
-def test_the_last_run_of_each_suite_passed() -> None:
-    """As `make test-all` recorded it, for targets that are still there."""
-    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    record = json.loads((ROOT / "integrations" / "last-run.json").read_text(encoding="utf-8"))
-    assert "test-vllm" in record
-    for target, run_of_it in record.items():
-        assert re.search(rf"^{target.split()[0]}:", makefile, re.M), target
-        assert run_of_it["failed"] == 0 < run_of_it["passed"]
-        assert {"python", "torch", "transformers", "arr-coc"} <= set(run_of_it["versions"])
-
-
-def test_the_page_of_models_has_the_runs_on_releases() -> None:
-    record = json.loads((ROOT / "integrations" / "last-run.json").read_text(encoding="utf-8"))
-    runs = {target: one for target, one in record.items() if target.startswith("test-transformers ")}
-    rows = [
-        f"| {one['versions']['transformers']} | {one['passed']:,} | {one['failed']} | {one['skipped']} "
-        f"| {one['date']} | {one.get('note', 'all')} |"
-        for target, one in sorted(runs.items())
-    ]
-    page = (ROOT / "docs" / "models.md").read_text(encoding="utf-8")
-    table = page.partition("<!-- releases -->")[2].partition("<!-- /releases -->")[0].strip().splitlines()
-    assert len(rows) >= 2
-    assert table[2:] == rows
-    for target, one in runs.items():
-        assert f"VERSION={one['versions']['transformers']}" in target.split()
-
-
 def test_the_source_archive_can_be_built_from() -> None:
     """It has what the wheel is made of, what its tests read first, and nothing heavy beside."""
     builders = pytest.importorskip("hatchling.builders.sdist")

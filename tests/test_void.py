@@ -10,7 +10,7 @@ import torch
 from PIL import Image, ImageDraw, ImageFont
 
 from arr_coc import ARRCOCModel, Reason
-from arr_coc.choose.attending import has_structure
+from arr_coc.choose.layer import ARRCOCConfig, ARRCOCLayer
 from arr_coc.choose.texture import generate_texture_array
 from arr_coc.guide.coupling import PRINTED_WORDS
 from arr_coc.selector import Selector
@@ -117,7 +117,8 @@ def scattered_words() -> Image.Image:
 def test_scattered_words_are_something_where_they_are_read(question: str) -> None:
     image = scattered_words()
     pixels = torch.from_numpy(np.asarray(image).copy()).permute(2, 0, 1)[None] / 255
-    assert not has_structure(generate_texture_array(pixels, (24, 32)), "mvp13"), "or this tests nothing"
+    texture = generate_texture_array(pixels, (24, 32))
+    assert not ARRCOCLayer(ARRCOCConfig(dim=8)).structured(texture), "or this tests nothing"
     assert not Selector.from_pretrained()(image, question, budget=BUDGET).void
 
 

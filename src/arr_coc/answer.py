@@ -39,7 +39,6 @@ class Answer:
         foreign: an image is unlike all that the model was trained on (`choose.stem`); always False for models
             other than the bundled one, which can't tell.
         couplings: what the guide found about each image; empty where it was not used.
-        looks: passes over the image; more than one only in a call that allows it (`looks=2`).
         magnified: per image, how many times finer its kept cells were read (`magnify`), 1 for not at all;
             None where no image's were.
     """
@@ -59,7 +58,6 @@ class Answer:
     images: tuple[Visual, ...] = field(default=(), compare=False)
     foreign: bool = False
     couplings: tuple[Coupling, ...] = field(default=(), compare=False)
-    looks: int = 1
     magnified: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:

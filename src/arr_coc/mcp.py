@@ -296,15 +296,12 @@ def require_mcp() -> None:
         raise ValueError(f"this server needs the MCP SDK, which is not installed: {install_line('mcp')}")
 
 
-def build_server(
-    folders: Sequence[str | Path], rule: str = "32", selector: Selector | None = None
-) -> MCPServer:
+def build_server(folders: Sequence[str | Path], rule: str = "32") -> MCPServer:
     """The server with its four tools, to be run over stdio.
 
     Args:
         folders: whose files may be opened.
         rule: that counts tokens, as in `find_rule`.
-        selector: None: the bundled guide's.
 
     Raises:
         ValueError: a folder that isn't there, an unknown rule, or no SDK.
@@ -318,7 +315,7 @@ def build_server(
 
     from arr_coc import __version__
 
-    tools = PictureTools(Folders(folders), rule, selector)
+    tools = PictureTools(Folders(folders), rule)
 
     class CheckedTool(Tool):
         """A tool that refuses arguments in one line; the SDK has several for each, and drops unknown ones."""

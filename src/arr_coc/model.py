@@ -30,10 +30,12 @@ from arr_coc.files.question import check_question
 from arr_coc.guide.coupling import GUIDE
 from arr_coc.guide.guide import guide_folder
 from arr_coc.modes import Mode, find_mode
-from arr_coc.modes.call import Chooser, EncodedImages, Prepared, joined
+from arr_coc.modes.call import Chooser, EncodedImages, Prepared
 from arr_coc.modes.magnify import Magnify
 from arr_coc.modes.mode import FULL
-from arr_coc.modes.route import default_mode, new_call, prepare, unused
+from arr_coc.modes.notes import joined, unused
+from arr_coc.modes.request import default_mode, new_call
+from arr_coc.modes.route import prepare
 from arr_coc.modes.scoring import deciding_layer
 from arr_coc.relevance.source import RelevanceSource
 from arr_coc.relevance.sums import OF_MODELS, open_relevance
@@ -76,7 +78,7 @@ class ARRCOCModel(Shareable, BaseProperties, nn.Module):
         processor: its processor; None: only `forward` and `generate` are used.
         layer: scores cells and allocates tokens; None: an untrained one, which uses the guide.
         stem: encodes cells from pixels in modes "sparse" and "saccade"; None: a coarse view stands for them.
-        convs: trained compressors by name: "conv4", "conv16", "tower4", "tower16".
+        compressors: trained compressors by name: "tower4", "tower16".
         loras: LoRAs trained for this base model, if there are any.
         budget: visual tokens per image for calls that name none: a count (at most all), a fraction or "auto";
             None: the layer's own.
@@ -100,7 +102,7 @@ class ARRCOCModel(Shareable, BaseProperties, nn.Module):
         layer: ARRCOCLayer | None = None,
         *,
         stem: Stem | None = None,
-        convs: Mapping[str, nn.Module] | None = None,
+        compressors: Mapping[str, nn.Module] | None = None,
         loras: LoRAs | None = None,
         budget: Budget | None = None,
         mode: str | None = None,
@@ -138,7 +140,7 @@ class ARRCOCModel(Shareable, BaseProperties, nn.Module):
         self.layer = layer.to(self.device)
         self.stem = None if stem is None else stem.to(self.device, base.dtype).requires_grad_(False)
         self.familiarity_stem = familiarity_stem and familiarity_stem.to(self.device, base.dtype)
-        self.convs = nn.ModuleDict(convs or {}).to(self.device).requires_grad_(False)
+        self.compressors = nn.ModuleDict(compressors or {}).to(self.device).requires_grad_(False)
         self.loras = LoRAs(base) if loras is None else loras
         self.strict = strict
         self.relevance = relevance
@@ -216,7 +218,7 @@ class ARRCOCModel(Shareable, BaseProperties, nn.Module):
         """
         parts: dict[str, Any] = {}
         if isinstance(model, ARRCOCModel):
-            names = ("layer", "stem", "familiarity_stem", "convs", "loras", "base_name", "guide")
+            names = ("layer", "stem", "familiarity_stem", "compressors", "loras", "base_name", "guide")
             parts = {name: getattr(model, name) for name in names}
             processor, model = processor or model.processor, model.base
         base = plain_model(model)
@@ -278,7 +280,7 @@ class ARRCOCModel(Shareable, BaseProperties, nn.Module):
             self.loras,
             self.stem,
             self.relevance,
-            dict(self.convs),
+            dict(self.compressors),
             self.strict,
             self.guide,
             self.budget,
@@ -310,11 +312,11 @@ class ARRCOCModel(Shareable, BaseProperties, nn.Module):
         `inputs` are ordinary processor inputs with images or clips, `budget` the visual tokens to keep of
         each (in mode "saccade" beside the coarse view), `gestalt` one of `gestalt.COMPRESSORS`, `pictures`
         the images at their own resolution for the guide, crops and magnified cells. `encoded` holds what is
-        computed of them already and is filled in; `more` are `question`, `order`, `keep` and `magnify` of a
+        computed of them already and is filled in; `more` are `question`, `keep` and `magnify` of a
         `Call`. None stands for the model's or the family's default.
 
         Raises:
-            ValueError: a bad budget, mode, gestalt or order, or a prompt that doesn't match its images.
+            ValueError: a bad budget, mode or gestalt, or a prompt that doesn't match its images.
         """
         wanted = find_mode(self.mode if mode is None else mode)
         check_budget(budget)  # before any work is done
@@ -466,11 +468,11 @@ class ARRCOCModel(Shareable, BaseProperties, nn.Module):
         budget: Budget | None = None,
         mode: str | None = None,
         fps: float | None = None,
-        coverage: float | None = None,
+        **how: Any,
     ) -> Allocation:
         """The allocation for a question, without an answer; see `Session.look`."""
         check_question(question)
-        return self.session(image, fps=fps).look(question, budget=budget, mode=mode, coverage=coverage)
+        return self.session(image, fps=fps).look(question, budget=budget, mode=mode, **how)
 
 
 ARRCOCQwen = ARRCOCModel  # its name in the project's plan

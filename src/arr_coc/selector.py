@@ -40,7 +40,6 @@ from arr_coc.choose.layer import ARRCOCConfig, ARRCOCLayer, read_layer
 from arr_coc.choose.rarity import rarity
 from arr_coc.choose.stem import FILE as STEM_FILE
 from arr_coc.choose.stem import GUIDED, Stem, load_stem
-from arr_coc.choose.stopwatch import Stopwatch
 from arr_coc.choose.texture import generate_texture_array
 from arr_coc.files.atomic import one_line
 from arr_coc.files.images import TURNED, ImageSource, open_image, picture_digest
@@ -418,7 +417,7 @@ class Selector:
         cues = own._cues_of(every, texts)
         grids = [(1, one.texture.shape[-2], one.texture.shape[-1]) for one in cues]
         budgets = [budget_of(allowed, None, math.prod(grid)) for grid in grids]
-        return decide(own.layer, cues, grids, budgets, Stopwatch(torch.device("cpu")), (), rule).allocations
+        return decide(own.layer, cues, grids, budgets, (), rule).allocations
 
     def known(self, picture: ImageSource | KnownPicture) -> KnownPicture:
         """A picture for several calls, whose pixels are read and compared with earlier ones' once."""
@@ -495,8 +494,7 @@ class Selector:
     ) -> Decision:
         height, width = cues[0].texture.shape[-2:]
         allowed = budget_of(budget, None, len(cues) * height * width)
-        watch = Stopwatch(cues[0].texture.device)
-        return decide(self.layer, cues, [(1, height, width)] * len(cues), [allowed], watch, changes, rule)
+        return decide(self.layer, cues, [(1, height, width)] * len(cues), [allowed], changes, rule)
 
     def cues(self, picture: ImageSource, question: str, grid: tuple[int, int] | None = None) -> Cues:
         """The `Cues` (texture, question, coupling) that the cells are scored by; arguments as in a call."""

@@ -7,10 +7,11 @@ unless they come with a `history`: a session keeps no answers. Each of several i
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypedDict, Unpack
 
 import torch
 from PIL import Image
@@ -29,22 +30,20 @@ from arr_coc.files.paths import BUNDLED_NAME
 from arr_coc.files.pixels import image_pixels
 from arr_coc.files.question import check_history, check_question, check_questions
 from arr_coc.modes import FULL, MODES, find_mode
-from arr_coc.modes.call import Call, Chooser, EncodedImages, Prepared, guarded, joined
+from arr_coc.modes.call import Call, Chooser, EncodedImages, Prepared, guarded
 from arr_coc.modes.magnify import Magnify
-from arr_coc.modes.mode import Mode
-from arr_coc.modes.route import (
+from arr_coc.modes.notes import joined, too_large
+from arr_coc.modes.request import (
     NamedCells,
     layout_of,
     mode_for_question,
     new_call,
-    prepare,
     reads_crops,
     runs_as,
     sorted_cells,
-    too_large,
-    why_single_look,
 )
-from arr_coc.modes.scoring import FAMILIARITY_FAILED, foreign_visuals, wanted_inputs
+from arr_coc.modes.route import prepare
+from arr_coc.modes.scoring import FAMILIARITY_FAILED, foreign_visuals
 from arr_coc.seam import PROMPT_NAMES
 from arr_coc.seam.base import FamilyAdapter, as_frames
 from arr_coc.seam.batching import left_padded, with_answer
@@ -79,6 +78,43 @@ GREEDY = {"do_sample": False, "num_beams": 1, "num_return_sequences": 1} | dict.
     ("temperature", "top_k", "top_p")  # unset, so that a sampling model's settings don't warn
 )
 THUMBNAIL = 192  # longest side, in px, of a session's picture in a notebook
+
+
+class ChoiceOptions(TypedDict, total=False):
+    """How the cells that a question needs are chosen: options of `Session.ask`, `plan`, `look` and `looks`.
+
+    Attributes:
+        budget: visual tokens to keep of each image: a count (at most all), a fraction or "auto"; None: the
+            model's own.
+        mode: one of `MODES`; None: the model's own, or "full" after `keep_image_after` questions and, without
+            a budget, for questions about all that is printed (see `Session.transcribe`).
+        gestalt: how the coarse view of "saccade" and "compress" is made; None: see `ARRCOCModel.prepare`.
+        cells: raster indices [K] of one image's cells to answer from, or a list of such, one for each of
+            several images; None: they are chosen.
+        coverage: in place of a budget: of each image as many cells as hold all evidence for at least this
+            share of questions, in (0, 1); the answer's note says where that can't be promised. It is
+            calibrated for the guide, which "auto" relevance then means, and some others
+            (`relevance.coverage`).
+        magnify: in modes "sparse" and "saccade", how many times finer than the model was given the picture
+            its kept cells are read, from 1 to 3, out of the picture as you have it: the budget then buys
+            fewer cells, each in more tokens; "auto": as question and picture call for (`modes.magnify`).
+    """
+
+    budget: Budget | None
+    mode: str | None
+    gestalt: str | None
+    cells: NamedCells | None
+    coverage: float | None
+    magnify: Magnify
+
+
+class SessionCall(NamedTuple):
+    """One question of a session on its way to the model, before anything is decided."""
+
+    chooser: Chooser  # the parts that choose
+    call: Call
+    inputs: dict[str, Any]  # the processor's, in which clips are one piece
+    note: str | None  # on the mode, where the question is about all that is printed
 
 
 class AnsweringModel(Protocol):
@@ -214,10 +250,8 @@ class Session:
         check_keeping(0, self.model.adapter)
         if self._kept is None:
             prompts = KeptPrompts()
+            whole = self.plan("?", mode=FULL.name)
             with torch.no_grad():
-                chooser = self.model.chooser
-                call = self._call(chooser, self._call_inputs("?"), FULL, None, self.encoded(FULL.name))
-                whole = prepare(chooser, call)
                 prompts.read_image(whole.model, self.model.adapter, whole.compacted)
             self._kept = prompts
 
@@ -278,92 +312,120 @@ class Session:
             rows = [with_answer(row, ids, kind) for row, ids in zip(rows, ends, strict=True)]
         return left_padded(rows, self._visual, self.model.adapter)
 
+    @contextmanager
+    def call(
+        self,
+        question: str,
+        *,
+        history: Sequence[Turn] = (),
+        watch: Stopwatch | None = None,
+        **choice: Unpack[ChoiceOptions],
+    ) -> Generator[SessionCall]:
+        """The call that `ask` and `plan` make of these arguments; what is computed within the block is kept.
+
+        `watch` adds up the time of each stage.
+
+        Raises:
+            ValueError: as `ask`.
+            TypeError: an option that isn't of `ChoiceOptions`.
+        """
+        if unknown := choice.keys() - ChoiceOptions.__annotations__.keys():
+            raise TypeError(f"{min(unknown)!r} is no option: use {', '.join(ChoiceOptions.__annotations__)}")
+        model, chooser = self.model, self.model.chooser
+        watch = watch or Stopwatch(model.device)
+        budget, coverage = choice.get("budget"), choice.get("coverage")
+        if coverage is not None:
+            budget = coverage_budget(budget, coverage)
+        mode, cells = choice.get("mode"), choice.get("cells")
+        free = cells is None and budget is None
+        fitting, note = mode_for_question(chooser, question, mode or model.named_mode, free)
+        if mode is None:  # named cells exclude the kept prompt of all tokens
+            mode = FULL.name if self._keeps and cells is None else fitting or model.mode
+        wanted = find_mode(mode)
+        with watch("prompt"):
+            inputs = self._call_inputs(question, history)
+        with self.encoded(mode).in_conversation(history) as encoded:
+            call = new_call(
+                chooser,
+                inputs,
+                wanted,
+                budget,
+                gestalt=choice.get("gestalt"),
+                watch=watch,
+                encoded=encoded,
+                use_cache=setting(model.base, inputs, "use_cache") is not False,
+                question=question,
+                keep=sorted_cells(cells),
+                magnify=choice.get("magnify", 1),
+            )
+            yield SessionCall(chooser, call, inputs, note)
+
+    @property
+    def _keeps(self) -> bool:
+        """Whether questions that name no mode are answered from the kept prompt of all tokens."""
+        return self._after is not None and self._answers >= self._after
+
+    def plan(
+        self, question: str, *, history: Sequence[Turn] = (), **choice: Unpack[ChoiceOptions]
+    ) -> Prepared:
+        """What `ask` would read with these arguments, without an answer: the decision and the model's input.
+
+        Raises:
+            ValueError: as `ask`.
+        """
+        with torch.no_grad(), self.call(question, history=history, **choice) as request:
+            prepared = prepare(request.chooser, request.call)
+        return replace(prepared, note=joined(prepared.note, request.note))
+
     def ask(
         self,
         question: str,
         *,
-        budget: Budget | None = None,
-        mode: str | None = None,
         max_new_tokens: int = 32,
-        gestalt: str | None = None,
         on_text: Callable[[str], None] | None = None,
+        on_plan: Callable[[Prepared], None] | None = None,
         history: Sequence[Turn] = (),
-        looks: int = 1,
-        order: str = "raster",
-        cells: NamedCells | None = None,
-        coverage: float | None = None,
-        magnify: Magnify = 1,
+        **choice: Unpack[ChoiceOptions],
     ) -> Answer:
         """Answer a question, greedily.
 
+        How cells are chosen, such as `budget=64` or `mode="sparse"`, `ChoiceOptions` says.
+
         Args:
             question: any text.
-            budget: visual tokens to keep of each image: a count (at most all), a fraction or "auto"; None:
-                the model's own.
-            mode: one of `MODES`; None: the model's own, or "full" after `keep_image_after` questions and,
-                without a budget, for questions about all that is printed (see `transcribe`).
             max_new_tokens: the longest answer, in tokens.
-            gestalt: how the coarse view of "saccade" and "compress" is made; None: see `ARRCOCModel.prepare`.
             on_text: called with the answer so far after each new token; an exception from it ends the answer
                 and is passed on, and the session stays usable.
+            on_plan: called with what is about to be read, as `plan` returns it.
             history: earlier (question, answer) pairs, which the model reads first; cells are chosen for this
                 question alone, and channels with an attention history read the earlier relevance maps.
-            looks: the most passes, above 1 in mode "saccade" alone (then the default): each further one adds
-                the cells that the model attended to while it answered (`modes.route`).
-            order: in which the language model reads cells: "raster" or "relevance", the most relevant first.
-            cells: raster indices [K] of one image's cells to answer from, or a list of such, one for each of
-                several images; None: they are chosen.
-            coverage: in place of a budget: of each image as many cells as hold all evidence for at least this
-                share of questions, in (0, 1); the answer's note says where that can't be promised. It is
-                calibrated for the guide, which "auto" relevance then means, and some others
-                (`relevance.coverage`).
-            magnify: in modes "sparse" and "saccade", how many times finer than the model was given the
-                picture its kept cells are read, from 1 to 3, out of the picture as you have it: the budget
-                then buys fewer cells, each in more tokens; "auto": as question and picture call for
-                (`modes.magnify`).
+            **choice: how cells are chosen.
 
         Raises:
             ValueError: no question or one too long, a history that isn't pairs of texts, or a bad budget,
-                coverage, length, mode, gestalt, order, magnification, number of looks or set of cells.
+                coverage, length, mode, gestalt, magnification or set of cells.
         """
         check_length(max_new_tokens)
-        if coverage is not None:
-            budget = coverage_budget(budget, coverage)
-        model, chooser = self.model, self.model.chooser
-        keeps = self._after is not None and self._answers >= self._after
-        named, free = mode or model.named_mode, cells is None and budget is None
-        fitting, aside = mode_for_question(chooser, question, named, looks, free)
-        if mode is None:  # named cells exclude the kept prompt of all tokens
-            mode = FULL.name if keeps and cells is None else fitting or model.mode
-        wanted = find_mode(mode)
+        model, gestalt = self.model, choice.get("gestalt")
         watch = Stopwatch(model.device)
         with watch("total"), torch.no_grad():
-            with watch("prompt"):
-                inputs = self._call_inputs(question, history)
-            if not wanted.stock:  # the stock model honours all settings
-                refuse_settings(model.base, GREEDY)
-            images = self.encoded(mode)
-            with images.in_conversation(history) as encoded:
-                how: dict[str, Any] = {"gestalt": gestalt, "watch": watch, "question": question}
-                how |= {"order": order, "keep": sorted_cells(cells), "magnify": magnify}
-                prepared = prepare(chooser, self._call(chooser, inputs, wanted, budget, encoded, **how))
+            with self.call(question, history=history, watch=watch, **choice) as request:
+                if not request.call.mode.stock:  # the stock model honours all settings
+                    refuse_settings(model.base, GREEDY)
+                prepared = prepare(request.chooser, request.call)
                 if not prepared.fallback and MODES[prepared.mode].chooses:
-                    if "attention_history" in wanted_inputs(model.layer.config.channels):
-                        encoded.remember(question, prepared.allocations)
+                    if "attention_history" in model.layer.wanted_inputs:
+                        request.call.encoded.remember(question, prepared.allocations)
+            prepared = replace(prepared, note=joined(prepared.note, request.note))
+            if on_plan is not None:
+                on_plan(prepared)
             logits = FirstLogits()
-            how_read, looked = (inputs, gestalt, keeps, watch, on_text, max_new_tokens, logits), 1
-            new = self._read(prepared, *how_read)
-            while looked < looks and prepared.again and (again := prepared.again(new)) is not None:
-                prepared, looked = replace(again, note=prepared.note), looked + 1
-                new = self._read(prepared, *how_read)
+            new = self._read(prepared, request.inputs, gestalt, watch, on_text, max_new_tokens, logits)
         watch.settle()  # the time of "total" in no stage becomes "other"
         self._answers += 1
-        if prepared.mode != mode:  # the mode that ran may have other LoRAs, so another encoding
-            images = self.encoded(prepared.mode)
-        foreign, bundled = (
-            self._foreign(chooser, inputs, prepared.mode, images),
-            model.base_name == BUNDLED_NAME,
-        )
+        images = self.encoded(prepared.mode)  # the mode that ran may have other LoRAs than the call's
+        foreign = self._foreign(request.chooser, request.inputs, prepared.mode, images)
+        bundled = model.base_name == BUNDLED_NAME
         large = too_large(prepared, BUNDLED_CELLS, model.loras.kinds) if bundled else None
         return Answer(
             text=self._text(new),
@@ -371,15 +433,13 @@ class Session:
             ms=watch.ms,
             fallback=prepared.fallback,
             mode=prepared.mode,
-            budget=model.budget if budget is None else budget,
+            budget=model.budget if request.call.budget is None else request.call.budget,
             kept=sum(allocation.kept for allocation in prepared.allocations),
             total=sum(prepared.cells),
             read=sum(prepared.read),
             note=joined(
                 None if logits.numbers else NO_NUMBERS,
                 prepared.note,
-                aside,
-                why_single_look(prepared, looks),
                 self._prompt.note,
                 large,
                 FOREIGN if foreign else None,
@@ -389,28 +449,14 @@ class Session:
             question=question,
             images=self.images,
             couplings=prepared.couplings,
-            looks=looked,
             magnified=prepared.magnified if any(scale > 1 for scale in prepared.magnified) else None,
         )
-
-    def _call(
-        self,
-        chooser: Chooser,
-        inputs: Mapping[str, Any],
-        mode: Mode,
-        budget: Budget | None,
-        encoded: EncodedImages,
-        **more: Any,
-    ) -> Call:
-        use_cache = setting(self.model.base, inputs, "use_cache") is not False
-        return new_call(chooser, inputs, mode, budget, encoded=encoded, use_cache=use_cache, **more)
 
     def _read(
         self,
         prepared: Prepared,
         inputs: Mapping[str, Any],
         gestalt: str | None,
-        keeps: bool,
         watch: Stopwatch,
         on_text: Callable[[str], None] | None,
         most: int,
@@ -430,7 +476,7 @@ class Session:
                 self._prefixes[kind] = None if apart else read_prefix(prepared.model, prepared.compacted)
             compacted = after(None if own_cache else self._prefixes[kind], prepared.compacted)
         start = watch.now()
-        if keeps and stock and not own_cache:
+        if self._keeps and stock and not own_cache:
             self.keep_image()
         kept = self._kept if stock and not own_cache else None
         if kept is not None:
@@ -484,57 +530,31 @@ class Session:
         return any(guarded(chooser, tell, FAMILIARITY_FAILED) or ())
 
     def look(
-        self,
-        question: str,
-        *,
-        budget: Budget | None = None,
-        mode: str | None = None,
-        coverage: float | None = None,
+        self, question: str, *, history: Sequence[Turn] = (), **choice: Unpack[ChoiceOptions]
     ) -> Allocation:
         """The allocation for a question, without an answer; of the first image (`looks` has all).
 
-        `mode` must choose: "prune", "sparse" or "saccade"; None: the model's own, or its `default_mode` where
-        that chooses nothing. `budget` and `coverage` are as in `ask`.
+        Arguments are those of `plan`, but `mode` must choose: "prune", "sparse" or "saccade"; None: the
+        model's own, or its `default_mode` where that chooses nothing.
 
         Raises:
-            ValueError: no question or one too long, or a bad budget, coverage or mode.
+            ValueError: as `plan`, or a mode that chooses nothing.
         """
-        return self.looks(question, budget=budget, mode=mode, coverage=coverage)[0]
+        return self.looks(question, history=history, **choice)[0]
 
     def looks(
-        self,
-        question: str,
-        *,
-        budget: Budget | None = None,
-        mode: str | None = None,
-        coverage: float | None = None,
+        self, question: str, *, history: Sequence[Turn] = (), **choice: Unpack[ChoiceOptions]
     ) -> list[Allocation]:
         """The allocation of each of the session's images, as `look`."""
+        model, mode = self.model, choice.get("mode")
         if mode is not None and not find_mode(mode).chooses:
             choosing = ", ".join(name for name, one in MODES.items() if one.chooses)
             raise ValueError(
                 f"mode {mode!r} chooses no cells, so there is nothing to look at: use {choosing}"
             )
-        return self.prepared(question, budget=budget, mode=mode, coverage=coverage).allocations
-
-    def prepared(
-        self,
-        question: str,
-        *,
-        budget: Budget | None = None,
-        mode: str | None = None,
-        coverage: float | None = None,
-    ) -> Prepared:
-        """The base model's input and decision for a question, as in `look`."""
-        model, chooser = self.model, self.model.chooser
-        if coverage is not None:
-            budget = coverage_budget(budget, coverage)
         if mode is None:
-            mode = model.mode if MODES[model.mode].chooses else model.default_mode
-        with torch.no_grad():
-            inputs = self._call_inputs(question)
-            call = self._call(chooser, inputs, find_mode(mode), budget, self.encoded(mode), question=question)
-            return prepare(chooser, call)
+            choice["mode"] = model.mode if MODES[model.mode].chooses else model.default_mode
+        return self.plan(question, history=history, **choice).allocations
 
     def _text(self, ids: list[int]) -> str:
         return self.model.processor.tokenizer.decode(ids, skip_special_tokens=True).strip()

@@ -18,13 +18,13 @@ from arr_coc.choose.attending import (
     coverage,
     even_grid,
     gate,
-    has_structure,
     spread_order,
 )
 from arr_coc.choose.budget import (
     budget_count,
 )
-from arr_coc.choose.knowing import cell_information
+from arr_coc.choose.knowing import cell_information, declared_channels
+from arr_coc.choose.layer import ARRCOCConfig, ARRCOCLayer
 from arr_coc.choose.texture import generate_texture_array
 from arr_coc_lab.world import draw_page
 from each import each
@@ -36,6 +36,11 @@ SIZES = [(1, 1), (1, 7), (9, 1), (4, 4), (5, 8), (13, 6), (32, 32), (3, 94)]
 @pytest.fixture(autouse=True)
 def _seed():
     torch.manual_seed(0)
+
+
+def has_structure(texture: torch.Tensor, channels: str) -> torch.Tensor:
+    """Whether a layer of these channels sees structure in a texture."""
+    return ARRCOCLayer(ARRCOCConfig(dim=8, channels=channels)).structured(texture)
 
 
 def allocate(scores, budget=None, explore=0.0, **tensions):
@@ -271,7 +276,8 @@ class TestVoid:
     def test_a_layout_is_structure_and_chance_is_none(self, channels):
         def alignment(image):
             texture = generate_texture_array(image, (16, 16), channels)
-            return float(_alignment(cell_information(texture, channels).mean(1).clamp(max=ALIGNMENT_CAP)))
+            information = cell_information(texture, declared_channels(channels, "spread"))
+            return float(_alignment(information.mean(1).clamp(max=ALIGNMENT_CAP)))
 
         assert alignment(picture("icons")) > 1.2 * STRUCTURE_ALIGNMENT
         for strokes in (60, 100, 200):

@@ -17,6 +17,7 @@ from arr_coc.choose.knowing import (
     ParticipatoryScorer,
     PerspectivalScorer,
     automatic_rank,
+    declared_channels,
     fold,
     pool_query,
     saliency,
@@ -163,7 +164,7 @@ class TestPerspectival:
     @pytest.mark.parametrize("channels", ["mvp13", "fast13"])
     def test_untrained_equals_the_saliency(self, preset, channels):
         t = texture()
-        expected = FLOOR + (1 - 2 * FLOOR) * saliency(t, channels)
+        expected = FLOOR + (1 - 2 * FLOOR) * saliency(t, declared_channels(channels, "salient"))
         assert torch.allclose(PerspectivalScorer(channels, preset)(t), expected, atol=1e-5)
 
     def test_the_odd_cell_stands_out(self):

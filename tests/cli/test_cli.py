@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import inspect
 import json
 import logging
 import os
@@ -17,12 +18,13 @@ from PIL import Image
 
 import arr_coc
 from arr_coc import session
+from arr_coc.choose import stopwatch
 from arr_coc.choose.allocation import Allocation, evidence_text
 from arr_coc.cli import inputs, main
+from arr_coc.cli.ask import ask_command
 from arr_coc.guide.guide import Guide, load_guide, save_guide
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes.call import Prepared
-from arr_coc.relevance import deciding
 from arr_coc.selector import Selector
 from arr_coc.trace.trace import Trace
 from command_line import run, run_json
@@ -30,7 +32,7 @@ from launching import PACKAGES
 from tiny import picture
 
 ENVIRONMENT = os.environ | {"PYTHONPATH": PACKAGES}
-STAGES = set(deciding.STAGES)
+STAGES = set(stopwatch.STAGES)
 KEYS = {
     "images",
     "answer",
@@ -52,18 +54,29 @@ KEYS = {
 
 
 class TestAsk:
-    @pytest.mark.slow
-    def test_looks_and_order(self, capsys: pytest.CaptureFixture[str], image: str, folder: str) -> None:
-        words = ("ask", image, "What is it?", "--model", folder, "--json")
-        code, out, _ = run(capsys, *words, "--looks", "2", "--order", "relevance")
-        facts = json.loads(out)
-        assert (code, facts["mode"], facts["looks"], facts["kept"]) == (0, "saccade", 1, 48)
-        assert "looked once: all cells were kept" in facts["note"]
-        code, out, err = run(capsys, *words, "--mode", "sparse", "--looks", "2")
-        assert (code, out, err.count("\n")) == (2, "", 1)
-        assert "mode 'sparse' looks once" in err
-        code, _, err = run(capsys, *words, "--looks", "2", "--trace", "one.safetensors")
-        assert (code, "--trace is of one look" in err) == (2, True)
+    def test_a_trace_takes_every_option(
+        self, capsys: pytest.CaptureFixture[str], image: str, folder: str
+    ) -> None:
+        """Each line is accepted with --trace as it is without, and the trace is of the same answer."""
+        lines = [
+            ("--mode", "sparse", "--magnify", "2", "--budget", "20", "--max-new-tokens", "2", "--compare"),
+            ("--mode", "saccade", "--gestalt", "pool4", "--evidence", "0,0,9,9", "--strict"),
+            ("--coverage", "0.8", "--relevance", "guide", "--device", "cpu", "--dtype", "float32"),
+        ]
+        others = {"words", "trace", "as-json", "out"}  # of the output alone
+        others |= {"model", "allocator", "guide", "page", "fps"}  # of what is opened, not of how it is asked
+        named = {name.replace("_", "-") for name in inspect.signature(ask_command).parameters}
+        covered = {word.removeprefix("--") for line in lines for word in line if word.startswith("--")}
+        assert named - others == covered
+        for line in lines:
+            words = ("ask", image, "What is it?", "-m", folder, *line)
+            alone = run_json(capsys, *words)
+            both = run_json(capsys, *words, "--trace", "a.safetensors")
+            traced = Trace.load("a.safetensors")
+            names = ("answer", "kept", "total", "read", "mode", "note", "budget")
+            facts = {name: getattr(traced, name) for name in names}
+            facts["magnified"] = list(traced.magnified or ())
+            assert facts == {name: alone[name] for name in facts} == {name: both[name] for name in facts}
 
     @pytest.mark.slow
     def test_smoke(self, capsys: pytest.CaptureFixture[str], image: str, folder: str) -> None:

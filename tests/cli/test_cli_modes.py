@@ -70,9 +70,9 @@ class TestAsk:
                 options = ("-b", "5", "--mode", mode, "--gestalt", name)
                 facts = run_json(capsys, *ASK, folder, *options)
                 assert (facts["mode"], facts["read"]) == (mode, coarse + kept)
-        code, out, err = run(capsys, *ASK, folder, "--mode", "compress", "--gestalt", "conv4")
+        code, out, err = run(capsys, *ASK, folder, "--mode", "compress", "--gestalt", "tower4")
         assert (code, out, err.count("\n")) == (2, "", 1)
-        assert "'conv4' has no trained weights" in err
+        assert "'tower4' has no trained weights" in err
 
     def test_help_names_every_mode_and_what_it_reads(
         self, capsys: Capture, monkeypatch: pytest.MonkeyPatch

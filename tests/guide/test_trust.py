@@ -22,7 +22,6 @@ from arr_coc.choose.budget import (
     needed_cells,
 )
 from arr_coc.choose.layer import ARRCOCConfig, ARRCOCLayer
-from arr_coc.choose.stopwatch import Stopwatch
 from arr_coc.choose.texture import generate_texture_array
 from arr_coc.guide.coupling import Coupling, GuideSource, Match
 from arr_coc.guide.trust import (
@@ -73,7 +72,7 @@ def decided(question: str, budget: int | str = 64, coupling: Coupling | None = N
     one = says(question) if coupling is None else coupling
     cues = Cues(texture, torch.zeros(1, 1, 1), torch.ones(1, 1).bool(), coupling=one.logits[None], guided=one)
     with torch.no_grad():
-        return decide(layer, [cues], [(1, *GRID)], [budget], Stopwatch(torch.device("cpu"))).allocations[0]
+        return decide(layer, [cues], [(1, *GRID)], [budget]).allocations[0]
 
 
 def rank_correlation(one: Tensor, other: Tensor) -> float:

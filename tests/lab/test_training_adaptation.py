@@ -130,7 +130,7 @@ def test_what_is_learned_already_goes_on_and_nothing_is_lost(boxed: Path, tmp_pa
     assert len(learned.layer.trained_on) == len(bundled.layer.trained_on) + 1
     assert learned.stem is not None
     assert learned.loras.kinds == bundled.loras.kinds
-    assert learned.convs.keys() == bundled.convs.keys()
+    assert learned.compressors.keys() == bundled.compressors.keys()
 
 
 def test_of_another_images_question_it_is_said_what_is_kept(base: Path, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from arr_coc.model import ARRCOCModel
 from arr_coc.modes import MODES
 from arr_coc.seam import GESTALT, gestalt
 from arr_coc.seam.decoding import CHUNKED_PREFILL
-from arr_coc.seam.gestalt import COMPRESSORS, CONVS, ConvCompressor
+from arr_coc.seam.gestalt import COMPRESSORS
 from arr_coc.seam.tower_compressor import TOWERS, TowerCompressor
 from eyes import (
     IMAGES,
@@ -34,7 +34,7 @@ from eyes import (
     wrapped,
 )
 from near import KERNELS, near
-from tiny import FAMILIES, LLAVA_FAMILIES, MASKABLE, QWEN_FAMILIES, WIDTH, Tiny, picture, tiny
+from tiny import FAMILIES, LLAVA_FAMILIES, MASKABLE, QWEN_FAMILIES, Tiny, picture, tiny
 
 NEW = 5
 LOOSE = 5e-4  # padding moves the chunks of a recurrent layer
@@ -53,15 +53,12 @@ every_mode = pytest.mark.parametrize("mode", EARLY)
 pytestmark = pytest.mark.usefixtures("small_constants")
 
 
-def convs_of(family: str) -> dict[str, nn.Module]:
+def compressors_of(family: str) -> dict[str, nn.Module]:
     """Compressors as if they were trained."""
-    levels = 2 if family == "qwen3_vl" else 0
-    convs = {name: moved(ConvCompressor(WIDTH, factor, levels)) for name, factor in CONVS.items()}
     if family not in QWEN_FAMILIES:
-        return convs
+        return {}
     tower = tiny(family).model.base_model.visual
-    inside = {name: moved(TowerCompressor.of(tower, factor)) for name, factor in TOWERS.items()}
-    return convs | inside
+    return {name: moved(TowerCompressor.of(tower, factor)) for name, factor in TOWERS.items()}
 
 
 def greedy(model: Any, inputs: dict, **more: Any) -> Any:
@@ -200,7 +197,7 @@ class TestGestalts:
     @torch.no_grad()
     @every_family
     def test_every_compressor_of_a_family(self, family: str) -> None:
-        model, inputs = build(family, convs=convs_of(family)), inputs_of(family)
+        model, inputs = build(family, compressors=compressors_of(family)), inputs_of(family)
         qwen = family in QWEN_FAMILIES
         names = [name for name in COMPRESSORS if qwen or not (name == "resize" or name in TOWERS)]
         found = []
@@ -210,7 +207,7 @@ class TestGestalts:
             logits = model.base(**prepared.compacted.kwargs).logits
             assert logits.isfinite().all()
             found.append(logits[:, -1])
-            coarse = gestalt.compress(name, model.adapter, inputs, None, model.convs)
+            coarse = gestalt.compress(name, model.adapter, inputs, None, model.compressors)
             assert (prepared.compacted.columns == GESTALT).sum(1).tolist() == coarse.counts
             answer = model.ask(IMAGES[0], "What?", mode="compress", gestalt=name, max_new_tokens=2)
             assert answer.read == prepared.read[0]
@@ -219,11 +216,11 @@ class TestGestalts:
 
     @pytest.mark.slow
     def test_what_is_read_of_how_much(self) -> None:
-        model = build(convs=convs_of("qwen3_vl"))
-        for name, coarse in (("resize", 6), ("pool4", 9), ("pool16", 4), ("conv4", 9), (None, 6)):
+        model = build(compressors=compressors_of("qwen3_vl"))
+        for name, coarse in (("resize", 6), ("pool4", 9), ("pool16", 4), ("tower4", 9), (None, 6)):
             answer = model.ask(IMAGES[0], "What?", mode="compress", gestalt=name, max_new_tokens=1)
             assert (answer.mode, answer.read, answer.total) == ("compress", coarse, 30)
-        for name, coarse in (("resize", 8), ("pool4", 15), ("conv16", 6), (None, 8)):
+        for name, coarse in (("resize", 8), ("pool4", 15), ("tower16", 6), (None, 8)):
             answer = model.ask(IMAGES[1], "What?", mode="saccade", gestalt=name, max_new_tokens=1)
             assert (answer.mode, answer.read, answer.kept, answer.total) == ("saccade", coarse + 7, 7, 45)
         answer = model.ask(IMAGES[1], "What?", mode="sparse", max_new_tokens=1)

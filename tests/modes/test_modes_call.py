@@ -15,7 +15,7 @@ from arr_coc.guide.coupling import Coupling, GuideSource
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes import MODES, scoring
 from arr_coc.modes.call import OF_LORAS, OF_TURNS, EncodedImages
-from arr_coc.modes.route import runs_as
+from arr_coc.modes.request import runs_as
 from each import each
 from eyes import (
     IMAGES,
@@ -171,8 +171,8 @@ class TestFailure:
         [
             ("sparse", {"budget": "many"}, "many"),
             ("saccade", {"budget": 0}, "budget 0"),
-            ("saccade", {"gestalt": "conv4"}, "'conv4' has no trained weights for this model; use 'pool4'"),
-            ("compress", {"gestalt": "conv16"}, "'conv16' has no trained weights"),
+            ("saccade", {"gestalt": "tower4"}, "'tower4' has no trained weights for this model; use 'pool4'"),
+            ("compress", {"gestalt": "tower16"}, "'tower16' has no trained weights"),
             ("compress", {"gestalt": "zip"}, "compressor 'zip' is unknown; use one of resize, pool4"),
             ("full", {"gestalt": "zip"}, "compressor 'zip' is unknown"),
             (

@@ -9,9 +9,8 @@ import torch
 import torch.nn.functional as F
 
 from arr_coc.choose.allocation import Reason
-from arr_coc.modes import route
 from arr_coc.modes.call import EncodedImages, Prepared
-from arr_coc.modes.route import with_pictures
+from arr_coc.modes.request import with_pictures
 from arr_coc.seam import GESTALT
 from arr_coc.seam.assembly import CROP, CROP_VALUES
 from arr_coc.trace.observe import observe
@@ -258,16 +257,6 @@ class TestSession:
         )
         assert answer.allocation.keep.tolist() == [4, 323]
         assert answer.read == 38
-
-    def test_it_looks_again(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(route, "ASKED_FOR", 0.0)
-        monkeypatch.setattr(route, "MORE_CELLS", 5)
-        model = wrapped("llava", "guide")
-        answer = model.ask(LARGE, QUESTION, looks=2, budget=9, max_new_tokens=2)
-        assert (answer.mode, answer.looks) == ("saccade", 2)
-        assert 9 < answer.kept <= 14
-        named = model.ask(LARGE, QUESTION, mode="saccade", cells=answer.allocation.keep, max_new_tokens=2)
-        assert named.text == answer.text
 
     @pytest.mark.slow
     @pytest.mark.parametrize("kind", ["guide", "gaze", "stem"])

@@ -14,7 +14,8 @@ from arr_coc.families import adapter_for
 from arr_coc.guide.guide import load_guide, text_evidence
 from arr_coc.modes import MODES
 from arr_coc.modes.call import EncodedImages
-from arr_coc.modes.route import cues_for, new_call, resolve
+from arr_coc.modes.request import new_call, resolve
+from arr_coc.modes.route import cues_for
 from arr_coc.modes.scoring import gather, question_embeddings, stretch
 from arr_coc.relevance.deciding import Cues, score_cells
 from arr_coc.seam import FamilyAdapter
@@ -91,11 +92,11 @@ class TestGather:
 
     def test_scores_are_those_of_each_row_alone(self) -> None:
         layer = set_up()[1]
-        maps = score_cells(layer, gathered(), watch())
+        maps = score_cells(layer, gathered())
         assert [relevance.balanced.shape for relevance in maps] == [(1, 6, 6)] * 3
         assert not torch.equal(maps[0].participatory, maps[2].participatory)
         for row, picked in ((0, maps[:2]), (1, maps[2:])):
-            alone = score_cells(layer, gathered([ROWS[row]]), watch())
+            alone = score_cells(layer, gathered([ROWS[row]]))
             for one, other in zip(alone, picked, strict=True):
                 assert near(one.balanced, other.balanced)
 
@@ -107,9 +108,7 @@ class TestGather:
         assert unknown.features is None
         assert all(map(torch.equal, unknown.pictures, adapter.images(inputs)))
         assert [(one.vision, one.gestalt, one.coupling) for one in blind] == [(None, None, None)] * 3
-        for one, other in zip(
-            score_cells(layer, blind, watch()), score_cells(layer, gathered(), watch()), strict=True
-        ):
+        for one, other in zip(score_cells(layer, blind), score_cells(layer, gathered()), strict=True):
             assert torch.equal(one.information, other.information)
             assert (one.participatory - other.participatory).abs().max() > 1e-3
 

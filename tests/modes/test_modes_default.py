@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from arr_coc.model import ARRCOCModel
-from arr_coc.modes.route import default_mode
+from arr_coc.modes.request import default_mode
 from eyes import IMAGES, build
 from tiny import FAMILIES, QWEN_FAMILIES, tiny
 

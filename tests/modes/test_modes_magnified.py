@@ -17,7 +17,6 @@ from arr_coc.model import ARRCOCModel
 from arr_coc.modes import magnify as magnify_module
 from arr_coc.modes.call import Prepared
 from arr_coc.modes.magnify import cells_to_choose, fine_cells, finer_grid, parse_magnify
-from arr_coc.modes.route import why_single_look
 from arr_coc.relevance.deciding import best_kept
 from arr_coc.seam import PAD
 from arr_coc.seam.assembly import CROP, GESTALT
@@ -286,12 +285,3 @@ class TestNotes:
 
     def test_text_will_do(self) -> None:
         assert (parse_magnify("2"), parse_magnify(" AUTO "), parse_magnify(1)) == (2.0, "auto", 1.0)
-
-    def test_an_order_is_refused(self) -> None:
-        with pytest.raises(ValueError, match="not for magnified cells"):
-            prepared("qwen3_vl", magnify=2, order="relevance")
-
-    def test_a_second_look_is_refused_in_words(self) -> None:
-        found = prepared("qwen3_vl", "saccade", magnify=2)
-        assert why_single_look(found, 2) == "the model looked once: its cells were magnified"
-        assert why_single_look(found, 1) is None

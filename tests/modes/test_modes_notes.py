@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from arr_coc import ARRCOCModel
-from arr_coc.modes.call import joined
+from arr_coc.modes.notes import joined
 from arr_coc.store.checkpoint import BUNDLED_CELLS
 from arr_coc_lab.world import draw_page
 from each import each

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from arr_coc.guide.trust import guide_remark, shares
 from arr_coc.modes import scoring
-from arr_coc.modes.call import EncodedImages, joined
+from arr_coc.modes.call import EncodedImages
+from arr_coc.modes.notes import joined
 from eyes import (
     COARSE,
     assert_same,

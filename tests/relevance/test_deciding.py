@@ -84,7 +84,7 @@ class TestEverythingKept:
 
     def test_with_relevance_the_maps_are_recorded(self) -> None:
         layer, cues = set_up()
-        maps = score_cells(layer, cues, watch())
+        maps = score_cells(layer, cues)
         allocation = everything_kept(GRIDS[0], maps[0])
         assert torch.equal(allocation.balanced, maps[0].balanced.detach())
         values = allocation.balanced.flatten()[allocation.order]
@@ -159,8 +159,6 @@ class TestStopwatch:
             "prompt",
             "texture",
             "scoring",
-            "balancing",
-            "allocating",
             "gestalt",
             "encode",
             "prefill",
@@ -187,12 +185,12 @@ class TestStopwatch:
 class TestScore:
     def test_each_image_is_scored_by_its_own_cues(self) -> None:
         layer, cues = set_up()
-        maps = score_cells(layer, cues, watch())
+        maps = score_cells(layer, cues)
         assert [relevance.balanced.shape for relevance in maps] == [(1, 6, 6)] * 3
         assert not torch.equal(maps[0].participatory, maps[2].participatory)  # same picture, another question
         assert torch.equal(maps[0].information, maps[2].information)
         for picked in ([0, 1], [2]):
-            alone = score_cells(layer, [cues[image] for image in picked], watch())
+            alone = score_cells(layer, [cues[image] for image in picked])
             for one, image in zip(alone, picked, strict=True):
                 assert torch.allclose(one.balanced, maps[image].balanced, atol=1e-5)
 
@@ -200,7 +198,7 @@ class TestScore:
         layer, cues = set_up()
         gestalt, coupling = torch.randn(1, DIM), torch.randn(1, 6, 6)
         whole = cues[0]._replace(gestalt=gestalt, coupling=coupling)
-        (relevance,) = score_cells(layer, [whole], watch())
+        (relevance,) = score_cells(layer, [whole])
         expected = layer.relevance(
             whole.texture,
             whole.query,
@@ -213,16 +211,10 @@ class TestScore:
             (a is None and b is None) or torch.equal(a, b) for a, b in zip(relevance, expected, strict=True)
         )
 
-    def test_the_time_is_that_of_scoring(self) -> None:
-        layer, cues = set_up()
-        stopwatch = watch()
-        score_cells(layer, cues, stopwatch)
-        assert [stage for stage, ms in stopwatch.ms.items() if ms] == ["scoring", "balancing"]
-
     def test_nothing_needs_to_be_encoded(self) -> None:
         layer, cues = set_up()
-        blind = score_cells(layer, [one._replace(vision=None) for one in cues], watch())
-        for one, other in zip(blind, score_cells(layer, cues, watch()), strict=True):
+        blind = score_cells(layer, [one._replace(vision=None) for one in cues])
+        for one, other in zip(blind, score_cells(layer, cues), strict=True):
             assert torch.equal(one.information, other.information)
             assert (one.participatory - other.participatory).abs().max() > 1e-3
 
@@ -230,7 +222,7 @@ class TestScore:
         layer, cues = set_up()
         couplings = [float(image) + torch.zeros(1, 6, 6) for image in range(3)]
         cues = [one._replace(vision=None, coupling=c) for one, c in zip(cues, couplings, strict=True)]
-        for image, relevance in enumerate(score_cells(layer, cues, watch())):
+        for image, relevance in enumerate(score_cells(layer, cues)):
             assert torch.equal(relevance.participatory[0], couplings[image][0].sigmoid())
         torch.manual_seed(0)
         with torch.no_grad():
@@ -240,9 +232,7 @@ class TestScore:
         weights = [
             [
                 r.weights
-                for r in score_cells(
-                    layer, [c._replace(gestalt=g) for c, g in zip(cues, some, strict=True)], watch()
-                )
+                for r in score_cells(layer, [c._replace(gestalt=g) for c, g in zip(cues, some, strict=True)])
             ]
             for some in (gestalts, [gestalts[0], torch.zeros(1, DIM), gestalts[2]])
         ]
@@ -252,7 +242,7 @@ class TestScore:
 class TestDecide:
     def test_what_is_fetched_is_the_same_without_gradient(self) -> None:
         layer, cues = set_up()
-        maps = score_cells(layer, cues, watch())
+        maps = score_cells(layer, cues)
         maps[1] = maps[1]._replace(structured=None)
         for before, after in zip(maps, _on_cpu(maps), strict=True):
             for old, new in zip(before, after, strict=True):
@@ -267,16 +257,16 @@ class TestDecide:
         layer, cues = set_up()
         cues[1] = cues[1]._replace(vision=torch.full_like(cues[1].vision, value))
         for call in (
-            lambda: decide(layer, cues, GRIDS, [4, 4, 4], watch()),
-            lambda: weigh(layer, cues, GRIDS, watch()),
+            lambda: decide(layer, cues, GRIDS, [4, 4, 4]),
+            lambda: weigh(layer, cues, GRIDS),
         ):
             with pytest.raises(NonFiniteScores, match="image 1"):
                 call()
 
     def test_an_image_without_a_budget_keeps_all(self) -> None:
         layer, cues = set_up()
-        maps = score_cells(layer, cues, watch())
-        decision = decide(layer, cues, GRIDS, [5, None, 0.5], watch())
+        maps = score_cells(layer, cues)
+        decision = decide(layer, cues, GRIDS, [5, None, 0.5])
         assert [allocation.kept for allocation in decision.allocations] == [5, 36, 18]
         whole = decision.allocations[1]
         assert (whole.reasons == Reason.ALL).all()
@@ -286,8 +276,8 @@ class TestDecide:
     def test_choosing_and_weighing(self) -> None:
         layer, cues = set_up()
         with torch.no_grad():
-            pruned = decide(layer, cues, GRIDS, [5, 6, 7], watch())
-            weighted = weigh(layer, cues, GRIDS, watch())
+            pruned = decide(layer, cues, GRIDS, [5, 6, 7])
+            weighted = weigh(layer, cues, GRIDS)
         assert [a.kept for a in pruned.allocations] == [5, 6, 7]
         assert pruned.gates is None
         assert [a.kept for a in weighted.allocations] == [36, 36, 36]
@@ -297,7 +287,7 @@ class TestDecide:
 
     def test_gates_are_one_and_carry_gradient(self) -> None:
         layer, cues = set_up()
-        decision = decide(layer, cues, GRIDS, [5, 6, 7], watch())
+        decision = decide(layer, cues, GRIDS, [5, 6, 7])
         assert all((gate == 1).all() for gate in decision.gates)
         sum(gate.sum() for gate in decision.gates).backward()
         assert any(p.grad is not None and (p.grad != 0).any() for p in layer.parameters())
@@ -305,4 +295,4 @@ class TestDecide:
     def test_a_budget_above_the_number_of_cells_is_refused(self) -> None:
         layer, cues = set_up()
         with pytest.raises(ValueError, match="37"):
-            decide(layer, cues, GRIDS, [5, 37, 5], watch())
+            decide(layer, cues, GRIDS, [5, 37, 5])

@@ -339,7 +339,7 @@ def test_the_bundled_model_looks_at_the_evidence_untrained() -> None:
         watch = Stopwatch(model.device)
         cells = [features.cell_tokens(0)]
         cues = gather(model.adapter, cosine, inputs, encoded, features.layout, watch, cells=cells)
-        scored = score_cells(cosine, cues, watch)[0].participatory
+        scored = score_cells(cosine, cues)[0].participatory
         evidence = evidence_cells(question.evidence, (16, 16), page.image.size).flatten()
         best = [found.flatten().topk(64).indices for found in (coupling(maps[0], (16, 16)), scored)]
         recalls.append([float(evidence[keep].float().sum() / evidence.sum()) for keep in best])

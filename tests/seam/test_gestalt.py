@@ -15,14 +15,13 @@ from arr_coc.seam import Grid, VisualFeatures
 from arr_coc.seam.gestalt import (
     CELLS,
     COMPRESSORS,
-    CONVS,
-    ConvCompressor,
     compress,
-    load_convs,
+    load_compressors,
     pool,
     pooled,
-    save_convs,
+    save_compressors,
 )
+from arr_coc.seam.tower_compressor import TOWERS, TowerCompressor
 from each import each
 from tiny import FAMILIES, LLAVA_FAMILIES, QWEN_FAMILIES, WIDTH, picture, prompts, tiny
 
@@ -45,13 +44,13 @@ def features(grids: list[Grid], levels: int = 2, seed: int = 0, dtype: Any = tor
     return VisualFeatures(stacks[0], stacks[1:], grids, [torch.arange(n) for n in sizes], dict)
 
 
-def moved(conv: ConvCompressor, seed: int = 0) -> ConvCompressor:
+def moved(compressor: TowerCompressor, seed: int = 0) -> TowerCompressor:
     """A compressor away from its start, as if it were trained."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
-        for parameter in conv.parameters():
+        for parameter in compressor.parameters():
             parameter.add_(0.1 * torch.randn(parameter.shape, generator=generator))
-    return conv
+    return compressor
 
 
 def stacks(given: VisualFeatures) -> list[list[Tensor]]:
@@ -132,23 +131,10 @@ def test_middles_are_the_stated_places() -> None:
     assert middles((1, 3, 2), (1, 3, 2)).tolist() == [[y, x] for y in range(3) for x in range(2)]
 
 
-# ---- the learned compressors ------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("factor", SIDES)
-def test_a_conv_starts_as_the_pool_exactly(factor: int) -> None:
-    given = features(GRIDS)
-    learned, plain = ConvCompressor(DIM, factor, 2)(given), pooled(given, factor)
-    assert learned.grids == plain.grids
-    for found, expected in zip(stacks(learned), stacks(plain), strict=True):
-        for a, b in zip(found, expected, strict=True):
-            assert torch.equal(a, b)
-
-
 @pytest.mark.parametrize("factor", SIDES)
 def test_every_stack_has_its_grid_cells_and_dtype(factor: int) -> None:
     given, side = features(GRIDS, dtype=torch.bfloat16), SIDES[factor]
-    coarse = moved(ConvCompressor(DIM, factor, 2))(given)
+    coarse = pooled(given, factor)
     assert coarse.grids == [(t, -(-h // side), -(-w // side)) for t, h, w in GRIDS]
     assert coarse.kind is given.kind
     assert len(coarse.levels) == 2
@@ -159,75 +145,14 @@ def test_every_stack_has_its_grid_cells_and_dtype(factor: int) -> None:
         assert all(image.dtype == torch.bfloat16 for image in stack)
 
 
-@pytest.mark.parametrize("factor", SIDES)
-def test_no_image_influences_another(factor: int) -> None:
-    conv = moved(ConvCompressor(DIM, factor, 2))
-    together = conv(features(GRIDS))
-    for i, grid in enumerate(GRIDS):
-        given = features(GRIDS)
-        alone = conv(
-            VisualFeatures(
-                [given.tokens[i]], [[lv[i]] for lv in given.levels], [grid], [given.cells[i]], dict
-            )
-        )
-        for whole, one in zip(stacks(together), stacks(alone), strict=True):
-            torch.testing.assert_close(whole[i], one[0])
-
-
-def test_levels_and_tokens_do_not_mix() -> None:
-    conv, given = moved(ConvCompressor(DIM, 4, 2)), features([(1, 6, 6)])
-    before = conv(given)
-    given.levels[1][0].add_(1.0)
-    after = conv(given)
-    assert torch.equal(before.tokens[0], after.tokens[0])
-    assert torch.equal(before.levels[0][0], after.levels[0][0])
-    assert not torch.allclose(before.levels[1][0], after.levels[1][0])
-
-
-@pytest.mark.parametrize("factor", SIDES)
-def test_a_conv_sees_its_neighbourhood_only(factor: int) -> None:
-    conv, side, given = moved(ConvCompressor(DIM, factor)), SIDES[factor], features([(1, 24, 24)], levels=0)
-    before = conv(given).tokens[0]
-    given.tokens[0][0].add_(10.0)  # the cell in the corner
-    changed = (conv(given).tokens[0] - before).abs().amax(1).view(24 // side, 24 // side) > 1e-6
-    assert changed[0, 0]
-    assert not changed[2:].any()
-    assert not changed[:, 2:].any()
-
-
-@pytest.mark.parametrize("factor", SIDES)
-def test_gradient_reaches_every_parameter(factor: int) -> None:
-    conv, given = ConvCompressor(DIM, factor, 2), features([(1, 8, 9), (1, 5, 6)])
-    optimizer = torch.optim.SGD(conv.parameters(), lr=0.1)
-    for step in range(2):  # the first moves the heads from zero, the second reaches what is behind them
-        loss = sum((image - 1).square().sum() for stack in stacks(conv(given)) for image in stack)
-        optimizer.zero_grad()
-        torch.as_tensor(loss).backward()
-        for name, parameter in conv.named_parameters():
-            assert parameter.grad is not None, name
-            assert parameter.grad.isfinite().all(), name
-            assert parameter.grad.any() or (step == 0 and ".convs." in name), name
-        optimizer.step()
-
-
-def test_making_a_conv_leaves_the_random_state_alone() -> None:
-    torch.manual_seed(3)
-    expected = torch.rand(1)
-    torch.manual_seed(3)
-    first, second = ConvCompressor(DIM, 4), ConvCompressor(DIM, 4)
-    assert torch.equal(torch.rand(1), expected)
-    assert all(torch.equal(a, b) for a, b in zip(first.parameters(), second.parameters(), strict=True))
-
-
 # ---- on real families -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@each("name", ["pool4", "pool16", "conv4", "conv16"])
+@each("name", ["pool4", "pool16"])
 def test_every_family_can_pool_its_cells(family: str, name: str) -> None:
     adapter, inputs, given = encoded(family, [(48, 64)])
-    convs = {n: ConvCompressor(WIDTH, factor, len(given.levels)) for n, factor in CONVS.items()}
-    coarse = compress(name, adapter, inputs, given, convs)
+    coarse = compress(name, adapter, inputs, given)
     side = SIDES[COMPRESSORS[name].factor or 0]
     t, h, w = given.grids[0]
     assert coarse.grids == [(t, -(-h // side), -(-w // side))]
@@ -263,41 +188,40 @@ def test_features_are_encoded_where_none_are_given() -> None:
 
 
 def test_what_is_saved_is_what_is_loaded(tmp_path: Path) -> None:
-    convs = {name: moved(ConvCompressor(DIM, factor, 2)) for name, factor in CONVS.items()}
-    save_convs(convs, tmp_path / "allocator")
-    loaded = load_convs(tmp_path / "allocator", DIM)
-    assert list(loaded) == list(CONVS)
-    for conv in convs.values():  # files are in bfloat16
-        conv.load_state_dict({key: value.bfloat16() for key, value in conv.state_dict().items()})
-    given = features(GRIDS)
-    for name, conv in convs.items():
-        for found, expected in zip(stacks(loaded[name](given)), stacks(conv(given)), strict=True):
-            assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+    compressors = {name: moved(TowerCompressor(DIM, factor, 1, 3)) for name, factor in TOWERS.items()}
+    save_compressors(compressors, tmp_path / "allocator")
+    loaded = load_compressors(tmp_path / "allocator")
+    assert list(loaded) == list(TOWERS)
+    for name, compressor in compressors.items():  # files are in bfloat16
+        assert (loaded[name].first, loaded[name].window) == (1, 3)
+        weights = {key: value.bfloat16().float() for key, value in compressor.state_dict().items()}
+        assert weights.keys() == loaded[name].state_dict().keys()
+        assert all(torch.equal(value, weights[key]) for key, value in loaded[name].state_dict().items())
         assert not any(parameter.requires_grad for parameter in loaded[name].parameters())
 
 
-def test_a_folder_without_files_has_no_convs(tmp_path: Path) -> None:
-    assert load_convs(tmp_path, DIM) == {}
-    save_convs({"conv16": ConvCompressor(DIM, 16)}, tmp_path)
-    assert list(load_convs(tmp_path, DIM)) == ["conv16"]
+def test_a_folder_without_files_has_no_compressors(tmp_path: Path) -> None:
+    assert load_compressors(tmp_path) == {}
+    save_compressors({"tower16": TowerCompressor(DIM, 16, 1)}, tmp_path)
+    assert list(load_compressors(tmp_path)) == ["tower16"]
 
 
-@each("harm", ["missing", "left over", "width", "factor", "no safetensors"])
+@each("harm", ["missing", "left over", "factor", "no safetensors"])
 def test_loading_is_strict(tmp_path: Path, harm: str) -> None:
-    save_convs({"conv4": ConvCompressor(DIM, 4, 2)}, tmp_path)
-    path = tmp_path / "conv4.safetensors"
-    weights = load_file(path)
+    save_compressors({"tower4": TowerCompressor(DIM, 4, 1)}, tmp_path)
+    path = tmp_path / "tower4.safetensors"
+    weights, numbers = load_file(path), {"first": "1", "window": "8"}
     if harm == "missing":
-        weights.pop("tokens.head.bias")
+        weights.pop("net.head.bias")
     elif harm == "left over":
-        weights["tokens.extra"] = torch.zeros(1)
+        weights["net.extra"] = torch.zeros(1)
     elif harm == "factor":
-        weights = ConvCompressor(DIM, 16, 2).state_dict()
-    save_file(weights, path)
+        weights = TowerCompressor(DIM, 16, 1).state_dict()
+    save_file(weights, path, numbers)
     if harm == "no safetensors":
         path.write_bytes(b"not this")
-    with pytest.raises(ValueError, match=r"conv4\.safetensors.*copy it there again") as error:
-        load_convs(tmp_path, DIM + 1 if harm == "width" else DIM)
+    with pytest.raises(ValueError, match=r"tower4\.safetensors.*copy it there again") as error:
+        load_compressors(tmp_path)
     assert "\n" not in str(error.value)
 
 
@@ -308,15 +232,11 @@ def test_refusals_name_the_remedy() -> None:
     adapter, inputs, given = encoded("qwen3_vl", [(48, 48)])
     with pytest.raises(ValueError, match="'pool9' is unknown; use one of resize, pool4"):
         compress("pool9", adapter, inputs, given)
-    for convs in (None, {}, {"conv16": ConvCompressor(WIDTH, 16, 2)}):
-        with pytest.raises(ValueError, match=r"'conv4' has no trained weights.*use 'pool4'"):
-            compress("conv4", adapter, inputs, given, convs)
-    with pytest.raises(ValueError, match=r"0 deepstack levels but these have width 32 and 2.*'pool4'"):
-        compress("conv4", adapter, inputs, given, {"conv4": ConvCompressor(WIDTH, 4, 0)})
+    for compressors in (None, {}, {"tower16": TowerCompressor(WIDTH, 16, 1)}):
+        with pytest.raises(ValueError, match=r"'tower4' has no trained weights.*use 'pool4'"):
+            compress("tower4", adapter, inputs, given, compressors)
     with pytest.raises(ValueError, match=r"dropped.*compress before choosing"):
         pooled(given.select([torch.arange(3)]), 4)
-    with pytest.raises(ValueError, match=r"factor 9 .*use one of \[4, 16\]"):
-        ConvCompressor(DIM, 9)
 
 
 @pytest.mark.parametrize("family", LLAVA_FAMILIES)

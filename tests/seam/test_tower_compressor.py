@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from arr_coc.families import adapter_for
 from arr_coc.model import ARRCOCModel
-from arr_coc.seam.gestalt import load_convs, save_convs
+from arr_coc.seam.gestalt import load_compressors, save_compressors
 from arr_coc.seam.tower_compressor import SIDES, TOWERS, TowerCompressor, tower_halves, usual_first
 from near import near
 from tiny import QWEN_FAMILIES, picture, prompts, tiny
@@ -173,8 +173,8 @@ class TestRefusals:
 class TestFiles:
     def test_what_is_saved_is_loaded(self, tmp_path: Path) -> None:
         made = {name: moved(TowerCompressor(24, factor, 2, 5)) for name, factor in TOWERS.items()}
-        save_convs(made, tmp_path)
-        loaded: dict[str, Any] = load_convs(tmp_path, 999)
+        save_compressors(made, tmp_path)
+        loaded: dict[str, Any] = load_compressors(tmp_path)
         assert loaded.keys() == made.keys()
         for name, again in loaded.items():
             assert (again.dim, again.factor, again.first, again.window) == (24, TOWERS[name], 2, 5)
@@ -185,24 +185,24 @@ class TestFiles:
         "numbers", [None, {"first": "x", "window": "8"}, {"first": "0", "window": "8"}, {"first": "1"}]
     )
     def test_numbers_that_are_none(self, tmp_path: Path, numbers: dict[str, str] | None) -> None:
-        save_convs({"tower4": TowerCompressor(24, 4, 1)}, tmp_path)
+        save_compressors({"tower4": TowerCompressor(24, 4, 1)}, tmp_path)
         path = tmp_path / "tower4.safetensors"
         save_file(load_file(path), path, metadata=numbers)
         with pytest.raises(ValueError, match=r"tower4.safetensors' is no compressor of factor 4"):
-            load_convs(tmp_path, 24)
+            load_compressors(tmp_path)
 
     def test_weights_of_another_factor(self, tmp_path: Path) -> None:
-        save_convs({"tower4": TowerCompressor(24, 4, 1)}, tmp_path)
+        save_compressors({"tower4": TowerCompressor(24, 4, 1)}, tmp_path)
         (tmp_path / "tower4.safetensors").rename(tmp_path / "tower16.safetensors")
         with pytest.raises(ValueError, match="is no compressor of factor 16"):
-            load_convs(tmp_path, 24)
+            load_compressors(tmp_path)
 
 
 @pytest.mark.parametrize("mode", ["compress", "saccade"])
 def test_a_model_reads_what_its_tower_compressed(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     built = tiny("qwen3_vl")
     model = ARRCOCModel(built.model, built.processor, strict=True)
-    model.convs["tower4"] = moved(TowerCompressor(width(model.adapter), 4, 1))
+    model.compressors["tower4"] = moved(TowerCompressor(width(model.adapter), 4, 1))
     model.loras.add("tower4", 2)
     for matrix in model.loras.parameters_of("tower4"):
         matrix.data += 0.1

@@ -31,7 +31,7 @@ from arr_coc.files.paths import CONFIG_NAME
 from arr_coc.guide.guide import Guide, save_guide
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes import MODES
-from arr_coc.seam.gestalt import COMPRESSORS, CONVS, ConvCompressor, save_convs
+from arr_coc.seam.gestalt import COMPRESSORS, save_compressors
 from arr_coc.seam.lora import COARSE, KINDS, PARTIAL
 from arr_coc.seam.tower_compressor import TOWERS, TowerCompressor
 from arr_coc.store import allocator as store_allocator
@@ -157,8 +157,7 @@ class TestRoundTrip:
             model.processor,
             model.layer,
             stem=learned(Stem(WIDTH, width=16, blocks=1)),
-            convs={name: learned(ConvCompressor(WIDTH, factor, 2)) for name, factor in CONVS.items()}
-            | {name: learned(TowerCompressor(32, factor, 1)) for name, factor in TOWERS.items()},
+            compressors={name: learned(TowerCompressor(32, factor, 1)) for name, factor in TOWERS.items()},
             loras=model.loras,
             budget=9,
             strict=True,
@@ -182,13 +181,7 @@ class TestRoundTrip:
         loras = ("adapter_config.json", "adapter_model.safetensors")
         assert files == {
             *("README.md", CONFIG_NAME, WEIGHTS_NAME),
-            *(
-                "guide/guide.safetensors",
-                "basis.safetensors",
-                "stem.safetensors",
-                "conv4.safetensors",
-                "conv16.safetensors",
-            ),
+            *("guide/guide.safetensors", "basis.safetensors", "stem.safetensors"),
             *(f"{name}.safetensors" for name in TOWERS),
             *(*loras, *(f"{place}/{name}" for place in ("partial", "coarse", *TOWERS) for name in loras)),
         }
@@ -391,16 +384,13 @@ class TestAllocatorRefusals:
         torch.save(weights, allocator / "arr_coc.bin")
         self.refused(allocator, base_folder, r"it has arr_coc\.bin, but pickles are never loaded: convert")
 
-    def test_a_stem_or_compressor_of_another_model(self, allocator: Path, base_folder: Path) -> None:
+    def test_a_stem_of_another_model(self, allocator: Path, base_folder: Path) -> None:
         save_stem(Stem(WIDTH + 4, width=16, blocks=1), allocator)
         self.refused(
             allocator, base_folder, rf"stem\.safetensors' is {WIDTH + 4} wide but the base model {WIDTH}"
         )
         (allocator / "stem.safetensors").write_bytes(b"damaged")
         self.refused(allocator, base_folder, r"stem\.safetensors' is not a saved stem .*save_pretrained")
-        (allocator / "stem.safetensors").unlink()
-        save_convs({"conv4": ConvCompressor(WIDTH + 4, 4, 2)}, allocator)
-        self.refused(allocator, base_folder, r"conv4\.safetensors' is no compressor .* of width 32")
 
     @pytest.mark.parametrize("spoil", ["shape", "missing", "left over", "damaged"])
     def test_strict(self, allocator: Path, base_folder: Path, spoil: str) -> None:
@@ -458,7 +448,7 @@ class TestParts:
     @pytest.mark.parametrize("number", [float("nan"), float("inf")])
     def test_numbers_that_are_not_finite(self, allocator: Path, number: float) -> None:
         save_stem(Stem(WIDTH, width=16, blocks=1), allocator)
-        save_convs({"conv4": ConvCompressor(WIDTH, 4, 2)}, allocator)
+        save_compressors({"tower4": TowerCompressor(WIDTH, 4, 1)}, allocator)
         for path in sorted(allocator.glob("*.safetensors")):
             before = path.read_bytes()
             with safe_open(path, framework="pt") as file:

@@ -29,7 +29,7 @@ from arr_coc.files import worker
 from arr_coc.files.validation import short
 from arr_coc.files.vetting import INDEX, PROCESSOR_FILES, vetted
 from arr_coc.model import ARRCOCModel
-from arr_coc.seam.gestalt import ConvCompressor
+from arr_coc.seam.tower_compressor import TowerCompressor
 from arr_coc.store import checkpoint
 from arr_coc.store.allocator import load_learned
 from arr_coc.store.checkpoint import try_processor
@@ -184,7 +184,7 @@ def allocator(tmp_path_factory: pytest.TempPathFactory) -> Path:
         tiny("qwen3_vl").model,
         layer=ARRCOCLayer(ARRCOCConfig(dim=WIDTH)),
         stem=Stem(WIDTH, width=16, blocks=1),
-        convs={"conv4": ConvCompressor(WIDTH, 4, 2)},
+        compressors={"tower4": TowerCompressor(WIDTH, 4, 1)},
         base_name="bundled",
     )
     built.loras.add("own", 2)

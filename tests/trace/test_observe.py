@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,8 @@ from arr_coc.choose.allocation import Reason
 from arr_coc.choose.layer import ARRCOCConfig, ARRCOCLayer
 from arr_coc.data.evidence import evidence_cells
 from arr_coc.model import ARRCOCModel
-from arr_coc.session import Session
-from arr_coc.trace.observe import _allocate_sets, _fitted, observe, word_heat
+from arr_coc.session import ChoiceOptions, Session
+from arr_coc.trace.observe import _allocate_sets, _columns, _fitted, observe, word_heat
 from arr_coc.trace.trace import Trace
 from arr_coc.train.learner import fit_coarse_basis
 from arr_coc_lab.world import draw_page
@@ -28,6 +29,30 @@ WORDS = ["Where", "is", "the", "red", "ball", "INV-24"]
 SCORING = ("prune", "weight", "sparse", "saccade")
 MODES = (*SCORING, "compress", "full")
 
+CALLS: dict[str, dict[str, Any]] = {
+    "budget": {"budget": 0.3},
+    "mode": {"mode": "saccade"},
+    "gestalt": {"mode": "saccade", "gestalt": "pool4"},
+    "cells": {"cells": [3, 4, 17]},
+    "coverage": {"mode": "prune", "coverage": 0.8},
+    "magnify": {"mode": "sparse", "magnify": 2, "budget": 20},
+    "history": {"history": [("Where is the red ball, (INV-24)?", "red"), ("And now?", "")]},
+    "max_new_tokens": {"max_new_tokens": 2},
+    "on_text": {"on_text": lambda _: None},
+    "on_plan": {"on_plan": lambda _: None},
+}
+"""Arguments of `Session.ask`, by the option that they are there for."""
+MORE_CALLS = {
+    "auto": {"budget": "auto"},
+    "magnify auto": {"mode": "sparse", "magnify": "auto", "budget": 20},
+    "magnified saccade": {"mode": "saccade", "magnify": 2, "budget": 20},
+    "magnified cells": {"mode": "sparse", "magnify": 1.5, "cells": [3, 4, 17]},
+    "cells of a saccade": {"mode": "saccade", "cells": [3, 4, 17]},
+    "a history and a coverage": {"history": [("What?", "red")], "coverage": 0.8, "mode": "sparse"},
+}
+every_call = pytest.mark.parametrize(
+    "how", [*CALLS.values(), *MORE_CALLS.values()], ids=[*CALLS, *MORE_CALLS]
+)
 every_mode = pytest.mark.parametrize("mode", MODES)
 every_scoring = pytest.mark.parametrize("mode", SCORING)
 every_kind = pytest.mark.parametrize("kind", KINDS)
@@ -188,6 +213,59 @@ class TestTrace:
         assert str(base.parent) not in json.dumps(found._plain())
 
 
+class TestOptions:
+    """Whatever `Session.ask` takes, `observe` and, of what chooses, `plan` take too, with the same effect."""
+
+    def test_every_option_is_here(self) -> None:
+        own = inspect.signature(Session.ask).parameters.keys() - {"self", "question", "choice"}
+        assert own | ChoiceOptions.__annotations__.keys() == CALLS.keys()
+
+    @every_call
+    def test_a_trace_is_of_the_answer(self, how: dict[str, Any], tmp_path: Path) -> None:
+        for kind in ("guide", "stem"):
+            alone = session(kind).ask(QUESTION, **({"max_new_tokens": 3} | how))
+            found = observe(session(kind), QUESTION, **({"max_new_tokens": 3} | how))
+            assert (found.answer, found.mode, found.note) == (alone.text, alone.mode, alone.note)
+            assert (found.budget, found.read, found.magnified) == (alone.budget, alone.read, alone.magnified)
+            assert found.allocation.to_dict() == alone.allocation.to_dict()
+            talk = {name: how[name] for name in ("history",) if name in how}
+            long = how.get("max_new_tokens", 3)
+            whole = session(kind).ask(QUESTION, mode="full", max_new_tokens=long, **talk)
+            assert found.full is not None
+            assert found.full.text == whole.text
+            assert [word.text for word in found.words if word.heat is not None] == WORDS
+            found.save(tmp_path / "a")
+            assert Trace.load(tmp_path / "a").view() == found.view()
+
+    @every_call
+    def test_a_plan_is_that_of_the_answer(self, how: dict[str, Any]) -> None:
+        plans: list[Any] = []
+        choice = {name: value for name, value in how.items() if name not in ("max_new_tokens", "on_text")}
+        for kind in ("guide", "stem"):
+            answer = session(kind).ask(QUESTION, **({"max_new_tokens": 1} | how | {"on_plan": plans.append}))
+            choice.pop("on_plan", None)
+            for plan in (session(kind).plan(QUESTION, **choice), plans.pop()):
+                assert (plan.mode, sum(plan.read), plan.fallback) == (answer.mode, answer.read, False)
+                assert [one.to_dict() for one in plan.allocations] == [answer.allocation.to_dict()]
+                assert (plan.note or "") in (answer.note or "")
+            looked = session(kind).look(QUESTION, **choice)
+            assert looked.to_dict() == answer.allocation.to_dict()
+        assert not plans
+
+    def test_a_plan_is_of_all_tokens_where_the_answer_is(self) -> None:
+        """For a question about all that is printed, and once every token of an image is kept."""
+        open_ = wrapped().session(WIDE, keep_image_after=0)
+        for one, question in ((open_, QUESTION), (session(), "Transcribe the text.")):
+            assert one.plan(question).mode == one.ask(question, max_new_tokens=1).mode == "full"
+            assert one.look(question).kept == 7
+        assert open_.plan(QUESTION, cells=[3]).mode == "sparse"
+
+    def test_what_is_no_option(self) -> None:
+        for refusing in (session().plan, session().look, session().ask):
+            with pytest.raises(TypeError, match="'bugdet' is no option: use budget, mode"):
+                refusing(QUESTION, bugdet=4)
+
+
 class TestPicture:
     def test_it_is_what_the_model_saw(self) -> None:
         found = observe(session(), QUESTION, words=False, compare=False, max_new_tokens=1)
@@ -220,14 +298,78 @@ class TestWords:
     @every_kind
     @every_scoring
     def test_the_whole_question_gives_the_allocation_itself(self, mode: str, kind: str) -> None:
-        open_ = session(kind)
-        answer = open_.ask(QUESTION, mode=mode, max_new_tokens=1)
-        inputs = open_.inputs(QUESTION)
-        asked = open_.model.adapter.question_mask(inputs["input_ids"])[0]
-        found = _allocate_sets(open_, inputs, asked[None], asked, mode, answer.kept, None)[0]
+        self._assert_whole(session(kind), {"mode": mode})
+
+    @every_call
+    def test_it_does_for_any_call(self, how: dict[str, Any]) -> None:
+        for kind in ("guide", "stem"):
+            self._assert_whole(session(kind), how)
+
+    @staticmethod
+    @torch.no_grad()
+    def _assert_whole(open_: Session, how: dict[str, Any]) -> None:
+        answer = open_.ask(QUESTION, **(how | {"max_new_tokens": 1}))
+        history = {"history": how.get("history", ())}
+        choice = {name: how[name] for name in how if name in ChoiceOptions.__annotations__}
+        with open_.call(QUESTION, **history, **(choice | {"mode": answer.mode})) as request:
+            content = open_.model.adapter.question_mask(request.inputs["input_ids"])[0]
+            found = _allocate_sets(request, content[None], content, answer.kept)[0]
+        if "cells" in how:  # which no map has chosen
+            assert found.kept == answer.kept
+            return
         for name in ("information", "perspectival", "participatory", "balanced", "weights"):
             assert near(getattr(found, name), getattr(answer.allocation, name)), name
         assert torch.equal(found.keep, answer.allocation.keep)
+
+    @every_kind
+    @pytest.mark.parametrize("mode", ["prune", "sparse", "saccade"])
+    def test_no_word_moves_named_cells(self, mode: str, kind: str) -> None:
+        open_ = session(kind)
+        free = word_heat(open_, QUESTION, mode, kept=20)
+        named = word_heat(open_, QUESTION, mode, kept=20, cells=range(20))
+        for one, other in zip(free, named, strict=True):
+            assert other.pull == 0
+            assert (one.heat is None) == (other.heat is None)
+            assert one.heat is None or near(one.heat, other.heat)
+        assert max(word.pull for word in free) > 0
+
+    @pytest.mark.parametrize("mode", ["sparse", "saccade"])
+    def test_magnifying_changes_no_heat(self, mode: str) -> None:
+        open_ = session()
+        once, twice = (word_heat(open_, QUESTION, mode, kept=5, magnify=times) for times in (1, 2))
+        for one, other in zip(once, twice, strict=True):
+            assert one.pull == other.pull
+            assert one.heat is None or near(one.heat, other.heat)
+
+    def test_a_small_image_has_heats_where_it_is_magnified(self) -> None:
+        how: dict[str, Any] = {"mode": "saccade", "magnify": 2, "budget": 20, "max_new_tokens": 1}
+        found = observe(wrapped().session(IMAGES[0]), QUESTION, **how)
+        assert found.kept < 30 < found.total + found.read
+        assert found.magnified is not None
+        assert [word.text for word in found.words if word.heat is not None] == WORDS
+
+    def test_the_heat_of_a_coverage_is_that_of_what_is_calibrated(self) -> None:
+        """For "auto" the guide, also where a trained layer decides otherwise."""
+        covered = word_heat(session(), QUESTION, "prune", kept=9, coverage=0.8)
+        guided = word_heat(build(kind="stem", relevance="guide").session(WIDE), QUESTION, "prune", kept=9)
+        trained = word_heat(session(), QUESTION, "prune", kept=9)
+        scored = [i for i, word in enumerate(covered) if word.heat is not None]
+        assert [covered[i].text for i in scored] == WORDS
+        assert all(near(covered[i].heat, guided[i].heat) for i in scored)
+        assert not any(near(covered[i].heat, trained[i].heat) for i in scored)
+
+    def test_a_word_of_the_history_is_not_scored(self) -> None:
+        """Heat is of the question's own tokens, though the same question was asked before."""
+        open_, earlier = session("gaze"), [(QUESTION, "It is red."), ("What?", "")]
+        words = word_heat(open_, QUESTION, "prune", kept=7, history=earlier)
+        assert [word.text for word in words if word.heat is not None] == WORDS
+        ids = open_.inputs(QUESTION, earlier)["input_ids"][0]
+        columns = _columns(open_, QUESTION, words, ids, earlier)
+        short = open_.inputs(QUESTION)["input_ids"][0]
+        once = _columns(open_, QUESTION, words, short, ())
+        assert columns.any()
+        assert torch.equal(ids[columns.any(0)], short[once.any(0)])
+        assert int(columns.any(0).nonzero()[0]) > int(once.any(0).nonzero()[0])
 
     @every_kind
     @every_scoring

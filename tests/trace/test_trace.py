@@ -262,9 +262,20 @@ class TestFile:
 
     def test_missing_fields(self, tmp_path: Path) -> None:
         trace().save(tmp_path / "a")
-        for name in trace()._plain():
+        for name in trace()._plain().keys() - {"magnified"}:
             self.rewrite(tmp_path / "b", drop=name)
             self.refused(tmp_path / "b", "does not have the fields")
+        self.rewrite(tmp_path / "b", drop="magnified")  # as files were until November 2026
+        assert Trace.load(tmp_path / "b").view() == trace().view()
+
+    def test_magnified(self, tmp_path: Path) -> None:
+        finer = trace(magnified=(2.5,), read=31)
+        finer.save(tmp_path / "a")
+        assert Trace.load(tmp_path / "a").magnified == (2.5,)
+        assert finer.view()["magnified"] == [2.5]
+        for wrong in ((), (1.0, 2.0), (0.5,), (3.1,), (float("nan"),)):
+            with pytest.raises(ValueError, match="must be from 1 to 3"):
+                trace(magnified=wrong)
 
     @each(
         "tensors",

@@ -63,7 +63,6 @@ def step(taught: Learner) -> tuple[float, dict[str, torch.Tensor], int]:
         ("answers", {"lora": 2}),
         ("partial", {"lora": 2}),
         ("coarse", {"lora": 2, "hint": 0.3}),
-        ("compressor", {}),
     ],
 )
 def test_layers_computed_again_give_the_same_from_less(stage: str, changes: dict[str, Any]) -> None:

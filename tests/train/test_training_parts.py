@@ -15,7 +15,7 @@ from arr_coc.choose.layer import ARRCOCConfig, ARRCOCLayer
 from arr_coc.families import adapter_for
 from arr_coc.model import ARRCOCModel
 from arr_coc.seam.batching import IGNORED, answer_costs, compacted_costs, hinted_costs
-from arr_coc.seam.gestalt import compress, pooled
+from arr_coc.seam.gestalt import compress
 from arr_coc.session import Session
 from arr_coc.train import parts
 from arr_coc.train.parts import PartsLearner, TaughtImage, assembled, echo_loss, kept_cells, prepare_towers
@@ -99,18 +99,15 @@ class TestEcho:
 
 
 class TestStages:
-    @each(
-        ("stage", "own"), [("partial", "loras.weights"), ("coarse", "loras.weights"), ("compressor", "convs")]
-    )
-    def test_it_teaches_its_own_and_nothing_else(self, stage: str, own: str) -> None:
+    @each("stage", ["partial", "coarse"])
+    def test_it_teaches_its_own_and_nothing_else(self, stage: str) -> None:
         taught = learner(stage)
         before = copy.deepcopy(taught.model.base.state_dict())
         taught.image_loss(ITEM).loss.backward()
         names = reached(taught)
         assert names
-        assert all(name.startswith(f"model.{own}") for name in names)
-        if stage != "compressor":
-            assert all(f"/{stage}/" in f"/{name.removeprefix('model.loras.weights.')}" for name in names)
+        assert all(name.startswith("model.loras.weights.") for name in names)
+        assert all(f"/{stage}/" in f"/{name.removeprefix('model.loras.weights.')}" for name in names)
         after = taught.model.base.state_dict()
         assert all(torch.equal(before[name], after[name]) for name in before)
 
@@ -191,9 +188,9 @@ class TestStages:
         values = losses(taught, ITEM, 0.02, 12)
         assert values[-1] < 0.8 * values[0]
 
-    @each("name", ["resize", "pool4", "conv16", "tower4"])
+    @each("name", ["resize", "pool4", "tower4"])
     def test_a_coarse_view_is_what_the_mode_would_make(self, name: str) -> None:
-        model = learner("compressor").model
+        model = learner("coarse").model
         prepare_towers(model, make_recipe(stage="tower", steps=1, lora=2))
         taught = PartsLearner(model, make_recipe(stage="coarse", steps=1, lora=2, gestalts=(name,)))
         session = Session(model, IMAGE)
@@ -203,20 +200,17 @@ class TestStages:
             assert len(mine.cells[0]) <= len(whole.cells[0]) // 4
             return
         adapter = model.chooser.adapter_with(name) if name == "tower4" else model.adapter_for("saccade")
-        other = compress(name, adapter, session.inputs("?"), whole, model.convs)
+        other = compress(name, adapter, session.inputs("?"), whole, model.compressors)
         assert mine.grids == other.grids
         torch.testing.assert_close(mine.tokens[0], other.tokens[0])
         assert not mine.tokens[0].requires_grad
 
     @torch.no_grad()
     def test_an_answer_from_a_gestalt_costs_what_the_mode_would_read(self) -> None:
-        model = learner("compressor").model
+        model = learner("coarse").model
         session = Session(model, IMAGE)
         whole = model.adapter.features(session.inputs("?"))
         batch = session.batch(["What?"], ["left"])
-        ours = costs(model, batch, whole, None, None, model.convs["conv4"](whole))
-        pool = costs(model, batch, whole, None, None, pooled(whole, 4))
-        assert torch.equal(ours, pool)  # untrained it is the pool
         every = torch.arange(30)
         fine = whole.select([every])
         kept = costs(model, batch, whole, every, fine, None)
@@ -261,7 +255,7 @@ class TestStages:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "file"), [("partial", "partial/"), ("coarse", "coarse/"), ("compressor", "conv4")]
+    ("name", "file"), [("partial", "partial/"), ("coarse", "coarse/"), ("tower", "tower4")]
 )
 def test_a_recipe_makes_an_allocator_with_it(base: Path, tmp_path: Path, name: str, file: str) -> None:
     changes = {"model": str(base), "init": None, "sizes": (128,), "questions": 2, "steps": 1, "workers": 0}
@@ -278,7 +272,7 @@ class TestRefusals:
         ("changes", "reason"),
         [
             ({"stage": "partial"}, "lora is 0, but stage 'partial' teaches one"),
-            ({"stage": "compressor", "eyes": "stem"}, "eyes is no setting of stage 'compressor'"),
+            ({"stage": "tower", "eyes": "stem"}, "eyes is no setting of stage 'tower'"),
             ({"stage": "coarse", "lora": 2, "answer": 0.0}, "answer is 0, so stage 'coarse' learns nothing"),
             ({"stage": "partial", "lora": 2, "gestalts": ("pool4",)}, "stage 'partial' reads no coarse view"),
             ({"stage": "relevance", "gestalts": ("pool4",)}, "gestalts is no setting of stage 'relevance'"),
@@ -291,10 +285,9 @@ class TestRefusals:
         with pytest.raises(ValueError, match=reason):
             make_recipe(steps=1, **changes)
 
-    @pytest.mark.parametrize(("name", "recipe"), [("conv4", "compressor"), ("tower16", "tower")])
-    def test_a_gestalt_that_has_not_been_learned(self, name: str, recipe: str) -> None:
-        with pytest.raises(ValueError, match=f"has not learned: teach it first by recipe {recipe}"):
-            learner("coarse", gestalts=(name,))
+    def test_a_gestalt_that_has_not_been_learned(self) -> None:
+        with pytest.raises(ValueError, match="has not learned: teach it first by recipe tower"):
+            learner("coarse", gestalts=("tower16",))
 
     def test_a_tower_that_encodes_all_or_nothing(self) -> None:
         built = tiny("llava_next")
@@ -303,5 +296,5 @@ class TestRefusals:
             PartsLearner(model, make_recipe(stage="partial", steps=1, lora=2))
 
 
-def test_all_three_are_built_in() -> None:
-    assert {"partial", "coarse", "compressor"} <= built_in().keys()
+def test_both_are_built_in() -> None:
+    assert {"partial", "coarse"} <= built_in().keys()

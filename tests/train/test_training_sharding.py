@@ -147,14 +147,14 @@ def test_layers_of_both_halves_are_divided(family: str) -> None:
     assert any("vis" in name for name in names)
 
 
-@pytest.mark.parametrize("stage", ["answers", "compressor"])
+@pytest.mark.parametrize("stage", ["answers", "partial"])
 def test_an_image_without_questions_computes_what_others_do_and_teaches_nothing(
     stage: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     built, calls = tiny("qwen3_vl"), []
     model = ARRCOCModel(copy.deepcopy(built.model), built.processor, strict=True)
     kind = Learner if stage == "answers" else PartsLearner
-    learner = kind(model, recipe_of(stage=stage, steps=1, budgets=(6,), **ALONE))
+    learner = kind(model, recipe_of(stage=stage, steps=1, lora=2, budgets=(6,), **ALONE))
     for layer in outermost(model.base):
         layer.register_forward_pre_hook(lambda module, args: calls.append(type(module).__name__))
     image = picture(1, (48, 40))

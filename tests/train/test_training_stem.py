@@ -18,7 +18,7 @@ from arr_coc.choose.stem import FILE, Stem
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes import route as saccade
 from arr_coc.seam import gestalt
-from arr_coc.seam.gestalt import ConvCompressor
+from arr_coc.seam.tower_compressor import TowerCompressor
 from arr_coc.session import Session
 from arr_coc.store.checkpoint import BUNDLED_ALLOCATOR
 from arr_coc.train import learner as learning
@@ -39,7 +39,7 @@ ROWS = (
 )
 ITEM = ImageRows(IMAGE, ROWS, "here")
 QUESTIONS = [row.question for row in ROWS]
-LAYER, CONV = "arr_coc.safetensors", "conv4.safetensors"
+LAYER, TOWER = "arr_coc.safetensors", "tower4.safetensors"
 CLOSE = 1e-5
 
 
@@ -266,7 +266,7 @@ def start(tmp_path_factory: pytest.TempPathFactory, base: Path) -> Path:
     """A trained allocator with a compressor and no stem."""
     model, folder = allocator(), tmp_path_factory.mktemp("start")
     model.stem, model.base_name = None, str(base)
-    model.convs["conv4"] = moved(ConvCompressor(WIDTH, 4, levels=2))
+    model.compressors["tower4"] = moved(TowerCompressor(WIDTH, 4, 1))
     model.save_pretrained(folder)
     return folder
 
@@ -290,7 +290,7 @@ class TestRun:
         train(settings, killed, progress=False)
         assert same(whole / FILE, killed / FILE)
         assert same(whole / LAYER, start / LAYER)
-        assert same(whole / CONV, start / CONV)
+        assert same(whole / TOWER, start / TOWER)
 
         model = ARRCOCModel.from_pretrained(whole, strict=True)
         assert model.layer.trained

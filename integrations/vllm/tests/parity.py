@@ -23,7 +23,7 @@ def run(llm, text, images, **more):
 def by_transformers(wrapped, question, images, budget):
     """Log-probabilities of the first token, the answer and the length, by transformers."""
     session = wrapped.session(images)
-    prepared = session.prepared(question, budget=budget)
+    prepared = session.plan(question, budget=budget)
     with torch.no_grad():
         first = prepared.model(**prepared.compacted.kwargs).logits[0, -1].log_softmax(-1)
     answer = session.ask(question, budget=budget, max_new_tokens=8).text

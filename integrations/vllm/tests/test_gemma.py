@@ -83,7 +83,7 @@ def test_cells_are_those_of_transformers(pruned, pages) -> None:
     for seed in range(4):
         image = pages[seed].image.resize((500, 333), Image.Resampling.BICUBIC)
         question = pages[seed].questions[0].text
-        expected = pruned.session([image]).prepared(question, budget=64).allocations[0]
+        expected = pruned.session([image]).plan(question, budget=64).allocations[0]
         record = chooser_for(Settings()).decide(image, question, expected.grid[1:], 64)
         assert len({*record.allocation.keep.tolist()} & {*expected.keep.tolist()}) >= 63
 

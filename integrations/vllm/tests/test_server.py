@@ -84,7 +84,7 @@ def test_a_trace_says_what_would_be_encoded(url, wrapped, pages) -> None:
     assert reply.status_code == 200, reply.text
     (image,) = reply.json()["images"]
     assert (image["kept"], image["question"]) == (64, question)
-    expected = wrapped.session(page.image).prepared(question, budget=64).allocations[0]
+    expected = wrapped.session(page.image).plan(question, budget=64).allocations[0]
     assert image["cells"] == expected.keep.tolist()
     assert image["grid"] == list(expected.grid[1:])
     assert image["allocation"]["keep"] == image["cells"]

@@ -297,7 +297,7 @@ def test_a_server_answers_counts_and_says_what_its_worker_chooses(wrapped, pages
         assert counter(url, "arr_coc_selection_seconds_total") == 0  # of the API server
         reply = httpx.post(url + "/arr_coc/trace", json=request, timeout=60)
         (image,) = reply.json()["images"]
-        expected = wrapped.session(pages[2].image).prepared(question, budget=64).allocations[0]
+        expected = wrapped.session(pages[2].image).plan(question, budget=64).allocations[0]
         assert (image["cells"], image["question"]) == (expected.keep.tolist(), question)
         assert image["allocation"]["keep"] == image["cells"]
         reply = httpx.post(url + "/arr_coc/trace/1", json=request, timeout=60)

@@ -291,7 +291,7 @@ def _claim(out: Path, wanted: Adaptation, spec: str) -> None:
 
 def _check_space(out: Path, model: ARRCOCModel) -> None:
     """Raise a ValueError if the disk lacks space for what will be learned."""
-    modules = [part for part in (model.layer, model.stem, model.convs, model.loras) if part is not None]
+    modules = [part for part in (model.layer, model.stem, model.compressors, model.loras) if part is not None]
     learned = sum(p.numel() for part in modules for p in part.parameters())
     needed, free = max(MIN_SPACE, BASE_SPACE * learned), shutil.disk_usage(out).free
     if free < needed:

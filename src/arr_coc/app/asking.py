@@ -21,13 +21,12 @@ from arr_coc.app.clips import open_source
 from arr_coc.app.lending import lend
 from arr_coc.app.models import Models
 from arr_coc.app.state import Tab
-from arr_coc.choose.budget import Budget, budget_count, budget_of
+from arr_coc.choose.budget import Budget
 from arr_coc.files.images import ImageSource
 from arr_coc.files.plugins import plugin, plugins
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes import MODES, PRUNE, SPARSE, find_mode
-from arr_coc.modes.route import crops_of, reads_crops, runs_as
-from arr_coc.seam.base import as_frames
+from arr_coc.modes.call import Prepared
 from arr_coc.session import Session
 from arr_coc.trace.observe import observe
 from arr_coc.trace.trace import Trace
@@ -143,11 +142,17 @@ def ask(models: Models, tab: Tab, request: AskForm) -> Iterator[Update]:
         with about(what):
             session = current_session(models, tab, model, image)
         with about("question"):
-            inputs = session.inputs(question)
-        source = source_words(session, inputs, budget, request.mode)
+            session.inputs(question)
+        source = "the image"
+
+        def on_plan(plan: Prepared) -> None:
+            nonlocal source
+            source = source_words(plan)
+
         return observe(
             session,
             question,
+            on_plan=on_plan,
             on_text=lambda text: notify(f"From {source}: {text}"),
             on_full_text=lambda text: notify(f"From all tokens: {text}"),
             **options,
@@ -165,22 +170,13 @@ def answered(
     return observe(model.session(image), question, **options)
 
 
-def source_words(session: Session, inputs: dict[str, Any], budget: Budget, mode: str | None) -> str:
+def source_words(plan: Prepared) -> str:
     """What an answer is read from, shown while it is generated: "64 tokens"."""
-    adapter = session.model.adapter
-    ran, _ = runs_as(adapter, find_mode(session.model.mode if not mode else mode))
-    if not ran.chooses:
-        return ran.help
-    framed = as_frames(adapter, inputs)[0]
-    crops = crops_of(adapter, inputs, session.encoded(ran.name))[0] if reads_crops(adapter, ran) else {}
-    if adapter.encodes in ("cells", "tiles") or crops:
-        count = sum(adapter.layout({**framed, **crops}).sizes)
-    else:  # known once encoded: placeholders are cells and the tokens beside them
-        count = int((framed["input_ids"] == adapter.image_token_id).sum())
-    allowed = budget_of(budget, None, count)
-    counted = not isinstance(allowed, str)
-    chosen = f"{budget_count(allowed, count):,} tokens" if counted else "the tokens chosen"
-    return f"a coarse view and {chosen}" if ran.gestalt else chosen
+    mode, read = find_mode(plan.mode), sum(plan.read)
+    if not mode.chooses:
+        return mode.help
+    kept = read if plan.magnified else sum(allocation.kept for allocation in plan.allocations)
+    return f"{'a coarse view and ' * (mode.gestalt and read > kept)}{kept:,} tokens"
 
 
 def swap(models: Models, tab: Tab, question: str) -> Iterator[Update]:
@@ -283,6 +279,7 @@ def _again(
         options: dict[str, Any] = {
             "budget": trace.budget,
             "mode": trace.mode,
+            "magnify": 1 if trace.magnified is None else trace.magnified[0],
             "compare": False,
             "words": False,
             "max_new_tokens": models.max_new_tokens,

@@ -20,8 +20,6 @@ from torch.autograd.function import once_differentiable
 from arr_coc.choose.allocation import Reason
 from arr_coc.choose.balancing import MAX_EXPLORE, explore_share
 from arr_coc.choose.budget import Budget, count_cells
-from arr_coc.choose.knowing import cell_information
-from arr_coc.choose.texture import Channels, channel_names
 
 # Thresholds of structure in an image. Measured autocorrelation: noise 0.03, splatter 0.22, pages 0.4;
 # measured alignment: noise 1.0, 260 splatters at most 3.5, icons under each other 4.4 and more.
@@ -115,16 +113,15 @@ def coverage(kept: Tensor, count: int, grid: tuple[int, int]) -> Tensor:
     return cost.argsort(stable=True)[:count]
 
 
-def has_structure(texture: Tensor, channels: Channels) -> Tensor:
-    """Whether an image has structure, so that some cells can be preferred, [B, C, H, W] -> bool [B].
+def has_structure(information: Tensor, colour: Tensor) -> Tensor:
+    """Whether an image has structure, so that some cells can be preferred: bool [B].
+
+    `information` [B, c, H, W] is `cell_information`, `colour` [B, 0 to 3, H, W] the mean colour of cells.
 
     Pages and photographs have it (autocorrelation of information or colour two cells apart), as have rows and
     columns of icons, and one word on a blank page; noise and blank pages do not.
     """
-    information = cell_information(texture, channels).mean(1, keepdim=True)
-    names = channel_names(channels)
-    # Of the colour channels, those that the layer has.
-    colour = texture[:, [names.index(c) for c in ("red", "green", "blue") if c in names]].float()
+    information = information.mean(1, keepdim=True)
     busy = information.flatten(1)
     correlations = [_autocorrelation(m) for m in (information, colour) if m.shape[1]]
     coherent = torch.stack(correlations).amax(0) > STRUCTURE_CORRELATION

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -160,12 +160,8 @@ class ChannelGroup:
     reads: Collection[str] = frozenset()  # OPTIONAL_INPUTS that are read if they are supplied
     neutral: str = ""  # values of the channels if what the group reads is not supplied, in words
     price: str = ""  # of a costly group, in words; CPU times relative to mvp13
-
-    @property
-    def depends(self) -> frozenset[str]:
-        """Names of the inputs, beside the grid, that the channels depend on: what a cache compares."""
-        own = frozenset() if self.cost == "free" else frozenset({"image"})
-        return own | frozenset(self.needs) | frozenset(self.reads)
+    depends: frozenset[str] = field(init=False, repr=False, compare=False)
+    """Names of the inputs, beside the grid, that the channels depend on: what a cache compares."""
 
     def __post_init__(self) -> None:
         if not self.name:
@@ -190,6 +186,8 @@ class ChannelGroup:
                 f"{group}: compute must be a function of one argument, the ChannelContext "
                 f"(the grid is `context.grid`), got {self.compute!r}"
             )
+        own = frozenset() if self.cost == "free" else frozenset({"image"})
+        object.__setattr__(self, "depends", own | frozenset(self.needs) | frozenset(self.reads))
 
 
 def _takes_one_argument(function: object) -> bool:

@@ -8,7 +8,7 @@ input and in float32. `preset="linear"` gives weighted sums of channels, some 35
 from __future__ import annotations
 
 import math
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from threading import RLock
@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from arr_coc.choose.filters import unit
-from arr_coc.choose.texture import Channels, channel_groups, channel_names, texture_size
+from arr_coc.choose.texture import Channels, channel_groups, texture_size
 
 FLOOR = 0.02  # information and saliency live in [FLOOR, 1 - FLOOR], so that their logits are finite
 PRESETS: tuple[str, str] = ("net", "linear")
@@ -117,31 +117,37 @@ def pool_query(query: Tensor, mask: Tensor, how: str = "mean", *, importance: Te
     return (kept * weight[..., None]).sum(1) / weight.sum(1, keepdim=True).clamp_min(1e-6)
 
 
-def _pick(texture: Tensor, channels: Channels, kind: str) -> Tensor:
-    """The channels [B, c, H, W] that their groups declare `spread` or `salient` (`kind`)."""
-    declared = {name for group in channel_groups(channels) for name in getattr(group, kind)}
-    index = [i for i, name in enumerate(channel_names(channels)) if name in declared]
+def declared_channels(channels: Channels, kind: str) -> list[int]:
+    """The indices of the channels that their groups declare `spread` or `salient` (`kind`)."""
+    groups = channel_groups(channels)
+    names = [name for group in groups for name in group.channels]
+    declared = {name for group in groups for name in getattr(group, kind)}
+    return [i for i, name in enumerate(names) if name in declared]
+
+
+def _pick(texture: Tensor, index: Sequence[int]) -> Tensor:
+    """The channels [B, c, H, W] of a texture at an index."""
     if index:
-        return texture[:, index].float()
+        return texture[:, list(index)].float()
     # Without any: local contrast, the standard deviation over 3x3 cells, blind to variation inside a cell.
     padded = F.pad(texture.float(), (1, 1, 1, 1), mode="replicate")
     mean, square = F.avg_pool2d(padded, 3, 1), F.avg_pool2d(padded**2, 3, 1)
     return 2 * (square - mean**2 - 1e-6).relu().sqrt().clamp(max=0.5)
 
 
-def cell_information(texture: Tensor, channels: Channels) -> Tensor:
-    """The information inside each cell by each of its spread channels s, [B, c, H, W] in [0, 1].
+def cell_information(texture: Tensor, spread: Sequence[int]) -> Tensor:
+    """The information inside each cell by each of its `spread` channels s, [B, c, H, W] in [0, 1].
 
     log(1 + s^2 / noise^2), the bits of a Gaussian signal over noise (Shannon 1948), over those of the largest
     spread.
     """
-    spread = _pick(texture, channels, "spread")
-    return torch.log1p((spread / CELL_NOISE) ** 2) / math.log1p(CELL_NOISE**-2)
+    values = _pick(texture, spread)
+    return torch.log1p((values / CELL_NOISE) ** 2) / math.log1p(CELL_NOISE**-2)
 
 
-def saliency(texture: Tensor, channels: Channels) -> Tensor:
-    """A saliency map without parameters: 1 - prod(1 - s) over salient channels, [B, H, W] in [0, 1]."""
-    return 1 - (1 - _pick(texture, channels, "salient")).prod(dim=1)
+def saliency(texture: Tensor, salient: Sequence[int]) -> Tensor:
+    """A saliency map without parameters: 1 - prod(1 - s) over `salient` channels, [B, H, W] in [0, 1]."""
+    return 1 - (1 - _pick(texture, salient)).prod(dim=1)
 
 
 def _floored_logit(score: Tensor) -> Tensor:
@@ -157,12 +163,15 @@ class InformationScorer(nn.Module):
 
     def __init__(self, channels: Channels = "mvp13") -> None:
         super().__init__()
-        self.channels = channels
-        count = cell_information(torch.zeros(1, texture_size(channels), 1, 1), channels).shape[1]
-        self.weight = nn.Parameter(torch.zeros(count))
+        self.spread = declared_channels(channels, "spread")
+        self.weight = nn.Parameter(torch.zeros(len(self.spread) or texture_size(channels)))
+
+    def information(self, texture: Tensor) -> Tensor:
+        """The information inside each cell by each spread channel, as `cell_information`."""
+        return cell_information(texture, self.spread)
 
     def logits(self, texture: Tensor) -> Tensor:
-        information = cell_information(texture, self.channels)
+        information = self.information(texture)
         return _floored_logit(torch.einsum("bchw,c->bhw", information, self.weight.softmax(0)))
 
     def forward(self, texture: Tensor) -> Tensor:
@@ -178,7 +187,7 @@ class PerspectivalScorer(nn.Module):
 
     def __init__(self, channels: Channels = "mvp13", preset: str = "net") -> None:
         super().__init__()
-        self.channels = channels
+        self.salient = declared_channels(channels, "salient")
         size = texture_size(channels)
         if preset == "linear":
             self.net = nn.Sequential(nn.Conv2d(size, 1, 1))
@@ -193,7 +202,7 @@ class PerspectivalScorer(nn.Module):
 
     def logits(self, texture: Tensor, salient: Tensor | None = None) -> Tensor:
         """The map before the sigmoid, [B, H, W]; `salient` [B, H, W] in [0, 1] stands for `saliency`."""
-        base = saliency(texture, self.channels) if salient is None else salient
+        base = saliency(texture, self.salient) if salient is None else salient
         return _floored_logit(base) + self.net(texture.float()).squeeze(1)
 
     def forward(self, texture: Tensor, salient: Tensor | None = None) -> Tensor:

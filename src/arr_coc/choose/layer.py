@@ -10,7 +10,6 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -39,14 +38,6 @@ from arr_coc.files.atomic import write_atomic
 from arr_coc.files.paths import CONFIG_NAME, shorten
 from arr_coc.files.saved import PICKLES, check_finite, make_folder, read_settings, reading, write_tensors
 from arr_coc.files.validation import check_records
-
-# Settings of earlier versions, with the value of each by which every layer works now.
-_RETIRED: dict[str, Any] = {
-    "candidates": None,
-    "scorers": ["information", "perspectival", "participatory"],
-    "balancer": "policy",
-    "tokens": True,
-}
 
 
 @dataclass(frozen=True)
@@ -93,18 +84,15 @@ class ARRCOCConfig:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> ARRCOCConfig:
-        """The configuration that `to_dict` wrote, of this version or an earlier one."""
-        for name, default in _RETIRED.items():
-            if data.get(name, default) != default:
-                raise ValueError(
-                    f"{name} is {data[name]!r}, but this setting is retired and every layer does as with "
-                    f"{default!r}: train this allocator again (an ablation: with runs/ablation.py), or take "
-                    f"{name} out of its settings to read its weights as those of a whole layer"
-                )
-        data = {name: value for name, value in data.items() if name not in _RETIRED}
-        names = {f.name for f in dataclasses.fields(cls)}
-        if "dim" not in data or not set(data) <= names:
-            raise ValueError(f"not an ARRCOCConfig: need dim, and only {sorted(names)}; got {sorted(data)}")
+        """The configuration that `to_dict` wrote."""
+        names = [f.name for f in dataclasses.fields(cls)]
+        if "dim" not in data:
+            raise ValueError(f"not an ARRCOCConfig: it has no dim, but {sorted(data)}")
+        if others := sorted(set(data) - set(names)):
+            raise ValueError(
+                f"a layer has no {', '.join(others)}, but only {', '.join(names)}: take {', '.join(others)} "
+                f"out of {CONFIG_NAME}, or train this allocator again"
+            )
         return cls(**data)
 
 
@@ -178,15 +166,6 @@ def save_layer(layer: ARRCOCLayer, folder: Path, base: dict[str, Any]) -> None:
     write_atomic((json.dumps(settings, indent=2) + "\n").encode(), folder / CONFIG_NAME)
 
 
-Watch = Callable[[str], AbstractContextManager[Any]]
-"""A timer: from the name of a stage to a context whose time is added to that stage."""
-
-
-def untimed(stage: str) -> AbstractContextManager[None]:
-    """A timer that measures nothing."""
-    return nullcontext()
-
-
 class Relevance(NamedTuple):
     """The relevance of every cell: three maps and their balance, each [B, H, W] in [0, 1]."""
 
@@ -250,6 +229,10 @@ class ARRCOCLayer(nn.Module):
     Construction is deterministic; untrained, it is the fixed mixture of `balancing`. Parameters stay in
     float32 whatever `half()` or `to(dtype)` asks for; inputs may have any floating dtype. No image influences
     another of its batch.
+
+    Attributes:
+        needed_inputs: names of `OPTIONAL_INPUTS` without which the texture of its channels is refused.
+        wanted_inputs: these and those that its channels read where they are supplied.
     """
 
     def __init__(self, config: ARRCOCConfig | None = None, **others: Any) -> None:
@@ -261,6 +244,12 @@ class ARRCOCLayer(nn.Module):
             )
         super().__init__()
         self.config = c = config
+        groups = channel_groups(c.channels)
+        self.needed_inputs = frozenset(name for group in groups for name in group.needs)
+        self.wanted_inputs = self.needed_inputs.union(*(group.reads for group in groups))
+        names = [name for group in groups for name in group.channels]
+        # of the colour channels, those that the layer has
+        self._colour = [names.index(name) for name in ("red", "green", "blue") if name in names]
         with same_start():
             self.information = InformationScorer(c.channels)
             self.perspectival = PerspectivalScorer(c.channels, c.preset)
@@ -305,7 +294,6 @@ class ARRCOCLayer(nn.Module):
         gestalt: Tensor | None = None,
         coupling: Tensor | None = None,
         prior: Prior | None = None,
-        watch: Watch = untimed,
     ) -> Relevance:
         """The relevance of every cell, with gradient to all parameters but those of `compress` and `exploit`.
 
@@ -317,17 +305,14 @@ class ARRCOCLayer(nn.Module):
             gestalt: [B, D], mean token of a coarse view, for the balancer; None: that of `vision`.
             coupling: [B, H, W] logits of the guide or a model's attention; None: the participatory scorer's.
             prior: Where the balancer of the untrained layer starts; None: this layer.
-            watch: A timer of the stages "scoring" and "balancing".
         """
         # With a prior nothing that was learned counts: the untrained layer starts from it.
         if prior is not None and self.trained:
             plain = self.untrained()
-            return plain.relevance(texture, query, query_mask, vision, gestalt, coupling, prior, watch)
-        with watch("scoring"):
-            salient = None if prior is None else prior.salient
-            scores = self.scores(texture, query, query_mask, vision, coupling, salient)
-        with watch("balancing"):
-            return self.balance(scores, texture, query, query_mask, vision, gestalt, prior)
+            return plain.relevance(texture, query, query_mask, vision, gestalt, coupling, prior)
+        salient = None if prior is None else prior.salient
+        scores = self.scores(texture, query, query_mask, vision, coupling, salient)
+        return self.balance(scores, texture, query, query_mask, vision, gestalt, prior)
 
     def balance(
         self,
@@ -353,7 +338,7 @@ class ARRCOCLayer(nn.Module):
             explore = logit_maps.new_full((len(logit_maps),), prior.explore)
             needed = needed_cells(logits, weights, prior.gaps)
         maps = logit_maps.sigmoid().unbind(1)
-        structured = has_structure(texture, self.config.channels)
+        structured = self.structured(texture)
         if prior is not None:
             # Words scattered over a picture look like noise to the texture.
             structured = structured | torch.as_tensor(prior.structured, device=structured.device)
@@ -375,6 +360,10 @@ class ARRCOCLayer(nn.Module):
         if coupling is None:
             coupling = self.participatory.logits(texture, query, query_mask, vision)
         return self.information.logits(texture), self.perspectival.logits(texture, salient), coupling
+
+    def structured(self, texture: Tensor) -> Tensor:
+        """Whether images have structure, by their texture [B, C, H, W]: bool [B]."""
+        return has_structure(self.information.information(texture), texture[:, self._colour].float())
 
     def voids(self, relevance: Relevance) -> Tensor | None:
         """Which images lack structure and are sampled by an even grid, bool [B], or None for no image."""

@@ -12,9 +12,7 @@ import torch
 STAGES = (
     "prompt",
     "texture",
-    "scoring",
-    "balancing",
-    "allocating",
+    "scoring",  # with balancing and allocating
     "gestalt",
     "encode",
     "prefill",
@@ -22,7 +20,7 @@ STAGES = (
     "other",
     "total",
 )
-CHOOSING = ("texture", "scoring", "balancing", "allocating")  # the stages that choosing cells consists of
+CHOOSING = ("texture", "scoring")  # the stages that choosing cells consists of
 
 
 class Stopwatch:

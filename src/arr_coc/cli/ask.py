@@ -37,8 +37,6 @@ def ask_command(
     coverage: options.Coverage = None,
     mode: options.Mode = None,
     gestalt: options.Gestalt = None,
-    looks: options.Looks = 1,
-    order: options.Order = "raster",
     magnify: options.Magnify = "1",
     model: options.Model = options.DEFAULT_MODEL,
     allocator: options.Allocator = None,
@@ -78,7 +76,7 @@ def ask_command(
     settings: dict[str, Any] = {**parts, "mode": mode, "strict": strict}
     load = partial(inputs.load_model, model, device, dtype, as_json, **settings)
     length: dict[str, Any] = {"max_new_tokens": max_new_tokens}
-    how: dict[str, Any] = length | {"gestalt": gestalt, "looks": looks, "order": order, "magnify": magnify}
+    how: dict[str, Any] = length | {"gestalt": gestalt, "magnify": magnify}
     if request.folder is not None:
         of_one = {
             "--out": out,
@@ -101,11 +99,6 @@ def ask_command(
 
     pictures = inputs.open_pictures(request, page, fps)
     boxes = inputs.read_evidence(evidence, pictures)
-    if trace and (looks > 1 or order != "raster" or coverage is not None or magnify != "1"):
-        raise ValueError(
-            "--trace is of one look in raster order by a budget: leave out --looks, --order, --coverage and "
-            "--magnify"
-        )
     subject: Any = pictures if len(pictures) > 1 else pictures[0]
     drawing_path = inputs.drawing_path(out, PICTURE, request.names, as_json)
     trace_path = inputs.optional_path("--trace", trace, (".safetensors",), request.names)
@@ -125,14 +118,8 @@ def ask_command(
             from arr_coc.trace.observe import observe
 
             with terminal.status("looking closer", as_json):
-                observed = observe(
-                    loaded.session(list(pictures)),
-                    request.question,
-                    budget=allowed,
-                    gestalt=gestalt,
-                    max_new_tokens=max_new_tokens,
-                    evidence=boxes,
-                )
+                session = loaded.session(list(pictures))
+                observed = observe(session, request.question, budget=allowed, evidence=boxes, **how)
             observed.save(trace_path)
     if as_json:
         terminal.print_json(_to_dict(request.names, answer, full))
@@ -157,11 +144,14 @@ def _drawing(pictures: Sequence[Visual], question: str, answer: Answer, boxes: S
     """The drawings of an answer's images and clips, one below the other."""
     from PIL import Image
 
+    from arr_coc.modes.notes import joined
     from arr_coc.trace.evidence import Guidance
     from arr_coc.trace.picture import draw_allocation, with_note
     from arr_coc.video.filmstrip import filmstrip
 
     guided = [Guidance.of(coupling) for coupling in answer.couplings] or [None] * len(pictures)
+    finer = f"visual tokens read: {terminal.tokens_text(answer)}" if answer.magnified else None
+    note = joined(finer, answer.note)
     drawings = [
         draw_allocation(picture, allocation, question, answer.text, boxes, guidance)
         if isinstance(picture, Image.Image)
@@ -169,14 +159,14 @@ def _drawing(pictures: Sequence[Visual], question: str, answer: Answer, boxes: S
         for picture, allocation, guidance in zip(pictures, answer.allocations, guided, strict=True)
     ]
     if len(drawings) == 1:
-        return with_note(drawings[0], answer.note)
+        return with_note(drawings[0], note)
     width, height = max(d.width for d in drawings), sum(d.height for d in drawings)
     sheet = Image.new("RGB", (width, height), "white")
     top = 0
     for drawing in drawings:
         sheet.paste(drawing, (0, top))
         top += drawing.height
-    return with_note(sheet, answer.note)
+    return with_note(sheet, note)
 
 
 def _answer_each(files: Sequence[Path], reply: Callable[[Image.Image], Answer], as_json: bool) -> int:
@@ -229,7 +219,6 @@ def _to_dict(names: Sequence[str], answer: Answer, full: Answer | None) -> dict[
         "read": answer.read,
         "grid": list(answer.grid),
         "mode": answer.mode,
-        "looks": answer.looks,
         "magnified": list(answer.magnified or ()),
         "note": answer.note,
         "foreign": answer.foreign,

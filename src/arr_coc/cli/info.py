@@ -37,7 +37,7 @@ def info(
         "allocator_parameters": sum(p.numel() for p in loaded.layer.parameters()),
         "allocator_trained": bool(loaded.layer.trained),
         "stem_parameters": 0 if loaded.stem is None else sum(p.numel() for p in loaded.stem.parameters()),
-        "compressors": list(loaded.convs),
+        "compressors": list(loaded.compressors),
         "about": getattr(loaded, "about", None),
         "device": str(loaded.device),
         "dtype": str(loaded.base.dtype).removeprefix("torch."),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -48,6 +48,8 @@ def look_command(
     budget: options.Budget = None,
     coverage: options.Coverage = None,
     mode: options.ChoosingMode = None,
+    gestalt: options.Gestalt = None,
+    magnify: options.Magnify = "1",
     model: options.LookModel = None,
     allocator: options.Allocator = None,
     guide: options.Guide = None,
@@ -85,7 +87,9 @@ def look_command(
         raise ValueError(f"{option} is of one image: leave it out, or look at one")
     if model is None:
         of_model = relevance if relevance in ("trained", "gaze") else None
-        named = {"--mode": mode, "--allocator": allocator, f"--relevance {of_model}": of_model}
+        finer = None if magnify == "1" else magnify
+        named = {"--mode": mode, "--gestalt": gestalt, "--magnify": finer, "--allocator": allocator}
+        named[f"--relevance {of_model}"] = of_model
         if option := next((option for option, value in named.items() if value is not None), None):
             raise ValueError(f"{option} is of a model: name one with --model ({options.DEFAULT_MODEL!r})")
     files, left_out = None, ""
@@ -110,9 +114,10 @@ def look_command(
 
             def choose(pictures: Sequence[Visual]) -> Sequence[LookResult]:
                 session = loaded.session(list(pictures) if len(pictures) > 1 else pictures[0])
-                prepared = session.prepared(request.question, budget=allowed, mode=mode)
-                couplings = prepared.couplings or (None,) * len(pictures)
-                return [LookResult(*each) for each in zip(prepared.allocations, couplings, strict=True)]
+                how: Any = {"mode": mode or loaded.default_mode, "gestalt": gestalt, "magnify": magnify}
+                plan = session.plan(request.question, budget=allowed, **how)
+                couplings = plan.couplings or (None,) * len(pictures)
+                return [LookResult(*each) for each in zip(plan.allocations, couplings, strict=True)]
 
     def look_quietly(pictures: Sequence[Visual]) -> Sequence[LookResult]:
         with terminal.quiet_stdout(as_json), terminal.status("looking", as_json):

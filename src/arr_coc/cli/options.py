@@ -12,7 +12,7 @@ from arr_coc.modes import MODES
 from arr_coc.modes.mode import Mode as AnyMode
 
 # Compressors of modes saccade and compress.
-GESTALT_NAMES = ("resize", "pool4", "pool16", "conv4", "conv16", "tower4", "tower16")
+GESTALT_NAMES = ("resize", "pool4", "pool16", "tower4", "tower16")
 DEFAULT_MODEL = "bundled"
 
 if TYPE_CHECKING:
@@ -110,14 +110,6 @@ Gestalt = Annotated[
         "(resize if not given).",
     ),
 ]
-Looks = Annotated[
-    int,
-    typer.Option(
-        min=1,
-        metavar="N",
-        help="How often the model may look: again where it looked for more as it answered (saccade).",
-    ),
-]
 Magnify = Annotated[
     str,
     typer.Option(
@@ -125,10 +117,6 @@ Magnify = Annotated[
         help="How many times finer than the model is given the picture its kept cells are read, from the "
         "picture as it is; the budget then buys fewer cells (sparse, saccade). auto: as needed.",
     ),
-]
-Order = Annotated[
-    Literal["raster", "relevance"],
-    typer.Option(metavar="ORDER", help="How kept cells are read: raster, or relevance: the best first."),
 ]
 Relevance = Annotated[
     str,

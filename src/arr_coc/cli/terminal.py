@@ -216,6 +216,20 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]], gap: int) -> Tabl
     return table
 
 
+def tokens_text(answer: Answer) -> str:
+    """How many visual tokens an answer is from, and of what they are."""
+    from arr_coc.modes import find_mode
+
+    tokens = _share(answer.read, answer.total)
+    if answer.magnified is not None:
+        scales = ", ".join(f"{scale:.1f}" for scale in answer.magnified)
+        tokens += f": {answer.kept:,} cells, magnified {scales} times"
+        tokens += ", and a coarse view" if find_mode(answer.mode).gestalt else ""
+    elif answer.read != answer.kept:
+        tokens += f": a coarse view of {answer.read - answer.kept:,} and {answer.kept:,} fine"
+    return tokens
+
+
 def print_answer(
     name: str, question: str, answer: Answer, full: Answer | None, about: str | None = None
 ) -> None:
@@ -225,14 +239,7 @@ def print_answer(
 
     rows = [("image", name), ("question", question), ("answer", answer.text)]
     rows += [("full answer", full.text)] if full else []
-    tokens = _share(answer.read, answer.total)
-    if answer.magnified is not None:
-        scales = ", ".join(f"{scale:.1f}" for scale in answer.magnified)
-        tokens += f": {answer.kept:,} cells, magnified {scales} times"
-        tokens += ", and a coarse view" if find_mode(answer.mode).gestalt else ""
-    elif answer.read != answer.kept:
-        tokens += f": a coarse view of {answer.read - answer.kept:,} and {answer.kept:,} fine"
-    rows.append(("visual tokens", tokens))
+    rows.append(("visual tokens", tokens_text(answer)))
     rows += [("evidence", evidence_text(boxes)) for boxes in answer.evidence if boxes]
     rows += [("note", answer.note)] if answer.note else []
     rows += [("note", FALLBACK)] if answer.fallback else []

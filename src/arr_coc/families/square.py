@@ -209,12 +209,11 @@ class CroppedAdapter(FamilyAdapter):
         gestalt: VisualFeatures | None,
         *,
         use_cache: bool = True,
-        order: Sequence[Tensor] | None = None,
     ) -> Compacted:
         """With crops: each image is its view, then the kept cells of its crops, in raster order."""
         plain = without_crops(inputs)
         if layout.placeholders is None or (gestalt is None and layout.counts == layout.placeholders):
-            return super().assemble(plain, layout, keep, fine, gestalt, use_cache=use_cache, order=order)
+            return super().assemble(plain, layout, keep, fine, gestalt, use_cache=use_cache)
         spans, every = self.columns(inputs["input_ids"], layout.in_prompt), self.positions(inputs)
         visual = joined_tokens(gestalt, fine, [len(index) for index in keep])
         coarse = [0] * len(keep) if gestalt is None else gestalt.counts

@@ -1,4 +1,4 @@
-"""Small pictures of kept cells, and HTML with them, for notebooks; `trace.picture` draws larger ones."""
+"""Fonts, and small pictures of kept cells with HTML for notebooks; `trace.picture` draws larger ones."""
 
 from __future__ import annotations
 
@@ -6,13 +6,20 @@ import base64
 import io
 from collections.abc import Sequence
 from html import escape
+from importlib.metadata import distribution
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import Image, ImageFont, ImageOps
 from torch import Tensor
 
 LONGEST = 512  # px of a picture's longer side
 ACCENT = np.array([255, 197, 49], dtype=np.float32)  # RGB of a kept cell of relevance 1
+
+
+def load_font(file: str, pixels: float) -> ImageFont.FreeTypeFont:
+    """Load a font that comes with matplotlib, such as DejaVuSans.ttf, without importing that."""
+    path = distribution("matplotlib").locate_file(f"matplotlib/mpl-data/fonts/ttf/{file}")
+    return ImageFont.truetype(str(path), pixels)
 
 
 def kept_picture(image: Image.Image, mask: Tensor) -> Image.Image:

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -32,6 +33,7 @@ from arr_coc.relevance.deciding import groups, whole_grids
 from arr_coc.relevance.source import PictureView, RelevanceSource
 from arr_coc.relevance.sums import open_relevance
 from arr_coc.seam import Compacted, FamilyAdapter, VisualFeatures
+from arr_coc.seam.assembly import Layout
 from arr_coc.seam.lora import LoRAs
 from arr_coc.video.temporal import Changes
 
@@ -123,19 +125,19 @@ class Chooser:
     loras: LoRAs
     stem: Stem | None = None  # encodes cells from pixels
     relevance: str | RelevanceSource = "auto"  # see `scoring.deciding_layer`
-    convs: Mapping[str, Any] = field(default_factory=dict)  # trained compressors by name
+    compressors: Mapping[str, Any] = field(default_factory=dict)  # trained compressors by name
     strict: bool = False  # raise when deciding fails
     guide_folder: Path | None = None  # None: the bundled guide
     budget: Budget = DEFAULT_BUDGET  # of calls that name none
     _adapters: dict[str, FamilyAdapter] = field(default_factory=dict, repr=False, compare=False)
 
-    @property
+    @cached_property
     def guide(self) -> Guide:
         """The guide, which reads every question, and the picture unless another source of relevance does."""
         device = next(self.layer.parameters()).device  # that of an offloaded base is "meta"
         return load_guide(self.guide_folder, device=device)
 
-    @property
+    @cached_property
     def source(self) -> RelevanceSource | None:
         """What couples cells and questions for an untrained layer; None with relevance "gaze"."""
         if self.relevance == "gaze":
@@ -160,7 +162,7 @@ class Chooser:
 
 @dataclass(frozen=True)
 class Call:
-    """One question about images, with its mode and budget, as `route.new_call` makes it."""
+    """One question about images, with its mode and budget, as `request.new_call` makes it."""
 
     inputs: Mapping[str, Any]  # processor inputs; frames of clips are images
     mode: Mode
@@ -175,11 +177,20 @@ class Call:
     fill_to_529: bool = False  # no budget was named: fine cells fill SACCADE_TOKENS
     frames: tuple[int, ...] = ()  # images in a row of each image or clip; empty: all are images
     times: tuple[tuple[float, ...] | None, ...] = ()  # seconds at which each clip's frames begin, if known
-    order: str = "raster"  # one of `route.ORDERS`
     keep: tuple[Tensor, ...] = ()  # per image the cells [K] to keep; empty: they are chosen
     named_gestalt: bool = False  # the caller named the compressor
     rule: CoverageRule | None = None  # counts the cells of a budget that is a coverage
     magnify: Magnify = 1.0  # how much finer kept cells are read; see `modes.magnify`
+
+    @cached_property
+    def layout(self) -> Layout:
+        """Where the tokens of images stand in the prompt, before any is encoded."""
+        return self.adapter.layout(self.inputs)
+
+    @cached_property
+    def sizes(self) -> list[int]:
+        """The number of cells of each image or clip, before any is encoded."""
+        return self.of_visuals(self.layout.sizes)
 
     def of_visuals(self, counts: Sequence[int]) -> list[int]:
         """Sums, per image or clip, of counts per image or frame."""
@@ -204,8 +215,6 @@ class Prepared:
     note: str | None = None  # arguments that had no effect, and why
     couplings: tuple[Coupling, ...] = ()  # the guide's, where it was used
     magnified: tuple[float, ...] = ()  # how many times finer the kept cells of each were read; empty: none
-    again: Callable[[Sequence[int]], Prepared | None] | None = field(default=None, repr=False)
-    """From the answer's ids to the same call with more cells, or None without any; None: one pass only."""
 
 
 def guarded(
@@ -229,8 +238,3 @@ def guarded(
             raise
         logger.exception(failure)
         return None
-
-
-def joined(*notes: str | None) -> str | None:
-    """The notes that are not None as one text; None without any."""
-    return "; ".join(note for note in notes if note) or None

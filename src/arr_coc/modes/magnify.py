@@ -85,15 +85,22 @@ def tokens_of(budget: Budget | None, cells: int) -> int | None:
     return cells if budget is None else budget if isinstance(budget, int) else budget_count(budget, cells)
 
 
-def cells_to_choose(
-    magnify: Magnify, scale: float, budget: Budget | None, cells: int
-) -> tuple[Budget | None, int | None]:
-    """The budget of an image's cells where its kept ones are magnified, and the most of them, or None."""
-    tokens = tokens_of(budget, cells)
-    if scale == 1 or tokens is None:
-        return budget, None
-    most = min(cells, max(1, int(tokens / scale**2)))
-    return (AUTO, most) if magnify == AUTO else (most, None)
+def cells_at(
+    magnify: Magnify, scales: Sequence[float], budgets: Sequence[Budget | None], sizes: Sequence[int]
+) -> tuple[list[Budget | None], list[int | None]]:
+    """The budgets of images of `sizes` cells whose kept ones are magnified, and the most of these or None."""
+    allowed: list[Budget | None] = []
+    most: list[int | None] = []
+    for scale, budget, cells in zip(scales, budgets, sizes, strict=True):
+        tokens = tokens_of(budget, cells)
+        if scale == 1 or tokens is None:
+            allowed.append(budget)
+            most.append(None)
+            continue
+        bought = min(cells, max(1, int(tokens / scale**2)))
+        allowed.append(AUTO if magnify == AUTO else bought)
+        most.append(bought)
+    return allowed, most
 
 
 def finer_grid(allocation: Allocation, scale: float, tokens: int | None) -> Grid:

@@ -1,6 +1,6 @@
 """The route of a call: a mode carried out, from processor inputs to the base model's input.
 
-    call = new_call(chooser, inputs, mode, budget)     checked, clips as frames
+    call = new_call(chooser, inputs, mode, budget)     checked, clips as frames (`modes.request`)
     prepare(chooser, call) -> Prepared                 encode, choose, drop
 
     full, prune, weight     encode all N cells -> choose -> keep K (or scale N)
@@ -12,11 +12,9 @@ Law: if choosing fails, the answer still comes, from all tokens and with a note;
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -24,183 +22,53 @@ from torch import Tensor
 from arr_coc.choose.attending import Budget
 from arr_coc.choose.budget import (
     AUTO,
-    COVERAGE,
-    DEFAULT_BUDGET,
-    budget_count,
-    budget_of,
-    check_budget,
-    coverage_share,
-    parse_budget,
 )
-from arr_coc.choose.stopwatch import Stopwatch
-from arr_coc.files.images import ImageSource, open_image
-from arr_coc.guide.coupling import GUIDE
-from arr_coc.guide.trust import is_transcription
-from arr_coc.modes.call import Call, Chooser, EncodedImages, Prepared, guarded, joined, logger
+from arr_coc.modes.call import Call, Chooser, EncodedImages, Prepared, guarded, logger
 from arr_coc.modes.magnify import (
-    cells_to_choose,
+    cells_at,
     fine_cells,
     finer_grid,
-    parse_magnify,
     scale_of,
     scales_of,
     tokens_of,
 )
-from arr_coc.modes.mode import FULL, MODES, PRUNE, SACCADE, SPARSE, Mode, find_mode
+from arr_coc.modes.mode import PRUNE, Mode
+from arr_coc.modes.notes import joined, note_of_call, small_images
+from arr_coc.modes.request import covering, resolve
 from arr_coc.modes.scoring import (
-    attention_maps,
     changes_for,
     check_mode,
     cues_of,
-    deciding_layer,
-    default_gestalt,
     encoded_features,
     gestalt_of,
     note_foreign,
     pictures,
     texts_of,
 )
-from arr_coc.relevance.coverage import coverage_rule
 from arr_coc.relevance.deciding import Cues, Decision, best_kept, decide, everything_kept, groups, weigh
-from arr_coc.seam.assembly import Layout, VisualFeatures, without_crops
-from arr_coc.seam.base import FamilyAdapter, as_frames
-from arr_coc.seam.clips import clip_step_times
-from arr_coc.seam.decoding import check_inputs
-from arr_coc.seam.gaze import STEEPNESS, coupling, gaze_of_answer
-from arr_coc.seam.gestalt import find_compressor
-from arr_coc.seam.lora import COARSE, PARTIAL
+from arr_coc.seam.assembly import Grid, Layout, VisualFeatures, without_crops
+from arr_coc.seam.base import FamilyAdapter
+from arr_coc.seam.lora import PARTIAL
 from arr_coc.seam.pixels import reading_pixels
 
-# Raster indices [K] of one image's cells, or of those of each of several images.
-NamedCells: TypeAlias = "Sequence[int] | Tensor | Sequence[Sequence[int] | Tensor]"
-ORDERS = ("raster", "relevance")  # in which the language model reads chosen cells
 SACCADE_TOKENS = 529  # visual tokens of an image in mode "saccade": 256 of the gestalt and 273 cells
-MORE_CELLS = 64  # the most cells that one further pass adds
-ASKED_FOR = 2 * STEEPNESS  # least logit of a cell to add: 2 standard deviations above the picture's mean
-TRANSCRIBED = (
-    "the question is about all that is printed, so all tokens were read; transcribe() reads part after part"
-)
-PARTLY_READ = (
-    "the question is about all that is printed, and only a part was read: name neither mode nor budget"
-)
-
-
-def new_call(
-    chooser: Chooser,
-    inputs: Mapping[str, Any],
-    mode: Mode,
-    budget: Budget | None = None,
-    *,
-    gestalt: str | None = None,
-    watch: Stopwatch | None = None,
-    encoded: EncodedImages | None = None,
-    pictures: Sequence[ImageSource] | None = None,
-    **more: Any,
-) -> Call:
-    """The checked call of processor inputs, with the frames of clips as images.
-
-    `budget` None is the chooser's, `gestalt` None the family's default. `encoded` holds what is computed of
-    these images already, and is filled in; the guide and crops read `pictures`; `more` are further fields of
-    `Call`.
-
-    Raises:
-        ValueError: a bad budget, an unknown gestalt, inputs that don't fit the family, or `pictures` that are
-            not the prompt's.
-    """
-    adapter = chooser.adapter
-    check_budget(budget)  # before any work is done
-    scale = more.get("magnify", 1)
-    if scale != 1 or isinstance(scale, bool):
-        more["magnify"] = parse_magnify(scale)
-    check_inputs(adapter, inputs)
-    framed, frames = as_frames(adapter, inputs)
-    if gestalt is not None:
-        find_compressor(gestalt)
-    return Call(
-        framed,
-        mode,
-        adapter,
-        gestalt or default_gestalt(adapter, reads_crops(adapter, mode)),
-        with_pictures(adapter, framed, pictures, encoded or EncodedImages(), frames),
-        watch or Stopwatch(adapter.model.device),
-        partial(budget_of, chooser.budget, budget),
-        budget,
-        fill_to_529=budget is None and chooser.budget == DEFAULT_BUDGET,
-        frames=frames,
-        times=clip_step_times(adapter, inputs, frames) if frames else (),
-        named_gestalt=gestalt is not None,
-        **more,
-    )
 
 
 def prepare(chooser: Chooser, call: Call) -> Prepared:
     """The base model's input for a call: images encoded, cells chosen, the others dropped.
 
     Raises:
-        ValueError: a bad budget, order or set of cells, a coverage that isn't calibrated, or a prompt that
+        ValueError: a bad budget or set of cells, a coverage that isn't calibrated, or a prompt that
             doesn't match its images.
     """
-    check_order(chooser.adapter, call)
-    budget = chooser.budget if call.budget is None else call.budget
-    choosing = call.mode.chooses and not call.keep
-    if choosing and isinstance(budget, str) and (share := coverage_share(parse_budget(budget))) is not None:
-        chooser, call = covering(chooser, call, share)
+    chooser, call = covering(chooser, call)
     resolved, substituted = resolve(chooser, call)
     if substituted is not None:
         logger.warning(substituted)
     mode = resolved.mode
     check_mode(chooser.layer, mode)
     prepared = _run(chooser, resolved)
-    own_view = resolved.gestalt != call.gestalt and reads_crops(chooser.adapter, mode)
-    note = joined(
-        substituted,
-        prepared.note,
-        f"gestalt {call.gestalt} had no effect: the coarse view is the model's own" if own_view else None,
-        f"order had no effect in mode {mode.name}" if call.order != "raster" and not mode.chooses else None,
-        f"magnify had no effect in mode {mode.name}"
-        if call.magnify != 1 and not mode.before_encoder
-        else None,
-        remarks(chooser, call, prepared),
-    )
-    return replace(prepared, note=note)
-
-
-def covering(chooser: Chooser, call: Call, share: float) -> tuple[Chooser, Call]:
-    """The parts and the call for a coverage of a share of questions: what is calibrated chooses, by its rule.
-
-    In place of "auto" that is the guide alone.
-
-    Raises:
-        ValueError: clips, a mode with scores of its own, or a source without calibration.
-    """
-    if call.frames:
-        raise ValueError("a coverage is calibrated for pictures alone: give a budget for a clip")
-    source = None if chooser.relevance == "trained" or call.mode.score is not None else chooser.source
-    if source is None:
-        what = f"relevance {chooser.relevance!r}" if call.mode.score is None else f"mode {call.mode.name!r}"
-        raise ValueError(f"coverage isn't calibrated for {what}: use relevance 'auto', or a budget")
-    rule = coverage_rule(source, share)
-    if chooser.relevance == "auto":
-        chooser = replace(chooser, relevance=GUIDE, layer=deciding_layer(chooser.layer, GUIDE))
-    return chooser, replace(call, rule=rule)
-
-
-def resolve(chooser: Chooser, call: Call) -> tuple[Call, str | None]:
-    """The call as this family can run it: its mode, adapter, crops and gestalt; and why another mode runs.
-
-    Raises:
-        ValueError: cells named for another image, or pictures that aren't those of the prompt.
-    """
-    adapter, lacks = chooser.adapter, None
-    if reads_crops(adapter, call.mode):
-        call, lacks = with_crops(adapter, call)
-    if call.keep:
-        check_cells(adapter, call)
-    mode, substituted = runs_as(adapter, call.mode)
-    if lacks is not None:
-        mode, substituted = MODES[mode.instead], f"{mode.name} ran as {mode.instead}: {lacks}"
-    gestalt = gestalt_for(adapter, mode, call.gestalt)
-    return replace(call, mode=mode, adapter=chooser.adapter_for(mode), gestalt=gestalt), substituted
+    return replace(prepared, note=note_of_call(chooser, call, resolved, prepared, substituted))
 
 
 def _run(chooser: Chooser, call: Call) -> Prepared:
@@ -210,9 +78,7 @@ def _run(chooser: Chooser, call: Call) -> Prepared:
     if mode.gestalt and mode.before_encoder:
         return saccade(chooser, call)
     if mode.before_encoder:
-        layout = call.adapter.layout(call.inputs)
-        budgets = [call.budgets(count) for count in call.of_visuals(layout.sizes)]
-        return before_encoding(chooser, call, layout, budgets)
+        return before_encoding(chooser, call, [call.budgets(size) for size in call.sizes])
     return after_encoding(chooser, call)
 
 
@@ -240,10 +106,11 @@ def choose(
             return _own_scores(chooser, call, layout, budgets)
         cues = cues_of(chooser, call, layout)
         changes = changes_for(chooser, call, layout)
-        if call.mode.scales:
-            weighed = weigh(chooser.layer, cues, layout.grids, call.watch, changes)
-            return note_foreign(chooser, call, weighed)
-        decided = decide(chooser.layer, cues, layout.grids, budgets, call.watch, changes, call.rule, most)
+        with call.watch("scoring"):
+            if call.mode.scales:
+                decided = weigh(chooser.layer, cues, layout.grids, changes)
+            else:
+                decided = decide(chooser.layer, cues, layout.grids, budgets, changes, call.rule, most)
         return note_foreign(chooser, call, decided)
 
     return guarded(chooser, decision)
@@ -287,13 +154,13 @@ def cues_for(chooser: Chooser, call: Call) -> list[Cues]:
         raise ValueError(f"mode {mode.name!r} scores nothing of this image; use 'prune' or 'weight'")
     if not mode.before_encoder:
         return cues_of(chooser, call, encoded_features(chooser, call).layout)
-    layout = adapter.layout(call.inputs)
-    if mode.gestalt and (cells := max(call.of_visuals(layout.sizes))) <= (most := most_unreduced(adapter)):
+    cells, most = max(call.sizes), most_unreduced(adapter)
+    if mode.gestalt and cells <= most and call.magnify == 1:  # magnified, small images have a coarse view too
         raise ValueError(
             f"mode {mode.name!r} scores nothing of this image: it has {cells} cells, and up to {most} "
             "all are kept; use 'prune' or 'weight'"
         )
-    return cues_of(chooser, call, layout)
+    return cues_of(chooser, call, call.layout)
 
 
 # Modes that encode every cell.
@@ -324,8 +191,7 @@ def dropped(chooser: Chooser, call: Call, features: VisualFeatures, decision: De
     if decision.gates is not None:
         features = features.scale(decision.gates)
     keep = [index.to(cells.device) for index, cells in zip(decision.keep, features.cells, strict=True)]
-    order = reading_order(call, decision)
-    compacted = adapter.compact(call.inputs, features, keep, use_cache=call.use_cache, order=order)
+    compacted = adapter.compact(call.inputs, features, keep, use_cache=call.use_cache)
     return Prepared(
         adapter.model,
         compacted,
@@ -338,51 +204,48 @@ def dropped(chooser: Chooser, call: Call, features: VisualFeatures, decision: De
     )
 
 
-def reading_order(call: Call, decision: Decision) -> list[Tensor] | None:
-    """Per image the kept cells in the language model's reading order; None: raster order."""
-    if call.order != "relevance":
-        return None
-    return [allocation.order for allocation in decision.allocations]
-
-
 # Modes that choose before the encoder.
 
 
 def before_encoding(
-    chooser: Chooser,
-    call: Call,
-    layout: Layout,
-    budgets: Sequence[Budget | None],
-    gestalt: VisualFeatures | None = None,
+    chooser: Chooser, call: Call, budgets: Sequence[Budget | None], gestalt: VisualFeatures | None = None
 ) -> Prepared:
     """Choose, encode the kept cells alone, and put them into the prompt, behind a coarse view if given.
 
-    `budgets` are per image or clip; None keeps all of its cells.
+    `budgets` are per image or clip, and count visual tokens; None keeps all of its cells. Where kept cells
+    are magnified, as many fewer of them are kept as each is read in more tokens.
     """
-    adapter = call.adapter
+    adapter, layout = call.adapter, call.layout
     scales, lacks = magnification(call, layout, budgets)
-    if any(scale > 1 for scale in scales):
-        return magnified(chooser, call, layout, budgets, gestalt, scales)
-    decision = choose(chooser, call, layout, budgets)
+    magnified = any(scale > 1 for scale in scales)
+    allowed, most = (cells_at(call.magnify, scales, budgets, layout.sizes)) if magnified else (budgets, ())
+    decision = choose(chooser, call, layout, allowed, most)
     if decision is None:  # all tokens, as mode "prune" encodes and reads them
         plain = without_crops(call.inputs)
         stock = chooser.adapter_for(PRUNE)
         call = replace(call, inputs=plain, mode=PRUNE, adapter=stock, encoded=EncodedImages())
         return everything(chooser, call, fallback=True)
-    keep = [index.to(layout.cells[0].device) for index in decision.keep]
-    with call.watch("encode"), reading_pixels(adapter.model.config.model_type):
-        fine = encode_parts(chooser, call.mode, call.inputs, keep, layout.sizes)
-    if decision.gates is not None:
-        fine = gated(fine, layout, keep, decision.gates)
     if gestalt is not None and not any(gestalt.counts):
         gestalt = None
-    order = reading_order(call, decision)
-    compacted = adapter.assemble(
-        call.inputs, layout, keep, fine, gestalt, use_cache=call.use_cache, order=order
-    )
-    coarse = [0] * len(keep) if gestalt is None else gestalt.counts
-    tiles = adapter.views_encoded(call.inputs, keep)
-    parts = None if tiles is None else f"cells are encoded by whole tiles: {tiles[0]} of {tiles[1]} were"
+    coarse = [0] * len(layout.grids) if gestalt is None else gestalt.counts
+    finer = None
+    if magnified:
+        decision, finer = on_finer_grids(call, decision, scales, budgets)
+    keep = [index.to(layout.cells[0].device) for index in (decision.keep if finer is None else finer.keep)]
+    with call.watch("encode"), reading_pixels(adapter.model.config.model_type):
+        inputs, sizes = (call.inputs, layout.sizes) if finer is None else (finer.inputs(call), finer.sizes)
+        fine = encode_parts(chooser, call.mode, inputs, keep, sizes)
+    if finer is None:
+        if decision.gates is not None:
+            fine = gated(fine, layout, keep, decision.gates)
+        compacted = adapter.assemble(call.inputs, layout, keep, fine, gestalt, use_cache=call.use_cache)
+        tiles = adapter.views_encoded(call.inputs, keep)
+        if tiles is not None:
+            lacks = joined(f"cells are encoded by whole tiles: {tiles[0]} of {tiles[1]} were", lacks)
+    else:
+        compacted = adapter.assemble_finer(
+            call.inputs, layout, keep, finer.grids, fine, gestalt, use_cache=call.use_cache
+        )
     return Prepared(
         adapter.model,
         compacted,
@@ -390,9 +253,10 @@ def before_encoding(
         False,
         call.mode.name,
         call.of_visuals([few + more for few, more in zip(fine.counts, coarse, strict=True)]),
-        call.of_visuals(layout.sizes),
-        note="; ".join(filter(None, (parts, lacks))) or None,
+        call.sizes,
+        note=lacks,
         couplings=decision.couplings,
+        magnified=() if finer is None else tuple(map(scale_of, layout.grids, finer.grids)),
     )
 
 
@@ -414,54 +278,36 @@ def magnification(
     return scales_of(call.magnify, encoded.sources or (), layout.grids, budgets, adapter.cell_px), None
 
 
-def magnified(
-    chooser: Chooser,
-    call: Call,
-    layout: Layout,
-    budgets: Sequence[Budget | None],
-    gestalt: VisualFeatures | None,
-    scales: Sequence[float],
-) -> Prepared:
-    """As `before_encoding`, with kept cells encoded from the user's pictures, at `scales` times the px.
+class FinerCells(NamedTuple):
+    """Kept cells on grids that are finer than the model's own, out of the user's pictures."""
 
-    `budgets` count visual tokens: as many fewer cells are kept as each of them is read in more tokens.
-    """
-    adapter, sizes = call.adapter, layout.sizes
-    rows = zip(scales, budgets, sizes, strict=True)
-    cells, most = zip(*(cells_to_choose(call.magnify, *row) for row in rows), strict=True)
-    decision = choose(chooser, call, layout, cells, most)
-    if decision is None:
-        return before_encoding(chooser, replace(call, magnify=1.0), layout, budgets, gestalt)
+    grids: list[Grid]  # per image
+    keep: list[Tensor]  # long [K'] of each
+
+    @property
+    def sizes(self) -> list[int]:
+        """Cells of each finer grid."""
+        return [t * h * w for t, h, w in self.grids]
+
+    def inputs(self, call: Call) -> Mapping[str, Any]:
+        """The call's inputs with pixels of these grids."""
+        return {**call.inputs, **call.adapter.finer(call.inputs, call.encoded.sources or (), self.grids)}
+
+
+def on_finer_grids(
+    call: Call, decision: Decision, scales: Sequence[float], budgets: Sequence[Budget | None]
+) -> tuple[Decision, FinerCells]:
+    """The decision with the budgets of the call, and its kept cells at `scales` times the px."""
     allocations = [
         replace(allocation, budget=allocation.budget if budget is None else budget)
         for allocation, budget in zip(decision.allocations, budgets, strict=True)
     ]
-    tokens = [tokens_of(budget, size) for budget, size in zip(budgets, sizes, strict=True)]
+    tokens = [tokens_of(budget, size) for budget, size in zip(budgets, call.sizes, strict=True)]
     if call.keep and call.magnify != AUTO:  # named cells, at a named scale
-        tokens = [None] * len(sizes)
+        tokens = [None] * len(tokens)
     grids = [finer_grid(*row) for row in zip(allocations, scales, tokens, strict=True)]
-    keep = [fine_cells(*row).to(layout.cells[0].device) for row in zip(allocations, grids, strict=True)]
-    with call.watch("encode"), reading_pixels(adapter.model.config.model_type):
-        finer = {**call.inputs, **adapter.finer(call.inputs, call.encoded.sources or (), grids)}
-        counts = [t * h * w for t, h, w in grids]
-        fine = encode_parts(chooser, call.mode, finer, keep, counts)
-    if gestalt is not None and not any(gestalt.counts):
-        gestalt = None
-    compacted = adapter.assemble_finer(
-        call.inputs, layout, keep, grids, fine, gestalt, use_cache=call.use_cache
-    )
-    coarse = [0] * len(keep) if gestalt is None else gestalt.counts
-    return Prepared(
-        adapter.model,
-        compacted,
-        allocations,
-        False,
-        call.mode.name,
-        [few + more for few, more in zip(fine.counts, coarse, strict=True)],
-        sizes,
-        couplings=decision.couplings,
-        magnified=tuple(scale_of(*pair) for pair in zip(layout.grids, grids, strict=True)),
-    )
+    keep = [fine_cells(*row) for row in zip(allocations, grids, strict=True)]
+    return replace(decision, allocations=allocations), FinerCells(grids, keep)
 
 
 def encode_parts(
@@ -509,7 +355,7 @@ def coarse_alone(chooser: Chooser, call: Call) -> Prepared:
     adapter = call.adapter
     gestalt = gestalt_of(chooser, call, call.gestalt)
     features = call.encoded.features
-    layout = adapter.layout(call.inputs) if features is None else features.layout
+    layout = call.layout if features is None else features.layout
     none = [torch.zeros(0, dtype=torch.long, device=cells.device) for cells in layout.cells]
     rest = (
         adapter.other_tokens(call.inputs, layout)
@@ -531,50 +377,30 @@ def coarse_alone(chooser: Chooser, call: Call) -> Prepared:
 def saccade(chooser: Chooser, call: Call) -> Prepared:
     """Make the coarse view, choose fine cells before they are encoded, encode those alone."""
     adapter = call.adapter
-    layout = adapter.layout(call.inputs)
-    sizes, most = call.of_visuals(layout.sizes), most_unreduced(adapter)
+    sizes, most = call.sizes, most_unreduced(adapter)
     frames = call.frames or (1,) * len(sizes)
     small = [size <= most for size, count in zip(sizes, frames, strict=True) for _ in range(count)]
     lacks = None
     if any(small) and call.magnify != 1:  # a small image whose picture is larger has finer cells
         budgets = [size if call.fill_to_529 else call.budgets(size) for size in sizes]
-        scales, lacks = magnification(call, layout, budgets)
+        scales, lacks = magnification(call, call.layout, budgets)
         small = [few and scale == 1 for few, scale in zip(small, scales, strict=True)]
     whole = sizes if call.frames else [size for size, few in zip(sizes, small, strict=True) if few]
     note = small_images(whole, None if call.fill_to_529 or call.keep else call.budgets, most)
     if all(small):
-        prepared = before_encoding(chooser, replace(call, magnify=1.0), layout, [None] * len(sizes))
+        prepared = before_encoding(chooser, replace(call, magnify=1.0), [None] * len(sizes))
         return replace(prepared, note=joined(note, prepared.note, lacks))
     gestalt = without(gestalt_of(chooser, call, call.gestalt), small)
     allowed = None if call.fill_to_529 and adapter.encodes != "crops" else call.budgets
     coarse = call.of_visuals(gestalt.counts)
     budgets = [saccades(size, few, allowed) for size, few in zip(sizes, coarse, strict=True)]
-    prepared = before_encoding(chooser, call, layout, budgets, gestalt)
-    prepared = replace(prepared, note=joined(note, prepared.note))
-    if len(sizes) > 1 or call.frames or prepared.fallback or prepared.magnified:
-        return prepared
-    return replace(prepared, again=partial(look_again, chooser, call, prepared, gestalt))
+    prepared = before_encoding(chooser, call, budgets, gestalt)
+    return replace(prepared, note=joined(note, prepared.note))
 
 
 def most_unreduced(adapter: FamilyAdapter) -> int:
     """The most cells of an image that has no coarse view and keeps all of them."""
     return adapter.view_cells if adapter.encodes == "crops" else SACCADE_TOKENS
-
-
-def small_images(sizes: Sequence[int], budgets: Any, most: int) -> str | None:
-    """A note on images of at most `most` cells that keep all of them under a smaller budget, or None."""
-    if budgets is None:
-        return None
-    small = [(size, budgets(size)) for size in sizes if size <= most]
-    every = [
-        str(size) for size, budget in small if isinstance(budget, str) or budget_count(budget, size) < size
-    ]
-    if not every:
-        return None
-    return (
-        f"saccade kept all {', '.join(every)} cells whatever the budget: images of at most {most} "
-        "cells have no coarse view and are read whole; use sparse or prune for fewer"
-    )
 
 
 def saccades(cells: int, coarse: int, budgets: Any) -> Budget | None:
@@ -601,303 +427,3 @@ def without(gestalt: VisualFeatures, drop: Sequence[bool]) -> VisualFeatures:
     kept = [cells[: 0 if dropped else None] for cells, dropped in zip(gestalt.cells, drop, strict=True)]
     grids = [(0, 0, 0) if dropped else grid for grid, dropped in zip(gestalt.grids, drop, strict=True)]
     return replace(gestalt.select(kept), grids=grids, cells=kept)
-
-
-def look_again(
-    chooser: Chooser, call: Call, prepared: Prepared, gestalt: VisualFeatures, answer_ids: Sequence[int]
-) -> Prepared | None:
-    """The same call with the cells added that the answer's attention asks for; None where there are none.
-
-    Coarse cells to which the answer's tokens attended more than a neutral question's are refined by at most
-    MORE_CELLS. Law: the second answer is that of a call which keeps all of these cells from the start.
-    """
-    adapter = call.adapter
-    allocation = prepared.allocations[0]
-    fine, coarse = allocation.grid, gestalt.grids[0]
-
-    def asked_for() -> Tensor:
-        layout = adapter.layout(call.inputs)
-        if call.gestalt not in call.encoded.neutral:
-            attention_maps(adapter, call, call.gestalt, gestalt, layout.grids)
-        neutral = call.encoded.neutral[call.gestalt][0]
-        with call.watch("scoring"):
-            attended = gaze_of_answer(adapter, prepared.compacted, answer_ids, neutral, coarse)
-            logits = coupling(attended, fine[1:]).flatten().cpu()
-        logits[allocation.keep] = -torch.inf  # kept already
-        best = logits.argsort(descending=True, stable=True)[:MORE_CELLS]
-        return best[logits[best] >= ASKED_FOR]
-
-    new = guarded(chooser, asked_for, "it can't be told where the model would look again")
-    if new is None or not len(new):
-        return None
-    again = _run(chooser, replace(call, keep=(torch.cat([allocation.order, new]),)))
-    if again.fallback:
-        return None
-    cells = again.allocations[0]  # maps stay the first pass's
-    parts = {name: getattr(cells, name) for name in ("keep", "order", "positions", "reasons")}
-    record = replace(allocation, **parts)
-    return replace(again, allocations=[record], couplings=prepared.couplings)
-
-
-def why_single_look(prepared: Prepared, looks: int) -> str | None:
-    """Why a call with a limit of `looks` passes had only one; None where it could have another."""
-    if looks == 1 or prepared.again is not None:
-        return None
-    if prepared.magnified:
-        return "the model looked once: its cells were magnified"
-    every = all(allocation.kept == allocation.total for allocation in prepared.allocations)
-    why = "all cells were kept" if every else f"{prepared.mode} of these images has no coarse view"
-    return f"the model looked once: {why}"
-
-
-# Which mode runs, and with which coarse view.
-
-
-def mode_for_question(
-    chooser: Chooser, question: str, mode: str | None, looks: int, free: bool
-) -> tuple[str | None, str | None]:
-    """The mode that a question calls for (None: the model's) and a note on it.
-
-    `free`: neither budget nor cells are named; without a mode, questions about all print then get "full".
-
-    Raises:
-        ValueError: `looks` below 1, or above 1 in a mode without a coarse view.
-    """
-    if isinstance(looks, bool) or not isinstance(looks, int) or looks < 1:
-        raise ValueError(f"looks {looks!r} is no number of looks: use 1, 2, ...")
-    if looks > 1:
-        mode = SACCADE.name if mode is None else mode
-        if not (find_mode(mode).gestalt and find_mode(mode).chooses):
-            raise ValueError(
-                f"mode {mode!r} looks once: it has no coarse view in which to miss something; "
-                "use mode 'saccade'"
-            )
-    reads = isinstance(question, str) and question.strip() and chooser.relevance != "gaze"
-    if not reads or not is_transcription(chooser.guide, question):
-        return mode, None
-    if mode is None and free:
-        return FULL.name, TRANSCRIBED
-    chooses = mode is None or find_mode(mode).chooses or find_mode(mode).coarse
-    return mode, PARTLY_READ if chooses and not free else None
-
-
-def default_mode(adapter: FamilyAdapter, stem: object | None) -> Mode:
-    """The mode of calls that name none: the one that saves most of this model's time.
-
-    "sparse", which spares the vision encoder too, with a trained stem in a family that encodes cells alone;
-    else "prune".
-    """
-    return SPARSE if stem is not None and adapter.encodes == "cells" else PRUNE
-
-
-def runs_as(adapter: FamilyAdapter, mode: Mode) -> tuple[Mode, str | None]:
-    """The mode that runs in this family for a given one, and a note where it is another."""
-    tiles = adapter.encodes == "tiles"
-    if not mode.before_encoder or adapter.encodes == "cells" or (tiles and not mode.gestalt):
-        return mode, None
-    if reads_crops(adapter, mode):
-        return mode, None
-    family = adapter.model.config.model_type
-    if tiles:
-        return SPARSE, (
-            f"{mode.name} ran as {SPARSE.name}: {family} has a coarse view of its own, which always stays"
-        )
-    return MODES[mode.instead], (
-        f"{mode.name} ran as {mode.instead}: the vision tower of {family} can't encode some cells alone, so "
-        "all of them were encoded"
-    )
-
-
-def gestalt_for(adapter: FamilyAdapter, mode: Mode, name: str) -> str:
-    """The compressor of a mode in this family: "resize" for towers of tiles or crops, else the call's."""
-    own = (mode.before_encoder and adapter.encodes == "tiles") or reads_crops(adapter, mode)
-    return "resize" if own else name
-
-
-# The user's pictures, and finer crops of them for families whose tower reads one square view.
-
-
-def reads_crops(adapter: FamilyAdapter, mode: Mode) -> bool:
-    """Whether a mode chooses cells of crops in this family, beside the tower's square view."""
-    return adapter.encodes == "crops" and mode.before_encoder and mode.gestalt
-
-
-def with_crops(adapter: FamilyAdapter, call: Call) -> tuple[Call, str | None]:
-    """A call with the crops of its pictures, and why crops are impossible, or None."""
-    with call.watch("prompt"):
-        crops, lacks = crops_of(adapter, call.inputs, call.encoded)
-    return replace(call, inputs={**call.inputs, **crops}), lacks
-
-
-def crops_of(
-    adapter: FamilyAdapter, inputs: Mapping[str, Any], encoded: EncodedImages
-) -> tuple[Mapping[str, Tensor], str | None]:
-    """The crops of a call's pictures as inputs, made once; ({}, reason) if crops are impossible.
-
-    Raises:
-        ValueError: pictures that are not those of the prompt.
-    """
-    sources = encoded.sources
-    lacks = adapter.lacks_crops(inputs, sources)
-    if lacks is not None or sources is None:
-        return {}, lacks
-    if encoded.crops is None:
-        encoded.crops = adapter.crops(inputs, sources)
-    return encoded.crops, None
-
-
-def with_pictures(
-    adapter: FamilyAdapter,
-    inputs: Mapping[str, Any],
-    pictures: Sequence[ImageSource] | None,
-    encoded: EncodedImages,
-    frames: Sequence[int] = (),
-) -> EncodedImages:
-    """A copy of `encoded` with the caller's pictures, which the guide reads at their own resolution.
-
-    Raises:
-        ValueError: no list, a wrong number of pictures, an unreadable one, or a prompt with clips.
-    """
-    if pictures is None:
-        return encoded
-    if not isinstance(pictures, list | tuple):
-        raise ValueError(
-            f"pictures is a {type(pictures).__name__}: pass a list of images in the order of the prompt"
-        )
-    if frames:
-        raise ValueError("pictures are passed, and the prompt has clips: leave them out, or ask in a session")
-    early = adapter.early_layout
-    with reading_pixels(adapter.model.config.model_type):
-        images = len(adapter.layout(inputs).grids if early else adapter.patches(inputs, encoded.features))
-    if len(pictures) != images:
-        raise ValueError(f"{len(pictures)} pictures are passed, and the prompt has {images} images")
-    return replace(encoded, sources=[open_image(picture) for picture in pictures], unrefined=None)
-
-
-# Checks of a call, and notes on arguments without effect.
-
-
-def sorted_cells(cells: NamedCells | None) -> tuple[Tensor, ...]:
-    """Named cells of an image or of each of several, unique and rising; () for None.
-
-    A ValueError for a mask or fractions.
-    """
-    if cells is None:
-        return ()
-    if isinstance(cells, (list, tuple)) and cells and all(map(_is_listed, cells)):
-        return tuple(_of_one_image(one) for one in cells)
-    return (_of_one_image(cells),)
-
-
-def _is_listed(cells: object) -> bool:
-    """Whether these are several cells, not one."""
-    return isinstance(cells, (list, tuple)) or (isinstance(cells, Tensor) and cells.ndim > 0)
-
-
-def _of_one_image(cells: Any) -> Tensor:
-    with suppress(TypeError, ValueError, RuntimeError):  # torch can't make a tensor of it
-        named = torch.as_tensor(cells)
-        fractions = named.numel() > 0 and (named.is_floating_point() or named.is_complex())
-        if named.dtype != torch.bool and not fractions:
-            return named.long().unique()
-    text = " ".join(repr(cells).split())[:60]
-    raise ValueError(
-        f"cells are {text}: give their numbers in raster order, such as `allocation.keep` or "
-        "mask.flatten().nonzero()"
-    )
-
-
-def check_order(adapter: FamilyAdapter, call: Call) -> None:
-    """Raise a ValueError where the order of a call's cells is unknown or impossible."""
-    if call.order not in ORDERS:
-        raise ValueError(f"order {call.order!r} is unknown; use one of {', '.join(ORDERS)}")
-    if call.order == "raster":
-        return
-    family = adapter.model.config.model_type
-    if adapter.plain_positions:
-        raise ValueError(
-            f"order {call.order!r} needs positions that say where a cell is, and {family} counts its tokens "
-            "instead; use order 'raster'"
-        )
-    if call.frames:
-        raise ValueError(f"order {call.order!r} is for images, not for clips; use order 'raster'")
-    if call.magnify != 1:
-        raise ValueError(f"order {call.order!r} is not for magnified cells; use order 'raster'")
-
-
-def layout_of(adapter: FamilyAdapter, inputs: Mapping[str, Any]) -> Layout:
-    """The layout of a prompt's tokens before encoding; a ValueError where the family has none."""
-    if adapter.early_layout:
-        return adapter.layout(inputs)
-    family = adapter.model.config.model_type
-    raise ValueError(f"cells of {family} can't be named before all are encoded: ask without cells")
-
-
-def check_cells(adapter: FamilyAdapter, call: Call) -> None:
-    """Raise a ValueError where a call names cells outside its images, or its mode chooses none."""
-    if call.frames or not call.mode.chooses:
-        what = "a clip" if call.frames else f"mode {call.mode.name!r}"
-        raise ValueError(
-            f"cells can't be named for {what}: name them for images, in prune, sparse or saccade"
-        )
-    sizes = [len(cells) for cells in layout_of(adapter, call.inputs).cells]
-    if len(sizes) != len(call.keep):
-        raise ValueError(f"cells of {len(call.keep)} images are named, and the prompt has {len(sizes)}")
-    for cells, size in zip(call.keep, sizes, strict=True):
-        if not len(cells) or int(cells.min()) < 0 or int(cells.max()) >= size:
-            raise ValueError(
-                f"cells {cells.tolist()} are not of an image of {size}; name some of 0 to {size - 1}"
-            )
-
-
-def remarks(chooser: Chooser, call: Call, prepared: Prepared) -> str | None:
-    """A note on arguments without effect: budget, gestalt and named cells; None if all had one."""
-    if prepared.fallback:
-        return "choosing cells failed, so all were kept: the log says why"
-    mode, gestalt = find_mode(prepared.mode), call.named_gestalt
-    of_cells = joined(*dict.fromkeys(allocation.note for allocation in prepared.allocations))
-    if call.keep:
-        no_budget = None if call.budget is None else "budget had no effect: the cells to keep are named"
-        return joined(no_budget, unused(mode, None, gestalt), of_cells)
-    if call.budget is None and chooser.budget == DEFAULT_BUDGET:  # the default is cut to small images
-        return joined(unused(mode, None, gestalt), of_cells)  # without a note: nobody named it
-    allowed = chooser.budget if call.budget is None else call.budget
-    chooses = mode.chooses and not prepared.magnified
-    too_much = budget_exceeds_image(allowed, prepared.cells) if chooses else None
-    return joined(unused(mode, call.budget, gestalt), too_much, of_cells)
-
-
-def unused(mode: Mode, budget: Budget | None, gestalt: bool) -> str | None:
-    """A note on the named arguments that have no effect in a mode; None: all have one."""
-    names = []
-    if budget is not None and not mode.chooses:
-        names.append("coverage" if str(budget).strip().lower().startswith(COVERAGE) else "budget")
-    if gestalt and not mode.gestalt:
-        names.append("gestalt")
-    return f"{' and '.join(names)} had no effect in mode {mode.name}" if names else None
-
-
-def budget_exceeds_image(budget: Budget, sizes: list[int]) -> str | None:
-    """A note on images with fewer cells than the budget; None without any."""
-    count = parse_budget(budget)
-    small = [str(size) for size in sizes if isinstance(count, int) and size < count]
-    if not small:
-        return None
-    return f"budget {count} is more than the image has: all {', '.join(small)} cells were kept"
-
-
-def too_large(prepared: Prepared, trained: int, kinds: Collection[str]) -> str | None:
-    """A note on images with more cells than the model was trained on (`trained`); None without any.
-
-    Modes with a coarse view, alone or with a LoRA for it (of `kinds`), never give the model such an image.
-    """
-    sizes = [f"{size:,}" for size in prepared.cells if size > trained]
-    if not sizes:
-        return None
-    mode = find_mode(prepared.mode)
-    if mode.coarse or COARSE in mode.kinds(kinds):
-        return None
-    return (
-        f"this model was taught on pictures of at most {trained:,} cells and this one has "
-        f"{', '.join(sizes)}, so its answer may well be wrong: shrink the picture, or cut out a part of it"
-    )

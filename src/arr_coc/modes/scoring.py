@@ -25,13 +25,14 @@ from arr_coc.choose.motion import FRAMES
 from arr_coc.choose.rarity import rarity
 from arr_coc.choose.stem import GUIDED, Stem
 from arr_coc.choose.stopwatch import Stopwatch
-from arr_coc.choose.texture import Channels, TextureCache, channel_groups, generate_texture_array
+from arr_coc.choose.texture import TextureCache, channel_groups, generate_texture_array
 from arr_coc.files.pixels import same_picture
 from arr_coc.guide.coupling import Coupling
 from arr_coc.guide.guide import picture_inputs
 from arr_coc.guide.trust import GENERAL, blend, is_general, shares, verdict_of, wants_rarity
-from arr_coc.modes.call import Call, Chooser, EncodedImages, guarded, joined
+from arr_coc.modes.call import Call, Chooser, EncodedImages, guarded
 from arr_coc.modes.mode import Mode
+from arr_coc.modes.notes import joined
 from arr_coc.relevance.deciding import Cues, Decision, groups
 from arr_coc.relevance.source import PictureView, RelevanceSource, couple_all, view_all
 from arr_coc.relevance.sums import OF_MODELS, parse_relevance
@@ -52,11 +53,6 @@ MADE = frozenset({"text_evidence", "previous_frames", "coarse_features", "featur
 POOLED = "pool4"  # compressor of the coarse view for the model's own attention, once every cell is encoded
 FAMILIARITY_FRAMES = 8  # evenly spread frames of a clip to test; it is foreign if most of them are
 FAMILIARITY_FAILED = "it can't be told whether the picture is foreign"  # for the log
-
-
-def wanted_inputs(channels: Channels) -> frozenset[str]:
-    """The optional inputs that some group of the channels needs or reads."""
-    return frozenset(name for group in channel_groups(channels) for name in (*group.needs, *group.reads))
 
 
 def deciding_layer(layer: ARRCOCLayer, relevance: str | RelevanceSource) -> ARRCOCLayer:
@@ -87,7 +83,8 @@ def check_layer(layer: ARRCOCLayer) -> None:
     Maps of earlier relevance or attention are such; a group may read one where it exists (`reads`).
     """
     made = MADE if layer.basis is None else MADE | {"basis"}
-    for group in channel_groups(layer.config.channels):
+    groups = () if layer.needed_inputs <= made else channel_groups(layer.config.channels)
+    for group in groups:
         lacking = sorted({*group.needs} - made)
         if lacking == ["basis"]:
             raise ValueError(
@@ -110,7 +107,7 @@ def check_layer(layer: ARRCOCLayer) -> None:
 
 def check_mode(layer: ARRCOCLayer, mode: Mode) -> None:
     """Raise a ValueError where a channel group needs encoded cells in a mode that chooses before encoding."""
-    if not mode.before_encoder:
+    if not mode.before_encoder or "features" not in layer.needed_inputs:
         return
     for group in channel_groups(layer.config.channels):
         if "features" in group.needs:
@@ -161,7 +158,7 @@ def gestalt_of(chooser: Chooser, call: Call, name: str) -> VisualFeatures:
         features = call.encoded.features
         adapter = chooser.adapter_with(name) if compressor.inside else call.adapter
         with call.watch("gestalt"):
-            gestalts[name] = compress(name, adapter, call.inputs, features, chooser.convs, call.frames)
+            gestalts[name] = compress(name, adapter, call.inputs, features, chooser.compressors, call.frames)
     return gestalts[name]
 
 
@@ -541,7 +538,7 @@ def cues_of(chooser: Chooser, call: Call, layout: Layout) -> list[Cues]:
         logits, guided = untrained_relevance(chooser, call, POOLED, layout)
         cells = [features.cell_tokens(image) for image in range(len(features.grids))]
     views = call.encoded.views or None
-    if views is None and "coarse_features" in wanted_inputs(chooser.layer.config.channels):
+    if views is None and "coarse_features" in chooser.layer.wanted_inputs:
         views = coarse_maps(chooser, call)
     adapter = call.adapter
     return gather(
@@ -619,7 +616,7 @@ def gather(
         cues.append(Cues(texture, query, words, *parts, says, rare))
         if make.remembers and image + 1 < len(layout.grids) and make.places[image + 1]:
             with torch.no_grad():
-                relevance.append(cues[-1].relevance(layer, watch).balanced)
+                relevance.append(cues[-1].relevance(layer).balanced)
     encoded.textures[:] = [cue.texture for cue in cues]
     return cues
 
@@ -656,8 +653,7 @@ class TextureMaker:
         self.layer, self.like, self.pictures = layer, next(layer.parameters()), pictures
         self.channels = layer.config.channels
         self.groups = channel_groups(self.channels)
-        self.needed = {name for group in self.groups for name in group.needs}
-        self.wanted = self.needed | {name for group in self.groups for name in group.reads}
+        self.needed, self.wanted = layer.needed_inputs, layer.wanted_inputs
         self.views, self.cells = views, cells
         counts = tuple(frames) or (1,) * len(layout.grids)
         self.places = [place for count in counts for place in range(count)]  # of each image in its clip

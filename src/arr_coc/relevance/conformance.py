@@ -11,17 +11,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from importlib.util import find_spec
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageDraw
 from torch import Tensor
 
 from arr_coc.choose.boxes import Box, box_cells
+from arr_coc.files.drawing import load_font
 from arr_coc.guide.coupling import Calibration, Coupling
 from arr_coc.relevance.source import RelevanceSource
 
@@ -237,7 +236,7 @@ def _resized(picture: Tensor, height: int, width: int) -> Tensor:
 def word_scene(text: str, question: str, corner: tuple[int, int]) -> SourceScene:
     """A page with one line of print in a corner: (0, 0) top left, (1, 0) top right, (0, 1) bottom left."""
     page = Image.new("RGB", SIZE, PAPER)
-    draw, font = ImageDraw.Draw(page), _font(PRINT)
+    draw, font = ImageDraw.Draw(page), load_font("DejaVuSans.ttf", PRINT)
     x0, y0, x1, y1 = draw.textbbox((0, 0), text, font)
     left, top = _corner(x1 - x0, y1 - y0, corner)
     draw.text((left - x0, top - y0), text, (20, 20, 20), font)
@@ -256,15 +255,6 @@ def square_scene(colour: str, question: str, corner: tuple[int, int]) -> SourceS
 def _corner(width: float, height: float, corner: tuple[int, int]) -> tuple[float, float]:
     (right, bottom), (x, y) = SIZE, corner
     return (right - MARGIN - width if x else MARGIN), (bottom - MARGIN - height if y else MARGIN)
-
-
-def _font(size: int) -> ImageFont.FreeTypeFont:
-    spec = find_spec("matplotlib")  # which finds the folder and imports nothing
-    if spec is None or spec.origin is None:
-        raise FileNotFoundError("matplotlib, in whose font the pages are printed, is not installed")
-    return ImageFont.truetype(
-        str(Path(spec.origin).parent / "mpl-data" / "fonts" / "ttf" / "DejaVuSans.ttf"), size
-    )
 
 
 def _tensor(image: Image.Image) -> Tensor:

@@ -1,8 +1,8 @@
 """Deciding: from what is known of the cells of images and clips to relevance, and from that to kept cells.
 
-    score_cells(layer, cues, watch)             Relevance per image, differentiable
-    decide(layer, cues, grids, budgets, watch)  Decision: an Allocation per image or clip
-    best_kept(grid, scores, budget)             Allocation, by any scores
+    score_cells(layer, cues)                   Relevance per image, differentiable
+    decide(layer, cues, grids, budgets)  Decision: an Allocation per image or clip
+    best_kept(grid, scores, budget)      Allocation, by any scores
 
 The images of a call stand in a row. The frames of a clip are scored one by one and decided together.
 """
@@ -20,8 +20,7 @@ from torch import Tensor
 from arr_coc.choose.allocation import TENSIONS, Allocation, Grid, Reason, grid_positions
 from arr_coc.choose.attending import Budget, NonFiniteScores, compute_retention_mask, gate
 from arr_coc.choose.budget import DEFAULT_BUDGET, count_cells, needed_cells
-from arr_coc.choose.layer import ARRCOCLayer, Prior, Relevance, Watch, join_priors, untimed
-from arr_coc.choose.stopwatch import Stopwatch
+from arr_coc.choose.layer import ARRCOCLayer, Prior, Relevance, join_priors
 from arr_coc.guide.coupling import Coupling
 from arr_coc.guide.trust import guide_remark, prior
 from arr_coc.relevance.coverage import NO_STRUCTURE, CoverageRule
@@ -45,13 +44,13 @@ class Cues(NamedTuple):
     # [1, H, W] in [0, 1], how rare each cell's surroundings are; None where no question asks for that
     rarity: Tensor | None = None
 
-    def relevance(self, layer: ARRCOCLayer, watch: Watch = untimed) -> Relevance:
+    def relevance(self, layer: ARRCOCLayer) -> Relevance:
         """The relevance of the cells of the image, a batch of one."""
-        return self._relevance(layer, watch, None if self.guided is None else prior(self.guided, self.rarity))
+        return self._relevance(layer, None if self.guided is None else prior(self.guided, self.rarity))
 
-    def _relevance(self, layer: ARRCOCLayer, watch: Watch, start: Prior | None) -> Relevance:
+    def _relevance(self, layer: ARRCOCLayer, start: Prior | None) -> Relevance:
         return layer.relevance(
-            self.texture, self.query, self.query_mask, self.vision, self.gestalt, self.coupling, start, watch
+            self.texture, self.query, self.query_mask, self.vision, self.gestalt, self.coupling, start
         )
 
     @property
@@ -61,7 +60,7 @@ class Cues(NamedTuple):
         return tuple((name, tuple(part.shape)) for name, part in parts if isinstance(part, Tensor))
 
 
-def relevance_of(layer: ARRCOCLayer, cues: Sequence[Cues], watch: Watch = untimed) -> list[Relevance]:
+def relevance_of(layer: ARRCOCLayer, cues: Sequence[Cues]) -> list[Relevance]:
     """The relevance of the cells of each image, as of `Cues.relevance`.
 
     Images that the guide scores alone are taken together where their tensors are of one shape.
@@ -75,13 +74,13 @@ def relevance_of(layer: ARRCOCLayer, cues: Sequence[Cues], watch: Watch = untime
     for group in together.values():
         own = [cues[i] for i in group]
         if len(own) == 1:
-            scored[group[0]] = own[0].relevance(layer, watch)
+            scored[group[0]] = own[0].relevance(layer)
             continue
         names = [name for name, _ in own[0].shapes]
         parts: dict[str, Any] = {name: torch.cat([getattr(one, name) for one in own]) for name in names}
         joined = own[0]._replace(**parts)
         priors = [prior(one.guided, one.rarity) for one in own if one.guided is not None]
-        maps = joined._relevance(layer, watch, join_priors(priors))
+        maps = joined._relevance(layer, join_priors(priors))
         for place, i in enumerate(group):
             one = {k: v[place : place + 1] for k, v in maps._asdict().items() if v is not None}
             scored[i] = Relevance(**one)
@@ -116,14 +115,13 @@ class Decision:
         return [part for allocation in self.allocations for part in kept_of_frames(allocation)]
 
 
-def score_cells(layer: ARRCOCLayer, cues: Sequence[Cues], watch: Stopwatch) -> list[Relevance]:
+def score_cells(layer: ARRCOCLayer, cues: Sequence[Cues]) -> list[Relevance]:
     """The relevance of the cells of each image to its question; NonFiniteScores if one isn't finite."""
-    maps = relevance_of(layer, cues, watch)
-    with watch("balancing"):
-        # One transfer from the device for all images.
-        finite = torch.stack([relevance.balanced.isfinite().all() for relevance in maps]).tolist()
-        if not all(finite):
-            raise NonFiniteScores(f"the relevance of image {finite.index(False)} is not finite")
+    maps = relevance_of(layer, cues)
+    # One transfer from the device for all images.
+    finite = torch.stack([relevance.balanced.isfinite().all() for relevance in maps]).tolist()
+    if not all(finite):
+        raise NonFiniteScores(f"the relevance of image {finite.index(False)} is not finite")
     return maps
 
 
@@ -132,7 +130,6 @@ def decide(
     cues: Sequence[Cues],
     grids: Sequence[Grid],
     budgets: Sequence[Budget | None],
-    watch: Stopwatch,
     changes: Sequence[Changes | None] = (),
     rule: CoverageRule | None = None,
     most: Sequence[int | None] = (),
@@ -146,23 +143,22 @@ def decide(
     """
     frames = frame_counts(changes, len(cues))
     cues = share_most_confident_frame(cues, frames)
-    maps = score_cells(layer, cues, watch)
-    with watch("allocating"):
-        visuals, spaces = over_time(maps, changes), whole_grids(grids, frames)
-        surest = most_confident_frames(cues, frames)
-        allocations = []
-        rows = zip(_on_cpu(visuals), budgets, spaces, surest, most or [None] * len(spaces), strict=True)
-        for relevance, budget, grid, one, limit in rows:
-            if budget is None:
-                allocations.append(_noted(everything_kept(grid, relevance), one))
-                continue
-            if rule is None:
-                kept = _noted(layer.allocate(relevance, budget, grid)[0], one)
-            else:
-                kept = _promised(layer, relevance, budget, grid, one, rule)
-            if limit is not None and kept.kept > limit:
-                kept = _noted(layer.allocate(relevance, limit, grid)[0], one)
-            allocations.append(kept)
+    maps = score_cells(layer, cues)
+    visuals, spaces = over_time(maps, changes), whole_grids(grids, frames)
+    surest = most_confident_frames(cues, frames)
+    allocations = []
+    rows = zip(_on_cpu(visuals), budgets, spaces, surest, most or [None] * len(spaces), strict=True)
+    for relevance, budget, grid, one, limit in rows:
+        if budget is None:
+            allocations.append(_noted(everything_kept(grid, relevance), one))
+            continue
+        if rule is None:
+            kept = _noted(layer.allocate(relevance, budget, grid)[0], one)
+        else:
+            kept = _promised(layer, relevance, budget, grid, one, rule)
+        if limit is not None and kept.kept > limit:
+            kept = _noted(layer.allocate(relevance, limit, grid)[0], one)
+        allocations.append(kept)
     couplings = _couplings(surest)
     relevances = [relevance.balanced.flatten() for relevance in visuals]  # (N,) each
     if not any(relevance.requires_grad for relevance in relevances):
@@ -176,13 +172,12 @@ def weigh(
     layer: ARRCOCLayer,
     cues: Sequence[Cues],
     grids: Sequence[Grid],
-    watch: Stopwatch,
     changes: Sequence[Changes | None] = (),
 ) -> Decision:
     """Decide by which factor each cell is multiplied, with all of them kept; arguments as of `decide`."""
     frames = frame_counts(changes, len(cues))
     cues = share_most_confident_frame(cues, frames)
-    maps = score_cells(layer, cues, watch)
+    maps = score_cells(layer, cues)
     visuals, spaces = stacked(maps, frames), whole_grids(grids, frames)
     kept = [everything_kept(grid, relevance) for grid, relevance in zip(spaces, visuals, strict=True)]
     gates = [relevance.balanced.flatten() for relevance in maps]

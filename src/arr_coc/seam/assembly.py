@@ -264,20 +264,6 @@ def compact_columns(kept: Tensor, spare: int = 0, ahead: Tensor | None = None) -
     return columns
 
 
-def in_order(indices: Tensor, cells: Tensor, order: Tensor) -> Tensor:
-    """An image's kept tokens [K] (ascending) with its kept cells in another `order`, other tokens in place.
-
-    `cells` [N]: the token of each cell. A ValueError where `order` isn't a permutation of the kept cells.
-    """
-    wanted = cells[order.to(cells.device)].to(indices.device)
-    places = torch.isin(indices, cells.to(indices.device))
-    if not torch.equal(wanted.sort().values, indices[places]):
-        raise ValueError(
-            f"an order of {len(wanted)} cells is not of the {int(places.sum())} kept ones; name each once"
-        )
-    return indices.masked_scatter(places, wanted)
-
-
 def gather_columns(values: Tensor, columns: Tensor, fill: int, gestalt: int | None = None) -> Tensor:
     """Values [..., B, S] of whole prompts at `columns` [B, S']: [..., B, S'].
 
@@ -377,21 +363,6 @@ def finer_positions(positions: Tensor, grid: Grid, fine: Grid, cells: Tensor) ->
 def consecutive_positions(attention_mask: Tensor) -> Tensor:
     """Attended tokens counted from 0 along each row, 0 for padding: [B, S] -> long [B, S]."""
     return (attention_mask.long().cumsum(-1) - 1).clamp_min(0) * attention_mask.long()
-
-
-def continued_prompt(kwargs: Mapping[str, Any], ids: Sequence[int], kind: int = 0) -> dict[str, Any]:
-    """A compacted prompt of one row with further text tokens `ids` at its end."""
-    more, longer = len(ids), dict(kwargs)
-    new = kwargs["input_ids"].new_tensor([list(ids)])
-    longer["input_ids"] = torch.cat([kwargs["input_ids"], new], 1)
-    longer["attention_mask"] = F.pad(kwargs["attention_mask"], (0, more), value=1)
-    steps = torch.arange(1, more + 1, device=new.device)
-    positions = kwargs["position_ids"]
-    longer["position_ids"] = torch.cat([positions, positions[..., -1:] + steps.to(positions)], -1)
-    for name in KIND_NAMES:
-        if kwargs.get(name) is not None:
-            longer[name] = F.pad(kwargs[name], (0, more), value=kind)
-    return longer
 
 
 # Kinds of layers that read a limited number of columns, and the setting that holds it.
@@ -523,13 +494,12 @@ class PromptAssembly(ABC):
         keep: Sequence[Tensor],
         *,
         use_cache: bool = True,
-        order: Sequence[Tensor] | None = None,
     ) -> Compacted:
         """Drops the cells that aren't kept from the prompt and its features; arguments as of `assemble`."""
         indices = features.tokens_to_keep(keep)
         whole = [len(index) for index in indices] == features.counts
         fine = features if whole else features.select(indices)  # no copy where nothing is dropped
-        return self.assemble(inputs, features.layout, keep, fine, None, use_cache=use_cache, order=order)
+        return self.assemble(inputs, features.layout, keep, fine, None, use_cache=use_cache)
 
     def assemble(
         self,
@@ -540,7 +510,6 @@ class PromptAssembly(ABC):
         gestalt: VisualFeatures | None,
         *,
         use_cache: bool = True,
-        order: Sequence[Tensor] | None = None,
     ) -> Compacted:
         """Builds the prompt in which each image is its gestalt tokens, then its kept tokens.
 
@@ -551,8 +520,6 @@ class PromptAssembly(ABC):
             fine: the kept tokens (`layout.tokens_to_keep(keep)`) of each image; None if there are none.
             gestalt: per image a coarse view, every token a cell of its `grids`; or None.
             use_cache: whether the call will use a key/value cache.
-            order: per image the kept cells in reading order, each at its own position; only in raster order
-                (None) dropping equals masking.
 
         If nothing is dropped or added, the result is the stock model's to the last bit.
         """
@@ -562,11 +529,6 @@ class PromptAssembly(ABC):
         indices = layout.tokens_to_keep(keep)
         kept_counts = [len(index) for index in indices]
         whole = gestalt is None and kept_counts == layout.counts
-        ordered = None
-        if order is not None and fine is not None and not whole:
-            ordered = [in_order(*one) for one in zip(indices, layout.cells, order, strict=True)]
-            ranks = [torch.searchsorted(*pair) for pair in zip(indices, ordered, strict=True)]
-            fine = fine.select(ranks)
         visual = joined_tokens(gestalt, fine, kept_counts)
         passed_on = {name: value for name, value in inputs.items() if name != "pixel_values"}
 
@@ -579,9 +541,6 @@ class PromptAssembly(ABC):
         kept = kept_columns(attention_mask, spans, indices)
         ahead = None if gestalt is None else gestalt_columns(kept, spans, gestalt.counts)
         columns = compact_columns(kept, ahead=ahead, spare=int(self._needs_spare_column(use_cache)))
-        if ordered is not None:  # permute each image's columns among the places that they have
-            for (row, span), tokens in zip(spans, ordered, strict=True):
-                columns[row, torch.isin(columns[row], span)] = span[tokens]
         mask = gather_columns(attention_mask, columns, fill=0, gestalt=1)
         every = self.positions(inputs)  # of the whole prompt: kept ones (2) and the end (3) are its own
         positions = gather_columns(every, columns, fill=0)

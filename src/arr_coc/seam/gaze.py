@@ -22,11 +22,9 @@ from arr_coc.seam.assembly import (
     GESTALT,
     PAD,
     PROMPT_NAMES,
-    Compacted,
     Grid,
     Layout,
     VisualFeatures,
-    continued_prompt,
     gather_columns,
     image_spans,
 )
@@ -134,42 +132,6 @@ def gaze_of_words(
     rest = _other_tokens(adapter, inputs, layout, features)
     attention = _attention(adapter, inputs, [some[None] for some in words], gestalt, layout, rest, layers)
     return [_relevance_map(received, neutral, gestalt.grids[0]) for received in attention]
-
-
-@torch.no_grad()
-def gaze_of_answer(
-    adapter: FamilyAdapter, compacted: Compacted, answer_ids: Sequence[int], neutral: Tensor, grid: Grid
-) -> Tensor:
-    """The relevance map [t * h, w] > 0 of an image's gestalt (of `grid`) to the answer that the model gave.
-
-    It compares each gestalt token's share of the attention of the columns that predict the answer: large
-    where the model attended to what the kept cells do not show.
-    """
-    coarse = (compacted.columns[0] == GESTALT).nonzero().flatten()
-    if not len(coarse) or not len(answer_ids):
-        raise ValueError(
-            f"the prompt has {len(coarse)} gestalt tokens and the answer {len(answer_ids)}; both need at "
-            "least one"
-        )
-    layers = gaze_layers(len(attention_modules(adapter.model, "language")))
-    kwargs = continued_prompt(compacted.kwargs, answer_ids[:-1], int(adapter.prefix))
-    start = compacted.columns.shape[1] - 1
-    received = torch.zeros(len(coarse), device=coarse.device)
-
-    def observe(layer: int, query: Tensor, key: Tensor, scaling: float, mask: Tensor | None) -> None:
-        nonlocal received
-        if layer in layers:
-            mask = None if mask is None else mask[..., start:, :]
-            rows = attention_rows(query[:, :, start:], key, scaling, mask)[0].mean(0)  # (H, R, S) -> (R, S)
-            received = received + rows[:, coarse.to(rows.device)].mean(0).to(received.device)
-        if layer == max(layers):
-            raise _LastLayer
-
-    with suppress(_LastLayer), watch_attention(adapter.model, "language", observe) as watched:
-        watched(**kwargs, use_cache=False)  # layers after the last one needed don't run
-    # over the gestalt's tokens: kept cells draw most
-    shares = [part / part.sum().clamp_min(torch.finfo(part.dtype).tiny) for part in (received, neutral)]
-    return _relevance_map(*shares, grid)
 
 
 def _relevance_map(attention: Tensor, neutral: Tensor, grid: Grid) -> Tensor:

@@ -3,7 +3,7 @@
 arr_coc_config.json, arr_coc.safetensors    the layer, its settings and the name of its base model
 basis.safetensors, stem.safetensors         principal components of the encoder; the stem
 guide/guide.safetensors                     a guide other than the bundled one
-conv4, conv16, tower4, tower16.safetensors  trained compressors
+tower4, tower16.safetensors                 trained compressors
 {., partial, coarse}/adapter_*              LoRAs for pruned prompts, partial encoding, coarse views
 """
 
@@ -25,7 +25,7 @@ from arr_coc.files.paths import CONFIG_NAME, base_settings
 from arr_coc.files.saved import make_folder
 from arr_coc.files.vetting import check_file
 from arr_coc.guide.guide import GUIDE_FILE, GUIDE_FOLDER
-from arr_coc.seam.gestalt import load_convs, save_convs
+from arr_coc.seam.gestalt import load_compressors, save_compressors
 from arr_coc.seam.lora import FILES as LORA_FILES
 from arr_coc.seam.lora import LoRAs
 from arr_coc.store.checkpoint import (
@@ -43,7 +43,7 @@ SAVING = ".saving-"  # prefix of the temporary folder that an allocator is writt
 def save_learned(
     layer: ARRCOCLayer,
     stem: Stem | None,
-    convs: Mapping[str, Any],
+    compressors: Mapping[str, Any],
     loras: LoRAs,
     base: PreTrainedModel,
     folder: Path,
@@ -56,7 +56,7 @@ def save_learned(
     Files of an older allocator are replaced or removed once all new ones are written; a failure leaves the
     folder unchanged. If two processes save at once, the files of one of them remain.
 
-    `convs` are compressors by name, `more` other files by name; `base_name` is the name to load the base by.
+    `more` are other files by name; `base_name` is the name to load the base by.
     `guide` is the folder of a guide to save; None: the bundled one, which isn't saved.
 
     Raises:
@@ -76,7 +76,7 @@ def save_learned(
             save_layer(layer, new, named)
             if stem is not None:
                 save_stem(stem, new)
-            save_convs(convs, new)
+            save_compressors(compressors, new)
             loras.save(new)
             if guide is not None:  # may lie in this folder
                 write_atomic((guide / GUIDE_FILE).read_bytes(), make_folder(new / GUIDE_FOLDER) / GUIDE_FILE)
@@ -141,7 +141,7 @@ def _read(folder: Path, base: PreTrainedModel, guide: str | Path | None) -> dict
         "layer": layer,
         "stem": stem,
         "familiarity_stem": None if stem and stem.familiarity else _bundled_stem(base),
-        "convs": load_convs(folder, dim),
+        "compressors": load_compressors(folder),
         "loras": loras,
         "guide": folder / GUIDE_FOLDER if guide is None and (folder / GUIDE).is_file() else guide,
     }

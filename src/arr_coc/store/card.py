@@ -158,7 +158,7 @@ def _parts(model: Shareable) -> str:
         weights = load_guide(model.guide).parameters()
         rows.append((GUIDE, "where the words of a question point, with no model's help", weights))
     purpose = "learned compressor, a gestalt of modes `compress` and `saccade`"
-    rows += [(f"{name}.safetensors", purpose, conv.parameters()) for name, conv in model.convs.items()]
+    rows += [(f"{name}.safetensors", purpose, made.parameters()) for name, made in model.compressors.items()]
     for adapter, what in LORAS.items():
         if adapter in model.loras:
             file = (Path(FOLDERS[adapter]) / LORA_WEIGHTS).as_posix()
@@ -222,7 +222,7 @@ class Shareable:
     base: Any
     layer: Any
     stem: Any
-    convs: Any
+    compressors: Any
     loras: Any
     guide: Path | None
     budget: Any
@@ -243,7 +243,7 @@ class Shareable:
             ValueError: unreadable results, or results of other weights; nothing is written then.
         """
         text = model_card(self, **({"name": Path(folder).resolve().name} | card))
-        parts = (self.layer, self.stem, dict(self.convs), self.loras)
+        parts = (self.layer, self.stem, dict(self.compressors), self.loras)
         card_text = card_file(text, Path(folder))
         save_learned(*parts, self.base, Path(folder), self.base_name, self.guide, card_text)
 

@@ -34,7 +34,6 @@ from arr_coc.files.validation import short
 from arr_coc.files.vetting import SMALL_FILES, Vetted, check_weights, small_files, vetted, weight_names
 from arr_coc.files.worker import Worker
 from arr_coc.guide.guide import GUIDE_FILE, GUIDE_FOLDER
-from arr_coc.seam.gestalt import CONVS
 from arr_coc.seam.lora import FILES as LORA_FILES
 from arr_coc.seam.lora import FOLDERS
 from arr_coc.seam.prompt import check_template
@@ -58,7 +57,7 @@ GUIDE = f"{GUIDE_FOLDER}/{GUIDE_FILE}"  # a guide other than the bundled one
 ALLOCATOR_FILES = (  # all files of an allocator folder; the layer and its settings must exist
     CONFIG_NAME,
     WEIGHTS_NAME,
-    *(f"{part}.safetensors" for part in ("basis", "stem", *CONVS, *TOWERS)),
+    *(f"{part}.safetensors" for part in ("basis", "stem", *TOWERS)),
     GUIDE,
     *((Path(place) / name).as_posix() for place in FOLDERS.values() for name in LORA_FILES),
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,6 @@ from torch import Tensor
 
 from arr_coc.answer import Answer
 from arr_coc.choose.allocation import Allocation
-from arr_coc.choose.budget import Budget
 from arr_coc.choose.texture import channel_names, generate_texture_array
 from arr_coc.data.record import Box
 from arr_coc.files.paths import local_path
@@ -28,15 +27,16 @@ from arr_coc.guide.guide import picture_inputs
 from arr_coc.guide.trust import blend
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes import FULL, find_mode
-from arr_coc.modes.route import cues_for, new_call, resolve
-from arr_coc.modes.scoring import POOLED, default_gestalt, pictures, wanted_inputs
+from arr_coc.modes.request import covering, resolve
+from arr_coc.modes.route import cues_for
+from arr_coc.modes.scoring import POOLED, default_gestalt, pictures
 from arr_coc.relevance.deciding import groups
 from arr_coc.relevance.source import guide_view
-from arr_coc.seam.base import as_frames
+from arr_coc.seam.base import FamilyAdapter, as_frames
 from arr_coc.seam.gaze import coupling, gaze_of_words
 from arr_coc.seam.gestalt import coarse_features, find_compressor
-from arr_coc.seam.prompt import template_mark
-from arr_coc.session import Session
+from arr_coc.seam.prompt import Turn, template_mark
+from arr_coc.session import ChoiceOptions, Session, SessionCall
 from arr_coc.trace.evidence import Guidance, read_guidance, scaled
 from arr_coc.trace.strip import Span, Strip, small_pictures
 from arr_coc.trace.trace import FullAnswer, QuestionWord, Trace
@@ -44,6 +44,7 @@ from arr_coc.video import FrameSource
 from arr_coc.video.opening import Visual
 from arr_coc.video.temporal import Changes
 
+CHOICE = frozenset(ChoiceOptions.__annotations__)
 MAX_WORDS = 64  # words of a question that are scored; later ones aren't
 WORD = re.compile(r"\w(?:\S*\w)?")  # "don't", "INV-2024", "10:30", and any text without spaces
 
@@ -52,16 +53,13 @@ def observe(
     session: Session,
     question: str,
     *,
-    budget: Budget | None = None,
-    mode: str | None = None,
-    gestalt: str | None = None,
     compare: bool = True,
     words: bool = True,
-    max_new_tokens: int = 32,
     true_answers: Sequence[str] = (),
     evidence: Sequence[Box] = (),
     on_text: Callable[[str], None] | None = None,
     on_full_text: Callable[[str], None] | None = None,
+    **how: Any,
 ) -> Trace:
     """Ask a question and record the answer in a trace.
 
@@ -71,17 +69,14 @@ def observe(
     Args:
         session: of one or more images and clips.
         question: any text.
-        budget: as in `Session.ask`.
-        mode: as in `Session.ask`.
-        gestalt: as in `Session.ask`.
         compare: answer from all tokens too, and time the kept ones once more (`Trace.again`).
-        words: score each word of the question; for one image only.
-        max_new_tokens: of each answer.
+        words: score each word of the question (`word_heat`); for one image only.
         true_answers: known true answers, recorded.
         evidence: boxes (x0, y0, x1, y1) in px of the image that show the answer, recorded.
         on_text: called with the answer so far after each token, and with the complete answer after each token
             of the comparison, so that an exception raised in it ends that as well.
         on_full_text: called in its place with the comparison's answer so far.
+        **how: all other arguments of `Session.ask`.
 
     Raises:
         ValueError: as `Session.ask`, evidence for a clip or several images, or more steps than a trace holds.
@@ -91,19 +86,15 @@ def observe(
         raise ValueError(
             "evidence boxes are of one image, and this session has a clip or several: leave them out"
         )
-    options: dict[str, Any] = {"budget": budget, "mode": mode, "gestalt": gestalt}
-    options["max_new_tokens"] = max_new_tokens
     session.forget()
-    answer = session.ask(question, **options, on_text=on_text)
+    answer = session.ask(question, on_text=on_text, **how)
     full, again = None, None
     if compare:
         repeat = None if on_text is None else lambda _: on_text(answer.text)
-        full, again = _for_comparison(
-            session, question, answer, options | {"on_text": repeat}, on_full_text or repeat
-        )
+        full, again = _for_comparison(session, question, answer, how, repeat, on_full_text or repeat)
     parts: dict[str, Any]
     if is_image:
-        parts = _of_image(session, question, answer, gestalt, words)
+        parts = _of_image(session, question, answer, how, words)
         parts["evidence"] = scaled(evidence, session.image.size, parts["strips"][0].size)
     else:
         guided = [Guidance.of(coupling) for coupling in answer.couplings]
@@ -116,6 +107,7 @@ def observe(
         kept=answer.kept,
         total=answer.total,
         read=answer.read,
+        magnified=answer.magnified,
         fallback=answer.fallback,
         note=answer.note,
         ms=answer.ms,
@@ -132,16 +124,17 @@ def _for_comparison(
     session: Session,
     question: str,
     answer: Answer,
-    options: Mapping[str, Any],
+    how: Mapping[str, Any],
+    on_text: Callable[[str], None] | None,
     on_full_text: Callable[[str], None] | None,
 ) -> tuple[FullAnswer, dict[str, float]]:
     """The answer from all tokens, uncached, and the times of the kept ones asked once more."""
     if find_mode(answer.mode).stock:
         later = _without_encoding(answer.ms)
         return FullAnswer(answer.text, answer.ms, later), later
-    again = session.ask(question, **options)
-    most = options["max_new_tokens"]
-    whole = session.fresh().ask(question, mode=FULL.name, max_new_tokens=most, on_text=on_full_text)
+    again = session.ask(question, on_text=on_text, **how)
+    others = {name: value for name, value in how.items() if name not in CHOICE}
+    whole = session.fresh().ask(question, mode=FULL.name, on_text=on_full_text, **others)
     return FullAnswer(whole.text, whole.ms, _without_encoding(whole.ms)), again.ms
 
 
@@ -169,15 +162,17 @@ def _base_name(model: ARRCOCModel) -> str:
 
 
 def _of_image(
-    session: Session, question: str, answer: Answer, gestalt: str | None, words: bool
+    session: Session, question: str, answer: Answer, how: Mapping[str, Any], words: bool
 ) -> dict[str, Any]:
     """The fields of `Trace` for one image: strip, texture, channels and words."""
-    view, texture = _view_and_texture(session, question, answer, gestalt)
     pieces = _pieces(question) if words else ()
     ran = find_mode(answer.mode)
     too_small = ran.gestalt and answer.read == answer.kept  # the coarse view holds no further cells
     if words and ran.scores and not answer.fallback and not too_small:
-        pieces = word_heat(session, question, answer.mode, kept=answer.kept, gestalt=gestalt)
+        choice = {name: how[name] for name in how if name in CHOICE and name != "mode"}
+        history = how.get("history", ())
+        pieces = word_heat(session, question, answer.mode, kept=answer.kept, history=history, **choice)
+    view, texture = _view_and_texture(session, question, answer, how.get("gestalt"))
     picture = _fitted(view, answer.grid[1:])
     return {
         "strips": (Strip.of_image(picture, answer.allocation.cpu(), _guidance(session, question, answer)),),
@@ -215,7 +210,7 @@ def _view_and_texture(
     if textures is None:
         channels, picture = layer.config.channels, view.to(next(layer.parameters()))
         own = picture_inputs(channels, picture)
-        if "coarse_features" in wanted_inputs(channels):
+        if "coarse_features" in layer.wanted_inputs:
             own |= {"coarse_features": coarse_features(adapter, inputs)[0].to(picture), "basis": layer.basis}
         textures = [generate_texture_array(picture[None], answer.grid[1:], channels, **own)]
     return view.float().cpu(), textures[0][0].float().cpu()
@@ -235,20 +230,23 @@ def _fitted(view: Tensor, grid: tuple[int, int]) -> Image.Image:
 
 @torch.no_grad()
 def word_heat(
-    session: Session, question: str, mode: str, *, kept: int, gestalt: str | None = None
+    session: Session, question: str, mode: str, *, kept: int, history: Sequence[Turn] = (), **choice: Any
 ) -> tuple[QuestionWord, ...]:
     """The heat and pull of each word of a question, by masking its tokens.
 
     Heat is the participatory map of the word's own tokens in place: from a trained layer with all other
-    tokens masked, from an untrained one the guide's or the base model's attention for them. Pull is 1 - IoU
-    of the cells kept with and without the word; it is 0 if all cells are kept.
+    tokens masked, from an untrained one the guide's or the base model's attention for them; for a coverage
+    from what is calibrated for it. Pull is 1 - IoU of the `kept` best cells with and without the word: of as
+    many cells, also where a coverage or "auto" would count others without it. It is 0 if all cells are kept,
+    or if they were named, which no word can change. Magnified cells are those of the model's own grid.
 
     Args:
         session: of the image; its encodings are reused.
         question: any text.
         mode: a mode that scores cells.
         kept: number of cells to keep.
-        gestalt: as in `Session.ask`.
+        history: as in `Session.ask`.
+        **choice: all other `ChoiceOptions`.
 
     Returns:
         Pieces that join to the question. Not scored are text between words, words after `MAX_WORDS`, and all
@@ -257,20 +255,24 @@ def word_heat(
     Raises:
         ValueError: as `Session.ask`, or a mode without scores.
     """
-    inputs = session.inputs(question)
-    content = session.model.adapter.question_mask(inputs["input_ids"])[0]
     words = _pieces(question)
-    columns = _columns(session, question, words, inputs["input_ids"][0]) & content
-    spots = [i for i, word in enumerate(words) if WORD.fullmatch(word.text) and columns[i].any()][:MAX_WORDS]
-    alone = columns[spots]
-    # (1 + 2W, S) for W scored words:
-    sets = torch.cat([content[None], alone, content & ~alone])  # the question, each word, all but each word
-    whole, *others = _allocate_sets(session, inputs, sets, content, mode, kept, gestalt)
-    scored = {
-        i: QuestionWord(words[i].text, 1 - whole.iou(without), only.participatory[0])
-        for i, only, without in zip(spots, others[: len(spots)], others[len(spots) :], strict=True)
+    with session.call(question, mode=mode, history=history, **choice) as request:
+        ids = request.inputs["input_ids"]
+        content = session.model.adapter.question_mask(ids)[0]
+        columns = _columns(session, question, words, ids[0], history) & content
+        scored = [WORD.fullmatch(word.text) and columns[i].any() for i, word in enumerate(words)]
+        spots = [i for i, one in enumerate(scored) if one][:MAX_WORDS]
+        alone = columns[spots]
+        # (1 + 2W, S) for W scored words: the question, each word, all but each word
+        sets = torch.cat([content[None], alone, content & ~alone])
+        whole, *others = _allocate_sets(request, sets, content, kept)
+    heats, without = others[: len(spots)], others[len(spots) :]
+    pulls = [0.0 if request.call.keep else 1 - whole.iou(other) for other in without]
+    of_spot = {
+        i: QuestionWord(words[i].text, pull, only.participatory[0])
+        for i, pull, only in zip(spots, pulls, heats, strict=True)
     }
-    return tuple(scored.get(i, word) for i, word in enumerate(words))
+    return tuple(of_spot.get(i, word) for i, word in enumerate(words))
 
 
 def _pieces(question: str) -> tuple[QuestionWord, ...]:
@@ -278,12 +280,17 @@ def _pieces(question: str) -> tuple[QuestionWord, ...]:
     return tuple(QuestionWord(text) for text in re.split(f"({WORD.pattern})", question) if text)
 
 
-def _columns(session: Session, question: str, words: Sequence[QuestionWord], ids: Tensor) -> Tensor:
+def _columns(
+    session: Session, question: str, words: Sequence[QuestionWord], ids: Tensor, history: Sequence[Turn]
+) -> Tensor:
     """Which tokens of the prompt `ids` [S] belong to each piece of the question: bool [pieces, S]."""
     processor = session.model.processor
     belong = torch.zeros(len(words), len(ids), dtype=torch.bool, device=ids.device)
-    text, mark = session.prompt(question), template_mark(processor, "image") or ""
-    start = text.find(question, text.find(mark))
+    text, mark = session.prompt(question, history), template_mark(processor, "image") or ""
+    start = end = text.find(mark)
+    for part in (*chain.from_iterable(history), question):  # each stands behind the ones before
+        start = -1 if start < 0 else text.find(part, end)
+        end = start + len(part)
     if start < 0 or not processor.tokenizer.is_fast:
         return belong
     read = processor.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
@@ -302,57 +309,47 @@ def _columns(session: Session, question: str, words: Sequence[QuestionWord], ids
     return belong
 
 
-def _allocate_sets(
-    session: Session,
-    inputs: Mapping[str, Any],
-    sets: Tensor,
-    content: Tensor,
-    mode: str,
-    kept: int,
-    gestalt: str | None,
-) -> list[Allocation]:
-    """The allocations for `sets` of a question's words, made as for all of them, `content`.
+def _allocate_sets(request: SessionCall, sets: Tensor, content: Tensor, kept: int) -> list[Allocation]:
+    """The allocations of `kept` cells for `sets` of a question's words, made as for all of them, `content`.
 
-    `sets` bool [W, S] and `content` bool [S] mark tokens of the prompt; `mode` must score cells.
+    `sets` bool [W, S] and `content` bool [S] mark tokens of the prompt; the call's mode must score cells.
     """
-    model, chooser = session.model, session.model.chooser
-    encoded = session.encoded(mode)
-    call = new_call(chooser, inputs, find_mode(mode), kept, gestalt=gestalt, encoded=encoded)
+    chooser, call = covering(request.chooser, request.call)
     call, _ = resolve(chooser, call)
-    ran, gestalt = call.mode, call.gestalt
-    cues = cues_for(chooser, call)[0]
-    layer = chooser.layer
+    cues, encoded = cues_for(chooser, call)[0], call.encoded
+    ids = request.inputs["input_ids"][0]
     guided: list[Coupling | None] = [None] * len(sets)
     looks: list[Tensor | None] = [None] * len(sets)
     source, (height, width) = chooser.source, cues.texture.shape[-2:]
     if source is not None and cues.guided is not None and encoded.sights:
-        texts = [_text(session, inputs["input_ids"][0], words, content) for words in sets]
+        texts = [_text(chooser.adapter, ids, words, content) for words in sets]
         couplings = [source.couple(encoded.sights[0], text, (height, width)) for text in texts]
         guided = [*couplings]
         looks = [*(one.logits for one in couplings)]
-    name = gestalt if ran.before_encoder else POOLED
+    name = call.gestalt if call.mode.before_encoder else POOLED
     if cues.coupling is not None and name in encoded.neutral:  # attention of the model's first layers
         view, neutral = encoded.gestalts[name], encoded.neutral[name][0]
-        adapter = model.adapter_for(ran)
-        maps = gaze_of_words(adapter, inputs, sets, view, neutral, features=encoded.features)
+        maps = gaze_of_words(call.adapter, request.inputs, sets, view, neutral, features=encoded.features)
         height, width = cues.coupling.shape[1:]
         gazes = [coupling(look, (height, width)) for look in maps]
         looks = [gaze if g is None else blend(g, gaze) for g, gaze in zip(guided, gazes, strict=True)]
+    best_alone = call.rule is not None and call.rule.doubt(cues.guided) is None  # as a coverage is calibrated
     records = []
     # The layer masks all tokens of the question (Q) but `words`, bool [Q].
     for words, look, says in zip(sets[:, content], looks, guided, strict=True):
         own = None if look is None else look[None].to(cues.texture)
-        part = cues._replace(query_mask=words[None], coupling=own, guided=says)
-        records += layer.allocate(part.relevance(layer), kept)
+        part = cues._replace(query_mask=words[None], coupling=own, guided=says).relevance(chooser.layer)
+        part = part._replace(explore=torch.zeros(1)) if best_alone else part
+        records += chooser.layer.allocate(part, kept)
     return [record.cpu() for record in records]
 
 
-def _text(session: Session, ids: Tensor, words: Tensor, content: Tensor) -> str:
+def _text(adapter: FamilyAdapter, ids: Tensor, words: Tensor, content: Tensor) -> str:
     """The words of a set, bool [S], as text with the spaces between them."""
     places = content.nonzero().flatten()
     spaces = torch.zeros_like(content)
     spaces[places[0] : places[-1]] = True
-    return session.model.processor.tokenizer.decode(ids[words | (spaces & ~content)].tolist())
+    return adapter.processor.tokenizer.decode(ids[words | (spaces & ~content)].tolist())
 
 
 # ---- clips, or several images ----------------------------------------------------------------------------

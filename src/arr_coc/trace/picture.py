@@ -14,8 +14,6 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from importlib.util import find_spec
-from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
@@ -24,6 +22,7 @@ from torch import Tensor
 
 from arr_coc.choose.allocation import SCORERS, Allocation
 from arr_coc.data.record import Box
+from arr_coc.files.drawing import load_font
 from arr_coc.trace.evidence import Guidance, Spot, check_boxes, scaled, score
 
 # ---- colours of numbers in [0, 1] ----------------------------------------------------------------------
@@ -56,11 +55,7 @@ _FILES = {"normal": "DejaVuSans.ttf", "bold": "DejaVuSans-Bold.ttf"}
 @cache
 def font(weight: str, size: float) -> ImageFont.FreeTypeFont:
     """The font of a weight, "normal" or "bold", and a size in points."""
-    spec = find_spec("matplotlib")  # which finds the folder and imports nothing
-    if spec is None or spec.origin is None:
-        raise FileNotFoundError("matplotlib, whose fonts pictures are lettered in, is not installed")
-    file = Path(spec.origin).parent / "mpl-data" / "fonts" / "ttf" / _FILES[weight]
-    return ImageFont.truetype(str(file), size * DPI / 72)
+    return load_font(_FILES[weight], size * DPI / 72)
 
 
 def text_width(text: str, weight: str, size: float) -> float:

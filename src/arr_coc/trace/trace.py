@@ -27,6 +27,7 @@ from arr_coc.choose.allocation import Allocation
 from arr_coc.data.record import Box
 from arr_coc.files.atomic import one_line, write_atomic
 from arr_coc.files.images import MAX_PIXELS
+from arr_coc.modes.magnify import MAX_SCALE
 from arr_coc.trace.evidence import EvidenceScore, Guidance, check_boxes, score
 from arr_coc.trace.strip import RECORD, Strip, check_amount, check_map, strip_of
 from arr_coc.trace.view import SHARED, encode, evidence_view, mode_view
@@ -61,6 +62,7 @@ PLAIN: dict[str, Any] = {  # JSON fields of a trace and their types
     "kept": int,
     "total": int,
     "read": int,
+    "magnified": ([_NUMBER], type(None)),
     "fallback": bool,
     "note": (str, type(None)),
     "ms": _TIMES,
@@ -106,12 +108,13 @@ class Trace:
         budget: of the call, for each image and clip.
         kept: number of kept cells of all images and clips.
         total: number of their cells.
-        read: visual tokens that the language model read; in mode "saccade" `read - kept` are the coarse view.
+        read: visual tokens that the language model read: of kept cells, magnified or not, and a coarse view.
         fallback: whether choosing failed and all tokens were used.
         note: why another mode ran than the call's, or None.
         ms: milliseconds per stage, as in `Answer.ms`, with nothing cached.
         model: name of the base model.
         strips: the images and clips in order; an image's cells in mode "compress" are the coarse view's.
+        magnified: how many times finer each image's kept cells were read, 1 for not at all; None: none was.
         full: the answer from all tokens, if made.
         machine: what the times were taken on; "": unknown.
         again: milliseconds per stage of the same question with a cached encoding; None: not measured.
@@ -138,6 +141,7 @@ class Trace:
     ms: dict[str, float]
     model: str
     strips: tuple[Strip, ...]
+    magnified: tuple[float, ...] | None = None
     full: FullAnswer | None = None
     machine: str = ""
     again: dict[str, float] | None = None
@@ -158,6 +162,9 @@ class Trace:
             raise ValueError(
                 f"kept {self.kept}, total {self.total} and read {self.read} do not fit allocations of {kept}"
             )
+        scales = (1.0,) * len(self.strips) if self.magnified is None else self.magnified
+        if len(scales) != len(self.strips) or not all(1 <= scale <= MAX_SCALE for scale in scales):
+            raise ValueError(f"magnified {scales} must be from 1 to {MAX_SCALE:g}, one an image")
         times = [self.ms, self.again, *((self.full.ms, self.full.again) if self.full else ())]
         spent = [time for one in times if one is not None for time in one.values()]
         if not all(0 <= time for time in spent):
@@ -272,6 +279,7 @@ class Trace:
         """The JSON fields, as typed by `PLAIN`."""
         return {name: getattr(self, name) for name in PLAIN} | {
             "strips": [strip.to_plain() for strip in self.strips],
+            "magnified": None if self.magnified is None else list(self.magnified),
             "full": None if self.full is None else asdict(self.full),
             "true_answers": list(self.true_answers),
             "channels": list(self.channels),
@@ -345,6 +353,7 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         plain, tensors = _from_still(plain, tensors)
     elif about["format"] == OLD_CLIPS:
         plain = {"channels": [], "words": [], "probes": {}, "evidence": []} | plain
+    plain = {"magnified": None} | plain  # files until November 2026 lack it
     if set(plain) != set(PLAIN):
         raise ValueError(f"it does not have the fields {', '.join(PLAIN)}")
     if wrong := [name for name, one in PLAIN.items() if not fits(plain[name], one)]:
@@ -397,6 +406,7 @@ def _fields(plain: dict[str, Any], tensors: dict[str, Tensor]) -> dict[str, Any]
     ]
     return plain | {
         "strips": tuple(strips),
+        "magnified": None if plain["magnified"] is None else tuple(plain["magnified"]),
         "full": None if plain["full"] is None else FullAnswer(**plain["full"]),
         "texture": texture,
         "channels": tuple(plain["channels"]),

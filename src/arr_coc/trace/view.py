@@ -125,8 +125,8 @@ def mode_view(name: str) -> dict[str, Any]:
     """The viewer's text about a mode; empty for one that isn't registered."""
     mode = MODES.get(name)
     if mode is None:
-        return {"mode_help": "", "mode_remark": "", "stock": False}
-    return {"mode_help": mode.help, "mode_remark": mode.remark, "stock": mode.stock}
+        return {"mode_help": "", "mode_remark": "", "stock": False, "gestalt": False}
+    return {"mode_help": mode.help, "mode_remark": mode.remark, "stock": mode.stock, "gestalt": mode.gestalt}
 
 
 def drawn_url(picture: Image.Image) -> str:

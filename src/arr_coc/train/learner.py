@@ -31,7 +31,7 @@ from arr_coc.guide.guide import picture_inputs
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes import PRUNE, SACCADE
 from arr_coc.modes.route import SACCADE_TOKENS
-from arr_coc.modes.scoring import question_embeddings, wanted_inputs
+from arr_coc.modes.scoring import question_embeddings
 from arr_coc.seam import VisualFeatures
 from arr_coc.seam.batching import answer_costs
 from arr_coc.seam.gestalt import CELLS, coarse_features
@@ -212,7 +212,7 @@ class Learner(TrainableModule):
             grid, cells, gestalt = encoded.grids[0][1:], encoded.cell_tokens(0), None
         channels, picture = layer.config.channels, picture.to(like)
         own = picture_inputs(channels, picture)
-        if "coarse_features" in wanted_inputs(channels):
+        if "coarse_features" in layer.wanted_inputs:
             (view,) = coarse_features(adapter, session.inputs("?"))
             own |= {"coarse_features": view.to(like), "basis": layer.basis}
         texture = generate_texture_array(picture[None], grid, channels, **own)
@@ -424,7 +424,7 @@ def fit_coarse_basis(model: ARRCOCModel, pictures: Iterable[VisualSource]) -> Ba
 
 def needs_basis(layer: ARRCOCLayer) -> bool:
     """Whether a layer's channels need a basis that it does not have."""
-    return layer.basis is None and "basis" in wanted_inputs(layer.config.channels)
+    return layer.basis is None and "basis" in layer.wanted_inputs
 
 
 @torch.no_grad()

@@ -2,7 +2,6 @@
 
 partial      LoRA of the vision tower: cells encoded alone should match the whole tower's tokens
 coarse       LoRA of the language model: answers from a coarse view and the kept cells behind it
-compressor   conv4 and conv16: answers from their compressed image alone
 tower        tower4 and tower16: patches merged half-way in the tower, with a LoRA each
 """
 
@@ -19,16 +18,16 @@ from torch import Tensor
 
 from arr_coc.choose.attending import compute_retention_mask
 from arr_coc.model import ARRCOCModel
-from arr_coc.modes import COMPRESS, PRUNE, SACCADE, SPARSE, Mode
+from arr_coc.modes import COMPRESS, SACCADE, SPARSE, Mode
 from arr_coc.seam import Layout, VisualFeatures
 from arr_coc.seam.assembly import Compacted
 from arr_coc.seam.batching import compacted_costs, hinted_costs
-from arr_coc.seam.gestalt import CELLS, COMPRESSORS, CONVS, ConvCompressor, cells_alone, compress, pooled
+from arr_coc.seam.gestalt import CELLS, COMPRESSORS, cells_alone, compress, pooled
 from arr_coc.seam.lora import COARSE, PARTIAL
 from arr_coc.seam.tower_compressor import TOWERS, TowerCompressor
 from arr_coc.session import Session
 from arr_coc.train.learner import ImageLoss, Learner, draws_of, recomputed
-from arr_coc.train.recipe import CompressorRecipe, LoraRecipe
+from arr_coc.train.recipe import LoraRecipe, TowerRecipe
 from arr_coc.train.rows import ImageRows, Row
 
 QUESTIONS_PER_CELL = 14 / 273  # how many questions share a kept set, for each of its cells
@@ -58,21 +57,19 @@ class PartsLearner(Learner):
     everything learned before are frozen.
     """
 
-    def __init__(self, model: ARRCOCModel, recipe: LoraRecipe | CompressorRecipe) -> None:
+    def __init__(self, model: ARRCOCModel, recipe: LoraRecipe | TowerRecipe) -> None:
         super().__init__(model, recipe)
         model.layer.requires_grad_(False)
-        if recipe.stage == "compressor":
-            prepare_convs(model)
-        elif isinstance(recipe, CompressorRecipe):
+        if isinstance(recipe, TowerRecipe):
             prepare_towers(model, recipe)
         else:
             for kind in (PARTIAL, COARSE) if recipe.together else (recipe.stage,):
                 prepare_mode_lora(model, kind, recipe.lora)
             for name in recipe.gestalts:
-                if COMPRESSORS[name].learned and name not in model.convs:
+                if COMPRESSORS[name].inside and name not in model.compressors:
                     raise ValueError(
                         f"gestalts has {name!r}, which this allocator has not learned: teach it first by "
-                        f"recipe {'tower' if COMPRESSORS[name].inside else 'compressor'}"
+                        "recipe tower"
                     )
 
     def image_loss(self, item: ImageRows) -> ImageLoss:
@@ -81,8 +78,6 @@ class PartsLearner(Learner):
         if not rows:
             return ImageLoss(self._zero(), {})
         session = Session(self.model, item.image)
-        if self.recipe.stage == "compressor":
-            return self._compressor_loss(session, rows)
         if self.recipe.stage == "tower":
             return self._tower_loss(session, rows)
         return self._lora_loss(item, session, rows)
@@ -107,20 +102,6 @@ class PartsLearner(Learner):
             for name, term in self._part(image, batch, keep, gestalt).items():
                 (terms.setdefault(name, []) if number < len(sets) else idle).append(term)
         return self._sum({name: torch.stack(parts).mean() for name, parts in terms.items()}, idle)
-
-    def _compressor_loss(self, session: Session, rows: Sequence[Row]) -> ImageLoss:
-        adapter = self.model.adapter_for(PRUNE)
-        with torch.no_grad():
-            whole = self.model.adapter.features(session.inputs("?"))
-        batch = session.batch([row.question for row in rows], self.answers(session, whole, rows))
-        terms = {}
-        for name in CONVS:
-            with recomputed(adapter.model, self.recipe.checkpointing):
-                gestalt = self.model.convs[name](whole)
-                parts = (whole.layout, None, standing_tokens(whole), gestalt)
-                costs = compacted_costs(adapter, assembled(self.model, PRUNE, batch, *parts))
-            terms[name] = self.recipe.answer * costs.mean()
-        return self._sum(terms)
 
     def _sum(self, terms: Mapping[str, Tensor], idle: Sequence[Tensor] = ()) -> ImageLoss:
         """Sum of the terms, each also as a figure; `idle` terms count 0 but need the backward pass."""
@@ -156,7 +137,7 @@ class PartsLearner(Learner):
                     return cells_alone(adapter.features(model.adapter.coarse(inputs, few)))
             if COMPRESSORS[name].inside:
                 adapter = model.chooser.adapter_with(name)
-            return compress(name, adapter, inputs, image.whole, model.convs)
+            return compress(name, adapter, inputs, image.whole, model.compressors)
 
     def _part(
         self,
@@ -213,7 +194,7 @@ class PartsLearner(Learner):
         for name in recipe.compressors:
             gestalt = tower_gestalt(model, name, inputs)
             if recipe.echo and whole is not None:
-                taught = taught_gestalt(model, name, whole)
+                taught = pooled(whole, TOWERS[name])
                 terms[f"{name} echo"] = recipe.echo * feature_loss(gestalt, taught, whole)
             if batch is not None:
                 costs = gestalt_costs(model, batch, model.adapter.layout(inputs), gestalt)
@@ -272,19 +253,9 @@ def prepare_mode_lora(model: ARRCOCModel, kind: str, rank: int) -> None:
     if model.adapter.encodes != "cells":
         raise ValueError(
             f"stage is {kind!r}, but the vision tower of {model.config.model_type} can't encode some cells "
-            "alone, so no mode would use it: use relevance, distill or compressor"
+            "alone, so no mode would use it: use relevance or distill"
         )
     prepare_lora(model, kind, rank)
-
-
-def prepare_convs(model: ARRCOCModel) -> None:
-    """Make both convolutional compressors trainable, new ones if the allocator has none."""
-    vision = getattr(model.config, "vision_config", None)
-    levels = len(getattr(vision, "deepstack_visual_indexes", None) or ())
-    for name, factor in CONVS.items():
-        if name not in model.convs:
-            model.convs[name] = ConvCompressor(model.layer.config.dim, factor, levels)
-    model.convs.to(model.device, torch.float32).requires_grad_(True)
 
 
 def same_cells(
@@ -334,13 +305,6 @@ def assembled(
     return adapter.assemble(batch, layout.repeat(rows), [kept] * rows, parts[0], parts[1], use_cache=False)
 
 
-def standing_tokens(whole: VisualFeatures) -> VisualFeatures | None:
-    """Tokens of an image outside its grid of cells, which every prompt keeps; None if there are none."""
-    none = torch.zeros(0, dtype=torch.long, device=whole.tokens[0].device)
-    rest = whole.select(whole.tokens_to_keep([none]))
-    return rest if any(rest.counts) else None
-
-
 def prompt_tail(session: Session) -> int:
     """Number of prompt tokens after the question: the common ending of two questions' prompts."""
     first, second = (session.inputs(question)["input_ids"][0].flip(0) for question in ("?", "who"))
@@ -348,7 +312,7 @@ def prompt_tail(session: Session) -> int:
     return int((first[:shorter] == second[:shorter]).long().cumprod(0).sum())
 
 
-def prepare_towers(model: ARRCOCModel, recipe: CompressorRecipe) -> None:
+def prepare_towers(model: ARRCOCModel, recipe: TowerRecipe) -> None:
     """Make a recipe's compressors inside the tower trainable, each with a LoRA; new ones if missing.
 
     Raises ValueError if the vision tower can't be run in two halves.
@@ -356,27 +320,19 @@ def prepare_towers(model: ARRCOCModel, recipe: CompressorRecipe) -> None:
     if not model.adapter.halves:
         raise ValueError(
             f"stage is 'tower', but the vision tower of {model.config.model_type} can't be run in two "
-            "halves: use stage=compressor"
+            "halves: use gestalt 'pool4' or 'pool16', which need no training"
         )
     adapter: Any = model.adapter
     for name in recipe.compressors:
-        if name not in model.convs:
-            model.convs[name] = TowerCompressor.of(adapter.tower, TOWERS[name])
-        model.convs[name].to(model.device, torch.float32).requires_grad_(True)
+        if name not in model.compressors:
+            model.compressors[name] = TowerCompressor.of(adapter.tower, TOWERS[name])
+        model.compressors[name].to(model.device, torch.float32).requires_grad_(True)
         prepare_lora(model, name, recipe.lora)
 
 
 def tower_gestalt(model: ARRCOCModel, name: str, inputs: Mapping[str, Any]) -> VisualFeatures:
     """Image compressed inside the tower by one compressor and its LoRA, with gradient to both."""
-    return model.convs[name](model.adapter.on(model.loras.model_for((name,))), inputs)
-
-
-@torch.no_grad()
-def taught_gestalt(model: ARRCOCModel, name: str, whole: VisualFeatures) -> VisualFeatures:
-    """The target of a tower compressor: the whole tower's tokens compressed to the same number."""
-    factor = TOWERS[name]
-    conv = next((conv for conv, cells in CONVS.items() if cells == factor and conv in model.convs), None)
-    return pooled(whole, factor) if conv is None else model.convs[conv](whole)
+    return model.compressors[name](model.adapter.on(model.loras.model_for((name,))), inputs)
 
 
 def gestalt_costs(

@@ -312,9 +312,9 @@ class LoraRecipe(Recipe):
     """weight of being what the whole tower makes of a cell (partial; with together, coarse)"""
     echo_pixels: Pixels | None = None
     """pixels of the largest image that the whole tower teaches; none: any"""
-    gestalts: Annotated[
-        tuple[Literal["resize", "pool4", "pool16", "conv4", "conv16", "tower4", "tower16"], ...], Listed
-    ] = ("resize",)
+    gestalts: Annotated[tuple[Literal["resize", "pool4", "pool16", "tower4", "tower16"], ...], Listed] = (
+        "resize",
+    )
     """compressors of the coarse view in stage coarse, one drawn an image"""
     together: bool = False
     """the LoRA of the tower learns as well in stage coarse, from answers with and without gestalt"""
@@ -334,25 +334,24 @@ class LoraRecipe(Recipe):
         return self
 
 
-class CompressorRecipe(Recipe):
-    """Trains compressors of an image: of encoded cells (compressor), or inside the vision tower (tower)."""
+class TowerRecipe(Recipe):
+    """Trains compressors of an image inside the vision tower."""
 
-    stage: Literal["compressor", "tower"] = "compressor"
-    """compressor: conv4 and conv16, behind the tower; tower: tower4 and tower16, inside it"""
+    stage: Literal["tower"] = "tower"
+    """tower: tower4 and tower16"""
     lora: Rank = 0
-    """rank of the tower's LoRA for each compressor inside it"""
+    """rank of the tower's LoRA for each compressor"""
     answer: Weight = 1.0
     """weight of the loss of the answer"""
     echo: Weight = 1.0
-    """weight of being what the whole tower's tokens compress to, in stage tower"""
+    """weight of being what averages of the whole tower's tokens are"""
     compressors: Annotated[tuple[Literal["tower4", "tower16"], ...], Listed] = ("tower4", "tower16")
-    """compressors inside the tower that learn, in stage tower"""
+    """compressors that learn"""
 
     @model_validator(mode="after")
-    def _check_compressors(self) -> CompressorRecipe:
-        if self.stage == "tower":
-            _check_rank(self.stage, self.lora)
-        if not self.answer and not (self.stage == "tower" and self.echo):
+    def _check_compressors(self) -> TowerRecipe:
+        _check_rank(self.stage, self.lora)
+        if not self.answer and not self.echo:
             raise ValueError(f"answer is 0, so stage {self.stage!r} learns nothing: set answer to 1")
         return self
 
@@ -369,7 +368,7 @@ def _immutable(value: Any) -> Any:
 # stage -> the class of its settings
 STAGES: dict[str, type[Recipe]] = {
     stage: kind
-    for kind in (RelevanceRecipe, AnswerRecipe, LoraRecipe, CompressorRecipe)
+    for kind in (RelevanceRecipe, AnswerRecipe, LoraRecipe, TowerRecipe)
     for stage in get_args(kind.model_fields["stage"].annotation)
 }
 # every setting of any stage
@@ -495,27 +494,6 @@ def _validated(key: str, kind: Any, value: Any, fields: Mapping[str, FieldInfo])
         raise ValueError(explain(error, fields, key=key)) from error
 
 
-# type of a pydantic error -> the remedy
-EXPECTED = {
-    "int_type": "it should be a whole number",
-    "int_parsing": "it should be a whole number",
-    "float_type": "it should be a finite number",
-    "float_parsing": "it should be a finite number",
-    "finite_number": "it should be a finite number",
-    "string_type": "it should be a text",
-    "string_too_short": "it should be a text",
-    "tuple_type": "it should be a list of {items}",
-    "too_short": "it should be a list of {items}, not empty",
-    "dict_type": "it should be a table such as {{ small = 2.0 }}",
-    "greater_than_equal": "use at least {ge:g}",
-    "greater_than": "use more than {gt:g}",
-    "less_than": "use less than {lt:g}",
-    "less_than_equal": "use at most {le:.10g}",
-    "int_from_float": "it should be a whole number",
-    "int_parsing_size": "use fewer digits",
-}
-
-
 def explain(
     error: ValidationError,
     fields: Mapping[str, FieldInfo],
@@ -540,16 +518,9 @@ def explain(
         return unknown(name, fields)
     if field is None or problem["type"] == "missing":
         return f"{name} is missing: set it ({field.description if field else problem['msg']})"
-    if problem["type"] == "literal_error":
-        choices = get_args(field.annotation)
-        while not isinstance(choices[0], str):  # of a list of choices
-            choices = get_args(choices[0])
-        remedy = f"use one of {', '.join(choices)}"
-    else:
-        items = "whole numbers" if "int" in str(field.annotation) else "texts"
-        remedy = EXPECTED.get(problem["type"], problem["msg"]).format(**problem.get("ctx", {}), items=items)
+    message = problem["msg"].replace("tuple", "list").replace("Tuple", "List")  # as TOML has it
     holds = "has" if any(isinstance(part, int) for part in place) else "is"  # an item of a list
-    return f"{name} {holds} {_short(repr(problem['input']))}: {remedy}"
+    return f"{name} {holds} {_short(repr(problem['input']))}: {message[0].lower()}{message[1:]}"
 
 
 def _short(text: str) -> str:

@@ -31,7 +31,7 @@ from arr_coc.train.learner import PICTURES, Learner, fit_coarse_basis, needs_bas
 from arr_coc.train.loop import RecipeTrainer, training_arguments, training_device
 from arr_coc.train.parts import PartsLearner
 from arr_coc.train.processes import divides, hide_fsdp_env, is_main_process
-from arr_coc.train.recipe import CompressorRecipe, LayerRecipe, LoraRecipe, Recipe
+from arr_coc.train.recipe import LayerRecipe, LoraRecipe, Recipe, TowerRecipe
 from arr_coc.train.rows import open_rows
 
 
@@ -61,7 +61,7 @@ def build_learner(recipe: Recipe, layer_class: type[ARRCOCLayer] = ARRCOCLayer) 
         images = (items[i].image for i in range(min(PICTURES, len(items))))
         layer.basis = fit_coarse_basis(untrained, images)
     model = ARRCOCModel(base, processor, layer, base_name=recipe.model, **parts)
-    if isinstance(recipe, LoraRecipe | CompressorRecipe):
+    if isinstance(recipe, LoraRecipe | TowerRecipe):
         return PartsLearner(model, recipe)
     learner = Learner(model, recipe)
     if blind and recipe.init is not None:

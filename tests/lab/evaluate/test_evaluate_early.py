@@ -70,8 +70,6 @@ def ready(scene: Scene, name: str, i: int, budget: int | None) -> Any:
         ("coc resize", None, GESTALT, None),
         ("coc pool4", None, 16, None),
         ("coc pool16", None, 4, None),
-        ("coc conv4", None, 16, None),
-        ("coc conv16", None, 4, None),
     ],
 )
 def test_each_reads_what_it_says(scene: Scene, name: str, budget: int | None, read: int, kept: int) -> None:
@@ -276,7 +274,7 @@ def test_what_a_family_cannot_do_is_noted(family: str) -> None:
     model = ARRCOCModel.wrap(built.model, built.processor, strict=True)
     found, notes = pick_methods(model, None, [], None)
     assert {m.name for m in found} | set(notes) == set(METHODS)
-    assert {"coc conv4", "coc conv16", "coc tower4", "arr-coc saccade tower4"} <= notes.keys()  # untrained
+    assert {"coc tower4", "arr-coc saccade tower4"} <= notes.keys()  # untrained
     before = {m.name for m in EARLY if "sparse" in m.needs and not m.needs & {"tower4", "tower16"}}
     assert before & notes.keys() == (before if family in LLAVA_FAMILIES else set())
     assert {"coc pool4", "coc pool16"} <= {m.name for m in found}

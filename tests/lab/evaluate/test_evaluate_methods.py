@@ -197,10 +197,10 @@ def test_methods_that_cannot_run_are_noted() -> None:
     llava = ARRCOCModel.wrap(built.model, built.processor, strict=True)
     found, notes = pick_methods(llava, None, [], None)
     before = {name for name, method in METHODS.items() if "sparse" in method.needs}
-    convs = {f"coc {name}" for name in ("conv4", "conv16", "tower4", "tower16")}
-    convs |= {"averaged patches 4", "averaged patches 16"}  # its tower has no halves
+    towers = {"coc tower4", "coc tower16"}
+    towers |= {"averaged patches 4", "averaged patches 16"}  # its tower has no halves
     resized = {"downsample", "resolution by question", "crop-black"}
-    assert set(notes) == {"visionselector", "idpruner"} | resized | before | convs
+    assert set(notes) == {"visionselector", "idpruner"} | resized | before | towers
     assert "llava" in notes["downsample"]
     assert "llava" in notes["arr-coc sparse"]
     assert {m.name for m in found} | set(notes) == set(METHODS)

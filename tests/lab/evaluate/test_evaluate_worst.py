@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from arr_coc_lab.evaluate.questions import world_questions
-from arr_coc_lab.evaluate.worst import case_image, case_images, worst_cases
+from arr_coc_lab.evaluate.worst import case_images, worst_cases
 from arr_coc_lab.results.files import encode_kept, read_results, write_results
 
 REAL = Path(__file__).parents[3] / "runs" / "results" / "sparse.jsonl.gz"
@@ -167,7 +167,7 @@ def test_a_page_is_drawn_again(path: Path) -> None:
     asked = next(iter(world_questions(1, 128)))
     assert isinstance(asked.image, Image.Image)
     write_results(path, HEADER, [record(6, 0, 1, image=asked.key)])
-    image = case_image(path, worst_cases(path)[0])
+    (image,) = case_images(path, worst_cases(path)[:1])
     assert image.size == (128, 128)
     assert image.tobytes() == asked.image.tobytes()
 
@@ -204,7 +204,7 @@ def test_an_image_that_can_not_be_had(
     header = {name: v.format(folder) if isinstance(v, str) else v for name, v in header.items()}
     write_results(path, HEADER | header, [record(6, 0, 1, image=image)])
     with pytest.raises(ValueError, match=message):
-        case_image(path, worst_cases(path)[0])
+        case_images(path, worst_cases(path)[:1])
 
 
 def test_a_file_is_opened_where_the_data_lies(path: Path, tmp_path: Path) -> None:
@@ -217,7 +217,7 @@ def test_a_file_is_opened_where_the_data_lies(path: Path, tmp_path: Path) -> Non
         write_results(path, {"data": data}, lines)
         cases = worst_cases(path)
         assert [image.size for image in case_images(path, cases)] == [(9, 8), (10, 8)]
-        assert case_image(path, cases[1]).size == (10, 8)
+        assert case_images(path, cases[1:])[0].size == (10, 8)
 
 
 def test_a_question_that_was_not_asked_is_no_case(path: Path) -> None:

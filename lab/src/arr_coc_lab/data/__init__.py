@@ -7,23 +7,21 @@ formats have a file each. `parquet` reads any set with its images inside, `coco`
 
 from __future__ import annotations
 
-from arr_coc.data.metrics import (
-    anls,
-    choice_accuracy,
-    click_accuracy,
-    contains_answer,
-    exact_match,
-    loose_match,
-    relaxed_accuracy,
-    vqa_accuracy,
-    yes_no_match,
-)
+from arr_coc.data.metrics import anls, exact_match, loose_match
 from arr_coc.data.registry import DataSet
 from arr_coc_lab.data.chartqa import read_chartqa
 from arr_coc_lab.data.clips import LETTER
 from arr_coc_lab.data.coco import read_coco
 from arr_coc_lab.data.gqa import read_gqa
 from arr_coc_lab.data.longvideobench import read_longvideobench
+from arr_coc_lab.data.metrics import (
+    choice_accuracy,
+    click_accuracy,
+    contains_answer,
+    relaxed_accuracy,
+    vqa_accuracy,
+    yes_no_match,
+)
 from arr_coc_lab.data.mvbench import read_mvbench
 from arr_coc_lab.data.parquet import read_parquet, read_zoombench
 from arr_coc_lab.data.pope import read_pope

@@ -28,8 +28,6 @@ from typing import Any
 
 from pydantic import Field
 
-from arr_coc.data.metrics import contains_formula
-from arr_coc.data.ocr_metrics import FIELDS, metric_of
 from arr_coc.data.record import (
     Box,
     Example,
@@ -46,6 +44,8 @@ from arr_coc.files.paths import shorten
 from arr_coc.files.validation import short
 from arr_coc_lab.data.clips import LETTER
 from arr_coc_lab.data.listed import Boxes, Record, RecordReader, as_boxes
+from arr_coc_lab.data.metrics import contains_formula
+from arr_coc_lab.data.ocr_metrics import FIELDS, metric_of
 
 _SPLITS = ("val", "train", "test")
 

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from arr_coc.choose.attending import even_grid
 from arr_coc.choose.budget import Budget, enough_cells, expected_tokens
-from arr_coc.choose.knowing import saliency
+from arr_coc.choose.knowing import declared_channels, saliency
 from arr_coc.choose.texture import generate_texture_array
 from arr_coc.data.evidence import evidence_cells
 from arr_coc.guide.coupling import at_encoded_size
@@ -250,7 +250,8 @@ def _choices(n: int, k: int) -> float:
 
 def saliency_map(pixels: Tensor, grid: tuple[int, int]) -> Tensor:
     """Saliency [H, W] of a picture [3, h, w] by the scorer without parameters."""
-    return saliency(generate_texture_array(pixels[None], grid, "mvp13"), "mvp13")[0]
+    texture = generate_texture_array(pixels[None], grid, "mvp13")
+    return saliency(texture, declared_channels("mvp13", "salient"))[0]
 
 
 def _print(words: Sequence[Word], question: Inquired) -> dict[str, str]:

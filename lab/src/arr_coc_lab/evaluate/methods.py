@@ -17,7 +17,6 @@ from arr_coc.choose.layer import ARRCOCLayer
 from arr_coc.files.atomic import one_line
 from arr_coc.files.paths import input_file
 from arr_coc.model import ARRCOCModel
-from arr_coc.seam.gestalt import CONVS
 from arr_coc.seam.tower_compressor import TOWERS
 from arr_coc.store import checkpoint
 from arr_coc.train.folder import QUERY_BLIND
@@ -102,8 +101,8 @@ def _check_needs(method: Method, model: ARRCOCModel, scorer: QueryBlindScorer | 
         raise ValueError(f"the vision tower of {family!r} can't encode some cells alone, or a smaller image")
     if "halves" in method.needs and not model.adapter.halves:
         raise ValueError(f"the vision tower of {family!r} can't be run in two halves")
-    for name in sorted(method.needs & {*CONVS, *TOWERS}):
-        if name not in model.convs:
+    for name in sorted(method.needs & set(TOWERS)):
+        if name not in model.compressors:
             raise ValueError(f"no trained compressor: put {name}.safetensors into the allocator's folder")
     if "layers" in method.needs:
         if not model.adapter.layer_by_layer:

@@ -109,8 +109,6 @@ register(
 register(_gestalt("resize", "s", "sparse"))
 register(_gestalt("pool4", "o", "encoded"))
 register(_gestalt("pool16", "o", "encoded"))
-register(_gestalt("conv4", "H", "encoded", "conv4"))
-register(_gestalt("conv16", "H", "encoded", "conv16"))
 register(_gestalt("tower4", "D", "tower4"))
 register(_gestalt("tower16", "D", "tower16"))
 _TOWERS: tuple[tuple[Need, int], ...] = (("tower4", 4), ("tower16", 16))

@@ -16,7 +16,8 @@ from arr_coc.choose.allocation import Allocation
 from arr_coc.choose.budget import Budget
 from arr_coc.data.metrics import exact_match
 from arr_coc.modes import find_mode
-from arr_coc.modes.route import encode_parts, runs_as
+from arr_coc.modes.request import runs_as
+from arr_coc.modes.route import encode_parts
 from arr_coc.seam import VisualFeatures
 from arr_coc.seam.batching import answer_costs
 from arr_coc.session import Session

@@ -22,7 +22,6 @@ from typing import Any
 
 import torch
 import transformers
-from torch import nn
 
 from arr_coc.choose.budget import Budget, parse_budget
 from arr_coc.data import Metric
@@ -32,8 +31,6 @@ from arr_coc.files.images import open_image
 from arr_coc.files.validation import short
 from arr_coc.model import ARRCOCModel
 from arr_coc.relevance.sums import OF_MODELS, parse_relevance
-from arr_coc.seam.gestalt import CONVS
-from arr_coc.seam.tower_compressor import TOWERS
 from arr_coc.store.allocator import fingerprint
 from arr_coc_lab.evaluate.methods import (
     check_names,
@@ -218,8 +215,7 @@ def evaluate(settings: Settings, progress: bool = True) -> Summary:
                 ("arr-coc", model.layer),
                 ("query-blind", scorer),
                 ("stem", model.stem),
-                ("compressors", some_of(model.convs, CONVS)),
-                ("tower compressors", some_of(model.convs, TOWERS)),
+                ("tower compressors", model.compressors or None),
                 ("LoRAs", model.loras if model.loras.kinds else None),
                 *layers,
             )
@@ -381,9 +377,3 @@ def _check_filter(methods: Sequence[str], notes: Mapping[str, str]) -> None:
 def _machine(device: torch.device) -> dict[str, Any]:
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
     return {"processor": platform.machine(), "device": name, "threads": torch.get_num_threads()}
-
-
-def some_of(modules: nn.ModuleDict, names: Iterable[str]) -> nn.ModuleDict | None:
-    """The modules among `names`; None if there are none."""
-    picked = {name: modules[name] for name in names if name in modules}
-    return nn.ModuleDict(picked) if picked else None

@@ -30,7 +30,8 @@ from arr_coc.families import known_families
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes import PRUNE
 from arr_coc.modes.call import EncodedImages
-from arr_coc.modes.route import new_call, prepare
+from arr_coc.modes.request import new_call
+from arr_coc.modes.route import prepare
 from arr_coc.modes.scoring import deciding_layer, question_embeddings
 from arr_coc.seam import FamilyAdapter, Grid, VisualFeatures
 from arr_coc.seam.attention import attention_modules, attention_received, attention_rows, watch_attention

@@ -83,11 +83,6 @@ def worst_cases(path: str | Path, method: str | None = None, count: int = 24) ->
     return [_case(records[n], method, f"{path}, line {n + 2}") for n in worst]
 
 
-def case_image(path: str | Path, case: Case) -> Image.Image:
-    """The image of one case; see `case_images`."""
-    return case_images(path, [case])[0]
-
-
 def case_images(path: str | Path, cases: Sequence[Case]) -> list[Image.Image]:
     """The images of cases: a page is drawn again, a file is opened where the run's data lies.
 

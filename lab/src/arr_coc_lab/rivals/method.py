@@ -27,8 +27,6 @@ Need = Literal[
     "other",
     "sparse",
     "encoded",
-    "conv4",
-    "conv16",
     "tower4",
     "tower16",
     "halves",

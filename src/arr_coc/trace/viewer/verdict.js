@@ -51,12 +51,24 @@ function subjectOf(view) {
   return view.strips.length === 1 ? "this clip" : "these images and clips";
 }
 
+/** How many tokens were of a coarse view; 0 where cells were magnified, whose tokens can't be told from it. */
+const coarseOf = (view) => (view.magnified ? 0 : view.read - view.kept);
+
+/** Into how many tokens magnified cells went. */
+function magnifiedText(view) {
+  if (!view.magnified) return "";
+  const finer = view.magnified.map(times).join(", ");
+  const coarse = view.gestalt ? ", a coarse view of the whole image among them" : "";
+  return `Magnified: ${plural(view.kept, "cell")} kept, read ${finer} finer than shown here, in ${plural(view.read, "token")}${coarse}.`;
+}
+
 /** What must be said plainly about how a view came to be. */
 function remarksOf(view) {
   const full = fullOf(view);
-  const coarse = view.read - view.kept;
+  const coarse = coarseOf(view);
   const remarks = [
     [Boolean(view.mode_remark), view.mode_remark],
+    [Boolean(view.magnified), magnifiedText(view)],
     [coarse > 0, ["Also read: the ", term("gestalt"), `, a coarse view of the whole image, ${plural(coarse, "token")}.`]],
     [view.void, "Nothing in this image stands out, so an even grid of cells was kept."],
     [view.true_answers?.length > 0, `Known to be true: ${view.true_answers?.join(" | ")}`],
@@ -168,11 +180,11 @@ function stageLegend(view) {
 }
 
 function verdict(view) {
-  const coarse = view.read - view.kept;
+  const coarse = coarseOf(view);
   const full = fullOf(view);
   const longest = Math.max(view.ms.total, full ? full.ms.total : 0);
   const row = { total: Math.max(view.total, view.read), longest };
-  const kept = [[view.kept, "kept", "kept"]];
+  const kept = [view.magnified ? [view.read, "kept", "read, magnified"] : [view.kept, "kept", "kept"]];
   if (coarse > 0) kept.push([coarse, "coarse", "of the coarse view"]);
   const title = view.stock
     ? `From all ${plural(view.total, "token")}`

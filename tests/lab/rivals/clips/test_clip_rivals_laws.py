@@ -130,7 +130,6 @@ class TestTable:
         assert kinds == sorted(kinds, key=KINDS.index)
         for name, method in CLIP_METHODS.items():
             assert method.name == name
-            assert method.medium == "video"
             assert method.label
             assert (method.kind == "rival") == bool(method.paper and method.title and method.needs)
             assert (method.stage == "after") == ("features" in method.needs)

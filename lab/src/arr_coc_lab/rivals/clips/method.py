@@ -73,7 +73,6 @@ class ClipMethod:
     paper: str = ""
     title: str = ""
     style: Style = field(default_factory=Style)
-    medium: Literal["video"] = "video"
 
     def __post_init__(self) -> None:
         if not self.name or self.name != self.name.strip() or any(sign in self.name for sign in "@,\n"):

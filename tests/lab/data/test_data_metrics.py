@@ -5,13 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from arr_coc.data.metrics import (
-    anls,
+from arr_coc.data.metrics import anls, exact_match, loose_match
+from arr_coc_lab.data.metrics import (
     click_accuracy,
     contains_answer,
     contains_formula,
-    exact_match,
-    loose_match,
     relaxed_accuracy,
     vqa_accuracy,
     yes_no_match,

@@ -1,4 +1,4 @@
-"""Looking again, cells that a caller names, and questions about all that is printed."""
+"""Cells that a caller names, and questions about all that is printed."""
 
 from __future__ import annotations
 
@@ -9,11 +9,9 @@ import pytest
 import torch
 from PIL import Image
 
-from arr_coc.modes import route
-from arr_coc.modes.route import mode_for_question
+from arr_coc.modes.request import mode_for_question
 from arr_coc.seam import GESTALT
-from eyes import IMAGES, ROWS, assert_same, build, inputs_of, prepared_for, wrapped
-from tiny import QWEN_FAMILIES, picture
+from eyes import IMAGES, ROWS, build, inputs_of, prepared_for, wrapped
 
 pytestmark = pytest.mark.usefixtures("small_constants")
 IMAGE = IMAGES[1]  # 45 cells: the coarse view has 8
@@ -25,46 +23,6 @@ def lines(count: int) -> Image.Image:
     for line in range(count):
         page[24 * line + 6 : 24 * line + 16, 6:58:3] = 0
     return Image.fromarray(page)
-
-
-@pytest.mark.parametrize("kind", ["stem", "guide", "gaze"])
-@pytest.mark.parametrize("family", QWEN_FAMILIES)
-class TestLookAgain:
-    @torch.no_grad()
-    def test_the_second_prompt_is_that_of_a_call_that_keeps_all(
-        self, family: str, kind: str, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(route, "ASKED_FOR", 0.0)
-        monkeypatch.setattr(route, "MORE_CELLS", 5)
-        model, inputs = wrapped(family, kind), inputs_of(family, ROWS[1:])
-        first = prepared_for(model, inputs, "saccade", budget=7)
-        second = first.again([11, 12, 13])
-        before, after = first.allocations[0], second.allocations[0]
-        new = sorted(set(after.keep.tolist()) - set(before.keep.tolist()))
-        assert 1 <= len(new) <= 5
-        assert after.kept == before.kept + len(new)
-        assert torch.equal(after.balanced, before.balanced)
-        named = prepared_for(model, inputs, "saccade", keep=(after.keep,))
-        assert_same(second.compacted, named.compacted)
-        assert (second.read, second.mode) == ([8 + after.kept], "saccade")
-
-    @torch.no_grad()
-    def test_nothing_new_ends_it(self, family: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(route, "ASKED_FOR", 1e9)
-        model, inputs = wrapped(family, kind), inputs_of(family, ROWS[1:])
-        assert prepared_for(model, inputs, "saccade", budget=7).again([11]) is None
-
-
-@torch.no_grad()
-def test_other_tokens_of_an_answer_look_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(route, "ASKED_FOR", -1e9)
-    monkeypatch.setattr(route, "MORE_CELLS", 4)
-    model, inputs = wrapped(), inputs_of(rows=ROWS[1:])
-    first = prepared_for(model, inputs, "saccade", budget=7)
-    looks = {
-        tuple(first.again(ids).allocations[0].keep.tolist()) for ids in ([5, 9, 40], [77, 3, 3], [60] * 9)
-    }
-    assert len(looks) > 1
 
 
 @torch.no_grad()
@@ -83,49 +41,6 @@ def test_cells_that_are_named_are_kept_and_no_others() -> None:
             prepared_for(model, inputs, **({"mode": "sparse"} | bad))
 
 
-@torch.no_grad()
-def test_a_family_whose_tower_takes_whole_pictures_alone_looks_once() -> None:
-    built = wrapped("llava_next", "guide")
-    answer = built.ask(picture(4, (16, 16)), "Where is it?", looks=2, budget=2)
-    assert (answer.mode, answer.looks) == ("prune", 1)
-    assert "looked once: prune of these images has no coarse view" in answer.note
-
-
-class TestAsk:
-    @pytest.mark.slow
-    def test_looks_are_counted_and_the_mode_is_that_which_can(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(route, "ASKED_FOR", 0.0)
-        monkeypatch.setattr(route, "MORE_CELLS", 3)
-        model = build()
-        once, twice = (model.ask(IMAGE, "Where is it?", looks=looks, mode="saccade") for looks in (1, 2))
-        assert (once.looks, twice.looks) == (1, 2)
-        assert once.kept < twice.kept <= once.kept + 3
-        assert model.ask(IMAGE, "Where is it?", looks=2).mode == "saccade"
-
-    def test_a_mode_that_was_named_for_the_model_is_not_replaced(self) -> None:
-        with pytest.raises(ValueError, match="'prune' looks once"):
-            build(mode="prune").ask(IMAGE, "Where is it?", looks=2)
-        assert build(kind="guide", mode="prune").ask(IMAGE, "Transcribe this page.").mode == "prune"
-
-    def test_all_cells_are_kept_already(self) -> None:
-        answer = build().ask(IMAGES[0], "Where is it?", looks=3)  # at most 40 cells: no coarse view
-        assert (answer.looks, answer.kept) == (1, 30)
-        assert "looked once: all cells were kept" in answer.note
-
-    @pytest.mark.parametrize(
-        ("arguments", "words"),
-        [
-            ({"looks": 0}, "0 is no number of looks"),
-            ({"looks": 2, "mode": "sparse"}, "'sparse' looks once"),
-            ({"looks": 2, "mode": "compress"}, "'compress' looks once"),
-            ({"order": "best"}, "'best' is unknown"),
-        ],
-    )
-    def test_bad_arguments_are_named(self, arguments: dict, words: str) -> None:
-        with pytest.raises(ValueError, match=words):
-            build().ask(IMAGE, "Where is it?", **arguments)
-
-
 class TestTranscription:
     ALL = ("Transcribe this page.", "Read the page aloud.", "transcribe everything", "Extract all text.")
     PART = ("Read the note.", "What does the small text say?", "Describe the image.", "Read the total field.")
@@ -133,9 +48,12 @@ class TestTranscription:
     def test_questions_for_all_that_is_printed_are_told_from_others(self) -> None:
         chooser = wrapped("qwen3_vl", "guide").chooser
         for question in self.ALL:
-            assert mode_for_question(chooser, question, None, 1, True)[0] == "full", question
+            assert mode_for_question(chooser, question, None, True)[0] == "full", question
         for question in self.PART:
-            assert mode_for_question(chooser, question, None, 1, True) == (None, None), question
+            assert mode_for_question(chooser, question, None, True) == (None, None), question
+
+    def test_a_mode_that_was_named_for_the_model_is_not_replaced(self) -> None:
+        assert build(kind="guide", mode="prune").ask(IMAGE, "Transcribe this page.").mode == "prune"
 
     def test_all_tokens_are_read_and_the_answer_says_so(self) -> None:
         answer = build(kind="guide").ask(IMAGE, "Transcribe this page.")

@@ -12,8 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from arr_coc.data.metrics import Metric, contains_formula, similarity
+from arr_coc.data.metrics import Metric, similarity
 from arr_coc.files.images import Box
+from arr_coc_lab.data.metrics import contains_formula
 
 _FENCE = re.compile(r"```(?:python|json)?\n(.*?)\n```", re.DOTALL | re.IGNORECASE)
 _PAIR = re.compile(r"[\"']?([\w\s]+)[\"']?\s*[:=]\s*[\"']?([^\n,\"'{}]+)[\"']?")

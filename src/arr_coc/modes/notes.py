@@ -1,0 +1,101 @@
+"""Notes beside an answer: arguments without effect, what became of a budget; None where there are none."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from arr_coc.choose.budget import COVERAGE, DEFAULT_BUDGET, Budget, budget_count, parse_budget
+from arr_coc.modes.call import Call, Chooser, Prepared
+from arr_coc.modes.mode import MODES, Mode
+from arr_coc.seam.lora import COARSE
+
+
+def joined(*notes: str | None) -> str | None:
+    """The notes that are not None as one text; None without any."""
+    return "; ".join(note for note in notes if note) or None
+
+
+def note_of_call(
+    chooser: Chooser, call: Call, resolved: Call, prepared: Prepared, substituted: str | None
+) -> str | None:
+    """The note of a call: as it was made, as the family ran it (`resolved`), and why another mode ran."""
+    mode, other = resolved.mode, resolved.gestalt != call.gestalt
+    own_view = other and chooser.adapter.encodes == "crops" and mode.before_encoder and mode.gestalt
+    unmagnified = call.magnify != 1 and not mode.before_encoder
+    return joined(
+        substituted,
+        prepared.note,
+        f"gestalt {call.gestalt} had no effect: the coarse view is the model's own" if own_view else None,
+        f"magnify had no effect in mode {mode.name}" if unmagnified else None,
+        remarks(chooser, call, prepared),
+    )
+
+
+def remarks(chooser: Chooser, call: Call, prepared: Prepared) -> str | None:
+    """A note on arguments without effect: budget, gestalt and named cells; None if all had one."""
+    if prepared.fallback:
+        return "choosing cells failed, so all were kept: the log says why"
+    mode, gestalt = MODES[prepared.mode], call.named_gestalt
+    of_cells = joined(*dict.fromkeys(allocation.note for allocation in prepared.allocations))
+    if call.keep:
+        no_budget = None if call.budget is None else "budget had no effect: the cells to keep are named"
+        return joined(no_budget, unused(mode, None, gestalt), of_cells)
+    if call.budget is None and chooser.budget == DEFAULT_BUDGET:  # the default is cut to small images
+        return joined(unused(mode, None, gestalt), of_cells)  # without a note: nobody named it
+    allowed = chooser.budget if call.budget is None else call.budget
+    chooses = mode.chooses and not prepared.magnified
+    too_much = budget_exceeds_image(allowed, prepared.cells) if chooses else None
+    return joined(unused(mode, call.budget, gestalt), too_much, of_cells)
+
+
+def unused(mode: Mode, budget: Budget | None, gestalt: bool) -> str | None:
+    """A note on the named arguments that have no effect in a mode; None: all have one."""
+    names = []
+    if budget is not None and not mode.chooses:
+        names.append("coverage" if str(budget).strip().lower().startswith(COVERAGE) else "budget")
+    if gestalt and not mode.gestalt:
+        names.append("gestalt")
+    return f"{' and '.join(names)} had no effect in mode {mode.name}" if names else None
+
+
+def budget_exceeds_image(budget: Budget, sizes: list[int]) -> str | None:
+    """A note on images with fewer cells than the budget; None without any."""
+    count = parse_budget(budget)
+    small = [str(size) for size in sizes if isinstance(count, int) and size < count]
+    if not small:
+        return None
+    return f"budget {count} is more than the image has: all {', '.join(small)} cells were kept"
+
+
+def too_large(prepared: Prepared, trained: int, kinds: Collection[str]) -> str | None:
+    """A note on images with more cells than the model was trained on (`trained`); None without any.
+
+    Modes with a coarse view, alone or with a LoRA for it (of `kinds`), never give the model such an image.
+    """
+    sizes = [f"{size:,}" for size in prepared.cells if size > trained]
+    if not sizes:
+        return None
+    mode = MODES[prepared.mode]
+    if mode.coarse or COARSE in mode.kinds(kinds):
+        return None
+    return (
+        f"this model was taught on pictures of at most {trained:,} cells and this one has "
+        f"{', '.join(sizes)}, so its answer may well be wrong: shrink the picture, or cut out a part of it"
+    )
+
+
+def small_images(sizes: Sequence[int], budgets: Any, most: int) -> str | None:
+    """A note on images of at most `most` cells that keep all of them under a smaller budget, or None."""
+    if budgets is None:
+        return None
+    small = [(size, budgets(size)) for size in sizes if size <= most]
+    every = [
+        str(size) for size, budget in small if isinstance(budget, str) or budget_count(budget, size) < size
+    ]
+    if not every:
+        return None
+    return (
+        f"saccade kept all {', '.join(every)} cells whatever the budget: images of at most {most} "
+        "cells have no coarse view and are read whole; use sparse or prune for fewer"
+    )

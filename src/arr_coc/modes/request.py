@@ -1,0 +1,309 @@
+"""What a call asks for: its arguments checked and turned into a `Call` that the model's family can run.
+
+new_call(chooser, inputs, mode, budget) -> Call     checked, clips as frames
+resolve(chooser, call) -> (Call, note)              as this family runs it, and why another mode runs
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+
+from arr_coc.choose.budget import (
+    DEFAULT_BUDGET,
+    Budget,
+    budget_of,
+    check_budget,
+    coverage_share,
+    parse_budget,
+)
+from arr_coc.choose.stopwatch import Stopwatch
+from arr_coc.files.images import ImageSource, open_image
+from arr_coc.guide.coupling import GUIDE
+from arr_coc.guide.trust import is_transcription
+from arr_coc.modes.call import Call, Chooser, EncodedImages
+from arr_coc.modes.magnify import parse_magnify
+from arr_coc.modes.mode import FULL, MODES, PRUNE, SPARSE, Mode, find_mode
+from arr_coc.modes.scoring import deciding_layer, default_gestalt
+from arr_coc.relevance.coverage import coverage_rule
+from arr_coc.seam.assembly import Layout
+from arr_coc.seam.base import FamilyAdapter, as_frames
+from arr_coc.seam.clips import clip_step_times
+from arr_coc.seam.decoding import check_inputs
+from arr_coc.seam.gestalt import find_compressor
+from arr_coc.seam.pixels import reading_pixels
+
+# Raster indices [K] of one image's cells, or of those of each of several images.
+NamedCells: TypeAlias = "Sequence[int] | Tensor | Sequence[Sequence[int] | Tensor]"
+TRANSCRIBED = (
+    "the question is about all that is printed, so all tokens were read; transcribe() reads part after part"
+)
+PARTLY_READ = (
+    "the question is about all that is printed, and only a part was read: name neither mode nor budget"
+)
+
+
+def new_call(
+    chooser: Chooser,
+    inputs: Mapping[str, Any],
+    mode: Mode,
+    budget: Budget | None = None,
+    *,
+    gestalt: str | None = None,
+    watch: Stopwatch | None = None,
+    encoded: EncodedImages | None = None,
+    pictures: Sequence[ImageSource] | None = None,
+    **more: Any,
+) -> Call:
+    """The checked call of processor inputs, with the frames of clips as images.
+
+    `budget` None is the chooser's, `gestalt` None the family's default. `encoded` holds what is computed of
+    these images already, and is filled in; the guide and crops read `pictures`; `more` are further fields of
+    `Call`.
+
+    Raises:
+        ValueError: a bad budget, an unknown gestalt, inputs that don't fit the family, or `pictures` that are
+            not the prompt's.
+    """
+    adapter = chooser.adapter
+    check_budget(budget)  # before any work is done
+    scale = more.get("magnify", 1)
+    if scale != 1 or isinstance(scale, bool):
+        more["magnify"] = parse_magnify(scale)
+    check_inputs(adapter, inputs)
+    framed, frames = as_frames(adapter, inputs)
+    if gestalt is not None:
+        find_compressor(gestalt)
+    return Call(
+        framed,
+        mode,
+        adapter,
+        gestalt or default_gestalt(adapter, reads_crops(adapter, mode)),
+        with_pictures(adapter, framed, pictures, encoded or EncodedImages(), frames),
+        watch or Stopwatch(adapter.model.device),
+        partial(budget_of, chooser.budget, budget),
+        budget,
+        fill_to_529=budget is None and chooser.budget == DEFAULT_BUDGET,
+        frames=frames,
+        times=clip_step_times(adapter, inputs, frames) if frames else (),
+        named_gestalt=gestalt is not None,
+        **more,
+    )
+
+
+def with_pictures(
+    adapter: FamilyAdapter,
+    inputs: Mapping[str, Any],
+    pictures: Sequence[ImageSource] | None,
+    encoded: EncodedImages,
+    frames: Sequence[int] = (),
+) -> EncodedImages:
+    """A copy of `encoded` with the caller's pictures, which the guide reads at their own resolution.
+
+    Raises:
+        ValueError: no list, a wrong number of pictures, an unreadable one, or a prompt with clips.
+    """
+    if pictures is None:
+        return encoded
+    if not isinstance(pictures, list | tuple):
+        raise ValueError(
+            f"pictures is a {type(pictures).__name__}: pass a list of images in the order of the prompt"
+        )
+    if frames:
+        raise ValueError("pictures are passed, and the prompt has clips: leave them out, or ask in a session")
+    early = adapter.early_layout
+    with reading_pixels(adapter.model.config.model_type):
+        images = len(adapter.layout(inputs).grids if early else adapter.patches(inputs, encoded.features))
+    if len(pictures) != images:
+        raise ValueError(f"{len(pictures)} pictures are passed, and the prompt has {images} images")
+    return replace(encoded, sources=[open_image(picture) for picture in pictures], unrefined=None)
+
+
+def resolve(chooser: Chooser, call: Call) -> tuple[Call, str | None]:
+    """The call as this family can run it: its mode, adapter, crops and gestalt; and why another mode runs.
+
+    Raises:
+        ValueError: cells named for another image, or pictures that aren't those of the prompt.
+    """
+    adapter, lacks = chooser.adapter, None
+    if reads_crops(adapter, call.mode):
+        call, lacks = with_crops(adapter, call)
+    if call.keep:
+        check_cells(adapter, call)
+    mode, substituted = runs_as(adapter, call.mode)
+    if lacks is not None:
+        mode, substituted = MODES[mode.instead], f"{mode.name} ran as {mode.instead}: {lacks}"
+    gestalt = gestalt_for(adapter, mode, call.gestalt)
+    return replace(call, mode=mode, adapter=chooser.adapter_for(mode), gestalt=gestalt), substituted
+
+
+def covering(chooser: Chooser, call: Call) -> tuple[Chooser, Call]:
+    """The parts and the call; where its budget is a coverage, what is calibrated chooses, by its rule.
+
+    In place of "auto" that is the guide alone.
+
+    Raises:
+        ValueError: clips, a mode with scores of its own, or a source without calibration.
+    """
+    budget = chooser.budget if call.budget is None else call.budget
+    share = coverage_share(parse_budget(budget)) if isinstance(budget, str) else None
+    if share is None or call.keep or not call.mode.chooses:
+        return chooser, call
+    if call.frames:
+        raise ValueError("a coverage is calibrated for pictures alone: give a budget for a clip")
+    source = None if chooser.relevance == "trained" or call.mode.score is not None else chooser.source
+    if source is None:
+        what = f"relevance {chooser.relevance!r}" if call.mode.score is None else f"mode {call.mode.name!r}"
+        raise ValueError(f"coverage isn't calibrated for {what}: use relevance 'auto', or a budget")
+    rule = coverage_rule(source, share)
+    if chooser.relevance == "auto":
+        chooser = replace(chooser, relevance=GUIDE, layer=deciding_layer(chooser.layer, GUIDE))
+    return chooser, replace(call, rule=rule)
+
+
+# Which mode runs, and with which coarse view.
+
+
+def mode_for_question(
+    chooser: Chooser, question: str, mode: str | None, free: bool
+) -> tuple[str | None, str | None]:
+    """The mode that a question calls for (None: the model's) and a note on it.
+
+    `free`: neither budget nor cells are named; without a mode, questions about all print then get "full".
+    """
+    reads = isinstance(question, str) and question.strip() and chooser.relevance != "gaze"
+    if not reads or not is_transcription(chooser.guide, question):
+        return mode, None
+    if mode is None and free:
+        return FULL.name, TRANSCRIBED
+    chooses = mode is None or find_mode(mode).chooses or find_mode(mode).coarse
+    return mode, PARTLY_READ if chooses and not free else None
+
+
+def default_mode(adapter: FamilyAdapter, stem: object | None) -> Mode:
+    """The mode of calls that name none: the one that saves most of this model's time.
+
+    "sparse", which spares the vision encoder too, with a trained stem in a family that encodes cells alone;
+    else "prune".
+    """
+    return SPARSE if stem is not None and adapter.encodes == "cells" else PRUNE
+
+
+def runs_as(adapter: FamilyAdapter, mode: Mode) -> tuple[Mode, str | None]:
+    """The mode that runs in this family for a given one, and a note where it is another."""
+    tiles = adapter.encodes == "tiles"
+    if not mode.before_encoder or adapter.encodes == "cells" or (tiles and not mode.gestalt):
+        return mode, None
+    if reads_crops(adapter, mode):
+        return mode, None
+    family = adapter.model.config.model_type
+    if tiles:
+        return SPARSE, (
+            f"{mode.name} ran as {SPARSE.name}: {family} has a coarse view of its own, which always stays"
+        )
+    return MODES[mode.instead], (
+        f"{mode.name} ran as {mode.instead}: the vision tower of {family} can't encode some cells alone, so "
+        "all of them were encoded"
+    )
+
+
+def gestalt_for(adapter: FamilyAdapter, mode: Mode, name: str) -> str:
+    """The compressor of a mode in this family: "resize" for towers of tiles or crops, else the call's."""
+    own = (mode.before_encoder and adapter.encodes == "tiles") or reads_crops(adapter, mode)
+    return "resize" if own else name
+
+
+# Finer crops of the user's pictures, for families whose tower reads one square view.
+
+
+def reads_crops(adapter: FamilyAdapter, mode: Mode) -> bool:
+    """Whether a mode chooses cells of crops in this family, beside the tower's square view."""
+    return adapter.encodes == "crops" and mode.before_encoder and mode.gestalt
+
+
+def with_crops(adapter: FamilyAdapter, call: Call) -> tuple[Call, str | None]:
+    """A call with the crops of its pictures, and why crops are impossible, or None."""
+    with call.watch("prompt"):
+        crops, lacks = crops_of(adapter, call.inputs, call.encoded)
+    return replace(call, inputs={**call.inputs, **crops}), lacks
+
+
+def crops_of(
+    adapter: FamilyAdapter, inputs: Mapping[str, Any], encoded: EncodedImages
+) -> tuple[Mapping[str, Tensor], str | None]:
+    """The crops of a call's pictures as inputs, made once; ({}, reason) if crops are impossible.
+
+    Raises:
+        ValueError: pictures that are not those of the prompt.
+    """
+    sources = encoded.sources
+    lacks = adapter.lacks_crops(inputs, sources)
+    if lacks is not None or sources is None:
+        return {}, lacks
+    if encoded.crops is None:
+        encoded.crops = adapter.crops(inputs, sources)
+    return encoded.crops, None
+
+
+# Cells that a call names.
+
+
+def sorted_cells(cells: NamedCells | None) -> tuple[Tensor, ...]:
+    """Named cells of an image or of each of several, unique and rising; () for None.
+
+    A ValueError for a mask or fractions.
+    """
+    if cells is None:
+        return ()
+    if isinstance(cells, (list, tuple)) and cells and all(map(_is_listed, cells)):
+        return tuple(_of_one_image(one) for one in cells)
+    return (_of_one_image(cells),)
+
+
+def _is_listed(cells: object) -> bool:
+    """Whether these are several cells, not one."""
+    return isinstance(cells, (list, tuple)) or (isinstance(cells, Tensor) and cells.ndim > 0)
+
+
+def _of_one_image(cells: Any) -> Tensor:
+    with suppress(TypeError, ValueError, RuntimeError):  # torch can't make a tensor of it
+        named = torch.as_tensor(cells)
+        fractions = named.numel() > 0 and (named.is_floating_point() or named.is_complex())
+        if named.dtype != torch.bool and not fractions:
+            return named.long().unique()
+    text = " ".join(repr(cells).split())[:60]
+    raise ValueError(
+        f"cells are {text}: give their numbers in raster order, such as `allocation.keep` or "
+        "mask.flatten().nonzero()"
+    )
+
+
+def layout_of(adapter: FamilyAdapter, inputs: Mapping[str, Any]) -> Layout:
+    """The layout of a prompt's tokens before encoding; a ValueError where the family has none."""
+    if adapter.early_layout:
+        return adapter.layout(inputs)
+    family = adapter.model.config.model_type
+    raise ValueError(f"cells of {family} can't be named before all are encoded: ask without cells")
+
+
+def check_cells(adapter: FamilyAdapter, call: Call) -> None:
+    """Raise a ValueError where a call names cells outside its images, or its mode chooses none."""
+    if call.frames or not call.mode.chooses:
+        what = "a clip" if call.frames else f"mode {call.mode.name!r}"
+        raise ValueError(
+            f"cells can't be named for {what}: name them for images, in prune, sparse or saccade"
+        )
+    sizes = [len(cells) for cells in layout_of(adapter, call.inputs).cells]
+    if len(sizes) != len(call.keep):
+        raise ValueError(f"cells of {len(call.keep)} images are named, and the prompt has {len(sizes)}")
+    for cells, size in zip(call.keep, sizes, strict=True):
+        if not len(cells) or int(cells.min()) < 0 or int(cells.max()) >= size:
+            raise ValueError(
+                f"cells {cells.tolist()} are not of an image of {size}; name some of 0 to {size - 1}"
+            )
