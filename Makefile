@@ -17,7 +17,7 @@
 #                one (.ci/run runs the first two alone)
 #   make app     install, then open the app on http://127.0.0.1:7860
 #   make lint    ruff: rules and format          make types   ty
-#   make house   sizes, circles of imports, the route of a question and tests collected, measured
+#   make house   sizes, circles of imports, names and the routes of a question, measured; writes the table of docs/architecture.md
 #   make docs    the documentation as a site in site/, every broken link an error
 #   make notebook   run docs/quickstart.ipynb from top to bottom (no network)
 #   make dist    wheel and sdist of arr-coc and of what lies in integrations/ in dist/, checked

@@ -447,6 +447,15 @@ def methods_text() -> str:
     )
 
 
+def rounded_text(before: dict, after: dict) -> str:
+    """The bundled model before and after its weights were rounded to bfloat16, on the same questions."""
+    lines = ["| right of the same questions | weights in float32 | in bfloat16 |", "|---|--:|--:|"]
+    for name, row in after["methods"].items():
+        scores = " | ".join(percent(each["score"]) for each in (before["methods"][name], row))
+        lines.append(f"| `{name.replace('arr-coc@', 'prune@').removeprefix('arr-coc ')}` | {scores} |")
+    return "\n".join(lines)
+
+
 def large_text(summary: dict) -> str:
     """Large pages, in a sentence."""
     rows = summary["methods"]
@@ -566,6 +575,7 @@ def blocks() -> dict[str, str]:
             [json.loads(path.read_bytes()) for path in works],
             json.loads((ROOT / "bench" / "results" / "2b-2048.json").read_bytes()),
         )
+    found["bfloat16"] = rounded_text(read("sparse"), read("bfloat16"))
     found["familiarity"] = familiarity_text()
     found["training-free"] = training_free_text()
     found["recall"] = recall_text()

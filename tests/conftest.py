@@ -15,6 +15,7 @@ from transformers.integrations import peft as peft_of_transformers
 sys.path.insert(0, str(Path(__file__).parent))  # tests import the builders of `tiny.py`
 torch.set_num_threads(1)  # tiny models; more threads only cost
 
+from room_seconds import RoomSeconds  # noqa: E402
 from tiny import save_tiny  # noqa: E402
 
 if Version(peft.__version__) < Version(peft_of_transformers.MIN_PEFT_VERSION):
@@ -29,6 +30,17 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("base")
     save_tiny("qwen3_vl", folder)
     return folder
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Declare `--room-seconds`."""
+    parser.addoption("--room-seconds", action="store_true", help="print CPU seconds per folder of tests")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Count CPU seconds where they are wanted."""
+    if config.getoption("--room-seconds"):
+        config.pluginmanager.register(RoomSeconds())
 
 
 def pytest_collection_finish() -> None:

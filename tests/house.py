@@ -1,8 +1,8 @@
 """The measured goals of the code's layout: sizes, imports, names, and the route of a question.
 
-    make house          # prints them
+    make house          # prints them, and writes the table of docs/architecture.md
 
-`tests/test_house.py` holds each figure where it stands: it may only fall.
+`tests/test_house.py` holds each figure where it stands: it may only fall; and compares the table.
 """
 
 from __future__ import annotations
@@ -11,12 +11,11 @@ import ast
 import io
 import itertools
 import os
-import re
-import subprocess
 import sys
 import tokenize
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,12 +23,26 @@ ROOT = Path(__file__).parents[1]
 WHEEL, LAB = ROOT / "src" / "arr_coc", ROOT / "lab" / "src" / "arr_coc_lab"
 """The packages of the two distributions."""
 NAMES = {WHEEL.name, LAB.name}
+TESTS, SCRIPTS = (ROOT / "tests",), (ROOT / "runs", ROOT / "making", ROOT / "bench")
+PAGE = ROOT / "docs" / "architecture.md"
+START, END = "<!-- house -->\n", "<!-- /house -->"
+"""What stands around the table in `PAGE`."""
 
 
 def modules(*packages: Path) -> list[Path]:
     """The Python files of packages, without `__main__`; of both if none is named."""
     files = (path for package in packages or (WHEEL, LAB) for path in package.rglob("*.py"))
     return sorted(path for path in files if path.name != "__main__.py")
+
+
+def lines_of(path: Path) -> int:
+    """The lines of a file."""
+    return path.read_text(encoding="utf-8").count("\n")
+
+
+def lines(*folders: Path) -> int:
+    """The lines of Python in folders, in all files that `modules` gives."""
+    return sum(map(lines_of, modules(*folders)))
 
 
 def place(path: Path) -> str:
@@ -123,34 +136,29 @@ def shared_function_names() -> list[str]:
     return sorted(name for name, count in counts.items() if count > 1)
 
 
-def prose(*packages: Path) -> tuple[float, float]:
-    """The shares of docstring lines, and of lines that are a comment or end in one; of both
-    packages if none is named.
-    """
-    lines = docs = comments = 0
-    for path in modules(*packages):
+def public_constants(package: Path) -> int:
+    """How many names in capitals the files of a package bind outside of functions and classes."""
+    return sum(
+        isinstance(target, ast.Name) and target.id.isupper() and not target.id.startswith("_")
+        for path in modules(package)
+        for node in tree(path).body
+        if isinstance(node, ast.Assign | ast.AnnAssign)
+        for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
+    )
+
+
+def prose(package: Path) -> tuple[float, float]:
+    """The shares of docstring lines, and of lines that are a comment or end in one, in a package."""
+    docs = comments = 0
+    for path in modules(package):
         text = path.read_text(encoding="utf-8")
-        lines += text.count("\n")
         tokens = tokenize.generate_tokens(io.StringIO(text).readline)
         comments += sum(token.type == tokenize.COMMENT for token in tokens)
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
                 if isinstance(node.value.value, str):
                     docs += (node.end_lineno or node.lineno) - node.lineno + 1
-    return docs / lines, comments / lines
-
-
-def tests_collected() -> int:
-    """How many tests pytest collects, the slow ones too; it imports every test file, in a process of its own.
-
-    Raises RuntimeError with pytest's last lines where a file can't be collected.
-    """
-    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    count = re.search(r"^(\d+) tests? collected", done.stdout, flags=re.M)
-    if done.returncode or count is None:
-        raise RuntimeError("\n".join((done.stdout + done.stderr).splitlines()[-5:]))
-    return int(count[1])
+    return docs / lines(package), comments / lines(package)
 
 
 class Route(NamedTuple):
@@ -189,6 +197,7 @@ def route(call: Callable[[], object]) -> Route:
     return Route(len(files), len(functions), moves)
 
 
+@cache
 def routes() -> dict[str, Route]:
     """The routes that users take, on the bundled model: of a warm question in three modes and of one that the
     guide leads, as for every model without an allocator; of a `Selector`; of packing for another question.
@@ -225,27 +234,122 @@ def routes() -> dict[str, Route]:
     return {name: route(call) for name, call in calls.items()}
 
 
+COLUMNS = ("measured", "7a25969", "28 November", "now", "goal")
+
+
+def table() -> str:
+    """The table of `PAGE`; lines are rounded to hundreds, so that not every change rewrites it."""
+    ways = routes()
+
+    def walks(*names: str) -> str:
+        return "; ".join(f"{ways[name].files}, {ways[name].moves}" for name in names)
+
+    def size(*folders: Path) -> str:
+        return f"{round(lines(*folders), -2):,}, {len(modules(*folders))}"
+
+    (docs, comments), (lab_docs, lab_comments) = prose(WHEEL), prose(LAB)
+    names = f"{len(private_imports())}; {len(shared_class_names())}; {len(shared_function_names())}"
+    rows = (
+        ("lines of Python in the wheel, files", "65,365, 468", "39,812, 166", size(WHEEL), "36,000"),
+        ("lines in the lab, files", "in the wheel", "30,800", size(LAB), "28,000"),
+        ("lines of tests, files", "54,000", "67,300, 391", size(*TESTS), "50,000, 200"),
+        ("lines of runs, making and bench, files", "", "14,700", size(*SCRIPTS), "12,000"),
+        (
+            "one warm question, `sparse`: files, moves between files",
+            "70, 422",
+            "31, 218",
+            walks("sparse"),
+            "28, 160",
+        ),
+        (
+            "led by the guide, `sparse`; `prune`",
+            "",
+            "41, 289; 43, 281",
+            walks("sparse, guide", "prune, guide"),
+            "32, 200",
+        ),
+        ("`full`", "49", "27, 129", walks("full"), "8"),
+        (
+            "`Selector`: again; another question; another picture",
+            "33, 168",
+            "14, 48; 22, 81; 22, 127",
+            walks("Selector", "Selector, question", "Selector, picture"),
+            "12, 50; 18, 60; 20, 100",
+        ),
+        (
+            "`pack_for`, another question about a known picture",
+            "",
+            "26, 7,590 to 17,901",
+            walks("pack_for"),
+            "20, 700",
+        ),
+        (
+            "circles of imports: files in each",
+            "42, 18, 2, 2, 2, 2",
+            "none",
+            ", ".join(str(len(circle)) for circle in circles()) or "none",
+            "none",
+        ),
+        (
+            "private names imported across files; class names and the wheel's function names used twice",
+            "5; 35;",
+            "0; 0; 33",
+            names,
+            "0; 0; 0",
+        ),
+        ("public constants of the wheel", "914", "693", f"{public_constants(WHEEL)}", "450"),
+        (
+            "docstrings: share of lines in the wheel, the lab",
+            "22 %",
+            "14.8 %, 11.1 %",
+            f"{docs:.1%}, {lab_docs:.1%}".replace("%", " %"),
+            "12 to 15 %",
+        ),
+        (
+            "comments: share of lines in the wheel, the lab",
+            "1.2 %",
+            "5.1 %, 2.7 %",
+            f"{comments:.1%}, {lab_comments:.1%}".replace("%", " %"),
+            "5 %",
+        ),
+    )
+    head = f"| {' | '.join(COLUMNS)} |\n|---{'|--:' * (len(COLUMNS) - 1)}|\n"
+    return head + "".join(f"| {' | '.join(row)} |\n".replace("|  |", "| |") for row in rows)
+
+
+def around() -> tuple[str, str, str]:
+    """The text of `PAGE` before the table, the table as it stands there, and the text behind it."""
+    before, _, rest = PAGE.read_text(encoding="utf-8").partition(START)
+    written, _, after = rest.partition(END)
+    return before, written, after
+
+
 def main() -> None:
-    """Print the figures."""
+    """Print the figures, and write the table."""
     for package in (WHEEL, LAB):
-        sizes = {path: path.read_text(encoding="utf-8").count("\n") for path in modules(package)}
-        print(f"{package.name}: {sum(sizes.values()):,} lines of Python in {len(sizes)} files")
-        rooms: dict[str, list[int]] = defaultdict(list)
-        for path, count in sizes.items():
-            rooms[path.relative_to(package).parts[0].removesuffix(".py")].append(count)
-        for room, counts in sorted(rooms.items(), key=lambda item: -sum(item[1])):
-            print(f"  {room:14} {sum(counts):7,} lines in {len(counts):3} files")
-    for package in (WHEEL, LAB):
-        docs, comments = prose(package)
-        print(f"{package.name}: docstrings {docs:.1%} of lines, comments {comments:.1%}")
-    print(f"circles of imports: {', '.join(f'{len(c)} files' for c in circles()) or 'none'}")
-    print(f"imports of private names: {len(private_imports())}")
-    print(f"class names used twice or more: {len(shared_class_names())}")
-    print(f"function names of the wheel used twice or more: {len(shared_function_names())}")
+        print(f"{package.name}: {lines(package):,} lines of Python in {len(modules(package))} files")
+        rooms: dict[str, list[Path]] = defaultdict(list)
+        for path in modules(package):
+            rooms[path.relative_to(package).parts[0].removesuffix(".py")].append(path)
+        counts = {room: sum(map(lines_of, paths)) for room, paths in rooms.items()}
+        for room, count in sorted(counts.items(), key=lambda item: -item[1]):
+            print(f"  {room:14} {count:7,} lines in {len(rooms[room]):3} files")
+    print(f"tests: {lines(*TESTS):,} lines; runs, making and bench: {lines(*SCRIPTS):,} lines")
+    for name, names in (
+        ("imports of private names", private_imports()),
+        ("class names used twice or more", shared_class_names()),
+        ("function names of the wheel used twice or more", shared_function_names()),
+    ):
+        print(f"{name}: {', '.join(names) or 'none'}")
     for name, counts in routes().items():
         length = f"{counts.functions} functions, {counts.moves} moves between files"
         print(f"{name:18} {counts.files} files, {length}")
-    print(f"tests collected: {tests_collected():,}")
+    before, written, after = around()
+    measured = table()
+    print(measured)
+    if measured != written:
+        PAGE.write_text(before + START + measured + END + after, encoding="utf-8")
+        print(f"{PAGE.relative_to(ROOT)} is written anew")
 
 
 if __name__ == "__main__":

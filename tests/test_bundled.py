@@ -7,6 +7,7 @@ import zlib
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
 from arr_coc import ARRCOCQwen
@@ -32,11 +33,20 @@ def test_folder_is_an_ordinary_qwen3_vl():
     assert type(AutoProcessor.from_pretrained(BUNDLED_MODEL)).__name__ == "Qwen3VLProcessor"
 
 
-def test_everything_bundled_fits_into_26_megabytes_and_the_guide_into_12():
+def test_weights_are_saved_in_bfloat16_and_computed_with_in_float32(model):
+    saved = load_file(BUNDLED_MODEL / "model.safetensors")
+    assert {weight.dtype for weight in saved.values()} == {torch.bfloat16}
+    ordinary = AutoModelForImageTextToText.from_pretrained(BUNDLED_MODEL)
+    for base in (model.base, ordinary):
+        assert {weight.dtype for weight in base.parameters()} == {torch.float32}
+        assert all(torch.equal(base.state_dict()[name], weight.float()) for name, weight in saved.items())
+
+
+def test_everything_bundled_fits_into_16_megabytes_and_the_guide_into_12():
     files = [f for f in BUNDLED_MODEL.parent.rglob("*") if f.is_file()]
     guide = [f for f in files if f.parent.name == "guide"]
     assert 0 < sum(f.stat().st_size for f in guide) <= 12 * 2**20
-    assert sum(len(zlib.compress(f.read_bytes())) for f in files if f not in guide) <= 26 * 2**20, (
+    assert sum(len(zlib.compress(f.read_bytes())) for f in files if f not in guide) <= 16 * 2**20, (
         "in the wheel"
     )
     assert not [f for f in files if f.suffix in (".bin", ".pt", ".pkl", ".pth")]
