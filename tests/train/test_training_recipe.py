@@ -6,7 +6,6 @@ import ast
 import json
 import pickle
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
+import arr_coc_lab
 from arr_coc import train as training
 from arr_coc.choose import texture
 from arr_coc.train.recipe import (
@@ -27,6 +27,7 @@ from arr_coc.train.recipe import (
     make_recipe,
     parse_override,
 )
+from arr_coc.train.trainer import open_rows
 from each import each
 
 TRAINING = Path(training.__file__).parent
@@ -431,20 +432,14 @@ class TestWithoutTheWorld:
             }
             assert not {name for name in modules if name.split(".")[0] in ("making", "arr_coc_lab")}, path
 
-    @pytest.mark.slow
-    def test_drawn_pages_are_imported_where_the_recipe_asks_for_them(self, tmp_path):
+    def test_drawn_pages_are_imported_where_the_recipe_asks_for_them(self, tmp_path, monkeypatch):
         (tmp_path / "questions.jsonl").write_text('{"image": "a.png", "question": "What?"}\n')
         Image.new("RGB", (96, 64)).save(tmp_path / "a.png")
-        code = (
-            "import sys\n"
-            "from arr_coc.train.recipe import make_recipe\n"
-            "from arr_coc.train.trainer import open_rows\n"
-            "settings = {'stage': 'relevance', 'steps': 1, 'target': 'gradient'}\n"
-            f"open_rows(make_recipe(**settings, data=['folder:{tmp_path}']))[0]\n"
-            "print(*sorted(name for name in sys.modules if name.startswith(('arr_coc_lab.w', 'making'))))\n"
-            "open_rows(make_recipe(**settings))\n"
-            "print('arr_coc_lab.world' in sys.modules)\n"
-        )
-        line = [sys.executable, "-c", code]
-        out = subprocess.run(line, capture_output=True, text=True, check=True).stdout
-        assert out.splitlines() == ["", "True"]
+        for name in [name for name in sys.modules if name.startswith("arr_coc_lab.world")]:
+            monkeypatch.delitem(sys.modules, name)
+        monkeypatch.setattr(arr_coc_lab, "world", None, raising=False)  # the one that was there comes back
+        settings: dict[str, Any] = {"stage": "relevance", "steps": 1, "target": "gradient"}
+        open_rows(make_recipe(**settings, data=[f"folder:{tmp_path}"]))[0]
+        assert not any(name.startswith("arr_coc_lab.world") for name in sys.modules)
+        open_rows(make_recipe(**settings))
+        assert "arr_coc_lab.world" in sys.modules
