@@ -6,8 +6,6 @@ from __future__ import annotations
 import asyncio
 import json
 import runpy
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -313,24 +311,3 @@ def test_ways_are_compared_with_stock() -> None:
 def test_ways_of_other_machines_or_inputs_are_not_compared(facts: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=f"ways differ in {next(iter(facts))}: .* remove the files"):
         one_memory([memory_of("stock", 50.0), memory_of("sparse@64", 20.0, **facts)])
-
-
-@linux
-@pytest.mark.slow
-def test_each_way_has_a_process_of_its_own(tmp_path: Path) -> None:
-    """Of a model of two layers: what a process holds with it is at least its weights."""
-    out = tmp_path / "memory.json"
-    words = f"--memory --depth 2 --size 256 --modes stock,sparse@16 --out {out}"
-    subprocess.run([sys.executable, str(ROOT / "bench" / "prefill.py"), *words.split()], check=True)
-    made = json.loads(out.read_text(encoding="utf-8"))
-    assert [(row["way"], row["tokens"]) for row in made["rows"]] == [("stock", 64.0), ("sparse@16", 16.0)]
-    facts = made["circumstances"]
-    for row in made["rows"]:
-        assert row["loaded"] > 2 * facts["parameters"] / 2**20  # bfloat16
-        assert 0 < row["peak"] < row["loaded"]
-        assert row["stays"] <= row["peak"]
-    assert facts["device"]
-    assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == [
-        "memory-sparse@16.json",
-        "memory-stock.json",
-    ]
