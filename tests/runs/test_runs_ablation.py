@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import runpy
-from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from arr_coc.choose.balancing import FIXED_MIXTURE, AdaptiveTensionBalancer
-from arr_coc.choose.budget import auto_loss
 from arr_coc.choose.layer import ARRCOCConfig, ARRCOCLayer, save_layer
 from arr_coc.choose.texture import generate_texture_array
 from arr_coc.store.checkpoint import load_base, load_layer
@@ -23,7 +20,6 @@ from near import near
 ROOT = Path(__file__).parents[2]
 SCRIPT = runpy.run_path(str(ROOT / "runs" / "ablation.py"))
 ABLATIONS: dict[str, type[ARRCOCLayer]] = SCRIPT["ABLATIONS"]
-SCORERS = ("information", "perspectival", "participatory")
 WIDTH = 48
 PRESETS = ("net", "linear")
 EVERY = [
@@ -37,14 +33,6 @@ EVERY = [
 @pytest.fixture(autouse=True)
 def _seed():
     torch.manual_seed(0)
-
-
-def without(*names: str) -> type[ARRCOCLayer]:
-    """A layer that lacks any of the scorers."""
-    return type("Partial", (SCRIPT["WithoutScorers"],), {"without": names})
-
-
-SUBSETS = [without(*names) for size in (1, 2) for names in combinations(SCORERS, size)]
 
 
 def trained(kind: type[ARRCOCLayer], **config: Any) -> Any:
@@ -94,108 +82,11 @@ class TestEvery:
         assert not torch.allclose(whole.logits, expected.logits, atol=1e-3)
 
 
-@each("preset", PRESETS)
-@pytest.mark.parametrize("kind", SUBSETS, ids=lambda kind: "+".join(kind.without))
-class TestScorers:
-    def test_left_out_is_recorded_with_weight_zero(self, kind, preset):
-        inputs = scene()
-        whole, r = (trained(c, preset=preset).relevance(*inputs) for c in (ARRCOCLayer, kind))
-        for i, name in enumerate(SCORERS):
-            assert torch.equal(r[i], whole[i])
-            assert (r.weights[:, i] > 0).all() == (name not in kind.without)
-        assert not torch.allclose(r.logits, whole.logits, atol=1e-2)
-
-    def test_left_out_changes_nothing_and_learns_nothing(self, kind, preset):
-        """Neither by its gate nor by its map's statistics, which the policy net would read."""
-        inputs, layer = scene(), trained(kind, preset=preset)
-        before = layer.relevance(*inputs)
-        (before.logits.square().mean() + before.tensions.sum() + before.weights.sum()).backward()
-        for name in SCORERS:
-            for part, p in getattr(layer, name).named_parameters():
-                assert (p.grad is None) == (name in kind.without), (name, part)
-        with torch.no_grad():
-            for name in kind.without:
-                for p in getattr(layer, name).parameters():
-                    p.add_(torch.randn_like(p))
-        after = layer.relevance(*inputs)
-        assert torch.equal(before.logits, after.logits)
-        assert torch.equal(before.tensions, after.tensions)
-
-    def test_its_ordinary_form_keeps_the_same_cells(self, kind, preset):
-        layer, inputs = trained(kind, preset=preset), scene()
-        expected, r = layer.relevance(*inputs), layer.ordinary().relevance(*inputs)
-        assert near(r.logits, expected.logits)
-        assert near(r.tensions, expected.tensions)
-
-    def test_one_scorer_alone_decides_the_order(self, kind, preset):
-        left = [name for name in SCORERS if name not in kind.without]
-        if len(left) == 1:
-            r = kind(ARRCOCConfig(WIDTH, preset=preset)).relevance(*scene())
-            first = r.balanced.flatten(1).argsort(stable=True)
-            assert torch.equal(first, getattr(r, left[0]).flatten(1).argsort(stable=True))
-
-
 def test_learned_pooling_needs_the_scorer_that_pools():
     config = ARRCOCConfig(WIDTH, pooling="learned")
     with pytest.raises(ValueError, match="pooling 'learned' is by the participatory scorer"):
         ABLATIONS["no-participatory"](config)
     ABLATIONS["no-information"](config)
-
-
-class TestBalancers:
-    CLASSES = (AdaptiveTensionBalancer, SCRIPT["BlindBalancer"], SCRIPT["FixedBalancer"])
-
-    def decisions(self, kind, maps, query, gestalt) -> torch.Tensor:
-        torch.manual_seed(3)
-        balancer = kind(WIDTH)
-        torch.nn.init.normal_(balancer.policy[2].weight)
-        return torch.cat(balancer(*maps, query, gestalt)[1:], dim=1)
-
-    def test_inputs_of_each(self):
-        """The question, the gestalt vector, the maps: all, the question alone, nothing."""
-        maps, other = (list(torch.rand(3, 1, 8, 8) * 0.5 + 0.4) for _ in range(2))
-        q, g = torch.randn(2, 1, WIDTH), torch.randn(2, 1, WIDTH)
-        moved = []
-        for kind in self.CLASSES:
-            base = self.decisions(kind, maps, q[0], g[0])
-            changes = ((maps, q[1], g[0]), (maps, q[0], g[1]), (other, q[0], g[0]))
-            moved.append([not torch.equal(base, self.decisions(kind, *change)) for change in changes])
-        assert moved == [[True] * 3, [True, False, False], [False] * 3]
-
-    @each("preset", PRESETS)
-    @pytest.mark.parametrize("kind", CLASSES)
-    def test_untrained_is_the_mixture_and_weak_saliency_lowers_it(self, kind, preset):
-        a, b, c = torch.rand(3, 1, 8, 8) * 0.9 + 0.05
-        balancer = kind(WIDTH, preset=preset)
-        for peak, factor in ((0.9, 1.0), (0.15, 0.5)):
-            out = balancer(a, b / b.amax() * peak, c, torch.randn(1, WIDTH), torch.randn(1, WIDTH))
-            expected = torch.tensor(FIXED_MIXTURE) * torch.tensor([1.0, factor, 1.0])
-            assert torch.allclose(out.weights[0], expected, atol=1e-3)
-            assert near(out.tensions, torch.full((1, 3), 0.5))
-
-    def test_fixed_learns_constants_alone(self):
-        layer = trained(ABLATIONS["fixed-mixture"])
-        r = layer.relevance(*scene())
-        (r.logits.square().mean() + r.tensions.sum()).backward()
-        learned = {name for name, p in layer.balancer.named_parameters() if p.grad is not None}
-        assert learned == {"start", "bias"}
-        assert (layer.balancer.start.grad != 0).all()
-        assert torch.equal(r.tensions[0], layer.balancer.start[3:].sigmoid())
-
-    @pytest.mark.parametrize("preset", PRESETS)
-    @pytest.mark.parametrize("name", ["fixed-mixture", "balancer-without-image"])
-    def test_the_automatic_budget_is_taught_through_what_is_left(self, name, preset):
-        layer = trained(ABLATIONS[name], preset=preset)
-        texture, q, m, _ = scene()
-        texture = torch.nn.functional.interpolate(texture, size=(24, 24))
-        evidence = torch.zeros(2, 24, 24, dtype=torch.bool)
-        relevance = layer.relevance(texture, q, m)
-        auto_loss(relevance.logits, relevance.tensions[:, 0], evidence).backward()
-        assert (layer.balancer.start.grad != 0).tolist() == [False, False, False, True, False, False]
-        taught = [
-            p.grad is not None and bool((p.grad != 0).any()) for p in layer.balancer.policy.parameters()
-        ]
-        assert set(taught) == {name == "balancer-without-image" and preset == "net"}
 
 
 class TestTextureAlone:
@@ -208,11 +99,6 @@ class TestTextureAlone:
         r.logits.square().mean().backward()
         assert alone.participatory.cell.grad is None
         assert alone.participatory.paint.grad.abs().sum() > 0
-
-    def test_still_gathers_the_kept_tokens(self):
-        vision, image = torch.randn(1, 64, WIDTH), torch.rand(1, 3, 256, 256)
-        out = trained(ABLATIONS["texture-alone"])(vision, torch.randn(1, 4, WIDTH), image, budget=10)
-        assert torch.equal(out.tokens[0], vision[0, out.allocation.keep])
 
     def test_linear_has_no_such_form(self):
         with pytest.raises(ValueError, match="texture-alone is of preset 'net'"):

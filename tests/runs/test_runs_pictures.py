@@ -8,7 +8,9 @@ from __future__ import annotations
 import json
 import runpy
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from PIL import Image
 
@@ -17,6 +19,7 @@ pytest.importorskip("gradio", reason="the app is an extra: pip install 'arr-coc[
 from arr_coc.app import build_app
 from arr_coc.app.samples import LISTED, PICTURES
 from arr_coc.selector import Selector
+from records import record
 
 SCRIPT = runpy.run_path(str(Path(__file__).parents[2] / "runs" / "pictures.py"))
 read_page, PAGES, ORDER = (SCRIPT[name] for name in ("read_page", "PAGES", "ORDER"))
@@ -71,3 +74,27 @@ def test_the_answer_is_printed_on_the_page(name: str) -> None:
         for number in question["pieces"]:
             assert html.count(f'data-piece="{number}"') == 1
     assert len(questions) >= 2
+
+
+# ---- choices beside each other
+
+
+def test_kept_cells_alone_stay_in_colour_and_evidence_is_outlined() -> None:
+    red = (220, 40, 40)
+
+    def choice(kept: int, *boxes: tuple[float, ...]) -> Any:
+        return SCRIPT["Choice"](
+            Image.new("RGB", (256, 256), red), record(4, 4, kept), "$x_" * 300 + "语", boxes
+        )
+
+    def drawn(one: Any) -> np.ndarray:
+        return np.asarray(SCRIPT["draw_gallery"]([one], 1, 4.0)).astype(int)
+
+    few, many = (int((abs(drawn(choice(kept)) - red).max(-1) < 3).sum()) for kept in (4, 8))
+    assert few > 0
+    assert many == pytest.approx(2 * few, rel=0.1)
+    assert (drawn(choice(4)) != drawn(choice(4, (10.0, 10.0, 60.0, 60.0)))).any()
+    with pytest.raises(ValueError, match="at least one"):
+        SCRIPT["draw_gallery"]([])
+    with pytest.raises(ValueError, match="evidence box"):
+        SCRIPT["draw_gallery"]([choice(4, (5.0, 5.0, 5.0, 9.0))])

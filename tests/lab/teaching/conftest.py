@@ -41,7 +41,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def tiny(pages: Path):
     """The recipe at a size for tests: tiny(steps=2)."""
 

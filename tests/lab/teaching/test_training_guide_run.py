@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 import signal
 
 import pytest
@@ -29,59 +30,65 @@ def lines(out):
     return [line for line in every if "loss" in line]
 
 
+@pytest.fixture(scope="module")
+def spotted(tiny, tmp_path_factory):
+    """Two runs of stage spotting by one step, of seeds 0 and 1: tests read them, or change a copy."""
+    folders = [tmp_path_factory.mktemp("spotted") / str(seed) for seed in (0, 1)]
+    for seed, folder in enumerate(folders):
+        train(tiny(stage="spotting", steps=1, seed=seed), folder)
+    return folders
+
+
+@pytest.fixture(scope="module")
+def whole(tiny, tmp_path_factory):
+    """A run of both stages, of two steps each, and what it returned."""
+    folder = tmp_path_factory.mktemp("whole") / "run"
+    return folder, train(tiny(steps=2), folder)
+
+
 @pytest.mark.slow
-def test_both_stages_write_a_guide_and_figures(tiny, tmp_path):
-    result = train(tiny(steps=2), tmp_path / "run")
+def test_both_stages_write_a_guide_and_figures(whole):
+    folder, result = whole
     assert (result["stage"], result["steps"], result["signal"]) == ("relevance", 2, None)
-    assert [(line["stage"], line["step"]) for line in lines(tmp_path / "run")] == [
+    assert [(line["stage"], line["step"]) for line in lines(folder)] == [
         ("spotting", 1), ("spotting", 2), ("relevance", 1), ("relevance", 2),
     ]  # fmt: skip
     assert all(
-        math.isfinite(value)
-        for line in lines(tmp_path / "run")
-        for value in line.values()
-        if value != line["stage"]
+        math.isfinite(value) for line in lines(folder) for value in line.values() if value != line["stage"]
     )
     guide = Guide()
-    guide.load_state_dict(weights(tmp_path / "run"))
-    ready = load_guide(tmp_path / "run", "float32")
+    guide.load_state_dict(weights(folder))
+    ready = load_guide(folder, "float32")
     assert torch.equal(ready.head.look.weight, guide.head.look.weight)
-    recipe = json.loads((tmp_path / "run" / "recipe.json").read_text())
+    recipe = json.loads((folder / "recipe.json").read_text())
     assert (recipe["stage"], recipe["steps"]) == ("both", 2)
 
 
 @pytest.mark.slow
-def test_relevance_leaves_eyes_and_words_alone(tiny, tmp_path):
-    train(tiny(stage="spotting", steps=1), tmp_path / "eyes")
-    before = weights(tmp_path / "eyes")
-    train(tiny(stage="relevance", steps=1, init=str(tmp_path / "eyes")), tmp_path / "run")
+def test_relevance_leaves_eyes_and_words_alone(tiny, spotted, tmp_path):
+    before = weights(spotted[0])
+    train(tiny(stage="relevance", steps=1, init=str(spotted[0])), tmp_path / "run")
     after = weights(tmp_path / "run")
     changed = {name.split(".")[0] for name in after if not torch.equal(before[name], after[name])}
     assert changed == {"reader", "pages", "head"}
 
 
 @pytest.mark.slow
-def test_relevance_takes_the_eyes_of_a_run_that_still_learns(tiny, tmp_path):
-    train(tiny(stage="spotting", steps=1), tmp_path / "eyes")
-    train(tiny(stage="spotting", steps=1, seed=1), tmp_path / "other")
-    eyes, start = str(tmp_path / "eyes"), str(tmp_path / "other")
+def test_relevance_takes_the_eyes_of_a_run_that_still_learns(tiny, spotted, tmp_path):
+    eyes, start = map(str, spotted)
     train(tiny(stage="relevance", steps=1, init=start, eyes=eyes), tmp_path / "run")
-    other, run = weights(tmp_path / "eyes"), weights(tmp_path / "run")
+    other, run = weights(spotted[0]), weights(tmp_path / "run")
     kept = {name for name in run if torch.equal(other[name], run[name])}
     assert kept >= {name for name in run if name.split(".")[0] in READS}
     assert "head.last.weight" not in kept
 
 
 @pytest.mark.slow
-def test_two_runs_take_the_mean_of_what_learns(tiny, tmp_path):
+def test_two_runs_take_the_mean_of_what_learns(tiny, spotted, tmp_path):
     settings = {"stage": "relevance", "steps": 1, "save_every": 1}
-    train(tiny(stage="spotting", steps=1), tmp_path / "eyes")
-    train(tiny(stage="spotting", steps=1, seed=1), tmp_path / "others")
-    for name in ("alone", "beside"):
-        peer = str(tmp_path / "peer") if name == "beside" else None
-        train(tiny(**settings, init=str(tmp_path / "eyes"), peer=peer), tmp_path / name)
-        if name == "alone":
-            train(tiny(**settings, init=str(tmp_path / "others"), seed=1), tmp_path / "peer")
+    train(tiny(**settings, init=str(spotted[0])), tmp_path / "alone")
+    train(tiny(**settings, init=str(spotted[1]), seed=1), tmp_path / "peer")
+    train(tiny(**settings, init=str(spotted[0]), peer=str(tmp_path / "peer")), tmp_path / "beside")
     alone, peer, beside = (weights(tmp_path / name) for name in ("alone", "peer", "beside"))
     for name in alone:
         learns = name.split(".")[0] in ("reader", "pages", "head") and alone[name].is_floating_point()
@@ -90,10 +97,10 @@ def test_two_runs_take_the_mean_of_what_learns(tiny, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_peer_that_learned_nothing_since_or_is_elsewhere_is_left_alone(tiny, tmp_path):
+def test_a_peer_that_learned_nothing_since_or_is_elsewhere_is_left_alone(spotted, tmp_path):
     peer = str(tmp_path / "peer")
     assert newer(peer, "relevance", None) is None
-    train(tiny(stage="spotting", steps=1), tmp_path / "peer")
+    shutil.copytree(spotted[0], tmp_path / "peer")
     assert newer(peer, "relevance", None) is None
     time, held, means = newer(peer, "spotting", None)
     assert held.keys() == means.keys() == weights(tmp_path / "peer").keys()
@@ -125,7 +132,7 @@ def stopping(monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_run_that_was_cut_off_goes_on_as_if_it_had_not_been(tiny, tmp_path, stopping):
+def test_a_run_that_was_cut_off_goes_on_as_if_it_had_not_been(tiny, whole, tmp_path, stopping):
     out, recipe = tmp_path / "parts", tiny(steps=2)
     for stage, steps in (("spotting", 1), ("spotting", 2), ("relevance", 1)):
         result = train(recipe, out)
@@ -133,16 +140,15 @@ def test_a_run_that_was_cut_off_goes_on_as_if_it_had_not_been(tiny, tmp_path, st
         Guide().load_state_dict(weights(out))  # usable at any time
     stopping.undo()
     assert train(recipe, out)["signal"] is None
-    train(recipe, tmp_path / "whole")
-    one, two = weights(tmp_path / "whole"), weights(out)
+    one, two = weights(whole[0]), weights(out)
     for name in one:
         torch.testing.assert_close(one[name], two[name], rtol=1e-4, atol=1e-5)
     assert [line["step"] for line in lines(out)] == [1, 2, 1, 2]
 
 
 @pytest.mark.slow
-def test_a_finished_run_goes_on_with_more_steps(tiny, tmp_path):
-    train(tiny(stage="spotting", steps=1), tmp_path / "run")
+def test_a_finished_run_goes_on_with_more_steps(tiny, spotted, tmp_path):
+    shutil.copytree(spotted[0], tmp_path / "run")
     assert train(tiny(stage="spotting", steps=1), tmp_path / "run")["steps"] == 1
     more = tiny(stage="spotting", steps=2, save_every=1, log_every=2)
     assert train(more, tmp_path / "run")["steps"] == 2
@@ -165,15 +171,14 @@ def test_what_others_made_stays(tiny, tmp_path, name):
 
 
 @pytest.mark.slow
-def test_another_recipe_does_not_go_on_with_a_run(tiny, tmp_path):
-    train(tiny(stage="spotting", steps=1), tmp_path / "run")
+def test_another_recipe_does_not_go_on_with_a_run(tiny, spotted):
     with pytest.raises(ValueError, match="holds a run with seed = 0, not 7"):
-        train(tiny(stage="spotting", steps=1, seed=7), tmp_path / "run")
+        train(tiny(stage="spotting", steps=1, seed=7), spotted[0])
 
 
 @pytest.mark.slow
-def test_a_damaged_run_is_refused_in_one_line(tiny, tmp_path):
-    train(tiny(stage="spotting", steps=1), tmp_path / "run")
+def test_a_damaged_run_is_refused_in_one_line(tiny, spotted, tmp_path):
+    shutil.copytree(spotted[0], tmp_path / "run")
     (last_checkpoint(tmp_path / "run" / "spotting") / "trainer_state.json").write_bytes(b"nothing")
     with pytest.raises(ValueError, match="can't be read") as error:
         train(tiny(stage="spotting", steps=2), tmp_path / "run")
