@@ -115,6 +115,7 @@ class SessionCall(NamedTuple):
     call: Call
     images: EncodedImages  # as the session keeps them, for all conversations
     inputs: dict[str, Any]  # the processor's, in which clips are one piece
+    images: EncodedImages  # of the session, in the call's mode
     note: str | None  # on the mode, where the question is about all that is printed
 
 
@@ -265,7 +266,8 @@ class Session:
     def prompt(self, question: str, history: Sequence[Turn] = ()) -> str:
         """The text that the model's chat template makes of a question about the images."""
         kinds = ["image" if isinstance(one, Image.Image) else "video" for one in self.images]
-        return chat_prompt(self.model.processor, question, kinds, history)
+        check_history(history)
+        return chat_prompt(self.model.processor, check_question(question), kinds, history)
 
     def inputs(self, question: str, history: Sequence[Turn] = ()) -> dict[str, Any]:
         """Ordinary processor inputs for a question about the image, which is not processed again.
@@ -469,7 +471,7 @@ class Session:
     ) -> list[int]:
         """The ids of the answer to a prepared call."""
         model, first = self.model, NewTokens(watch.now, self._text, on_text)
-        stock = find_mode(prepared.mode).stock
+        stock = MODES[prepared.mode].stock
         own_cache = (
             setting(model.base, {}, "cache_implementation") is not None
         )  # such a cache can't start filled
@@ -527,7 +529,10 @@ class Session:
         model = self.model
         if encoded.foreign is not None:
             return any(encoded.foreign)
-        adapter = chooser.adapter_for(find_mode(mode))
+        stems = [stem for stem in (model.stem, model.familiarity_stem) if stem is not None]
+        if all(stem.familiarity is None for stem in stems):
+            return False
+        adapter = chooser.adapter_for(MODES[mode])
         if not adapter.clips and self.has_clips:
             return False
         framed, frames = as_frames(adapter, inputs)

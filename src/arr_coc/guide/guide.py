@@ -30,6 +30,7 @@ from arr_coc.guide.colours import NAMES, colour_maps, colours_of
 from arr_coc.guide.head import Head, Judgement, PageEncoder
 from arr_coc.guide.print_encoder import (
     PLACE,
+    Likeness,
     MeaningEncoder,
     PrintEncoder,
     PrintFeatures,
@@ -150,9 +151,10 @@ class Guide(nn.Module):
         parts = (self.words.join.weight, self.reader.join.weight, self.head.last.weight, self.threshold)
         return f"{zlib.crc32(b''.join(part.detach().cpu().float().numpy().tobytes() for part in parts)):08x}"
 
-    def likeness(self, cosine: Tensor) -> Tensor:
+    @property
+    def likeness(self) -> Likeness:
         """The logit that a slot shows a word, from the cosine of their vectors."""
-        return self.scale.exp() * (cosine - self.threshold)
+        return Likeness(self.scale.exp(), self.threshold)
 
     def page(self, picture: Tensor) -> GuidePage:
         """Encode a picture, float [3, h, w] in [0, 1], before any question."""

@@ -7,7 +7,7 @@ print_runs(light)                     [B, h/16, w/4], which columns of pixels be
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import reduce
 from typing import NamedTuple, cast
 
@@ -164,6 +164,16 @@ READ_CERTAINTY, READ_LETTERS = 0.85, 5
 CHUNK = 256  # slots read at once on a CPU: their cosines with all words fit the cache
 
 
+class Likeness(NamedTuple):
+    """From the cosine of the vectors of a slot and a word to the logit that the slot shows the word."""
+
+    factor: Tensor
+    threshold: Tensor  # the cosine at which it is as likely as not
+
+    def __call__(self, cosine: Tensor) -> Tensor:
+        return self.factor * (cosine - self.threshold)
+
+
 class MeaningEncoder(nn.Module):
     """What the print at each place means, mixed from the meanings of the common words that it resembles.
 
@@ -191,15 +201,13 @@ class MeaningEncoder(nn.Module):
         self.vectors.copy_(words(self.words))
 
     @torch.no_grad()
-    def forward(
-        self, prints: Sequence[Tensor], light: Tensor, likeness: Callable[[Tensor], Tensor]
-    ) -> tuple[Tensor, Tensor]:
+    def forward(self, prints: Sequence[Tensor], light: Tensor, likeness: Likeness) -> tuple[Tensor, Tensor]:
         """What every place of pictures means, [B, MEANING_WIDTH, h/16, w/32], and how many words are read,
         [B].
 
         A vector is as long as the probability that a word stands there. `prints` are vectors [B, DIM, h, w]
         of slots of the pictures, and of them at half and at a quarter of their size; `light` is their
-        luminance [B, 1, h, w]; `likeness` maps a cosine to the logit that a slot shows a word.
+        luminance [B, 1, h, w].
         """
         extremes = block_max(light, SLOT), block_max(-light, SLOT)
         slots, inks = [], []
@@ -223,9 +231,7 @@ class MeaningEncoder(nn.Module):
             total += meant[..., :height, :width]
         return total[:, :-1] / total[:, -1:].clamp_min(1), read
 
-    def _read_inked(
-        self, vectors: Tensor, inked: Tensor, likeness: Callable[[Tensor], Tensor]
-    ) -> tuple[Tensor, Tensor]:
+    def _read_inked(self, vectors: Tensor, inked: Tensor, likeness: Likeness) -> tuple[Tensor, Tensor]:
         """Meanings and, last, the probability of a word, [B, N, MEANING_WIDTH + 1], of slots [B, N, DIM]; and
         how many long words are read, [B].
 
@@ -249,9 +255,7 @@ class MeaningEncoder(nn.Module):
         read = rows.new_zeros(len(rows), len(self.words) + 1).scatter_(1, words, 1.0)
         return rows, (read[:, :-1] * self.long).sum(1)
 
-    def _read(
-        self, prints: Tensor, likeness: Callable[[Tensor], Tensor], dense: bool
-    ) -> tuple[Tensor, Tensor]:
+    def _read(self, prints: Tensor, likeness: Likeness, dense: bool) -> tuple[Tensor, Tensor]:
         """Meanings and, last, the probability of a word, [..., MEANING_WIDTH + 1], of slots [..., DIM].
 
         And the row of the word that is read in each, [...], the number of words where none is.

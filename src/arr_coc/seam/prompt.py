@@ -25,7 +25,6 @@ from torch import Tensor
 from transformers import ProcessorMixin
 
 from arr_coc.files.atomic import one_line
-from arr_coc.files.question import check_question
 from arr_coc.files.worker import Worker
 from arr_coc.seam.assembly import KIND_NAMES, PROMPT_NAMES
 from arr_coc.seam.clips import TIME, ClipSteps, StepPixels, crowded, outline, takes_steps
@@ -62,9 +61,9 @@ def chat_prompt(
     kinds = ["image"] * visuals if isinstance(visuals, int) else visuals
     turns: list[dict[str, Any]] = []
     for earlier, answer in history:
-        turns.append({"role": "user", "content": _words(check_question(earlier))})
+        turns.append({"role": "user", "content": _words(earlier)})
         turns.append({"role": "assistant", "content": _words(answer)})
-    turns.append({"role": "user", "content": _words(check_question(question))})
+    turns.append({"role": "user", "content": _words(question)})
     turns[0]["content"] = [{"type": kind} for kind in kinds] + turns[0]["content"]
     return render(processor, turns)
 
