@@ -41,8 +41,12 @@ ALIKE = (
     "glm4v_moe",
     "glmga",
     "smolvlm",
+    "qianfan_ocr",  # as internvl
+    "mistral_large4",  # as mistral3
+    "muse_spark",  # as muse_glimmer
+    "minicpmv4_7",  # as minicpmv4_6
 )
-"""Those that lie as another one does: longer tests leave them out."""
+"""Those with the adapter class and the prompt of another one: longer tests leave them out."""
 KINDS = tuple(family for family in EVERY if family not in ALIKE)
 MASKABLE = tuple(family for family in EVERY if TABLE[family].trait("recurrent") is not True)
 """Those without recurrent layers: in them a dropped token is as a masked one."""

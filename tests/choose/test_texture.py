@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 import torch
 
@@ -126,16 +123,6 @@ class TestLaw:
         array = generate_texture_array(drawing(), (6, 8), preset)
         assert torch.allclose(array.mean((0, 2, 3)), torch.tensor(mean), atol=1e-4)
         assert torch.allclose(array[0, :, 2, 5], torch.tensor(cell), atol=1e-4)
-
-    @pytest.mark.slow
-    def test_neither_transformers_nor_a_room_above_is_imported(self):
-        code = (
-            "import sys, arr_coc.choose.texture\n"
-            "print([m for m in sys.modules if m.startswith('transformers') or m.startswith('arr_coc.') and "
-            "not m.startswith(('arr_coc.choose', 'arr_coc.files'))])"
-        )
-        run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-        assert run.stdout.strip() == "[]"
 
 
 class TestException:

@@ -31,7 +31,7 @@ from arr_coc.seam.decoding import (
     with_inferred_mask,
 )
 from each import each
-from tiny import EVERY, apart, compacted, picture, tiny
+from tiny import KINDS, apart, compacted, picture, tiny
 
 ROWS = [("What is the number on the door?", [picture(1, (48, 40))]), ("Where?", [picture(2, (40, 72))])]
 
@@ -102,7 +102,7 @@ def test_neutral_guidance_and_paged_caches() -> None:
 SEVERAL = [("Which one?", [picture(0, (97, 36)), picture(50, (24, 36))]), ("Where?", [picture(2, (40, 56))])]
 
 
-@pytest.mark.parametrize("family", [*apart([one for one in EVERY if one != "glm4v"]), "glm4v"])
+@pytest.mark.parametrize("family", [*apart([one for one in KINDS if one != "glm4v"]), "glm4v"])
 @each("way", [{"num_beams": 3}, {"do_sample": True, "num_return_sequences": 2}], ids=str)
 def test_every_copy_of_a_prompt_reads_all_of_its_images(family: str, way: dict) -> None:
     """Of several in one prompt: `generate` of some families and releases repeats them one by one."""
