@@ -30,7 +30,7 @@ from arr_coc.choose.knowing import cell_information
 from arr_coc.choose.texture import generate_texture_array
 from arr_coc_lab.world import draw_page
 from each import each
-from tests.strokes import splattered
+from strokes import splattered
 
 SIZES = [(1, 1), (1, 7), (9, 1), (4, 4), (5, 8), (13, 6), (32, 32), (3, 94)]
 

@@ -34,7 +34,7 @@ from arr_coc.guide.print_encoder import (
     window_mean,
 )
 from near import near
-from tests.tiny import tiny
+from tiny import tiny
 
 # ---- blocks ----------------------------------------------------------------------------------------------
 
