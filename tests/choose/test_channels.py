@@ -500,7 +500,7 @@ register_channel_group(ChannelGroup("warmth", 1, "red less blue", "cheap", warmt
 '''
 
 AGREEMENT = '''
-"""Agreement of each cell with the mean feature of the blank, where it was relevant before."""
+"""Agreement of each cell with the mean feature of the image, where it was relevant before."""
 
 from torch.nn.functional import cosine_similarity
 

@@ -102,7 +102,7 @@ GRID = (16, 16)
 
 @pytest.fixture(scope="module")
 def large_page() -> torch.Tensor:
-    """A drawn large_page, [3, 768, 768]."""
+    """A drawn page, [3, 768, 768]."""
     import numpy as np
 
     picture = draw_page(3, (768, 768), "test", void=False).image
@@ -110,7 +110,7 @@ def large_page() -> torch.Tensor:
 
 
 def seen_of(large_page: torch.Tensor, y: int, x: int, side: int = 512) -> torch.Tensor:
-    """What a camera at (y, x) px sees of the large_page, [1, 3, side, side]."""
+    """What a camera at (y, x) px sees of the page, [1, 3, side, side]."""
     return large_page[None, :, y : y + side, x : x + side]
 
 

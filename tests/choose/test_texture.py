@@ -423,7 +423,7 @@ def test_tensors_of_inference_mode():
         assert recomputed(cache, x, {}, "mvp13") == set()
 
 
-@pytest.mark.parametrize(("cost", "depends"), [("free", {"features"}), ("cheap", {"features", "coloured"})])
+@pytest.mark.parametrize(("cost", "depends"), [("free", {"features"}), ("cheap", {"features", "image"})])
 def test_a_group_depends_on_what_it_needs_and_reads(cost, depends):
     group = ChannelGroup(
         "g", 1, "", cost, lambda c: c.cell_luma, needs={"features"}, reads="attention_history"
@@ -432,7 +432,7 @@ def test_a_group_depends_on_what_it_needs_and_reads(cost, depends):
 
 
 def test_what_is_fixed_is_made_once_whatever_object_holds_it():
-    cache, x = TextureCache({"coloured", "text_evidence"}), coloured()
+    cache, x = TextureCache({"image", "text_evidence"}), coloured()
     groups = channel_groups(["rgb", "position", "text_mask"])
     names = [group.name for group in groups]
     assert cache.ready(groups, GRID) is None
@@ -447,7 +447,7 @@ def test_what_is_fixed_is_made_once_whatever_object_holds_it():
 
 
 def test_what_depends_on_a_question_is_never_whole():
-    cache, x = TextureCache({"coloured"}), coloured()
+    cache, x = TextureCache({"image"}), coloured()
     names = ["rgb", "attention_memory"]
     generate_texture_array(x, GRID, names, cache=cache)
     assert cache.ready(channel_groups(names), GRID) is None

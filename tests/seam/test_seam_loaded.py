@@ -410,7 +410,7 @@ def is_frozen(model: Any) -> bool:
     return flags.pop()
 
 
-@pytest.mark.parametrize("through", ["the bare", "a wrapper"])
+@pytest.mark.parametrize("through", ["the base", "a wrapper"])
 def test_it_stays_frozen_under_the_other_wrapper(through: str) -> None:
     model = bare()
     first = around(model)
