@@ -12,7 +12,7 @@ from arr_coc import ARRCOCModel
 from arr_coc.modes import MODES
 from arr_coc.trace.trace import Trace
 from arr_coc.video import FrameSource, open_clip, write_clip
-from tests.command_line import run, run_json
+from command_line import run, run_json
 
 
 def frames(count: int = 8, blink: tuple[int, int] = (4, 6)) -> list[Image.Image]:

@@ -15,7 +15,7 @@ from arr_coc.choose.texture import generate_texture_array
 from arr_coc.guide.coupling import PRINTED_WORDS
 from arr_coc.selector import Selector
 from arr_coc.session import Session
-from tests.strokes import splattered
+from strokes import splattered
 
 SIZE = 1024
 """Pixels: 32 x 32 cells, enough for mode "saccade" to choose."""

@@ -16,44 +16,10 @@ from typing import Any
 
 import pytest
 import torch
+import transformers as hf  # classes by attribute: each imports its own files, and most runs need few
 from PIL import Image
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import (
-    AutoProcessor,
-    CLIPImageProcessor,
-    CLIPVisionConfig,
-    LlamaConfig,
-    LlavaConfig,
-    LlavaForConditionalGeneration,
-    LlavaNextConfig,
-    LlavaNextForConditionalGeneration,
-    LlavaNextImageProcessor,
-    LlavaNextProcessor,
-    LlavaOnevisionConfig,
-    LlavaOnevisionForConditionalGeneration,
-    LlavaOnevisionImageProcessor,
-    LlavaOnevisionProcessor,
-    LlavaOnevisionVideoProcessor,
-    LlavaProcessor,
-    PreTrainedModel,
-    PreTrainedTokenizerFast,
-    Qwen2_5_VLConfig,
-    Qwen2_5_VLForConditionalGeneration,
-    Qwen2_5_VLProcessor,
-    Qwen2Config,
-    Qwen2VLConfig,
-    Qwen2VLForConditionalGeneration,
-    Qwen2VLImageProcessor,
-    Qwen2VLProcessor,
-    Qwen2VLVideoProcessor,
-    Qwen3_5Config,
-    Qwen3_5ForConditionalGeneration,
-    Qwen3VLConfig,
-    Qwen3VLForConditionalGeneration,
-    Qwen3VLProcessor,
-    Qwen3VLVideoProcessor,
-    SiglipVisionConfig,
-)
+from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 import tiny_families
 from arr_coc.families import FAMILIES as TABLE
@@ -75,8 +41,12 @@ ALIKE = (
     "glm4v_moe",
     "glmga",
     "smolvlm",
+    "qianfan_ocr",  # as internvl
+    "mistral_large4",  # as mistral3
+    "muse_spark",  # as muse_glimmer
+    "minicpmv4_7",  # as minicpmv4_6
 )
-"""Those that lie as another one does: longer tests leave them out."""
+"""Those with the adapter class and the prompt of another one: longer tests leave them out."""
 KINDS = tuple(family for family in EVERY if family not in ALIKE)
 MASKABLE = tuple(family for family in EVERY if TABLE[family].trait("recurrent") is not True)
 """Those without recurrent layers: in them a dropped token is as a masked one."""
@@ -177,7 +147,7 @@ def _mrope(sections: Sequence[int], **more: Any) -> dict[str, Any]:
 
 def _qwen(family: str) -> tuple[PreTrainedModel, Any]:
     halves = {"mean": [0.5] * 3, "std": [0.5] * 3} if family in ("qwen3_vl", "qwen3_5") else {}
-    pictures = Qwen2VLImageProcessor(
+    pictures = hf.Qwen2VLImageProcessor(
         patch_size=4,
         temporal_patch_size=2,
         merge_size=2,
@@ -186,32 +156,36 @@ def _qwen(family: str) -> tuple[PreTrainedModel, Any]:
     )
     words = tokenizer()
     if family == "qwen3_vl":
-        config = Qwen3VLConfig(
+        config = hf.Qwen3VLConfig(
             text_config=_text(head_dim=8, rope_parameters=_mrope([2, 1, 1], mrope_interleaved=True)),
             vision_config=tiny_families.qwen_tower(
                 deepstack_visual_indexes=[0, 1], num_position_embeddings=64
             ),
             **_ids(),
         )
-        model: PreTrainedModel = Qwen3VLForConditionalGeneration(config)
-        return model, Qwen3VLProcessor(pictures, words, Qwen3VLVideoProcessor(), chat_template=QWEN_TEMPLATE)
+        model: PreTrainedModel = hf.Qwen3VLForConditionalGeneration(config)
+        return model, hf.Qwen3VLProcessor(
+            pictures, words, hf.Qwen3VLVideoProcessor(), chat_template=QWEN_TEMPLATE
+        )
     if family == "qwen2_5_vl":
         vision = tiny_families.qwen_tower(window_size=16, fullatt_block_indexes=[1], tokens_per_second=2)
-        config = Qwen2_5_VLConfig(
+        config = hf.Qwen2_5_VLConfig(
             text_config=_text(rope_parameters=_mrope([2, 1, 1])), vision_config=vision, **_ids()
         )
-        model = Qwen2_5_VLForConditionalGeneration(config)
-        return model, Qwen2_5_VLProcessor(
-            pictures, words, Qwen2VLVideoProcessor(), chat_template=QWEN_TEMPLATE
+        model = hf.Qwen2_5_VLForConditionalGeneration(config)
+        return model, hf.Qwen2_5_VLProcessor(
+            pictures, words, hf.Qwen2VLVideoProcessor(), chat_template=QWEN_TEMPLATE
         )
     if family == "qwen2_vl":
         vision = tiny_families.qwen_tower(embed_dim=32, hidden_size=WIDTH, mlp_ratio=2)
         del vision["intermediate_size"], vision["out_hidden_size"]
-        config = Qwen2VLConfig(
+        config = hf.Qwen2VLConfig(
             text_config=_text(rope_parameters=_mrope([2, 1, 1])), vision_config=vision, **_ids()
         )
-        model = Qwen2VLForConditionalGeneration(config)
-        return model, Qwen2VLProcessor(pictures, words, Qwen2VLVideoProcessor(), chat_template=QWEN_TEMPLATE)
+        model = hf.Qwen2VLForConditionalGeneration(config)
+        return model, hf.Qwen2VLProcessor(
+            pictures, words, hf.Qwen2VLVideoProcessor(), chat_template=QWEN_TEMPLATE
+        )
     text = _text(
         head_dim=8,
         layer_types=["linear_attention", "full_attention"],
@@ -221,11 +195,13 @@ def _qwen(family: str) -> tuple[PreTrainedModel, Any]:
         linear_num_value_heads=4,
         rope_parameters=_mrope([2, 1, 1], mrope_interleaved=True, partial_rotary_factor=1.0),
     )
-    config = Qwen3_5Config(
+    config = hf.Qwen3_5Config(
         text_config=text, vision_config=tiny_families.qwen_tower(num_position_embeddings=64), **_ids()
     )
-    model = Qwen3_5ForConditionalGeneration(config)
-    return model, Qwen3VLProcessor(pictures, words, Qwen3VLVideoProcessor(), chat_template=QWEN_TEMPLATE)
+    model = hf.Qwen3_5ForConditionalGeneration(config)
+    return model, hf.Qwen3VLProcessor(
+        pictures, words, hf.Qwen3VLVideoProcessor(), chat_template=QWEN_TEMPLATE
+    )
 
 
 def _llava(family: str) -> tuple[PreTrainedModel, Any]:
@@ -249,44 +225,44 @@ def _llava(family: str) -> tuple[PreTrainedModel, Any]:
     }
     pinpoints = [[24, 48], [48, 24], [48, 48], [72, 24], [24, 72]]
     if family == "llava":
-        config = LlavaConfig(
-            text_config=LlamaConfig(**_text()),
-            vision_config=CLIPVisionConfig(**tower),
+        config = hf.LlavaConfig(
+            text_config=hf.LlamaConfig(**_text()),
+            vision_config=hf.CLIPVisionConfig(**tower),
             image_token_index=image_id,
         )
-        model: PreTrainedModel = LlavaForConditionalGeneration(config)
-        pictures = CLIPImageProcessor(size={"shortest_edge": 24}, crop_size=square)
-        return model, LlavaProcessor(pictures, words, chat_template=LLAVA_TEMPLATE, **common)
+        model: PreTrainedModel = hf.LlavaForConditionalGeneration(config)
+        pictures = hf.CLIPImageProcessor(size={"shortest_edge": 24}, crop_size=square)
+        return model, hf.LlavaProcessor(pictures, words, chat_template=LLAVA_TEMPLATE, **common)
     if family == "llava_next":
-        config = LlavaNextConfig(
-            text_config=LlamaConfig(**_text()),
-            vision_config=CLIPVisionConfig(**tower),
+        config = hf.LlavaNextConfig(
+            text_config=hf.LlamaConfig(**_text()),
+            vision_config=hf.CLIPVisionConfig(**tower),
             image_token_index=image_id,
             image_grid_pinpoints=pinpoints,
         )
-        model = LlavaNextForConditionalGeneration(config)
+        model = hf.LlavaNextForConditionalGeneration(config)
         resized.pop("patch_size")
-        pictures = LlavaNextImageProcessor(image_grid_pinpoints=pinpoints, **resized)
-        return model, LlavaNextProcessor(pictures, words, chat_template=LLAVA_TEMPLATE, **common)
-    config = LlavaOnevisionConfig(
-        text_config=Qwen2Config(**_text()),
-        vision_config=SiglipVisionConfig(**tower, vision_use_head=False),
+        pictures = hf.LlavaNextImageProcessor(image_grid_pinpoints=pinpoints, **resized)
+        return model, hf.LlavaNextProcessor(pictures, words, chat_template=LLAVA_TEMPLATE, **common)
+    config = hf.LlavaOnevisionConfig(
+        text_config=hf.Qwen2Config(**_text()),
+        vision_config=hf.SiglipVisionConfig(**tower, vision_use_head=False),
         image_token_index=image_id,
         video_token_index=video_id,
         image_grid_pinpoints=[[24 * i, 24 * j] for i in range(1, 5) for j in range(1, 5)],
         vision_aspect_ratio="anyres_max_4",
     )
-    model = LlavaOnevisionForConditionalGeneration(config)
-    pictures = LlavaOnevisionImageProcessor(
+    model = hf.LlavaOnevisionForConditionalGeneration(config)
+    pictures = hf.LlavaOnevisionImageProcessor(
         image_grid_pinpoints=config.image_grid_pinpoints,
         size=square,
         image_mean=[0.5] * 3,
         image_std=[0.5] * 3,
     )
-    processor = LlavaOnevisionProcessor(
+    processor = hf.LlavaOnevisionProcessor(
         pictures,
         words,
-        LlavaOnevisionVideoProcessor(),
+        hf.LlavaOnevisionVideoProcessor(),
         num_image_tokens=36,
         vision_feature_select_strategy="full",
         vision_aspect_ratio="anyres_max_4",
@@ -339,7 +315,7 @@ def save_tiny(family: str, folder: Any) -> None:
     built = tiny(family)
     built.model.save_pretrained(folder)
     built.processor.save_pretrained(folder)
-    AutoProcessor.from_pretrained(folder)
+    hf.AutoProcessor.from_pretrained(folder)
 
 
 def picture(seed: int, size: tuple[int, int] = (48, 48)) -> Image.Image:

@@ -10,73 +10,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import transformers as hf  # classes by attribute: each imports its own files, and most runs need few
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import (
-    AutoModelForImageTextToText,
-    CLIPImageProcessor,
-    CLIPVisionConfig,
-    Gemma3Config,
-    Gemma3ImageProcessor,
-    Gemma3Processor,
-    Gemma3TextConfig,
-    Gemma4Config,
-    Gemma4ImageProcessor,
-    Gemma4Processor,
-    Gemma4TextConfig,
-    Gemma4VideoProcessor,
-    Gemma4VisionConfig,
-    Glm4vConfig,
-    Glm4vForConditionalGeneration,
-    Glm4vImageProcessor,
-    Glm4vMoeConfig,
-    Glm4vProcessor,
-    Glm4vVideoProcessor,
-    Glm46VConfig,
-    Glm46VProcessor,
-    GlmOcrConfig,
-    GotOcr2ImageProcessor,
-    Idefics3Config,
-    Idefics3ImageProcessor,
-    Idefics3Processor,
-    InternVLConfig,
-    InternVLProcessor,
-    InternVLVideoProcessor,
-    InternVLVisionConfig,
-    LightOnOcrConfig,
-    LightOnOcrProcessor,
-    LlamaConfig,
-    LlavaProcessor,
-    Mistral3Config,
-    MistralConfig,
-    PaddleOCRVLConfig,
-    PaddleOCRVLImageProcessor,
-    PaddleOCRVLProcessor,
-    PixtralImageProcessor,
-    PixtralProcessor,
-    PixtralVisionConfig,
-    PreTrainedModel,
-    PreTrainedTokenizerFast,
-    Qwen2_5OmniProcessor,
-    Qwen2_5OmniThinkerConfig,
-    Qwen2_5OmniThinkerForConditionalGeneration,
-    Qwen2Config,
-    Qwen2VLImageProcessor,
-    Qwen2VLVideoProcessor,
-    Qwen3_5MoeConfig,
-    Qwen3OmniMoeProcessor,
-    Qwen3OmniMoeThinkerConfig,
-    Qwen3OmniMoeThinkerForConditionalGeneration,
-    Qwen3VLMoeConfig,
-    Qwen3VLProcessor,
-    Qwen3VLVideoProcessor,
-    SiglipVisionConfig,
-    SmolVLMConfig,
-    SmolVLMImageProcessor,
-    SmolVLMProcessor,
-    SmolVLMVideoProcessor,
-    VipLlavaConfig,
-    WhisperFeatureExtractor,
-)
+from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 import tiny_kinds
 from arr_coc.families.registry import FAMILIES, is_served
@@ -223,7 +159,7 @@ def siglip_tower(**more: Any) -> dict[str, Any]:
 
 def qwen_pictures(**more: Any) -> Any:
     sizes = {"shortest_edge": 16 * 16, "longest_edge": 96 * 96}
-    return Qwen2VLImageProcessor(patch_size=4, temporal_patch_size=2, merge_size=2, size=sizes, **more)
+    return hf.Qwen2VLImageProcessor(patch_size=4, temporal_patch_size=2, merge_size=2, size=sizes, **more)
 
 
 HALVES = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3}
@@ -232,13 +168,13 @@ QWEN = template("<|vision_start|><|image_pad|><|vision_end|>", "<|vision_start|>
 
 
 def qwen3_vl_moe() -> tuple[Any, Any]:
-    config = Qwen3VLMoeConfig(
+    config = hf.Qwen3VLMoeConfig(
         text_config=text(**EXPERTS, rope_parameters=mrope(mrope_interleaved=True)),
         vision_config=qwen_tower(deepstack_visual_indexes=[0, 1], num_position_embeddings=64),
         **qwen_ids(),
     )
     pictures = qwen_pictures(**HALVES)
-    return config, Qwen3VLProcessor(pictures, words(), Qwen3VLVideoProcessor(), chat_template=QWEN)
+    return config, hf.Qwen3VLProcessor(pictures, words(), hf.Qwen3VLVideoProcessor(), chat_template=QWEN)
 
 
 def qwen3_5_moe() -> tuple[Any, Any]:
@@ -252,11 +188,11 @@ def qwen3_5_moe() -> tuple[Any, Any]:
         shared_expert_intermediate_size=16,
         rope_parameters=mrope(mrope_interleaved=True, partial_rotary_factor=1.0),
     )
-    config = Qwen3_5MoeConfig(
+    config = hf.Qwen3_5MoeConfig(
         text_config=layers, vision_config=qwen_tower(num_position_embeddings=64), **qwen_ids()
     )
     pictures = qwen_pictures(**HALVES)
-    return config, Qwen3VLProcessor(pictures, words(), Qwen3VLVideoProcessor(), chat_template=QWEN)
+    return config, hf.Qwen3VLProcessor(pictures, words(), hf.Qwen3VLVideoProcessor(), chat_template=QWEN)
 
 
 def omni_ids(**more: str) -> dict[str, int]:
@@ -282,33 +218,37 @@ SOUND = {
 
 
 def qwen2_5_omni_thinker() -> tuple[Any, Any]:
-    config = Qwen2_5OmniThinkerConfig(
+    config = hf.Qwen2_5OmniThinkerConfig(
         text_config=text(rope_parameters=mrope()),
         vision_config=qwen_tower(window_size=16, fullatt_block_indexes=[1], tokens_per_second=2),
         audio_config=SOUND,
         **omni_ids(vision_end_token_id="<|vision_end|>"),
     )
-    processor = Qwen2_5OmniProcessor(
-        qwen_pictures(), Qwen2VLVideoProcessor(), WhisperFeatureExtractor(), words(), chat_template=QWEN
+    processor = hf.Qwen2_5OmniProcessor(
+        qwen_pictures(),
+        hf.Qwen2VLVideoProcessor(),
+        hf.WhisperFeatureExtractor(),
+        words(),
+        chat_template=QWEN,
     )
-    return Qwen2_5OmniThinkerForConditionalGeneration(config), processor
+    return hf.Qwen2_5OmniThinkerForConditionalGeneration(config), processor
 
 
 def qwen3_omni_moe_thinker() -> tuple[Any, Any]:
-    config = Qwen3OmniMoeThinkerConfig(
+    config = hf.Qwen3OmniMoeThinkerConfig(
         text_config=text(**EXPERTS, rope_parameters=mrope(mrope_interleaved=True)),
         vision_config=qwen_tower(deepstack_visual_indexes=[0, 1], num_position_embeddings=64),
         audio_config=SOUND | {"downsample_hidden_size": 16},
         **omni_ids(),
     )
-    processor = Qwen3OmniMoeProcessor(
+    processor = hf.Qwen3OmniMoeProcessor(
         qwen_pictures(**HALVES),
-        Qwen2VLVideoProcessor(),
-        WhisperFeatureExtractor(),
+        hf.Qwen2VLVideoProcessor(),
+        hf.WhisperFeatureExtractor(),
         words(),
         chat_template=QWEN,
     )
-    return Qwen3OmniMoeThinkerForConditionalGeneration(config), processor
+    return hf.Qwen3OmniMoeThinkerForConditionalGeneration(config), processor
 
 
 GLM = template(
@@ -332,23 +272,23 @@ def glm_settings(**more: Any) -> dict[str, Any]:
     }
 
 
-def glm_processor(kind: Any = Glm4vProcessor) -> Any:
+def glm_processor(kind: str = "Glm4vProcessor") -> Any:
     sizes = {"shortest_edge": 16 * 16 * 2, "longest_edge": 96 * 96 * 2}
-    pictures = Glm4vImageProcessor(patch_size=4, temporal_patch_size=2, merge_size=2, size=sizes)
-    clips = Glm4vVideoProcessor(patch_size=4, temporal_patch_size=2, merge_size=2, size=sizes)
-    return kind(pictures, words(image_token="<|image|>"), clips, chat_template=GLM)
+    pictures = hf.Glm4vImageProcessor(patch_size=4, temporal_patch_size=2, merge_size=2, size=sizes)
+    clips = hf.Glm4vVideoProcessor(patch_size=4, temporal_patch_size=2, merge_size=2, size=sizes)
+    return getattr(hf, kind)(pictures, words(image_token="<|image|>"), clips, chat_template=GLM)
 
 
 def glm4v() -> tuple[Any, Any]:
-    return Glm4vForConditionalGeneration(Glm4vConfig(**glm_settings())), glm_processor()
+    return hf.Glm4vForConditionalGeneration(hf.Glm4vConfig(**glm_settings())), glm_processor()
 
 
 def glm46v() -> tuple[Any, Any]:
-    return Glm46VConfig(**glm_settings()), glm_processor(Glm46VProcessor)
+    return hf.Glm46VConfig(**glm_settings()), glm_processor("Glm46VProcessor")
 
 
 def glm_ocr() -> tuple[Any, Any]:
-    return GlmOcrConfig(**glm_settings()), glm_processor(Glm46VProcessor)
+    return hf.GlmOcrConfig(**glm_settings()), glm_processor("Glm46VProcessor")
 
 
 def glm4v_moe() -> tuple[Any, Any]:
@@ -359,11 +299,11 @@ def glm4v_moe() -> tuple[Any, Any]:
         "n_shared_experts": 1,
         "first_k_dense_replace": 1,
     }
-    return Glm4vMoeConfig(**glm_settings(**experts)), glm_processor()
+    return hf.Glm4vMoeConfig(**glm_settings(**experts)), glm_processor()
 
 
 def paddleocr_vl() -> tuple[Any, Any]:
-    config = PaddleOCRVLConfig(
+    config = hf.PaddleOCRVLConfig(
         text_config=text(rope_parameters=mrope()),
         vision_config=siglip_tower(image_size=48, spatial_merge_size=2),
         **ids(
@@ -374,15 +314,15 @@ def paddleocr_vl() -> tuple[Any, Any]:
         ),
     )
     sizes = {"shortest_edge": 16 * 16, "longest_edge": 96 * 96}
-    pictures = PaddleOCRVLImageProcessor(patch_size=4, temporal_patch_size=1, merge_size=2, size=sizes)
-    return config, PaddleOCRVLProcessor(pictures, words(), chat_template=QWEN)
+    pictures = hf.PaddleOCRVLImageProcessor(patch_size=4, temporal_patch_size=1, merge_size=2, size=sizes)
+    return config, hf.PaddleOCRVLProcessor(pictures, words(), chat_template=QWEN)
 
 
 def gemma3() -> tuple[Any, Any]:
     layers = text(sliding_window=4096, layer_types=["sliding_attention", "full_attention"])
-    config = Gemma3Config(
-        text_config=Gemma3TextConfig(**layers),
-        vision_config=SiglipVisionConfig(**siglip_tower(image_size=48), vision_use_head=False),
+    config = hf.Gemma3Config(
+        text_config=hf.Gemma3TextConfig(**layers),
+        vision_config=hf.SiglipVisionConfig(**siglip_tower(image_size=48), vision_use_head=False),
         mm_tokens_per_image=36,
         **ids(
             image_token_id="<|image|>",
@@ -390,8 +330,8 @@ def gemma3() -> tuple[Any, Any]:
             eoi_token_id="<|end_of_image|>",
         ),
     )
-    pictures = Gemma3ImageProcessor(size={"height": 48, "width": 48}, **HALVES)
-    processor = Gemma3Processor(
+    pictures = hf.Gemma3ImageProcessor(size={"height": 48, "width": 48}, **HALVES)
+    processor = hf.Gemma3Processor(
         pictures,
         words(image_token="<|image|>"),
         chat_template=template("<|begin_of_image|>"),
@@ -419,9 +359,9 @@ def gemma4() -> tuple[Any, Any]:
         default_output_length=70,
         global_head_dim=16,
     )
-    config = Gemma4Config(
-        text_config=Gemma4TextConfig(**layers),
-        vision_config=Gemma4VisionConfig(**tower),
+    config = hf.Gemma4Config(
+        text_config=hf.Gemma4TextConfig(**layers),
+        vision_config=hf.Gemma4VisionConfig(**tower),
         audio_config=None,
         **ids(
             image_token_id="<|image|>",
@@ -431,12 +371,12 @@ def gemma4() -> tuple[Any, Any]:
             eoi_token_id="<|end_of_image|>",
         ),
     )
-    pictures = Gemma4ImageProcessor(patch_size=4, max_soft_tokens=70)
-    processor = Gemma4Processor(
-        WhisperFeatureExtractor(),
+    pictures = hf.Gemma4ImageProcessor(patch_size=4, max_soft_tokens=70)
+    processor = hf.Gemma4Processor(
+        hf.WhisperFeatureExtractor(),
         pictures,
         words(image_token="<|image|>"),
-        Gemma4VideoProcessor(patch_size=4, max_soft_tokens=70),
+        hf.Gemma4VideoProcessor(patch_size=4, max_soft_tokens=70),
         chat_template=template("<|image|>"),
         image_seq_length=70,
     )
@@ -446,19 +386,19 @@ def gemma4() -> tuple[Any, Any]:
 def internvl() -> tuple[Any, Any]:
     tower = siglip_tower(image_size=24)
     tower |= {"image_size": [24, 24], "patch_size": [4, 4]}
-    config = InternVLConfig(
-        text_config=Qwen2Config(**text()),
-        vision_config=InternVLVisionConfig(**tower),
+    config = hf.InternVLConfig(
+        text_config=hf.Qwen2Config(**text()),
+        vision_config=hf.InternVLVisionConfig(**tower),
         image_seq_length=9,
         **ids(image_token_id="<IMG_CONTEXT>"),
     )
-    pictures = GotOcr2ImageProcessor(
+    pictures = hf.GotOcr2ImageProcessor(
         size={"height": 24, "width": 24}, crop_to_patches=True, max_patches=6, **IMAGENET
     )
-    processor = InternVLProcessor(
+    processor = hf.InternVLProcessor(
         pictures,
         words(video_token="<video>"),
-        InternVLVideoProcessor(size={"height": 24, "width": 24}),
+        hf.InternVLVideoProcessor(size={"height": 24, "width": 24}),
         image_seq_length=9,
         chat_template=template("<IMG_CONTEXT>\n"),
     )
@@ -467,7 +407,7 @@ def internvl() -> tuple[Any, Any]:
 
 def idefics(kind: Any) -> Any:
     return kind(
-        text_config=LlamaConfig(**text()),
+        text_config=hf.LlamaConfig(**text()),
         vision_config=siglip_tower(image_size=24),
         scale_factor=2,
         **ids(image_token_id="<image>"),
@@ -475,47 +415,49 @@ def idefics(kind: Any) -> Any:
 
 
 def idefics3() -> tuple[Any, Any]:
-    pictures = Idefics3ImageProcessor(
+    pictures = hf.Idefics3ImageProcessor(
         size={"longest_edge": 72}, max_image_size={"longest_edge": 24}, **HALVES
     )
-    return idefics(Idefics3Config), Idefics3Processor(
+    return idefics(hf.Idefics3Config), hf.Idefics3Processor(
         pictures, words(image_token="<image>"), image_seq_len=9, chat_template=template("<image>")
     )
 
 
 def smolvlm() -> tuple[Any, Any]:
-    pictures = SmolVLMImageProcessor(size={"longest_edge": 72}, max_image_size={"longest_edge": 24}, **HALVES)
-    clips = SmolVLMVideoProcessor(size={"longest_edge": 24}, max_image_size={"longest_edge": 24})
-    return idefics(SmolVLMConfig), SmolVLMProcessor(
+    pictures = hf.SmolVLMImageProcessor(
+        size={"longest_edge": 72}, max_image_size={"longest_edge": 24}, **HALVES
+    )
+    clips = hf.SmolVLMVideoProcessor(size={"longest_edge": 24}, max_image_size={"longest_edge": 24})
+    return idefics(hf.SmolVLMConfig), hf.SmolVLMProcessor(
         pictures, words(image_token="<image>"), clips, image_seq_len=9, chat_template=template("<image>")
     )
 
 
 def mistral3() -> tuple[Any, Any]:
-    config = Mistral3Config(
-        text_config=MistralConfig(**text(), sliding_window=None),
-        vision_config=PixtralVisionConfig(**siglip_tower(image_size=96)),
+    config = hf.Mistral3Config(
+        text_config=hf.MistralConfig(**text(), sliding_window=None),
+        vision_config=hf.PixtralVisionConfig(**siglip_tower(image_size=96)),
         image_token_index=words().convert_tokens_to_ids("[IMG]"),
     )
-    pictures = PixtralImageProcessor(
+    pictures = hf.PixtralImageProcessor(
         size={"longest_edge": 96}, patch_size={"height": 8, "width": 8}, do_convert_rgb=True
     )
-    processor = PixtralProcessor(
+    processor = hf.PixtralProcessor(
         pictures, words(), patch_size=4, spatial_merge_size=2, chat_template=template("[IMG]")
     )
     return config, processor
 
 
 def lighton_ocr() -> tuple[Any, Any]:
-    config = LightOnOcrConfig(
+    config = hf.LightOnOcrConfig(
         text_config=text(model_type="qwen3"),
         vision_config=siglip_tower(image_size=96, model_type="pixtral"),
         **ids(image_token_id="<|image_pad|>"),
     )
-    pictures = PixtralImageProcessor(
+    pictures = hf.PixtralImageProcessor(
         size={"longest_edge": 96}, patch_size={"height": 8, "width": 8}, do_convert_rgb=True
     )
-    processor = LightOnOcrProcessor(
+    processor = hf.LightOnOcrProcessor(
         pictures, words(), patch_size=4, spatial_merge_size=2, chat_template=template("<|image_pad|>")
     )
     return config, processor
@@ -523,15 +465,15 @@ def lighton_ocr() -> tuple[Any, Any]:
 
 def vipllava() -> tuple[Any, Any]:
     """Of a family without an adapter: a square of cells for each picture, features as one tensor."""
-    config = VipLlavaConfig(
-        text_config=LlamaConfig(**text()),
-        vision_config=CLIPVisionConfig(**siglip_tower(image_size=24)),
+    config = hf.VipLlavaConfig(
+        text_config=hf.LlamaConfig(**text()),
+        vision_config=hf.CLIPVisionConfig(**siglip_tower(image_size=24)),
         vision_feature_layers=[-1, -2],
         image_token_index=words().convert_tokens_to_ids("<image>"),
     )
     square = {"height": 24, "width": 24}
-    pictures = CLIPImageProcessor(size={"shortest_edge": 24}, crop_size=square)
-    processor = LlavaProcessor(
+    pictures = hf.CLIPImageProcessor(size={"shortest_edge": 24}, crop_size=square)
+    processor = hf.LlavaProcessor(
         pictures,
         words(image_token="<image>"),
         chat_template=template("<image>"),
@@ -578,5 +520,5 @@ REFUSED = {name: tiny_kinds.REFUSED[name] for name in _MORE if name in tiny_kind
 def build(family: str) -> tuple[PreTrainedModel, Any]:
     """A model of a family, its weights just drawn, and its processor."""
     made, processor = (BUILDERS | UNREGISTERED | _MORE)[family]()
-    model = made if isinstance(made, PreTrainedModel) else AutoModelForImageTextToText.from_config(made)
+    model = made if isinstance(made, PreTrainedModel) else hf.AutoModelForImageTextToText.from_config(made)
     return model, processor

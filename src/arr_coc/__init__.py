@@ -40,7 +40,8 @@ __version__ = "0.1.0"
 # Where each public name lives.
 _HOMES = {
     "model": ("ARRCOCModel", "ARRCOCQwen"),
-    "session": ("Answer", "Session"),
+    "answer": ("Answer",),
+    "session": ("Session",),
     "selector": ("Selector",),
     "modes": ("MODES", "Mode"),
     "choose.layer": ("ARRCOCConfig", "ARRCOCLayer", "ARRCOCOutput", "Relevance"),

@@ -8,8 +8,8 @@ import pytest
 import torch
 from PIL import Image
 
-from arr_coc import Answer, Reason
-from arr_coc.choose.allocation import MAX_EVIDENCE, Allocation, EvidenceBox, evidence_text
+from arr_coc.answer import Answer
+from arr_coc.choose.allocation import MAX_EVIDENCE, Allocation, EvidenceBox, Reason, evidence_text
 from arr_coc.relevance.deciding import best_kept, everything_kept
 
 GRID = (1, 8, 10)

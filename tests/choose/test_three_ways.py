@@ -8,9 +8,9 @@ import pytest
 import torch
 from PIL import Image, ImageDraw
 
+import arr_coc
 from arr_coc.choose.allocation import Allocation, Reason
 from arr_coc.files.saved import BUNDLED
-from arr_coc.model import ARRCOCModel
 from arr_coc.selector import Selector
 
 INFORMATION, PERSPECTIVAL, PARTICIPATORY = range(3)
@@ -103,6 +103,7 @@ def test_a_trained_allocator_leaves_such_questions_to_the_guide(question: str, m
     assert trained.iou(expected) < 0.6
 
 
+@pytest.mark.slow
 def test_a_trained_allocator_answers_a_question_about_a_place_itself() -> None:
     """Where the picture is of its own world; elsewhere the guide chooses."""
     own = BUNDLED / "sample.png"
@@ -118,8 +119,8 @@ KINDS = ("auto", "trained")
 
 
 @cache
-def model(relevance: str) -> ARRCOCModel:
-    return ARRCOCModel.from_pretrained(relevance=relevance, strict=True)
+def model(relevance: str) -> arr_coc.ARRCOCModel:
+    return arr_coc.ARRCOCModel.from_pretrained(relevance=relevance, strict=True)
 
 
 @pytest.fixture(scope="module", autouse=True)

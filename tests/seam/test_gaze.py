@@ -26,7 +26,7 @@ from arr_coc.seam.gestalt import compress
 from arr_coc_lab.world import draw_page
 from eyes import calls_of
 from near import near
-from tiny import KINDS, picture, prompts, tiny
+from tiny import KINDS, apart, picture, prompts, tiny
 
 SPARSE = ("qwen3_vl", "qwen2_5_vl", "qwen2_vl", "qwen3_5")
 QUESTION, OTHER = "Where is the word?", "How many red circles are there?"
@@ -84,7 +84,7 @@ def test_every_image_has_a_map_on_its_own_gestalt(family: str) -> None:
         assert found.std() > 5e-4  # of Gemma 3's 0.003; of a map that says nothing 1e-6
 
 
-@pytest.mark.parametrize("family", KINDS)
+@pytest.mark.parametrize("family", apart(KINDS))
 def test_another_question_moves_the_map_and_the_neutral_one_has_none(family: str) -> None:
     images = [picture(1, WIDE)]
     one, other = look(family, [(QUESTION, images)]), look(family, [(OTHER, images)])
@@ -97,7 +97,7 @@ def test_another_question_moves_the_map_and_the_neutral_one_has_none(family: str
     assert coupling(flat, (9, 9)).abs().max() < 1e-2
 
 
-@pytest.mark.parametrize("family", KINDS)
+@pytest.mark.parametrize("family", apart(KINDS))
 def test_a_batch_equals_its_rows(family: str) -> None:
     """Rows of other lengths, sizes and numbers of images, one of them without any."""
     # OneVision makes other views of several images, and `prompts` can't group them beside a row without any.
@@ -174,7 +174,7 @@ def test_without_a_tokenizer_attention_is_relative_to_even_attention() -> None:
     assert bare.maps[0].std() > 0.01
 
 
-@pytest.mark.parametrize("family", KINDS)
+@pytest.mark.parametrize("family", apart(KINDS))
 def test_words_are_looked_at_one_by_one_in_one_pass(family: str) -> None:
     adapter, inputs = adapter_of(family), prompts(tiny(family), [(QUESTION, [picture(1, WIDE)])])
     with torch.no_grad():
@@ -221,7 +221,7 @@ def test_it_is_the_eager_attention_of_the_words(family: str) -> None:
     assert close(gaze(adapter_eager, inputs, gestalt, features=features, neutral=usual).maps, found.maps)
 
 
-@pytest.mark.parametrize("family", KINDS)
+@pytest.mark.parametrize("family", apart(KINDS))
 def test_only_the_layers_needed_run(family: str) -> None:
     adapter, inputs = adapter_of(family), prompts(tiny(family), [(QUESTION, [picture(1)])])
     model: Any = tiny(family).model
@@ -241,7 +241,7 @@ def test_only_the_layers_needed_run(family: str) -> None:
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("family", KINDS)
+@pytest.mark.parametrize("family", apart(KINDS))
 def test_the_model_is_as_before_also_after_an_error(family: str) -> None:
     adapter, inputs = adapter_of(family), prompts(tiny(family), [(QUESTION, [picture(1)])])
     model: Any = tiny(family).model

@@ -15,7 +15,9 @@ from arr_coc.seam import Grid, VisualFeatures
 from arr_coc.seam.gestalt import (
     CELLS,
     COMPRESSORS,
+    coarse_features,
     compress,
+    gestalt_features,
     load_compressors,
     pool,
     pooled,
@@ -24,6 +26,8 @@ from arr_coc.seam.gestalt import (
 from arr_coc.seam.tower_compressor import TOWERS, TowerCompressor
 from each import each
 from tiny import FAMILIES, LLAVA_FAMILIES, QWEN_FAMILIES, WIDTH, picture, prompts, tiny
+
+# ---- gestalt ---------------------------------------------------------------------------------------------
 
 DIM = 12
 GRIDS: list[Grid] = [(1, 8, 8), (1, 5, 7), (2, 3, 9), (1, 1, 1), (1, 1, 6)]
@@ -244,3 +248,26 @@ def test_families_without_a_coarse_view_are_told_to_pool(family: str) -> None:
     adapter, inputs, given = encoded(family, [(48, 48)])
     with pytest.raises(ValueError, match=f"'{family}' has not; use 'pool4' or 'pool16'"):
         compress("resize", adapter, inputs, given)
+
+
+# ---- encoder features ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_maps_of_every_family_are_the_tokens_of_its_gestalt(family):
+    built = tiny(family)
+    adapter = adapter_for(built.model, built.processor)
+    inputs = prompts(built, [("one", [picture(0, (96, 64))]), ("other", [picture(1)])])
+    maps = coarse_features(adapter, inputs)
+    gestalt = compress("resize" if adapter.encodes == "cells" else "pool4", adapter, inputs)
+    assert len(maps) == 2
+    for features, tokens, (_, h, w) in zip(maps, gestalt.tokens, gestalt.grids, strict=True):
+        assert features.shape == (1, tokens.shape[1], h, w)
+        assert torch.equal(features[0, :, 0, min(1, w - 1)], tokens[min(1, w - 1)])
+
+
+def test_a_clip_is_refused():
+    from test_gestalt import features
+
+    with pytest.raises(ValueError, match="image 1 is a clip of 2 merged frames"):
+        gestalt_features(features([(1, 2, 2), (2, 3, 9)]))

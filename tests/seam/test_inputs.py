@@ -17,7 +17,7 @@ from arr_coc.seam.decoding import BY_TOKEN, REFUSED, check_prompt
 from arr_coc.seam.pixels import reading_pixels
 from each import each
 from near import near
-from tiny import KINDS, apart, picture, prompts, tiny
+from tiny import APART, KINDS, apart, picture, prompts, tiny
 
 ROWS = [("Where is it?", [picture(1, (144, 96))])]
 REMEDY = "pass|use|leave"
@@ -232,7 +232,7 @@ def test_every_argument_of_forward_follows_the_columns_or_names_none(family: str
 class TestLogitsToKeep:
     """`logits_to_keep` names columns of the whole prompt."""
 
-    @pytest.mark.parametrize("family", apart(KINDS))
+    @pytest.mark.parametrize("family", APART)  # one translation for all of them
     def test_columns_are_those_of_the_whole_prompt(self, family: str) -> None:
         model, inputs = wrapped(family), inputs_of(family)
         if "logits_to_keep" not in inspect.signature(model.base.forward).parameters:

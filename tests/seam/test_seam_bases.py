@@ -19,11 +19,12 @@ from accelerate import cpu_offload, disk_offload, dispatch_model
 from torch import Tensor
 from transformers import AutoModelForImageTextToText, BitsAndBytesConfig
 
+import tiny as tiny_module
 from arr_coc import ARRCOCModel
 from arr_coc.modes import MODES
 from arr_coc.seam.lora import KINDS
 from near import KERNELS, near
-from tiny import EVERY, apart, picture, prompts, tiny
+from tiny import apart, picture, prompts, tiny
 
 CPU = torch.device("cpu")
 GREEDY = {"do_sample": False, "max_new_tokens": 2}
@@ -108,7 +109,7 @@ def test_weights_elsewhere(offload: Callable[[Any, Path], None], tmp_path: Path)
 # ---- half precision ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("family", apart(EVERY))
+@pytest.mark.parametrize("family", apart(tiny_module.KINDS))
 def test_bfloat16(family: str) -> None:
     ours = wrapped(copy.deepcopy(tiny(family).model).bfloat16(), family)
     session = ours.session(picture(1))

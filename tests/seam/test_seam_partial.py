@@ -24,14 +24,25 @@ from arr_coc.seam.pixels import (
     to_picture,
 )
 from near import KERNELS, apart, near
-from tiny import EVERY, LLAVA_FAMILIES, QWEN_FAMILIES, Tiny, in_bfloat16, picture, prompts, some_cells, tiny
+from tiny import (
+    EVERY,
+    KINDS,
+    LLAVA_FAMILIES,
+    QWEN_FAMILIES,
+    Tiny,
+    in_bfloat16,
+    picture,
+    prompts,
+    some_cells,
+    tiny,
+)
 
 ROWS = [
     ("Which?", [picture(1, (48, 40)), picture(3, (72, 40))]),
     ("Where?", [picture(2, (40, 72))]),
 ]  # grids 5x6, 5x9 and 9x5
 
-SPARSE = [family for family in EVERY if FAMILIES[family].encodes == "cells"]
+SPARSE = [family for family in KINDS if FAMILIES[family].encodes == "cells"]
 families = pytest.mark.parametrize("family", SPARSE)
 PIXTRAL = tuple(family for family in ("mistral3", "mistral_large4", "lighton_ocr") if family in EVERY)
 GEMMAS = tuple(family for family in SPARSE if family.startswith("gemma4"))

@@ -5,12 +5,14 @@ here.
 from __future__ import annotations
 
 import copy
+from functools import cache
 
 import pytest
 import torch
 from torch import Tensor
 from transformers import MistralConfig
 
+import tiny as tiny_module
 from arr_coc.families import adapter_for
 from arr_coc.seam import FamilyAdapter, VisualFeatures
 from arr_coc.seam.decoding import use_given_positions
@@ -18,6 +20,7 @@ from each import each
 from near import KERNELS, apart, near
 from tiny import (
     EVERY,
+    KINDS,
     MASKABLE,
     POSITIONLESS,
     Tiny,
@@ -38,11 +41,22 @@ ROWS = [
 
 
 def setup(family: str, rows: list = ROWS) -> tuple[Tiny, FamilyAdapter, dict, VisualFeatures]:
+    built, adapter, inputs, features = usual(family) if rows is ROWS else encoded(family, rows)
+    return built, adapter, dict(inputs), features
+
+
+def encoded(family: str, rows: list) -> tuple[Tiny, FamilyAdapter, dict, VisualFeatures]:
     built = tiny(family)
     inputs = prompts(built, rows)
     adapter = adapter_for(built.model, built.processor)
     with torch.no_grad():
         return built, adapter, inputs, adapter.features(inputs)
+
+
+@cache
+def usual(family: str) -> tuple[Tiny, FamilyAdapter, dict, VisualFeatures]:
+    """Of `ROWS`, once a family: no call changes them (`test_features_survive_beams`)."""
+    return encoded(family, ROWS)
 
 
 def ragged(features: VisualFeatures) -> list[Tensor]:
@@ -66,8 +80,20 @@ def masked(adapter: FamilyAdapter, inputs: dict, columns: Tensor) -> dict:
     return inputs | {"attention_mask": mask, "position_ids": adapter.positions(inputs)}
 
 
+@pytest.mark.parametrize("family", MASKABLE)  # no mask hides a token from the running state of the others
+@torch.no_grad()
+def test_drop_equals_mask(family: str) -> None:
+    built, adapter, inputs, features = setup(family)
+    compacted = adapter.compact(inputs, features, ragged(features), use_cache=False)
+    dropped = built.model(**compacted.kwargs, use_cache=False).logits
+    reference = built.model(**masked(adapter, inputs, compacted.columns)).logits
+    for row, columns in enumerate(compacted.columns):
+        real = columns >= 0
+        assert near(dropped[row, real], reference[row, columns[real]])
+
+
 @pytest.mark.parametrize("family", EVERY)
-class TestLaws:
+class TestLawsOfEveryFamily:
     @torch.no_grad()
     def test_identity(self, family: str) -> None:
         built, adapter, inputs, features = setup(family)
@@ -79,29 +105,6 @@ class TestLaws:
         kwargs = adapter.compact(inputs, features, everything_of(features)).kwargs
         assert torch.equal(built.model.generate(**kwargs, max_new_tokens=6, do_sample=False), text)
         assert torch.equal(built.model(**inputs).logits, stock)  # the model was used, not changed
-
-    @torch.no_grad()
-    def test_drop_equals_mask(self, family: str) -> None:
-        if family not in MASKABLE:
-            pytest.skip("recurrent layers: no mask hides a token from a running state")
-        built, adapter, inputs, features = setup(family)
-        compacted = adapter.compact(inputs, features, ragged(features), use_cache=False)
-        dropped = built.model(**compacted.kwargs, use_cache=False).logits
-        reference = built.model(**masked(adapter, inputs, compacted.columns)).logits
-        for row, columns in enumerate(compacted.columns):
-            real = columns >= 0
-            assert near(dropped[row, real], reference[row, columns[real]])
-
-    @torch.no_grad()
-    def test_dropping_and_forgetting_positions_are_both_visible(self, family: str) -> None:
-        """The tests of this file could fail: what they guard against moves the logits a lot."""
-        built, adapter, inputs, features = setup(family)
-        kwargs = adapter.compact(inputs, features, ragged(features), use_cache=False).kwargs
-        last = built.model(**kwargs, use_cache=False).logits[:, -1]
-        assert (last - built.model(**inputs).logits[:, -1]).abs().max() > 0.1
-        kwargs["position_ids"] = None
-        moved = (last - built.model(**kwargs, use_cache=False).logits[:, -1]).abs().max()
-        assert moved == 0 if family in POSITIONLESS else moved > 0.01
 
     @torch.no_grad()
     def test_greedy_text_is_stepwise_argmax_without_cache(self, family: str) -> None:
@@ -131,6 +134,38 @@ class TestLaws:
             following = (end + 1 + step).expand(*steps["position_ids"].shape[:-1], 1)
             steps["position_ids"] = torch.cat([steps["position_ids"], following], dim=-1)
         assert torch.equal(out, torch.cat(expected, dim=1))
+
+
+@pytest.mark.parametrize("family", tiny_module.apart(KINDS))
+class TestLaws:
+    @torch.no_grad()
+    def test_text_is_never_dropped_and_what_is_kept_keeps_its_position(self, family: str) -> None:
+        _, adapter, inputs, features = setup(family)
+        whole = adapter.positions(inputs)
+        one_cell = [torch.zeros(1, dtype=torch.long) for _ in features.cells]
+        for keep in (one_cell, ragged(features)):
+            compacted = adapter.compact(inputs, features, keep)
+            ids, mask = compacted.kwargs["input_ids"], compacted.kwargs["attention_mask"].bool()
+            kept = compacted.kwargs["position_ids"]
+            kept = kept[1:] if kept.ndim == 3 and adapter.text_row else kept
+            for row, columns in enumerate(compacted.columns):
+                prompt = inputs["input_ids"][row]
+                text = prompt[inputs["attention_mask"][row].bool() & (prompt != adapter.image_token_id)]
+                assert torch.equal(ids[row][mask[row] & (ids[row] != adapter.image_token_id)], text)
+                real = columns >= 0
+                assert torch.equal(kept[..., row, real], whole[..., row, columns[real]])
+                assert torch.equal(kept[..., row, -1], whole[..., row, -1])
+
+    @torch.no_grad()
+    def test_dropping_and_forgetting_positions_are_both_visible(self, family: str) -> None:
+        """The tests of this file could fail: what they guard against moves the logits a lot."""
+        built, adapter, inputs, features = setup(family)
+        kwargs = adapter.compact(inputs, features, ragged(features), use_cache=False).kwargs
+        last = built.model(**kwargs, use_cache=False).logits[:, -1]
+        assert (last - built.model(**inputs).logits[:, -1]).abs().max() > 0.1
+        kwargs["position_ids"] = None
+        moved = (last - built.model(**kwargs, use_cache=False).logits[:, -1]).abs().max()
+        assert moved == 0 if family in POSITIONLESS else moved > 0.01
 
     @torch.no_grad()
     def test_greedy_text_does_not_need_the_cache(self, family: str) -> None:
@@ -209,28 +244,6 @@ class TestLaws:
             do_sample=False,
         )
         assert len(out) == 3
-
-    @torch.no_grad()
-    def test_text_is_never_dropped(self, family: str) -> None:
-        _, adapter, inputs, features = setup(family)
-        one_cell = [torch.zeros(1, dtype=torch.long) for _ in features.cells]
-        compacted = adapter.compact(inputs, features, one_cell)
-        ids, mask = compacted.kwargs["input_ids"], compacted.kwargs["attention_mask"].bool()
-        for row in range(len(ROWS)):
-            attended = inputs["attention_mask"][row].bool()
-            text = inputs["input_ids"][row][attended & (inputs["input_ids"][row] != adapter.image_token_id)]
-            assert torch.equal(ids[row][mask[row] & (ids[row] != adapter.image_token_id)], text)
-
-    @torch.no_grad()
-    def test_kept_tokens_keep_their_original_positions(self, family: str) -> None:
-        _, adapter, inputs, features = setup(family)
-        compacted = adapter.compact(inputs, features, ragged(features))
-        whole, kept = adapter.positions(inputs), compacted.kwargs["position_ids"]
-        kept = kept[1:] if kept.ndim == 3 and adapter.text_row else kept
-        for row, columns in enumerate(compacted.columns):
-            real = columns >= 0
-            assert torch.equal(kept[..., row, real], whole[..., row, columns[real]])
-            assert torch.equal(kept[..., row, -1], whole[..., row, -1])
 
     @torch.no_grad()
     def test_beams_and_returned_sequences_equal_each_row_alone(self, family: str) -> None:
@@ -322,7 +335,7 @@ def test_plain_positions_are_not_taken_for_packed_sequences() -> None:
 
 @torch.no_grad()
 @each("use_cache", [True, False])
-@pytest.mark.parametrize("family", MASKABLE)
+@pytest.mark.parametrize("family", tiny_module.apart([family for family in KINDS if family in MASKABLE]))
 def test_the_loss_is_that_of_the_stock_model_with_the_dropped_columns_masked(
     family: str, use_cache: bool
 ) -> None:

@@ -19,8 +19,8 @@ from arr_coc.seam.base import as_frames
 from arr_coc.seam.clips import ClipSteps, StepPixels, StepRows, takes_steps, with_whole_pixels
 from arr_coc.seam.prompt import VisualPrompt, chat_prompt
 from arr_coc.video import FrameSource, open_clip
-from tests.clip_models import TEMPLATE
-from tests.tiny import QWEN_FAMILIES, Tiny, picture, tiny
+from clip_models import TEMPLATE
+from tiny import QWEN_FAMILIES, Tiny, picture, tiny
 
 SMALL = {"patch_size": 4, "merge_size": 2, "temporal_patch_size": 2}
 SIZES = {"shortest_edge": 16 * 16, "longest_edge": 9 * 40 * 40}

@@ -18,9 +18,9 @@ from arr_coc.seam.gestalt import compress
 from arr_coc.trace.observe import observe
 from eyes import build
 from near import near
-from tiny import EVERY, Tiny, in_bfloat16, picture, prompts, some_cells, tiny
+from tiny import KINDS, Tiny, in_bfloat16, picture, prompts, some_cells, tiny
 
-TILED = tuple(family for family in EVERY if FAMILIES[family].encodes == "tiles")
+TILED = tuple(family for family in KINDS if FAMILIES[family].encodes == "tiles")
 families = pytest.mark.parametrize("family", TILED)
 QUESTION = "Where is the red ball?"
 LARGE = (144, 96)

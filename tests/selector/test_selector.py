@@ -30,8 +30,12 @@ QUESTION = "What is the invoice number?"
 
 
 @cache
-def selector() -> Selector:
-    return Selector.from_pretrained()
+def selector(allocator: str | None = None) -> Selector:
+    return Selector.from_pretrained(*([allocator] if allocator else []))
+
+
+either = pytest.mark.parametrize("allocator", [None, "bundled"], ids=["guide", "stem"])
+"""That of the guide, and that of an allocator."""
 
 
 def sample(size: tuple[int, int]) -> Image.Image:
@@ -67,11 +71,12 @@ def test_auto_spends_little_on_one_circle_of_another_colour() -> None:
         assert allocation.mask()[0, 17:19, 21:23].all()
 
 
-def test_paths_bytes_and_pictures_are_one(tmp_path: Path) -> None:
+@either
+def test_paths_bytes_and_pictures_are_one(allocator: str | None, tmp_path: Path) -> None:
     image, path, file = sample((320, 256)), tmp_path / "page.png", io.BytesIO()
     image.save(path)
     image.save(file, "PNG")
-    kept = [selector()(picture, QUESTION, 16).keep for picture in (image, path, file.getvalue())]
+    kept = [selector(allocator)(picture, QUESTION, 16).keep for picture in (image, path, file.getvalue())]
     assert torch.equal(kept[0], kept[1])
     assert torch.equal(kept[0], kept[2])
 
@@ -234,9 +239,11 @@ def test_nothing_to_prefer(kind: str) -> None:
 def test_it_needs_no_transformers() -> None:
     code = (
         "import sys\nfrom arr_coc import Selector\n"
-        f"a = Selector.from_pretrained()({str(BUNDLED / 'sample.png')!r}, 'What is the title?', budget=64)\n"
-        "assert a.kept == 64\n"
-        "heavy = {'transformers', 'tokenizers', 'peft', 'huggingface_hub', 'accelerate'}\n"
+        "for names in ([], ['bundled']):\n"
+        f"    choose, page = Selector.from_pretrained(*names), {str(BUNDLED / 'sample.png')!r}\n"
+        "    assert choose(page, 'What is the title?', budget=64).kept == 64\n"
+        "    assert names or 'tokenizers' not in sys.modules\n"
+        "heavy = {'transformers', 'peft', 'huggingface_hub', 'accelerate'}\n"
         "heavy &= set(sys.modules)\n"
         "assert not heavy, heavy"
     )
@@ -244,24 +251,23 @@ def test_it_needs_no_transformers() -> None:
     assert done.returncode == 0, done.stderr
 
 
-class TestRefused:
-    @each("question", ["", " \n", None, 7, "What\ud83d?"])
-    def test_no_question(self, question: object) -> None:
-        with pytest.raises(
-            ValueError, match=r"the question (is empty|is None: give|is an int: give a text|has half of)"
-        ):
-            selector()(sample((64, 64)), question, 1)  # ty: ignore
-
-    @each("budget", [0, 1.5, float("nan"), True, "many"])
-    def test_a_bad_budget(self, budget: object) -> None:
-        with pytest.raises(ValueError, match="budget"):
-            selector()("no-such.png", "What?", budget)  # ty: ignore  # before the picture is opened
+TEXT = r"the question (is empty|is None: give|is an? \w+: give a text|has half of)"
+REFUSED = [
+    *((question, 1, None, TEXT) for question in ("", " \n", None, 7, b"What?", ["What?"], "What\ud83d?")),
+    *(("What?", budget, None, "budget") for budget in (0, -1, 1.5, float("nan"), True, "many")),
+    *(
+        ("What?", 4, grid, r"grid is .* give \(rows, columns\)")
+        for grid in ((2.5, 3), (8.0, 8), (True, True), (0, 4), (4,), (1, 2, 3), "32x32", "88", 32)
+    ),
+]
 
 
-@each("grid", [(2.5, 3), (True, True), (0, 4), (4,), (1, 2, 3), "32x32", 32])
-def test_a_grid_is_two_whole_numbers(grid: object) -> None:
-    with pytest.raises(ValueError, match=r"grid is .* give \(rows, columns\)"):
-        selector()(sample((64, 64)), QUESTION, 4, grid)  # ty: ignore[invalid-argument-type]
+@either
+@each(("question", "budget", "grid", "message"), REFUSED)
+def test_refused(allocator: str | None, question: Any, budget: Any, grid: Any, message: str) -> None:
+    picture = "no-such.png" if message == "budget" else sample((64, 64))  # before the picture is opened
+    with pytest.raises(ValueError, match=message):
+        selector(allocator)(picture, question, budget, grid)
 
 
 def test_a_grid_may_be_a_list() -> None:
