@@ -18,7 +18,7 @@ from arr_coc import ARRCOCModel
 from arr_coc.families import adapter_for
 from arr_coc.modes import MODES
 from arr_coc.seam.base import as_frames
-from arr_coc.seam.clips import step_times
+from arr_coc.seam.clips import clip_step_times
 from arr_coc.video import open_clip
 from arr_coc.video.temporal import Moment
 from near import KERNELS, near
@@ -235,7 +235,7 @@ def test_times_begin_with_the_steps(family: str) -> None:
     model, session = timed(family, timed_clip())
     inputs = session.inputs(QUESTION)
     _, frames = as_frames(model.adapter, inputs)
-    (times,) = step_times(model.adapter, inputs, frames)
+    (times,) = clip_step_times(model.adapter, inputs, frames)
     if family == "qwen2_vl":
         assert times is None
     else:
@@ -245,7 +245,7 @@ def test_times_begin_with_the_steps(family: str) -> None:
 def steps_of(visual: Any) -> tuple[float, ...]:
     model, session = timed("qwen3_vl", visual)
     inputs = session.inputs(QUESTION)
-    (times,) = step_times(model.adapter, inputs, as_frames(model.adapter, inputs)[1])
+    (times,) = clip_step_times(model.adapter, inputs, as_frames(model.adapter, inputs)[1])
     return times
 
 
@@ -274,7 +274,7 @@ def test_images_have_none_and_clips_their_own() -> None:
     inputs = session.inputs(QUESTION)
     _, frames = as_frames(model.adapter, inputs)
     assert frames == (1, 2, 3)
-    times = step_times(model.adapter, inputs, frames)
+    times = clip_step_times(model.adapter, inputs, frames)
     assert times[0] is None
     assert [len(own or ()) for own in times] == [0, 2, 3]
 
