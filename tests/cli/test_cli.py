@@ -42,7 +42,6 @@ KEYS = {
     "grid",
     "magnified",
     "mode",
-    "looks",
     "note",
     "foreign",
     "budget",

@@ -16,7 +16,7 @@ from arr_coc.families import adapter_for, generic
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes import magnify as magnify_module
 from arr_coc.modes.call import Prepared
-from arr_coc.modes.magnify import cells_to_choose, fine_cells, finer_grid, parse_magnify
+from arr_coc.modes.magnify import cells_at, fine_cells, finer_grid, parse_magnify
 from arr_coc.relevance.deciding import best_kept
 from arr_coc.seam import PAD
 from arr_coc.seam.assembly import CROP, GESTALT
@@ -188,11 +188,11 @@ class TestBudget:
         assert scales[8][0] > 1.5
 
     def test_cells_are_as_many_as_the_question_needs_and_no_more_than_tokens(self) -> None:
-        assert cells_to_choose("auto", 2.0, 273, 1024) == ("auto", 68)
-        assert cells_to_choose("auto", 2.0, None, 200) == ("auto", 50)
-        assert cells_to_choose("auto", 1.0, 273, 1024) == (273, None)
-        assert cells_to_choose(2.0, 2.0, 273, 1024) == (68, None)
-        assert cells_to_choose(2.0, 2.0, "auto", 1024) == ("auto", None)
+        assert cells_at("auto", [2.0, 2.0, 1.0], [273, None, 273], [1024, 200, 1024]) == (
+            ["auto", "auto", 273],
+            [68, 50, None],
+        )
+        assert cells_at(2.0, [2.0, 2.0], [273, "auto"], [1024, 1024]) == ([68, "auto"], [68, None])
 
     @pytest.mark.parametrize("seed", range(40))
     def test_fine_cells_are_those_whose_centres_are_kept(self, seed: int) -> None:
