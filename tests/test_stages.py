@@ -11,7 +11,7 @@ from arr_coc import ARRCOCModel
 from tiny import tiny
 
 DATA = Path(__file__).parent / "saved" / "v0.1"
-STAGES = tuple("prompt texture scoring balancing allocating gestalt encode prefill decode other".split())
+STAGES = tuple("prompt texture scoring gestalt encode prefill decode other".split())
 CHOOSING = ("texture", "scoring")
 MODES = ("full", "prune", "sparse", "saccade", "compress", "weight")
 QUESTION = "What is the total?"

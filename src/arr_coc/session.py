@@ -195,6 +195,7 @@ class Session:
         if not sources:
             raise ValueError("the list of images is empty: give at least one")
         self.model: Any = model  # typed Any: callers use more of it than the protocol
+        self._device = model.device  # on which its pixels stay
         self.images = open_visuals(sources, fps)
         self._encoded: dict[tuple[bool, tuple[str, ...]], EncodedImages] = {}
         self._prefixes: dict[tuple[str, str | None], KeptPrompt | None] = {}
@@ -292,7 +293,7 @@ class Session:
         return inputs
 
     def _on_device(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        device = self.model.device
+        device = self._device
         moved = {k: v.to(device) if isinstance(v, Tensor | StepPixels) else v for k, v in values.items()}
         if not self.model.adapter.casts and "pixel_values" in moved:
             moved["pixel_values"] = moved["pixel_values"].to(self.model.base.dtype)
@@ -335,7 +336,7 @@ class Session:
         if unknown := choice.keys() - ChoiceOptions.__annotations__.keys():
             raise TypeError(f"{min(unknown)!r} is no option: use {', '.join(ChoiceOptions.__annotations__)}")
         model, chooser = self.model, self.model.chooser
-        watch = watch or Stopwatch(model.device)
+        watch = watch or Stopwatch(self._device)
         budget, coverage = choice.get("budget"), choice.get("coverage")
         if coverage is not None:
             budget = coverage_budget(budget, coverage)
@@ -411,7 +412,7 @@ class Session:
         """
         check_length(max_new_tokens)
         model, gestalt = self.model, choice.get("gestalt")
-        watch = Stopwatch(model.device)
+        watch = Stopwatch(self._device)
         with watch("total"), torch.no_grad():
             with self.call(question, history=history, watch=watch, **choice) as request:
                 if not request.call.mode.stock:  # the stock model honours all settings

@@ -183,39 +183,27 @@ def changes_of(adapter: FamilyAdapter, call: Call, layout: Layout) -> list[Chang
 
 
 def stem_tokens(
-    adapter: FamilyAdapter, stem: Stem, inputs: Mapping[str, Any], encoded: EncodedImages
+    stem: Stem, views: Sequence[Tensor], grids: Sequence[Grid], encoded: EncodedImages
 ) -> list[Tensor]:
-    """Per image the cells [N, D] as a stem (a small net) encodes them from pixels; made once."""
+    """Per picture [3, h, w] the cells [N, D] as a stem (a small net) encodes them from pixels; made once."""
     if None not in encoded.stems:
-        encoded.stems[None] = _tokens_of(adapter, stem, inputs, encoded)
+        encoded.stems[None] = [stem(view[None], grid[1:])[0] for view, grid in zip(views, grids, strict=True)]
     return encoded.stems[None]
-
-
-def _tokens_of(
-    adapter: FamilyAdapter,
-    stem: Stem,
-    inputs: Mapping[str, Any],
-    encoded: EncodedImages,
-    which: Sequence[int] | None = None,
-) -> list[Tensor]:
-    views, grids = pictures(adapter, inputs, encoded), adapter.layout(inputs).grids
-    every = range(len(grids)) if which is None else which
-    return [stem(views[i][None], grids[i][1:])[0] for i in every]
 
 
 def stem_cells(
     chooser: Chooser, call: Call, stem: Stem, layout: Layout, gestalt: VisualFeatures | None
 ) -> list[Tensor]:
     """Per image the cells [N, D] by a stem, with a gestalt (coarse view) if there is one; made once."""
-    adapter, stems = call.adapter, call.encoded.stems
+    stems = call.encoded.stems
     with call.watch("scoring"):
+        views = pictures(call.adapter, call.inputs, call.encoded)
         if gestalt is None:
-            return stem_tokens(adapter, stem, call.inputs, call.encoded)
+            return stem_tokens(stem, views, layout.grids, call.encoded)
         if call.gestalt not in stems:
-            views = zip(pictures(adapter, call.inputs, call.encoded), layout.grids, strict=True)
             stems[call.gestalt] = [
                 stem(picture[None], grid[1:], _coarse_map(gestalt, image)[None])[0]
-                for image, (picture, grid) in enumerate(views)
+                for image, (picture, grid) in enumerate(zip(views, layout.grids, strict=True))
             ]
     return stems[call.gestalt]
 
@@ -234,11 +222,13 @@ def foreign_visuals(
     inputs: Mapping[str, Any],
     encoded: EncodedImages,
     frames: Sequence[int] = (),
+    layout: Layout | None = None,
 ) -> list[bool]:
     """Whether each image or clip is unlike all that a stem was trained on; [] where no stem can tell.
 
     `other` judges where `stem` has no familiarity: an allocator retrained for the bundled model uses the
-    bundled stem. In `inputs` the frames of clips are images, `frames` of them in a row per clip.
+    bundled stem. In `inputs` the frames of clips are images, `frames` of them in a row per clip. `layout` is
+    that of the inputs, where it is at hand.
     """
     own = stem is not None and stem.familiarity is not None
     judge = stem if own else other
@@ -246,32 +236,32 @@ def foreign_visuals(
         return []
     if encoded.foreign is None:
         with torch.no_grad():
-            encoded.foreign = _foreign(adapter, judge, own, inputs, encoded, frames)
+            views = pictures(adapter, inputs, encoded)
+            grids = (adapter.layout(inputs) if layout is None else layout).grids
+            encoded.foreign = _foreign(judge, own, views, grids, encoded, frames)
     return encoded.foreign
 
 
 def _foreign(
-    adapter: FamilyAdapter,
     judge: Stem,
     own: bool,
-    inputs: Mapping[str, Any],
+    views: Sequence[Tensor],
+    grids: Sequence[Grid],
     encoded: EncodedImages,
     frames: Sequence[int],
 ) -> list[bool]:
     familiarity = judge.familiarity
     assert familiarity is not None
     if own and not frames:
-        stem_tokens(adapter, judge, inputs, encoded)
+        stem_tokens(judge, views, grids, encoded)
     ready = encoded.stems.get(None) if own else None
-    counts = frames or (1,) * len(adapter.layout(inputs).grids)
+    counts = frames or (1,) * len(grids)
     foreign, first = [], 0
     for count in counts:
         tested = min(count, FAMILIARITY_FRAMES)
         # the middles of `tested` equal stretches of the clip
         which = [first + (2 * i + 1) * count // (2 * tested) for i in range(tested)]
-        cells = (
-            _tokens_of(adapter, judge, inputs, encoded, which) if ready is None else [ready[i] for i in which]
-        )
+        cells = [judge(views[i][None], grids[i][1:])[0] if ready is None else ready[i] for i in which]
         foreign.append(2 * sum(bool(familiarity(one) > 0) for one in cells) > tested)
         first += count
     return foreign
@@ -283,11 +273,12 @@ def guided_visuals(chooser: Chooser, call: Call) -> list[bool]:
     Foreign: unlike all that was trained on (`foreign_visuals`). Empty for an untrained layer, a named
     relevance, or where it can't be told.
     """
-    if chooser.relevance != "auto" or not chooser.layer.trained:
+    stem = chooser.stem
+    if chooser.relevance != "auto" or not chooser.layer.trained or stem is None or stem.familiarity is None:
         return []
-    parts = (call.adapter, chooser.stem, None, call.inputs, call.encoded, call.frames)
     if call.encoded.foreign is not None:
-        return foreign_visuals(*parts)
+        return call.encoded.foreign
+    parts = (call.adapter, stem, None, call.inputs, call.encoded, call.frames, call.layout)
     with call.watch("scoring"):
         return guarded(chooser, lambda: foreign_visuals(*parts), FAMILIARITY_FAILED) or []
 
