@@ -118,9 +118,9 @@ def test_padding_and_other_questions_change_nothing(monkeypatch: pytest.MonkeyPa
         assert near(alone.scope[0], together.scope[i])
     # Sizes as they are padded to off the CPU.
     colours = {"red": (3,)}
-    plain = question_tensors(every, lambda word: colours.get(word, ()), 12)
+    plain = question_tensors(every, colours, 12)
     monkeypatch.setattr("arr_coc.guide.question._multiple", lambda count, step: -(-count // 16) * 16)
-    padded = question_tensors(every, lambda word: colours.get(word, ()), 12)
+    padded = question_tensors(every, colours, 12)
     assert padded.there.shape[1] % STEPS[0] == 0 < plain.there.shape[1] % STEPS[0]
     for one, other in zip(
         guide().question(page, plain, (8, 10)), guide().question(page, padded, (8, 10)), strict=True

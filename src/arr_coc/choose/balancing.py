@@ -90,17 +90,19 @@ class AdaptiveTensionBalancer(nn.Module):
     ) -> Tensor:
         """Three gates and three tensions before the sigmoid, [B, 6], from `statistics` [B, 9] of the maps."""
         start = self.start if start is None else start.to(self.start)
-        inputs = (query, torch.zeros_like(query) if gestalt is None else gestalt, statistics)
+        inputs = [statistics]
+        if not self.linear:
+            parts = (query, torch.zeros_like(query) if gestalt is None else gestalt)
+            inputs = [*(fold(unit(part)) for part in parts), statistics]
         # Compress and exploit (columns 3 and 4) read detached inputs, so that their losses end at the net.
         scoring = start + self._policy(*inputs)
         choosing = start + self._policy(*(x.detach() for x in inputs))
         return torch.cat((scoring[:, :3], choosing[:, 3:5], scoring[:, 5:]), dim=-1)
 
-    def _policy(self, query: Tensor, gestalt: Tensor, statistics: Tensor) -> Tensor:
-        if self.linear:
-            return self.policy(statistics)
-        vectors = (F.linear(fold(unit(x)), self.project.weight) for x in (query, gestalt))
-        return self.policy(torch.cat((*vectors, statistics), dim=-1))
+    def _policy(self, *inputs: Tensor) -> Tensor:
+        *vectors, statistics = inputs
+        projected = (F.linear(vector, self.project.weight) for vector in vectors)
+        return self.policy(torch.cat((*projected, statistics), dim=-1))
 
     def forward(
         self, info: Tensor, persp: Tensor, partic: Tensor, query: Tensor, gestalt: Tensor | None = None

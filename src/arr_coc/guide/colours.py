@@ -94,7 +94,8 @@ GROUND: tuple[float, float] = (0.15, 0.5)
 
 
 @lru_cache(maxsize=1)
-def _words() -> dict[str, tuple[int, ...]]:
+def colour_words() -> dict[str, tuple[int, ...]]:
+    """Every normal word that names colours, with their numbers in NAMES."""
     table: dict[str, tuple[int, ...]] = {}
     for number, name in enumerate(NAMES):
         german = [stem + ending for stem in GERMAN.get(name, "").split() for ending in ENDINGS]
@@ -105,7 +106,7 @@ def _words() -> dict[str, tuple[int, ...]]:
 
 def colours_of(word: str) -> tuple[int, ...]:
     """The numbers in NAMES of the colours that a normal word names; () for any other word."""
-    return _words().get(word, ())
+    return colour_words().get(word, ())
 
 
 def unnamed_by_colour(words: Sequence[str]) -> tuple[str, ...]:

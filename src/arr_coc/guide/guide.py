@@ -26,7 +26,7 @@ from arr_coc.files.device import resolve_device, resolve_dtype
 from arr_coc.files.paths import local_path
 from arr_coc.files.saved import BUNDLED, check_finite, make_folder, reading, write_tensors
 from arr_coc.files.validation import check_records
-from arr_coc.guide.colours import NAMES, colour_maps, colours_of
+from arr_coc.guide.colours import NAMES, colour_maps, colour_words
 from arr_coc.guide.head import Head, Judgement, PageEncoder
 from arr_coc.guide.print_encoder import (
     PLACE,
@@ -196,7 +196,7 @@ class Guide(nn.Module):
 
     def tensors(self, questions: Sequence[Terms]) -> QuestionTensors:
         """Questions as numbers on the guide's device."""
-        return question_tensors(questions, colours_of, len(NAMES), self.threshold.device)
+        return question_tensors(questions, colour_words(), len(NAMES), self.threshold.device)
 
     def question(self, page: GuidePage, questions: QuestionTensors, grid: tuple[int, int]) -> Judged:
         """What the guide says of Q questions about a page, or about a page each; cells on a grid (H, W).

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import unicodedata
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
@@ -369,14 +369,14 @@ STEPS: tuple[int, int, int] = (16, 64, 1024)  # words, terms and n-grams are pad
 
 def question_tensors(
     questions: Sequence[Terms],
-    colours: Callable[[str], Sequence[int]],
+    colours: Mapping[str, Sequence[int]],
     count: int,
     device: torch.device | str = "cpu",
 ) -> QuestionTensors:
     """Questions as numbers on a device.
 
-    `colours` gives the numbers of the `count` colours that a word names. Off the CPU sizes are padded to
-    multiples of STEPS, so that few kernels and graphs are made.
+    `colours` has the words that name some of `count` colours, with their numbers. Off the CPU sizes are
+    padded to multiples of STEPS, so that few kernels and graphs are made.
     """
     device = torch.device(device)
     steps = (1, 1, 1) if device.type == "cpu" else STEPS
@@ -397,7 +397,7 @@ def question_tensors(
 
     named = np.zeros((size * words, count), np.bool_)
     for i, word in enumerate(every):
-        named[i, list(colours(word))] = True
+        named[i, list(colours.get(word, ()))] = True
     stands_for = np.zeros((size, others), np.int64)
     strengths = np.zeros((size, others), np.float32)
     for i, one in enumerate(questions):

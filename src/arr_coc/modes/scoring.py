@@ -408,13 +408,12 @@ def _coupled(
 ) -> list[Coupling]:
     """The source's coupling of each image with its question; a repeated frame shares the one before."""
     adapter = call.adapter
-    with call.watch("texture"):
-        views = pictures(adapter, call.inputs, call.encoded)
     changes = changes_of(adapter, call, layout)
     repeated = [again for one in changes for again in (one.repeated if one else [False])]
-    repeated = repeated or [False] * len(views)
+    repeated = repeated or [False] * len(layout.grids)
     with call.watch("scoring"):
         encoded = call.encoded
+        views = pictures(adapter, call.inputs, encoded)
         sights = encoded.sights or []
         if not sights:  # set once all are made, so that interrupted or concurrent work leaves no partial list
             originals = encoded.sources or [None] * len(views)
@@ -580,10 +579,6 @@ def gather(
         views: per image coarse encoder features [1, F, h, w]; None: made where a channel reads them.
     """
     like = next(layer.parameters())
-    with watch("texture"):
-        images = pictures(adapter, inputs, encoded)
-        make = TextureMaker(adapter, layer, inputs, encoded, layout, images, frames, views, cells)
-    queries = question_embeddings(adapter, inputs, like)
 
     def one(some: Sequence[Tensor | None] | None, image: int) -> Tensor | None:
         part = None if some is None else some[image]
@@ -591,23 +586,24 @@ def gather(
 
     cues: list[Cues] = []
     relevance: list[Tensor] = []  # of the steps of a clip so far
-    for image, (row, _) in enumerate(adapter.columns(inputs["input_ids"], layout.in_prompt)):
-        relevance = relevance if make.places[image] else []
-        with watch("texture"):
-            texture = make(image, relevance)
-        query = queries[row][None]
-        words = torch.ones(query.shape[:2], dtype=torch.bool, device=query.device)
-        parts = (one(cells, image), one(gestalt, image), one(coupling, image))
-        says, rare = None if guided is None else guided[image], None
-        if says is not None and wants_rarity(says):
-            with watch("texture"):
+    with watch("texture"):
+        images = pictures(adapter, inputs, encoded)
+        make = TextureMaker(adapter, layer, inputs, encoded, layout, images, frames, views, cells)
+        queries = question_embeddings(adapter, inputs, like)
+        for image, (row, _) in enumerate(adapter.columns(inputs["input_ids"], layout.in_prompt)):
+            relevance = relevance if make.places[image] else []
+            texture, query = make(image, relevance), queries[row][None]
+            words = torch.ones(query.shape[:2], dtype=torch.bool, device=query.device)
+            parts = (one(cells, image), one(gestalt, image), one(coupling, image))
+            says, rare = None if guided is None else guided[image], None
+            if says is not None and wants_rarity(says):
                 if image not in encoded.rarities:
                     encoded.rarities[image] = rarity(images[image][None], layout.grids[image][1:])
                 rare = encoded.rarities[image].to(like)
-        cues.append(Cues(texture, query, words, *parts, says, rare))
-        if make.remembers and image + 1 < len(layout.grids) and make.places[image + 1]:
-            with torch.no_grad():
-                relevance.append(cues[-1].relevance(layer).balanced)
+            cues.append(Cues(texture, query, words, *parts, says, rare))
+            if make.remembers and image + 1 < len(layout.grids) and make.places[image + 1]:
+                with torch.no_grad():
+                    relevance.append(cues[-1].relevance(layer).balanced)
     encoded.textures[:] = [cue.texture for cue in cues]
     return cues
 
