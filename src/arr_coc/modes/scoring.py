@@ -1,4 +1,4 @@
-"""The inputs of scoring for a call's images, each part computed once.
+"""What the layer reads to score the cells of a call's images, each part computed once.
 
 cues_of(chooser, call, layout) -> Cues per image   all that `relevance.deciding.decide` reads
 
@@ -56,13 +56,13 @@ FAMILIARITY_FAILED = "it can't be told whether the picture is foreign"  # for th
 
 
 def deciding_layer(layer: ARRCOCLayer, relevance: str | RelevanceSource) -> ARRCOCLayer:
-    """The layer that decides, by what says how much each cell has to do with the question (relevance).
+    """Return the layer that decides, for what `relevance` says should score cells against the question.
 
-    "trained": the layer; "gaze": attention in the model's own first layers; the name of a source, a sum such
-    as "guide+ocr" or a source itself (`relevance.sums`): that; "auto": the layer if it is trained, but the
-    guide on pictures foreign to it (`foreign_visuals`), else the guide and, where it finds nothing, the
-    model's attention. With all but "auto" and "trained" the other two maps are those of an untrained copy of
-    the layer.
+    "trained": this layer. "gaze": attention in the model's own first layers. The name of a source, a sum such
+    as "guide+ocr", or a source itself (`relevance.sums`): that source. "auto": a trained layer, except on
+    pictures foreign to it (`foreign_visuals`), which the guide scores; without training the guide, mixed with
+    the model's attention where it finds nothing. Except for "auto" and "trained", the other two maps come
+    from an untrained copy of the layer.
 
     Raises:
         ValueError: an unknown relevance, "trained" with an untrained layer, or as `check_layer`.
@@ -78,9 +78,10 @@ def deciding_layer(layer: ARRCOCLayer, relevance: str | RelevanceSource) -> ARRC
 
 
 def check_layer(layer: ARRCOCLayer) -> None:
-    """Raise a ValueError where a channel group needs what no mode can compute for a first question.
+    """Raise a ValueError if a channel group needs what a first question lacks: earlier relevance or attention
+    maps.
 
-    Maps of earlier relevance or attention are such; a group may read one where it exists (`reads`).
+    A group that reads one only where it exists (`reads`) is fine.
     """
     made = MADE if layer.basis is None else MADE | {"basis"}
     groups = () if layer.needed_inputs <= made else channel_groups(layer.config.channels)
@@ -106,7 +107,7 @@ def check_layer(layer: ARRCOCLayer) -> None:
 
 
 def check_mode(layer: ARRCOCLayer, mode: Mode) -> None:
-    """Raise a ValueError where a channel group needs encoded cells in a mode that chooses before encoding."""
+    """Raise a ValueError if a channel group needs encoded cells and the mode chooses before encoding."""
     if not mode.before_encoder or "features" not in layer.needed_inputs:
         return
     for group in channel_groups(layer.config.channels):
@@ -121,9 +122,10 @@ def check_mode(layer: ARRCOCLayer, mode: Mode) -> None:
 
 
 def pictures(adapter: FamilyAdapter, inputs: Mapping[str, Any], encoded: EncodedImages) -> Sequence[Tensor]:
-    """Per image the picture that the model reads, recovered from its pixels: float32 [3, h, w] in [0, 1].
+    """Return the picture that the model reads, per image, recovered from its input: float32 [3, h, w] in [0,
+    1].
 
-    Kept in `encoded`.
+    The result is kept in `encoded`.
     """
     if encoded.pictures is None:
         pixels = inputs["pixel_values"] if "pixel_values" in inputs else None
@@ -135,7 +137,7 @@ def pictures(adapter: FamilyAdapter, inputs: Mapping[str, Any], encoded: Encoded
 
 
 def encoded_features(chooser: Chooser, call: Call) -> VisualFeatures:
-    """Every cell of the images, encoded once and kept in `call.encoded`."""
+    """Encode every cell of the images, once; the result is kept in `call.encoded`."""
     if call.encoded.features is None:
         with call.watch("encode"):
             inputs = with_whole_pixels(call.inputs)
@@ -144,12 +146,16 @@ def encoded_features(chooser: Chooser, call: Call) -> VisualFeatures:
 
 
 def default_gestalt(adapter: FamilyAdapter, crops: bool = False) -> str:
-    """The compressor of a call that names none: "pool4" where the vision tower takes no smaller view."""
+    """Return how coarse views are made if a call doesn't say: "pool4" if the vision tower takes no smaller
+    view.
+    """
     return "resize" if adapter.encodes == "cells" or crops else "pool4"
 
 
 def gestalt_of(chooser: Chooser, call: Call, name: str) -> VisualFeatures:
-    """The gestalt (coarse view) of every image by a compressor, made once; frames of a clip share cells."""
+    """Return the coarse view (gestalt) of every image by a compressor, made once; frames of a clip share
+    cells.
+    """
     gestalts = call.encoded.gestalts
     if name not in gestalts:
         compressor = find_compressor(name)
@@ -163,12 +169,14 @@ def gestalt_of(chooser: Chooser, call: Call, name: str) -> VisualFeatures:
 
 
 def coarse_maps(chooser: Chooser, call: Call) -> list[Tensor]:
-    """Per image the encoder's features [1, D, h, w] of a coarse view, by the default compressor."""
+    """Return the encoder's features of a coarse view, [1, D, h, w] per image, by the default compressor."""
     return gestalt_features(gestalt_of(chooser, call, default_gestalt(chooser.adapter)))
 
 
 def changes_of(adapter: FamilyAdapter, call: Call, layout: Layout) -> list[Changes | None]:
-    """Per image or clip what is new in its frames, compared once; None for an image, [] without clips."""
+    """Return what is new in each frame of each clip, compared once; None for a still, [] if there are no
+    clips.
+    """
     if not call.frames:
         return []
     if call.encoded.changes is None:
@@ -185,7 +193,9 @@ def changes_of(adapter: FamilyAdapter, call: Call, layout: Layout) -> list[Chang
 def stem_tokens(
     adapter: FamilyAdapter, stem: Stem, inputs: Mapping[str, Any], encoded: EncodedImages
 ) -> list[Tensor]:
-    """Per image the cells [N, D] as a stem (a small net) encodes them from pixels; made once."""
+    """Return the vectors [N, D] of each image's cells by a stem (a small net that reads pixels); made
+    once.
+    """
     if None not in encoded.stems:
         encoded.stems[None] = _tokens_of(adapter, stem, inputs, encoded)
     return encoded.stems[None]
@@ -206,7 +216,9 @@ def _tokens_of(
 def stem_cells(
     chooser: Chooser, call: Call, stem: Stem, layout: Layout, gestalt: VisualFeatures | None
 ) -> list[Tensor]:
-    """Per image the cells [N, D] by a stem, with a gestalt (coarse view) if there is one; made once."""
+    """Return the stem's vectors [N, D] of each image's cells, given the coarse view if there is one; made
+    once.
+    """
     adapter, stems = call.adapter, call.encoded.stems
     with call.watch("scoring"):
         if gestalt is None:
@@ -235,10 +247,10 @@ def foreign_visuals(
     encoded: EncodedImages,
     frames: Sequence[int] = (),
 ) -> list[bool]:
-    """Whether each image or clip is unlike all that a stem was trained on; [] where no stem can tell.
+    """Return whether each image or clip is unlike all that a stem was trained on; [] if no stem can tell.
 
-    `other` judges where `stem` has no familiarity: an allocator retrained for the bundled model uses the
-    bundled stem. In `inputs` the frames of clips are images, `frames` of them in a row per clip.
+    If `stem` keeps no record of its training pictures, `other` judges: an allocator retrained for the bundled
+    model uses the bundled stem. In `inputs` frames of clips are images; `frames` counts them per clip.
     """
     own = stem is not None and stem.familiarity is not None
     judge = stem if own else other
@@ -278,10 +290,11 @@ def _foreign(
 
 
 def guided_visuals(chooser: Chooser, call: Call) -> list[bool]:
-    """Whether the guide chooses the cells of each image or clip, as it is foreign to a trained layer.
+    """Return whether the guide chooses the cells of each image or clip because it is foreign to a trained
+    layer.
 
-    Foreign: unlike all that was trained on (`foreign_visuals`). Empty for an untrained layer, a named
-    relevance, or where it can't be told.
+    Foreign: unlike all that the layer was trained on (`foreign_visuals`). The list is empty for an untrained
+    layer, a named relevance, or if no stem can tell.
     """
     if chooser.relevance != "auto" or not chooser.layer.trained:
         return []
@@ -293,7 +306,7 @@ def guided_visuals(chooser: Chooser, call: Call) -> list[bool]:
 
 
 def note_foreign(chooser: Chooser, call: Call, decision: Decision) -> Decision:
-    """The decision, with a note on each image and clip that is foreign and so chosen by the guide."""
+    """Return a decision with a note on each image and clip that the guide chose for because it is foreign."""
     guided = guided_visuals(chooser, call)
     if not any(guided):
         return decision
@@ -310,7 +323,7 @@ def note_foreign(chooser: Chooser, call: Call, decision: Decision) -> Decision:
 
 
 def question_embeddings(adapter: FamilyAdapter, inputs: Mapping[str, Any], like: Tensor) -> list[Tensor]:
-    """Per row the word embeddings [L, D] of its question, in the dtype and on the device of `like`."""
+    """Return the word embeddings [L, D] of each row's question, in the dtype and on the device of `like`."""
     ids, mask = inputs["input_ids"], adapter.attention_mask(inputs).bool()
     question = adapter.question_mask(ids, mask)
     text = mask & (ids != adapter.image_token_id)  # where no words are found
@@ -320,16 +333,16 @@ def question_embeddings(adapter: FamilyAdapter, inputs: Mapping[str, Any], like:
 
 
 def texts_of(adapter: FamilyAdapter, call: Call, layout: Layout) -> list[str] | None:
-    """Per image the question of its row: the call's own text, else as `question_texts`."""
+    """Return the question about each image as text: the one that the call names, else as `question_texts`."""
     if call.question is not None:
         return [call.question] * len(layout.grids)
     return question_texts(adapter, call.inputs, layout)
 
 
 def question_texts(adapter: FamilyAdapter, inputs: Mapping[str, Any], layout: Layout) -> list[str] | None:
-    """Per image the question of its row, decoded from the prompt's ids with the spaces between its words.
+    """Return the question about each image, decoded from the prompt's ids, or None.
 
-    None without a tokenizer or where a row has no words.
+    It is None without a tokenizer or if a row has no words.
     """
     tokenizer = getattr(adapter.processor, "tokenizer", None)
     if tokenizer is None:
@@ -354,11 +367,12 @@ def question_texts(adapter: FamilyAdapter, inputs: Mapping[str, Any], layout: La
 def untrained_relevance(
     chooser: Chooser, call: Call, name: str, layout: Layout
 ) -> tuple[Sequence[Tensor | None] | None, Sequence[Coupling | None] | None]:
-    """Per image the logits [H, W] of a coupling that needs no training, and the guide's couplings.
+    """Score cells without training: return logits [H, W] per image, and what the guide found about each.
 
-    With a trained layer: the guide's, where a picture is foreign or a question about no place. Else the
-    guide's logits, mixed with the model's own attention by the share of `not_found`; that alone without a
-    guide. The model's first layers run only where needed, on the gestalt by compressor `name`.
+    With a trained layer only foreign pictures, and questions about the picture as a whole, get the guide's
+    logits. Without one all do, mixed with the model's own attention as far as the guide finds nothing
+    (`not_found`); without a guide attention alone. The model's first layers run only if needed, on the coarse
+    view by `name`.
     """
     if chooser.layer.trained:
         chosen = off_ground_couplings(chooser, call, layout)
@@ -378,7 +392,7 @@ def untrained_relevance(
 
 
 def couplings(chooser: Chooser, call: Call, layout: Layout) -> list[Coupling] | None:
-    """What the source finds about each image and its question; None without a source or a question as
+    """Return what the source finds about each image and its question; None without a source or a question's
     text.
     """
     source = chooser.source
@@ -387,9 +401,11 @@ def couplings(chooser: Chooser, call: Call, layout: Layout) -> list[Coupling] | 
 
 
 def off_ground_couplings(chooser: Chooser, call: Call, layout: Layout) -> list[Coupling | None] | None:
-    """What the guide finds about each image that is foreign to a trained layer or asked about no place in it.
+    """Return the guide's findings about images that a trained layer shouldn't judge; None for all other
+    images.
 
-    None for all other images; None in all without such an image, or with relevance "trained".
+    These are pictures foreign to the layer, and questions about no single place. The result is None if there
+    are none, or with relevance "trained".
     """
     texts = None if chooser.relevance == "trained" else texts_of(call.adapter, call, layout)
     if texts is None:
@@ -415,7 +431,9 @@ def off_ground_couplings(chooser: Chooser, call: Call, layout: Layout) -> list[C
 def _coupled(
     source: RelevanceSource, chooser: Chooser, call: Call, layout: Layout, texts: Sequence[str]
 ) -> list[Coupling]:
-    """The source's coupling of each image with its question; a repeated frame shares the one before."""
+    """Return the source's findings about each image and its question; a repeated frame shares those of the
+    one before.
+    """
     adapter = call.adapter
     with call.watch("texture"):
         views = pictures(adapter, call.inputs, call.encoded)
@@ -437,7 +455,7 @@ def _coupled(
 
 
 def _repeat(values: Sequence[T], repeated: Sequence[bool]) -> list[T]:
-    """A value for each of some frames, of which those that are `repeated` take that of the frame before."""
+    """Give each frame its value: the next of `values`, or the previous frame's if it is `repeated`."""
     new, every = iter(values), list[T]()
     for again in repeated:
         every.append(every[-1] if again else next(new))
@@ -445,7 +463,9 @@ def _repeat(values: Sequence[T], repeated: Sequence[bool]) -> list[T]:
 
 
 def whole_picture(source: RelevanceSource, original: Image.Image | None, read: Tensor) -> Tensor:
-    """The user's picture as a source sees it; `read`, the model's input, where that is only a part of it."""
+    """Return the user's picture as a source reads it; `read`, the model's input, if that shows something
+    else.
+    """
     if original is None:
         return read
     pixels = seen_pixels(source, original, read.device)
@@ -455,9 +475,10 @@ def whole_picture(source: RelevanceSource, original: Image.Image | None, read: T
 def attention_maps(
     adapter: FamilyAdapter, call: Call, name: str, gestalt: VisualFeatures, grids: Sequence[Grid]
 ) -> list[Tensor]:
-    """Logits [H, W] of each image's cells by attention of the model's own first layers to a coarse view.
+    """Return logits [H, W] of each image's cells, from attention of the model's first layers to a coarse
+    view.
 
-    `name` is the compressor that made the view, `gestalt`.
+    `name` is the compressor that made the view `gestalt`.
     """
     neutral, features = call.encoded.neutral, call.encoded.features
     # The prompt's inputs alone: a single forward pass takes no arguments of `generate`.
@@ -470,7 +491,7 @@ def attention_maps(
 
 
 def changes_for(chooser: Chooser, call: Call, layout: Layout) -> list[Changes | None]:
-    """`changes_of` for this question, which may name a moment or an event; the guide locates events."""
+    """Return `changes_of` for this question, which may name a moment, or an event that the guide locates."""
     if not call.frames:
         return []
     adapter = call.adapter
@@ -500,7 +521,9 @@ def changes_for(chooser: Chooser, call: Call, layout: Layout) -> list[Changes | 
 def _event(
     source: RelevanceSource, sights: Sequence[PictureView], text: str, grid: tuple[int, int]
 ) -> Tensor | None:
-    """The logits [T, H, W] of the event that a question names in the frames of a clip; None without one."""
+    """Return logits [T, H, W] of the event that a question names, over a clip's frames; None if it names
+    none.
+    """
     if (event := event_of(text)) is None:
         return None
     each = {id(sight): sight for sight in sights}  # repeated frames share one
@@ -512,11 +535,11 @@ def _event(
 
 
 def cues_of(chooser: Chooser, call: Call, layout: Layout) -> list[Cues]:
-    """The `Cues` (all that the layer reads) of each image of a call, as `gather` puts them together.
+    """Return what the layer reads about each image of a call (`Cues`), put together by `gather`.
 
-    Before the encoder a cell is known by the first of: a trained stem's encoding of its pixels; the gestalt
-    token that covers it, for a layer trained on encoded tokens; for an untrained layer, the guide's coupling
-    and, where that finds nothing, attention of the model's own first layers.
+    Before the encoder, a cell's vector is the first of: a trained stem's, from its pixels; for a layer
+    trained on encoded tokens, the coarse-view token that covers it. An untrained layer has none: it goes by
+    the guide, and by attention of the model's first layers where the guide finds nothing.
     """
     cells: list[Tensor] | None = None
     means: list[Tensor] | None = None
@@ -572,7 +595,7 @@ def gather(
     frames: Sequence[int] = (),
     views: Sequence[Tensor] | None = None,
 ) -> list[Cues]:
-    """The `Cues` (all that a layer reads) of each image, in the layer's dtype and on its device.
+    """Put together what a layer reads about each image (`Cues`), in its dtype and on its device.
 
     Args:
         adapter: of the model.
@@ -622,12 +645,12 @@ def gather(
 
 
 def stretch(coarse: Tensor, grid: tuple[int, int]) -> Tensor:
-    """A coarse map [c, h, w] on a fine grid, bilinear: float [c, H, W]."""
+    """Return a coarse map [c, h, w] interpolated to a fine grid, bilinear: float [c, H, W]."""
     return F.interpolate(coarse[None].float(), size=grid, mode="bilinear", align_corners=False)[0]
 
 
 class TextureMaker:
-    """The texture arrays of a call's images, made in their order; parameters as in `gather`.
+    """Makes the texture arrays of a call's images, in their order; parameters as in `gather`.
 
     image, text_evidence    of each picture, [3, h, w] in [0, 1]
     previous_frames         at most 8 earlier steps of a clip; none before its first, or for a still
@@ -663,7 +686,9 @@ class TextureMaker:
             encoded.caches[:] = [TextureCache(OF_PICTURE) for _ in layout.grids]
 
     def __call__(self, image: int, relevance: Sequence[Tensor] = ()) -> Tensor:
-        """The texture array [1, C, H, W] of an image; `relevance` [1, H, W] of each earlier step."""
+        """Return the texture array [1, C, H, W] of an image; `relevance` is [1, H, W] of each earlier
+        step.
+        """
         grid, cache = self.layout.grids[image][1:], self.encoded.caches[image]
         if (ready := cache.ready(self.groups, grid)) is not None:
             return ready.to(self.like)
@@ -693,7 +718,7 @@ class TextureMaker:
         return {name: value for name, value in own.items() if name in self.wanted}
 
     def _earlier(self, image: int) -> list[Tensor]:
-        """At most 8 earlier steps of a clip, oldest first; each is made once if images come in order."""
+        """Return up to 8 earlier steps of a clip, oldest first; each is made once if images come in order."""
         first = image - min(self.places[image], FRAMES)
         before = [(n, one) for n, one in self._before if first <= n < image]
         made = {n for n, _ in before}
