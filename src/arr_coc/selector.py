@@ -89,9 +89,7 @@ class Sizing:
 
     @classmethod
     def read(cls, folder: Path) -> Sizing:
-        """Read the rule from the processor's JSON file in a model folder; raise ValueError if there is
-        none.
-        """
+        """Read the rule from the processor's JSON file in a model folder; ValueError if there is none."""
         paths = [folder / name for name in ("processor_config.json", "preprocessor_config.json")]
         paths = [path for path in paths if path.is_file()]
         if not paths:
@@ -127,9 +125,7 @@ class Sizing:
 
 
 def _pixel_bounds(settings: Mapping[str, Any]) -> tuple[int, int]:
-    """Return the fewest and the most pixels that an image processor's settings allow; old names win over
-    new.
-    """
+    """Return the fewest and most pixels that an image processor's settings allow; old names win."""
     size = settings.get("size") or {}
     bounds = []
     for old, new in (("min_pixels", "shortest_edge"), ("max_pixels", "longest_edge")):
@@ -209,9 +205,7 @@ class StemScorer:
         return normal.mul(0.5).add(0.5).clamp(0.0, 1.0), grid
 
     def cues(self, pixels: Tensor, question: str, grid: tuple[int, int]) -> Cues:
-        """Return what a picture [1, 3, h, w] is scored by (`Cues`): texture, word embeddings, stem
-        features.
-        """
+        """Return what a picture [1, 3, h, w] is scored by (`Cues`): texture, word embeddings, stem cells."""
         channels = self.layer.config.channels
         texture = generate_texture_array(pixels, grid, channels, **picture_inputs(channels, pixels[0]))
         query = self._query(question)
@@ -219,9 +213,7 @@ class StemScorer:
         return Cues(texture, query, mask, self.stem(pixels, grid).float())
 
     def is_foreign(self, cells: Tensor) -> bool:
-        """Return whether a picture is unlike those that the stem was trained on, judged by its features [N,
-        D].
-        """
+        """Return whether a picture is unlike those that the stem was trained on, by its features [N, D]."""
         familiarity = self.stem.familiarity
         return familiarity is not None and bool(familiarity(cells) > 0)
 
@@ -249,9 +241,7 @@ def _read_embeddings(model: Path) -> Tensor:
 
 
 class PictureRecord(NamedTuple):
-    """What a selector remembers about a picture between questions: its encoding and what was computed from
-    that.
-    """
+    """What a selector remembers about a picture between questions: its encoding and what followed from it."""
 
     view: PictureView
     textures: dict[tuple[int, int], Tensor]  # by grid
@@ -329,8 +319,7 @@ class Selector:
         device: str | torch.device | None = "cpu",
         dtype: str | torch.dtype | None = "auto",
     ) -> Selector:
-        """Load a selector from the folder of a guide or of an allocator with a stem; raise ValueError if a
-        part is missing.
+        """Load a selector from the folder of a guide or allocator; raise ValueError if a part is missing.
 
         Args:
             folder: Of a guide (`arr-coc train guide`) or an allocator ("bundled": the bundled one); None: the
@@ -437,9 +426,7 @@ class Selector:
         return KnownPicture(image, picture_digest(image))
 
     def beside(self, picture: KnownPicture, make: Callable[[Image], T]) -> T:
-        """Return what a function makes of a picture, from memory if it was made before and there was room to
-        keep it.
-        """
+        """Return what a function makes of a picture; it is made once and kept if there is room."""
         key = picture.key, make
         made = self._beside.pop(key, None)
         is_new = made is None
@@ -509,9 +496,7 @@ class Selector:
         return decide(self.layer, cues, [(1, height, width)] * len(cues), [allowed], changes, rule)
 
     def cues(self, picture: ImageSource, question: str, grid: tuple[int, int] | None = None) -> Cues:
-        """Return what the cells are scored by (`Cues`: texture, question, coupling); arguments as in a
-        call.
-        """
+        """Return what cells are scored by (`Cues`: texture, question, coupling); arguments as in a call."""
         return self._cues(picture, question, grid)[0]
 
     def _cues(
@@ -544,9 +529,7 @@ class Selector:
         questions: Sequence[str],
         grid: tuple[int, int] | None = None,
     ) -> list[Cues]:
-        """Return the `Cues` of pictures, each for its own question, by the source of relevance, on the
-        CPU.
-        """
+        """Return the `Cues` of pictures and their questions, by the source of relevance, on the CPU."""
         opened = [self.known(picture) for picture in pictures]
         images = [one.image for one in opened]
         grids = [self._grid(image.height, image.width, grid) for image in images]
@@ -580,9 +563,7 @@ class Selector:
     def _recorded(
         self, opened: Sequence[KnownPicture], grids: Sequence[tuple[int, int]]
     ) -> list[PictureRecord]:
-        """Return the records of pictures, each with its texture on a grid; keep those of the last
-        pictures.
-        """
+        """Return pictures' records, each with its texture on a grid; keep those of the last pictures."""
         keys = [one.key for one in opened]
         # Taken out of what is kept, so that another thread's pictures don't push them out.
         records = {key: record for key in keys if (record := self._records.pop(key, None)) is not None}
@@ -615,9 +596,7 @@ class Selector:
         questions: Sequence[str],
         grids: Sequence[tuple[int, int]],
     ) -> list[Coupling]:
-        """Return what the source finds about each picture and its question, on its grid; keep the last
-        findings.
-        """
+        """Return the source's findings about each picture and question, on its grid; keep the last ones."""
         keys = list(zip(questions, grids, strict=True))
         done = [record.couplings.pop(key, None) for record, key in zip(records, keys, strict=True)]
         new = [i for i, coupling in enumerate(done) if coupling is None]
@@ -644,8 +623,7 @@ class Selector:
         frames_per_step: int = FRAMES_PER_STEP,
         times: Sequence[float] | None = None,
     ) -> Decision:
-        """Choose the cells of a clip that matter to a question, in memory that doesn't grow with the clip's
-        length.
+        """Choose the cells of a clip that matter to a question, in memory that doesn't grow with its length.
 
         Args:
             frames: The clip's pictures in order, all of one size; whatever `open_image` takes.
@@ -677,8 +655,7 @@ class Selector:
         frames_per_step: int,
         rare: bool = True,
     ) -> Iterator[tuple[PictureRecord | None, Change]]:
-        """Yield what is new in each step of a clip, and its record; None for one that repeats the step
-        before.
+        """Yield what is new in each step of a clip, and its record; None if it repeats the step before.
 
         `rare` adds a map of what is rare in each step, for questions about what is unusual.
         """
@@ -708,9 +685,7 @@ class Selector:
         question: str,
         times: Sequence[float] | None,
     ) -> tuple[list[Cues], Changes]:
-        """Return what the cells of a clip are scored by, and what is new in it; records of its steps are not
-        kept.
-        """
+        """Return what a clip's cells are scored by, and what is new in it; its steps' records aren't kept."""
         event = event_of(question)
         cues: list[Cues] = []
         shows: list[Tensor] = []  # logits of the event in each step
@@ -756,9 +731,7 @@ class ClipSelector:
 
     @torch.no_grad()
     def decide(self, question: str, budget: Budget = 0.1) -> Decision:
-        """Choose as `Selector.decide_clip` does; if only the budget differs from the last call, nothing is
-        scored again.
-        """
+        """Choose as `Selector.decide_clip`; another budget for the last question costs the ranking alone."""
         check_question(question)
         allowed = clip_budget(budget)
         if self._last is None or self._last[0] != question:
@@ -768,9 +741,7 @@ class ClipSelector:
 
 
 def clip_budget(budget: Budget) -> Budget:
-    """Return the parsed budget of a clip; raise ValueError for a coverage, which isn't calibrated for
-    clips.
-    """
+    """Return a clip's parsed budget; raise ValueError for a coverage, not calibrated for clips."""
     parsed = parse_budget(budget)
     if coverage_share(parsed) is not None:
         raise ValueError("a coverage is calibrated for pictures alone: give a budget for a clip")
@@ -794,9 +765,7 @@ def _step_times(
 
 
 def _step_pictures(frames: Iterable[ImageSource], frames_per_step: int) -> Iterator[Tensor]:
-    """Yield one picture [1, 3, h, w] per step: the frame that differs most from the picture of the step
-    before.
-    """
+    """Yield a picture [1, 3, h, w] per step: the frame that differs most from the step before."""
     before: Tensor | None = None
     rest = iter(frames)
     while group := [image_pixels(frame) for frame in islice(rest, frames_per_step)]:
@@ -821,17 +790,13 @@ def fitted_pixels(image: Image, device: torch.device | None = None) -> Tensor:
 
 
 def seen_pixels(source: RelevanceSource, image: Image, device: torch.device | None = None) -> Tensor:
-    """Return an image as a source reads it, float [3, h, w]: for the guide `fitted_pixels`, for others all
-    pixels.
-    """
+    """Return an image as a source reads it, float [3, h, w]: `fitted_pixels` for the guide, or all pixels."""
     pixels = fitted_pixels(image, device) if isinstance(source, GuideSource) else float_pixels(image, device)
     return pixels[0]
 
 
 def _listed(values: object, what: str) -> list[Any]:
-    """Return an iterable's values as a list; raise ValueError for a path, file or mapping, which are no such
-    list.
-    """
+    """Return an iterable's values; raise ValueError for a path, file or mapping, whose parts are others."""
     single = isinstance(values, str | bytes | Mapping) or hasattr(values, "read")
     if single or not isinstance(values, Iterable):
         raise ValueError(f"{what} are {kind_of(values)}: give a list of them")

@@ -49,9 +49,7 @@ def write_atomic(content: bytes, path: Path) -> None:
 
 @contextmanager
 def atomic_file(path: Path) -> Generator[Path]:
-    """Lend the path of a new file beside `path`, and rename it to `path` after the block.
-
-    A link at `path` is replaced, not followed.
+    """Lend a new file beside `path`, renamed to it after the block; a link is replaced, not followed.
 
     Raises:
         OSError: the folder is missing or not writable, or the disk is full; an existing file is unchanged.
@@ -88,9 +86,7 @@ def check_writable(path: Path) -> None:
 
 
 def _new_part(path: Path) -> tuple[Path, int | None]:
-    """Make a new file beside another; return it and its open, locked descriptor (None if there are no
-    locks).
-    """
+    """Make a file beside another; return it and its open, locked descriptor (None without locks)."""
     # Names have one length, since `path` may have the longest legal name. They are few, so that leftovers are
     # found by name, without listing a large folder for each file written.
     digest = hashlib.blake2b(path.name.encode(errors="surrogateescape"), digest_size=12).hexdigest()

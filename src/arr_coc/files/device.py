@@ -40,9 +40,7 @@ def resolve_device(name: str | torch.device | None = "auto") -> torch.device:
 
 
 def resolve_dtype(name: str | torch.dtype | None) -> torch.dtype | None:
-    """Return the torch dtype with a name; None (as saved) for "auto" and None; raise ValueError if not in
-    `DTYPES`.
-    """
+    """Return a dtype by its name; None (as saved) for "auto" and None; ValueError if not in `DTYPES`."""
     if name is None or name == "auto" or isinstance(name, torch.dtype):
         return name if isinstance(name, torch.dtype) else None
     if name not in DTYPES:

@@ -23,9 +23,7 @@ def load_font(file: str, pixels: float) -> ImageFont.FreeTypeFont:
 
 
 def kept_picture(image: Image.Image, mask: Tensor) -> Image.Image:
-    """Return the image with dropped cells faded, RGB, at most `LONGEST` px a side; `mask` is bool [1, H,
-    W].
-    """
+    """Return the image with dropped cells faded, RGB, sides up to `LONGEST` px; `mask` is bool [1, H, W]."""
     small = thumbnail(image)
     faded = ImageOps.grayscale(small).point(lambda level: 15 + 0.3 * level).convert("RGB")  # dark gray
     kept = Image.fromarray(_cells(mask).astype(np.uint8) * 255)
@@ -40,9 +38,7 @@ def thumbnail(image: Image.Image, longest: int = LONGEST) -> Image.Image:
 
 
 def relevance_picture(relevance: Tensor, mask: Tensor) -> Image.Image:
-    """Draw relevance, float [1, H, W] in [0, 1], as brightness, with cells of `mask`, bool [1, H, W], in
-    colour.
-    """
+    """Draw relevance, float [1, H, W] in [0, 1], as brightness; cells of `mask`, bool [1, H, W], coloured."""
     light = 0.25 + 0.75 * _cells(relevance.detach().float()).clip(0, 1)[..., None]
     colours = np.where(_cells(mask)[..., None], light * ACCENT, light * np.float32(120))
     cells = Image.fromarray(np.rint(colours).astype(np.uint8))

@@ -48,8 +48,7 @@ def commit_of(name: str, revision: str | None = None) -> str:
 
 
 def download(name: str, files: Sequence[str], revision: str | None = None, remedy: str = LOCAL) -> Path:
-    """Download a repository's files (names or patterns) at one commit; return their folder, perhaps in the
-    cache.
+    """Download a repository's files (names or patterns) at one commit; return their folder (may be cached).
 
     Missing files are skipped. The Hub is asked once: without a connection the cache answers, or a ValueError
     whose message ends with `remedy`.

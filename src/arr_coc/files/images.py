@@ -438,9 +438,7 @@ _TURNS = {  # by EXIF orientation
 
 
 def orientation_of(image: Image.Image) -> int:
-    """Return an image's orientation by its EXIF data, 1 to 8; 1 (upright) if there is none that can be
-    read.
-    """
+    """Return an image's orientation by its EXIF data, 1 to 8; 1 (upright) if none can be read."""
     try:
         orientation = image.getexif().get(ExifTags.Base.Orientation)
     except Exception:  # damaged data raises anything; the pixels don't depend on it
@@ -492,8 +490,7 @@ def _with_alpha(image: Image.Image) -> Image.Image:
 
 
 def _paper(strips: Iterable[Image.Image]) -> int:
-    """Return the gray that transparency becomes: the first of `PAPERS` on which little of the drawing is
-    lost.
+    """Return the gray that transparency becomes: the first of `PAPERS` on which little that is drawn is lost.
 
     An edge counts as visible if it is half as strong as on the best paper, or as strong as `VISIBLE_EDGE`,
     and as lost as far as it is fainter. So what is dark, strong in colour or on an opaque ground lies on

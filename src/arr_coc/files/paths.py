@@ -58,8 +58,7 @@ def plain_name(name: str) -> str:
 
 
 def find_alike(path: Path, may_list: Callable[[Path], bool] = lambda folder: True) -> Path:
-    """Return the existing path that equals a missing one but for `plain_name`; the given path if there is
-    none.
+    """Return the existing path that equals a missing one but for `plain_name`; the given path without one.
 
     Only folders that `may_list` allows are listed.
 

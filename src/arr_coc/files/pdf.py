@@ -65,9 +65,7 @@ def open_page(source: str | os.PathLike[str] | bytes, page: int | None = None, n
 
 
 def first_page(path: str, name: str) -> tuple[Image.Image, int]:
-    """Draw the first page of an untrusted PDF; return it and the number of pages; arguments and errors as
-    `open_page`.
-    """
+    """Return an untrusted PDF's first page, and how many it has; arguments and errors as `open_page`."""
     return _drawn(path, 1, name)
 
 

@@ -26,8 +26,6 @@ def float_pixels(image: Image, device: torch.device | None = None) -> Tensor:
 
 
 def same_picture(one: Tensor, other: Tensor, px: int = COMPARED_PX) -> bool:
-    """Return whether two pictures [3, h, w] in [0, 1], of any sizes, show the same thing, compared at `px` a
-    side.
-    """
+    """Return whether two pictures [3, h, w] in [0, 1], of any sizes, look the same at `px` a side."""
     small = [F.interpolate(x[None].float(), (px, px), mode="area") for x in (one, other)]
     return float((small[0] - small[1]).abs().mean()) <= SAME_IMAGE_MAX_DIFF

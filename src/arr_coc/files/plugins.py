@@ -1,6 +1,4 @@
-"""What adds to the package: plug-ins of other distributions, optional packages, and modules of the user's
-own.
-"""
+"""What adds to the package: plug-ins of other distributions, optional packages, a user's own modules."""
 
 from __future__ import annotations
 
@@ -75,8 +73,7 @@ def missing(what: str) -> str:
 
 
 def import_modules(names: Iterable[str], folders: Sequence[Path] = ()) -> None:
-    """Import a user's modules in order, so that they can register channels, rivals, families, modes or
-    commands.
+    """Import a user's modules in order, which may register channels, rivals, families, modes or commands.
 
     Law: code is run here, so names come from a recipe file (see `check_named`) or the command line, never
     from an allocator folder or the Hub. `folders`, then the current one, are searched after the usual places.

@@ -22,9 +22,7 @@ MAX_BYTES = 1_000_000  # of a settings file
 
 @contextmanager
 def reading(what: str, remedy: str) -> Generator[None, None, None]:
-    """Turn any parser error in the block, except MemoryError, into the ValueError "WHAT (message);
-    REMEDY".
-    """
+    """Turn any parser error in the block but MemoryError into the ValueError "WHAT (message); REMEDY"."""
     try:
         yield
     except (MemoryError, torch.OutOfMemoryError):
@@ -37,8 +35,7 @@ def reading(what: str, remedy: str) -> Generator[None, None, None]:
 
 
 def write_tensors(tensors: Mapping[str, Tensor], path: Path, metadata: dict[str, str] | None = None) -> None:
-    """Write tensors of any device and layout as one safetensors file, atomically; `metadata` goes into its
-    header.
+    """Write tensors of any device and layout as a safetensors file, atomically; `metadata` is for its header.
 
     Raises:
         OSError: as `write_atomic`.

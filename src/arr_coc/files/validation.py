@@ -111,9 +111,7 @@ def short(value: Any) -> str:
 
 
 def bare(text: str) -> str:
-    """Return a simple name, such as n161313.jpg, unchanged, and any other text quoted and cut as by
-    `short`.
-    """
+    """Return a simple name, such as n161313.jpg, unchanged; any other text quoted and cut as by `short`."""
     return text if re.fullmatch(r"[\w./-]{1,80}", text) else short(text)
 
 

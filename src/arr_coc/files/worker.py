@@ -56,9 +56,7 @@ class Worker:
             self._restart_idle_timer()
 
     def ask(self, request: Any) -> Any:
-        """Return what the child's function returns; raise its ValueError, or `Exceeded` if time or memory
-        ends.
-        """
+        """Return what the child's function returns; raise its ValueError, or `Exceeded` past the limits."""
         line = json.dumps(request).encode() + b"\n"
         with self._lock:
             child = self._running()

@@ -1,11 +1,10 @@
 """How far the guide's scores decide, by kind of question: a fixed table, STANCES, of gates and tensions.
 
-A gate is the weight of one of the three maps, a tension is how two aims are traded, such as best cells
-against even coverage. "Participatory" is the map of what the question asks for.
+A gate weighs one of the three maps; a tension trades two aims, such as best cells against even coverage.
 
 | question | kind | effect |
 |---|---|---|
-| "What is the total?", and it is there | sure | the participatory map alone ranks; others break ties |
+| "What is the total?", and it is there | sure | the participatory map (what is asked for) alone ranks |
 | "What is unusual here?", and few cells are rare (`choose.rarity`) | unusual | saliency leads, almost alone |
 | the same, and many are as rare, as in a busy street | busy | saliency leads; two fifths for coverage |
 | "Describe the image." | overview | information and even coverage; "auto" spends four times as much |
@@ -80,9 +79,7 @@ PASSED_OVER = "the guide reads Latin script alone and passed over the words of t
 
 
 class Stance(NamedTuple):
-    """A row of STANCES: weights (gates) of the three maps and the three tensions for a kind of question, in
-    [0, 1].
-    """
+    """Weights (gates) of the three maps and three tensions for a kind of question, each in [0, 1]."""
 
     information: float
     perspectival: float
@@ -140,10 +137,7 @@ def _peak(salient: Tensor | None) -> float:
 
 
 def dense_things(words: Sequence[str]) -> tuple[str, ...]:
-    """Return the words of a question that name things of DENSE, such as a formula.
-
-    There are none if another word of the question says more than how to read them.
-    """
+    """Return a question's words for things of DENSE, such as "formula", if no other word says more."""
     things = tuple(word for word in words if word in DENSE)
     if len(things) == len(words):
         return things
@@ -152,8 +146,7 @@ def dense_things(words: Sequence[str]) -> tuple[str, ...]:
 
 
 def _unprinted(coupling: Coupling, trusted: float) -> float:
-    """Return the probability that no `dense_things` of a question is printed as asked for; 0 if it names
-    none.
+    """Return the probability that no `dense_things` of a question is printed as asked for; 0 without any.
 
     A printed word counts only as far as the guide, `trusted` in [0, 1], finds there what is asked for:
     "Number" may stand beside a code, and on a page of code beside none.
@@ -166,8 +159,7 @@ def _unprinted(coupling: Coupling, trusted: float) -> float:
 
 @lru_cache(maxsize=64)  # asked twice of each question of a call, and again for each page of a folder
 def is_general(guide: Guide, question: str) -> bool:
-    """Return whether a question is about all of a picture or what stands out in it, rather than about a
-    place.
+    """Return whether a question is about all of a picture or what stands out in it, not about a place.
 
     The guide decides these even if there is a trained allocator, whose training shows it places alone.
     """
@@ -177,16 +169,12 @@ def is_general(guide: Guide, question: str) -> bool:
 
 @lru_cache(maxsize=64)
 def is_transcription(guide: Guide, question: str) -> bool:
-    """Return whether a question asks for all that is printed ("Read the page aloud."), for which no few cells
-    will do.
-    """
+    """Return whether a question asks for all that is printed ("Read the page aloud.")."""
     return not TRANSCRIPTION_VERBS.isdisjoint(terms(question).words) and is_general(guide, question)
 
 
 def start(coupling: Coupling, salient: Tensor | None = None) -> Tensor:
-    """Return gates and tensions before the sigmoid, [6], for `AdaptiveTensionBalancer.mix`: STANCES weighted
-    by `shares`.
-    """
+    """Return gates and tensions before the sigmoid, [6], for the balancer: STANCES weighted by `shares`."""
     stances = torch.tensor([STANCES[name] for name in Shares._fields], dtype=torch.float32)
     return torch.logit(torch.tensor(shares(coupling, salient), dtype=torch.float32) @ stances, eps=1e-4)
 

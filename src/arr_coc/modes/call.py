@@ -49,8 +49,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class EncodedImages:
-    """What has been computed about a call's images and holds for any question; a field is filled when first
-    used.
+    """What has been computed about a call's images, for any question; a field is filled when first used.
 
     A session hands it to its next call. Lists have one entry per image.
     """
@@ -81,11 +80,9 @@ class EncodedImages:
 
     @contextmanager
     def in_conversation(self, history: Sequence[tuple[str, str]] = ()) -> Generator[EncodedImages]:
-        """Lend the copy that a question after a `history` fills, (question, answer) pairs with the oldest
-        first.
+        """Lend a copy for a question after a `history`, (question, answer) oldest first; this one without.
 
-        Without a history it is this object. Afterwards all that the copy computed is kept here, except the
-        fields in `OF_TURNS`, which depend on earlier turns.
+        Afterwards all that the copy computed is kept here, except the fields in `OF_TURNS`.
         """
         if not history:
             yield self
@@ -95,9 +92,7 @@ class EncodedImages:
         self._take(other, OF_TURNS)
 
     def share(self, other: EncodedImages) -> None:
-        """Take over from `other` the fields that hold with any LoRA, if both or neither of the two have
-        crops.
-        """
+        """Take over `other`'s fields that hold with any LoRA, if both or neither of the two have crops."""
         if self.finer == other.finer:
             self._take(other, OF_TURNS | OF_LORAS)
 
@@ -108,9 +103,7 @@ class EncodedImages:
                 setattr(self, one.name, getattr(self, one.name) or getattr(other, one.name))
 
     def attention(self, image: int) -> Tensor | None:
-        """Return how relevant the cells of an image were to earlier turns, [Q, H, W]; None for a first
-        question.
-        """
+        """Return relevance maps of earlier turns for an image, [Q, H, W]; None for a first question."""
         maps = [self.looks[question][image] for question in self.earlier if question in self.looks]
         return torch.stack(maps) if maps else None
 
@@ -125,9 +118,7 @@ class EncodedImages:
 
 @dataclass(frozen=True)
 class Chooser:
-    """The parts that choose cells for one model (adapter, layer, LoRAs, stem, source of relevance) and their
-    settings.
-    """
+    """The parts that choose cells for one model (adapter, layer, LoRAs, stem), and their settings."""
 
     adapter: FamilyAdapter  # of the family, on the base model
     layer: ARRCOCLayer  # scorers, balancer and allocator
@@ -142,17 +133,13 @@ class Chooser:
 
     @cached_property
     def guide(self) -> Guide:
-        """The guide: it judges every question, and reads the picture too unless you name another source of
-        relevance.
-        """
+        """The guide: it judges each question, and scores cells unless another source of relevance is set."""
         device = next(self.layer.parameters()).device  # that of an offloaded base is "meta"
         return load_guide(self.guide_folder, device=device)
 
     @cached_property
     def source(self) -> RelevanceSource | None:
-        """The source that scores cells for a question when the layer is untrained; None with relevance
-        "gaze".
-        """
+        """The source that scores cells if the layer is untrained; None with relevance "gaze"."""
         if self.relevance == "gaze":
             return None
         if self.relevance in ("auto", "trained", GUIDE):
@@ -206,7 +193,7 @@ class Call:
         return self.of_visuals(self.layout.sizes)
 
     def of_visuals(self, counts: Sequence[int]) -> list[int]:
-        """Sum counts per image or frame into counts per image or clip."""
+        """Return sum counts per image or frame into counts per image or clip."""
         return [sum(group) for group in groups(counts, self.frames)] if self.frames else list(counts)
 
     def spaces(self, grids: Sequence[Grid]) -> list[Grid]:
@@ -216,9 +203,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Prepared:
-    """What the base model is called with, and the decision about its cells; lists have one entry per image or
-    clip.
-    """
+    """The base model's input, and the decision about its cells; lists have one entry per image or clip."""
 
     model: Any = field(repr=False)  # the base, with LoRAs if the mode has any
     compacted: Compacted  # the model's input
@@ -237,8 +222,7 @@ def guarded(
     work: Callable[[], T],
     failure: str = "allocation failed; all visual tokens are used",
 ) -> T | None:
-    """Return the result of `work`; if it raises, log `failure` and return None, or raise again if
-    `chooser.strict`.
+    """Return the result of `work`; if it raises, log `failure` and return None (raise if `chooser.strict`).
 
     The work runs outside `torch.autocast`: decisions hang on single cells, and parts of them have no half
     precision.

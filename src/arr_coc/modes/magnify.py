@@ -35,9 +35,7 @@ _REMEDY = f"use a number from 1 to {MAX_SCALE:g}, or 'auto'"
 
 
 def parse_magnify(value: Magnify) -> Magnify:
-    """Return a magnification, number or text, as a float from 1 to MAX_SCALE, or "auto"; raise ValueError for
-    others.
-    """
+    """Return a magnification as a float from 1 to MAX_SCALE, or "auto"; raise ValueError for others."""
     scale: Any = value
     if isinstance(value, str):
         if value.strip().lower() == AUTO:
@@ -80,9 +78,7 @@ def scales_of(
 
 
 def tokens_of(budget: Budget | None, cells: int) -> int | None:
-    """Return how many visual tokens a budget allows for an image of `cells`; None: as many as its cells
-    need.
-    """
+    """Return how many visual tokens a budget allows of an image; None: as many as its `cells` need."""
     if isinstance(budget, str):
         return None
     return cells if budget is None else budget if isinstance(budget, int) else budget_count(budget, cells)
@@ -91,11 +87,7 @@ def tokens_of(budget: Budget | None, cells: int) -> int | None:
 def cells_at(
     magnify: Magnify, scales: Sequence[float], budgets: Sequence[Budget | None], sizes: Sequence[int]
 ) -> tuple[list[Budget | None], list[int | None]]:
-    """Turn token budgets of images with `sizes` cells into cell budgets, and the most cells each may keep (or
-    None).
-
-    A magnified cell costs several tokens, so the same budget keeps fewer cells.
-    """
+    """Turn token budgets of magnified images into cell budgets, and each one's most cells (None: any)."""
     allowed: list[Budget | None] = []
     most: list[int | None] = []
     for scale, budget, cells in zip(scales, budgets, sizes, strict=True):
@@ -111,9 +103,7 @@ def cells_at(
 
 
 def finer_grid(allocation: Allocation, scale: float, tokens: int | None) -> Grid:
-    """Return the grid at a scale, or the next coarser one at which the kept cells are at most `tokens` (None:
-    no limit).
-    """
+    """Return the grid at a scale, or the next at which kept cells are at most `tokens` (None: no limit)."""
     frames, height, width = allocation.grid
     while scale > 1:
         grid = (frames, round(scale * height), round(scale * width))
@@ -124,9 +114,7 @@ def finer_grid(allocation: Allocation, scale: float, tokens: int | None) -> Grid
 
 
 def fine_cells(allocation: Allocation, grid: Grid) -> Tensor:
-    """Return the cells of a finer grid whose centres lie in kept cells of an allocation: long [K'],
-    ascending.
-    """
+    """Return the cells of a finer grid whose centres lie in kept cells: long [K'], ascending."""
     every = torch.arange(grid[1] * grid[2])
     return allocation.mask().flatten()[covering_cells(allocation.grid, grid, every)].nonzero().flatten()
 

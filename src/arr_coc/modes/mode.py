@@ -26,21 +26,18 @@ class Mode:
         name: what users write.
         help: what the language model reads, for `--help`.
         encodes: what the vision encoder works on, for tables.
-        remark: a sentence shown beside each answer of this mode; "" for no remark.
-        scores: what the layer scores. "encoded": tokens of the encoder, of all cells; "pixels": what is known
-            before encoding; "": nothing.
-        score: a scoring function that replaces the layer, `score(pictures, question, (T, H, W))` -> float [T,
-            H, W] in any range; the largest are kept. It gets T pictures [3, h, w] in [0, 1] and the question
-            ("" without tokenizer).
+        remark: a sentence beside each answer of this mode; "": none.
+        scores: what the layer scores: "encoded", the encoder's tokens of all cells; "pixels", what is known
+            before encoding; "", nothing.
+        score: a function in place of the layer, `score(pictures, question, (T, H, W))` -> float [T, H, W], of
+            which the largest are kept; T pictures [3, h, w] in [0, 1], "" without tokenizer.
         chooses: whether some cells are dropped.
         scales: whether all cells stay, each multiplied by its relevance.
-        instead: the mode that runs in families whose vision tower can't encode some cells alone, if `scores`
-            is "pixels".
-        gestalt: whether the language model reads a coarse view of the whole image, made by a compressor that
-            a call may name.
-        coarse: whether the coarse view is all that it reads; then the answer's allocation is of the coarse
-            grid.
-        loras: kinds of LoRA in use; of each tuple of alternatives the first that is available (`lora.KINDS`).
+        instead: the mode of families whose vision tower can't encode some cells alone, if `scores` is
+            "pixels".
+        gestalt: whether the language model reads a coarse view, by a compressor that a call may name.
+        coarse: whether it reads that alone; then the answer's allocation is of the coarse grid.
+        loras: kinds of LoRA in use, each the first available of some alternatives (`lora.KINDS`).
         before_encoder: whether cells are chosen before any is encoded; follows from `scores`.
         stock: whether the base model is called as it is, without decision or LoRA; follows from the rest.
     """

@@ -19,9 +19,7 @@ def joined(*notes: str | None) -> str | None:
 def note_of_call(
     chooser: Chooser, call: Call, resolved: Call, prepared: Prepared, substituted: str | None
 ) -> str | None:
-    """Return the note of a whole call; `resolved` is the call as the family ran it, `substituted` why another
-    mode ran.
-    """
+    """Return a call's note: `resolved` is what the family ran, `substituted` says why another mode ran."""
     mode, other = resolved.mode, resolved.gestalt != call.gestalt
     own_view = other and chooser.adapter.encodes == "crops" and mode.before_encoder and mode.gestalt
     unmagnified = call.magnify != 1 and not mode.before_encoder
@@ -71,11 +69,9 @@ def budget_exceeds_image(budget: Budget, sizes: list[int]) -> str | None:
 
 
 def too_large(prepared: Prepared, trained: int, kinds: Collection[str]) -> str | None:
-    """Return a note on images with more cells than the model was trained on (`trained`); None if there are
-    none.
+    """Return a note on images with more cells than the model was trained on (`trained`), or None.
 
-    `kinds` are the LoRAs that are available. Modes with a coarse view, alone or with a LoRA for it, need no
-    note.
+    Modes with a coarse view, alone or with a LoRA for it (of the available `kinds`), need no note.
     """
     sizes = [f"{size:,}" for size in prepared.cells if size > trained]
     if not sizes:
@@ -90,9 +86,7 @@ def too_large(prepared: Prepared, trained: int, kinds: Collection[str]) -> str |
 
 
 def small_images(sizes: Sequence[int], budgets: Any, most: int) -> str | None:
-    """Return a note on images of at most `most` cells, of which all are kept in spite of a smaller budget;
-    None if none.
-    """
+    """Return a note on images of at most `most` cells, read whole despite a smaller budget, or None."""
     if budgets is None:
         return None
     small = [(size, budgets(size)) for size in sizes if size <= most]

@@ -104,8 +104,7 @@ def with_pictures(
     encoded: EncodedImages,
     frames: Sequence[int] = (),
 ) -> EncodedImages:
-    """Return a copy of `encoded` that holds the caller's original pictures, for the guide to read at full
-    resolution.
+    """Return a copy of `encoded` with the caller's original pictures, for the guide to read at full size.
 
     Raises:
         ValueError: not a list, a wrong number of pictures, an unreadable one, or a prompt with clips.
@@ -127,8 +126,7 @@ def with_pictures(
 
 
 def resolve(chooser: Chooser, call: Call) -> tuple[Call, str | None]:
-    """Settle how this family runs a call (mode, adapter, crops, gestalt); return that call, and why another
-    mode runs.
+    """Return a call as this family runs it (mode, adapter, crops, gestalt), and why another mode runs.
 
     Raises:
         ValueError: cells named for another image, or pictures that don't match the prompt.
@@ -146,8 +144,7 @@ def resolve(chooser: Chooser, call: Call) -> tuple[Call, str | None]:
 
 
 def covering(chooser: Chooser, call: Call) -> tuple[Chooser, Call]:
-    """Prepare a call whose budget is a promised coverage: return the source calibrated for it, and the call
-    with its rule.
+    """Return the source calibrated for a call's coverage, and the call with its rule.
 
     Other calls come back unchanged. With relevance "auto" the guide alone chooses.
 
@@ -178,8 +175,7 @@ def mode_for_question(
 ) -> tuple[str | None, str | None]:
     """Return the mode that a question calls for (None: the model's default) and a note on it.
 
-    A question for all that is printed gets "full" if no mode is named and `free`: no budget or cells are
-    either.
+    Questions for all print get "full" if no mode is named and `free`: no budget or cells are either.
     """
     reads = isinstance(question, str) and question.strip() and chooser.relevance != "gaze"
     if not reads or not is_transcription(chooser.guide, question):
@@ -218,9 +214,7 @@ def runs_as(adapter: FamilyAdapter, mode: Mode) -> tuple[Mode, str | None]:
 
 
 def gestalt_for(adapter: FamilyAdapter, mode: Mode, name: str) -> str:
-    """Return how a mode makes its coarse view in this family: "resize" for towers of tiles or crops, else as
-    `name` says.
-    """
+    """Return how a mode's coarse view is made here: "resize" for towers of tiles or crops, else `name`."""
     own = (mode.before_encoder and adapter.encodes == "tiles") or reads_crops(adapter, mode)
     return "resize" if own else name
 
@@ -229,9 +223,7 @@ def gestalt_for(adapter: FamilyAdapter, mode: Mode, name: str) -> str:
 
 
 def reads_crops(adapter: FamilyAdapter, mode: Mode) -> bool:
-    """Return whether a mode in this family chooses among cells of finer crops, beside the tower's one square
-    view.
-    """
+    """Return whether a mode chooses cells of finer crops in this family, beside the tower's square view."""
     return adapter.encodes == "crops" and mode.before_encoder and mode.gestalt
 
 
@@ -292,9 +284,7 @@ def _of_one_image(cells: Any) -> Tensor:
 
 
 def layout_of(adapter: FamilyAdapter, inputs: Mapping[str, Any]) -> Layout:
-    """Return where the tokens of images stand in a prompt, before encoding; raise ValueError if the family
-    can't tell.
-    """
+    """Return where a prompt's image tokens stand, before encoding; raise ValueError if that is unknown."""
     if adapter.early_layout:
         return adapter.layout(inputs)
     family = adapter.model.config.model_type

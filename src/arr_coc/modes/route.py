@@ -94,8 +94,7 @@ def choose(
 ) -> Decision | None:
     """Choose the kept cells, or the weights, of each image or clip; None if choosing failed.
 
-    `budgets` (None: keep all cells) and `most`, the most cells that may be kept, have one entry per image or
-    clip.
+    Per image or clip: `budgets` (None: keep all cells) and `most`, the most cells that may be kept.
     """
 
     def decision() -> Decision:
@@ -145,8 +144,7 @@ def _own_scores(chooser: Chooser, call: Call, layout: Layout, budgets: Sequence[
 
 
 def cues_for(chooser: Chooser, call: Call) -> list[Cues]:
-    """Return what the layer reads about each image of a call (`Cues`): texture, question embeddings, cell
-    features.
+    """Return what the layer reads about each image (`Cues`): texture, question embeddings, cell features.
 
     Raises:
         ValueError: the mode scores nothing, or "saccade" keeps all cells because there are so few.
@@ -181,9 +179,7 @@ def after_encoding(chooser: Chooser, call: Call) -> Prepared:
 
 
 def everything(chooser: Chooser, call: Call, fallback: bool = False) -> Prepared:
-    """Build the base model's input with every cell encoded and kept; `fallback` marks that choosing had
-    failed.
-    """
+    """Build the base model's input with every cell; `fallback` marks that choosing had failed."""
     features = encoded_features(chooser, call)
     every = Decision([everything_kept(grid) for grid in call.spaces(features.grids)], fallback=fallback)
     return dropped(chooser, call, features, every)
@@ -214,8 +210,7 @@ def dropped(chooser: Chooser, call: Call, features: VisualFeatures, decision: De
 def before_encoding(
     chooser: Chooser, call: Call, budgets: Sequence[Budget | None], gestalt: VisualFeatures | None = None
 ) -> Prepared:
-    """Choose cells, encode those alone, and put them into the prompt, behind the coarse view `gestalt` if
-    given.
+    """Choose cells, encode those alone, and put them into the prompt, behind a coarse view if given.
 
     `budgets` count visual tokens, one entry per image or clip; None keeps all cells. Magnified cells cost
     several tokens each, so fewer are kept.
@@ -268,9 +263,7 @@ def before_encoding(
 def magnification(
     call: Call, layout: Layout, budgets: Sequence[Budget | None]
 ) -> tuple[list[float], str | None]:
-    """Return by how much each image's kept cells are magnified (1: not at all), and a note if they can't
-    be.
-    """
+    """Return by how much each image's kept cells are magnified (1: not at all), and a note if they aren't."""
     if call.magnify == 1:
         return [1.0] * len(layout.grids), None
     adapter, encoded = call.adapter, call.encoded
@@ -322,9 +315,8 @@ def encode_parts(
 ) -> VisualFeatures:
     """Encode the kept cells alone; `keep` is long [K] per image, `sizes` the number of cells of each.
 
-    The LoRA for parts is used on images of which less than half is kept: it was trained with 64 to 273 of up
-    to 1024 cells. Each image goes by its own share. If all cells of an image are kept, its tokens are those
-    of the stock tower, bit for bit.
+    The LoRA for parts, trained with 64 to 273 of up to 1024 cells, is used on images of which less than half
+    is kept. With all cells of an image kept its tokens are those of the stock tower, bit for bit.
     """
     parts = [2 * len(index) < size for index, size in zip(keep, sizes, strict=True)]
     if PARTIAL not in chooser.loras or not any(parts):
@@ -344,9 +336,7 @@ def encode_parts(
 def gated(
     fine: VisualFeatures, layout: Layout, keep: Sequence[Tensor], gates: Sequence[Tensor]
 ) -> VisualFeatures:
-    """Multiply the kept cells' tokens by gates [N_i], at every level of the encoder; leave other tokens
-    unchanged.
-    """
+    """Multiply the kept cells' tokens by gates [N_i], at every level; leave other tokens unchanged."""
     kept = layout.tokens_to_keep(keep)
     # [K_i, 1] each: a cell's gate, 1 at tokens that are no cell (separators, newlines)
     factors = [
@@ -385,9 +375,7 @@ def coarse_alone(chooser: Chooser, call: Call) -> Prepared:
 
 
 def saccade(chooser: Chooser, call: Call) -> Prepared:
-    """Build the base model's input from a coarse view and fine cells, which are chosen before they are
-    encoded.
-    """
+    """Build the base model's input from a coarse view and fine cells chosen before they are encoded."""
     adapter = call.adapter
     sizes, most = call.sizes, most_unreduced(adapter)
     frames = call.frames or (1,) * len(sizes)
@@ -416,11 +404,9 @@ def most_unreduced(adapter: FamilyAdapter) -> int:
 
 
 def saccades(cells: int, coarse: int, budgets: Any) -> Budget | None:
-    """Return how many fine cells are kept beside a coarse view of `coarse` tokens; None (all) without a
-    coarse view.
+    """Return how many fine cells are kept beside a coarse view of `coarse` tokens; None (all) without one.
 
-    `budgets` is what the call names. None stands for SACCADE_TOKENS, coarse and fine together; raise
-    ValueError if the coarse view leaves none of them.
+    `budgets` is a call's; None: SACCADE_TOKENS in all, and ValueError if the view leaves none of them.
     """
     if not coarse:
         return None

@@ -78,8 +78,7 @@ def deciding_layer(layer: ARRCOCLayer, relevance: str | RelevanceSource) -> ARRC
 
 
 def check_layer(layer: ARRCOCLayer) -> None:
-    """Raise a ValueError if a channel group needs what a first question lacks: earlier relevance or attention
-    maps.
+    """Raise a ValueError if a channel group needs earlier relevance or attention: a first question has none.
 
     A group that reads one only where it exists (`reads`) is fine.
     """
@@ -122,8 +121,7 @@ def check_mode(layer: ARRCOCLayer, mode: Mode) -> None:
 
 
 def pictures(adapter: FamilyAdapter, inputs: Mapping[str, Any], encoded: EncodedImages) -> Sequence[Tensor]:
-    """Return the picture that the model reads, per image, recovered from its input: float32 [3, h, w] in [0,
-    1].
+    """Return the picture that the model reads, per image, from its input: float32 [3, h, w] in [0, 1].
 
     The result is kept in `encoded`.
     """
@@ -146,16 +144,12 @@ def encoded_features(chooser: Chooser, call: Call) -> VisualFeatures:
 
 
 def default_gestalt(adapter: FamilyAdapter, crops: bool = False) -> str:
-    """Return how coarse views are made if a call doesn't say: "pool4" if the vision tower takes no smaller
-    view.
-    """
+    """Return the default compressor: "pool4" if the vision tower takes no smaller view."""
     return "resize" if adapter.encodes == "cells" or crops else "pool4"
 
 
 def gestalt_of(chooser: Chooser, call: Call, name: str) -> VisualFeatures:
-    """Return the coarse view (gestalt) of every image by a compressor, made once; frames of a clip share
-    cells.
-    """
+    """Return each image's coarse view (gestalt) by a compressor, made once; frames of a clip share cells."""
     gestalts = call.encoded.gestalts
     if name not in gestalts:
         compressor = find_compressor(name)
@@ -174,9 +168,7 @@ def coarse_maps(chooser: Chooser, call: Call) -> list[Tensor]:
 
 
 def changes_of(adapter: FamilyAdapter, call: Call, layout: Layout) -> list[Changes | None]:
-    """Return what is new in each frame of each clip, compared once; None for a still, [] if there are no
-    clips.
-    """
+    """Return what is new in each clip's frames, compared once; None for a still, [] without clips."""
     if not call.frames:
         return []
     if call.encoded.changes is None:
@@ -193,9 +185,7 @@ def changes_of(adapter: FamilyAdapter, call: Call, layout: Layout) -> list[Chang
 def stem_tokens(
     adapter: FamilyAdapter, stem: Stem, inputs: Mapping[str, Any], encoded: EncodedImages
 ) -> list[Tensor]:
-    """Return the vectors [N, D] of each image's cells by a stem (a small net that reads pixels); made
-    once.
-    """
+    """Return a stem's vectors [N, D] of each image's cells; made once. A stem is a small net on pixels."""
     if None not in encoded.stems:
         encoded.stems[None] = _tokens_of(adapter, stem, inputs, encoded)
     return encoded.stems[None]
@@ -216,9 +206,7 @@ def _tokens_of(
 def stem_cells(
     chooser: Chooser, call: Call, stem: Stem, layout: Layout, gestalt: VisualFeatures | None
 ) -> list[Tensor]:
-    """Return the stem's vectors [N, D] of each image's cells, given the coarse view if there is one; made
-    once.
-    """
+    """Return a stem's vectors [N, D] of each image's cells, given any coarse view; made once."""
     adapter, stems = call.adapter, call.encoded.stems
     with call.watch("scoring"):
         if gestalt is None:
@@ -290,8 +278,7 @@ def _foreign(
 
 
 def guided_visuals(chooser: Chooser, call: Call) -> list[bool]:
-    """Return whether the guide chooses the cells of each image or clip because it is foreign to a trained
-    layer.
+    """Return whether the guide chooses each image's or clip's cells because it is foreign to a trained layer.
 
     Foreign: unlike all that the layer was trained on (`foreign_visuals`). The list is empty for an untrained
     layer, a named relevance, or if no stem can tell.
@@ -369,10 +356,9 @@ def untrained_relevance(
 ) -> tuple[Sequence[Tensor | None] | None, Sequence[Coupling | None] | None]:
     """Score cells without training: return logits [H, W] per image, and what the guide found about each.
 
-    With a trained layer only foreign pictures, and questions about the picture as a whole, get the guide's
-    logits. Without one all do, mixed with the model's own attention as far as the guide finds nothing
-    (`not_found`); without a guide attention alone. The model's first layers run only if needed, on the coarse
-    view by `name`.
+    With a trained layer: the guide's logits, only for foreign pictures and questions about no single place.
+    Else for all, mixed with the model's own attention by the share of `not_found`; without a guide attention
+    alone. The model's first layers run only if needed, on the coarse view by compressor `name`.
     """
     if chooser.layer.trained:
         chosen = off_ground_couplings(chooser, call, layout)
@@ -401,11 +387,9 @@ def couplings(chooser: Chooser, call: Call, layout: Layout) -> list[Coupling] | 
 
 
 def off_ground_couplings(chooser: Chooser, call: Call, layout: Layout) -> list[Coupling | None] | None:
-    """Return the guide's findings about images that a trained layer shouldn't judge; None for all other
-    images.
+    """Return the guide's findings about images that a trained layer shouldn't judge; None for the others.
 
-    These are pictures foreign to the layer, and questions about no single place. The result is None if there
-    are none, or with relevance "trained".
+    These are foreign, or asked about no single place. None in all without any, or with relevance "trained".
     """
     texts = None if chooser.relevance == "trained" else texts_of(call.adapter, call, layout)
     if texts is None:
@@ -431,9 +415,7 @@ def off_ground_couplings(chooser: Chooser, call: Call, layout: Layout) -> list[C
 def _coupled(
     source: RelevanceSource, chooser: Chooser, call: Call, layout: Layout, texts: Sequence[str]
 ) -> list[Coupling]:
-    """Return the source's findings about each image and its question; a repeated frame shares those of the
-    one before.
-    """
+    """Return the source's findings about each image and its question; repeated frames share those before."""
     adapter = call.adapter
     with call.watch("texture"):
         views = pictures(adapter, call.inputs, call.encoded)
@@ -463,9 +445,7 @@ def _repeat(values: Sequence[T], repeated: Sequence[bool]) -> list[T]:
 
 
 def whole_picture(source: RelevanceSource, original: Image.Image | None, read: Tensor) -> Tensor:
-    """Return the user's picture as a source reads it; `read`, the model's input, if that shows something
-    else.
-    """
+    """Return the user's picture as a source reads it; `read`, the model's input, if that shows a part."""
     if original is None:
         return read
     pixels = seen_pixels(source, original, read.device)
@@ -475,8 +455,7 @@ def whole_picture(source: RelevanceSource, original: Image.Image | None, read: T
 def attention_maps(
     adapter: FamilyAdapter, call: Call, name: str, gestalt: VisualFeatures, grids: Sequence[Grid]
 ) -> list[Tensor]:
-    """Return logits [H, W] of each image's cells, from attention of the model's first layers to a coarse
-    view.
+    """Return logits [H, W] of each image's cells, by attention of the model's first layers to a coarse view.
 
     `name` is the compressor that made the view `gestalt`.
     """
@@ -521,9 +500,7 @@ def changes_for(chooser: Chooser, call: Call, layout: Layout) -> list[Changes | 
 def _event(
     source: RelevanceSource, sights: Sequence[PictureView], text: str, grid: tuple[int, int]
 ) -> Tensor | None:
-    """Return logits [T, H, W] of the event that a question names, over a clip's frames; None if it names
-    none.
-    """
+    """Return logits [T, H, W] of the event that a question names in a clip's frames; None without one."""
     if (event := event_of(text)) is None:
         return None
     each = {id(sight): sight for sight in sights}  # repeated frames share one
@@ -686,9 +663,7 @@ class TextureMaker:
             encoded.caches[:] = [TextureCache(OF_PICTURE) for _ in layout.grids]
 
     def __call__(self, image: int, relevance: Sequence[Tensor] = ()) -> Tensor:
-        """Return the texture array [1, C, H, W] of an image; `relevance` is [1, H, W] of each earlier
-        step.
-        """
+        """Return an image's texture array [1, C, H, W]; `relevance` is [1, H, W] of each earlier step."""
         grid, cache = self.layout.grids[image][1:], self.encoded.caches[image]
         if (ready := cache.ready(self.groups, grid)) is not None:
             return ready.to(self.like)

@@ -86,9 +86,7 @@ def find_rules(light: NDArray[np.float32]) -> Rules:
 
 
 def _edges(light: NDArray[np.float32], least: int) -> NDArray[np.int64]:
-    """Return edges at least `least` px long between rows of pixels, where the step has one sign: row, start,
-    end.
-    """
+    """Return row, start and end of steps of one sign between rows of pixels, `least` px long or more."""
     steps = np.diff(light, axis=0)
     signs = np.pad((steps > RULE_STEP).astype(np.int8) - (steps < -RULE_STEP), ((0, 0), (1, 1)))
     row, column = np.divmod(np.flatnonzero(signs[:, 1:] != signs[:, :-1]), signs.shape[1] - 1)
@@ -110,9 +108,7 @@ def _edges(light: NDArray[np.float32], least: int) -> NDArray[np.int64]:
 
 
 def find_ink(light: NDArray[np.float32], rules: Rules, size: tuple[int, int]) -> PrintInk:
-    """Return the ink of a picture of `size` = (width, height) px: steps of its luminance, without its long
-    rules.
-    """
+    """Return the ink of a picture of `size` = (width, height) px: steps of its luminance, less long rules."""
     down, across = (np.abs(np.diff(light, axis=axis)) > INK_STEP for axis in (0, 1))
     lying, standing = (
         edges[edges[:, 2] - edges[:, 1] >= least] for edges, least in zip(rules, MIN_ERASED, strict=True)
@@ -169,8 +165,7 @@ def _across(boxes: Sequence[tuple[int, int, int, int]]) -> list[tuple[int, int, 
 
 
 def print_height(lines: Sequence[Box], weights: Sequence[float] | None = None) -> float | None:
-    """Return the height in px of the print that matters: a third of all lines, by width and weight, are
-    lower.
+    """Return the height in px of the print that matters: a third of lines, by width and weight, are lower.
 
     `weights` say how much each line matters; None: all alike. Without print the result is None.
     """

@@ -70,8 +70,7 @@ class Packed:
         return None
 
     def to_packed(self, box: Box) -> list[tuple[int, Box]]:
-        """Return where a box of the original, in px, is shown: index of the picture and box in it, for each
-        place.
+        """Return where a box of the original, in px, is shown: (index of the picture, box in it) per place.
 
         If a place shows only a part of the box, it is cut to that part; if none shows it, the list is empty.
         """

@@ -80,9 +80,7 @@ PAPER, FRAME = (255, 255, 255), (160, 160, 160)  # colours between the parts of 
 
 
 class Decider(Protocol):
-    """What packing needs of a `Selector`: it chooses cells for a question, and remembers what was made of a
-    picture.
-    """
+    """What packing needs of a `Selector`: choosing cells, and memory of what was made of a picture."""
 
     def known(self, picture: ImageSource) -> KnownPicture: ...
 
@@ -131,7 +129,7 @@ def pack(
     magnify: float = 3.0,
     readable: float = READABLE,
 ) -> Packed:
-    """Pack a picture whose cells were chosen already: cut out and enlarge these within a budget of tokens.
+    """Pack a picture whose cells were chosen already: cut these out and enlarge them within a token budget.
 
     Args:
         picture: Whatever `open_image` takes.
@@ -186,7 +184,7 @@ def pack_for(
     magnify: float = 3.0,
     readable: float = READABLE,
 ) -> Packed:
-    """Pack a picture for some questions: choose what they need, and enlarge that within a budget of tokens.
+    """Pack a picture for some questions: choose what they need, and enlarge it within a budget of tokens.
 
     Args:
         picture: Whatever `open_image` takes.
@@ -310,9 +308,7 @@ def _limited(spend: Spend, sight: Sight) -> Spend:
 
 
 def _trust(coupling: Coupling) -> float:
-    """Return how far to follow the cells' relevance, in [0, 1]; it is low if a question is about all of the
-    picture.
-    """
+    """Return how far to follow the cells' relevance, in [0, 1]; less for questions about all of a picture."""
     return coupling.confidence * (1 - coupling.overview) * (1 - coupling.unusual)
 
 
@@ -352,10 +348,7 @@ def _keeping(every: Allocation, keep: Tensor) -> Allocation:
 def _dense(
     sight: Sight, keep: NDArray[np.int64], boxes: NDArray[np.int64], spend: Spend
 ) -> tuple[NDArray[np.int64], list[PixelBox]]:
-    """Return the cells that lie in the densest regions, and these regions.
-
-    The regions together hold the share HELD of the relevance of all given cells.
-    """
+    """Return the cells in the densest regions, and these regions; they hold the share HELD of relevance."""
     size, grid = sight.image.size, sight.relevance.shape
     joined = joined_in_rows(boxes[keep], size)
     around = _regions(sight, joined, _frame_of(joined, spend), MAX_IN_STRIP, False)
@@ -535,11 +528,7 @@ def _score(sight: Sight, plan: Plan) -> float:
 
 
 def _worth(sight: Sight, sent: NDArray[np.bool_], scale: float, whole: float, count: int) -> float:
-    """Return the score of `count` parts at `scale` that show the cells `sent` [H, W], beside an overview at
-    `whole`.
-
-    `whole` is 0 without an overview.
-    """
+    """Return the score of `count` parts showing cells `sent` at `scale`, an overview at `whole` (0: none)."""
     trust, height = sight.confidence, sight.height
     held = trust * float(sight.relevance[sent].sum()) + (1 - trust) * float(sent.mean())
     around = _read_share(height * whole, sight.readable) if whole else 0.0

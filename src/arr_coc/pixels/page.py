@@ -80,16 +80,12 @@ class PrintedPage:
 
     @cached_property
     def rows(self) -> tuple[tuple[int, ...], ...]:
-        """Indices of the lines in each row, each from the left, rows from the top; every line is in one
-        row.
-        """
+        """Indices of the lines in each row, from the left, rows from the top; every line is in one row."""
         return self._layout.rows
 
     @cached_property
     def headers(self) -> tuple[int, ...]:
-        """For each line the index of the line at the head of its column; -1 without a column or for the head
-        itself.
-        """
+        """For each line the index of the one at the head of its column; -1 without, or for a head itself."""
         return self._layout.headers
 
     @cached_property
@@ -161,18 +157,14 @@ def _bounding(rules: Rules, lines: NDArray[np.float64]) -> Rules:
 
 
 def _in_print(rules: NDArray[np.int64], lines: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Return which rules lie within a line of print, as strokes of its letters; lines are [L, 4], across
-    first.
-    """
+    """Return which rules lie in a line of print, as strokes of letters; lines are [L, 4], across first."""
     at, low, high = (rules[:, None, i] for i in range(3))
     inside = (at > lines[:, 0] - 1) & (at < lines[:, 2] + 1)
     return np.any(inside & (low > lines[:, 1] - SLACK) & (high < lines[:, 3] + SLACK), axis=1)
 
 
 def _frames(lines: NDArray[np.float64], rules: Rules, shape: tuple[int, ...]) -> NDArray[np.float64]:
-    """Return the nearest rules around each line's middle, as boxes [L, 4]; the picture's edge if there are
-    none.
-    """
+    """Return the nearest rules around each line's middle, as boxes [L, 4]; else the picture's edge."""
     frames = np.tile(np.array((0.0, 0.0, shape[1], shape[0])), (len(lines), 1))
     if not len(lines):
         return frames
@@ -245,8 +237,7 @@ def _neighbours(lines: NDArray[np.float64]) -> list[tuple[int, int]]:
 
 
 def _rules_between(lines: NDArray[np.float64], rules: Rules, i: int, j: int) -> tuple[int, ...]:
-    """Return the numbers of the vertical rules between two lines of one row; edges of one drawn line count
-    once.
+    """Return the numbers of vertical rules between two lines of a row; edges of one drawn line count once.
 
     -1 stands for a gap between two frames, which no table has.
     """
@@ -358,9 +349,7 @@ def _headers(
 
 
 def _upper(lines: NDArray[np.float64], rows: tuple[tuple[int, ...], ...], number: int) -> int:
-    """Return the nearest row above one that may be of the same table, both of several lines; -1 without
-    one.
-    """
+    """Return the nearest row above that may be of the same table, both of several lines; -1 without one."""
     row = rows[number]
     top, height = min(lines[i, 1] for i in row), max(lines[i, 3] - lines[i, 1] for i in row)
     for n in range(number - 1, -1, -1) if len(row) > 1 else ():
@@ -394,9 +383,7 @@ def _differs(head: list[tuple[float, ...]], below: list[tuple[float, ...]]) -> b
 
 
 def _panels(rows: tuple[tuple[int, ...], ...], frames: NDArray[np.float64]) -> tuple[Box, ...]:
-    """Merge frames side by side or one above the other between the same vertical rules, if they hold two
-    rows.
-    """
+    """Merge frames side by side or stacked between the same vertical rules, if they hold two rows."""
     columns: dict[tuple[int, int], list[tuple[float, ...]]] = defaultdict(list)
     for row in rows:
         left, right = min(frames[i, 0] for i in row), max(frames[i, 2] for i in row)
@@ -420,9 +407,7 @@ def _panels(rows: tuple[tuple[int, ...], ...], frames: NDArray[np.float64]) -> t
 def _framed_controls(
     lines: NDArray[np.float64], rules: Rules, frames: NDArray[np.float64]
 ) -> list[tuple[Box, int]]:
-    """Return buttons and fields, each with its line: frames close around one line, whose rules end with
-    them.
-    """
+    """Return buttons and fields with their lines: frames close around one line, whose rules end with them."""
     controls: list[tuple[Box, int]] = []
     for i, (line, frame) in enumerate(zip(lines, frames, strict=True)):
         height = line[3] - line[1]
@@ -480,9 +465,7 @@ def _bare_controls(
 
 
 def _is_corner(box: Box, rules: Rules) -> bool:
-    """Return whether a box is the corner of a frame: a horizontal and a vertical rule end in it and lead
-    away.
-    """
+    """Return whether a box is a frame's corner: a horizontal and a vertical rule end in it and lead away."""
 
     def ends(low: float, high: float, at: float, other: float, edges: NDArray[np.int64]) -> NDArray[np.bool_]:
         beside = (edges[:, 0] >= at - EDGE_PX) & (edges[:, 0] <= other + EDGE_PX)
@@ -520,9 +503,7 @@ def _blobs(raster: NDArray[np.bool_]) -> list[tuple[int, int, int, int]]:
 
 
 def _name_of(box: Box, lines: NDArray[np.float64], rules: Rules) -> int:
-    """Return the line that names a control: at its height, the nearest one without a vertical rule
-    between.
-    """
+    """Return the line that names a control: at its height, the nearest without a vertical rule between."""
     if not len(lines):
         return -1
     x0, y0, x1, y1 = lines.T

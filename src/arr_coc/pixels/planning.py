@@ -97,8 +97,7 @@ def reading_scale(size: Size, rule: Rule) -> float:
 
 
 def largest(most: float, make: Callable[[float], T | None], guess: float) -> T | None:
-    """Return what `make` gives at the largest scale, up to `most`, at which it isn't None; None if there is
-    none.
+    """Return what `make` gives at the largest scale, up to `most`, at which it isn't None; else None.
 
     The search starts from `guess` in steps that double, then goes on between the last two.
     """
@@ -143,9 +142,7 @@ def _scaled(box: PixelBox, scale: float) -> Size:
 
 
 def shrunk(size: Size, spend: Spend) -> Plan | None:
-    """Plan the whole picture at the largest size that the budget allows, at most its own; None if it doesn't
-    fit.
-    """
+    """Plan the whole picture as large as the budget and its own size allow; None if it doesn't fit."""
     whole = (0, 0, *size)
 
     def make(scale: float) -> Plan | None:
@@ -169,7 +166,7 @@ def overview(size: Size, spend: Spend, share: float) -> Plan | None:
 
 
 def crops(regions: Sequence[PixelBox], spend: Spend, above: Plan | None = None) -> Plan | None:
-    """Plan a picture for each region at one scale, after an overview if one is given; None if they don't fit.
+    """Plan a picture for each region at one scale, after an overview if given; None if they don't fit.
 
     Without regions the result is None, too.
     """
@@ -203,7 +200,7 @@ def crops(regions: Sequence[PixelBox], spend: Spend, above: Plan | None = None) 
 
 
 def strip(regions: Sequence[PixelBox], size: Size, spend: Spend, above: Plan | None = None) -> Plan | None:
-    """Plan one picture: an overview, if one is given, and below it the regions in rows, in reading order.
+    """Plan one picture: an overview, if given, and below it the regions in rows, in reading order.
 
     `size` is that of the picture. If the regions don't fit, the result is None.
     """
@@ -235,9 +232,7 @@ def strip(regions: Sequence[PixelBox], size: Size, spend: Spend, above: Plan | N
 
 
 def _widths(sides: Sequence[int]) -> list[int]:
-    """Return widths of a strip that are worth trying: of the widest piece, and of the first pieces side by
-    side.
-    """
+    """Return widths of a strip worth trying: of the widest piece, and of the first pieces side by side."""
     widest = max(sides)
     sums = accumulate(side + GAP for side in sides)
     return sorted({widest, *(total - GAP for total in sums if total - GAP > widest)})

@@ -20,16 +20,12 @@ ROW_SHARE = 0.5  # of the lower of two regions' heights that they share if they 
 
 
 def cell_boxes(allocation: Allocation, size: tuple[int, int]) -> list[PixelBox]:
-    """Return boxes of the kept cells of a picture of `size` = (width, height); cells side by side share a
-    box.
-    """
+    """Return boxes of kept cells, side by side joined, in a picture of `size` = (width, height)."""
     return joined_in_rows(all_boxes(allocation, size), size)
 
 
 def all_boxes(allocation: Allocation, size: tuple[int, int]) -> NDArray[np.int64]:
-    """Return the boxes of the kept cells [K, 4] in px of a picture of `size` = (width, height), in raster
-    order.
-    """
+    """Return boxes of kept cells [K, 4] in a picture of `size` = (width, height) px, in raster order."""
     return allocation.boxes(size).numpy().astype(np.int64)
 
 

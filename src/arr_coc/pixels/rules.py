@@ -91,9 +91,7 @@ class Rule:
 
 
 def find_rule(name: str | int) -> Rule:
-    """Return the rule with a name, or for N or "square N" one token for each N x N px; raise ValueError if
-    unknown.
-    """
+    """Return the rule of a name, or for N or "square N" one token per N x N px; ValueError if unknown."""
     text = str(name).strip().lower()
     if text in RULES:
         return RULES[text]
@@ -113,9 +111,7 @@ def _squares(rule: Rule, width: int, height: int) -> Count:
 
 
 def _patches(rule: Rule, width: int, height: int) -> Count:
-    """Count as OpenAI's newer models: patches, scaled down to a budget of them, times a factor, rounded
-    up.
-    """
+    """Count as OpenAI's newer models: patches, scaled down to a budget, times a factor, rounded up."""
     width, height = _within(width, height, rule.side)
     if rule.most and _cells(width, rule.patch) * _cells(height, rule.patch) > rule.most:
         # Scaled so that the side that fits worse holds whole patches; in units of a patch.
@@ -128,9 +124,7 @@ def _patches(rule: Rule, width: int, height: int) -> Count:
 
 
 def _tiles(rule: Rule, width: int, height: int) -> Count:
-    """Count as OpenAI's older models: tiles of 512 px of a picture within 2,048 px and 768 px of its shorter
-    side.
-    """
+    """Count as OpenAI's older models: 512 px tiles of a picture in 2,048 px, 768 px on its shorter side."""
     width, height = _within(width, height, rule.side)
     if (short := min(width, height)) > 768:
         width, height = (max(1, math.floor(side * 768 / short)) for side in (width, height))
@@ -139,9 +133,7 @@ def _tiles(rule: Rule, width: int, height: int) -> Count:
 
 
 def _padded(rule: Rule, width: int, height: int) -> Count:
-    """Count as Anthropic: the largest size of the same shape whose patches, padded to whole ones, are in
-    limits.
-    """
+    """Count as Anthropic: the largest size of one shape whose patches, padded to whole, are in limits."""
 
     def fits(w: int, h: int) -> bool:
         across, down = _cells(w, rule.patch), _cells(h, rule.patch)

@@ -98,10 +98,7 @@ class BoxSource:
 
 
 def _on_picture(boxes: Sequence[GivenBox], size: tuple[int, int]) -> tuple[tuple[GivenBox, ...], str | None]:
-    """Return boxes cut to a picture of `size`, and a note on those outside it.
-
-    Values that aren't boxes, or that are all in other units than px of that picture, raise ValueError.
-    """
+    """Return boxes cut to a picture of `size`, and a note on those outside; raise ValueError for bad ones."""
     width, height = size
     remedy = f"give px of the upright picture, which is {width}x{height}"
     inside = []
@@ -126,9 +123,7 @@ def _short(one: GivenBox) -> str:
 
 
 def _logit(one: GivenBox, own: set[str], listed: set[str]) -> float:
-    """Return the log odds that a question needs a box; `own` are stems of its words, `listed` those of
-    related words.
-    """
+    """Return the log odds that a box is needed by a question with stems `own`; `listed` are related stems."""
     held = {stem(word) for word in split_words(one.text)}
     logit = 0.0
     if one.text:
@@ -138,9 +133,8 @@ def _logit(one: GivenBox, own: set[str], listed: set[str]) -> float:
 
 
 def parse_boxes(value: Any, name: str) -> tuple[GivenBox, ...]:
-    """Return boxes from JSON values: a list of {"box": [x0, y0, x1, y1], "text": ..., "score": ...}.
-
-    Other values raise ValueError.
+    """Return boxes from a list of {"box": [x0, y0, x1, y1], "text": ..., "score": ...}, or raise
+    ValueError.
     """
     remedy = 'give a list of {"box": [x0, y0, x1, y1], "text": "...", "score": 0.9}'
     if not isinstance(value, list) or len(value) > MAX_BOXES:

@@ -234,9 +234,7 @@ def _resized(picture: Tensor, height: int, width: int) -> Tensor:
 
 
 def word_scene(text: str, question: str, corner: tuple[int, int]) -> SourceScene:
-    """Return a page with one line of print in a corner: (0, 0) top left, (1, 0) top right, (0, 1) bottom
-    left.
-    """
+    """Return a page with print in a corner: (0, 0) top left, (1, 0) top right, (0, 1) bottom left."""
     page = Image.new("RGB", SIZE, PAPER)
     draw, font = ImageDraw.Draw(page), load_font("DejaVuSans.ttf", PRINT)
     x0, y0, x1, y1 = draw.textbbox((0, 0), text, font)

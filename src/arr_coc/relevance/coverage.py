@@ -31,9 +31,7 @@ NO_STRUCTURE = "the picture has no structure"
 
 
 class CoverageRule(NamedTuple):
-    """Down to which depth cells must be kept to hold all evidence of a share of questions, by the source's
-    confidence.
-    """
+    """Which depths of cells hold all evidence of a share of questions, by the source's confidence."""
 
     share: float  # of questions, as promised, in (0, 1)
     least: float  # confidence below which nothing is promised
@@ -57,8 +55,7 @@ class CoverageRule(NamedTuple):
 
 
 def depths(logits: Tensor) -> Tensor:
-    """Return how deep each cell lies below the best of its picture, in [0, 1]: 0 the highest logit, 1 the
-    lowest.
+    """Return how deep each cell lies below its picture's best, in [0, 1]: 0 the highest logit, 1 the lowest.
 
     If all logits are equal the depths are 0, so that all cells are kept.
     """
@@ -84,9 +81,7 @@ def coverage_rule(source: RelevanceSource, share: float) -> CoverageRule:
 
 
 def rule_of(row: Mapping[str, Any], share: float) -> CoverageRule:
-    """Return the rule of one row of the table for a share; raise ValueError for a share outside of the
-    row's.
-    """
+    """Return the rule of a table row for a share; raise ValueError for a share outside of the row's."""
     shares = sorted(map(float, row["depths"]))
     above = [one for one in shares if one >= share]
     if share < shares[0]:
@@ -101,8 +96,6 @@ def rule_of(row: Mapping[str, Any], share: float) -> CoverageRule:
 
 @lru_cache(maxsize=1)
 def coverage_table() -> dict[str, dict[str, Any]]:
-    """Return the bundled calibrations by the name of their source: version, least, edges and depths by
-    share.
-    """
+    """Return the bundled calibrations by source: version, least confidence, edges and depths by share."""
     with reading(f"{str(TABLE)!r} can't be read", "install arr-coc again"):
         return json.loads(TABLE.read_text(encoding="utf-8"))

@@ -116,9 +116,7 @@ class Decision:
 
 
 def score_cells(layer: ARRCOCLayer, cues: Sequence[Cues]) -> list[Relevance]:
-    """Score the cells of each image by how much its question needs them; raise NonFiniteScores for NaN or
-    infinity.
-    """
+    """Score how much each image's question needs each cell; raise NonFiniteScores for NaN or infinity."""
     maps = relevance_of(layer, cues)
     # One transfer from the device for all images.
     finite = torch.stack([relevance.balanced.isfinite().all() for relevance in maps]).tolist()
@@ -208,18 +206,14 @@ def whole_grids(grids: Sequence[Grid], frames: Sequence[int]) -> list[Grid]:
 
 
 def kept_of_frames(allocation: Allocation) -> list[Tensor]:
-    """Return the kept cells of each frame of an allocation, long [K_t], ascending, numbered within the
-    frame.
-    """
+    """Return the kept cells of each frame, long [K_t], ascending, numbered within the frame."""
     frames, height, width = allocation.grid
     frame = allocation.keep // (height * width)
     return [allocation.keep[frame == t] - t * height * width for t in range(frames)]
 
 
 def stacked(maps: Sequence[Relevance], frames: Sequence[int]) -> list[Relevance]:
-    """Return the relevance of images and clips, from that of images and frames; a clip's maps are stacked
-    over its frames.
-    """
+    """Return the relevance of images and clips; a clip's maps are those of its frames, stacked."""
     return [_under(group) if len(group) > 1 else group[0] for group in groups(maps, frames)]
 
 
@@ -240,9 +234,7 @@ def _under(group: Sequence[Relevance]) -> Relevance:
 
 
 def over_time(maps: Sequence[Relevance], changes: Sequence[Changes | None]) -> list[Relevance]:
-    """Return the relevance of images unchanged, and that of clips adjusted for time
-    (`relevance_over_time`).
-    """
+    """Return the relevance of images unchanged, that of clips adjusted for time (`relevance_over_time`)."""
     frames = frame_counts(changes, len(maps))
     visuals = stacked(maps, frames)
     for i, (one, count) in enumerate(zip(changes, frames, strict=bool(changes))):
@@ -263,8 +255,7 @@ def over_time(maps: Sequence[Relevance], changes: Sequence[Changes | None]) -> l
 
 
 def share_most_confident_frame(cues: Sequence[Cues], frames: Sequence[int]) -> Sequence[Cues]:
-    """Return the frames' `Cues` in which all frames of a clip have the guide's findings from its most
-    confident frame.
+    """Return the frames' `Cues`; all frames of a clip get the guide's findings from its most confident frame.
 
     Each frame keeps its own logits.
     """
@@ -282,9 +273,7 @@ def share_most_confident_frame(cues: Sequence[Cues], frames: Sequence[int]) -> S
 
 
 def most_confident_frames(cues: Sequence[Cues], frames: Sequence[int]) -> list[Cues]:
-    """Return the cues of the frame of each image or clip in which the guide is most confident; the first
-    without guide.
-    """
+    """Return the cues of each clip's frame in which the guide is most confident; the first without guide."""
     return [
         max(group, key=lambda one: 0.0 if one.guided is None else one.guided.confidence)
         for group in groups(cues, frames)
@@ -331,9 +320,7 @@ def _on_cpu(maps: Sequence[Relevance]) -> list[Relevance]:
 
 
 def everything_kept(grid: Grid, relevance: Relevance | None = None) -> Allocation:
-    """Return the allocation that keeps every cell of an image; `relevance` gives its maps (None: 1
-    everywhere).
-    """
+    """Return an allocation that keeps all cells of an image, with the maps of `relevance` (None: 1)."""
     keep = torch.arange(grid[0] * grid[1] * grid[2])
     ones = torch.ones(grid)
     maps = {name: ones for name in ("information", "perspectival", "participatory", "balanced")}
@@ -361,8 +348,8 @@ def everything_kept(grid: Grid, relevance: Relevance | None = None) -> Allocatio
 
 
 def best_kept(grid: Grid, scores: Tensor, budget: Budget | None = None) -> Allocation:
-    """Return the allocation that keeps the cells with the highest scores, [T, H, W] or [N]; ties go to the
-    earlier.
+    """Return the allocation that keeps the cells with the highest scores, [T, H, W] or [N]; of ties the
+    first.
 
     `budget` is a count, a fraction, "auto" or None for at most 273. The allocation's `balanced` map is the
     scores scaled to [0, 1]; its other three maps are 0. Scores that are NaN or infinite raise

@@ -104,8 +104,7 @@ def line_matches(question: str, lines: Sequence[PrintedLine], cosines: Tensor) -
 
 
 def likeliest(matches: Tensor) -> Tensor:
-    """Return the numbers of the MAX_LINES lines that fit a question best, or lie beside such lines; long,
-    ascending.
+    """Return the indices of the MAX_LINES lines that fit a question best, or lie beside such; ascending.
 
     `matches` [L, MATCHES] come from `line_matches`, with L above MAX_LINES, in reading order.
     """
@@ -115,9 +114,7 @@ def likeliest(matches: Tensor) -> Tensor:
 
 
 def pair_facts(boxes: Tensor) -> Tensor:
-    """Return how lines lie to one another, float [L, L, PAIR], from their boxes [L, 4] in px: row i for what
-    line i sees.
-    """
+    """Return how lines [L, 4], boxes in px, lie to one another, float [L, L, PAIR]; row i sees line j."""
     x0, y0, x1, y1 = boxes.unbind(1)
     usual = (y1 - y0).median().clamp_min(1.0) if len(boxes) else boxes.new_tensor(1.0)
     x, y = (x0 + x1) / 2, (y0 + y1) / 2
@@ -186,8 +183,7 @@ class LineHead(nn.Module):
         matches: Tensor,
         words: Sequence[Tensor],
     ) -> tuple[Tensor, Tensor]:
-        """Score L lines for Q questions: return logits [Q, L, 2] and the logit [Q] that the print holds an
-        answer.
+        """Score L lines for Q questions: logits [Q, L, 2], and the logit [Q] that the print holds an answer.
 
         A line's second logit is for what stands just left of it: a tick box, a radio button, an icon.
 

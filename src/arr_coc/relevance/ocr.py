@@ -71,9 +71,7 @@ class Sentences(Protocol):
 
 
 class OcrView(NamedTuple):
-    """The lines of print that an OCR read on a picture, with all that is computed of them before a
-    question.
-    """
+    """The lines of print that an OCR read on a picture, with what is computed of them before a question."""
 
     size: tuple[int, int]  # (height, width) of the picture in px
     lines: tuple[PrintedLine, ...]
@@ -128,9 +126,7 @@ class OcrSource:
         return self.of_lines(self.read(np.ascontiguousarray(pixels)), (picture.shape[-2], picture.shape[-1]))
 
     def of_lines(self, lines: Sequence[PrintedLine], size: tuple[int, int]) -> OcrView:
-        """Return the view of a picture of `size` (height, width) px from lines that are known already,
-        without an OCR.
-        """
+        """Return a picture's view, of `size` (height, width) px, from known lines, without an OCR."""
         held = tuple(line for one in lines if (line := _readable(one, size)) is not None)
         boxes = torch.tensor([line.box for line in held], dtype=torch.float32).view(-1, 4)
         vectors = self.sentences([line.text for line in held])
@@ -176,8 +172,7 @@ def _shares(box: Box, width: int, height: int) -> Box:
 
 
 def judge(head: LineHead, view: OcrView, questions: Sequence[str], vectors: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the head's logits of a picture's lines, [Q, L, 2], and of whether an answer is there, [Q], for Q
-    questions.
+    """Return logits of a picture's lines, [Q, L, 2], and that it holds an answer, [Q], for Q questions.
 
     `vectors` are the sentence vectors of the questions, [Q, SENTENCE_WIDTH].
     """
@@ -207,9 +202,7 @@ def scored_boxes(view: OcrView, logits: Tensor) -> tuple[list[Box], list[float]]
 
 
 def _rows(engine: Any, pixels: np.ndarray, turn: bool) -> list[tuple[float, str, np.ndarray]]:
-    """Return certainty, text and corners [4, 2] of each line of a picture; `turn` turns those that are upside
-    down.
-    """
+    """Return certainty, text and corners [4, 2] of a picture's lines; `turn` turns those upside down."""
     output = engine(pixels[:, :, ::-1], use_cls=turn)  # it reads BGR
     if output.boxes is None:
         return []
@@ -248,11 +241,9 @@ def rapid_ocr() -> Read:
 
 
 def _less_thin(pixels: np.ndarray) -> tuple[np.ndarray, float]:
-    """Return an RGB picture in a shape that RapidOCR can read, and its scale; thin ones are shrunk onto a
-    wider sheet.
+    """Return an RGB picture that RapidOCR can read, and its scale; thin ones are shrunk onto a wider sheet.
 
-    RapidOCR scales long ones down to no width at all, and others up by their shorter side until they take
-    minutes.
+    It scales long ones down to no width at all, and others up by their shorter side until they take minutes.
     """
     height, width = pixels.shape[:2]
     if max(height, width) <= THINNEST * min(height, width):

@@ -42,8 +42,7 @@ SAMPLED = 64  # numbers of each parameter that tell models apart
 
 
 class Sureness(NamedTuple):
-    """How a late-interaction score becomes a confidence, from 0 to 1, that a picture holds what a question
-    needs.
+    """How a late-interaction score becomes a confidence that a picture holds what a question needs.
 
     The confidence is sigmoid(slope * (score - middle)); the score is that of `late_interaction`.
     """
@@ -73,8 +72,8 @@ class IndexSource:
     Nothing is normalised over a picture or over questions, so a score doesn't depend on what else is scored.
 
     Args:
-        vectors: patch vectors of the picture, [h, w, D], in rows from its top left, or a function that makes
-            them from a picture, float [3, h, w] in [0, 1]. Leave out patches of a border that the model saw
+        vectors: patch vectors of the picture, [h, w, D], in rows from its top left; or a function from a
+            picture, float [3, h, w] in [0, 1], to them. Leave out patches of a border that the model saw
             around it.
         questions: a function from a question to its vectors, [T, D], without those of a prefix or padding.
         name: shown in traces and tables.
@@ -120,9 +119,7 @@ class IndexSource:
         return Coupling(cells_from_map(cosines.mean(-1), grid), sigmoid(logit))
 
     def _units(self, vectors: Tensor, what: str, shape: str) -> Tensor:
-        """Return vectors scaled to unit length, float32 on the CPU; raise ValueError if their shape or values
-        don't fit.
-        """
+        """Return vectors of unit length, float32 on the CPU; raise ValueError for a bad shape or value."""
         if vectors.ndim != shape.count(",") + 1 or not vectors.numel() or not is_finite(vectors):
             raise ValueError(
                 f"relevance {self.name!r} has vectors {list(vectors.shape)} for {what}: give finite {shape}"
@@ -136,8 +133,7 @@ def is_finite(vectors: Tensor) -> bool:
 
 
 def late_interaction(cosines: Tensor) -> float:
-    """Return the score, in [-1, 1], of a picture from cosines [h, w, T] of its patches with a question's
-    vectors.
+    """Return a picture's score, in [-1, 1], from cosines [h, w, T] of its patches with a question's vectors.
 
     It is the mean over the question's vectors of each one's best cosine with a patch.
     """
@@ -198,9 +194,7 @@ class RetrieverSource(IndexSource):
 
 
 def own_tokens(bare: Sequence[int], whole: Sequence[int]) -> slice:
-    """Return where a question's own tokens are in a prompt, by comparing its ids without and with the
-    question.
-    """
+    """Return where a question's tokens are in a prompt, by its ids without (`bare`) and with the question."""
     least = min(len(bare), len(whole))
     first = next((i for i in range(least) if bare[i] != whole[i]), least)
     last = next((i for i in range(least - first) if bare[-1 - i] != whole[-1 - i]), least - first)
@@ -208,8 +202,7 @@ def own_tokens(bare: Sequence[int], whole: Sequence[int]) -> slice:
 
 
 def join_tiles(vectors: Tensor, rows: int, columns: int) -> Tensor:
-    """Put the patches [N, D] of a picture's square tiles, one tile after the other, in their places: [h, w,
-    D].
+    """Put the patches [N, D] of a picture's square tiles, one tile after another, in their places: [h, w, D].
 
     Idefics3's processor adds a smaller picture of the whole at the end, which is left out. Tiles divide the
     picture evenly: the processor stretches it to whole ones and adds no border.
@@ -320,9 +313,7 @@ ENCODERS: dict[str, Callable[[Any, Mapping[str, Tensor]], Tensor]] = {
 
 
 def _own_sureness(model: Any) -> Sureness:
-    """Return how sure a cosine makes a dual encoder: by SigLIP's own scale and bias, for other models
-    `TEXTS`.
-    """
+    """Return the sureness of a dual encoder: SigLIP's own scale and bias, for other models `TEXTS`."""
     if not hasattr(model, "logit_bias"):
         return TEXTS
     slope = float(model.logit_scale.detach().exp())
@@ -375,9 +366,7 @@ def _place(relevance: str, argument: str, example: str) -> tuple[str, str]:
 
 @lru_cache(maxsize=2)
 def _load(place: str, remedy: str, kinds: tuple[str, ...]) -> tuple[Any, Any]:
-    """Load a model, on the accelerator if there is one, and its processor; raise ValueError for other kinds
-    of model.
-    """
+    """Load a model, on an accelerator if there is one, and its processor; ValueError for other kinds."""
     import transformers
     from transformers import AutoConfig, AutoProcessor
 

@@ -83,9 +83,7 @@ def couple_all(
     questions: Sequence[str],
     grids: Sequence[tuple[int, int]],
 ) -> list[Coupling]:
-    """Return a source's couplings of pictures, each with its question: from its `couple_all` if it has one,
-    else one by one.
-    """
+    """Return the couplings of pictures and their questions: by the source's `couple_all`, or one by one."""
     at_once = getattr(source, "couple_all", None)
     if at_once is not None:
         return at_once(views, questions, grids)
@@ -177,9 +175,7 @@ def _name_read(question: str, findings: Sequence[Finding]) -> bool:
 
 
 def guide_view(source: RelevanceSource, view: PictureView) -> GuidePage | None:
-    """Return the guide's encoding of a picture from the view of a source; None if the guide is no part of
-    it.
-    """
+    """Return the guide's encoding of a picture out of a source's view; None if the guide is no part of it."""
     if isinstance(view, GuidePage):
         return view
     if isinstance(source, SumSource) and isinstance(view, SumView):
@@ -232,12 +228,10 @@ def calibrate(source: RelevanceSource, examples: Iterable[tuple[Tensor, str, Ten
 
 
 def fit_calibration(logits: Sequence[Tensor], evidence: Sequence[Tensor]) -> Calibration | None:
-    """Fit scale and bias that make logits of cells log odds of evidence, by logistic regression over
-    questions.
+    """Fit scale and bias that make cells' logits log odds of evidence, by logistic regression over questions.
 
-    Both arguments are [H, W] per question. A question counts by its evidence, whatever the number of its
-    cells. The result is None if the scale isn't above 0 by twice its standard error: such a source doesn't
-    help, or misleads.
+    Both are [H, W] of each question, which counts by its evidence, not by its cells. The result is None if
+    the scale isn't above 0 by twice its standard error: such a source doesn't help, or misleads.
 
     Raises:
         ValueError: no question has evidence.
@@ -256,9 +250,7 @@ def fit_calibration(logits: Sequence[Tensor], evidence: Sequence[Tensor]) -> Cal
     weights = torch.tensor([1.0, PRIOR], requires_grad=True)
 
     def total(weights: Tensor) -> Tensor:
-        """Return the loss summed over questions; the last term keeps the scale finite if nothing is ever
-        wrong.
-        """
+        """Return the loss over questions; the last term keeps the scale finite if nothing is ever wrong."""
         cells = F.binary_cross_entropy_with_logits(weights[0] * x + weights[1], target, reduction="none")
         return (cells * share).sum() + len(evidence) * RIDGE * weights[0] ** 2
 
@@ -287,7 +279,7 @@ def fit_calibration(logits: Sequence[Tensor], evidence: Sequence[Tensor]) -> Cal
 
 
 def _per_question(values: Tensor, owner: Tensor, questions: int) -> Tensor:
-    """Sum cells' values by question, [questions]; `owner` is the question of each cell."""
+    """Return sum cells' values by question, [questions]; `owner` is the question of each cell."""
     return values.new_zeros(questions).index_add(0, owner, values)
 
 
@@ -301,8 +293,7 @@ def cells_from_boxes(
     size: tuple[int, int],
     floor: float = FLOOR,
 ) -> Tensor:
-    """Return logits of a grid's cells, float [H, W], from boxes: the highest of those that visibly cover the
-    cell.
+    """Return logits of a grid's cells, float [H, W]: of the boxes that visibly cover a cell, the highest.
 
     `boxes` are (x0, y0, x1, y1) in px of a picture of `size` (height, width); `floor` is the logit of cells
     without one.
