@@ -193,7 +193,7 @@ class Call:
         return self.of_visuals(self.layout.sizes)
 
     def of_visuals(self, counts: Sequence[int]) -> list[int]:
-        """Return sum counts per image or frame into counts per image or clip."""
+        """Sum counts per image or frame into counts per image or clip."""
         return [sum(group) for group in groups(counts, self.frames)] if self.frames else list(counts)
 
     def spaces(self, grids: Sequence[Grid]) -> list[Grid]:

@@ -29,8 +29,9 @@ class Mode:
         remark: a sentence beside each answer of this mode; "": none.
         scores: what the layer scores: "encoded", the encoder's tokens of all cells; "pixels", what is known
             before encoding; "", nothing.
-        score: a function in place of the layer, `score(pictures, question, (T, H, W))` -> float [T, H, W], of
-            which the largest are kept; T pictures [3, h, w] in [0, 1], "" without tokenizer.
+        score: a function in place of the layer, `score(pictures, question, (T, H, W))` -> float [T, H, W] in
+            any range, of which the largest are kept; it gets T pictures [3, h, w] in [0, 1], and "" as the
+            question if there is no tokenizer.
         chooses: whether some cells are dropped.
         scales: whether all cells stay, each multiplied by its relevance.
         instead: the mode of families whose vision tower can't encode some cells alone, if `scores` is

@@ -279,7 +279,7 @@ def fit_calibration(logits: Sequence[Tensor], evidence: Sequence[Tensor]) -> Cal
 
 
 def _per_question(values: Tensor, owner: Tensor, questions: int) -> Tensor:
-    """Return sum cells' values by question, [questions]; `owner` is the question of each cell."""
+    """Sum cells' values by question, [questions]; `owner` is the question of each cell."""
     return values.new_zeros(questions).index_add(0, owner, values)
 
 
