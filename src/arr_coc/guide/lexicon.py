@@ -299,14 +299,14 @@ def common_words() -> tuple[str, ...]:
 
 
 def meaning(word: str) -> Tensor:
-    """Return the vector of a normal word, [MEANING_WIDTH] on the CPU; zeros without a row."""
+    """Return the vector of a normal word, [MEANING_WIDTH] on the CPU; zeros if the table lacks it."""
     table = meanings()
     row = table.row(word)
     return torch.zeros(MEANING_WIDTH) if row is None else table.vectors[row]
 
 
 def meanings_of(words: Sequence[str]) -> Tensor:
-    """Return the vectors of normal words, [N, MEANING_WIDTH] on the CPU; zeros for those without a row."""
+    """Return the vectors of normal words, [N, MEANING_WIDTH] on the CPU; zeros for words not in the table."""
     table = meanings()
     rows = [table.row(word) for word in words]
     vectors = table.vectors[[row or 0 for row in rows]]

@@ -293,7 +293,7 @@ def guided_visuals(chooser: Chooser, call: Call) -> list[bool]:
 
 
 def note_foreign(chooser: Chooser, call: Call, decision: Decision) -> Decision:
-    """Return a decision with a note on each image and clip that the guide chose for because it is foreign."""
+    """Return a decision with a note on each image and clip that the guide chose, as it is foreign."""
     guided = guided_visuals(chooser, call)
     if not any(guided):
         return decision

@@ -75,7 +75,7 @@ class WholeIds:
 
 
 class WholeCriterion(stopping_criteria.StoppingCriteria):
-    """A stopping criterion that calls another one with the whole prompt."""
+    """A stopping criterion that shows another one the whole prompt in place of the compacted one."""
 
     def __init__(self, criterion: Callable[..., Any], whole: WholeIds) -> None:
         self._criterion = criterion
@@ -86,7 +86,7 @@ class WholeCriterion(stopping_criteria.StoppingCriteria):
 
 
 class WholeProcessor(logits_process.LogitsProcessor):
-    """A logits processor that calls another one with the whole prompt."""
+    """A logits processor that shows another one the whole prompt in place of the compacted one."""
 
     def __init__(self, processor: Callable[..., Any], whole: WholeIds) -> None:
         self._processor = processor
