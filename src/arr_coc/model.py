@@ -228,7 +228,7 @@ class ARRCOCModel(Shareable, BaseProperties, nn.Module):
         return cls(base, processor, budget=budget, mode=mode, strict=strict, **parts)
 
     def unwrap(self) -> PreTrainedModel:
-        """The base model as it came; it stays frozen while other wrappers of it are in use."""
+        """Return the base model as it came; it stays frozen while other wrappers of it are in use."""
         return restore(self.base, self)
 
     def train(self, mode: bool = True) -> ARRCOCModel:
@@ -246,7 +246,7 @@ class ARRCOCModel(Shareable, BaseProperties, nn.Module):
 
     @property
     def default_mode(self) -> str:
-        """The mode of this model where none is named; see `modes.route.default_mode`."""
+        """The mode that this model runs if none is named; see `modes.request.default_mode`."""
         return default_mode(self.adapter, self.stem).name
 
     @property
@@ -288,7 +288,7 @@ class ARRCOCModel(Shareable, BaseProperties, nn.Module):
         return Chooser(self.adapter, layer, *parts)
 
     def adapter_for(self, mode: str | Mode) -> FamilyAdapter:
-        """The family's adapter on the model that a mode runs (`.model`: the base with the mode's LoRAs).
+        """Return the family's adapter on the model that a mode runs: `.model`, the base with its LoRAs.
 
         Raises:
             ValueError: there is no such mode.
@@ -307,13 +307,13 @@ class ARRCOCModel(Shareable, BaseProperties, nn.Module):
         pictures: Sequence[ImageSource] | None = None,
         **more: Any,
     ) -> Prepared:
-        """The base model's input for a call, encoded and decided: call `.model` on `.compacted.kwargs`.
+        """Encode and decide a call, without running it: the result's `.model` takes its `.compacted.kwargs`.
 
         `inputs` are ordinary processor inputs with images or clips, `budget` the visual tokens to keep of
         each (in mode "saccade" beside the coarse view), `gestalt` one of `gestalt.COMPRESSORS`, `pictures`
         the images at their own resolution for the guide, crops and magnified cells. `encoded` holds what is
-        computed of them already and is filled in; `more` are `question`, `keep` and `magnify` of a
-        `Call`. None stands for the model's or the family's default.
+        computed of them already and is filled in; `more` are `question`, `keep` and `magnify` of a `Call`.
+        None stands for the model's or the family's default.
 
         Raises:
             ValueError: a bad budget, mode or gestalt, or a prompt that doesn't match its images.
@@ -336,7 +336,7 @@ class ARRCOCModel(Shareable, BaseProperties, nn.Module):
         return prepare(chooser, call)
 
     def _is_stock(self, mode: str, budget: Budget | None, inputs: Mapping[str, Any]) -> bool:
-        """Whether a call goes to the base model as it is: mode "full", or a prompt without images."""
+        """Return whether a call goes to the base model as it is: mode "full", or a prompt without images."""
         check_budget(budget)  # also where nothing is chosen
         refuse_continuation(inputs, stock := find_mode(mode).stock)
         if stock or self.adapter.has_images(inputs):
@@ -356,7 +356,7 @@ class ARRCOCModel(Shareable, BaseProperties, nn.Module):
     ) -> Any:
         """Call the base model on the kept tokens; `budget`, `mode` and `pictures` are as in `prepare`.
 
-        `magnify` above 1 reads kept cells from the `pictures`, so many times finer (`Session.ask`).
+        `magnify` above 1 reads kept cells from `pictures`, that many times finer (`ChoiceOptions`).
 
         `args` and `inputs` are those of the base model: processor inputs, `labels` and all else that it
         takes.
@@ -435,7 +435,7 @@ class ARRCOCModel(Shareable, BaseProperties, nn.Module):
         return Generated(sequences, allocations, fallback, mode, note, None if plain else output)
 
     def session(self, image: VisualSource | Sequence[VisualSource], **settings: Any) -> Session:
-        """A `Session` about images or clips, one or a list, each encoded once for many questions."""
+        """Open a `Session` about images or clips, one or a list, each encoded once for many questions."""
         return Session(self, image, **settings)
 
     def ask(
@@ -470,7 +470,7 @@ class ARRCOCModel(Shareable, BaseProperties, nn.Module):
         fps: float | None = None,
         **how: Any,
     ) -> Allocation:
-        """The allocation for a question, without an answer; see `Session.look`."""
+        """Return the allocation for a question, without an answer; see `Session.look`."""
         check_question(question)
         return self.session(image, fps=fps).look(question, budget=budget, mode=mode, **how)
 

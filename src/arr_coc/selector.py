@@ -1,11 +1,11 @@
-"""Selector: from a picture or a clip and a question to the cells that matter, without a language model.
+"""Selector: choose the cells of a picture or clip that a question needs, without a language model.
 
     selector = Selector.from_pretrained()
     selector("page.png", "What is the total?", budget=64)           Allocation on a grid (1, H, W)
     selector.many(pictures, questions, budget=64)                   an Allocation each, chosen at once
     selector.decide_clip(frames, "When does the light turn red?")   Decision on a grid (steps, H, W)
 
-The encodings of the last pictures are kept: a second question about one costs the guide's head alone.
+It keeps its encodings of the last pictures: a second question about one runs only the guide's head.
 """
 
 from __future__ import annotations
@@ -78,10 +78,10 @@ EMBEDDINGS = "embed_tokens.weight"  # the end of the name of the word embeddings
 
 
 class Sizing:
-    """How a picture becomes cells of `cell` px a side, by the rule of Qwen-VL's image processor.
+    """The rule by which a picture is resized and divided into cells of `cell` px a side, as Qwen-VL does.
 
-    Each side is a whole number of cells, the shape kept as far as that allows, pixels within `least` and
-    `most`.
+    Each side becomes a whole number of cells, the shape is kept as far as that allows, and the number of
+    pixels lies between `least` and `most`.
     """
 
     def __init__(self, cell: int = 32, least: int = 64 * 64, most: int = 2048 * 2048) -> None:
@@ -89,7 +89,7 @@ class Sizing:
 
     @classmethod
     def read(cls, folder: Path) -> Sizing:
-        """The sizing in the processor's JSON file of a model folder; a ValueError if there is none."""
+        """Read the rule from the processor's JSON file in a model folder; ValueError if there is none."""
         paths = [folder / name for name in ("processor_config.json", "preprocessor_config.json")]
         paths = [path for path in paths if path.is_file()]
         if not paths:
@@ -109,7 +109,7 @@ class Sizing:
         ) from reason
 
     def grid(self, height: int, width: int) -> tuple[int, int]:
-        """(H, W) cells of a picture of height x width px."""
+        """Return how many cells (H, W) a picture of height x width px is divided into."""
         sides = [round(side / self.cell) for side in (height, width)]  # 0 counts as too few pixels
         pixels = sides[0] * sides[1] * self.cell**2
         if self.least <= pixels <= self.most:
@@ -125,7 +125,7 @@ class Sizing:
 
 
 def _pixel_bounds(settings: Mapping[str, Any]) -> tuple[int, int]:
-    """The fewest and the most pixels by an image processor's settings, old names before new."""
+    """Return the fewest and most pixels that an image processor's settings allow; old names win."""
     size = settings.get("size") or {}
     bounds = []
     for old, new in (("min_pixels", "shortest_edge"), ("max_pixels", "longest_edge")):
@@ -135,12 +135,11 @@ def _pixel_bounds(settings: Mapping[str, Any]) -> tuple[int, int]:
 
 
 class StemScorer:
-    """What an allocator learned for one model: scores from a stem's features and a question's embeddings.
+    """The trained part for one model: scores cells by a stem's features and the question's word embeddings.
 
     A stem is a small convolutional net that gives a vector per cell, in the place of the vision encoder.
-
-    `embeddings` [V, D] are the model's word embeddings. A ValueError for parts of different widths, or
-    channels that need more than a picture.
+    `embeddings` [V, D] are the model's word embeddings. Parts of different widths, or channels that need more
+    than a picture, raise ValueError.
     """
 
     def __init__(
@@ -157,7 +156,7 @@ class StemScorer:
         self.device = torch.device("cpu")
 
     def to(self, device: torch.device) -> StemScorer:
-        """The same on a device, in place; the word embeddings stay on the CPU."""
+        """Move the scorer to a device, in place, and return it; the word embeddings stay on the CPU."""
         self.layer.to(device)
         self.stem.to(device)
         self.device = device
@@ -165,9 +164,9 @@ class StemScorer:
 
     @classmethod
     def load(cls, folder: Path, base: str | Path | None = None) -> StemScorer:
-        """Load an allocator, and of its base model (None: the one that it names) words and sizes alone.
+        """Load an allocator, and only the words and sizes of its base model (None: the one that it names).
 
-        A ValueError if something is missing there or doesn't fit.
+        A missing part, or one that doesn't fit, raises ValueError.
         """
         from tokenizers import Tokenizer  # the guide alone needs none
 
@@ -195,7 +194,7 @@ class StemScorer:
     def pixels(
         self, picture: ImageSource, grid: tuple[int, int] | None = None
     ) -> tuple[Tensor, tuple[int, int]]:
-        """A picture as the model would see it, float [1, 3, h, w] in [0, 1], and its grid (H, W)."""
+        """Return a picture as the model would see it, float [1, 3, h, w] in [0, 1], and its grid (H, W)."""
         image = torch.from_numpy(np.asarray(open_image(picture)).copy()).permute(2, 0, 1)[None]
         image = image.to(self.device)
         grid = self.sizing.grid(*image.shape[-2:]) if grid is None else checked_grid(grid)
@@ -206,7 +205,7 @@ class StemScorer:
         return normal.mul(0.5).add(0.5).clamp(0.0, 1.0), grid
 
     def cues(self, pixels: Tensor, question: str, grid: tuple[int, int]) -> Cues:
-        """The `Cues` that a picture [1, 3, h, w] is scored by: texture, word embeddings, stem features."""
+        """Return what a picture [1, 3, h, w] is scored by (`Cues`): texture, word embeddings, stem cells."""
         channels = self.layer.config.channels
         texture = generate_texture_array(pixels, grid, channels, **picture_inputs(channels, pixels[0]))
         query = self._query(question)
@@ -214,12 +213,12 @@ class StemScorer:
         return Cues(texture, query, mask, self.stem(pixels, grid).float())
 
     def is_foreign(self, cells: Tensor) -> bool:
-        """Whether a picture is unlike those that the stem was trained on, by the stem's features [N, D]."""
+        """Return whether a picture is unlike those that the stem was trained on, by its features [N, D]."""
         familiarity = self.stem.familiarity
         return familiarity is not None and bool(familiarity(cells) > 0)
 
     def _query(self, question: str) -> Tensor:
-        """Word embeddings of a question's content tokens, float [1, L, D]."""
+        """Return word embeddings of a question's content tokens, float [1, L, D]."""
         encoding = self.tokenizer.encode(question, add_special_tokens=False)
         ids = torch.tensor(encoding.ids, dtype=torch.long)
         words = torch.tensor([not question[a:b].isspace() for a, b in encoding.offsets], dtype=torch.bool)
@@ -242,7 +241,7 @@ def _read_embeddings(model: Path) -> Tensor:
 
 
 class PictureRecord(NamedTuple):
-    """What a selector keeps of a picture between questions: the source's encoding and what followed."""
+    """What a selector remembers about a picture between questions: its encoding and what followed from it."""
 
     view: PictureView
     textures: dict[tuple[int, int], Tensor]  # by grid
@@ -251,7 +250,7 @@ class PictureRecord(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """Memory of its tensors."""
+        """Memory of its tensors, in bytes."""
         maps = (
             *self.textures.values(),
             *self.rarities.values(),
@@ -261,31 +260,31 @@ class PictureRecord(NamedTuple):
 
 
 class Sized(Protocol):
-    """Something that says how much memory it takes."""
+    """Anything that says how many bytes of memory it takes."""
 
     @property
     def nbytes(self) -> int: ...
 
 
 class KnownPicture(NamedTuple):
-    """An opened picture with its digest, by which a selector finds what it keeps of it."""
+    """An opened picture, with the digest under which a selector finds its record."""
 
     image: Image
     key: bytes
 
 
 class Selector:
-    """Chooses cells of a picture or a clip by a question, before any encoder.
+    """Chooses the cells of a picture or clip that a question needs, before any encoder runs.
 
     Args:
-        guide: Of `load_guide`; None: the bundled one.
-        sizing: How a picture becomes cells if a call doesn't say; None: as in the model that an allocator was
-            trained for, else cells of 32 px.
+        guide: From `load_guide`; None: the bundled one.
+        sizing: How a picture becomes cells if a call doesn't say; None: as in the model that `trained`
+            belongs to, else cells of 32 px.
         trained: An allocator that was trained for one model; None: the guide decides.
         relevance: A source of relevance, or the name of one or of a sum such as "guide+ocr"
-            (`relevance.sums`). "auto": the guide; of a trained allocator the allocator, but the guide where
-            a picture is unlike the stem's or a question is about no place. "trained": the allocator always
-            decides.
+            (`relevance.sums`). "auto": the trained allocator if there is one, but the guide on pictures
+            unlike those it was trained on and for questions about no single place; else the guide. "trained":
+            always the allocator.
 
     Raises:
         ValueError: an unknown relevance, or "trained" without an allocator.
@@ -320,15 +319,15 @@ class Selector:
         device: str | torch.device | None = "cpu",
         dtype: str | torch.dtype | None = "auto",
     ) -> Selector:
-        """The selector of a guide, or of an allocator with a stem; a ValueError if a part is missing.
+        """Load a selector from the folder of a guide or allocator; raise ValueError if a part is missing.
 
         Args:
             folder: Of a guide (`arr-coc train guide`) or an allocator ("bundled": the bundled one); None: the
                 bundled guide.
             base: Folder of the allocator's base model, for its words and sizes; None: the one that it names.
-            relevance: As of the class.
-            device: Where pictures are looked at: "cpu", "cuda", "cuda:1", "mps", ...; None: the accelerator,
-                if there is one. Allocations are on the CPU.
+            relevance: As in the class.
+            device: Where pictures are encoded: "cpu", "cuda", "cuda:1", "mps", ...; None: the accelerator, if
+                there is one. Allocations are on the CPU.
             dtype: Of the guide: "float32", "bfloat16", "float16", or "auto": bfloat16 where it is fast.
         """
         guide = partial(load_guide, dtype=dtype, device=device)
@@ -347,7 +346,7 @@ class Selector:
 
     @property
     def device(self) -> torch.device:
-        """Where pictures are looked at."""
+        """Where pictures are encoded."""
         return self.guide.threshold.device
 
     def __call__(
@@ -358,16 +357,16 @@ class Selector:
         grid: tuple[int, int] | None = None,
         coverage: float | None = None,
     ) -> Allocation:
-        """The cells that matter to a question, as an Allocation on a grid (1, H, W).
+        """Choose the cells that matter to a question; return them as an Allocation on a grid (1, H, W).
 
         Args:
             picture: Whatever `open_image` takes: a path, bytes, a file object, pixels, a PIL image.
             question: Any text.
             budget: Cells to keep: a count (at most all are kept), a fraction or "auto"; None: 273.
             grid: (H, W) cells; None: as `sizing` says.
-            coverage: In place of a budget: as many cells as hold all evidence for at least this share of
-                questions, in (0, 1); a note says where it can't be promised (`relevance.coverage`). The
-                guide or the named source chooses, also beside a trained allocator.
+            coverage: In place of a budget: keep as many cells as hold all evidence for at least this share of
+                questions, in (0, 1); a note says if that can't be promised (`relevance.coverage`). The guide
+                or the named source chooses then, even if there is a trained allocator.
 
         Raises:
             ValueError: a picture that can't be read, a question without words, a bad budget, or a coverage
@@ -383,20 +382,20 @@ class Selector:
         budget: Budget | None = None,
         coverage: float | None = None,
     ) -> list[Allocation]:
-        """Choose cells of several pictures by a question each, at once; as calls of the selector one by one.
+        """Choose the cells of several pictures, each for its own question, in one batch.
 
-        Pictures of one size are encoded together, and scored by their questions together, which is what a
-        GPU is fast at; the cells are chosen on the CPU. Decisions are those of single calls but for the order
-        in which a device adds.
+        Pictures of one size are encoded together, and their questions scored together, which is what a GPU is
+        fast at; cells are chosen on the CPU. Decisions equal those of single calls, but for the order in
+        which a device adds.
 
         Args:
-            pictures: Of any sizes, in any iterable; one picture may come again.
-            questions: One per picture, in any iterable, or one for all of them.
-            budget: As of a call, for each of them.
-            coverage: As of a call, for each of them.
+            pictures: Any iterable, of any sizes; one picture may come again.
+            questions: An iterable with one per picture, or one text for all of them.
+            budget: As in a call, for each of them.
+            coverage: As in a call, for each of them.
 
         Raises:
-            ValueError: as of a call, or another number of questions than of pictures.
+            ValueError: as in a call, or if the numbers of questions and pictures differ.
         """
         every = _listed(pictures, "pictures")
         texts = [questions] * len(every) if isinstance(questions, str) else _listed(questions, "questions")
@@ -420,14 +419,14 @@ class Selector:
         return decide(own.layer, cues, grids, budgets, (), rule).allocations
 
     def known(self, picture: ImageSource | KnownPicture) -> KnownPicture:
-        """A picture for several calls, whose pixels are read and compared with earlier ones' once."""
+        """Open a picture for use in several calls, so that its pixels are read and compared once."""
         if isinstance(picture, KnownPicture):
             return picture
         image = open_image(picture)
         return KnownPicture(image, picture_digest(image))
 
     def beside(self, picture: KnownPicture, make: Callable[[Image], T]) -> T:
-        """What a function makes of a picture alone, made once and kept, as far as there is room."""
+        """Return what a function makes of a picture; it is made once and kept if there is room."""
         key = picture.key, make
         made = self._beside.pop(key, None)
         is_new = made is None
@@ -447,9 +446,9 @@ class Selector:
         grid: tuple[int, int] | None = None,
         coverage: float | None = None,
     ) -> Decision:
-        """The choice of a call as a `Decision`, with what the guide found in `couplings`.
+        """Choose cells as a call does, and return the `Decision`, with what the guide found in `couplings`.
 
-        A note says where the guide took over from a trained allocator.
+        If the guide took over from a trained allocator, a note says so.
         """
         check_question(question)
         if coverage is not None:
@@ -467,7 +466,7 @@ class Selector:
 
     @cached_property
     def guided(self) -> Selector:
-        """The selector of its source of relevance alone; a ValueError with relevance "trained"."""
+        """The same selector without its trained allocator; ValueError with relevance "trained"."""
         if self.relevance == "trained":
             raise ValueError("coverage isn't calibrated for relevance 'trained': use 'auto', or a budget")
         return self if self.trained is None else Selector(self.guide, self.sizing, relevance=self.source)
@@ -480,7 +479,7 @@ class Selector:
         share: float,
         grid: tuple[int, int] | None,
     ) -> Decision:
-        """The choice for a coverage of a share of questions."""
+        """Choose as many cells as a coverage promises for a share of questions."""
         rule = coverage_rule(self.source, share)
         cues, _ = self._cues(picture, question, grid)
         return self._decide([cues], budget, (), rule)
@@ -497,13 +496,13 @@ class Selector:
         return decide(self.layer, cues, [(1, height, width)] * len(cues), [allowed], changes, rule)
 
     def cues(self, picture: ImageSource, question: str, grid: tuple[int, int] | None = None) -> Cues:
-        """The `Cues` (texture, question, coupling) that the cells are scored by; arguments as in a call."""
+        """Return what cells are scored by (`Cues`: texture, question, coupling); arguments as in a call."""
         return self._cues(picture, question, grid)[0]
 
     def _cues(
         self, picture: ImageSource | KnownPicture, question: str, grid: tuple[int, int] | None
     ) -> tuple[Cues, bool]:
-        """`cues`, and whether the guide decides because the picture is unlike those of a stem."""
+        """Return `cues`, and whether the guide decides because the picture is foreign to the stem."""
         if self.trained is None:
             return self._cues_of([picture], [question], grid)[0], False
         image = picture.image if isinstance(picture, KnownPicture) else open_image(picture)
@@ -530,7 +529,7 @@ class Selector:
         questions: Sequence[str],
         grid: tuple[int, int] | None = None,
     ) -> list[Cues]:
-        """The `Cues` of pictures with a question each, by the source of relevance, on the CPU."""
+        """Return the `Cues` of pictures and their questions, by the source of relevance, on the CPU."""
         opened = [self.known(picture) for picture in pictures]
         images = [one.image for one in opened]
         grids = [self._grid(image.height, image.width, grid) for image in images]
@@ -564,7 +563,7 @@ class Selector:
     def _recorded(
         self, opened: Sequence[KnownPicture], grids: Sequence[tuple[int, int]]
     ) -> list[PictureRecord]:
-        """The records of pictures, each with its texture on a grid; the last pictures' are kept."""
+        """Return pictures' records, each with its texture on a grid; keep those of the last pictures."""
         keys = [one.key for one in opened]
         # Taken out of what is kept, so that another thread's pictures don't push them out.
         records = {key: record for key in keys if (record := self._records.pop(key, None)) is not None}
@@ -597,7 +596,7 @@ class Selector:
         questions: Sequence[str],
         grids: Sequence[tuple[int, int]],
     ) -> list[Coupling]:
-        """The couplings of recorded pictures with a question each, on a grid each; the last ones are kept."""
+        """Return the source's findings about each picture and question, on its grid; keep the last ones."""
         keys = list(zip(questions, grids, strict=True))
         done = [record.couplings.pop(key, None) for record, key in zip(records, keys, strict=True)]
         new = [i for i, coupling in enumerate(done) if coupling is None]
@@ -624,15 +623,15 @@ class Selector:
         frames_per_step: int = FRAMES_PER_STEP,
         times: Sequence[float] | None = None,
     ) -> Decision:
-        """The cells of a clip that matter to a question, in memory that doesn't grow with its frames.
+        """Choose the cells of a clip that matter to a question, in memory that doesn't grow with its length.
 
         Args:
             frames: The clip's pictures in order, all of one size; whatever `open_image` takes.
             question: Any text.
             budget: Cells to keep of the whole clip: a count (at most all are kept), a fraction or "auto".
             grid: (H, W) cells of a picture; None: as `sizing` says.
-            frames_per_step: Frames in a row that a model reads as one step; the one that shows most that is
-                new is encoded.
+            frames_per_step: Frames in a row that a model reads as one step; of these only the one with most
+                change is encoded.
             times: Seconds of each frame, for questions that name some; None: those of a `FrameSource`.
 
         Returns:
@@ -656,9 +655,9 @@ class Selector:
         frames_per_step: int,
         rare: bool = True,
     ) -> Iterator[tuple[PictureRecord | None, Change]]:
-        """What is new in each step of a clip, and its record; None for one that repeats the step before.
+        """Yield what is new in each step of a clip, and its record; None if it repeats the step before.
 
-        `rare`: with a map of what is rare in each, for what is unusual may be asked.
+        `rare` adds a map of what is rare in each step, for questions about what is unusual.
         """
         if self.trained is not None:
             raise ValueError(
@@ -686,7 +685,7 @@ class Selector:
         question: str,
         times: Sequence[float] | None,
     ) -> tuple[list[Cues], Changes]:
-        """What the cells of a clip are scored by; the records of its steps are not held."""
+        """Return what a clip's cells are scored by, and what is new in it; its steps' records aren't kept."""
         event = event_of(question)
         cues: list[Cues] = []
         shows: list[Tensor] = []  # logits of the event in each step
@@ -714,7 +713,7 @@ class Selector:
 
 
 class ClipSelector:
-    """Chooses cells of one clip by many questions; arguments and errors as of `Selector.decide_clip`."""
+    """Chooses cells of one clip for many questions; arguments and errors as of `Selector.decide_clip`."""
 
     def __init__(
         self,
@@ -732,7 +731,7 @@ class ClipSelector:
 
     @torch.no_grad()
     def decide(self, question: str, budget: Budget = 0.1) -> Decision:
-        """As `Selector.decide_clip`; another budget for the last question costs the ranking alone."""
+        """Choose as `Selector.decide_clip`; another budget for the last question costs the ranking alone."""
         check_question(question)
         allowed = clip_budget(budget)
         if self._last is None or self._last[0] != question:
@@ -742,7 +741,7 @@ class ClipSelector:
 
 
 def clip_budget(budget: Budget) -> Budget:
-    """The parsed budget of a clip; a ValueError for a coverage, which nobody has calibrated for clips."""
+    """Return a clip's parsed budget; raise ValueError for a coverage, not calibrated for clips."""
     parsed = parse_budget(budget)
     if coverage_share(parsed) is not None:
         raise ValueError("a coverage is calibrated for pictures alone: give a budget for a clip")
@@ -750,7 +749,7 @@ def clip_budget(budget: Budget) -> Budget:
 
 
 def _stored_size(image: Image) -> tuple[int, int]:
-    """The size of an opened image before it was turned upright."""
+    """Return the size of an opened image before it was turned upright."""
     width, height = image.size
     return (height, width) if image.info[TURNED] >= 5 else (width, height)
 
@@ -766,7 +765,7 @@ def _step_times(
 
 
 def _step_pictures(frames: Iterable[ImageSource], frames_per_step: int) -> Iterator[Tensor]:
-    """One picture [1, 3, h, w] of each step: the one that differs most from that of the step before."""
+    """Yield a picture [1, 3, h, w] per step: the frame that differs most from the step before."""
     before: Tensor | None = None
     rest = iter(frames)
     while group := [image_pixels(frame) for frame in islice(rest, frames_per_step)]:
@@ -782,22 +781,22 @@ def _step_pictures(frames: Iterable[ImageSource], frames_per_step: int) -> Itera
 
 
 def fitted_pixels(image: Image, device: torch.device | None = None) -> Tensor:
-    """An opened image as `image_pixels`, made smaller where it is more than the guide can encode.
+    """Return an opened image as `image_pixels` does, scaled down if it is larger than the guide can encode.
 
-    It shrinks as bytes: texture and guide take up to 60 bytes of memory for each pixel.
+    It is scaled as bytes: texture and guide take up to 60 bytes of memory for each pixel.
     """
     size = fitted(*image.size)
     return float_pixels(image if size == image.size else image.resize(size, Resampling.BILINEAR), device)
 
 
 def seen_pixels(source: RelevanceSource, image: Image, device: torch.device | None = None) -> Tensor:
-    """What a source looks at, float [3, h, w]: an opened image, or of the guide `fitted_pixels`."""
+    """Return an image as a source reads it, float [3, h, w]: `fitted_pixels` for the guide, or all pixels."""
     pixels = fitted_pixels(image, device) if isinstance(source, GuideSource) else float_pixels(image, device)
     return pixels[0]
 
 
 def _listed(values: object, what: str) -> list[Any]:
-    """The values of an iterable; a ValueError for a path, a file or a mapping, whose parts are others."""
+    """Return an iterable's values; raise ValueError for a path, file or mapping, whose parts are others."""
     single = isinstance(values, str | bytes | Mapping) or hasattr(values, "read")
     if single or not isinstance(values, Iterable):
         raise ValueError(f"{what} are {kind_of(values)}: give a list of them")
@@ -805,7 +804,7 @@ def _listed(values: object, what: str) -> list[Any]:
 
 
 def _together(images: Mapping[bytes, Image]) -> Iterator[dict[bytes, Image]]:
-    """The images in parts of at most MAX_TOGETHER px, or of one."""
+    """Yield the images in groups of at most MAX_TOGETHER px, or of one image."""
     part: dict[bytes, Image] = {}
     for key, image in images.items():
         if part and sum(math.prod(one.size) for one in (*part.values(), image)) > MAX_TOGETHER:
@@ -817,7 +816,7 @@ def _together(images: Mapping[bytes, Image]) -> Iterator[dict[bytes, Image]]:
 
 
 def checked_grid(grid: object) -> tuple[int, int]:
-    """A grid of cells as a pair of whole numbers, or a ValueError that says what it has to be."""
+    """Return a grid of cells as a pair of whole numbers; raise a ValueError that says what it has to be."""
     sides = tuple(grid) if isinstance(grid, (tuple, list)) else ()
     if len(sides) == 2 and all(isinstance(n, int) and not isinstance(n, bool) and n > 0 for n in sides):
         return sides

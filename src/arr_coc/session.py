@@ -1,4 +1,4 @@
-"""A session: one image, or several together, encoded once, and any number of questions about them.
+"""Sessions: encode one image, or several together, once, and ask any number of questions about them.
 
 What depends on the image alone is computed for the first question and reused. Questions are independent
 unless they come with a `history`: a session keeps no answers. Each of several images has its own budget.
@@ -81,7 +81,7 @@ THUMBNAIL = 192  # longest side, in px, of a session's picture in a notebook
 
 
 class ChoiceOptions(TypedDict, total=False):
-    """How the cells that a question needs are chosen: options of `Session.ask`, `plan`, `look` and `looks`.
+    """Options of `Session.ask`, `plan`, `look` and `looks`: how the cells that a question needs are chosen.
 
     Attributes:
         budget: visual tokens to keep of each image: a count (at most all), a fraction or "auto"; None: the
@@ -91,13 +91,13 @@ class ChoiceOptions(TypedDict, total=False):
         gestalt: how the coarse view of "saccade" and "compress" is made; None: see `ARRCOCModel.prepare`.
         cells: raster indices [K] of one image's cells to answer from, or a list of such, one for each of
             several images; None: they are chosen.
-        coverage: in place of a budget: of each image as many cells as hold all evidence for at least this
-            share of questions, in (0, 1); the answer's note says where that can't be promised. It is
+        coverage: in place of a budget: keep as many cells of each image as hold all evidence for at least
+            this share of questions, in (0, 1); the answer's note says if that can't be promised. It is
             calibrated for the guide, which "auto" relevance then means, and some others
             (`relevance.coverage`).
-        magnify: in modes "sparse" and "saccade", how many times finer than the model was given the picture
-            its kept cells are read, from 1 to 3, out of the picture as you have it: the budget then buys
-            fewer cells, each in more tokens; "auto": as question and picture call for (`modes.magnify`).
+        magnify: in modes "sparse" and "saccade", read kept cells from your original picture, 1 to 3 times
+            finer than the model's input; the budget then buys fewer cells, each in more tokens. "auto": as
+            question and picture call for (`modes.magnify`).
     """
 
     budget: Budget | None
@@ -109,7 +109,7 @@ class ChoiceOptions(TypedDict, total=False):
 
 
 class SessionCall(NamedTuple):
-    """One question of a session on its way to the model, before anything is decided."""
+    """One question of a session, checked and ready for a decision."""
 
     chooser: Chooser  # the parts that choose
     call: Call
@@ -157,7 +157,7 @@ NO_NUMBERS = (
 
 
 class Session:
-    """Many questions about one image, or several together. Made by `ARRCOCModel.session(image)`.
+    """Answers many questions about one image, or several together. Made by `ARRCOCModel.session(image)`.
 
     Args:
         model: the model that answers.
@@ -225,7 +225,7 @@ class Session:
         return not all(isinstance(image, Image.Image) for image in self.images)
 
     def encoded(self, mode: str) -> EncodedImages:
-        """What is computed of the images already in a mode; other LoRAs, or crops, need their own encoding.
+        """Return what is computed of the images already for a mode (by its LoRAs and crops).
 
         Raises:
             ValueError: there is no such mode.
@@ -259,19 +259,19 @@ class Session:
             self._kept = prompts
 
     def fresh(self) -> Session:
-        """A session of the same image with nothing computed yet; both share the processor's outputs."""
+        """Return a session of the same image with nothing computed; both share the processor's outputs."""
         other = copy.copy(self)
         other.forget()
         return other
 
     def prompt(self, question: str, history: Sequence[Turn] = ()) -> str:
-        """The text that the model's chat template makes of a question about the images."""
+        """Return the text that the model's chat template makes of a question about the images."""
         kinds = ["image" if isinstance(one, Image.Image) else "video" for one in self.images]
         check_history(history)
         return chat_prompt(self.model.processor, check_question(question), kinds, history)
 
     def inputs(self, question: str, history: Sequence[Turn] = ()) -> dict[str, Any]:
-        """Ordinary processor inputs for a question about the image, which is not processed again.
+        """Return ordinary processor inputs for a question about the image, which is not processed again.
 
         Raises:
             ValueError: no question, one that holds the model's image placeholder, or one too long; a bad
@@ -280,7 +280,7 @@ class Session:
         return dict(with_whole_pixels(self._call_inputs(question, history)))
 
     def _call_inputs(self, question: str, history: Sequence[Turn] = ()) -> dict[str, Any]:
-        """`inputs` in which the pixels of clips are made when they are read."""
+        """Return `inputs` in which the pixels of clips are made only when they are read."""
         check_question(question)
         earlier, token = check_history(history), self.model.adapter.image_token_id
         refuse_placeholders(self.model.processor, token, question, earlier)
@@ -300,11 +300,10 @@ class Session:
         return moved
 
     def batch(self, questions: Sequence[str], answers: Sequence[str] | None = None) -> dict[str, Any]:
-        """Several questions about the image as one left-padded batch, without pixels.
+        """Return several questions about the image as one left-padded batch, without pixels.
 
-        The language model's image tokens for it are `VisualFeatures.repeat` of the image, encoded once. With
-        `answers`, each row goes on with its answer and the end of the turn, and `labels` are -100 but at
-        these.
+        Its image tokens are `VisualFeatures.repeat` of the image, encoded once. With `answers`, each row goes
+        on with its answer and the end of the turn, and `labels` are -100 except at these.
 
         Raises:
             ValueError: as `inputs`.
@@ -325,7 +324,7 @@ class Session:
         watch: Stopwatch | None = None,
         **choice: Unpack[ChoiceOptions],
     ) -> Generator[SessionCall]:
-        """The call that `ask` and `plan` make of these arguments; what is computed within the block is kept.
+        """Lend the call that `ask` and `plan` make of these arguments; what the block computes is kept.
 
         `watch` adds up the time of each stage.
 
@@ -373,7 +372,7 @@ class Session:
     def plan(
         self, question: str, *, history: Sequence[Turn] = (), **choice: Unpack[ChoiceOptions]
     ) -> Prepared:
-        """What `ask` would read with these arguments, without an answer: the decision and the model's input.
+        """Return what `ask` would read with these arguments, without an answer: decision and model's input.
 
         Raises:
             ValueError: as `ask`.
@@ -394,7 +393,7 @@ class Session:
     ) -> Answer:
         """Answer a question, greedily.
 
-        How cells are chosen, such as `budget=64` or `mode="sparse"`, `ChoiceOptions` says.
+        `ChoiceOptions` lists how cells can be chosen, such as `budget=64` or `mode="sparse"`.
 
         Args:
             question: any text.
@@ -470,7 +469,7 @@ class Session:
         most: int,
         logits: FirstLogits,
     ) -> list[int]:
-        """The ids of the answer to a prepared call."""
+        """Return the ids of the answer to a prepared call."""
         model, first = self.model, NewTokens(watch.now, self._text, on_text)
         stock = MODES[prepared.mode].stock
         own_cache = (
@@ -523,7 +522,7 @@ class Session:
     def _foreign(
         self, chooser: Chooser, inputs: Mapping[str, Any], mode: str, encoded: EncodedImages
     ) -> bool:
-        """Whether any image or clip is unlike all training images; False where it can't be told.
+        """Return whether any image or clip is unlike all training images; False where it can't be told.
 
         By the stem's cells, which mode "sparse" computes anyway; in other modes after the answer.
         """
@@ -543,7 +542,7 @@ class Session:
     def look(
         self, question: str, *, history: Sequence[Turn] = (), **choice: Unpack[ChoiceOptions]
     ) -> Allocation:
-        """The allocation for a question, without an answer; of the first image (`looks` has all).
+        """Return the allocation for a question, without an answer; of the first image (`looks` has all).
 
         Arguments are those of `plan`, but `mode` must choose: "prune", "sparse" or "saccade"; None: the
         model's own, or its `default_mode` where that chooses nothing.
@@ -556,7 +555,7 @@ class Session:
     def looks(
         self, question: str, *, history: Sequence[Turn] = (), **choice: Unpack[ChoiceOptions]
     ) -> list[Allocation]:
-        """The allocation of each of the session's images, as `look`."""
+        """Return the allocation of each of the session's images, as `look`."""
         model, mode = self.model, choice.get("mode")
         if mode is not None and not find_mode(mode).chooses:
             choosing = ", ".join(name for name, one in MODES.items() if one.chooses)

@@ -50,7 +50,7 @@ watch("value", () => {
 
 
 class Plain(ComponentMeta):
-    """A metaclass that, other than Gradio's, writes no .pyi file beside the component's module."""
+    """A metaclass for components without Gradio's .pyi file, which it writes beside a component's module."""
 
     def __new__(cls, name: str, bases: tuple[type, ...], attrs: dict[str, Any]) -> Plain:
         """Make the class; its arguments are recorded, since Gradio makes components anew from them."""
@@ -60,11 +60,11 @@ class Plain(ComponentMeta):
 
 
 class TokenCanvas(gr.HTML, metaclass=Plain):
-    """A component that draws views (`Trace.view`) with the JavaScript viewer.
+    """A component that draws an answer, or other views (`Trace.view`), with the JavaScript viewer.
 
-    `value` is a view, for kind "pair" {"a", "b", "labels"}, for "history" a list of views, or None. Kind
-    "look" is a choice of cells without an answer; "closer" is "full" without the answer, which the page shows
-    already.
+    `value` is None or depends on the kind. "full" and "closer": a view; "closer" leaves out the answer, which
+    the page shows already. "pair": {"a", "b", "labels"}. "history": a list of views. "look": cells without an
+    answer.
     """
 
     def __init__(self, value: Any = None, *, kind: str = "simple", **more: Any) -> None:
@@ -77,11 +77,11 @@ class TokenCanvas(gr.HTML, metaclass=Plain):
         )
 
     def postprocess(self, value: Any) -> str | None:
-        """The value as JSON text, or None."""
+        """Return the value as JSON text, or None."""
         return None if value is None else json.dumps(value)
 
     def get_block_name(self) -> str:
-        """Gradio's front end finds the component by this name."""
+        """Return the name by which Gradio's front end finds the component."""
         return "html"
 
 
@@ -97,7 +97,7 @@ class StatusLine(gr.HTML, metaclass=Plain):
         super().__init__(value, **line | more)
 
     def postprocess(self, value: str | None) -> str:
-        """The value, escaped: an answer may contain markup."""
+        """Return the value, escaped: an answer may contain markup."""
         return html.escape(value or "")
 
 
@@ -120,11 +120,11 @@ class Count(gr.Slider, metaclass=Plain):
     """A slider that accepts any typed number, for `AskForm.budget` to check."""
 
     def preprocess(self, payload: float) -> float:
-        """The number, unchecked; 0 for an empty field."""
+        """Return the number, unchecked; 0 for an empty field."""
         return 0 if payload is None else payload
 
     def get_block_name(self) -> str:
-        """Gradio's front end finds the component by this name."""
+        """Return the name by which Gradio's front end finds the component."""
         return "slider"
 
 
@@ -143,7 +143,7 @@ class Uploaded:
     GRADIO_CACHE: str
 
     def preprocess(self, payload: Any) -> str | None:
-        """The path; any file that wasn't uploaded is refused."""
+        """Return the path; any file that wasn't uploaded is refused."""
         if payload is None:
             return None
         if not payload.path:

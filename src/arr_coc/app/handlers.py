@@ -72,7 +72,7 @@ class Visits:
 
 
 async def on_visit(models: Models, lazy: bool) -> AsyncIterator[str]:
-    """Yields the headline, and once more when the model is loaded."""
+    """Yield the headline, and once more when the model is loaded."""
     yield on_headline(models, lazy)
     while not (lazy or models.ready()):
         await asyncio.sleep(POLL)
@@ -81,7 +81,7 @@ async def on_visit(models: Models, lazy: bool) -> AsyncIterator[str]:
 
 
 def on_headline(models: Models, lazy: bool = False) -> str:
-    """The model's name, and one sentence on what it can do or why it can't be loaded."""
+    """Return the model's name, and one sentence on what it can do or why it can't be loaded."""
     name = models.name(0)
     if not models.ready():
         return f"Model {name}: loaded with the first question." if lazy else f"Model {name}: loading ..."
@@ -116,26 +116,26 @@ def on_restore(kept: Any, *form: Any) -> list[Any]:
 
 
 def on_remember(question: str, tokens: float, auto: bool, mode: str, compare: bool) -> dict[str, Any]:
-    """The form without its image, for the browser to store."""
+    """Return the form without its image, for the browser to store."""
     values = {"question": question[:MAX_KEPT], "tokens": tokens, "auto": auto}
     return values | {"mode": mode, "compare": compare}
 
 
 def begin(buttons: int, tab: Tab, problems: int = 0) -> list[Any]:
-    """Before work: [status, buttons, problems]; the second and third button (Stop) are enabled."""
+    """Return [status, buttons, problems] as work begins: the second and third button (Stop) enabled."""
     tab.stopping = False
     enabled = [gr.update(interactive=n in (1, 2)) for n in range(buttons)]
     return ["Waiting for the model ...", *enabled, *[""] * problems]
 
 
 def finish(buttons: int, tab: Tab) -> list[Any]:
-    """After work, failed or not: Stop is disabled, the others enabled, an open detail view is drawn again."""
+    """Return updates for when work has ended: Stop off, the others on, an open detail view drawn again."""
     closer = on_closer(tab) if tab.closer else [gr.skip()] * 4
     return [gr.update(interactive=n not in (1, 2)) for n in range(buttons)] + closer
 
 
 def fail(buttons: int, tab: Tab) -> list[Any]:
-    """After an error of Gradio itself: a status that replaces `begin`'s, then as `finish`."""
+    """Return updates after an error of Gradio itself: a status in place of `begin`'s, then as `finish`."""
     return [FAILED, *finish(buttons, tab)]
 
 
@@ -194,7 +194,7 @@ def on_upload(tab: Tab, path: str) -> list[Any]:
 
 
 def on_clear(tab: Tab) -> list[Any]:
-    """After the image was removed: [stale warning, problem of the image]."""
+    """Return [stale warning, problem of the image] after the image was removed."""
     tab.take(None)
     return [stale(tab), ""]
 
@@ -218,7 +218,7 @@ def on_clip(tab: Tab, path: str) -> list[Any]:
 
 
 def on_clip_clear(tab: Tab) -> list[Any]:
-    """After the clip was removed: [preview, stale warning, problem of the clip]."""
+    """Return [preview, stale warning, problem of the clip] after the clip was removed."""
     tab.clip = None
     return ["", stale(tab), ""]
 
@@ -281,12 +281,12 @@ class WorstCases:
 
 
 def caption(case: Mapping[str, Any]) -> str:
-    """A case in one line: the question, the answer, the right answer."""
+    """Return a case in one line: the question, the answer, the right answer."""
     return f"{case['question']} {case['answer'] or 'Nothing'}, not {case['right']}"
 
 
 def on_gallery(cases: WorstCases) -> list[Any]:
-    """The title and the captioned images of the worst cases."""
+    """Return the title and the captioned images of the worst cases."""
     try:
         pictures = [(image, caption(case)) for image, case in zip(cases.images, cases.cases, strict=True)]
     except ValueError as error:
@@ -351,7 +351,7 @@ def on_pack(
 
 
 def on_new_picture(tab: Tab) -> str:
-    """Count a picture that comes into the form, and return the notice shown until the guide has read it."""
+    """Count a picture that came into the form; return the notice shown while the guide encodes it."""
     tab.pictures += 1
     return NEW_PICTURE
 
@@ -373,12 +373,12 @@ def on_first_look(looking: Looking, sample: AppSample, tokens: float) -> list[An
 
 
 def stale(tab: Tab) -> str:
-    """The warning above a view whose image is no longer in the form; "" otherwise."""
+    """Return the warning above an answer whose image is no longer in the form; "" otherwise."""
     return STALE if tab.moved and tab.view is not None else ""
 
 
 def updates(work: Callable[[], Iterator[Update]]) -> Iterator[Update | Refused]:
-    """Run a generator of `asking`; a failure is yielded last, as a `Refused`."""
+    """Run a generator of `asking`; yield a failure last, as a `Refused`."""
     try:
         yield from work()
     except Stopped:
@@ -393,7 +393,7 @@ def updates(work: Callable[[], Iterator[Update]]) -> Iterator[Update | Refused]:
 
 
 def of_form(update: Update | Refused) -> list[Any]:
-    """An update as outputs of `on_ask`."""
+    """Return an update as outputs of `on_ask`."""
     if isinstance(update, Refused):
         problems = [reason(update) if name == update.field else "" for name in FIELDS]
         return [REFUSED, gr.skip(), gr.skip(), *problems]
@@ -403,7 +403,7 @@ def of_form(update: Update | Refused) -> list[Any]:
 
 
 def of_line(steps: Iterator[Update | Refused]) -> Iterator[list[Any]]:
-    """Updates as [status or refusal, view]."""
+    """Yield updates as [status or refusal, view]."""
     for update in steps:
         if isinstance(update, Refused):
             yield [f"{reason(update)}. {UNCHANGED}", gr.skip()]
@@ -412,6 +412,6 @@ def of_line(steps: Iterator[Update | Refused]) -> Iterator[list[Any]]:
 
 
 def reason(error: ValueError, path: str = "") -> str:
-    """An error as one line for the page, with an upload's file name in place of its path."""
+    """Return an error as one line for the page, with an upload's file name in place of its path."""
     message = " ".join((str(error).replace(path, Path(path).name) if path else str(error)).split())
     return message[:1].upper() + message[1:]

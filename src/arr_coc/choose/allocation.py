@@ -41,7 +41,7 @@ _FORMAT = "arr-coc allocation 1"
 
 
 class Reason(IntEnum):
-    """Why a token was kept. The values are stored in saved records, which is why 3 stays free."""
+    """Why a token was kept. Saved records hold these values; 3, which older ones used, isn't given again."""
 
     RELEVANT = 0  # its rank is within the budget
     EXPLORED = 1  # it belongs to the share of the budget for coverage
@@ -50,7 +50,7 @@ class Reason(IntEnum):
 
 
 def grid_positions(keep: Tensor, grid: tuple[int, int, int]) -> Tensor:
-    """Grid coordinates (t, y, x) [K, 3] of flat indices [K] on a (T, H, W) grid."""
+    """Return the grid coordinates (t, y, x) [K, 3] of flat indices [K] on a (T, H, W) grid."""
     _, h, w = grid
     return torch.stack((keep // (h * w), keep // w % h, keep % w), dim=-1)
 
@@ -154,13 +154,13 @@ class Allocation:
         return t * h * w
 
     def mask(self) -> Tensor:
-        """Bool [T, H, W], True where a token was kept."""
+        """Return which tokens are kept, bool [T, H, W]."""
         flat = torch.zeros(self.total, dtype=torch.bool, device=self.keep.device)
         flat[self.keep] = True
         return flat.view(self.grid)
 
     def boxes(self, size: tuple[int, int] | Image) -> Tensor:
-        """Boxes of the kept cells in px, long [K, 4] of (x0, y0, x1, y1), on a picture of `size`.
+        """Return the kept cells as boxes in px, long [K, 4] of (x0, y0, x1, y1), on a picture of `size`.
 
         `size` is (width, height) of the upright picture, as `open_image` gives it, at any resolution; or the
         picture itself, as it was opened, which its EXIF data may turn: then the boxes are in its own px. With
@@ -185,11 +185,11 @@ class Allocation:
         return torch.stack([-(-at * pixels // cells) for at, pixels, cells in corners], dim=-1)
 
     def evidence(self, size: tuple[int, int] | Image) -> tuple[EvidenceBox, ...]:
-        """The kept cells that matter, grouped into boxes in px of a picture of `size`, best first.
+        """Return the kept cells that matter, grouped into boxes in px of a picture of `size`, best first.
 
-        `size` as in `boxes`. A cell matters if it was kept for its relevance, not for coverage, and is
-        nearer to the highest relevance than to the usual one of the picture, the median. Cells that touch are
-        a group, in a clip also those of neighbouring steps; MAX_EVIDENCE groups at most, none where nothing
+        `size` as in `boxes`. A cell matters if it was kept for its relevance, not for coverage, and is nearer
+        to the highest relevance than to the usual one of the picture, the median. Cells that touch are a
+        group, in a clip also those of neighbouring steps; MAX_EVIDENCE groups at most, none where nothing
         stands out or has a relevance of MIN_EVIDENCE. A ValueError for a size that is none.
         """
         boxes, relevance = self.boxes(size), self.relevance_of_kept()
@@ -211,11 +211,11 @@ class Allocation:
         return tuple(sorted(groups, key=lambda one: -one.score)[:MAX_EVIDENCE])
 
     def relevance_of_kept(self) -> Tensor:
-        """Float [K], the balanced relevance of each of `keep`."""
+        """Return the balanced relevance of each of `keep`, float [K]."""
         return self.balanced.flatten()[self.keep]
 
     def ranks(self) -> Tensor:
-        """Long [K], the rank of each of `keep` among all N by balanced relevance, from 1."""
+        """Return the rank of each of `keep` among all N by balanced relevance, from 1: long [K]."""
         # The inverse of the sorting permutation: cell -> its place in the order.
         by_rank = self.balanced.flatten().argsort(descending=True, stable=True)
         ranks = torch.empty_like(by_rank)
@@ -223,7 +223,7 @@ class Allocation:
         return ranks[self.keep]
 
     def reason_text(self, i: int) -> str:
-        """The reason why `keep[i]` was kept, in words, for example "rank 41 <= K 64"."""
+        """Return the reason why `keep[i]` was kept, in words, for example "rank 41 <= K 64"."""
         reason = Reason(int(self.reasons[i]))
         # Relevant tokens are the first of `order`, even if rounding has made ties of their relevance.
         relevant = reason == Reason.RELEVANT
@@ -243,12 +243,12 @@ class Allocation:
         return float((a & b).sum() / (a | b).sum())
 
     def cpu(self) -> Allocation:
-        """The same record with every tensor on the CPU."""
+        """Return the same record with every tensor on the CPU."""
         moved = {k: v.cpu() for k, v in self._tensors().items()}
         return dataclasses.replace(self, **moved)
 
     def to_dict(self) -> dict[str, Any]:
-        """The record as a JSON-safe dictionary, tensors as nested lists; `save` is the exact form."""
+        """Return the record as a JSON-safe dictionary, tensors as nested lists; `save` is the exact form."""
         plain = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         plain |= {k: v.tolist() for k, v in self._tensors().items()}
         return plain | {"grid": list(self.grid)}
@@ -265,7 +265,7 @@ class Allocation:
 
     @classmethod
     def load(cls, path: str | Path) -> Allocation:
-        """Read a record written by `save`; a ValueError for a file that is missing or no such record."""
+        """Read a record written by `save`; raise ValueError for a file that is missing or no such record."""
         try:
             with safe_open(str(path), framework="pt") as file:
                 meta = file.metadata() or {}

@@ -77,7 +77,7 @@ class Stem(nn.Module):
         nn.init.zeros_(self.gestalt.bias)
 
     def forward(self, picture: Tensor, grid: tuple[int, int], gestalt: Tensor | None = None) -> Tensor:
-        """The vectors of every cell, [B, H*W, D] in raster order, in the dtype of the parameters.
+        """Return the vectors of every cell, [B, H*W, D] in raster order, in the dtype of the parameters.
 
         `picture` [B, 3, h, w] in [0, 1] is the area of the grid; `gestalt` [B, D, H', W'] a coarse view.
         """
@@ -110,7 +110,7 @@ def save_stem(stem: Stem, folder: Path) -> None:
 
 
 def load_stem(folder: Path, dim: int) -> Stem | None:
-    """The stem of an allocator folder, in float32; None if it has none.
+    """Return the stem of an allocator folder, in float32; None if it has none.
 
     A ValueError if its width is not `dim`, that of the base model's tokens, or its file is no saved stem.
     """
@@ -168,16 +168,16 @@ class Familiarity(nn.Module):
         return self.score(statistics(tokens))
 
     def normalised(self, values: Tensor) -> Tensor:
-        """Statistics [..., 2 D] in standard deviations of the pictures trained on, clamped."""
+        """Return statistics [..., 2 D] in standard deviations of the pictures trained on, clamped."""
         mean, scale = self.mean.float(), self.scale.float()  # a stem can be kept in half precision
         return ((values - mean) / scale).clamp(-MAX_DEVIATIONS, MAX_DEVIATIONS)
 
     def score(self, values: Tensor) -> Tensor:
-        """The scores of statistics, [..., 2 D] -> [...]; above 0: unfamiliar."""
+        """Return the scores of statistics, [..., 2 D] -> [...]; above 0: unfamiliar."""
         return self.normalised(values) @ self.weight.float() + self.bias.float()
 
 
 def statistics(tokens: Tensor) -> Tensor:
-    """Mean and standard deviation over the cells, [N, D] -> [2 D]."""
+    """Return the mean and standard deviation over the cells, [N, D] -> [2 D]."""
     tokens = tokens.float()
     return torch.cat([tokens.mean(0), tokens.std(0, correction=0)])

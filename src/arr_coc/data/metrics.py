@@ -36,9 +36,9 @@ _WHOLE = {
 
 
 def normalise(text: str) -> str:
-    """A text in lower case, number words as digits, no articles or marks, contractions with their apostrophe.
+    """Return a text in lower case, number words as digits, no articles or marks, apostrophes put back.
 
-    As the official program of VQA has it (Antol et al. 2015, GT-Vision-Lab/VQA).
+    The official program of VQA does the same (Antol et al. 2015, GT-Vision-Lab/VQA).
     """
     text = re.sub(r"[\n\t]", " ", text).strip()
     joins = re.search(r"\d,\d", text)  # 1,000: then no mark leaves a space, wherever it stands
@@ -83,7 +83,7 @@ def _edits(a: str, b: str) -> int:
 
 
 def f1(answer: str, truths: Sequence[str]) -> float:
-    """The harmonic mean of precision and recall of words, with the best truth (Rajpurkar et al. 2016).
+    """Return the harmonic mean of precision and recall of words, with the best truth (Rajpurkar et al. 2016).
 
     Words are compared after `normalise`; if neither has a word, it is 1.
     """

@@ -60,18 +60,18 @@ def _each_once(examples: Iterable[Example]) -> Iterator[Example]:
 
 
 def check_once(key: str, where: str, places: dict[str, str]) -> None:
-    """Add an id and where it stands to `places`; a ValueError if it is there already."""
+    """Add an id and where it stands to `places`; raise ValueError if it is there already."""
     if key in places:
         raise ValueError(f"{where} repeats the id {short(key)} of {places[key]}: give each an id of its own")
     places[key] = where
 
 
 class NoSuchFile(ValueError):
-    """The files of a data set are not in a folder."""
+    """Raised if a folder lacks the files of a data set."""
 
 
 def find_file(folder: Path, names: Iterable[str], layout: str) -> Path:
-    """The first of `names` that is a file in `folder`; its links may not lead out of it.
+    """Return the first of `names` that is a file in `folder`; its links may not lead out of it.
 
     `NoSuchFile` if none is there; the message ends in `layout`, which describes the folder.
     """
@@ -85,7 +85,7 @@ def find_file(folder: Path, names: Iterable[str], layout: str) -> Path:
 
 
 def check_folder(folder: Path) -> None:
-    """Raises ValueError unless the folder of a data set is there."""
+    """Raise ValueError unless the folder of a data set is there."""
     if not folder.exists():
         raise ValueError(f"folder {str(folder)!r} does not exist: check the path of the data set")
     if not folder.is_dir():
@@ -93,7 +93,7 @@ def check_folder(folder: Path) -> None:
 
 
 def find_image(folder: Path, name: str, where: str, under: Iterable[str] = ("",)) -> Path:
-    """The first image called `name` in the subfolders `under` of `folder`, "" for the folder itself.
+    """Return the first image called `name` in the subfolders `under` of `folder`, "" for the folder itself.
 
     `name` is tried as it is, then with each of `IMAGE_SUFFIXES`. A ValueError if it leads out of the folder
     or there is no such image.
@@ -115,7 +115,7 @@ def find_image(folder: Path, name: str, where: str, under: Iterable[str] = ("",)
 
 
 def is_file(path: Path) -> bool:
-    """Whether a path is a file that can be looked for."""
+    """Return whether a path is a file that can be looked for."""
     try:
         return path.is_file()
     except OSError:  # a name too long for the disk, or a folder that may not be entered
@@ -153,7 +153,7 @@ def check_name(name: str, where: str, what: str = "image") -> None:
 
 
 def read_json(path: Path) -> Any:
-    """The content of a JSON file; a ValueError names the line where it stops being JSON."""
+    """Return the content of a JSON file; a ValueError names the line where it stops being JSON."""
     try:
         return parse_json(path.read_bytes(), str(path), _REMEDY)
     except OSError as error:
@@ -161,7 +161,7 @@ def read_json(path: Path) -> Any:
 
 
 def read_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The objects of a JSON lines file with their places ("PATH, line 3"); empty lines are left out."""
+    """Yield the objects of a JSON lines file with their places ("PATH, line 3"); empty lines are left out."""
     try:
         with path.open("rb") as lines:
             for number in count(1):
@@ -204,7 +204,7 @@ class Fields(BaseModel):
 
     @classmethod
     def of(cls, record: Mapping[str, Any], where: str) -> Self:
-        """The fields of a record; a ValueError names file, line, field and value of a wrong one."""
+        """Return the fields of a record; a ValueError names file, line, field and value of a wrong one."""
         return validated(cls, record, where)
 
 
@@ -228,7 +228,7 @@ def _answers_or_none(value: Any) -> tuple[str, ...]:
 
 
 def _is_nan(value: Any) -> bool:
-    """Whether a value is NaN, by which a column of numbers marks a missing one."""
+    """Return whether a value is NaN, by which a column of numbers marks a missing one."""
     return isinstance(value, float) and math.isnan(value)
 
 
@@ -281,7 +281,7 @@ def check_boxes_within(boxes: Iterable[Box], size: tuple[int, int], what: str, p
 
 
 def get_meta(record: Mapping[str, Any], *keys: str) -> dict[str, str]:
-    """Those of `keys` that the record has, as text; a list is joined by commas, anything deeper left out."""
+    """Return those of `keys` that the record has, as text; lists are joined by commas, the rest left out."""
     texts = {}
     for key in keys:
         value = record.get(key)

@@ -65,7 +65,7 @@ class Qwen2_5VLAdapter(GridAdapter):
 
     @property
     def frames(self) -> int:
-        """Frames of a patch; a still picture is repeated."""
+        """Frames that one patch covers in time; a still picture is repeated to fill them."""
         return self.model.config.vision_config.temporal_patch_size
 
     @property
@@ -148,7 +148,7 @@ class Qwen2_5VLAdapter(GridAdapter):
         return arguments | {"window_index": index, "cu_window_seqlens": boundaries}
 
     def encode_cells(self, inputs: Mapping[str, Any], keep: Sequence[Tensor]) -> VisualFeatures:
-        """Runs the tower on the patches of the kept cells, each at its place in the full grid."""
+        """Run the tower on the patches of the kept cells, each at its place in the full grid."""
         layout, grid = self.layout(inputs), inputs["image_grid_thw"]
         cells = numbered_cells(layout, keep)
         rows = patch_rows(cells, self.merge**2)
@@ -162,7 +162,7 @@ class Qwen2_5VLAdapter(GridAdapter):
         return _features(output, counts, layout.grids, [])
 
     def encode_merged(self, inputs: Mapping[str, Any], compressor: TowerCompressor) -> VisualFeatures:
-        """Runs the first blocks on windows of patches, merges each image's patches, runs the other blocks."""
+        """Run the first blocks on windows of patches, merge each image's patches, run the other blocks."""
         if not self.halves:
             return super().encode_merged(inputs, compressor)
         tower, grid, m, grids = self.tower, inputs["image_grid_thw"], self.merge, self.grids(inputs)
@@ -221,7 +221,7 @@ class Qwen2_5VLAdapter(GridAdapter):
 def _features(
     output: Any, counts: list[int], grids: list[Grid], cells: list[Tensor], early: Sequence[Tensor] = ()
 ) -> VisualFeatures:
-    """The tokens and deepstack levels of a tower's output, `early` levels before its own."""
+    """Return the tokens and deepstack levels of a tower's output, `early` levels before its own."""
     levels = [*early, *(getattr(output, "deepstack_features", None) or [])]
     return VisualFeatures(
         tokens=list(output.pooler_output.split(counts)),  # merged tokens, image after image
@@ -303,7 +303,7 @@ class Cosmos3EdgeAdapter(Qwen2_5VLAdapter):
         return super().patches({**inputs, "pixel_values": channels_first(inputs["pixel_values"])})
 
     def encode_cells(self, inputs: Mapping[str, Any], keep: Sequence[Tensor]) -> VisualFeatures:
-        """Runs the tower on the patches of the kept cells, each at its place in the full grid."""
+        """Run the tower on the patches of the kept cells, each at its place in the full grid."""
         layout, grid, tower = self.layout(inputs), inputs["image_grid_thw"], self.tower
         rows = patch_rows(numbered_cells(layout, keep), self.merge**2)
         embeddings = tower.embeddings
@@ -376,13 +376,13 @@ class PaddleOCRVLAdapter(Qwen2_5VLAdapter):
 
 
 def _patches(picture: Tensor, patch: int) -> Tensor:
-    """The patches [n, 3, p, p] of a picture, raster order."""
+    """Return the patches [n, 3, p, p] of a picture, raster order."""
     blocks = picture.unfold(1, patch, patch).unfold(2, patch, patch)  # (3, h, w, p, p)
     return blocks.permute(1, 2, 0, 3, 4).flatten(0, 1)
 
 
 def cells_in_raster(grid: Tensor, merge: int) -> Tensor:
-    """Raster numbers of the patches of all images, listed cell by cell: long [n]."""
+    """Return raster numbers of the patches of all images, listed cell by cell: long [n]."""
     orders, start = [], 0
     for t, h, w in grid.tolist():
         numbered = start + torch.arange(t * h * w).view(t, h // merge, merge, w // merge, merge)
@@ -392,7 +392,7 @@ def cells_in_raster(grid: Tensor, merge: int) -> Tensor:
 
 
 def omni_positions(model: Any, inputs: Mapping[str, Any], attention_mask: Tensor) -> Tensor:
-    """Positions of a prompt to an Omni thinker: [3, B, S], whole numbers as floats.
+    """Return positions of a prompt to an Omni thinker: [3, B, S], whole numbers as floats.
 
     A thinker's own rule fails where an image's tokens are missing behind its begin token. With images alone
     the rule is: the grid of each image starts at the end of the text before it. With sound, the thinker is

@@ -64,22 +64,22 @@ class TiledAdapter(FamilyAdapter):
 
     @abstractmethod
     def numbers(self, input_ids: Tensor, views: Tensor) -> list[int]:
-        """How many tiles and overviews each image has, from the prompts [B, S] and `views`."""
+        """Return how many tiles and overviews each image has, from the prompts [B, S] and `views`."""
 
     def views(self, inputs: Mapping[str, Any]) -> Tensor:
-        """The tiles and overviews of all images, in order: [n, 3, s, s]."""
+        """Return the tiles and overviews of all images, in order: [n, 3, s, s]."""
         return inputs["pixel_values"]
 
     def with_views(self, inputs: Mapping[str, Any], chosen: Tensor) -> dict[str, Any]:
-        """Inputs for `encode` with the views of these numbers, long [m]."""
+        """Return the inputs for `encode` with the views of these numbers, long [m]."""
         return dict(inputs) | {"pixel_values": self.views(inputs)[chosen]}
 
     def side(self, inputs: Mapping[str, Any]) -> int:
-        """Cells along each side of a tile."""
+        """Return the number of cells along each side of a tile."""
         return self.views(inputs).shape[-1] // self.cell_px
 
     def token_counts(self, inputs: Mapping[str, Any], lengths: Sequence[int]) -> Sequence[int]:
-        """The tokens of each image's tiles and overview."""
+        """Return the tokens of each image's tiles and overview."""
         return [number * self.side(inputs) ** 2 for number in self._numbers(inputs)]
 
     def early_counts(self, inputs: Mapping[str, Any]) -> Sequence[int]:
@@ -114,7 +114,7 @@ class TiledAdapter(FamilyAdapter):
         return Layout(counts, list(grids), [index.to(device) for index in cells])
 
     def encode_cells(self, inputs: Mapping[str, Any], keep: Sequence[Tensor]) -> VisualFeatures:
-        """Encodes the tiles that hold a kept cell, and the overviews: tokens of kept cells and overviews."""
+        """Encode the tiles that hold a kept cell, and the overviews: tokens of kept cells and overviews."""
         layout, unit = self.layout(inputs), self.side(inputs) ** 2
         if any(len(indices) for indices in keep):
             numbered_cells(layout, keep)  # refuses what are no cells
@@ -131,19 +131,19 @@ class TiledAdapter(FamilyAdapter):
         )
 
     def other_tokens(self, inputs: Mapping[str, Any], layout: Layout) -> VisualFeatures | None:
-        """The tokens of the overviews, encoded alone; None where no image has one."""
+        """Return the tokens of the overviews, encoded alone; None where no image has one."""
         if layout.counts == layout.sizes:
             return None
         return self.encode_cells(inputs, [cells[:0] for cells in layout.cells])
 
     def views_encoded(self, inputs: Mapping[str, Any], keep: Sequence[Tensor]) -> tuple[int, int]:
-        """How many views hold a kept token, and how many there are."""
+        """Return how many views hold a kept token, and how many there are."""
         unit, layout = self.side(inputs) ** 2, self.layout(inputs)
         views = [len((index // unit).unique()) for index in layout.tokens_to_keep(keep)]
         return sum(views), sum(layout.counts) // unit
 
     def coarse(self, inputs: Mapping[str, Any], cells: int | Sequence[int] = 256) -> dict[str, Any]:
-        """Inputs with each image's overview or one view alone, whatever `cells`."""
+        """Return the inputs with each image's overview or one view alone, whatever `cells`."""
         ends = torch.tensor(self._numbers(inputs)).cumsum(0) - 1
         names = [name for name in self.visual_names if inputs.get(name) is not None]
         some = self.with_views(inputs, ends.to(inputs["pixel_values"].device))
@@ -156,7 +156,7 @@ class TiledAdapter(FamilyAdapter):
         return [1] * len(views) if ids is None else self.numbers(ids, views)
 
     def _arrangements(self, inputs: Mapping[str, Any]) -> list[tuple[int, int]]:
-        """Per image the rows and columns of its tiles."""
+        """Return the rows and columns of each image's tiles."""
         pixels, numbers = inputs["pixel_values"], self._numbers(inputs)
         state = (numbers, 0 if pixels.is_inference() else pixels._version)
         memo = self._shapes.get(pixels)
@@ -203,7 +203,7 @@ class GraniteDoclingAdapter(TiledAdapter):
         return coarse if inputs.get("tile_fine_mask") is None else 2 * coarse
 
     def views(self, inputs: Mapping[str, Any]) -> Tensor:
-        """The tiles and overviews [n, 3, s, s], without those that pad the rows of a batch."""
+        """Return the tiles and overviews [n, 3, s, s], without those that pad the rows of a batch."""
         return inputs["pixel_values"][inputs["pixel_attention_mask"].bool()]
 
     def with_views(self, inputs: Mapping[str, Any], chosen: Tensor) -> dict[str, Any]:
@@ -225,7 +225,7 @@ class InternVLAdapter(TiledAdapter):
         return int(self.model.config.vision_config.patch_size[0] / self.model.config.downsample_ratio)
 
     def numbers(self, input_ids: Tensor, views: Tensor) -> list[int]:
-        """Views of each image, from the runs of placeholders: all views of an image are one run."""
+        """Return the views of each image, from the runs of placeholders: all views of one are one run."""
         counts = placeholder_runs(input_ids == self.image_token_id)
         length = sum(counts) // len(views)  # tokens of a tile
         return [count // length for count in counts]
@@ -266,7 +266,7 @@ class Ovis2Adapter(FamilyAdapter):
         return -(-(vision.image_size // vision.patch_size) // vision.hidden_stride)  # rounded up
 
     def token_counts(self, inputs: Mapping[str, Any], lengths: Sequence[int]) -> Sequence[int]:
-        """The tokens of each image's views: their placeholders stand a single token apart."""
+        """Return the tokens of each image's views: their placeholders stand a single token apart."""
         return placeholder_groups(inputs["input_ids"] == self.image_token_id)
 
     def early_counts(self, inputs: Mapping[str, Any]) -> Sequence[int]:
@@ -290,7 +290,7 @@ class Ovis2Adapter(FamilyAdapter):
     def _tiles(
         self, inputs: Mapping[str, Any], counts: Sequence[int]
     ) -> list[tuple[Tensor, tuple[int, int]]]:
-        """Per image its tiles [n, 3, s, s], or its one view, and their rows and columns."""
+        """Return each image's tiles [n, 3, s, s], or its one view, and their rows and columns."""
         views = inputs["pixel_values"].split([count // self.side**2 for count in counts])
         return [(own[1:], arrangement(own[1:], own[0])) if len(own) > 1 else (own, (1, 1)) for own in views]
 
@@ -341,7 +341,7 @@ class Lfm2VLAdapter(FamilyAdapter):
     def _images(
         self, inputs: Mapping[str, Any], counts: Sequence[int]
     ) -> list[tuple[list[Tensor], tuple[int, int]]]:
-        """Per image its views [3, h, w], and the rows and columns of its tiles."""
+        """Return each image's views [3, h, w], and the rows and columns of its tiles."""
         factor, shapes = self.model.config.downsample_factor, inputs["spatial_shapes"].tolist()
         pictures = iter(
             (to_picture(channels_first(rows[: h * w]), (1, h, w), 1, self._patch, 1), h * w // factor**2)
@@ -370,7 +370,7 @@ class Step3p7Adapter(FamilyAdapter):
     needed = ("num_local_patches",)
 
     def early_counts(self, inputs: Mapping[str, Any]) -> None:
-        """Checks prompt against pixels (ValueError) and returns None: tokens are known after encoding."""
+        """Check prompt against pixels (ValueError) and returns None: tokens are known after encoding."""
         numbers = torch.as_tensor(inputs["num_local_patches"]).tolist()
         local = inputs.get("pixel_values_local")
         views = len(placeholder_runs(inputs["input_ids"] == self.image_token_id))
@@ -401,7 +401,7 @@ class Step3p7Adapter(FamilyAdapter):
         return pictures
 
     def windows(self, inputs: Mapping[str, Any]) -> list[tuple[int, int, int]]:
-        """Per picture the rows and columns of its windows (1, 1 without any) and the tokens of one."""
+        """Return the rows and columns of each picture's windows (1, 1 without any) and the tokens of one."""
         numbers, windows = iter(torch.as_tensor(inputs["num_local_patches"]).tolist()), []
         for ids in inputs["input_ids"]:
             spans = run_spans(ids == self.image_token_id)
@@ -507,15 +507,15 @@ class LlavaNextAdapter(FamilyAdapter):
         return self.model.config.vision_config.image_size // self.model.config.vision_config.patch_size
 
     def single_view(self, inputs: Mapping[str, Any], image: int) -> bool:
-        """Whether the image comes as its overview alone."""
+        """Return whether the image comes as its overview alone."""
         return False
 
     def shrunk(self, height: int, width: int, inputs: Mapping[str, Any]) -> tuple[int, int]:
-        """The token grid of a picture of height x width patches."""
+        """Return the token grid of a picture of height x width patches."""
         return height, width
 
     def tiling(self, inputs: Mapping[str, Any], image: int) -> Tiling:
-        """The tiling of one picture, by the model's own rules."""
+        """Return the tiling of one picture, by the model's own rules."""
         config, side = self.model.config, self.side
         size = [int(n) for n in inputs["image_sizes"][image]]
         tiles = get_anyres_image_grid_shape(
@@ -529,7 +529,7 @@ class LlavaNextAdapter(FamilyAdapter):
         return Tiling(tiles, (top, left, height, width), self.shrunk(height, width, inputs))
 
     def cell_layout(self, inputs: Mapping[str, Any], counts: Sequence[int]) -> list[tuple[Grid, Tensor]]:
-        """The tiled picture's grid, its cells after the overview and between newline tokens."""
+        """Return the tiled picture's grid, its cells after the overview and between newline tokens."""
         base = self.side**2
         layout: list[tuple[Grid, Tensor]] = []
         for image, count in enumerate(counts):
@@ -578,7 +578,7 @@ class LlavaOnevisionAdapter(LlavaNextAdapter):
         return [n != 1 for n in torch.as_tensor(numbers).tolist() for _ in range(n)][image]
 
     def shrunk(self, height: int, width: int, inputs: Mapping[str, Any]) -> tuple[int, int]:
-        """The token grid shrunk to the number of tiles that `anyres_max_<n>` allows."""
+        """Return the token grid shrunk to the number of tiles that `anyres_max_<n>` allows."""
         rule = inputs.get("vision_aspect_ratio") or self.model.config.vision_aspect_ratio
         most = int(rule.removeprefix("anyres_max_"))
         ratio = math.sqrt(height * width / (most * self.side**2))
@@ -594,14 +594,14 @@ class Molmo2Adapter(FamilyAdapter):
     """
 
     def cell_layout(self, inputs: Mapping[str, Any], counts: Sequence[int]) -> list[tuple[Grid, Tensor]]:
-        """The grid of the crops, after the overview."""
+        """Return the grid of the crops, after the overview."""
         return [
             ((1, height, width), low * wide + torch.arange(height * width))
             for low, wide, height, width in inputs["image_grids"].tolist()
         ]
 
     def patches(self, inputs: Mapping[str, Any], features: VisualFeatures | None = None) -> list[Tensor]:
-        """The patches of each cell's pool, side by side; grey where the last ones lack some."""
+        """Return each cell's patches, side by side; missing ones of the last cells are grey."""
         pixels, pooling = inputs["pixel_values"].flatten(0, 1), inputs["image_token_pooling"]
         pool, side = isqrt(pooling.shape[1]), isqrt(pixels.shape[1] // 3)
         pictures, end = [], 0

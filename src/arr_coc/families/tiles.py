@@ -40,7 +40,7 @@ def arrangements(views: Tensor, numbers: Sequence[int]) -> list[tuple[int, int]]
 
 
 def joined_tiles(tiles: Tensor, rows: int, columns: int) -> Tensor:
-    """The picture [3, rows * s, columns * s] of tiles [rows * columns, 3, s, s]."""
+    """Return the picture [3, rows * s, columns * s] of tiles [rows * columns, 3, s, s]."""
     side = tiles.shape[-1]
     grid = tiles.unflatten(0, (rows, columns))  # (rows, columns, 3, s, s)
     return grid.permute(2, 0, 3, 1, 4).reshape(3, rows * side, columns * side)
@@ -55,7 +55,7 @@ def raster(rows: int, columns: int, side: int) -> Tensor:
 def encode_views(
     encode: Callable[[Tensor], Any], tokens: Tensor, unit: int, counts: list[int], grids: list[Grid]
 ) -> VisualFeatures:
-    """Encodes the views that hold some tokens, and returns the features of these tokens.
+    """Encode the views that hold some tokens, and returns the features of these tokens.
 
     `encode` takes numbers of views, long [m]; `tokens` long [K] are numbered over all views of `unit` tokens
     each; `counts` of them belong to each image.
@@ -81,12 +81,12 @@ def run_spans(mask: Tensor) -> list[tuple[int, int]]:
 
 
 def placeholder_runs(mask: Tensor) -> list[int]:
-    """The lengths of the unbroken runs of placeholders, row by row: bool [B, S] -> one number each."""
+    """Return the lengths of the unbroken runs of placeholders, row by row: bool [B, S] -> one number each."""
     return [end - start for row in mask for start, end in run_spans(row)]
 
 
 def placeholder_groups(mask: Tensor) -> list[int]:
-    """The placeholders of each image, bool [B, S]: runs with a single token between them are of one."""
+    """Return each image's number of placeholders, from bool [B, S]; runs one token apart are one image."""
     groups: list[int] = []
     for row in mask:
         last = None

@@ -1,1 +1,1 @@
-"""Checked input from disks, the Hub and users: images, tensors, folders, paths, questions."""
+"""Open and check what comes from disks, the Hub and users: images, tensors, folders, paths, questions."""

@@ -1,4 +1,4 @@
-"""Atomic writing of files and folders: a reader sees the old or the new, never a part. Imports no torch.
+"""Write files and folders atomically: a reader sees the old or the new, never a part. Imports no torch.
 
 write_atomic(content, path)                      a file from its bytes
 with atomic_file(path) as part: ...              a file that other code writes, under the name `part`
@@ -33,7 +33,7 @@ _PARTS = 4  # names of a file's parts: up to so many killed writers at once leav
 
 
 def one_line(error: BaseException, most: int = 300) -> str:
-    """The message of an error in one printable line of at most `most` characters."""
+    """Return the message of an error in one printable line of at most `most` characters."""
     text = " ".join(str(error).split())[:most] or type(error).__name__
     return "".join(letter if letter.isprintable() else "?" for letter in text)
 
@@ -42,14 +42,14 @@ def one_line(error: BaseException, most: int = 300) -> str:
 
 
 def write_atomic(content: bytes, path: Path) -> None:
-    """Write a file from all of its bytes; errors as in `atomic_file`."""
+    """Write a file from all of its bytes, atomically; errors as in `atomic_file`."""
     with atomic_file(path) as part:
         part.write_bytes(content)
 
 
 @contextmanager
 def atomic_file(path: Path) -> Generator[Path]:
-    """A new file beside `path`, renamed to it after the block; a link is replaced, not followed.
+    """Lend a new file beside `path`, renamed to it after the block; a link is replaced, not followed.
 
     Raises:
         OSError: the folder is missing or not writable, or the disk is full; an existing file is unchanged.
@@ -70,13 +70,13 @@ def atomic_file(path: Path) -> Generator[Path]:
 
 
 def _name_file(error: OSError, path: Path) -> None:
-    """Put the path into a system error: that of a full disk has none."""
+    """Add the path to a system error that names none, such as that of a full disk."""
     if error.errno is not None:
         error.filename, error.filename2 = str(path), None
 
 
 def check_writable(path: Path) -> None:
-    """Raise the OSError that `atomic_file(path)` would, or one for a folder; no file is changed."""
+    """Raise the OSError that `atomic_file(path)` would, or one if `path` is a folder; change no file."""
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     part, owner = _new_part(path)
@@ -86,7 +86,7 @@ def check_writable(path: Path) -> None:
 
 
 def _new_part(path: Path) -> tuple[Path, int | None]:
-    """A new file beside another, and its open, locked descriptor; None where there are no locks."""
+    """Make a file beside another; return it and its open, locked descriptor (None without locks)."""
     # Names have one length, since `path` may have the longest legal name. They are few, so that leftovers are
     # found by name, without listing a large folder for each file written.
     digest = hashlib.blake2b(path.name.encode(errors="surrogateescape"), digest_size=12).hexdigest()
@@ -118,7 +118,7 @@ def _new_part(path: Path) -> tuple[Path, int | None]:
 
 
 def _remove_left_part(part: Path) -> None:
-    """Remove a part if its writer has ended."""
+    """Remove a part-written file if its writer has ended."""
     try:
         left = os.open(part, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:  # the usual case: no leftover
@@ -134,7 +134,7 @@ def _remove_left_part(part: Path) -> None:
 
 
 def _is_at(file: int, path: Path) -> bool:
-    """Whether an open file is still the one at a path."""
+    """Return whether an open file is still the one at a path."""
     try:
         return os.path.samestat(os.fstat(file), os.lstat(path))
     except FileNotFoundError:
@@ -146,7 +146,7 @@ def _is_at(file: int, path: Path) -> bool:
 
 @contextmanager
 def temporary_folder(prefix: str, place: Path | None = None) -> Generator[Path]:
-    """A new folder, deleted at the end of the block; those left by killed processes are deleted first.
+    """Lend a new folder, deleted at the end of the block; delete those that killed processes left, first.
 
     Its name begins with `prefix`; `place` is its parent (None: the system's folder for temporary files).
     """

@@ -1,4 +1,4 @@
-"""Names of devices and dtypes as torch objects."""
+"""Turn names of devices and dtypes into torch objects."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ DTYPES = ("float32", "bfloat16", "float16")  # of base models
 
 
 def resolve_device(name: str | torch.device | None = "auto") -> torch.device:
-    """The torch device of a name, checked to be usable on this machine.
+    """Return the torch device with a name, checked to be usable on this machine.
 
     Args:
         name: "auto" or None for the accelerator (CUDA, MPS, ...) or else the CPU; or a torch name such as
@@ -40,7 +40,7 @@ def resolve_device(name: str | torch.device | None = "auto") -> torch.device:
 
 
 def resolve_dtype(name: str | torch.dtype | None) -> torch.dtype | None:
-    """The torch dtype named; None (as saved) for "auto" and None; a ValueError for none of `DTYPES`."""
+    """Return a dtype by its name; None (as saved) for "auto" and None; ValueError if not in `DTYPES`."""
     if name is None or name == "auto" or isinstance(name, torch.dtype):
         return name if isinstance(name, torch.dtype) else None
     if name not in DTYPES:

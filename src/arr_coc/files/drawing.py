@@ -23,7 +23,7 @@ def load_font(file: str, pixels: float) -> ImageFont.FreeTypeFont:
 
 
 def kept_picture(image: Image.Image, mask: Tensor) -> Image.Image:
-    """The image with dropped cells faded, RGB, at most `LONGEST` px; `mask` is bool [1, H, W]."""
+    """Return the image with dropped cells faded, RGB, sides up to `LONGEST` px; `mask` is bool [1, H, W]."""
     small = thumbnail(image)
     faded = ImageOps.grayscale(small).point(lambda level: 15 + 0.3 * level).convert("RGB")  # dark gray
     kept = Image.fromarray(_cells(mask).astype(np.uint8) * 255)
@@ -31,14 +31,14 @@ def kept_picture(image: Image.Image, mask: Tensor) -> Image.Image:
 
 
 def thumbnail(image: Image.Image, longest: int = LONGEST) -> Image.Image:
-    """An RGB copy of the image, no side longer than `longest` px."""
+    """Return an RGB copy of the image, no side longer than `longest` px."""
     small = image.convert("RGB")
     small.thumbnail((longest, longest))
     return small
 
 
 def relevance_picture(relevance: Tensor, mask: Tensor) -> Image.Image:
-    """Relevance, float [1, H, W] in [0, 1], as brightness; cells of `mask`, bool [1, H, W], in colour."""
+    """Draw relevance, float [1, H, W] in [0, 1], as brightness; cells of `mask`, bool [1, H, W], coloured."""
     light = 0.25 + 0.75 * _cells(relevance.detach().float()).clip(0, 1)[..., None]
     colours = np.where(_cells(mask)[..., None], light * ACCENT, light * np.float32(120))
     cells = Image.fromarray(np.rint(colours).astype(np.uint8))
@@ -49,7 +49,7 @@ def relevance_picture(relevance: Tensor, mask: Tensor) -> Image.Image:
 def figure(
     pictures: Sequence[Image.Image], rows: Sequence[tuple[str, str]], label: str = "kept cells"
 ) -> str:
-    """HTML of pictures side by side and rows (name, text) below them; `label` describes the pictures.
+    """Return HTML of pictures side by side and rows (name, text) below them; `label` describes the pictures.
 
     Text is escaped and pictures are inline, so that nothing is loaded from elsewhere.
     """
@@ -68,14 +68,14 @@ def figure(
 
 
 def _data_uri(picture: Image.Image) -> str:
-    """A picture as a data URL (JPEG)."""
+    """Return a picture as a data URL (JPEG)."""
     file = io.BytesIO()
     picture.save(file, "JPEG", quality=85)
     return f"data:image/jpeg;base64,{base64.b64encode(file.getvalue()).decode('ascii')}"
 
 
 def _cells(cells: Tensor) -> np.ndarray:
-    """A map [1, H, W] as an array [H, W]."""
+    """Return a map [1, H, W] as an array [H, W]."""
     if cells.ndim != 3 or len(cells) != 1:
         raise ValueError(f"a picture shows one frame, the map is {tuple(cells.shape)}: draw each by itself")
     return cells[0].cpu().numpy()

@@ -1,4 +1,4 @@
-"""Download of named files from a repository on the Hub, and upload of named files of a folder."""
+"""Download named files from a repository on the Hub, and upload named files of a folder."""
 
 # Not huggingface_hub's PyTorchModelHubMixin: it saves the base model too, leaves missing weights random
 # (`strict=False`), and reads pickles where there are no safetensors. Nor its `hf_hub_download`, or the
@@ -21,7 +21,7 @@ LOCAL = "give a local model folder instead, or bundled for the bundled model"
 
 
 def check_hub_name(name: str) -> None:
-    """Raise a ValueError if a name isn't valid on the Hub."""
+    """Raise a ValueError if the Hub doesn't allow a repository of this name."""
     try:
         validate_repo_id(name)
     except HFValidationError as error:
@@ -31,7 +31,7 @@ def check_hub_name(name: str) -> None:
 
 
 def check_shared(name: str) -> None:
-    """Raise a ValueError if others can't load a base model by this name."""
+    """Raise a ValueError if others couldn't load a base model by this name."""
     if name != BUNDLED_NAME and is_local(name):
         raise ValueError(
             f"the base model {name!r} is on this disk alone, so nobody else could load the allocator; set "
@@ -40,7 +40,7 @@ def check_shared(name: str) -> None:
 
 
 def commit_of(name: str, revision: str | None = None) -> str:
-    """The commit hash of a branch, tag or hash (None: the newest); a ValueError if unreachable."""
+    """Return the commit hash of a branch, tag or hash (None: the newest); raise ValueError if unreachable."""
     folder = download(name, ["config.json"], revision)
     if not (folder / "config.json").is_file():
         raise ValueError(_unreachable(name, "it has no config.json", revision))
@@ -48,10 +48,10 @@ def commit_of(name: str, revision: str | None = None) -> str:
 
 
 def download(name: str, files: Sequence[str], revision: str | None = None, remedy: str = LOCAL) -> Path:
-    """A folder with those files (names or patterns) of a repository that exist, at one commit; may be cached.
+    """Download a repository's files (names or patterns) at one commit; return their folder (may be cached).
 
-    The Hub is asked once: without a connection the cache answers, or the ValueError, which ends with
-    `remedy`.
+    Missing files are skipped. The Hub is asked once: without a connection the cache answers, or a ValueError
+    whose message ends with `remedy`.
 
     Raises:
         ValueError: no such repository, no access or no connection.
@@ -66,7 +66,7 @@ def download(name: str, files: Sequence[str], revision: str | None = None, remed
 def upload(
     folder: Path, name: str, files: Sequence[str], *, private: bool | None = None, token: str | None = None
 ) -> str:
-    """Upload files of a folder to a model repository in one commit; returns its address.
+    """Upload files of a folder to a model repository in one commit; return its address.
 
     Args:
         folder: has the files.
@@ -97,11 +97,11 @@ def upload(
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Whether the Hub refused access (401 or 403)."""
+    """Return whether the Hub refused access (401 or 403)."""
     return isinstance(error, HfHubHTTPError) and error.response.status_code in (401, 403)
 
 
 def _unreachable(name: str, reason: str, revision: str | None, remedy: str = LOCAL) -> str:
-    """The message for a model that can't be downloaded."""
+    """Return the message for a model that can't be downloaded."""
     what = f"model {name!r}" + (f" at revision {revision!r}" if revision else "")
     return f"{what} can't be reached or doesn't exist on the Hub ({reason}); {remedy}"

@@ -1,4 +1,4 @@
-"""Opening of any image a user has as an upright RGB picture, or a one-line error.
+"""Open any image that a user has as an upright RGB picture, or refuse it in one line.
 
 The cost of an image is bounded before it is decoded: about 10 bytes of memory a pixel (twice that for half as
 many pixels of `HEAVY` formats) and seconds of time. Nothing is fetched and no external program is run.
@@ -60,7 +60,7 @@ LARGE = 10_000_000
 
 
 class TooManyPixels(ValueError):
-    """An image of more pixels than are opened, as it comes or as `grown_size` has it."""
+    """Raised for an image with too many pixels, as it comes or after it is grown (`grown_size`)."""
 
 
 def open_image(source: ImageSource, most: int = MAX_PIXELS) -> Image.Image:
@@ -70,18 +70,18 @@ def open_image(source: ImageSource, most: int = MAX_PIXELS) -> Image.Image:
 
     Args:
         source: a path; bytes of an image file, or a seekable file object, which stays open at its position;
-            pixels as an array [H, W] or [H, W, 1|3|4] or a tensor [C, H, W] or [H, W, C], uint8, bool,
-            or floating point in [0, 1]; or a PIL image, which is left unchanged.
+            pixels as an array [H, W] or [H, W, 1|3|4] or a tensor [C, H, W] or [H, W, C], uint8, bool, or
+            floating point in [0, 1]; or a PIL image, which is left unchanged.
         most: pixels that an image of a file may have, before and after it grows.
 
     Returns:
         A new RGB image. Thin and small ones grow by repeating their edge to an aspect of at most `MAX_ASPECT`
-        and sides of at least `MIN_SIDE` px. Transparency becomes white, or black or gray where what is drawn
-        would be lost on white; deeper values are scaled to 8 bits.
+        and sides of at least `MIN_SIDE` px. Transparency becomes white, or black or gray if the drawing would
+        be lost on white; deeper values are scaled to 8 bits.
 
     Raises:
-        ValueError: a missing, unreadable, empty or damaged file, or a too large one (`TooManyPixels`);
-            pixels of another shape, dtype or range; any other object.
+        ValueError: a missing, unreadable, empty or damaged file, or one with too many pixels
+            (`TooManyPixels`); pixels of another shape, dtype or range; any other object.
     """
     if isinstance(source, Image.Image):
         file = getattr(source, "filename", "")
@@ -105,7 +105,7 @@ def open_image(source: ImageSource, most: int = MAX_PIXELS) -> Image.Image:
 
 
 def picture_digest(image: Image.Image) -> bytes:
-    """A 16-byte digest of an opened image's size and pixels."""
+    """Return a 16-byte digest of an opened image's size and pixels."""
     digest = hashlib.blake2b(f"{image.size}".encode(), digest_size=16)
     for box in _strips(image.size):
         digest.update(image.crop(box).tobytes())
@@ -142,7 +142,7 @@ def _open_path(text: str, most: int) -> Image.Image:
 
 
 def _open_file(file: Any, most: int) -> Image.Image:
-    """The image in a file object, which is left open at its position."""
+    """Return the image in a file object, which is left open at its position."""
     # All bytes are read here: a decoder must not meet what a caller's object may return.
     name = getattr(file, "name", None)
     label = _short(f"image file {name!r}" if isinstance(name, str) else f"image file ({type(file).__name__})")
@@ -175,7 +175,7 @@ def _open_file(file: Any, most: int) -> Image.Image:
 
 
 def _array_picture(array: np.ndarray) -> Image.Image:
-    """An array [H, W] or [H, W, C] as a picture in mode L, RGB or RGBA; never rescaled by guessing.
+    """Return an array [H, W] or [H, W, C] as a picture in mode L, RGB or RGBA; its range is never guessed.
 
     Raises:
         ValueError: another shape or dtype, values that aren't finite or in [0, 1], or too many pixels.
@@ -190,7 +190,7 @@ def _array_picture(array: np.ndarray) -> Image.Image:
 
 
 def _tensor_picture(tensor: Tensor) -> Image.Image:
-    """A tensor [H, W], [C, H, W] or [H, W, C] as a picture; where both fit, channels come first."""
+    """Return a tensor [H, W], [C, H, W] or [H, W, C] as a picture; if both fit, channels come first."""
     kind = str(tensor.dtype).removeprefix("torch.")
     try:
         label = f"image tensor of shape {tuple(tensor.shape)} and dtype {kind}"
@@ -221,7 +221,7 @@ def _check_array_size(height: int, width: int, label: str) -> None:
 
 
 def _picture(values: np.ndarray, label: str) -> Image.Image:
-    """Values [H, W] or [H, W, C], already checked, as a picture."""
+    """Return checked values [H, W] or [H, W, C] as a picture."""
     if values.dtype == np.bool_:
         values = values * np.uint8(255)
     elif np.issubdtype(values.dtype, np.floating):
@@ -234,7 +234,7 @@ def _picture(values: np.ndarray, label: str) -> Image.Image:
 
 
 def _levels(values: np.ndarray, label: str) -> np.ndarray:
-    """Floating-point values in [0, 1] as 8-bit levels."""
+    """Return floating-point values in [0, 1] as 8-bit levels."""
     low, high = float(values.min()), float(values.max())  # NaN comes through both
     if not np.isfinite([low, high]).all():
         raise ValueError(f"{label} holds NaN or infinity: give finite values in [0, 1]")
@@ -266,7 +266,7 @@ def _decode(file: IO[bytes], name: str, most: int, empty: bool) -> Image.Image:
 
 
 def identify(file: IO[bytes], name: str) -> Image.Image:
-    """An image file as opened by Pillow, not decoded; `name` is for messages.
+    """Open an image file with Pillow without decoding it; `name` is for messages.
 
     Raises:
         ValueError: another format than `FORMATS`, a damaged header, or far too many pixels.
@@ -284,7 +284,7 @@ def identify(file: IO[bytes], name: str) -> Image.Image:
 
 
 def _unidentified(file: IO[bytes]) -> str:
-    """Why Pillow can't identify an image: only the format's own decoder reports it."""
+    """Return why Pillow can't identify an image, as the format's own decoder reports it."""
     file.seek(0)
     start = file.read(1024)
     if b"%PDF-" in start:
@@ -308,7 +308,7 @@ def _unidentified(file: IO[bytes]) -> str:
 
 
 def _without_texts(file: IO[bytes]) -> IO[bytes] | None:
-    """A PNG file without its texts and colour profile; None if it has none."""
+    """Return a PNG file without its texts and colour profile; None if it has none."""
     file.seek(0)
     kept, left_out = [file.read(8)], False
     if kept[0] != b"\x89PNG\r\n\x1a\n":
@@ -324,7 +324,7 @@ def _without_texts(file: IO[bytes]) -> IO[bytes] | None:
 
 
 def check_cost(image: Image.Image, name: str, most: int = MAX_PIXELS) -> None:
-    """Refuse an image that takes far more memory or time than others of its size, before it is decoded.
+    """Refuse an image, before it is decoded, that takes far more memory or time than others of its size.
 
     Raises:
         ValueError: too many pixels, before or after `grown_size`, JPEG scans, or too large TIFF tiles.
@@ -369,7 +369,7 @@ def _check_size(size: tuple[int, int], name: str, most: int, most_grown: int) ->
 
 
 def _tile_pixels(image: Image.Image) -> int:
-    """Pixels of the tiles that cover a TIFF; 0 without tiles."""
+    """Return how many pixels the tiles that cover a TIFF have; 0 without tiles."""
     tags: Any = getattr(image, "tag_v2", {})
     width, height = (int(tags.get(tag, 0)) for tag in (322, 323))
     if not width or not height:
@@ -382,7 +382,7 @@ _SOS, _EOI = 0xDA, 0xD9
 
 
 def count_scans(file: IO[bytes], most: int) -> int:
-    """The number of scans of a JPEG, counted up to `most` + 1; moves the file's position."""
+    """Count the scans of a JPEG, up to `most` + 1; move the file's position."""
     scans = at = start = 0
     block = b""
     while True:
@@ -438,7 +438,7 @@ _TURNS = {  # by EXIF orientation
 
 
 def orientation_of(image: Image.Image) -> int:
-    """An image's orientation by its EXIF data, 1 to 8; 1, upright, if there is none that can be read."""
+    """Return an image's orientation by its EXIF data, 1 to 8; 1 (upright) if none can be read."""
     try:
         orientation = image.getexif().get(ExifTags.Base.Orientation)
     except Exception:  # damaged data raises anything; the pixels don't depend on it
@@ -447,7 +447,7 @@ def orientation_of(image: Image.Image) -> int:
 
 
 def _upright(image: Image.Image) -> Image.Image:
-    """The image turned by its EXIF orientation; unchanged if the EXIF data can't be read."""
+    """Return the image turned by its EXIF orientation; unchanged if the EXIF data can't be read."""
     # Not Pillow's `exif_transpose`, which refuses a sound image for one damaged entry.
     turn = _TURNS.get(orientation_of(image))
     return image if turn is None else image.transpose(turn)
@@ -457,14 +457,14 @@ _PIXELS_AT_ONCE = 2**18  # bounds the memory of each conversion
 
 
 def _strips(size: tuple[int, int]) -> Iterator[tuple[int, int, int, int]]:
-    """Boxes of a few rows each that cover an image."""
+    """Yield boxes of a few rows each that together cover an image."""
     width, height = size
     rows = max(1, _PIXELS_AT_ONCE // width)
     return ((0, top, width, min(top + rows, height)) for top in range(0, height, rows))
 
 
 def _to_rgb(image: Image.Image) -> Image.Image:
-    """The image in mode RGB; itself if it is already."""
+    """Return the image in mode RGB, itself if it is already."""
     convert: Callable[[Image.Image], Image.Image]
     if image.mode.startswith("I") or image.mode == "F":
         convert = _deep_gray(image)
@@ -483,18 +483,18 @@ def _to_rgb(image: Image.Image) -> Image.Image:
 
 
 def _with_alpha(image: Image.Image) -> Image.Image:
-    """An image with transparency of any kind as RGBA."""
+    """Return an image with transparency of any kind as RGBA."""
     if image.mode in ("La", "RGBa"):  # multiplied by their opacity, which Pillow takes back one by one
         image = image.convert(image.mode.replace("a", "A"))
     return image.convert("RGBA")
 
 
 def _paper(strips: Iterable[Image.Image]) -> int:
-    """The level of gray that transparency becomes: the first of `PAPERS` on which little that is drawn is
-    lost.
+    """Return the gray that transparency becomes: the first of `PAPERS` on which little that is drawn is lost.
 
-    An edge is seen where it is half as strong as on the best paper, or as strong as `VISIBLE_EDGE`, and lost
-    as far as it is fainter. So what is dark, strong in colour or on an opaque ground lies on white.
+    An edge counts as visible if it is half as strong as on the best paper, or as strong as `VISIBLE_EDGE`,
+    and as lost as far as it is fainter. So what is dark, strong in colour or on an opaque ground lies on
+    white.
     """
     visible, every = np.zeros(len(PAPERS)), 0.0
     for strip in strips:
@@ -513,10 +513,10 @@ def _paper(strips: Iterable[Image.Image]) -> int:
 
 
 def _deep_gray(image: Image.Image) -> Callable[[Image.Image], Image.Image]:
-    """How strips of 16-bit, 32-bit or float gray become RGB, scaled by the range of all strips; RGBA where a
-    level of gray is named as transparent.
+    """Return a function that turns strips of 16-bit, 32-bit or float gray into RGB, scaled by the range of
+    all strips.
 
-    Pillow's own convert() clips at 255.
+    It gives RGBA if a level of gray is named as transparent. Pillow's own convert() clips at 255.
     """
     clear = image.info.get("transparency")
 
@@ -546,7 +546,7 @@ def _deep_gray(image: Image.Image) -> Callable[[Image.Image], Image.Image]:
 
 
 def grown_size(size: tuple[int, int]) -> tuple[int, int]:
-    """(width, height) of an image of this size as returned by `open_image`."""
+    """Return the (width, height) that `open_image` makes of an image of this size."""
     width, height = size
     return max(width, MIN_SIDE, -(-height // MAX_ASPECT)), max(height, MIN_SIDE, -(-width // MAX_ASPECT))
 
@@ -573,7 +573,7 @@ def _too_large(name: str, pixels: int, size: str = "", most: int = MAX_PIXELS) -
 
 
 def _reason(error: Exception) -> str:
-    """A decoder's error as part of a line."""
+    """Return a decoder's error as part of a line."""
     text = " ".join(str(error).split()) or type(error).__name__
     return text if text.isprintable() and len(text) <= 160 else shorten(text)
 

@@ -1,4 +1,4 @@
-"""Checked paths as users write them, and the location of an allocator's base model. Imports no torch."""
+"""Check paths as users write them, and find the base model of an allocator. Imports no torch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _UNUSABLE = {errno.ENAMETOOLONG: "is too long for a file's name", errno.ELOOP: "
 
 
 def local_path(text: str | Path) -> Path:
-    """The path that a text means, `~` expanded; it need not exist.
+    """Return the path that a text stands for, `~` expanded; it need not exist.
 
     Raises:
         ValueError: an impossible name: NUL or a lone surrogate, an unknown `~name`, or too long.
@@ -36,7 +36,7 @@ def local_path(text: str | Path) -> Path:
 
 
 def input_file(text: str | Path) -> Path:
-    """The file that a text means; a missing one is left to its reader.
+    """Return the path of a file to read; if it is missing, its reader reports that.
 
     Raises:
         ValueError: as `local_path`; a folder; a device or pipe, which may never end.
@@ -49,7 +49,7 @@ def input_file(text: str | Path) -> Path:
 
 
 def plain_name(name: str) -> str:
-    """A file's name with composed characters and plain blanks, as people and agents write it.
+    """Return a file's name with composed characters and plain blanks, as people and agents write it.
 
     macOS has accents decomposed in old names, and a narrow blank (U+202F) in those of its screenshots.
     """
@@ -58,12 +58,12 @@ def plain_name(name: str) -> str:
 
 
 def find_alike(path: Path, may_list: Callable[[Path], bool] = lambda folder: True) -> Path:
-    """The existing path whose names are a missing one's but for `plain_name`; the path itself if none is.
+    """Return the existing path that equals a missing one but for `plain_name`; the given path without one.
 
-    Only folders are listed that `may_list` allows.
+    Only folders that `may_list` allows are listed.
 
     Raises:
-        ValueError: several are there.
+        ValueError: several such paths exist.
     """
     place = next((each for each in (path, *path.parents) if os.path.lexists(each)), path)
     for name in path.parts[len(place.parts) :]:
@@ -84,13 +84,13 @@ def find_alike(path: Path, may_list: Callable[[Path], bool] = lambda folder: Tru
 
 
 def shorten(text: str | Path, most: int = 160) -> str:
-    """A user's text in quotes, control characters escaped, at most `most` characters."""
+    """Return a user's text in quotes, control characters escaped, at most `most` characters."""
     quoted = repr(str(text))
     return quoted if len(quoted) <= most else f"{quoted[: most - 10]}...{quoted[0]}"
 
 
 def is_local(name: str | Path) -> bool:
-    """Whether a model's name is a path on this disk: existing, or beginning with ".", "/" or "~"."""
+    """Return whether a model's name is a path on this disk: existing, or beginning with ".", "/" or "~"."""
     try:
         return str(name).startswith((".", "/", "~")) or Path(name).expanduser().exists()
     except (OSError, RuntimeError, ValueError):  # too long, a zero byte, or an unknown home
@@ -98,7 +98,7 @@ def is_local(name: str | Path) -> bool:
 
 
 def base_settings(name: str | None, folder: Path) -> dict[str, str | None]:
-    """The settings that locate an allocator's base model, even after both have been moved together.
+    """Return the settings that locate an allocator's base model, even after both have been moved together.
 
     A folder is saved as an absolute path and relative to the allocator's folder; a Hub name, "bundled" or
     None is saved unchanged.
@@ -114,7 +114,7 @@ def base_settings(name: str | None, folder: Path) -> dict[str, str | None]:
 
 
 def locate_base(settings: dict[str, Any], folder: Path) -> str:
-    """The base model of an allocator in `folder`: an existing folder, a Hub name, or "bundled".
+    """Return the base model of an allocator in `folder`: an existing folder, a Hub name, or "bundled".
 
     Raises:
         ValueError: the settings name folders, none of which exists.

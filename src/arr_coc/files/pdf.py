@@ -1,7 +1,7 @@
-"""Pages of PDFs as images, drawn by pypdfium2 (the extra `pdf`).
+"""Draw pages of PDFs as images, with pypdfium2 (the extra `pdf`), in a child process.
 
-A child process, which runs this file too, draws them one after another for all threads: PDFium is no
-thread's but its process's, and some PDFs of a few hundred bytes never end or take all memory.
+The child runs this file too, and draws one page at a time for all threads: PDFium keeps its state per
+process, and some PDFs of a few hundred bytes never end or take all memory.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ SECONDS, MEGABYTES, IDLE = 10.0, 1536, 60.0  # bounds of a page; idle seconds be
 
 
 def can_draw() -> bool:
-    """Whether pypdfium2 (the extra `pdf`) is installed."""
+    """Return whether pypdfium2 (the extra `pdf`) is installed."""
     return find_spec("pypdfium2") is not None
 
 
 def is_pdf(source: str | bytes) -> bool:
-    """Whether a file or its bytes begin as a PDF."""
+    """Return whether a file, or its bytes, begins as a PDF does."""
     if isinstance(source, bytes):
         return b"%PDF-" in source[:1024]
     path = local_path(source)
@@ -50,7 +50,7 @@ def is_pdf(source: str | bytes) -> bool:
 
 
 def open_page(source: str | os.PathLike[str] | bytes, page: int | None = None, name: str = "") -> Image.Image:
-    """A page of an untrusted PDF as an image of `open_image`, drawn within limits of time and memory.
+    """Draw a page of an untrusted PDF, within limits of time and memory, as an image of `open_image`.
 
     Args:
         source: a path, or the bytes of a PDF.
@@ -65,12 +65,12 @@ def open_page(source: str | os.PathLike[str] | bytes, page: int | None = None, n
 
 
 def first_page(path: str, name: str) -> tuple[Image.Image, int]:
-    """First page of an untrusted PDF, and the number of pages; as `open_page`."""
+    """Return an untrusted PDF's first page, and how many it has; arguments and errors as `open_page`."""
     return _drawn(path, 1, name)
 
 
 def _drawn(source: str | os.PathLike[str] | bytes, page: int | None, name: str) -> tuple[Image.Image, int]:
-    """A page drawn by the child process, and the number of pages."""
+    """Return a page drawn by the child process, and the number of pages."""
     if isinstance(source, bytes):
         with tempfile.TemporaryDirectory(prefix="arr-coc-") as folder:
             path = Path(folder, "a.pdf")
@@ -95,7 +95,7 @@ def _worker() -> Worker:
 
 
 def draw_request(request: Any) -> dict[str, Any]:
-    """Draw a page in the child process, see `files.worker`."""
+    """Draw a page, in the child process; requests and results are those of `files.worker`."""
     page, title = request["page"], request["title"]
     pypdfium2: Any = import_module("pypdfium2")
     document: Any = None

@@ -1,4 +1,4 @@
-"""Pixels of opened images as tensors, and whether two pictures show the same thing."""
+"""Turn opened images into tensors, and compare what two pictures show."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ COMPARED_PX = 64  # along each side of the pictures that are compared
 
 
 def image_pixels(image: ImageSource, device: torch.device | None = None) -> Tensor:
-    """Any image as float [1, 3, h, w] in [0, 1], on a device; None: the CPU."""
+    """Open any image as float [1, 3, h, w] in [0, 1], on a device; None: the CPU."""
     return float_pixels(open_image(image), device)
 
 
 def float_pixels(image: Image, device: torch.device | None = None) -> Tensor:
-    """An opened image as float [1, 3, h, w] in [0, 1], on a device; None: the CPU."""
+    """Return an opened image as float [1, 3, h, w] in [0, 1], on a device; None: the CPU."""
     pixels = np.moveaxis(np.asarray(image), 2, 0).copy()  # as bytes they are soon moved
     return torch.from_numpy(pixels).to(device)[None].float().div_(255)
 
 
 def same_picture(one: Tensor, other: Tensor, px: int = COMPARED_PX) -> bool:
-    """Whether two pictures [3, h, w] in [0, 1], of any sizes, show the same thing, at `px` a side."""
+    """Return whether two pictures [3, h, w] in [0, 1], of any sizes, look the same at `px` a side."""
     small = [F.interpolate(x[None].float(), (px, px), mode="area") for x in (one, other)]
     return float((small[0] - small[1]).abs().mean()) <= SAME_IMAGE_MAX_DIFF

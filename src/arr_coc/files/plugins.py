@@ -1,4 +1,4 @@
-"""Additions to the package: plug-ins of other distributions, extras, and the user's own modules."""
+"""What adds to the package: plug-ins of other distributions, optional packages, a user's own modules."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ EXTRAS = {  # requirements by extra, as in pyproject.toml
 
 
 def install_line(extra: str, extras: Mapping[str, tuple[str, ...]] = EXTRAS) -> str:
-    """The command that installs the packages of an extra."""
+    """Return the command that installs the packages of an extra."""
     # Not `arr-coc[video]`: an index need not have arr-coc, and it would replace an installation from a clone.
     return "pip install " + " ".join(f"'{requirement}'" for requirement in extras[extra])
 
 
 @cache
 def plugins(kind: str) -> dict[str, EntryPoint]:
-    """The entry points of group "arr_coc.KIND" by name, not imported.
+    """Return the entry points of group "arr_coc.KIND" by name, without importing them.
 
     Kinds: `commands`, `data` (tuples of `DataSet`), `rows` (generated training rows), `layers`, `recipes`,
     `teachers` and `trainers` (of `arr-coc train`), `probes` and `cases` (of the app), `cards` (of model
@@ -43,7 +43,7 @@ def plugins(kind: str) -> dict[str, EntryPoint]:
 
 
 def plugin(kind: str, name: str) -> Any:
-    """The imported object of an entry point.
+    """Import the object of an entry point and return it.
 
     Raises:
         ValueError: no installed distribution has it, or the one that does can't be imported.
@@ -54,7 +54,7 @@ def plugin(kind: str, name: str) -> Any:
 
 
 def load_point(point: EntryPoint) -> Any:
-    """The object of an entry point; a ValueError that names its distribution where that can't be imported."""
+    """Import the object of an entry point; raise a ValueError that names its distribution if that fails."""
     try:
         return point.load()
     except (ImportError, AttributeError) as error:  # moved or removed since it was installed, or too old
@@ -66,14 +66,14 @@ def load_point(point: EntryPoint) -> Any:
 
 
 def missing(what: str) -> str:
-    """The message for a part of arr-coc-lab that isn't installed."""
+    """Return the message for a part of arr-coc-lab that isn't installed."""
     return (
         f"{what} is a part of arr-coc-lab, which is not installed: in a clone of arr-coc, pip install ./lab"
     )
 
 
 def import_modules(names: Iterable[str], folders: Sequence[Path] = ()) -> None:
-    """Import a user's modules in order, to register channels, rivals, families, modes or commands.
+    """Import a user's modules in order, which may register channels, rivals, families, modes or commands.
 
     Law: code is run here, so names come from a recipe file (see `check_named`) or the command line, never
     from an allocator folder or the Hub. `folders`, then the current one, are searched after the usual places.
@@ -87,10 +87,10 @@ def import_modules(names: Iterable[str], folders: Sequence[Path] = ()) -> None:
 
 
 def check_named(names: Iterable[str], folder: Path) -> None:
-    """Raise a ValueError for a module that a file may not have imported: a recipe may come from others.
+    """Raise a ValueError for a module that a recipe, perhaps from others, may not have imported.
 
-    It may name modules beside itself or in the current folder, those of distributions that add to arr-coc by
-    entry points, and what is imported already, as by `--import`.
+    A recipe may name modules beside itself or in the current folder, those of distributions that add to
+    arr-coc by entry points, and what is imported already, as by `--import`.
     """
     every = entry_points()
     groups = [every.select(group=group) for group in every.groups if group.startswith("arr_coc.")]

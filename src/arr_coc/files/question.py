@@ -1,4 +1,4 @@
-"""Checks of questions, and of the turns before one, before they are tokenized."""
+"""Check questions, and the turns before one, before they are tokenized."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 
 
 def check_question(question: object) -> str:
-    """A question, unchanged; any text that isn't blank.
+    """Return a question unchanged if it is a text that isn't blank.
 
     Raises:
         ValueError: not a text, blank, or with a lone surrogate.
@@ -20,7 +20,7 @@ def check_question(question: object) -> str:
 
 
 def check_questions(questions: object, answers: object = None) -> list[str]:
-    """Several questions, unchanged, checked together with their optional answers.
+    """Return several questions unchanged, checked together with their answers if there are any.
 
     Raises:
         ValueError: a single text, no questions, an invalid one, or answers that aren't as many texts.
@@ -39,7 +39,7 @@ def check_questions(questions: object, answers: object = None) -> list[str]:
 
 
 def check_history(history: object) -> list[str]:
-    """All texts of earlier turns, pairs (question, answer), in order; answers may be empty.
+    """Return all texts of earlier turns, pairs (question, answer), in order; answers may be empty.
 
     Raises:
         ValueError: not a sequence of such pairs, or an invalid text.
@@ -59,7 +59,7 @@ def check_history(history: object) -> list[str]:
 
 
 def _listed(texts: object) -> list[object]:
-    """A collection as a list; empty for a single text or anything else."""
+    """Return a collection as a list; an empty one for a single text or anything else."""
     return [] if isinstance(texts, str) or not isinstance(texts, Collection) else list(texts)
 
 
@@ -75,6 +75,6 @@ def _check_characters(what: str, text: str) -> None:
 
 
 def kind_of(value: object) -> str:
-    """The name of a value's type with its article; "None" for None."""
+    """Return the name of a value's type with its article, as "an int"; "None" for None."""
     name = type(value).__name__
     return "None" if value is None else f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"

@@ -1,4 +1,4 @@
-"""Files of weights and settings, which may come from anybody: safetensors and JSON, never pickles."""
+"""Read and write weights and settings, which may come from anybody: safetensors and JSON, never pickles."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MAX_BYTES = 1_000_000  # of a settings file
 
 @contextmanager
 def reading(what: str, remedy: str) -> Generator[None, None, None]:
-    """Turn any parser error in the block into the ValueError "WHAT (message); REMEDY", but MemoryError."""
+    """Turn any parser error in the block but MemoryError into the ValueError "WHAT (message); REMEDY"."""
     try:
         yield
     except (MemoryError, torch.OutOfMemoryError):
@@ -35,7 +35,7 @@ def reading(what: str, remedy: str) -> Generator[None, None, None]:
 
 
 def write_tensors(tensors: Mapping[str, Tensor], path: Path, metadata: dict[str, str] | None = None) -> None:
-    """Write tensors of any device and layout as one safetensors file, with texts for its header, atomically.
+    """Write tensors of any device and layout as a safetensors file, atomically; `metadata` is for its header.
 
     Raises:
         OSError: as `write_atomic`.
@@ -54,7 +54,7 @@ def check_finite(weights: Mapping[str, Tensor]) -> None:
 
 
 def make_folder(folder: Path) -> Path:
-    """Make a folder and its parents if missing; a ValueError if that fails or it is a file."""
+    """Make a folder and its parents if missing; raise ValueError if that fails or it is a file."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:  # FileExistsError or NotADirectoryError for a file
@@ -64,7 +64,7 @@ def make_folder(folder: Path) -> Path:
 
 
 def read_settings(folder: Path) -> dict[str, Any]:
-    """The settings of an allocator folder; a ValueError if missing or invalid."""
+    """Read the settings of an allocator folder; raise ValueError if they are missing or invalid."""
     path = folder / CONFIG_NAME
     with reading(
         f"{str(folder)!r} is not an allocator folder: {CONFIG_NAME} can't be read",

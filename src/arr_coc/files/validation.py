@@ -1,4 +1,4 @@
-"""JSON and records from files of others, checked: errors are one line that names the file and the remedy."""
+"""Check JSON and records from files of others; an error is one line that names the file and the remedy."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def parse_json(content: bytes, where: str, remedy: str) -> Any:
 
 
 class _Refused(ValueError):
-    """Raised for JSON that `json.loads` would accept."""
+    """Raised for JSON that `json.loads` would accept and this package doesn't."""
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -72,7 +72,7 @@ def _no_number(text: str) -> float:
 
 
 def _deeper(value: Any, levels: int) -> bool:
-    """Whether objects and lists are nested deeper than so many levels."""
+    """Return whether objects and lists are nested deeper than so many levels."""
     if not isinstance(value, (dict, list)):
         return False
     inside = value.values() if isinstance(value, dict) else value
@@ -80,7 +80,7 @@ def _deeper(value: Any, levels: int) -> bool:
 
 
 def validated(model: type[M], value: Any, where: str) -> M:
-    """Parsed JSON as an instance of a pydantic model; `where` (file and line) is for the message.
+    """Return parsed JSON as an instance of a pydantic model; `where` (file and line) is for the message.
 
     Raises:
         ValueError: names the first invalid field, its value and what it should be.
@@ -105,18 +105,18 @@ def validated(model: type[M], value: Any, where: str) -> M:
 
 
 def short(value: Any) -> str:
-    """The `repr` of a value, at most `LONGEST` characters."""
+    """Return the `repr` of a value, cut to at most `LONGEST` characters."""
     text = _REPR.repr(value)
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 4]}..."
 
 
 def bare(text: str) -> str:
-    """A simple name such as n161313.jpg unchanged; any other as in `short`."""
+    """Return a simple name, such as n161313.jpg, unchanged; any other text quoted and cut as by `short`."""
     return text if re.fullmatch(r"[\w./-]{1,80}", text) else short(text)
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """A hint such as "; did you mean 'random'?", or "" if none of `names` is close."""
+    """Return a hint such as "; did you mean 'random'?", or "" if none of `names` is close."""
     by_folded = {each.casefold(): each for each in names}
     close = difflib.get_close_matches(name[:LONGEST].casefold(), by_folded, n=1)
     return f"; did you mean {by_folded[close[0]]!r}?" if close else ""
@@ -133,14 +133,14 @@ _NAME = re.compile(r"\w[\w ./-]{0,99}")
 
 
 def check_records(records: Any) -> tuple[dict[str, Any], ...]:
-    """The records of a file, without unknown fields; a ValueError if they are invalid."""
+    """Return the records of a file, without unknown fields; raise ValueError if they are invalid."""
     if not isinstance(records, list | tuple) or len(records) > MAX_RUNS:
         raise ValueError(f"trained_on is no list of at most {MAX_RUNS} runs: leave it out")
     return tuple(_check(record) for record in records)
 
 
 def record_name(text: str) -> str:
-    """A text as a valid name for a record."""
+    """Return a text changed into a valid name for a record."""
     return re.sub(r"[^\w ./-]", "-", text)[:100].lstrip("./ -") or "unnamed"
 
 

@@ -1,4 +1,4 @@
-"""Checks of a model folder, which may come from anybody, before anything is loaded from it.
+"""Check a model folder, which may come from anybody, before anything is loaded from it.
 
 The checks cover what transformers, up to the release READ, can be made to do by files. Tokenizers, processors
 and chat templates can't be judged by their files: `store.checkpoint` and `seam` try them in a child process.
@@ -82,7 +82,7 @@ MAX_ENTRIES, MAX_TOKEN_ENTRIES = 4096, 32_768  # most entries of a list of setti
 
 
 class Vetted(NamedTuple):
-    """What may be loaded from a checked model folder."""
+    """What may be loaded from a model folder that passed the checks."""
 
     config: dict[str, Any]  # of config.json, without unused settings
     generation: dict[str, Any] | None  # of generation_config.json, if it exists
@@ -91,7 +91,7 @@ class Vetted(NamedTuple):
 
 
 class WeightHeaders(NamedTuple):
-    """Number of tensors, total bytes and longest side according to headers of safetensors files."""
+    """Number of tensors, total bytes and longest side, as the headers of safetensors files say."""
 
     tensors: int
     size: int
@@ -99,7 +99,7 @@ class WeightHeaders(NamedTuple):
 
 
 def vetted(folder: Path) -> Vetted:
-    """Check a model folder that has a config.json; returns what to load from it.
+    """Check a model folder that has a config.json; return what may be loaded from it.
 
     Raises:
         ValueError: a file is damaged, can't be bounded, or would load more than the folder's own safetensors.
@@ -128,7 +128,7 @@ def vetted(folder: Path) -> Vetted:
 
 
 def weight_names(folder: Path) -> list[str]:
-    """Names of a model folder's weight files, which need not exist yet.
+    """Return the names of a model folder's weight files, which need not exist yet.
 
     Raises:
         ValueError: an index is unreadable, or names a pickle or a file elsewhere.
@@ -172,7 +172,7 @@ def check_weights(folder: Path) -> None:
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """The object in a JSON file; a ValueError if it is none, too large or nested too deep."""
+    """Read the object in a JSON file; raise ValueError if it is no object, too large or nested too deep."""
     again = "copy it again, or save it again with save_pretrained"
     with reading(f"{str(path)!r} can't be read", again):
         if not path.is_file():
@@ -192,13 +192,13 @@ def _refuse(path: Path, reason: str, remedy: str) -> None:
 
 
 def _depth(value: Any) -> int:
-    """How deep objects and lists of parsed JSON are nested."""
+    """Return how deep objects and lists of parsed JSON are nested."""
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
     return 0 if inner is None else 1 + max(map(_depth, inner), default=0)
 
 
 def _settings(value: Any) -> Iterator[tuple[str, Any]]:
-    """Every key and value of an object and the objects inside of it."""
+    """Yield every key and value of an object and of the objects inside it."""
     if isinstance(value, dict):
         for key, inner in value.items():
             yield key, inner
@@ -228,13 +228,13 @@ def _check_lists(path: Path, settings: Any, most: int = MAX_ENTRIES) -> None:
 
 
 def small_files(folder: Path) -> Iterator[Path]:
-    """Files of a folder that transformers might read, except weights."""
+    """Yield the files of a folder that transformers might read, except weights."""
     for pattern in (*SMALL_FILES, f"{TEMPLATES}/*"):
         yield from folder.glob(pattern)
 
 
 def check_file(path: Path, folder: Path) -> None:
-    """Raise a ValueError for folders, pipes and the like, and for links that leave the folder."""
+    """Raise a ValueError for folders, pipes and other special files, and for links that leave the folder."""
     root = folder.resolve()
     roots = [root]
     # In the Hub's cache, files are links within the cache.
@@ -251,7 +251,7 @@ def check_file(path: Path, folder: Path) -> None:
 
 
 def _headers(paths: tuple[Path, ...]) -> WeightHeaders:
-    """The headers of weight files; safetensors checks them against the files."""
+    """Read the headers of weight files; safetensors checks them against the files."""
     tensors = size = longest = 0
     for path in paths:
         with reading(
@@ -272,7 +272,7 @@ def _headers(paths: tuple[Path, ...]) -> WeightHeaders:
 
 
 def _config(settings: Mapping[str, Any], path: Path, header: WeightHeaders) -> dict[str, Any]:
-    """The settings of a config.json or of a part of it, without unused ones."""
+    """Return the settings of a config.json, or of a part of it, without unused ones."""
     kept: dict[str, Any] = {}
     for key, value in _plain(settings, PreTrainedConfig).items():
         if "implementation" in key and key.removesuffix("_autoset") == key:
@@ -302,7 +302,7 @@ def _config(settings: Mapping[str, Any], path: Path, header: WeightHeaders) -> d
 
 
 def _plain(settings: Mapping[str, Any], kind: type) -> dict[str, Any]:
-    """Settings without those that would shadow a method of the object they are set on."""
+    """Return settings without those that would shadow a method of the object they are set on."""
     return {key: value for key, value in settings.items() if not callable(getattr(kind, key, None))}
 
 
@@ -319,7 +319,7 @@ def _check_implementation(path: Path, key: str, value: Any) -> None:
 
 
 def _is_missing_package(name: Any) -> bool:
-    """Whether an implementation's package isn't installed."""
+    """Return whether an implementation's package isn't installed."""
     return (
         isinstance(name, str) and bool(FLASH.fullmatch(name)) and not importlib.util.find_spec("flash_attn")
     )
@@ -340,7 +340,7 @@ def _check_generation(path: Path, settings: dict[str, Any]) -> None:
 
 
 def _is_of_its_kind(key: str, value: Any) -> bool:
-    """Whether a generation setting has its type; unknown names may have any."""
+    """Return whether a generation setting has its type; unknown names may have any."""
     if FLAGS.fullmatch(key):
         return isinstance(value, bool) or (key == "early_stopping" and value == "never")
     if IDS.fullmatch(key):
@@ -373,7 +373,7 @@ def _check_processor(path: Path) -> None:
 
 
 def _is_elsewhere(name: str, folder: Path) -> bool:
-    """Whether a file of this name exists outside of the folder."""
+    """Return whether a file of this name exists outside of the folder."""
     try:
         places = [place.resolve() for place in (Path(name), folder / name) if place.exists()]
     except (OSError, ValueError):  # no valid file name

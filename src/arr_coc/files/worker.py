@@ -1,4 +1,4 @@
-"""A child process for work on untrusted input, bounded in time and memory: `Worker`.
+"""Run work on untrusted input in a child process, bounded in time and memory: `Worker`.
 
     worker = Worker(Path("script.py"), "work", seconds=10, megabytes=512)  # script.py defines work(request)
     worker.ask({"a": 1})                                                   # -> what work({"a": 1}) returned
@@ -21,7 +21,7 @@ MAX_ANSWER = 2**27  # bytes: 16 MP of noise as a PNG in base64 are 64 MiB
 
 
 class Exceeded(ValueError):
-    """A request exceeded the time or memory of the child, which was ended."""
+    """Raised if a request exceeded the child's time or memory; the child was ended."""
 
 
 class Worker:
@@ -56,7 +56,7 @@ class Worker:
             self._restart_idle_timer()
 
     def ask(self, request: Any) -> Any:
-        """What the child's function returns; ValueError if it refuses, `Exceeded` if time or memory ends."""
+        """Return what the child's function returns; raise its ValueError, or `Exceeded` past the limits."""
         line = json.dumps(request).encode() + b"\n"
         with self._lock:
             child = self._running()
@@ -113,7 +113,7 @@ class Worker:
             self._end()
 
     def _started(self) -> subprocess.Popen[bytes]:
-        """The child, started but perhaps not ready."""
+        """Return the child, started but perhaps not ready."""
         if self._owner != os.getpid():  # after a fork the pipes are the parent's
             self._child = None
         if self._child is None or self._child.poll() is not None:
@@ -143,7 +143,7 @@ class Worker:
         return self._child
 
     def _running(self) -> subprocess.Popen[bytes]:
-        """The child, ready for a request."""
+        """Return the child, ready for a request."""
         child = self._started()
         if not self._is_ready:
             assert child.stdout
@@ -163,7 +163,7 @@ class Worker:
                     pipe.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        """The settings alone: a copy or pickle starts its own child."""
+        """Return the settings alone: a copy or pickle starts its own child."""
         names = ("script", "function", "seconds", "megabytes", "idle")
         return {name: getattr(self, name) for name in names}
 

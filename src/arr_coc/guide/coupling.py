@@ -109,7 +109,7 @@ class Coupling:
     note: str | None = None
 
     def best(self, least: float = LIKELY) -> tuple[Match, ...]:
-        """Of each word of the question its best match, if its likeness is at least `least`."""
+        """Return the best match of each word of the question, if its likeness is at least `least`."""
         best: dict[str, Match] = {}
         for match in self.matches:
             before = best[match.word].likeness if match.word in best else -1.0
@@ -132,12 +132,12 @@ class Coupling:
         return max(self.overview, self.unusual) > SCOPE[0]
 
     def of_a_place(self) -> Coupling:
-        """The same of a question that is about a place."""
+        """Return the same of a question that is about a place."""
         most = 1 - OUTRIGHT
         return replace(self, overview=min(self.overview, most), unusual=min(self.unusual, most))
 
     def to_dict(self) -> dict[str, object]:
-        """All fields but the logits, as JSON values under the names of saved records."""
+        """Return all fields but the logits, as JSON values under the names of saved records."""
         return {
             "confidence": round(self.confidence, 4),
             "whole": round(self.overview, 4),  # the names in saved records
@@ -148,13 +148,13 @@ class Coupling:
 
 
 def view(guide: Guide, picture: Tensor) -> GuidePage:
-    """The guide's encoding of a picture, float [3, h, w] in [0, 1] of any size, at `encoded_size`."""
+    """Return the guide's encoding of a picture, float [3, h, w] in [0, 1] of any size, at `encoded_size`."""
     return view_pages(guide, [picture])[0]
 
 
 @torch.no_grad()
 def view_pages(guide: Guide, pictures: Sequence[Tensor]) -> list[GuidePage]:
-    """The guide's encodings of pictures, as of `view`; those of one size are encoded together."""
+    """Return the guide's encodings of pictures, as of `view`; those of one size are encoded together."""
     scaled = [at_encoded_size(picture.to(guide.threshold.device)) for picture in pictures]
     pages: dict[int, GuidePage] = {}
     for group in _alike([tuple(picture.shape) for picture in scaled]):
@@ -167,7 +167,7 @@ def view_pages(guide: Guide, pictures: Sequence[Tensor]) -> list[GuidePage]:
 
 
 def at_encoded_size(picture: Tensor) -> Tensor:
-    """A picture [3, h, w] at the size at which the guide encodes it."""
+    """Return a picture [3, h, w] at the size at which the guide encodes it."""
     height, width = picture.shape[-2:]
     size = encoded_size(width, height)
     if size == (width, height):
@@ -178,7 +178,7 @@ def at_encoded_size(picture: Tensor) -> Tensor:
 
 
 def _alike(keys: Sequence[Hashable]) -> list[list[int]]:
-    """The indices of equal keys together, in the order of the first of each."""
+    """Return the indices of equal keys together, in the order of the first of each."""
     groups: dict[Hashable, list[int]] = {}
     for i, key in enumerate(keys):
         groups.setdefault(key, []).append(i)
@@ -186,7 +186,7 @@ def _alike(keys: Sequence[Hashable]) -> list[list[int]]:
 
 
 def encoded_size(width: int, height: int) -> tuple[int, int]:
-    """The size (width, height) in px at which the guide encodes a picture of a size in px."""
+    """Return the size (width, height) in px at which the guide encodes a picture of a size in px."""
     scale = min(ENLARGED, math.sqrt(ENLARGED_PIXELS / (width * height)), MAX_SIDE / max(width, height))
     if scale < MIN_ENLARGED:
         return fitted(width, height)
@@ -194,7 +194,7 @@ def encoded_size(width: int, height: int) -> tuple[int, int]:
 
 
 def fitted(width: int, height: int) -> tuple[int, int]:
-    """A size (width, height) in px, made smaller where it is more than the guide can encode."""
+    """Return a size (width, height) in px, made smaller where it is more than the guide can encode."""
     scale = min(1.0, math.sqrt(MAX_PIXELS / (width * height)), MAX_SIDE / max(width, height))
     return max(1, round(width * scale)), max(1, round(height * scale))
 
@@ -275,7 +275,7 @@ def couple_pages(
 
 
 def _shows_name(guide: Guide, page: GuidePage, question: str) -> bool:
-    """Whether a question's words are a name that is printed on a picture (`names_print`).
+    """Return whether a question's words are a name that is printed on a picture (`names_print`).
 
     Asked of the few questions that seem to be about no place; nothing is encoded for it.
     """
@@ -296,14 +296,14 @@ def _shows_name(guide: Guide, page: GuidePage, question: str) -> bool:
 
 
 def fetched(judged: Judged) -> Judged:
-    """The same on the CPU, by one transfer."""
+    """Return the same on the CPU, by one transfer."""
     flat = torch.cat([part.flatten().float() for part in judged]).cpu()  # places are whole numbers below 2^24
     parts = flat.split([part.numel() for part in judged])
     return Judged(*(part.view(like.shape) for part, like in zip(parts, judged, strict=True)))
 
 
 def _coupling(judged: Judged, i: int, terms: Terms, size: tuple[int, int]) -> Coupling:
-    """The coupling of question `i` with a picture encoded at (height, width) px."""
+    """Return the coupling of question `i` with a picture encoded at (height, width) px."""
     spots = _matches(judged, i, terms, size)
     recognised = any(match.likeness >= LIKELY for match in spots)
     confidence = probability(float(judged.present[i]), recognised) * readable(terms.words)
@@ -315,7 +315,7 @@ def _coupling(judged: Judged, i: int, terms: Terms, size: tuple[int, int]) -> Co
 
 
 def _colour_alone(spots: Sequence[Match], words: Sequence[str]) -> bool:
-    """Whether of a coloured thing the colour was found, and nothing that says that it is the thing."""
+    """Return whether of a coloured thing the colour was found, and nothing that says that it is the thing."""
     things = unnamed_by_colour(words)
     likely = [match for match in spots if match.likeness >= LIKELY]
     coloured = {match.word for match in likely if match.term == COLOUR_TERM.format(match.word)}
@@ -324,7 +324,7 @@ def _colour_alone(spots: Sequence[Match], words: Sequence[str]) -> bool:
 
 
 def probability(present: float, recognised: bool) -> float:
-    """The confidence, in [0, 1], that a picture holds what is asked for, calibrated.
+    """Return the confidence, in [0, 1], that a picture holds what is asked for, calibrated.
 
     `present`: the head's logit of that; `recognised`: a word of the question was found on the picture.
     """
@@ -333,7 +333,7 @@ def probability(present: float, recognised: bool) -> float:
 
 
 def printed_probability(cosines: Tensor, itself: bool, strength: float) -> Tensor:
-    """The probability that places show a term, from its cosines with them.
+    """Return the probability that places show a term, from its cosines with them.
 
     `itself`: the term is a word of the question; else it has to do with one by `strength`, in (0, 1].
     """
@@ -348,17 +348,17 @@ def printed_chance(cosine: float, itself: bool, strength: float) -> float:
 
 
 def _printed_line(itself: bool, strength: float) -> tuple[float, float]:
-    """The factor and offset of PRINTED for a term; arguments as of `printed_probability`."""
+    """Return the factor and offset of PRINTED for a term; arguments as of `printed_probability`."""
     return PRINTED["itself" if itself else "listed" if strength == 1 else "related"]
 
 
 def is_form(term: str, word: str) -> bool:
-    """Whether a term is a word of a question, or another form of it: "forward" of "forwarded"."""
+    """Return whether a term is a word of a question, or another form of it: "forward" of "forwarded"."""
     return term == word or stem(term) == stem(word)
 
 
 def sigmoid(logit: float) -> float:
-    """The probability in [0, 1] of log odds."""
+    """Return the probability in [0, 1] of log odds."""
     return 0.5 * (1 + math.tanh(logit / 2))
 
 
@@ -371,7 +371,7 @@ def scope(guide: Guide, question: str) -> tuple[float, float]:
 
 
 def outright(scope: Sequence[float], words: Sequence[str]) -> tuple[float, float]:
-    """The scope of a question, `overview` and `unusual`, after what its words ask for outright."""
+    """Return the scope of a question, `overview` and `unusual`, after what its words ask for outright."""
     overview, unusual = scope
     says_overview, says_unusual = outright_scope(words)
     if says_unusual:
@@ -386,12 +386,12 @@ def readable(words: Sequence[str]) -> bool:
 
 
 def matches(guide: Guide, page: GuidePage, question: str) -> tuple[Match, ...]:
-    """The content words of a question and the terms that stand for them, each with its best place."""
+    """Return the content words of a question and the terms that stand for them, each with its best place."""
     return couple(guide, page, question, (1, 1)).matches
 
 
 def _matches(judged: Judged, i: int, terms: Terms, size: tuple[int, int]) -> tuple[Match, ...]:
-    """The matches of question `i` on a picture encoded at (height, width) px."""
+    """Return the matches of question `i` on a picture encoded at (height, width) px."""
     words, others, stands_for, strengths = terms
     width, padded = -(-size[1] // PLACE[1]), judged.colour.shape[1]
     best, places = judged.best[i].tolist(), judged.best_at[i].tolist()
@@ -443,7 +443,7 @@ def read_together(listed: Sequence[Match], size: tuple[int, int]) -> tuple[Match
 
 
 def _groups(words: int, stands_for: tuple[int, ...]) -> list[list[int]]:
-    """Per word its own index and those of the others that stand for it."""
+    """Return for each word its own index and those of the others that stand for it."""
     groups = [[index] for index in range(words)]
     for number, word in enumerate(stands_for):
         groups[word].append(words + number)

@@ -76,23 +76,23 @@ class GuidePage(NamedTuple):
         return sum(part.nbytes for part in self.tensors())
 
     def tensors(self) -> tuple[Tensor, ...]:
-        """Its tensors in order, those of print first."""
+        """Return its tensors in order, those of print first."""
         own = (self.meanings, self.passages, self.colours, self.features, self.runs, self.vocabulary)
         return (*self.prints, *own)
 
     def of(self, tensors: Sequence[Tensor]) -> GuidePage:
-        """A page of the same size with other tensors, in the order of `tensors`."""
+        """Return a page of the same size with other tensors, in the order of `tensors`."""
         *prints, meanings, passages, colours, features, runs, vocabulary = tensors
         fixed = (self.size, self.encoded)
         return GuidePage(tuple(prints), meanings, passages, colours, features, *fixed, runs, vocabulary)
 
     def split(self) -> list[GuidePage]:
-        """The pages of each of its pictures."""
+        """Return the pages of each of its pictures."""
         return [self.of(parts) for parts in zip(*(part.split(1) for part in self.tensors()), strict=True)]
 
 
 def join_pages(pages: Sequence[GuidePage]) -> GuidePage:
-    """The pages of several pictures of one size as one."""
+    """Return the pages of several pictures of one size as one."""
     if len(pages) == 1:
         return pages[0]
     return pages[0].of(list(map(torch.cat, zip(*(page.tensors() for page in pages), strict=True))))
@@ -180,7 +180,7 @@ class Guide(nn.Module):
         return scales
 
     def compose(self, pictures: Tensor, scales: Sequence[PrintFeatures]) -> GuidePage:
-        """The page of pictures [B, 3, h, w], from their pixels and their print at each scale."""
+        """Return the page of pictures [B, 3, h, w], from their pixels and their print at each scale."""
         prints = tuple(scale.print for scale in scales)
         light = luminance(pictures)
         meanings, vocabulary = self.glossary(prints, light, self.likeness)
@@ -191,11 +191,11 @@ class Guide(nn.Module):
         return GuidePage(prints, meanings, passages, colours, features, size, size, runs, vocabulary)
 
     def terms_of(self, question: str) -> Terms:
-        """What is looked for on a picture by a question."""
+        """Return what is looked for on a picture by a question."""
         return terms(question)
 
     def tensors(self, questions: Sequence[Terms]) -> QuestionTensors:
-        """Questions as numbers on the guide's device."""
+        """Return questions as numbers on the guide's device."""
         return question_tensors(questions, colour_words(), len(NAMES), self.threshold.device)
 
     def question(self, page: GuidePage, questions: QuestionTensors, grid: tuple[int, int]) -> Judged:
@@ -234,7 +234,7 @@ class Guide(nn.Module):
         return Search(questions, own, cosines[:, :count], cosines[:, count:], agreements, named)
 
     def vectors(self, questions: QuestionTensors) -> tuple[Tensor, Tensor]:
-        """The vectors of the words [Q, T, DIM] and terms [Q, W, DIM] of questions."""
+        """Return the vectors of the words [Q, T, DIM] and terms [Q, W, DIM] of questions."""
         size, words = questions.there.shape
         vectors = self.words.encode(questions.grams, questions.starts, questions.letters)
         own, others = vectors[: size * words], vectors[size * words :][: questions.stands_for.numel()]
@@ -261,7 +261,7 @@ class Guide(nn.Module):
         return self._scope(reading.pooled, second)
 
     def _scope(self, *pooled: Tensor) -> Tensor:
-        """The lowest scope of some readings, see `QuestionEncoder.read_twice`."""
+        """Return the lowest scope of some readings, see `QuestionEncoder.read_twice`."""
         return self.head.scope(torch.stack(pooled)).float().sigmoid().amin(0)
 
     def maps(self, search: Search) -> Tensor:
@@ -287,8 +287,8 @@ class Guide(nn.Module):
         return torch.stack((*own, *stood_for, *related, agreements, relative[:, -count:], colours), 2)
 
     def _cosines(self, page: GuidePage, words: Tensor) -> Tensor:
-        """How well each word agrees with each place, [Q, W, DIM] -> [Q, W, h/16, w/32]: the best of all
-        sizes.
+        """Return how well each word agrees with each place, [Q, W, DIM] -> [Q, W, h/16, w/32]: the best of
+        all sizes.
         """
         near, half, quarter = (_with_places(words, each) for each in page.prints)
         height, width = page.features.shape[-2:]
@@ -298,7 +298,7 @@ class Guide(nn.Module):
 
 
 def _with_places(words: Tensor, places: Tensor) -> Tensor:
-    """The products of vectors [Q, W, D] with those of places [1 or Q, D, h, w], [Q, W, h, w]."""
+    """Return the products of vectors [Q, W, D] with those of places [1 or Q, D, h, w], [Q, W, h, w]."""
     flat = places.flatten(2)
     if len(flat) == 1:  # one product of large matrices
         products = (words.flatten(0, 1).to(flat.dtype) @ flat[0]).view(*words.shape[:2], -1)
@@ -308,14 +308,14 @@ def _with_places(words: Tensor, places: Tensor) -> Tensor:
 
 
 def _relative(cosine: Tensor) -> Tensor:
-    """How near each place comes to the page's best, if that is any good, [..., H, W] in [0, 1]."""
+    """Return how near each place comes to the page's best, if that is any good, [..., H, W] in [0, 1]."""
     top = cosine.amax((-2, -1), keepdim=True)
     # The second factor is small where the best cosine itself is: then no place is any good.
     return torch.exp(12 * (cosine - top)) * torch.sigmoid(12 * (top - 0.3))
 
 
 def crop_places(maps: Tensor, size: tuple[int, int]) -> Tensor:
-    """The part of maps of places [..., h, w] that lies in a picture of (height, width) px."""
+    """Return the part of maps of places [..., h, w] that lies in a picture of (height, width) px."""
     height, width = (-(-side // px) for side, px in zip(size, PLACE, strict=True))
     return maps[..., :height, :width]
 
@@ -335,7 +335,7 @@ def cell_logits(places: Tensor, size: tuple[int, int], grid: tuple[int, int]) ->
 @lru_cache(maxsize=64)
 @torch.compiler.assume_constant_result
 def _samples(side: int, cells: int, place: int, device: torch.device) -> Tensor:
-    """The places in each cell along a side of `side` px: long [cells, n], each at least once."""
+    """Return the places in each cell along a side of `side` px: long [cells, n], each at least once."""
     with torch.inference_mode(False):
         n = max(4, math.ceil(side / cells / place))
         middles = (torch.arange(cells * n) + 0.5) * (side / (cells * n))
@@ -354,7 +354,7 @@ EVIDENCE_PX = 8  # side of a cell of `text_evidence`
 
 @torch.no_grad()
 def text_evidence(guide: Guide, picture: Tensor) -> Tensor:
-    """The probability of print at each 8 x 8 px of a picture, for the texture group "text_mask".
+    """Return the probability of print at each 8 x 8 px of a picture, for the texture group "text_mask".
 
     Float [3, h, w] in [0, 1] of any size -> float32 [ceil(h / 8), ceil(w / 8)].
     """
@@ -428,7 +428,7 @@ def load_guide(
 
 
 def guide_folder(folder: str | Path) -> Path:
-    """The absolute path of a guide's folder; ValueError if `load_guide` can't read it."""
+    """Return the absolute path of a guide's folder; ValueError if `load_guide` can't read it."""
     load_guide(folder)
     return local_path(folder).absolute()
 

@@ -1,9 +1,10 @@
-"""The head: from where the words of a question stand to what lies right of, below or across from them.
+"""The guide's head: scores every place of a page for a question, from where the question's words stand.
 
     PageEncoder()(pictures, prints, meanings)   [B, WIDTH, H, W], once per page; H = h/16, W = w/32
     Head()(pages, reading, maps, expected)      Judgement: logits [Q, H, W], per question
 
-Attention runs along rows and along columns (Ho et al. 2019).
+It learns what lies right of, below or across from the words. Attention runs along rows and along columns (Ho
+et al. 2019).
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ def _turns(
 
 
 def rotate(x: Tensor) -> Tensor:
-    """Rotary position embedding (Su et al. 2021) of vectors [B, N, V, D] by their place among N."""
+    """Return vectors [B, N, V, D] with rotary position embedding (Su et al. 2021) by their place among N."""
     half = x.shape[-1] // 2
     cos, sin = _turns(*x.shape[-3:], x.device, x.dtype)
     other = torch.cat((x[..., half:], x[..., :half]), -1).flatten(2)
@@ -81,7 +82,7 @@ def rotate(x: Tensor) -> Tensor:
 
 
 def _zeroed(layer: Layer) -> Layer:
-    """The layer with weights of zero: a residual branch then starts as the identity."""
+    """Return the layer with weights of zero: a residual branch then starts as the identity."""
     nn.init.zeros_(layer.weight)
     if layer.bias is not None:
         nn.init.zeros_(layer.bias)
@@ -145,7 +146,7 @@ def _led(x: Tensor, lead: Tensor | None, first: int) -> Tensor:
 
 
 class PageEncoder(nn.Module):
-    """The features of a page before any question; half of the blocks run once for all questions."""
+    """The net that encodes a page before any question; half of the blocks run once for all questions."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -163,11 +164,11 @@ class PageEncoder(nn.Module):
         self.blocks = nn.ModuleList(AxialBlock(led=False) for _ in range(PAGE_BLOCKS))
 
     def forward(self, picture: Tensor, prints: Sequence[Tensor], meanings: Tensor) -> Tensor:
-        """Encode pages as [B, WIDTH, h/16, w/32].
+        """Encode pages as features [B, WIDTH, h/16, w/32].
 
-        `picture` is float [B, 3, h, w] in [0, 1], sides multiples of 32; `prints` features of it, then of it
-        at half and at a quarter of its size, [B, FEATURE_WIDTH, h/8, w/16]; `meanings`
-        [B, MEANING_WIDTH, h/16, w/32].
+        `picture` is float [B, 3, h, w] in [0, 1], sides multiples of 32. `prints` are the print encoder's
+        features [B, FEATURE_WIDTH, h/8, w/16] of the picture at its full, half and quarter size; `meanings`
+        those of words, [B, MEANING_WIDTH, h/16, w/32].
         """
         dtype = self.print.weight.dtype
         near, half, quarter = prints
@@ -221,7 +222,7 @@ class Head(nn.Module):
         self.scope = nn.Sequential(nn.Linear(QUESTION_WIDTH, 32), nn.GELU(), nn.Linear(32, 2))
 
     def appearance(self, page: Tensor, tokens: Tensor) -> Tensor:
-        """The logit that each place resembles what each word names, [Q, T, H, W].
+        """Return the logit that each place resembles what each word names, [Q, T, H, W].
 
         Of the page or pages [1 or Q, WIDTH, H, W] and the words of questions, tokens [Q, T, WIDTH].
         """

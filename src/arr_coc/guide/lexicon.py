@@ -1,4 +1,4 @@
-"""Words that may stand for a word of a question: listed by hand, and related by learned meanings.
+"""Words that may be printed in place of a question's words, from hand-made lists and learned meanings.
 
 synonyms("Vendor:")                 ("seller", "supplier", "merchant", ..., "sold by", ...)
 hints("When is it due?")            ("date", "time", "due", ...)
@@ -41,7 +41,7 @@ SHORT_SYLLABLE = re.compile("[^aeiouy]*[aeiouy][^aeiouywx]$")
 
 
 class LexiconEntry(NamedTuple):
-    """A phrase of a group of phrases of one meaning."""
+    """A phrase in a group of phrases with one meaning."""
 
     text: str  # as written
     key: str  # its stems
@@ -61,7 +61,7 @@ class Lexicon(NamedTuple):
 
 @lru_cache(maxsize=1)
 def lexicon() -> Lexicon:
-    """The lexicon; read at the first call."""
+    """Return the lexicon; read at the first call."""
     groups: list[tuple[LexiconEntry, ...]] = []
     by_stems: dict[str, list[int]] = {}
     bonds: dict[str, tuple[str, ...]] = {}
@@ -93,7 +93,7 @@ def _split(line: str) -> tuple[str, ...]:
 
 
 def plain_word(word: str) -> str:
-    """A word without case, accents and punctuation around it; a lone sign such as "%" or "#" stays."""
+    """Return a *normal* word: without case, accents and punctuation around it; a lone "%" or "#" stays."""
     text = word.casefold()
     if not text.isascii():
         letters = unicodedata.normalize("NFKD", text.replace("’", "'"))
@@ -131,7 +131,7 @@ def _unended(rest: str) -> str:
 
 @lru_cache(maxsize=65_536)
 def stems(phrase: str) -> str:
-    """The stems of a phrase's words, joined by spaces; kept, as phrases are short and come again."""
+    """Return the stems of a phrase's words, joined by spaces; kept, as phrases are short and come again."""
     return _joined_stems(SLASH.sub(" ", phrase).split())
 
 
@@ -140,20 +140,20 @@ def _joined_stems(words: Iterable[str]) -> str:
 
 
 def content_words(phrase: str) -> tuple[str, ...]:
-    """The normal words of a phrase that mean something by themselves."""
+    """Return the normal words of a phrase that carry meaning (no "the", "of", ...)."""
     words = (plain_word(word) for word in SLASH.sub(" ", phrase).split())
     return tuple(word for word in words if word and word not in STOP_WORDS)
 
 
 def synonyms(phrase: str) -> tuple[str, ...]:
-    """What else may be printed for a phrase: the other members of all groups that hold it."""
+    """Return what else may be printed for a phrase: the other members of all groups that hold it."""
     return _others(stems(phrase))
 
 
 def names(phrase: str) -> tuple[str, ...]:
-    """What a question can call a phrase, as in "What is the ...?"; none for a phrase of several senses.
+    """Return what a question can call a phrase, as in "What is the ...?"; () for one of several senses.
 
-    Groups are of one sense where they share another member.
+    Two groups that share another member have one sense.
     """
     key, joined = stems(phrase), dict[str, None]()
     for group in _groups(key):
@@ -174,7 +174,7 @@ def _others(key: str) -> tuple[str, ...]:
 
 
 def hints(question: str) -> tuple[str, ...]:
-    """What the answer to a question may stand by, from its question words; the longest that match count."""
+    """Return what an answer may stand beside, by the question words; the longest that match count."""
     answers = lexicon().questions
     # Not by `stems`, which would keep questions of any length.
     words = (word[:MAX_WORD_CHARS] for word in SLASH.sub(" ", question).split())
@@ -183,7 +183,7 @@ def hints(question: str) -> tuple[str, ...]:
 
 
 def expand(words: Sequence[str]) -> tuple[tuple[str, int], ...]:
-    """Further printed words to look for, of one meaning with those of a question.
+    """Return further printed words to look for, with the same meaning as words of a question.
 
     At most MAX_EXPANSIONS pairs of a word that isn't among `words` and the index of the word that it stands
     for; phrases are matched longest first, and take turns.
@@ -192,7 +192,7 @@ def expand(words: Sequence[str]) -> tuple[tuple[str, int], ...]:
 
 
 def answers(words: Sequence[str]) -> tuple[tuple[str, int], ...]:
-    """Printed words that answer what the words of a question ask ("owe": "balance"); else as `expand`."""
+    """Return printed words that answer words of a question ("owe": "balance"), as `expand` does."""
     return _pairs(words, lexicon().bonds, _bound)
 
 
@@ -235,7 +235,7 @@ def _head(words: Sequence[str]) -> int:
 
 @lru_cache(maxsize=4096)
 def _printed(key: str) -> tuple[str, ...]:
-    """The words of a phrase's synonyms, each once: single words first, those that mean little last."""
+    """Return the words of a phrase's synonyms, each once: single words first, those that mean little last."""
     return _single_words(key, _others(key))
 
 
@@ -245,7 +245,7 @@ def _bound(key: str) -> tuple[str, ...]:
 
 
 def _single_words(key: str, others: Sequence[str]) -> tuple[str, ...]:
-    """The words of phrases but those that hold all of some stems."""
+    """Return the words of phrases, leaving out phrases that hold all stems of `key`."""
     own = set(key.split())
     phrases = [p for p in others if not own.issubset(stems(p).split())]
     single = [plain_word(phrase) for phrase in phrases if " " not in phrase]
@@ -272,13 +272,13 @@ class Meanings(NamedTuple):
     common: tuple[int, ...]  # rows of the words that print is compared with (`print_encoder.MeaningEncoder`)
 
     def row(self, word: str) -> int | None:
-        """The row of a normal word, or of the most frequent word of its stem."""
+        """Return the row of a normal word, or of the most frequent word of its stem."""
         return self.rows.get(word, next(iter(self.by_stem.get(stem(word), ())), None))
 
 
 @lru_cache(maxsize=1)
 def meanings() -> Meanings:
-    """The vectors of meanings.safetensors; read at the first call."""
+    """Return the vectors of meanings.safetensors; read at the first call."""
     with safe_open(Path(__file__).with_name(MEANINGS_FILE), framework="pt") as file:
         words = tuple(file.get_tensor("words").numpy().tobytes().decode().split("\n"))
         vectors = file.get_tensor("vectors").float()
@@ -293,20 +293,20 @@ def meanings() -> Meanings:
 
 
 def common_words() -> tuple[str, ...]:
-    """The common words that print is compared with, the most frequent in English first."""
+    """Return the common words that print is compared with, the most frequent in English first."""
     table = meanings()
     return tuple(table.words[row] for row in table.common)
 
 
 def meaning(word: str) -> Tensor:
-    """The vector of a normal word, [MEANING_WIDTH] on the CPU; zeros without a row."""
+    """Return the vector of a normal word, [MEANING_WIDTH] on the CPU; zeros if the table lacks it."""
     table = meanings()
     row = table.row(word)
     return torch.zeros(MEANING_WIDTH) if row is None else table.vectors[row]
 
 
 def meanings_of(words: Sequence[str]) -> Tensor:
-    """The vectors of normal words, [N, MEANING_WIDTH] on the CPU; zeros for those without a row."""
+    """Return the vectors of normal words, [N, MEANING_WIDTH] on the CPU; zeros for words not in the table."""
     table = meanings()
     rows = [table.row(word) for word in words]
     vectors = table.vectors[[row or 0 for row in rows]]
@@ -314,9 +314,7 @@ def meanings_of(words: Sequence[str]) -> Tensor:
 
 
 def text_meaning(words: Sequence[str]) -> Tensor:
-    """The meaning of a text of normal words, [MEANING_WIDTH] of unit length on the CPU; zeros without a
-    row.
-    """
+    """Return the meaning of normal words together, [MEANING_WIDTH] of unit length; zeros without any row."""
     table = meanings()
     rows = [row for word in words if (row := table.row(word)) is not None]
     total = table.weights[rows] @ table.vectors[rows]
@@ -325,7 +323,7 @@ def text_meaning(words: Sequence[str]) -> Tensor:
 
 @lru_cache(maxsize=4096)
 def related(word: str, most: int = MAX_RELATED, least: float = MIN_COSINE) -> tuple[tuple[str, float], ...]:
-    """Words that have to do with a normal word and their cosines, nearest first; none of its own stem."""
+    """Return words related to a normal word and their cosines, nearest first; none of its own stem."""
     table = meanings()
     row = table.row(word)
     if row is None:
@@ -346,7 +344,7 @@ REGULAR = ("", "s", "ed", "ing")  # ends of the forms of a verb that no table li
 
 @lru_cache(maxsize=4096)
 def inflections(word: str, most: int = 4) -> tuple[str, ...]:
-    """Other forms of a normal word, the most frequent first: "share" of "sharing", 30 of "30th"."""
+    """Return other forms of a normal word, the most frequent first: "share" of "sharing", 30 of "30th"."""
     if ordinal := ORDINAL.fullmatch(word):
         return (ordinal[1],)
     table, key = meanings(), stem(word)

@@ -42,20 +42,20 @@ DIM = 96  # width of the vectors of words and of print
 
 
 def folded(text: str) -> str:
-    """A text in lower case and without accents."""
+    """Return a text in lower case and without accents."""
     plain = unicodedata.normalize("NFKD", text.casefold())
     return "".join(letter for letter in plain if not unicodedata.combining(letter))
 
 
 @lru_cache(maxsize=100_000)
 def normal(word: str) -> str:
-    """A word as it is compared: folded, without punctuation around it; signs alone stay."""
+    """Return a word as it is compared: folded, without punctuation around it; signs alone stay."""
     plain = folded(word)
     return plain.strip(".,:;!?\"'“”‘’«»()[]{}<>|*_=-–—·•…/\\") or plain
 
 
 def split_words(text: str) -> list[str]:
-    """The words of a text in order, each `normal`, without empty ones."""
+    """Return the words of a text in order, each `normal`, without empty ones."""
     return [word for word in (normal(part[:MAX_WORD_CHARS]) for part in text.split()) if word]
 
 
@@ -69,7 +69,7 @@ def _ngrams(word: str) -> tuple[int, ...]:
 
 @lru_cache(maxsize=100_000)
 def _letters(word: str) -> tuple[int, ...]:
-    """The characters of a word as numbers: 0 is padding, 1 any character outside ALPHABET."""
+    """Return the characters of a word as numbers: 0 is padding, 1 any character outside ALPHABET."""
     numbers = tuple(ALPHABET.find(letter) + 2 for letter in word[:MAX_LETTERS])
     return numbers + (0,) * (MAX_LETTERS - len(word))
 
@@ -91,21 +91,21 @@ class WordEncoder(nn.Module):
         self.join = nn.Linear(96, DIM)
 
     def forward(self, words: Sequence[str]) -> Tensor:
-        """The vectors [W, DIM] of normal words (see `normal`), float32."""
+        """Return the vectors [W, DIM] of normal words (see `normal`), float32."""
         if not words:
             return self.join.weight.new_zeros(0, DIM, dtype=torch.float32)
         device = self.join.weight.device
         return self.encode(*(part.to(device) for part in letters_of(words)))
 
     def encode(self, grams: Tensor, starts: Tensor, letters: Tensor) -> Tensor:
-        """The vectors [W, DIM] of words as numbers, see `letters_of`."""
+        """Return the vectors [W, DIM] of words as numbers, see `letters_of`."""
         spelled = self.spell(self.letters(letters).movedim(1, 2))
         spelled = spelled.masked_fill(letters[:, None] == 0, 0.0).amax(-1)  # padding counts as 0
         return unit(self.table(grams, starts) + self.join(spelled))
 
 
 def letters_of(words: Sequence[str]) -> tuple[Tensor, Tensor, Tensor]:
-    """Words as numbers, on the CPU, of which "" has none.
+    """Return words as numbers, on the CPU, of which "" has none.
 
     Returns:
         Rows of the table of n-grams of all words, long [G]; where those of each word start, long [W]; its
@@ -222,7 +222,7 @@ ODD_FILLERS = frozenset(
 
 
 def outright_scope(words: Sequence[str]) -> tuple[bool, bool]:
-    """Whether a question asks outright for all of a picture, and whether for what is unusual in it."""
+    """Return whether a question asks outright for all of a picture, and whether for what is unusual in it."""
     return is_overview(words), is_unusual(words)
 
 
@@ -243,7 +243,7 @@ def is_overview(words: Sequence[str]) -> bool:
 
 
 def is_unusual(words: Sequence[str]) -> bool:
-    """Whether a question asks outright for what is odd and names nothing, as "any anomalies?" does."""
+    """Return whether a question asks outright for what is odd and names nothing, as "any anomalies?" does."""
     text = " ".join(word.strip("¿¡") for word in words if any(map(str.isalpha, word))).replace("’", "'")
     if ODD_SIGNS.search(text):
         return len(text) <= MAX_SIGNS
@@ -316,7 +316,7 @@ class Terms(NamedTuple):
 
 @lru_cache(maxsize=256)
 def terms(question: str) -> Terms:
-    """The words of a question, at most MAX_WORDS, and others that may be printed for them; cached."""
+    """Return the words of a question, at most MAX_WORDS, and others that may be printed for them; cached."""
     words = split_words(question) or ["?"]
     if len(words) > MAX_WORDS:
         words = words[: MAX_WORDS // 2] + words[-(MAX_WORDS - MAX_WORDS // 2) :]
@@ -360,7 +360,7 @@ class QuestionTensors(NamedTuple):
     strengths: Tensor  # [Q, W], of that bond, 0 for padding
 
     def to(self, device: torch.device) -> QuestionTensors:
-        """The same on a device."""
+        """Return the same on a device."""
         return QuestionTensors(*(part.to(device, non_blocking=True) for part in self))
 
 
@@ -373,7 +373,7 @@ def question_tensors(
     count: int,
     device: torch.device | str = "cpu",
 ) -> QuestionTensors:
-    """Questions as numbers on a device.
+    """Return questions as numbers on a device.
 
     `colours` has the words that name some of `count` colours, with their numbers. Off the CPU sizes are
     padded to multiples of STEPS, so that few kernels and graphs are made.
@@ -420,7 +420,7 @@ def question_tensors(
 
 
 def _multiple(count: int, step: int) -> int:
-    """The least multiple of a step that is at least a count."""
+    """Return the least multiple of a step that is at least a count."""
     return -(-count // step) * step
 
 
@@ -483,7 +483,7 @@ class QuestionEncoder(nn.Module):
         return Reading(tokens, questions.there, pooled, expected)
 
     def encode(self, questions: QuestionTensors, vectors: Tensor, counted: Tensor) -> Tensor:
-        """The tokens [Q, T, WIDTH] of questions.
+        """Return the tokens [Q, T, WIDTH] of questions.
 
         `counted` bool [Q, T]: words whose rows in the table of whole words count.
         """
@@ -496,5 +496,5 @@ class QuestionEncoder(nn.Module):
 
 
 def _mean(tokens: Tensor, there: Tensor) -> Tensor:
-    """The mean [Q, WIDTH] of the tokens [Q, T, WIDTH] that are there; others are zeros."""
+    """Return the mean [Q, WIDTH] of the tokens [Q, T, WIDTH] that are there; others are zeros."""
     return tokens.sum(1) / there.sum(1, keepdim=True).to(tokens.dtype)

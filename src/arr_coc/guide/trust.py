@@ -1,8 +1,10 @@
-"""How far the balancer follows the guide: a fixed table of gates and tensions for six kinds of question.
+"""How far the guide's scores decide, by kind of question: a fixed table, STANCES, of gates and tensions.
+
+A gate weighs one of the three maps; a tension trades two aims, such as best cells against even coverage.
 
 | question | kind | effect |
 |---|---|---|
-| "What is the total?", and it is there | sure | the participatory map alone ranks; others break ties |
+| "What is the total?", and it is there | sure | the participatory map (what is asked for) alone ranks |
 | "What is unusual here?", and few cells are rare (`choose.rarity`) | unusual | saliency leads, almost alone |
 | the same, and many are as rare, as in a busy street | busy | saliency leads; two fifths for coverage |
 | "Describe the image." | overview | information and even coverage; "auto" spends four times as much |
@@ -77,7 +79,7 @@ PASSED_OVER = "the guide reads Latin script alone and passed over the words of t
 
 
 class Stance(NamedTuple):
-    """The gates of the three maps and the three tensions for a kind of question, each in [0, 1]."""
+    """Weights (gates) of the three maps and three tensions for a kind of question, each in [0, 1]."""
 
     information: float
     perspectival: float
@@ -98,7 +100,7 @@ STANCES = {
 
 
 class Shares(NamedTuple):
-    """How far a question is of each kind of STANCES, each in [0, 1]; they add up to 1."""
+    """How much a question is of each kind in STANCES, each in [0, 1]; they add up to 1."""
 
     sure: float
     unusual: float
@@ -109,10 +111,10 @@ class Shares(NamedTuple):
 
 
 def shares(coupling: Coupling, salient: Tensor | None = None) -> Shares:
-    """How far a question is of each kind, by what the guide finds about it (`Coupling`).
+    """Return how much a question is of each kind, from what the guide finds about it (`Coupling`).
 
-    Its scope goes first, for an overview needs no printed word. `salient` [1, H, W] is the map of what is
-    rare, where it was made (`wants_rarity`); None: something is taken to stand out.
+    Questions about the whole picture are told first, for they need no printed word. `salient` [1, H, W] is
+    the map of what is rare, if it was made (`wants_rarity`); None: something is taken to stand out.
     """
     overview = _ramp(coupling.overview, *SCOPE)
     odd = (1 - overview) * _ramp(coupling.unusual, *SCOPE)
@@ -125,19 +127,17 @@ def shares(coupling: Coupling, salient: Tensor | None = None) -> Shares:
 
 
 def wants_rarity(coupling: Coupling) -> bool:
-    """Whether a map of what is rare in the picture says something about a question."""
+    """Return whether choosing for this question needs a map of what is rare in the picture."""
     return coupling.unusual > SCOPE[0] or bool(dense_things(coupling.words))
 
 
 def _peak(salient: Tensor | None) -> float:
-    """How far something stands out of a map of what is rare, in [0, 1]."""
+    """Return how far something stands out of a map of what is rare, in [0, 1]."""
     return 1.0 if salient is None else _ramp(float(standing_out(salient)), *PEAK)
 
 
 def dense_things(words: Sequence[str]) -> tuple[str, ...]:
-    """The words of a question that name things of DENSE, if the others say at most how to read them; else
-    none.
-    """
+    """Return a question's words for things of DENSE, such as "formula", if no other word says more."""
     things = tuple(word for word in words if word in DENSE)
     if len(things) == len(words):
         return things
@@ -146,10 +146,10 @@ def dense_things(words: Sequence[str]) -> tuple[str, ...]:
 
 
 def _unprinted(coupling: Coupling, trusted: float) -> float:
-    """The probability that none of the `dense_things` of a question is printed as asked for; 0 without any.
+    """Return the probability that no `dense_things` of a question is printed as asked for; 0 without any.
 
-    That a word for one is printed counts as far as the guide, `trusted` in [0, 1], finds there what is asked
-    for: "Number" may stand for a code, and on a page of code for none.
+    A printed word counts only as far as the guide, `trusted` in [0, 1], finds there what is asked for:
+    "Number" may stand beside a code, and on a page of code beside none.
     """
     things = dense_things(coupling.words)
     # That a merely related word is printed, as "theorem" for "formula", doesn't count.
@@ -159,9 +159,9 @@ def _unprinted(coupling: Coupling, trusted: float) -> float:
 
 @lru_cache(maxsize=64)  # asked twice of each question of a call, and again for each page of a folder
 def is_general(guide: Guide, question: str) -> bool:
-    """Whether a question is about all of a picture or what stands out in it, rather than about a place.
+    """Return whether a question is about all of a picture or what stands out in it, not about a place.
 
-    The guide decides these even beside a trained allocator: boxes and answers train places alone.
+    The guide decides these even if there is a trained allocator, whose training shows it places alone.
     """
     overview, unusual = scope(guide, question)
     return max(_ramp(overview, *SCOPE), _ramp(unusual, *SCOPE)) > 0.5
@@ -169,20 +169,20 @@ def is_general(guide: Guide, question: str) -> bool:
 
 @lru_cache(maxsize=64)
 def is_transcription(guide: Guide, question: str) -> bool:
-    """Whether a question asks for all that is printed ("Read the page aloud."): no fixed choice will do."""
+    """Return whether a question asks for all that is printed ("Read the page aloud.")."""
     return not TRANSCRIPTION_VERBS.isdisjoint(terms(question).words) and is_general(guide, question)
 
 
 def start(coupling: Coupling, salient: Tensor | None = None) -> Tensor:
-    """Gates and tensions before the sigmoid, [6], for `AdaptiveTensionBalancer.mix`: the mean of STANCES."""
+    """Return gates and tensions before the sigmoid, [6], for the balancer: STANCES weighted by `shares`."""
     stances = torch.tensor([STANCES[name] for name in Shares._fields], dtype=torch.float32)
     return torch.logit(torch.tensor(shares(coupling, salient), dtype=torch.float32) @ stances, eps=1e-4)
 
 
 def prior(coupling: Coupling, salient: Tensor | None = None) -> Prior:
-    """The gates and tensions from which the balancer starts where the guide scores the cells.
+    """Return the gates and tensions from which the balancer starts when the guide scores the cells.
 
-    What a trained policy net gives is added to them. `salient` as in `shares`.
+    What a trained policy net gives is added to them. `salient` is as in `shares`.
     """
     return Prior(start(coupling, salient), EXPLORE, coupling.printed, salient, coupling.by_cell)
 
@@ -195,10 +195,10 @@ def verdict(
     recognised: bool,
     likely: Collection[str] = (),
 ) -> str:
-    """What a question on a picture amounts to, a key of SENTENCES such as "unread".
+    """Return in one word what came of a question on a picture: a key of SENTENCES, such as "unread".
 
-    The arguments are fields of a `Coupling`; `recognised`: a word of the question was found on the picture,
-    or another source found what it needs; `likely`: such words.
+    The arguments are fields of a `Coupling`. `recognised`: whether a word of the question was found on the
+    picture, or another source found what it needs; `likely`: such words.
     """
     middle = sum(SCOPE) / 2
     if overview > middle:
@@ -216,23 +216,23 @@ def verdict(
 
 
 def verdict_of(coupling: Coupling) -> str:
-    """The verdict on a `Coupling`: a key of SENTENCES, such as "sure"."""
+    """Return the verdict on a `Coupling`: a key of SENTENCES, such as "sure"."""
     c = coupling
     likely = {match.word for match in c.matches if match.likeness >= LIKELY}
     return verdict(c.confidence, c.overview, c.unusual, c.words, c.recognised, likely)
 
 
 def sentence(kind: str, confidence: float, words: Sequence[str] = ()) -> str:
-    """The sentence that users see for a verdict `kind`, a key of SENTENCES, and its confidence."""
+    """Return the sentence that users see for a verdict, a key of SENTENCES, and its confidence."""
     numbered = kind not in (*GENERAL, "unread")
     parts = [f"{confidence:.0%}: {SENTENCES[kind]}" if numbered else SENTENCES[kind]]
     return "; ".join(parts + _passed_over(kind, words))
 
 
 def guide_remark(coupling: Coupling, salient: Tensor | None = None) -> str | None:
-    """The remark that users see beside an allocation, without confidence; None if the guide is sure.
+    """Return the remark that users see beside an allocation, without confidence; None if the guide is sure.
 
-    `salient` as in `shares`.
+    `salient` is as in `shares`.
     """
     words = coupling.words
     kind = verdict_of(coupling)
@@ -248,16 +248,16 @@ def _passed_over(kind: str, words: Sequence[str]) -> list[str]:
 
 
 def in_other_script(word: str) -> bool:
-    """Whether a word has letters, and none of them is Latin."""
+    """Return whether a word has letters and none of them is Latin."""
     letters = [letter for letter in word if letter.isalpha()]
     return bool(letters) and not any("LATIN" in unicodedata.name(letter, "") for letter in letters)
 
 
 def blend(coupling: Coupling, own: Tensor) -> Tensor:
-    """The guide's logits [H, W], mixed by the share of `not_found` with `own`, a model's attention."""
+    """Mix the guide's logits [H, W] with `own`, a model's attention, by the share of `not_found`."""
     return torch.lerp(coupling.logits.to(own), own, shares(coupling).not_found)
 
 
 def _ramp(value: float, low: float, high: float) -> float:
-    """0 up to `low`, 1 from `high` on, linear between."""
+    """Return 0 up to `low`, 1 from `high` on, and a straight line between."""
     return min(1.0, max(0.0, (value - low) / (high - low)))

@@ -1,4 +1,4 @@
-"""The modes: ways to spend visual tokens, the records of a call, and its route."""
+"""Modes: the ways to spend visual tokens, the records of a call, and the route from inputs to the model."""
 
 from arr_coc.modes.mode import (
     COMPRESS,

@@ -49,9 +49,9 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class EncodedImages:
-    """What is computed of a call's images independently of the question, each part when first needed.
+    """What has been computed about a call's images, for any question; a field is filled when first used.
 
-    A session keeps it for its next call. All lists are per image.
+    A session hands it to its next call. Lists have one entry per image.
     """
 
     features: VisualFeatures | None = None  # the encoded images
@@ -80,9 +80,9 @@ class EncodedImages:
 
     @contextmanager
     def in_conversation(self, history: Sequence[tuple[str, str]] = ()) -> Generator[EncodedImages]:
-        """A copy for a prompt with a `history`, (question, answer) oldest first; this object without one.
+        """Lend a copy for a question after a `history`, (question, answer) oldest first; this one without.
 
-        What is in `OF_TURNS` depends on earlier turns; all else that is computed there is kept here.
+        Afterwards all that the copy computed is kept here, except the fields in `OF_TURNS`.
         """
         if not history:
             yield self
@@ -92,23 +92,23 @@ class EncodedImages:
         self._take(other, OF_TURNS)
 
     def share(self, other: EncodedImages) -> None:
-        """Take over from `other` what doesn't depend on LoRAs, if both have crops or neither has."""
+        """Take over `other`'s fields that hold with any LoRA, if both or neither of the two have crops."""
         if self.finer == other.finer:
             self._take(other, OF_TURNS | OF_LORAS)
 
     def _take(self, other: EncodedImages, own: frozenset[str]) -> None:
-        """Take over what `other` has and this object lacks, all but the fields in `own`."""
+        """Fill the empty fields of this object from `other`, except those named in `own`."""
         for one in fields(self):
             if one.name not in own:
                 setattr(self, one.name, getattr(self, one.name) or getattr(other, one.name))
 
     def attention(self, image: int) -> Tensor | None:
-        """Relevance maps of earlier turns on an image, [Q, H, W]; None without any."""
+        """Return relevance maps of earlier turns for an image, [Q, H, W]; None for a first question."""
         maps = [self.looks[question][image] for question in self.earlier if question in self.looks]
         return torch.stack(maps) if maps else None
 
     def remember(self, question: str, allocations: Sequence[Allocation]) -> None:
-        """Keep the relevance maps of a question for later turns; the last `MAX_TURNS` stay."""
+        """Keep the relevance maps of a question for later turns; only the last `MAX_TURNS` questions stay."""
         self.looks.pop(question, None)
         while len(self.looks) >= MAX_TURNS:
             del self.looks[next(iter(self.looks))]
@@ -118,7 +118,7 @@ class EncodedImages:
 
 @dataclass(frozen=True)
 class Chooser:
-    """The parts that choose cells for one model, and the settings of that."""
+    """The parts that choose cells for one model (adapter, layer, LoRAs, stem), and their settings."""
 
     adapter: FamilyAdapter  # of the family, on the base model
     layer: ARRCOCLayer  # scorers, balancer and allocator
@@ -133,13 +133,13 @@ class Chooser:
 
     @cached_property
     def guide(self) -> Guide:
-        """The guide, which reads every question, and the picture unless another source of relevance does."""
+        """The guide: it judges each question, and scores cells unless another source of relevance is set."""
         device = next(self.layer.parameters()).device  # that of an offloaded base is "meta"
         return load_guide(self.guide_folder, device=device)
 
     @cached_property
     def source(self) -> RelevanceSource | None:
-        """What couples cells and questions for an untrained layer; None with relevance "gaze"."""
+        """The source that scores cells if the layer is untrained; None with relevance "gaze"."""
         if self.relevance == "gaze":
             return None
         if self.relevance in ("auto", "trained", GUIDE):
@@ -147,14 +147,14 @@ class Chooser:
         return open_relevance(self.relevance, self.guide)
 
     def adapter_for(self, mode: Mode) -> FamilyAdapter:
-        """The family's adapter on the base model with a mode's LoRAs."""
+        """Return the family's adapter on the base model with the LoRAs of a mode."""
         if mode.name not in self._adapters:
             kinds = mode.kinds(self.loras.kinds)
             self._adapters[mode.name] = self.adapter.on(self.loras.model_for(kinds))
         return self._adapters[mode.name]
 
     def adapter_with(self, kind: str) -> FamilyAdapter:
-        """The family's adapter on the base with one kind of LoRA; no kind has a mode's name."""
+        """Return the family's adapter on the base model with one kind of LoRA, named as in `lora.KINDS`."""
         if kind not in self._adapters:
             self._adapters[kind] = self.adapter.on(self.loras.model_for((kind,)))
         return self._adapters[kind]
@@ -162,7 +162,7 @@ class Chooser:
 
 @dataclass(frozen=True)
 class Call:
-    """One question about images, with its mode and budget, as `request.new_call` makes it."""
+    """One question about images, with its mode and budget; `request.new_call` makes and checks it."""
 
     inputs: Mapping[str, Any]  # processor inputs; frames of clips are images
     mode: Mode
@@ -193,17 +193,17 @@ class Call:
         return self.of_visuals(self.layout.sizes)
 
     def of_visuals(self, counts: Sequence[int]) -> list[int]:
-        """Sums, per image or clip, of counts per image or frame."""
+        """Sum counts per image or frame into counts per image or clip."""
         return [sum(group) for group in groups(counts, self.frames)] if self.frames else list(counts)
 
     def spaces(self, grids: Sequence[Grid]) -> list[Grid]:
-        """The grids (T, H, W) of images and clips, from those of images and frames."""
+        """Return the grids (T, H, W) of images and clips, from the grids of images and frames."""
         return whole_grids(grids, self.frames) if self.frames else list(grids)
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A call ready for the base model, with its decision; lists are per image or clip."""
+    """The base model's input, and the decision about its cells; lists have one entry per image or clip."""
 
     model: Any = field(repr=False)  # the base, with LoRAs if the mode has any
     compacted: Compacted  # the model's input
@@ -222,9 +222,9 @@ def guarded(
     work: Callable[[], T],
     failure: str = "allocation failed; all visual tokens are used",
 ) -> T | None:
-    """The result of `work`; None, with `failure` in the log, where it raised, unless `chooser.strict`.
+    """Return the result of `work`; if it raises, log `failure` and return None (raise if `chooser.strict`).
 
-    It runs outside `torch.autocast`: decisions are about single cells, and parts of them have no half
+    The work runs outside `torch.autocast`: decisions hang on single cells, and parts of them have no half
     precision.
     """
     device = next(chooser.layer.parameters()).device.type

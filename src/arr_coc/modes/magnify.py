@@ -1,12 +1,11 @@
-"""Magnified cells: kept cells read from the user's picture, finer than the one that the model was given.
+"""Magnified cells: each kept cell is read from your original picture, finer than the model's own input.
 
     magnify=1        a kept cell is one token
     magnify=2        a kept cell is 2 x 2 tokens of the picture at twice the scale; a quarter as many are kept
     magnify="auto"   as fine as the picture is, while the budget buys MIN_CELLS of it, and as many as needed
 
-A budget stays the number of visual tokens that the language model reads of an image. A grid (H, W) at a
-scale has about (scale * H, scale * W) cells of the same px; a fine cell is kept if its centre lies in a kept
-cell.
+The budget still counts the visual tokens that the language model reads of an image. A grid (H, W) at a scale
+has about (scale * H, scale * W) cells of the same px; a fine cell is kept if its centre lies in a kept cell.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ _REMEDY = f"use a number from 1 to {MAX_SCALE:g}, or 'auto'"
 
 
 def parse_magnify(value: Magnify) -> Magnify:
-    """A magnification as a float from 1 to MAX_SCALE, or "auto", also from text; else a ValueError."""
+    """Return a magnification as a float from 1 to MAX_SCALE, or "auto"; raise ValueError for others."""
     scale: Any = value
     if isinstance(value, str):
         if value.strip().lower() == AUTO:
@@ -59,10 +58,10 @@ def scales_of(
     budgets: Sequence[Budget | None],
     side: int,
 ) -> list[float]:
-    """How much each image's kept cells, of `side` px, are magnified.
+    """Return by how much the kept cells of each image, `side` px wide, are magnified.
 
-    A named scale is taken as it is. "auto" stops where the picture has no more pixels, or `budgets` (one an
-    image; None: all cells, as they are) would buy fewer than MIN_CELLS cells.
+    A scale that you name is used as it is. "auto" stops where the picture has no more pixels, or where the
+    image's entry in `budgets` (None: all cells) would buy fewer than MIN_CELLS cells.
     """
     if magnify != AUTO:
         return [float(magnify)] * len(grids)
@@ -79,7 +78,7 @@ def scales_of(
 
 
 def tokens_of(budget: Budget | None, cells: int) -> int | None:
-    """The visual tokens that a budget allows of an image of `cells`; None: as many as its cells need."""
+    """Return how many visual tokens a budget allows of an image; None: as many as its `cells` need."""
     if isinstance(budget, str):
         return None
     return cells if budget is None else budget if isinstance(budget, int) else budget_count(budget, cells)
@@ -88,7 +87,7 @@ def tokens_of(budget: Budget | None, cells: int) -> int | None:
 def cells_at(
     magnify: Magnify, scales: Sequence[float], budgets: Sequence[Budget | None], sizes: Sequence[int]
 ) -> tuple[list[Budget | None], list[int | None]]:
-    """The budgets of images of `sizes` cells whose kept ones are magnified, and the most of these or None."""
+    """Turn token budgets of magnified images into cell budgets, and each one's most cells (None: any)."""
     allowed: list[Budget | None] = []
     most: list[int | None] = []
     for scale, budget, cells in zip(scales, budgets, sizes, strict=True):
@@ -104,7 +103,7 @@ def cells_at(
 
 
 def finer_grid(allocation: Allocation, scale: float, tokens: int | None) -> Grid:
-    """The grid at a scale, or the next at which the kept cells are at most `tokens` (None: any number)."""
+    """Return the grid at a scale, or the next at which kept cells are at most `tokens` (None: no limit)."""
     frames, height, width = allocation.grid
     while scale > 1:
         grid = (frames, round(scale * height), round(scale * width))
@@ -115,11 +114,11 @@ def finer_grid(allocation: Allocation, scale: float, tokens: int | None) -> Grid
 
 
 def fine_cells(allocation: Allocation, grid: Grid) -> Tensor:
-    """The cells of a finer grid, long [K'] rising, whose centres lie in kept cells of an allocation."""
+    """Return the cells of a finer grid whose centres lie in kept cells: long [K'], ascending."""
     every = torch.arange(grid[1] * grid[2])
     return allocation.mask().flatten()[covering_cells(allocation.grid, grid, every)].nonzero().flatten()
 
 
 def scale_of(grid: Grid, fine: Grid) -> float:
-    """How many times finer a grid is, by the geometric mean of its sides."""
+    """Return how many times finer one grid is than another, as the geometric mean over its sides."""
     return math.sqrt(fine[1] * fine[2] / (grid[1] * grid[2]))

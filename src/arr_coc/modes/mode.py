@@ -1,4 +1,4 @@
-"""The modes: ways to spend visual tokens, a row of one table each.
+"""The table of modes, a row each: what the encoder works on, what the language model reads.
 
     find_mode("sparse").help
     register_mode(Mode("centre", help="the middle", encodes="all", chooses=True, score=nearness))
@@ -23,23 +23,24 @@ class Mode:
     """One way to spend visual tokens, from the vision encoder to the language model.
 
     Attributes:
-        name: as users write it.
+        name: what users write.
         help: what the language model reads, for `--help`.
         encodes: what the vision encoder works on, for tables.
-        remark: a sentence beside an answer of this mode; "": none.
+        remark: a sentence beside each answer of this mode; "": none.
         scores: what the layer scores: "encoded", the encoder's tokens of all cells; "pixels", what is known
             before encoding; "", nothing.
-        score: own scores, `score(pictures, question, (T, H, W))` -> float [T, H, W] in any range, of which
-            the largest are kept; T pictures [3, h, w] in [0, 1] and the question ("" without tokenizer).
-        chooses: some cells stay and others go.
-        scales: all cells stay, each multiplied by its relevance.
+        score: a function in place of the layer, `score(pictures, question, (T, H, W))` -> float [T, H, W] in
+            any range, of which the largest are kept; it gets T pictures [3, h, w] in [0, 1], and "" as the
+            question if there is no tokenizer.
+        chooses: whether some cells are dropped.
+        scales: whether all cells stay, each multiplied by its relevance.
         instead: the mode of families whose vision tower can't encode some cells alone, if `scores` is
             "pixels".
-        gestalt: the language model reads a coarse view, made by a compressor that a call may name.
-        coarse: it reads that alone, so an answer's allocation is of the coarse grid.
+        gestalt: whether the language model reads a coarse view, by a compressor that a call may name.
+        coarse: whether it reads that alone; then the answer's allocation is of the coarse grid.
         loras: kinds of LoRA in use, each the first available of some alternatives (`lora.KINDS`).
-        before_encoder: cells are chosen before any is encoded; derived from `scores`.
-        stock: the base model is called as it is, without decision or LoRA; derived.
+        before_encoder: whether cells are chosen before any is encoded; follows from `scores`.
+        stock: whether the base model is called as it is, without decision or LoRA; follows from the rest.
     """
 
     name: str
@@ -63,7 +64,7 @@ class Mode:
         object.__setattr__(self, "stock", not decides)
 
     def kinds(self, available: Collection[str]) -> tuple[str, ...]:
-        """The kinds of LoRA in use, of those that are available."""
+        """Return the kinds of LoRA that this mode uses, of those that are available."""
         picks = (next((kind for kind in some if kind in available), None) for some in self.loras)
         return tuple(kind for kind in picks if kind is not None)
 
@@ -121,7 +122,7 @@ MODES: dict[str, Mode] = {one.name: one for one in (FULL, PRUNE, SPARSE, SACCADE
 
 
 def register_mode(mode: Mode) -> None:
-    """Add a mode, which can then be named wherever modes are.
+    """Add a mode to the table; from then on its name works wherever a mode is named.
 
     Raises:
         ValueError: the name is empty, padded or taken by another mode.
@@ -134,7 +135,7 @@ def register_mode(mode: Mode) -> None:
 
 
 def find_mode(name: str) -> Mode:
-    """The mode of a name; a ValueError for an unknown one."""
+    """Return the mode with this name; raise ValueError for an unknown one."""
     if not isinstance(name, str) or name not in MODES:
         raise ValueError(
             f"mode {name!r} is unknown; use one of {', '.join(MODES)}, or import the module that registers "

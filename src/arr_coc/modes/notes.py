@@ -1,4 +1,4 @@
-"""Notes beside an answer: arguments without effect, what became of a budget; None where there are none."""
+"""Notes shown beside an answer: which arguments had no effect, and what became of a budget."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from arr_coc.seam.lora import COARSE
 
 
 def joined(*notes: str | None) -> str | None:
-    """The notes that are not None as one text; None without any."""
+    """Join the notes that aren't None into one text; None if all are."""
     return "; ".join(note for note in notes if note) or None
 
 
 def note_of_call(
     chooser: Chooser, call: Call, resolved: Call, prepared: Prepared, substituted: str | None
 ) -> str | None:
-    """The note of a call: as it was made, as the family ran it (`resolved`), and why another mode ran."""
+    """Return a call's note: `resolved` is what the family ran, `substituted` says why another mode ran."""
     mode, other = resolved.mode, resolved.gestalt != call.gestalt
     own_view = other and chooser.adapter.encodes == "crops" and mode.before_encoder and mode.gestalt
     unmagnified = call.magnify != 1 and not mode.before_encoder
@@ -33,7 +33,7 @@ def note_of_call(
 
 
 def remarks(chooser: Chooser, call: Call, prepared: Prepared) -> str | None:
-    """A note on arguments without effect: budget, gestalt and named cells; None if all had one."""
+    """Return a note on arguments without effect (budget, gestalt, named cells); None if all had one."""
     if prepared.fallback:
         return "choosing cells failed, so all were kept: the log says why"
     mode, gestalt = MODES[prepared.mode], call.named_gestalt
@@ -50,7 +50,7 @@ def remarks(chooser: Chooser, call: Call, prepared: Prepared) -> str | None:
 
 
 def unused(mode: Mode, budget: Budget | None, gestalt: bool) -> str | None:
-    """A note on the named arguments that have no effect in a mode; None: all have one."""
+    """Return a note on the named arguments that a mode ignores; None if it uses all of them."""
     names = []
     if budget is not None and not mode.chooses:
         names.append("coverage" if str(budget).strip().lower().startswith(COVERAGE) else "budget")
@@ -60,7 +60,7 @@ def unused(mode: Mode, budget: Budget | None, gestalt: bool) -> str | None:
 
 
 def budget_exceeds_image(budget: Budget, sizes: list[int]) -> str | None:
-    """A note on images with fewer cells than the budget; None without any."""
+    """Return a note on images that have fewer cells than the budget; None if there are none."""
     count = parse_budget(budget)
     small = [str(size) for size in sizes if isinstance(count, int) and size < count]
     if not small:
@@ -69,9 +69,9 @@ def budget_exceeds_image(budget: Budget, sizes: list[int]) -> str | None:
 
 
 def too_large(prepared: Prepared, trained: int, kinds: Collection[str]) -> str | None:
-    """A note on images with more cells than the model was trained on (`trained`); None without any.
+    """Return a note on images with more cells than the model was trained on (`trained`), or None.
 
-    Modes with a coarse view, alone or with a LoRA for it (of `kinds`), never give the model such an image.
+    Modes with a coarse view, alone or with a LoRA for it (of the available `kinds`), need no note.
     """
     sizes = [f"{size:,}" for size in prepared.cells if size > trained]
     if not sizes:
@@ -86,7 +86,7 @@ def too_large(prepared: Prepared, trained: int, kinds: Collection[str]) -> str |
 
 
 def small_images(sizes: Sequence[int], budgets: Any, most: int) -> str | None:
-    """A note on images of at most `most` cells that keep all of them under a smaller budget, or None."""
+    """Return a note on images of at most `most` cells, read whole despite a smaller budget, or None."""
     if budgets is None:
         return None
     small = [(size, budgets(size)) for size in sizes if size <= most]

@@ -1,6 +1,6 @@
-"""What a call asks for: its arguments checked and turned into a `Call` that the model's family can run.
+"""From the arguments of a call to a checked `Call` that the model's family can run.
 
-new_call(chooser, inputs, mode, budget) -> Call     checked, clips as frames
+new_call(chooser, inputs, mode, budget) -> Call     checked; frames of clips as images
 resolve(chooser, call) -> (Call, note)              as this family runs it, and why another mode runs
 """
 
@@ -61,15 +61,15 @@ def new_call(
     pictures: Sequence[ImageSource] | None = None,
     **more: Any,
 ) -> Call:
-    """The checked call of processor inputs, with the frames of clips as images.
+    """Check the arguments of a call and return them as a `Call`; frames of clips become images.
 
-    `budget` None is the chooser's, `gestalt` None the family's default. `encoded` holds what is computed of
-    these images already, and is filled in; the guide and crops read `pictures`; `more` are further fields of
-    `Call`.
+    `budget` None means the chooser's, `gestalt` None the family's default. `encoded` holds what has been
+    computed about these images, and is added to. `pictures` are the originals, which the guide and crops
+    read; `more` are further fields of `Call`.
 
     Raises:
-        ValueError: a bad budget, an unknown gestalt, inputs that don't fit the family, or `pictures` that are
-            not the prompt's.
+        ValueError: a bad budget, an unknown gestalt, inputs that don't fit the family, or `pictures` that
+            don't match the prompt's images.
     """
     adapter = chooser.adapter
     check_budget(budget)  # before any work is done
@@ -104,10 +104,10 @@ def with_pictures(
     encoded: EncodedImages,
     frames: Sequence[int] = (),
 ) -> EncodedImages:
-    """A copy of `encoded` with the caller's pictures, which the guide reads at their own resolution.
+    """Return a copy of `encoded` with the caller's original pictures, for the guide to read at full size.
 
     Raises:
-        ValueError: no list, a wrong number of pictures, an unreadable one, or a prompt with clips.
+        ValueError: not a list, a wrong number of pictures, an unreadable one, or a prompt with clips.
     """
     if pictures is None:
         return encoded
@@ -126,10 +126,10 @@ def with_pictures(
 
 
 def resolve(chooser: Chooser, call: Call) -> tuple[Call, str | None]:
-    """The call as this family can run it: its mode, adapter, crops and gestalt; and why another mode runs.
+    """Return a call as this family runs it (mode, adapter, crops, gestalt), and why another mode runs.
 
     Raises:
-        ValueError: cells named for another image, or pictures that aren't those of the prompt.
+        ValueError: cells named for another image, or pictures that don't match the prompt.
     """
     adapter, lacks = chooser.adapter, None
     if reads_crops(adapter, call.mode):
@@ -144,12 +144,12 @@ def resolve(chooser: Chooser, call: Call) -> tuple[Call, str | None]:
 
 
 def covering(chooser: Chooser, call: Call) -> tuple[Chooser, Call]:
-    """The parts and the call; where its budget is a coverage, what is calibrated chooses, by its rule.
+    """Return the source calibrated for a call's coverage, and the call with its rule.
 
-    In place of "auto" that is the guide alone.
+    Other calls come back unchanged. With relevance "auto" the guide alone chooses.
 
     Raises:
-        ValueError: clips, a mode with scores of its own, or a source without calibration.
+        ValueError: clips, a mode that scores cells itself, or a source without calibration.
     """
     budget = chooser.budget if call.budget is None else call.budget
     share = coverage_share(parse_budget(budget)) if isinstance(budget, str) else None
@@ -173,9 +173,9 @@ def covering(chooser: Chooser, call: Call) -> tuple[Chooser, Call]:
 def mode_for_question(
     chooser: Chooser, question: str, mode: str | None, free: bool
 ) -> tuple[str | None, str | None]:
-    """The mode that a question calls for (None: the model's) and a note on it.
+    """Return the mode that a question calls for (None: the model's default) and a note on it.
 
-    `free`: neither budget nor cells are named; without a mode, questions about all print then get "full".
+    Questions for all print get "full" if no mode is named and `free`: no budget or cells are either.
     """
     reads = isinstance(question, str) and question.strip() and chooser.relevance != "gaze"
     if not reads or not is_transcription(chooser.guide, question):
@@ -187,16 +187,16 @@ def mode_for_question(
 
 
 def default_mode(adapter: FamilyAdapter, stem: object | None) -> Mode:
-    """The mode of calls that name none: the one that saves most of this model's time.
+    """Return the mode of calls that name none: the one that saves this model most time.
 
-    "sparse", which spares the vision encoder too, with a trained stem in a family that encodes cells alone;
-    else "prune".
+    It is "sparse", which spares the vision encoder too, if there is a trained stem and the family can encode
+    some cells alone; else "prune".
     """
     return SPARSE if stem is not None and adapter.encodes == "cells" else PRUNE
 
 
 def runs_as(adapter: FamilyAdapter, mode: Mode) -> tuple[Mode, str | None]:
-    """The mode that runs in this family for a given one, and a note where it is another."""
+    """Return the mode that this family runs when asked for a given one, and a note if the two differ."""
     tiles = adapter.encodes == "tiles"
     if not mode.before_encoder or adapter.encodes == "cells" or (tiles and not mode.gestalt):
         return mode, None
@@ -214,7 +214,7 @@ def runs_as(adapter: FamilyAdapter, mode: Mode) -> tuple[Mode, str | None]:
 
 
 def gestalt_for(adapter: FamilyAdapter, mode: Mode, name: str) -> str:
-    """The compressor of a mode in this family: "resize" for towers of tiles or crops, else the call's."""
+    """Return how a mode's coarse view is made here: "resize" for towers of tiles or crops, else `name`."""
     own = (mode.before_encoder and adapter.encodes == "tiles") or reads_crops(adapter, mode)
     return "resize" if own else name
 
@@ -223,12 +223,12 @@ def gestalt_for(adapter: FamilyAdapter, mode: Mode, name: str) -> str:
 
 
 def reads_crops(adapter: FamilyAdapter, mode: Mode) -> bool:
-    """Whether a mode chooses cells of crops in this family, beside the tower's square view."""
+    """Return whether a mode chooses cells of finer crops in this family, beside the tower's square view."""
     return adapter.encodes == "crops" and mode.before_encoder and mode.gestalt
 
 
 def with_crops(adapter: FamilyAdapter, call: Call) -> tuple[Call, str | None]:
-    """A call with the crops of its pictures, and why crops are impossible, or None."""
+    """Return a call with crops of its pictures added, and the reason if there can't be any (else None)."""
     with call.watch("prompt"):
         crops, lacks = crops_of(adapter, call.inputs, call.encoded)
     return replace(call, inputs={**call.inputs, **crops}), lacks
@@ -237,10 +237,10 @@ def with_crops(adapter: FamilyAdapter, call: Call) -> tuple[Call, str | None]:
 def crops_of(
     adapter: FamilyAdapter, inputs: Mapping[str, Any], encoded: EncodedImages
 ) -> tuple[Mapping[str, Tensor], str | None]:
-    """The crops of a call's pictures as inputs, made once; ({}, reason) if crops are impossible.
+    """Return the crops of a call's pictures as inputs, made once; ({}, reason) if there can't be any.
 
     Raises:
-        ValueError: pictures that are not those of the prompt.
+        ValueError: pictures that don't match the prompt.
     """
     sources = encoded.sources
     lacks = adapter.lacks_crops(inputs, sources)
@@ -255,9 +255,8 @@ def crops_of(
 
 
 def sorted_cells(cells: NamedCells | None) -> tuple[Tensor, ...]:
-    """Named cells of an image or of each of several, unique and rising; () for None.
-
-    A ValueError for a mask or fractions.
+    """Return the named cells of each image, unique and ascending; () for None; raise ValueError for masks or
+    fractions.
     """
     if cells is None:
         return ()
@@ -267,7 +266,7 @@ def sorted_cells(cells: NamedCells | None) -> tuple[Tensor, ...]:
 
 
 def _is_listed(cells: object) -> bool:
-    """Whether these are several cells, not one."""
+    """Return whether `cells` is a collection of cells; False for a single one."""
     return isinstance(cells, (list, tuple)) or (isinstance(cells, Tensor) and cells.ndim > 0)
 
 
@@ -285,7 +284,7 @@ def _of_one_image(cells: Any) -> Tensor:
 
 
 def layout_of(adapter: FamilyAdapter, inputs: Mapping[str, Any]) -> Layout:
-    """The layout of a prompt's tokens before encoding; a ValueError where the family has none."""
+    """Return where a prompt's image tokens stand, before encoding; raise ValueError if that is unknown."""
     if adapter.early_layout:
         return adapter.layout(inputs)
     family = adapter.model.config.model_type
@@ -293,7 +292,7 @@ def layout_of(adapter: FamilyAdapter, inputs: Mapping[str, Any]) -> Layout:
 
 
 def check_cells(adapter: FamilyAdapter, call: Call) -> None:
-    """Raise a ValueError where a call names cells outside its images, or its mode chooses none."""
+    """Raise a ValueError if a call names cells outside its images, or in a mode that chooses no cells."""
     if call.frames or not call.mode.chooses:
         what = "a clip" if call.frames else f"mode {call.mode.name!r}"
         raise ValueError(

@@ -1,4 +1,4 @@
-"""The route of a call: a mode carried out, from processor inputs to the base model's input.
+"""The route of a call: from processor inputs to the base model's input, as its mode says.
 
     call = new_call(chooser, inputs, mode, budget)     checked, clips as frames (`modes.request`)
     prepare(chooser, call) -> Prepared                 encode, choose, drop
@@ -55,11 +55,11 @@ SACCADE_TOKENS = 529  # visual tokens of an image in mode "saccade": 256 of the 
 
 
 def prepare(chooser: Chooser, call: Call) -> Prepared:
-    """The base model's input for a call: images encoded, cells chosen, the others dropped.
+    """Build the base model's input for a call: encode images, choose cells, drop the others.
 
     Raises:
-        ValueError: a bad budget or set of cells, a coverage that isn't calibrated, or a prompt that
-            doesn't match its images.
+        ValueError: a bad budget or set of cells, a coverage that isn't calibrated, or a prompt that doesn't
+            match its images.
     """
     chooser, call = covering(chooser, call)
     resolved, substituted = resolve(chooser, call)
@@ -92,9 +92,9 @@ def choose(
     budgets: Sequence[Budget | None],
     most: Sequence[int | None] = (),
 ) -> Decision | None:
-    """The kept cells, or weights, of each image or clip; None where deciding failed.
+    """Choose the kept cells, or the weights, of each image or clip; None if choosing failed.
 
-    `budgets` are per image or clip (None keeps all of its cells), and `most` the most that they may keep.
+    Per image or clip: `budgets` (None: keep all cells) and `most`, the most cells that may be kept.
     """
 
     def decision() -> Decision:
@@ -117,7 +117,7 @@ def choose(
 
 
 def _named_cells(call: Call, layout: Layout) -> Decision:
-    """The decision for cells that a call names, in their order there."""
+    """Return the decision that keeps the cells a call names, in the order of the call."""
     allocations = []
     for cells, grid in zip(call.keep, layout.grids, strict=True):
         scores = torch.zeros(grid)
@@ -128,7 +128,7 @@ def _named_cells(call: Call, layout: Layout) -> Decision:
 
 
 def _own_scores(chooser: Chooser, call: Call, layout: Layout, budgets: Sequence[Budget | None]) -> Decision:
-    """The decision by a mode's own scores (`Mode.score`)."""
+    """Decide by the mode's own scoring function (`Mode.score`)."""
     assert call.mode.score is not None
     adapter, spaces = call.adapter, call.spaces(layout.grids)
     frames = call.frames or (1,) * len(spaces)
@@ -144,7 +144,7 @@ def _own_scores(chooser: Chooser, call: Call, layout: Layout, budgets: Sequence[
 
 
 def cues_for(chooser: Chooser, call: Call) -> list[Cues]:
-    """The `Cues` of each image of a resolved call: texture, question embeddings and any cell features.
+    """Return what the layer reads about each image (`Cues`): texture, question embeddings, cell features.
 
     Raises:
         ValueError: the mode scores nothing, or "saccade" keeps all cells because there are so few.
@@ -167,7 +167,7 @@ def cues_for(chooser: Chooser, call: Call) -> list[Cues]:
 
 
 def after_encoding(chooser: Chooser, call: Call) -> Prepared:
-    """The base model's input where every cell is encoded and the choice is by encoded cells."""
+    """Build the base model's input in modes that encode every cell and then choose among the encoded ones."""
     features = encoded_features(chooser, call)
     if call.mode.stock:
         return everything(chooser, call)
@@ -179,14 +179,14 @@ def after_encoding(chooser: Chooser, call: Call) -> Prepared:
 
 
 def everything(chooser: Chooser, call: Call, fallback: bool = False) -> Prepared:
-    """The base model's input with every cell encoded and kept."""
+    """Build the base model's input with every cell; `fallback` marks that choosing had failed."""
     features = encoded_features(chooser, call)
     every = Decision([everything_kept(grid) for grid in call.spaces(features.grids)], fallback=fallback)
     return dropped(chooser, call, features, every)
 
 
 def dropped(chooser: Chooser, call: Call, features: VisualFeatures, decision: Decision) -> Prepared:
-    """The prompt without the cells that a decision does not keep."""
+    """Build the base model's input from encoded cells: the prompt less the cells that a decision drops."""
     adapter = call.adapter
     if decision.gates is not None:
         features = features.scale(decision.gates)
@@ -210,10 +210,10 @@ def dropped(chooser: Chooser, call: Call, features: VisualFeatures, decision: De
 def before_encoding(
     chooser: Chooser, call: Call, budgets: Sequence[Budget | None], gestalt: VisualFeatures | None = None
 ) -> Prepared:
-    """Choose, encode the kept cells alone, and put them into the prompt, behind a coarse view if given.
+    """Choose cells, encode those alone, and put them into the prompt, behind a coarse view if given.
 
-    `budgets` are per image or clip, and count visual tokens; None keeps all of its cells. Where kept cells
-    are magnified, as many fewer of them are kept as each is read in more tokens.
+    `budgets` count visual tokens, one entry per image or clip; None keeps all cells. Magnified cells cost
+    several tokens each, so fewer are kept.
     """
     adapter, layout = call.adapter, call.layout
     scales, lacks = magnification(call, layout, budgets)
@@ -263,7 +263,7 @@ def before_encoding(
 def magnification(
     call: Call, layout: Layout, budgets: Sequence[Budget | None]
 ) -> tuple[list[float], str | None]:
-    """How much each image's kept cells are magnified, 1 for not at all, and a note on why not."""
+    """Return by how much each image's kept cells are magnified (1: not at all), and a note if they aren't."""
     if call.magnify == 1:
         return [1.0] * len(layout.grids), None
     adapter, encoded = call.adapter, call.encoded
@@ -279,25 +279,25 @@ def magnification(
 
 
 class FinerCells(NamedTuple):
-    """Kept cells on grids that are finer than the model's own, out of the user's pictures."""
+    """Kept cells read from the user's original pictures, on grids finer than the model's own."""
 
     grids: list[Grid]  # per image
     keep: list[Tensor]  # long [K'] of each
 
     @property
     def sizes(self) -> list[int]:
-        """Cells of each finer grid."""
+        """The number of cells of each finer grid."""
         return [t * h * w for t, h, w in self.grids]
 
     def inputs(self, call: Call) -> Mapping[str, Any]:
-        """The call's inputs with pixels of these grids."""
+        """Return the call's inputs with the pixels of the finer grids."""
         return {**call.inputs, **call.adapter.finer(call.inputs, call.encoded.sources or (), self.grids)}
 
 
 def on_finer_grids(
     call: Call, decision: Decision, scales: Sequence[float], budgets: Sequence[Budget | None]
 ) -> tuple[Decision, FinerCells]:
-    """The decision with the budgets of the call, and its kept cells at `scales` times the px."""
+    """Return a decision and its kept cells magnified by `scales`, with the budgets that the call named."""
     allocations = [
         replace(allocation, budget=allocation.budget if budget is None else budget)
         for allocation, budget in zip(decision.allocations, budgets, strict=True)
@@ -313,10 +313,10 @@ def on_finer_grids(
 def encode_parts(
     chooser: Chooser, mode: Mode, inputs: Mapping[str, Any], keep: Sequence[Tensor], sizes: Sequence[int]
 ) -> VisualFeatures:
-    """The kept cells encoded alone; `keep` is long [K] per image, `sizes` its number of cells.
+    """Encode the kept cells alone; `keep` is long [K] per image, `sizes` the number of cells of each.
 
-    The LoRA for parts, trained with 64 to 273 of up to 1024 cells, works on images of which less than half is
-    kept. Each image goes by its own share; with all cells kept the tokens are the stock tower's bit for bit.
+    The LoRA for parts, trained with 64 to 273 of up to 1024 cells, is used on images of which less than half
+    is kept. With all cells of an image kept its tokens are those of the stock tower, bit for bit.
     """
     parts = [2 * len(index) < size for index, size in zip(keep, sizes, strict=True)]
     if PARTIAL not in chooser.loras or not any(parts):
@@ -336,7 +336,7 @@ def encode_parts(
 def gated(
     fine: VisualFeatures, layout: Layout, keep: Sequence[Tensor], gates: Sequence[Tensor]
 ) -> VisualFeatures:
-    """The kept tokens, cells multiplied by gates [N_i] at every level; other tokens are unchanged."""
+    """Multiply the kept cells' tokens by gates [N_i], at every level; leave other tokens unchanged."""
     kept = layout.tokens_to_keep(keep)
     # [K_i, 1] each: a cell's gate, 1 at tokens that are no cell (separators, newlines)
     factors = [
@@ -351,7 +351,7 @@ def gated(
 
 
 def coarse_alone(chooser: Chooser, call: Call) -> Prepared:
-    """The base model's input with a gestalt (coarse view) in place of every image's cells."""
+    """Build the base model's input with a coarse view (gestalt) in place of every image's cells."""
     adapter = call.adapter
     gestalt = gestalt_of(chooser, call, call.gestalt)
     features = call.encoded.features
@@ -375,7 +375,7 @@ def coarse_alone(chooser: Chooser, call: Call) -> Prepared:
 
 
 def saccade(chooser: Chooser, call: Call) -> Prepared:
-    """Make the coarse view, choose fine cells before they are encoded, encode those alone."""
+    """Build the base model's input from a coarse view and fine cells chosen before they are encoded."""
     adapter = call.adapter
     sizes, most = call.sizes, most_unreduced(adapter)
     frames = call.frames or (1,) * len(sizes)
@@ -399,14 +399,14 @@ def saccade(chooser: Chooser, call: Call) -> Prepared:
 
 
 def most_unreduced(adapter: FamilyAdapter) -> int:
-    """The most cells of an image that has no coarse view and keeps all of them."""
+    """Return up to how many cells an image is read whole in `saccade`, without a coarse view."""
     return adapter.view_cells if adapter.encodes == "crops" else SACCADE_TOKENS
 
 
 def saccades(cells: int, coarse: int, budgets: Any) -> Budget | None:
-    """How many cells are kept beside a gestalt (coarse view) of `coarse` tokens; None: all, where that is 0.
+    """Return how many fine cells are kept beside a coarse view of `coarse` tokens; None (all) without one.
 
-    `budgets` is a call's; None: SACCADE_TOKENS in all, a ValueError where the gestalt leaves none of them.
+    `budgets` is a call's; None: SACCADE_TOKENS in all, and ValueError if the view leaves none of them.
     """
     if not coarse:
         return None
@@ -421,7 +421,7 @@ def saccades(cells: int, coarse: int, budgets: Any) -> Budget | None:
 
 
 def without(gestalt: VisualFeatures, drop: Sequence[bool]) -> VisualFeatures:
-    """A gestalt (coarse view) in which the images marked in `drop` have no token."""
+    """Return a coarse view (gestalt) with the tokens of the images marked in `drop` removed."""
     if not any(drop):
         return gestalt
     kept = [cells[: 0 if dropped else None] for cells, dropped in zip(gestalt.cells, drop, strict=True)]

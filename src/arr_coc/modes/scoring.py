@@ -1,4 +1,4 @@
-"""The inputs of scoring for a call's images, each part computed once.
+"""What the layer reads to score the cells of a call's images, each part computed once.
 
 cues_of(chooser, call, layout) -> Cues per image   all that `relevance.deciding.decide` reads
 
@@ -56,13 +56,13 @@ FAMILIARITY_FAILED = "it can't be told whether the picture is foreign"  # for th
 
 
 def deciding_layer(layer: ARRCOCLayer, relevance: str | RelevanceSource) -> ARRCOCLayer:
-    """The layer that decides, by what says how much each cell has to do with the question (relevance).
+    """Return the layer that decides, for what `relevance` says should score cells against the question.
 
-    "trained": the layer; "gaze": attention in the model's own first layers; the name of a source, a sum such
-    as "guide+ocr" or a source itself (`relevance.sums`): that; "auto": the layer if it is trained, but the
-    guide on pictures foreign to it (`foreign_visuals`), else the guide and, where it finds nothing, the
-    model's attention. With all but "auto" and "trained" the other two maps are those of an untrained copy of
-    the layer.
+    "trained": this layer. "gaze": attention in the model's own first layers. The name of a source, a sum such
+    as "guide+ocr", or a source itself (`relevance.sums`): that source. "auto": a trained layer, except on
+    pictures foreign to it (`foreign_visuals`), which the guide scores; without training the guide, mixed with
+    the model's attention where it finds nothing. Except for "auto" and "trained", the other two maps come
+    from an untrained copy of the layer.
 
     Raises:
         ValueError: an unknown relevance, "trained" with an untrained layer, or as `check_layer`.
@@ -78,9 +78,9 @@ def deciding_layer(layer: ARRCOCLayer, relevance: str | RelevanceSource) -> ARRC
 
 
 def check_layer(layer: ARRCOCLayer) -> None:
-    """Raise a ValueError where a channel group needs what no mode can compute for a first question.
+    """Raise a ValueError if a channel group needs earlier relevance or attention: a first question has none.
 
-    Maps of earlier relevance or attention are such; a group may read one where it exists (`reads`).
+    A group that reads one only where it exists (`reads`) is fine.
     """
     made = MADE if layer.basis is None else MADE | {"basis"}
     groups = () if layer.needed_inputs <= made else channel_groups(layer.config.channels)
@@ -106,7 +106,7 @@ def check_layer(layer: ARRCOCLayer) -> None:
 
 
 def check_mode(layer: ARRCOCLayer, mode: Mode) -> None:
-    """Raise a ValueError where a channel group needs encoded cells in a mode that chooses before encoding."""
+    """Raise a ValueError if a channel group needs encoded cells and the mode chooses before encoding."""
     if not mode.before_encoder or "features" not in layer.needed_inputs:
         return
     for group in channel_groups(layer.config.channels):
@@ -121,9 +121,9 @@ def check_mode(layer: ARRCOCLayer, mode: Mode) -> None:
 
 
 def pictures(adapter: FamilyAdapter, inputs: Mapping[str, Any], encoded: EncodedImages) -> Sequence[Tensor]:
-    """Per image the picture that the model reads, recovered from its pixels: float32 [3, h, w] in [0, 1].
+    """Return the picture that the model reads, per image, from its input: float32 [3, h, w] in [0, 1].
 
-    Kept in `encoded`.
+    The result is kept in `encoded`.
     """
     if encoded.pictures is None:
         pixels = inputs["pixel_values"] if "pixel_values" in inputs else None
@@ -135,7 +135,7 @@ def pictures(adapter: FamilyAdapter, inputs: Mapping[str, Any], encoded: Encoded
 
 
 def encoded_features(chooser: Chooser, call: Call) -> VisualFeatures:
-    """Every cell of the images, encoded once and kept in `call.encoded`."""
+    """Encode every cell of the images, once; the result is kept in `call.encoded`."""
     if call.encoded.features is None:
         with call.watch("encode"):
             inputs = with_whole_pixels(call.inputs)
@@ -144,12 +144,12 @@ def encoded_features(chooser: Chooser, call: Call) -> VisualFeatures:
 
 
 def default_gestalt(adapter: FamilyAdapter, crops: bool = False) -> str:
-    """The compressor of a call that names none: "pool4" where the vision tower takes no smaller view."""
+    """Return the default compressor: "pool4" if the vision tower takes no smaller view."""
     return "resize" if adapter.encodes == "cells" or crops else "pool4"
 
 
 def gestalt_of(chooser: Chooser, call: Call, name: str) -> VisualFeatures:
-    """The gestalt (coarse view) of every image by a compressor, made once; frames of a clip share cells."""
+    """Return each image's coarse view (gestalt) by a compressor, made once; frames of a clip share cells."""
     gestalts = call.encoded.gestalts
     if name not in gestalts:
         compressor = find_compressor(name)
@@ -163,12 +163,12 @@ def gestalt_of(chooser: Chooser, call: Call, name: str) -> VisualFeatures:
 
 
 def coarse_maps(chooser: Chooser, call: Call) -> list[Tensor]:
-    """Per image the encoder's features [1, D, h, w] of a coarse view, by the default compressor."""
+    """Return the encoder's features of a coarse view, [1, D, h, w] per image, by the default compressor."""
     return gestalt_features(gestalt_of(chooser, call, default_gestalt(chooser.adapter)))
 
 
 def changes_of(adapter: FamilyAdapter, call: Call, layout: Layout) -> list[Changes | None]:
-    """Per image or clip what is new in its frames, compared once; None for an image, [] without clips."""
+    """Return what is new in each clip's frames, compared once; None for a still, [] without clips."""
     if not call.frames:
         return []
     if call.encoded.changes is None:
@@ -185,7 +185,7 @@ def changes_of(adapter: FamilyAdapter, call: Call, layout: Layout) -> list[Chang
 def stem_tokens(
     stem: Stem, views: Sequence[Tensor], grids: Sequence[Grid], encoded: EncodedImages
 ) -> list[Tensor]:
-    """Per picture [3, h, w] the cells [N, D] as a stem (a small net) encodes them from pixels; made once."""
+    """Return a stem's vectors [N, D] of each picture's cells; made once. A stem is a small net on pixels."""
     if None not in encoded.stems:
         encoded.stems[None] = [stem(view[None], grid[1:])[0] for view, grid in zip(views, grids, strict=True)]
     return encoded.stems[None]
@@ -194,7 +194,7 @@ def stem_tokens(
 def stem_cells(
     chooser: Chooser, call: Call, stem: Stem, layout: Layout, gestalt: VisualFeatures | None
 ) -> list[Tensor]:
-    """Per image the cells [N, D] by a stem, with a gestalt (coarse view) if there is one; made once."""
+    """Return a stem's vectors [N, D] of each image's cells, given any coarse view; made once."""
     stems = call.encoded.stems
     with call.watch("scoring"):
         views = pictures(call.adapter, call.inputs, call.encoded)
@@ -224,11 +224,11 @@ def foreign_visuals(
     frames: Sequence[int] = (),
     layout: Layout | None = None,
 ) -> list[bool]:
-    """Whether each image or clip is unlike all that a stem was trained on; [] where no stem can tell.
+    """Return whether each image or clip is unlike all that a stem was trained on; [] if no stem can tell.
 
-    `other` judges where `stem` has no familiarity: an allocator retrained for the bundled model uses the
-    bundled stem. In `inputs` the frames of clips are images, `frames` of them in a row per clip. `layout` is
-    that of the inputs, where it is at hand.
+    If `stem` keeps no record of its training pictures, `other` judges: an allocator retrained for the bundled
+    model uses the bundled stem. In `inputs` frames of clips are images; `frames` counts them per clip.
+    `layout` is that of the inputs, if it is at hand.
     """
     own = stem is not None and stem.familiarity is not None
     judge = stem if own else other
@@ -268,10 +268,10 @@ def _foreign(
 
 
 def guided_visuals(chooser: Chooser, call: Call) -> list[bool]:
-    """Whether the guide chooses the cells of each image or clip, as it is foreign to a trained layer.
+    """Return whether the guide chooses each image's or clip's cells because it is foreign to a trained layer.
 
-    Foreign: unlike all that was trained on (`foreign_visuals`). Empty for an untrained layer, a named
-    relevance, or where it can't be told.
+    Foreign: unlike all that the layer was trained on (`foreign_visuals`). The list is empty for an untrained
+    layer, a named relevance, or if no stem can tell.
     """
     stem = chooser.stem
     if chooser.relevance != "auto" or not chooser.layer.trained or stem is None or stem.familiarity is None:
@@ -284,7 +284,7 @@ def guided_visuals(chooser: Chooser, call: Call) -> list[bool]:
 
 
 def note_foreign(chooser: Chooser, call: Call, decision: Decision) -> Decision:
-    """The decision, with a note on each image and clip that is foreign and so chosen by the guide."""
+    """Return a decision with a note on each image and clip that the guide chose, as it is foreign."""
     guided = guided_visuals(chooser, call)
     if not any(guided):
         return decision
@@ -301,7 +301,7 @@ def note_foreign(chooser: Chooser, call: Call, decision: Decision) -> Decision:
 
 
 def question_embeddings(adapter: FamilyAdapter, inputs: Mapping[str, Any], like: Tensor) -> list[Tensor]:
-    """Per row the word embeddings [L, D] of its question, in the dtype and on the device of `like`."""
+    """Return the word embeddings [L, D] of each row's question, in the dtype and on the device of `like`."""
     ids, mask = inputs["input_ids"], adapter.attention_mask(inputs).bool()
     question = adapter.question_mask(ids, mask)
     text = mask & (ids != adapter.image_token_id)  # where no words are found
@@ -311,16 +311,16 @@ def question_embeddings(adapter: FamilyAdapter, inputs: Mapping[str, Any], like:
 
 
 def texts_of(adapter: FamilyAdapter, call: Call, layout: Layout) -> list[str] | None:
-    """Per image the question of its row: the call's own text, else as `question_texts`."""
+    """Return the question about each image as text: the one that the call names, else as `question_texts`."""
     if call.question is not None:
         return [call.question] * len(layout.grids)
     return question_texts(adapter, call.inputs, layout)
 
 
 def question_texts(adapter: FamilyAdapter, inputs: Mapping[str, Any], layout: Layout) -> list[str] | None:
-    """Per image the question of its row, decoded from the prompt's ids with the spaces between its words.
+    """Return the question about each image, decoded from the prompt's ids, or None.
 
-    None without a tokenizer or where a row has no words.
+    It is None without a tokenizer or if a row has no words.
     """
     tokenizer = getattr(adapter.processor, "tokenizer", None)
     if tokenizer is None:
@@ -345,11 +345,11 @@ def question_texts(adapter: FamilyAdapter, inputs: Mapping[str, Any], layout: La
 def untrained_relevance(
     chooser: Chooser, call: Call, name: str, layout: Layout
 ) -> tuple[Sequence[Tensor | None] | None, Sequence[Coupling | None] | None]:
-    """Per image the logits [H, W] of a coupling that needs no training, and the guide's couplings.
+    """Score cells without training: return logits [H, W] per image, and what the guide found about each.
 
-    With a trained layer: the guide's, where a picture is foreign or a question about no place. Else the
-    guide's logits, mixed with the model's own attention by the share of `not_found`; that alone without a
-    guide. The model's first layers run only where needed, on the gestalt by compressor `name`.
+    With a trained layer: the guide's logits, only for foreign pictures and questions about no single place.
+    Else for all, mixed with the model's own attention by the share of `not_found`; without a guide attention
+    alone. The model's first layers run only if needed, on the coarse view by compressor `name`.
     """
     if chooser.layer.trained:
         chosen = off_ground_couplings(chooser, call, layout)
@@ -369,7 +369,7 @@ def untrained_relevance(
 
 
 def couplings(chooser: Chooser, call: Call, layout: Layout) -> list[Coupling] | None:
-    """What the source finds about each image and its question; None without a source or a question as
+    """Return what the source finds about each image and its question; None without a source or a question's
     text.
     """
     source = chooser.source
@@ -378,9 +378,9 @@ def couplings(chooser: Chooser, call: Call, layout: Layout) -> list[Coupling] | 
 
 
 def off_ground_couplings(chooser: Chooser, call: Call, layout: Layout) -> list[Coupling | None] | None:
-    """What the guide finds about each image that is foreign to a trained layer or asked about no place in it.
+    """Return the guide's findings about images that a trained layer shouldn't judge; None for the others.
 
-    None for all other images; None in all without such an image, or with relevance "trained".
+    These are foreign, or asked about no single place. None in all without any, or with relevance "trained".
     """
     texts = None if chooser.relevance == "trained" else texts_of(call.adapter, call, layout)
     if texts is None:
@@ -406,7 +406,7 @@ def off_ground_couplings(chooser: Chooser, call: Call, layout: Layout) -> list[C
 def _coupled(
     source: RelevanceSource, chooser: Chooser, call: Call, layout: Layout, texts: Sequence[str]
 ) -> list[Coupling]:
-    """The source's coupling of each image with its question; a repeated frame shares the one before."""
+    """Return the source's findings about each image and its question; repeated frames share those before."""
     adapter = call.adapter
     changes = changes_of(adapter, call, layout)
     repeated = [again for one in changes for again in (one.repeated if one else [False])]
@@ -427,7 +427,7 @@ def _coupled(
 
 
 def _repeat(values: Sequence[T], repeated: Sequence[bool]) -> list[T]:
-    """A value for each of some frames, of which those that are `repeated` take that of the frame before."""
+    """Give each frame its value: the next of `values`, or the previous frame's if it is `repeated`."""
     new, every = iter(values), list[T]()
     for again in repeated:
         every.append(every[-1] if again else next(new))
@@ -435,7 +435,7 @@ def _repeat(values: Sequence[T], repeated: Sequence[bool]) -> list[T]:
 
 
 def whole_picture(source: RelevanceSource, original: Image.Image | None, read: Tensor) -> Tensor:
-    """The user's picture as a source sees it; `read`, the model's input, where that is only a part of it."""
+    """Return the user's picture as a source reads it; `read`, the model's input, if that shows a part."""
     if original is None:
         return read
     pixels = seen_pixels(source, original, read.device)
@@ -445,9 +445,9 @@ def whole_picture(source: RelevanceSource, original: Image.Image | None, read: T
 def attention_maps(
     adapter: FamilyAdapter, call: Call, name: str, gestalt: VisualFeatures, grids: Sequence[Grid]
 ) -> list[Tensor]:
-    """Logits [H, W] of each image's cells by attention of the model's own first layers to a coarse view.
+    """Return logits [H, W] of each image's cells, by attention of the model's first layers to a coarse view.
 
-    `name` is the compressor that made the view, `gestalt`.
+    `name` is the compressor that made the view `gestalt`.
     """
     neutral, features = call.encoded.neutral, call.encoded.features
     # The prompt's inputs alone: a single forward pass takes no arguments of `generate`.
@@ -460,7 +460,7 @@ def attention_maps(
 
 
 def changes_for(chooser: Chooser, call: Call, layout: Layout) -> list[Changes | None]:
-    """`changes_of` for this question, which may name a moment or an event; the guide locates events."""
+    """Return `changes_of` for this question, which may name a moment, or an event that the guide locates."""
     if not call.frames:
         return []
     adapter = call.adapter
@@ -490,7 +490,7 @@ def changes_for(chooser: Chooser, call: Call, layout: Layout) -> list[Changes | 
 def _event(
     source: RelevanceSource, sights: Sequence[PictureView], text: str, grid: tuple[int, int]
 ) -> Tensor | None:
-    """The logits [T, H, W] of the event that a question names in the frames of a clip; None without one."""
+    """Return logits [T, H, W] of the event that a question names in a clip's frames; None without one."""
     if (event := event_of(text)) is None:
         return None
     each = {id(sight): sight for sight in sights}  # repeated frames share one
@@ -502,11 +502,11 @@ def _event(
 
 
 def cues_of(chooser: Chooser, call: Call, layout: Layout) -> list[Cues]:
-    """The `Cues` (all that the layer reads) of each image of a call, as `gather` puts them together.
+    """Return what the layer reads about each image of a call (`Cues`), put together by `gather`.
 
-    Before the encoder a cell is known by the first of: a trained stem's encoding of its pixels; the gestalt
-    token that covers it, for a layer trained on encoded tokens; for an untrained layer, the guide's coupling
-    and, where that finds nothing, attention of the model's own first layers.
+    Before the encoder, a cell's vector is the first of: a trained stem's, from its pixels; for a layer
+    trained on encoded tokens, the coarse-view token that covers it. An untrained layer has none: it goes by
+    the guide, and by attention of the model's first layers where the guide finds nothing.
     """
     cells: list[Tensor] | None = None
     means: list[Tensor] | None = None
@@ -562,7 +562,7 @@ def gather(
     frames: Sequence[int] = (),
     views: Sequence[Tensor] | None = None,
 ) -> list[Cues]:
-    """The `Cues` (all that a layer reads) of each image, in the layer's dtype and on its device.
+    """Put together what a layer reads about each image (`Cues`), in its dtype and on its device.
 
     Args:
         adapter: of the model.
@@ -609,12 +609,12 @@ def gather(
 
 
 def stretch(coarse: Tensor, grid: tuple[int, int]) -> Tensor:
-    """A coarse map [c, h, w] on a fine grid, bilinear: float [c, H, W]."""
+    """Return a coarse map [c, h, w] interpolated to a fine grid, bilinear: float [c, H, W]."""
     return F.interpolate(coarse[None].float(), size=grid, mode="bilinear", align_corners=False)[0]
 
 
 class TextureMaker:
-    """The texture arrays of a call's images, made in their order; parameters as in `gather`.
+    """Makes the texture arrays of a call's images, in their order; parameters as in `gather`.
 
     image, text_evidence    of each picture, [3, h, w] in [0, 1]
     previous_frames         at most 8 earlier steps of a clip; none before its first, or for a still
@@ -650,7 +650,7 @@ class TextureMaker:
             encoded.caches[:] = [TextureCache(OF_PICTURE) for _ in layout.grids]
 
     def __call__(self, image: int, relevance: Sequence[Tensor] = ()) -> Tensor:
-        """The texture array [1, C, H, W] of an image; `relevance` [1, H, W] of each earlier step."""
+        """Return an image's texture array [1, C, H, W]; `relevance` is [1, H, W] of each earlier step."""
         grid, cache = self.layout.grids[image][1:], self.encoded.caches[image]
         if (ready := cache.ready(self.groups, grid)) is not None:
             return ready.to(self.like)
@@ -680,7 +680,7 @@ class TextureMaker:
         return {name: value for name, value in own.items() if name in self.wanted}
 
     def _earlier(self, image: int) -> list[Tensor]:
-        """At most 8 earlier steps of a clip, oldest first; each is made once if images come in order."""
+        """Return up to 8 earlier steps of a clip, oldest first; each is made once if images come in order."""
         first = image - min(self.places[image], FRAMES)
         before = [(n, one) for n, one in self._before if first <= n < image]
         made = {n for n, _ in before}

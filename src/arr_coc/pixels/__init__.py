@@ -1,4 +1,4 @@
-"""The choice as pictures: what a question needs of an image, cut out and enlarged for any model.
+"""Pack a picture for any model: what a question needs of it, cut out and enlarged within a budget of tokens.
 
 packed = pack_for("page.png", "When will the parcel arrive?", tokens=256, rule="claude")
 packed.pictures, packed.captions     what to send, and a sentence for each

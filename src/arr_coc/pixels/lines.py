@@ -1,4 +1,4 @@
-"""Lines of print on a picture, how high they are, and where words end; from its pixels alone.
+"""Find lines of print on a picture, their height, and where words end, from pixels alone (no OCR).
 
 light = read_light(image)           luminance as the guide reads it
 rules = find_rules(light)           straight edges: drawn lines, borders of fills and frames
@@ -47,9 +47,9 @@ class PrintInk(NamedTuple):
     scale: tuple[float, float]  # px of the picture for one of these, across and down
 
     def room(self, box: PixelBox, reach: float, width: int) -> PixelBox:
-        """A box in px of the picture, widened by at most `reach` px on each side to the next blank column.
+        """Widen a box, in px of the picture, by at most `reach` px on each side to the next blank column.
 
-        A side without one stays; `width` is that of the picture.
+        A side without a blank column in reach stays; `width` is that of the picture.
         """
         across, down = self.scale
         top, bottom = int(box[1] / down), max(int(box[1] / down) + 1, math.ceil(box[3] / down))
@@ -72,7 +72,7 @@ class Rules(NamedTuple):
 
 
 def read_light(image: Image.Image) -> NDArray[np.float32]:
-    """The luminance of an RGB image, [h, w] in [0, 1], at the size at which the guide reads it."""
+    """Return the luminance of an RGB image, [h, w] in [0, 1], at the size at which the guide reads it."""
     size = fitted(*image.size)
     if size != image.size:
         image = image.resize(size, Image.Resampling.BILINEAR, reducing_gap=2.0)
@@ -81,12 +81,12 @@ def read_light(image: Image.Image) -> NDArray[np.float32]:
 
 
 def find_rules(light: NDArray[np.float32]) -> Rules:
-    """The straight edges of a picture of luminance [h, w], strokes of large letters among them."""
+    """Return the straight edges of a picture of luminance [h, w]; strokes of large letters are among them."""
     return Rules(_edges(light, MIN_RULE[0]), _edges(light.T, MIN_RULE[1]))
 
 
 def _edges(light: NDArray[np.float32], least: int) -> NDArray[np.int64]:
-    """Steps of one sign from a row of pixels to the next that go on for `least` px: row, start and end."""
+    """Return row, start and end of steps of one sign between rows of pixels, `least` px long or more."""
     steps = np.diff(light, axis=0)
     signs = np.pad((steps > RULE_STEP).astype(np.int8) - (steps < -RULE_STEP), ((0, 0), (1, 1)))
     row, column = np.divmod(np.flatnonzero(signs[:, 1:] != signs[:, :-1]), signs.shape[1] - 1)
@@ -108,7 +108,7 @@ def _edges(light: NDArray[np.float32], least: int) -> NDArray[np.int64]:
 
 
 def find_ink(light: NDArray[np.float32], rules: Rules, size: tuple[int, int]) -> PrintInk:
-    """The ink of a picture of `size` = (width, height) px: steps of its luminance, less its long rules."""
+    """Return the ink of a picture of `size` = (width, height) px: steps of its luminance, less long rules."""
     down, across = (np.abs(np.diff(light, axis=axis)) > INK_STEP for axis in (0, 1))
     lying, standing = (
         edges[edges[:, 2] - edges[:, 1] >= least] for edges, least in zip(rules, MIN_ERASED, strict=True)
@@ -125,7 +125,7 @@ def find_ink(light: NDArray[np.float32], rules: Rules, size: tuple[int, int]) ->
 
 
 def _are_sides(standing: NDArray[np.int64], lying: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Which standing rules are sides of a frame: both ends are near to ends of lying ones."""
+    """Return which vertical rules are sides of a frame: both ends are near ends of horizontal ones."""
     x, top, bottom = (standing[:, None, k] for k in range(3))
     beside = (np.abs(x - lying[:, 1]) <= CORNER) | (np.abs(x - lying[:, 2]) <= CORNER)
     ends = [np.any(beside & (np.abs(y - lying[:, 0]) <= CORNER), axis=1) for y in (top, bottom)]
@@ -133,10 +133,10 @@ def _are_sides(standing: NDArray[np.int64], lying: NDArray[np.int64]) -> NDArray
 
 
 def find_lines(ink: PrintInk) -> tuple[Box, ...]:
-    """The lines of print of a picture, as boxes in its px, top to bottom.
+    """Return the lines of print of a picture, as boxes in its px, top to bottom.
 
-    Stretches of columns with ink say where a line is; the rows of pixels there, from blank to blank, how
-    high it is, and a pixel above and below is its pale edge. Gaps wider than a few letters divide a line.
+    Stretches of columns with ink give a line's place, the rows of pixels from blank to blank its height; a
+    pixel above and below is added for pale edges. Gaps wider than a few letters divide a line.
     """
     across, down = ink.scale
     boxes = {
@@ -147,7 +147,7 @@ def find_lines(ink: PrintInk) -> tuple[Box, ...]:
 
 
 def _across(boxes: Sequence[tuple[int, int, int, int]]) -> list[tuple[int, int, int, int]]:
-    """Boxes of which those of one height that are a blank of their print apart are one."""
+    """Merge boxes of one height that are no further apart than a blank of their print."""
     lines: list[tuple[int, int, int, int]] = []
     for box in sorted(boxes, key=lambda box: (box[0], box[1])):
         x0, y0, x1, y1 = box
@@ -165,9 +165,9 @@ def _across(boxes: Sequence[tuple[int, int, int, int]]) -> list[tuple[int, int, 
 
 
 def print_height(lines: Sequence[Box], weights: Sequence[float] | None = None) -> float | None:
-    """The height in px of the print that matters: a third of all lines, by width and weight, are lower.
+    """Return the height in px of the print that matters: a third of lines, by width and weight, are lower.
 
-    `weights`, one a line, say how much each matters; None: all alike. None where there is no print.
+    `weights` say how much each line matters; None: all alike. Without print the result is None.
     """
     if not lines:
         return None
@@ -182,7 +182,7 @@ def print_height(lines: Sequence[Box], weights: Sequence[float] | None = None) -
 
 
 def _stretches(marks: NDArray[np.bool_]) -> list[tuple[int, int, int]]:
-    """Row of places, first and last column + 1 of each stretch of ink in one row of places.
+    """Return row, first column and last column + 1 of each stretch of ink.
 
     A column is COLUMN_PX wide; up to MAX_GAP columns without ink don't end a stretch.
     """
@@ -204,7 +204,7 @@ def _stretches(marks: NDArray[np.bool_]) -> list[tuple[int, int, int]]:
 
 
 def _rows_of(ink: NDArray[np.bool_], row: int, first: int, last: int) -> list[tuple[int, int, int, int]]:
-    """The lines of print that cross a run: rows of pixels with ink, between blank ones."""
+    """Return the lines of print that cross a stretch: rows of pixels with ink, between blank ones."""
     height, width = ink.shape
     x0, x1 = first * COLUMN_PX, min(last * COLUMN_PX, width)
     top, bottom = row * PLACE[0], min((row + 1) * PLACE[0], height)
@@ -223,7 +223,7 @@ def _rows_of(ink: NDArray[np.bool_], row: int, first: int, last: int) -> list[tu
 
 
 def _joined(boxes: Sequence[tuple[int, int, int, int]]) -> list[tuple[int, int, int, int]]:
-    """Boxes of which those that show the same line, found from two rows of places, are one."""
+    """Merge boxes that show the same line, found from two rows."""
     kept: list[tuple[int, int, int, int]] = []
     recent: list[int] = []  # of `kept`, which the next box may still touch
     for box in boxes:

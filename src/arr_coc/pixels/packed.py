@@ -1,4 +1,4 @@
-"""What is sent in place of a picture: pictures, their captions, and where each part of them comes from."""
+"""The result of packing: the pictures to send, their captions, and where each part lies in the original."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HEAD = 512  # bytes of such a file, in which it stands
 
 
 class Place(NamedTuple):
-    """Where a part of a packed picture comes from."""
+    """A part of a packed picture, and the part of the original that it shows."""
 
     picture: int  # index of the packed picture
     box: Box  # (x0, y0, x1, y1) in px of that picture
@@ -31,7 +31,7 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Packed:
-    """Pictures that are sent in place of an original, and the maps between their pixels and its own.
+    """Pictures to send in place of an original, and the maps between their pixels and its own.
 
     Attributes:
         pictures: RGB pictures, to be sent in this order.
@@ -42,8 +42,8 @@ class Packed:
         whole_tokens: What the original costs by the rule.
         layout: "overview+crops", "crops", "strip", "crop", "mask", "shrunk" or "whole".
         rule: The name of the rule.
-        confidence: Of `pack_for`: in [0, 1], that the original holds what is asked for; else None.
-        allocation: The cells that were kept; None where nothing was chosen.
+        confidence: In [0, 1], that the original holds what is asked for; None unless `pack_for` made this.
+        allocation: The cells that were kept; None if none were chosen.
     """
 
     pictures: tuple[Image.Image, ...]
@@ -58,9 +58,9 @@ class Packed:
     allocation: Allocation | None = None
 
     def to_original(self, x: float, y: float, picture: int = 0) -> tuple[float, float] | None:
-        """The point of the original, in px, that a point of a packed picture shows; None on a frame.
+        """Return the point of the original, in px, that a point of a packed picture shows; None on a frame.
 
-        Where a part is shown twice, as in an overview and a crop, any of the two leads to the same point.
+        If a part is shown twice, as in an overview and a crop, either leads to the same point.
         """
         for place in self.places:
             x0, y0, x1, y1 = place.box
@@ -70,9 +70,9 @@ class Packed:
         return None
 
     def to_packed(self, box: Box) -> list[tuple[int, Box]]:
-        """Where a box of the original, in px, is shown: index of a picture and box in it, for each place.
+        """Return where a box of the original, in px, is shown: (index of the picture, box in it) per place.
 
-        A box that a place shows only a part of is cut to that part; one that none shows gives an empty list.
+        If a place shows only a part of the box, it is cut to that part; if none shows it, the list is empty.
         """
         found_in = []
         for place in self.places:
@@ -86,7 +86,7 @@ class Packed:
         return found_in
 
     def json(self) -> dict[str, Any]:
-        """All but the pixels, as JSON values."""
+        """Return all but the pixels, as JSON values."""
         return {
             "layout": self.layout,
             "rule": self.rule,
@@ -112,7 +112,7 @@ class Packed:
         }
 
     def png(self, picture: int = 0, source: str = "") -> bytes:
-        """A packed picture as the bytes of a PNG file, in which `source`, plain ASCII, stands as text."""
+        """Return a packed picture as the bytes of a PNG file, with `source`, plain ASCII, as text in it."""
         file, about = io.BytesIO(), PngInfo()
         if source:
             about.add_text(SOURCE, source)
@@ -136,7 +136,7 @@ class Packed:
 
 
 def is_made_of(path: Path, source: str) -> bool:
-    """Whether a file is a picture that `Packed.save` has written for a source; False if it can't be read."""
+    """Return whether `Packed.save` wrote a file for a source; False if the file can't be read."""
     try:
         if not path.is_file():
             return False
@@ -147,6 +147,6 @@ def is_made_of(path: Path, source: str) -> bool:
 
 
 def _moved(at: float, before: tuple[float, ...], after: tuple[float, ...]) -> float:
-    """A coordinate in one interval, at the same share of another, and never outside of it."""
+    """Map a coordinate from one interval to another, proportionally, clamped to its ends."""
     share = min(1.0, max(0.0, (at - before[0]) / (before[1] - before[0])))
     return min(after[1], (1 - share) * after[0] + share * after[1])

@@ -1,10 +1,10 @@
-"""Packing: pictures that stand for an image within a budget of tokens, with what a question needs enlarged.
+"""Packing: make pictures that show what a question needs of an image, enlarged, within a budget of tokens.
 
 pack_for(image, "What is the total?", tokens=256, rule="claude")    chooses and packs
 pack(image, allocation, tokens=256, rule=32)                        packs what was chosen elsewhere
 
-Which layout and how many cells: each candidate is judged by the chance that the answer is on what is sent,
-and is high enough there to be read.
+Candidates differ in layout and number of cells. Each is scored by the chance that the answer is on what is
+sent, in print high enough to be read.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ PAPER, FRAME = (255, 255, 255), (160, 160, 160)  # colours between the parts of 
 
 
 class Decider(Protocol):
-    """Chooses cells of a picture by a question, and keeps what was made of it, as a `Selector` does."""
+    """What packing needs of a `Selector`: choosing cells, and memory of what was made of a picture."""
 
     def known(self, picture: ImageSource) -> KnownPicture: ...
 
@@ -92,7 +92,7 @@ class Decider(Protocol):
 
 
 class Sight(NamedTuple):
-    """A picture, its print, and how much each cell of it matters."""
+    """What is known about a picture that is being packed: its print, and how much each cell matters."""
 
     image: Image.Image
     page: PrintedPage
@@ -104,14 +104,14 @@ class Sight(NamedTuple):
 
 
 class Candidate(NamedTuple):
-    """Cells that might be kept, and the parts of the picture around most of them."""
+    """A set of cells that might be kept, and the regions of the picture around most of them."""
 
     keep: NDArray[np.int64]  # their numbers, ascending
     around: Sequence[PixelBox]
 
 
 class Choice(NamedTuple):
-    """A layout of a candidate's regions, with a score."""
+    """One way to lay out a candidate's regions, with an estimated score."""
 
     score: float
     candidate: Candidate
@@ -129,19 +129,19 @@ def pack(
     magnify: float = 3.0,
     readable: float = READABLE,
 ) -> Packed:
-    """The pictures that stand for an image of which some cells were chosen.
+    """Pack a picture whose cells were chosen already: cut these out and enlarge them within a token budget.
 
     Args:
         picture: Whatever `open_image` takes.
         allocation: The cells that were chosen; every pixel of them is on a picture of the result.
         tokens: The most that the result may cost, at least the rule's cheapest picture.
-        rule: A name of `RULES`, a `Rule`, or N: one token for each N x N px.
+        rule: How tokens are counted: a name of `RULES`, a `Rule`, or N for one token for each N x N px.
         layout: One of `LAYOUTS`. "auto" takes the one on which the answer is most likely read.
-        lines: Boxes of lines of print in px of the picture, which no crop cuts lengthwise; none: they are
-            looked for in the pixels.
+        lines: Boxes of lines of print in px of the picture, through which no crop cuts; (): found in the
+            pixels.
         magnify: The most px that a crop may have for one of the original, 1 to 8.
-        readable: Px of a line of print that the reader still reads half of the time, 2 to 40, by which "auto"
-            chooses: 5 for a strong OCR; about 9 for a model that reads small print badly.
+        readable: Height in px, 2 to 40, of print that the reader still reads half of the time, by which
+            "auto" chooses: 5 for a strong OCR; about 9 for a model that reads small print badly.
 
     Returns:
         Pictures within the budget. If that allows the whole picture, and the provider doesn't scale it down,
@@ -184,25 +184,25 @@ def pack_for(
     magnify: float = 3.0,
     readable: float = READABLE,
 ) -> Packed:
-    """The pictures that stand for an image of which some questions are asked.
+    """Pack a picture for some questions: choose what they need, and enlarge it within a budget of tokens.
 
     Args:
         picture: Whatever `open_image` takes.
         questions: One or more; what any of them needs is shown.
         tokens: The most that the result may cost, at least the rule's cheapest picture.
-        rule: A name of `RULES`, a `Rule`, or N: one token for each N x N px.
+        rule: How tokens are counted: a name of `RULES`, a `Rule`, or N for one token for each N x N px.
         layout: One of `LAYOUTS`. "auto" takes the one on which the answer is most likely read.
         selector: Scores the cells; None: `Selector()`, the bundled guide.
         magnify: The most px that a crop may have for one of the original, 1 to 8.
-        readable: Px of a line of print that the reader still reads half of the time, 2 to 40, by which "auto"
-            chooses: 5 for a strong OCR; about 9 for a model that reads small print badly.
+        readable: Height in px, 2 to 40, of print that the reader still reads half of the time, by which
+            "auto" chooses: 5 for a strong OCR; about 9 for a model that reads small print badly.
 
     Returns:
         Pictures within the budget, with the selector's confidence that the picture holds what is asked for.
         How many cells are kept follows from the budget.
 
     Raises:
-        ValueError: as `pack`, and for a question without words, or none.
+        ValueError: as `pack`, or a question without words, or no question.
     """
     image = open_image(picture)
     spend = _checked(tokens, rule, layout, magnify, readable)
@@ -228,7 +228,7 @@ def pack_for(
 
 
 class TooFewTokens(ValueError):
-    """No picture fits the tokens."""
+    """Raised if the budget is below what any picture costs."""
 
 
 def _too_few(spend: Spend) -> TooFewTokens:
@@ -286,7 +286,7 @@ def _sight(
 
 
 def _weights(allocation: Allocation) -> NDArray[np.float64]:
-    """How much of the answer each cell may hold, [H, W], adding up to 1."""
+    """Return how much of the answer each cell may hold, [H, W], adding up to 1."""
     mass = allocation.balanced[0].double().clamp_min(1e-6).numpy()
     return mass / mass.sum()
 
@@ -294,7 +294,7 @@ def _weights(allocation: Allocation) -> NDArray[np.float64]:
 def _relevance_at(
     relevance: NDArray[np.float64], boxes: NDArray[np.float64], size: tuple[int, int]
 ) -> list[float]:
-    """The most relevance of a cell in the row of cells through the middle of each box [L, 4]."""
+    """Return the highest relevance along the middle of each box [L, 4]."""
     rows, columns = relevance.shape
     y = np.minimum(rows - 1, ((boxes[:, 1] + boxes[:, 3]) / 2 * rows / size[1]).astype(int))
     x0 = np.minimum(columns - 1, (boxes[:, 0] * columns / size[0]).astype(int))
@@ -303,17 +303,17 @@ def _relevance_at(
 
 
 def _limited(spend: Spend, sight: Sight) -> Spend:
-    """The spend with the magnification above which print doesn't get easier to read."""
+    """Return the spend with its magnification limited: above some height print doesn't get easier to read."""
     return replace(spend, magnify=min(spend.magnify, max(1.0, GOOD_PRINT / sight.height)))
 
 
 def _trust(coupling: Coupling) -> float:
-    """How far the relevance of cells is to be followed: not where a question is about all of the picture."""
+    """Return how far to follow the cells' relevance, in [0, 1]; less for questions about all of a picture."""
     return coupling.confidence * (1 - coupling.overview) * (1 - coupling.unusual)
 
 
 def _united(allocations: Sequence[Allocation]) -> Allocation:
-    """One allocation with the highest relevance of each cell, all of them kept."""
+    """Merge allocations into one that keeps all cells, each with its highest relevance."""
     if len(allocations) == 1:
         return allocations[0]
     names = ("information", "perspectival", "participatory", "balanced")
@@ -324,7 +324,7 @@ def _united(allocations: Sequence[Allocation]) -> Allocation:
 
 
 def _candidates(sight: Sight, spend: Spend) -> Iterator[Candidate]:
-    """Ever more of the best cells, less those in regions that hold little."""
+    """Yield sets of ever more of the best cells, without those in regions that hold little."""
     order = sight.every.balanced.flatten().argsort(descending=True, stable=True).numpy()
     boxes = np.empty((sight.every.total, 4), dtype=np.int64)
     boxes[sight.every.keep.numpy()] = all_boxes(sight.every, sight.image.size)
@@ -337,7 +337,7 @@ def _candidates(sight: Sight, spend: Spend) -> Iterator[Candidate]:
 
 
 def _keeping(every: Allocation, keep: Tensor) -> Allocation:
-    """An allocation of the same cells that keeps some, numbered in ascending order."""
+    """Return an allocation of the same cells that keeps only some, numbered in ascending order."""
     scores = every.balanced.flatten()[keep]
     reasons = torch.full_like(keep, int(Reason.RELEVANT))
     order = keep[scores.argsort(descending=True, stable=True)]
@@ -348,9 +348,7 @@ def _keeping(every: Allocation, keep: Tensor) -> Allocation:
 def _dense(
     sight: Sight, keep: NDArray[np.int64], boxes: NDArray[np.int64], spend: Spend
 ) -> tuple[NDArray[np.int64], list[PixelBox]]:
-    """Those of some cells that lie in the densest regions, as many as hold HELD of the relevance of all
-    together, and these regions.
-    """
+    """Return the cells in the densest regions, and these regions; they hold the share HELD of relevance."""
     size, grid = sight.image.size, sight.relevance.shape
     joined = joined_in_rows(boxes[keep], size)
     around = _regions(sight, joined, _frame_of(joined, spend), MAX_IN_STRIP, False)
@@ -372,7 +370,7 @@ def _area(box: PixelBox) -> int:
 
 
 def _cells_in(box: PixelBox, size: tuple[int, int], grid: tuple[int, int]) -> tuple[slice, slice]:
-    """The rows and columns of the cells whose middle lies in a box, at least one each."""
+    """Return the rows and columns of the cells whose middle lies in a box, at least one each."""
     sides = []
     for low, high, side, cells in ((box[1], box[3], size[1], grid[0]), (box[0], box[2], size[0], grid[1])):
         first = min(cells - 1, math.ceil(low * cells / side - 0.5))
@@ -381,7 +379,7 @@ def _cells_in(box: PixelBox, size: tuple[int, int], grid: tuple[int, int]) -> tu
 
 
 def _frame_of(boxes: Sequence[PixelBox], spend: Spend) -> float:
-    """What rounding up to whole patches adds to a side of a region of cells, in px of the original."""
+    """Return by how many px of the original a region's side grows when it is rounded up to whole patches."""
     area = sum(map(_area, boxes))
     patch = min(spend.rule.patch, WIDEST_FRAME)
     scale = math.sqrt(spend.tokens * patch**2 / max(1, area))
@@ -392,10 +390,10 @@ def _frame_of(boxes: Sequence[PixelBox], spend: Spend) -> float:
 
 
 def _best(sight: Sight, candidates: Sequence[Candidate], spend: Spend, layout: str) -> tuple[Candidate, Plan]:
-    """The best plan of a layout, and the candidate that it shows.
+    """Return the best plan of a layout, and the candidate that it shows.
 
-    All are estimated, the best few laid out. Where nothing of a layout fits, as an overview beside crops in
-    very few tokens, the next of FALLBACKS is taken; `TooFewTokens` if none of them fits.
+    All are estimated, the best few laid out. If nothing of a layout fits, as an overview beside crops in very
+    few tokens, the next of FALLBACKS is tried; `TooFewTokens` if none of them fits.
     """
     size = sight.image.size
     whole = shrunk(size, spend)
@@ -425,7 +423,7 @@ def _best(sight: Sight, candidates: Sequence[Candidate], spend: Spend, layout: s
 def _choices(
     sight: Sight, candidate: Candidate, spend: Spend, layout: str, overviews: Sequence[Plan]
 ) -> Iterator[Choice]:
-    """The layouts of a candidate by a name, each with about the score that it will have."""
+    """Yield the layouts of a candidate by a name, each with an estimate of its score."""
     separate = min(MAX_PICTURES, spend.tokens // spend.rule.cheapest)
     ways: list[tuple[str, Plan | None]] = []
     if layout == "crop":
@@ -449,7 +447,7 @@ def _choices(
 
 
 def _laid_out(sight: Sight, choice: Choice, spend: Spend) -> Plan | None:
-    """The plan of a choice; None where it doesn't fit."""
+    """Return the plan of a choice; None if it doesn't fit."""
     size = sight.image.size
     boxes = _kept_boxes(sight, choice.candidate)
     if choice.layout == "strip":
@@ -472,7 +470,7 @@ def _kept_boxes(sight: Sight, candidate: Candidate) -> list[PixelBox]:
 
 
 def _cells_of(sight: Sight, boxes: Sequence[PixelBox]) -> NDArray[np.bool_]:
-    """The cells whose middle lies in one of some boxes, [H, W]."""
+    """Return which cells have their middle in one of some boxes, [H, W]."""
     sent = np.zeros(sight.relevance.shape, dtype=bool)
     for box in boxes:
         sent[_cells_in(box, sight.image.size, sight.relevance.shape)] = True
@@ -480,7 +478,7 @@ def _cells_of(sight: Sight, boxes: Sequence[PixelBox]) -> NDArray[np.bool_]:
 
 
 def _to_whole_patches(sight: Sight, plan: Plan, spend: Spend) -> Plan:
-    """The same plan with more around its regions, where that costs nothing: patches are paid whole."""
+    """Return a plan whose regions are grown to fill the patches that they pay for anyway."""
     if spend.rule.way not in PAID_WHOLE:
         return plan
     pieces = tuple(
@@ -494,7 +492,7 @@ def _to_whole_patches(sight: Sight, plan: Plan, spend: Spend) -> Plan:
 
 
 def _spread(sight: Sight, piece: Fragment, patch: int) -> Fragment:
-    """A region grown to whole patches, or as far as no line of print is cut."""
+    """Grow a region to fill the patches that it pays for, without cutting a line of print."""
     x0, y0, x1, y1 = piece.origin
     scale = (piece.size[0] / (x1 - x0), piece.size[1] / (y1 - y0))
     target = [-(-side // patch) * patch for side in piece.size]
@@ -512,7 +510,7 @@ def _spread(sight: Sight, piece: Fragment, patch: int) -> Fragment:
 def _regions(
     sight: Sight, boxes: Sequence[PixelBox], frame: float, most: int, exact: bool = True
 ) -> list[PixelBox]:
-    """The parts of the picture around some cells; not `exact`: their sides may lie within words."""
+    """Return the parts of the picture around some cells; if not `exact`, sides may cut words."""
     rows, columns = sight.relevance.shape
     width, height = sight.image.size
     margin = math.ceil(MARGIN[0] * width / columns), math.ceil(MARGIN[1] * height / rows)
@@ -521,7 +519,7 @@ def _regions(
 
 
 def _score(sight: Sight, plan: Plan) -> float:
-    """The chance that the answer is on what is sent and can be read there, with what helps beside that."""
+    """Return how good a plan is: the chance that the answer is on it and readable, with bonuses and costs."""
     height = sight.height * plan.scale
     if plan.layout in ("shrunk", "mask"):
         return _read_share(height, sight.readable) + _comfort(height) + CONTEXT
@@ -530,7 +528,7 @@ def _score(sight: Sight, plan: Plan) -> float:
 
 
 def _worth(sight: Sight, sent: NDArray[np.bool_], scale: float, whole: float, count: int) -> float:
-    """The same of `count` parts at a scale that show some cells [H, W], and an overview at another, or 0."""
+    """Return the score of `count` parts showing cells `sent` at `scale`, an overview at `whole` (0: none)."""
     trust, height = sight.confidence, sight.height
     held = trust * float(sight.relevance[sent].sum()) + (1 - trust) * float(sent.mean())
     around = _read_share(height * whole, sight.readable) if whole else 0.0
@@ -539,12 +537,12 @@ def _worth(sight: Sight, sent: NDArray[np.bool_], scale: float, whole: float, co
 
 
 def _read_share(height: float, readable: float) -> float:
-    """The share of lines of print of some px that is read, where half of those of `readable` px are."""
+    """Return the share of lines of print of a height that is read; at the height `readable` it is half."""
     return 1 / (1 + math.exp(min(50.0, (readable - height) / (SHARPNESS * readable))))
 
 
 def _comfort(height: float) -> float:
-    """What print that is higher than just readable is worth."""
+    """Return the bonus for print that is higher than just readable."""
     least, worth = COMFORT
     more = min(1.0, max(0.0, height / least)) + 0.25 * min(1.0, max(0.0, height / least - 1))
     return worth * more
@@ -554,7 +552,7 @@ def _comfort(height: float) -> float:
 
 
 def _whole(image: Image.Image, spend: Spend, layout: str) -> Packed | None:
-    """The picture itself if the budget allows it and the provider reads it at its size."""
+    """Return the picture itself if the budget allows it and the provider reads it at its size; else None."""
     cost = spend.rule.tokens(*image.size)
     read = spend.rule.seen(*image.size)
     reduced = any(part < 0.98 * side for part, side in zip(read, image.size, strict=True))
@@ -567,7 +565,7 @@ def _whole(image: Image.Image, spend: Spend, layout: str) -> Packed | None:
 
 
 def _drawn(sight: Sight, allocation: Allocation, plan: Plan, rule: Rule) -> Packed:
-    """The pictures of a plan that shows an allocation's cells."""
+    """Draw the pictures of a plan that shows an allocation's cells."""
     image = _masked(sight, allocation) if plan.layout == "mask" else sight.image
     pictures: list[Image.Image] = []
     for number, size in enumerate(plan.sizes):
@@ -596,7 +594,7 @@ def _drawn(sight: Sight, allocation: Allocation, plan: Plan, rule: Rule) -> Pack
 
 
 def _cut(image: Image.Image, part: Fragment) -> Image.Image:
-    """A part of the original at its size, from the original's own pixels."""
+    """Cut a part out of the original and resize it as planned."""
     region = image if part.origin == (0, 0, *image.size) else image.crop(part.origin)
     if region.size == part.size:
         return region.copy() if region is image else region
@@ -610,7 +608,7 @@ def _frame(canvas: Image.Image, part: Fragment) -> None:
 
 
 def _masked(sight: Sight, allocation: Allocation) -> Image.Image:
-    """The picture with all but the regions of an allocation's cells flat."""
+    """Return the picture with everything but the regions of an allocation's cells in one flat colour."""
     size = sight.image.size
     masked = Image.new("RGB", size, FLAT)
     for box in _regions(sight, cell_boxes(allocation, size), 0, allocation.total):
@@ -629,7 +627,7 @@ def _place(part: Fragment) -> Place:
 
 
 def _captions(size: tuple[int, int], plan: Plan) -> tuple[str, ...]:
-    """A sentence for each picture."""
+    """Return a sentence for each picture: what it shows and where that is."""
     if plan.layout == "mask":
         return (f"The picture of {size[0]} x {size[1]} px; what a question doesn't need is gray.",)
     if plan.layout == "shrunk":
@@ -656,7 +654,7 @@ def _percent(part: Fragment) -> str:
 
 
 def _where(part: Fragment, size: tuple[int, int]) -> str:
-    """Where a part lies in the original, in words and px."""
+    """Return where a part lies in the original, in words and px."""
     x0, y0, x1, y1 = part.origin
     row = _third((y0 + y1) / 2 / size[1], ("top", "middle", "bottom"))
     column = _third((x0 + x1) / 2 / size[0], ("left", "centre", "right"))

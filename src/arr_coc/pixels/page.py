@@ -1,4 +1,4 @@
-"""A printed page: its lines of print, and what they form together, found from pixels before any question.
+"""Find the layout of a printed page from its pixels, before any question: lines, rows, columns, controls.
 
 page = find_page(image)
 page.lines       boxes (x0, y0, x1, y1) in px, one for each stretch of print
@@ -44,7 +44,7 @@ REACH = 3.0  # heights of a line from a control to the words beside it
 
 
 class PageControl(NamedTuple):
-    """Something to click or to fill in.
+    """A control on a page: a button, switch, field or icon.
 
     Attributes:
         box: (x0, y0, x1, y1) in px of the picture.
@@ -57,12 +57,12 @@ class PageControl(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class PrintedPage:
-    """What is printed on a picture, whatever is asked about it.
+    """The print and layout of a picture, found once and used for any question.
 
     Attributes:
         size: (width, height) of the picture in px.
-        ink: where its strokes begin and end.
-        rules: its straight edges.
+        ink: where strokes begin and end.
+        rules: straight edges.
         lines: boxes of stretches of print, top to bottom, in px of the picture.
         light: luminance [h, w] in [0, 255] of the picture as the guide reads it.
     """
@@ -80,22 +80,22 @@ class PrintedPage:
 
     @cached_property
     def rows(self) -> tuple[tuple[int, ...], ...]:
-        """Lines that belong to one row, each from the left; every line is in one row, from the top."""
+        """Indices of the lines in each row, from the left, rows from the top; every line is in one row."""
         return self._layout.rows
 
     @cached_property
     def headers(self) -> tuple[int, ...]:
-        """For each line the one at the head of its column, -1 where it is in none or is the head itself."""
+        """For each line the index of the one at the head of its column; -1 without, or for a head itself."""
         return self._layout.headers
 
     @cached_property
     def panels(self) -> tuple[Box, ...]:
-        """Frames with two rows or more in them, the smallest around each; in px of the picture."""
+        """Frames that enclose two rows or more, the smallest around each, in px of the picture."""
         return self._layout.panels
 
     @cached_property
     def controls(self) -> tuple[PageControl, ...]:
-        """Frames around one line, and things of a control's size without print, from the top."""
+        """Frames around one line, and shapes of a control's size without print, from the top."""
         return self._layout.controls
 
     @cached_property
@@ -113,12 +113,12 @@ class PrintedPage:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that are kept."""
+        """Bytes of memory that it takes."""
         return self.ink.marks.nbytes + self.ink.above.nbytes + self.light.nbytes
 
 
 def find_page(image: Image.Image) -> PrintedPage:
-    """The printed page of an RGB image."""
+    """Find the printed page of an RGB image: its ink, rules and lines."""
     light = read_light(image)
     rules = find_rules(light)
     ink = find_ink(light, rules, image.size)
@@ -126,7 +126,7 @@ def find_page(image: Image.Image) -> PrintedPage:
 
 
 class PageLayout(NamedTuple):
-    """Rows, heads of columns, panels and controls, in px of the picture as the guide reads it."""
+    """Rows, heads of columns, panels and controls of a page, in px of the picture as the guide reads it."""
 
     rows: tuple[tuple[int, ...], ...]
     headers: tuple[int, ...]
@@ -135,7 +135,7 @@ class PageLayout(NamedTuple):
 
 
 def lay_out(lines: NDArray[np.float64], rules: Rules, light: NDArray[np.uint8]) -> PageLayout:
-    """What lines of print [L, 4] form together on a picture of luminance [h, w] in [0, 255]."""
+    """Find the layout that lines of print [L, 4] form on a picture of luminance [h, w] in [0, 255]."""
     rules = _bounding(rules, lines)
     frames = _frames(lines, rules, light.shape)
     rows = _rows(lines, rules, frames)
@@ -149,7 +149,7 @@ def lay_out(lines: NDArray[np.float64], rules: Rules, light: NDArray[np.uint8]) 
 
 
 def _bounding(rules: Rules, lines: NDArray[np.float64]) -> Rules:
-    """The rules of a page less those that are strokes of its lines [L, 4]."""
+    """Return the rules of a page without those that are strokes of its lines [L, 4]."""
     lying, standing = rules
     if not len(lines):
         return rules
@@ -157,14 +157,14 @@ def _bounding(rules: Rules, lines: NDArray[np.float64]) -> Rules:
 
 
 def _in_print(rules: NDArray[np.int64], lines: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Which rules lie within a line of print: strokes of its letters. Lines are [L, 4], across first."""
+    """Return which rules lie in a line of print, as strokes of letters; lines are [L, 4], across first."""
     at, low, high = (rules[:, None, i] for i in range(3))
     inside = (at > lines[:, 0] - 1) & (at < lines[:, 2] + 1)
     return np.any(inside & (low > lines[:, 1] - SLACK) & (high < lines[:, 3] + SLACK), axis=1)
 
 
 def _frames(lines: NDArray[np.float64], rules: Rules, shape: tuple[int, ...]) -> NDArray[np.float64]:
-    """The nearest rules around the middle of each line, as boxes [L, 4]; the picture's edge where none is."""
+    """Return the nearest rules around each line's middle, as boxes [L, 4]; else the picture's edge."""
     frames = np.tile(np.array((0.0, 0.0, shape[1], shape[0])), (len(lines), 1))
     if not len(lines):
         return frames
@@ -189,7 +189,7 @@ def _frames(lines: NDArray[np.float64], rules: Rules, shape: tuple[int, ...]) ->
 def _rows(
     lines: NDArray[np.float64], rules: Rules, frames: NDArray[np.float64]
 ) -> tuple[tuple[int, ...], ...]:
-    """The rows of a page: lines of one height, and lines between the same two lying rules."""
+    """Return the rows of a page: lines of one height, and lines between the same two horizontal rules."""
     parent = list(range(len(lines)))
 
     pairs = _neighbours(lines)
@@ -216,7 +216,7 @@ def _rows(
 
 
 def _root(parent: list[int], i: int) -> int:
-    """The first of the group that an index belongs to, where each names another of its group."""
+    """Return the first member of an index's group; each index of `parent` names another of its group."""
     while parent[i] != i:
         parent[i] = parent[parent[i]]
         i = parent[i]
@@ -224,7 +224,7 @@ def _root(parent: list[int], i: int) -> int:
 
 
 def _neighbours(lines: NDArray[np.float64]) -> list[tuple[int, int]]:
-    """Pairs of a line and the next one to its right at the same height."""
+    """Return pairs of a line and the next one to its right at the same height."""
     if not len(lines):
         return []
     x0, y0, x1, y1 = lines.T
@@ -237,7 +237,7 @@ def _neighbours(lines: NDArray[np.float64]) -> list[tuple[int, int]]:
 
 
 def _rules_between(lines: NDArray[np.float64], rules: Rules, i: int, j: int) -> tuple[int, ...]:
-    """The standing rules between two lines of one row, by number; edges of one drawn line count once.
+    """Return the numbers of vertical rules between two lines of a row; edges of one drawn line count once.
 
     -1 stands for a gap between two frames, which no table has.
     """
@@ -260,10 +260,10 @@ def _table_rules(
     crossed: list[tuple[int, ...]],
     rules: Rules,
 ) -> set[int]:
-    """The standing rules that columns of a table lie beside: lying rules cross them, or most lines along them
-    go on behind them.
+    """Return the vertical rules that divide columns of a table, rather than panels.
 
-    Others bound a panel, beside which print stands at heights of its own.
+    Horizontal rules cross them, or most lines along them go on behind them. Beside a rule that bounds a
+    panel, print stands at heights of its own.
     """
     met: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
     for pair, between in zip(pairs, crossed, strict=True):
@@ -289,7 +289,7 @@ def _table_rules(
 
 
 def _reach(lines: NDArray[np.float64], x: float, beside: NDArray[np.bool_], side: int) -> float:
-    """How far from a rule the lines of the column beside it may end."""
+    """Return how far from a rule the lines of the column beside it may end."""
     away = np.abs(lines[beside, side] - x)
     return float(away.min() + COLUMN_SPREAD) if len(away) else 0.0
 
@@ -300,9 +300,9 @@ def _headers(
     frames: NDArray[np.float64],
     light: NDArray[np.uint8],
 ) -> tuple[int, ...]:
-    """The line at the head of each line's column, by going up from row to row of a table.
+    """Return the line at the head of each line's column, found by going up a table row by row.
 
-    A row is a head if it looks otherwise than those under it: its ground, or the weight of its print.
+    A row is a head if it looks different from the rows under it: its ground, or the weight of its print.
     """
     row_of = {i: number for number, row in enumerate(rows) for i in row}
     above = [-1] * len(lines)
@@ -349,7 +349,7 @@ def _headers(
 
 
 def _upper(lines: NDArray[np.float64], rows: tuple[tuple[int, ...], ...], number: int) -> int:
-    """The nearest row above one, both of several lines, that may be of the same table; -1 without one."""
+    """Return the nearest row above that may be of the same table, both of several lines; -1 without one."""
     row = rows[number]
     top, height = min(lines[i, 1] for i in row), max(lines[i, 3] - lines[i, 1] for i in row)
     for n in range(number - 1, -1, -1) if len(row) > 1 else ():
@@ -363,7 +363,7 @@ def _upper(lines: NDArray[np.float64], rows: tuple[tuple[int, ...], ...], number
 
 
 def _look(light: NDArray[np.uint8], line: NDArray[np.float64]) -> tuple[float, float, float]:
-    """The luminance of the ground that a line stands on and of its strokes, and the share that they fill."""
+    """Return the luminance of a line's ground and of its strokes, and the share that the strokes fill."""
     x0, y0, x1, y1 = (int(side) for side in line)
     part = light[y0 : max(y0 + 1, y1), x0 : max(x0 + 1, x1)].astype(np.float64)
     ground = float(np.median(np.concatenate((part[0], part[-1], part[:, 0], part[:, -1]))))
@@ -373,7 +373,7 @@ def _look(light: NDArray[np.uint8], line: NDArray[np.float64]) -> tuple[float, f
 
 
 def _differs(head: list[tuple[float, ...]], below: list[tuple[float, ...]]) -> bool:
-    """Whether the lines of a row look otherwise than those under it."""
+    """Return whether the lines of a row look different from those under it."""
     one, other = (np.median(np.array(part), axis=0) for part in (head, below))
     ground, strokes = np.abs(one - other)[:2]
     return bool(ground >= HEAD_GROUND or strokes >= HEAD_STROKES or one[2] > HEAD_WEIGHT * other[2])
@@ -383,7 +383,7 @@ def _differs(head: list[tuple[float, ...]], below: list[tuple[float, ...]]) -> b
 
 
 def _panels(rows: tuple[tuple[int, ...], ...], frames: NDArray[np.float64]) -> tuple[Box, ...]:
-    """Frames side by side and one above the other between the same standing rules, if they hold two rows."""
+    """Merge frames side by side or stacked between the same vertical rules, if they hold two rows."""
     columns: dict[tuple[int, int], list[tuple[float, ...]]] = defaultdict(list)
     for row in rows:
         left, right = min(frames[i, 0] for i in row), max(frames[i, 2] for i in row)
@@ -407,7 +407,7 @@ def _panels(rows: tuple[tuple[int, ...], ...], frames: NDArray[np.float64]) -> t
 def _framed_controls(
     lines: NDArray[np.float64], rules: Rules, frames: NDArray[np.float64]
 ) -> list[tuple[Box, int]]:
-    """Buttons and fields: frames close around one line, whose rules end with them, each with that line."""
+    """Return buttons and fields with their lines: frames close around one line, whose rules end with them."""
     controls: list[tuple[Box, int]] = []
     for i, (line, frame) in enumerate(zip(lines, frames, strict=True)):
         height = line[3] - line[1]
@@ -425,7 +425,7 @@ def _framed_controls(
 
 
 def _ends_with(rules: NDArray[np.int64], frame: NDArray[np.float64], axis: int) -> bool:
-    """Whether both rules of a frame in one direction go no further than the frame's other two."""
+    """Return whether both rules of a frame in one direction go no further than the frame's other two."""
     low, high = frame[1 - axis], frame[3 - axis]
     for at in (frame[axis], frame[axis + 2]):
         here = rules[(rules[:, 0] == at) & (rules[:, 1] < high) & (rules[:, 2] > low)]
@@ -440,7 +440,7 @@ def _bare_controls(
     light: NDArray[np.uint8],
     framed: list[Box],
 ) -> list[PageControl]:
-    """Things of a control's size that hold no print, with the nearest line of their row or beside them."""
+    """Return controls without print inside, with the nearest line of their row or beside them."""
     height, width = (-(-side // EDGE_PX) for side in light.shape)
     padded = np.pad(light, ((0, -light.shape[0] % EDGE_PX), (0, -light.shape[1] % EDGE_PX)), mode="edge")
     tiles = padded.reshape(height, EDGE_PX, width, EDGE_PX)
@@ -465,7 +465,7 @@ def _bare_controls(
 
 
 def _is_corner(box: Box, rules: Rules) -> bool:
-    """Whether a box holds ends of a lying and of a standing rule that lead away: the corner of a frame."""
+    """Return whether a box is a frame's corner: a horizontal and a vertical rule end in it and lead away."""
 
     def ends(low: float, high: float, at: float, other: float, edges: NDArray[np.int64]) -> NDArray[np.bool_]:
         beside = (edges[:, 0] >= at - EDGE_PX) & (edges[:, 0] <= other + EDGE_PX)
@@ -477,7 +477,7 @@ def _is_corner(box: Box, rules: Rules) -> bool:
 
 
 def _blobs(raster: NDArray[np.bool_]) -> list[tuple[int, int, int, int]]:
-    """The boxes of what hangs together on a raster, corners included: (x0, y0, x1, y1), ends excluded."""
+    """Return the boxes (x0, y0, x1, y1), ends excluded, of connected shapes on a raster, corners included."""
     boxes: list[list[int]] = []
     parent: list[int] = []
 
@@ -503,7 +503,7 @@ def _blobs(raster: NDArray[np.bool_]) -> list[tuple[int, int, int, int]]:
 
 
 def _name_of(box: Box, lines: NDArray[np.float64], rules: Rules) -> int:
-    """The line that names a control: at its height, the nearest one without a standing rule between."""
+    """Return the line that names a control: at its height, the nearest without a vertical rule between."""
     if not len(lines):
         return -1
     x0, y0, x1, y1 = lines.T

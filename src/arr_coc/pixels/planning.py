@@ -1,4 +1,4 @@
-"""Layouts: how the regions of a picture are laid out within a budget of tokens; sizes alone, no pixels.
+"""Plan how regions of a picture are laid out within a budget of tokens; sizes alone, no pixels.
 
 crops(regions, ...)       a picture for each region, an overview first where one is wanted
 strip(regions, ...)       one picture: the overview above, the regions below it in reading order
@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Fragment:
-    """A piece of the original at its place in a packed picture."""
+    """A piece of the original, and its place in a packed picture."""
 
     picture: int
     at: tuple[int, int]  # its top left corner in px of the packed picture
@@ -48,8 +48,8 @@ class Fragment:
 class Plan:
     """Sizes of the pictures to be sent, and what is on them.
 
-    `scale` is px for one of the original where the regions are, as the model reads them; `overview` the same
-    of the overview, 0 without one.
+    `scale` is how many px, as the model reads them, regions have for one of the original; `overview` the same
+    for the overview, 0 without one.
     """
 
     layout: str
@@ -62,7 +62,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Spend:
-    """What may be spent: tokens, by a rule, and the highest magnification that is worth something."""
+    """The limits of a packing: tokens, the rule that counts them, and the highest useful magnification."""
 
     tokens: int
     rule: Rule
@@ -76,9 +76,9 @@ class Spend:
 
 
 def priced(sizes: Sequence[Size], rule: Rule) -> tuple[int, float] | None:
-    """The tokens of pictures, and the least factor by which the provider scales one of them.
+    """Return the tokens of pictures, and the smallest factor by which the provider scales one of them.
 
-    None if it reads one at much less than the size at which it is sent.
+    If it reads one at much less than the size at which it is sent, return None.
     """
     tokens, least = 0, math.inf
     for width, height in sizes:
@@ -91,15 +91,15 @@ def priced(sizes: Sequence[Size], rule: Rule) -> tuple[int, float] | None:
 
 
 def reading_scale(size: Size, rule: Rule) -> float:
-    """By how much a provider scales a picture of a size before its model reads it."""
+    """Return by how much a provider scales a picture of a size before its model reads it."""
     read = rule.seen(*size)
     return min(read[0] / size[0], read[1] / size[1])
 
 
 def largest(most: float, make: Callable[[float], T | None], guess: float) -> T | None:
-    """What `make` gives at the largest scale, up to `most`, at which it gives something; None if at none.
+    """Return what `make` gives at the largest scale, up to `most`, at which it isn't None; else None.
 
-    It is looked for from `guess` on, in steps that double, and then between the last two.
+    The search starts from `guess` in steps that double, then goes on between the last two.
     """
     made: dict[int, T | None] = {}
 
@@ -131,18 +131,18 @@ def largest(most: float, make: Callable[[float], T | None], guess: float) -> T |
 
 
 def estimated(regions: Sequence[PixelBox], spend: Spend, tokens: int, frame: float) -> float:
-    """About the scale at which regions cost some tokens, with `frame` px for the frame of each side."""
+    """Estimate the scale at which regions cost some tokens, with `frame` px for the frame of each side."""
     area = sum((x1 - x0 + frame) * (y1 - y0 + frame) for x0, y0, x1, y1 in regions)
     return min(spend.magnify, math.sqrt(max(1, tokens) * spend.px / max(1.0, area)))
 
 
 def _scaled(box: PixelBox, scale: float) -> Size:
-    """The size in px of a region at a scale, at least one px a side."""
+    """Return the size in px of a region at a scale, at least one px a side."""
     return max(1, round((box[2] - box[0]) * scale)), max(1, round((box[3] - box[1]) * scale))
 
 
 def shrunk(size: Size, spend: Spend) -> Plan | None:
-    """The whole picture at the largest size that the budget allows, at most its own."""
+    """Plan the whole picture as large as the budget and its own size allow; None if it doesn't fit."""
     whole = (0, 0, *size)
 
     def make(scale: float) -> Plan | None:
@@ -158,7 +158,7 @@ def shrunk(size: Size, spend: Spend) -> Plan | None:
 
 
 def overview(size: Size, spend: Spend, share: float) -> Plan | None:
-    """An overview for a share of the budget; None if that is too little for one to show anything."""
+    """Plan an overview for a share of the budget; None if that is too little to show anything."""
     plan = shrunk(size, replace(spend, tokens=int(share * spend.tokens)))
     if plan is None:
         return None
@@ -166,9 +166,9 @@ def overview(size: Size, spend: Spend, share: float) -> Plan | None:
 
 
 def crops(regions: Sequence[PixelBox], spend: Spend, above: Plan | None = None) -> Plan | None:
-    """A picture for each region at one scale, after an overview if one is given.
+    """Plan a picture for each region at one scale, after an overview if given; None if they don't fit.
 
-    None if they don't fit, or there are none.
+    Without regions the result is None, too.
     """
     first = 0 if above is None else 1
     if not regions or len(regions) + first > MAX_PICTURES:
@@ -200,9 +200,9 @@ def crops(regions: Sequence[PixelBox], spend: Spend, above: Plan | None = None) 
 
 
 def strip(regions: Sequence[PixelBox], size: Size, spend: Spend, above: Plan | None = None) -> Plan | None:
-    """One picture of an overview, if one is given, and below it the regions in rows, in reading order.
+    """Plan one picture: an overview, if given, and below it the regions in rows, in reading order.
 
-    `size` is that of the picture. None if they don't fit.
+    `size` is that of the picture. If the regions don't fit, the result is None.
     """
     top = [] if above is None else [above.sizes[0]]
 
@@ -232,15 +232,15 @@ def strip(regions: Sequence[PixelBox], size: Size, spend: Spend, above: Plan | N
 
 
 def _widths(sides: Sequence[int]) -> list[int]:
-    """Widths of a strip that are worth trying: of the widest piece, and of the first pieces side by side."""
+    """Return widths of a strip worth trying: of the widest piece, and of the first pieces side by side."""
     widest = max(sides)
     sums = accumulate(side + GAP for side in sides)
     return sorted({widest, *(total - GAP for total in sums if total - GAP > widest)})
 
 
 def _shelves(sides: Sequence[Size], top: int, width: int) -> tuple[Size, list[tuple[int, int]]]:
-    """The size of pieces laid in rows of at most `width` px, the first `top` in rows of their own, and where
-    each of them lies.
+    """Lay pieces in rows of at most `width` px, the first `top` in rows of their own: return the size and
+    their corners.
     """
     places = []
     x, y, high, wide = GAP, GAP, 0, 0
@@ -254,6 +254,6 @@ def _shelves(sides: Sequence[Size], top: int, width: int) -> tuple[Size, list[tu
 
 
 def box_of(piece: Fragment) -> Box:
-    """Where a piece lies in its packed picture."""
+    """Return where a piece lies in its packed picture."""
     (x, y), (width, height) = piece.at, piece.size
     return float(x), float(y), float(x + width), float(y + height)

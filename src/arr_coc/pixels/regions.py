@@ -1,4 +1,4 @@
-"""Regions: the parts of a picture that are cut out, from the cells that are kept.
+"""Turn kept cells into regions: the parts of a picture that are cut out.
 
 cells (K boxes) -> runs of cells in a row -> merged where one frame is cheaper than two
                 -> grown to whole lines of print and by a margin
@@ -20,19 +20,19 @@ ROW_SHARE = 0.5  # of the lower of two regions' heights that they share if they 
 
 
 def cell_boxes(allocation: Allocation, size: tuple[int, int]) -> list[PixelBox]:
-    """The kept cells of a picture of `size` = (width, height), those side by side as one box."""
+    """Return boxes of kept cells, side by side joined, in a picture of `size` = (width, height)."""
     return joined_in_rows(all_boxes(allocation, size), size)
 
 
 def all_boxes(allocation: Allocation, size: tuple[int, int]) -> NDArray[np.int64]:
-    """The boxes of the kept cells [K, 4] in px of a picture of `size` = (width, height), in raster order."""
+    """Return boxes of kept cells [K, 4] in a picture of `size` = (width, height) px, in raster order."""
     return allocation.boxes(size).numpy().astype(np.int64)
 
 
 def joined_in_rows(boxes: NDArray[np.int64], size: tuple[int, int]) -> list[PixelBox]:
-    """Boxes of cells [K, 4] in raster order, those side by side as one.
+    """Join boxes of cells [K, 4], in raster order, that lie side by side.
 
-    Where a picture has fewer px than cells, a cell without any has the box of the next px.
+    If a picture has fewer px than cells, a cell without any gets the box of the next px.
     """
     if not len(boxes):
         return []
@@ -45,9 +45,9 @@ def joined_in_rows(boxes: NDArray[np.int64], size: tuple[int, int]) -> list[Pixe
 
 
 def merged(boxes: Sequence[PixelBox], frame: float, most: int) -> list[PixelBox]:
-    """Boxes united while one is as cheap as two, and further until there are at most `most`.
+    """Merge boxes while one costs no more than two, and further until there are at most `most`.
 
-    The cost of a box is its area with `frame` px added to each side length: what rounding up and a gap take.
+    The cost of a box is its area with `frame` px added to each side, for what rounding up and a gap take.
     """
     count = len(boxes)
     if count < 2:
@@ -84,9 +84,9 @@ def _cost(boxes: NDArray[np.float64], frame: float) -> NDArray[np.float64]:
 def with_lines(
     box: PixelBox, lines: NDArray[np.float64], size: tuple[int, int], margin: tuple[int, int]
 ) -> PixelBox:
-    """A region grown by a margin (across, down) in px, so that no line of print [L, 4] is cut lengthwise.
+    """Grow a region by a margin (across, down) in px, without cutting a line of print [L, 4] lengthwise.
 
-    A line that the box touches is taken in its whole height; one that the margin alone touches is left out.
+    A line that the box touches is taken in its whole height; one that only the margin touches is left out.
     """
     width, height = size
     x0, x1 = max(0, box[0] - margin[0]), min(width, box[2] + margin[0])
@@ -113,10 +113,10 @@ def with_lines(
 
 
 def to_line_ends(box: PixelBox, lines: NDArray[np.float64], size: tuple[int, int]) -> PixelBox:
-    """A region widened to the ends of the lines of print [L, 4] in it that go on beyond its sides.
+    """Widen a region to the ends of the lines of print [L, 4] in it that go on beyond its sides.
 
-    Of each line whose middle lies in the box: to its end if half of the line is inside, else where the end is
-    at most NEAR heights of the line away.
+    A line counts if its middle lies in the box. The region takes its end if half of the line is inside, or if
+    the end is at most NEAR heights of the line away.
     """
     middle = (lines[:, 1] + lines[:, 3]) / 2
     inside = lines[(middle > box[1]) & (middle < box[3]) & (lines[:, 0] < box[2]) & (lines[:, 2] > box[0])]
@@ -141,9 +141,9 @@ def regions(
     most: int,
     ink: PrintInk | None = None,
 ) -> list[PixelBox]:
-    """The regions of a picture that hold all of some boxes and whole lines of print [L, 4], in reading order.
+    """Return regions that hold all of some boxes and whole lines of print [L, 4], in reading order.
 
-    `frame` and `most` are of `merged`; with `ink` their sides lie between words where these are near. Every
+    `frame` and `most` are as in `merged`; with `ink` sides lie between words where these are near. Every
     pixel of a box is in a region.
     """
     parts = [to_line_ends(box, lines, size) for box in boxes]
@@ -167,7 +167,7 @@ def regions(
 
 
 def in_reading_order(boxes: Sequence[PixelBox]) -> list[PixelBox]:
-    """Boxes row by row from the top, each row from the left."""
+    """Sort boxes row by row from the top, each row from the left."""
     left = sorted(boxes, key=lambda box: (box[1], box[0]))
     ordered: list[PixelBox] = []
     while left:

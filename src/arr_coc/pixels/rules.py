@@ -1,4 +1,4 @@
-"""Rules of spending: how many tokens a picture of some size costs a model, and at which size it is read.
+"""Token rules of providers: how many tokens a picture of some size costs, and at which size a model reads it.
 
 find_rule("claude").tokens(1920, 1080)    2691
 find_rule("gpt-4o").seen(4096, 4096)      (768, 768), what the provider scales it to
@@ -33,21 +33,21 @@ UNIT = 48  # px of the square that a token of Gemma 4 stands for; Gemini 2's til
 
 @dataclass(frozen=True)
 class Rule:
-    """How a provider counts a picture: a row of the table `RULES`.
+    """How one provider counts the tokens of a picture: a row of the table `RULES`.
 
     Attributes:
-        name: By which `find_rule` finds it.
-        way: How it is counted, a key of `WAYS`.
-        source: Address of the page that says so.
-        date: On which that page was read.
-        models: Which models count so, in words.
-        patch: Side in px of the square that a token or a tile stands for.
-        side: The most px of a side; longer ones are scaled down. 0: no limit.
-        least: The fewest patches of a picture; smaller ones are enlarged.
-        most: The most patches of a picture; larger ones are scaled down. 0: no limit.
-        factor: Tokens of a patch or a tile.
-        base: Tokens of any picture, added to those of its patches.
-        approximate: Whether the provider says that the count, or the size at which it reads, is an estimate.
+        name: for `find_rule`.
+        way: the way of counting, a key of `WAYS`.
+        source: address of the page that says so.
+        date: when that page was read.
+        models: which models count so, in words.
+        patch: side in px of the square that a token or a tile stands for.
+        side: the most px of a side; longer ones are scaled down. 0: no limit.
+        least: the fewest patches of a picture; smaller ones are enlarged.
+        most: the most patches of a picture; larger ones are scaled down. 0: no limit.
+        factor: tokens of a patch or a tile.
+        base: tokens of any picture, added to those of its patches.
+        approximate: whether the provider calls the count, or the size at which it reads, an estimate.
     """
 
     name: str
@@ -64,9 +64,9 @@ class Rule:
     approximate: bool = False
 
     def read(self, width: int, height: int) -> Count:
-        """The size (width, height) in px at which a model reads a picture, and its tokens, at least 1.
+        """Return the size (width, height) in px at which a model reads a picture, and its tokens, at least 1.
 
-        A ValueError for a size that is none.
+        Sides that aren't whole numbers above 0 raise ValueError.
         """
         if not all(isinstance(side, int) and side > 0 for side in (width, height)):
             raise ValueError(
@@ -75,23 +75,23 @@ class Rule:
         return WAYS[self.way](self, width, height)
 
     def seen(self, width: int, height: int) -> tuple[int, int]:
-        """The size of `read`."""
+        """Return the size (width, height) in px at which a model reads a picture; errors as of `read`."""
         return self.read(width, height)[0]
 
     def tokens(self, width: int, height: int) -> int:
-        """The tokens of `read`."""
+        """Return the tokens that a picture costs; errors as of `read`."""
         return self.read(width, height)[1]
 
     @property
     def cheapest(self) -> int:
-        """The tokens that a small picture costs, whatever its shape, unless that is very thin."""
+        """The tokens of a small picture of any but a very thin shape."""
         if self.way == "filled":
             return self.most
         return (math.isqrt(self.least) + 1) ** 2 if self.least else self.tokens(1, 1)
 
 
 def find_rule(name: str | int) -> Rule:
-    """The rule of a name, or of N or "square N", one token for each N x N px; ValueError if there is none."""
+    """Return the rule of a name, or for N or "square N" one token per N x N px; ValueError if unknown."""
     text = str(name).strip().lower()
     if text in RULES:
         return RULES[text]
@@ -111,7 +111,7 @@ def _squares(rule: Rule, width: int, height: int) -> Count:
 
 
 def _patches(rule: Rule, width: int, height: int) -> Count:
-    """OpenAI's newer models: patches, scaled down to a budget of them, times a factor, rounded up."""
+    """Count as OpenAI's newer models: patches, scaled down to a budget, times a factor, rounded up."""
     width, height = _within(width, height, rule.side)
     if rule.most and _cells(width, rule.patch) * _cells(height, rule.patch) > rule.most:
         # Scaled so that the side that fits worse holds whole patches; in units of a patch.
@@ -124,7 +124,7 @@ def _patches(rule: Rule, width: int, height: int) -> Count:
 
 
 def _tiles(rule: Rule, width: int, height: int) -> Count:
-    """OpenAI's older models: tiles of 512 px of a picture within 2,048 px and 768 px of its shorter side."""
+    """Count as OpenAI's older models: 512 px tiles of a picture in 2,048 px, 768 px on its shorter side."""
     width, height = _within(width, height, rule.side)
     if (short := min(width, height)) > 768:
         width, height = (max(1, math.floor(side * 768 / short)) for side in (width, height))
@@ -133,7 +133,7 @@ def _tiles(rule: Rule, width: int, height: int) -> Count:
 
 
 def _padded(rule: Rule, width: int, height: int) -> Count:
-    """Anthropic: the largest size of the same shape whose patches, padded to whole ones, are in limits."""
+    """Count as Anthropic: the largest size of one shape whose patches, padded to whole, are in limits."""
 
     def fits(w: int, h: int) -> bool:
         across, down = _cells(w, rule.patch), _cells(h, rule.patch)
@@ -155,7 +155,7 @@ def _padded(rule: Rule, width: int, height: int) -> Count:
 
 
 def _crops(rule: Rule, width: int, height: int) -> Count:
-    """Gemini 2: one tile to 384 px, else tiles of the shorter side over 1.5, of 256 to 768 px."""
+    """Count as Gemini 2: one tile to 384 px, else tiles of the shorter side over 1.5, of 256 to 768 px."""
     if max(width, height) <= 384:
         return (width, height), round(rule.factor)
     unit = min(max(math.floor(min(width, height) / 1.5), 256), rule.patch)
@@ -163,18 +163,18 @@ def _crops(rule: Rule, width: int, height: int) -> Count:
 
 
 def _flat(rule: Rule, width: int, height: int) -> Count:
-    """As many tokens for every picture; it is read at about UNIT x UNIT px a token."""
+    """Count as many tokens for every picture; it is read at about UNIT x UNIT px a token."""
     shrink = min(1.0, math.sqrt(rule.base * UNIT**2 / (width * height)))
     return (max(1, math.floor(width * shrink)), max(1, math.floor(height * shrink))), rule.base
 
 
 def _stretched(rule: Rule, width: int, height: int) -> Count:
-    """Gemma 3: every picture is stretched to one square."""
+    """Count as Gemma 3: every picture is stretched to one square."""
     return (rule.side, rule.side), rule.base
 
 
 def _filled(rule: Rule, width: int, height: int) -> Count:
-    """Gemma 4: scaled, up or down, to the most whole patches of the same shape within a budget."""
+    """Count as Gemma 4: scaled, up or down, to the most whole patches of the same shape within a budget."""
     scale = math.sqrt(rule.most / (width * height))  # to patches
     across, down = math.floor(width * scale), math.floor(height * scale)
     across, down = min(max(across, 1), rule.most), min(max(down, 1), rule.most)
@@ -186,14 +186,14 @@ def _filled(rule: Rule, width: int, height: int) -> Count:
 
 
 def _rounded(rule: Rule, width: int, height: int) -> Count:
-    """Qwen-VL: each side rounded to whole patches, their number within bounds."""
+    """Count as Qwen-VL: each side rounded to whole patches, their number within bounds."""
     pixels = rule.patch**2
     rows, columns = Sizing(rule.patch, rule.least * pixels, rule.most * pixels).grid(height, width)
     return (columns * rule.patch, rows * rule.patch), rows * columns
 
 
 def _rows(rule: Rule, width: int, height: int) -> Count:
-    """Mistral: patches of a picture within a side, and a token at the end of each row."""
+    """Count as Mistral: patches of a picture within a side, and a token at the end of each row."""
     ratio = max(width, height) / rule.side
     if ratio > 1:
         width, height = (max(1, math.floor(side / ratio)) for side in (width, height))
@@ -221,7 +221,7 @@ def _cells(side: int, patch: int) -> int:
 
 
 def _within(width: int, height: int, side: int) -> tuple[int, int]:
-    """A size scaled down to a longest side; 0: no limit."""
+    """Return a size scaled down to a longest side; 0: no limit."""
     longest = max(width, height)
     if not side or longest <= side:
         return width, height

@@ -73,7 +73,7 @@ class Dial(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What became of one picture.
+    """What the proxy did with one picture.
 
     Attributes:
         reason: "packed", or why the whole picture goes on: a key of REASONS.
@@ -125,7 +125,7 @@ REASONS = {
 
 
 def guess_rule(*models: str) -> str:
-    """The name of the rule by which a model counts pictures, by its name; squares of 32 px if it says none.
+    """Return the name of the rule by which models of a name count pictures; squares of 32 px if it says none.
 
     Of several names, the first that says one counts. Law: whatever they are, `find_rule` knows the result.
     """
@@ -189,7 +189,7 @@ class Packer:
             threads.shutdown(wait=False, cancel_futures=True)
 
     async def pack(self, data: str, digest: bytes, questions: Sequence[str], dial: Dial) -> Outcome:
-        """The outcome for a picture, base64 of an image file with its `digest_of`; never an error.
+        """Return the outcome for a picture, base64 of an image file with its `digest_of`; never an error.
 
         The questions are in order of asking, the oldest first. An earlier packing stays for a later question
         as long as it shows what that needs, so that the beginning of a conversation stays as it was.
@@ -247,7 +247,7 @@ class Packer:
         questions: tuple[str, ...],
         dial: Dial,
     ) -> Outcome:
-        """The outcome for some questions: that for all but the last one where it serves the last one, too."""
+        """Return the outcome for all questions: the one for all but the last if that serves the last, too."""
         key = _key(digest, questions, dial)
         if (kept := self._look_up(key)) is not None:
             return kept
@@ -304,9 +304,9 @@ class Packer:
         )
 
     def _is_unsure(self, packed: Packed, questions: tuple[str, ...]) -> bool:
-        """Whether a picture may not hold what one question asks for; several have been judged one by one.
+        """Return whether a picture may not hold what its only question asks for; False for several questions.
 
-        Of a question about all of a picture a confidence says nothing.
+        They were judged one by one. Nor does a confidence say anything for a question about all of a picture.
         """
         if len(questions) > 1 or packed.confidence is None or packed.confidence >= self.sure:
             return False
@@ -332,7 +332,7 @@ class Packer:
         return None
 
     def _keep(self, key: bytes, outcome: Outcome) -> Outcome:
-        """Keep an outcome unless there is one already; the one that is kept, which stays."""
+        """Keep an outcome unless there is one already; return the one that is kept."""
         with self._lock:
             if (kept := self._found(key)) is not None:
                 return kept
@@ -353,7 +353,7 @@ def _key(digest: bytes, questions: tuple[str, ...], dial: Dial) -> bytes:
 
 
 def digest_of(data: str) -> bytes:
-    """A 16-byte digest of a picture's base64."""
+    """Return a 16-byte digest of a picture's base64."""
     return hashlib.blake2b(data.encode("utf-8", "replace"), digest_size=16).digest()
 
 
@@ -398,9 +398,9 @@ def _gains(packed: Packed) -> bool:
 
 
 def held_share(earlier: Outcome, needed: Outcome) -> float:
-    """The share, in [0, 1], of what one packing enlarges most that another one shows about as large.
+    """Return how much of what one packing enlarges most another shows about as large: a share in [0, 1].
 
-    Both are of one picture. Where the second one enlarges nothing, all of the picture counts.
+    Both are of one picture. If `needed` enlarges nothing, all of the picture counts.
     """
     have, need = _sharpness(earlier), _sharpness(needed)
     counted = need > need.min() if need.max() > need.min() else np.ones_like(need, dtype=bool)
@@ -419,7 +419,7 @@ def _sharpness(outcome: Outcome) -> np.ndarray:
 
 
 def _encoded(picture: Image.Image, received: Received) -> str:
-    """A picture in base64, as PNG, or as JPEG where it came as one or would be more than APIs take."""
+    """Return a picture in base64, as PNG, or as JPEG where it came as one or would be more than APIs take."""
     file, room = io.BytesIO(), MAX_LETTERS
     if received.lossy:
         room = min(room, received.letters)
@@ -439,7 +439,7 @@ def _letters(file: io.BytesIO) -> int:
 
 
 def _thumbnail(picture: Image.Image, packed: Packed | None) -> str:
-    """A small JPEG of a picture in which all but the crops of a packing is dark; None: nothing is."""
+    """Return a small JPEG of a picture, darkened outside the crops of a packing (None: nowhere)."""
     small = picture.copy()
     small.thumbnail((THUMBNAIL, THUMBNAIL))
     if packed is not None:
@@ -461,7 +461,7 @@ def _thumbnail(picture: Image.Image, packed: Packed | None) -> str:
 
 
 def facts(outcome: Outcome) -> dict[str, Any]:
-    """An outcome as JSON values, without pictures."""
+    """Return an outcome as JSON values, without pictures."""
     return {
         "reason": outcome.reason,
         "tokens_before": outcome.before,

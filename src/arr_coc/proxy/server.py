@@ -1,4 +1,4 @@
-"""The proxy as a server: pictures of the user's turns are packed, everything else passes byte for byte.
+"""The proxy server: packs pictures in the user's turns of chat requests; all else passes byte for byte.
 
     serve(Proxy(ProxySettings("http://127.0.0.1:11434"), Packer()), "127.0.0.1", 8080, ready=print)
 
@@ -76,7 +76,7 @@ log = logging.getLogger(__name__)
 
 
 class ProxySettings(NamedTuple):
-    """What a proxy does if a request doesn't say.
+    """The settings of a proxy, for requests that name none of their own.
 
     Attributes:
         upstream: the server that answers, by its http or https address; a "/v1" at its end may be left out.
@@ -96,7 +96,7 @@ class ProxySettings(NamedTuple):
 
 
 class Upstream(NamedTuple):
-    """The address of the server that answers, in parts."""
+    """The address of the server behind the proxy, in parts."""
 
     base: httpx.URL
     host: bytes  # as in a Host header
@@ -104,14 +104,14 @@ class Upstream(NamedTuple):
     versioned: bool = False  # whether the prefix stands for the "/v1" of clients
 
     def target(self, path: bytes) -> bytes:
-        """The path at the upstream of one that a client asks for."""
+        """Return the upstream's path for a path that a client asks for."""
         if self.versioned and (path == b"/v1" or path.startswith(b"/v1/")):
             path = path.removeprefix(b"/v1")
         return self.prefix + path
 
 
 def read_upstream(address: str) -> Upstream:
-    """The parts of an upstream's address; a ValueError if it isn't one.
+    """Return the parts of an upstream's address; raise ValueError if it isn't one.
 
     Clients know the proxy as http://127.0.0.1:8080/v1 if they know the upstream as http://.../v1, so that
     this end of its path isn't part of the prefix. Another version in it, as in .../v1beta/openai or
@@ -136,8 +136,9 @@ def read_upstream(address: str) -> Upstream:
 
 
 def read_trust(ca: str | None) -> ssl.SSLContext:
-    """Which certificates of an upstream are trusted: the usual ones, or those that SSL_CERT_FILE or
-    SSL_CERT_DIR names, and those of a file; a ValueError if one can't be read.
+    """Return the certificates trusted for an upstream: the usual ones, and those of a file.
+
+    SSL_CERT_FILE or SSL_CERT_DIR names others than the usual ones. ValueError if one can't be read.
     """
     name = "ca" if ca is not None else "SSL_CERT_FILE"
     try:
@@ -293,7 +294,7 @@ class Proxy:
         await self._answer(scope, send, body, api, answered, record, one_each)
 
     def _dial(self, sent: dict[bytes, bytes]) -> Dial:
-        """The settings of a request by its headers; ValueError for values that are none."""
+        """Return the settings that a request's headers name; raise ValueError for bad ones."""
         dial, switch = self.dial, sent.get(SWITCH, b"on").strip().lower()
         if switch != b"on":
             raise ValueError(
@@ -306,7 +307,7 @@ class Proxy:
         return dial
 
     async def _packed(self, path: str, api: Api, body: Body, dial: Dial) -> tuple[str, RequestRecord | None]:
-        """Pack the pictures of a body; what became of it in a word, and its record if it has any.
+        """Pack a body's pictures; return in a word what became of it, and its record if it has any.
 
         Whatever can't be read stays as it is, for the upstream to answer.
         """
@@ -402,7 +403,7 @@ class Proxy:
                 await response.aclose()
 
     async def _asked(self, scope: Scope, body: Body) -> httpx.Response:
-        """The head of the upstream's answer."""
+        """Return the head of the upstream's answer."""
         complete = body.complete
         asking = self._transport.handle_async_request(self._request(scope, body))
         # Of a body that still comes, the upstream reads the end itself.
@@ -413,7 +414,7 @@ class Proxy:
         return response
 
     def _request(self, scope: Scope, body: Body) -> httpx.Request:
-        """The request to the upstream, with the path and query as they came."""
+        """Return the request to the upstream, with the path and query as they came."""
         path = scope.get("raw_path") or scope["path"].encode()
         path = path.partition(b"?")[0]
         path = path if path.startswith(b"/") else b"/" + path
@@ -439,7 +440,7 @@ class Proxy:
 
 
 def _is_of_a_script(headers: Headers) -> bool:
-    """Whether a page in a browser asks, by a script or in a frame, rather than a user in a tab.
+    """Return whether a script or a frame of a page asks, rather than a user in a tab.
 
     Pages of the upstream have the origin of the proxy, so that no check of origins tells them apart.
     """
@@ -461,7 +462,7 @@ def _layout(name: str) -> str:
 
 
 def _passed_on(headers: Sequence[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    """Headers without those of one connection, and without a length that chunks of a body contradict."""
+    """Return headers that go on: not those of one connection, nor a length that chunks contradict."""
     named = b",".join(value for name, value in headers if name.lower() == b"connection")
     dropped = HOP_BY_HOP | {name.strip().lower() for name in named.split(b",")}
     if any(name.lower() == b"transfer-encoding" for name, _ in headers):
@@ -470,7 +471,7 @@ def _passed_on(headers: Sequence[tuple[bytes, bytes]]) -> list[tuple[bytes, byte
 
 
 async def _chunks(begun: bytes, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """The bytes of an answer as they come, packed as the upstream packs them."""
+    """Yield the bytes of an answer as they come, packed as the upstream packs them."""
     if begun:
         yield begun
     async for chunk in chunks:
@@ -478,7 +479,7 @@ async def _chunks(begun: bytes, chunks: AsyncIterator[bytes]) -> AsyncIterator[b
 
 
 async def _refused(response: httpx.Response, chunks: AsyncIterator[bytes]) -> bytes:
-    """The first bytes of an answer that refuses a request; none of any other."""
+    """Return the first bytes of an answer that refuses a request; none of any other."""
     begun = b""
     if response.status_code in REFUSALS:
         async for chunk in chunks:
@@ -489,7 +490,7 @@ async def _refused(response: httpx.Response, chunks: AsyncIterator[bytes]) -> by
 
 
 def _is_about_pictures(response: httpx.Response, begun: bytes) -> bool:
-    """Whether a refusal speaks of pictures."""
+    """Return whether a refusal speaks of pictures."""
     try:
         text = httpx.Response(response.status_code, headers=response.headers, content=begun).text
     except httpx.DecodingError:  # compressed, and cut off
@@ -498,7 +499,7 @@ def _is_about_pictures(response: httpx.Response, begun: bytes) -> bool:
 
 
 async def _unless_gone(receive: Receive, asking: Any) -> httpx.Response:
-    """An answer, if whoever asked waits for it: else the upstream's work is ended with its connection."""
+    """Return an answer while the client waits; once it has gone, end the upstream's work."""
 
     async def gone() -> None:
         while (await receive())["type"] != "http.disconnect":
@@ -517,7 +518,7 @@ async def _unless_gone(receive: Receive, asking: Any) -> httpx.Response:
 
 
 def _refusal(api: Api | None, status: int, reason: str) -> Response:
-    """An error in the words of an API's own errors."""
+    """Return an error in the words of an API's own errors."""
     message = f"arr-coc proxy: {reason}"
     kind = "invalid_request_error" if status < 500 else "api_error"
     error: dict[str, Any] = {"message": message, "type": kind, "param": None, "code": None}
@@ -567,7 +568,7 @@ class HeadTimer(H11Protocol):
 
 
 def server_config(proxy: Proxy) -> uvicorn.Config:
-    """How a proxy is served: nothing is logged of requests, and no header is added to answers."""
+    """Return how a proxy is served: requests aren't logged, and no header is added to answers."""
     return uvicorn.Config(
         proxy,
         http=HeadTimer,

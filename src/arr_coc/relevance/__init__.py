@@ -1,1 +1,1 @@
-"""Sources of relevance: what says how much each cell has to do with a question, and deciding by it."""
+"""Sources of relevance, which score how much a question needs each cell, and the decision by their scores."""

@@ -1,10 +1,10 @@
-"""Relevance "boxes": the caller's own boxes of a picture, with scores or texts.
+"""Relevance "boxes": score cells by boxes that you have already, with scores or texts.
 
     BoxSource([{"box": [10, 20, 90, 40], "text": "Total"}, {"box": [100, 20, 160, 40], "score": 0.9}])
     open_relevance("boxes:page.json")       the same list from a file
 
-From a DOM, an accessibility tree, a detector or a layout model. Texts are matched with the words of a
-question; scores are probabilities that hold for every question.
+Boxes may come from a DOM, an accessibility tree, a detector or a layout model. Texts are matched with the
+words of a question; scores are probabilities that hold for every question.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ Boxes = Sequence[GivenBox] | Callable[[Tensor], Sequence[GivenBox]]
 
 
 class BoxSource:
-    """Scores cells by boxes that the caller has.
+    """Scores cells by the boxes that a caller gives: by their scores, or by how their texts match a question.
 
     Args:
         boxes: of the picture, or a function from a picture, float [3, h, w] in [0, 1], to its boxes.
@@ -98,9 +98,7 @@ class BoxSource:
 
 
 def _on_picture(boxes: Sequence[GivenBox], size: tuple[int, int]) -> tuple[tuple[GivenBox, ...], str | None]:
-    """Boxes cut to a picture of `size`, and a note on those that lie outside of it; a ValueError for boxes
-    that are none, or where all of them are in other units than px of that picture.
-    """
+    """Return boxes cut to a picture of `size`, and a note on those outside; raise ValueError for bad ones."""
     width, height = size
     remedy = f"give px of the upright picture, which is {width}x{height}"
     inside = []
@@ -125,7 +123,7 @@ def _short(one: GivenBox) -> str:
 
 
 def _logit(one: GivenBox, own: set[str], listed: set[str]) -> float:
-    """The log odds that a question with these stems needs a box."""
+    """Return the log odds that a box is needed by a question with stems `own`; `listed` are related stems."""
     held = {stem(word) for word in split_words(one.text)}
     logit = 0.0
     if one.text:
@@ -135,8 +133,8 @@ def _logit(one: GivenBox, own: set[str], listed: set[str]) -> float:
 
 
 def parse_boxes(value: Any, name: str) -> tuple[GivenBox, ...]:
-    """Boxes from JSON values: a list of {"box": [x0, y0, x1, y1], "text": ..., "score": ...}; ValueError if
-    not.
+    """Return boxes from a list of {"box": [x0, y0, x1, y1], "text": ..., "score": ...}, or raise
+    ValueError.
     """
     remedy = 'give a list of {"box": [x0, y0, x1, y1], "text": "...", "score": 0.9}'
     if not isinstance(value, list) or len(value) > MAX_BOXES:
@@ -160,7 +158,7 @@ def _is_number(value: object) -> bool:
 
 
 def open_boxes(argument: str = "") -> BoxSource:
-    """The source of "boxes:FILE", a JSON file with the list of a picture's boxes."""
+    """Open the source "boxes:FILE", a JSON file with the list of a picture's boxes."""
     if not argument:
         raise ValueError("relevance 'boxes' needs a file: boxes:FILE.json, or a BoxSource in Python")
     path = input_file(argument)

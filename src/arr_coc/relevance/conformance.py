@@ -1,10 +1,10 @@
-"""The laws of a source of relevance, which anybody can check on one of their own.
+"""Checks for a source of relevance of your own: the laws that callers rely on.
 
     check_source(MySource())                    [] or the laws that are broken, a sentence each
     check_source(MySource(), scenes=SQUARES)    for a source that sees colours and reads no print
 
-Pictures are drawn: print in a corner, or a coloured square. What a source has learned may miss a law on one
-picture and be of use all the same; what is broken names the law and what happened.
+Pictures are drawn: print in a corner, or a coloured square. A learned source may break a law on one picture
+and still be useful; the sentences name the law and what happened.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ PAPER = (255, 255, 255)
 
 
 class SourceScene(NamedTuple):
-    """A picture with one thing to ask for."""
+    """A test picture that shows one thing, with a question for it and the box that holds it."""
 
     picture: Tensor  # float [3, h, w] in [0, 1]
     question: str
@@ -46,14 +46,14 @@ Law = Callable[[RelevanceSource, Sequence[SourceScene]], Iterator[str]]
 
 
 def check_source(source: RelevanceSource, scenes: Sequence[SourceScene] | None = None) -> list[str]:
-    """The laws that a source breaks, each named with what happened; an empty list if it is sound.
+    """Check a source against the laws; return a sentence for each that it breaks, [] if none.
 
     A source that reads no print fails the laws about what it finds on `WORDS`, in several sentences.
 
     Args:
-        source: that is checked.
-        scenes: two pictures or more, each with a question that needs a place in it and in no other; None:
-            `WORDS`, print in corners. `SQUARES` is for a source that reads none.
+        source: the source to check.
+        scenes: two pictures or more, each with a question that needs one place in it; None: `WORDS`, print in
+            corners. `SQUARES` is for a source that reads none.
 
     Raises:
         ValueError: fewer than two scenes.
@@ -196,7 +196,7 @@ def finds_places(source: RelevanceSource, scenes: Sequence[SourceScene]) -> Iter
 
 
 def rolled_scene(scene: SourceScene) -> SourceScene:
-    """A scene rolled round until its box is in the opposite place."""
+    """Return a scene whose picture is shifted, wrapping around, until its box is in the opposite corner."""
     height, width = scene.picture.shape[-2:]
     x0, y0, x1, y1 = scene.box
     right, down = round(width - x1 - x0), round(height - y1 - y0)
@@ -234,7 +234,7 @@ def _resized(picture: Tensor, height: int, width: int) -> Tensor:
 
 
 def word_scene(text: str, question: str, corner: tuple[int, int]) -> SourceScene:
-    """A page with one line of print in a corner: (0, 0) top left, (1, 0) top right, (0, 1) bottom left."""
+    """Return a page with print in a corner: (0, 0) top left, (1, 0) top right, (0, 1) bottom left."""
     page = Image.new("RGB", SIZE, PAPER)
     draw, font = ImageDraw.Draw(page), load_font("DejaVuSans.ttf", PRINT)
     x0, y0, x1, y1 = draw.textbbox((0, 0), text, font)
@@ -244,7 +244,7 @@ def word_scene(text: str, question: str, corner: tuple[int, int]) -> SourceScene
 
 
 def square_scene(colour: str, question: str, corner: tuple[int, int]) -> SourceScene:
-    """A page with a square of a colour in a corner, (0, 0) to (1, 1) as in `word_scene`."""
+    """Return a page with a square of a colour in a corner, (0, 0) to (1, 1) as in `word_scene`."""
     page = Image.new("RGB", SIZE, PAPER)
     left, top = _corner(SIDE, SIDE, corner)
     box = (left, top, left + SIDE, top + SIDE)

@@ -1,11 +1,11 @@
-"""Coverage: as many cells as hold all evidence for a promised share of questions, by conformal calibration.
+"""Coverage: keep as many cells as hold all evidence for a promised share of questions (conformal prediction).
 
     rule = coverage_rule(GuideSource(), 0.9)     of the bundled table, for one source of relevance
     rule.cells(logits, coupling)                 how many of the best cells are kept
     rule.doubt(coupling)                         why nothing is promised, or None where the promise holds
 
-The sets of cells are nested: that of depth d holds the cells whose logit lies at most the share d of the way
-from the highest of its picture to the lowest. `arr_coc_lab.evaluate.coverage` fits the depths on labelled
+The depth of a cell is how far its logit lies below the picture's highest, as a share of the way to the
+lowest. A rule keeps all cells down to some depth. `arr_coc_lab.evaluate.coverage` fits the depths on labelled
 real pictures (split conformal prediction: Vovk et al. 2005; nested sets: Gupta et al. 2022).
 """
 
@@ -31,7 +31,7 @@ NO_STRUCTURE = "the picture has no structure"
 
 
 class CoverageRule(NamedTuple):
-    """The depths that keep all evidence of a share of questions, by how confident the source is."""
+    """Which depths of cells hold all evidence of a share of questions, by the source's confidence."""
 
     share: float  # of questions, as promised, in (0, 1)
     least: float  # confidence below which nothing is promised
@@ -39,25 +39,25 @@ class CoverageRule(NamedTuple):
     depths: tuple[float, ...]  # one more than edges, each in [0, 1]
 
     def cells(self, logits: Tensor, coupling: Coupling | None) -> int:
-        """How many of the best cells of a map of logits are kept, at least one."""
+        """Return how many of the best cells of a map of logits the rule keeps, at least one."""
         confidence = 0.0 if coupling is None else coupling.confidence
         return int((depths(logits) <= self.depths[bisect_right(self.edges, confidence)]).sum())
 
     def doubt(self, coupling: Coupling | None) -> str | None:
-        """Why nothing is promised about a question; None: the promise holds."""
+        """Return why nothing is promised about a question; None if the promise holds."""
         if coupling is None or verdict_of(coupling) in GENERAL:
             return NO_PLACE
         return UNSURE if coupling.confidence < self.least else None
 
     def note(self, doubt: str) -> str:
-        """The remark that users see where nothing is promised."""
+        """Return the remark that users see if nothing is promised."""
         return f"coverage {self.share:g} isn't promised: {doubt}"
 
 
 def depths(logits: Tensor) -> Tensor:
-    """How deep each cell lies below the best of its picture, in [0, 1]: 0 the highest logit, 1 the lowest.
+    """Return how deep each cell lies below its picture's best, in [0, 1]: 0 the highest logit, 1 the lowest.
 
-    A map without differences is 0 everywhere, so that all of it is kept.
+    If all logits are equal the depths are 0, so that all cells are kept.
     """
     flat = logits.detach().float()
     high, low = flat.max(), flat.min()
@@ -65,10 +65,10 @@ def depths(logits: Tensor) -> Tensor:
 
 
 def coverage_rule(source: RelevanceSource, share: float) -> CoverageRule:
-    """The rule of a source for a share of questions, by the next higher share in the bundled table.
+    """Return the rule of a source for a share of questions; the bundled table's next higher share counts.
 
-    A ValueError for a source, or one of other weights, that the table doesn't have, or a share outside of
-    those it has.
+    If the table lacks the source or this version of it, or the share lies outside of its shares, raise
+    ValueError.
     """
     row = coverage_table().get(source.name)
     if row is None or row["version"] != source.version:
@@ -81,7 +81,7 @@ def coverage_rule(source: RelevanceSource, share: float) -> CoverageRule:
 
 
 def rule_of(row: Mapping[str, Any], share: float) -> CoverageRule:
-    """The rule of a row of the table for a share; a ValueError for one outside of those that it has."""
+    """Return the rule of a table row for a share; raise ValueError for a share outside of the row's."""
     shares = sorted(map(float, row["depths"]))
     above = [one for one in shares if one >= share]
     if share < shares[0]:
@@ -96,6 +96,6 @@ def rule_of(row: Mapping[str, Any], share: float) -> CoverageRule:
 
 @lru_cache(maxsize=1)
 def coverage_table() -> dict[str, dict[str, Any]]:
-    """The bundled calibrations by the name of their source: version, least, edges and depths by share."""
+    """Return the bundled calibrations by source: version, least confidence, edges and depths by share."""
     with reading(f"{str(TABLE)!r} can't be read", "install arr-coc again"):
         return json.loads(TABLE.read_text(encoding="utf-8"))

@@ -1,10 +1,10 @@
-"""Deciding: from what is known of the cells of images and clips to relevance, and from that to kept cells.
+"""Deciding which cells are kept: from cues to relevance per cell, and from relevance to an `Allocation`.
 
     score_cells(layer, cues)                   Relevance per image, differentiable
     decide(layer, cues, grids, budgets)  Decision: an Allocation per image or clip
     best_kept(grid, scores, budget)      Allocation, by any scores
 
-The images of a call stand in a row. The frames of a clip are scored one by one and decided together.
+The images of a call stand in one list. Frames of a clip are scored one by one and decided together.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 class Cues(NamedTuple):
-    """What the layer reads to score one image by its question: texture, words, and cells; a batch of one."""
+    """What the layer reads to score one image for its question: texture, words, and cells; a batch of one."""
 
     texture: Tensor  # [1, C, H, W]
     query: Tensor  # [1, L, D], word embeddings of the question
@@ -45,7 +45,7 @@ class Cues(NamedTuple):
     rarity: Tensor | None = None
 
     def relevance(self, layer: ARRCOCLayer) -> Relevance:
-        """The relevance of the cells of the image, a batch of one."""
+        """Return the relevance of the image's cells, a batch of one."""
         return self._relevance(layer, None if self.guided is None else prior(self.guided, self.rarity))
 
     def _relevance(self, layer: ARRCOCLayer, start: Prior | None) -> Relevance:
@@ -61,9 +61,9 @@ class Cues(NamedTuple):
 
 
 def relevance_of(layer: ARRCOCLayer, cues: Sequence[Cues]) -> list[Relevance]:
-    """The relevance of the cells of each image, as of `Cues.relevance`.
+    """Return the relevance of the cells of each image, as `Cues.relevance` does.
 
-    Images that the guide scores alone are taken together where their tensors are of one shape.
+    Images scored by the guide alone are computed in one batch if their tensors have one shape.
     """
     scored: dict[int, Relevance] = {}
     together: dict[Hashable, list[int]] = {}
@@ -89,14 +89,14 @@ def relevance_of(layer: ARRCOCLayer, cues: Sequence[Cues]) -> list[Relevance]:
 
 @dataclass(frozen=True)
 class Decision:
-    """What was decided for the images and clips of one call.
+    """Which cells of each image and clip of one call are kept.
 
     Attributes:
         allocations: One per image or clip, tensors on the CPU.
-        gates: Per image and frame the factor [N] of each cell; None: 1. In training it is 1 going forward,
-            and carries the gradient back to the scores.
-        fallback: Deciding failed, all tokens are kept.
-        couplings: What the guide found per image or clip; empty unless it was asked of each.
+        gates: The factor [N] of each cell, per image and frame; None: 1. In training it is 1 in the forward
+            pass, and carries the gradient back to the scores.
+        fallback: Whether deciding failed, so that all tokens are kept.
+        couplings: What the guide found per image or clip; empty unless it judged each of them.
     """
 
     allocations: list[Allocation]
@@ -106,17 +106,17 @@ class Decision:
 
     @property
     def coupling(self) -> Coupling | None:
-        """What the guide found about the first image or clip; None: a trained layer decided."""
+        """What the guide found about the first image or clip; None if a trained layer decided."""
         return next(iter(self.couplings), None)
 
     @property
     def keep(self) -> list[Tensor]:
-        """Kept cells, long [K_i], of each image and of each frame of the clips."""
+        """The kept cells, long [K_i], of each image and of each frame of the clips."""
         return [part for allocation in self.allocations for part in kept_of_frames(allocation)]
 
 
 def score_cells(layer: ARRCOCLayer, cues: Sequence[Cues]) -> list[Relevance]:
-    """The relevance of the cells of each image to its question; NonFiniteScores if one isn't finite."""
+    """Score how much each image's question needs each cell; raise NonFiniteScores for NaN or infinity."""
     maps = relevance_of(layer, cues)
     # One transfer from the device for all images.
     finite = torch.stack([relevance.balanced.isfinite().all() for relevance in maps]).tolist()
@@ -134,12 +134,12 @@ def decide(
     rule: CoverageRule | None = None,
     most: Sequence[int | None] = (),
 ) -> Decision:
-    """Decide which cells of each image or clip stay.
+    """Decide which cells of each image or clip are kept.
 
-    `cues` and `grids` (1, H, W) are one per image, in clips one per frame; `budgets` (None: all cells),
-    `changes` (None for an image) and `most` (None: any number) one per image or clip. `rule` counts the cells
-    of budgets that are a coverage; where a budget keeps more than `most`, that is the budget.
-    `NonFiniteScores` for a relevance that isn't finite, a ValueError for a budget above the number of cells.
+    `cues` and `grids` (1, H, W) have one entry per image and per frame of a clip; `budgets` (None: all
+    cells), `changes` (None for an image) and `most` (None: no limit) one per image or clip. `rule` counts the
+    cells for budgets that are a coverage. A budget that keeps more than `most` becomes `most`. Relevance that
+    isn't finite raises `NonFiniteScores`, a budget above the number of cells ValueError.
     """
     frames = frame_counts(changes, len(cues))
     cues = share_most_confident_frame(cues, frames)
@@ -174,7 +174,7 @@ def weigh(
     grids: Sequence[Grid],
     changes: Sequence[Changes | None] = (),
 ) -> Decision:
-    """Decide by which factor each cell is multiplied, with all of them kept; arguments as of `decide`."""
+    """Decide by which factor to multiply each cell, with all of them kept; arguments as of `decide`."""
     frames = frame_counts(changes, len(cues))
     cues = share_most_confident_frame(cues, frames)
     maps = score_cells(layer, cues)
@@ -185,18 +185,18 @@ def weigh(
 
 
 def frame_counts(changes: Sequence[Changes | None], images: int) -> tuple[int, ...]:
-    """How many images in a row each image or clip consists of, 1 for a still; `changes` as of `decide`."""
+    """Return how many pictures each image or clip consists of, 1 for a still; `changes` as of `decide`."""
     return tuple(1 if one is None else len(one.cuts) for one in changes) or (1,) * images
 
 
 def groups(values: Sequence[T], frames: Sequence[int]) -> list[Sequence[T]]:
-    """Split the values of images in a row into those of each image or clip."""
+    """Split a list with one value per picture into a list per image or clip."""
     ends = list(accumulate(frames))
     return [values[end - count : end] for end, count in zip(ends, frames, strict=True)]
 
 
 def whole_grids(grids: Sequence[Grid], frames: Sequence[int]) -> list[Grid]:
-    """The grids (T, H, W) of images and clips, from those (1, H, W) of images and frames."""
+    """Return the grids (T, H, W) of images and clips, from the grids (1, H, W) of images and frames."""
     spaces = []
     for group in groups(grids, frames):
         if len(set(group)) > 1:
@@ -206,19 +206,19 @@ def whole_grids(grids: Sequence[Grid], frames: Sequence[int]) -> list[Grid]:
 
 
 def kept_of_frames(allocation: Allocation) -> list[Tensor]:
-    """The kept cells of each frame of an allocation, long [K_t], ascending, numbered in that frame."""
+    """Return the kept cells of each frame, long [K_t], ascending, numbered within the frame."""
     frames, height, width = allocation.grid
     frame = allocation.keep // (height * width)
     return [allocation.keep[frame == t] - t * height * width for t in range(frames)]
 
 
 def stacked(maps: Sequence[Relevance], frames: Sequence[int]) -> list[Relevance]:
-    """The relevance of images and clips: a clip's maps are those of its frames under one another."""
+    """Return the relevance of images and clips; a clip's maps are those of its frames, stacked."""
     return [_under(group) if len(group) > 1 else group[0] for group in groups(maps, frames)]
 
 
 def _under(group: Sequence[Relevance]) -> Relevance:
-    """The relevance of a clip from that of its frames, whose maps lie under one another."""
+    """Return the relevance of a clip: the maps of its frames, stacked."""
     parts: dict[str, Tensor] = {}
     for name in ("information", "perspectival", "participatory", "balanced", "logits"):
         parts[name] = torch.cat([getattr(one, name) for one in group], dim=1)
@@ -234,7 +234,7 @@ def _under(group: Sequence[Relevance]) -> Relevance:
 
 
 def over_time(maps: Sequence[Relevance], changes: Sequence[Changes | None]) -> list[Relevance]:
-    """The relevance of images as it is, and of clips after `relevance_over_time` over their frames."""
+    """Return the relevance of images unchanged, that of clips adjusted for time (`relevance_over_time`)."""
     frames = frame_counts(changes, len(maps))
     visuals = stacked(maps, frames)
     for i, (one, count) in enumerate(zip(changes, frames, strict=bool(changes))):
@@ -255,7 +255,7 @@ def over_time(maps: Sequence[Relevance], changes: Sequence[Changes | None]) -> l
 
 
 def share_most_confident_frame(cues: Sequence[Cues], frames: Sequence[int]) -> Sequence[Cues]:
-    """The frames' `Cues`, where all of a clip have what the guide found in the most confident of them.
+    """Return the frames' `Cues`; all frames of a clip get the guide's findings from its most confident frame.
 
     Each frame keeps its own logits.
     """
@@ -273,7 +273,7 @@ def share_most_confident_frame(cues: Sequence[Cues], frames: Sequence[int]) -> S
 
 
 def most_confident_frames(cues: Sequence[Cues], frames: Sequence[int]) -> list[Cues]:
-    """Of each image or clip the frame in which the guide is most confident; the first without the guide."""
+    """Return the cues of each clip's frame in which the guide is most confident; the first without guide."""
     return [
         max(group, key=lambda one: 0.0 if one.guided is None else one.guided.confidence)
         for group in groups(cues, frames)
@@ -294,7 +294,7 @@ def _noted(allocation: Allocation, cues: Cues) -> Allocation:
 def _promised(
     layer: ARRCOCLayer, relevance: Relevance, budget: Budget, grid: Grid, cues: Cues, rule: CoverageRule
 ) -> Allocation:
-    """The allocation of a coverage, with a note where nothing is promised."""
+    """Return the allocation for a coverage, with a note if nothing can be promised."""
     doubt = rule.doubt(cues.guided)
     if doubt is None:  # the sets that were calibrated are those of the best cells alone
         relevance = relevance._replace(explore=torch.zeros(1))
@@ -308,7 +308,7 @@ def _promised(
 
 
 def _on_cpu(maps: Sequence[Relevance]) -> list[Relevance]:
-    """The same relevance on the CPU, without gradient, in one transfer."""
+    """Move relevance to the CPU, without gradient, in one transfer."""
     named = [{k: v for k, v in relevance._asdict().items() if v is not None} for relevance in maps]
     parts = [part for one in named for part in one.values()]
     flat = torch.cat([part.detach().flatten().float() for part in parts]).cpu()
@@ -320,7 +320,7 @@ def _on_cpu(maps: Sequence[Relevance]) -> list[Relevance]:
 
 
 def everything_kept(grid: Grid, relevance: Relevance | None = None) -> Allocation:
-    """The allocation of an image of which every cell is kept; its maps are those given, or 1 everywhere."""
+    """Return an allocation that keeps all cells of an image, with the maps of `relevance` (None: 1)."""
     keep = torch.arange(grid[0] * grid[1] * grid[2])
     ones = torch.ones(grid)
     maps = {name: ones for name in ("information", "perspectival", "participatory", "balanced")}
@@ -348,11 +348,12 @@ def everything_kept(grid: Grid, relevance: Relevance | None = None) -> Allocatio
 
 
 def best_kept(grid: Grid, scores: Tensor, budget: Budget | None = None) -> Allocation:
-    """The allocation that keeps the best cells by any finite scores [T, H, W] or [N]; ties go to the earlier.
+    """Return the allocation that keeps the cells with the highest scores, [T, H, W] or [N]; of ties the
+    first.
 
-    `budget` is a count, a fraction, "auto" or None for at most 273. `balanced` is the scores scaled to
-    [0, 1]; the three maps behind it are 0. `NonFiniteScores` for NaN or infinity; a ValueError for another
-    number of scores or a bad budget.
+    `budget` is a count, a fraction, "auto" or None for at most 273. The allocation's `balanced` map is the
+    scores scaled to [0, 1]; its other three maps are 0. Scores that are NaN or infinite raise
+    `NonFiniteScores`; a wrong number of them, or a bad budget, ValueError.
     """
     total = grid[0] * grid[1] * grid[2]
     if scores.numel() != total:

@@ -1,10 +1,10 @@
-"""The head of relevance "ocr": which lines of print a question needs, from their text, meaning and layout.
+"""The head of relevance "ocr": a small transformer that scores which lines of print a question needs.
 
     facts = line_facts(lines, size)                               float [L, FACTS], once per picture
     head(vectors, facts, boxes, questions, matches, words)        logits [Q, L, 2], presence [Q]
 
-A transformer over the lines of a picture; attention between two lines is biased by how they lie to one
-another, so that it learns "right of", "below" and "in this column and that row" as the guide's head does on
+It reads the lines' text, meaning and layout. Attention between two lines is biased by how they lie to one
+another, so that it learns "right of", "below" and "in this column and that row", as the guide's head does for
 places.
 """
 
@@ -43,8 +43,8 @@ class PrintedLine(NamedTuple):
 
 
 def line_facts(lines: Sequence[PrintedLine], size: tuple[int, int]) -> Tensor:
-    """Place, size and kind of text of each line, float [L, FACTS]; `size`: (height, width) of the picture in
-    px.
+    """Return place, size and kind of text of each line, float [L, FACTS]; `size` is the picture's (height,
+    width) in px.
     """
     height, width = size
     heights = sorted(line.box[3] - line.box[1] for line in lines) or [1.0]
@@ -76,9 +76,9 @@ def _stems(text: str) -> tuple[str, ...]:
 
 
 def line_matches(question: str, lines: Sequence[PrintedLine], cosines: Tensor) -> Tensor:
-    """How each line fits the words of a question, float [L, MATCHES].
+    """Return how well each line fits the words of a question, float [L, MATCHES].
 
-    `cosines` [L] are of the sentence vectors of the question and the lines.
+    `cosines` [L] compare the sentence vectors of the question and the lines.
     """
     words = split_words(question)
     content = {stem(word) for word in words if word not in STOP_WORDS}
@@ -104,9 +104,9 @@ def line_matches(question: str, lines: Sequence[PrintedLine], cosines: Tensor) -
 
 
 def likeliest(matches: Tensor) -> Tensor:
-    """The rows of the MAX_LINES lines that fit a question best, or lie beside such lines; ascending, long.
+    """Return the indices of the MAX_LINES lines that fit a question best, or lie beside such; ascending.
 
-    `matches` [L, MATCHES] are of `line_matches`, L more than MAX_LINES, in reading order.
+    `matches` [L, MATCHES] come from `line_matches`, with L above MAX_LINES, in reading order.
     """
     fit = matches[:, 0] + matches[:, 2]  # in meaning, and in its words
     beside = F.max_pool1d(fit[None, None], 5, 1, 2)[0, 0]
@@ -114,7 +114,7 @@ def likeliest(matches: Tensor) -> Tensor:
 
 
 def pair_facts(boxes: Tensor) -> Tensor:
-    """How lines lie to one another, float [L, L, PAIR], from their boxes [L, 4] in px: row i sees line j."""
+    """Return how lines [L, 4], boxes in px, lie to one another, float [L, L, PAIR]; row i sees line j."""
     x0, y0, x1, y1 = boxes.unbind(1)
     usual = (y1 - y0).median().clamp_min(1.0) if len(boxes) else boxes.new_tensor(1.0)
     x, y = (x0 + x1) / 2, (y0 + y1) / 2
@@ -136,7 +136,7 @@ def pair_facts(boxes: Tensor) -> Tensor:
 
 
 class LineLayer(nn.Module):
-    """Attention between lines, biased by their layout, and two linear layers."""
+    """A transformer layer over lines: attention biased by their layout, then two linear layers."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -146,7 +146,7 @@ class LineLayer(nn.Module):
         self.up, self.down = nn.Linear(WIDTH, 2 * WIDTH), nn.Linear(2 * WIDTH, WIDTH)
 
     def forward(self, x: Tensor, pairs: Tensor) -> Tensor:
-        """[Q, L, WIDTH] -> the same; `pairs` [L, L, PAIR]."""
+        """Update the lines' vectors, [Q, L, WIDTH] -> the same; `pairs` is [L, L, PAIR]."""
         query, key, value = (
             part.unflatten(-1, (HEADS, -1)).transpose(1, 2)
             for part in self.inner(self.norms[0](x)).chunk(3, -1)
@@ -158,7 +158,7 @@ class LineLayer(nn.Module):
 
 
 class LineHead(nn.Module):
-    """Scores the lines of a picture by questions."""
+    """Scores how much questions need each line of print in a picture."""
 
     def __init__(self, dropout: float = 0.0) -> None:
         super().__init__()
@@ -183,17 +183,17 @@ class LineHead(nn.Module):
         matches: Tensor,
         words: Sequence[Tensor],
     ) -> tuple[Tensor, Tensor]:
-        """Judge L lines by Q questions: logits [Q, L, 2] and presence [Q], that the print holds an answer.
+        """Score L lines for Q questions: logits [Q, L, 2], and the logit [Q] that the print holds an answer.
 
-        A line's second logit is of what stands just left of it: a tick box, a radio button, an icon.
+        A line's second logit is for what stands just left of it: a tick box, a radio button, an icon.
 
         Args:
-            vectors: of the lines, [L, SENTENCE_WIDTH], of unit length.
+            vectors: sentence vectors of the lines, [L, SENTENCE_WIDTH], of unit length.
             facts: `line_facts`, [L, FACTS].
             boxes: of the lines in px, [L, 4].
-            questions: their sentence vectors, [Q, SENTENCE_WIDTH].
-            matches: `line_matches` of each, [Q, L, MATCHES].
-            words: of each question the rows of its words (`word_rows`).
+            questions: sentence vectors of the questions, [Q, SENTENCE_WIDTH].
+            matches: `line_matches` of each question, [Q, L, MATCHES].
+            words: the table rows of each question's words (`word_rows`).
         """
         question = self.asked(questions * 8)
         starts = torch.tensor([0, *(len(w) for w in words[:-1])]).cumsum(0)
@@ -212,8 +212,8 @@ class LineHead(nn.Module):
 
 @lru_cache(maxsize=4096)
 def word_rows(question: str) -> Tensor:
-    """Rows in the table of hashed words: those of a question and its pairs of neighbouring words, long
-    [n].
+    """Return the rows, long [n], of a question's words and pairs of neighbouring words in the hashed-word
+    table.
     """
     words = split_words(question)[:48] or ["?"]
     grams = [*words, *(f"{a} {b}" for a, b in pairwise(words))]

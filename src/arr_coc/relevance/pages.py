@@ -1,4 +1,4 @@
-"""A store of pages by patch vectors: which pages a question is about, before their cells are scored.
+"""Rank stored pages by their patch vectors: which pages a question is about, before their cells are scored.
 
 pages = open_pages("pages.safetensors")         name -> [rows, columns, D], as late interaction keeps them
 rank_pages(pages, question)[:2]                 question [T, D]: the two best pages, with their scores
@@ -28,11 +28,10 @@ class RankedPage(NamedTuple):
 
 
 def open_pages(path: str) -> dict[str, Tensor]:
-    """The pages of a safetensors file by name: vectors of their patches, [rows, columns, D], in rows from the
-    top left.
+    """Open a safetensors file of pages: patch vectors [rows, columns, D] by name, rows from the top left.
 
-    A tensor is a page. One of [n, D] has its grid in the file's metadata, {NAME: "ROWSxCOLUMNS"}. Vectors of
-    a prompt or of a border are no patches, and left out of the file.
+    A tensor is a page. One of [n, D] has its grid in the file's metadata, {NAME: "ROWSxCOLUMNS"}. Leave
+    vectors of a prompt or of a border out of the file: they are no patches.
 
     Raises:
         ValueError: no such file, no page in it, a tensor that is none, or vectors of several models.
@@ -51,7 +50,7 @@ def open_pages(path: str) -> dict[str, Tensor]:
 
 
 def _on_grid(name: str, vectors: Tensor, grid: str | None) -> Tensor:
-    """Vectors [rows, columns, D], or [n, D] with a grid "ROWSxCOLUMNS", as [rows, columns, D]."""
+    """Return vectors [rows, columns, D], or [n, D] with a grid "ROWSxCOLUMNS", as [rows, columns, D]."""
     if vectors.ndim == 2 and grid is not None:
         rows, sign, columns = grid.partition("x")
         sides = (int(rows), int(columns)) if sign and rows.isdecimal() and columns.isdecimal() else (0, 0)
@@ -67,15 +66,15 @@ def _on_grid(name: str, vectors: Tensor, grid: str | None) -> Tensor:
 def rank_pages(
     pages: Mapping[str, Tensor] | Iterable[tuple[str, Tensor]], question: Tensor
 ) -> list[RankedPage]:
-    """The pages of a store by how well they fit a question, best first; ties stay in their order.
+    """Rank the pages of a store by how well they fit a question, best first; ties stay in their order.
 
-    Each vector of the question counts by its best cosine with any patch of a page (MaxSim, Khattab & Zaharia
-    2020, arXiv 2004.12832), in the mean over the vectors.
+    A page's score is the mean, over the question's vectors, of each one's best cosine with any of its patches
+    (MaxSim, Khattab & Zaharia 2020, arXiv 2004.12832).
 
     Args:
-        pages: by name, patch vectors [rows, columns, D]; any mapping, such as one that reads a database, or
+        pages: patch vectors [rows, columns, D] by name; any mapping, such as one that reads a database, or
             pairs of a name and vectors, which are taken one by one.
-        question: its vectors [T, D], by the model that made the patches', without those of a prompt.
+        question: its vectors [T, D], from the model that made the patches', without those of a prompt.
 
     Raises:
         ValueError: vectors of a wrong shape, or that are not finite.

@@ -1,4 +1,4 @@
-"""Relevance "retriever", "dense" and "index": vectors of patches, compared with those of a question.
+"""Relevance "retriever", "dense" and "index": compare vectors of patches with those of a question.
 
     open_relevance("retriever:vidore/colqwen2-v1.0-hf")       ColPali, ColQwen2, ColModernVBERT: one per token
     open_relevance("dense:google/siglip2-base-patch16-224")   CLIP, SigLIP, SigLIP 2, TIPSv2: one per question
@@ -6,8 +6,8 @@
     IndexSource(vectors, questions)                           the same from Python
 
 All three score a patch by the mean cosine of the question's vectors with it. None of them is calibrated:
-their logits are cosines, fit to rank cells, and add to those of others once `source.calibrate` has found
-scale and bias.
+their logits are cosines, good for ranking cells. `source.calibrate` finds the scale and bias with which they
+can be added to those of other sources.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ SAMPLED = 64  # numbers of each parameter that tell models apart
 
 
 class Sureness(NamedTuple):
-    """How a late interaction score becomes the confidence that a picture holds what a question needs.
+    """How a late-interaction score becomes a confidence that a picture holds what a question needs.
 
-    It is sigmoid(slope * (score - middle)); the score is that of `late_interaction`.
+    The confidence is sigmoid(slope * (score - middle)); the score is that of `late_interaction`.
     """
 
     slope: float
@@ -56,7 +56,7 @@ TEXTS = Sureness(40.0, 0.25)  # of dual encoders; a guess as well
 
 
 class PatchView(NamedTuple):
-    """The patches of one picture."""
+    """The patch vectors of one picture."""
 
     size: tuple[int, int]  # (height, width) of the picture in px
     vectors: Tensor  # [h, w, D] of unit length; the patches divide the picture evenly
@@ -67,17 +67,18 @@ class PatchView(NamedTuple):
 
 
 class IndexSource:
-    """Scores cells by patch vectors that a store of pages, such as one for retrieval, holds already.
+    """Scores cells by patch vectors that you have already, such as those of a store for retrieval.
 
-    Nothing is normalised over a picture or over questions, so a score is the same whatever else is asked.
+    Nothing is normalised over a picture or over questions, so a score doesn't depend on what else is scored.
 
     Args:
-        vectors: of the picture's patches, [h, w, D], in rows from its top left; or a function from a picture,
-            float [3, h, w] in [0, 1], to them. Without patches of a border that the model saw around it.
+        vectors: patch vectors of the picture, [h, w, D], in rows from its top left; or a function from a
+            picture, float [3, h, w] in [0, 1], to them. Leave out patches of a border that the model saw
+            around it.
         questions: a function from a question to its vectors, [T, D], without those of a prefix or padding.
-        name: in traces and tables.
-        version: changes whenever the vectors may; None: of the vectors' numbers, "1" for a function.
-        sureness: of the confidence.
+        name: shown in traces and tables.
+        version: changes whenever the vectors may; None: a digest of the vectors, "1" for a function.
+        sureness: how a score becomes the confidence.
         calibration: of the logits, from `source.calibrate`; None: not known.
     """
 
@@ -118,7 +119,7 @@ class IndexSource:
         return Coupling(cells_from_map(cosines.mean(-1), grid), sigmoid(logit))
 
     def _units(self, vectors: Tensor, what: str, shape: str) -> Tensor:
-        """Vectors of unit length on the CPU, float32; a ValueError if they can't be what they are for."""
+        """Return vectors of unit length, float32 on the CPU; raise ValueError for a bad shape or value."""
         if vectors.ndim != shape.count(",") + 1 or not vectors.numel() or not is_finite(vectors):
             raise ValueError(
                 f"relevance {self.name!r} has vectors {list(vectors.shape)} for {what}: give finite {shape}"
@@ -127,12 +128,12 @@ class IndexSource:
 
 
 def is_finite(vectors: Tensor) -> bool:
-    """Whether all numbers are finite, in any number format: of 8 bits torch can't ask that itself."""
+    """Return whether all numbers are finite, in any format: torch can't tell for some of 8 bits."""
     return bool(vectors.float().isfinite().all())
 
 
 def late_interaction(cosines: Tensor) -> float:
-    """The score of a picture from the cosines [h, w, T] of its patches with a question's vectors, in [-1, 1].
+    """Return a picture's score, in [-1, 1], from cosines [h, w, T] of its patches with a question's vectors.
 
     It is the mean over the question's vectors of each one's best cosine with a patch.
     """
@@ -140,7 +141,7 @@ def late_interaction(cosines: Tensor) -> float:
 
 
 class RetrieverSource(IndexSource):
-    """Scores cells by a late interaction model of transformers: ColPali, ColQwen2 or ColModernVBERT.
+    """Scores cells by a late-interaction model of transformers: ColPali, ColQwen2 or ColModernVBERT.
 
     Only the question's own tokens count: begin tokens, the prompt's "Query: " and the tokens that expand it
     are as much about any other question.
@@ -148,8 +149,8 @@ class RetrieverSource(IndexSource):
     Args:
         model: a `...ForRetrieval` model, on any device.
         processor: its processor.
-        name: in traces and tables.
-        sureness: of the confidence.
+        name: shown in traces and tables.
+        sureness: how a score becomes the confidence.
         calibration: of the logits, from `source.calibrate`; None: not known.
     """
 
@@ -193,7 +194,7 @@ class RetrieverSource(IndexSource):
 
 
 def own_tokens(bare: Sequence[int], whole: Sequence[int]) -> slice:
-    """Where a question's own tokens are in a prompt, from its token ids without the question and with it."""
+    """Return where a question's tokens are in a prompt, by its ids without (`bare`) and with the question."""
     least = min(len(bare), len(whole))
     first = next((i for i in range(least) if bare[i] != whole[i]), least)
     last = next((i for i in range(least - first) if bare[-1 - i] != whole[-1 - i]), least - first)
@@ -201,10 +202,10 @@ def own_tokens(bare: Sequence[int], whole: Sequence[int]) -> slice:
 
 
 def join_tiles(vectors: Tensor, rows: int, columns: int) -> Tensor:
-    """The patches of a picture [h, w, D] from those of its square tiles, [N, D], one after the other.
+    """Put the patches [N, D] of a picture's square tiles, one tile after another, in their places: [h, w, D].
 
-    A smaller picture of the whole comes last, as Idefics3's processor lays them, and is left out. Tiles
-    divide the picture evenly: the processor stretches it to whole ones and adds no border.
+    Idefics3's processor adds a smaller picture of the whole at the end, which is left out. Tiles divide the
+    picture evenly: the processor stretches it to whole ones and adds no border.
     """
     side = math.isqrt(len(vectors) // (rows * columns + 1))
     tiles = vectors[: rows * columns * side**2].view(rows, columns, side, side, -1)
@@ -312,7 +313,7 @@ ENCODERS: dict[str, Callable[[Any, Mapping[str, Tensor]], Tensor]] = {
 
 
 def _own_sureness(model: Any) -> Sureness:
-    """SigLIP's scale and bias, by which it has learned to tell its picture's text from others."""
+    """Return the sureness of a dual encoder: SigLIP's own scale and bias, for other models `TEXTS`."""
     if not hasattr(model, "logit_bias"):
         return TEXTS
     slope = float(model.logit_scale.detach().exp())
@@ -320,13 +321,13 @@ def _own_sureness(model: Any) -> Sureness:
 
 
 def to_image(picture: Tensor) -> Image.Image:
-    """A picture, float [3, h, w] in [0, 1], as processors take it."""
+    """Return a picture, float [3, h, w] in [0, 1], as the PIL image that processors take."""
     levels = (picture.detach().cpu().clamp(0, 1) * 255).round().to(torch.uint8)
     return Image.fromarray(levels.permute(1, 2, 0).contiguous().numpy())
 
 
 def _version(model: Any, processor: Any) -> str:
-    """Eight hexadecimal digits that change with a model's weights and its processor's settings."""
+    """Return eight hexadecimal digits that change with a model's weights and its processor's settings."""
     settings = zlib.crc32(
         json.dumps(processor.image_processor.to_dict(), sort_keys=True, default=str).encode()
     )
@@ -343,19 +344,19 @@ def _crc(tensors: Sequence[Tensor], start: int = 0) -> int:
 
 
 def open_retriever(argument: str = "") -> RetrieverSource:
-    """The source of "retriever:NAME", a model folder or a name on the Hub."""
+    """Open the source "retriever:NAME", a model folder or a name on the Hub."""
     kinds = tuple(RETRIEVERS)
     return RetrieverSource(*_load(*_place("retriever", argument, "vidore/colqwen2-v1.0-hf"), kinds))
 
 
 def open_dense(argument: str = "") -> DenseSource:
-    """The source of "dense:NAME", a model folder or a name on the Hub."""
+    """Open the source "dense:NAME", a model folder or a name on the Hub."""
     kinds = tuple(ENCODERS)
     return DenseSource(*_load(*_place("dense", argument, "google/siglip2-base-patch16-224"), kinds))
 
 
 def _place(relevance: str, argument: str, example: str) -> tuple[str, str]:
-    """The folder or name of a model and what to say if it is none."""
+    """Return the folder or name of a model, and the remedy to show if there is none."""
     remedy = f"give a folder or a name on the Hub as {relevance}:NAME, such as {relevance}:{example}"
     if not argument:
         raise ValueError(f"relevance {relevance!r} needs a model: {remedy}")
@@ -365,7 +366,7 @@ def _place(relevance: str, argument: str, example: str) -> tuple[str, str]:
 
 @lru_cache(maxsize=2)
 def _load(place: str, remedy: str, kinds: tuple[str, ...]) -> tuple[Any, Any]:
-    """A model, on the accelerator if there is one, and its processor; a ValueError if of no such kind."""
+    """Load a model, on an accelerator if there is one, and its processor; ValueError for other kinds."""
     import transformers
     from transformers import AutoConfig, AutoProcessor
 
@@ -389,10 +390,10 @@ def _load(place: str, remedy: str, kinds: tuple[str, ...]) -> tuple[Any, Any]:
 
 
 def open_index(argument: str = "") -> IndexSource:
-    """The source of "index:FILE.safetensors", with the vectors of one picture and of questions about it.
+    """Open the source "index:FILE.safetensors": the vectors of one picture and of questions about it.
 
-    The tensor "patches", [h, w, D], is the picture's; every other, [T, D], is of the question that it is
-    named by. A file has no encoder, so other questions are refused.
+    The tensor "patches", [h, w, D], is the picture's; every other, [T, D], belongs to the question that is
+    its name. A file can't encode other questions, so those are refused.
     """
     remedy = 'save {"patches": [h, w, D], "What is the total?": [T, D]}, float, as FILE.safetensors'
     if not argument:
@@ -409,7 +410,7 @@ def open_index(argument: str = "") -> IndexSource:
 
 
 class _Questions:
-    """Vectors of questions by their texts."""
+    """A function from a question to its stored vectors."""
 
     def __init__(self, path: Path, tensors: Mapping[str, Tensor]) -> None:
         self.path, self.tensors = path, {name.strip(): tensor for name, tensor in tensors.items()}

@@ -1,4 +1,4 @@
-"""Sources of relevance by name: what says which cells of a picture a question needs.
+"""Sources of relevance: the protocol, sums of several, and their calibration.
 
 source = SumSource([GuideSource(), OcrSource()])   a RelevanceSource; `relevance.sums` opens one by name
 view = source.view(picture)                        once per picture, float [3, h, w] in [0, 1]
@@ -28,7 +28,7 @@ PRIOR = -4.0  # log odds that a cell is evidence before anything is known of it:
 
 
 class PictureView(Protocol):
-    """What a source keeps of a picture between questions."""
+    """What a source computes about a picture once, for all questions."""
 
     @property
     def size(self) -> tuple[int, int]:
@@ -37,21 +37,21 @@ class PictureView(Protocol):
 
     @property
     def nbytes(self) -> int:
-        """Memory that it takes, for caches."""
+        """Bytes of memory that it takes, for caches."""
         ...
 
 
 @runtime_checkable
 class RelevanceSource(Protocol):
-    """Says which cells of a picture a question needs.
+    """Anything that scores how much a question needs each cell of a picture (a protocol).
 
     A source that is faster with several pictures at once may also have `view_all` and `couple_all`, as
     `GuideSource` does (functions of these names call them or go one by one).
 
     Attributes:
-        name: in traces, cache names and tables.
+        name: shown in traces, cache names and tables.
         version: changes whenever the same picture and question may give other logits.
-        calibration: of its logits; None: not known, so that it can't be mixed with others.
+        calibration: of its logits; None: not known, so that it can't be added to others.
     """
 
     name: str
@@ -65,14 +65,14 @@ class RelevanceSource(Protocol):
     def couple(self, view: PictureView, question: str, grid: tuple[int, int]) -> Coupling:
         """Score the cells of a grid (H, W) that divides the picture evenly.
 
-        A confidence of exactly 0 says that there is nothing to go by: no print, no word that the source
+        A confidence of exactly 0 says that the source has nothing to judge by: no print, no word that it
         knows. Sums leave it out.
         """
         ...
 
 
 def view_all(source: RelevanceSource, pictures: Sequence[Tensor]) -> list[PictureView]:
-    """The views of pictures by a source: at once if it has a method `view_all`, else one by one."""
+    """Return a source's views of pictures: from its method `view_all` if it has one, else one by one."""
     at_once = getattr(source, "view_all", None)
     return [source.view(picture) for picture in pictures] if at_once is None else at_once(pictures)
 
@@ -83,7 +83,7 @@ def couple_all(
     questions: Sequence[str],
     grids: Sequence[tuple[int, int]],
 ) -> list[Coupling]:
-    """The couplings of pictures with a question each: at once if a source has a method `couple_all`."""
+    """Return the couplings of pictures and their questions: by the source's `couple_all`, or one by one."""
     at_once = getattr(source, "couple_all", None)
     if at_once is not None:
         return at_once(views, questions, grids)
@@ -105,11 +105,9 @@ class SumView(NamedTuple):
 
 
 class SumSource:
-    """One or several sources, whose calibrated log odds are added up, less the prior that each of them
-    counts.
+    """Adds up the calibrated log odds of one or several sources, less the prior that each of them counts.
 
-    Whether a question is about all of the picture or what stands out in it is judged by a guide, from its
-    words.
+    A guide judges, from the words, whether a question is about all of the picture or what stands out in it.
 
     Raises:
         ValueError: several sources, and nobody has calibrated the logits of one.
@@ -136,7 +134,7 @@ class SumSource:
         return self.couple_all([view], [question], [grid])[0]
 
     def view_all(self, pictures: Sequence[Tensor]) -> list[PictureView]:
-        """The views of several pictures."""
+        """Return the views of several pictures."""
         parts = [view_all(source, pictures) for source in self.sources]
         return [SumView(tuple(own)) for own in zip(*parts, strict=True)]
 
@@ -146,7 +144,7 @@ class SumSource:
         questions: Sequence[str],
         grids: Sequence[tuple[int, int]],
     ) -> list[Coupling]:
-        """The couplings of several pictures with a question each, on a grid each."""
+        """Return the couplings of several pictures with a question each, on a grid each."""
         parts = [view.parts for view in views if isinstance(view, SumView)]
         each = [
             couple_all(source, [own[i] for own in parts], questions, grids)
@@ -166,7 +164,7 @@ class SumSource:
 
 
 def _name_read(question: str, findings: Sequence[Finding]) -> bool:
-    """Whether a question's words are a name that sources read on a picture (`names_print`)."""
+    """Return whether a question's words are a name that sources read on a picture (`names_print`)."""
     words = terms(question).words
     lines = [set(map(stem, split_words(finding.text))) for finding in findings]
     return names_print(
@@ -177,7 +175,7 @@ def _name_read(question: str, findings: Sequence[Finding]) -> bool:
 
 
 def guide_view(source: RelevanceSource, view: PictureView) -> GuidePage | None:
-    """The guide's encoding of a picture in the view of a source; None if the guide is no part of it."""
+    """Return the guide's encoding of a picture out of a source's view; None if the guide is no part of it."""
     if isinstance(view, GuidePage):
         return view
     if isinstance(source, SumSource) and isinstance(view, SumView):
@@ -186,11 +184,11 @@ def guide_view(source: RelevanceSource, view: PictureView) -> GuidePage | None:
 
 
 def mixed(couplings: Sequence[tuple[RelevanceSource, Coupling]]) -> Coupling:
-    """The coupling of several sources together: log odds of cells are added, and those of the confidences
+    """Return one coupling from those of several sources: cell log odds are added, those of confidences
     averaged.
 
-    Matches are the guide's, findings those of all. A source whose confidence is exactly 0 has nothing to go
-    by, as an OCR on a photograph, and is left out where others have more.
+    Matches are the guide's, findings those of all. A source with confidence exactly 0 has nothing to judge
+    by, as an OCR on a photograph, and is left out if others have more.
     """
     first = next((one for source, one in couplings if source.name == GUIDE), couplings[0][1])
     telling = [(source, one) for source, one in couplings if one.confidence > 0] or couplings
@@ -208,16 +206,16 @@ def mixed(couplings: Sequence[tuple[RelevanceSource, Coupling]]) -> Coupling:
 
 
 def log_odds(probability: float) -> float:
-    """The log odds of a probability, at most 12 either way."""
+    """Return the log odds of a probability, limited to 12 either way."""
     inside = min(max(probability, 6e-6), 1 - 6e-6)
     return math.log(inside / (1 - inside))
 
 
 def calibrate(source: RelevanceSource, examples: Iterable[tuple[Tensor, str, Tensor]]) -> Calibration | None:
-    """Fit scale and bias of a source's logits on pictures with evidence; see `fit_calibration`.
+    """Fit scale and bias that make a source's logits log odds of evidence, on pictures with known evidence.
 
     `examples` are pictures [3, h, w] in [0, 1], questions, and which cells are evidence, bool [H, W]. Those
-    of which the source says that it has nothing to go by (confidence 0) are left out, as in a sum.
+    that the source can't judge (confidence 0) are left out, as in a sum. For None see `fit_calibration`.
     """
     logits, evidence = [], []
     for picture, question, cells in examples:
@@ -230,10 +228,10 @@ def calibrate(source: RelevanceSource, examples: Iterable[tuple[Tensor, str, Ten
 
 
 def fit_calibration(logits: Sequence[Tensor], evidence: Sequence[Tensor]) -> Calibration | None:
-    """Scale and bias that make logits of cells log odds of evidence, by logistic regression over questions.
+    """Fit scale and bias that make cells' logits log odds of evidence, by logistic regression over questions.
 
-    Both are [H, W] of each question, which counts by its evidence, not by its cells. None where the scale is
-    not clearly above 0, by twice its standard error: what such a source says is no help, or misleads.
+    Both are [H, W] of each question, which counts by its evidence, not by its cells. The result is None if
+    the scale isn't above 0 by twice its standard error: such a source doesn't help, or misleads.
 
     Raises:
         ValueError: no question has evidence.
@@ -252,7 +250,7 @@ def fit_calibration(logits: Sequence[Tensor], evidence: Sequence[Tensor]) -> Cal
     weights = torch.tensor([1.0, PRIOR], requires_grad=True)
 
     def total(weights: Tensor) -> Tensor:
-        """Summed over questions; the last term keeps the scale finite where nothing is ever wrong."""
+        """Return the loss over questions; the last term keeps the scale finite if nothing is ever wrong."""
         cells = F.binary_cross_entropy_with_logits(weights[0] * x + weights[1], target, reduction="none")
         return (cells * share).sum() + len(evidence) * RIDGE * weights[0] ** 2
 
@@ -281,7 +279,7 @@ def fit_calibration(logits: Sequence[Tensor], evidence: Sequence[Tensor]) -> Cal
 
 
 def _per_question(values: Tensor, owner: Tensor, questions: int) -> Tensor:
-    """The sums of cells' values by question, [questions]."""
+    """Sum cells' values by question, [questions]; `owner` is the question of each cell."""
     return values.new_zeros(questions).index_add(0, owner, values)
 
 
@@ -295,10 +293,10 @@ def cells_from_boxes(
     size: tuple[int, int],
     floor: float = FLOOR,
 ) -> Tensor:
-    """Logits of the cells of a grid, float [H, W]: the highest of the boxes that each is visibly covered by.
+    """Return logits of a grid's cells, float [H, W]: of the boxes that visibly cover a cell, the highest.
 
-    `boxes` are (x0, y0, x1, y1) in px of a picture of `size` (height, width); `floor` is for cells without
-    one.
+    `boxes` are (x0, y0, x1, y1) in px of a picture of `size` (height, width); `floor` is the logit of cells
+    without one.
     """
     cells = torch.full(grid, floor)
     for box, logit in zip(boxes, logits, strict=True):
@@ -308,11 +306,11 @@ def cells_from_boxes(
 
 
 def cells_from_map(scores: Tensor, grid: tuple[int, int], content: Box | None = None) -> Tensor:
-    """Scores of the cells of a grid, float [H, W], from those of an encoder's patches [h, w].
+    """Return scores of a grid's cells, float [H, W], from those of an encoder's patches [h, w].
 
-    Each cell takes the mean of the patches in it, or is interpolated between them where they are larger.
-    `content` is the part of the patches, in units of patches, that shows the picture, where the encoder saw
-    it with a border or in another aspect; None: all of them.
+    A cell gets the mean of the patches in it, or is interpolated between patches larger than cells. `content`
+    is the part of the patches, in units of patches, that shows the picture, if the encoder saw it with a
+    border or in another aspect; None: all of them.
     """
     x0, y0, x1, y1 = (0.0, 0.0, *scores.shape[::-1]) if content is None else content
     left, top = int(x0), int(y0)

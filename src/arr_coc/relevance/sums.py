@@ -1,4 +1,4 @@
-"""Sources of relevance by name: "guide", "ocr", "boxes:FILE", ..., and sums of them such as "guide+ocr".
+"""Open sources of relevance by name: "guide", "ocr", "boxes:FILE", ..., and sums of them such as "guide+ocr".
 
     source = open_relevance("guide+ocr")
     register_relevance("mine", lambda argument: MySource())     or an entry point of group "arr_coc.relevance"
@@ -35,14 +35,13 @@ _registered: dict[str, Opener] = {}
 
 
 def register_relevance(name: str, opener: Callable[[str], RelevanceSource]) -> None:
-    """Give a source a name for `relevance=`: "NAME" or "NAME:ARGUMENT".
+    """Register a source of your own under a name for `relevance=`: "NAME" or "NAME:ARGUMENT".
 
-    `opener` makes the source from the argument, which is "" where none was given; it is called once per
-    argument, and again where a file of that name has changed. Entry points of group "arr_coc.relevance" are
-    such openers.
+    `opener` makes the source from the argument, "" if there is none. It is called once per argument, and
+    again when a file of that name has changed. Entry points of group "arr_coc.relevance" are such openers.
 
     Raises:
-        ValueError: the name is taken or is none.
+        ValueError: the name is taken, or can't be one.
     """
     if not re.fullmatch("[a-z0-9][a-z0-9_-]*", name):
         raise ValueError(f"relevance {name!r} is no name: use lower-case letters, digits and hyphens")
@@ -52,13 +51,13 @@ def register_relevance(name: str, opener: Callable[[str], RelevanceSource]) -> N
 
 
 def relevance_names() -> tuple[str, ...]:
-    """The names of all sources that can be part of a sum."""
+    """Return the names of all sources that can be part of a sum."""
     return tuple(dict.fromkeys((GUIDE, *_BUILT_IN, *_registered, *plugins("relevance"))))
 
 
 def parse_relevance(relevance: str) -> tuple[tuple[str, str], ...]:
-    """The (name, argument) pairs of a sum such as "guide+ocr:FOLDER", or a ValueError that says what is
-    wrong.
+    """Split a sum such as "guide+ocr:FOLDER" into (name, argument) pairs; raise a ValueError that says what
+    is wrong.
     """
     parts = []
     for part in re.split(PLUS, relevance):
@@ -81,9 +80,9 @@ def parse_relevance(relevance: str) -> tuple[tuple[str, str], ...]:
 def _opened(
     opener: Callable[[str], RelevanceSource], argument: str, written: tuple[int, int] | None
 ) -> RelevanceSource:
-    """What an opener makes of an argument, the same one each time: a model asks for it with every question.
+    """Return what an opener makes of an argument, once: a model asks for it with every question.
 
-    `written`: time and size of the file that the argument names; None where it names no file.
+    `written` is the time and size of the file that the argument names; None if it names no file.
     """
     return opener(argument)
 
@@ -97,10 +96,10 @@ def _written(argument: str) -> tuple[int, int] | None:
 
 
 def open_relevance(relevance: str | RelevanceSource, guide: Guide | None = None) -> RelevanceSource:
-    """The source of a name or a sum of names; a source is returned as it is.
+    """Open a source by its name or a sum of names; a source is returned as it is.
 
-    `guide` is the one in use (None: the bundled one). ValueError for an unknown name, one of a wrapped model,
-    or a source that can't be opened.
+    `guide` is the one in use (None: the bundled one). An unknown name, one that only wrapped models know, or
+    a source that can't be opened raises ValueError.
     """
     if not isinstance(relevance, str):
         if not isinstance(relevance, RelevanceSource):

@@ -71,7 +71,7 @@ class Layout:
 
     @classmethod
     def of_grids(cls, grids: list[Grid], device: torch.device) -> Layout:
-        """The layout of images whose tokens are all cells."""
+        """Return the layout of images whose tokens are all cells."""
         counts = [frames * height * width for frames, height, width in grids]
         return cls(counts, grids, [torch.arange(count, device=device) for count in counts])
 
@@ -121,11 +121,11 @@ class VisualFeatures:
         return Layout(self.counts, self.grids, self.cells)
 
     def cell_tokens(self, image: int) -> Tensor:
-        """The encoded cells of one image, raster order: [N, D]."""
+        """Return the encoded cells of one image, raster order: [N, D]."""
         return self.tokens[image][self.cells[image]]
 
     def repeat(self, times: int) -> VisualFeatures:
-        """The same images `times` times, for a batch of questions; tensors are shared."""
+        """Return the same images `times` times, for a batch of questions; tensors are shared."""
         levels = [level * times for level in self.levels]
         grids, cells = self.grids * times, self.cells * times
         return replace(self, tokens=self.tokens * times, levels=levels, grids=grids, cells=cells)
@@ -158,7 +158,7 @@ class VisualFeatures:
         return replace(others, tokens=join(self.tokens, others.tokens), levels=levels, cells=[])
 
     def scale(self, gates: Sequence[Tensor]) -> VisualFeatures:
-        """Multiplies the cells of every level by a gate per cell [N_i]; other tokens are unchanged."""
+        """Multiply the cells of every level by a gate per cell [N_i]; other tokens are unchanged."""
         factors = []  # (n_i, 1) each, ones at tokens that are no cell
         for tokens, cells, gate in zip(self.tokens, self.cells, gates, strict=True):
             ones = torch.ones(len(tokens), 1, dtype=tokens.dtype, device=tokens.device)
@@ -209,9 +209,9 @@ PAD, GESTALT, CROP = -1, -2, -3  # values of `Compacted.columns` that are no ori
 
 
 def image_spans(is_image: Tensor, counts: Sequence[int]) -> list[Span]:
-    """Splits the image columns of a batch [B, S] among its images of `counts` tokens, in order of appearance.
+    """Split the image columns of a batch [B, S] among its images of `counts` tokens, in order of appearance.
 
-    Raises a ValueError where the prompt holds another number of visual tokens than the images have.
+    Raises a ValueError if the prompt and the images have different numbers of visual tokens.
     """
     spans: list[Span] = []
     pending = list(counts)
@@ -241,7 +241,7 @@ def kept_columns(attention_mask: Tensor, spans: Sequence[Span], keep: Sequence[T
 
 
 def gestalt_columns(kept: Tensor, spans: Sequence[Span], counts: Sequence[int]) -> Tensor:
-    """The number of gestalt tokens (`counts`, per image) to insert before each column: long [B, S]."""
+    """Return how many coarse-view tokens (`counts`, per image) to insert before each column: long [B, S]."""
     ahead = torch.zeros_like(kept, dtype=torch.long)
     for (row, columns), count in zip(spans, counts, strict=True):
         ahead[row, columns[0]] = count  # a gestalt stands before its image's first token
@@ -249,7 +249,7 @@ def gestalt_columns(kept: Tensor, spans: Sequence[Span], counts: Sequence[int]) 
 
 
 def compact_columns(kept: Tensor, spare: int = 0, ahead: Tensor | None = None) -> Tensor:
-    """Indices of each row's kept columns (`kept` bool [B, S]), left-padded to one width: long [B, S'].
+    """Return the indices of each row's kept columns (bool [B, S]), left-padded to one width: long [B, S'].
 
     `spare`: padding columns before even the longest row; `ahead` [B, S]: gestalt tokens before each column.
     """
@@ -265,7 +265,7 @@ def compact_columns(kept: Tensor, spare: int = 0, ahead: Tensor | None = None) -
 
 
 def gather_columns(values: Tensor, columns: Tensor, fill: int, gestalt: int | None = None) -> Tensor:
-    """Values [..., B, S] of whole prompts at `columns` [B, S']: [..., B, S'].
+    """Return the values [..., B, S] of whole prompts at `columns` [B, S']: [..., B, S'].
 
     Padding becomes `fill`; gestalt tokens and cells of crops `gestalt`, by default `fill`.
     """
@@ -276,7 +276,7 @@ def gather_columns(values: Tensor, columns: Tensor, fill: int, gestalt: int | No
 
 
 def moved_columns(named: Any, columns: Tensor, length: int, by_row: bool) -> Tensor:
-    """Translates `logits_to_keep` from columns of whole prompts (length S) to columns of the compacted ones.
+    """Translate `logits_to_keep` from columns of whole prompts (length S) to columns of the compacted ones.
 
     `named` is numbers, a mask or a slice for all rows, or numbers [B, n] or a mask [B, S]. Returns long [n]
     where all rows agree, long [B, n] if the model takes columns `by_row`; of a mask [B, S] a mask [B, S']. A
@@ -342,7 +342,7 @@ def covering_cells(grid: Grid, fine: Grid, cells: Tensor) -> Tensor:
 
 
 def finer_positions(positions: Tensor, grid: Grid, fine: Grid, cells: Tensor) -> Tensor:
-    """Position ids [..., K] of cells of a finer grid, from those [..., N] of a grid (1, H, W).
+    """Return position ids [..., K] of cells of a finer grid, from those [..., N] of a grid (1, H, W).
 
     `cells` long [K] are of `fine` (1, H', W'). Linear in the cells' positions, at fractions of a cell: row i
     of H' has its centre at y = (i + 0.5) * H / H' - 0.5, likewise columns; centres beyond the outer cells' go
@@ -361,7 +361,7 @@ def finer_positions(positions: Tensor, grid: Grid, fine: Grid, cells: Tensor) ->
 
 
 def consecutive_positions(attention_mask: Tensor) -> Tensor:
-    """Attended tokens counted from 0 along each row, 0 for padding: [B, S] -> long [B, S]."""
+    """Return the number of each attended token in its row, from 0; 0 for padding: [B, S] -> long [B, S]."""
     return (attention_mask.long().cumsum(-1) - 1).clamp_min(0) * attention_mask.long()
 
 
@@ -375,7 +375,7 @@ WINDOWED = (
 
 
 def attention_window(config: Any) -> int | None:
-    """The narrowest attention window of a language model in columns, itself included; or None."""
+    """Return the narrowest attention window of a language model in columns, itself included; or None."""
     text = config.get_text_config()
     kinds = getattr(text, "layer_types", None)
     widths = [getattr(text, name, None) for kind, name in WINDOWED if kinds is None or kind in kinds]
@@ -383,13 +383,13 @@ def attention_window(config: Any) -> int | None:
 
 
 def has_recurrence(config: Any) -> bool:
-    """Whether some layers of a language model carry a state or a convolution along the prompt."""
+    """Return whether some layers of a language model carry a state or a convolution along the prompt."""
     kinds = getattr(config.get_text_config(), "layer_types", None) or ()
     return any(not kind.endswith("attention") or kind.startswith("linear") for kind in kinds)
 
 
 def warn_of_window(window: int | None, length: int, warned: set[int]) -> None:
-    """Warns once that tokens are dropped from a prompt longer than an attention window."""
+    """Warn once that tokens are dropped from a prompt longer than an attention window."""
     if window is None or length <= window or window in warned:
         return
     warned.add(window)
@@ -420,7 +420,7 @@ class PromptAssembly(ABC):
 
     @abstractmethod
     def prompt_positions(self, inputs: Mapping[str, Any], attention_mask: Tensor) -> Tensor:
-        """Position ids of the whole prompt: [3, B, S] or [B, S]."""
+        """Return position ids of the whole prompt: [3, B, S] or [B, S]."""
 
     @cached_property
     def image_token_id(self) -> int:
@@ -432,8 +432,8 @@ class PromptAssembly(ABC):
         return ()
 
     def of_images(self, inputs: Mapping[str, Any]) -> Tensor:
-        """The columns that are read with images, bool [B, S]: visual tokens, and what the processor or family
-        counts to them (a token that ends an image may attend to all of it).
+        """Return the columns that are read with images, bool [B, S]: visual tokens, and what the processor or
+        family counts to them (a token that ends an image may attend to all of it).
         """
         ids = inputs["input_ids"]
         columns = torch.isin(ids, torch.tensor([self.image_token_id, *self.image_words], device=ids.device))
@@ -450,7 +450,7 @@ class PromptAssembly(ABC):
         return image_spans(input_ids == self.image_token_id, counts)
 
     def attention_mask(self, inputs: Mapping[str, Any]) -> Tensor:
-        """The caller's mask [B, S], or all ones; ValueError if it isn't one value per token."""
+        """Return the caller's mask [B, S], or all ones; ValueError if it isn't one value per token."""
         mask, ids = inputs.get("attention_mask"), inputs["input_ids"]
         if mask is None:
             return torch.ones_like(ids)
@@ -495,7 +495,7 @@ class PromptAssembly(ABC):
         *,
         use_cache: bool = True,
     ) -> Compacted:
-        """Drops the cells that aren't kept from the prompt and its features; arguments as of `assemble`."""
+        """Drop the cells that aren't kept from the prompt and its features; arguments as of `assemble`."""
         indices = features.tokens_to_keep(keep)
         whole = [len(index) for index in indices] == features.counts
         fine = features if whole else features.select(indices)  # no copy where nothing is dropped
@@ -511,7 +511,7 @@ class PromptAssembly(ABC):
         *,
         use_cache: bool = True,
     ) -> Compacted:
-        """Builds the prompt in which each image is its gestalt tokens, then its kept tokens.
+        """Build the prompt in which each image is its gestalt tokens, then its kept tokens.
 
         Args:
             inputs: arguments of the base model; those that aren't about the prompt or images are passed on.
@@ -561,7 +561,7 @@ class PromptAssembly(ABC):
         *,
         use_cache: bool = True,
     ) -> Compacted:
-        """Builds the prompt in which each image is its gestalt tokens, then cells of a finer grid.
+        """Build the prompt in which each image is its gestalt tokens, then cells of a finer grid.
 
         `layout` is of the whole prompt, whose tokens are all cells. `keep` long [K_i] are cells of `grids`
         (1, H', W'), ascending, and `fine` their tokens: at fractions of a cell where positions have rows and
@@ -671,7 +671,7 @@ class PromptAssembly(ABC):
 def joined_tokens(
     gestalt: VisualFeatures | None, fine: VisualFeatures | None, kept_counts: list[int]
 ) -> VisualFeatures:
-    """The visual tokens of a prompt: each image's gestalt tokens, then its kept tokens."""
+    """Return the visual tokens of a prompt: each image's gestalt tokens, then its kept tokens."""
     counts = [0] * len(kept_counts) if fine is None else fine.counts
     if counts != kept_counts:
         raise ValueError(

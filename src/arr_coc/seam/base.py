@@ -102,7 +102,7 @@ class FamilyAdapter(PromptAssembly):
             setattr(self, name, value)
 
     def on(self, model: PreTrainedModel) -> Self:
-        """The same adapter on another model of the same shape, such as a copy with LoRAs."""
+        """Return the same adapter on another model of the same shape, such as a copy with LoRAs."""
         if model is self.model:
             return self
         _ = self.markers  # rendered once for both
@@ -114,11 +114,11 @@ class FamilyAdapter(PromptAssembly):
 
     @abstractmethod
     def cell_layout(self, inputs: Mapping[str, Any], counts: Sequence[int]) -> list[tuple[Grid, Tensor]]:
-        """Per image its grid (T, H, W) and which of its tokens are cells, long [N] in raster order."""
+        """Return each image's grid (T, H, W), and which of its tokens are cells, long [N] in raster order."""
 
     @abstractmethod
     def patches(self, inputs: Mapping[str, Any], features: VisualFeatures | None = None) -> list[Tensor]:
-        """Per image the preprocessed, still normalised picture [3, h, w] of its cells, without encoding."""
+        """Return each image's preprocessed, still normalised picture [3, h, w], without encoding."""
 
     # ---- read off the model; overridden where that isn't all
 
@@ -145,7 +145,7 @@ class FamilyAdapter(PromptAssembly):
 
     @property
     def unfit(self) -> str | None:
-        """Why no token can be dropped from the model's prompts, as its configuration says; None if it may."""
+        """Why no token may be dropped from the model's prompts, by its configuration; None if tokens may."""
         return None
 
     @property
@@ -154,18 +154,18 @@ class FamilyAdapter(PromptAssembly):
         return self.encodes != "images"
 
     def encode(self, inputs: Mapping[str, Any]) -> Any:
-        """The base model's own output of `get_image_features`."""
+        """Return the base model's own output of `get_image_features`."""
         arguments = {name: inputs[name] for name in self.visual_names if inputs.get(name) is not None}
         if not self.casts:
             arguments["pixel_values"] = arguments["pixel_values"].to(self.model.dtype)
         return self._model_with("get_image_features").get_image_features(**arguments, return_dict=True)
 
     def token_counts(self, inputs: Mapping[str, Any], lengths: Sequence[int]) -> Sequence[int]:
-        """The tokens of each image, from the `lengths` of the encoder's outputs: the same by default."""
+        """Return each image's number of tokens, by default the `lengths` of the encoder's outputs."""
         return lengths
 
     def early_counts(self, inputs: Mapping[str, Any]) -> Sequence[int] | None:
-        """The placeholders of each image, before encoding; None where they aren't known."""
+        """Return each image's number of placeholders before encoding; None if that isn't known."""
         return self.layout(inputs).in_prompt if self.early_layout else None
 
     def token_kinds(self, inputs: Mapping[str, Any]) -> Tensor:
@@ -190,11 +190,11 @@ class FamilyAdapter(PromptAssembly):
 
     @property
     def merger(self) -> Any:
-        """The module that makes visual tokens of the tower's states, in families `by_cells`."""
+        """The module that makes visual tokens from the vision tower's states, in families `by_cells`."""
         raise NotImplementedError(f"the vision tower of {self.model.config.model_type} can't be read by cell")
 
     def tower_order(self, inputs: Mapping[str, Any]) -> Tensor | None:
-        """The tower's order of the cells, long [N]; None for raster order."""
+        """Return the tower's order of the cells, long [N]; None for raster order."""
         return None
 
     # ---- families whose tower can encode some cells, tiles or crops alone
@@ -204,11 +204,11 @@ class FamilyAdapter(PromptAssembly):
         raise self._not_sparse()
 
     def encode_cells(self, inputs: Mapping[str, Any], keep: Sequence[Tensor]) -> VisualFeatures:
-        """Encodes the kept cells (per image rising raster indices [K_i]) and nothing else.
+        """Encode the kept cells (per image rising raster indices [K_i]) and nothing else.
 
-        A family of tiles encodes those that hold one. Returns the tokens of `tokens_to_keep(keep)`,
-        `cells` empty; with every cell kept they are those of `features` to the last bit. A ValueError for
-        bad indices, or if nothing is to be encoded in any image.
+        A family of tiles encodes those that hold one. Returns the tokens of `tokens_to_keep(keep)`, `cells`
+        empty; with every cell kept they are those of `features` to the last bit. Bad indices, or nothing to
+        encode in any image, raise ValueError.
         """
         raise self._not_sparse()
 
@@ -217,14 +217,14 @@ class FamilyAdapter(PromptAssembly):
         raise self._not_sparse()
 
     def encode_merged(self, inputs: Mapping[str, Any], compressor: TowerCompressor) -> VisualFeatures:
-        """Encodes every image with a tower that merges patches half-way; its `grids` are the coarse ones."""
+        """Encode every image with a tower that merges patches half-way; its `grids` are the coarse ones."""
         raise NotImplementedError(
             f"the vision tower of {self.model.config.model_type} can't be run in two halves; use gestalt "
             "'resize' or 'pool4'"
         )
 
     def other_tokens(self, inputs: Mapping[str, Any], layout: Layout) -> VisualFeatures | None:
-        """The tokens of each image that are no cell, encoded alone; None where every token is one."""
+        """Encode the visual tokens that are no cells, such as an overview's, per image; None without any."""
         return None
 
     def views_encoded(self, inputs: Mapping[str, Any], keep: Sequence[Tensor]) -> tuple[int, int] | None:
@@ -233,11 +233,11 @@ class FamilyAdapter(PromptAssembly):
 
     @property
     def cell_px(self) -> int:
-        """Px along each side of a cell, in families whose every token is one."""
+        """Px along each side of a cell, in families whose visual tokens are all cells."""
         raise self._not_sparse()
 
     def lacks_finer(self, inputs: Mapping[str, Any], pictures: Sequence[Image] | None) -> str | None:
-        """Why cells of a call's images can't be read at a finer scale, in a few words, or None."""
+        """Return why cells of a call's images can't be read at a finer scale, in a few words, or None."""
         return f"{self.model.config.model_type} reads cells at the one scale of its processor"
 
     def finer(
@@ -254,11 +254,11 @@ class FamilyAdapter(PromptAssembly):
         raise self._not_sparse()
 
     def lacks_crops(self, inputs: Mapping[str, Any], pictures: Sequence[Image] | None) -> str | None:
-        """Why crops of a call's images are impossible, in a few words, or None."""
+        """Return why crops of a call's images are impossible, in a few words, or None."""
         return f"{self.model.config.model_type} has no use for crops"
 
     def crops(self, inputs: Mapping[str, Any], pictures: Sequence[Image]) -> dict[str, Tensor]:
-        """Enlarged parts of pictures, in order of appearance, as inputs beside the processor's own."""
+        """Return enlarged parts of pictures, in order of appearance, as inputs beside the processor's own."""
         raise self._not_sparse()
 
     def _not_sparse(self) -> NotImplementedError:
@@ -270,7 +270,7 @@ class FamilyAdapter(PromptAssembly):
     # ---- images, and the question
 
     def features(self, inputs: Mapping[str, Any]) -> VisualFeatures:
-        """Encodes the images with the model's own encoder, exactly as the stock model does.
+        """Encode the images with the model's own encoder, exactly as the stock model does.
 
         A ValueError for images that it can't read, or that don't fit the prompt.
         """
@@ -295,7 +295,7 @@ class FamilyAdapter(PromptAssembly):
         return VisualFeatures(tokens, levels, grids, cells, handing_back(output), packed, extra)
 
     def images(self, inputs: Mapping[str, Any], features: VisualFeatures | None = None) -> list[Tensor]:
-        """The exact pictures that the vision tower reads: per image float32 [3, h, w] in [0, 1].
+        """Return the exact pictures that the vision tower reads: per image float32 [3, h, w] in [0, 1].
 
         Patch layout and normalisation are undone; no original image is needed. A ValueError for pixels that
         are no pictures, or that don't fit the prompt.
@@ -313,7 +313,7 @@ class FamilyAdapter(PromptAssembly):
         return mean, std, getattr(processor, "do_normalize", True) is not False
 
     def normalising(self, pictures: Sequence[Tensor]) -> Callable[[Tensor], Tensor]:
-        """The normalisation of these preprocessed pictures, float32 [3, h, w], for one in [0, 1]."""
+        """Return the normalisation of these preprocessed pictures, float32 [3, h, w], for one in [0, 1]."""
         mean, std, usual = self._normalisation
         if not are_normalised(pictures, mean, std, usual):
             return lambda picture: picture
@@ -325,7 +325,7 @@ class FamilyAdapter(PromptAssembly):
         return template_markers(self.processor)
 
     def question_mask(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
-        """The user's words of the last turn that has any: bool [B, S].
+        """Return the user's words of the last turn that has any: bool [B, S].
 
         Excludes template, special, padding and image tokens and replies of tools. Without a processor or its
         template: all attended text that is neither special nor an image.
@@ -440,7 +440,7 @@ class _Visuals:
             self.parts = [[part] for part in pixels.split(counts)]
 
     def take(self) -> tuple[list[Tensor] | list[Step], tuple[int, int, int], int]:
-        """The next one's patches, grid of patches and number of visual tokens, or a ValueError."""
+        """Return the next one's patches, grid of patches and number of visual tokens, or a ValueError."""
         if not self.left or not self.parts:
             raise ValueError(
                 f"the prompt has more visual tokens than its {len(self.sizes)} images or clips make; pass "

@@ -1,4 +1,4 @@
-"""Generates from a compacted prompt with the interface of an ordinary `generate` on the whole prompt.
+"""Generate from a compacted prompt (tokens dropped) as an ordinary `generate` does from the whole one.
 
 Returned sequences begin with the whole prompt, length limits count it and callbacks get it. Arguments that
 can't be honoured while tokens are dropped raise a ValueError that names them.
@@ -66,7 +66,7 @@ class WholeIds:
         self._length = length
 
     def __call__(self, ids: Tensor) -> Tensor:
-        """[R, S' + new] -> [R, S + new]."""
+        """Return ids [R, S' + new] with the whole prompts in front: [R, S + new]."""
         return torch.cat([self.prompts(len(ids)).to(ids), ids[:, self._length :]], dim=1)
 
     def prompts(self, rows: int) -> Tensor:
@@ -75,7 +75,7 @@ class WholeIds:
 
 
 class WholeCriterion(stopping_criteria.StoppingCriteria):
-    """A stopping criterion that calls another one with the whole prompt."""
+    """A stopping criterion that shows another one the whole prompt in place of the compacted one."""
 
     def __init__(self, criterion: Callable[..., Any], whole: WholeIds) -> None:
         self._criterion = criterion
@@ -86,7 +86,7 @@ class WholeCriterion(stopping_criteria.StoppingCriteria):
 
 
 class WholeProcessor(logits_process.LogitsProcessor):
-    """A logits processor that calls another one with the whole prompt."""
+    """A logits processor that shows another one the whole prompt in place of the compacted one."""
 
     def __init__(self, processor: Callable[..., Any], whole: WholeIds) -> None:
         self._processor = processor
@@ -97,7 +97,7 @@ class WholeProcessor(logits_process.LogitsProcessor):
 
 
 def whole_callbacks(callbacks: Iterable[Any], whole: WholeIds, dropped: int, wrapper: type) -> list[Any]:
-    """Stopping criteria or logits processors adapted to a prompt that lacks `dropped` tokens.
+    """Return stopping criteria or logits processors adapted to a prompt that lacks `dropped` tokens.
 
     Instances of transformers' own classes are not wrapped: `generate` replaces its own of the same class by
     them. Those that count the prompt (`PROMPT_COUNTS`) are copied with the compacted prompt's count.
@@ -117,7 +117,7 @@ def whole_callbacks(callbacks: Iterable[Any], whole: WholeIds, dropped: int, wra
 
 
 def whole_prefix(allowed: Callable[[int, Tensor], Any], prompts: Tensor, length: int, copies: int) -> Any:
-    """A `prefix_allowed_tokens_fn` that calls the caller's with the whole prompt."""
+    """Return a `prefix_allowed_tokens_fn` that calls the caller's with the whole prompt."""
 
     def compacted(row: int, ids: Tensor) -> Any:
         return allowed(row, torch.cat([prompts[row // copies].to(ids), ids[length:]]))
@@ -143,7 +143,7 @@ class WholePrompt(BaseStreamer):
 
 
 def show_whole_prompt(kwargs: dict[str, Any], ids: Tensor, length: int, copies: int = 1) -> None:
-    """Wraps the callbacks among the arguments of `generate`, in place.
+    """Wrap the callbacks among the arguments of `generate`, in place.
 
     `ids` [B, S] are the whole prompts, `length` is S' of the compacted ones; `copies` are the rows per prompt
     that `generate` numbers apart (returned sequences, in some releases).
@@ -205,10 +205,10 @@ class NewTokens(BaseStreamer):
             self._on_text(self._decode(self._ids))
 
     def end(self) -> None:
-        """Does nothing; `generate` calls it at the end."""
+        """Do nothing; `generate` calls it at the end."""
 
     def arrived(self) -> float:
-        """The time at which the first new token came, in seconds of the clock `now`."""
+        """Return the time at which the first new token came, in seconds of the clock `now`."""
         return self._arrivals[-1]
 
 
@@ -227,13 +227,13 @@ def cache_of(arguments: Mapping[str, Any]) -> Any:
 
 
 def refuse_continuation(inputs: Mapping[str, Any], stock: bool) -> None:
-    """Checks a call's cache: the stock model continues none that lacks tokens, other modes none at all."""
+    """Check a call's cache: the stock model continues only caches that lack no token, other modes none."""
     check = refuse_pruned_cache if stock else refuse_cache
     check(cache_of(inputs))
 
 
 def refuse_cache(past: Any) -> None:
-    """Raises a ValueError for a filled cache of the caller's: a call that drops tokens can't continue it."""
+    """Raise a ValueError for a filled cache of the caller: a call that drops tokens can't continue one."""
     if past is not None and past.get_seq_length() > 0:
         raise ValueError(
             f"{CACHE} can't be continued while tokens are dropped: a cache doesn't say which tokens it "
@@ -243,7 +243,7 @@ def refuse_cache(past: Any) -> None:
 
 
 def mark_caches(output: Any, past: Any, columns: Tensor, inputs: Mapping[str, Any]) -> None:
-    """Marks the caches, the caller's (`past`) and in `output`, of a call that dropped tokens, in place."""
+    """Mark the caches, the caller's (`past`) and in `output`, of a call that dropped tokens, in place."""
     ids, mask = inputs["input_ids"], inputs.get("attention_mask")
     if columns.shape == ids.shape:
         same = columns == torch.arange(ids.shape[1], device=columns.device)
@@ -256,7 +256,7 @@ def mark_caches(output: Any, past: Any, columns: Tensor, inputs: Mapping[str, An
 
 
 def refuse_pruned_cache(past: Any) -> None:
-    """Raises a ValueError for a cache of a call that dropped tokens; unmarks an emptied one."""
+    """Raise a ValueError for a cache of a call that dropped tokens; unmark an emptied one."""
     if not getattr(past, DROPPED_MARK, False):
         return
     if past.get_seq_length() == 0:
@@ -299,7 +299,7 @@ class KeptPrompt:
         return same if self.divisible or same == len(self.ids) else 0
 
     def beginning(self, length: int) -> DynamicCache:
-        """A copy of the cache of the first `length` columns, to be continued."""
+        """Return a copy of the cache of the first `length` columns, to be continued."""
         if not self.divisible:
             return copy.deepcopy(self.cache)  # states are written in place
         part = copy.copy(self.cache)
@@ -336,7 +336,7 @@ class KeptPrompts:
 
     @torch.no_grad()
     def read_image(self, base: Any, adapter: FamilyAdapter, compacted: Compacted) -> None:
-        """Reads an undropped prompt of one row up to its last column of an image, and keeps that."""
+        """Read an undropped prompt of one row up to its last column of an image, and keep that."""
         kwargs = _without_images(adapter, compacted.kwargs)
         length = int(adapter.of_images(kwargs)[0].nonzero()[-1]) + 1
         self._image = _read_columns(base, kwargs, length, compacted.kwargs["mm_encoder_outputs"])
@@ -359,7 +359,7 @@ class KeptPrompts:
         return replace(compacted, kwargs=kwargs | {CACHE: best.beginning(best.shared(ids))})
 
     def keep(self, ids: Tensor, compacted: Compacted) -> None:
-        """Keeps a prompt with its answer [S + new] in place of the last one; `generate` filled its cache."""
+        """Keep a prompt with its answer [S + new] in place of the last one; `generate` filled its cache."""
         cache, image = compacted.kwargs[CACHE], self._image
         last = KeptPrompt(ids[: cache.get_seq_length()], cache)
         if image is not None and last.divisible:  # its tensors hold the image's: one copy is enough
@@ -368,7 +368,7 @@ class KeptPrompts:
 
 
 def check_keeping(count: int | None, adapter: FamilyAdapter) -> None:
-    """Raises a ValueError where images can't be kept after `count` questions; None: never."""
+    """Raise a ValueError if images can't be kept after `count` questions; None: never kept."""
     if count is not None and (isinstance(count, bool) or not isinstance(count, int) or count < 0):
         raise ValueError(
             f"keep_image_after {count!r} is no number of questions: use 0, 1, 2, ... or None for never"
@@ -381,7 +381,7 @@ def check_keeping(count: int | None, adapter: FamilyAdapter) -> None:
 
 
 def unread(compacted: Compacted) -> dict[str, Any]:
-    """Arguments of `forward` for a continued prompt: what its cache lacks."""
+    """Return arguments of `forward` for a continued prompt: those columns that its cache lacks."""
     kwargs = dict(compacted.kwargs)
     start = kwargs[CACHE].get_seq_length()  # the mask stays whole: it covers the cache's columns, too
     names = [name for name in PER_COLUMN if name != "attention_mask" and kwargs.get(name) is not None]
@@ -402,7 +402,7 @@ def _without_images(adapter: FamilyAdapter, kwargs: Mapping[str, Any]) -> dict[s
 
 
 def shared_columns(compacted: Compacted) -> int:
-    """The number of first columns that depend on no question, of one row and image; 0 without coarse view."""
+    """Return how many leading columns are the same for every question, in one row; 0 without coarse view."""
     columns = compacted.columns
     gestalt = (columns[0] == GESTALT).nonzero().flatten()  # they stand first in their image's place
     return int(gestalt[-1]) + 1 if len(columns) == 1 and len(gestalt) else 0
@@ -410,7 +410,7 @@ def shared_columns(compacted: Compacted) -> int:
 
 @torch.no_grad()
 def read_prefix(base: Any, compacted: Compacted) -> KeptPrompt | None:
-    """Runs the language model on the columns that all questions share; None without a coarse view."""
+    """Run the language model on the columns that all questions share; None without a coarse view."""
     length = shared_columns(compacted)
     if not length:
         return None
@@ -420,7 +420,7 @@ def read_prefix(base: Any, compacted: Compacted) -> KeptPrompt | None:
 
 
 def after(prefix: KeptPrompt | None, compacted: Compacted) -> Compacted:
-    """The prompt with the cache of its first columns; unchanged where these differ from the prefix's."""
+    """Return a prompt with a prefix's cache for its first columns; unchanged if they aren't the prefix's."""
     if prefix is None or shared_columns(compacted) != len(prefix.ids):
         return compacted
     if not torch.equal(compacted.kwargs["input_ids"][0, : len(prefix.ids)], prefix.ids):
@@ -433,7 +433,7 @@ def after(prefix: KeptPrompt | None, compacted: Compacted) -> Compacted:
 
 
 def _tokens(kwargs: dict[str, Any], part: slice) -> dict[str, Any]:
-    """A value of `mm_encoder_outputs` with a part of the image's tokens, in every level."""
+    """Return a value of `mm_encoder_outputs` with a part of the image's tokens, in every level."""
     visual = kwargs["mm_encoder_outputs"]["image"]
     own = visual.pooler_output  # packed tokens are pieces of one token each
     one = own[part] if isinstance(own, Tensor) else [tokens[part] for tokens in own]
@@ -481,7 +481,7 @@ COLUMN_COUNTERS: set[str] = set()  # model types registered with `FamilyAdapter.
 
 
 def use_given_positions(model: Any) -> Any:
-    """The model, or a view of it whose `generate` uses the positions that it is given."""
+    """Return the model, or a view of it whose `generate` uses the positions that it is given."""
     if model.config.model_type not in COLUMN_COUNTERS:
         return model
     view: Any = copy.copy(model)  # the same modules; only the instance's dictionary is another
@@ -491,7 +491,7 @@ def use_given_positions(model: Any) -> Any:
 
 
 def repeat_by_prompt(model: Any) -> Any:
-    """A view of the model whose `generate` gives each copy of a prompt that prompt's images."""
+    """Return a view of the model whose `generate` gives each copy of a prompt that prompt's images."""
     view: Any = copy.copy(model)
     view.__dict__["_expand_multimodal_outputs"] = partial(_repeated_by_prompt, model.config.image_token_id)
     return view
@@ -579,13 +579,13 @@ def _check_ids(prompt: Any, name: str, keyword: str = "") -> None:
 
 
 def check_length(count: object) -> None:
-    """Raises a ValueError where the most tokens of an answer are not a whole number from 1 on."""
+    """Raise a ValueError unless the most tokens of an answer are a whole number from 1 on."""
     if isinstance(count, bool) or not isinstance(count, numbers.Integral) or count < 1:
         raise ValueError(f"max_new_tokens {count!r} is no count of tokens: use a whole number, 1 or more")
 
 
 def with_inferred_mask(base: PreTrainedModel, kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of `generate` with the mask that stock `generate` infers where none is given."""
+    """Return the arguments of `generate` with the mask that stock `generate` infers where none is given."""
     ids = kwargs.get("input_ids")
     pad, eos = (setting(base, kwargs, f"{name}_token_id") for name in ("pad", "eos"))
     if kwargs.get("attention_mask") is not None or not isinstance(ids, Tensor) or pad is None:
@@ -612,7 +612,7 @@ def refuse_settings(base: PreTrainedModel, kwargs: Mapping[str, Any]) -> None:
 
 
 def refuse_arguments(arguments: Mapping[str, Any]) -> None:
-    """Raises a ValueError for arguments or settings that can't be honoured while tokens are dropped."""
+    """Raise a ValueError for arguments or settings that can't be honoured while tokens are dropped."""
     for name, why in REFUSED.items():
         value = arguments.get(name)
         if value is None or value is False or (name == "guidance_scale" and value == 1):
@@ -638,7 +638,7 @@ PIXEL_GRIDS = {"pixel_values": "image_grid_thw", "pixel_values_videos": "video_g
 
 
 def check_inputs(adapter: FamilyAdapter, inputs: Mapping[str, Any]) -> None:
-    """Checks a call's prompt, its other inputs and its images before encoding (not in mode "full").
+    """Check a call's prompt, its other inputs and its images before encoding (not in mode "full").
 
     A ValueError names what is missing, or doesn't fit the prompt or the pixels, in one line with the remedy.
     """
@@ -650,13 +650,13 @@ def check_inputs(adapter: FamilyAdapter, inputs: Mapping[str, Any]) -> None:
 
 
 def check_without_images(adapter: FamilyAdapter, inputs: Mapping[str, Any]) -> None:
-    """Checks a prompt that comes without images: a ValueError if it has placeholders of any."""
+    """Raise a ValueError if a prompt that comes without images has placeholders for any."""
     if inputs.get("input_ids") is not None:
         _check_placeholders(adapter, inputs)
 
 
 def check_prompt(inputs: Mapping[str, Any]) -> None:
-    """Checks that a call has rows of `input_ids`, else a ValueError."""
+    """Raise a ValueError unless a call has rows of `input_ids`."""
     ids = inputs.get("input_ids")
     if ids is None:
         raise ValueError(
@@ -668,7 +668,7 @@ def check_prompt(inputs: Mapping[str, Any]) -> None:
 
 
 def check_by_token(adapter: FamilyAdapter, inputs: Mapping[str, Any]) -> None:
-    """Checks the shape of arguments with a value per token, and that each can be shortened."""
+    """Check the shape of arguments with a value per token, and that each can be shortened."""
     shape = tuple(inputs["input_ids"].shape)
     for name in BY_TOKEN:
         value = inputs.get(name)
@@ -728,7 +728,7 @@ def _check_pixels(adapter: FamilyAdapter, inputs: Mapping[str, Any], name: str) 
 
 
 def _check_placeholders(adapter: FamilyAdapter, inputs: Mapping[str, Any]) -> None:
-    """Raises a ValueError where a prompt has placeholders of no image or clip, or images without any."""
+    """Raise a ValueError where a prompt has placeholders of no image or clip, or images without any."""
     ids = inputs["input_ids"]
     image, clip = adapter.image_token_id, getattr(adapter.model.config, "video_token_id", None)
     if inputs.get("pixel_values_videos") is not None:
@@ -774,7 +774,7 @@ class Generated:
 
 @torch.no_grad()
 def generate_whole(base: Any, inputs: Mapping[str, Any], compacted: Compacted, **more: Any) -> Any:
-    """Generates from a compacted prompt and returns sequences that begin with the whole one.
+    """Generate from a compacted prompt, and return sequences that begin with the whole one.
 
     `inputs` are the caller's own, with the whole `input_ids` [B, S]. Returns what `base.generate` does, with
     sequences [B * num_return_sequences, S + new]; a cache in it is marked where tokens were dropped.

@@ -39,7 +39,7 @@ PALETTE: np.ndarray = np.rint(  # of 0 to 1, RGB, uint8 [256, 3]
 
 
 def colours(numbers: np.ndarray) -> np.ndarray:
-    """Numbers in [0, 1] as RGB, float [...] -> uint8 [..., 3]."""
+    """Return numbers in [0, 1] as RGB, float [...] -> uint8 [..., 3]."""
     return PALETTE[(numbers * 256).astype(np.int64).clip(0, 255)]
 
 
@@ -54,12 +54,12 @@ _FILES = {"normal": "DejaVuSans.ttf", "bold": "DejaVuSans-Bold.ttf"}
 
 @cache
 def font(weight: str, size: float) -> ImageFont.FreeTypeFont:
-    """The font of a weight, "normal" or "bold", and a size in points."""
+    """Return the font of a weight, "normal" or "bold", and a size in points."""
     return load_font(_FILES[weight], size * DPI / 72)
 
 
 def text_width(text: str, weight: str, size: float) -> float:
-    """The width of a text of one line in pixels."""
+    """Return the width of a text of one line in pixels."""
     return font_of(text, weight, size).getlength(text)
 
 
@@ -76,20 +76,20 @@ def _loaded(file: str, size: float) -> ImageFont.FreeTypeFont:
 
 
 def _signs(text: str) -> frozenset[str]:
-    """The letters, numbers and punctuation of a text."""
+    """Return the letters, numbers and punctuation of a text."""
     return frozenset(c for c in text if unicodedata.category(c)[0] in "LMNP")
 
 
 @lru_cache(512)
 def _system_font(signs: frozenset[str], weight: str) -> str | None:
-    """The file of the system font nearest to a weight that has all of some characters, or None."""
+    """Return the file of the system font nearest to a weight that has all of some characters, or None."""
     codes = set(map(ord, signs))
     return next((file for file in _system_fonts(weight) if codes <= _charmap(file)), None)
 
 
 @cache
 def _system_fonts(weight: str) -> tuple[str, ...]:
-    """Files of matplotlib's known fonts, upright ones nearest to a weight first."""
+    """Return the files of matplotlib's known fonts, upright ones nearest to a weight first."""
     from matplotlib import font_manager  # slow to import, and needed for other scripts alone
 
     wanted = font_manager.weight_dict[weight]
@@ -105,7 +105,7 @@ def _system_fonts(weight: str) -> tuple[str, ...]:
 
 @cache
 def _charmap(file: str) -> frozenset[int]:
-    """The characters of a font file; none if it can't be read."""
+    """Return the characters of a font file; none if it can't be read."""
     from matplotlib.ft2font import FT2Font
 
     try:
@@ -145,7 +145,7 @@ def wrap(text: str, weight: str, size: float, width: float, most: int) -> list[s
 
 
 def drawable_text(text: str, weight: str = "normal") -> str:
-    """The text without control characters; `OTHER_SCRIPT` if no font has most of its letters."""
+    """Return the text without control characters; `OTHER_SCRIPT` if no font has most of its letters."""
     letters = [c for c in text if unicodedata.category(c).startswith("L")]
     missing = sum(not _has_glyph(c, weight) for c in letters)
     if 2 * missing > len(letters) and _system_font(_signs(text), weight) is None:
@@ -155,13 +155,13 @@ def drawable_text(text: str, weight: str = "normal") -> str:
 
 @lru_cache(4096)
 def _has_glyph(letter: str, weight: str) -> bool:
-    """Whether a font has a letter: it draws another shape than for an invalid character."""
+    """Return whether a font has a letter: it draws another shape than for an invalid character."""
     letter_shape, empty_shape = (_drawn(sign, weight) for sign in (letter, _NO_CHARACTER))
     return letter_shape != empty_shape
 
 
 def _drawn(sign: str, weight: str) -> bytes:
-    """The pixels of a character as the font of a weight draws it."""
+    """Return the pixels of a character as the font of a weight draws it."""
     image = Image.new("L", (3 * round(_TRIED * DPI / 72), 3 * round(_TRIED * DPI / 72)))
     ImageDraw.Draw(image).text((0, 0), sign, 255, font(weight, _TRIED))
     return image.tobytes()
@@ -196,7 +196,7 @@ def draw_evidence(panel: Image.Image, evidence: Evidence) -> None:
 
 
 def _strokes(box: _Px, dashed: bool) -> Iterator[_Px]:
-    """The outline of a box in px as filled rectangles: solid sides or dashes."""
+    """Yield the outline of a box in px as filled rectangles: solid sides or dashes."""
     before, after = _MARK_LINE // 2, _MARK_LINE - _MARK_LINE // 2 - 1
     left, top, right, bottom = box[0] - before, box[1] - before, box[2] + after, box[3] + after
     across, down = (
@@ -245,7 +245,7 @@ def draw_spots(panel: Image.Image, spots: Sequence[Spot]) -> None:
 
 
 def _start(box: _Px, wide: int, prints: Sequence[_Px]) -> int:
-    """Where a label begins: centred on its bar, or turned away from a neighbour in the same line."""
+    """Return where a label begins: centred on its bar, or turned away from a neighbour in the same line."""
     line = [other for other in prints if other[1] <= box[3] and box[1] <= other[3]]
     middles = [(left + right) // 2 for left, _, right, _ in line]
     own = (box[0] + box[2]) // 2
@@ -256,7 +256,7 @@ def _start(box: _Px, wide: int, prints: Sequence[_Px]) -> int:
 
 
 def _print(gray: np.ndarray, place: tuple[float, float]) -> _Px:
-    """The box in px, as wide as a bar, of the print nearest to a place and the bar below it.
+    """Return the box in px, as wide as a bar, of the print nearest to a place and the bar below it.
 
     Without edges of print, as in a photograph, the box ends just above and below the place.
     """
@@ -313,21 +313,21 @@ class Panel:
 
 @dataclass(frozen=True)
 class Truth:
-    """What is shown with a choice: the evidence with its recall, and the guide's record."""
+    """What is drawn over a choice: boxes of evidence, their recall, and the guide's findings."""
 
     evidence: Evidence = ()
     recall: str = ""
     guidance: Guidance | None = None
 
     def image(self, base: np.ndarray, note: str) -> Panel:
-        """The panel of the image with evidence and guidance."""
+        """Return the panel of the image with evidence and guidance."""
         if self.guidance is None:
             return Panel("image", note, base, evidence=self.evidence)
         return Panel("image", _verdict(self.guidance), base, self.evidence, self.guidance.matched)
 
 
 def _verdict(guidance: Guidance) -> str:
-    """The guide's verdict in few words."""
+    """Return the guide's verdict in few words."""
     general = {
         "overview": "about the whole picture",
         "unusual": "about what stands out",
@@ -398,7 +398,7 @@ def draw_layers(
 
 
 def with_note(picture: Image.Image, note: str | None) -> Image.Image:
-    """A picture with a note painted below it, so that it can't be shared without the note."""
+    """Return a picture with a note painted below it, so that it can't be shared without the note."""
     if not note:
         return picture
     margin, line = round(_MARGIN * DPI), round(_LINE["small"] * DPI)
@@ -413,7 +413,7 @@ def with_note(picture: Image.Image, note: str | None) -> Image.Image:
 
 
 def panel_pixels(image: Image.Image, allocation: Allocation, box: tuple[float, float]) -> np.ndarray:
-    """The image scaled to fit width x height inches: uint8 [h, w, 3]."""
+    """Return the image scaled to fit width x height inches: uint8 [h, w, 3]."""
     if allocation.grid[0] != 1:
         raise ValueError(
             f"a picture shows one frame, the record has {allocation.grid[0]}: draw each frame by itself"
@@ -434,12 +434,12 @@ def spread(cells: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def _gray(pixels: np.ndarray) -> np.ndarray:
-    """Luma of pixels [h, w, 3] -> float [h, w]."""
+    """Return the luma of pixels [h, w, 3], float [h, w]."""
     return pixels.astype(np.float32) @ np.array([0.299, 0.587, 0.114], dtype=np.float32)
 
 
 def _heat_panel(title: str, note: str, lines: np.ndarray, relevance: Tensor) -> Panel:
-    """A coloured panel of one map [1, H, W] with the image's `lines` drawn over it."""
+    """Return a coloured panel of one map [1, H, W] with the image's `lines` drawn over it."""
     cells = relevance[0].float().numpy().clip(0, 1)
     highest = float(cells.max())
     plain = colours(cells / (highest or 1.0))
@@ -453,7 +453,7 @@ def _heat_panel(title: str, note: str, lines: np.ndarray, relevance: Tensor) -> 
 
 
 def _lines(base: np.ndarray) -> np.ndarray:
-    """Distance of each pixel's luma from its blurred surroundings: float [h, w] in [0, 255]."""
+    """Return how far each pixel's luma is from its blurred surroundings: float [h, w] in [0, 255]."""
     gray = Image.fromarray(base).convert("L")
     around = gray.filter(ImageFilter.GaussianBlur(8))
     return np.abs(np.asarray(gray, dtype=np.float32) - np.asarray(around, dtype=np.float32))
@@ -462,7 +462,7 @@ def _lines(base: np.ndarray) -> np.ndarray:
 def truth_of(
     image: Image.Image, allocation: Allocation, boxes: Sequence[Box], guidance: Guidance | None
 ) -> Truth:
-    """The evidence and guidance of an allocation of an image."""
+    """Return the evidence and guidance of an allocation of an image."""
     check_boxes(boxes)
     scored = score(boxes, allocation, image.size)
     shares = scaled(boxes, image.size, (1, 1))
@@ -470,7 +470,7 @@ def truth_of(
 
 
 def kept_panel(base: np.ndarray, allocation: Allocation, truth: Truth) -> Panel:
-    """A panel of the image with the dropped cells faded and the kept ones outlined."""
+    """Return a panel of the image with the dropped cells faded and the kept ones outlined."""
     mask = spread(allocation.mask()[0].numpy(), base.shape)
     faded = np.asarray(Image.fromarray(base).convert("L").point(lambda level: 15 + 0.3 * level))
     pixels = np.where(mask[..., None], base, faded[..., None])
@@ -484,7 +484,7 @@ def kept_panel(base: np.ndarray, allocation: Allocation, truth: Truth) -> Panel:
 
 
 def _outline(mask: np.ndarray) -> np.ndarray:
-    """Pixels [h, w] on either side of a mask's border."""
+    """Return the pixels [h, w] on either side of a mask's border."""
     framed = np.pad(mask, 1)
     line = np.zeros_like(framed)
     across, upright = framed[1:] != framed[:-1], framed[:, 1:] != framed[:, :-1]
@@ -535,7 +535,7 @@ def _compose(
 
 
 def _facts(allocation: Allocation) -> str:
-    """The line of figures below question and answer."""
+    """Return the line of figures below question and answer."""
     _, h, w = allocation.grid
     kept, total = allocation.kept, allocation.total
     parts = [
@@ -563,12 +563,12 @@ def _text(
 
 
 def _title_width(panel: Panel) -> float:
-    """Width of a panel's title and the gap after it, in inches."""
+    """Return the width of a panel's title and the gap after it, in inches."""
     return text_width(panel.title, "bold", TITLE) / DPI + 0.12
 
 
 def _caption_width(panel: Panel) -> float:
-    """Width of a panel's title and note, in inches."""
+    """Return the width of a panel's title and note, in inches."""
     return _title_width(panel) + text_width(panel.note, "normal", _NOTE) / DPI
 
 

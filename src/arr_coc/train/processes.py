@@ -24,12 +24,12 @@ IGNORED = {
 
 
 def is_main_process() -> bool:
-    """Whether this process is the first of its run."""
+    """Return whether this process is the first of its run."""
     return os.environ.get("RANK", "0") == "0"
 
 
 def divides() -> bool:
-    """Whether the launcher asked for FSDP: one model divided over several processes.
+    """Return whether the launcher asked for FSDP: one model divided over several processes.
 
     Raises ValueError for DeepSpeed, a single process, or settings that would have no effect.
     """
@@ -68,7 +68,7 @@ def hide_fsdp_env() -> Generator[None]:
 
 @contextlib.contextmanager
 def ended_group() -> Generator[None]:
-    """End the process group, if the block started one, before the interpreter ends.
+    """End the process group after the block, if the block started one, before the interpreter ends.
 
     Otherwise the threads of its connections are torn down with the interpreter, and now and then abort it.
     """
@@ -78,7 +78,7 @@ def ended_group() -> Generator[None]:
 
 
 def greatest(number: int, device: torch.device) -> int:
-    """The maximum of a number over all processes of a run."""
+    """Return the maximum of a number over all processes of a run."""
     if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
         return number
     most = torch.tensor(number, device=device)
@@ -87,7 +87,7 @@ def greatest(number: int, device: torch.device) -> int:
 
 
 def mean_of_all(value: torch.Tensor) -> float:
-    """The mean of a number over all processes of a run."""
+    """Return the mean of a number over all processes of a run."""
     if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
         return value.item()
     total = value.detach().clone()
@@ -96,7 +96,7 @@ def mean_of_all(value: torch.Tensor) -> float:
 
 
 def start_worker(worker: int) -> None:
-    """The `worker_init_fn` of a data loader: a worker ends with its parent process, and not before.
+    """Make a data-loading worker end with its parent process, and not before (a `worker_init_fn`).
 
     It ignores Ctrl-C and signals to the process group: the parent still needs images to finish the step.
     """
@@ -116,7 +116,7 @@ def _end_with(sentinel: int) -> None:
 
 
 def worker_message(message: str) -> str:
-    """The message of an error raised in a data-loading worker, without its traceback."""
+    """Return the message of an error raised in a data-loading worker, without its traceback."""
     if not message.startswith("Caught ValueError in DataLoader"):
         return message
     return message.strip().splitlines()[-1].removeprefix("ValueError: ")

@@ -43,7 +43,7 @@ MAX_RANK = 4096  # of a layer's coupling; also the most heads
 
 
 def check_data(spec: str) -> str:
-    """Return `spec` unchanged, or raise ValueError unless it is one of `plugins("rows")` or NAME:DIR."""
+    """Return `spec` if it names training data, one of `plugins("rows")` or NAME:DIR, or raise ValueError."""
     name, made = spec.partition(":")[0].strip().lower(), tuple(plugins("rows"))
     if spec not in made and (name not in data_sets() or ":" not in spec):
         names, forms = ", ".join(data_sets()), ", ".join(made) + " or " * bool(made) + "NAME:DIR"
@@ -107,7 +107,7 @@ class RunSettings(BaseModel):
 
     @classmethod
     def defaults(cls) -> dict[str, Any]:
-        """Field -> JSON-safe default, of the fields that have one."""
+        """Return the JSON-safe defaults of the fields that have one, by name."""
         fields = cls.model_fields.items()
         return {name: to_jsonable_python(f.default) for name, f in fields if not f.is_required()}
 
@@ -391,7 +391,7 @@ def make_recipe(**settings: Any) -> Recipe:
 
 
 def built_in() -> dict[str, Path]:
-    """Recipes of the package and of its plugins: name -> file."""
+    """Return the recipes of the package and of its plugins: name -> file."""
     own = {path.stem: path for path in sorted(RECIPES.glob("*.toml"))}
     return dict(sorted((own | {name: plugin("recipes", name) for name in plugins("recipes")}).items()))
 
@@ -500,7 +500,7 @@ def explain(
     stage: Any = None,
     key: str | None = None,
 ) -> str:
-    """The first problem of a pydantic error in one line: the setting, its value and the remedy."""
+    """Return the first problem of a pydantic error in one line: the setting, its value and the remedy."""
     # Unknown settings first: a misspelt name is also reported as a missing one.
     problem = min(error.errors(include_url=False), key=lambda each: each["type"] != "extra_forbidden")
     place = [*([key] if key else []), *problem["loc"]]
@@ -524,7 +524,7 @@ def explain(
 
 
 def _short(text: str) -> str:
-    """A value in a message: one line of at most 80 characters."""
+    """Return a value in a message: one line of at most 80 characters."""
     return " ".join(text.split()) if len(text) <= 80 else f"{' '.join(text[:77].split())}..."
 
 
@@ -540,12 +540,12 @@ def unknown(name: str, fields: Mapping[str, FieldInfo]) -> str:
 
 
 def recipes() -> dict[str, Path]:
-    """All recipes that `arr-coc train` accepts: name -> file."""
+    """Return all recipes that `arr-coc train` accepts: name -> file."""
     return built_in() | {name: plugin("teachers", name).FILE for name in plugins("teachers")}
 
 
 def describe(name: str) -> list[str]:
-    """Paragraphs of the comment at the start of a built-in recipe, each as one line.
+    """Return the paragraphs of the comment at the start of a built-in recipe, each as one line.
 
     A line that is indented, or begins with a word and two spaces ("Cost      11 minutes"), starts a new one.
     """
@@ -564,5 +564,5 @@ def describe(name: str) -> list[str]:
 
 
 def summary(name: str) -> str:
-    """The first sentence of a built-in recipe's description."""
+    """Return the first sentence of a built-in recipe's description."""
     return re.split(r"(?<=\.)\s", describe(name)[0], maxsplit=1)[0]

@@ -1,4 +1,4 @@
-"""Readers of clips: pictures by Pillow, video files by PyAV (the extra `video`); and a writer of .mp4 files.
+"""Read clips: pictures by Pillow, video files by PyAV (the extra `video`); and write .mp4 files.
 
 reader.index()            FrameIndex: times and size of all frames, before any is decoded
 reader.frames((0, 12))    the frames of ascending numbers as RGB images, one at a time
@@ -41,14 +41,14 @@ if TYPE_CHECKING:
 
 
 class ClipReader(Protocol):
-    """The interface of readers of clips, one for each kind of file or pixels."""
+    """What every reader of clips can do, one class for each kind of file or pixels (a protocol)."""
 
     def index(self) -> FrameIndex:
-        """Times and size of all frames."""
+        """Return the times and size of all frames."""
         ...
 
     def frames(self, numbers: Sequence[int]) -> Iterator[Image.Image]:
-        """The frames of ascending numbers as RGB images."""
+        """Yield the frames of these ascending numbers as RGB images."""
         ...
 
 
@@ -61,7 +61,7 @@ DEFAULT_FRAME_SECONDS = 0.1  # seconds of a frame of an animation that says 0, a
 
 
 def is_picture(start: bytes) -> bool:
-    """Whether a file that starts with these bytes is one that Pillow reads."""
+    """Return whether a file that starts with these bytes is one that Pillow reads."""
     head = start[:12].ljust(12, b"\0")
     return any(
         all(want in (b".", head[i : i + 1]) for i, want in enumerate(_single(mark))) for mark in SIGNATURES
@@ -73,7 +73,7 @@ def _single(mark: bytes) -> Iterator[bytes]:
 
 
 def _opened(path: Path, name: str) -> BinaryIO:
-    """A file of a clip, opened to be read; a ValueError that names the clip if it can't be."""
+    """Return a file of a clip, opened to be read; a ValueError that names the clip if it can't be."""
     try:
         return path.open("rb")
     except OSError as error:
@@ -87,7 +87,7 @@ class Animation:
         self.path, self.name = path, name
 
     def index(self) -> FrameIndex:
-        """Times and size; every frame is passed over once, none is kept."""
+        """Return the times and size; every frame is passed over once, none is kept."""
         with self._open() as image:
             total = 1 if image.format in STILL_FORMATS else getattr(image, "n_frames", 1)
             size = image.size
@@ -104,7 +104,7 @@ class Animation:
         )
 
     def frames(self, numbers: Sequence[int]) -> Iterator[Image.Image]:
-        """The frames of ascending numbers, RGB, transparency as by `open_image`."""
+        """Yield the frames of ascending numbers, RGB, transparency as by `open_image`."""
         with self._open() as image:
             for number in numbers:
                 self._seek(image, number)
@@ -117,7 +117,7 @@ class Animation:
             yield image
 
     def _seek(self, image: Image.Image, number: int) -> float:
-        """Move to a frame; its seconds."""
+        """Move to a frame; return its time in seconds."""
         try:
             image.seek(number)
             image.load()
@@ -141,7 +141,7 @@ class PictureClip:
         self.pictures, self.rate, self.name = pictures, check_rate(rate, "rate"), name
 
     def index(self) -> FrameIndex:
-        """Times and size; the first picture is opened."""
+        """Return the times and size; the first picture is opened."""
         total = len(self.pictures)
         check_total(self.name, total)
         size = self._open(0).size
@@ -149,7 +149,7 @@ class PictureClip:
         return FrameIndex(self.name, even_times(total, self.rate), self.rate, size)
 
     def frames(self, numbers: Sequence[int]) -> Iterator[Image.Image]:
-        """The pictures of ascending numbers."""
+        """Return the pictures of ascending numbers."""
         return (self._open(number) for number in numbers)
 
     def _open(self, number: int) -> Image.Image:
@@ -160,7 +160,7 @@ class PictureClip:
 
 
 def folder_pictures(folder: Path, name: str) -> list[Path]:
-    """The pictures of a folder in the order of the numbers in their names: `2.png` before `10.png`."""
+    """Return the pictures of a folder in the order of the numbers in their names: `2.png` before `10.png`."""
     try:
         paths = [
             path for path in folder.iterdir() if path.suffix.lower() in FRAME_SUFFIXES and path.is_file()
@@ -227,7 +227,7 @@ class VideoFile:
         self.coded = (0, 0)
 
     def index(self) -> FrameIndex:
-        """Times and size of all frames, from the packets and the first decoded frame."""
+        """Return the times and size of all frames, from the packets and the first decoded frame."""
         with self._stream() as (container, stream):
             declared, average = stream.frames, stream.average_rate
             self.coded = (stream.codec_context.width, stream.codec_context.height)
@@ -254,7 +254,7 @@ class VideoFile:
         return FrameIndex(self.name, times, rate, size)
 
     def frames(self, numbers: Sequence[int]) -> Iterator[Image.Image]:
-        """The frames of ascending numbers, upright, RGB."""
+        """Yield the frames of ascending numbers, upright, RGB."""
         check_work(self.name, self.coded, self._cost(numbers))
         with self._stream() as (container, stream):
             read = self._by_count if self.pts is None else self._by_time
@@ -262,7 +262,7 @@ class VideoFile:
                 yield self._picture(frame)
 
     def _by_time(self, container: Any, stream: Any, numbers: Sequence[int]) -> Iterator[Any]:
-        """Decoded frames at the pts of `numbers`, from the nearest key frame each."""
+        """Yield decoded frames at the pts of `numbers`, from the nearest key frame each."""
         assert self.pts is not None, "the caller looked"
         decoder, last = self._decode(container, stream), None
         tail = MAX_TAIL_SECONDS / float(stream.time_base)
@@ -283,7 +283,7 @@ class VideoFile:
             yield last
 
     def _by_count(self, container: Any, stream: Any, numbers: Sequence[int]) -> Iterator[Any]:
-        """Decoded frames by their number, where packets carry no times."""
+        """Yield decoded frames by their number, where packets carry no times."""
         decoder = self._decode(container, stream)
         at, last = -1, None
         for number in numbers:
@@ -297,7 +297,7 @@ class VideoFile:
             yield last
 
     def _sought(self, container: Any, stream: Any, key: int) -> tuple[Iterator[Any], Any]:
-        """A decoder that starts at a key frame, or at the beginning where seeking lands behind it."""
+        """Return a decoder that starts at a key frame, or at the beginning where seeking lands behind it."""
         assert self.pts is not None, "without times there is no seeking"
         for pts in (key, int(self.pts[0])):
             container.seek(pts, stream=stream, backward=True)
@@ -349,7 +349,7 @@ class VideoFile:
         return int(self.keys[place - 1]) if place else None
 
     def _cost(self, numbers: Sequence[int]) -> int:
-        """How many frames are decoded to reach `numbers`."""
+        """Return how many frames are decoded to reach `numbers`."""
         if self.pts is None:
             return numbers[-1] + 1
         cost, at = 0, -1
