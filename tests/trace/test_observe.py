@@ -216,7 +216,8 @@ class TestTrace:
             assert len(heard) == last
 
     def test_a_folder_is_named_without_its_place(self, tmp_path: Path) -> None:
-        base = tmp_path / "models" / "base"
+        base = tmp_path / "base"
+        base.mkdir()
         model = build(base_name=str(base))
         found = observe(model.session(WIDE), "What?", words=False, compare=False, max_new_tokens=1)
         assert found.model == base.name
