@@ -23,9 +23,9 @@ from arr_coc.seam.assembly import CROP, GESTALT
 from each import each
 from eyes import assert_same
 from near import near
-from tiny import EVERY, MASKABLE, picture, prompts, tiny
+from tiny import KINDS, MASKABLE, TABLE, picture, prompts, tiny
 
-REFINING = tuple(f for f in EVERY if getattr(adapter_for(tiny(f).model, tiny(f).processor), "refines", False))
+REFINING = tuple(family for family in KINDS if TABLE[family].adapter.refines)
 QUESTION = "What is the number on the door?"
 refining = pytest.mark.parametrize("family", REFINING)
 FEW = ("qwen3_vl", "qwen3_5", "glm4v", "gemma4", "paddleocr_vl")
