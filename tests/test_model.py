@@ -272,12 +272,6 @@ class TestGenerate:
         monkeypatch.setattr(model.base.generation_config, "guidance_scale", 1.0)
         assert greedy(model, inputs_of()).shape[0] == 2
 
-    @pytest.mark.parametrize("mode", ["dense", "PRUNE", ""])
-    def test_unknown_mode(self, mode: str) -> None:
-        names = ", ".join(MODES)
-        with pytest.raises(ValueError, match=f"mode '{mode}' is unknown; use one of {names}, or import"):
-            greedy(wrapped(), inputs_of(), mode=mode)
-
     @each("budget", [0, -3, 1.5, 0.0, float("nan"), "abc", "0", True])
     def test_bad_budget_is_an_error_not_a_fallback(self, budget: Any) -> None:
         with pytest.raises(ValueError, match=str(budget)):

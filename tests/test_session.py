@@ -163,9 +163,11 @@ class TestAnswer:
 
         full = model.ask(IMAGE, "What?", mode="full", max_new_tokens=4)
         monkeypatch.setattr(model.layer, "scores", broken)
-        answer = model.ask(IMAGE, "What?", max_new_tokens=4)
-        assert answer.fallback
-        assert (answer.text, answer.kept) == (full.text, 30)
+        session = model.session(IMAGE)
+        for mode in (None, None, "sparse"):
+            answer = session.ask("What?", mode=mode, max_new_tokens=4)
+            assert answer.fallback
+            assert (answer.text, answer.kept) == (full.text, 30)
         assert "broken scorer" in caplog.text
         model.strict = True
         with pytest.raises(RuntimeError, match="broken scorer"):

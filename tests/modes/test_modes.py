@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import copy
-import logging
 from typing import Any
 
 import pytest
 import torch
 import transformers
 from packaging.version import Version
-from torch import Tensor, nn
+from torch import nn
 from torch.nn import functional as F
 
 from arr_coc.choose.allocation import Reason
@@ -341,35 +340,6 @@ class TestSessions:
             assert looked.kept == 7
         looks = [build(mode=mode).look(IMAGES[1], "What?") for mode in ("compress", "full", None)]
         assert all(torch.equal(look.keep, looks[2].keep) for look in looks)
-
-
-class TestFallback:
-    @torch.no_grad()
-    def test_it_is_said_everywhere(
-        self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        model, inputs, mode = build(strict=False), inputs_of(), "sparse"
-
-        def broken(*_: Any) -> Tensor:
-            raise RuntimeError("broken stem")
-
-        monkeypatch.setattr(model.stem, "forward", broken)
-        with caplog.at_level(logging.ERROR):
-            out = greedy(model, inputs, mode=mode, return_allocation=True)
-        assert out.fallback
-        assert "broken stem" in caplog.text
-        assert torch.equal(out.sequences, greedy(tiny("qwen3_vl").model, inputs))
-        assert model(**inputs, mode=mode).fallback
-        session, full = (
-            model.session(IMAGES[1]),
-            model.ask(IMAGES[1], "What?", mode="full", max_new_tokens=NEW),
-        )
-        for _ in range(2):
-            answer = session.ask("What?", mode=mode, max_new_tokens=NEW)
-            assert (answer.fallback, answer.text, answer.read) == (True, full.text, 45)
-        model.strict = True
-        with pytest.raises(RuntimeError, match="broken stem"):
-            model.ask(IMAGES[1], "What?", mode=mode)
 
 
 class TestGradient:
