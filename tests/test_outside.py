@@ -22,7 +22,7 @@ from arr_coc.model import ARRCOCModel
 from arr_coc.seam.decoding import CACHE
 from each import each
 from near import near
-from tiny import KINDS, LLAVA_FAMILIES, apart, picture, prompts, tiny
+from tiny import APART, KINDS, LLAVA_FAMILIES, apart, picture, prompts, tiny
 
 ROWS = [("What is the number on the door?", [picture(1, (48, 40))]), ("Where?", [picture(2, (40, 72))])]
 GREEDY = {"do_sample": False, "max_new_tokens": 4}
@@ -73,7 +73,7 @@ class TestPositionalArguments:
         assert torch.equal(wrapped()(ids, **inputs, mode=mode).logits, expected)
 
 
-@pytest.mark.parametrize("family", apart(KINDS))
+@pytest.mark.parametrize("family", APART)
 @each("mode", ["prune", "full"])
 def test_a_padded_batch_without_a_mask(family: str, mode: str) -> None:
     inputs = inputs_of(family)
@@ -147,8 +147,9 @@ class TestTypesOfNumbers:
         for one, other in zip(out.allocations, expected.allocations, strict=True):
             assert torch.equal(one.keep, other.keep)
 
-    @pytest.mark.parametrize("cast", ["half", "bfloat16", "to", "double"])
-    @pytest.mark.parametrize("mode", ["prune", "sparse"])
+    @pytest.mark.parametrize(
+        ("cast", "mode"), [("half", "prune"), ("bfloat16", "sparse"), ("to", "prune"), ("double", "sparse")]
+    )
     def test_a_cast_of_the_whole(self, cast: str, mode: str) -> None:
         """The layer is small and stays float32, its weights to the last bit."""
         built = tiny("qwen3_vl")
@@ -251,14 +252,12 @@ def test_pixels_without_normalisation_get_the_same_cells(family: str) -> None:
         for more in ({}, {"pixel_values": plain["pixel_values"]})
     ]
     assert near(*textures)
-    out = wrapped(family).generate(
-        **usual | {"pixel_values": plain["pixel_values"]}, **GREEDY, return_allocation=True
-    )
-    assert not out.fallback
+    if family in ("qwen3_vl", "llava"):  # after which nothing is the family's own
+        given = usual | {"pixel_values": plain["pixel_values"]}
+        assert not wrapped(family).generate(**given, **GREEDY, return_allocation=True).fallback
 
 
-@pytest.mark.parametrize("family", ["llava_next", "llava_onevision"])
-@pytest.mark.parametrize("size", [(1, 3000), (3000, 1)])
+@pytest.mark.parametrize(("family", "size"), [("llava_next", (1, 3000)), ("llava_onevision", (3000, 1))])
 def test_a_very_thin_image_is_answered(family: str, size: tuple[int, int]) -> None:
     inputs = inputs_of(family, [("What?", [picture(1, size)])])
     out = wrapped(family).generate(**inputs, **GREEDY, return_allocation=True)

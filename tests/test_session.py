@@ -17,6 +17,7 @@ from arr_coc.choose.stopwatch import STAGES
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes import scoring
 from arr_coc.session import Session
+from each import each
 from tiny import KINDS, MASKABLE, apart, picture, prompts, tiny
 
 IMAGE = picture(1, (48, 40))
@@ -57,7 +58,7 @@ def test_answer_is_that_of_generate(family: str, monkeypatch: pytest.MonkeyPatch
     built = tiny(family)
     model = ARRCOCModel.wrap(built.model, built.processor, budget=9)
     inputs = prompts(built, [("What?", [IMAGE])])
-    for mode in ("prune", "full", "weight"):
+    for mode in ("prune", "full", "weight") if family in ("qwen3_vl", "llava") else ("prune",):
         answer = model.ask(IMAGE, "What?", mode=mode, max_new_tokens=5)
         out = model.generate(**inputs, mode=mode, do_sample=False, max_new_tokens=5)
         new = out[0, inputs["input_ids"].shape[1] :]
@@ -70,6 +71,7 @@ class TestAnswer:
     def test_smoke(self, model: ARRCOCModel) -> None:
         answer = model.ask(IMAGE, "What is the number?", max_new_tokens=3)
         assert isinstance(answer, Answer)
+        assert answer.magnified is None
         assert (answer.kept, answer.total, answer.grid) == (9, 30, (1, 5, 6))
         assert (answer.mode, answer.budget, answer.fallback) == ("prune", 9, False)
         assert torch.equal(answer.allocation.keep, model.look(IMAGE, "What is the number?").keep)
@@ -161,9 +163,11 @@ class TestAnswer:
 
         full = model.ask(IMAGE, "What?", mode="full", max_new_tokens=4)
         monkeypatch.setattr(model.layer, "scores", broken)
-        answer = model.ask(IMAGE, "What?", max_new_tokens=4)
-        assert answer.fallback
-        assert (answer.text, answer.kept) == (full.text, 30)
+        session = model.session(IMAGE)
+        for mode in (None, None, "sparse"):
+            answer = session.ask("What?", mode=mode, max_new_tokens=4)
+            assert answer.fallback
+            assert (answer.text, answer.kept) == (full.text, 30)
         assert "broken scorer" in caplog.text
         model.strict = True
         with pytest.raises(RuntimeError, match="broken scorer"):
@@ -284,27 +288,27 @@ class TestBatch:
             closeness = 1e-4 if family in MASKABLE else 5e-3  # padding moves the chunks of recurrent layers
             assert (together[row, -len(logits) :] - logits).abs().max() < closeness
 
-    def test_questions_that_cannot_be_asked_are_refused(self, family: str) -> None:
-        with pytest.raises(ValueError, match="the question is empty"):
-            self.session(family).batch(["What?", " "])
-        with pytest.raises(ValueError, match=r"the questions are \[\]: give a list of texts, one at least"):
-            self.session(family).batch([])
-        with pytest.raises(ValueError, match="the questions are 'abc': give a list of texts"):
-            self.session(family).batch("abc")
-        with pytest.raises(ValueError, match="one for each of the 2 questions"):
-            self.session(family).batch(["What?", "Where?"], ["There."])
+
+@each(
+    ("words", "message"),
+    [
+        ([["What?", " "]], "the question is empty"),
+        ([[]], r"the questions are \[\]: give a list of texts, one at least"),
+        (["abc"], "the questions are 'abc': give a list of texts"),
+        ([["What?", "Where?"], ["There."]], "one for each of the 2 questions"),
+    ],
+)
+def test_a_batch_that_cannot_be_asked_is_refused(model: ARRCOCModel, words: list[Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        model.session(IMAGE).batch(*words)
 
 
 class TestQuestions:
-    @pytest.mark.parametrize("question", ["", " ", "\n\t ", None, b"What?", 7, ["What?"], "half \udc00"])
+    @each("question", ["", " ", "\n\t ", None, b"What?", 7, ["What?"], "half \udc00"])
     def test_what_is_none_is_refused_before_the_image_is_opened(
         self, model: ARRCOCModel, question: Any
     ) -> None:
         session = model.session(IMAGE)
-        assert session.ask("What?", max_new_tokens=1).magnified is None
-        for mode in ("full", "compress", "weight"):
-            with pytest.raises(ValueError, match=f"mode '{mode}' chooses no cells.*prune, sparse, saccade"):
-                session.look("What?", mode=mode)
         for call in (session.ask, session.look, session.inputs, session.prompt):
             with pytest.raises(ValueError, match=r"the question (is empty|is None: give|is an? |has half)"):
                 call(question)
@@ -312,11 +316,16 @@ class TestQuestions:
             with pytest.raises(ValueError, match="the question"):
                 call("no-such-file.png", question)
 
+    def test_what_chooses_no_cells_is_no_look(self, model: ARRCOCModel) -> None:
+        for mode in ("full", "compress", "weight"):
+            with pytest.raises(ValueError, match=f"mode '{mode}' chooses no cells.*prune, sparse, saccade"):
+                model.look(IMAGE, "What?", mode=mode)
+
     def test_placeholder(self, model: ARRCOCModel) -> None:
         with pytest.raises(ValueError, match=r"holds '<\|image_pad\|>', the model's own placeholder"):
             model.ask(IMAGE, "What is <|image_pad|>?")
 
-    @pytest.mark.parametrize("count", ["3", 1.5, 2.0, 0, -1, True, None])
+    @each("count", ["3", 1.5, 2.0, 0, -1, True, None])
     def test_an_answer_is_cut_off_after_a_whole_number_of_tokens(
         self, model: ARRCOCModel, count: Any
     ) -> None:

@@ -13,7 +13,7 @@ from arr_coc.families.registry import is_served
 from arr_coc.model import ARRCOCModel
 from arr_coc.seam.decoding import CACHE, KeptPrompts, unread
 from each import each
-from tiny import EVERY, FAMILIES, MASKABLE, TABLE, apart, picture, prompts, tiny
+from tiny import EVERY, MASKABLE, TABLE, apart, picture, prompts, tiny
 
 IMAGE = picture(1, (48, 40))
 KEEPING = [family for family in EVERY if TABLE[family].trait("prefix") is not True]
@@ -65,17 +65,17 @@ class TestAnswers:
     def test_questions_by_themselves(self, family: str, images: Any) -> None:
         model = wrapped(family)
         session = model.session(images, keep_image_after=0)
-        for question in (*QUESTIONS, QUESTIONS[0]):
-            answer = session.ask(question, max_new_tokens=6)
-            assert answer.text == model.ask(images, question, mode="full", max_new_tokens=6).text
+        for question in (*QUESTIONS[:2], QUESTIONS[0]):
+            answer = session.ask(question, max_new_tokens=4)
+            assert answer.text == model.ask(images, question, mode="full", max_new_tokens=4).text
             assert (answer.mode, answer.kept) == ("full", answer.total)
 
     def test_a_conversation(self, family: str, images: Any) -> None:
         model = wrapped(family)
         session, history = model.session(images, keep_image_after=0), []
-        for question in QUESTIONS:
-            answer = session.ask(question, max_new_tokens=6, history=history)
-            whole = model.session(images).ask(question, mode="full", max_new_tokens=6, history=history)
+        for question in QUESTIONS[:3]:
+            answer = session.ask(question, max_new_tokens=4, history=history)
+            whole = model.session(images).ask(question, mode="full", max_new_tokens=4, history=history)
             assert answer.text == whole.text
             history.append((question, answer.text))
 
@@ -97,13 +97,13 @@ class TestAnswers:
 
 
 @pytest.mark.parametrize("family", apart(KEEPING))
-def test_six_pictures_and_two_questions(family: str) -> None:
+def test_three_pictures_and_two_questions(family: str) -> None:
     """Also where the words beside an image depend on pixels, or attend to all of it."""
     model, wrong = wrapped(family), []
-    for seed in range(6):
+    for seed in range(3):
         kept, whole = (model.session(picture(seed, (64, 48)), keep_image_after=n) for n in (0, None))
         for question in ("Where?", "What is the number on the door?"):
-            texts = [one.ask(question, mode="full", max_new_tokens=6).text for one in (kept, whole)]
+            texts = [one.ask(question, mode="full", max_new_tokens=4).text for one in (kept, whole)]
             wrong += [(seed, question, *texts)] if texts[0] != texts[1] else []
     assert not wrong
 
@@ -246,8 +246,10 @@ class TestWhatIsRead:
 
 
 class TestConversation:
-    @pytest.mark.parametrize("family", FAMILIES)
-    @pytest.mark.parametrize("mode", ["prune", "full"])
+    @pytest.mark.parametrize(
+        ("family", "mode"),
+        [("qwen3_vl", "prune"), ("qwen3_vl", "full"), ("llava", "prune"), ("llava_next", "full")],
+    )
     def test_the_answer_is_that_of_generate(self, family: str, mode: str) -> None:
         model, built = wrapped(family), tiny(family)
         history = [("What?", "A ball."), ("Where?", "")]

@@ -20,6 +20,7 @@ from typing import Any
 import httpx
 import pytest
 
+from chat_servers import CLIENT
 from each import each
 
 pytest.importorskip("gradio", reason="the app is an extra: pip install 'arr-coc[app]'")
@@ -88,14 +89,14 @@ def free_port() -> int:
 
 def call(address: str, data: list[Any]) -> tuple[str, Any]:
     """Call the endpoint as curl does: the kind of the last event, and its data."""
-    event = httpx.post(f"{address}/gradio_api/call/ask", json={"data": data}).json()["event_id"]
-    lines = httpx.get(f"{address}/gradio_api/call/ask/{event}", timeout=60).text.strip().splitlines()
+    event = CLIENT.post(f"{address}/gradio_api/call/ask", json={"data": data}).json()["event_id"]
+    lines = CLIENT.get(f"{address}/gradio_api/call/ask/{event}", timeout=60).text.strip().splitlines()
     return lines[-2].removeprefix("event: "), json.loads(lines[-1].removeprefix("data: "))
 
 
 def upload(address: str, image: str) -> dict[str, Any]:
     with open(image, "rb") as file:
-        (path,) = httpx.post(f"{address}/gradio_api/upload", files={"files": file}).json()
+        (path,) = CLIENT.post(f"{address}/gradio_api/upload", files={"files": file}).json()
     return {"path": path, "meta": {"_type": "gradio.FileData"}}
 
 
@@ -140,7 +141,7 @@ class TestEndpoint:
         self, address: str, capfd: pytest.CaptureFixture[str], path: str, number: int
     ) -> None:
         body = {"data": [], "fn_index": number, "session_hash": "a"}
-        reply = httpx.post(f"{address}/gradio_api/{path}", json=body)
+        reply = CLIENT.post(f"{address}/gradio_api/{path}", json=body)
         assert (reply.status_code, reply.text.count("\n")) == (404, 1)
         assert "Traceback" not in "".join(capfd.readouterr())
 
@@ -148,7 +149,7 @@ class TestEndpoint:
     def test_another_name_is_answered_in_a_line(
         self, address: str, capfd: pytest.CaptureFixture[str], path: str
     ) -> None:
-        reply = httpx.post(f"{address}/gradio_api/{path}", json={"data": []})
+        reply = CLIENT.post(f"{address}/gradio_api/{path}", json={"data": []})
         assert (reply.status_code, reply.text.count("\n")) == (404, 1)
         assert "the only one is /ask" in reply.text
         assert "Traceback" not in "".join(capfd.readouterr())
@@ -247,7 +248,7 @@ class TestBodies:
         assert self.post(length, 30) == (200, 30)
 
     def test_the_server_has_it(self, address: str) -> None:
-        reply = httpx.post(f"{address}/gradio_api/queue/join", content=bytes(5 * 2**20))
+        reply = CLIENT.post(f"{address}/gradio_api/queue/join", content=bytes(5 * 2**20))
         assert (reply.status_code, reply.text.count("\n")) == (413, 1)
 
 
@@ -261,23 +262,23 @@ class TestWhoIsAnswered:
     )
     def test_another_name_is_refused(self, address: str, host: str) -> None:
         for path in ("/", "/config", "/gradio_api/info"):
-            reply = httpx.get(address + path, headers={"Host": host})
+            reply = CLIENT.get(address + path, headers={"Host": host})
             assert reply.status_code == 421
             assert reply.text.count("\n") == 1
             assert "--allow-host" in reply.text
 
     @each("host", ["localhost", "127.0.0.1", "LOCALHOST:9000", "[::1]:7860"])
     def test_own_names_are_answered(self, address: str, host: str) -> None:
-        assert httpx.get(address + "/config", headers={"Host": host}).status_code == 200
+        assert CLIENT.get(address + "/config", headers={"Host": host}).status_code == 200
 
     @pytest.mark.parametrize("origin", ["http://evil.com", "null", "http://127.0.0.1:1", "http://localhost"])
     def test_pages_of_others_are_refused(self, address: str, image: str, origin: str) -> None:
         with open(image, "rb") as file:
-            reply = httpx.post(
+            reply = CLIENT.post(
                 f"{address}/gradio_api/upload", files={"files": file}, headers={"Origin": origin}
             )
         assert reply.status_code == 403
-        assert httpx.get(address + "/config", headers={"Origin": address}).status_code == 200
+        assert CLIENT.get(address + "/config", headers={"Origin": address}).status_code == 200
 
     def test_on_the_network_addresses_and_allowed_names_are_own(self) -> None:
         names = own_names("0.0.0.0", ["lab.example.org"])
@@ -304,7 +305,7 @@ class TestWhoIsAnswered:
         ):
             assert asyncio.run(respond(served, host)) == 200
         assert asyncio.run(respond(served, "evil.com")) == 421
-        assert "isn't called 'evil.com': " in httpx.get(address, headers={"Host": "evil.com:7860"}).text
+        assert "isn't called 'evil.com': " in CLIENT.get(address, headers={"Host": "evil.com:7860"}).text
 
     @each("name", ["", "[", ":7860", "http://lab.example.org"])
     def test_what_is_no_name_is_not_allowed(self, name: str) -> None:
@@ -322,7 +323,7 @@ class TestWhoIsAnswered:
         assert sent == [{"type": "websocket.close", "code": 1008}]
 
     def test_refusals_have_the_policy_too(self, address: str) -> None:
-        reply = httpx.get(address, headers={"Host": "evil.com"})
+        reply = CLIENT.get(address, headers={"Host": "evil.com"})
         assert reply.headers["content-security-policy"] == OWN_ORIGIN
 
 
@@ -434,6 +435,6 @@ class TestEnd:
 
 def answers(port: int) -> bool:
     try:
-        return httpx.get(f"http://127.0.0.1:{port}/config").status_code == 200
+        return CLIENT.get(f"http://127.0.0.1:{port}/config").status_code == 200
     except httpx.HTTPError:
         return False

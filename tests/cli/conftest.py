@@ -2,17 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from arr_coc.store import checkpoint
 from tiny import picture
 
 
 @pytest.fixture(scope="module")
-def folder(base: Path) -> str:
-    """A tiny model, as it is named on the command line."""
-    return str(base)
+def lent(base: Path) -> Iterator[str]:
+    """A tiny model, as it is named on the command line; its weights are read for the first line alone."""
+    read, name = checkpoint.load_base, str(base)
+    once = cache(partial(read, name))
+
+    def lend(source: str | Path, dtype: Any = None, revision: str | None = None) -> Any:
+        return once(dtype) if str(source) == name else read(source, dtype, revision)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(checkpoint, "load_base", lend)
+        yield name
+
+
+@pytest.fixture(scope="module")
+def folder(lent: str) -> str:
+    """The usual name of it."""
+    return lent
 
 
 @pytest.fixture

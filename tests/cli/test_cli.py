@@ -408,62 +408,46 @@ class TestMain:
 class TestProcess:
     """The real thing: a new process."""
 
-    def test_import_is_light(self) -> None:
-        heavy = "torch transformers kornia matplotlib numpy PIL typer".split()
-        code = f"import sys, arr_coc; print([m for m in {heavy!r} if m in sys.modules])"
-        done = subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=ENVIRONMENT
-        )
-        assert done.stdout == "[]\n"
-
-    def test_importing_it_loads_no_model_library(self) -> None:
+    def test_imports_are_light(self) -> None:
         heavy = "torch transformers kornia gradio matplotlib huggingface_hub".split()
-        code = f"import sys, arr_coc.cli; print([m for m in {heavy!r} if m in sys.modules])"
+        heavier = [*heavy, "numpy", "PIL", "typer"]
+        code = (
+            f"import sys, arr_coc; print([m for m in {heavier!r} if m in sys.modules])\n"
+            f"import arr_coc.cli; print([m for m in {heavy!r} if m in sys.modules])"
+        )
         done = subprocess.run(
             [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=ENVIRONMENT
         )
-        assert done.stdout == "[]\n"
+        assert done.stdout == "[]\n[]\n"
 
     @pytest.mark.slow
-    def test_help_and_bad_use_load_no_model_library(self) -> None:
-        for arguments, wanted in (
+    def test_help_and_bad_use_load_no_model_library(self, tmp_path: Path) -> None:
+        lines = (
             (["--help"], 0),
             (["ask", "--help"], 0),
             (["app", "--help"], 0),
             (["--import", "no_such_module", "info"], 2),
-            (["ask", "nope.png", "What?"], 2),
+            (["ask", "--bugdet", "3"], 2),
             (["ask", "x.png"], 2),
-        ):
-            code = (
-                f"import sys; from arr_coc.cli import main; code = main({arguments!r}); "
-                "sys.exit(99 if {'torch', 'transformers'} & set(sys.modules) else code)"
-            )
-            done = subprocess.run(
-                [sys.executable, "-c", code],
-                capture_output=True,
-                text=True,
-                check=False,
-                env=ENVIRONMENT,
-            )
-            assert done.returncode == wanted
-
-    @pytest.mark.slow
-    def test_exit_codes(self, tmp_path: Path) -> None:
-        def arr_coc_command(*arguments: str) -> subprocess.CompletedProcess[str]:
-            command = [
-                sys.executable,
-                "-c",
-                "import sys; from arr_coc.cli import main; sys.exit(main())",
-                *arguments,
-            ]
-            return subprocess.run(
-                command, capture_output=True, text=True, check=False, cwd=tmp_path, env=ENVIRONMENT
-            )
-
-        assert arr_coc_command("draw", "-n", "1", "--size", "256x256").returncode == 0
-        refused = arr_coc_command("ask", "nope.png", "What?")
-        assert (refused.returncode, refused.stdout, refused.stderr.count("\n")) == (2, "", 1)
-        assert arr_coc_command("ask", "--bugdet", "3").returncode == 2
+        )
+        code = (
+            "import sys; from arr_coc.cli import main\n"
+            f"for words, code in {lines!r}:\n"
+            "    assert main(words) == code, words\n"
+            "print('refused', file=sys.stderr, flush=True)\n"
+            "code = main(['ask', 'nope.png', 'What?'])\n"
+            "sys.exit(99 if {'torch', 'transformers'} & set(sys.modules) else code)"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=tmp_path,
+            env=ENVIRONMENT,
+        )
+        assert done.returncode == 2, done.stderr
+        assert done.stderr.partition("refused\n")[2].count("\n") == 1
 
     def test_every_public_name_can_be_imported(self) -> None:
         for name in arr_coc.__all__:

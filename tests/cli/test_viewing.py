@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+from contextlib import redirect_stdout
 from pathlib import Path
 
 import pytest
@@ -13,18 +15,19 @@ from disks import contents, small_files
 from tiny import picture
 
 
-@pytest.fixture
-def saved(base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
+@pytest.fixture(scope="module")
+def saved(folder: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A trace that `ask --trace` wrote."""
-    picture(3, (64, 64)).save(tmp_path / "image.png")
-    place = tmp_path / "what.safetensors"
-    asked = ["ask", str(tmp_path / "image.png"), "What is <b>it</b>?", "--model", str(base), "--budget", "5"]
-    assert main([*asked, "--trace", str(place), "--json"]) == 0
-    said = json.loads(capsys.readouterr().out)
-    trace = Trace.load(place)
-    assert (trace.answer, trace.kept, trace.question) == (said["answer"], 5, "What is <b>it</b>?")
+    place = tmp_path_factory.mktemp("traces")
+    picture(3, (64, 64)).save(place / "image.png")
+    words = ["ask", str(place / "image.png"), "What is <b>it</b>?", "--model", folder, "--budget", "5"]
+    with redirect_stdout(io.StringIO()) as out:
+        assert main([*words, "--trace", str(place / "what.safetensors"), "--json"]) == 0
+    trace = Trace.load(place / "what.safetensors")
+    answer = json.loads(out.getvalue())["answer"]
+    assert (trace.answer, trace.kept, trace.question) == (answer, 5, "What is <b>it</b>?")
     assert trace.full is not None
-    return place
+    return place / "what.safetensors"
 
 
 def test_traces_become_one_page(saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

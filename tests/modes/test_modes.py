@@ -1,16 +1,15 @@
-"""The modes that choose before the encoder, as a caller sees them: forward, generate, ask, sessions."""
+"""The modes as a caller sees them: forward, generate, ask, sessions; and every mode of every family."""
 
 from __future__ import annotations
 
 import copy
-import logging
 from typing import Any
 
 import pytest
 import torch
 import transformers
 from packaging.version import Version
-from torch import Tensor, nn
+from torch import nn
 from torch.nn import functional as F
 
 from arr_coc.choose.allocation import Reason
@@ -34,19 +33,25 @@ from eyes import (
     wrapped,
 )
 from near import KERNELS, near
-from tiny import FAMILIES, LLAVA_FAMILIES, MASKABLE, QWEN_FAMILIES, Tiny, picture, tiny
+from tiny import KINDS as TYPES
+from tiny import MASKABLE, QWEN_FAMILIES, Tiny, apart, picture, tiny
 
 NEW = 5
 LOOSE = 5e-4  # padding moves the chunks of a recurrent layer
 EARLY = ("sparse", "saccade", "compress")
 
-every_family = pytest.mark.parametrize("family", FAMILIES)
 sparse_families = pytest.mark.parametrize("family", QWEN_FAMILIES)
-every_kind = pytest.mark.parametrize("kind", KINDS)
 every_way = pytest.mark.parametrize(
     ("family", "kind"),
-    [(family, "stem") for family in QWEN_FAMILIES] + [("qwen3_vl", "gaze"), ("qwen2_5_vl", "covering")],
+    [("qwen3_vl", "stem"), ("qwen3_5", "stem"), ("qwen3_vl", "gaze"), ("qwen2_5_vl", "covering")],
 )
+every_path = pytest.mark.parametrize(
+    ("family", "kind", "mode"),
+    [("qwen3_vl", "stem", mode) for mode in EARLY]
+    + [("qwen3_5", "stem", "sparse"), ("qwen3_5", "stem", "saccade")]
+    + [("qwen3_vl", "gaze", "sparse"), ("qwen2_5_vl", "covering", "saccade")],
+)
+"""Each mode before the encoder, each kind of eyes, and a family with recurrent layers."""
 every_mode = pytest.mark.parametrize("mode", EARLY)
 
 
@@ -90,7 +95,7 @@ class TestEverythingKept:
         assert all((allocation.reasons == Reason.ALL).all() for allocation in out.allocations)
 
     @torch.no_grad()
-    @sparse_families
+    @pytest.mark.parametrize("family", ["qwen3_vl", "qwen2_5_vl", "qwen3_5"])
     def test_a_small_image_beside_a_large_one_is_read_as_the_stock_model_reads_it(self, family: str) -> None:
         model, inputs = build(family, budget=None), inputs_of(family)
         out = model(**inputs, mode="saccade")
@@ -103,8 +108,12 @@ class TestEverythingKept:
 
 class TestGenerate:
     @torch.no_grad()
-    @every_mode
-    @every_family
+    @pytest.mark.parametrize(
+        ("family", "mode"),
+        [("qwen3_vl", mode) for mode in EARLY]
+        + [("qwen3_5", "sparse"), ("qwen3_5", "saccade"), ("qwen2_5_vl", "saccade"), ("qwen2_vl", "sparse")]
+        + [("llava", "sparse"), ("llava", "compress"), ("llava_next", "compress")],
+    )
     def test_greedy_text_is_stepwise_argmax_without_cache(self, family: str, mode: str) -> None:
         """Decoding continues after the end of the undropped sequence."""
         model, inputs = wrapped(family), inputs_of(family)
@@ -129,8 +138,7 @@ class TestGenerate:
             following = (end + 1 + step).expand(*steps["position_ids"].shape[:-1], 1)
             steps["position_ids"] = torch.cat([steps["position_ids"], following], dim=-1)
 
-    @every_mode
-    @every_way
+    @every_path
     def test_batch_equals_single(self, family: str, kind: str, mode: str) -> None:
         model = wrapped(family, kind)
         rows = [ROWS[0], ("Only words.", []), ROWS[1], ("Why, and how much of it?", [picture(3, (96, 48))])]
@@ -168,8 +176,10 @@ class TestGenerate:
         assert torch.equal(out.sequences, greedy(tiny("qwen3_vl").model, inputs))
         assert out.allocations == []
 
-    @every_mode
-    @pytest.mark.parametrize("family", ["qwen3_vl", "qwen2_5_vl", "llava"])
+    @pytest.mark.parametrize(
+        ("family", "mode"),
+        [("qwen3_vl", mode) for mode in EARLY] + [("qwen2_5_vl", "saccade"), ("llava", "compress")],
+    )
     def test_beams_caches_and_returned_sequences(self, family: str, mode: str) -> None:
         model, inputs = wrapped(family), inputs_of(family)
         repeated = inputs["input_ids"].repeat_interleave(2, dim=0)
@@ -195,7 +205,7 @@ class TestGenerate:
 
 class TestGestalts:
     @torch.no_grad()
-    @every_family
+    @pytest.mark.parametrize("family", ["qwen3_vl", "qwen2_5_vl", "llava", "llava_onevision"])
     def test_every_compressor_of_a_family(self, family: str) -> None:
         model, inputs = build(family, compressors=compressors_of(family)), inputs_of(family)
         qwen = family in QWEN_FAMILIES
@@ -264,8 +274,7 @@ class TestLargeImages:
 class TestSessions:
     QUESTIONS = ("What?", "Where is the red ball?", "How many are there?")
 
-    @every_mode
-    @every_way
+    @every_path
     def test_answers_are_those_of_a_fresh_session(self, family: str, kind: str, mode: str) -> None:
         model = wrapped(family, kind)
         session = model.session(IMAGES[1])
@@ -275,8 +284,11 @@ class TestSessions:
             assert torch.equal(answer.allocation.keep, alone.allocation.keep)
             assert (answer.text, answer.read, answer.fallback) == (alone.text, alone.read, False)
 
-    @every_mode
-    @every_family
+    @pytest.mark.parametrize(
+        ("family", "mode"),
+        [("qwen3_vl", mode) for mode in EARLY]
+        + [("qwen2_5_vl", "saccade"), ("llava", "sparse"), ("llava_next", "compress")],
+    )
     def test_answers_are_those_of_generate(self, family: str, mode: str) -> None:
         model = wrapped(family)
         session = model.session(IMAGES[1])
@@ -330,60 +342,16 @@ class TestSessions:
         assert all(torch.equal(look.keep, looks[2].keep) for look in looks)
 
 
-class TestFallback:
-    @torch.no_grad()
-    @pytest.mark.parametrize("mode", ["sparse", "saccade"])
-    def test_it_is_said_everywhere(
-        self, mode: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        model, inputs = build(strict=False), inputs_of()
-
-        def broken(*_: Any) -> Tensor:
-            raise RuntimeError("broken stem")
-
-        monkeypatch.setattr(model.stem, "forward", broken)
-        with caplog.at_level(logging.ERROR):
-            out = greedy(model, inputs, mode=mode, return_allocation=True)
-        assert out.fallback
-        assert "broken stem" in caplog.text
-        assert torch.equal(out.sequences, greedy(tiny("qwen3_vl").model, inputs))
-        assert model(**inputs, mode=mode).fallback
-        session, full = (
-            model.session(IMAGES[1]),
-            model.ask(IMAGES[1], "What?", mode="full", max_new_tokens=NEW),
-        )
-        for _ in range(2):
-            answer = session.ask("What?", mode=mode, max_new_tokens=NEW)
-            assert (answer.fallback, answer.text, answer.read) == (True, full.text, 45)
-        model.strict = True
-        with pytest.raises(RuntimeError, match="broken stem"):
-            model.ask(IMAGES[1], "What?", mode=mode)
-
-
-class TestOtherFamilies:
-    @pytest.mark.slow
-    @pytest.mark.parametrize("family", LLAVA_FAMILIES)
-    def test_they_prune_and_say_so(self, family: str, caplog: pytest.LogCaptureFixture) -> None:
-        inputs = inputs_of(family)
-        for budget in (7, None):
-            model = build(family, budget=budget)
-            pruned = model.ask(IMAGES[1], "What?", mode="prune", max_new_tokens=NEW)
-            assert pruned.note is None
-            for mode in ("sparse",) if model.adapter.encodes == "crops" else ("sparse", "saccade"):
-                caplog.clear()
-                with caplog.at_level(logging.WARNING):
-                    answer = model.ask(IMAGES[1], "What?", mode=mode, max_new_tokens=NEW)
-                assert (answer.mode, answer.text, answer.kept) == ("prune", pruned.text, pruned.kept)
-                assert family in answer.note
-                assert answer.note in caplog.text
-                out = model.generate(**inputs, mode=mode, max_new_tokens=1, return_allocation=True)
-                assert (out.mode, out.note) == ("prune", answer.note)
-
-
 class TestGradient:
-    @pytest.mark.parametrize("mode", ["sparse", "saccade"])
-    @pytest.mark.parametrize("kind", ["covering", "stem"])
-    @sparse_families
+    @pytest.mark.parametrize(
+        ("family", "kind", "mode"),
+        [
+            ("qwen3_vl", "stem", "sparse"),
+            ("qwen3_vl", "covering", "saccade"),
+            ("qwen3_5", "stem", "saccade"),
+            ("qwen2_5_vl", "covering", "sparse"),
+        ],
+    )
     def test_the_answer_teaches_the_scorers(self, family: str, kind: str, mode: str) -> None:
         model, inputs = build(family, kind), inputs_of(family)
         labels = inputs["input_ids"].masked_fill(inputs["attention_mask"] == 0, -100)
@@ -418,3 +386,41 @@ def test_bfloat16_base() -> None:
             assert out.logits.dtype == torch.bfloat16
             assert out.logits.isfinite().all()
             assert not out.fallback
+
+
+QUESTION = "Where is the red ball?"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", TYPES)
+def test_every_mode(family: str) -> None:
+    built = tiny(family)
+    model = ARRCOCModel.wrap(built.model, built.processor, strict=True, budget=9)
+    session = model.session(picture(1, (96, 72)))
+    total = sum(model.adapter.features(session.inputs(QUESTION)).counts)
+    for mode, definition in MODES.items():
+        answer = session.ask(QUESTION, mode=mode, max_new_tokens=2)
+        adapter, early = model.adapter, definition.before_encoder
+        crops = adapter.encodes == "crops" and definition.gestalt
+        alone = adapter.encodes == "cells" or crops or not early
+        ran = mode if alone else "sparse" if adapter.encodes == "tiles" else definition.instead
+        assert (answer.mode, answer.fallback) == (ran, False)
+        assert ("ran as" in (answer.note or "")) == (ran != mode)
+        if ran in ("prune", "sparse"):
+            assert answer.kept == 9
+            assert answer.total <= total
+
+
+@pytest.mark.parametrize("family", apart(TYPES))
+def test_pictures_of_what_was_chosen(family: str) -> None:
+    built = tiny(family)
+    answer = ARRCOCModel.wrap(built.model, built.processor, strict=True).ask(
+        picture(1, (96, 72)), QUESTION, budget=9, max_new_tokens=2
+    )
+    (allocation,) = answer.allocations
+    t, height, width = allocation.grid
+    assert (t, int(allocation.keep.numel())) == (1, 9)
+    assert allocation.balanced.numel() == height * width
+    shown_width, shown_height = answer.show().size
+    assert shown_width > shown_height
+    assert answer.couplings  # the guide was asked

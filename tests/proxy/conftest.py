@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
-from arr_coc.proxy import packing
+from arr_coc.proxy import packing, server
 from arr_coc.proxy.packing import Packer
-from arr_coc.proxy.server import Proxy, ProxySettings, server_config
+from arr_coc.proxy.server import Proxy, ProxySettings, read_trust, server_config
 from chat_servers import StandIn, Started, encoded, listening, pack_double
+
+TRUST = read_trust(None)
 
 
 @pytest.fixture(scope="session")
@@ -41,7 +43,10 @@ def start(upstream: tuple[StandIn, str], monkeypatch: pytest.MonkeyPatch) -> Ite
 
         def starting(seconds: float = 20.0, target: str = "", **settings: Any) -> Started:
             packer = Packer(1, seconds=seconds)
-            proxy = Proxy(ProxySettings(target or address + "/v1", **settings), packer)
+            with monkeypatch.context() as patch:
+                if not target:  # without https; reading the authorities is most of what a proxy's start takes
+                    patch.setattr(server, "read_trust", lambda _: TRUST)
+                proxy = Proxy(ProxySettings(target or address + "/v1", **settings), packer)
             return stack.enter_context(listening(server_config(proxy))), stand_in, proxy
 
         yield starting

@@ -18,7 +18,7 @@ import httpx
 import pytest
 from PIL import Image
 
-from chat_servers import URL, Started, encoded
+from chat_servers import CLIENT, URL, Started, encoded
 from hostile import VALUES, spoilt, spoilt_bytes
 
 Start = Callable[..., Started]
@@ -180,10 +180,10 @@ def check_up(client_address: str, screenshot: str) -> None:
         {"type": "text", "text": "What is red?"},
     ]
     body = {"model": "m", "messages": [{"role": "user", "content": content}]}
-    answer = httpx.post(client_address + "/v1/chat/completions", json=body, timeout=30)
+    answer = CLIENT.post(client_address + "/v1/chat/completions", json=body, timeout=30)
     assert answer.headers["x-arr-coc"].startswith("packed 1 of 1")
-    assert httpx.get(client_address + "/arr_coc/health").status_code == 200
-    assert httpx.get(client_address + "/arr_coc/requests").status_code == 200
+    assert CLIENT.get(client_address + "/arr_coc/health").status_code == 200
+    assert CLIENT.get(client_address + "/arr_coc/requests").status_code == 200
 
 
 def test_memory_is_flat_over_two_thousand_pictures(start: Start) -> None:

@@ -24,7 +24,7 @@ from arr_coc.proxy import packing
 from arr_coc.proxy.messages import MAX_QUESTIONS
 from arr_coc.proxy.packing import Packer
 from arr_coc.proxy.server import MAX_PICTURES, Proxy, ProxySettings, read_trust, read_upstream
-from chat_servers import KEY, URL, StandIn, Started, encoded, listening
+from chat_servers import CLIENT, KEY, URL, StandIn, Started, encoded, listening
 
 Start = Callable[..., Started]
 
@@ -41,7 +41,7 @@ def chat_body(data: str, *questions: str, **more: Any) -> dict[str, Any]:
 
 def ask(address: str, body: Any, path: str = "/v1/chat/completions", **headers: str) -> httpx.Response:
     names = {name.replace("_", "-"): value for name, value in headers.items()}
-    return httpx.post(address + path, json=body, headers=names, timeout=30)
+    return CLIENT.post(address + path, json=body, headers=names, timeout=30)
 
 
 def pictures_of(body: Any) -> list[str]:
@@ -53,7 +53,7 @@ def pictures_of(body: Any) -> list[str]:
 
 def reasons(address: str) -> list[str]:
     """What became of the pictures of the last request."""
-    requests = httpx.get(address + "/arr_coc/requests.json").json()["requests"]
+    requests = CLIENT.get(address + "/arr_coc/requests.json").json()["requests"]
     return [picture["reason"] for picture in requests[0]["pictures"]]
 
 
@@ -146,7 +146,7 @@ class TestDial:
         address, stand_in, _ = start()
         content = json.dumps(chat_body(screenshot, "What is red?"), indent=3).encode()
         headers = {"x-arr-coc": "off"}
-        answer = httpx.post(address + "/v1/chat/completions", content=content, headers=headers)
+        answer = CLIENT.post(address + "/v1/chat/completions", content=content, headers=headers)
         assert stand_in.bodies[-1] == content
         assert "x-arr-coc" not in answer.headers
         assert not any(name.startswith(b"x-arr-coc") for name, _ in stand_in.headers[-1])
@@ -190,7 +190,7 @@ class TestDial:
     def test_a_rule_that_is_named(self, start: Start, screenshot: str) -> None:
         address, _, _ = start(rule="claude")
         ask(address, chat_body(screenshot, "What is red?"))
-        assert httpx.get(address + "/arr_coc/requests.json").json()["requests"][0]["rule"] == "claude"
+        assert CLIENT.get(address + "/arr_coc/requests.json").json()["requests"][0]["rule"] == "claude"
 
 
 class TestWhole:
@@ -213,11 +213,11 @@ class TestWhole:
     ) -> None:
         address, stand_in, _ = start()
         content = json.dumps(chat_body(screenshot, *questions), indent=1).encode()
-        httpx.post(address + "/v1/chat/completions", content=content, timeout=30)
+        CLIENT.post(address + "/v1/chat/completions", content=content, timeout=30)
         assert stand_in.bodies[-1] == content
         assert reasons(address) == [reason]
         counted = f'arr_coc_whole_pictures_total{{reason="{reason}"}} 1.0'
-        assert counted in httpx.get(address + "/arr_coc/metrics").text
+        assert counted in CLIENT.get(address + "/arr_coc/metrics").text
 
     def test_an_overview_is_no_place_to_be_sure_of(self, start: Start, screenshot: str) -> None:
         address, _, _ = start()
@@ -255,7 +255,7 @@ class TestWhole:
         body = chat_body(screenshot, "What is red?")
         body["messages"][0]["content"] += body["messages"][0]["content"][1:] * MAX_PICTURES
         ask(address, body)
-        counts = httpx.get(address + "/arr_coc/metrics").text
+        counts = CLIENT.get(address + "/arr_coc/metrics").text
         assert 'arr_coc_whole_pictures_total{reason="many_pictures"} 1.0' in counts
         assert f'arr_coc_pictures_total{{outcome="packed"}} {float(MAX_PICTURES)}' in counts
         assert pictures_of(stand_in.last())[0] == URL + screenshot
@@ -320,7 +320,7 @@ class TestPassing:
     @pytest.mark.parametrize("method", ["GET", "HEAD", "DELETE", "OPTIONS"])
     def test_methods(self, start: Start, method: str) -> None:
         address, _, _ = start()
-        answer = httpx.request(method, address + "/v1/models")
+        answer = CLIENT.request(method, address + "/v1/models")
         assert answer.status_code == (405 if method == "OPTIONS" else 418)
 
     def test_bodies_without_pictures(self, start: Start) -> None:
@@ -336,7 +336,7 @@ class TestPassing:
             b'{"image": [' + b"[]," * 600_000 + b"1]}",
             gzip.compress(b'{"messages": []}'),
         ):
-            httpx.post(address + "/v1/chat/completions", content=content, timeout=30)
+            CLIENT.post(address + "/v1/chat/completions", content=content, timeout=30)
             assert stand_in.bodies[-1] == content
 
     def test_a_packed_body(self, start: Start, screenshot: str) -> None:
@@ -344,17 +344,17 @@ class TestPassing:
         address, stand_in, _ = start()
         content = gzip.compress(json.dumps(chat_body(screenshot, "What is red?")).encode())
         headers = {"content-encoding": "gzip"}
-        httpx.post(address + "/v1/chat/completions", content=content, headers=headers)
+        CLIENT.post(address + "/v1/chat/completions", content=content, headers=headers)
         assert stand_in.bodies[-1] == content
 
     def test_a_large_body(self, start: Start, monkeypatch: pytest.MonkeyPatch, screenshot: str) -> None:
         address, stand_in, _ = start()
         monkeypatch.setattr("arr_coc.proxy.bodies.MAX_BODY", 100_000)
         content = json.dumps(chat_body(screenshot, "What is red?", pad="x" * 3_000_000)).encode()
-        httpx.post(address + "/v1/chat/completions", content=content, timeout=30)
+        CLIENT.post(address + "/v1/chat/completions", content=content, timeout=30)
         assert stand_in.bodies[-1] == content
         chunks = (content[at : at + 65536] for at in range(0, len(content), 65536))  # of unknown length
-        httpx.post(address + "/v1/chat/completions", content=chunks, timeout=30)
+        CLIENT.post(address + "/v1/chat/completions", content=chunks, timeout=30)
         assert stand_in.bodies[-1] == content
 
     def test_errors(self, start: Start, screenshot: str) -> None:
@@ -370,7 +370,7 @@ class TestPassing:
 
     def test_redirects_are_for_the_client(self, start: Start) -> None:
         address, _, _ = start()
-        answer = httpx.get(address + "/away", follow_redirects=False)
+        answer = CLIENT.get(address + "/away", follow_redirects=False)
         assert (answer.status_code, answer.headers["location"]) == (307, "http://127.0.0.1:9/elsewhere")
 
     def test_an_upstream_that_is_down(self, start: Start, screenshot: str) -> None:
@@ -381,7 +381,7 @@ class TestPassing:
         answer = ask(address, chat_body(screenshot, "What is red?"))
         assert answer.status_code == 502
         assert "did not answer" in answer.json()["error"]["message"]
-        assert "arr_coc_upstream_errors_total 1.0" in httpx.get(address + "/arr_coc/metrics").text
+        assert "arr_coc_upstream_errors_total 1.0" in CLIENT.get(address + "/arr_coc/metrics").text
 
     @pytest.mark.parametrize(
         ("target", "path", "sent"),
@@ -397,7 +397,7 @@ class TestPassing:
         self, start: Start, upstream: Any, target: str, path: str, sent: bytes
     ) -> None:
         address, stand_in, _ = start(target=upstream[1] + target)
-        httpx.get(address + path)
+        CLIENT.get(address + path)
         assert stand_in.targets == [sent]
 
 
@@ -415,9 +415,9 @@ class TestStreams:
     def test_as_they_come(self, start: Start, upstream: Any, screenshot: str, path: str, kind: str) -> None:
         address, stand_in, _ = start()
         body = chat_body(screenshot, "What is red?", stream=True)
-        direct = httpx.post(upstream[1] + path, json=body).content
+        direct = CLIENT.post(upstream[1] + path, json=body).content
         stand_in.go_on.clear()
-        with httpx.stream("POST", address + path, json=body, timeout=30) as answer:
+        with CLIENT.stream("POST", address + path, json=body, timeout=30) as answer:
             assert answer.headers["content-type"].startswith(kind)
             parts = answer.iter_raw()
             first = next(parts)
@@ -429,7 +429,7 @@ class TestStreams:
         address, stand_in, _ = start()
         stand_in.go_on.clear()
         body = chat_body(screenshot, "What is red?", stream=True)
-        with httpx.stream("POST", address + "/v1/chat/completions", json=body, timeout=30) as answer:
+        with CLIENT.stream("POST", address + "/v1/chat/completions", json=body, timeout=30) as answer:
             next(answer.iter_raw())
         assert stand_in.aborted.wait(5)
 
@@ -438,23 +438,23 @@ class TestStreams:
         stand_in.go_on.clear()
         body = chat_body(screenshot, "What is red?", wait=True)
         with pytest.raises(httpx.ReadTimeout):
-            httpx.post(address + "/v1/chat/completions", json=body, timeout=1)
+            CLIENT.post(address + "/v1/chat/completions", json=body, timeout=1)
         assert stand_in.aborted.wait(5)
 
 
 class TestPages:
     def test_the_page_of_requests(self, start: Start, screenshot: str) -> None:
         address, _, _ = start()
-        assert "None so far" in httpx.get(address + "/arr_coc/requests").text
+        assert "None so far" in CLIENT.get(address + "/arr_coc/requests").text
         ask(address, chat_body(screenshot, "What is red? <script>alert(1)</script>", model="<b>m</b>"))
-        page = httpx.get(address + "/arr_coc/requests")
+        page = CLIENT.get(address + "/arr_coc/requests")
         assert page.headers["content-type"].startswith("text/html")
         assert "1,000 &rarr; 400 tokens" in page.text
         assert "&lt;script&gt;" in page.text
         assert "<script" not in page.text
         assert "<b>m</b>" not in page.text
         assert "data:image/jpeg;base64," in page.text
-        record = httpx.get(address + "/arr_coc/requests.json").json()["requests"][0]
+        record = CLIENT.get(address + "/arr_coc/requests.json").json()["requests"][0]
         assert record["path"] == "/v1/chat/completions"
         assert (record["tokens_before"], record["tokens_after"], record["status"]) == (1000, 400, 200)
         assert record["pictures"][0]["places"][1]["magnification"] == 1.0
@@ -463,7 +463,7 @@ class TestPages:
         address, _, proxy = start(traces=2)
         for i in range(4):
             ask(address, chat_body(screenshot, f"What is red, {i}?"))
-        numbers = [one["number"] for one in httpx.get(address + "/arr_coc/requests.json").json()["requests"]]
+        numbers = [one["number"] for one in CLIENT.get(address + "/arr_coc/requests.json").json()["requests"]]
         assert numbers == [4, 3]
         assert not any(
             data for one in proxy.journal.records for p in one.pictures for _, data in p.outcome.parts
@@ -471,9 +471,9 @@ class TestPages:
 
     def test_health_and_counters(self, start: Start, screenshot: str) -> None:
         address, _, _ = start()
-        assert httpx.get(address + "/arr_coc/health").json()["status"] == "ok"
+        assert CLIENT.get(address + "/arr_coc/health").json()["status"] == "ok"
         ask(address, chat_body(screenshot, "What is red?"))
-        counts = httpx.get(address + "/arr_coc/metrics").text
+        counts = CLIENT.get(address + "/arr_coc/metrics").text
         for line in (
             'arr_coc_requests_total{api="chat",sent="changed"} 1.0',
             'arr_coc_pictures_total{outcome="packed"} 1.0',
@@ -482,7 +482,7 @@ class TestPages:
             "arr_coc_choosing_seconds_count 1.0",
         ):
             assert line in counts
-        assert httpx.get(address + "/arr_coc/other").status_code == 404
+        assert CLIENT.get(address + "/arr_coc/other").status_code == 404
 
     def test_keys_are_written_nowhere(
         self, start: Start, screenshot: str, caplog: pytest.LogCaptureFixture
@@ -495,7 +495,7 @@ class TestPages:
             )
         assert stand_in.targets[0].endswith(KEY.encode())
         pages = [
-            httpx.get(f"{address}/arr_coc/{name}").text for name in ("requests", "requests.json", "metrics")
+            CLIENT.get(f"{address}/arr_coc/{name}").text for name in ("requests", "requests.json", "metrics")
         ]
         own = [line for line in caplog.text.splitlines() if "httpx" not in line and "httpcore" not in line]
         assert KEY not in "".join([*pages, *own])
@@ -504,13 +504,13 @@ class TestPages:
         """A site that points its own name at this machine can reach neither the pages nor the upstream."""
         address, stand_in, _ = start()
         for path in ("/arr_coc/requests", "/v1/models", "/api/tags"):
-            answer = httpx.get(address + path, headers={"host": "evil.example"})
+            answer = CLIENT.get(address + path, headers={"host": "evil.example"})
             assert answer.status_code == 421
-        answer = httpx.get(address + "/arr_coc/requests", headers={"origin": "https://evil.example"})
+        answer = CLIENT.get(address + "/arr_coc/requests", headers={"origin": "https://evil.example"})
         assert answer.status_code == 403
         assert not stand_in.bodies
         # Which origins may ask an API is for the API to say.
-        httpx.get(address + "/v1/models", headers={"origin": "https://web-ui.example"})
+        CLIENT.get(address + "/v1/models", headers={"origin": "https://web-ui.example"})
         assert (b"origin", b"https://web-ui.example") in stand_in.headers[-1]
 
 
@@ -534,7 +534,7 @@ class TestOnePicture:
             2,
             1,
         ]
-        assert len(httpx.get(address + "/arr_coc/requests.json").json()["requests"]) == 3
+        assert len(CLIENT.get(address + "/arr_coc/requests.json").json()["requests"]) == 3
         assert proxy._held.nbytes == 0
 
     def test_other_refusals_pass_as_they_are(self, start: Start, screenshot: str) -> None:
@@ -601,7 +601,7 @@ class TestAddresses:
             (inside, "/chat/completions", unnamed, "gpt-4o"),
         ):
             ask(proxy, asked, path)
-            assert httpx.get(proxy + "/arr_coc/requests.json").json()["requests"][0]["rule"] == rule
+            assert CLIENT.get(proxy + "/arr_coc/requests.json").json()["requests"][0]["rule"] == rule
 
 
 @pytest.fixture(scope="module")
@@ -626,14 +626,14 @@ class TestTrust:
         monkeypatch.delenv("SSL_CERT_FILE", raising=False)
         target, file = private
         address, *_ = start(target=target)
-        answer = httpx.get(address + "/anything")
+        answer = CLIENT.get(address + "/anything")
         assert answer.status_code == 502
         assert "name its file with --ca" in answer.json()["error"]["message"]
         address, *_ = start(target=target, ca=file)
-        assert httpx.get(address + "/anything").status_code == 418
+        assert CLIENT.get(address + "/anything").status_code == 418
         monkeypatch.setenv("SSL_CERT_FILE", file)
         address, *_ = start(target=target)
-        assert httpx.get(address + "/anything").status_code == 418
+        assert CLIENT.get(address + "/anything").status_code == 418
 
     def test_files_without_certificates(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (tmp_path / "empty.pem").write_text("nothing")

@@ -16,7 +16,7 @@ import pytest
 from arr_coc.proxy import bodies, packing, server
 from arr_coc.proxy.packing import Packer
 from arr_coc.proxy.server import MAX_PICTURES
-from chat_servers import Started, encoded, pack_double
+from chat_servers import CLIENT, Started, encoded, pack_double
 from each import each
 
 Start = Callable[..., Started]
@@ -29,7 +29,7 @@ def turn(data: str, question: str = "What is red?", count: int = 1) -> dict[str,
 
 def ask(address: str, *turns: Any, **more: Any) -> httpx.Response:
     body = {"model": "m", "messages": turns, "stream": False} | more
-    return httpx.post(address + "/api/chat", json=body, timeout=30)
+    return CLIENT.post(address + "/api/chat", json=body, timeout=30)
 
 
 def sent_raw(address: str, content: bytes) -> bytes:
@@ -84,7 +84,7 @@ class TestBounds:
         looking = threading.Thread(target=look)
         looking.start()
         body = {"model": "m", "messages": turns, "wait": True}
-        httpx.post(address + "/v1/chat/completions", json=body, timeout=30)
+        CLIENT.post(address + "/v1/chat/completions", json=body, timeout=30)
         looking.join(30)
         assert max(seen) > 3_000_000
         assert (seen[-1], proxy._held.nbytes) == (0, 0)
@@ -191,7 +191,7 @@ class TestConnections:
         stand_in.go_on.clear()
         threading.Timer(0.4, stand_in.go_on.set).start()
         body = {"model": "m", "messages": [], "wait": True}
-        assert httpx.post(address + "/v1/chat/completions", json=body, timeout=30).status_code == 200
+        assert CLIENT.post(address + "/v1/chat/completions", json=body, timeout=30).status_code == 200
 
 
 @contextmanager
@@ -227,7 +227,7 @@ class TestFraming:
     def test_a_status_that_is_none(self, start: Start, status: str) -> None:
         with answering(f"HTTP/1.1 {status}\r\nContent-Length: 2\r\n\r\n{{}}".encode()) as target:
             address, _, _ = start(target=target)
-            answer = httpx.get(address + "/v1/models")
+            answer = CLIENT.get(address + "/v1/models")
             assert answer.status_code == 502
             assert "did not answer" in answer.json()["error"]["message"]
 
@@ -235,7 +235,7 @@ class TestFraming:
         content = b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n"
         with answering(content + b"5\r\nhello\r\n0\r\n\r\n") as target:
             address, _, _ = start(target=target)
-            assert httpx.get(address + "/v1/models").text == "hello"
+            assert CLIENT.get(address + "/v1/models").text == "hello"
 
 
 class TestOwnPages:
@@ -255,16 +255,16 @@ class TestOwnPages:
                 for name in own:
                     assert (client.get(name).status_code != 403) == allowed, (name, mode)
         worker = {"service-worker": "script", "sec-fetch-dest": "serviceworker"}
-        assert httpx.get(address + "/sw.js", headers=worker).status_code == 403
+        assert CLIENT.get(address + "/sw.js", headers=worker).status_code == 403
         assert not stand_in.targets
-        assert httpx.get(address + "/script.js", headers={"sec-fetch-mode": "cors"}).status_code == 418
+        assert CLIENT.get(address + "/script.js", headers={"sec-fetch-mode": "cors"}).status_code == 418
 
     def test_what_a_browser_may_do_with_them(self, start: Start) -> None:
         address, _, _ = start()
         for name in ("requests", "requests.json", "metrics", "health"):
-            headers = httpx.get(f"{address}/arr_coc/{name}").headers
+            headers = CLIENT.get(f"{address}/arr_coc/{name}").headers
             for word in ("sandbox;", "default-src 'none'", "frame-ancestors 'none'"):
                 assert word in headers["content-security-policy"]
             assert headers["cross-origin-opener-policy"] == "same-origin"
             assert headers["cache-control"] == "no-store"
-        assert "other users of this machine too" in httpx.get(f"{address}/arr_coc/requests").text
+        assert "other users of this machine too" in CLIENT.get(f"{address}/arr_coc/requests").text

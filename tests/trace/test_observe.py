@@ -19,7 +19,7 @@ from arr_coc.trace.observe import _allocate_sets, _columns, _fitted, observe, wo
 from arr_coc.trace.trace import Trace
 from arr_coc.train.learner import fit_coarse_basis
 from arr_coc_lab.world import draw_page
-from eyes import IMAGES, KINDS, build, set_constants, wrapped
+from eyes import IMAGES, build, set_constants, wrapped
 from near import near
 from tiny import WIDTH, picture, tiny
 
@@ -50,12 +50,20 @@ MORE_CALLS = {
     "cells of a saccade": {"mode": "saccade", "cells": [3, 4, 17]},
     "a history and a coverage": {"history": [("What?", "red")], "coverage": 0.8, "mode": "sparse"},
 }
+EVERY_CALL = CALLS | MORE_CALLS
 every_call = pytest.mark.parametrize(
-    "how", [*CALLS.values(), *MORE_CALLS.values()], ids=[*CALLS, *MORE_CALLS]
+    ("call", "kind"),
+    [(call, "stem") for call in EVERY_CALL]
+    + [(call, "guide") for call in ("budget", "coverage", "history", "auto", "magnify auto")],
 )
+"""Each call where a trained layer chooses, and those to which the guide's word is another where it does."""
 every_mode = pytest.mark.parametrize("mode", MODES)
 every_scoring = pytest.mark.parametrize("mode", SCORING)
-every_kind = pytest.mark.parametrize("kind", KINDS)
+every_path = pytest.mark.parametrize(
+    ("kind", "mode"),
+    [("guide", "prune"), ("gaze", "sparse"), ("covering", "saccade"), ("stem", "sparse"), ("stem", "weight")],
+)
+"""Each mode that scores, and each kind of eyes."""
 
 
 @pytest.fixture(autouse=True)
@@ -87,10 +95,11 @@ def test_channels_that_need_a_basis_where_nothing_is_scored(mode: str) -> None:
 
 
 class TestTrace:
-    @every_mode
     @pytest.mark.parametrize(
-        ("family", "kind"),
-        [("qwen3_vl", "stem"), *((f, "gaze") for f in ("qwen3_vl", "qwen2_5_vl", "llava", "llava_next"))],
+        ("family", "kind", "mode"),
+        [("qwen3_vl", "stem", mode) for mode in MODES]
+        + [("qwen3_vl", "gaze", "sparse"), ("qwen2_5_vl", "gaze", "saccade"), ("llava", "gaze", "prune")]
+        + [("llava", "gaze", "compress"), ("llava_next", "gaze", "prune"), ("llava_next", "gaze", "weight")],
     )
     def test_every_family_and_mode(self, family: str, kind: str, mode: str, tmp_path: Path) -> None:
         open_ = session(kind, family)
@@ -137,7 +146,7 @@ class TestTrace:
         assert (found.full, found.agree, found.words) == (None, None, ())
         assert (found.budget, found.kept) == (0.2, 9)
 
-    @every_mode
+    @pytest.mark.parametrize("mode", ["prune", "saccade", "compress", "full"])
     def test_both_answers_are_from_scratch_whatever_was_asked_before(self, mode: str) -> None:
         open_, towers = session(), []
         visual = open_.model.base.model.visual
@@ -206,8 +215,10 @@ class TestTrace:
                 observe(session(), QUESTION, max_new_tokens=4, on_text=enough)
             assert len(heard) == last
 
-    def test_a_folder_is_named_without_its_place(self, base: Path) -> None:
-        model = ARRCOCModel.from_pretrained(base, budget=7)
+    def test_a_folder_is_named_without_its_place(self, tmp_path: Path) -> None:
+        base = tmp_path / "base"
+        base.mkdir()
+        model = build(base_name=str(base))
         found = observe(model.session(WIDE), "What?", words=False, compare=False, max_new_tokens=1)
         assert found.model == base.name
         assert str(base.parent) not in json.dumps(found._plain())
@@ -221,35 +232,34 @@ class TestOptions:
         assert own | ChoiceOptions.__annotations__.keys() == CALLS.keys()
 
     @every_call
-    def test_a_trace_is_of_the_answer(self, how: dict[str, Any], tmp_path: Path) -> None:
-        for kind in ("guide", "stem"):
-            alone = session(kind).ask(QUESTION, **({"max_new_tokens": 3} | how))
-            found = observe(session(kind), QUESTION, **({"max_new_tokens": 3} | how))
-            assert (found.answer, found.mode, found.note) == (alone.text, alone.mode, alone.note)
-            assert (found.budget, found.read, found.magnified) == (alone.budget, alone.read, alone.magnified)
-            assert found.allocation.to_dict() == alone.allocation.to_dict()
-            talk = {name: how[name] for name in ("history",) if name in how}
-            long = how.get("max_new_tokens", 3)
-            whole = session(kind).ask(QUESTION, mode="full", max_new_tokens=long, **talk)
-            assert found.full is not None
-            assert found.full.text == whole.text
-            assert [word.text for word in found.words if word.heat is not None] == WORDS
-            found.save(tmp_path / "a")
-            assert Trace.load(tmp_path / "a").view() == found.view()
+    def test_a_trace_is_of_the_answer(self, call: str, kind: str, tmp_path: Path) -> None:
+        how = EVERY_CALL[call]
+        alone = session(kind).ask(QUESTION, **({"max_new_tokens": 3} | how))
+        found = observe(session(kind), QUESTION, **({"max_new_tokens": 3} | how))
+        assert (found.answer, found.mode, found.note) == (alone.text, alone.mode, alone.note)
+        assert (found.budget, found.read, found.magnified) == (alone.budget, alone.read, alone.magnified)
+        assert found.allocation.to_dict() == alone.allocation.to_dict()
+        talk = {name: how[name] for name in ("history",) if name in how}
+        long = how.get("max_new_tokens", 3)
+        whole = session(kind).ask(QUESTION, mode="full", max_new_tokens=long, **talk)
+        assert found.full is not None
+        assert found.full.text == whole.text
+        assert [word.text for word in found.words if word.heat is not None] == WORDS
+        found.save(tmp_path / "a")
+        assert Trace.load(tmp_path / "a").view() == found.view()
 
     @every_call
-    def test_a_plan_is_that_of_the_answer(self, how: dict[str, Any]) -> None:
-        plans: list[Any] = []
+    def test_a_plan_is_that_of_the_answer(self, call: str, kind: str) -> None:
+        how, plans = EVERY_CALL[call], []
         choice = {name: value for name, value in how.items() if name not in ("max_new_tokens", "on_text")}
-        for kind in ("guide", "stem"):
-            answer = session(kind).ask(QUESTION, **({"max_new_tokens": 1} | how | {"on_plan": plans.append}))
-            choice.pop("on_plan", None)
-            for plan in (session(kind).plan(QUESTION, **choice), plans.pop()):
-                assert (plan.mode, sum(plan.read), plan.fallback) == (answer.mode, answer.read, False)
-                assert [one.to_dict() for one in plan.allocations] == [answer.allocation.to_dict()]
-                assert (plan.note or "") in (answer.note or "")
-            looked = session(kind).look(QUESTION, **choice)
-            assert looked.to_dict() == answer.allocation.to_dict()
+        answer = session(kind).ask(QUESTION, **({"max_new_tokens": 1} | how | {"on_plan": plans.append}))
+        choice.pop("on_plan", None)
+        for plan in (session(kind).plan(QUESTION, **choice), plans.pop()):
+            assert (plan.mode, sum(plan.read), plan.fallback) == (answer.mode, answer.read, False)
+            assert [one.to_dict() for one in plan.allocations] == [answer.allocation.to_dict()]
+            assert (plan.note or "") in (answer.note or "")
+        looked = session(kind).look(QUESTION, **choice)
+        assert looked.to_dict() == answer.allocation.to_dict()
         assert not plans
 
     def test_a_plan_is_of_all_tokens_where_the_answer_is(self) -> None:
@@ -295,15 +305,13 @@ class TestPicture:
 
 
 class TestWords:
-    @every_kind
-    @every_scoring
+    @every_path
     def test_the_whole_question_gives_the_allocation_itself(self, mode: str, kind: str) -> None:
         self._assert_whole(session(kind), {"mode": mode})
 
     @every_call
-    def test_it_does_for_any_call(self, how: dict[str, Any]) -> None:
-        for kind in ("guide", "stem"):
-            self._assert_whole(session(kind), how)
+    def test_it_does_for_any_call(self, call: str, kind: str) -> None:
+        self._assert_whole(session(kind), EVERY_CALL[call])
 
     @staticmethod
     @torch.no_grad()
@@ -321,8 +329,10 @@ class TestWords:
             assert near(getattr(found, name), getattr(answer.allocation, name)), name
         assert torch.equal(found.keep, answer.allocation.keep)
 
-    @every_kind
-    @pytest.mark.parametrize("mode", ["prune", "sparse", "saccade"])
+    @pytest.mark.parametrize(
+        ("kind", "mode"),
+        [("guide", "prune"), ("gaze", "sparse"), ("covering", "saccade"), ("stem", "sparse")],
+    )
     def test_no_word_moves_named_cells(self, mode: str, kind: str) -> None:
         open_ = session(kind)
         free = word_heat(open_, QUESTION, mode, kept=20)
@@ -371,8 +381,7 @@ class TestWords:
         assert torch.equal(ids[columns.any(0)], short[once.any(0)])
         assert int(columns.any(0).nonzero()[0]) > int(once.any(0).nonzero()[0])
 
-    @every_kind
-    @every_scoring
+    @every_path
     def test_words_have_heats_of_their_own(self, mode: str, kind: str) -> None:
         open_ = session(kind)
         words = word_heat(open_, QUESTION, mode, kept=45 if mode == "weight" else 20)

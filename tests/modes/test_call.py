@@ -142,11 +142,9 @@ class TestFailure:
             monkeypatch.setattr(place, name, wrong)
         return model
 
-    @torch.no_grad()
-    @each("failure", FAILURES)
-    @pytest.mark.parametrize("mode", ["sparse", "saccade"])
-    def test_all_tokens_are_used(
-        self, mode: str, failure: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    @each(("failure", "mode"), [*((failure, "sparse") for failure in FAILURES), ("stem raises", "saccade")])
+    def test_all_tokens_are_used_or_strict_raises(
+        self, failure: str, mode: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
         model, inputs = self.broken(failure, monkeypatch, strict=False), inputs_of()
         with caplog.at_level(logging.ERROR):
@@ -155,19 +153,15 @@ class TestFailure:
         assert prepared.read == [30, 45]
         assert all((allocation.reasons == Reason.ALL).all() for allocation in prepared.allocations)
         assert "allocation failed; all visual tokens are used" in caplog.text
-        logits = model.base(**prepared.compacted.kwargs).logits
-        assert torch.equal(logits, tiny("qwen3_vl").model(**inputs).logits)
-
-    @each("failure", FAILURES)
-    @pytest.mark.parametrize("mode", ["sparse", "saccade"])
-    def test_strict_raises(self, mode: str, failure: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        model = self.broken(failure, monkeypatch, strict=True)
+        with torch.no_grad():
+            logits = model.base(**prepared.compacted.kwargs).logits
+            assert torch.equal(logits, tiny("qwen3_vl").model(**inputs).logits)
+        strict = self.broken(failure, monkeypatch, strict=True)
         with pytest.raises((RuntimeError, NonFiniteScores), match=r"broken|not finite"):
-            prepared_for(model, inputs_of(), mode)
+            prepared_for(strict, inputs, mode)
 
-    @each("strict", [False, True])
-    @pytest.mark.parametrize(
-        ("mode", "more", "match"),
+    @each(
+        ("mode", "more", "words"),
         [
             ("sparse", {"budget": "many"}, "many"),
             ("saccade", {"budget": 0}, "budget 0"),
@@ -178,15 +172,16 @@ class TestFailure:
             (
                 "dense",
                 {},
-                "mode 'dense' is unknown; use one of full, prune, sparse, saccade, compress, weight",
+                "mode 'dense' is unknown; use one of full, prune, sparse, saccade, compress",
             ),
         ],
     )
     def test_what_the_caller_got_wrong_is_an_error_not_a_fallback(
-        self, mode: str, more: dict, match: str, strict: bool
+        self, mode: str, more: dict, words: str
     ) -> None:
-        with pytest.raises(ValueError, match=match):
-            prepared_for(build("qwen3_vl", "stem", strict=strict), inputs_of(), mode, **more)
+        for strict in (False, True):
+            with pytest.raises(ValueError, match=words):
+                prepared_for(build(strict=strict), inputs_of(), mode, **more)
 
     @llava_families
     def test_no_family_makes_a_gestalt_it_cannot(self, family: str) -> None:

@@ -20,13 +20,17 @@ from arr_coc.modes.magnify import cells_at, fine_cells, finer_grid, parse_magnif
 from arr_coc.relevance.deciding import best_kept
 from arr_coc.seam import PAD
 from arr_coc.seam.assembly import CROP, GESTALT
+from each import each
 from eyes import assert_same
 from near import near
-from tiny import EVERY, MASKABLE, picture, prompts, tiny
+from tiny import KINDS, MASKABLE, TABLE, picture, prompts, tiny
 
-REFINING = tuple(f for f in EVERY if getattr(adapter_for(tiny(f).model, tiny(f).processor), "refines", False))
+REFINING = tuple(family for family in KINDS if getattr(TABLE[family].adapter, "refines", False))
 QUESTION = "What is the number on the door?"
 refining = pytest.mark.parametrize("family", REFINING)
+FEW = ("qwen3_vl", "qwen3_5", "glm4v", "gemma4", "paddleocr_vl")
+"""One of each kind: several levels, recurrent layers, windows, positions of their own."""
+few = pytest.mark.parametrize("family", FEW)
 
 
 @pytest.fixture(autouse=True)
@@ -62,8 +66,8 @@ def test_there_are_such_families() -> None:
 
 
 class TestLaws:
-    @refining
-    @pytest.mark.parametrize("mode", ["sparse", "saccade"])
+    @few
+    @each("mode", ["sparse", "saccade"])
     def test_at_one_it_is_the_call_without(self, family: str, mode: str) -> None:
         plain = prepared(family, mode)
         assert_same(prepared(family, mode, magnify=1).compacted, plain.compacted)
@@ -142,7 +146,7 @@ class TestLaws:
         rows = positions if positions.ndim == 2 or len(positions) != 4 else positions[1:]
         assert torch.equal(rows[..., 0, columns >= 0].float().view_as(own), own)
 
-    @refining
+    @few
     @torch.no_grad()
     def test_a_batch_of_several_images_equals_single_calls(self, family: str) -> None:
         built = tiny(family)
@@ -159,9 +163,9 @@ class TestLaws:
 
 
 class TestBudget:
-    @refining
-    @pytest.mark.parametrize("magnify", [1.5, 3, "auto"])
-    @pytest.mark.parametrize("budget", [1, 8, 0.5, 1.0])
+    @pytest.mark.parametrize("family", ["qwen3_vl", "gemma4"])
+    @each("magnify", [1.5, 3, "auto"])
+    @each("budget", [1, 8, 0.5, 1.0])
     def test_it_is_the_number_of_tokens_read(self, family: str, magnify: Any, budget: Any) -> None:
         found = prepared(family, times=3, magnify=magnify, budget=budget)
         tokens = budget if isinstance(budget, int) else int(budget * found.cells[0] + 0.5)
@@ -194,7 +198,7 @@ class TestBudget:
         )
         assert cells_at(2.0, [2.0, 2.0], [273, "auto"], [1024, 1024]) == ([68, "auto"], [68, None])
 
-    @pytest.mark.parametrize("seed", range(40))
+    @each("seed", range(40))
     def test_fine_cells_are_those_whose_centres_are_kept(self, seed: int) -> None:
         generator = torch.Generator().manual_seed(seed)
         height, width = torch.randint(1, 14, (2,), generator=generator).tolist()
@@ -278,7 +282,7 @@ class TestNotes:
         assert words in (found.note or "")
         assert not found.magnified
 
-    @pytest.mark.parametrize("value", [0, 0.5, 3.5, -1, True, "twice", "nan", float("nan"), None, [2]])
+    @each("value", [0, 0.5, 3.5, -1, True, "twice", "nan", float("nan"), None, [2]])
     def test_a_bad_one_is_refused(self, value: Any) -> None:
         with pytest.raises(ValueError, match=r"magnify .*use a number from 1 to 3, or 'auto'"):
             prepared("qwen3_vl", magnify=value)

@@ -118,7 +118,6 @@ class TestPrepare:
             ({"pictures": LARGE}, "pictures is a Image: pass a list of images"),
             ({"pictures": ["nowhere.png"] * 3}, "nowhere.png"),
             ({"pictures": PICTURES, "budget": 0}, "budget 0"),
-            ({"pictures": PICTURES, "order": "relevance"}, "llava counts its tokens"),
             (
                 {"pictures": PICTURES, "keep": (torch.tensor([324]),) * 3},
                 "cells .324. are not of an image of 324",

@@ -1,4 +1,4 @@
-"""Cells that a caller names, and questions about all that is printed."""
+"""What a call asks for: the mode of one that names none, cells that a caller names, and what runs."""
 
 from __future__ import annotations
 
@@ -9,9 +9,57 @@ import pytest
 import torch
 from PIL import Image
 
-from arr_coc.modes.request import mode_for_question
+from arr_coc.model import ARRCOCModel
+from arr_coc.modes.request import default_mode, mode_for_question
 from arr_coc.seam import GESTALT
 from eyes import IMAGES, ROWS, build, inputs_of, prepared_for, wrapped
+from tiny import FAMILIES, QWEN_FAMILIES, tiny
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("kind", ["gaze", "covering", "stem"])
+def test_it_is_what_saves_time(family: str, kind: str) -> None:
+    """Before the encoder only where a stem was learned for it and the family's tower can."""
+    model = build(family, kind)
+    expected = "sparse" if kind == "stem" and family in QWEN_FAMILIES else "prune"
+    assert default_mode(model.adapter, model.stem).name == expected
+    assert (model.mode, model.default_mode) == (expected, expected)
+    answer = model.ask(IMAGES[1], "What?", max_new_tokens=1)
+    assert (answer.mode, answer.note, answer.kept) == (expected, None, 7)
+    assert model.look(IMAGES[1], "What?").kept == 7
+
+
+@pytest.mark.slow
+def test_the_bundled_model_chooses_before_its_encoder() -> None:
+    model = ARRCOCModel.from_pretrained()
+    assert model.mode == "sparse"
+    assert ARRCOCModel.wrap(model).mode == "sparse"
+    assert ARRCOCModel.wrap(model.base, model.processor).mode == "prune"  # nothing is learned there
+
+
+def test_what_is_set_stays_until_none_restores_the_default() -> None:
+    model = build(mode="prune")
+    assert (model.mode, model.default_mode) == ("prune", "sparse")
+    assert model.ask(IMAGES[1], "What?", max_new_tokens=1).mode == "prune"
+    model.mode = None
+    assert model.mode == "sparse"
+    model.mode = "weight"
+    with model.full():
+        assert model.mode == "full"
+        model.mode = None
+        assert model.mode == "full"
+    assert model.mode == "sparse"
+
+
+def test_what_is_no_mode_is_refused_and_changes_nothing() -> None:
+    model = build(mode="compress")
+    with pytest.raises(ValueError, match="mode 'fast' is unknown"):
+        model.mode = "fast"
+    assert model.mode == "compress"
+    built = tiny("qwen3_vl")
+    with pytest.raises(ValueError, match="mode '' is unknown"):
+        ARRCOCModel(built.model, built.processor, mode="")
+
 
 pytestmark = pytest.mark.usefixtures("small_constants")
 IMAGE = IMAGES[1]  # 45 cells: the coarse view has 8
