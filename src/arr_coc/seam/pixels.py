@@ -87,7 +87,7 @@ def to_patches(picture: Tensor, merge: int, patch: int, frames: int) -> Tensor:
 
 
 def channels_first(rows: Tensor) -> Tensor:
-    """Return the patches with the colours of a pixel side by side, as patches of three planes: [n, p * p * 3]."""
+    """Return patches with the colours of a pixel side by side, as patches of three planes: [n, p * p * 3]."""
     return rows.unflatten(1, (-1, 3)).transpose(1, 2).flatten(1)
 
 
