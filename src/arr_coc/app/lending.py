@@ -29,13 +29,13 @@ _models: dict[int, ARRCOCModel] = {}  # loaded ones by number, for processes tha
 
 @dataclass(frozen=True)
 class Refusal:
-    """The message of a ValueError, which another process can't raise here."""
+    """The message of a ValueError that was raised in another process, to be raised again in this one."""
 
     message: str
 
 
 def lends() -> bool:
-    """Whether this process is a Space on ZeroGPU, with the package `spaces` that lends its GPU."""
+    """Return whether this process is a Space on ZeroGPU, with the package `spaces` that lends its GPU."""
     return os.environ.get(FLAG, "").lower() in TRUE and find_spec("spaces") is not None
 
 
@@ -46,7 +46,7 @@ def lent_call() -> Callable[..., Any]:
 
 
 def call(which: int, work: Callable[..., T], *arguments: Any) -> T | Refusal:
-    """Runs `work(model, *arguments)` with model number `which`, moved to the GPU if there is one."""
+    """Run `work(model, *arguments)` with model number `which`, moved to the GPU if there is one."""
     try:
         return work(_models[which].to(resolve_device("auto")), *arguments)
     except ValueError as error:
@@ -54,7 +54,7 @@ def call(which: int, work: Callable[..., T], *arguments: Any) -> T | Refusal:
 
 
 def lend(which: int, model: ARRCOCModel, work: Callable[..., T], *arguments: Any) -> T:
-    """The result of `work(model, *arguments)`, a module's function, on a GPU that is lent for it.
+    """Return the result of `work(model, *arguments)`, a module's function, on a GPU that is lent for it.
 
     `which` numbers the models of this process. Raises the ValueError that `work` raises.
     """

@@ -594,7 +594,7 @@ class Molmo2Adapter(FamilyAdapter):
     """
 
     def cell_layout(self, inputs: Mapping[str, Any], counts: Sequence[int]) -> list[tuple[Grid, Tensor]]:
-        """Return the grid of the crops, after the overview."""
+        """Return the grid of the crops, whose tokens come after the overview's."""
         return [
             ((1, height, width), low * wide + torch.arange(height * width))
             for low, wide, height, width in inputs["image_grids"].tolist()

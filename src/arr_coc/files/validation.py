@@ -133,7 +133,7 @@ _NAME = re.compile(r"\w[\w ./-]{0,99}")
 
 
 def check_records(records: Any) -> tuple[dict[str, Any], ...]:
-    """Return the records of a file, without unknown fields; raise ValueError if they are invalid."""
+    """Return records of training runs (`trained_on`), without unknown fields; ValueError if invalid."""
     if not isinstance(records, list | tuple) or len(records) > MAX_RUNS:
         raise ValueError(f"trained_on is no list of at most {MAX_RUNS} runs: leave it out")
     return tuple(_check(record) for record in records)

@@ -137,7 +137,7 @@ def _peak(salient: Tensor | None) -> float:
 
 
 def dense_things(words: Sequence[str]) -> tuple[str, ...]:
-    """Return a question's words for things of DENSE, such as "formula", if no other word says more."""
+    """Return the words for things of DENSE, such as "formula", in a question that names nothing else."""
     things = tuple(word for word in words if word in DENSE)
     if len(things) == len(words):
         return things

@@ -380,7 +380,7 @@ def couplings(chooser: Chooser, call: Call, layout: Layout) -> list[Coupling] | 
 def off_ground_couplings(chooser: Chooser, call: Call, layout: Layout) -> list[Coupling | None] | None:
     """Return the guide's findings about images that a trained layer shouldn't judge; None for the others.
 
-    These are foreign, or asked about no single place. None in all without any, or with relevance "trained".
+    These are foreign, or asked about no single place. Without any, or with relevance "trained", all is None.
     """
     texts = None if chooser.relevance == "trained" else texts_of(call.adapter, call, layout)
     if texts is None:

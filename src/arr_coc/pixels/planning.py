@@ -48,8 +48,8 @@ class Fragment:
 class Plan:
     """Sizes of the pictures to be sent, and what is on them.
 
-    `scale` is how many px, as the model reads them, regions have for one of the original; `overview` the same
-    for the overview, 0 without one.
+    `scale` is the magnification of the regions as the model reads them: its px for each px of the original.
+    `overview` is that of the overview, 0 without one.
     """
 
     layout: str

@@ -230,8 +230,8 @@ def calibrate(source: RelevanceSource, examples: Iterable[tuple[Tensor, str, Ten
 def fit_calibration(logits: Sequence[Tensor], evidence: Sequence[Tensor]) -> Calibration | None:
     """Fit scale and bias that make cells' logits log odds of evidence, by logistic regression over questions.
 
-    Both are [H, W] of each question, which counts by its evidence, not by its cells. The result is None if
-    the scale isn't above 0 by twice its standard error: such a source doesn't help, or misleads.
+    Both are [H, W] of each question, whose loss is divided by its number of evidence cells. The result is
+    None if the scale isn't above 0 by twice its standard error: such a source doesn't help, or misleads.
 
     Raises:
         ValueError: no question has evidence.

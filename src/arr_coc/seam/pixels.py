@@ -24,10 +24,10 @@ OFF_LEVEL = 0.1  # mean distance to the nearest level, in levels, above which pi
 
 
 def are_normalised(pictures: Sequence[Tensor], mean: Tensor, std: Tensor, usual: bool = True) -> bool:
-    """Whether preprocessed pictures, float32 [3, h, w], were mapped to (k / 255 - mean) / std.
+    """Return whether preprocessed pictures, float32 [3, h, w], are normalised: (k / 255 - mean) / std.
 
-    Pixels outside [0, 1] are normalised. Where all lie inside (a pale picture) the 256 levels decide: of the
-    right hypothesis, pixels are whole levels. `usual`, the processor's default, decides where they don't.
+    A pixel outside [0, 1] says so. If all lie inside (a pale picture), `usual`, the processor's default,
+    decides; but pixels on whole levels k / 255, which undoing would move off them, aren't normalised.
     """
     bounds = torch.stack([torch.stack(picture.aminmax()) for picture in pictures])  # (images, 2)
     if bool(bounds.min() < -RANGE_SLACK) or bool(bounds.max() > 1 + RANGE_SLACK):
@@ -39,7 +39,7 @@ def are_normalised(pictures: Sequence[Tensor], mean: Tensor, std: Tensor, usual:
 
 
 def off_level(pictures: Sequence[Tensor]) -> float:
-    """Mean distance of pixels to the nearest of the levels k / 255, in levels: 0 to 0.5."""
+    """Return the mean distance of pixels to the nearest of the levels k / 255, in levels: 0 to 0.5."""
     scaled = torch.cat([picture.flatten() for picture in pictures]) * LEVELS  # over all pictures
     return float((scaled - scaled.round()).abs().mean())
 
@@ -47,7 +47,7 @@ def off_level(pictures: Sequence[Tensor]) -> float:
 def undo_normalisation(
     pictures: Sequence[Tensor], mean: Tensor, std: Tensor, usual: bool = True
 ) -> list[Tensor]:
-    """Pictures in [0, 1] from preprocessed ones; those that weren't normalised are only clamped."""
+    """Return pictures in [0, 1] from preprocessed ones; those that weren't normalised are only clamped."""
     if not are_normalised(pictures, mean, std, usual):
         return [picture.clamp(0.0, 1.0) for picture in pictures]
     return [p.mul(std.to(p)).add_(mean.to(p)).clamp_(0.0, 1.0) for p in pictures]
@@ -78,7 +78,7 @@ def to_pictures(rows: Tensor, grids: Sequence[Grid], merge: int, patch: int, fra
 
 
 def to_patches(picture: Tensor, merge: int, patch: int, frames: int) -> Tensor:
-    """The patches of a picture [3, h, w]: [(h/patch) * (w/patch), 3 * frames * patch**2]."""
+    """Return the patches of a picture [3, h, w]: [(h/patch) * (w/patch), 3 * frames * patch**2]."""
     m, p = merge, patch
     channels, height, width = picture.shape
     blocks = picture.view(channels, height // (m * p), m, p, width // (m * p), m, p)
@@ -87,12 +87,12 @@ def to_patches(picture: Tensor, merge: int, patch: int, frames: int) -> Tensor:
 
 
 def channels_first(rows: Tensor) -> Tensor:
-    """Patches with the colours of a pixel side by side, as patches of three planes: [n, p * p * 3]."""
+    """Return patches with the colours of a pixel side by side, as patches of three planes: [n, p * p * 3]."""
     return rows.unflatten(1, (-1, 3)).transpose(1, 2).flatten(1)
 
 
 def channels_last(rows: Tensor) -> Tensor:
-    """The reverse of `channels_first`."""
+    """Return the reverse of `channels_first`."""
     return rows.unflatten(1, (3, -1)).transpose(1, 2).flatten(1)
 
 
@@ -111,7 +111,7 @@ def patch_map_rows(patches: Tensor, merge: int) -> Tensor:
 
 
 def coarse_grid(height: int, width: int, cells: int) -> tuple[int, int]:
-    """The largest grid (h, w) of at most `cells` cells in the shape of height x width, never larger.
+    """Return the largest grid (h, w) of at most `cells` cells in the shape of height x width, never larger.
 
     One side is any whole number, the other the nearest that keeps the shape; at least 1.
     """
@@ -127,7 +127,7 @@ def coarse_grid(height: int, width: int, cells: int) -> tuple[int, int]:
 
 
 def shrink(picture: Tensor, size: tuple[int, int]) -> Tensor:
-    """Scales a picture [3, h, w] down to `size` px, bicubic and antialiased, within each channel's range."""
+    """Scale a picture [3, h, w] down to `size` px, bicubic and antialiased, within each channel's range."""
     small = F.interpolate(picture[None].float(), size, mode="bicubic", antialias=True, align_corners=False)[0]
     flat = picture.float().flatten(1)
     low, high = (bound[:, None, None] for bound in (flat.amin(1), flat.amax(1)))
@@ -181,7 +181,7 @@ def reading_pixels(model_type: str) -> Generator[None]:
 
 
 def _is_own(error: BaseException) -> bool:
-    """Whether an error was raised by this package, whose messages have their remedy."""
+    """Return whether an error was raised by this package, whose messages have their remedy."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
@@ -221,12 +221,12 @@ def numbered_cells(layout: Layout, keep: Sequence[Tensor]) -> Tensor:
 
 
 def patch_rows(cells: Tensor, unit: int) -> Tensor:
-    """The rows of `pixel_values` of some cells, `unit` patches each: [K] -> long [K * unit]."""
+    """Return the rows of `pixel_values` of some cells, `unit` patches each: [K] -> long [K * unit]."""
     return (cells[:, None] * unit + torch.arange(unit, device=cells.device)).flatten()
 
 
 def kept_seqlens(rows: Tensor, cu_seqlens: Tensor) -> Tensor:
-    """Boundaries int32 [n' + 1] of kept rows' attention segments, from those [n + 1] of all rows."""
+    """Return boundaries int32 [n' + 1] of kept rows' attention segments, from those [n + 1] of all rows."""
     ends = torch.searchsorted(rows, cu_seqlens.to(rows), out_int32=True)  # kept rows before each boundary
     return ends.unique_consecutive()
 
