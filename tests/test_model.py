@@ -29,7 +29,7 @@ from arr_coc.seam.decoding import CACHE, CHUNKED_PREFILL, REFUSED, Generated, us
 from arr_coc.session import NO_NUMBERS
 from each import each
 from near import near
-from tiny import KINDS, MASKABLE, apart, in_bfloat16, picture, prompts, tiny
+from tiny import APART, KINDS, MASKABLE, apart, in_bfloat16, picture, prompts, tiny
 
 NEW = 4
 ROWS = [("What is the number on the door?", [picture(1, (48, 40))]), ("Where?", [picture(2, (40, 72))])]
@@ -60,19 +60,6 @@ def model() -> ARRCOCModel:
 
 @pytest.mark.parametrize("family", apart(KINDS))
 class TestEveryFamily:
-    def test_identity_in_full_mode_and_with_everything_kept(self, family: str) -> None:
-        model, inputs, stock = wrapped(family), inputs_of(family), tiny(family).model
-        with torch.no_grad():
-            expected = stock.generate(**inputs, do_sample=False, max_new_tokens=NEW)
-            logits = stock(**inputs).logits
-            with model.full():
-                assert torch.equal(greedy(model, inputs), expected)
-                assert torch.equal(model(**inputs).logits, logits)
-            assert (model(**inputs).logits[:, -1] - logits[:, -1]).abs().max() > 0.01  # pruning shows
-            assert torch.equal(greedy(model, inputs, budget=1.0), expected)
-            assert torch.equal(model(**inputs, budget=1.0).logits, logits)
-            assert torch.equal(stock(**inputs).logits, logits)
-
     def test_text_is_that_of_the_kept_tokens(self, family: str) -> None:
         """The record says what the language model saw."""
         model, inputs = wrapped(family), inputs_of(family)
@@ -113,6 +100,24 @@ class TestEveryFamily:
         out = greedy(wrapped(family), inputs, return_allocation=True)
         assert len(out.allocations) == 1
         assert torch.equal(out.sequences[:, : inputs["input_ids"].shape[1]], inputs["input_ids"])
+
+
+@pytest.mark.parametrize("family", APART)
+class TestEveryLayout:
+    """What tests of the seam hold in every family, of one of each way to lay pictures in a prompt."""
+
+    def test_identity_in_full_mode_and_with_everything_kept(self, family: str) -> None:
+        model, inputs, stock = wrapped(family), inputs_of(family), tiny(family).model
+        with torch.no_grad():
+            expected = stock.generate(**inputs, do_sample=False, max_new_tokens=NEW)
+            logits = stock(**inputs).logits
+            with model.full():
+                assert torch.equal(greedy(model, inputs), expected)
+                assert torch.equal(model(**inputs).logits, logits)
+            assert (model(**inputs).logits[:, -1] - logits[:, -1]).abs().max() > 0.01  # pruning shows
+            assert torch.equal(greedy(model, inputs, budget=1.0), expected)
+            assert torch.equal(model(**inputs, budget=1.0).logits, logits)
+            assert torch.equal(stock(**inputs).logits, logits)
 
     def test_beams_samples_and_returned_sequences(self, family: str) -> None:
         model, inputs = wrapped(family), inputs_of(family)

@@ -18,7 +18,7 @@ from arr_coc.model import ARRCOCModel
 from arr_coc.modes import scoring
 from arr_coc.session import Session
 from each import each
-from tiny import KINDS, MASKABLE, apart, picture, prompts, tiny
+from tiny import APART, KINDS, MASKABLE, apart, picture, prompts, tiny
 
 IMAGE = picture(1, (48, 40))
 
@@ -51,7 +51,7 @@ def test_inputs_are_the_processors_own(family: str) -> None:
         )
 
 
-@pytest.mark.parametrize("family", apart(KINDS))
+@pytest.mark.parametrize("family", APART)
 def test_answer_is_that_of_generate(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # Of `ask` the guide sees the picture as it came, of `generate` the pixels of the processor: here these.
     monkeypatch.setattr(scoring, "whole_picture", lambda source, original, small: small)

@@ -13,7 +13,7 @@ from arr_coc.families.registry import is_served
 from arr_coc.model import ARRCOCModel
 from arr_coc.seam.decoding import CACHE, KeptPrompts, unread
 from each import each
-from tiny import EVERY, MASKABLE, TABLE, apart, picture, prompts, tiny
+from tiny import APART, EVERY, MASKABLE, TABLE, apart, picture, prompts, tiny
 
 IMAGE = picture(1, (48, 40))
 KEEPING = [family for family in EVERY if TABLE[family].trait("prefix") is not True]
@@ -57,11 +57,14 @@ def test_an_image_that_sees_the_question_is_not_kept() -> None:
     assert batch["token_type_ids"][0].tolist() == (batch["labels"][0] != -100).int().tolist()
 
 
-@each("images", [IMAGE, [IMAGE, picture(2, (56, 56))]], ids=["one", "two"])
-@pytest.mark.parametrize("family", apart(KEEPING))
+each_number = each("images", [IMAGE, [IMAGE, picture(2, (56, 56))]], ids=["one", "two"])
+
+
 class TestAnswers:
     """They are those of the stock model, in any order."""
 
+    @each_number
+    @pytest.mark.parametrize("family", [family for family in APART if family in KEEPING])
     def test_questions_by_themselves(self, family: str, images: Any) -> None:
         model = wrapped(family)
         session = model.session(images, keep_image_after=0)
@@ -70,6 +73,8 @@ class TestAnswers:
             assert answer.text == model.ask(images, question, mode="full", max_new_tokens=4).text
             assert (answer.mode, answer.kept) == ("full", answer.total)
 
+    @each_number
+    @pytest.mark.parametrize("family", apart(KEEPING))
     def test_a_conversation(self, family: str, images: Any) -> None:
         model = wrapped(family)
         session, history = model.session(images, keep_image_after=0), []
@@ -79,6 +84,8 @@ class TestAnswers:
             assert answer.text == whole.text
             history.append((question, answer.text))
 
+    @each_number
+    @pytest.mark.parametrize("family", apart(KEEPING))
     def test_logits(self, family: str, images: Any) -> None:
         model = wrapped(family)
         session, prompts_kept = model.session(images), KeptPrompts()

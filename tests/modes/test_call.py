@@ -22,7 +22,6 @@ from eyes import (
     assert_same,
     build,
     calls_of,
-    every_kind,
     inputs_of,
     llava_families,
     patches_seen,
@@ -45,8 +44,16 @@ pytestmark = pytest.mark.usefixtures("small_constants")
 class TestKnownAlready:
     """A second question about the same images costs no more than it must."""
 
-    @every_kind
-    @pytest.mark.parametrize("mode", ["sparse", "saccade"])
+    @pytest.mark.parametrize(
+        ("kind", "mode"),
+        [
+            ("guide", "sparse"),
+            ("gaze", "saccade"),
+            ("covering", "sparse"),
+            ("stem", "sparse"),
+            ("stem", "saccade"),
+        ],
+    )
     def test_gestalt_and_stem_are_made_once(
         self, mode: str, kind: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:

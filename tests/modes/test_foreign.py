@@ -44,7 +44,7 @@ def test_an_answer_about_a_foreign_picture_says_so_in_every_mode(
     assert FOREIGN in answer.note
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ["sparse", "prune"])
 def test_an_answer_about_a_drawn_page_does_not(model: ARRCOCModel, mode: str) -> None:
     answer = model.ask(draw_page(740, (320, 320), "test").image, "Title?", mode=mode, max_new_tokens=1)
     assert not answer.foreign
@@ -150,9 +150,7 @@ def test_generate_and_the_selector_choose_alike(model: ARRCOCModel) -> None:
         Selector.from_pretrained("bundled", relevance="gaze")
 
 
-@pytest.mark.parametrize(
-    ("foreign", "mode"), [(True, "sparse"), (True, "prune"), (True, "full"), (False, "sparse")]
-)
+@pytest.mark.parametrize(("foreign", "mode"), [(True, "sparse"), (True, "full"), (False, "sparse")])
 def test_a_clip_is_foreign_if_most_of_its_frames_are(model: ARRCOCModel, foreign: bool, mode: str) -> None:
     page = draw_page(740, (320, 320), "test").image
     frames = [circle_of(320)] * 6 + [page] * 2 if foreign else [page] * 6 + [circle_of(320)] * 2

@@ -36,6 +36,7 @@ from near import KERNELS, near
 from tiny import KINDS as TYPES
 from tiny import MASKABLE, QWEN_FAMILIES, Tiny, apart, picture, tiny
 
+QUESTION = "Where is the red ball?"
 NEW = 5
 LOOSE = 5e-4  # padding moves the chunks of a recurrent layer
 EARLY = ("sparse", "saccade", "compress")
@@ -386,9 +387,6 @@ def test_bfloat16_base() -> None:
             assert out.logits.dtype == torch.bfloat16
             assert out.logits.isfinite().all()
             assert not out.fallback
-
-
-QUESTION = "Where is the red ball?"
 
 
 @pytest.mark.slow

@@ -40,6 +40,11 @@ from tiny import EVERY, picture
 
 pytestmark = pytest.mark.usefixtures("small_constants")
 
+TWO_AND_ONE = [("What is it?", [picture(3, (72, 40)), IMAGES[0]]), ("Where?", IMAGES[1:])]
+ENDS = {"hunyuan_vl": 2, "hy_v4_vl": 0}
+"""The tokens that begin and end a picture."""
+with_newlines = pytest.mark.parametrize("family", [family for family in ENDS if family in EVERY])
+each_mode = pytest.mark.parametrize("mode", ["sparse", "saccade"])
 
 every_way = pytest.mark.parametrize(
     ("family", "kind"),
@@ -115,9 +120,6 @@ class TestSparse:
         auto = prepared_for(model, inputs, "sparse", budget="auto")
         assert auto.read == [allocation.kept for allocation in auto.allocations]
         assert all(allocation.budget == "auto" for allocation in auto.allocations)
-
-
-pytestmark = pytest.mark.usefixtures("small_constants")
 
 
 class TestSaccade:
@@ -197,9 +199,6 @@ def test_saccades() -> None:
     assert saccades(30, 0, lambda _: 5) is None
 
 
-pytestmark = pytest.mark.usefixtures("small_constants")
-
-
 class TestCompress:
     @torch.no_grad()
     @sparse_families
@@ -274,15 +273,6 @@ class TestParts:
         assert tokens.flatten().tolist() == [1.0, 0.25, 0.5, 1.0]
 
 
-pytestmark = pytest.mark.usefixtures("small_constants")
-
-TWO_AND_ONE = [("What is it?", [picture(3, (72, 40)), IMAGES[0]]), ("Where?", IMAGES[1:])]
-ENDS = {"hunyuan_vl": 2, "hy_v4_vl": 0}
-"""The tokens that begin and end a picture."""
-families = pytest.mark.parametrize("family", [family for family in ENDS if family in EVERY])
-modes = pytest.mark.parametrize("mode", ["sparse", "saccade"])
-
-
 @contextmanager
 def patches_embedded(model: ARRCOCModel) -> Iterator[list[int]]:
     """How many patches each call of the vision tower begins with."""
@@ -301,7 +291,7 @@ def handed(prepared: Prepared) -> list[Tensor]:
     return list(tokens) if isinstance(tokens, list) else list(tokens.flatten(0, 1).split(prepared.read))
 
 
-@families
+@with_newlines
 def test_only_the_kept_cells_are_encoded_and_all_newlines_stay(family: str) -> None:
     model, inputs = build(family), inputs_of(family, TWO_AND_ONE)
     with patches_embedded(model) as counts:
@@ -317,7 +307,7 @@ def test_only_the_kept_cells_are_encoded_and_all_newlines_stay(family: str) -> N
     assert_same(prepared.compacted, expected)
 
 
-@families
+@with_newlines
 def test_a_coarse_view_is_of_cells_alone(family: str) -> None:
     model, inputs = build(family), inputs_of(family, [("Where?", IMAGES[1:])])
     with patches_embedded(model) as counts:
@@ -330,8 +320,8 @@ def test_a_coarse_view_is_of_cells_alone(family: str) -> None:
     assert same([handed(prepared)[0][:8]], [view.cell_tokens(0)])
 
 
-@families
-@modes
+@with_newlines
+@each_mode
 @torch.no_grad()
 def test_with_every_cell_kept_it_is_the_stock_model(family: str, mode: str) -> None:
     model, inputs = build(family), inputs_of(family, [("Where?", IMAGES[:1])])
@@ -343,7 +333,7 @@ def test_with_every_cell_kept_it_is_the_stock_model(family: str, mode: str) -> N
     assert torch.equal(ours, text)
 
 
-@families
+@with_newlines
 @torch.no_grad()
 def test_dropping_is_masking(family: str) -> None:
     """On the whole prompt with the dropped columns masked, whatever stands in them."""
@@ -373,8 +363,8 @@ def test_dropping_is_masking(family: str) -> None:
         assert near(logits[row, there], expected[row, own[there]])
 
 
-@families
-@modes
+@with_newlines
+@each_mode
 @torch.no_grad()
 def test_a_batch_is_its_rows_alone(family: str, mode: str) -> None:
     """Of unequal numbers of pictures and lengths, padded on the left."""

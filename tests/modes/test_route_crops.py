@@ -14,7 +14,7 @@ from arr_coc.modes.request import with_pictures
 from arr_coc.seam import GESTALT
 from arr_coc.seam.assembly import CROP, CROP_VALUES
 from arr_coc.trace.observe import observe
-from eyes import KINDS, assert_same, build, prepared_for, wrapped
+from eyes import KINDS, assert_same, build, every_kind, prepared_for, wrapped
 from tiny import picture, prompts, tiny
 
 QUESTION = "Where is the red ball?"
@@ -23,7 +23,6 @@ LARGE, SMALL, WIDE = picture(1, (96, 72)), picture(2, (30, 28)), picture(3, (90,
 ROWS = [(QUESTION, [LARGE, WIDE]), ("What is that?", [SMALL])]
 PICTURES = [LARGE, WIDE, SMALL]
 NEW = 4
-every_kind = pytest.mark.parametrize("kind", KINDS)
 
 
 def inputs_for(rows: list = ROWS) -> dict[str, Any]:

@@ -39,6 +39,8 @@ from eyes import IMAGES, KINDS, ROWS, build, inputs_of, prepared_for, set_consta
 from near import near
 from tiny import FAMILIES, WIDTH, picture, prompts, tiny
 
+GUIDED = GuideSource()
+QUESTION = "Where is the disc?"
 TALK = [("One?", [picture(1), picture(2)]), ("Another one, longer?", [picture(1)])]
 
 
@@ -348,9 +350,6 @@ def test_without_a_tokenizer_the_model_looks_itself() -> None:
     assert prepared.couplings == ()
 
 
-GUIDED = GuideSource()
-
-
 class TestPictures:
     def test_the_users_own_resolution(self) -> None:
         source = picture(4, (400, 300))
@@ -482,9 +481,6 @@ class TestRelevance:
             build(kind="guide", relevance="magic")
         with pytest.raises(ValueError, match="nobody has trained the layer"):
             build(kind="guide", relevance="trained")
-
-
-QUESTION = "Where is the disc?"
 
 
 @pytest.fixture(scope="module")
