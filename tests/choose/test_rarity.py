@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from arr_coc.choose.knowing import saliency
+from arr_coc.choose.knowing import declared_channels, saliency
 from arr_coc.choose.rarity import MAX_WINDOWS, rarity, standing_out
 from arr_coc.choose.texture import generate_texture_array
 from arr_coc.data.evidence import evidence_cells
@@ -74,7 +74,8 @@ def test_what_is_odd_is_kept_in_whatever_way_it_is(way: str) -> None:
         page = draw_odd_page(seed, (1024, 1024), "test", way)
         pixels = image_pixels(page.image)
         evidence = evidence_cells(page.questions[0].evidence, GRID, page.image.size).flatten()
-        contrast = saliency(generate_texture_array(pixels, GRID, "mvp13"), "mvp13")
+        texture = generate_texture_array(pixels, GRID, "mvp13")
+        contrast = saliency(texture, declared_channels("mvp13", "salient"))
         for recalls, one in ((found, rarity(pixels, GRID)), (by_contrast, contrast)):
             recalls.append(float(evidence[one.flatten().topk(64).indices].sum() / evidence.sum()))
     assert sum(found) / 3 > 0.75

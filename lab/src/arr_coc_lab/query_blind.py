@@ -29,6 +29,7 @@ class QueryBlindLayer(nn.Module):
     def __init__(self, dim: int) -> None:
         super().__init__()
         self.config = ARRCOCConfig(dim=dim)
+        self.wanted_inputs: frozenset[str] = frozenset()  # no channel is read
         with same_start():
             self.scorer = QueryBlindScorer(dim, dim // 2)
         self.gain, self.bias = nn.Parameter(torch.ones(())), nn.Parameter(torch.zeros(()))

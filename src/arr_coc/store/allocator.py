@@ -25,7 +25,7 @@ from arr_coc.files.paths import CONFIG_NAME, base_settings
 from arr_coc.files.saved import make_folder
 from arr_coc.files.vetting import check_file
 from arr_coc.guide.guide import GUIDE_FILE, GUIDE_FOLDER
-from arr_coc.seam.gestalt import load_compressors, save_compressors
+from arr_coc.seam.gestalt import REMOVED, load_compressors, save_compressors
 from arr_coc.seam.lora import FILES as LORA_FILES
 from arr_coc.seam.lora import LoRAs
 from arr_coc.store.checkpoint import (
@@ -84,7 +84,8 @@ def save_learned(
                 write_atomic(content, new / name)
             # The settings come last: they hold the weights' digest, so that files half moved by a kill are
             # refused when they are read.
-            names = sorted((*ALLOCATOR_FILES, *(more or {})), key=lambda name: name == CONFIG_NAME)
+            removed = (f"{name}.safetensors" for name in REMOVED)
+            names = sorted((*ALLOCATOR_FILES, *removed, *(more or {})), key=lambda name: name == CONFIG_NAME)
             move_files(new, folder, names)
     except TimeoutError as error:
         raise ValueError(
