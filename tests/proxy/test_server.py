@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from arr_coc.proxy import bodies, packing, server
-from arr_coc.proxy.packing import Packer
+from arr_coc.proxy.packing import Packer, Picture
 from arr_coc.proxy.server import MAX_PICTURES
 from chat_servers import CLIENT, Started, encoded, pack_double
 from each import each
@@ -41,14 +41,14 @@ def sent_raw(address: str, content: bytes) -> bytes:
 
 class TestBounds:
     def test_tiny_pictures_in_thousands(self, start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Only the last ones are given to the packer; the others are counted at once."""
+        """Only the first ones are given to the packer; the others are counted at once."""
         address, _, proxy = start()
         packed: list[bytes] = []
         pack = Packer.pack
 
-        async def counted(packer: Packer, data: str, digest: bytes, *args: Any) -> Any:
-            packed.append(digest)
-            return await pack(packer, data, digest, *args)
+        async def counted(packer: Packer, picture: Picture, dial: Any) -> Any:
+            packed.append(picture.digest)
+            return await pack(packer, picture, dial)
 
         monkeypatch.setattr(Packer, "pack", counted)
         answer = ask(address, turn("AAAA", count=20_000))
@@ -91,7 +91,7 @@ class TestBounds:
 
 
 class TestVerdicts:
-    """What became of a picture for its questions stays, so that the same turns give the same bytes."""
+    """What became of a picture for its question stays, so that the same turns give the same bytes."""
 
     @pytest.fixture
     def stuck(self, monkeypatch: pytest.MonkeyPatch, start: Start) -> Iterator[threading.Event]:
@@ -142,7 +142,7 @@ class TestVerdicts:
 
         def became(data: str, first: int) -> str:
             digest = bytes([first]) + packing.digest_of(data)[1:]  # the first byte names the worker
-            return asyncio.run(packer.pack(data, digest, ("What is red?",), dial)).reason
+            return asyncio.run(packer.pack(Picture(data, digest, "What is red?"), dial)).reason
 
         one, two = encoded(1280, 803), encoded(1280, 804)
         assert became(one, 0) == "slow"
@@ -163,7 +163,7 @@ class TestVerdicts:
         keys = [bytes([number]) for number in range(200)]
         for key in keys:
             packer._keep(key, packing.Outcome("slow", thumbnail="t" * 1000))
-        for key in keys[-54:]:  # 50, and those of 10,000 bytes
+        for key in keys[-50:]:
             kept = packer._keep(key, packing.Outcome("packed"))
             assert kept.reason == "slow"
         assert packer.nbytes <= 10_000
