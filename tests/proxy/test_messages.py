@@ -153,7 +153,7 @@ class TestReading:
                 said = [
                     one for role, one in zip(roles, words[: slot.turn + 1], strict=False) if role == "user"
                 ]
-                assert slot.question == next(filter(None, reversed(said)), "")
+                assert slot.question == next(filter(None, reversed(before)), "")
 
     def test_a_part_that_cannot_be_written_is_left_alone(self) -> None:
         """It alone: else a picture that comes later would undo what was sent of those before it."""

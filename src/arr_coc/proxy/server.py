@@ -327,11 +327,11 @@ class Proxy:
         slots, dial = parsed.slots, dial._replace(rule=rule)
         if model in self._alone:
             dial = dial._replace(layout=ONE_EACH)
-        asked = [
+        pictures = [
             Picture(slot.data, digest, slot.question)
             for slot, digest in zip(slots, parsed.digests, strict=True)
         ]
-        outcomes = await self.packer.pack_all(asked, dial)
+        outcomes = await self.packer.pack_all(pictures, dial)
         parts = {slot: one.parts for slot, one in zip(slots, outcomes, strict=True) if one.parts}
         made = await run(self._parsing, rewritten, api, content, parsed, parts) if parts else None
         if made is None:
@@ -344,8 +344,8 @@ class Proxy:
                 body.spare = content
             body.content = made
         body.resize(len(body.content) + len(body.spare))
-        pictures = [RequestedPicture(slot.question, one) for slot, one in zip(slots, outcomes, strict=True)]
-        record = self.journal.add_pictures(path, model, rule, pictures, parsed.others)
+        traced = [RequestedPicture(slot.question, one) for slot, one in zip(slots, outcomes, strict=True)]
+        record = self.journal.add_pictures(path, model, rule, traced, parsed.others)
         return "untouched" if made is None else "changed", record
 
     # ---- the upstream -----------------------------------------------------------------------------------
