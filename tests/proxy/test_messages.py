@@ -150,7 +150,7 @@ class TestReading:
             slots = picture_slots(api("ollama"), {"messages": turns})
             assert [slot.turn for slot in slots] == [i for i, role in enumerate(roles) if role == "user"]
             for slot in slots:
-                said = [
+                before = [
                     one for role, one in zip(roles, words[: slot.turn + 1], strict=False) if role == "user"
                 ]
                 assert slot.question == next(filter(None, reversed(before)), "")
