@@ -158,9 +158,14 @@ class TestReading:
     def test_a_part_that_cannot_be_written_is_left_alone(self) -> None:
         """It alone: else a picture that comes later would undo what was sent of those before it."""
         for name in ("chat", "responses", "messages"):
-            body = body_of(name)
-            for spoilt_one in (math.inf, {"deep": [math.nan]}):
-                body["input" if name == "responses" else "messages"][1]["content"][1]["note"] = spoilt_one
+            for key, value in (
+                ("note", math.inf),
+                ("note", {"deep": [math.nan]}),
+                ("cache_control", math.inf),
+            ):
+                body = body_of(name)
+                part = body["input" if name == "responses" else "messages"][1]["content"][1]
+                (part["image_url"] if name == "chat" and key == "note" else part)[key] = value
                 assert [slot.data for slot in picture_slots(api(name), body)] == ["two", "three"]
 
     def test_other_paths_are_none(self) -> None:

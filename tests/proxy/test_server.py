@@ -69,25 +69,26 @@ class TestBounds:
         assert 'requests_total{api="ollama",sent="unread"} 3.0' in proxy.journal.metrics().decode()
         assert proxy._held.nbytes == 0
 
-    def test_what_was_sent_on_is_not_held_while_the_upstream_thinks(self, start: Start) -> None:
+    def test_what_was_sent_on_is_not_held_while_the_upstream_thinks(
+        self, start: Start, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         address, stand_in, proxy = start()
         stand_in.go_on.clear()
         turns = [{"role": "user", "content": "x" * 3_000_000}]
-        seen = []
+        counts = []
+        resize = bodies.Body.resize
 
-        def look() -> None:
-            while not stand_in.bodies:
-                seen.append(proxy._held.nbytes)
-            seen.append(proxy._held.nbytes)
-            stand_in.go_on.set()
+        def counted(body: bodies.Body, nbytes: int) -> None:
+            resize(body, nbytes)
+            counts.append(proxy._held.nbytes)
+            if nbytes == 0:
+                stand_in.go_on.set()  # the upstream answers now, and not before
 
-        looking = threading.Thread(target=look)
-        looking.start()
+        monkeypatch.setattr(bodies.Body, "resize", counted)
         body = {"model": "m", "messages": turns, "wait": True}
-        CLIENT.post(address + "/v1/chat/completions", json=body, timeout=30)
-        looking.join(30)
-        assert max(seen) > 3_000_000
-        assert (seen[-1], proxy._held.nbytes) == (0, 0)
+        CLIENT.post(address + "/v1/chat/completions", json=body, timeout=30).raise_for_status()
+        assert max(counts) > 3_000_000
+        assert proxy._held.nbytes == 0
 
 
 class TestVerdicts:

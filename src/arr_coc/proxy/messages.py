@@ -143,13 +143,13 @@ def _pictures(api: Api, turn: Mapping[str, Any]) -> Iterator[tuple[int, str]]:
         data = _base64_of(api, part) if api.text else part if isinstance(part, str) else None
         if data is not None and (prefix := DATA_URL.match(data)):
             data = data[prefix.end() :]
-        if data:
+        if data and (not api.text or _can_be_written(part)):
             yield place, data
 
 
 def _base64_of(api: Api, part: Any) -> str | None:
     """The picture of a part, as a data URL or bare base64; None where there is none that can be packed."""
-    if not isinstance(part, dict) or part.get("type") != api.picture or not _can_be_written(part):
+    if not isinstance(part, dict) or part.get("type") != api.picture:
         return None
     if api.picture == "image":  # Anthropic's
         source = part.get("source")
@@ -166,9 +166,9 @@ def _base64_of(api: Api, part: Any) -> str | None:
 
 
 def _can_be_written(part: dict[str, Any]) -> bool:
-    """Whether what stays of a part is JSON."""
+    """Whether what stays of a picture's part is JSON."""
     try:
-        json.dumps(_for_any(part), allow_nan=False)
+        json.dumps([_for_any(part), _part_with(part, "")], allow_nan=False)
     except (ValueError, RecursionError):
         return False
     return True
