@@ -17,8 +17,7 @@ import typer
 from arr_coc.cli.entry import commands
 from arr_coc.proxy.bodies import BODY_SECONDS, MAX_BODIES, MAX_BODY
 from arr_coc.proxy.journal import MAX_BYTES
-from arr_coc.proxy.journal import MAX_QUESTIONS as MAX_TEXTS
-from arr_coc.proxy.packing import MAX_PIXELS, MAX_QUESTIONS, MAX_VERDICTS, Packer
+from arr_coc.proxy.packing import MAX_PIXELS, MAX_VERDICTS, PATIENCE, Packer
 from arr_coc.proxy.server import (
     HEAD_SECONDS,
     MAX_CONNECTIONS,
@@ -98,8 +97,9 @@ def test_bounds_are_those_of_the_code() -> None:
         f"a body that is looked into {BODY_SECONDS:.0f}",
         f"{MAX_CONNECTIONS} connections",
         f"for some {MAX_VERDICTS:,} of them",
-        f"the ends of the last {MAX_TEXTS}) and small pictures, in memory alone, {MAX_BYTES >> 20} MB",
-        f"{MAX_PICTURES} pictures of a request, {MAX_PIXELS // 1_000_000} megapixels",
-        f"from the {MAX_QUESTIONS + 1}th question on",
+        f"and small pictures, in memory alone, {MAX_BYTES >> 20} MB",
+        f"the first {MAX_PICTURES} pictures of a request, {MAX_PIXELS // 1_000_000} megapixels",
+        f"of a request the first {MAX_PICTURES} pictures are looked at",
+        f"has {({10: 'ten'})[PATIENCE]} times as long",
     ):
         assert words in PAGE

@@ -102,6 +102,9 @@ class TestMemory:
     def test_many_signs_are_not_parsed(self, monkeypatch: pytest.MonkeyPatch) -> None:
         content = b'{"prompt": "?", "images": ["a", "b"]}'
         assert parse(api("/api/generate"), content, 32) is not None
+        first = parse(api("/api/generate"), content, 1)
+        assert first is not None
+        assert ([slot.data for slot in first.slots], first.others) == (["a"], 1)
         monkeypatch.setattr(bodies, "MAX_SIGNS", 3)
         assert parse(api("/api/generate"), content, 32) is None
 
@@ -146,8 +149,14 @@ class TestWriting:
         part = b'{"type":"image","deep":1e999,"source":{"type":"base64","data":"A"}}'
         content = b'{"messages":[{"content":[' + part + b"]}]}"
         parsed = parse(api("/v1/messages"), content, 32)
+        assert parsed is None
+        both = content.replace(b"[" + part, b"[" + part.replace(b"1e999", b"1") + b"," + part)
+        parsed = parse(api("/v1/messages"), both, 32)
         assert parsed is not None
-        assert rewritten(api("/v1/messages"), content, parsed, {parsed.slots[0]: PARTS}) is None
+        (slot,) = parsed.slots
+        made = rewritten(api("/v1/messages"), both, parsed, {slot: PARTS})
+        assert made is not None
+        assert made.endswith(b"," + part + b"]}]}")
 
     def test_whatever_it_is_it_says_the_same(self) -> None:
         rng = random.Random(56)

@@ -7,25 +7,22 @@ import json
 import pytest
 
 from arr_coc.proxy import journal
-from arr_coc.proxy.journal import MAX_DRAWN, MAX_LETTERS, MAX_QUESTIONS, Journal, RequestedPicture
+from arr_coc.proxy.journal import MAX_DRAWN, MAX_LETTERS, Journal, RequestedPicture
 from arr_coc.proxy.packing import Outcome
 
 
-def picture(letters: int = 10, count: int = 1, reason: str = "small") -> RequestedPicture:
-    questions = tuple(f"{number} {'w' * letters}?" for number in range(count))
-    return RequestedPicture(
-        questions, Outcome(reason, (("caption", "A" * 10_000),), 50, 40, thumbnail="t" * 99)
-    )
+def picture(letters: int = 10, reason: str = "small") -> RequestedPicture:
+    outcome = Outcome(reason, (("caption", "A" * 10_000),), 50, 40, thumbnail="t" * 99)
+    return RequestedPicture("w" * letters + "?", outcome)
 
 
 def test_a_record_is_bounded() -> None:
     made = Journal()
-    record = made.add_pictures("/v1/messages", "m", "32", [picture(2000, 17)] * 32, earlier=7)
+    record = made.add_pictures("/v1/messages", "m", "32", [picture(2000)] * 32, others=7)
     assert len(record.pictures) == MAX_DRAWN
     for one in record.pictures:
-        assert len(one.questions) == MAX_QUESTIONS
-        assert one.questions[-1].endswith("ww?")
-        assert max(map(len, one.questions)) <= MAX_LETTERS + 3
+        assert one.question.endswith("ww?")
+        assert len(one.question) == MAX_LETTERS + 3
         assert one.outcome.parts == (("caption", ""),)
     assert record.nbytes < 50_000
     assert record.summary == "packed 0 of 39 pictures, 1280 of 1600 tokens"
@@ -37,7 +34,7 @@ def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journal, "MAX_BYTES", 40_000)
     made = Journal(10_000)
     for _ in range(30):
-        made.keep(made.add_pictures("/v1/messages", "m", "32", [picture(2000, 17)] * 8))
+        made.keep(made.add_pictures("/v1/messages", "m", "32", [picture(2000)] * 8))
     assert 1 <= len(made.records) <= 4
     assert made.records[-1].number == 30
     assert len(made.page()) < 80_000

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 import random
 from typing import Any
 
@@ -13,7 +14,6 @@ from arr_coc.pixels import RULES, find_rule
 from arr_coc.proxy.messages import (
     APIS,
     MAX_QUESTION,
-    MAX_QUESTIONS,
     api_of,
     model_of,
     picture_slots,
@@ -82,13 +82,9 @@ class TestReading:
     @pytest.mark.parametrize("name", NAMES)
     def test_pictures_and_their_questions(self, name: str) -> None:
         slots = picture_slots(api(name), body_of(name))
-        questions = {slot.data: slot.questions for slot in slots}
-        if name == "generate":
-            assert questions == {"one": ("What is red?",), "two": ("What is red?",)}
-            return
-        both = ("What is red?", "And green?")
-        # The third came without words: what was asked before it counts.
-        assert questions == {"one": both, "two": both, "three": both}
+        questions = {slot.data: slot.question for slot in slots}
+        # The third came without words: what was asked before it counts. What is asked later does for none.
+        assert questions == dict.fromkeys(["one", "two", *["three"][: name != "generate"]], "What is red?")
 
     def test_words_of_others_are_no_questions(self) -> None:
         body = {"messages": [
@@ -96,7 +92,7 @@ class TestReading:
             {"role": "tool", "content": [picture_part("chat", "b")]},
             {"role": "user", "content": [picture_part("chat", "c")]},
         ]}  # fmt: skip
-        assert [(slot.data, slot.questions) for slot in picture_slots(api("chat"), body)] == [("c", ())]
+        assert [(slot.data, slot.question) for slot in picture_slots(api("chat"), body)] == [("c", "")]
 
     def test_results_of_tools_are_left_alone(self) -> None:
         """An agent answers in the coordinates of the screenshots that its tools return."""
@@ -138,22 +134,39 @@ class TestReading:
     def test_a_long_turn_is_asked_by_its_end(self) -> None:
         content = "x " * MAX_QUESTION + "What is the total?"
         (slot,) = picture_slots(api("generate"), {"prompt": content, "images": ["a"]})
-        assert len(slot.questions[0]) <= MAX_QUESTION
-        assert slot.questions[0].endswith("What is the total?")
+        assert len(slot.question) <= MAX_QUESTION
+        assert slot.question.endswith("What is the total?")
 
-    def test_questions_are_the_first_different_ones(self) -> None:
-        """One more than counts says that there are too many; thousands of turns share what they hold."""
+    def test_a_question_is_of_its_turn_or_before(self) -> None:
+        """Never of a later turn, nor of another role."""
         rng = random.Random(56)
         for most in (1, 3, 40):
             words = [rng.choice(["", *map(str, range(most))]) for _ in range(60)]
-            turns = [{"role": "user", "content": one, "images": ["a"]} for one in words]
-            for slot in picture_slots(api("ollama"), {"messages": turns}):
-                before = next(filter(None, words[slot.turn :: -1]), "")
-                every = dict.fromkeys(filter(None, (before, *words[slot.turn + 1 :])))
-                assert slot.questions == tuple(every)[: MAX_QUESTIONS + 1]
-                assert slot.number == slot.turn
-        slots = picture_slots(api("ollama"), {"messages": turns}, 7)
-        assert [slot.number for slot in slots] == list(range(53, 60))
+            roles = [rng.choice(["user", "user", "assistant"]) for _ in words]
+            turns = [
+                {"role": role, "content": one, "images": ["a"]}
+                for role, one in zip(roles, words, strict=True)
+            ]
+            slots = picture_slots(api("ollama"), {"messages": turns})
+            assert [slot.turn for slot in slots] == [i for i, role in enumerate(roles) if role == "user"]
+            for slot in slots:
+                before = [
+                    one for role, one in zip(roles, words[: slot.turn + 1], strict=False) if role == "user"
+                ]
+                assert slot.question == next(filter(None, reversed(before)), "")
+
+    def test_a_part_that_cannot_be_written_is_left_alone(self) -> None:
+        """It alone: else a picture that comes later would undo what was sent of those before it."""
+        for name in ("chat", "responses", "messages"):
+            for key, value in (
+                ("note", math.inf),
+                ("note", {"deep": [math.nan]}),
+                ("cache_control", math.inf),
+            ):
+                body = body_of(name)
+                part = body["input" if name == "responses" else "messages"][1]["content"][1]
+                (part["image_url"] if name == "chat" and key == "note" else part)[key] = value
+                assert [slot.data for slot in picture_slots(api(name), body)] == ["two", "three"]
 
     def test_other_paths_are_none(self) -> None:
         for path in ("/v1/models", "/v1/embeddings", "/api/tags", "/", "/v1/chat/completions/x"):

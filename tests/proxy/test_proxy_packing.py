@@ -14,7 +14,7 @@ from PIL import Image
 
 from arr_coc.pixels import Packed, Place
 from arr_coc.proxy import packing
-from arr_coc.proxy.packing import Dial, Outcome, Packer, digest_of, guess_rule
+from arr_coc.proxy.packing import Dial, Outcome, Packer, Picture, digest_of, guess_rule
 from chat_servers import pack_double
 
 
@@ -31,7 +31,7 @@ def double(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def outcome_of(packer: Packer, data: str, tokens: int = 400, question: str = "What is red?") -> Outcome:
-    return asyncio.run(packer.pack(data, digest_of(data), (question,), Dial(tokens)))
+    return asyncio.run(packer.pack(Picture(data, digest_of(data), question), Dial(tokens)))
 
 
 def noise(kind: str, size: tuple[int, int] = (640, 480), **options: object) -> str:

@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from arr_coc.proxy import bodies, packing, server
-from arr_coc.proxy.packing import Packer
+from arr_coc.proxy.packing import Packer, Picture
 from arr_coc.proxy.server import MAX_PICTURES
 from chat_servers import CLIENT, Started, encoded, pack_double
 from each import each
@@ -41,14 +41,14 @@ def sent_raw(address: str, content: bytes) -> bytes:
 
 class TestBounds:
     def test_tiny_pictures_in_thousands(self, start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Only the last ones are given to the packer; the others are counted at once."""
+        """Only the first ones are given to the packer; the others are counted at once."""
         address, _, proxy = start()
         packed: list[bytes] = []
         pack = Packer.pack
 
-        async def counted(packer: Packer, data: str, digest: bytes, *args: Any) -> Any:
-            packed.append(digest)
-            return await pack(packer, data, digest, *args)
+        async def counted(packer: Packer, picture: Picture, dial: Any) -> Any:
+            packed.append(picture.digest)
+            return await pack(packer, picture, dial)
 
         monkeypatch.setattr(Packer, "pack", counted)
         answer = ask(address, turn("AAAA", count=20_000))
@@ -69,29 +69,30 @@ class TestBounds:
         assert 'requests_total{api="ollama",sent="unread"} 3.0' in proxy.journal.metrics().decode()
         assert proxy._held.nbytes == 0
 
-    def test_what_was_sent_on_is_not_held_while_the_upstream_thinks(self, start: Start) -> None:
+    def test_what_was_sent_on_is_not_held_while_the_upstream_thinks(
+        self, start: Start, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         address, stand_in, proxy = start()
         stand_in.go_on.clear()
         turns = [{"role": "user", "content": "x" * 3_000_000}]
-        seen = []
+        counts = []
+        resize = bodies.Body.resize
 
-        def look() -> None:
-            while not stand_in.bodies:
-                seen.append(proxy._held.nbytes)
-            seen.append(proxy._held.nbytes)
-            stand_in.go_on.set()
+        def counted(body: bodies.Body, nbytes: int) -> None:
+            resize(body, nbytes)
+            counts.append(proxy._held.nbytes)
+            if nbytes == 0:
+                stand_in.go_on.set()  # the upstream answers now, and not before
 
-        looking = threading.Thread(target=look)
-        looking.start()
+        monkeypatch.setattr(bodies.Body, "resize", counted)
         body = {"model": "m", "messages": turns, "wait": True}
-        CLIENT.post(address + "/v1/chat/completions", json=body, timeout=30)
-        looking.join(30)
-        assert max(seen) > 3_000_000
-        assert (seen[-1], proxy._held.nbytes) == (0, 0)
+        CLIENT.post(address + "/v1/chat/completions", json=body, timeout=30).raise_for_status()
+        assert max(counts) > 3_000_000
+        assert proxy._held.nbytes == 0
 
 
 class TestVerdicts:
-    """What became of a picture for its questions stays, so that the same turns give the same bytes."""
+    """What became of a picture for its question stays, so that the same turns give the same bytes."""
 
     @pytest.fixture
     def stuck(self, monkeypatch: pytest.MonkeyPatch, start: Start) -> Iterator[threading.Event]:
@@ -142,7 +143,7 @@ class TestVerdicts:
 
         def became(data: str, first: int) -> str:
             digest = bytes([first]) + packing.digest_of(data)[1:]  # the first byte names the worker
-            return asyncio.run(packer.pack(data, digest, ("What is red?",), dial)).reason
+            return asyncio.run(packer.pack(Picture(data, digest, "What is red?"), dial)).reason
 
         one, two = encoded(1280, 803), encoded(1280, 804)
         assert became(one, 0) == "slow"
@@ -163,7 +164,7 @@ class TestVerdicts:
         keys = [bytes([number]) for number in range(200)]
         for key in keys:
             packer._keep(key, packing.Outcome("slow", thumbnail="t" * 1000))
-        for key in keys[-54:]:  # 50, and those of 10,000 bytes
+        for key in keys[-50:]:
             kept = packer._keep(key, packing.Outcome("packed"))
             assert kept.reason == "slow"
         assert packer.nbytes <= 10_000

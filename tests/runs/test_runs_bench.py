@@ -311,3 +311,16 @@ def test_ways_are_compared_with_stock() -> None:
 def test_ways_of_other_machines_or_inputs_are_not_compared(facts: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=f"ways differ in {next(iter(facts))}: .* remove the files"):
         one_memory([memory_of("stock", 50.0), memory_of("sparse@64", 20.0, **facts)])
+
+
+def test_what_a_chat_changes_of_itself_is_counted() -> None:
+    with imported("bench/chat.py") as chat:
+        bodies = [
+            json.dumps({"model": "m", "messages": chat.messages_of(turns)}).encode()
+            for turns in ([chat.Turn("a", "AA", "?")], [chat.Turn("a", "AA", "?"), chat.Turn("b", "BB", "!")])
+        ]
+        assert chat.changed(*bodies) == 0
+        end = b'AA"}}]}'
+        assert bodies[0].endswith(end + b"]}")
+        assert chat.changed(bodies[0], bodies[1].replace(b"AA", b"BA")) == len(end)
+        assert chat.changed(bodies[1], bodies[0]) == len(bodies[1]) - len(bodies[0])

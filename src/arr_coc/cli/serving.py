@@ -11,7 +11,7 @@ import typer
 from arr_coc.cli import options, terminal
 from arr_coc.files.plugins import install_line
 
-PACKAGES = ("starlette", "uvicorn", "httpx", "prometheus_client")  # of the extra `proxy`
+PACKAGES = ("starlette", "uvicorn", "httpx", "prometheus_client", "cachetools")  # of the extra `proxy`
 
 
 def proxy(

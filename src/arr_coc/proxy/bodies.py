@@ -3,7 +3,7 @@ changed stays as it came.
 
     body = Body(receive, held)
     if await body.read():
-        parsed = parse(api, body.content, 32)              None: it has no pictures, or can't be read
+        parsed = parse(api, body.content, 100)             None: it has no pictures, or can't be read
         body.content = rewritten(api, body.content, parsed, {parsed.slots[0]: parts})
     async for piece in body.pieces(): ...
 """
@@ -96,24 +96,32 @@ class Body:
 
 
 class Parsed(NamedTuple):
-    """A body that has pictures: its values, the model that it names, its last pictures and their digests."""
+    """A body that has pictures: its values, the model that it names, its first pictures and their digests."""
 
     body: Any
     model: str
     slots: list[PictureSlot]
     digests: list[bytes]
+    others: int = 0  # pictures behind those
 
 
 def parse(api: Api, content: bytes | bytearray, most: int) -> Parsed | None:
-    """A body and its last pictures; None if it has none, can't be read or would take too much memory."""
+    """A body and its first pictures; None if it has none, can't be read or would take too much memory.
+
+    The first, not the last ones: a picture that was looked at once is so in every later turn.
+    """
     if sum(map(content.count, (b",", b"[", b"{"))) > MAX_SIGNS:
         return None
     try:
         body = json.loads(content.decode())
-        slots = picture_slots(api, body, most)
+        slots = picture_slots(api, body)
     except (ValueError, RecursionError):
         return None
-    return Parsed(body, model_of(body), slots, [digest_of(slot.data) for slot in slots]) if slots else None
+    if not slots:
+        return None
+    first = slots[:most]
+    digests = [digest_of(slot.data) for slot in first]
+    return Parsed(body, model_of(body), first, digests, len(slots) - len(first))
 
 
 def rewritten(

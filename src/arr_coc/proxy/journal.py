@@ -17,22 +17,24 @@ from arr_coc.files.paths import shorten
 from arr_coc.proxy.packing import REASONS, Outcome, facts
 
 MAX_DRAWN = 8  # pictures of a request that are kept for the page
-MAX_QUESTIONS, MAX_LETTERS = 8, 300  # of a picture that are kept, the last ones, and of each its end
+MAX_LETTERS = 300  # of a picture's question that are kept, its end
 MAX_BYTES = 16 * 2**20  # of the requests that are kept, of many the last ones
 SECONDS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 2.0, 5.0, 10.0)  # bounds of the histogram of choosing
 
 
 class RequestedPicture(NamedTuple):
-    """A picture of a request: what became of it, and for which questions."""
+    """A picture of a request: what became of it, and for which question."""
 
-    questions: tuple[str, ...]
+    question: str
     outcome: Outcome
 
     def traced(self) -> RequestedPicture:
-        """The picture as it is kept: the ends of its last questions, and nothing of what was sent for it."""
-        questions = (one if len(one) <= MAX_LETTERS else f"...{one[-MAX_LETTERS:]}" for one in self.questions)
+        """The picture as it is kept: the end of its question, and nothing of what was sent for it."""
+        question = (
+            self.question if len(self.question) <= MAX_LETTERS else f"...{self.question[-MAX_LETTERS:]}"
+        )
         captions = tuple((caption, "") for caption, _ in self.outcome.parts)
-        return RequestedPicture(tuple(questions)[-MAX_QUESTIONS:], self.outcome._replace(parts=captions))
+        return RequestedPicture(question, self.outcome._replace(parts=captions))
 
 
 class RequestRecord(NamedTuple):
@@ -58,7 +60,7 @@ class RequestRecord(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        return 1024 + sum(one.outcome.nbytes + sum(map(len, one.questions)) for one in self.pictures)
+        return 1024 + sum(one.outcome.nbytes + len(one.question) for one in self.pictures)
 
     def to_dict(self) -> dict[str, Any]:
         """The record as JSON values, without pictures."""
@@ -72,7 +74,7 @@ class RequestRecord(NamedTuple):
             "ms": round(self.ms, 1),
             "tokens_before": self.before,
             "tokens_after": self.after,
-            "pictures": [{"questions": list(one.questions)} | facts(one.outcome) for one in self.pictures],
+            "pictures": [{"question": one.question} | facts(one.outcome) for one in self.pictures],
         }
 
 
@@ -112,7 +114,7 @@ class Journal:
         self.kept = Gauge("arr_coc_kept_bytes", "Bytes of packed pictures that are kept.", **made)
 
     def add_pictures(
-        self, path: str, model: str, rule: str, pictures: Sequence[RequestedPicture], earlier: int = 0
+        self, path: str, model: str, rule: str, pictures: Sequence[RequestedPicture], others: int = 0
     ) -> RequestRecord:
         """Add the pictures of a request to the counters; its record, to be kept once it is answered.
 
@@ -120,13 +122,13 @@ class Journal:
             path: of the request.
             model: that it names.
             rule: that counts the pictures.
-            pictures: what became of the last ones.
-            earlier: pictures before them, which nobody looked at.
+            pictures: what became of the first ones.
+            others: pictures behind them, which nobody looked at.
         """
         outcomes = [one.outcome for one in pictures]
         reasons = Counts(one.reason for one in outcomes)
-        if earlier:
-            reasons["many_pictures"] += earlier
+        if others:
+            reasons["many_pictures"] += others
         for reason, count in reasons.items():
             self.pictures.labels("packed" if reason == "packed" else "whole").inc(count)
             if reason != "packed":
@@ -139,7 +141,7 @@ class Journal:
                 self.choosing.observe(one.ms / 1000)
         self._count += 1
         return RequestRecord(
-            self._count, time.time(), shorten(path)[1:-1], model, rule, len(outcomes) + earlier,
+            self._count, time.time(), shorten(path)[1:-1], model, rule, len(outcomes) + others,
             reasons["packed"], before, after, tuple(one.traced() for one in pictures[-MAX_DRAWN:]),
         )  # fmt: skip
 

@@ -1,22 +1,22 @@
 """Requests of chat APIs: where a JSON body has pictures of the user, and what the user asks about each.
 
     api = api_of("/v1/chat/completions")
-    slots = picture_slots(api, body)              each with the picture's base64 and its questions
+    slots = picture_slots(api, body)              each with the picture's base64 and its question
     body = with_parts(api, body, {slots[0]: [("What it shows.", PNG in base64), ...]})
 
-A body comes from anybody: whatever has another shape than the API's is passed over.
+A conversation only grows: what is read of a turn depends on that turn and on those before it, never on a
+later one. A body comes from anybody: whatever has another shape than the API's is passed over.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import re
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
-MAX_QUESTIONS = 16  # about one picture; with more of them the whole picture goes on, once and for all
 MAX_QUESTION = 2_000  # characters of a turn that count as its question, the last ones
 IN_PATH = re.compile(r"/(?:deployments|engines)/([^/]+)/")
 DATA_URL = re.compile(
@@ -63,8 +63,7 @@ class PictureSlot(NamedTuple):
     turn: int
     place: int  # in the turn's parts, or in its list of images
     data: str  # base64 of an image file
-    questions: tuple[str, ...]  # of the user about it, the oldest first; none: no words came with it
-    number: int = 0  # of the request's pictures, from 0
+    question: str  # of the user about it; "": no words came with it or before it
 
 
 def api_of(path: str) -> Api | None:
@@ -84,43 +83,21 @@ def model_in_path(path: str) -> str:
     return "" if named is None else _sound(unquote(named[1])[:200])
 
 
-def picture_slots(api: Api, body: object, most: int | None = None) -> list[PictureSlot]:
-    """The pictures of the user's turns in a body, in order; of more than `most` the last ones.
+def picture_slots(api: Api, body: object) -> list[PictureSlot]:
+    """The pictures of the user's turns in a body, in order.
 
-    A picture's questions are the words of its own turn and of each later turn of the user; where its turn has
-    none, those of the last turn of the user before it. One more than MAX_QUESTIONS says that there are too
-    many. Pictures by address and those of other roles are left out, as are results of tools, whose
-    coordinates an agent may answer in.
+    A picture's question is the words of its own turn; where that has none, those of the last turn of the user
+    before it that has some. What is said later is no question about it, so that a turn is read alike however
+    long the conversation becomes. Pictures by address and those of other roles are left out, as are results
+    of tools, whose coordinates an agent may answer in, and parts with a number that JSON has not, such as
+    1e999, which can't be written anew.
     """
-    turns = [turn if _is_users(turn) else None for turn in _turns(api, body)]
-    words = ["" if turn is None else _words(api, turn) for turn in turns]
-    later = _from_each(words)
-    slots: deque[PictureSlot] = deque(maxlen=most)
-    before, count = "", 0
-    for number, turn in enumerate(turns):
-        before = words[number] or before
-        if turn is None:
-            continue
-        questions = _first_of(before, later[number + 1])
-        for place, data in _pictures(api, turn):
-            slots.append(PictureSlot(number, place, data, questions, count))
-            count += 1
-    return list(slots)
-
-
-def _from_each(words: Sequence[str]) -> list[tuple[str, ...]]:
-    """For each place in `words`, and behind the last one, the first different questions from there on."""
-    result: list[tuple[str, ...]] = [()]
-    for word in reversed(words):
-        result.append(_first_of(word, result[-1]))
-    return result[::-1]
-
-
-def _first_of(word: str, later: tuple[str, ...]) -> tuple[str, ...]:
-    """The first questions of a word, if it is one, and those after it: one more than MAX_QUESTIONS."""
-    if not word:
-        return later
-    return (word, *(question for question in later if question != word))[: MAX_QUESTIONS + 1]
+    slots, question = [], ""
+    for number, turn in enumerate(_turns(api, body)):
+        if _is_users(turn):
+            question = _words(api, turn) or question
+            slots += [PictureSlot(number, place, data, question) for place, data in _pictures(api, turn)]
+    return slots
 
 
 def with_parts(api: Api, body: Any, parts: Mapping[PictureSlot, Parts]) -> Any:
@@ -166,7 +143,7 @@ def _pictures(api: Api, turn: Mapping[str, Any]) -> Iterator[tuple[int, str]]:
         data = _base64_of(api, part) if api.text else part if isinstance(part, str) else None
         if data is not None and (prefix := DATA_URL.match(data)):
             data = data[prefix.end() :]
-        if data:
+        if data and (not api.text or _can_be_written(part)):
             yield place, data
 
 
@@ -186,6 +163,15 @@ def _base64_of(api: Api, part: Any) -> str | None:
     ):  # "low" costs the same whatever is sent
         return None
     return url if isinstance(url, str) and DATA_URL.match(url) else None
+
+
+def _can_be_written(part: dict[str, Any]) -> bool:
+    """Whether what stays of a picture's part is JSON."""
+    try:
+        json.dumps([_for_any(part), _part_with(part, "")], allow_nan=False)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def _with_list(api: Api, turn: dict[str, Any], held: Mapping[int, Parts]) -> dict[str, Any]:

@@ -1,10 +1,13 @@
 """Pictures of requests, chosen and packed off the event loop, with bounds on memory and time.
 
     packer = Packer(workers=2)
-    outcome = await packer.pack(data, digest_of(data), ("What is the total?",), dial)
+    outcome = await packer.pack(Picture(data, digest_of(data), "What is the total?"), dial)
 
 `outcome.parts` are captions and pictures to send in a picture's place; without any it goes on as it came, for
 `outcome.reason`. Nothing raises.
+
+An outcome follows from the picture, its question and the settings alone, so that a conversation is sent alike
+at each turn and by any proxy. "slow", "blocked" and "busy" alone are of a clock; they are remembered.
 """
 
 from __future__ import annotations
@@ -19,13 +22,13 @@ import re
 import threading
 import time
 import warnings
-from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
-import numpy as np
+from cachetools import LRUCache
 from PIL import Image, ImageDraw, ImageEnhance
 
 from arr_coc.files.images import TooManyPixels, identify, open_image
@@ -35,15 +38,13 @@ from arr_coc.guide.trust import SURE, is_general, is_transcription
 from arr_coc.pixels import RULES, Packed, find_rule, pack_for
 from arr_coc.pixels.packing import READABLE
 from arr_coc.pixels.planning import reading_scale
-from arr_coc.proxy.messages import MAX_QUESTIONS
 from arr_coc.selector import Selector
 
 MAX_PIXELS = 40_000_000  # of a picture that is chosen from, before and after `open_image` lets it grow
 MAX_WAITING = 64  # pictures that wait for a worker or are at one
 MAX_KEPT = 64 * 2**20  # bytes of outcomes that are kept
-MAX_VERDICTS = 50_000  # that a picture goes on whole, kept beyond those, some hundred bytes each
-HELD = 0.8  # share of what a later question needs that has to be readable for a packing to stay
-SIDE = 96  # cells of the raster on which two packings are compared
+MAX_VERDICTS = 50_000  # on pictures, without what is sent of them, some hundred bytes each
+PATIENCE = 10  # times as long a picture is waited for that was packed before: by no haste it becomes whole
 THUMBNAIL = 320  # px of the longer side of the small picture in a trace
 MAX_LETTERS = 5 * 2**20  # of base64 that APIs take of one picture; Anthropic's limit is the lowest
 LOSSY = ("JPEG", "MPO", "WEBP", "AVIF", "JPEG2000")  # formats of photographs, which as PNG would grow
@@ -62,6 +63,14 @@ AFTER_NAMES = ((r"gpt-4", "gpt-4o"), (r"(?<![a-z0-9])o1", "o3"), (r"min?istral|m
 URL_SAFE = str.maketrans("-_", "+/")  # the two letters of base64 in addresses
 
 log = logging.getLogger(__name__)
+
+
+class Picture(NamedTuple):
+    """A picture of a request: base64 of an image file, its `digest_of`, and what is asked; "": nothing."""
+
+    data: str
+    digest: bytes
+    question: str
 
 
 class Dial(NamedTuple):
@@ -112,7 +121,6 @@ REASONS = {
     "unsure": "it may not hold what is asked for",
     "transcription": "all that is printed was asked for",
     "no_question": "no words came with it",
-    "many_questions": f"more than {MAX_QUESTIONS} questions about it",
     "many_pictures": "too many pictures in the request",
     "too_large": f"more than {MAX_PIXELS // 1_000_000} megapixels",
     "unreadable": "it is no picture that can be opened",
@@ -145,8 +153,9 @@ class Packer:
     """Worker threads that choose and pack, each with a selector of its own, and what they have made.
 
     A picture is always given to the same worker, whose selector keeps the encodings of its last pictures.
-    What became of it for its questions is kept, so that it becomes the same again: where choosing took too
-    long or too many waited, too. A worker that is still at a choice whose time is over gets no other one.
+    What became of it for its question is kept, so that it costs nothing to send it again, and so that it
+    becomes the same again where choosing took too long or too many waited. A worker that is still at a choice
+    whose time is over gets no other one.
 
     Args:
         workers: threads.
@@ -172,109 +181,91 @@ class Packer:
         self._guide = load_guide() if guide is None else guide
         self._selectors = [Selector(self._guide, relevance=relevance) for _ in range(workers)]
         self._threads = [ThreadPoolExecutor(1, f"arr-coc-packer-{number}") for number in range(workers)]
-        self._kept: OrderedDict[bytes, Outcome] = OrderedDict()
-        self._verdicts: OrderedDict[bytes, Outcome] = OrderedDict()  # without small pictures of them
-        self._bytes, self._lock = 0, threading.Lock()
+        self._kept: LRUCache[bytes, Outcome] = LRUCache(MAX_KEPT, lambda outcome: outcome.nbytes)
+        self._verdicts: LRUCache[bytes, Outcome] = LRUCache(MAX_VERDICTS)  # on those, and on many before them
+        self._lock = threading.Lock()
         self._running: set[Future[Outcome]] = set()  # until they end, whoever waits for them
         self._late: list[Future[Outcome] | None] = [None] * workers  # the last choice that took too long
 
     @property
     def nbytes(self) -> int:
         """Bytes of the outcomes that are kept."""
-        return self._bytes
+        return int(self._kept.currsize)
 
     def close(self) -> None:
         """Let the workers end; what waits is dropped."""
         for threads in self._threads:
             threads.shutdown(wait=False, cancel_futures=True)
 
-    async def pack(self, data: str, digest: bytes, questions: Sequence[str], dial: Dial) -> Outcome:
-        """Return the outcome for a picture, base64 of an image file with its `digest_of`; never an error.
+    async def pack_all(self, pictures: Sequence[Picture], dial: Dial) -> list[Outcome]:
+        """Return the outcomes for the pictures of a request; never an error.
 
-        The questions are in order of asking, the oldest first. An earlier packing stays for a later question
-        as long as it shows what that needs, so that the beginning of a conversation stays as it was.
+        A worker gets one of them at a time: the clock of each begins when the one before it is done, so that
+        a long conversation that has to be packed anew isn't too slow for being long.
         """
-        if not questions:
+        outcomes: dict[int, Outcome] = {}
+        of_worker: dict[int, list[int]] = defaultdict(list)
+        for number, picture in enumerate(pictures):
+            of_worker[self._worker(picture)].append(number)
+
+        async def one_by_one(numbers: list[int]) -> None:
+            for number in numbers:
+                outcomes[number] = await self.pack(pictures[number], dial)
+
+        await asyncio.gather(*map(one_by_one, of_worker.values()))
+        return [outcomes[number] for number in range(len(pictures))]
+
+    async def pack(self, picture: Picture, dial: Dial) -> Outcome:
+        """Return the outcome for a picture; never an error."""
+        if not picture.question:
             return Outcome("no_question")
-        if len(questions) > MAX_QUESTIONS:
-            return Outcome("many_questions")
-        words, worker = tuple(questions), digest[0] % len(self._threads)
-        key = _key(digest, words, dial)
+        worker, key = self._worker(picture), _key(picture, dial)
         if (kept := self._look_up(key)) is not None:
-            return kept
-        late = self._late[worker]
-        if late is not None and not late.done():
+            return kept._replace(ms=0.0)
+        # What was sent of it before is made anew, as long as that takes, within reason.
+        again, late = key in self._verdicts, self._late[worker]
+        if late is not None and not late.done() and not again:
             return self._keep(key, Outcome("blocked"))
-        if len(self._running) >= MAX_WAITING:
+        if len(self._running) >= MAX_WAITING and not again:
             return self._keep(key, Outcome("busy"))
+        seconds = self.seconds * (PATIENCE if again else 1)
         try:
-            work = self._threads[worker].submit(self._outcome, worker, digest, data, words, dial)
+            work = self._threads[worker].submit(self._outcome, worker, key, picture, dial)
             self._running.add(work)
             work.add_done_callback(self._running.discard)
-            return await asyncio.wait_for(asyncio.wrap_future(work), self.seconds)
+            return await asyncio.wait_for(asyncio.wrap_future(work), seconds)
         except TimeoutError:
             if work.running():
                 self._late[worker] = work
-            return self._keep(key, Outcome("slow", ms=1000 * self.seconds))
+            return self._keep(key, Outcome("slow", ms=1000 * seconds))
         except ValueError as error:  # such as a question without words
             log.warning("the whole picture goes on: %s", shorten(str(error), 300))
         except Exception:
             log.exception("choosing failed; the whole picture goes on")
         return self._keep(key, Outcome("failed"))
 
-    def _outcome(
-        self, worker: int, digest: bytes, data: str, questions: tuple[str, ...], dial: Dial
-    ) -> Outcome:
+    def _worker(self, picture: Picture) -> int:
+        return picture.digest[0] % len(self._threads)
+
+    def _outcome(self, worker: int, key: bytes, picture: Picture, dial: Dial) -> Outcome:
+        if (kept := self._look_up(key)) is not None:  # another request has had it made meanwhile
+            return kept._replace(ms=0.0)
         start = time.perf_counter()
-        opened: list[Received] = []
-
-        def picture() -> Received:
-            if not opened:
-                opened.append(_open(data))
-            return opened[0]
-
         try:
-            outcome = self._packed(self._selectors[worker], digest, picture, questions, dial)
+            outcome = self._packed(self._selectors[worker], _open(picture.data), picture.question, dial)
         except _Unfit as reason:
             outcome = Outcome(str(reason))
-        return outcome._replace(ms=1000 * (time.perf_counter() - start))
+        return self._keep(key, outcome._replace(ms=1000 * (time.perf_counter() - start)))
 
-    def _packed(
-        self,
-        selector: Selector,
-        digest: bytes,
-        picture: Callable[[], Received],
-        questions: tuple[str, ...],
-        dial: Dial,
-    ) -> Outcome:
-        """Return the outcome for all questions: the one for all but the last if that serves the last, too."""
-        key = _key(digest, questions, dial)
-        if (kept := self._look_up(key)) is not None:
-            return kept
-        earlier = self._packed(selector, digest, picture, questions[:-1], dial) if questions[1:] else None
-        if earlier is not None and earlier.reason != "packed":
-            outcome = earlier  # the whole picture is in the conversation already
-        else:
-            own = self._pack_one(selector, picture(), questions[-1:], dial)
-            if earlier is None or own.reason != "packed":
-                outcome = own
-            elif held_share(earlier, own) >= HELD:
-                outcome = earlier
-            else:
-                outcome = self._pack_one(selector, picture(), questions, dial)
-        return self._keep(key, outcome)
-
-    def _pack_one(
-        self, selector: Selector, received: Received, questions: tuple[str, ...], dial: Dial
-    ) -> Outcome:
+    def _packed(self, selector: Selector, received: Received, question: str, dial: Dial) -> Outcome:
         picture = received.picture
-        if any(is_transcription(self._guide, question) for question in questions):
+        if is_transcription(self._guide, question):
             return self._whole("transcription", picture, dial)
         if dial.tokens < find_rule(dial.rule).cheapest:
             return self._whole("dear", picture, dial)
         packed = pack_for(
             picture,
-            questions,
+            (question,),
             dial.tokens,
             rule=dial.rule,
             layout=dial.layout,
@@ -283,7 +274,7 @@ class Packer:
         )
         if packed.layout == "whole":
             return self._whole("small", picture, dial, packed.confidence)
-        if self._is_unsure(packed, questions):
+        if self._is_unsure(packed, question):
             return self._whole("unsure", picture, dial, packed.confidence)
         files = [_encoded(one, received) for one in packed.pictures]
         letters = [len(one) for one in files]
@@ -303,14 +294,14 @@ class Packer:
             _thumbnail(picture, packed),
         )
 
-    def _is_unsure(self, packed: Packed, questions: tuple[str, ...]) -> bool:
-        """Return whether a picture may not hold what its only question asks for; False for several questions.
+    def _is_unsure(self, packed: Packed, question: str) -> bool:
+        """Return whether a picture may not hold what is asked for.
 
-        They were judged one by one. Nor does a confidence say anything for a question about all of a picture.
+        A confidence says nothing for a question about all of a picture.
         """
-        if len(questions) > 1 or packed.confidence is None or packed.confidence >= self.sure:
+        if packed.confidence is None or packed.confidence >= self.sure:
             return False
-        return not is_general(self._guide, questions[0])
+        return not is_general(self._guide, question)
 
     def _whole(
         self, reason: str, picture: Image.Image, dial: Dial, confidence: float | None = None
@@ -322,34 +313,28 @@ class Packer:
 
     def _look_up(self, key: bytes) -> Outcome | None:
         with self._lock:
-            return self._found(key)
+            return self._remembered(key)
 
-    def _found(self, key: bytes) -> Outcome | None:
-        for kept in (self._kept, self._verdicts):
-            if key in kept:
-                kept.move_to_end(key)
-                return kept[key]
-        return None
+    def _remembered(self, key: bytes) -> Outcome | None:
+        kept, verdict = self._kept.get(key), self._verdicts.get(key)
+        if kept is None and verdict is not None and verdict.reason != "packed":
+            return verdict
+        return kept
 
     def _keep(self, key: bytes, outcome: Outcome) -> Outcome:
         """Keep an outcome unless there is one already; return the one that is kept."""
         with self._lock:
-            if (kept := self._found(key)) is not None:
+            if (kept := self._remembered(key)) is not None:
                 return kept
-            self._kept[key] = outcome
-            self._bytes += outcome.nbytes
-            while self._bytes > MAX_KEPT and len(self._kept) > 1:
-                oldest, dropped = self._kept.popitem(last=False)
-                self._bytes -= dropped.nbytes
-                if not dropped.parts:
-                    self._verdicts[oldest] = dropped._replace(thumbnail="")
-            while len(self._verdicts) > MAX_VERDICTS:
-                self._verdicts.popitem(last=False)
+            self._verdicts[key] = outcome._replace(parts=(), places=(), thumbnail="")
+            if outcome.nbytes <= self._kept.maxsize:
+                self._kept[key] = outcome
             return outcome
 
 
-def _key(digest: bytes, questions: tuple[str, ...], dial: Dial) -> bytes:
-    return hashlib.blake2b(repr((digest, questions, dial)).encode(), digest_size=16).digest()
+def _key(picture: Picture, dial: Dial) -> bytes:
+    facts = picture.digest, picture.question, dial
+    return hashlib.blake2b(repr(facts).encode("utf-8", "replace"), digest_size=16).digest()
 
 
 def digest_of(data: str) -> bytes:
@@ -395,27 +380,6 @@ def _gains(packed: Packed) -> bool:
     scales = [reading_scale(picture.size, rule) for picture in packed.pictures]
     largest = max(place.magnification * scales[place.picture] for place in packed.places)
     return packed.tokens < packed.whole_tokens or largest > whole
-
-
-def held_share(earlier: Outcome, needed: Outcome) -> float:
-    """Return how much of what one packing enlarges most another shows about as large: a share in [0, 1].
-
-    Both are of one picture. If `needed` enlarges nothing, all of the picture counts.
-    """
-    have, need = _sharpness(earlier), _sharpness(needed)
-    counted = need > need.min() if need.max() > need.min() else np.ones_like(need, dtype=bool)
-    return float((have >= HELD * need)[counted].mean())
-
-
-def _sharpness(outcome: Outcome) -> np.ndarray:
-    """The largest magnification at which each place of a picture is shown, [SIDE, SIDE]; 0: not at all."""
-    width, height = outcome.size
-    result = np.zeros((SIDE, SIDE))
-    for (x0, y0, x1, y1), magnification in outcome.places:
-        columns = slice(int(x0 * SIDE / width), max(int(x0 * SIDE / width) + 1, round(x1 * SIDE / width)))
-        rows = slice(int(y0 * SIDE / height), max(int(y0 * SIDE / height) + 1, round(y1 * SIDE / height)))
-        result[rows, columns] = np.maximum(result[rows, columns], magnification)
-    return result
 
 
 def _encoded(picture: Image.Image, received: Received) -> str:

@@ -38,7 +38,7 @@ from arr_coc.pixels import LAYOUTS, find_rule
 from arr_coc.proxy.bodies import BODY_SECONDS, PIECE, Body, Held, parse, rewritten
 from arr_coc.proxy.journal import Journal, RequestedPicture, RequestRecord
 from arr_coc.proxy.messages import Api, api_of, model_in_path
-from arr_coc.proxy.packing import Dial, Packer, guess_rule
+from arr_coc.proxy.packing import Dial, Packer, Picture, guess_rule
 
 PAGES = "/arr_coc"
 SWITCH, TOKENS, LAYOUT = b"x-arr-coc", b"x-arr-coc-tokens", b"x-arr-coc-layout"  # headers of a request
@@ -55,7 +55,7 @@ ABOUT_PICTURES = re.compile(r"image|picture|vision|multi-?modal", re.IGNORECASE)
 MAX_MODELS = 1000  # that are known to take one picture each
 HOST_NAME = re.compile(r"[\w.-]+|[0-9a-f:.]+", re.ASCII | re.IGNORECASE)
 MARKS = (b"image", b"\\u")  # of a body with pictures, the second where letters may be escaped
-MAX_PICTURES = 32  # of a request that are packed
+MAX_PICTURES = 100  # of a request that are packed, the first ones
 MAX_TOKENS = 100_000
 CONNECT_SECONDS, IDLE_SECONDS = 10.0, 3600.0  # of the upstream: models may think for long before they answer
 MAX_CONNECTIONS = 512
@@ -327,10 +327,11 @@ class Proxy:
         slots, dial = parsed.slots, dial._replace(rule=rule)
         if model in self._alone:
             dial = dial._replace(layout=ONE_EACH)
-        pairs = zip(slots, parsed.digests, strict=True)
-        outcomes = await asyncio.gather(
-            *(self.packer.pack(slot.data, digest, slot.questions, dial) for slot, digest in pairs)
-        )
+        pictures = [
+            Picture(slot.data, digest, slot.question)
+            for slot, digest in zip(slots, parsed.digests, strict=True)
+        ]
+        outcomes = await self.packer.pack_all(pictures, dial)
         parts = {slot: one.parts for slot, one in zip(slots, outcomes, strict=True) if one.parts}
         made = await run(self._parsing, rewritten, api, content, parsed, parts) if parts else None
         if made is None:
@@ -343,8 +344,8 @@ class Proxy:
                 body.spare = content
             body.content = made
         body.resize(len(body.content) + len(body.spare))
-        pictures = [RequestedPicture(slot.questions, one) for slot, one in zip(slots, outcomes, strict=True)]
-        record = self.journal.add_pictures(path, model, rule, pictures, slots[0].number)
+        traced = [RequestedPicture(slot.question, one) for slot, one in zip(slots, outcomes, strict=True)]
+        record = self.journal.add_pictures(path, model, rule, traced, parsed.others)
         return "untouched" if made is None else "changed", record
 
     # ---- the upstream -----------------------------------------------------------------------------------
