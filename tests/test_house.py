@@ -37,10 +37,10 @@ RIDDLES = {"asked", "found", "given", "heard", "known", "said", "seen", "shown",
 """Participles that say nothing of what a binding holds."""
 
 # A change that raises one of these says in docs/log/changes.md what the lines buy.
-MAX_WHEEL_LINES = 41_457
-MAX_LAB_LINES = 31_192
-MAX_TEST_LINES = 69_825
-MAX_SCRIPT_LINES = 14_650
+MAX_WHEEL_LINES = 41_416
+MAX_LAB_LINES = 31_193
+MAX_TEST_LINES = 68_836
+MAX_SCRIPT_LINES = 14_453
 MAX_CIRCLES: list[int] = []
 MAX_PRIVATE_IMPORTS = 0
 MAX_SHARED_CLASS_NAMES = 0
