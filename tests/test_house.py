@@ -39,25 +39,12 @@ RIDDLES = {"asked", "found", "given", "heard", "known", "said", "seen", "shown",
 # A change that raises one of these says in docs/log/changes.md what the lines buy.
 MAX_WHEEL_LINES = 41_416
 MAX_LAB_LINES = 31_193
-MAX_TEST_LINES = 68_836
+MAX_TEST_LINES = 68_838
 MAX_SCRIPT_LINES = 14_453
 MAX_CIRCLES: list[int] = []
 MAX_PRIVATE_IMPORTS = 0
 MAX_SHARED_CLASS_NAMES = 0
 MAX_SHARED_FUNCTION_NAMES = 0
-MAX_ROUTES = {
-    "sparse": (34, 178),
-    "saccade": (36, 202),
-    "full": (29, 118),
-    "sparse, guide": (43, 223),
-    "prune, guide": (45, 216),
-    "Selector": (13, 32),
-    "Selector, question": (21, 59),
-    "Selector, picture": (23, 94),
-    "pack_for": (26, 282),
-}
-"""Files and moves between files of a call of `house.routes`. These figures stand where the code stands: lower
-them when it improves, never raise them."""
 
 
 def room(path: Path) -> str:
@@ -113,12 +100,12 @@ def test_a_function_name_stands_for_one_thing() -> None:
 
 def test_the_route_of_a_question_only_shortens() -> None:
     for name, counts in house.routes().items():
-        files, moves = MAX_ROUTES[name]
+        files, moves = house.MAX_ROUTES[name]
         assert counts.files <= files, (name, counts)
         assert counts.moves <= moves, (name, counts)
 
 
-def test_the_page_has_the_table_as_measured() -> None:
+def test_the_page_has_the_table() -> None:
     _, written, _ = house.around()
     assert written == house.table(), "run `make house`"
 
