@@ -172,8 +172,8 @@ MAX_ROUTES = {
     "Selector, picture": (23, 94),
     "pack_for": (26, 282),
 }
-"""Files and moves between files that a call of `routes` may take; they may only fall. The table of `PAGE` shows
-these: what is measured depends a little on what a process asked before. Lower them when `make house` prints less.
+"""Files and moves between files that a call of `routes` may take; they may only fall. `PAGE` shows these:
+what is measured depends a little on what a process asked before. Lower them when `make house` prints less.
 """
 
 
