@@ -19,7 +19,8 @@ PACKAGES = os.pathsep.join(str(Path(spec.origin).parents[1]) for spec in _FOUND 
 AFTER_FAILURE = 5.0
 """Seconds that a process has to end after the other one failed."""
 ATTEMPTS = 3
-"""Runs that are tried: another test may take the port that was free, and torch may abort as a process ends."""
+"""Runs that are tried: another test may take the free port, and torch may abort as a process ends."""
+ABORTED = "terminate called without an active exception"
 
 
 def launch(words: list[str], environment: dict[str, str] | None = None, limit: float = 300) -> str:
