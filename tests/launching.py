@@ -39,9 +39,7 @@ def launch(words: list[str], environment: dict[str, str] | None = None, limit: f
             return "".join(outputs)
         taken = any("address already in use" in text.lower() for text in errors)
         # torch's threads may be gone before they are told to end: a process aborts after all its work
-        aborted = any(
-            text.rstrip().endswith("terminate called without an active exception") for text in errors
-        )
+        aborted = any(text.rstrip().endswith(ABORTED) for text in errors)
         if not (taken or aborted) or attempt == ATTEMPTS - 1:
             break
     pairs = enumerate(zip(codes, errors, strict=True))
