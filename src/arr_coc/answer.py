@@ -39,8 +39,8 @@ class Answer:
         foreign: an image is unlike all that the model was trained on (`choose.stem`); always False for models
             other than the bundled one, which can't tell.
         couplings: what the guide found about each image; empty where it was not used.
-        magnified: per image, how many times finer its kept cells were read (`magnify`), 1 for not at all;
-            None where no image's were.
+        magnified: per image, how many times finer its kept cells were read (`magnify`), 1 if no finer; None
+            if no image's cells were.
     """
 
     text: str

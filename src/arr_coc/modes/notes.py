@@ -17,11 +17,9 @@ def joined(*notes: str | None) -> str | None:
 
 
 def note_of_call(
-    chooser: Chooser, call: Call, resolved: Call, prepared: Prepared, substituted: str | None
+    chooser: Chooser, call: Call, prepared: Prepared, mode: Mode, substituted: str | None, own_view: bool
 ) -> str | None:
-    """Return a call's note: `resolved` is what the family ran, `substituted` says why another mode ran."""
-    mode, other = resolved.mode, resolved.gestalt != call.gestalt
-    own_view = other and chooser.adapter.encodes == "crops" and mode.before_encoder and mode.gestalt
+    """Return the note of a call that `mode` carried out; `substituted` says why, if another was named."""
     unmagnified = call.magnify != 1 and not mode.before_encoder
     return joined(
         substituted,

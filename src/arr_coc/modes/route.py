@@ -34,7 +34,7 @@ from arr_coc.modes.magnify import (
 )
 from arr_coc.modes.mode import PRUNE, Mode
 from arr_coc.modes.notes import joined, note_of_call, small_images
-from arr_coc.modes.request import covering, resolve
+from arr_coc.modes.request import covering, reads_crops, resolve
 from arr_coc.modes.scoring import (
     changes_for,
     check_mode,
@@ -68,7 +68,8 @@ def prepare(chooser: Chooser, call: Call) -> Prepared:
     mode = resolved.mode
     check_mode(chooser.layer, mode)
     prepared = _run(chooser, resolved)
-    return replace(prepared, note=note_of_call(chooser, call, resolved, prepared, substituted))
+    own_view = resolved.gestalt != call.gestalt and reads_crops(chooser.adapter, mode)
+    return replace(prepared, note=note_of_call(chooser, call, prepared, mode, substituted, own_view))
 
 
 def _run(chooser: Chooser, call: Call) -> Prepared:

@@ -3,7 +3,7 @@ changed stays as it came.
 
     body = Body(receive, held)
     if await body.read():
-        parsed = parse(api, body.content, 100)             None: it has no pictures, or can't be read
+        parsed = parse(api, body.content, 100)             None if the body has no pictures or can't be read
         body.content = rewritten(api, body.content, parsed, {parsed.slots[0]: parts})
     async for piece in body.pieces(): ...
 """

@@ -114,7 +114,7 @@ class Trace:
         ms: milliseconds per stage, as in `Answer.ms`, with nothing cached.
         model: name of the base model.
         strips: the images and clips in order; an image's cells in mode "compress" are the coarse view's.
-        magnified: how many times finer each image's kept cells were read, 1 for not at all; None: none was.
+        magnified: per image, how many times finer its kept cells were read, 1 if no finer; None if none was.
         full: the answer from all tokens, if made.
         machine: what the times were taken on; "": unknown.
         again: milliseconds per stage of the same question with a cached encoding; None: not measured.
