@@ -192,7 +192,7 @@ def plan(
     sparse: bool,
     folder: Path,
 ) -> Iterator[Part]:
-    """The recipes that apply, each starting from the result of the one before.
+    """Yield the recipes that apply, each starting from the result of the one before.
 
     `base` is the base model, `start` the allocator to begin with, `sparse` whether the vision tower can
     encode single cells, `folder` that of the parts.
@@ -216,7 +216,7 @@ def plan(
 
 
 def parts_of(text: str) -> tuple[str, ...]:
-    """The recipes of "relevance,stem"; ValueError if one is no part of an adaptation."""
+    """Return the recipes of "relevance,stem"; ValueError if one is no part of an adaptation."""
     names = tuple(name.strip() for name in text.split(","))
     for name in names:
         if name not in RECIPES:
@@ -251,7 +251,7 @@ def survey(spec: str, split: str | None) -> Survey:
 
 
 def _measuring(wanted: Adaptation, spec: str, base: str, data: Survey) -> Settings:
-    """The settings that both measurements share."""
+    """Return the settings that both measurements share."""
     last = data.held_out[: wanted.questions][-1]
     return Settings(
         out=Path("measured"),
@@ -302,5 +302,5 @@ def _check_space(out: Path, model: ARRCOCModel) -> None:
 
 
 def _public(base: str) -> str:
-    """The base model's name, without a path of this disk."""
+    """Return the base model's name, without a path of this disk."""
     return base if base == BUNDLED_NAME or not checkpoint.is_local(base) else Path(base).name

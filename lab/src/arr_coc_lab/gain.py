@@ -80,7 +80,7 @@ def _row(
 
 
 def in_words(figures: Gain) -> list[tuple[str, str]]:
-    """The gain in a few lines: (name, text) for each method and budget of ours."""
+    """Return the gain in a few lines: (name, text) for each method and budget of ours."""
     rows = []
     for figure, what in (("recall", "evidence kept"), ("score", figures["metric"].replace("_", " "))):
         table = figures[figure]
@@ -102,7 +102,7 @@ def in_words(figures: Gain) -> list[tuple[str, str]]:
 
 
 def _ours(table: dict[str, Any]) -> list[str]:
-    """The labels that were measured again, without controls."""
+    """Return the labels that were measured again, without controls."""
     return [label for label, row in table.items() if AFTER in row and split_method(label)[0] not in BESIDE]
 
 

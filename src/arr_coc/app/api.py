@@ -124,7 +124,9 @@ def _answer(
 
 
 def replied(model: ARRCOCModel, image: str, question: str, options: dict[str, Any]) -> dict[str, Any]:
-    """What the endpoint returns for a question about an image file; `options` are those of `Session.ask`."""
+    """Return what the endpoint returns for a question about an image file; `options` are those of
+    `Session.ask`.
+    """
     reply = model.session(open_source(image)).ask(question, **options)
     return {
         "answer": reply.text,

@@ -166,12 +166,14 @@ def ask(models: Models, tab: Tab, request: AskForm) -> Iterator[Update]:
 def answered(
     model: ARRCOCModel, image: ImageSource | FrameSource, question: str, options: dict[str, Any]
 ) -> Trace:
-    """The trace of an answer about an image or clip that no session holds; options are those of `observe`."""
+    """Return the trace of an answer about an image or clip that no session holds; options are those of
+    `observe`.
+    """
     return observe(model.session(image), question, **options)
 
 
 def source_words(plan: Prepared) -> str:
-    """What an answer is read from, shown while it is generated: "64 tokens"."""
+    """Return what an answer is read from, shown while it is generated: "64 tokens"."""
     mode, read = find_mode(plan.mode), sum(plan.read)
     if not mode.chooses:
         return mode.help
@@ -221,7 +223,7 @@ def probe_names() -> list[str]:
 
 
 def probe_mode(trace: Trace) -> tuple[str, str | None]:
-    """The mode that a probe runs, and why it differs from the trace's; None if it doesn't."""
+    """Return the mode that a probe runs, and why it differs from the trace's; None if it doesn't."""
     mode = MODES.get(trace.mode)
     if mode is None:
         return PRUNE.name, f"measured in mode {PRUNE.name}: {trace.mode} is no mode here"
@@ -252,7 +254,7 @@ def measure(models: Models, tab: Tab, name: str) -> Iterator[Update]:
 
 
 def current_trace(tab: Tab) -> tuple[Trace, ImageSource | FrameSource]:
-    """The tab's trace and its image; a ValueError without one, or for a clip."""
+    """Return the tab's trace and its image; a ValueError without one, or for a clip."""
     if tab.trace is None:
         raise ValueError("there is no answer here, or it was let go since: ask a question first")
     if not tab.trace.is_of_image:
@@ -263,7 +265,7 @@ def current_trace(tab: Tab) -> tuple[Trace, ImageSource | FrameSource]:
 def current_session(
     models: Models, tab: Tab, model: ARRCOCModel, image: ImageSource | FrameSource, which: int = 0
 ) -> Session:
-    """The tab's session of an image with model number `which`."""
+    """Return the tab's session of an image with model number `which`."""
     session = tab.session(model, which, image)
     models.encoded.use(tab)
     return session

@@ -26,7 +26,7 @@ MISSING = f"To ask about clips, install what reads them: {install_line('video')}
 
 
 def can_open() -> bool:
-    """Whether PyAV (the extra `video`) is installed."""
+    """Return whether PyAV (the extra `video`) is installed."""
     return find_spec("av") is not None
 
 
@@ -58,7 +58,7 @@ def open_upload(path: str) -> FrameSource:
 
 
 def open_source(source: ImageSource) -> ImageSource | FrameSource:
-    """The path of a video opened by `open_upload`; any other source unchanged."""
+    """Return the path of a video opened by `open_upload`; any other source unchanged."""
     return open_upload(source) if isinstance(source, str) and is_clip(source) else source
 
 
@@ -78,7 +78,7 @@ def megapixels(visual: Image.Image | FrameSource) -> float:
 
 
 def _small(clip: FrameSource) -> FrameSource:
-    """The clip with frames of at most `LONGEST` px."""
+    """Return the clip with frames of at most `LONGEST` px."""
     share = LONGEST / max(clip.size)
     if share >= 1:
         return clip

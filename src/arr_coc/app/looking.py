@@ -34,7 +34,8 @@ class Looking:
         self._first: dict[str, Any] | None = None
 
     def view(self, tab: Tab, image: ImageSource, question: str, budget: float | str) -> dict[str, Any]:
-        """The viewer's input for a question about a tab's picture, whose encoding is kept with the tab.
+        """Return the viewer's input for a question about a tab's picture, whose encoding is kept with the
+        tab.
 
         `budget` is as in `Session.ask`.
 
@@ -45,7 +46,7 @@ class Looking:
             return live_view(self._record(tab, image), question, budget)
 
     def pack(self, tab: Tab, image: ImageSource, pack: Callable[[SeenPicture], Packed]) -> Packed:
-        """What `pack` makes with a tab's picture, whose encoding is kept with the tab.
+        """Return what `pack` makes with a tab's picture, whose encoding is kept with the tab.
 
         Raises:
             ValueError: the picture can't be read, the guide is missing, or `pack` raises it.
@@ -61,7 +62,7 @@ class Looking:
         return tab.record
 
     def first(self, image: ImageSource, question: str, budget: float | str) -> dict[str, Any]:
-        """The view of the sample that all tabs show first, computed once."""
+        """Return the view of the sample that all tabs show first, computed once."""
         with self._lock:
             if self._first is None:
                 self._first = live_view(see(image, self.guide), question, budget)
@@ -74,7 +75,7 @@ class Looking:
 
 
 def same(one: ImageSource, other: ImageSource) -> bool:
-    """Whether two sources are the same object or the same path."""
+    """Return whether two sources are the same object or the same path."""
     return one is other or (isinstance(one, str) and one == other)
 
 
@@ -93,7 +94,7 @@ def see(source: ImageSource, guide: Path | None = None) -> SeenPicture:
 
 
 def live_view(record: SeenPicture, question: str, budget: float | str) -> dict[str, Any]:
-    """The view of a question about an encoded picture."""
+    """Return the view of a question about an encoded picture."""
     question = question[:MAX_QUESTION_LENGTH].strip()
     decision = record.decide(record.image, question, budget)
     allocation, coupling = decision.allocations[0], decision.coupling

@@ -59,7 +59,7 @@ class Models:
         return len(self._sources)
 
     def name(self, which: int, parts: int = 1) -> str:
-        """The model's name for the page; for a folder the last `parts` of its path."""
+        """Return the model's name for the page; for a folder the last `parts` of its path."""
         source = self._sources[which]
         return folder_name(source, parts) if isinstance(source, str) else source.base_name
 
@@ -92,11 +92,11 @@ class Models:
             self._load(which)
 
     def ready(self, which: int = 0) -> bool:
-        """Whether loading has finished, or failed."""
+        """Return whether loading has finished, or failed."""
         return which in self._loading and self._loading[which].done()
 
     def loaded(self, which: int = 0) -> ARRCOCModel:
-        """The loaded model, once `ready`; a ValueError if it couldn't be loaded."""
+        """Return the loaded model, once `ready`; a ValueError if it couldn't be loaded."""
         return self._loading[which].result()
 
     def submit(self, work: Callable[[ARRCOCModel], T], which: int = 0) -> Future[T]:
@@ -108,7 +108,7 @@ class Models:
         return future
 
     def busy(self, patience: float = 0.0) -> bool:
-        """Whether work still runs after `patience` seconds; it would keep the process from ending."""
+        """Return whether work still runs after `patience` seconds; it would keep the process from ending."""
         running = [future for future in list(self._futures) if future.running()]
         return bool(running and wait(running, patience).not_done)
 
@@ -129,7 +129,9 @@ class Models:
 
 
 def load(source: ARRCOCModel | str, settings: dict[str, Any], warm: bool = True) -> ARRCOCModel:
-    """A loaded model itself, or one loaded by name with `settings` of `from_pretrained`, and warmed up."""
+    """Return a loaded model itself, or one loaded by name with `settings` of `from_pretrained`, and warmed
+    up.
+    """
     if not isinstance(source, str):
         return source
 
@@ -153,6 +155,6 @@ def check_model(name: str, allocator: str | None = None) -> None:
 
 
 def folder_name(name: str, parts: int = 1) -> str:
-    """The last `parts` of a folder's path; any other name unchanged."""
+    """Return the last `parts` of a folder's path; any other name unchanged."""
     folder = Path(name).expanduser()
     return "/".join(folder.resolve().parts[-parts:]) if name and folder.is_dir() else name

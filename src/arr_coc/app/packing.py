@@ -23,20 +23,20 @@ HEAD = "<tr><th>by the rule of</th><th>the picture</th><th>these</th><th>less by
 
 
 def rule_choices() -> list[tuple[str, str]]:
-    """The rules as labels and names, for a dropdown."""
+    """Return the rules as labels and names, for a dropdown."""
     own = [(f"{rule.name}: {rule.models}", rule.name) for rule in RULES.values()]
     return [("any other model: a token for each 32 x 32 px", SQUARE), *own]
 
 
 def layout_choices() -> list[str]:
-    """The layouts by name, for a dropdown."""
+    """Return the layouts by name, for a dropdown."""
     return list(LAYOUTS)
 
 
 def packed_pictures(
     looking: Looking, tab: Tab, image: ImageSource, question: str, rule: str, tokens: float, layout: str
 ) -> Packed:
-    """What would be sent for a question about a tab's picture.
+    """Return what would be sent for a question about a tab's picture.
 
     Raises:
         ValueError: the picture can't be read, the question is missing, or the tokens are too few.
@@ -61,12 +61,12 @@ def sent_line(packed: Packed) -> str:
 
 
 def gallery(packed: Packed) -> list[tuple[Any, str]]:
-    """The pictures with their captions."""
+    """Return the pictures with their captions."""
     return list(zip(packed.pictures, packed.captions, strict=True))
 
 
 def table(packed: Packed) -> str:
-    """What the picture and what is sent in its place cost by provider, as an HTML table."""
+    """Return what the picture and what is sent in its place cost by provider, as an HTML table."""
     names = dict.fromkeys((packed.rule.removeprefix("square "), *SHOWN))
     return f"<table>{HEAD}{''.join(map(_row, names, [packed] * len(names)))}</table>"
 
@@ -94,5 +94,5 @@ def archive(packed: Packed, folder: Path) -> str:
 
 
 def empty(message: str) -> list[Any]:
-    """The card without a result: [line, pictures, table, file]."""
+    """Return the card without a result: [line, pictures, table, file]."""
     return [message, [], "", None]

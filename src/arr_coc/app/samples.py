@@ -48,7 +48,7 @@ THUMBNAIL = 96  # px, twice the size on the page
 
 
 def chip(sample: AppSample) -> str:
-    """A sample as HTML: a thumbnail and the escaped question."""
+    """Return a sample as HTML: a thumbnail and the escaped question."""
     file = io.BytesIO()
     picture = open_image(sample.image).convert("RGB")
     ImageOps.fit(picture, (THUMBNAIL, THUMBNAIL)).save(file, "jpeg", quality=80)
@@ -63,12 +63,12 @@ def samples(traces: Sequence[Trace | str | Path] = ()) -> list[AppSample]:
 
 
 def sample_of(trace: Trace) -> AppSample:
-    """The sample of a trace, with its first picture."""
+    """Return the sample of a trace, with its first picture."""
     return AppSample(trace.picture, trace.question, trace, trace.true_answers)
 
 
 def bundled_samples() -> list[AppSample]:
-    """The bundled sample page and a page of shapes, two questions each."""
+    """Return the bundled sample page and a page of shapes, two questions each."""
     page, first = str(SAMPLE.with_suffix(".png")), json.loads(SAMPLE.read_text(encoding="utf-8"))
     return [
         AppSample(page, first["question"], Trace.load(SHIPPED), (first["answer"],)),

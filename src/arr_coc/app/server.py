@@ -85,7 +85,9 @@ class OwnOriginOnly:
             await PlainTextResponse(refusal[1] + "\n", refusal[0])(scope, receive, with_policy)
 
     def wrong_host(self, headers: Headers) -> str | None:
-        """Why a request that calls the server by the name in its headers is refused; None if it isn't."""
+        """Return why a request that calls the server by the name in its headers is refused; None if it
+        isn't.
+        """
         host = headers.get("host", "")
         name = _host_name(host)
         if len(headers.getlist("host")) == 1 and self._is_own(name):
@@ -96,7 +98,7 @@ class OwnOriginOnly:
         )
 
     def _refusal(self, scope: MutableMapping[str, Any]) -> tuple[int, str] | None:
-        """The status and reason of a refusal; None for a request that is allowed."""
+        """Return the status and reason of a refusal; None for a request that is allowed."""
         headers = Headers(raw=scope["headers"])
         host, origin = headers.get("host", ""), headers.get("origin")
         if (reason := self.wrong_host(headers)) is not None:
@@ -158,7 +160,9 @@ class TooLarge(Exception):
 
 
 def own_names(host: str, allowed: Sequence[str] = ()) -> dict[str, Any]:
-    """The arguments of `OwnOriginOnly` for a server on `host`; a ValueError for a bad name in `allowed`."""
+    """Return the arguments of `OwnOriginOnly` for a server on `host`; a ValueError for a bad name in
+    `allowed`.
+    """
     names = set(LOCAL)
     for text in allowed:
         name = text if _is_address(text) else _host_name(text)
@@ -282,7 +286,7 @@ def _check_host(host: str) -> None:
 
 
 def _host_name(host: str) -> str:
-    """The name in a Host header, lower case, without the port; "" if the header is malformed."""
+    """Return the name in a Host header, lower case, without the port; "" if the header is malformed."""
     if not HOST.fullmatch(host):
         return ""
     try:

@@ -73,7 +73,7 @@ def space_files(
     dtype: str = "auto",
     released: bool = False,
 ) -> dict[str, str | bytes]:
-    """The files of a Space, by name.
+    """Return the files of a Space, by name.
 
     Args:
         model: an allocator or base model on the Hub, or "bundled".
@@ -125,7 +125,8 @@ def space_files(
 
 
 def source_files() -> dict[str, str | bytes]:
-    """The installed package's files as they are here, local changes included, and the licence, by name.
+    """Return the installed package's files as they are here, local changes included, and the licence, by
+    name.
 
     Hidden files and those of other kinds than a release has (ENDINGS) are left out.
     """
@@ -139,7 +140,8 @@ def source_files() -> dict[str, str | bytes]:
 
 
 def requirements(*extras: str) -> list[str]:
-    """The dependencies of the installed package and some of its extras, as lines of a requirements.txt.
+    """Return the dependencies of the installed package and some of its extras, as lines of a
+    requirements.txt.
 
     Without the package itself; a ValueError if it isn't installed.
     """
@@ -208,5 +210,5 @@ def _named(names: Sequence[str]) -> str:
 
 
 def _differs(path: Path, content: bytes) -> bool:
-    """Whether a file exists with other content."""
+    """Return whether a file exists with other content."""
     return path.exists() and path.read_bytes() != content

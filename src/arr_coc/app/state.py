@@ -64,7 +64,9 @@ class SeenPicture:
     def decide(
         self, picture: ImageSource | KnownPicture, question: str, budget: Budget | None = None
     ) -> Decision:
-        """The choice of cells by a question, from the encoding that is held; `picture` is its original."""
+        """Return the choice of cells by a question, from the encoding that is held; `picture` is its
+        original.
+        """
         return self.selector.decide(self.image, question, budget, self.grid)
 
 
@@ -91,7 +93,7 @@ class Tab:
     folder: Path | None = None  # of the tab's exports
 
     def session(self, model: ARRCOCModel, which: int, image: ImageSource | FrameSource) -> Session:
-        """The session of an image, a new one if the last was of another; raises as `open_image`."""
+        """Return the session of an image, a new one if the last was of another; raises as `open_image`."""
         same = image is self.image or (isinstance(image, str) and image == self.image)
         session = self.sessions.get(which) if same else None
         if session is None:
@@ -166,7 +168,7 @@ class Tab:
         return str(html), str(record)
 
     def export_folder(self) -> Path:
-        """The folder of the tab's exports, made at the first; deleted with the tab."""
+        """Return the folder of the tab's exports, made at the first; deleted with the tab."""
         if self.folder is None:
             kept_in = os.environ.get("GRADIO_TEMP_DIR")  # a server deletes this folder when it ends
             self.folder = Path(tempfile.mkdtemp(prefix="arr-coc-export-", dir=kept_in))

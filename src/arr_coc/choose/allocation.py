@@ -285,7 +285,8 @@ class Allocation:
 
 
 def is_transposed(grid: Grid, size: tuple[int, int]) -> bool:
-    """Whether the cells of a grid are square on a picture of height x width px, and not on width x height.
+    """Return whether the cells of a grid are square on a picture of height x width px, and not on width x
+    height.
 
     Grids of square cells are rounded, by up to a cell each way; nothing is known of small ones, and of those
     of a model that stretches pictures to a square.
@@ -309,7 +310,9 @@ def _as_stored(boxes: Tensor, orientation: int, size: tuple[int, int]) -> Tensor
 
 
 def touching(positions: Sequence[Sequence[int]]) -> Iterator[list[int]]:
-    """The connected groups of cells (t, y, x), as indices into `positions`; diagonal neighbours touch."""
+    """Yield the connected groups of cells (t, y, x), as indices into `positions`; diagonal neighbours
+    touch.
+    """
     left = {tuple(cell): i for i, cell in enumerate(positions)}
     while left:
         (cell, index), *_ = left.items()

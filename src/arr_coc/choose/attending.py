@@ -46,7 +46,8 @@ class Selection(NamedTuple):
 
 
 def compute_retention_mask(scores: Tensor, count: int) -> Tensor:
-    """A bool mask of the `count` highest of `scores` [..., N] or [B, H, W]; ties go to the earlier cell.
+    """Return a bool mask of the `count` highest of `scores` [..., N] or [B, H, W]; ties go to the earlier
+    cell.
 
     `NonFiniteScores` if a score is NaN or infinite, a ValueError if `count` is not in 1..N.
     """
@@ -67,7 +68,8 @@ def _ranked(scores: Tensor) -> Tensor:
 
 
 def gate(scores: Tensor) -> Tensor:
-    """A factor of exactly 1 for every score, with the gradient of log(score), in the shape of `scores`.
+    """Return a factor of exactly 1 for every score, with the gradient of log(score), in the shape of
+    `scores`.
 
     Kept features multiplied by it stay the same, and a loss behind a frozen model trains their scores.
     """
@@ -95,7 +97,7 @@ def even_grid(grid: tuple[int, int], count: int, device: torch.device | str = "c
 
 
 def spread_order(grid: tuple[int, int], device: torch.device | str = "cpu") -> Tensor:
-    """The ranks [H*W] of all cells in an order of which every prefix covers the grid (Bayer 1973)."""
+    """Return the ranks [H*W] of all cells in an order of which every prefix covers the grid (Bayer 1973)."""
     h, w = grid
     y, x = torch.meshgrid(torch.arange(h, device=device), torch.arange(w, device=device), indexing="ij")
     # The bits of x ^ y and y in reverse order are the recursive Bayer matrix.
@@ -114,7 +116,7 @@ def coverage(kept: Tensor, count: int, grid: tuple[int, int]) -> Tensor:
 
 
 def has_structure(information: Tensor, colour: Tensor) -> Tensor:
-    """Whether an image has structure, so that some cells can be preferred: bool [B].
+    """Return whether an image has structure, so that some cells can be preferred: bool [B].
 
     `information` [B, c, H, W] is `cell_information`, `colour` [B, 0 to 3, H, W] the mean colour of cells.
 
@@ -131,7 +133,9 @@ def has_structure(information: Tensor, colour: Tensor) -> Tensor:
 
 
 def _alignment(maps: Tensor) -> Tensor:
-    """How far the rows of a map differ, and its columns, [B, H, W] -> [B]: 1 if cells are independent."""
+    """Return how far the rows of a map differ, and its columns, [B, H, W] -> [B]: 1 if cells are
+    independent.
+    """
     # For rows and columns each: the variance of the means times the cells in a mean, as a share of the
     # variance of all cells (the correlation ratio of an analysis of variance). Then their geometric mean.
     variance = maps.flatten(1).var(1, correction=0).clamp_min(1e-9)
@@ -140,7 +144,7 @@ def _alignment(maps: Tensor) -> Tensor:
 
 
 def _autocorrelation(maps: Tensor, lag: int = 2) -> Tensor:
-    """The correlation of cells `lag` apart, [B, c, H, W] -> [B]; 0 for a constant map."""
+    """Return the correlation of cells `lag` apart, [B, c, H, W] -> [B]; 0 for a constant map."""
     centred = maps - maps.mean((-2, -1), keepdim=True)
     across = (centred[..., lag:] * centred[..., :-lag]).flatten(1)
     down = (centred[..., lag:, :] * centred[..., :-lag, :]).flatten(1)
@@ -204,7 +208,8 @@ def _select(ranked: Tensor, count: int, share: float, void: bool, grid: tuple[in
 
 
 def soft_top_k(scores: Tensor, k: int) -> Tensor:
-    """The probabilities of being kept, which sum to k, [..., N] -> [..., N], differentiable in the scores.
+    """Return the probabilities of being kept, which sum to k, [..., N] -> [..., N], differentiable in the
+    scores.
 
     They are sigmoid(s + t), with the threshold t by bisection in float64; all 1 without gradient at k = N. A
     ValueError if k is not in 1..N, or a score is NaN or infinite.

@@ -28,12 +28,16 @@ class Balance(NamedTuple):
 
 
 def steepness(focus: Tensor) -> Tensor:
-    """The factor on the logits: 1/4 when diversifying (0), 1 when neutral (0.5), 4 when focusing (1)."""
+    """Return the factor on the logits: 1/4 when diversifying (0), 1 when neutral (0.5), 4 when focusing
+    (1).
+    """
     return 4.0 ** (2 * focus - 1)
 
 
 def explore_share(explore: float | Tensor, exploit: Tensor) -> Tensor:
-    """The share of the budget for coverage: `explore` when neutral, twice that at exploit 0, none at 1."""
+    """Return the share of the budget for coverage: `explore` when neutral, twice that at exploit 0, none at
+    1.
+    """
     return (2 * explore * (1 - exploit)).clamp(max=MAX_EXPLORE)
 
 
@@ -68,7 +72,8 @@ class AdaptiveTensionBalancer(nn.Module):
     def mix(
         self, logits: Tensor, query: Tensor, gestalt: Tensor | None = None, start: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """The balanced map in logits [B, H, W], the three maps' weights [B, 3] and the tensions [B, 3].
+        """Return the balanced map in logits [B, H, W], the three maps' weights [B, 3] and the tensions [B,
+        3].
 
         From `logits` [B, 3, H, W] and the pooled question [B, D]. `gestalt` [B, D] is the mean of the coarse
         view or of the vision tokens; `start` ([6] or [B, 6], before the sigmoid) is what the net's output is
@@ -107,7 +112,7 @@ class AdaptiveTensionBalancer(nn.Module):
     def forward(
         self, info: Tensor, persp: Tensor, partic: Tensor, query: Tensor, gestalt: Tensor | None = None
     ) -> Balance:
-        """The balance of three maps [B, H, W] in [0, 1]; `query` and `gestalt` as in `mix`."""
+        """Return the balance of three maps [B, H, W] in [0, 1]; `query` and `gestalt` as in `mix`."""
         maps = torch.stack((info, persp, partic), dim=1).float()
         logits, weights, tensions = self.mix(torch.logit(maps, eps=1e-4), query, gestalt)
         return Balance(logits.sigmoid(), weights, tensions)

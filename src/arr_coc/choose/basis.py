@@ -58,7 +58,7 @@ class Basis:
         return len(self.components)
 
     def to(self, device: torch.device | str) -> Basis:
-        """The same basis on a device."""
+        """Return the same basis on a device."""
         return replace(self, **{name: getattr(self, name).to(device) for name in _TENSORS})
 
     def project(self, features: Tensor) -> Tensor:

@@ -14,8 +14,8 @@ VISIBLE = 6 / 32  # share of a cell's side that a box has to cover, each way, to
 
 
 def box_cells(box: Box, grid: tuple[int, int], size: tuple[int, int]) -> Tensor:
-    """The cells of which a box covers a visible part, bool [H, W]; `size`: (width, height) of the picture in
-    px.
+    """Return the cells of which a box covers a visible part, bool [H, W]; `size`: (width, height) of the
+    picture in px.
 
     A cell counts if `VISIBLE` of its side is covered each way, or if it holds all of a smaller box. A smaller
     box across a border belongs to the cell that holds most of it, so no box inside the picture is lost.
@@ -25,7 +25,7 @@ def box_cells(box: Box, grid: tuple[int, int], size: tuple[int, int]) -> Tensor:
 
 
 def _covered(low: float, high: float, cells: int, length: int) -> Tensor:
-    """Which of `cells` equal parts of 0..length an interval covers visibly, bool [cells]."""
+    """Return which of `cells` equal parts of 0..length an interval covers visibly, bool [cells]."""
     low, high = max(0.0, low), min(float(length), high)
     if high <= low:
         return torch.zeros(cells, dtype=torch.bool)

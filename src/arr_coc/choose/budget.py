@@ -44,7 +44,8 @@ _REMEDY = 'use a count (273), a fraction of the tokens (0.25) or "auto"'
 
 
 def parse_budget(value: Budget) -> Budget:
-    """A budget as an int >= 1, a float in (0, 1], "auto" or "coverage 0.9", also from text ("0.25", "25%").
+    """Return a budget as an int >= 1, a float in (0, 1], "auto" or "coverage 0.9", also from text ("0.25",
+    "25%").
 
     The float 1.0 is everything, the int 1 is one token. A ValueError for all else.
     """
@@ -74,7 +75,9 @@ def parse_budget(value: Budget) -> Budget:
 
 
 def coverage_budget(budget: Budget | None, coverage: float | None) -> Budget | None:
-    """The budget of a call that names a budget, a coverage in (0, 1) or neither; a ValueError for both."""
+    """Return the budget of a call that names a budget, a coverage in (0, 1) or neither; a ValueError for
+    both.
+    """
     if coverage is None:
         return budget
     if budget is not None:
@@ -86,7 +89,7 @@ def coverage_budget(budget: Budget | None, coverage: float | None) -> Budget | N
 
 
 def _coverage(share: Any) -> str:
-    """The budget of a coverage, as text."""
+    """Return the budget of a coverage, as text."""
     try:
         value = math.nan if isinstance(share, bool) else float(share)
     except (TypeError, ValueError):
@@ -100,7 +103,7 @@ def _coverage(share: Any) -> str:
 
 
 def coverage_share(budget: Budget | None) -> float | None:
-    """The share of a parsed budget that is a coverage; None for any other."""
+    """Return the share of a parsed budget that is a coverage; None for any other."""
     return float(budget[len(COVERAGE) :]) if isinstance(budget, str) and budget.startswith(COVERAGE) else None
 
 
@@ -117,7 +120,7 @@ def budget_of(own: Budget, requested: Budget | None, total: int) -> Budget:
 
 
 def budget_count(budget: Budget | None, total: int) -> int:
-    """The number of tokens to keep of `total` by a count, a fraction (rounded, at least 1) or None.
+    """Return the number of tokens to keep of `total` by a count, a fraction (rounded, at least 1) or None.
 
     None is DEFAULT_BUDGET, at most `total`. A ValueError if it exceeds `total`, or depends on scores.
     """
@@ -151,7 +154,7 @@ def count_cells(
     compress: Tensor | float = 0.5,
     needed: Tensor | None = None,
 ) -> list[int]:
-    """How many cells of each image a budget keeps; a ValueError if it is invalid or exceeds N.
+    """Return how many cells of each image a budget keeps; a ValueError if it is invalid or exceeds N.
 
     The rest is for "auto", whose count lies within AUTO_RANGE. `scores` [B, N] and `compress` [B] are in
     [0, 1]: 0.5 changes nothing, less keeps more cells, more keeps fewer. `needed` [B]: cells to keep at 0.5;
@@ -164,7 +167,8 @@ def count_cells(
 
 
 def divide_budget(maps: Sequence[Tensor], total: int, least: int = 1) -> list[int]:
-    """How many cells each of several images keeps of one budget, so that the kept relevance is greatest.
+    """Return how many cells each of several images keeps of one budget, so that the kept relevance is
+    greatest.
 
     Those are the best cells of all images together, after the `least` best of each: no other division with as
     many of each keeps a greater sum. An image of which little is relevant leaves its share to the others.
@@ -201,7 +205,8 @@ def divide_budget(maps: Sequence[Tensor], total: int, least: int = 1) -> list[in
 
 
 def effective_cells(scores: Tensor) -> Tensor:
-    """The effective number of cells that hold the relevance of a map, [..., N] in [0, 1] -> [...] in [1, N].
+    """Return the effective number of cells that hold the relevance of a map, [..., N] in [0, 1] -> [...] in
+    [1, N].
 
     The inverse participation ratio (sum p)^2 / sum p^2 of the sharpened mass p = (s - min + 0.05)^4.
     """
@@ -211,7 +216,7 @@ def effective_cells(scores: Tensor) -> Tensor:
 
 @torch.no_grad()
 def needed_cells(logits: Tensor, weights: Tensor, gaps: bool = False) -> Tensor:
-    """How many cells of a balanced map are worth keeping, [B, ...] logits and [B, 3] gates -> [B].
+    """Return how many cells of a balanced map are worth keeping, [B, ...] logits and [B, 3] gates -> [B].
 
     Where the coupling's gate leads, the map is log odds of evidence: `enough_cells` of it, or
     `cells_apart` if these are fewer, `gaps` count and the gate is alone, as for a guide that is sure. Where
@@ -229,7 +234,7 @@ def needed_cells(logits: Tensor, weights: Tensor, gaps: bool = False) -> Tensor:
 
 @torch.no_grad()
 def enough_cells(logits: Tensor) -> Tensor:
-    """How many cells of a map of logits are worth keeping, [B, ...] -> [B].
+    """Return how many cells of a map of logits are worth keeping, [B, ...] -> [B].
 
     AUTO_MARGIN times those that hold AUTO_MASS of all probability; fewer where a few cells stand out.
     """
@@ -247,7 +252,8 @@ def enough_cells(logits: Tensor) -> Tensor:
 
 @torch.no_grad()
 def cells_apart(logits: Tensor) -> Tensor:
-    """How many cells a few are worth that a gap sets apart, [B, ...] -> [B]; infinity where there is no gap.
+    """Return how many cells a few are worth that a gap sets apart, [B, ...] -> [B]; infinity where there is
+    no gap.
 
     How likely the best are says little where what is asked for is rarely met: a red circle of probability 0.6
     is still the only red one, and a gap below it shows that, however many others follow. So those above a gap
@@ -261,13 +267,15 @@ def cells_apart(logits: Tensor) -> Tensor:
 
 
 def spent_tokens(scores: Tensor, compress: Tensor | float = 0.5, needed: Tensor | None = None) -> Tensor:
-    """The tokens that "auto" would spend without its limits, [..., N] -> [...], differentiable."""
+    """Return the tokens that "auto" would spend without its limits, [..., N] -> [...], differentiable."""
     cells = effective_cells(scores) if needed is None else needed
     return cells * AUTO_SPAN ** (1 - 2 * compress)
 
 
 def expected_tokens(scores: Tensor, compress: Tensor | float = 0.5, needed: Tensor | None = None) -> Tensor:
-    """The tokens that "auto" spends, before rounding: `spent_tokens` within AUTO_RANGE and at most N."""
+    """Return the tokens that "auto" spends, before rounding: `spent_tokens` within AUTO_RANGE and at most
+    N.
+    """
     low, high = AUTO_RANGE
     return spent_tokens(scores, compress, needed).clamp(low, high).clamp(max=float(scores.shape[-1]))
 
@@ -275,7 +283,8 @@ def expected_tokens(scores: Tensor, compress: Tensor | float = 0.5, needed: Tens
 def auto_loss(
     logits: Tensor, compress: Tensor, evidence: Tensor, margin: float = AUTO_TARGET_MARGIN
 ) -> Tensor:
-    """The loss of the "auto" budget: the squared log2 of tokens spent over tokens needed, mean over rows.
+    """Return the loss of the "auto" budget: the squared log2 of tokens spent over tokens needed, mean over
+    rows.
 
     It trains the compress tension [B] alone, never the scorers. The target of a row is `margin` times the
     number of best cells that hold AUTO_EVIDENCE of its `evidence` (bool [B, H, W]), within AUTO_RANGE;

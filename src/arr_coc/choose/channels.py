@@ -191,7 +191,7 @@ class ChannelGroup:
 
 
 def _takes_one_argument(function: object) -> bool:
-    """Whether a call with one argument fits; True for a callable without a readable signature."""
+    """Return whether a call with one argument fits; True for a callable without a readable signature."""
     if not callable(function):
         return False
     try:
@@ -239,7 +239,7 @@ def register_channel_group(group: ChannelGroup) -> None:
 def channel_group(
     name: str, count: int, source: str, cost: str, **fields: Any
 ) -> Callable[[Compute], Compute]:
-    """A decorator that registers a function as a `ChannelGroup` of these fields."""
+    """Return a decorator that registers a function as a `ChannelGroup` of these fields."""
 
     def register(compute: Compute) -> Compute:
         register_channel_group(ChannelGroup(name, count, source, cost, compute, **fields))
@@ -329,7 +329,7 @@ def colour_opponency(colour: Tensor) -> Tensor:
     salient=SALIENCY_NAMES,
 )  # fmt: skip
 def saliency_channels(context: ChannelContext) -> Tensor:
-    """What stands out by spectrum, by brightness and by hue, [B, 3, H, W]; near 0 on a blank page."""
+    """Return what stands out by spectrum, by brightness and by hue, [B, 3, H, W]; near 0 on a blank page."""
     maps = (
         spectral_residual(context.coarse_luma, context.grid),
         centre_surround(context.cell_luma),

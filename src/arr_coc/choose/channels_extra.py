@@ -18,7 +18,7 @@ from arr_coc.choose.motion import CHANGED, OLD
     reads={"attention_history"}, neutral="0 before the first question",
 )  # fmt: skip
 def attention_memory(context: ChannelContext) -> Tensor:
-    """The running mean of `attention_history`, 0.7 old and 0.3 new, [B, 1, H, W]."""
+    """Return the running mean of `attention_history`, 0.7 old and 0.3 new, [B, 1, H, W]."""
     history = context.attention_history
     if history is None:
         return torch.zeros(len(context.image), 1, *context.grid, device=context.image.device)
@@ -105,7 +105,7 @@ def clusters(context: ChannelContext) -> Tensor:
 
 
 def _border(labels: Tensor) -> Tensor:
-    """The share of each place's four neighbours that have another label, [B, h, w] -> [B, 1, h, w]."""
+    """Return the share of each place's four neighbours that have another label, [B, h, w] -> [B, 1, h, w]."""
     across = (labels[:, :, 1:] != labels[:, :, :-1]).float()
     down = (labels[:, 1:] != labels[:, :-1]).float()
     # A border between two places counts for both of them; places at the rim have fewer neighbours.
@@ -217,7 +217,7 @@ def relevance_memory(context: ChannelContext) -> Tensor:
     price="a detector's pass over the pixels, 1.7 x mvp13 with the guide's eyes; the pooling is free",
 )  # fmt: skip
 def text_mask(context: ChannelContext) -> Tensor:
-    """The largest evidence of print in each cell, [B, 1, H, W]."""
+    """Return the largest evidence of print in each cell, [B, 1, H, W]."""
     if context.text_evidence is None:
         raise ValueError("text_mask needs text_evidence: how likely print stands at each place")
     return F.adaptive_max_pool2d(context.text_evidence[:, None], context.grid)

@@ -47,7 +47,7 @@ def same_start() -> Generator[None]:
 
 
 def signs(rows: int, columns: int) -> Tensor:
-    """A fixed matrix [rows, columns] of -1 and 1 by an integer hash, for feature hashing (`fold`).
+    """Return a fixed matrix [rows, columns] of -1 and 1 by an integer hash, for feature hashing (`fold`).
 
     The same everywhere; needs neither a seed nor a saved tensor.
     """
@@ -92,13 +92,13 @@ def mirror_(hidden: nn.Module, last: nn.Module) -> None:
 
 
 def automatic_rank(dim: int, heads: int) -> int:
-    """The rank over all heads that keeps both projections within MAX_PROJECTION, at most 64 a head."""
+    """Return the rank over all heads that keeps both projections within MAX_PROJECTION, at most 64 a head."""
     per_head = MAX_PROJECTION // (2 * min(dim, FOLD) * heads)
     return heads * max(1, min(64, per_head))
 
 
 def pool_query(query: Tensor, mask: Tensor, how: str = "mean", *, importance: Tensor | None = None) -> Tensor:
-    """The question as one float32 vector, [B, L, D] -> [B, D]; zeros where a row has no content token.
+    """Return the question as one float32 vector, [B, L, D] -> [B, D]; zeros where a row has no content token.
 
     `how` is "mean", "last" (the last content token) or "learned" (weighted by `importance` [B, L] >= 0).
     """
@@ -118,7 +118,7 @@ def pool_query(query: Tensor, mask: Tensor, how: str = "mean", *, importance: Te
 
 
 def declared_channels(channels: Channels, kind: str) -> list[int]:
-    """The indices of the channels that their groups declare `spread` or `salient` (`kind`)."""
+    """Return the indices of the channels that their groups declare `spread` or `salient` (`kind`)."""
     groups = channel_groups(channels)
     names = [name for group in groups for name in group.channels]
     declared = {name for group in groups for name in getattr(group, kind)}
@@ -126,7 +126,7 @@ def declared_channels(channels: Channels, kind: str) -> list[int]:
 
 
 def _pick(texture: Tensor, index: Sequence[int]) -> Tensor:
-    """The channels [B, c, H, W] of a texture at an index."""
+    """Return the channels [B, c, H, W] of a texture at an index."""
     if index:
         return texture[:, list(index)].float()
     # Without any: local contrast, the standard deviation over 3x3 cells, blind to variation inside a cell.
@@ -136,7 +136,7 @@ def _pick(texture: Tensor, index: Sequence[int]) -> Tensor:
 
 
 def cell_information(texture: Tensor, spread: Sequence[int]) -> Tensor:
-    """The information inside each cell by each of its `spread` channels s, [B, c, H, W] in [0, 1].
+    """Return the information inside each cell by each of its `spread` channels s, [B, c, H, W] in [0, 1].
 
     log(1 + s^2 / noise^2), the bits of a Gaussian signal over noise (Shannon 1948), over those of the largest
     spread.
@@ -146,7 +146,9 @@ def cell_information(texture: Tensor, spread: Sequence[int]) -> Tensor:
 
 
 def saliency(texture: Tensor, salient: Sequence[int]) -> Tensor:
-    """A saliency map without parameters: 1 - prod(1 - s) over `salient` channels, [B, H, W] in [0, 1]."""
+    """Return a saliency map without parameters: 1 - prod(1 - s) over `salient` channels, [B, H, W] in [0,
+    1].
+    """
     return 1 - (1 - _pick(texture, salient)).prod(dim=1)
 
 
@@ -167,7 +169,7 @@ class InformationScorer(nn.Module):
         self.weight = nn.Parameter(torch.zeros(len(self.spread) or texture_size(channels)))
 
     def information(self, texture: Tensor) -> Tensor:
-        """The information inside each cell by each spread channel, as `cell_information`."""
+        """Return the information inside each cell by each spread channel, as `cell_information`."""
         return cell_information(texture, self.spread)
 
     def logits(self, texture: Tensor) -> Tensor:
@@ -201,7 +203,9 @@ class PerspectivalScorer(nn.Module):
         mirror_(self.net[2], self.net[4])
 
     def logits(self, texture: Tensor, salient: Tensor | None = None) -> Tensor:
-        """The map before the sigmoid, [B, H, W]; `salient` [B, H, W] in [0, 1] stands for `saliency`."""
+        """Return the map before the sigmoid, [B, H, W]; `salient` [B, H, W] in [0, 1] stands for
+        `saliency`.
+        """
         base = saliency(texture, self.salient) if salient is None else salient
         return _floored_logit(base) + self.net(texture.float()).squeeze(1)
 
@@ -260,7 +264,7 @@ class ParticipatoryScorer(nn.Module):
         mirror_(self.correction[0], self.correction[2])
 
     def importances(self, query: Tensor) -> Tensor:
-        """The importance of each question token, [B, L, D] -> [B, L] in (0, 1); 1 if linear."""
+        """Return the importance of each question token, [B, L, D] -> [B, L] in (0, 1); 1 if linear."""
         if self.linear:
             return torch.ones(query.shape[:2], dtype=torch.float32, device=query.device)
         return self.importance(fold(unit(query))).squeeze(-1).sigmoid()
@@ -303,7 +307,7 @@ class ParticipatoryScorer(nn.Module):
     def logits(
         self, texture: Tensor, query: Tensor, query_mask: Tensor, vision: Tensor | None = None
     ) -> Tensor:
-        """The map before the sigmoid, [B, H, W]; arguments as of `forward`."""
+        """Return the map before the sigmoid, [B, H, W]; arguments as of `forward`."""
         rows = texture.flatten(2).transpose(1, 2)  # (B, N, C)
         scaled = None if vision is None else scale_tokens(vision)
         coupling = self._couple(rows, query, query_mask, scaled).transpose(1, 2)
@@ -316,7 +320,7 @@ class ParticipatoryScorer(nn.Module):
     def forward(
         self, texture: Tensor, query: Tensor, query_mask: Tensor, vision: Tensor | None = None
     ) -> Tensor:
-        """The relevance of each cell to the question, [B, H, W] in [0, 1].
+        """Return the relevance of each cell to the question, [B, H, W] in [0, 1].
 
         `texture` [B, C, H, W] in [0, 1], `query` [B, L, D], `query_mask` bool [B, L], True at content tokens
         (a row without any scores 0.5), `vision` [B, H*W, D] or None before encoding.

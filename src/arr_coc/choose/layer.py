@@ -78,13 +78,13 @@ class ARRCOCConfig:
             raise ValueError(f"rank {self.rank} must be a multiple of heads {self.heads}")
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields as a JSON-safe dictionary."""
+        """Return the fields as a JSON-safe dictionary."""
         data = dataclasses.asdict(self)
         return {name: list(value) if isinstance(value, tuple) else value for name, value in data.items()}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> ARRCOCConfig:
-        """The configuration that `to_dict` wrote."""
+        """Return the configuration that `to_dict` wrote."""
         names = [f.name for f in dataclasses.fields(cls)]
         if "dim" not in data:
             raise ValueError(f"not an ARRCOCConfig: it has no dim, but {sorted(data)}")
@@ -209,7 +209,7 @@ class Prior(NamedTuple):
 
 
 def join_priors(priors: Sequence[Prior]) -> Prior:
-    """The priors of several images, each for a batch of one, as that of a batch.
+    """Return the priors of several images, each for a batch of one, as that of a batch.
 
     They are of one share for coverage, gaps count for all or none, and all or none have a map of their own.
     """
@@ -277,7 +277,7 @@ class ARRCOCLayer(nn.Module):
         return result
 
     def untrained(self) -> ARRCOCLayer:
-        """An untrained layer of the same settings, in evaluation mode; built once for each device."""
+        """Return an untrained layer of the same settings, in evaluation mode; built once for each device."""
         # Building seeds the generator that all threads share, so it is not done for every question.
         device = next(self.parameters()).device
         if (plain := self._plain.get(device)) is None:
@@ -295,7 +295,8 @@ class ARRCOCLayer(nn.Module):
         coupling: Tensor | None = None,
         prior: Prior | None = None,
     ) -> Relevance:
-        """The relevance of every cell, with gradient to all parameters but those of `compress` and `exploit`.
+        """Return the relevance of every cell, with gradient to all parameters but those of `compress` and
+        `exploit`.
 
         Args:
             texture: [B, C, H, W] from `generate_texture_array` with the config's channels.
@@ -324,7 +325,9 @@ class ARRCOCLayer(nn.Module):
         gestalt: Tensor | None = None,
         prior: Prior | None = None,
     ) -> Relevance:
-        """The relevance of every cell from `scores`, logits [B, H, W] of each scorer; else as `relevance`."""
+        """Return the relevance of every cell from `scores`, logits [B, H, W] of each scorer; else as
+        `relevance`.
+        """
         logit_maps = torch.stack(tuple(scores), dim=1)  # (B, 3, H, W)
         weight = self.participatory.importances(query) if self.config.pooling == "learned" else None
         pooled = pool_query(query, query_mask, self.config.pooling, importance=weight)
@@ -353,7 +356,7 @@ class ARRCOCLayer(nn.Module):
         coupling: Tensor | None = None,
         salient: Tensor | None = None,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """The logits of the three scorers, [B, H, W] each.
+        """Return the logits of the three scorers, [B, H, W] each.
 
         Arguments are those of `relevance`, and `salient` as in `Prior`.
         """
@@ -362,11 +365,13 @@ class ARRCOCLayer(nn.Module):
         return self.information.logits(texture), self.perspectival.logits(texture, salient), coupling
 
     def structured(self, texture: Tensor) -> Tensor:
-        """Whether images have structure, by their texture [B, C, H, W]: bool [B]."""
+        """Return whether images have structure, by their texture [B, C, H, W]: bool [B]."""
         return has_structure(self.information.information(texture), texture[:, self._colour].float())
 
     def voids(self, relevance: Relevance) -> Tensor | None:
-        """Which images lack structure and are sampled by an even grid, bool [B], or None for no image."""
+        """Return which images lack structure and are sampled by an even grid, bool [B], or None for no
+        image.
+        """
         # A peak of the participatory map saves none: on noise, a question about shapes finds some.
         if not self.config.void or relevance.structured is None:
             return None
@@ -378,7 +383,7 @@ class ARRCOCLayer(nn.Module):
         budget: Budget | None = None,
         grid: tuple[int, int] | tuple[int, int, int] | None = None,
     ) -> list[Allocation]:
-        """The cells kept of each image as one frozen record per image.
+        """Return the cells kept of each image as one frozen record per image.
 
         `grid` is (H, W), or (T, H, W) if frames lie under each other in the maps; None: that of the maps. A
         `budget` of None is the config's, cut to N if it is DEFAULT_BUDGET. `NonFiniteScores` if a map is NaN

@@ -27,7 +27,8 @@ MIN_FRACTION = 0.1  # of a point; shifts by less would only blur the picture
 
 
 def point_shift(before: Tensor, after: Tensor) -> Tensor:
-    """The points [B, 2] that a picture moved down and right by phase correlation (Kuglin & Hines, 1975).
+    """Return the points [B, 2] that a picture moved down and right by phase correlation (Kuglin & Hines,
+    1975).
 
     Of frames [B, c, h, w] in [0, 1]; 0 if no shift explains the difference.
     """
@@ -76,7 +77,9 @@ def moved(maps: Tensor, shift: Tensor, rim: str = "zeros") -> Tensor:
 
 
 def covered(size: tuple[int, int], shift: Tensor) -> Tensor:
-    """The points of a frame (h, w) that a picture moved by `shift` [B, 2] points covers, bool [B, h, w]."""
+    """Return the points of a frame (h, w) that a picture moved by `shift` [B, 2] points covers, bool [B, h,
+    w].
+    """
     sides = [
         (place >= by) & (place <= side - 1 + by)
         for side, by in zip(size, shift.T[..., None], strict=True)
@@ -86,7 +89,7 @@ def covered(size: tuple[int, int], shift: Tensor) -> Tensor:
 
 
 def _candidates(before: Tensor, after: Tensor) -> Tensor:
-    """The likeliest shifts between pictures [B, h, w], the likeliest first: [B, n, 2] points."""
+    """Return the likeliest shifts between pictures [B, h, w], the likeliest first: [B, n, 2] points."""
     h, w = before.shape[-2:]
     # Without a window the rims of the picture, which do not match, would be a peak of their own.
     window = torch.outer(_hann(h, before.device), _hann(w, before.device))
@@ -114,12 +117,14 @@ def _candidates(before: Tensor, after: Tensor) -> Tensor:
 
 
 def _hann(length: int, device: torch.device) -> Tensor:
-    """A Hann window [length] without its zeros, so that a side of one px keeps a weight."""
+    """Return a Hann window [length] without its zeros, so that a side of one px keeps a weight."""
     return torch.hann_window(length + 2, periodic=False, device=device)[1:-1]
 
 
 def _difference(before: Tensor, after: Tensor, shift: Tensor) -> Tensor:
-    """The mean absolute difference of frames in what both show, if the first has moved by `shift`: [B]."""
+    """Return the mean absolute difference of frames in what both show, if the first has moved by `shift`:
+    [B].
+    """
     size = (before.shape[-2], before.shape[-1])
     there = moved(before, shift / torch.tensor(size, device=shift.device), "border")
     both = covered(size, shift)
@@ -143,7 +148,7 @@ class Motion:
 
     @classmethod
     def of(cls, previous_frames: Tensor, image: Tensor, grid: Grid2D) -> Motion:
-        """The motion up to an image [B, 3, h, w] from the frames before it [B, T, 3, h, w]."""
+        """Return the motion up to an image [B, 3, h, w] from the frames before it [B, T, 3, h, w]."""
         size = (min(COMPARED_SIDE, image.shape[-2]), min(COMPARED_SIDE, image.shape[-1]))
         frames = [*previous_frames[:, -FRAMES:].unbind(1), image]
         return cls(torch.cat([rgb_to_grayscale(cell_mean(frame, size)) for frame in frames], 1), grid)
@@ -171,12 +176,15 @@ class Motion:
         return cell_mean((after - aligned).abs(), self.grid).view(*self.small.shape[:1], -1, *self.grid)
 
     def followed(self, maps: Tensor) -> Tensor:
-        """A map [B, H, W] of the frame before, where its content is now; 0 after a cut and in what is new."""
+        """Return a map [B, H, W] of the frame before, where its content is now; 0 after a cut and in what is
+        new.
+        """
         here = moved(maps[:, None], self.shifts[:, -1])[:, 0]
         return here * ~self.cuts[:, -1, None, None]
 
     def smoothed(self, history: Tensor) -> Tensor:
-        """The running mean of relevance [B, T', H, W] of the latest frames, [B, H, W], moved with content.
+        """Return the running mean of relevance [B, T', H, W] of the latest frames, [B, H, W], moved with
+        content.
 
         It starts again at a cut, from the first map after it: 0 if the cut is the latest change.
         """

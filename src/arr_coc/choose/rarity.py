@@ -34,7 +34,7 @@ MAX_WINDOWS = 1600  # that each is compared with; of more, evenly spaced ones
 
 @torch.no_grad()
 def rarity(image: Tensor, grid: Grid2D) -> Tensor:
-    """How rare each cell's surroundings are in their picture, float32 [B, H, W] in [0, 1).
+    """Return how rare each cell's surroundings are in their picture, float32 [B, H, W] in [0, 1).
 
     `image` is float [B, 3, h, w] in [0, 1], of any size. 0 where three windows elsewhere are the same: all
     over a blank page, a regular pattern, or a grid too small to have an elsewhere.
@@ -45,7 +45,8 @@ def rarity(image: Tensor, grid: Grid2D) -> Tensor:
 
 
 def standing_out(salient: Tensor) -> Tensor:
-    """How far the best cell of a map of `rarity` stands above all but a tenth, [B, ...] -> [B] in [0, 1].
+    """Return how far the best cell of a map of `rarity` stands above all but a tenth, [B, ...] -> [B] in [0,
+    1].
 
     1 where the rest is nothing beside it, 0 where a tenth of all cells has as much, or none has any.
     """
@@ -79,7 +80,7 @@ def _look(image: Tensor, grid: Grid2D) -> Tensor:
 
 
 def _distances(maps: Tensor, scale: float) -> Tensor:
-    """The squared distance of each cell's window to its third most similar elsewhere, [B, H, W]."""
+    """Return the squared distance of each cell's window to its third most similar elsewhere, [B, H, W]."""
     rows, columns = maps.shape[-2:]
     down, across = (_blur(side, scale).to(maps) for side in (rows, columns))
     mean = down @ maps @ across.mT
@@ -111,7 +112,7 @@ def _blur(side: int, scale: float) -> Tensor:
 
 @lru_cache(maxsize=16)
 def _near(grid: Grid2D, step: int, reach: float) -> Tensor:
-    """Which windows are too near to each cell to be elsewhere, bool [N, M]; M of every `step`-th."""
+    """Return which windows are too near to each cell to be elsewhere, bool [N, M]; M of every `step`-th."""
     with torch.inference_mode(False):
         down, across = (
             (torch.arange(side)[:, None] - torch.arange(0, side, step)).abs() < reach for side in grid

@@ -26,7 +26,8 @@ class PrintBlock(NamedTuple):
 
 
 def print_blocks(picture: Tensor, grid: tuple[int, int], most: int) -> list[PrintBlock]:
-    """The blocks of print of a page in reading order; one block of the whole page if no print is found.
+    """Return the blocks of print of a page in reading order; one block of the whole page if no print is
+    found.
 
     The X-Y cut (Nagy and Seth, 1984): between columns first, then between lines at the widest gap, until a
     block has at most `most` cells or is one line. `grid` (H, W) divides the picture evenly.

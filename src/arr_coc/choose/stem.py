@@ -164,7 +164,9 @@ class Familiarity(nn.Module):
         self.register_buffer("bias", torch.zeros(()))
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """The score of a picture from the stem's tokens [N, D], without coarse view; above 0: unfamiliar."""
+        """Return the score of a picture from the stem's tokens [N, D], without coarse view; above 0:
+        unfamiliar.
+        """
         return self.score(statistics(tokens))
 
     def normalised(self, values: Tensor) -> Tensor:

@@ -34,7 +34,7 @@ TOLERANCE = 0.01  # how far outside [0, 1] a value may lie: bfloat16 is half a p
 
 
 def channel_groups(channels: Channels = "mvp13") -> tuple[ChannelGroup, ...]:
-    """The groups of a preset's name, or of a list of group names; a ValueError if one is unknown."""
+    """Return the groups of a preset's name, or of a list of group names; a ValueError if one is unknown."""
     if isinstance(channels, str) and channels not in PRESETS:
         raise ValueError(
             f"unknown texture preset {channels!r}; use one of {sorted(PRESETS)} or list channel groups"
@@ -73,7 +73,7 @@ class _InputMark:
 
 
 def _version(value: object) -> int | None:
-    """How often a tensor was written to; None where torch does not count that."""
+    """Return how often a tensor was written to; None where torch does not count that."""
     return value._version if isinstance(value, Tensor) and not value.is_inference() else None
 
 
@@ -98,7 +98,7 @@ class TextureCache:
         sources: Mapping[str, object],
         compute: Callable[[], Tensor],
     ) -> Tensor:
-        """The channels of a group, [B, count, H, W] float32: kept ones if its inputs are the same."""
+        """Return the channels of a group, [B, count, H, W] float32: kept ones if its inputs are the same."""
         image = sources["image"]
         depends = {name: sources[name] for name in group.depends - frozenset(self.fixed)}
         before = self._parts.get((group.name, grid))
@@ -113,7 +113,9 @@ class TextureCache:
         return part
 
     def ready(self, groups: Sequence[ChannelGroup], grid: Grid2D) -> Tensor | None:
-        """The channels of groups, [B, C, H, W], if all are kept and follow from fixed inputs; else None."""
+        """Return the channels of groups, [B, C, H, W], if all are kept and follow from fixed inputs; else
+        None.
+        """
         parts: list[Tensor] = []
         for group in groups:
             same, _, part = self._parts.get((group.name, grid), (None, None, None))
@@ -135,7 +137,8 @@ def generate_texture_array(
     cache: TextureCache | None = None,
     **inputs: Tensor | Basis | None,
 ) -> Tensor:
-    """The texture array: cheap features of every cell, [B, C, H, W] in [0, 1], dtype and device of `image`.
+    """Return the texture array: cheap features of every cell, [B, C, H, W] in [0, 1], dtype and device of
+    `image`.
 
     Deterministic, computed in float32. Channels are scaled by fixed constants, never by the other images of a
     batch or by the image's own maximum: a blank page stays dark.
@@ -201,7 +204,7 @@ def generate_texture_array(
 
 
 def _full_precision(device: torch.device) -> AbstractContextManager[Any]:
-    """A context without autocast, in which a matrix product of float32 is one of float32."""
+    """Return a context without autocast, in which a matrix product of float32 is one of float32."""
     if not torch.amp.is_autocast_available(device.type):
         return nullcontext()
     return torch.autocast(device.type, enabled=False)
@@ -230,7 +233,7 @@ def _check_needs(group: ChannelGroup, supplied: set[str]) -> None:
 
 
 def _in_unit_range(name: str, values: Tensor) -> Tensor:
-    """Which rows lie in [0, 1], [B, ...] -> bool [B]; on a CPU it is an error if one does not."""
+    """Return which rows lie in [0, 1], [B, ...] -> bool [B]; on a CPU it is an error if one does not."""
     low, high = values.flatten(1).amin(1), values.flatten(1).amax(1)  # (B,)
     sound = (low >= -TOLERANCE) & (high <= 1 + TOLERANCE)
     if values.device.type == "cpu" and not bool(sound.all()):
@@ -240,7 +243,7 @@ def _in_unit_range(name: str, values: Tensor) -> Tensor:
 
 
 def _finite(name: str, values: Tensor) -> Tensor:
-    """Which rows are finite, [B, ...] -> bool [B]; on a CPU it is an error if one is not."""
+    """Return which rows are finite, [B, ...] -> bool [B]; on a CPU it is an error if one is not."""
     sound = values.flatten(1).isfinite().all(1)
     if values.device.type == "cpu" and not bool(sound.all()):
         raise ValueError(f"{name} must be finite, got NaN or infinity; check the encoder that made it")

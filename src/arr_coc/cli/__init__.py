@@ -10,7 +10,7 @@ __all__ = ["commands", "main", "register_command"]
 
 
 def __getattr__(name: str) -> object:
-    """The names of `entry`, loaded when first used: it imports plugins, which import this package."""
+    """Return the names of `entry`, loaded when first used: it imports plugins, which import this package."""
     if name in __all__:
         return getattr(import_module("arr_coc.cli.entry"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

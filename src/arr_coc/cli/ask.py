@@ -141,7 +141,7 @@ def ask_command(
 
 
 def _drawing(pictures: Sequence[Visual], question: str, answer: Answer, boxes: Sequence[Box]) -> Image.Image:
-    """The drawings of an answer's images and clips, one below the other."""
+    """Return the drawings of an answer's images and clips, one below the other."""
     from PIL import Image
 
     from arr_coc.modes.notes import joined
@@ -202,7 +202,7 @@ def _answer_each(files: Sequence[Path], reply: Callable[[Image.Image], Answer], 
 
 
 def _notes(answer: Answer) -> list[str]:
-    """The notes on an answer, without the one about unfamiliar pictures."""
+    """Return the notes on an answer, without the one about unfamiliar pictures."""
     from arr_coc.choose.stem import FOREIGN
 
     note = (answer.note or "").removesuffix(FOREIGN).removesuffix("; ")
@@ -210,7 +210,7 @@ def _notes(answer: Answer) -> list[str]:
 
 
 def _to_dict(names: Sequence[str], answer: Answer, full: Answer | None) -> dict[str, object]:
-    """The object that --json prints."""
+    """Return the object that --json prints."""
     return {
         "images": list(names),
         "answer": answer.text,

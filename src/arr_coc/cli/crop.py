@@ -140,7 +140,7 @@ def _packer(
     one_picture: bool,
     quiet: bool,
 ) -> Packer:
-    """The function that packs each image."""
+    """Return the function that packs each image."""
     with terminal.starting(quiet or one_picture):
         from arr_coc.guide.guide import load_guide
         from arr_coc.pixels import find_rule, pack_for
@@ -166,7 +166,7 @@ def _packer(
 
 
 def _folder(name: str) -> Path:
-    """A folder that can be written to; made if it is missing."""
+    """Return a folder that can be written to; made if it is missing."""
     from arr_coc.files.saved import make_folder
 
     folder = make_folder(local_path(name))
@@ -190,7 +190,7 @@ def _pictures(pictures: Sequence[object], names: Sequence[str]) -> Iterator[tupl
 
 
 def _titles(files: Sequence[Path], page: int | None, folder: Path | None) -> dict[Path, str]:
-    """A name for the pictures of each image: its own, with the ending where several have the same.
+    """Return a name for the pictures of each image: its own, with the ending where several have the same.
 
     No two are the same, also where upper and lower case are, and none is that of pictures in the folder that
     were not made of this image: such get a number.
@@ -221,12 +221,12 @@ def _titles(files: Sequence[Path], page: int | None, folder: Path | None) -> dic
 
 
 def _same(name: str) -> str:
-    """A text that is equal for names that some file system takes for one."""
+    """Return a text that is equal for names that some file system takes for one."""
     return plain_name(plain_name(name).casefold())
 
 
 def _source(file: Path, page: int | None) -> str:
-    """A name for an image that says nothing of where it lies."""
+    """Return a name for an image that says nothing of where it lies."""
     place = inputs.STDIN if str(file) == inputs.STDIN else str(file.absolute())
     return hashlib.sha256(os.fsencode(f"{place}\n{page or ''}")).hexdigest()[:32]
 

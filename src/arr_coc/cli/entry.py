@@ -232,7 +232,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _outcome(error: Exception) -> tuple[int, str]:
-    """The exit code of a failure, and its line on stderr."""
+    """Return the exit code of a failure, and its line on stderr."""
     usage = getattr(error, "format_message", None)
     if usage:  # typer's own: an unknown option, a missing value
         context = getattr(error, "ctx", None)

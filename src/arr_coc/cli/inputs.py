@@ -61,7 +61,7 @@ def open_picture(name: str, page: int | None = None) -> Image.Image:
 def open_each(
     files: Sequence[Path], as_json: bool, print_refusal: Callable[[Path, ValueError], None]
 ) -> Iterator[tuple[Path, Image.Image]]:
-    """The images of a folder one by one; failures are printed as JSON or by `print_refusal`."""
+    """Yield the images of a folder one by one; failures are printed as JSON or by `print_refusal`."""
     for file in files:
         try:
             picture = open_picture(str(file))
@@ -75,7 +75,7 @@ def open_each(
 
 
 def folder_images(folder: Path) -> tuple[list[Path], str]:
-    """The image files directly in a folder, sorted, and a line about what was left out, or "".
+    """Return the image files directly in a folder, sorted, and a line about what was left out, or "".
 
     Left out are subfolders, other files and links out of the folder; hidden files aren't mentioned.
 
@@ -118,7 +118,7 @@ def _count(number: int, noun: str) -> str:
 
 
 def _resolved(path: Path) -> Path:
-    """The target of a link; a circular link itself, for its reader to refuse."""
+    """Return the target of a link; a circular link itself, for its reader to refuse."""
     try:
         return path.resolve()
     except (OSError, RuntimeError):
@@ -154,7 +154,7 @@ class ImagesAndQuestion(NamedTuple):
 
 
 def read_question(words: Sequence[str]) -> ImagesAndQuestion:
-    """The names of images and the question after them; those of the built-in sample without words.
+    """Return the names of images and the question after them; those of the built-in sample without words.
 
     Raises:
         ValueError: no question or an invalid one, or a folder together with other images.
@@ -188,7 +188,7 @@ def read_question(words: Sequence[str]) -> ImagesAndQuestion:
 
 
 def open_pictures(request: ImagesAndQuestion, page: int | None, fps: float | None = None) -> list[Visual]:
-    """The images and clips that are asked about together; `page` is of a PDF, `fps` of a video.
+    """Return the images and clips that are asked about together; `page` is of a PDF, `fps` of a video.
 
     Raises:
         ValueError: one can't be opened, or `fps` is given without a video.
@@ -221,7 +221,9 @@ def _open(name: str, page: int | None, fps: float | None) -> Visual:
 
 
 def _on_disk(name: str) -> str:
-    """An image's name as it stands on the disk, where only its blanks or accents are written otherwise."""
+    """Return an image's name as it stands on the disk, where only its blanks or accents are written
+    otherwise.
+    """
     if name in ("", STDIN):
         return name
     path = local_path(name)
@@ -240,7 +242,7 @@ def _is_file(name: str) -> bool:
 
 
 def output_path(option: str, path: str, suffixes: Sequence[str], images: Sequence[str] = ()) -> Path:
-    """The path of an output, checked to be writable before anything is computed.
+    """Return the path of an output, checked to be writable before anything is computed.
 
     Args:
         option: of the command line.
@@ -275,7 +277,7 @@ def optional_path(
 
 
 def drawing_path(out: str | None, usual: str, images: Sequence[str], as_json: bool) -> Path | None:
-    """The path of a drawing: --out, or else the `usual` file, or None if that can't be written.
+    """Return the path of a drawing: --out, or else the `usual` file, or None if that can't be written.
 
     With --json nothing is drawn without --out. `images` must not be overwritten.
 
@@ -297,7 +299,7 @@ def drawing_path(out: str | None, usual: str, images: Sequence[str], as_json: bo
 
 
 def read_evidence(texts: Sequence[str] | None, pictures: Sequence[Visual]) -> tuple[Box, ...]:
-    """The boxes (x0, y0, x1, y1) in px that the texts of --evidence give.
+    """Return the boxes (x0, y0, x1, y1) in px that the texts of --evidence give.
 
     Raises:
         ValueError: one isn't four numbers, is empty or outside of the picture, or the pictures are not one.
@@ -326,7 +328,7 @@ def read_evidence(texts: Sequence[str] | None, pictures: Sequence[Visual]) -> tu
 
 
 def read_budget(text: str | None, quiet: bool, coverage: float | None = None) -> Budget | None:
-    """The budget that a text or a coverage means; None (the model's own) without both.
+    """Return the budget that a text or a coverage means; None (the model's own) without both.
 
     Raises:
         ValueError: neither a count, a fraction nor "auto"; a coverage that is no share; or both.

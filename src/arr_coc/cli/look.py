@@ -147,7 +147,7 @@ def _without_model(
     dtype: str,
     quiet: bool,
 ) -> Looker:
-    """A `Looker` without a model: the guide, or another source of relevance, chooses for each image by
+    """Return a `Looker` without a model: the guide, or another source of relevance, chooses for each image by
     itself.
     """
     with terminal.starting(quiet):
@@ -174,7 +174,7 @@ def _without_model(
 
 
 def _drawing_paths(out: str | None, names: Sequence[str], several: bool, as_json: bool) -> list[Path | None]:
-    """The path of each image's drawing; several have their numbers in the name."""
+    """Return the path of each image's drawing; several have their numbers in the name."""
     if not several:
         return [inputs.drawing_path(out, PICTURE, names, as_json)]
     if out is not None:

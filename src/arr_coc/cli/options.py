@@ -23,7 +23,9 @@ else:  # Typer evaluates the choices here; a type checker can't
     GestaltName = Literal[GESTALT_NAMES]
 
     def __getattr__(name: str) -> object:
-        """The options `Mode` and `ChoosingMode`, made when they are read, since --import may add a mode."""
+        """Return the options `Mode` and `ChoosingMode`, made when they are read, since --import may add a
+        mode.
+        """
         every = list(MODES.values())
         if name == "Mode":
             listed = "; ".join(f"{mode.name}: {mode.help}" for mode in every)
@@ -37,7 +39,7 @@ else:  # Typer evaluates the choices here; a type checker can't
 
 
 def _mode_option(modes: Sequence[AnyMode], text: str) -> object:
-    """The option --mode with the choice of some modes; `text` is its help."""
+    """Return the option --mode with the choice of some modes; `text` is its help."""
     names = [mode.name for mode in modes]
 
     def parse(name: str) -> str:
@@ -52,7 +54,9 @@ def _mode_option(modes: Sequence[AnyMode], text: str) -> object:
 
 
 def recipe_names() -> list[str]:
-    """The built-in recipes, found by file names: shell completion must not import the training code."""
+    """Return the built-in recipes, found by file names: shell completion must not import the training
+    code.
+    """
     recipes = Path(__file__).parents[1] / "train" / "recipes"
     return ["list", "guide", *sorted(file.stem for file in recipes.glob("*.toml"))]
 
@@ -178,12 +182,14 @@ INTERRUPTED = 130  # the exit code of a line that Ctrl-C ended
 
 
 def steps(text: str) -> Any:
-    """The option --steps of training commands, for a parameter named `steps`; `text` is its help."""
+    """Return the option --steps of training commands, for a parameter named `steps`; `text` is its help."""
     return typer.Option(min=1, metavar="N", help=text)
 
 
 def minutes(text: str) -> Any:
-    """The option --minutes of training commands, for a parameter named `minutes`; `text` is its help."""
+    """Return the option --minutes of training commands, for a parameter named `minutes`; `text` is its
+    help.
+    """
     return typer.Option(min=0.01, metavar="M", help=text)
 
 

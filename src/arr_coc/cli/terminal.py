@@ -50,7 +50,9 @@ _UNPRINTABLE = re.compile(
 
 
 def printable(text: str, lines: bool = False) -> str:
-    """A text whose control characters are written out as escapes; with `lines`, line feeds and tabs stay."""
+    """Return a text whose control characters are written out as escapes; with `lines`, line feeds and tabs
+    stay.
+    """
 
     def written(match: re.Match[str]) -> str:
         sign = match[0]
@@ -75,7 +77,7 @@ def note(message: str) -> None:
 
 
 def status(text: str, quiet: bool) -> contextlib.AbstractContextManager[Any]:
-    """A spinner on stderr while a block runs, if that is a terminal."""
+    """Return a spinner on stderr while a block runs, if that is a terminal."""
     return contextlib.nullcontext() if quiet else Console(stderr=True).status(f"{text} ...")
 
 
@@ -93,7 +95,7 @@ def starting(quiet: bool, text: str = "starting") -> Generator[None, None, None]
 
 
 def track(steps: Sequence[int], text: str, quiet: bool) -> Iterable[int]:
-    """A progress bar on stderr around a loop, if that is a terminal."""
+    """Return a progress bar on stderr around a loop, if that is a terminal."""
     console = Console(stderr=True)
     hidden = quiet or not console.is_terminal
     return rich_track(steps, text, console=console, disable=hidden, transient=True)
@@ -217,7 +219,7 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]], gap: int) -> Tabl
 
 
 def tokens_text(answer: Answer) -> str:
-    """How many visual tokens an answer is from, and of what they are."""
+    """Return how many visual tokens an answer is from, and of what they are."""
     from arr_coc.modes import find_mode
 
     tokens = _share(answer.read, answer.total)
@@ -324,7 +326,7 @@ def _guided(coupling: Coupling) -> list[tuple[str, str]]:
 
 
 def _words(coupling: Coupling) -> str:
-    """The question's words found in the picture, each with its likeness and matched term."""
+    """Return the question's words found in the picture, each with its likeness and matched term."""
     words = [
         f"{match.word} {match.likeness:.2f}" + f" ({match.term})" * (match.term != match.word)
         for match in coupling.best()
@@ -334,7 +336,7 @@ def _words(coupling: Coupling) -> str:
 
 
 def _shortened(text: str) -> str:
-    """A text cut to MAX_QUESTION characters."""
+    """Return a text cut to MAX_QUESTION characters."""
     return text if len(text) <= MAX_QUESTION else f"{text[:MAX_QUESTION].rstrip()}…"
 
 

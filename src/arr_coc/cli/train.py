@@ -198,7 +198,7 @@ def _print_result(settings: Recipe, out: str, result: dict[str, Any]) -> None:
 
 
 def _next(settings: Recipe, out: str) -> str:
-    """The command that uses what was learned."""
+    """Return the command that uses what was learned."""
     folder = shlex.quote(out)
     if getattr(settings, "allocator", None) == "query-blind":
         from arr_coc.train.folder import QUERY_BLIND

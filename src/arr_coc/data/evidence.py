@@ -20,7 +20,8 @@ MARKED = 0.5  # a cell of a relevance map above this is evidence
 
 
 def evidence_cells(boxes: Sequence[Box], grid: tuple[int, int], size: tuple[int, int]) -> Tensor:
-    """The cells of which a box (x0, y0, x1, y1) in px covers a visible part (`box_cells`), bool [H, W].
+    """Return the cells of which a box (x0, y0, x1, y1) in px covers a visible part (`box_cells`), bool [H,
+    W].
 
     `size` is the image's (width, height) in px.
     """
@@ -31,7 +32,7 @@ def evidence_cells(boxes: Sequence[Box], grid: tuple[int, int], size: tuple[int,
 
 
 def map_cells(relevance: Tensor, grid: tuple[int, int]) -> Tensor:
-    """A relevance map [h, w] on a model's cells by the greatest value over each, float32 [H, W]."""
+    """Return a relevance map [h, w] on a model's cells by the greatest value over each, float32 [H, W]."""
     return F.adaptive_max_pool2d(relevance.float()[None], grid)[0]
 
 

@@ -22,7 +22,9 @@ _GREY = {"1": 1.0, "L": 255.0, "I;16": 65535.0, "I;16B": 65535.0, "I;16L": 65535
 
 
 def find_map(folder: Path, name: str, where: str) -> Path:
-    """The file of the map called `name` in a data set's folder; a ValueError if it is outside or missing."""
+    """Return the file of the map called `name` in a data set's folder; a ValueError if it is outside or
+    missing.
+    """
     check_name(name, where, "map")
     if not is_file(folder / name):
         raise ValueError(f"{where}: map {short(name)} is not in {str(folder)!r}: put it there")
@@ -31,7 +33,7 @@ def find_map(folder: Path, name: str, where: str) -> Path:
 
 
 def read_map(path: Path, where: str) -> np.ndarray:
-    """A relevance map over a whole upright image: float32 [H, W] in [0, 1], at most `FINEST` a side.
+    """Return a relevance map over a whole upright image: float32 [H, W] in [0, 1], at most `FINEST` a side.
 
     The file is a PNG of grey values or an .npz with one array [H, W] (several: the one called `map`), of any
     grid. Values are divided by the greatest; all zeros say that nothing in the image answers. A ValueError if
@@ -75,7 +77,9 @@ def _from_png(path: Path, place: str) -> np.ndarray:
 
 
 def _from_npz(path: Path, place: str) -> np.ndarray:
-    """The array of an archive; its header is checked first, so a small file can't ask for much memory."""
+    """Return the array of an archive; its header is checked first, so a small file can't ask for much
+    memory.
+    """
     with zipfile.ZipFile(path) as archive:
         names = [name for name in archive.namelist() if name.endswith(".npy")]
         named = [name for name in names if name == f"{NAME}.npy"] or names
@@ -110,7 +114,7 @@ def _check_shape(shape: tuple[int, ...], place: str) -> None:
 
 
 def _reduced(values: np.ndarray) -> np.ndarray:
-    """A map of at most `FINEST` values a side, each the greatest of the part that it stands for."""
+    """Return a map of at most `FINEST` values a side, each the greatest of the part that it stands for."""
     for axis in (0, 1):
         side = values.shape[axis]
         if side > FINEST:

@@ -46,7 +46,9 @@ class Example:
 
 
 def take(examples: Iterable[Example], limit: int | None) -> Iterator[Example]:
-    """The first `limit` of `examples`, None for all; a ValueError, as they come, for an id that repeats."""
+    """Return the first `limit` of `examples`, None for all; a ValueError, as they come, for an id that
+    repeats.
+    """
     if limit is not None and limit < 1:
         raise ValueError(f"limit {limit!r} leaves no questions: use at least 1, or None for all")
     return islice(_each_once(examples), limit)
@@ -178,7 +180,9 @@ def read_lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def records(path: Path, content: Any, key: str | None = None) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The objects of the list `content[key]`, or `content` itself, with their places ("PATH, record 3")."""
+    """Return the objects of the list `content[key]`, or `content` itself, with their places ("PATH, record
+    3").
+    """
     if key is not None:
         content = content.get(key) if isinstance(content, dict) else None
     if not isinstance(content, list):
@@ -244,7 +248,7 @@ FourNumbers = tuple[Number, Number, Number, Number]
 
 
 def corners(numbers: FourNumbers, form: str, where: str) -> Box:
-    """A box of form "xyxy" or "xywh" as (x0, y0, x1, y1) in pixels; a ValueError if it has no area."""
+    """Return a box of form "xyxy" or "xywh" as (x0, y0, x1, y1) in pixels; a ValueError if it has no area."""
     x0, y0, x1, y1 = numbers
     if form == "xywh":
         x1, y1 = x0 + x1, y0 + y1

@@ -110,7 +110,9 @@ def _example(folder: Path, record: dict[str, Any], answered: bool, i: int, where
 
 
 def accepted_answers(record: dict[str, Any], where: str) -> tuple[str, ...]:
-    """The texts of `answer` or `answers`; a ValueError if both or neither are there, or one is no text."""
+    """Return the texts of `answer` or `answers`; a ValueError if both or neither are there, or one is no
+    text.
+    """
     own = OwnAnswers.of(record, where)
     if not (own.answer or own.answers):
         raise ValueError(f"{where}: 'answer' is missing: add it")
@@ -141,7 +143,7 @@ OWN = (DataSet("jsonl", read_jsonl, loose_match, ""), DataSet("folder", read_fol
 
 @cache
 def data_sets() -> dict[str, DataSet]:
-    """All data sets by name: those of other distributions, then your own questions."""
+    """Return all data sets by name: those of other distributions, then your own questions."""
     added = (each for name in sorted(plugins("data")) for each in plugin("data", name))
     return {each.name: each for each in (*added, *OWN)}
 
@@ -149,7 +151,7 @@ def data_sets() -> dict[str, DataSet]:
 def open_data(
     spec: str, split: str | None = None, limit: int | None = None, *, clips: bool = True
 ) -> tuple[DataSet, Iterator[Example]]:
-    """The data set and the questions that `NAME:DIR` names, such as "textvqa:/data/textvqa".
+    """Return the data set and the questions that `NAME:DIR` names, such as "textvqa:/data/textvqa".
 
     `split` None is the one that results are usually published on; `clips` says whether the caller takes
     questions about clips. A ValueError for another form, an unknown name, or what the reader raises.
@@ -171,7 +173,9 @@ def open_data(
 
 
 def _read(data: DataSet, folder: Path, choice: dict[str, Any]) -> Iterator[Example]:
-    """The questions in a folder, or in the one folder in it that has them, as archives and the Hub nest."""
+    """Return the questions in a folder, or in the one folder in it that has them, as archives and the Hub
+    nest.
+    """
     try:
         return data.read(folder, **choice)
     except NoSuchFile as error:

@@ -40,7 +40,7 @@ class GridAdapter(FamilyAdapter):
 
     @abstractmethod
     def grids(self, inputs: Mapping[str, Any]) -> list[Grid]:
-        """The grid (T, H, W) of each image's cells."""
+        """Return the grid (T, H, W) of each image's cells."""
 
     def cell_layout(self, inputs: Mapping[str, Any], counts: Sequence[int]) -> list[tuple[Grid, Tensor]]:
         return list(zip(self.grids(inputs), map(torch.arange, counts), strict=True))
@@ -57,7 +57,7 @@ class GridAdapter(FamilyAdapter):
         raise self._not_sparse()
 
     def with_pixels(self, inputs: Mapping[str, Any], pictures: Sequence[Tensor]) -> dict[str, Any]:
-        """What the image processor makes of pictures [3, h, w], normalised, of whole cells."""
+        """Return what the image processor makes of pictures [3, h, w], normalised, of whole cells."""
         raise self._not_sparse()
 
     def coarse(self, inputs: Mapping[str, Any], cells: int | Sequence[int] = 256) -> dict[str, Any]:
@@ -116,14 +116,14 @@ class GenericAdapter(FamilyAdapter):
         return None
 
     def encode(self, inputs: Mapping[str, Any]) -> Any:
-        """The output of `get_image_features`; a ValueError if that has no tokens of the prompt."""
+        """Return the output of `get_image_features`; a ValueError if that has no tokens of the prompt."""
         output = super().encode(inputs)
         if getattr(output, "pooler_output", None) is None:
             raise ValueError("its images are encoded to something other than tokens of the prompt")
         return output
 
     def token_counts(self, inputs: Mapping[str, Any], lengths: Sequence[int]) -> Sequence[int]:
-        """The tokens of each image, from the encoder's outputs or the runs of placeholders."""
+        """Return the tokens of each image, from the encoder's outputs or the runs of placeholders."""
         pictures = len(patch_grids(inputs) or self.patches(inputs))
         if len(lengths) == pictures:
             return lengths
@@ -149,7 +149,9 @@ class GenericAdapter(FamilyAdapter):
         return layout
 
     def patches(self, inputs: Mapping[str, Any], features: VisualFeatures | None = None) -> list[Tensor]:
-        """The pictures from their patches, or without padding; a ValueError unless of three channels."""
+        """Return the pictures from their patches, or without padding; a ValueError unless of three
+        channels.
+        """
         pixels = inputs["pixel_values"]
         if grids := patch_grids(inputs):
             side = self.model.config.vision_config.patch_size
@@ -178,7 +180,7 @@ class PaliGemmaAdapter(GenericAdapter):
 
 
 def patch_grids(inputs: Mapping[str, Any]) -> list[Grid]:
-    """The grid of patches (t, h, w) of each picture; [] where the processor gives none."""
+    """Return the grid of patches (t, h, w) of each picture; [] where the processor gives none."""
     grids = inputs.get("image_grid_thw")
     return [] if grids is None else [(t, h, w) for t, h, w in grids.tolist()]
 
@@ -189,7 +191,8 @@ def unpadded(pixels: Sequence[Tensor] | Tensor, sizes: Any) -> list[Tensor]:
 
 
 def nearest_grid(count: int, ratio: float) -> tuple[int, int]:
-    """The grid (H, W) of `count` cells whose shape is nearest to `ratio`, height over width of the picture.
+    """Return the grid (H, W) of `count` cells whose shape is nearest to `ratio`, height over width of the
+    picture.
 
     A ValueError where the nearest is more than MAX_STRETCH off.
     """

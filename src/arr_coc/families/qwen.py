@@ -92,7 +92,9 @@ class Qwen2_5VLAdapter(GridAdapter):
         return positions
 
     def patches(self, inputs: Mapping[str, Any], features: VisualFeatures | None = None) -> list[Tensor]:
-        """The pictures that the image processor cut into patches; of a clip's step one of its two frames."""
+        """Return the pictures that the image processor cut into patches; of a clip's step one of its two
+        frames.
+        """
         side, length = self.model.config.vision_config.patch_size, self.frames
         grids = inputs["image_grid_thw"].tolist()
         rows = inputs["pixel_values"].split([t * h * w for t, h, w in grids])
@@ -115,7 +117,9 @@ class Qwen2_5VLAdapter(GridAdapter):
         return self.tower.merger
 
     def tower_order(self, inputs: Mapping[str, Any]) -> Tensor | None:
-        """The tower's order of the cells: window by window where some layers attend in windows, else None."""
+        """Return the tower's order of the cells: window by window where some layers attend in windows, else
+        None.
+        """
         tower = self.tower
         if (size := getattr(tower, "window_size", None)) is None:
             return None
@@ -134,7 +138,8 @@ class Qwen2_5VLAdapter(GridAdapter):
         return {"position_ids": get_vision_position_ids(grid, self.merge)[rows]}
 
     def tower_arguments(self, grid: Tensor, cells: Tensor, rows: Tensor) -> dict[str, Tensor]:
-        """The tower's positions and attention segments for kept `cells` [K] and their patches `rows` [K*m*m].
+        """Return the tower's positions and attention segments for kept `cells` [K] and their patches `rows`
+        [K*m*m].
 
         Both are numbered over all images; `grid` is `image_grid_thw` [images, 3].
         """
@@ -261,7 +266,9 @@ class Glm4vAdapter(Qwen2_5VLAdapter):
     halves = False  # its tower shrinks by a convolution between its blocks and its merger
 
     def token_kinds(self, inputs: Mapping[str, Any]) -> Tensor:
-        """The kinds that the processor gives; a ValueError where there is a clip and they are missing."""
+        """Return the kinds that the processor gives; a ValueError where there is a clip and they are
+        missing.
+        """
         kinds = inputs.get("mm_token_type_ids")
         if kinds is not None:
             return kinds.int()

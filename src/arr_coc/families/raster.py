@@ -43,7 +43,7 @@ from arr_coc.seam.pixels import (
 
 
 def cell_grids(inputs: Mapping[str, Any], merge: int) -> list[Grid]:
-    """The grid (T, H, W) of each image's cells of merge x merge patches."""
+    """Return the grid (T, H, W) of each image's cells of merge x merge patches."""
     return [(t, h // merge, w // merge) for t, h, w in patch_grids(inputs)]
 
 
@@ -95,7 +95,9 @@ class Mistral3Adapter(GridAdapter):
         return [(1, int(h) // side, int(w) // side) for h, w in inputs["image_sizes"]]
 
     def encode(self, inputs: Mapping[str, Any]) -> Any:
-        """The model's own output; a picture of one token goes in twice, since alone it loses a dimension."""
+        """Return the model's own output; a picture of one token goes in twice, since alone it loses a
+        dimension.
+        """
         sizes = inputs["image_sizes"]
         if len(sizes) != 1 or self.grids(inputs) != [(1, 1, 1)]:
             return super().encode(inputs)
@@ -136,7 +138,7 @@ class Mistral3Adapter(GridAdapter):
         return {"pixel_values": torch.stack(padded), "image_sizes": sizes}  # [n, 3, tallest, widest]
 
     def _encoded(self, picture: Tensor, grid: Grid, cells: Tensor) -> Tensor:
-        """The tokens [K, D] of some cells of a picture [3, h, w]."""
+        """Return the tokens [K, D] of some cells of a picture [3, h, w]."""
         m, p, (_, height, width) = self.merge, self.patch, grid
         tower, within = self.tower, torch.arange(m, device=cells.device)
         y = (cells // width * m)[:, None, None] + within[:, None].expand(m, m)
@@ -241,7 +243,7 @@ class Gemma4Adapter(GridAdapter):
         }
 
     def _rows(self, grid: Grid, cells: Tensor) -> Tensor:
-        """The patches of some cells, cell by cell: [K] -> long [K * k * k]."""
+        """Return the patches of some cells, cell by cell: [K] -> long [K * k * k]."""
         k, width = self.pool, grid[2]
         within = torch.arange(k, device=cells.device)
         y = (cells // width * k)[:, None, None] + within[:, None]  # (K, k, 1)
@@ -260,7 +262,7 @@ class Gemma4Adapter(GridAdapter):
         return self.model.base_model.embed_vision(inputs_embeds=pooled.to(embedded.dtype))
 
     def _pooled(self, tower: Any, hidden: Tensor, padding: Tensor) -> Tensor:
-        """The tower's tokens of patches that stand cell by cell: [K of all images, D]."""
+        """Return the tower's tokens of patches that stand cell by cell: [K of all images, D]."""
         k, patches = self.pool, hidden.shape[1]
         # The pooler tells cells by positions: here those of a strip of cells side by side.
         number = torch.arange(patches, device=hidden.device)
@@ -303,7 +305,7 @@ class KimiK25Adapter(GridAdapter):
         return [(1, h // self.merge, w // self.merge) for _, h, w in inputs["image_grid_thw"].tolist()]
 
     def patches(self, inputs: Mapping[str, Any], features: VisualFeatures | None = None) -> list[Tensor]:
-        """The pictures that the image processor cut into patches, with its padding."""
+        """Return the pictures that the image processor cut into patches, with its padding."""
         side = self.model.config.vision_config.patch_size
         grids = [(1, height, width) for _, height, width in inputs["image_grid_thw"].tolist()]
         return to_pictures(inputs["pixel_values"], grids, 1, side, 1)
@@ -415,7 +417,9 @@ class HYV4VLAdapter(FamilyAdapter):
         return cell_grids(inputs, self.merge)
 
     def token_counts(self, inputs: Mapping[str, Any], lengths: Sequence[int]) -> Sequence[int]:
-        """The tokens of each image, from the grids: some releases of transformers divide them otherwise."""
+        """Return the tokens of each image, from the grids: some releases of transformers divide them
+        otherwise.
+        """
         return [t * h * (w + 1) + 2 * self.ends for t, h, w in self.grids(inputs)]
 
     def cell_layout(self, inputs: Mapping[str, Any], counts: Sequence[int]) -> list[tuple[Grid, Tensor]]:
@@ -445,7 +449,7 @@ class HYV4VLAdapter(FamilyAdapter):
         return self._put_together(layout, keep, self._encoded(inputs, keep, cells))
 
     def other_tokens(self, inputs: Mapping[str, Any], layout: Layout) -> VisualFeatures:
-        """The newlines, and the tokens at the ends of the pictures."""
+        """Return the newlines, and the tokens at the ends of the pictures."""
         weight = self.tower.embeddings.patch_embedding.weight  # (D, 3, p, p)
         blank = weight.new_zeros(1, self.merge**2, len(weight))
         return self._put_together(layout, [cells[:0] for cells in layout.cells], blank)
@@ -456,7 +460,9 @@ class HYV4VLAdapter(FamilyAdapter):
         return patches_by_row(inputs, views, patch)
 
     def _encoded(self, inputs: Mapping[str, Any], keep: Sequence[Tensor], cells: Tensor) -> Tensor:
-        """The tower's states [1, K * m * m, D] of kept cells [K], numbered over all images, cell by cell."""
+        """Return the tower's states [1, K * m * m, D] of kept cells [K], numbered over all images, cell by
+        cell.
+        """
         grid, unit, embeddings = inputs["image_grid_thw"], self.merge**2, self.tower.embeddings
         rows = cells_in_raster(grid, self.merge).to(cells.device)[patch_rows(cells, unit)]
         side, dtype = embeddings.patch_size, embeddings.patch_embedding.weight.dtype
@@ -473,7 +479,8 @@ class HYV4VLAdapter(FamilyAdapter):
         return hidden
 
     def _put_together(self, layout: Layout, keep: Sequence[Tensor], hidden: Tensor) -> VisualFeatures:
-        """The tokens of kept cells, of their states [1, K * m * m, D], and of what is no cell; K at least 1.
+        """Return the tokens of kept cells, of their states [1, K * m * m, D], and of what is no cell; K at
+        least 1.
 
         Where nothing is kept, the states stand for no cell, and are only needed for the other tokens.
         """

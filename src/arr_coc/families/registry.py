@@ -54,7 +54,7 @@ class Family:
             raise ValueError(f"{name} has no {unknown[0]!r}: see the attributes of FamilyAdapter")
 
     def trait(self, name: str) -> Any:
-        """An attribute of this family's adapters, from the row or the class."""
+        """Return an attribute of this family's adapters, from the row or the class."""
         return self.traits.get(name, getattr(self.adapter, name))
 
     @property
@@ -113,29 +113,31 @@ def register_family(
 
 
 def known_families() -> list[Family]:
-    """The registered families, each once, in the order of registration."""
+    """Return the registered families, each once, in the order of registration."""
     return list(dict.fromkeys(FAMILIES.values()))
 
 
 def model_class(model_type: str) -> Any:
-    """The class of the installed transformers for a model type, or None."""
+    """Return the class of the installed transformers for a model type, or None."""
     config = CONFIG_MAPPING[model_type] if model_type in CONFIG_MAPPING else None
     return None if config is None else MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING.get(config, None)
 
 
 def is_served(model_type: str) -> bool:
-    """Whether the installed transformers has a model type, and lets it be given encoded images."""
+    """Return whether the installed transformers has a model type, and lets it be given encoded images."""
     made = model_class(model_type)
     return made is not None and takes_encoded_images(made) and takes_any_number(made)
 
 
 def takes_encoded_images(model_class: Any) -> bool:
-    """Whether models of a class take encoded images in place of pixels; else nothing can be dropped."""
+    """Return whether models of a class take encoded images in place of pixels; else nothing can be
+    dropped.
+    """
     return "mm_encoder_outputs" in inspect.signature(model_class.forward).parameters
 
 
 def takes_any_number(model_class: Any) -> bool:
-    """Whether the images of a prompt may have any number of encoded tokens.
+    """Return whether the images of a prompt may have any number of encoded tokens.
 
     Some releases insert those of SmolVLM in blocks of as many as a patch is wide in px, and refuse an image
     with some tokens dropped.
@@ -164,7 +166,8 @@ def check_model_type(model_type: str) -> None:
 
 
 def adapter_for(model: PreTrainedModel, processor: Any = None) -> FamilyAdapter:
-    """The adapter of a loaded model: its family's, or the generic one if `self_check` finds that it fits.
+    """Return the adapter of a loaded model: its family's, or the generic one if `self_check` finds that it
+    fits.
 
     Raises:
         ValueError: an unsupported model type, or a model without a generation head.

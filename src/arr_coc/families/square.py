@@ -87,7 +87,7 @@ class CroppedAdapter(FamilyAdapter):
         return "saccade reads crops of the picture, as fine as it is, without being told"
 
     def crops(self, inputs: Mapping[str, Any], pictures: Sequence[Image]) -> dict[str, Tensor]:
-        """The crops of pictures, in the dtype of `pixel_values`.
+        """Return the crops of pictures, in the dtype of `pixel_values`.
 
         A ValueError for pictures that aren't those of the inputs, or an image processor that ignores sizes.
         """
@@ -109,7 +109,7 @@ class CroppedAdapter(FamilyAdapter):
         }
 
     def _cut(self, picture: Image, times: int) -> Tensor:
-        """The crops [times**2, 3, s, s] of the square that the view shows of a picture."""
+        """Return the crops [times**2, 3, s, s] of the square that the view shows of a picture."""
         reader, side = self.processor.image_processor, self.input_px
         sizes = {
             name: {key: times * px for key, px in _sides(getattr(reader, name)).items() if px}
@@ -129,7 +129,9 @@ class CroppedAdapter(FamilyAdapter):
     # ---- where they lie -------------------------------------------------------------------------------
 
     def layout(self, inputs: Mapping[str, Any]) -> Layout:
-        """The layout of each view's tokens; with crops, of their cells, which have no place in the prompt."""
+        """Return the layout of each view's tokens; with crops, of their cells, which have no place in the
+        prompt.
+        """
         count, device = self._view_tokens(inputs), inputs["pixel_values"].device
         images = len(inputs["pixel_values"])
         if CROP_GRIDS not in inputs:
@@ -142,7 +144,9 @@ class CroppedAdapter(FamilyAdapter):
         return Layout(own.counts, own.grids, own.cells, [count] * images)
 
     def pictures_of(self, inputs: Mapping[str, Any], views: Sequence[Tensor]) -> list[Tensor]:
-        """The pictures that crops show, [3, h, w] each; of one without crops its view, without a rim."""
+        """Return the pictures that crops show, [3, h, w] each; of one without crops its view, without a
+        rim.
+        """
         covered = self.side * self.patch_px
         return [
             joined_tiles(crops[:, :, :covered, :covered], *shape) if len(crops) else view
@@ -178,7 +182,7 @@ class CroppedAdapter(FamilyAdapter):
         return {name: inputs[name] for name in self.visual_names if inputs.get(name) is not None}
 
     def views_encoded(self, inputs: Mapping[str, Any], keep: Sequence[Tensor]) -> tuple[int, int] | None:
-        """How many views and crops are encoded, and how many there are; None without any crop."""
+        """Return how many views and crops are encoded, and how many there are; None without any crop."""
         if CROP_VALUES not in inputs or not len(inputs[CROP_VALUES]):
             return None
         used = 0
@@ -190,7 +194,7 @@ class CroppedAdapter(FamilyAdapter):
         return views + used, views + len(inputs[CROP_VALUES])
 
     def _squares(self, inputs: Mapping[str, Any]) -> Tensor:
-        """The crops of each image or, where it has none, its view: [n, 3, s, s]."""
+        """Return the crops of each image or, where it has none, its view: [n, 3, s, s]."""
         pairs = zip(_crops(inputs), inputs["pixel_values"], strict=True)
         return torch.cat([crops if len(crops) else view[None] for crops, view in pairs])
 
@@ -235,12 +239,12 @@ class CroppedAdapter(FamilyAdapter):
 
 
 def times_finer(size: tuple[int, int], px: int) -> int:
-    """How many crops of `px` a side show a picture (width, height) nearly at its own resolution."""
+    """Return how many crops of `px` a side show a picture (width, height) nearly at its own resolution."""
     return max(1, min(MAX_CROPS_A_SIDE, int(min(size) / px + 0.5)))
 
 
 def _sides(size: Any) -> Mapping[str, int | None]:
-    """The sides of an image processor's size, which is a dictionary or an object."""
+    """Return the sides of an image processor's size, which is a dictionary or an object."""
     return size if isinstance(size, Mapping) else vars(size)
 
 
@@ -280,7 +284,9 @@ class LlavaAdapter(CroppedAdapter):
         return self.model.config.vision_config.image_size // self.model.config.vision_config.patch_size
 
     def cell_layout(self, inputs: Mapping[str, Any], counts: Sequence[int]) -> list[tuple[Grid, Tensor]]:
-        """A square of patches; with the strategy "full" a class token precedes it and is always kept."""
+        """Return a square of patches; with the strategy "full" a class token precedes it and is always
+        kept.
+        """
         side = self.side
         if any(count - side * side not in (0, 1) for count in counts):
             tower = self.model.config.vision_config.model_type
@@ -292,7 +298,9 @@ class LlavaAdapter(CroppedAdapter):
         return [((1, side, side), torch.arange(count - side * side, count)) for count in counts]
 
     def patches(self, inputs: Mapping[str, Any], features: VisualFeatures | None = None) -> list[Tensor]:
-        """The tower's input without its rim of partial patches; with crops, the pictures that these show."""
+        """Return the tower's input without its rim of partial patches; with crops, the pictures that these
+        show.
+        """
         covered = self.side * self.patch_px
         views = [picture[:, :covered, :covered] for picture in inputs["pixel_values"]]
         return self.pictures_of(inputs, views) if CROP_GRIDS in inputs else views

@@ -150,7 +150,9 @@ class TiledAdapter(FamilyAdapter):
         return {name: some[name] for name in names}
 
     def _numbers(self, inputs: Mapping[str, Any]) -> list[int]:
-        """How many views each image has; inputs without a prompt are a coarse view: one of each image."""
+        """Return how many views each image has; inputs without a prompt are a coarse view: one of each
+        image.
+        """
         views = self.views(inputs)
         ids = inputs.get("input_ids")
         return [1] * len(views) if ids is None else self.numbers(ids, views)
@@ -174,7 +176,9 @@ class Idefics3Adapter(TiledAdapter):
         return self.model.config.vision_config.patch_size * self.model.config.scale_factor
 
     def views(self, inputs: Mapping[str, Any]) -> Tensor:
-        """The tiles and overviews [n, 3, s, s], without the black ones that pad the rows of a batch."""
+        """Return the tiles and overviews [n, 3, s, s], without the black ones that pad the rows of a
+        batch.
+        """
         views = inputs["pixel_values"].flatten(0, 1)
         return views[views.flatten(1).any(1)]  # a view of the batch's padding is 0 everywhere
 
@@ -460,7 +464,7 @@ class MiniCPMVAdapter(FamilyAdapter):
         return pictures
 
     def slices(self, inputs: Mapping[str, Any]) -> list[Slices]:
-        """How each picture was cut, read from the prompt; a ValueError where the pixels don't fit."""
+        """Return how each picture was cut, read from the prompt; a ValueError where the pixels don't fit."""
         sizes = [(height, width) for height, width in inputs["target_sizes"].tolist()]
         views = len(placeholder_runs(inputs["input_ids"] == self.image_token_id))
         if views != len(sizes):

@@ -16,7 +16,8 @@ MATCHED_PX = 64  # px a side at which tiles are compared with an overview
 
 
 def arrangement(tiles: Tensor, whole: Tensor) -> tuple[int, int]:
-    """The rows and columns in which tiles [n, 3, s, s] make up the picture that an overview [3, s, s] shows.
+    """Return the rows and columns in which tiles [n, 3, s, s] make up the picture that an overview [3, s, s]
+    shows.
 
     Processors don't tell the arrangement. Of those that fit equally, as of a blank page, the squarest.
     """
@@ -74,7 +75,9 @@ def encode_views(
 
 
 def run_spans(mask: Tensor) -> list[tuple[int, int]]:
-    """Where the unbroken runs of placeholders of one prompt begin and end: bool [S] -> one pair each."""
+    """Return where the unbroken runs of placeholders of one prompt begin and end: bool [S] -> one pair
+    each.
+    """
     steps = F.pad(mask.int(), (1, 1)).diff()  # 1 where a run begins, -1 behind its end
     starts, ends = ((steps == step).nonzero().flatten().tolist() for step in (1, -1))
     return list(zip(starts, ends, strict=True))
@@ -100,7 +103,9 @@ def placeholder_groups(mask: Tensor) -> list[int]:
 
 
 def tokens_before_runs(input_ids: Tensor, placeholder: int) -> list[list[int]]:
-    """The token before each unbroken run of placeholders, row by row: long [B, S] -> one list a row."""
+    """Return the token before each unbroken run of placeholders, row by row: long [B, S] -> one list a
+    row.
+    """
     return [[int(ids[start - 1]) for start, _ in run_spans(ids == placeholder)] for ids in input_ids]
 
 
@@ -123,7 +128,8 @@ def numbers_by_first(input_ids: Tensor, placeholder: int) -> list[int]:
 
 
 def rows_and_columns(spans: Sequence[tuple[int, int]]) -> tuple[int, int]:
-    """The rows and columns of tiles, given their spans: more than two tokens between two tiles end a row.
+    """Return the rows and columns of tiles, given their spans: more than two tokens between two tiles end a
+    row.
 
     A ValueError for rows of different lengths, or tiles of different numbers of cells.
     """

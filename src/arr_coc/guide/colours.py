@@ -95,7 +95,7 @@ GROUND: tuple[float, float] = (0.15, 0.5)
 
 @lru_cache(maxsize=1)
 def colour_words() -> dict[str, tuple[int, ...]]:
-    """Every normal word that names colours, with their numbers in NAMES."""
+    """Return every normal word that names colours, with their numbers in NAMES."""
     table: dict[str, tuple[int, ...]] = {}
     for number, name in enumerate(NAMES):
         german = [stem + ending for stem in GERMAN.get(name, "").split() for ending in ENDINGS]
@@ -105,12 +105,13 @@ def colour_words() -> dict[str, tuple[int, ...]]:
 
 
 def colours_of(word: str) -> tuple[int, ...]:
-    """The numbers in NAMES of the colours that a normal word names; () for any other word."""
+    """Return the numbers in NAMES of the colours that a normal word names; () for any other word."""
     return colour_words().get(word, ())
 
 
 def unnamed_by_colour(words: Sequence[str]) -> tuple[str, ...]:
-    """The content words of a question that say what the thing is of which it names the colour; () if none.
+    """Return the content words of a question that say what the thing is of which it names the colour; () if
+    none.
 
     "bicycle" of "where is the red bicycle"; none of "where is the red dot", for a dot is no more than that.
     Those next to the colour, where there are some, else all others: "which bicycle is red".
@@ -137,7 +138,7 @@ def unnamed_by_colour(words: Sequence[str]) -> tuple[str, ...]:
 
 
 def _oklab(rgb: Tensor) -> Tensor:
-    """The OKLab values [N, 3] of sRGB colours [N, 3] in [0, 1]."""
+    """Return the OKLab values [N, 3] of sRGB colours [N, 3] in [0, 1]."""
     linear = torch.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
     cones = linear @ torch.tensor(
         [[0.4122214708, 0.2119034982, 0.0883024619],
@@ -154,7 +155,7 @@ def _oklab(rgb: Tensor) -> Tensor:
 @lru_cache(maxsize=8)
 @torch.compiler.assume_constant_result
 def _table(device: torch.device) -> Tensor:
-    """The colour of every sRGB value of five bits a channel: long [32768]."""
+    """Return the colour of every sRGB value of five bits a channel: long [32768]."""
     with torch.inference_mode(False):
         each = [bytes.fromhex(code) for codes in PROTOTYPES.values() for code in codes.split()]
         owners = torch.tensor([i for i, codes in enumerate(PROTOTYPES.values()) for _ in codes.split()])
@@ -168,7 +169,7 @@ def _table(device: torch.device) -> Tensor:
 
 @torch.no_grad()
 def colour_maps(pictures: Tensor) -> Tensor:
-    """How far each place shows each colour, float [B, len(NAMES), h / 16, w / 32] in [0, 1].
+    """Return how far each place shows each colour, float [B, len(NAMES), h / 16, w / 32] in [0, 1].
 
     Of pictures [B, 3, h, w] in [0, 1], h a multiple of 16 and w of 32. A colour that most of a picture has is
     its ground and shows nowhere.

@@ -364,7 +364,9 @@ def sigmoid(logit: float) -> float:
 
 @torch.no_grad()
 def scope(guide: Guide, question: str) -> tuple[float, float]:
-    """How far a question is about all of any picture, and how far about what stands out, each in [0, 1]."""
+    """Return how far a question is about all of any picture, and how far about what stands out, each in [0,
+    1].
+    """
     words = terms(question).words
     (pair,) = guide.scope(guide.tensors([Terms(words, (), (), ())])).tolist()
     return outright(pair, words)
@@ -380,7 +382,9 @@ def outright(scope: Sequence[float], words: Sequence[str]) -> tuple[float, float
 
 
 def readable(words: Sequence[str]) -> bool:
-    """Whether a question has a content word with a character of ALPHABET; other scripts are not read."""
+    """Return whether a question has a content word with a character of ALPHABET; other scripts are not
+    read.
+    """
     content = [word for word in words if word not in STOP_WORDS] or words
     return any(letter.isalnum() and letter in ALPHABET for word in content for letter in word)
 

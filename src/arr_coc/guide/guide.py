@@ -171,7 +171,9 @@ class Guide(nn.Module):
         return self.compose(pictures, self.encode_print(pictures))._replace(size=size, encoded=size)
 
     def encode_print(self, pictures: Tensor) -> list[PrintFeatures]:
-        """The print of pictures [B, 3, h, w] at each of the SCALES; their sides are whole SIDE_MULTIPLEs."""
+        """Return the print of pictures [B, 3, h, w] at each of the SCALES; their sides are whole
+        SIDE_MULTIPLEs.
+        """
         light = luminance(pictures)
         scales = [self.eyes(light)]
         for _ in range(SCALES - 1):
@@ -199,7 +201,8 @@ class Guide(nn.Module):
         return question_tensors(questions, colour_words(), len(NAMES), self.threshold.device)
 
     def question(self, page: GuidePage, questions: QuestionTensors, grid: tuple[int, int]) -> Judged:
-        """What the guide says of Q questions about a page, or about a page each; cells on a grid (H, W).
+        """Return what the guide says of Q questions about a page, or about a page each; cells on a grid (H,
+        W).
 
         Like `encode` a function of tensors alone: nothing waits for the device.
         """
@@ -256,7 +259,9 @@ class Guide(nn.Module):
         return self.reader(tensors, self.vectors(tensors)[0])
 
     def scope(self, questions: QuestionTensors) -> Tensor:
-        """How far questions are about all of any picture, and about what stands out, [Q, 2] in [0, 1]."""
+        """Return how far questions are about all of any picture, and about what stands out, [Q, 2] in [0,
+        1].
+        """
         reading, second = self.reader.read_twice(questions, self.vectors(questions)[0])
         return self._scope(reading.pooled, second)
 
@@ -265,7 +270,9 @@ class Guide(nn.Module):
         return self.head.scope(torch.stack(pooled)).float().sigmoid().amin(0)
 
     def maps(self, search: Search) -> Tensor:
-        """The maps of questions' words, [Q, T, MAPS - OF_QUESTION - 1, H, W] in [0, 1]; see `head.MAPS`."""
+        """Return the maps of questions' words, [Q, T, MAPS - OF_QUESTION - 1, H, W] in [0, 1]; see
+        `head.MAPS`.
+        """
         direct, others = search.cosines, search.others
         strengths = search.questions.strengths[..., None, None]
         places = search.questions.stands_for[..., None, None].expand_as(others)
@@ -369,7 +376,9 @@ def text_evidence(guide: Guide, picture: Tensor) -> Tensor:
 
 
 def picture_inputs(channels: Channels, picture: Tensor) -> dict[str, Any]:
-    """The inputs of channels that are made of a picture [3, h, w] alone, for `generate_texture_array`."""
+    """Return the inputs of channels that are made of a picture [3, h, w] alone, for
+    `generate_texture_array`.
+    """
     if not any("text_evidence" in {*group.needs, *group.reads} for group in channel_groups(channels)):
         return {}
     return {"text_evidence": text_evidence(load_guide(device=picture.device), picture)[None]}
@@ -480,7 +489,9 @@ def _fold(layers: nn.Sequential) -> None:
 
 
 def fast_dtype(device: torch.device) -> torch.dtype:
-    """The dtype that convolutions are fastest in: bfloat16 on a GPU or a CPU with instructions for it."""
+    """Return the dtype that convolutions are fastest in: bfloat16 on a GPU or a CPU with instructions for
+    it.
+    """
     if device.type == "cuda":
         fast = torch.cuda.is_bf16_supported()
     else:

@@ -47,7 +47,9 @@ class Judgement(NamedTuple):
 @lru_cache(maxsize=64)
 @torch.compiler.assume_constant_result
 def _coordinates(size: tuple[int, int], device: torch.device) -> Tensor:
-    """How far places lie from each side of the page, [1, 4, H, W]: 1 at the side, fading over 160 px."""
+    """Return how far places lie from each side of the page, [1, 4, H, W]: 1 at the side, fading over 160
+    px.
+    """
     with torch.inference_mode(False):  # another call may learn
         down, right = (
             torch.arange(n, device=device, dtype=torch.float32) * px / 160

@@ -103,7 +103,9 @@ def plain_word(word: str) -> str:
 
 @lru_cache(maxsize=65_536)
 def stem(word: str) -> str:
-    """The stem of a word, not always a word: normal, without a plural's -s, -ing, -ed and a last -e."""
+    """Return the stem of a word, not always a word: normal, without a plural's -s, -ing, -ed and a last
+    -e.
+    """
     text = plain_word(word).replace("-", "").replace("/", "")
     if len(text) < 4 or not text.isalpha():
         return text

@@ -41,7 +41,9 @@ class PrintFeatures(NamedTuple):
 
 
 def block_mean(x: Tensor, size: tuple[int, int]) -> Tensor:
-    """The mean of each block of size = (rows, columns): [..., h, w] -> [..., h / rows, w / columns]."""
+    """Return the mean of each block of size = (rows, columns): [..., h, w] -> [..., h / rows, w /
+    columns].
+    """
     rows, columns = size
     x = x.unflatten(-2, (-1, rows)).mean(-2)
     if columns > MAX_SLICED_COLUMNS:
@@ -50,7 +52,7 @@ def block_mean(x: Tensor, size: tuple[int, int]) -> Tensor:
 
 
 def block_max(x: Tensor, size: tuple[int, int]) -> Tensor:
-    """The largest value of each block, as `block_mean`."""
+    """Return the largest value of each block, as `block_mean`."""
     rows, columns = size
     x = x.unflatten(-2, (-1, rows)).amax(-2)
     if columns > MAX_SLICED_COLUMNS:
@@ -59,12 +61,12 @@ def block_max(x: Tensor, size: tuple[int, int]) -> Tensor:
 
 
 def window_mean(x: Tensor, side: int) -> Tensor:
-    """The mean of every window of side x side px, [..., h, w] -> [..., h - side + 1, w - side + 1]."""
+    """Return the mean of every window of side x side px, [..., h, w] -> [..., h - side + 1, w - side + 1]."""
     return _window_sum(_window_sum(x, side, -2), side, -1) / side**2
 
 
 def _window_sum(x: Tensor, side: int, dim: int) -> Tensor:
-    """The sums of `side` neighbours along a dimension, [..., n, ...] -> [..., n - side + 1, ...]."""
+    """Return the sums of `side` neighbours along a dimension, [..., n, ...] -> [..., n - side + 1, ...]."""
     # From sums of 1, 2, 4, ... neighbours, those that `side` is made of.
     total, done, width, size = None, 0, 1, x.shape[dim]
     while width <= side:
@@ -79,7 +81,7 @@ def _window_sum(x: Tensor, side: int, dim: int) -> Tensor:
 
 
 def luminance(picture: Tensor) -> Tensor:
-    """The luminance of pictures, [B, 3, h, w] -> [B, 1, h, w]."""
+    """Return the luminance of pictures, [B, 3, h, w] -> [B, 1, h, w]."""
     red, green, blue = picture.unbind(1)
     return (0.299 * red + 0.587 * green).add_(blue, alpha=0.114)[:, None]
 
@@ -101,7 +103,7 @@ def contrast(light: Tensor) -> Tensor:
 def convolution(
     before: int, after: int, size: int | tuple[int, int] = 3, stride: int | tuple[int, int] = 1
 ) -> nn.Sequential:
-    """A convolution with batch norm."""
+    """Return a convolution with batch norm."""
     height, width = (size, size) if isinstance(size, int) else size
     conv = nn.Conv2d(before, after, (height, width), stride, (height // 2, width // 2), bias=False)
     return nn.Sequential(conv, nn.BatchNorm2d(after))
@@ -151,7 +153,9 @@ class PrintEncoder(nn.Module):
         return PrintFeatures(F.normalize(vectors.float(), dim=1), x, letters)
 
     def character_evidence(self, light: Tensor) -> Tensor:
-        """The probability of the likeliest character at each 8 x 8 px, [1, 1, h, w] -> [h / 8, w / 8]."""
+        """Return the probability of the likeliest character at each 8 x 8 px, [1, 1, h, w] -> [h / 8, w /
+        8].
+        """
         x = contrast(light).to(self.characters.weight.dtype, memory_format=torch.channels_last)
         return self.characters(self.stem(x)).amax(1)[0].float().sigmoid()  # the largest stays the largest
 
@@ -202,8 +206,8 @@ class MeaningEncoder(nn.Module):
 
     @torch.no_grad()
     def forward(self, prints: Sequence[Tensor], light: Tensor, likeness: Likeness) -> tuple[Tensor, Tensor]:
-        """What every place of pictures means, [B, MEANING_WIDTH, h/16, w/32], and how many words are read,
-        [B].
+        """Return what every place of pictures means, [B, MEANING_WIDTH, h/16, w/32], and how many words are
+        read, [B].
 
         A vector is as long as the probability that a word stands there. `prints` are vectors [B, DIM, h, w]
         of slots of the pictures, and of them at half and at a quarter of their size; `light` is their
@@ -285,7 +289,7 @@ def _weighed(mixed: Tensor, sure: Tensor) -> Tensor:
 
 
 def _ink(extremes: Sequence[Tensor], scale: int, size: Sequence[int]) -> Tensor:
-    """The difference of luminance within each slot, [B, h, w], at 1/2**scale of the picture's size."""
+    """Return the difference of luminance within each slot, [B, h, w], at 1/2**scale of the picture's size."""
     high, low = (F.max_pool2d(x, 1 << scale, ceil_mode=True)[:, 0] for x in extremes)
     return F.pad(high + low, (0, size[1] - high.shape[-1], 0, size[0] - high.shape[-2]))
 
@@ -306,7 +310,7 @@ RUN_COLUMNS_OF_PLACE = 2  # columns of a run that make a place part of it
 
 @torch.no_grad()
 def print_runs(light: Tensor) -> Tensor:
-    """The runs of print of a picture: ink in one row of places, such as a word, a value or a label.
+    """Return the runs of print of a picture: ink in one row of places, such as a word, a value or a label.
 
     Luminance [B, 1, h, w] in [0, 1], sides multiples of 32 px -> long [B, h / 16, w / COLUMN_PX], the number
     of each column's run, from 1; 0 where there is none.
@@ -323,7 +327,9 @@ def print_runs(light: Tensor) -> Tensor:
 
 
 def _sums(numbers: Tensor, values: Tensor) -> Tensor:
-    """The sums of values [B, ..., N] over those of one number, long [B, N] in 0..N -> [B, ..., N + 1]."""
+    """Return the sums of values [B, ..., N] over those of one number, long [B, N] in 0..N -> [B, ..., N +
+    1].
+    """
     # As many sums as there can be: how many there are would have to be waited for.
     count = numbers.shape[-1] + 1
     index = numbers.view(len(numbers), *(1,) * (values.ndim - 2), -1).expand_as(values)
@@ -331,7 +337,7 @@ def _sums(numbers: Tensor, values: Tensor) -> Tensor:
 
 
 def run_meanings(meanings: Tensor, runs: Tensor) -> Tensor:
-    """The meaning of the run of print that each place belongs to, [B, C, h, w] of unit length or 0.
+    """Return the meaning of the run of print that each place belongs to, [B, C, h, w] of unit length or 0.
 
     `meanings` are [B, C, h, w], `runs` [B, h, w * n] of `print_runs`; a place with parts of several takes the
     last.

@@ -227,7 +227,9 @@ def outright_scope(words: Sequence[str]) -> tuple[bool, bool]:
 
 
 def is_overview(words: Sequence[str]) -> bool:
-    """Whether a question asks outright for all of a picture: "describe the invoice", "what is shown here"."""
+    """Return whether a question asks outright for all of a picture: "describe the invoice", "what is shown
+    here".
+    """
     first, *rest = words
     if first == "what" and SHOWING.intersection(rest):
         others = [word for word in rest if word not in SHOWING and word not in FILLERS]
@@ -254,7 +256,9 @@ def is_unusual(words: Sequence[str]) -> bool:
 
 
 def _names_nothing(word: str) -> bool:
-    """Whether a word of a question for what is odd says no more than that, or where: in the picture."""
+    """Return whether a word of a question for what is odd says no more than that, or where: in the
+    picture.
+    """
     return all(
         part in STOP_WORDS or part in ODD_WORDS or part in ODD_FILLERS or part in PICTURE_KINDS
         for part in ([word] if word in ODD_FILLERS else word.split("'"))
@@ -276,7 +280,8 @@ NAME_GAP = 2  # words such as "for" and "of the" between two words of a name
 def names_print(
     words: Sequence[str], is_there: Callable[[int], bool], beside: Callable[[int, int], bool]
 ) -> bool:
-    """Whether a question asks for something by a name that is printed, whatever else its words may mean.
+    """Return whether a question asks for something by a name that is printed, whatever else its words may
+    mean.
 
     "What is the overview page?" does where "Overview page" is printed. Every word of STANCE_WORDS has to be
     part of the name: "Describe the overview page." is about the picture. Of a name of one word the question
@@ -466,7 +471,8 @@ class QuestionEncoder(nn.Module):
         return self._reading(questions, tokens)
 
     def read_twice(self, questions: QuestionTensors, vectors: Tensor) -> tuple[Reading, Tensor]:
-        """The reading of `forward`, and the `pooled` of one without the rows of particular words, [Q, WIDTH].
+        """Return the reading of `forward`, and the `pooled` of one without the rows of particular words, [Q,
+        WIDTH].
 
         A name may share its row in the table of hashed whole words with "overview": in the second reading
         the rows of words of general questions alone count.

@@ -134,7 +134,9 @@ class VisualFeatures:
         return self.layout.tokens_to_keep(keep)
 
     def select(self, indices: Sequence[Tensor]) -> VisualFeatures:
-        """The tokens at these indices of each image, in every level; `cells` of the result are empty."""
+        """Return the tokens at these indices of each image, in every level; `cells` of the result are
+        empty.
+        """
 
         def pick(images: list[Tensor]) -> list[Tensor]:
             return [tokens[index] for tokens, index in zip(images, indices, strict=True)]
@@ -143,7 +145,9 @@ class VisualFeatures:
         return replace(self, tokens=pick(self.tokens), levels=levels, cells=[])
 
     def ahead_of(self, others: VisualFeatures) -> VisualFeatures:
-        """Each image's tokens before those of `others`, in every level; `cells` of the result are empty."""
+        """Return each image's tokens before those of `others`, in every level; `cells` of the result are
+        empty.
+        """
         shapes = [(len(part.tokens), len(part.levels)) for part in (self, others)]
         if shapes[0] != shapes[1]:
             raise ValueError(
@@ -170,7 +174,9 @@ class VisualFeatures:
         return replace(self, tokens=times(self.tokens), levels=[times(level) for level in self.levels])
 
     def as_encoder_outputs(self) -> dict[str, Any]:
-        """A value for `mm_encoder_outputs=`; `generate` expands it in place, so each call needs its own."""
+        """Return a value for `mm_encoder_outputs=`; `generate` expands it in place, so each call needs its
+        own.
+        """
         # Packed ones as pieces of one token: whatever splits pieces by prompts then splits these as well.
         tokens = torch.cat(self.tokens)[:, None] if self.packed else self.tokens
         fields: dict[str, Any] = {"pooler_output": tokens} | self.extra
@@ -196,7 +202,9 @@ def without_crops(inputs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def handing_back(output: Any) -> type:
-    """The output class in which a model takes encoded tokens: its encoder's own, if that can hold them."""
+    """Return the output class in which a model takes encoded tokens: its encoder's own, if that can hold
+    them.
+    """
     needed = [one.name for one in fields(output) if one.default is MISSING and one.default_factory is MISSING]
     return BaseModelOutputWithPooling if set(needed) - {"pooler_output"} else type(output)
 
@@ -335,7 +343,9 @@ def gestalt_positions(
 
 
 def covering_cells(grid: Grid, fine: Grid, cells: Tensor) -> Tensor:
-    """The cell of a grid (1, H, W) that holds the centre of each of `cells` [K] of a finer one: long [K]."""
+    """Return the cell of a grid (1, H, W) that holds the centre of each of `cells` [K] of a finer one: long
+    [K].
+    """
     (_, height, width), (_, rows, columns) = grid, fine
     y, x = (2 * (cells // columns) + 1) * height, (2 * (cells % columns) + 1) * width
     return y // (2 * rows) * width + x // (2 * columns)
@@ -625,7 +635,9 @@ class PromptAssembly(ABC):
         positions: Tensor,
         visual: VisualFeatures,
     ) -> Compacted:
-        """The base model's arguments for some columns of a prompt, with their mask [B, S'] and positions."""
+        """Return the base model's arguments for some columns of a prompt, with their mask [B, S'] and
+        positions.
+        """
         if positions.ndim == 3 and self.text_row:  # it only numbers the columns, for building masks
             positions = torch.cat([consecutive_positions(mask)[None].to(positions), positions])  # (4, B, S')
 

@@ -78,7 +78,7 @@ AttentionMaskInterface.register(WATCHED, AttentionMaskInterface()["sdpa"])
 
 
 def attention_modules(model: PreTrainedModel, part: Part) -> list[nn.Module]:
-    """The attention modules of one part of a model, in order, without recurrent layers.
+    """Return the attention modules of one part of a model, in order, without recurrent layers.
 
     A ValueError for an unknown part, or a model without one.
     """
@@ -127,7 +127,7 @@ _TWINS = weakref.WeakKeyDictionary()
 
 
 def _watched_twin(model: PreTrainedModel, part: Part) -> PreTrainedModel:
-    """The cached twin of a model in which one part runs `WATCHED` attention."""
+    """Return the cached twin of a model in which one part runs `WATCHED` attention."""
     key, twins = twin_key(model), _TWINS.setdefault(model, {})
     if part not in twins or twins[part][0] != key:
         watched = twin(model)
@@ -167,7 +167,8 @@ def attention_rows(query: Tensor, key: Tensor, scaling: float, mask: Tensor | No
 
 
 def attention_received(query: Tensor, key: Tensor, scaling: float, rows: int = 1024) -> Tensor:
-    """The attention that each key [G, S, d] receives, its mean over unmasked queries [H, Q, d]: float32 [S].
+    """Return the attention that each key [G, S, d] receives, its mean over unmasked queries [H, Q, d]:
+    float32 [S].
 
     `rows` queries at a time: at most H x rows x S probabilities are held.
     """

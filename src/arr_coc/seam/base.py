@@ -200,7 +200,9 @@ class FamilyAdapter(PromptAssembly):
     # ---- families whose tower can encode some cells, tiles or crops alone
 
     def layout(self, inputs: Mapping[str, Any]) -> Layout:
-        """The layout of the images' tokens before encoding; NotImplementedError if `encodes` is "images"."""
+        """Return the layout of the images' tokens before encoding; NotImplementedError if `encodes` is
+        "images".
+        """
         raise self._not_sparse()
 
     def encode_cells(self, inputs: Mapping[str, Any], keep: Sequence[Tensor]) -> VisualFeatures:
@@ -228,7 +230,9 @@ class FamilyAdapter(PromptAssembly):
         return None
 
     def views_encoded(self, inputs: Mapping[str, Any], keep: Sequence[Tensor]) -> tuple[int, int] | None:
-        """How many views `encode_cells` encodes of the images, and how many there are; None without tiles."""
+        """Return how many views `encode_cells` encodes of the images, and how many there are; None without
+        tiles.
+        """
         return None
 
     @property
@@ -243,7 +247,8 @@ class FamilyAdapter(PromptAssembly):
     def finer(
         self, inputs: Mapping[str, Any], pictures: Sequence[Image], grids: Sequence[Grid]
     ) -> dict[str, Any]:
-        """The inputs of the user's pictures at finer grids (1, H', W') than the processor made, one each.
+        """Return the inputs of the user's pictures at finer grids (1, H', W') than the processor made, one
+        each.
 
         An image whose grid is the processor's keeps its pixels to the last bit.
         """
@@ -354,7 +359,9 @@ class FamilyAdapter(PromptAssembly):
 
 
 def split_by_image(pieces: Sequence[Tensor], counts: Sequence[int]) -> list[Tensor]:
-    """The tokens [n_i, D] of each image, from outputs of other lengths; a ValueError if the sums differ."""
+    """Return the tokens [n_i, D] of each image, from outputs of other lengths; a ValueError if the sums
+    differ.
+    """
     lengths = [len(piece) for piece in pieces]
     if list(counts) == lengths:
         return list(pieces)

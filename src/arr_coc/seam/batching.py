@@ -14,7 +14,7 @@ from arr_coc.seam.base import FamilyAdapter
 
 
 def with_answer(row: Mapping[str, Any], ids: Sequence[int], kind: int = 0) -> dict[str, Any]:
-    """A prompt of one row followed by an answer's ids of this `kind`; `labels` elsewhere are -100."""
+    """Return a prompt of one row followed by an answer's ids of this `kind`; `labels` elsewhere are -100."""
     longer = dict(row)
     new = longer["input_ids"].new_tensor([list(ids)])
     longer["labels"] = torch.cat([torch.full_like(longer["input_ids"], -100), new], 1)

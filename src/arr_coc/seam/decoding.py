@@ -221,7 +221,9 @@ DROPPED_MARK = "arr_coc_lacks_tokens"  # attribute of a cache whose call dropped
 
 
 def cache_of(arguments: Mapping[str, Any]) -> Any:
-    """The key/value cache among the arguments of a call, by its name of today or the older one; or None."""
+    """Return the key/value cache among the arguments of a call, by its name of today or the older one; or
+    None.
+    """
     cache = arguments.get(CACHE)
     return arguments.get("past_key_values") if cache is None else cache
 
@@ -292,7 +294,9 @@ class KeptPrompt:
         return all(type(layer) is DynamicLayer for layer in self.cache.layers)
 
     def shared(self, ids: Tensor) -> int:
-        """How many first columns of a prompt [S] needn't be read again; at least its last one must be."""
+        """Return how many first columns of a prompt [S] needn't be read again; at least its last one must
+        be.
+        """
         width = min(len(self.ids), len(ids) - 1)
         differ = (self.ids[:width] != ids[:width]).nonzero()  # (differing, 1)
         same = int(differ[0]) if len(differ) else width
@@ -343,7 +347,7 @@ class KeptPrompts:
         self._last = None
 
     def continued(self, adapter: FamilyAdapter, compacted: Compacted) -> Compacted:
-        """An undropped prompt of one row that goes on from what is kept; a ValueError if it can't."""
+        """Return an undropped prompt of one row that goes on from what is kept; a ValueError if it can't."""
         kwargs = _without_images(adapter, compacted.kwargs)
         ids = kwargs["input_ids"][0]
         image, kept = self._image, [one for one in (self._last, self._image) if one is not None]
@@ -525,7 +529,8 @@ def _repeated_by_prompt(
 def named_arguments(
     call: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The arguments of a call of the base model, by name; the prompt, however it was passed, as `input_ids`.
+    """Return the arguments of a call of the base model, by name; the prompt, however it was passed, as
+    `input_ids`.
 
     A ValueError for too many positional arguments, one given twice, or a prompt that isn't ids.
     """
@@ -554,7 +559,9 @@ def named_arguments(
 
 
 def naming(*names: str) -> Callable[[Callable[..., T]], Callable[..., T]]:
-    """A decorator that adds these names to a function's signature, which transformers' Trainer reads."""
+    """Return a decorator that adds these names to a function's signature, which transformers' Trainer
+    reads.
+    """
 
     def named(function: Callable[..., T]) -> Callable[..., T]:
         signature = inspect.signature(function)
@@ -597,7 +604,9 @@ def with_inferred_mask(base: PreTrainedModel, kwargs: Mapping[str, Any]) -> dict
 
 
 def setting(base: PreTrainedModel, kwargs: Mapping[str, Any], name: str) -> Any:
-    """A generation setting: the call's own, else its generation_config's, else the model's, else None."""
+    """Return a generation setting: the call's own, else its generation_config's, else the model's, else
+    None.
+    """
     sources = (kwargs.get("generation_config"), base.generation_config)
     values = (kwargs.get(name), *(getattr(source, name, None) for source in sources))
     return next((value for value in values if value is not None), None)

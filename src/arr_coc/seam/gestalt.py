@@ -73,7 +73,9 @@ def coarsen(features: VisualFeatures, coarsening: Coarsening) -> VisualFeatures:
 
 
 def cells_alone(features: VisualFeatures) -> VisualFeatures:
-    """The cells of every image in raster order, without tokens that are none (newlines and the like)."""
+    """Return the cells of every image in raster order, without tokens that are none (newlines and the
+    like).
+    """
     if all(len(tokens) == len(cells) for tokens, cells in zip(features.tokens, features.cells, strict=True)):
         return features
     numbers = [torch.arange(len(cells), device=cells.device) for cells in features.cells]
@@ -113,7 +115,7 @@ COMPRESSORS: dict[str, Compressor] = {
 
 
 def find_compressor(name: str) -> Compressor:
-    """A compressor by its name; a ValueError if it is unknown."""
+    """Return a compressor by its name; a ValueError if it is unknown."""
     if not isinstance(name, str) or name not in COMPRESSORS:
         raise ValueError(f"compressor {name!r} is unknown; use one of {', '.join(COMPRESSORS)}")
     return COMPRESSORS[name]
@@ -201,7 +203,9 @@ def load_compressors(folder: str | Path) -> dict[str, TowerCompressor]:
 
 
 def gestalt_features(gestalt: VisualFeatures) -> list[Tensor]:
-    """The tokens of a gestalt (coarse view) as maps, per image [1, D, h, w]; a ValueError for a clip."""
+    """Return the tokens of a gestalt (coarse view) as maps, per image [1, D, h, w]; a ValueError for a
+    clip.
+    """
     maps = []
     for image, (t, h, w) in enumerate(gestalt.grids):
         if t != 1:
@@ -212,7 +216,7 @@ def gestalt_features(gestalt: VisualFeatures) -> list[Tensor]:
 
 @torch.no_grad()
 def coarse_features(adapter: FamilyAdapter, inputs: Mapping[str, Any]) -> list[Tensor]:
-    """The gestalt of each image as mode "saccade" has it: maps [1, D, h, w] in the model's dtype.
+    """Return the gestalt of each image as mode "saccade" has it: maps [1, D, h, w] in the model's dtype.
 
     It is `resize`, or `pool4` where the tower takes one input size.
     """

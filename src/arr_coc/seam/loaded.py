@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 
 def plain_model(model: Any) -> PreTrainedModel:
-    """The transformers model inside the wrappers of `torch.compile` and peft; adapters stay in it.
+    """Return the transformers model inside the wrappers of `torch.compile` and peft; adapters stay in it.
 
     A model compiled as a whole runs uncompiled, with a warning. A ValueError for prompt learning.
     """
@@ -44,14 +44,16 @@ def plain_model(model: Any) -> PreTrainedModel:
 
 
 def execution_device(model: PreTrainedModel) -> torch.device:
-    """The device on which a model's calls run; offloaded weights are on "meta" between calls."""
+    """Return the device on which a model's calls run; offloaded weights are on "meta" between calls."""
     if model.device.type != "meta":
         return model.device
     return next(filter(None, map(hook_device, model.modules())), model.device)
 
 
 def hook_device(module: nn.Module) -> torch.device | None:
-    """The device to which accelerate's hook fetches the weights of a module; None: it has no such hook."""
+    """Return the device to which accelerate's hook fetches the weights of a module; None: it has no such
+    hook.
+    """
     hook = getattr(module, "_hf_hook", None)
     for part in getattr(hook, "hooks", [hook]):
         if getattr(part, "execution_device", None) is not None:
@@ -203,7 +205,7 @@ class HookMirror:
 
 
 def refresh(root: Module) -> Module:
-    """The same twin, with the current hooks of the first tree, and its gradient checkpointing."""
+    """Return the same twin, with the current hooks of the first tree, and its gradient checkpointing."""
     _MIRRORS[root].update()
     return root
 
@@ -240,7 +242,7 @@ def twin(module: Module) -> Module:
         return new
 
     def rebound(value: Any, old: nn.Module, new: nn.Module) -> Any:
-        """An attribute of `old` as one of `new`."""
+        """Return an attribute of `old` as one of `new`."""
         value = getattr(value, "_torchdynamo_orig_callable", value)  # a compiled method
         if isinstance(value, nn.Module):  # held beside the tree
             return visit(value) if id(value) in made else value
@@ -277,13 +279,15 @@ def with_configs(module: nn.Module, change: Callable[[Any], None]) -> None:
 
 
 def twin_key(model: PreTrainedModel) -> tuple[Any, ...]:
-    """A key of a model's vocabulary size and the user's adapters: a twin made under another key is stale."""
+    """Return a key of a model's vocabulary size and the user's adapters: a twin made under another key is
+    stale.
+    """
     embeddings: Any = model.get_input_embeddings()
     return tuple(embeddings.weight.shape), adapter_state(model)
 
 
 def adapter_state(model: nn.Module) -> tuple[Any, ...]:
-    """The user's own adapters in a model: names, active ones, whether disabled, merged ones; or ()."""
+    """Return the user's own adapters in a model: names, active ones, whether disabled, merged ones; or ()."""
     named: Mapping[str, Any] = vars(model).get("peft_config") or {}
     if not named:
         return ()

@@ -123,7 +123,7 @@ TARGETS = {
 
 
 def decoder_name(base: Any) -> str:
-    """The name of the language model among the modules of a base model: "language_model" in most."""
+    """Return the name of the language model among the modules of a base model: "language_model" in most."""
     decoder = base.get_decoder()
     names = (name.rpartition(".")[2] for name, module in base.named_modules() if module is decoder)
     return next(names, "") or "language_model"
@@ -161,7 +161,7 @@ class LoRAs(nn.Module):
         self._twins: dict[Any, PreTrainedModel] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        """The state of a copy: without the twins, which it makes for its own base."""
+        """Return the state of a copy: without the twins, which it makes for its own base."""
         return vars(self) | {"_twins": {}}
 
     @property
@@ -175,7 +175,7 @@ class LoRAs(nn.Module):
         return [part.weight for part in self._matrices(kind).values()]
 
     def model_for(self, kinds: Sequence[str]) -> PreTrainedModel:
-        """A twin of the base model with some kinds active, those that exist; the base if none does."""
+        """Return a twin of the base model with some kinds active, those that exist; the base if none does."""
         base = self._base[0]
         active = tuple(kind for kind in kinds if kind in self)
         if not active:
@@ -189,7 +189,9 @@ class LoRAs(nn.Module):
             return refresh(self._twins[active, key])
 
     def _combined(self, kinds: tuple[str, ...]) -> PreTrainedModel:
-        """A twin of the base with some kinds put in beside the user's own adapters, all of them active."""
+        """Return a twin of the base with some kinds put in beside the user's own adapters, all of them
+        active.
+        """
         from peft.tuners.tuners_utils import BaseTunerLayer
 
         model: Any = twin(self._base[0])
@@ -209,7 +211,7 @@ class LoRAs(nn.Module):
         return model
 
     def _matrices(self, kind: str) -> dict[str, Any]:
-        """The matrices of one kind by "path of the layer/A or B"."""
+        """Return the matrices of one kind by "path of the layer/A or B"."""
         names = [name for name in self.weights if name.startswith(f"{kind}/")]
         return {name.removeprefix(f"{kind}/"): self.weights[name] for name in names}
 
@@ -285,7 +287,7 @@ def _name(kind: str) -> str:
 
 
 def _file_key(key: str) -> str:
-    """The name of a matrix in peft's files, without its prefix, by "path of the layer/A or B"."""
+    """Return the name of a matrix in peft's files, without its prefix, by "path of the layer/A or B"."""
     path, part = key.rsplit("/", 1)
     return f"{path.replace('/', '.')}.lora_{part}.weight"
 

@@ -59,7 +59,8 @@ def undo_normalisation(
 def to_picture(
     rows: Tensor, grid: tuple[int, int, int], merge: int, patch: int, frames: int, frame: int = 0
 ) -> Tensor:
-    """The picture [3, h*patch, w*patch] of patches [t*h*w, 3 * frames * patch**2]; inverse of `to_patches`.
+    """Return the picture [3, h*patch, w*patch] of patches [t*h*w, 3 * frames * patch**2]; inverse of
+    `to_patches`.
 
     `grid` (t, h, w) is of patches, `merge` of them along each side of a cell; `frame` is one of a patch's
     frames.
@@ -97,14 +98,18 @@ def channels_last(rows: Tensor) -> Tensor:
 
 
 def patch_map(cells: Tensor, grid: Grid, merge: int) -> Tensor:
-    """The patches of cells [T*H*W, merge**2 * D] (raster order) as a map [T, D, H * merge, W * merge]."""
+    """Return the patches of cells [T*H*W, merge**2 * D] (raster order) as a map [T, D, H * merge, W *
+    merge].
+    """
     t, h, w = grid
     blocks = cells.view(t, h, w, merge, merge, -1).permute(0, 5, 1, 3, 2, 4)  # (T, D, H, m, W, m)
     return blocks.reshape(t, -1, h * merge, w * merge)
 
 
 def patch_map_rows(patches: Tensor, merge: int) -> Tensor:
-    """The patches [T, D, H * merge, W * merge] of a map as rows, cell by cell: [T*H*W * merge**2, D]."""
+    """Return the patches [T, D, H * merge, W * merge] of a map as rows, cell by cell: [T*H*W * merge**2,
+    D].
+    """
     t, dim, height, width = patches.shape
     blocks = patches.view(t, dim, height // merge, merge, width // merge, merge).permute(0, 2, 4, 3, 5, 1)
     return blocks.reshape(-1, dim)
@@ -232,7 +237,8 @@ def kept_seqlens(rows: Tensor, cu_seqlens: Tensor) -> Tensor:
 
 
 def kept_windows(cells: Tensor, order: Tensor, cu_seqlens: Tensor, unit: int) -> tuple[Tensor, Tensor]:
-    """The order and boundaries of the attention windows of kept cells [K]: each stays in its own window.
+    """Return the order and boundaries of the attention windows of kept cells [K]: each stays in its own
+    window.
 
     `order` [N] are all cells in the order of their windows, `cu_seqlens` [n + 1] the windows' boundaries in
     patches, `unit` the patches of a cell. Returns the kept cells, numbered among the kept, in window order,

@@ -54,7 +54,7 @@ class TextExpansion(NamedTuple):
 def chat_prompt(
     processor: Any, question: str, visuals: int | Sequence[str] = 1, history: Sequence[Turn] = ()
 ) -> str:
-    """The chat template's text for a question after earlier turns, with a placeholder for each visual.
+    """Return the chat template's text for a question after earlier turns, with a placeholder for each visual.
 
     `visuals`: how many images stand before the first question, or what each is, "image" or "video".
     """
@@ -69,7 +69,9 @@ def chat_prompt(
 
 
 def _media(visuals: Sequence[Visual], reader: Any, outlines: bool) -> dict[str, Any]:
-    """The processor's arguments for images and clips; of clips the outlines alone where it takes steps."""
+    """Return the processor's arguments for images and clips; of clips the outlines alone where it takes
+    steps.
+    """
     images, clips = [one for one in visuals if isinstance(one, Image.Image)], _clips(visuals)
     media: dict[str, Any] = {}
     if images:
@@ -160,7 +162,7 @@ class VisualPrompt:
         self._expansion = self._expansion or self._text_expansion(text, prompt)
 
     def inputs(self, question: str, history: Sequence[Turn] = ()) -> dict[str, Any]:
-        """The processor's outputs for a question after earlier turns: tensors [1, S], and `visual`.
+        """Return the processor's outputs for a question after earlier turns: tensors [1, S], and `visual`.
 
         A ValueError for a text that holds the placeholder of a visual token.
         """
@@ -207,7 +209,9 @@ class VisualPrompt:
                 )
 
     def _text_expansion(self, text: str, prompt: dict[str, Tensor]) -> TextExpansion | None:
-        """The difference between the template's text and the processor's prompt; None if it isn't enough."""
+        """Return the difference between the template's text and the processor's prompt; None if it isn't
+        enough.
+        """
         marks = [mark for mark in self._marks.values() if mark and mark in text]
         if not marks:
             return None
@@ -227,7 +231,7 @@ class VisualPrompt:
         return expansion if same else None
 
     def _as_prompt(self, text: str) -> dict[str, Tensor]:
-        """The tensors [1, S] of an expanded text, by the rules that processors follow."""
+        """Return the tensors [1, S] of an expanded text, by the rules that processors follow."""
         ids = torch.tensor([self._tokenize(text)])
         tensors = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
         for name, kind_of_id in self._kinds_of_ids.items():
@@ -250,14 +254,15 @@ class VisualPrompt:
 
 
 def _kinds_by_id(prompt: dict[str, Tensor], name: str) -> dict[int, int]:
-    """The kinds of visual tokens by their ids, in the prompt tensor `name`."""
+    """Return the kinds of visual tokens by their ids, in the prompt tensor `name`."""
     kinds = prompt[name]
     visual = kinds > 0
     return dict(zip(prompt["input_ids"][visual].tolist(), kinds[visual].tolist(), strict=True))
 
 
 def _expansion(plain: list[int], prompt: dict[str, Tensor], added: Collection[int]) -> Expansion | None:
-    """The expansion of the image's token: what the processor's ids have where the text's ids have that token.
+    """Return the expansion of the image's token: what the processor's ids have where the text's ids have
+    that token.
 
     None where more than that token was replaced, where an ordinary token at its ends might merge with
     adjacent text (`added` never do), or where other tensors aren't 1 (attention mask) or 0 around it.
@@ -284,12 +289,16 @@ def _expansion(plain: list[int], prompt: dict[str, Tensor], added: Collection[in
 
 
 def template_mark(processor: Any, kind: str) -> str | None:
-    """The text that a chat template writes for an image or a video; None where the processor names none."""
+    """Return the text that a chat template writes for an image or a video; None where the processor names
+    none.
+    """
     return getattr(processor, f"{kind}_placeholder_token", None) or getattr(processor, f"{kind}_token", None)
 
 
 def placeholders(processor: Any, token: int) -> list[str]:
-    """The texts that stand for an image, clip or sound in a template's text, or a part of it in a prompt."""
+    """Return the texts that stand for an image, clip or sound in a template's text, or a part of it in a
+    prompt.
+    """
     marks = [template_mark(processor, kind) for kind in ("image", "video")]
     names = ("image_token", "video_token", "audio_token", "audio_bos_token")  # the last: a sound must follow
     marks += [getattr(processor, name, None) for name in names]
@@ -308,7 +317,9 @@ def refuse_placeholders(processor: Any, token: int, question: str, earlier: Sequ
 
 
 def too_long(question: str, turns: bool, longest: int, limit: int) -> ValueError:
-    """The error of a prompt of `longest` positions for a model of `limit`; `turns`: with earlier turns."""
+    """Return the error of a prompt of `longest` positions for a model of `limit`; `turns`: with earlier
+    turns.
+    """
     remedy = "leave out the oldest turns, or " if turns else ""
     return ValueError(
         f"the question is too long: image and {'history, ' if turns else ''}question take "
@@ -325,7 +336,7 @@ WORKER = Worker(Path(__file__).with_name("template_worker.py"), "render_chat", s
 
 
 def render(processor: Any, turns: Sequence[Mapping[str, Any]], **options: Any) -> str:
-    """The text of a chat, with the beginning of the model's answer; `options`: names for the template.
+    """Return the text of a chat, with the beginning of the model's answer; `options`: names for the template.
 
     Templates are programs of an untrusted checkpoint: they run in jinja's sandbox in a child process of
     bounded time and memory. A processor's own `apply_chat_template` is the user's code, and is called. A
@@ -393,7 +404,9 @@ class TemplateMarkers(NamedTuple):
 
 
 def template_markers(processor: Any) -> TemplateMarkers | None:
-    """The markers of a processor's chat template, found by rendering probe words; None if that fails."""
+    """Return the markers of a processor's chat template, found by rendering probe words; None if that
+    fails.
+    """
     if getattr(processor, "chat_template", None) is None:
         return None
     first, answer, second, *_ = PROBES
@@ -416,7 +429,7 @@ def _message(role: str, words: str, **more: Any) -> dict[str, Any]:
 
 
 def _around(processor: Any, turns: Sequence[dict[str, Any]], **options: Any) -> list[str]:
-    """A template's text before, between and after the probe words; an error if not in their order."""
+    """Return a template's text before, between and after the probe words; an error if not in their order."""
     text, written = render(processor, turns, **options), str(turns)
     if re.findall("|".join(PROBES), text) != (words := [word for word in PROBES if word in written]):
         raise ValueError("it leaves out words of a message, or repeats or reorders them")
@@ -512,7 +525,7 @@ _SPECIAL: WeakKeyDictionary[Any, tuple[tuple[int, ...], frozenset[int]]] = WeakK
 
 
 def special_tokens(tokenizer: Any) -> frozenset[int]:
-    """The ids of a tokenizer's special tokens, added ones among them; cached until it grows.
+    """Return the ids of a tokenizer's special tokens, added ones among them; cached until it grows.
 
     Listing added tokens takes a millisecond and more, and tokenizers 0.23.1 leaks 0.6 kB each time.
     """
@@ -535,7 +548,7 @@ def question_tokens(
     processor: Any = None,
     markers: TemplateMarkers | None = None,
 ) -> Tensor:
-    """The content tokens of the last user turn that has any, of one prompt `ids` [S]: bool [S].
+    """Return the content tokens of the last user turn that has any, of one prompt `ids` [S]: bool [S].
 
     `attended` bool [S] is false for padding; `image_ids` are visual placeholders, `special_ids` never
     content; `processor` holds the tokenizer, or is one. Without `markers`, or where they aren't found: all
@@ -578,5 +591,5 @@ def question_tokens(
 
 
 def outside(ids: Tensor, begin: int, end: int) -> Tensor:
-    """The tokens outside all spans from `begin` to `end`: [B, S] -> bool [B, S]."""
+    """Return the tokens outside all spans from `begin` to `end`: [B, S] -> bool [B, S]."""
     return (ids == begin).cumsum(1) == (ids == end).cumsum(1)

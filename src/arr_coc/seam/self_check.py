@@ -175,6 +175,6 @@ def _check_steps(
 
 
 def _drawn(size: tuple[int, int], seed: int) -> Image.Image:
-    """A picture of coarse random colours."""
+    """Return a picture of coarse random colours."""
     colours = np.random.default_rng(seed).integers(0, 256, (9, 13, 3), dtype=np.uint8)
     return Image.fromarray(colours).resize(size, Image.Resampling.BILINEAR)

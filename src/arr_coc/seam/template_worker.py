@@ -16,7 +16,8 @@ MAX_TEXT, TEXT_PER_LETTER = 1_000_000, 10  # letters of one rendering, and more 
 
 
 def render_chat(request: dict[str, str]) -> str:
-    """The text of a chat from a `request` of "source", the template, and "names", its variables as JSON.
+    """Return the text of a chat from a `request` of "source", the template, and "names", its variables as
+    JSON.
 
     A ValueError where it is longer than any chat.
     """

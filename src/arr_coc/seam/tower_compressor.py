@@ -82,7 +82,7 @@ class NoPlaces(nn.Module):
 
 
 def usual_first(tower: Any) -> int:
-    """The default number of blocks of a lower half: up to the first whose output is a deepstack level.
+    """Return the default number of blocks of a lower half: up to the first whose output is a deepstack level.
 
     Where there is none: those before the first that attends to the whole image, else a quarter; at least one.
     """
@@ -93,13 +93,16 @@ def usual_first(tower: Any) -> int:
 
 
 def level_mergers(tower: Any, first: int) -> list[nn.Module]:
-    """The mergers of the deepstack levels that the first blocks have; they read the lower half's output."""
+    """Return the mergers of the deepstack levels that the first blocks have; they read the lower half's
+    output.
+    """
     marks = getattr(tower, DEPTHS[0], None) or ()
     return [tower.deepstack_merger_list[i] for i, mark in enumerate(marks) if mark < first]
 
 
 def tower_halves(tower: nn.Module, first: int) -> tuple[nn.Module, nn.Module]:
-    """The two halves of a vision tower, made once over its weights: `first` blocks without merger, the rest.
+    """Return the two halves of a vision tower, made once over its weights: `first` blocks without merger,
+    the rest.
 
     The lower half returns each cell's patches side by side; the upper takes patches of that depth.
     """
@@ -162,7 +165,9 @@ class TowerCompressor(nn.Module):
 
     @classmethod
     def of(cls, tower: Any, factor: int) -> TowerCompressor:
-        """An untrained compressor for a vision tower, on its device, after the default number of blocks."""
+        """Return an untrained compressor for a vision tower, on its device, after the default number of
+        blocks.
+        """
         weight = tower.blocks[0].norm1.weight
         return cls(len(weight), factor, usual_first(tower)).to(weight.device)
 

@@ -149,7 +149,7 @@ def _read(folder: Path, base: PreTrainedModel, guide: str | Path | None) -> dict
 
 
 def _bundled_stem(base: PreTrainedModel) -> Stem | None:
-    """The bundled allocator's stem for the bundled base model; None for others."""
+    """Return the bundled allocator's stem for the bundled base model; None for others."""
     if base.config.name_or_path != str(BUNDLED_MODEL):
         return None
     stem = load_stem(BUNDLED_ALLOCATOR, base.config.get_text_config().hidden_size)
@@ -162,7 +162,8 @@ _ADAPTERS = re.compile(r"\.(lora_\w+|modules_to_save)\.")  # weights that peft a
 
 
 def fingerprint(module: nn.Module) -> str:
-    """A digest, sixteen hex digits, of up to 64 values of each weight and their names, for result files.
+    """Return a digest, sixteen hex digits, of up to 64 values of each weight and their names, for result
+    files.
 
     Left out are adapters of peft, how it and torch.compile rename weights, and familiarity, which is fitted
     to a stem afterwards and changes no answer.

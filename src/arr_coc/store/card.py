@@ -62,7 +62,7 @@ def model_card(
     data: str | None = None,
     license: str = "apache-2.0",
 ) -> ModelCard:
-    """The card of an allocator; figures are in its text, not in the Hub's tables of benchmarks.
+    """Return the card of an allocator; figures are in its text, not in the Hub's tables of benchmarks.
 
     Args:
         model: the base model with everything trained for it.
@@ -102,7 +102,7 @@ def model_card(
 
 
 def card_file(card: ModelCard, folder: Path) -> dict[str, bytes]:
-    """The card as a file of an allocator folder; {} if a card written by hand is there."""
+    """Return the card as a file of an allocator folder; {} if a card written by hand is there."""
     path = folder / CARD
     if path.is_file() and MADE not in path.read_text(encoding="utf-8"):
         logger.warning("%s is not of arr-coc's making and stays as it is", path)
@@ -111,7 +111,7 @@ def card_file(card: ModelCard, folder: Path) -> dict[str, bytes]:
 
 
 def _base(model: Shareable) -> str:
-    """The base model in words, without a path of this disk."""
+    """Return the base model in words, without a path of this disk."""
     if model.base_name == BUNDLED_NAME:
         return "the small model that ships inside the package"
     if is_local(model.base_name):
@@ -123,7 +123,7 @@ def _base(model: Shareable) -> str:
 
 
 def _budget(model: Shareable) -> str:
-    """The default budget in words."""
+    """Return the default budget in words."""
     if model.budget == "auto":
         return "64 to 400 of them, as many as the question needs"
     if isinstance(model.budget, str):
@@ -149,7 +149,7 @@ The base model is loaded with it, by its name"""
 
 
 def _parts(model: Shareable) -> str:
-    """A Markdown table of the weights: file, purpose, number of parameters."""
+    """Return a Markdown table of the weights: file, purpose, number of parameters."""
     rows = [(WEIGHTS_NAME, "scorers, balancer, allocator", model.layer.parameters())]
     if model.stem is not None:
         purpose = "sees cells before they are encoded, for modes `sparse` and `saccade`"
@@ -174,7 +174,7 @@ def _count(parameters: Iterable[Any]) -> int:
 
 
 def _data(model: Shareable, data: str | None) -> str:
-    """The training data in words."""
+    """Return the training data in words."""
     if data is not None:
         return data
     if not model.layer.trained and not model.layer.trained_on:
@@ -187,7 +187,7 @@ def _data(model: Shareable, data: str | None) -> str:
 
 
 def _run(record: Mapping[str, Any]) -> str:
-    """A training record of `files.saved.check_records` in words."""
+    """Return a training record of `files.saved.check_records` in words."""
     kinds = {"world": "drawn pages"}
     names = {"recipe": "recipe", "target": "taught by", "eyes": "eyes", "base": "base model", "seed": "seed"}
     images = record.get("images", {}).items()
@@ -201,7 +201,7 @@ def _run(record: Mapping[str, Any]) -> str:
 
 
 def _limits(model: Shareable) -> str:
-    """A Markdown list of limits."""
+    """Return a Markdown list of limits."""
     lines = [
         "What is not chosen is not read. Questions that need the whole image, such as counts, suffer first; "
         "compare with `mode='full'`, which reads all tokens and is the stock model.",

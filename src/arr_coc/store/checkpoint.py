@@ -75,7 +75,8 @@ class ModelSource(NamedTuple):
 
 
 def find(name: str | Path | None, allocator: str | Path | None, revision: str | None = None) -> ModelSource:
-    """The base model and allocator that a name means; an allocator's base model at the commit saved with it.
+    """Return the base model and allocator that a name means; an allocator's base model at the commit saved
+    with it.
 
     Args:
         name: base model or allocator; None or "bundled": the bundled model.
@@ -213,7 +214,7 @@ def build_model(source: str, files: Vetted, dtype: torch.dtype | str | None = No
 
 
 def base_revision(model: PreTrainedModel) -> str | None:
-    """The commit on the Hub that a base model was loaded from; None for a folder, or if unknown."""
+    """Return the commit on the Hub that a base model was loaded from; None for a folder, or if unknown."""
     return getattr(model.config, "_commit_hash", None)
 
 
@@ -233,7 +234,9 @@ def check_model_folder(folder: Path) -> None:
 
 
 def find_allocator(name: str | Path, revision: str | None = None) -> Path | None:
-    """The allocator folder of a folder or Hub name; None if it has none (ValueError: no connection)."""
+    """Return the allocator folder of a folder or Hub name; None if it has none (ValueError: no
+    connection).
+    """
     if is_local(name):
         folder = local_path(name)
     else:  # with config.json, the repository also holds a base model
@@ -325,7 +328,7 @@ def try_processor(source: str, folder: Path) -> None:
 
 
 def _digest(folder: Path) -> bytes:
-    """A digest of the files that tokenizers and processors are made of."""
+    """Return a digest of the files that tokenizers and processors are made of."""
     digest = hashlib.sha256()
     for path in sorted(small_files(folder)):
         digest.update(f"{path.relative_to(folder)}\n{path.stat().st_size}\n".encode(errors="replace"))

@@ -87,7 +87,7 @@ def _check_part(name: str, part: Any) -> None:
 
 
 def _values(part: Any, key: Any = "") -> Iterator[tuple[Any, Any]]:
-    """Every value in parsed JSON, with its key."""
+    """Yield every value in parsed JSON, with its key."""
     yield key, part
     inner = part.items() if isinstance(part, dict) else enumerate(part) if isinstance(part, list) else ()
     for name, value in inner:

@@ -83,7 +83,7 @@ class Guidance:
         return tuple(spot for spot in self.spots if spot.likeness >= LIKELY)
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields as JSON values, without the heat maps of the words."""
+        """Return the fields as JSON values, without the heat maps of the words."""
         spots = [
             {"word": s.word, "term": s.term, "likeness": s.likeness, "place": list(s.place)}
             for s in self.spots
@@ -92,14 +92,14 @@ class Guidance:
 
     @classmethod
     def of(cls, coupling: Coupling) -> Guidance:
-        """The record of what the guide found (`Coupling`), without the heat maps of the words."""
+        """Return the record of what the guide found (`Coupling`), without the heat maps of the words."""
         best = coupling.best(0.0)
         spots = tuple(Spot(m.word, m.term, m.likeness, m.place, heat=torch.zeros(0)) for m in best)
         return cls(coupling.confidence, coupling.overview, coupling.unusual, spots)
 
     @classmethod
     def from_dict(cls, plain: dict[str, Any], heats: Tensor) -> Guidance:
-        """The record from a result of `to_dict` and the words' heat maps, [spots, H, W] in [0, 1]."""
+        """Return the record from a result of `to_dict` and the words' heat maps, [spots, H, W] in [0, 1]."""
         pairs = zip(plain["spots"], heats, strict=True)
         spots = tuple(
             Spot(s["word"], s["term"], s["likeness"], (s["place"][0], s["place"][1]), heat)
@@ -112,7 +112,7 @@ class Guidance:
 def read_guidance(
     guide: Guide, page: GuidePage | None, question: str, coupling: Coupling, grid: tuple[int, int]
 ) -> Guidance:
-    """The record of a coupling with a heat map of each content word on a grid (H, W).
+    """Return the record of a coupling with a heat map of each content word on a grid (H, W).
 
     `page` is the guide's encoding of the picture; without one, where other sources found the words, heat is
     0.
@@ -132,7 +132,9 @@ def read_guidance(
 def _heat(
     page: GuidePage, search: Search, wanted: Terms, word: int, term: str, grid: tuple[int, int]
 ) -> Tensor:
-    """The highest likeness of a word or its synonyms in each cell [H, W]; of related words, `term` alone."""
+    """Return the highest likeness of a word or its synonyms in each cell [H, W]; of related words, `term`
+    alone.
+    """
     words, others, stands_for, strengths = wanted
     bonds = enumerate(zip(others, stands_for, strengths, strict=True), len(words))
     rows = [(word, 1.0)]

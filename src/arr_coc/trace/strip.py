@@ -88,7 +88,7 @@ class Strip:
     def of_image(
         cls, picture: Image.Image, allocation: Allocation, guidance: Guidance | None = None
     ) -> Strip:
-        """The strip of an image, stored losslessly as the model read it; `guidance` with heats."""
+        """Return the strip of an image, stored losslessly as the model read it; `guidance` with heats."""
         file = io.BytesIO()
         picture.convert("RGB").save(file, "png", compress_level=1)  # 6, Pillow's own, takes 5 times as long
         return cls((file.getvalue(),), allocation, picture.size, guidance=guidance)
@@ -109,11 +109,11 @@ class Strip:
         return self.allocation.mask().flatten(1).sum(1).tolist()  # (T, H, W) -> T counts
 
     def picture(self, step: int) -> Image.Image:
-        """The picture of a step, RGB; a ValueError if it is damaged."""
+        """Return the picture of a step, RGB; a ValueError if it is damaged."""
         return _decoded(self.pictures[step])
 
     def to_plain(self) -> dict[str, Any]:
-        """The fields that are no tensors, as JSON values of the types in `trace.STRIP`."""
+        """Return the fields that are no tensors, as JSON values of the types in `trace.STRIP`."""
         record = self.allocation
         return {
             "lengths": [len(picture) for picture in self.pictures],
@@ -125,14 +125,16 @@ class Strip:
         }
 
     def to_tensors(self) -> dict[str, Tensor]:
-        """The tensors: the allocation's, "pictures" uint8 [bytes] and "spots" [spots, H, W]."""
+        """Return the tensors: the allocation's, "pictures" uint8 [bytes] and "spots" [spots, H, W]."""
         tensors = {name: getattr(self.allocation, name) for name in RECORD}
         tensors["pictures"] = torch.frombuffer(bytearray(b"".join(self.pictures)), dtype=torch.uint8)
         heats = [spot.heat for spot in self.guidance.spots if spot.heat.numel()] if self.guidance else []
         return tensors | ({"spots": torch.stack(heats)} if heats else {})
 
     def view(self, texture: Tensor | None = None, channels: Sequence[str] = ()) -> dict[str, Any]:
-        """The viewer's input, of all steps; for an image with the texture [C, H, W] of named channels."""
+        """Return the viewer's input, of all steps; for an image with the texture [C, H, W] of named
+        channels.
+        """
         guidance = guidance_view(self.guidance)
         if guidance is not None and self.is_clip:
             guidance |= {key: guidance[key].replace("picture", "clip") for key in ("badge", "about")}
@@ -148,7 +150,7 @@ class Strip:
 
 
 def strip_of(plain: dict[str, Any], tensors: dict[str, Tensor]) -> Strip:
-    """The `Strip` (one image or clip) that `to_plain` and `to_tensors` wrote.
+    """Return the `Strip` (one image or clip) that `to_plain` and `to_tensors` wrote.
 
     The caller has checked the types of `plain`. Takes "pictures" and "spots" out of the caller's `tensors`;
     decodes each picture once, to find damage.
@@ -260,7 +262,7 @@ def small_pictures(visuals: Visuals) -> list[tuple[bytes, ...]]:
 
 
 def _fitting(size: tuple[int, int], grid: Grid, allowed: int) -> tuple[int, int]:
-    """The largest size of at most `allowed` px whose sides are multiples of the grid's."""
+    """Return the largest size of at most `allowed` px whose sides are multiples of the grid's."""
     (width, height), (_, rows, columns) = size, grid
     share = min(1.0, math.sqrt(allowed / (width * height)))
     return columns * max(1, int(share * width / columns)), rows * max(1, int(share * height / rows))
@@ -275,7 +277,9 @@ def _encoded(picture: Image.Image, size: tuple[int, int]) -> bytes:
 
 
 def _opened(picture: bytes) -> Image.Image:
-    """A picture of which only the header is read; a ValueError unless it is one WebP or PNG of legal size."""
+    """Return a picture of which only the header is read; a ValueError unless it is one WebP or PNG of legal
+    size.
+    """
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -303,5 +307,5 @@ def _decoded(picture: bytes) -> Image.Image:
 
 
 def _shown(picture: bytes) -> str:
-    """A picture as a data URL; a lossless one is compressed."""
+    """Return a picture as a data URL; a lossless one is compressed."""
     return picture_url(picture, "webp") if picture.startswith(b"RIFF") else drawn_url(_decoded(picture))

@@ -239,7 +239,7 @@ class Trace:
         return score(self.evidence, self.allocation, self.picture.size)
 
     def with_probe(self, name: str, result: dict[str, Any]) -> Trace:
-        """A copy with the result of a probe; a ValueError if JSON changes it."""
+        """Return a copy with the result of a probe; a ValueError if JSON changes it."""
         return replace(self, probes=self.probes | {name: result})
 
     # ---- files ------------------------------------------------------------------------------------------
@@ -276,7 +276,7 @@ class Trace:
             ) from error
 
     def _plain(self) -> dict[str, Any]:
-        """The JSON fields, as typed by `PLAIN`."""
+        """Return the JSON fields, as typed by `PLAIN`."""
         return {name: getattr(self, name) for name in PLAIN} | {
             "strips": [strip.to_plain() for strip in self.strips],
             "magnified": None if self.magnified is None else list(self.magnified),
@@ -290,7 +290,9 @@ class Trace:
     # ---- drawing ----------------------------------------------------------------------------------------
 
     def view(self) -> dict[str, Any]:
-        """The viewer's input as JSON values (see `trace.view`); weights and tensions of the first strip."""
+        """Return the viewer's input as JSON values (see `trace.view`); weights and tensions of the first
+        strip.
+        """
         first, *others = self.strips
         strips = [first.view(self.texture, self.channels), *(strip.view() for strip in others)]
         words = [
@@ -313,7 +315,7 @@ class Trace:
 
 
 def is_among(answer: str, truths: Sequence[str]) -> bool | None:
-    """Whether an answer is among `truths`, ignoring case and spaces; None if there are none."""
+    """Return whether an answer is among `truths`, ignoring case and spaces; None if there are none."""
     every = [" ".join(truth.split()).casefold() for truth in truths]
     return " ".join(answer.split()).casefold() in every if every else None
 
@@ -332,7 +334,7 @@ def check_plain(plain: dict[str, Any]) -> None:
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """The JSON fields of a file, of checked types, and its tensors by name, unchecked."""
+    """Return the JSON fields of a file, of checked types, and its tensors by name, unchecked."""
     size = path.stat().st_size
     if not 8 < size <= MAX_BYTES:
         raise ValueError(f"{size:,} bytes; a trace has 9 to {MAX_BYTES:,}")
@@ -364,7 +366,7 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
 def _from_still(
     plain: dict[str, Any], tensors: dict[str, Tensor]
 ) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """The fields and tensors of an `OLD_STILL` file in today's format."""
+    """Return the fields and tensors of an `OLD_STILL` file in today's format."""
     pixels = tensors.pop("picture")  # uint8 [h, w, 3]
     shape = tuple(pixels.shape)
     if (
@@ -384,7 +386,7 @@ def _from_still(
 
 
 def _fields(plain: dict[str, Any], tensors: dict[str, Tensor]) -> dict[str, Any]:
-    """The arguments of `Trace` from a file's fields and tensors."""
+    """Return the arguments of `Trace` from a file's fields and tensors."""
     kinds: dict[str, torch.dtype] = {"texture": torch.float32} if plain["channels"] else {}
     scored = sum(word["scored"] for word in plain["words"])
     kinds |= {"heats": torch.float32} if scored else {}
@@ -417,7 +419,9 @@ def _fields(plain: dict[str, Any], tensors: dict[str, Tensor]) -> dict[str, Any]
 
 
 def fits(value: Any, kind: Any) -> bool:
-    """Whether a JSON value matches a type, one of a tuple, [of each], {str: of each} or {name: of it}."""
+    """Return whether a JSON value matches a type, one of a tuple, [of each], {str: of each} or {name: of
+    it}.
+    """
     if isinstance(kind, tuple):
         return any(fits(value, one) for one in kind)
     if isinstance(kind, list):

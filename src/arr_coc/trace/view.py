@@ -46,7 +46,7 @@ SHARED: dict[str, Any] = {  # part of every view
 
 
 def picture_view(picture: Image.Image) -> dict[str, Any]:
-    """The fields of the viewer's input for an image: its picture as a data URL, and sizes."""
+    """Return the fields of the viewer's input for an image: its picture as a data URL, and sizes."""
     size = {"width": picture.width, "height": picture.height, "side": list(picture.size)}
     return size | {"images": [drawn_url(picture)], "spans": [], "cuts": []}
 
@@ -54,7 +54,9 @@ def picture_view(picture: Image.Image) -> dict[str, Any]:
 def allocation_view(
     record: Allocation, texture: Tensor | None = None, channels: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """The fields of the viewer's input for an allocation, and for a texture [C, H, W] with its channels."""
+    """Return the fields of the viewer's input for an allocation, and for a texture [C, H, W] with its
+    channels.
+    """
     layers = [_layer(name, *SCORES[name], "scores", getattr(record, name)) for name in SCORES]
     if texture is not None:
         about = "a feature of the pixels"
@@ -77,7 +79,7 @@ def allocation_view(
 
 
 def evidence_view(boxes: Sequence[Box], record: Allocation, size: tuple[int, int]) -> list[dict[str, Any]]:
-    """The viewer's input for evidence: boxes in px of a picture of `size`, with the cells of each."""
+    """Return the viewer's input for evidence: boxes in px of a picture of `size`, with the cells of each."""
     scored = score(boxes, record, size)
     return [
         {"box": list(box), "cells": list(cells)}
@@ -86,7 +88,7 @@ def evidence_view(boxes: Sequence[Box], record: Allocation, size: tuple[int, int
 
 
 def guidance_view(guidance: Guidance | None) -> dict[str, Any] | None:
-    """The viewer's input for the guide's record, with its verdict in words; None without one."""
+    """Return the viewer's input for the guide's record, with its verdict in words; None without one."""
     if guidance is None:
         return None
     plain = guidance.to_dict()
@@ -100,7 +102,7 @@ def guidance_view(guidance: Guidance | None) -> dict[str, Any] | None:
 def look_view(
     picture: dict[str, Any], question: str, record: Allocation, guidance: Guidance | None
 ) -> dict[str, Any]:
-    """The viewer's input for a choice of cells without an answer; `picture` is from `picture_view`."""
+    """Return the viewer's input for a choice of cells without an answer; `picture` is from `picture_view`."""
     strip = allocation_view(record) | picture | {"guidance": guidance_view(guidance)}
     facts = {"question": question, "kept": record.kept, "total": record.total, "words": [], "evidence": []}
     return {**SHARED, **facts, "strips": [strip]}
@@ -112,17 +114,17 @@ def encode(values: Tensor) -> str:
 
 
 def _layer(ident: str, name: str, about: str, group: str, values: Tensor) -> dict[str, str]:
-    """A map [1, H, W] or [H, W] for the viewer."""
+    """Return a map [1, H, W] or [H, W] for the viewer."""
     return {"id": ident, "name": name, "about": about, "group": group, "data": encode(values)}
 
 
 def picture_url(data: bytes, kind: str) -> str:
-    """A picture file as a data URL."""
+    """Return a picture file as a data URL."""
     return f"data:image/{kind};base64,{base64.b64encode(data).decode()}"
 
 
 def mode_view(name: str) -> dict[str, Any]:
-    """The viewer's text about a mode; empty for one that isn't registered."""
+    """Return the viewer's text about a mode; empty for one that isn't registered."""
     mode = MODES.get(name)
     if mode is None:
         return {"mode_help": "", "mode_remark": "", "stock": False, "gestalt": False}
@@ -130,7 +132,7 @@ def mode_view(name: str) -> dict[str, Any]:
 
 
 def drawn_url(picture: Image.Image) -> str:
-    """A picture as a data URL: WebP, or PNG where a side exceeds WebP's limit."""
+    """Return a picture as a data URL: WebP, or PNG where a side exceeds WebP's limit."""
     file = io.BytesIO()
     kind = "webp" if max(picture.size) <= MAX_WEBP else "png"
     picture.save(file, kind, **({"quality": 90, "method": 2} if kind == "webp" else {}))

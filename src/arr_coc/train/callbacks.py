@@ -160,7 +160,7 @@ class LogWindow(TrainerCallback, ExportableState):
         self.figures, self.loss = figures, 0.0
 
     def state(self) -> dict[str, dict[str, Any]]:
-        """What a checkpoint keeps; the Trainer asks for it after the log line of the same step."""
+        """Return what a checkpoint keeps; the Trainer asks for it after the log line of the same step."""
         since = getattr(self.trainer, "_globalstep_last_logged", 0)
         loss = 0.0 if since == self.trainer.state.global_step else self.loss
         return {"args": {}, "attributes": {"since": since, "loss": loss, "figures": self.figures}}
@@ -261,12 +261,12 @@ def estimate(steps: int, seconds: float, measured: int, save_every: int) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """A number with its noun: "1 step", "1,200 steps"."""
+    """Return a number with its noun: "1 step", "1,200 steps"."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def duration(seconds: float) -> str:
-    """A time in words: "12 min"."""
+    """Return a time in words: "12 min"."""
     if seconds < 90:
         return f"{max(1, round(seconds))} s"
     if seconds < 5400:
@@ -275,12 +275,14 @@ def duration(seconds: float) -> str:
 
 
 def rounded_up(seconds: float) -> float:
-    """A time that is still to come, rounded up to what `duration` tells of it: nobody waits for less."""
+    """Return a time that is still to come, rounded up to what `duration` tells of it: nobody waits for
+    less.
+    """
     unit = next((unit for most, unit in ((90, 1), (5400, 60), (172_800, 360)) if seconds < most), 86_400)
     return unit * math.ceil(seconds / unit)
 
 
 def in_words(figures: Mapping[str, Any]) -> str:
-    """The loss of a log line and its figures in `SENTENCES`, as text."""
+    """Return the loss of a log line and its figures in `SENTENCES`, as text."""
     parts = [sentence.format(figures[name]) for name, sentence in SENTENCES.items() if name in figures]
     return ", ".join((f"loss {figures['loss']:.3g}", *parts))

@@ -41,7 +41,9 @@ def own_answers(
     longest: int = LONGEST,
     together: bool = False,
 ) -> list[str]:
-    """The model's greedy answer to each question from all tokens; `together`: in step with all processes."""
+    """Return the model's greedy answer to each question from all tokens; `together`: in step with all
+    processes.
+    """
     inputs, rows = session.batch(questions), len(questions)
     options = GREEDY | {"max_new_tokens": longest, "synced_gpus": together}
     return _generated(session.model, inputs, features.repeat(rows), all_cells(features) * rows, options)

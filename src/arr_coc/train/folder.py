@@ -119,7 +119,7 @@ def claim(out: Path, recipe: RunSettings) -> None:
 
 
 def last_checkpoint(out: Path) -> Path | None:
-    """The newest complete checkpoint of a run, or None."""
+    """Return the newest complete checkpoint of a run, or None."""
     whole = [
         folder
         for folder in out.glob("checkpoint-*")

@@ -39,7 +39,7 @@ class TrainableModule(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, items: Sequence[Any]) -> tuple[Tensor, dict[str, list[float]]]:
-        """The loss of some items, a scalar, and figures by name, one or more values each."""
+        """Return the loss of some items, a scalar, and figures by name, one or more values each."""
 
     @abstractmethod
     def groups(self) -> list[dict[str, Any]]:
@@ -47,7 +47,7 @@ class TrainableModule(nn.Module, ABC):
 
     @abstractmethod
     def too_large(self, items: Sequence[Any]) -> str:
-        """The message for items that exceed the memory, with a remedy."""
+        """Return the message for items that exceed the memory, with a remedy."""
 
     def saved(self) -> dict[str, Tensor]:
         return {name: p.detach() for name, p in self.named_parameters() if p.requires_grad}
@@ -138,7 +138,7 @@ class RecipeTrainer(Trainer):
         return_outputs: bool = False,
         num_items_in_batch: Tensor | int | None = None,
     ) -> Any:
-        """The loss of some items; figures are kept for the next log line."""
+        """Return the loss of some items; figures are kept for the next log line."""
         try:
             loss, figures = model(inputs["items"])
         except RuntimeError as error:
@@ -150,7 +150,7 @@ class RecipeTrainer(Trainer):
         return (loss, figures) if return_outputs else loss
 
     def training_step(self, *args: Any, **kwargs: Any) -> Tensor:
-        """The Trainer's step, where running out of memory in the backward pass names the items too."""
+        """Return the Trainer's step, where running out of memory in the backward pass names the items too."""
         try:
             if not self.learner.divided:
                 return super().training_step(*args, **kwargs)
@@ -186,7 +186,7 @@ class RecipeTrainer(Trainer):
 
 
 def training_arguments(recipe: RunSettings, out: Path, device: str, **settings: Any) -> TrainingArguments:
-    """The Trainer's arguments for a run with checkpoints in `out`; `settings` are further ones."""
+    """Return the Trainer's arguments for a run with checkpoints in `out`; `settings` are further ones."""
     arguments = TrainingArguments(
         output_dir=str(out),
         max_steps=recipe.steps,
@@ -210,7 +210,8 @@ def training_arguments(recipe: RunSettings, out: Path, device: str, **settings: 
 
 
 def training_device(device: str) -> torch.device:
-    """The device of a run: "auto" (an accelerator if there is one, else the CPU), "cpu", "cuda" or "mps".
+    """Return the device of a run: "auto" (an accelerator if there is one, else the CPU), "cpu", "cuda" or
+    "mps".
 
     Raises ValueError for no such device, one of several by number, or a missing package.
     """

@@ -167,7 +167,7 @@ def _ratio(parts: Tensor, whole: Tensor) -> Tensor:
 
 
 def _or_one(total: Tensor) -> Tensor:
-    """A denominator, with 1 in place of 0."""
+    """Return a denominator, with 1 in place of 0."""
     return total.masked_fill(total == 0, 1)
 
 

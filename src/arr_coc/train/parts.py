@@ -111,7 +111,7 @@ class PartsLearner(Learner):
         return ImageLoss(total, {name: [float(term.detach())] for name, term in figures.items()})
 
     def _needs_whole(self, item: ImageRows, rows: Sequence[Row]) -> bool:
-        """Whether the whole tower has to run: as target, for a compressor, or for missing labels."""
+        """Return whether the whole tower has to run: as target, for a compressor, or for missing labels."""
         recipe = self.recipe
         return (
             self._echoes(item)
@@ -274,7 +274,7 @@ def echo_loss(levels: Sequence[Tensor], whole: Sequence[Tensor]) -> Tensor:
 
 
 def kept_cells(draws: random.Random, evidence: Tensor, others: Tensor, count: int) -> Tensor:
-    """A random kept set, long [K] in ascending order, with all evidence (bool [H, W]) first.
+    """Return a random kept set, long [K] in ascending order, with all evidence (bool [H, W]) first.
 
     Then neighbours of the evidence, `others` that other questions need, and unrelated cells.
     """

@@ -529,7 +529,9 @@ def _short(text: str) -> str:
 
 
 def unknown(name: str, fields: Mapping[str, FieldInfo]) -> str:
-    """The message for an unknown setting, with the closest names; a field of the layer is `layer.NAME`."""
+    """Return the message for an unknown setting, with the closest names; a field of the layer is
+    `layer.NAME`.
+    """
     names = {each: each for each in fields}
     if "layer" in fields:
         names = {each.name: f"layer.{each.name}" for each in dataclasses.fields(ARRCOCConfig)} | names

@@ -41,7 +41,7 @@ def in_turns(make: Callable[[], Made]) -> Made:
 
 
 def make_mesh(device: torch.device) -> DeviceMesh:
-    """A mesh of all processes of the run; ValueError if this torch can't divide over CPUs."""
+    """Return a mesh of all processes of the run; ValueError if this torch can't divide over CPUs."""
     if device.type == "cpu" and not DIVIDES_CPUS:
         raise ValueError(
             f"torch {torch.__version__} can't divide a model over CPUs: install a newer one, or launch "
@@ -118,7 +118,9 @@ def average_gradients(parameters: Iterable[nn.Parameter]) -> None:
 
 
 def whole_weights(base: nn.Module, keep: bool) -> dict[str, Tensor]:
-    """All weights of a divided model by name, on the CPU if `keep`, else {}; every process has to call it."""
+    """Return all weights of a divided model by name, on the CPU if `keep`, else {}; every process has to
+    call it.
+    """
     weights: dict[str, Tensor] = {}
     for name, part in base.state_dict().items():
         whole = part.full_tensor() if isinstance(part, DTensor) else part

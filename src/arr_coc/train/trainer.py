@@ -160,7 +160,9 @@ def train(
 
 
 def _built(recipe: Recipe, layer_class: type[ARRCOCLayer], device: torch.device | None) -> Learner:
-    """The learner, with its base model divided over the devices of all processes if `device` is given."""
+    """Return the learner, with its base model divided over the devices of all processes if `device` is
+    given.
+    """
     if device is None:
         return build_learner(recipe, layer_class)
     from arr_coc.train.sharding import divide, in_turns, leave_alone, make_mesh  # torch may be without

@@ -23,7 +23,7 @@ PAPER, INK, PALE, MARK = "#ffffff", "#1f2430", "#8a90a0", "#2f6fde"
 
 
 def filmstrip(clip: FrameSource, allocation: Allocation) -> Image.Image:
-    """A picture of a clip's steps with their times and how many cells are kept of each.
+    """Return a picture of a clip's steps with their times and how many cells are kept of each.
 
     The clip has the frames that the allocation, on a grid of (steps, H, W), was made from.
     """
@@ -48,7 +48,7 @@ def filmstrip(clip: FrameSource, allocation: Allocation) -> Image.Image:
 
 
 def most_kept(masks: Tensor) -> list[int]:
-    """The steps of a filmstrip, rising, from masks [T, H, W]: all, or those of which most is kept."""
+    """Return the steps of a filmstrip, rising, from masks [T, H, W]: all, or those of which most is kept."""
     kept = masks.flatten(1).sum(1)
     order = kept.argsort(descending=True, stable=True)[:MOST]
     return sorted(order.tolist())

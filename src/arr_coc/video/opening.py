@@ -119,7 +119,7 @@ Visual = Image.Image | FrameSource  # an opened image or clip
 
 
 def is_clip(source: Any) -> bool:
-    """Whether a source is an opened clip or a path that ends in one of VIDEO_SUFFIXES."""
+    """Return whether a source is an opened clip or a path that ends in one of VIDEO_SUFFIXES."""
     if isinstance(source, FrameSource):
         return True
     return (
@@ -148,12 +148,14 @@ def open_visuals(sources: Sequence[Any], fps: float | None = None) -> tuple[Visu
 
 
 def first_picture(visual: Visual) -> Image.Image:
-    """An image itself, or the first frame of a clip."""
+    """Return an image itself, or the first frame of a clip."""
     return visual if isinstance(visual, Image.Image) else next(iter(visual))
 
 
 def size_text(visual: Visual) -> str:
-    """The size of an image or a clip in a few words: "640 x 480 px", "640 x 480 px, 12 frames of 6.0 s"."""
+    """Return the size of an image or a clip in a few words: "640 x 480 px", "640 x 480 px, 12 frames of 6.0
+    s".
+    """
     width, height = visual.size
     text = f"{width} x {height} px"
     if isinstance(visual, Image.Image):

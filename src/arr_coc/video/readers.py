@@ -441,7 +441,9 @@ def write_clip(
 
 
 def _fraction(fps: float) -> Fraction:
-    """A rate as the fraction that is meant; one below a frame a second is taken by the seconds of a frame."""
+    """Return a rate as the fraction that is meant; one below a frame a second is taken by the seconds of a
+    frame.
+    """
     if fps < 1:
         return 1 / Fraction(1 / fps).limit_denominator(1001)
     return Fraction(fps).limit_denominator(1001)

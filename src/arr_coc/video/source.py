@@ -22,7 +22,8 @@ MAX_FRAMES = 768  # the most frames that are sampled unless the caller says othe
 
 
 def sample_frames(total: int, rate: float, fps: float = FPS, most: int = MAX_FRAMES) -> tuple[int, ...]:
-    """The rising numbers of the frames to read of a clip, by the rule of transformers' Qwen3-VL processor.
+    """Return the rising numbers of the frames to read of a clip, by the rule of transformers' Qwen3-VL
+    processor.
 
     `total / rate * fps` frames (rates in frames per second), rounded down, at least 4, at most `most`, which
     wins; spread evenly from the first frame to the last. A ValueError for a rate or count that isn't
@@ -40,7 +41,9 @@ def sample_frames(total: int, rate: float, fps: float = FPS, most: int = MAX_FRA
 
 
 def step_times(times: Sequence[float], frames_per_step: int = 2) -> tuple[float, ...]:
-    """The seconds of each step of `frames_per_step` frames: the middle between its first and last frame."""
+    """Return the seconds of each step of `frames_per_step` frames: the middle between its first and last
+    frame.
+    """
     if frames_per_step < 1:
         raise ValueError(f"frames_per_step {frames_per_step} is out of range: use at least 1")
     starts = range(0, len(times), frames_per_step)
@@ -48,7 +51,7 @@ def step_times(times: Sequence[float], frames_per_step: int = 2) -> tuple[float,
 
 
 def check_rate(value: float, name: str) -> float:
-    """The value as a float; a ValueError unless it is positive and finite."""
+    """Return the value as a float; a ValueError unless it is positive and finite."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError(f"{name} {value!r} is not a number of frames per second: use for example 2.0")
     if not (math.isfinite(value) and value > 0):
@@ -96,7 +99,7 @@ class FrameSource:
         return len(self.times)
 
     def __iter__(self) -> Iterator[Image.Image]:
-        """The frames as RGB images; ValueError if one can't be decoded or isn't of `size`."""
+        """Yield the frames as RGB images; ValueError if one can't be decoded or isn't of `size`."""
         count = 0
         for image in self.read():
             if image.size != self.size:
@@ -112,7 +115,7 @@ class FrameSource:
             )
 
     def arrays(self) -> Iterator[np.ndarray]:
-        """The frames as uint8 arrays [height, width, 3], read one at a time."""
+        """Return the frames as uint8 arrays [height, width, 3], read one at a time."""
         return (np.asarray(image) for image in self)
 
 
@@ -127,14 +130,14 @@ class FrameIndex:
 
 
 def even_times(total: int, rate: float) -> np.ndarray:
-    """The times of `total` frames at a constant rate, in seconds: float64 [total]."""
+    """Return the times of `total` frames at a constant rate, in seconds: float64 [total]."""
     return np.arange(total, dtype=np.float64) / rate
 
 
 def choose_frames(
     index: FrameIndex, fps: float, most: int, start: float | None, end: float | None
 ) -> tuple[tuple[int, ...], tuple[float, ...]]:
-    """The numbers and times (seconds) of the frames to read, from `start` to `end` seconds inclusive.
+    """Return the numbers and times (seconds) of the frames to read, from `start` to `end` seconds inclusive.
 
     Both count in the whole clip. Where no frame lies between them, it is the nearest one.
     """

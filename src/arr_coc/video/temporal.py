@@ -55,7 +55,7 @@ class Changes:
 
     @classmethod
     def of(cls, frames: Iterable[Tensor], grid: tuple[int, int]) -> Changes:
-        """The changes of a clip's frames, float [3, h, w] in [0, 1] each, on a grid (H, W).
+        """Return the changes of a clip's frames, float [3, h, w] in [0, 1] each, on a grid (H, W).
 
         One frame is held at a time.
         """
@@ -64,7 +64,7 @@ class Changes:
 
     @classmethod
     def joined(cls, steps: Sequence[Change]) -> Changes:
-        """The changes of a clip, from those of its frames in order."""
+        """Return the changes of a clip, from those of its frames in order."""
         if not steps:
             raise ValueError("a clip without frames has no changes: give at least one frame")
         cuts, shifts, new, differences, still = zip(*steps, strict=True)
@@ -77,7 +77,8 @@ class Changes:
         )
 
     def at(self, question: str, times: Sequence[float] | None = None, event: Tensor | None = None) -> Changes:
-        """The same changes for a question, which may name a moment: where that begins everything is new.
+        """Return the same changes for a question, which may name a moment: where that begins everything is
+        new.
 
         `times` are the seconds at which each frame begins, `event` float [T, H, W] the logits of what happens
         at the question's moment (`event_of`); None: not known.
@@ -105,12 +106,12 @@ class Changes:
         return torch.maximum(new, NEIGHBOUR_WORTH * F.max_pool2d(new[:, None], 3, 1, padding=1)[:, 0])
 
     def carried(self, maps: Tensor, t: int) -> Tensor:
-        """A map [H, W] of the frame before frame `t`, where its content is now."""
+        """Return a map [H, W] of the frame before frame `t`, where its content is now."""
         along = _along(maps, self.shifts[t])
         return along if self.still is None else torch.where(self.still[t].to(maps.device), maps, along)
 
     def back(self, maps: Tensor, t: int) -> Tensor:
-        """A map [H, W] of frame `t`, where its content was in the frame before."""
+        """Return a map [H, W] of frame `t`, where its content was in the frame before."""
         along = _along(maps, -self.shifts[t])
         return along if self.still is None else torch.where(self.still[t].to(maps.device), maps, along)
 
@@ -150,7 +151,7 @@ class Tracker:
         self._reference: Tensor | None = None  # what was last new at each point, moved along
 
     def __call__(self, frame: Tensor) -> Change:
-        """What is new in the next frame, float [3, h, w] in [0, 1]."""
+        """Return what is new in the next frame, float [3, h, w] in [0, 1]."""
         # (3, H * 16, W * 16): a fixed number of points per cell, whatever the frame's resolution.
         small = F.adaptive_avg_pool2d(
             frame.float(), (self.grid[0] * POINTS_PER_CELL, self.grid[1] * POINTS_PER_CELL)
@@ -218,7 +219,9 @@ def _with_ends(smooth: Tensor, worth: Tensor, changes: Changes) -> tuple[Tensor,
 
 
 def _moved(picture: Tensor, shift: tuple[float, float]) -> tuple[Tensor, Tensor]:
-    """A picture [3, h, w] moved by points (down, right), and where it still covers the frame, bool [h, w]."""
+    """Return a picture [3, h, w] moved by points (down, right), and where it still covers the frame, bool
+    [h, w].
+    """
     size, by = (picture.shape[-2], picture.shape[-1]), torch.tensor([shift], device=picture.device)
     inside = covered(size, by)[0]
     down, right = shift
@@ -228,7 +231,8 @@ def _moved(picture: Tensor, shift: tuple[float, float]) -> tuple[Tensor, Tensor]
 
 
 def _apart(frame: Tensor, reference: Tensor, inside: Tensor) -> Tensor:
-    """How far the content of each cell is from the reference's, [H, W]; infinite where that is outside.
+    """Return how far the content of each cell is from the reference's, [H, W]; infinite where that is
+    outside.
 
     The mean absolute difference in the block that differs most. A change of all light is no difference.
     """
@@ -242,7 +246,9 @@ def _apart(frame: Tensor, reference: Tensor, inside: Tensor) -> Tensor:
 
 
 def _light(before: Tensor, after: Tensor) -> tuple[Tensor, Tensor]:
-    """The factor, and the amount in each channel [c], by which the light of points [c, n] has changed."""
+    """Return the factor, and the amount in each channel [c], by which the light of points [c, n] has
+    changed.
+    """
     factor, amount = before.new_ones(()), (after - before).median(1).values
     for _ in range(LIGHT_ROUNDS):
         rest = (after - factor * before - amount[:, None]).abs().mean(0)
@@ -265,7 +271,7 @@ def _points(cells: Tensor) -> Tensor:
 
 
 def _along(relevance: Tensor, shift: Tensor) -> Tensor:
-    """A map [H, W] moved by (down, right) cells; what comes in from outside repeats the border."""
+    """Return a map [H, W] moved by (down, right) cells; what comes in from outside repeats the border."""
     if not bool(shift.any()):
         return relevance
     share = shift / shift.new_tensor(relevance.shape)
@@ -328,7 +334,8 @@ class Moment(NamedTuple):
     share: bool = False  # both are shares of the clip
 
     def worth(self, times: Sequence[float] | None, steps: int) -> Tensor | None:
-        """The share of its relevance that each step keeps, [steps]: 1 within the moment, less elsewhere.
+        """Return the share of its relevance that each step keeps, [steps]: 1 within the moment, less
+        elsewhere.
 
         None if the moment isn't in the clip, or is told in seconds and `times` of the steps are not known.
         """
@@ -350,7 +357,7 @@ class Moment(NamedTuple):
 
 
 def moment_of(question: str) -> Moment | None:
-    """The moment that a question names, None if it names none; of several the first that is a span."""
+    """Return the moment that a question names, None if it names none; of several the first that is a span."""
     if match := _BETWEEN.search(question):
         start, end = _seconds(match, "a"), _seconds(match, "b")
         if start is not None and end is not None and start <= end:
@@ -374,18 +381,22 @@ def moment_of(question: str) -> Moment | None:
 
 
 def asks_when(question: str) -> bool:
-    """Whether a question is about a time: "when ...", "at which second ...", "after how many seconds ..."."""
+    """Return whether a question is about a time: "when ...", "at which second ...", "after how many seconds
+    ...".
+    """
     return bool(_WHEN.search(question))
 
 
 def event_of(question: str) -> str | None:
-    """The event at which a question asks for something else: what follows "while", "when" or "as" in it."""
+    """Return the event at which a question asks for something else: what follows "while", "when" or "as" in
+    it.
+    """
     match = None if asks_when(question) else _EVENT.search(question)
     return match["event"] if match else None
 
 
 def moment_shown(chances: Tensor) -> Tensor:
-    """The share of its relevance that each step keeps, [T]: 1 at the step that shows an event best.
+    """Return the share of its relevance that each step keeps, [T]: 1 at the step that shows an event best.
 
     `chances` [T, H, W] are those that a cell shows the event, 0 where nothing is new.
     """
@@ -395,7 +406,9 @@ def moment_shown(chances: Tensor) -> Tensor:
 
 
 def _seconds(match: re.Match[str], tag: str) -> float | None:
-    """The seconds of a point in time; None of a number without a unit, which may be a number of anything."""
+    """Return the seconds of a point in time; None of a number without a unit, which may be a number of
+    anything.
+    """
     groups = match.groupdict()
     if groups.get(f"minutes{tag}"):
         hours = int(groups.get(f"hours{tag}") or 0)

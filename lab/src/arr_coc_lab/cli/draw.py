@@ -98,7 +98,7 @@ def _name(number: int) -> str:
 
 
 def _other_file(folder: Path, count: int, page_file: Callable[[int], PageFile]) -> str | None:
-    """The name of an existing file whose content would change; None: there is none."""
+    """Return the name of an existing file whose content would change; None: there is none."""
     if not any((folder / name).exists() for name in (QUESTIONS, *map(_name, range(count)))):
         return None  # and no page is drawn twice
     questions, end = _content(folder / QUESTIONS), 0
@@ -114,7 +114,7 @@ def _other_file(folder: Path, count: int, page_file: Callable[[int], PageFile]) 
 
 
 def _content(path: Path) -> bytes | None:
-    """The bytes of a regular file, b"" of any other; None: nothing is there."""
+    """Return the bytes of a regular file, b"" of any other; None: nothing is there."""
     if path.is_file():
         return path.read_bytes()
     return b"" if path.exists() else None

@@ -20,7 +20,7 @@ ENDINGS = re.compile(r"\.(jsonl\.gz|jsonl|json|png)$")  # of a result file, whic
 
 
 def _columns(text: str) -> str:
-    """The name of a table; BadParameter if there is none."""
+    """Return the name of a table; BadParameter if there is none."""
     if text not in COLUMNS:
         from arr_coc.files.validation import nearest
 
@@ -116,7 +116,9 @@ def show_summary(summary: dict[str, Any], picture: Path, columns: str, as_json: 
 
 
 def fitted(text: str, width: int) -> str:
-    """A markdown table for a terminal: where it is too narrow, a paragraph per row in place of the table."""
+    """Return a markdown table for a terminal: where it is too narrow, a paragraph per row in place of the
+    table.
+    """
     if max(map(len, text.splitlines())) <= width:
         return text
     blocks = []

@@ -34,7 +34,7 @@ class _Question(Fields):
 
 
 def read_chartqa(folder: Path, split: str = "test", limit: int | None = None) -> Iterator[Example]:
-    """The questions of `split` in file order, those by people before those by a program.
+    """Return the questions of `split` in file order, those by people before those by a program.
 
     `split` is train, val or test (both parts; their mean is the published figure), or with _human or
     _augmented one of them. ValueError for a missing file, image or field.

@@ -20,7 +20,8 @@ LETTER = "\nAnswer with the option's letter from the given choices directly."
 
 
 def find_clip(folder: Path, name: str, where: str, under: Iterable[str] = ("",)) -> Path:
-    """The clip called `name` in one of the subfolders `under` of `folder`: a file, or a folder of frames.
+    """Return the clip called `name` in one of the subfolders `under` of `folder`: a file, or a folder of
+    frames.
 
     `name` is a file name, stem or relative path; it is tried as it is, then with each of `CLIP_SUFFIXES`.
     ValueError, with the question's place `where`, if there is none or the name leads out of the folder.
@@ -43,7 +44,7 @@ def find_clip(folder: Path, name: str, where: str, under: Iterable[str] = ("",))
 
 
 def with_options(question: str, options: Sequence[str]) -> str:
-    """A question with its options below it, one a line: "A. a dog"."""
+    """Return a question with its options below it, one a line: "A. a dog"."""
     lines = [f"{letter}. {option}" for letter, option in zip(LETTERS, options, strict=False)]
     return "\n".join([question, *lines])
 
@@ -55,7 +56,7 @@ def check_options(options: Sequence[str], where: str) -> None:
 
 
 def choice_answers(options: Sequence[str], index: int, where: str) -> tuple[str, str]:
-    """The right letter and its option's text; ValueError if there is no such option."""
+    """Return the right letter and its option's text; ValueError if there is no such option."""
     if not 0 <= index < len(options):
         raise ValueError(f"{where}: option {index} is none of {len(options)}: correct the file")
     return LETTERS[index], options[index]

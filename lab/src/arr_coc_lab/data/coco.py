@@ -89,7 +89,8 @@ class _Image:
 
 
 def read_coco(folder: Path, split: str = "val", limit: int | None = None) -> Iterator[Example]:
-    """The questions of `questions_{split}.jsonl`, `questions.jsonl` or templates, with boxes as corners.
+    """Return the questions of `questions_{split}.jsonl`, `questions.jsonl` or templates, with boxes as
+    corners.
 
     Raises:
         ValueError: a missing file, image, field, category, annotation or box; an id that comes twice.
@@ -114,7 +115,9 @@ def read_coco(folder: Path, split: str = "val", limit: int | None = None) -> Ite
 
 
 def _templates(path: Path, categories: set[str]) -> dict[str, str | None]:
-    """The question of each category, or None; ValueError for no object of texts or an unknown category."""
+    """Return the question of each category, or None; ValueError for no object of texts or an unknown
+    category.
+    """
     content = read_json(path)
     if not isinstance(content, dict) or not content:
         raise ValueError(f'{path} is no object of templates: write {{"*": "Where is the {{category}}?"}}')
@@ -163,7 +166,7 @@ def _from_templates(
 
 
 def _each_once(model: type[_E], path: Path, content: Any, key: str) -> Iterator[tuple[str, _E]]:
-    """The entries of a list of a COCO file with their places; ValueError for an id that comes twice."""
+    """Yield the entries of a list of a COCO file with their places; ValueError for an id that comes twice."""
     places: dict[str, str] = {}
     for where, record in records(path, content, key):
         entry = model.of(record, where)

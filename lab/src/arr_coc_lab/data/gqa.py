@@ -34,7 +34,7 @@ class _Question(_TestQuestion):
 
 
 def read_gqa(folder: Path, split: str = "testdev", limit: int | None = None) -> Iterator[Example]:
-    """The balanced questions of `split` (train, val, testdev, test, challenge) in file order.
+    """Return the balanced questions of `split` (train, val, testdev, test, challenge) in file order.
 
     `testdev_all` reads the unbalanced ones. Those of test and challenge have no answers. ValueError for a
     missing file, image or field.

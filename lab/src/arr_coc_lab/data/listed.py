@@ -156,7 +156,7 @@ class RecordReader:
         return self._model(HiddenAnswers, ())
 
     def _model(self, answers: Any, default: Any = ...) -> type[Fields]:
-        """What is expected of a record; messages name its fields as the file does."""
+        """Return what is expected of a record; messages name its fields as the file does."""
         ids: Any = {f"id{i}": (Id, Field(alias=name)) for i, name in enumerate(self.ids)}
         answers_field = (answers, Field(default, alias=self.answers)) if self.answers else (Any, ())
         boxes_field = (Boxes, Field([], alias=self.boxes)) if self.boxes else (Any, [])
@@ -185,7 +185,7 @@ def _rows(path: Path, key: str | None) -> Iterator[tuple[str, Record]]:
 
 
 def read_table(path: Path) -> Iterator[tuple[str, Record]]:
-    """The rows of a table (TSV, quoted as CSV) as texts by their column, with places ("PATH, row 3").
+    """Yield the rows of a table (TSV, quoted as CSV) as texts by their column, with places ("PATH, row 3").
 
     Rows count from 1 after the heading; empty fields are left out. A ValueError for a damaged file.
     """
@@ -199,7 +199,7 @@ def read_table(path: Path) -> Iterator[tuple[str, Record]]:
 
 
 def _options(record: Record, names: tuple[str, ...], where: str) -> list[str]:
-    """The options of a question, without the letters "(A)" or "A." before them."""
+    """Return the options of a question, without the letters "(A)" or "A." before them."""
     values = record.get(names[0]) if len(names) == 1 else [record[name] for name in names if name in record]
     if not isinstance(values, list) or not all(isinstance(each, str) and each.strip() for each in values):
         raise ValueError(f"{where}: {short(names[0])} is {short(values)}: it should be a list of texts")
@@ -222,7 +222,7 @@ def _letter(answer: str, where: str) -> int:
 
 
 def _picture(text: str, key: str, pictures: dict[str, Path], where: str) -> Path:
-    """The file in the cache of a picture in base64, or of that of an earlier row by its id."""
+    """Return the file in the cache of a picture in base64, or of that of an earlier row by its id."""
     if len(text) <= MIN_PICTURE:
         if text not in pictures:
             raise ValueError(

@@ -40,7 +40,7 @@ class _TestQuestion(_Question):
 
 
 def read_longvideobench(folder: Path, split: str = "val", limit: int | None = None) -> Iterator[Example]:
-    """The questions of `split` (val, test) in file order; those of test have no answers.
+    """Return the questions of `split` (val, test) in file order; those of test have no answers.
 
     Raises ValueError for an unknown split, or a missing file, clip or field.
     """

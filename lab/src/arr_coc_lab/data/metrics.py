@@ -55,7 +55,7 @@ def _near(answer: str, truth: str, tolerance: float) -> bool:
 
 
 def _number(text: str) -> float | None:
-    """The finite value of `text`, None where it is not a number."""
+    """Return the finite value of `text`, None where it is not a number."""
     try:
         value = float(text[:-1]) / 100 if text.endswith("%") else float(text)
     except ValueError:
@@ -164,7 +164,8 @@ def _is_yes(reply: str) -> bool:
 
 
 def yes_no_scores(answers: Sequence[str], truths: Sequence[str]) -> dict[str, float]:
-    """What POPE publishes of all its questions: accuracy, precision, recall, f1 and yes_rate, each 0 to 1.
+    """Return what POPE publishes of all its questions: accuracy, precision, recall, f1 and yes_rate, each 0
+    to 1.
 
     `truths` are yes or no, one per answer; answers are read as by `yes_no_match`. Yes is the positive class;
     a rate of nothing is 0. ValueError for no answers, or another number of them than of truths.
@@ -183,7 +184,9 @@ def yes_no_scores(answers: Sequence[str], truths: Sequence[str]) -> dict[str, fl
 
 
 def mean_by_class(scores: Sequence[float], classes: Sequence[str]) -> dict[str, float]:
-    """The mean of `scores` for each of `classes`, one per score, in the order in which they first come."""
+    """Return the mean of `scores` for each of `classes`, one per score, in the order in which they first
+    come.
+    """
     if len(scores) != len(classes):
         raise ValueError(f"{len(scores)} scores and {len(classes)} classes: give one class per score")
     groups: dict[str, list[float]] = {}

@@ -64,7 +64,7 @@ class _BoundedQuestion(_Question):
 
 
 def read_mvbench(folder: Path, split: str = "all", limit: int | None = None) -> Iterator[Example]:
-    """The questions of one task, or of all tasks whose files are in `folder/json`.
+    """Return the questions of one task, or of all tasks whose files are in `folder/json`.
 
     `split` is "all", "test" (the same) or a task; a small `limit` reads the first tasks alone. ValueError for
     an unknown task, or a missing file, clip or field.

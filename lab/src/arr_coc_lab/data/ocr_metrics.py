@@ -30,7 +30,8 @@ FIELDS = ("key information extraction en", "key information mapping en", "key in
 
 
 def metric_of(kind: str, evaluation: str | None, boxes: Sequence[Box] = ()) -> Metric | None:
-    """The metric of a kind of question (`type` in OCRBench v2) and its `eval`, or None for one without.
+    """Return the metric of a kind of question (`type` in OCRBench v2) and its `eval`, or None for one
+    without.
 
     `boxes` are those of the answer, in thousandths, for kinds that ask where it is. For kinds with fields, a
     truth is JSON text: {"name": "value"} or {"name": ["value", "another wording"]}.
@@ -128,7 +129,9 @@ def answer_and_place(answer: str, truths: Sequence[str], box: Box) -> float:
 
 
 def fields_f1(answer: str, truths: Sequence[str]) -> float:
-    """The share of fields, of the reply and the truth together, that are the same but for case and spaces."""
+    """Return the share of fields, of the reply and the truth together, that are the same but for case and
+    spaces.
+    """
     reply = {name: _bare(value) for name, value in reply_fields(answer).items()}
     true: dict[str, Any] = json.loads(truths[0])
     names = reply.keys() | true.keys()
@@ -145,7 +148,9 @@ def _bare(value: Any) -> str:
 
 
 def reply_fields(reply: str) -> Mapping[str, str]:
-    """The fields of a reply: JSON, a Python dictionary, or lines as "name: value", also between fences."""
+    """Return the fields of a reply: JSON, a Python dictionary, or lines as "name: value", also between
+    fences.
+    """
     match = _FENCE.search(reply[:LONGEST])
     text = match[1] if match else reply[:LONGEST].strip()
     for parse in (json.loads, ast.literal_eval):

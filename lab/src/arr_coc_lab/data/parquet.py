@@ -57,7 +57,7 @@ class _Row(Fields):
 
 
 def read_parquet(folder: Path, split: str = "val", limit: int | None = None) -> Iterator[Example]:
-    """The questions of a split's parquet files, files by name and rows in their order.
+    """Return the questions of a split's parquet files, files by name and rows in their order.
 
     `folder` may be one file. ValueError without pyarrow, or for a missing split, column or damaged file.
     """
@@ -66,7 +66,8 @@ def read_parquet(folder: Path, split: str = "val", limit: int | None = None) -> 
 
 
 def read_zoombench(folder: Path, split: str = "test", limit: int | None = None) -> Iterator[Example]:
-    """The questions of ZoomBench as by `read_parquet`; its only split is test, options stand in the question.
+    """Return the questions of ZoomBench as by `read_parquet`; its only split is test, options stand in the
+    question.
 
     Whole pictures are read. The file has a crop of each that holds the answer, but not its place.
     """
@@ -74,7 +75,8 @@ def read_zoombench(folder: Path, split: str = "test", limit: int | None = None) 
 
 
 def split_files(folder: Path, split: str) -> list[Path]:
-    """The parquet files of a split in a folder or its `data`, by name, or `folder` itself if it is a file.
+    """Return the parquet files of a split in a folder or its `data`, by name, or `folder` itself if it is a
+    file.
 
     ValueError without pyarrow, or if there is no such folder; `NoSuchFile` if it has no such files.
     """
@@ -105,7 +107,7 @@ def _examples(path: Path, split: str) -> Iterator[Example]:
 
 
 def read_rows(path: Path, columns: list[str] | None = None) -> Iterator[dict[str, Any]]:
-    """The rows of a file, as `parquet_rows.work` gives them, or of it the `columns` named.
+    """Yield the rows of a file, as `parquet_rows.work` gives them, or of it the `columns` named.
 
     ValueError for a missing column, or a file that is damaged or too large unpacked.
     """
@@ -142,7 +144,7 @@ def read_rows(path: Path, columns: list[str] | None = None) -> Iterator[dict[str
 
 @cache
 def _worker(megabytes: int) -> Worker:
-    """The child process for files of some size; it serves one after the other."""
+    """Return the child process for files of some size; it serves one after the other."""
     return Worker(Path(parquet_rows.__file__), "work", SECONDS, megabytes)
 
 

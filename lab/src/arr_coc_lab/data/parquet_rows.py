@@ -41,7 +41,7 @@ MAX_READINGS = 4
 
 
 def work(request: dict[str, Any]) -> dict[str, Any]:
-    """The next rows of a file.
+    """Return the next rows of a file.
 
     Args:
         request: `path`, first `row`, `count` of rows at most (0: close the file), the folder `assets` for
@@ -90,7 +90,9 @@ def _rows(path: Path, columns: list[str] | None) -> Iterator[dict[str, Any]]:
 
 
 def _columns(schema: Any, path: Path, columns: list[str] | None) -> dict[str, str]:
-    """The columns that are read and what they are called here: `columns`, or those of a file of questions."""
+    """Return the columns that are read and what they are called here: `columns`, or those of a file of
+    questions.
+    """
     kinds: Any = importlib.import_module("pyarrow.types")
     types = {field.name: field.type for field in schema}
     if len(types) > MAX_COLUMNS:
@@ -118,7 +120,7 @@ def _columns(schema: Any, path: Path, columns: list[str] | None) -> dict[str, st
 
 
 def _plain_row(row: dict[str, Any], assets: Path, where: str) -> dict[str, Any]:
-    """A row as JSON; long texts beside the question and the answers are left out."""
+    """Return a row as JSON; long texts beside the question and the answers are left out."""
     plain: dict[str, Any] = {}
     for name, value in row.items():
         if name == "image":
@@ -131,7 +133,7 @@ def _plain_row(row: dict[str, Any], assets: Path, where: str) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """A value as JSON; bytes, dates and so on become an object that no field accepts."""
+    """Return a value as JSON; bytes, dates and so on become an object that no field accepts."""
     if isinstance(value, list):
         return [_plain(each) for each in value]
     if isinstance(value, dict):
@@ -140,7 +142,7 @@ def _plain(value: Any) -> Any:
 
 
 def _image(value: Any, assets: Path, where: str) -> dict[str, str]:
-    """The file of a row's image in the cache, or its name in the folder."""
+    """Return the file of a row's image in the cache, or its name in the folder."""
     if isinstance(value, list):
         if len(value) != 1:
             raise ValueError(f"{where}: {len(value)} images, where one question is about one: leave it out")

@@ -27,7 +27,8 @@ class _Question(Fields):
 
 
 def read_pope(folder: Path, split: str = "test", limit: int | None = None) -> Iterator[Example]:
-    """The questions of all three files ("test") or of one category; a small `limit` reads `random` alone.
+    """Return the questions of all three files ("test") or of one category; a small `limit` reads `random`
+    alone.
 
     Raises ValueError for an unknown split, or a missing file, image or field.
     """

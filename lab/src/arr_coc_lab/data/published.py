@@ -122,7 +122,9 @@ class _Boxed(Fields):
 
 
 def _with_targets(example: Example, record: Record, folder: Path) -> Example:
-    """A question of V* without its closing instruction, with its option's text and its things' boxes."""
+    """Return a question of V* without its closing instruction, with its option's text and its things'
+    boxes.
+    """
     question = example.question.removesuffix(LETTER)
     options = dict(re.findall(r"^\(([A-H])\)\s*(\S.*)$", question, re.MULTILINE))
     answers = (*example.answers, *(options[each] for each in example.answers if each in options))
@@ -173,7 +175,7 @@ read_mme_realworld = RecordReader(
 
 
 def _with_formula(example: Example, record: Record, folder: Path) -> Example:
-    """A question of OCRBench; handwritten formulas are scored in their own way."""
+    """Return a question of OCRBench; handwritten formulas are scored in their own way."""
     is_formula = record.get("dataset_name") == "HME100k"
     return replace(example, metric=contains_formula) if is_formula else example
 
@@ -195,7 +197,9 @@ _PLACED = ("text grounding en", "VQA with position en")
 
 
 def _scored(record: Record, where: str) -> Record | None:
-    """A record of OCRBench v2 with its answers as texts, or None if its answer can't be scored here."""
+    """Return a record of OCRBench v2 with its answers as texts, or None if its answer can't be scored
+    here.
+    """
     kind, answers = str(record.get("type")), record.get("answers")
     if "ignore" in record or metric_of(kind, record.get("eval"), ((0, 0, 1, 1),)) is None:
         return None
@@ -206,7 +210,9 @@ def _scored(record: Record, where: str) -> Record | None:
 
 
 def _fields_of(value: Any, where: str) -> dict[str, Any]:
-    """The fields of an answer, which is an object or one as text, of JSON or Python, once or twice quoted."""
+    """Return the fields of an answer, which is an object or one as text, of JSON or Python, once or twice
+    quoted.
+    """
     for _ in range(3):
         if not isinstance(value, str):
             break
@@ -222,7 +228,9 @@ def _fields_of(value: Any, where: str) -> dict[str, Any]:
 
 
 def _with_place(example: Example, record: Record, folder: Path) -> Example:
-    """A question of OCRBench v2 with its metric, and its box where the answer is a place, in thousandths."""
+    """Return a question of OCRBench v2 with its metric, and its box where the answer is a place, in
+    thousandths.
+    """
     kind = str(record.get("type"))
     place = record.get("answers") if kind == "text grounding en" else record.get("bbox", [])
     numbers = _Boxed.of({"bbox": place}, example.where).bbox if kind in _PLACED else []
@@ -238,7 +246,7 @@ def _scaled(box: Box, x: float, y: float) -> Box:
 
 
 def _size(example: Example) -> tuple[int, int]:
-    """The size of a picture in px, from its head alone."""
+    """Return the size of a picture in px, from its head alone."""
     try:
         with example.image.open("rb") as file, identify(file, shorten(example.image)) as image:
             return image.size
@@ -264,7 +272,9 @@ class _Screen(Fields):
 
 
 def _with_target(example: Example, record: Record, folder: Path) -> Example:
-    """A question of ScreenSpot whose answers are its boxes as text, in thousandths of the picture's sides."""
+    """Return a question of ScreenSpot whose answers are its boxes as text, in thousandths of the picture's
+    sides.
+    """
     size = _Screen.of(record, example.where).img_size
     width, height = size if size and min(size) >= 1 else _size(example)
     scaled = (_scaled(box, 1000 / width, 1000 / height) for box in example.boxes)
@@ -304,7 +314,7 @@ read_screenspot_pro = RecordReader(
 
 
 def _one_page(record: Record, where: str) -> Record | None:
-    """A record of BBox-DocVQA with the name of its page, or None if it is about several."""
+    """Return a record of BBox-DocVQA with the name of its page, or None if it is about several."""
     images = record.get("images", record.get("image_paths"))
     if isinstance(images, list):
         return record | {"images": images[0]} if len(images) == 1 else None

@@ -35,7 +35,7 @@ class _Page(Fields):
 
 
 def read_rendered(folder: Path, split: str = "test", limit: int | None = None) -> Iterator[Example]:
-    """The questions of the pages in `folder/split`, by page number; a question's kind is its family.
+    """Return the questions of the pages in `folder/split`, by page number; a question's kind is its family.
 
     Raises ValueError if there is no page, an image is missing, or a page's file is damaged.
     """

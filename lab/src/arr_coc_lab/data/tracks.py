@@ -40,13 +40,13 @@ class Evidence:
         return range(self.first, self.last + 1)
 
     def box(self, frame: int) -> Box:
-        """The box in a frame of the run; ValueError for another frame."""
+        """Return the box in a frame of the run; ValueError for another frame."""
         if frame not in self.frames:
             raise ValueError(f"frame {frame} lies outside of the evidence ({self.first} to {self.last})")
         return self.boxes[0] if len(self.boxes) == 1 else self.boxes[frame - self.first]
 
     def part(self, first: int, last: int) -> Evidence | None:
-        """The item within frames `first` to `last` inclusive; None if they share no frame."""
+        """Return the item within frames `first` to `last` inclusive; None if they share no frame."""
         low, high = max(first, self.first), min(last, self.last)
         if low > high:
             return None
@@ -54,7 +54,7 @@ class Evidence:
         return replace(self, first=low, last=high, boxes=boxes)
 
     def sampled(self, numbers: Sequence[int]) -> Evidence | None:
-        """The item in the ascending sampled frames `numbers`, counted from 0; None without any."""
+        """Return the item in the ascending sampled frames `numbers`, counted from 0; None without any."""
         places = [place for place, number in enumerate(numbers) if number in self.frames]
         if not places:
             return None

@@ -47,7 +47,7 @@ class _Question(Fields):
 
 
 def read_videomme(folder: Path, split: str = "test", limit: int | None = None) -> Iterator[Example]:
-    """The questions of `split` (only test exists) in file order.
+    """Return the questions of `split` (only test exists) in file order.
 
     Raises ValueError for a missing file, clip or field.
     """
@@ -62,7 +62,7 @@ def read_videomme(folder: Path, split: str = "test", limit: int | None = None) -
 
 
 def _flat(row: tuple[str, dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The questions of an object: itself, or those in it with the fields of their video."""
+    """Yield the questions of an object: itself, or those in it with the fields of their video."""
     where, record = row
     questions = record.get("questions")
     if questions is None:
@@ -98,7 +98,7 @@ def _example(folder: Path, record: dict[str, Any], where: str) -> Example:
 
 
 def _name(record: dict[str, Any], where: str) -> str:
-    """The name of the video without its suffix."""
+    """Return the name of the video without its suffix."""
     name, url = record.get("videoID"), record.get("url")
     if isinstance(name, str) and name:
         return name

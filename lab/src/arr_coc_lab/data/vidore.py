@@ -66,7 +66,8 @@ _M = TypeVar("_M", _Query, _Judgement)
 
 
 def read_vidore(folder: Path, split: str = "test", limit: int | None = None) -> Iterator[Example]:
-    """The queries of one of the sets of ViDoRe V3 about each of their pages, in the order of the pages.
+    """Return the queries of one of the sets of ViDoRe V3 about each of their pages, in the order of the
+    pages.
 
     A query about several pages is a question about each. Its boxes there, of all annotators, are the
     evidence; a page may have none. `split` is test (all languages) or a language, as english. ValueError
@@ -91,7 +92,7 @@ def read_vidore(folder: Path, split: str = "test", limit: int | None = None) -> 
 
 
 def _table(folder: Path, model: type[_M]) -> Iterator[tuple[str, _M]]:
-    """The rows of a table without pictures, with their places."""
+    """Yield the rows of a table without pictures, with their places."""
     for path in split_files(folder, "test"):
         for number, row in enumerate(read_rows(path, list(model.model_fields)), 1):
             where = f"{path}, row {number}"

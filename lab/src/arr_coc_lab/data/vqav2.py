@@ -53,7 +53,8 @@ _SUBSETS = {"train": "train2014", "val": "val2014", "test": "test2015", "test-de
 
 
 def read_vqav2(folder: Path, split: str = "val", limit: int | None = None) -> Iterator[Example]:
-    """The questions of `split` (train, val, test, test-dev) in file order; those of a test have no answers.
+    """Return the questions of `split` (train, val, test, test-dev) in file order; those of a test have no
+    answers.
 
     Raises:
         ValueError: an unknown split; a missing file, image, field or annotation; an id that comes twice.

@@ -166,7 +166,7 @@ def measure(
 def _kept(
     name: str, choice: Tensor | CoarseFrames, sample: ClipSample, question: ClipInquiry, budget: int
 ) -> dict[str, KeptOfClip]:
-    """What a choice keeps of a question's evidence, by reported name."""
+    """Return what a choice keeps of a question's evidence, by reported name."""
     items = list(question.items)
     if isinstance(choice, CoarseFrames):
         if choice.grid != sample.grid:
@@ -205,13 +205,15 @@ def _check_spent(name: str, tokens: int, budget: int) -> None:
 
 
 def readable_steps(frames: CoarseFrames, item: EvidenceItem, cell: int) -> list[bool]:
-    """Whether an item's print is readable in each time step of frames encoded at fewer pixels."""
+    """Return whether an item's print is readable in each time step of frames encoded at fewer pixels."""
     heights = [item.height if item.height is not None else rows * cell for rows in item.rows]
     return [frames.readable(t, height) for t, height in enumerate(heights)]
 
 
 def kept_of(masks: Sequence[Tensor], items: Sequence[EvidenceItem], tokens: int, steps: int) -> KeptOfClip:
-    """What `masks` (Bool [T, H, W], one per item) keep of the items, at the cost of `tokens` and `steps`."""
+    """Return what `masks` (Bool [T, H, W], one per item) keep of the items, at the cost of `tokens` and
+    `steps`.
+    """
     recalls, hits, total = [], 0, 0
     for mask, item in zip(masks, items, strict=True):
         kept, needed = (mask & item.cells).flatten(1).sum(1), item.cells.flatten(1).sum(1)  # (T,) each
@@ -229,7 +231,7 @@ def registered(
     scores: FrameScores | None = None,
     seed: int = 0,
 ) -> tuple[dict[str, Choose], dict[str, str]]:
-    """The registered methods that can run on clips, by name, and why each other one is left out.
+    """Return the registered methods that can run on clips, by name, and why each other one is left out.
 
     `scores` is for methods that choose frames by it. ValueError for an unknown name.
     """
@@ -249,7 +251,7 @@ def registered(
 
 
 def _chooser(name: str, scores: FrameScores | None, seed: int) -> Choose:
-    """A registered method as a function of a sample."""
+    """Return a registered method as a function of a sample."""
     method = CLIP_METHODS[name]
     last: list[ClipSample] = []  # what ignores the question chooses once per clip
     chosen: dict[int, Tensor | CoarseFrames] = {}
@@ -271,7 +273,8 @@ def _chooser(name: str, scores: FrameScores | None, seed: int) -> Choose:
 
 
 def with_foreign_question(choose: Choose, samples: Sequence[ClipSample]) -> Choose:
-    """The control of a method that reads the question: it gets the next clip's, with a text not asked here.
+    """Return the control of a method that reads the question: it gets the next clip's, with a text not asked
+    here.
 
     Raises:
         ValueError: fewer than two clips have questions.
@@ -291,7 +294,7 @@ def with_foreign_question(choose: Choose, samples: Sequence[ClipSample]) -> Choo
 
 
 def oracle(sample: ClipSample, text: str, budget: int) -> Tensor:
-    """The upper bound: the cells that hold the answer, Bool [T, H * W].
+    """Return the upper bound: the cells that hold the answer, Bool [T, H * W].
 
     First every item's time step with the fewest cells (or all its steps, if it needs every one), then all
     other evidence, then the first cells of the clip.

@@ -28,7 +28,7 @@ def summarise(
     kinds: Mapping[str, Kind] | None = None,
     draws: int = 2000,
 ) -> dict[str, Any]:
-    """Every figure that the table shows, ready for JSON.
+    """Return every figure that the table shows, ready for JSON.
 
     With a `reference` method, how far every other one is behind it is added, over the same clips. `kinds` are
     those of methods outside `CLIP_METHODS` ("ours" by default); `draws` are of the bootstrap.
@@ -61,7 +61,9 @@ def summarise(
 
 
 def described(name: str, kinds: Mapping[str, Kind]) -> dict[str, Any]:
-    """A method's kind and label; if in `CLIP_METHODS` also what it reads, when it chooses and its paper."""
+    """Return a method's kind and label; if in `CLIP_METHODS` also what it reads, when it chooses and its
+    paper.
+    """
     method = CLIP_METHODS.get(name.removesuffix(f", {COVERED}").removesuffix(f", {READ}"))
     if method is None:
         return {"kind": kinds.get(name, "ours"), "label": name}
@@ -77,7 +79,7 @@ def described(name: str, kinds: Mapping[str, Kind]) -> dict[str, Any]:
 
 
 def by_clip(scored: Sequence[ScoredClip], name: str, label: str, figure: str) -> dict[str, float]:
-    """The mean of a figure over the questions of each clip."""
+    """Return the mean of a figure over the questions of each clip."""
     values: dict[str, list[float]] = {}
     for one in scored:
         values.setdefault(one.clip, []).append(getattr(one.kept[name][label], figure))
@@ -115,7 +117,7 @@ def _differences(
 
 
 def table(summary: Mapping[str, Any], figures: Sequence[str] = ("recall", "whole"), kind: str = "") -> str:
-    """A markdown table: a row per method in order of kinds, ours in bold, percent with intervals.
+    """Return a markdown table: a row per method in order of kinds, ours in bold, percent with intervals.
 
     With a `kind` of question the table shows that alone, without intervals.
 

@@ -75,7 +75,7 @@ class KnownPrint:
 
 
 def open_source(name: str, guide: Guide | None = None) -> tuple[RelevanceSource, KnownPrint]:
-    """A source such as "guide+ocr" whose OCR returns known lines, and that OCR."""
+    """Return a source such as "guide+ocr" whose OCR returns known lines, and that OCR."""
     guide = load_guide() if guide is None else guide
     reader = KnownPrint()
     parts = [one for one, _ in parse_relevance(name)]
@@ -108,7 +108,7 @@ def questions_of(
 
 
 def conformal_quantile(values: Sequence[float], share: float) -> float:
-    """The ceil((n + 1) * share)-th smallest of n values; infinity where n is too small for one."""
+    """Return the ceil((n + 1) * share)-th smallest of n values; infinity where n is too small for one."""
     rank = math.ceil((len(values) + 1) * share - 1e-9)
     return sorted(values)[rank - 1] if rank <= len(values) else math.inf
 
@@ -119,7 +119,7 @@ def fit(
     abstained: float = ABSTAINED,
     bins: int = BINS,
 ) -> dict[str, Any]:
-    """The row of the table that questions with evidence calibrate; its version is left to the caller.
+    """Return the row of the table that questions with evidence calibrate; its version is left to the caller.
 
     A ValueError without questions about a place.
     """
@@ -149,7 +149,7 @@ def _rounded(depth: float) -> float:
 
 
 def report(row: dict[str, Any], rows: Sequence[AskedQuestion]) -> dict[str, Any]:
-    """What a row promises and keeps, by share.
+    """Return what a row promises and keeps, by share.
 
     "whole": share of questions with all evidence kept, of those to which the promise is given, "interval" its
     95 % interval over pictures; "cells" and "of all": the mean count and share of kept cells; "abstained":
@@ -175,7 +175,7 @@ def report(row: dict[str, Any], rows: Sequence[AskedQuestion]) -> dict[str, Any]
 
 
 def _kept(rule: CoverageRule, rows: Sequence[AskedQuestion]) -> list[float]:
-    """The share of each question's evidence that a rule keeps."""
+    """Return the share of each question's evidence that a rule keeps."""
     shares = []
     for one in rows:
         best = one.logits.argsort(descending=True, stable=True)[: rule.cells(one.logits, one.coupling)]
@@ -210,12 +210,12 @@ FAMILIES: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def _rank(logits: Tensor) -> Tensor:
-    """The place of each cell in the order of relevance, from 1."""
+    """Return the place of each cell in the order of relevance, from 1."""
     return logits.argsort(descending=True, stable=True).argsort() + 1
 
 
 def _mass(logits: Tensor, sharpness: float) -> Tensor:
-    """The share of all probability, sharpened by an exponent, that better cells hold."""
+    """Return the share of all probability, sharpened by an exponent, that better cells hold."""
     mass = (F.logsigmoid(logits.float()) * sharpness).exp()
     order = logits.argsort(descending=True, stable=True)
     before = mass[order].cumsum(0) - mass[order]

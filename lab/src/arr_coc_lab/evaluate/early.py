@@ -47,7 +47,9 @@ Prepare = Callable[[View, int, Spend, EncodedImages, Stopwatch], Ready]
 
 
 def by_mode(mode: str, gestalt: str | None = None) -> Prepare:
-    """The model's own `prepare` in mode "sparse", "saccade" or "compress"; `gestalt` None: the usual one."""
+    """Return the model's own `prepare` in mode "sparse", "saccade" or "compress"; `gestalt` None: the usual
+    one.
+    """
     more: dict[str, Any] = {} if gestalt is None else {"gestalt": gestalt}
 
     def prepare(view: View, i: int, budget: Spend, encoded: EncodedImages, watch: Stopwatch) -> Ready:
@@ -63,7 +65,9 @@ def by_mode(mode: str, gestalt: str | None = None) -> Prepare:
 
 
 def encoded_alone(select: Callable[[View, int, Any], Reduction]) -> Prepare:
-    """The cells that a rule chooses, encoded without the others; the rule must read no encoded token."""
+    """Return the cells that a rule chooses, encoded without the others; the rule must read no encoded
+    token.
+    """
 
     def prepare(view: View, i: int, budget: Spend, encoded: EncodedImages, watch: Stopwatch) -> Ready:
         adapter, inputs = view.model.adapter, view.prompts[i]
@@ -79,7 +83,9 @@ def encoded_alone(select: Callable[[View, int, Any], Reduction]) -> Prepare:
 
 
 def whole_image(view: View, inputs: Mapping[str, Any]) -> Ready:
-    """A prompt with every cell of its image encoded and read; the image may be another than the view's."""
+    """Return a prompt with every cell of its image encoded and read; the image may be another than the
+    view's.
+    """
     adapter = view.model.adapter
     features = adapter.features(inputs)
     cells = torch.arange(len(features.cells[0]), device=view.model.device)
@@ -87,7 +93,9 @@ def whole_image(view: View, inputs: Mapping[str, Any]) -> Ready:
 
 
 def averaged_patches(factor: int) -> Prepare:
-    """The untrained null of tower compressors: 4 or 16 patches averaged into one half-way up the tower."""
+    """Return the untrained null of tower compressors: 4 or 16 patches averaged into one half-way up the
+    tower.
+    """
 
     def prepare(view: View, i: int, budget: Spend, encoded: EncodedImages, watch: Stopwatch) -> Ready:
         adapter: Any = view.model.adapter
@@ -105,7 +113,7 @@ def averaged_patches(factor: int) -> Prepare:
 
 
 def of_another_question(view: View, i: int, budget: Count) -> Reduction:
-    """The cells that mode "sparse" takes for another image's question."""
+    """Return the cells that mode "sparse" takes for another image's question."""
     other = view.others[i]
     assert other is not None, "run only on questions that have another image's"
     encoded = view.encoded(SPARSE.name)

@@ -86,7 +86,7 @@ class Sample:
         return torch.from_numpy(np.asarray(self.image).copy()).permute(2, 0, 1).float() / 255
 
     def padded_image(self) -> Image.Image:
-        """The picture padded to `padded` by repeating its last row and column."""
+        """Return the picture padded to `padded` by repeating its last row and column."""
         right, down = (padded - side for padded, side in zip(self.padded, self.image.size, strict=True))
         return Image.fromarray(np.pad(np.asarray(self.image), ((0, down), (0, right), (0, 0)), mode="edge"))
 
@@ -125,7 +125,7 @@ def auto_cells(logits: Tensor) -> Tensor:
 
 
 def judge(guide: Guide, pixels: Tensor, texts: Sequence[str], grid: tuple[int, int]) -> Judgement:
-    """The guide's judgement of a picture [3, h, w], with its logits resampled to cells [Q, H, W].
+    """Return the guide's judgement of a picture [3, h, w], with its logits resampled to cells [Q, H, W].
 
     The cells cover the picture padded to whole cells of 32 px (`Sample.padded`).
     """
@@ -208,13 +208,13 @@ def budgets_of(cells: int) -> dict[str, int]:
 
 
 def kept_of(mask: Tensor, evidence: Tensor) -> Kept:
-    """What a mask of kept cells, bool [N], keeps of evidence, bool [N]."""
+    """Return what a mask of kept cells, bool [N], keeps of evidence, bool [N]."""
     recall = float((mask & evidence).sum() / evidence.sum())
     return Kept(recall, float(recall == 1), int(mask.sum()))
 
 
 def kept_by(scores: Tensor, evidence: Tensor, budgets: Mapping[str, int]) -> dict[str, Kept]:
-    """What the cells of the highest scores [N] keep of evidence, bool [N], by budget."""
+    """Return what the cells of the highest scores [N] keep of evidence, bool [N], by budget."""
     # evidence cells among the first 1, 2, ... N
     rising = evidence[scores.argsort(descending=True, stable=True)].cumsum(0)
     total = int(rising[-1])
@@ -225,7 +225,7 @@ def kept_by(scores: Tensor, evidence: Tensor, budgets: Mapping[str, int]) -> dic
 def kept_by_null(
     name: str, evidence: Tensor, grid: tuple[int, int], budgets: Mapping[str, int]
 ) -> dict[str, Kept]:
-    """What the null "random" (its expectation), "even grid" or "oracle" keeps, by budget."""
+    """Return what the null "random" (its expectation), "even grid" or "oracle" keeps, by budget."""
     cells, needed = evidence.numel(), int(evidence.sum())
     kept = {}
     for label, k in budgets.items():
@@ -255,7 +255,7 @@ def saliency_map(pixels: Tensor, grid: tuple[int, int]) -> Tensor:
 
 
 def _print(words: Sequence[Word], question: Inquired) -> dict[str, str]:
-    """The font size of the smallest word in a question's evidence, as an axis."""
+    """Return the font size of the smallest word in a question's evidence, as an axis."""
     sizes = [
         word.size
         for word in words
@@ -311,7 +311,9 @@ def by_axis(scored: Sequence[Scored]) -> dict[str, dict[str, list[Scored]]]:
 
 
 def calibration(scored: Sequence[Scored]) -> dict[str, Any]:
-    """How well the guide's logits tell kinds of questions apart: areas under the ROC curve, rates above 0."""
+    """Return how well the guide's logits tell kinds of questions apart: areas under the ROC curve, rates
+    above 0.
+    """
     local = [one for one in scored if one.question.kind != "global"]
     answered = [one.present for one in local if one.question.kind != "unanswerable"]
     vain = [one.present for one in local if one.question.kind == "unanswerable"]
@@ -333,7 +335,9 @@ def calibration(scored: Sequence[Scored]) -> dict[str, Any]:
 
 
 def auc(yes: Sequence[float], no: Sequence[float]) -> float:
-    """The area under the ROC curve: the chance that one of `yes` is above one of `no`, ties by half."""
+    """Return the area under the ROC curve: the chance that one of `yes` is above one of `no`, ties by
+    half.
+    """
     above, below = np.asarray(yes)[:, None], np.sort(np.asarray(no))
     # 2 x (values of `no` below) + ties
     lower = np.searchsorted(below, above, "left") + np.searchsorted(below, above, "right")

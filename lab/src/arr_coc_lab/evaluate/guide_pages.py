@@ -35,7 +35,7 @@ DOCUMENT = "document"
 def page_samples(
     folder: Path, split: str = "test", limit: int | None = None, questions: int | None = None
 ) -> Iterator[Sample]:
-    """The pages of a cache in the order of their seeds, at most `limit`, evenly spaced.
+    """Yield the pages of a cache in the order of their seeds, at most `limit`, evenly spaced.
 
     `questions`: at most so many of a page, of kinds as even as it has them.
 
@@ -53,7 +53,7 @@ def page_samples(
 def real_samples(
     folder: Path, split: Split = "test", limit: int | None = None, questions: int | None = None
 ) -> Iterator[Sample]:
-    """The labelled real pictures of a folder that `pictures.fetch` filled; else as `page_samples`."""
+    """Yield the labelled real pictures of a folder that `pictures.fetch` filled; else as `page_samples`."""
     pages = Real(folder, split)
     count = len(pages) if limit is None else min(limit, len(pages))
     for i in range(count):
@@ -75,7 +75,7 @@ def _even(questions: Sequence[Inquired], count: int, seed: int) -> tuple[Inquire
 
 
 def _axes(page: CachedPage) -> dict[str, str]:
-    """What a page is reported by: its type, area, and what of it is held out."""
+    """Return what a page is reported by: its type, area, and what of it is held out."""
     width, height = page.image.size
     cells = -(-width // 32) * -(-height // 32)
     bounds = ((256, "up to 256 cells"), (512, "257-512 cells"), (1024, "513-1024 cells"))
@@ -110,7 +110,7 @@ Move = Callable[[Image.Image, list[Box]], tuple[Image.Image, list[Box]]]
 
 
 def _moved(move: Move) -> Callable[[Sample], Sample]:
-    """An effect on samples from one on a picture and boxes."""
+    """Return an effect on samples from one on a picture and boxes."""
 
     def effect(sample: Sample) -> Sample:
         boxes = [box for question in sample.questions for box in question.evidence]
@@ -126,7 +126,7 @@ def _moved(move: Move) -> Callable[[Sample], Sample]:
 
 
 def misspelt(text: str) -> str:
-    """A text with one wrong letter in every word of more than three letters, always the same ones."""
+    """Return a text with one wrong letter in every word of more than three letters, always the same ones."""
     rng = random.Random(text)
     words = text.split()
     for i, word in enumerate(words):

@@ -11,7 +11,7 @@ MIN_IOU = 0.5  # intersection over union from which on a box is a hit
 
 
 def is_hit(allocation: Allocation, evidence: Tensor) -> bool:
-    """Whether the best box of an allocation's evidence overlaps a labelled one by `MIN_IOU` or more.
+    """Return whether the best box of an allocation's evidence overlaps a labelled one by `MIN_IOU` or more.
 
     Both are measured in whole cells, as recall is: a choice knows nothing finer, and print is often smaller
     than a cell. `evidence`, bool [H, W], are the cells of the labelled boxes; those that touch are one box,
@@ -23,7 +23,7 @@ def is_hit(allocation: Allocation, evidence: Tensor) -> bool:
 
 
 def labelled_boxes(evidence: Tensor) -> list[Box]:
-    """The boxes (x0, y0, x1, y1), in cells, around each group of touching cells of a mask [H, W]."""
+    """Return the boxes (x0, y0, x1, y1), in cells, around each group of touching cells of a mask [H, W]."""
     cells = evidence.nonzero()
     boxes = []
     for group in touching([(0, *cell) for cell in cells.tolist()]):

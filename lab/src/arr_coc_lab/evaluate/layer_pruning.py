@@ -196,12 +196,12 @@ def layer_families() -> list[str]:
 
 
 def cut_layer(model: ARRCOCModel, layers: int = 2) -> int:
-    """The number of layers that read all tokens: `layers`, at most all but the last one."""
+    """Return the number of layers that read all tokens: `layers`, at most all but the last one."""
     return min(layers, model.config.get_text_config().num_hidden_layers - 1)
 
 
 def _text_model(model: ARRCOCModel, layer: int) -> Any:
-    """The base model's text model, checked to be one that can be cut after `layer` layers."""
+    """Return the base model's text model, checked to be one that can be cut after `layer` layers."""
     family = model.config.model_type
     if not model.adapter.layer_by_layer:
         raise ValueError(

@@ -50,7 +50,8 @@ def pick_methods(
     variants: Sequence[tuple[str, ARRCOCLayer]],
     scorer: QueryBlindScorer | None,
 ) -> tuple[list[Method], dict[str, str]]:
-    """The methods that can run on a model, in the order of the table, and why each other one is left out.
+    """Return the methods that can run on a model, in the order of the table, and why each other one is left
+    out.
 
     `names` may hold variations NAME:ARGUMENT; None: all but variations. `variants` are further allocators,
     "arr-coc:NAME" each.
@@ -117,7 +118,8 @@ def _check_needs(method: Method, model: ARRCOCModel, scorer: QueryBlindScorer | 
 
 
 def load_scorer(path: str | Path | None, model: ARRCOCModel) -> QueryBlindScorer | None:
-    """The query-blind scorer of a file with query.weight and key.weight [width, D], with or without biases.
+    """Return the query-blind scorer of a file with query.weight and key.weight [width, D], with or without
+    biases.
 
     `path` of None: the bundled one, for the bundled model, if there is one.
 
@@ -151,7 +153,7 @@ def load_scorer(path: str | Path | None, model: ARRCOCModel) -> QueryBlindScorer
 
 
 def split_allocators(specs: Sequence[str]) -> tuple[str | None, list[tuple[str, str]]]:
-    """The model's own allocator and the named further ones, from "FOLDER" and "NAME=FOLDER".
+    """Return the model's own allocator and the named further ones, from "FOLDER" and "NAME=FOLDER".
 
     Raises:
         ValueError: two without a name, or a name twice.

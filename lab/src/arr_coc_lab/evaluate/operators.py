@@ -69,7 +69,7 @@ class _Counting(TorchDispatchMode):
 
 
 def floating_operations(function: Callable[[], object]) -> int:
-    """The floating point operations of the matrix products and convolutions of a call."""
+    """Return the floating point operations of the matrix products and convolutions of a call."""
     with FlopCounterMode(display=False) as counter:
         function()
     return counter.get_total_flops()

@@ -103,7 +103,7 @@ def ours(task: Task) -> Sent:
 
 
 def crops(task: Task) -> Sent:
-    """The same, never the whole picture."""
+    """Return the same, never the whole picture."""
     return _packed(task, task.question, "crops")
 
 
@@ -113,7 +113,7 @@ def another_question(task: Task) -> Sent:
 
 
 def shrunk(task: Task) -> Sent:
-    """The whole picture, shrunk."""
+    """Return the whole picture, shrunk."""
     return _packed(task, task.question, "shrunk")
 
 
@@ -126,19 +126,19 @@ def oracle(task: Task) -> Sent:
 
 
 def random_crop(task: Task) -> Sent:
-    """A part of the picture at random, as it is."""
+    """Return a part of the picture at random, as it is."""
     seed = int(hashlib.sha1(task.question.encode()).hexdigest()[:8], 16)
     rng = random.Random(seed)
     return _cut(task, rng.random(), rng.random())
 
 
 def centre_crop(task: Task) -> Sent:
-    """The middle of the picture, as it is."""
+    """Return the middle of the picture, as it is."""
     return _cut(task, 0.5, 0.5)
 
 
 def densest_crop(task: Task) -> Sent:
-    """The part of the picture with most ink, as it is."""
+    """Return the part of the picture with most ink, as it is."""
     width, height = _window(task)
     rows, columns = max(1, task.image.height // 8), max(1, task.image.width // 8)
     ink = ink_density(image_pixels(task.image)[0], (rows, columns)).view(1, 1, rows, columns)
@@ -150,7 +150,7 @@ def densest_crop(task: Task) -> Sent:
 
 
 def whole(task: Task) -> Sent:
-    """All of the picture."""
+    """Return all of the picture."""
     return Sent((task.image,), "whole")
 
 
@@ -169,7 +169,7 @@ PACKERS: dict[str, Packer] = {
 
 
 def chosen(cells: Tensor) -> Allocation:
-    """The record of a choice that was made elsewhere: cells bool [H, W], at least one."""
+    """Return the record of a choice that was made elsewhere: cells bool [H, W], at least one."""
     grid = (1, cells.shape[0], cells.shape[1])
     keep = cells.flatten().nonzero().flatten()
     scores = cells[None].float()
@@ -186,7 +186,7 @@ def _packed(task: Task, question: str, layout: str) -> Sent:
 
 
 def _window(task: Task) -> tuple[int, int]:
-    """The sides in px of a crop of about the picture's shape that spends the tokens."""
+    """Return the sides in px of a crop of about the picture's shape that spends the tokens."""
     width, height = task.image.size
     part = min(1.0, (task.tokens * SIDE**2 / (width * height)) ** 0.5)
     columns = max(1, int(width * part / SIDE))
@@ -195,7 +195,7 @@ def _window(task: Task) -> tuple[int, int]:
 
 
 def _cut(task: Task, across: float, down: float) -> Sent:
-    """A crop at a share of the way from the left and from the top."""
+    """Return a crop at a share of the way from the left and from the top."""
     width, height = _window(task)
     x, y = round(across * (task.image.width - width)), round(down * (task.image.height - height))
     return Sent((task.image.crop((x, y, x + width, y + height)),), "crop")
@@ -205,18 +205,18 @@ def _cut(task: Task, across: float, down: float) -> Sent:
 
 
 def plain(text: str) -> str:
-    """The letters and digits of a text, without accents and case."""
+    """Return the letters and digits of a text, without accents and case."""
     parts = unicodedata.normalize("NFKD", text).casefold()
     return re.sub(r"[\W_]+", "", "".join(c for c in parts if not unicodedata.combining(c)))
 
 
 def print_of(read: Read, picture: Image.Image) -> str:
-    """All that a reader finds on a picture, `plain`."""
+    """Return all that a reader finds on a picture, `plain`."""
     return plain("".join(line.text for line in read(np.asarray(picture.convert("RGB")))))
 
 
 def holds(read: Read, sent: Sequence[Image.Image], answer: str) -> bool:
-    """Whether a reader finds an answer on one of some pictures."""
+    """Return whether a reader finds an answer on one of some pictures."""
     looked_for = plain(answer)
     return any(looked_for in print_of(read, picture) for picture in sent)
 
@@ -311,7 +311,7 @@ def answered_in_folder(folder: Path) -> Iterator[AnsweredPicture]:
 
 
 def answered_labelled(split: Split, folder: Path) -> Iterator[AnsweredPicture]:
-    """The project's own labelled pictures of a split, in a folder that `pictures.fetch` filled."""
+    """Yield the project's own labelled pictures of a split, in a folder that `pictures.fetch` filled."""
     for one in pictures(split):
         path = folder / one.file
         questions = tuple(

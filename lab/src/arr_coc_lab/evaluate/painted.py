@@ -21,7 +21,7 @@ CROP_BLACK = "crop-black"
 
 
 def painted_black(picture: Tensor, mask: Tensor) -> Tensor:
-    """A picture [3, h, w] that is 0 wherever `mask`, bool [H, W] of its cells, isn't set.
+    """Return a picture [3, h, w] that is 0 wherever `mask`, bool [H, W] of its cells, isn't set.
 
     Sides that are no multiple of the cells go by the nearest cell.
     """
@@ -30,7 +30,7 @@ def painted_black(picture: Tensor, mask: Tensor) -> Tensor:
 
 
 def crop_black(view: View, i: int, budget: Spend, encoded: EncodedImages, watch: Stopwatch) -> Ready:
-    """The prompt of a question with the painted image, of which all cells are encoded and read."""
+    """Return the prompt of a question with the painted image, of which all cells are encoded and read."""
     assert budget is not None, "its cost is that of all tokens, its cells are those of a budget"
     with watch("scoring"):
         allocation = view.chosen(None, i, budget)

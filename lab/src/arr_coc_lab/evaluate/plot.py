@@ -107,7 +107,7 @@ def plot(summary: Summary, path: str | Path, title: str | None = None) -> None:
 
 
 def _lines(summary: Summary) -> list[_Line]:
-    """All methods but the full model, ours last, so that it is drawn on top."""
+    """Return all methods but the full model, ours last, so that it is drawn on top."""
     rows: dict[str, list[dict[str, Any]]] = {}
     kinds: dict[str, str] = {}
     for method, row in summary["methods"].items():
@@ -129,7 +129,7 @@ def _lines(summary: Summary) -> list[_Line]:
 
 
 def _look(style: Style, of_kind: str) -> dict[str, Any]:
-    """A line's properties for matplotlib: the method's own style over that of its kind."""
+    """Return a line's properties for matplotlib: the method's own style over that of its kind."""
     own = dict(color=style.colour, marker=style.marker, ms=style.size, lw=style.width)
     look: dict[str, Any] = dict(color=_QUIET, lw=1.1, ms=4.5, mew=0, zorder=3, marker="o")
     look |= _OF_KIND.get(of_kind, {}) | {name: value for name, value in own.items() if value is not None}
@@ -141,7 +141,7 @@ def _look(style: Style, of_kind: str) -> dict[str, Any]:
 
 
 def _of_another_question(name: str) -> bool:
-    """A control that decides by another image's question."""
+    """Return a control that decides by another image's question."""
     return name in METHODS and "other" in METHODS[name].needs
 
 
@@ -232,7 +232,7 @@ def _write(
 
 
 def _front(points: np.ndarray) -> np.ndarray:
-    """The Pareto front of `points` [n, 2] (cost, score), by rising cost."""
+    """Return the Pareto front of `points` [n, 2] (cost, score), by rising cost."""
     ordered = points[np.lexsort((-points[:, 1], points[:, 0]))]
     best = np.maximum.accumulate(ordered[:, 1])
     return ordered[np.diff(best, prepend=-np.inf) > 0]

@@ -248,7 +248,7 @@ def _is_true(answer: str, true_answers: Sequence[str]) -> bool | None:
 
 
 def _fit(method: Method) -> bool:
-    """Whether a null or rival needs only one question about one image, not the right answer."""
+    """Return whether a null or rival needs only one question about one image, not the right answer."""
     free = method.kind in ("null", "rival") and "other" not in method.needs
     return free and method.prepare is None
 
@@ -312,17 +312,17 @@ def _tell(progress: Progress | None, share: float) -> None:
 
 
 def sweep_trace(session: Session, trace: Trace, mode: str, progress: Progress) -> dict[str, Any]:
-    """The app's probe "sweep": `budget_sweep` of a trace's question."""
+    """Return the app's probe "sweep": `budget_sweep` of a trace's question."""
     truths = trace.true_answers
     return budget_sweep(session, trace.question, mode=mode, true_answers=truths, progress=progress)
 
 
 def contend_trace(session: Session, trace: Trace, mode: str, progress: Progress) -> dict[str, Any]:
-    """The app's probe "contenders": `contenders` at a trace's question and number of tokens."""
+    """Return the app's probe "contenders": `contenders` at a trace's question and number of tokens."""
     truths = trace.true_answers
     return contenders(session, trace.question, trace.kept, mode=mode, true_answers=truths, progress=progress)
 
 
 def question_trace(session: Session, trace: Trace, mode: str, progress: Progress) -> dict[str, Any]:
-    """The app's probe "faithfulness": `faithfulness` of a trace's map."""
+    """Return the app's probe "faithfulness": `faithfulness` of a trace's map."""
     return faithfulness(session, trace.question, mode=mode, progress=progress)

@@ -66,7 +66,7 @@ class Progress:
             self.bar.write(self.estimate(), file=sys.stderr)
 
     def estimate(self) -> str:
-        """How long the rest takes, in words."""
+        """Return how long the rest takes, in words."""
         left = max(1, round(self.left / self.parts))
         rest = left * self._seconds / self._questions
         alone = f", and what {self.timed:,} of them take to be timed alone" if self.timed else ""
@@ -75,7 +75,7 @@ class Progress:
 
 
 def duration(seconds: float) -> str:
-    """A time in words: "40 s", "14 min", "3 h 20 min"."""
+    """Return a time in words: "40 s", "14 min", "3 h 20 min"."""
     if seconds < 90:
         return f"{max(1, round(seconds))} s"
     minutes = round(seconds / 60)

@@ -93,7 +93,8 @@ def world_questions(
 def data_questions(
     spec: str, split: str | None = None, limit: int | None = None, own_answers: bool = False
 ) -> tuple[DataSet, list[ImageQueries]]:
-    """The first `limit` questions of a data set `NAME:DIR`, grouped by image in order of first appearance.
+    """Return the first `limit` questions of a data set `NAME:DIR`, grouped by image in order of first
+    appearance.
 
     Raises:
         ValueError: as `open_data`; there is no question, one repeats an id, or, unless `own_answers`, one has
@@ -123,7 +124,7 @@ def _query(example: Example, data: DataSet) -> Query:
 
 
 def image_key(spec: str, image: Path) -> str:
-    """The name of a data set's image in result files, without the folder where the data lies."""
+    """Return the name of a data set's image in result files, without the folder where the data lies."""
     name, _, place = spec.partition(":")
     folder = local_path(place.strip())
     folder = folder.parent if folder.is_file() else folder
@@ -132,7 +133,9 @@ def image_key(spec: str, image: Path) -> str:
 
 
 def with_next(images: Iterable[ImageQueries]) -> Iterator[tuple[ImageQueries, tuple[Query, ...]]]:
-    """Each image with the questions of the next one; the last has those of the first, an only one none."""
+    """Yield each image with the questions of the next one; the last has those of the first, an only one
+    none.
+    """
     first: ImageQueries | None = None
     last: ImageQueries | None = None
     for one in images:

@@ -27,7 +27,7 @@ LONGEST = 32  # tokens of an answer, at most
 
 
 def open_reader(session: Session, question: str, mode: str, right: str | None = None) -> CellReader:
-    """A reader in the mode that this family really runs, of `mode` "prune" or "sparse".
+    """Return a reader in the mode that this family really runs, of `mode` "prune" or "sparse".
 
     `right` is the answer that counts as right; None: the stock model's with all tokens.
 
@@ -56,7 +56,7 @@ class CellReader:
     mode: str
 
     def decide(self, budget: Budget) -> Allocation:
-        """The model's allocation; ValueError for a bad budget, or if choosing failed."""
+        """Return the model's allocation; ValueError for a bad budget, or if choosing failed."""
         model = self.session.model
         inputs, encoded = self.session.inputs(self.question), self.session.encoded(self.mode)
         prepared = model.prepare(inputs, budget=budget, mode=self.mode, encoded=encoded)
@@ -67,7 +67,7 @@ class CellReader:
         return prepared.allocations[0]
 
     def encode(self, keep: Tensor) -> VisualFeatures:
-        """The encoded image, as far as cells [k] need it: in mode "sparse" the other cells are 0."""
+        """Return the encoded image, as far as cells [k] need it: in mode "sparse" the other cells are 0."""
         model, mode = self.session.model, find_mode(self.mode)
         adapter, inputs = model.adapter_for(mode), self.session.inputs(self.question)
         if not mode.before_encoder:
@@ -86,7 +86,7 @@ class CellReader:
         return VisualFeatures(place(some.tokens), levels, layout.grids, layout.cells, some.kind)
 
     def answer(self, features: VisualFeatures, keep: Tensor) -> str:
-        """The greedy answer from cells [k]."""
+        """Return the greedy answer from cells [k]."""
         model = self.session.model
         compacted = model.adapter.compact(self.session.inputs(self.question), features, [keep])
         return answer_compacted(model, [compacted], self.mode, most=1, max_new_tokens=LONGEST)[0]
@@ -102,7 +102,7 @@ class CellReader:
         return (-answer_costs(model.adapter_for(self.mode), inputs, features, keeps)).tolist()
 
     def read(self, features: VisualFeatures, keep: Tensor) -> dict[str, Any]:
-        """The answer from cells [k] of one encoded image, as a row of `contenders`."""
+        """Return the answer from cells [k] of one encoded image, as a row of `contenders`."""
         answer = self.answer(features, keep)
         return {
             "answer": answer,

@@ -24,7 +24,7 @@ SURE = 0.9
 
 
 def resolution_by_question(sure: float = SURE, name: str = NAME) -> Method:
-    """The method with a threshold: 0 always takes the smallest image, above 1 always the full one."""
+    """Return the method with a threshold: 0 always takes the smallest image, above 1 always the full one."""
 
     def prepare(view: View, i: int, budget: Spend, encoded: EncodedImages, watch: Stopwatch) -> Ready:
         sizes = [grid for count in LOOKS if (grid := smaller_grid(view.grid[1:], count)) != view.grid[1:]]
@@ -53,7 +53,7 @@ def resolution_by_question(sure: float = SURE, name: str = NAME) -> Method:
 
 
 def small_session(view: View, grid: tuple[int, int]) -> Session:
-    """The image of a view shrunk to about `grid` (H, W) cells, prepared once."""
+    """Return the image of a view shrunk to about `grid` (H, W) cells, prepared once."""
 
     def make() -> Session:
         return Session(view.model, resize_to_grid(open_image(view.source.image), grid, view.model))
@@ -62,7 +62,7 @@ def small_session(view: View, grid: tuple[int, int]) -> Session:
 
 
 def _at(argument: str) -> Method:
-    """The method with another threshold, given after the colon: "resolution by question:0.5"."""
+    """Return the method with another threshold, given after the colon: "resolution by question:0.5"."""
     try:
         sure = float(argument)
     except ValueError:

@@ -132,7 +132,7 @@ class Settings:
         return self.file(".jsonl")
 
     def file(self, ending: str) -> Path:
-        """The path of this run's file with an ending such as ".json"."""
+        """Return the path of this run's file with an ending such as ".json"."""
         name = self.out.name
         stem = next((name.removesuffix(own) for own in ENDINGS if name.endswith(own) and name != own), name)
         return self.out.with_name(stem + ending)
@@ -143,7 +143,7 @@ class Settings:
         return self.max_new_tokens or (8 if self.data == WORLD else 32)
 
     def to_dict(self) -> dict[str, Any]:
-        """The JSON-safe settings in a result file's header."""
+        """Return the JSON-safe settings in a result file's header."""
         names = [field.name for field in dataclasses.fields(self) if field.name not in ("out", "vtc_filter")]
         values = {name: getattr(self, name) for name in names}
         return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
@@ -295,7 +295,7 @@ def _ask(
 
 
 def _lines(harness: Harness, source: ImageQueries, others: Sequence[Query]) -> list[Record]:
-    """The lines of one image's questions, with the reason where it can't be opened."""
+    """Return the lines of one image's questions, with the reason where it can't be opened."""
     try:
         image = open_image(source.image)
     except ValueError as error:
@@ -311,7 +311,7 @@ def _lines(harness: Harness, source: ImageQueries, others: Sequence[Query]) -> l
 
 
 def open_questions(settings: Settings) -> tuple[int, Metric, str, Iterable[ImageQueries]]:
-    """The number of questions, their metric and its name, and the images with them."""
+    """Return the number of questions, their metric and its name, and the images with them."""
     if settings.data == WORLD:
         count = settings.questions or 2000
         pages = world_questions(

@@ -94,7 +94,7 @@ class Scene:
         self._small: dict[tuple[int, int], Scene] = {}
 
     def resized(self, method: Method, count: int) -> Scene:
-        """The same questions about the image shrunk to the method's grid for a count of cells."""
+        """Return the same questions about the image shrunk to the method's grid for a count of cells."""
         assert method.resize is not None, "called for methods that resize"
         grid = method.resize(self.view.grid[1:], count)
         if grid == self.view.grid[1:]:
@@ -106,7 +106,7 @@ class Scene:
 
 
 def resize_to_grid(image: Image.Image, grid: tuple[int, int], model: ARRCOCModel) -> Image.Image:
-    """The image resized to exactly `grid` (H, W) cells of a Qwen model."""
+    """Return the image resized to exactly `grid` (H, W) cells of a Qwen model."""
     vision = model.config.vision_config
     cell = vision.patch_size * vision.spatial_merge_size
     return image.resize((grid[1] * cell, grid[0] * cell), Image.Resampling.LANCZOS)
@@ -166,7 +166,7 @@ class Harness:
 
     @torch.no_grad()
     def records(self, source: ImageQueries, others: Sequence[Query]) -> list[Record]:
-        """The lines of one image's questions."""
+        """Return the lines of one image's questions."""
         scene = Scene(self.model, source, others, watched=self.watched, seed=self.seed, scorer=self.scorer)
         answers = self._answers(scene)
         records = [self._record(scene, answers, i) for i in range(len(source.queries))]
@@ -176,7 +176,7 @@ class Harness:
         return records
 
     def _answers(self, scene: Scene) -> dict[str, Answers]:
-        """The answers of all entries; those that select cells share batches."""
+        """Return the answers of all entries; those that select cells share batches."""
         view, everyone = scene.view, range(len(scene.texts))
         answers = {entry.label: Answers() for entry in self.entries}
         rows: list[tuple[SceneEntry, CellPrompt]] = []
@@ -353,13 +353,13 @@ def _whole(view: View) -> Reduction:
 
 
 def _answerable(method: Method, view: View) -> list[int]:
-    """The questions that the method can answer."""
+    """Return the questions that the method can answer."""
     numbers = range(len(view.prompts))
     return [i for i in numbers if "other" not in method.needs or view.others[i] is not None]
 
 
 def _select(method: Method, view: View, count: Count) -> dict[int, Reduction]:
-    """The selection for each question that the method can answer."""
+    """Return the selection for each question that the method can answer."""
     numbers = _answerable(method, view)
     if method.select is None:
         return dict.fromkeys(numbers, _whole(view))

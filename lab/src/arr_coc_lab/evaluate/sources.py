@@ -80,7 +80,7 @@ class SourceRow(NamedTuple):
 
 
 def labelled(split: Split, folder: Path) -> Iterator[RealSample]:
-    """The project's own labelled pictures of a split, in a folder that `pictures.fetch` filled."""
+    """Yield the project's own labelled pictures of a split, in a folder that `pictures.fetch` filled."""
     for one in pictures(split):
         path = folder / one.file
         if path.is_file():
@@ -100,7 +100,9 @@ def in_folder(folder: Path) -> Iterator[RealSample]:
 
 
 def questions_of(folder: Path) -> dict[str, list[dict[str, Any]]]:
-    """The rows of a folder's `questions.jsonl` by the picture that they are about, in order of its name."""
+    """Return the rows of a folder's `questions.jsonl` by the picture that they are about, in order of its
+    name.
+    """
     by_image: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for line in (folder / "questions.jsonl").read_text(encoding="utf-8").splitlines():
         row = json.loads(line)
@@ -180,7 +182,7 @@ class OcrWords:
         return Coupling(cells, min(1.0, max([*scores, 0.0])))
 
     def scores(self, view: OcrView, question: str) -> list[float]:
-        """A score per line, highest for the likeliest."""
+        """Return a score per line, highest for the likeliest."""
         own = {stem(word) for word in split_words(question) if word not in STOP_WORDS}
         return [
             len(own & {stem(word) for word in split_words(line.text)}) / max(1, len(own))
@@ -226,7 +228,8 @@ class Cost:
 def open_all(
     names: str, guide: Guide | None = None, ocr: OcrSource | None = None, nulls: bool = True
 ) -> dict[str, RelevanceSource | Asked]:
-    """The sources of a list such as "guide,ocr,guide+ocr" by name, and with `nulls` those of this module.
+    """Return the sources of a list such as "guide,ocr,guide+ocr" by name, and with `nulls` those of this
+    module.
 
     `ocr` takes the place of the source of that name.
     """
@@ -297,7 +300,7 @@ def measure(
 
 
 def _view(source: RelevanceSource, pixels: Tensor, sample: RealSample) -> PictureView:
-    """The view of a picture; print that is known already isn't read again."""
+    """Return the view of a picture; print that is known already isn't read again."""
     if isinstance(source, SumSource):
         return SumView(tuple(_view(part, pixels, sample) for part in source.sources))
     ocr = source.ocr if isinstance(source, OcrWords) else source
@@ -307,7 +310,7 @@ def _view(source: RelevanceSource, pixels: Tensor, sample: RealSample) -> Pictur
 
 
 def _key(source: Any) -> str:
-    """What a source's views are kept under: nulls on the same OCR share them."""
+    """Return what a source's views are kept under: nulls on the same OCR share them."""
     if isinstance(source, OcrWords):
         return "lines of an OCR"
     return "picture" if isinstance(source, Chance) else source.name
@@ -363,7 +366,7 @@ def remembered(folder: Path) -> Callable[[np.ndarray], list[PrintedLine]]:
 
 
 def sampled(samples: Iterable[RealSample], share: float, seed: int = 0) -> Iterator[RealSample]:
-    """A random share of samples."""
+    """Return a random share of samples."""
     rng = random.Random(seed)
     return (sample for sample in samples if rng.random() < share)
 

@@ -161,7 +161,7 @@ def prompt(model: ARRCOCModel, image: Image.Image, question: str, batch: int = 1
 
 
 def find_way(model: ARRCOCModel, way: str, scorer: QueryBlindScorer | None = None) -> Way:
-    """The function that runs a named way; ValueError as `ways.read_way`."""
+    """Return the function that runs a named way; ValueError as `ways.read_way`."""
     read = read_way(way)
     if read.name == STOCK:
         return lambda inputs, watch: _stock(model, inputs, watch)
@@ -275,7 +275,7 @@ def measure(way: Way, start: Callable[[], Inputs], device: torch.device) -> dict
 
 
 def summarise(mode: str, batch: int, counted: Counted, times: Sequence[Mapping[str, float]]) -> SpeedRow:
-    """The row of a way, from its counts and timed rounds."""
+    """Return the row of a way, from its counts and timed rounds."""
     arrival = counted.arrival
     stages = {stage: median(one[stage] for one in times) for stage in STAGES}
     reads_gestalt = arrival.ran in MODES and MODES[arrival.ran].gestalt  # else it serves the choice alone
@@ -296,7 +296,7 @@ def summarise(mode: str, batch: int, counted: Counted, times: Sequence[Mapping[s
 
 
 def compare(rows: Sequence[SpeedRow]) -> list[SpeedRow]:
-    """The same rows with their ratios to stock, if stock is among them."""
+    """Return the same rows with their ratios to stock, if stock is among them."""
     stock = next((row for row in rows if row.mode == STOCK), None)
     if stock is None:
         return list(rows)
@@ -312,7 +312,7 @@ def compare(rows: Sequence[SpeedRow]) -> list[SpeedRow]:
 
 
 def circumstances(model: ARRCOCModel, image: Image.Image, question: str, batch: int) -> dict[str, Any]:
-    """What the figures depend on: machine, versions, model, image and prompt."""
+    """Return what the figures depend on: machine, versions, model, image and prompt."""
     ids = prompt(model, image, question)["input_ids"]
     visual = int((ids == model.adapter.image_token_id).sum())
     return {

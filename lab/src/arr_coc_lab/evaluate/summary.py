@@ -16,10 +16,10 @@ __all__ = ["kind", "read_summary", "summarise"]
 
 
 def summarise(header: dict[str, Any], records: Sequence[Record], vtc_filter: bool = False) -> Summary:
-    """Every figure that tables and plots show; see `arr_coc_lab.results.summary.summarise`."""
+    """Return every figure that tables and plots show; see `arr_coc_lab.results.summary.summarise`."""
     return results.summarise(header, records, FAMILIES, vtc_filter)
 
 
 def read_summary(path: Path, vtc_filter: bool = False) -> Summary:
-    """The summary of a result file; see `arr_coc_lab.results.summary.read_summary`."""
+    """Return the summary of a result file; see `arr_coc_lab.results.summary.read_summary`."""
     return results.read_summary(path, FAMILIES, vtc_filter)

@@ -117,7 +117,7 @@ def _measure_prepared(trial: Trial) -> dict[str, float]:
 
 
 def peak_megabytes(run: Callable[[], object], device: torch.device) -> float:
-    """The most memory that a call holds at once beyond what was held before it, in MiB.
+    """Return the most memory that a call holds at once beyond what was held before it, in MiB.
 
     On CUDA the allocator's own count. On the CPU the running sum of torch's allocations from its profiler;
     other libraries' are not in it.
@@ -148,7 +148,7 @@ class Memory:
 
 
 def memory_of_process(run: Callable[[], object], device: torch.device) -> Memory:
-    """The memory of this process around a call, all libraries' included: what the machine must have.
+    """Return the memory of this process around a call, all libraries' included: what the machine must have.
 
     On CUDA what torch's allocator holds for tensors, else resident memory, which Linux alone tells. A process
     keeps some of what it was given, so only its first call tells what such a call needs: run one in each.
@@ -176,7 +176,7 @@ def memory_of_process(run: Callable[[], object], device: torch.device) -> Memory
 
 
 def _resident(name: str) -> float:
-    """A figure of /proc/self/status in MiB: VmRSS now, VmHWM at most."""
+    """Return a figure of /proc/self/status in MiB: VmRSS now, VmHWM at most."""
     lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
     return int(next(line for line in lines if line.startswith(f"{name}:")).split()[1]) / 1024
 

@@ -106,7 +106,7 @@ def watch_tower(model: ARRCOCModel, inputs: Mapping[str, Any]) -> tuple[VisualFe
 def encode(
     model: ARRCOCModel, inputs: Mapping[str, Any], watched: bool
 ) -> tuple[VisualFeatures, Tower | None]:
-    """The encoded image of a prompt, and its tower if `watched`."""
+    """Return the encoded image of a prompt, and its tower if `watched`."""
     return watch_tower(model, inputs) if watched else (model.adapter.features(inputs), None)
 
 
@@ -222,7 +222,7 @@ class View:
         )
 
     def chosen(self, layer: ARRCOCLayer | None, i: int, budget: Count, other: bool = False) -> Allocation:
-        """The allocation of mode "prune" for question i (or another image's: `other`).
+        """Return the allocation of mode "prune" for question i (or another image's: `other`).
 
         The model chooses as in any call, by its source of relevance; `layer` takes the place of its own.
         """
@@ -237,7 +237,8 @@ class View:
         return prepare(chooser, call).allocations[0]
 
     def encoded(self, kind: Any, features: VisualFeatures | None = None) -> EncodedImages:
-        """What choices of one kind, such as a method, compute of the image whatever the question, once.
+        """Return what choices of one kind, such as a method, compute of the image whatever the question,
+        once.
 
         All kinds share what the source of relevance makes of the image, for an OCR reads it for seconds.
         """
@@ -265,7 +266,7 @@ class View:
         return [mask for mask in masks if mask is not None]
 
     def _cells_of(self, boxes: Sequence[Box] | None, marked: Path | None = None) -> Tensor | None:
-        """The cells of boxes and a relevance map; None where there are none or they are unknown."""
+        """Return the cells of boxes and a relevance map; None where there are none or they are unknown."""
         # such a tower's cells don't cover the image
         cropped = self.model.adapter.middle_square and self.size[0] != self.size[1]
         if not (boxes or marked) or cropped:
@@ -275,7 +276,7 @@ class View:
         return mask if bool(mask.any()) else None
 
     def generator(self, method: str, i: int) -> torch.Generator:
-        """A generator seeded by the run's seed, the image, the question and the method."""
+        """Return a generator seeded by the run's seed, the image, the question and the method."""
         text = f"{self.seed}/{self.source.key}/{self.source.queries[i].id}/{method}"
         # 63 bits, as torch's seeds are signed
         number = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1

@@ -54,7 +54,7 @@ class ByteCounter(TorchDispatchMode):
 
 
 def processor_name(device: torch.device) -> str:
-    """The GPU's name, or the CPU's model as its system calls it."""
+    """Return the GPU's name, or the CPU's model as its system calls it."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     try:

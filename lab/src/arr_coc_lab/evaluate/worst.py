@@ -84,7 +84,7 @@ def worst_cases(path: str | Path, method: str | None = None, count: int = 24) ->
 
 
 def case_images(path: str | Path, cases: Sequence[Case]) -> list[Image.Image]:
-    """The images of cases: a page is drawn again, a file is opened where the run's data lies.
+    """Return the images of cases: a page is drawn again, a file is opened where the run's data lies.
 
     Raises:
         ValueError: the result file lacks what finds an image, or the data set is gone or does not ask this

@@ -153,7 +153,7 @@ class Responder:
         return Reply(text, shorter, len(new), read, total, fallback, note, perf_counter() - start)
 
     def _inputs(self, messages: Sequence[Message]) -> tuple[dict[str, Any], list[Image]]:
-        """The processor's outputs for a chat, on the model's device, and its images."""
+        """Return the processor's outputs for a chat, on the model's device, and its images."""
         processor = self.model.processor
         turns, pictures, words = [], [], []
         for message in messages:

@@ -15,7 +15,7 @@ MODEL_CLASS = "arr_coc_lab.integrations.lmms_model.ARRCOC"
 
 
 def manifest() -> ModelManifest:
-    """The model's name and the path of its class."""
+    """Return the model's name and the path of its class."""
     from lmms_eval.models.registry_v2 import ModelManifest
 
     return ModelManifest(MODEL_ID, chat_class_path=MODEL_CLASS)

@@ -28,17 +28,17 @@ PAGES = "pages.parquet"
 
 
 def doc_to_visual(doc: Mapping[str, Any]) -> list[Any]:
-    """The image of a question, for lmms-eval."""
+    """Return the image of a question, for lmms-eval."""
     return [doc["image"].convert("RGB")]
 
 
 def doc_to_text(doc: Mapping[str, Any], lmms_eval_specific_kwargs: Any = None) -> str:
-    """The question, unchanged: the bundled model is trained to answer in a word."""
+    """Return the question, unchanged: the bundled model is trained to answer in a word."""
     return doc["question"]
 
 
 def process_results(doc: Mapping[str, Any], results: Sequence[str]) -> dict[str, float]:
-    """The score of an answer, 0 or 1."""
+    """Return the score of an answer, 0 or 1."""
     return {"exact_match": exact_match(results[0], [doc["answer"]])}
 
 

@@ -24,7 +24,7 @@ from arr_coc_lab.integrations.chat import Decoding, Reply, Responder, load
 
 
 def model_class() -> type:
-    """The class that VLMEvalKit calls, a `vlmeval.vlm.base.BaseModel`; ValueError without the kit."""
+    """Return the class that VLMEvalKit calls, a `vlmeval.vlm.base.BaseModel`; ValueError without the kit."""
     try:
         from vlmeval.vlm.base import BaseModel
     except ImportError as error:

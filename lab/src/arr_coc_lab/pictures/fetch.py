@@ -34,8 +34,8 @@ Opened = Callable[
 
 
 def download(package: str, version: str, place: Path) -> Path | None:
-    """A package's archive in the folder `place`; None if it can't be had. The newest where the version is
-    gone.
+    """Return a package's archive in the folder `place`; None if it can't be had. The newest where the
+    version is gone.
     """
     origin, _, name = package.partition("-") if package.startswith(("pip-", "npm-")) else ("deb", "", package)
     name = name.replace("+", "/") if origin == "npm" else name
@@ -56,8 +56,8 @@ def download(package: str, version: str, place: Path) -> Path | None:
 
 
 def reader(archive: Path) -> Opened:
-    """A function that reads files inside of a .deb, wheel, sdist or npm archive; nothing is unpacked to
-    disk.
+    """Return a function that reads files inside of a .deb, wheel, sdist or npm archive; nothing is unpacked
+    to disk.
     """
     if archive.suffix == ".deb":
         held = subprocess.run(["dpkg-deb", "--fsys-tarfile", archive], capture_output=True, check=True).stdout

@@ -69,14 +69,16 @@ class RealPicture:
 
 
 def manifest() -> list[dict[str, str]]:
-    """The rows of the manifest: file, package, version, path, sha256, size, split, kind, style, language."""
+    """Return the rows of the manifest: file, package, version, path, sha256, size, split, kind, style,
+    language.
+    """
     with MANIFEST.open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file, delimiter="\t"))
 
 
 @cache
 def pictures(split: Split | None = None) -> tuple[RealPicture, ...]:
-    """The labels of a split's pictures, or of all."""
+    """Return the labels of a split's pictures, or of all."""
     questions: dict[str, list[RealQuestion]] = defaultdict(list)
     for line in QUESTIONS.read_text(encoding="utf-8").splitlines():
         row = json.loads(line)

@@ -54,7 +54,9 @@ def figures(path: str | Path, weights: str) -> str:
 
 
 def _excerpt(summary: Summary) -> dict[str, Any]:
-    """The methods that a card shows: all tokens, ours, `COMPARED` and the best rival of each budget."""
+    """Return the methods that a card shows: all tokens, ours, `COMPARED` and the best rival of each
+    budget.
+    """
     chosen: list[str] = []
     for group in by_budget(summary).values():  # each from the best down
         kinds = [kind(method, summary["header"]) for method in group]

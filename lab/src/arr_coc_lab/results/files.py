@@ -188,7 +188,7 @@ def encode_kept(keep: Any, total: int) -> str:
 
 
 def decode_kept(text: str, total: int) -> np.ndarray:
-    """The mask that `encode_kept` wrote, bool [N]; ValueError if it is not one of `total` cells."""
+    """Return the mask that `encode_kept` wrote, bool [N]; ValueError if it is not one of `total` cells."""
     try:
         packed = np.frombuffer(base64.b64decode(text, validate=True), dtype=np.uint8)
     except (binascii.Error, ValueError) as error:
@@ -233,7 +233,7 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def _is_whole(line: bytes) -> bool:
-    """Whether a line without its end is complete JSON."""
+    """Return whether a line without its end is complete JSON."""
     try:
         json.loads(line)
     except (ValueError, RecursionError):  # also if nested too deeply

@@ -63,7 +63,7 @@ def beyond_downsampling(
 
 
 def sentence(counts: Mapping[str, Any]) -> str:
-    """The counts as one sentence below a table."""
+    """Return the counts as one sentence below a table."""
     left = ", ".join(f"{count:,} with {name} tokens" for name, count in counts["left"].items())
     text = (
         f"VTC-Bench's filter: all tokens answer {counts['answered']:,} of {counts['questions']:,} questions; "

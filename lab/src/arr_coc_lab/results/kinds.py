@@ -40,7 +40,7 @@ def split_method(method: str) -> tuple[str, str]:
 
 
 def kind(method: str, header: Mapping[str, Any] | None = None) -> Kind:
-    """The kind of a method, with or without its budget: of its file's header, or else by its name."""
+    """Return the kind of a method, with or without its budget: of its file's header, or else by its name."""
     name, _ = split_method(method)
     stated = (header or {}).get("kinds")
     if isinstance(stated, dict) and stated.get(name) in KINDS:

@@ -28,7 +28,7 @@ MAX_SUMMARY = 2**26  # most bytes of a summary; the largest of a real run has ab
 
 
 def by_budget(summary: Summary) -> dict[str, list[str]]:
-    """The methods of each budget: "" (full) first, most tokens first, "auto" last.
+    """Return the methods of each budget: "" (full) first, most tokens first, "auto" last.
 
     A budget's place is the fewest tokens that one of its methods reads, or else its number; a method without
     one has its tokens as budget. Within a budget methods are sorted by kind, then score.
@@ -88,7 +88,9 @@ def tokens_needed(summary: Summary, share: float) -> dict[str, float | None]:
 
 
 def second_view(summary: Summary) -> Summary | None:
-    """The summary of the questions alone that VTC-Bench's filter leaves; None without any, or with it."""
+    """Return the summary of the questions alone that VTC-Bench's filter leaves; None without any, or with
+    it.
+    """
     filtered = summary.get("filtered")
     return None if filtered is None else {**summary, **filtered}
 
@@ -182,8 +184,8 @@ def summarise(
 def _filtered(
     scores: dict[str, np.ndarray], records: Sequence[Record], families: Sequence[str], needed: bool
 ) -> dict[str, Any] | None:
-    """The "methods" on what downsampling fails and the counts as "filter"; None, or ValueError if `needed`,
-    where the filter leaves nothing.
+    """Return the "methods" on what downsampling fails and the counts as "filter"; None, or ValueError if
+    `needed`, where the filter leaves nothing.
     """
     reads = {m: _mean(_values(records, "tokens", m), 1) for m in scores}
     try:
@@ -242,7 +244,8 @@ def _figures(
 
 
 def realised_gain(record: Record, method: str) -> float | None:
-    """The share of the gain that dropping tokens promises of which a method makes time, for one question.
+    """Return the share of the gain that dropping tokens promises of which a method makes time, for one
+    question.
 
     (1 - t / t of full) / (1 - n / n of full), with the time t to the first token, all choosing and encoding
     included, and the visual tokens n that the language model reads. 1: the first token comes sooner by the

@@ -27,17 +27,17 @@ BOLD = {name: "In bold: the methods of arr-coc." for name in COLUMNS} | {
 
 
 def percent(value: float) -> str:
-    """A share as 12.3%."""
+    """Return a share as 12.3%."""
     return f"{value:.1%}"
 
 
 def points(value: float) -> str:
-    """A share in percentage points, 12.3."""
+    """Return a share in percentage points, 12.3."""
     return f"{100 * value:.1f}"
 
 
 def table(summary: Summary, columns: str = "short") -> str:
-    """A markdown table of `summary`, one row per method.
+    """Return a markdown table of `summary`, one row per method.
 
     `columns`: "short" for tokens, score, recall and time of each method with each budget; "budgets" for
     score, tokens and speed-up with every budget, recall and query-swap IoU with the smallest; "tokens" for
@@ -119,7 +119,7 @@ def _family_table(rows: Sequence[tuple[str, Figures]]) -> str:
 
 
 def speed_up(row: Figures) -> str | None:
-    """How many times sooner the first token comes, or the range over several runs."""
+    """Return how many times sooner the first token comes, or the range over several runs."""
     if row.get("ttft range"):
         low, high = row["ttft range"]
         return f"{low:.2f}-{high:.2f}x"
@@ -133,25 +133,27 @@ def _formatted(key: str, form: str) -> Callable[[Figures], str | None]:
 
 
 def markdown(head: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
-    """A markdown table: the first column aligned left, the others right."""
+    """Return a markdown table: the first column aligned left, the others right."""
     align = "|---" + "|--:" * (len(head) - 1) + "|"
     first, *others = ("| " + " | ".join(map(plain, cells)) + " |" for cells in (head, *lines))
     return "\n".join([first, align, *others])
 
 
 def plain(text: str) -> str:
-    """A text for one cell of a table, without control characters and separators."""
+    """Return a text for one cell of a table, without control characters and separators."""
     printable = "".join(sign if sign.isprintable() else " " for sign in text)
     return printable.replace("|", "\\|")
 
 
 def _bold(text: str) -> str:
-    """A cell in bold, unless it is 0 or not measured."""
+    """Return a cell in bold, unless it is 0 or not measured."""
     return text if text == "-" or text.startswith(percent(0)) else f"**{text}**"
 
 
 def _budget_table(summary: Summary) -> str:
-    """A row per method, best with the smallest budget first; methods without budgets in the line below."""
+    """Return a row per method, best with the smallest budget first; methods without budgets in the line
+    below.
+    """
     methods, header, groups = summary["methods"], summary["header"], by_budget(summary)
     named = {split_method(method)[1] for method in methods}
     budgets = [b for b in groups if b in named and b.replace(".", "", 1).isdecimal()]
@@ -194,7 +196,7 @@ def _budget_table(summary: Summary) -> str:
 
 
 def _time_table(summary: Summary) -> str:
-    """A row per method, a column per reference, fastest first: the best score in that time.
+    """Return a row per method, a column per reference, fastest first: the best score in that time.
 
     References are ours that choose before the encoder, or else all of ours.
     """
@@ -226,7 +228,7 @@ def _time_table(summary: Summary) -> str:
 
 
 def _token_table(summary: Summary) -> str:
-    """A row per method, fewest tokens first: how many keep `SHARES` of the score of all tokens."""
+    """Return a row per method, fewest tokens first: how many keep `SHARES` of the score of all tokens."""
     full, header = summary["methods"].get(FULL), summary["header"]
     needed = {share: tokens_needed(summary, share) for share in SHARES}
     names = list(needed[SHARES[0]])

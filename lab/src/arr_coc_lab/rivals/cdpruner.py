@@ -27,7 +27,7 @@ RESIDUAL = 1e-5  # below it a token adds rounding, not volume
 
 @torch.no_grad()
 def cdpruner(tokens: Tensor, question: Tensor, k: int, sign: int = 1) -> Reduction:
-    """The k of `tokens` [N, D] that are relevant to `question` [L, D] and unlike one another.
+    """Return the k of `tokens` [N, D] that are relevant to `question` [L, D] and unlike one another.
 
     `sign` +1: similar tokens are relevant (OpenVINO); -1: dissimilar ones (the official code, on CLIP's
     embeddings); ValueError for others. Relevance is scaled over this image alone, in the published code over

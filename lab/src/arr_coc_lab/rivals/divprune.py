@@ -15,7 +15,7 @@ from arr_coc_lab.rivals.reduction import Reduction, check_inputs, cosine, highes
 
 @torch.no_grad()
 def divprune(tokens: Tensor, k: int) -> Reduction:
-    """The k of `tokens` [N, D] that lie far from one another."""
+    """Return the k of `tokens` [N, D] that lie far from one another."""
     check_inputs(k, tokens=tokens)
     distance = 1 - cosine(tokens)  # (N, N)
     pick = highest(distance.fill_diagonal_(torch.inf).amin(0))

@@ -14,7 +14,9 @@ SHAPE = 1.1  # factor by which the aspect ratio may differ from the image's
 
 
 def smaller_grid(grid: tuple[int, int], count: int) -> tuple[int, int]:
-    """The grid (H, W) with the most cells, at most `count` (1 or more), near the image's aspect ratio."""
+    """Return the grid (H, W) with the most cells, at most `count` (1 or more), near the image's aspect
+    ratio.
+    """
     height, width = grid
     if count >= height * width:
         return grid

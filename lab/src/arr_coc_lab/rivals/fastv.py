@@ -18,7 +18,7 @@ from arr_coc_lab.rivals.reduction import Reduction, check_inputs, top_k
 
 @torch.no_grad()
 def fastv(attention: Tensor, visual: slice | Tensor, k: int) -> Reduction:
-    """The k visual tokens that the last prompt token attends to most, as indices among the image's N.
+    """Return the k visual tokens that the last prompt token attends to most, as indices among the image's N.
 
     `attention` [H, L] is the last prompt token's at one layer, after softmax; `visual` the columns of the N
     image tokens among the L, a slice or long [N] in raster order.

@@ -15,7 +15,7 @@ from arr_coc_lab.rivals.reduction import Reduction, check_inputs, cosine, highes
 
 @torch.no_grad()
 def idpruner(importance: Tensor, tokens: Tensor, k: int, weight: float = 0.5) -> Reduction:
-    """The k of `tokens` [N, D] that are important and unlike those already chosen.
+    """Return the k of `tokens` [N, D] that are important and unlike those already chosen.
 
     `importance` [N] is higher for better, at any scale (published: of a trained `QueryBlindScorer`); `weight`
     that of importance against redundancy, 0 to 1.

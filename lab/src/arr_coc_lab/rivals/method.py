@@ -171,7 +171,7 @@ def register(method: Method) -> Method:
 
 
 def find_method(name: str, table: Mapping[str, Method] | None = None) -> Method:
-    """The method of a name such as "fastv" or the variation "fastv:3"; ValueError if there is none."""
+    """Return the method of a name such as "fastv" or the variation "fastv:3"; ValueError if there is none."""
     table = METHODS if table is None else table
     if name in table:
         return table[name]

@@ -26,7 +26,8 @@ VISION_WEIGHT = 0.5
 def mmtok(
     tokens: Tensor, question: Tensor, features: Tensor, k: int, temperature: float = TEXT_TEMPERATURE
 ) -> Reduction:
-    """The k of `tokens` [N, D] that greedily cover most of the `question` [L, D] and the image's own tokens.
+    """Return the k of `tokens` [N, D] that greedily cover most of the `question` [L, D] and the image's own
+    tokens.
 
     `features` [N, d] are the same tokens before the projection; `temperature`, above 0, is of the question's
     similarities.

@@ -19,13 +19,13 @@ def random(n: int, k: int, generator: torch.Generator) -> Reduction:
 
 
 def even(grid: tuple[int, int], k: int, device: torch.device | str = "cpu") -> Reduction:
-    """The k tokens spread evenly over an (H, W) grid."""
+    """Return the k tokens spread evenly over an (H, W) grid."""
     check_budget(k, grid[0] * grid[1])
     return Reduction(even_grid(grid, k, device))
 
 
 def first(n: int, k: int, device: torch.device | str = "cpu") -> Reduction:
-    """The first k of n tokens in raster order, a page cut off."""
+    """Return the first k of n tokens in raster order, a page cut off."""
     check_budget(k, n)
     return Reduction(torch.arange(k, device=device))
 
@@ -39,7 +39,7 @@ def ink_density(pixels: Tensor, grid: tuple[int, int]) -> Tensor:
 
 
 def oracle(evidence: Tensor, k: int, generator: torch.Generator | None = None) -> Reduction:
-    """The upper bound of choosing: the tokens that hold the answer, filled up with others.
+    """Return the upper bound of choosing: the tokens that hold the answer, filled up with others.
 
     `evidence` is bool [H, W], or [N]. Of more than k evidence tokens an even subset is kept. The fill is an
     even grid (along the raster for [N]), or random with a `generator`.
@@ -63,7 +63,8 @@ def oracle(evidence: Tensor, k: int, generator: torch.Generator | None = None) -
 
 
 def blind_oracle(evidences: Sequence[Tensor], k: int) -> Reduction:
-    """The upper bound of choosing without the question: one set of cells for all evidence, bool [H, W] each.
+    """Return the upper bound of choosing without the question: one set of cells for all evidence, bool [H,
+    W] each.
 
     Greedy maximum coverage: always the question whose missing cells complete the most questions per cell, of
     those that fit; then an even fill.
@@ -115,20 +116,20 @@ def select_random(view: ImageView, i: int, k: int) -> Reduction:
 
 
 def select_ink(view: ImageView, i: int, k: int) -> Reduction:
-    """The k cells of an image that have most ink."""
+    """Return the k cells of an image that have most ink."""
     check_budget(k, view.total)
     scores = ink_density(view.picture.float(), view.grid[1:]).flatten()
     return Reduction(top_k(scores, k).sort().values)
 
 
 def select_oracle(view: ImageView, i: int, k: int) -> Reduction:
-    """The `oracle`'s cells of an image; an even grid where there is no evidence."""
+    """Return the `oracle`'s cells of an image; an even grid where there is no evidence."""
     evidence = view.evidence(i)
     return even(view.grid[1:], k) if evidence is None else oracle(evidence, k)
 
 
 def select_blind_oracle(view: ImageView, i: int, k: int) -> Reduction:
-    """The `blind_oracle`'s cells of an image; an even grid where no question has evidence."""
+    """Return the `blind_oracle`'s cells of an image; an even grid where no question has evidence."""
     evidences = view.possible_evidence()
     return blind_oracle(evidences, k) if evidences else even(view.grid[1:], k)
 

@@ -50,7 +50,7 @@ def check_finite(name: str, values: Tensor) -> None:
 
 
 def check_inputs(k: int, **per_token: Tensor) -> int:
-    """The number of tokens N; ValueError as every rule raises it."""
+    """Return the number of tokens N; ValueError as every rule raises it."""
     sizes = {name: len(values) for name, values in per_token.items()}
     n = next(iter(sizes.values()))
     if any(size != n for size in sizes.values()):
@@ -86,7 +86,9 @@ def min_max(values: Tensor, floor: float = 0.0) -> Tensor:
 
 
 def highest(scores: Tensor, rounding: float = ROUNDING) -> int:
-    """The lower index of those of `scores` [N] that are the highest, or less by no more than `rounding`."""
+    """Return the lower index of those of `scores` [N] that are the highest, or less by no more than
+    `rounding`.
+    """
     return int((scores >= scores.max() - rounding).int().argmax())
 
 

@@ -14,7 +14,7 @@ from arr_coc_lab.rivals.reduction import Reduction, check_inputs, cosine, greedy
 
 @torch.no_grad()
 def scope(tokens: Tensor, attention: Tensor, k: int, alpha: float = 1.0) -> Reduction:
-    """The k of `tokens` [N, D] that greedily cover most of the image, weighted by saliency.
+    """Return the k of `tokens` [N, D] that greedily cover most of the image, weighted by saliency.
 
     `attention` [N], at least 0, is received in the last layer of the vision encoder; `alpha` is its power.
     """

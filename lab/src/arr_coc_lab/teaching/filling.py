@@ -130,7 +130,7 @@ def fill_all(
 
 
 def _modules() -> list[str]:
-    """The user's own modules with page types."""
+    """Return the user's own modules with page types."""
     modules = {kind.write.__module__ for kind in page_types("test")}
     return sorted(module for module in modules if not module.startswith("arr_coc."))
 

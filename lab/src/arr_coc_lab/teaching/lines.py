@@ -70,7 +70,7 @@ class LinePage(NamedTuple):
 
 
 def overlap(lines: Tensor, box: Box) -> tuple[Tensor, Tensor]:
-    """The area [L] that boxes [L, 4] share with a box, and that as a share of the smaller of both."""
+    """Return the area [L] that boxes [L, 4] share with a box, and that as a share of the smaller of both."""
     x0, y0, x1, y1 = box
     wide = (lines[:, 2].clamp(max=x1) - lines[:, 0].clamp(min=x0)).clamp_min(0)
     high = (lines[:, 3].clamp(max=y1) - lines[:, 1].clamp(min=y0)).clamp_min(0)
@@ -80,7 +80,7 @@ def overlap(lines: Tensor, box: Box) -> tuple[Tensor, Tensor]:
 
 
 def needed_lines(boxes: Tensor, evidence: Sequence[Box]) -> Tensor:
-    """Which lines [L, 4], and which of what stands left of them, are evidence: float [L, 2]."""
+    """Return which lines [L, 4], and which of what stands left of them, are evidence: float [L, 2]."""
     made = torch.zeros(len(boxes), 2)
     height = boxes[:, 3] - boxes[:, 1]
     left = torch.stack((boxes[:, 0] - MARGIN * height, boxes[:, 1] - 2, boxes[:, 0], boxes[:, 3] + 2), 1)
@@ -94,7 +94,7 @@ def needed_lines(boxes: Tensor, evidence: Sequence[Box]) -> Tensor:
 
 
 def real_pages(split: Split, source: OcrSource) -> list[LinePage]:
-    """The pictures of a split that have print, with their questions in order."""
+    """Return the pictures of a split that have print, with their questions in order."""
     made = []
     for one in tqdm([one for one in pictures(split) if one.lines and one.questions], desc=split):
         size = one.size[1], one.size[0]
@@ -104,7 +104,8 @@ def real_pages(split: Split, source: OcrSource) -> list[LinePage]:
 
 
 def rendered_pages(folder: Path, most: int, source: OcrSource) -> list[LinePage]:
-    """The first pages of a folder of `arr-coc world`, their words joined to lines as an OCR would read them.
+    """Return the first pages of a folder of `arr-coc world`, their words joined to lines as an OCR would
+    read them.
 
     Questions about all of a page are left out. ValueError if there are no pages.
     """
@@ -144,7 +145,7 @@ def _line_page(
     size: tuple[int, int],
     questions: Sequence[tuple[str, str, Sequence[Box]]],
 ) -> list[LinePage]:
-    """A page of lines with questions (text, kind, evidence); none if it has neither."""
+    """Return a page of lines with questions (text, kind, evidence); none if it has neither."""
     view = source.of_lines(lines, size)
     if not view.lines or not questions:
         return []
@@ -164,7 +165,7 @@ def _line_page(
 
 
 def lines_loss(head: LineHead, page: LinePage, other: LinePage, rng: random.Random) -> Tensor:
-    """The loss of some questions of a picture and of some of another's, which it cannot answer."""
+    """Return the loss of some questions of a picture and of some of another's, which it cannot answer."""
     view = page.view
     some = rng.sample(page.questions, min(QUESTIONS, len(page.questions)))
     strangers = [question for question in other.questions if question.ask in OTHERS and other is not page]
@@ -222,7 +223,9 @@ def train_lines(
 
 @torch.no_grad()
 def lines_calibration(head: LineHead, source: OcrSource) -> Calibration:
-    """The scale and bias of a head's logits on cells of the validation split; ValueError if none is clear."""
+    """Return the scale and bias of a head's logits on cells of the validation split; ValueError if none is
+    clear.
+    """
     logits, evidence = [], []
     for one in pictures("validation"):
         answerable = [question for question in one.questions if question.boxes]

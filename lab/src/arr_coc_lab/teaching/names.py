@@ -20,13 +20,13 @@ SAYING_NOTHING = frozenset("button four group into letter nine sign three two".s
 
 
 def names_of(thing: str) -> tuple[str, ...]:
-    """The usual names of a thing, at least its own."""
+    """Return the usual names of a thing, at least its own."""
     return CALLED.get(thing, (thing,))
 
 
 @lru_cache(maxsize=1024)
 def name_words(thing: str) -> tuple[str, ...]:
-    """The distinct normal words of a thing's names, without those that do not tell things apart."""
+    """Return the distinct normal words of a thing's names, without those that do not tell things apart."""
     words = dict.fromkeys(word for name in names_of(thing) for word in split_words(name))
     telling = tuple(word for word in words if word not in STOP_WORDS and word not in SAYING_NOTHING)
     return telling or tuple(words)

@@ -108,8 +108,8 @@ class Real:
 
 
 def words_of(lines: Sequence[PrintedLine]) -> tuple[Word, ...]:
-    """The words of lines that the guide can read, each with the part of its line's box that its characters
-    take.
+    """Return the words of lines that the guide can read, each with the part of its line's box that its
+    characters take.
     """
     made = []
     for text, (x0, y0, x1, y1) in lines:
@@ -178,7 +178,7 @@ def drawn_page(rng: random.Random) -> OpenPage:
 
 
 def _drawn_size(rng: random.Random, least: int) -> tuple[int, int]:
-    """The width and height of a drawn page, in px."""
+    """Return the width and height of a drawn page, in px."""
     width, height = (
         max(least, round(rng.choice(SIDES) * rng.uniform(0.8, 1.25) / STEP) * STEP) for _ in "wh"
     )
@@ -202,7 +202,7 @@ def adapted(page: Page) -> OpenPage:
 
 
 def _words(page: Page) -> list[Word]:
-    """The words of a drawn page: touching characters of one line."""
+    """Return the words of a drawn page: touching characters of one line."""
     words: list[Word] = []
     for letter, box in page.glyphs:
         x0, y0, x1, y1 = map(float, box)
@@ -217,7 +217,7 @@ def _words(page: Page) -> list[Word]:
 
 
 def open_source(spec: str) -> Pages:
-    """The training pages of "real:DIR", "world:odd", "NAME:DIR" or the folder of a cache.
+    """Return the training pages of "real:DIR", "world:odd", "NAME:DIR" or the folder of a cache.
 
     Raises:
         ValueError: there are none.
@@ -232,7 +232,7 @@ def open_source(spec: str) -> Pages:
 
 
 def open_pages(specs: Sequence[str], drawn: float = 0.0) -> Draw:
-    """A function that draws pages of some sources evenly; a source named twice counts twice.
+    """Return a function that draws pages of some sources evenly; a source named twice counts twice.
 
     `specs` are those of `open_source` (none: all pages are drawn), `drawn` the share of drawn pages.
 
@@ -251,7 +251,7 @@ def open_pages(specs: Sequence[str], drawn: float = 0.0) -> Draw:
 
 
 def easy_page(rng: random.Random, words: Sequence[str], side: int = 512) -> OpenPage:
-    """A square page of `side` px with lines of random words, each line in one face and size."""
+    """Return a square page of `side` px with lines of random words, each line in one face and size."""
     image = Image.new("RGB", (side, side), "white")
     draw = ImageDraw.Draw(image)
     printed: list[Word] = []

@@ -79,7 +79,9 @@ class GuideRecipe(RunSettings):
 
 
 def load_guide_recipe(changes: Mapping[str, Any] | None = None) -> GuideRecipe:
-    """The recipe with some settings replaced; texts are converted. ValueError if one is unknown or wrong."""
+    """Return the recipe with some settings replaced; texts are converted. ValueError if one is unknown or
+    wrong.
+    """
     try:
         fields = GuideRecipe.model_fields
         new = {name: converted(name, value, fields) for name, value in (changes or {}).items()}

@@ -87,7 +87,7 @@ def _covered(box: Box, axis: int, partly: bool, count: int) -> slice:
 
 
 def _named(name: str, rng: random.Random) -> Named:
-    """A name of a thing in a question."""
+    """Return a name of a thing in a question."""
     before, after = (split_words(part) for part in rng.choice(LOOK_QUESTIONS).split("{}"))
     own = split_words(rng.choice(names_of(name)))
     return Named((*before, *own, *after), len(before), len(before) + len(own))
@@ -169,7 +169,7 @@ class PageWindow(NamedTuple):
         return moved(box, self.part[:2], self.scale)
 
     def words(self, words: Sequence[Word]) -> list[Word]:
-        """The words of the page that are at least partly in the window, in its px."""
+        """Return the words of the page that are at least partly in the window, in its px."""
         here = [Word(word.text, self.placed(word.box), word.size * self.scale[1]) for word in words]
         return [word for word in here if _touches(word.box, self.size)]
 
@@ -184,7 +184,8 @@ class WindowExample(NamedTuple):
 
 
 def make_example(page: OpenPage, foreign: Sequence[Inquired], rng: random.Random) -> WindowExample | None:
-    """A random window of a page at a random scale with questions of mixed kinds; None without questions.
+    """Return a random window of a page at a random scale with questions of mixed kinds; None without
+    questions.
 
     `foreign` are questions of another page, of which one may be asked here as unanswerable.
     """
@@ -241,7 +242,7 @@ def make_example(page: OpenPage, foreign: Sequence[Inquired], rng: random.Random
 
 
 def _window(image: Image.Image, boxes: Sequence[Box], scale: float, rng: random.Random) -> PageWindow:
-    """A window around some evidence, with a longest side of at most one of SIDES."""
+    """Return a window around some evidence, with a longest side of at most one of SIDES."""
     longest = rng.choice(SIDES)
     width, height = (min(side, longest / scale) for side in image.size)
     x0, y0, x1, y1 = rng.choice(boxes) if boxes else (0.0, 0.0, image.width, image.height)
@@ -253,24 +254,24 @@ def _window(image: Image.Image, boxes: Sequence[Box], scale: float, rng: random.
 
 
 def _length(side: float) -> int:
-    """The nearest of LENGTHS, by ratio."""
+    """Return the nearest of LENGTHS, by ratio."""
     return min(LENGTHS, key=lambda length: max(length / side, side / length))
 
 
 def _pixels(image: Image.Image, window: PageWindow) -> Tensor:
-    """A window of an image, float [3, h, w] in [0, 1]."""
+    """Return a window of an image, float [3, h, w] in [0, 1]."""
     part = image.resize(window.size, Image.Resampling.BICUBIC, box=window.part)
     return torch.from_numpy(np.asarray(part).copy()).permute(2, 0, 1).float() / 255
 
 
 def _touches(box: Box, size: tuple[int, int]) -> bool:
-    """Whether a box is at least partly in a window of (width, height)."""
+    """Return whether a box is at least partly in a window of (width, height)."""
     x0, y0, x1, y1 = box
     return x1 > 0 and y1 > 0 and x0 < size[0] and y0 < size[1]
 
 
 def _answers(question: Inquired, printed: set[str]) -> bool:
-    """Whether a page may answer another page's question: a rare word of it is printed."""
+    """Return whether a page may answer another page's question: a rare word of it is printed."""
     return any(len(word) > 3 and word in printed for word in split_words(question.text))
 
 

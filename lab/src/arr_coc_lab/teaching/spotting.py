@@ -58,7 +58,7 @@ class Crop(NamedTuple):
 
 
 def crop_page(page: OpenPage, size: int, rng: random.Random) -> Crop | None:
-    """A random crop of `size` px (a multiple of 32); None if it holds fewer than three words."""
+    """Return a random crop of `size` px (a multiple of 32); None if it holds fewer than three words."""
     if len(page.words) < 3:
         return None
     numbers = [word for word in page.words if any(letter.isdigit() for letter in word.text)]
@@ -88,32 +88,36 @@ def crop_page(page: OpenPage, size: int, rng: random.Random) -> Crop | None:
 
 
 def _start(wanted: float, side: float, length: float) -> float:
-    """Where a window of `side` starts in an image of `length`, moved inside as far as it fits."""
+    """Return where a window of `side` starts in an image of `length`, moved inside as far as it fits."""
     return max(0.0, min(wanted, length - side))
 
 
 def _placed(word: Word, left: float, top: float, scale: float) -> Word:
-    """A word in the px of a crop."""
+    """Return a word in the px of a crop."""
     box = moved(word.box, (left, top), (scale, scale))
     return Word(word.text, box, word.size * scale, tuple((x - left) * scale for x in word.edges))
 
 
 def moved(box: Box, corner: tuple[float, float], scale: tuple[float, float]) -> Box:
-    """A box in px of a part of a page whose left upper corner is `corner`, scaled by `scale` in x and y."""
+    """Return a box in px of a part of a page whose left upper corner is `corner`, scaled by `scale` in x and
+    y.
+    """
     (left, top), (across, down) = corner, scale
     x0, y0, x1, y1 = box
     return (x0 - left) * across, (y0 - top) * down, (x1 - left) * across, (y1 - top) * down
 
 
 def _inside(word: Word, width: int, height: int) -> bool:
-    """Whether at least 3/4 of a word of readable size is in a crop."""
+    """Return whether at least 3/4 of a word of readable size is in a crop."""
     x0, y0, x1, y1 = word.box
     share = (min(x1, width) - max(x0, 0)) / max(x1 - x0, 1e-6)
     return share > 0.75 and y0 >= -1 and y1 <= height + 1 and SMALLEST * 0.9 <= word.size <= LARGEST * 1.15
 
 
 def _things(things: list[tuple[str, Box]], size: tuple[int, int]) -> tuple[CropThing, ...]:
-    """The things that are completely in a crop of (width, height), if neither too small nor too large."""
+    """Return the things that are completely in a crop of (width, height), if neither too small nor too
+    large.
+    """
     visible = []
     for name, (x0, y0, x1, y1) in things:
         shorter, longer = sorted((x1 - x0, y1 - y0))
@@ -131,7 +135,7 @@ def _things(things: list[tuple[str, Box]], size: tuple[int, int]) -> tuple[CropT
 def _targets(
     words: list[Word], all_words: list[Word], things: list[Box], size: int
 ) -> tuple[list[str], Tensor, Tensor, Tensor]:
-    """The distinct words, their slots, the empty slots and the characters of a crop."""
+    """Return the distinct words, their slots, the empty slots and the characters of a crop."""
     high, wide = SLOT
     names: dict[str, int] = {}
     slots: list[tuple[int, int, int]] = []
@@ -239,7 +243,9 @@ class Targets(NamedTuple):
 
 
 def make_targets(crops: Sequence[Crop], others: Sequence[str], rng: random.Random) -> Targets:
-    """The targets of a batch of crops; `others` are normal words that compete beside those of the batch."""
+    """Return the targets of a batch of crops; `others` are normal words that compete beside those of the
+    batch.
+    """
     numbers: dict[str, int] = {}
     # A word that competes by itself must not stand against its own print.
     competing = {*others, *(word for crop in crops for thing in crop.things for word in thing.words)}
@@ -278,7 +284,7 @@ def make_targets(crops: Sequence[Crop], others: Sequence[str], rng: random.Rando
 
 
 def _typed(word: str, rng: random.Random) -> str:
-    """A printed word as typed by a user: long words of letters alone are sometimes misspelt."""
+    """Return a printed word as typed by a user: long words of letters alone are sometimes misspelt."""
     slips = len(word) > SHORT and word.isalpha() and rng.random() < SLIPS
     return slip(word, rng) if slips else word
 

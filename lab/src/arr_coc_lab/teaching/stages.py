@@ -110,7 +110,7 @@ class GuideStage(Protocol):
         ...
 
     def data(self) -> Crops | Examples:
-        """The stage's training data."""
+        """Return the stage's training data."""
         ...
 
     def loss(self, guide: Guide, lesson: Any, step: int) -> tuple[Tensor, dict[str, float]]:
@@ -206,7 +206,7 @@ class Numbers(Sampler[int]):
 
 
 def stream(data: Crops | Examples, step: int, workers: int) -> Iterator[StepLesson]:
-    """The lessons of the steps from `step` on; worker processes end with this one.
+    """Return the lessons of the steps from `step` on; worker processes end with this one.
 
     Raises:
         ValueError: pages can't be read, or have no words or questions.

@@ -101,7 +101,7 @@ class GuideLearner(TrainableModule):
         self.dtype = fast_dtype(device)  # without instructions for it, bfloat16 takes a CPU twice as long
 
         def moved(mean: Tensor, new: Tensor, number: Tensor | int) -> Tensor:
-            """The mean after a step; the first steps are forgotten faster."""
+            """Return the mean after a step; the first steps are forgotten faster."""
             kept = min(most, int(number) / (int(number) + 9))
             return mean.lerp(new, 1 - kept) if mean.is_floating_point() else new
 
@@ -137,7 +137,7 @@ class GuideLearner(TrainableModule):
         return "out of memory; lower batch, size or windows in the recipe"
 
     def saved(self) -> dict[str, Tensor]:
-        """All weights and their mean: parts that do not learn here may come from another run."""
+        """Return all weights and their mean: parts that do not learn here may come from another run."""
         return self.state_dict()
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
@@ -241,7 +241,7 @@ class GuideTrainer(RecipeTrainer):
         return ({"items": [lesson]} for lesson in self.rows)
 
     def rate(self, step: int, steps: int) -> float:
-        """The factor of `rise_and_fall`, by steps or by time, whichever is over first."""
+        """Return the factor of `rise_and_fall`, by steps or by time, whichever is over first."""
         done = max(step / steps, self.deadline.spent)
         return rise_and_fall(step, self.stage.warmup, done, self.recipe.cooldown)
 
@@ -263,7 +263,7 @@ def rise_and_fall(step: int, warmup: int, done: float, cooldown: float) -> float
 
 
 def pieces(recipe: GuideRecipe, stage: str) -> str:
-    """What a step of a stage learns from, in words: "4 crops"."""
+    """Return what a step of a stage learns from, in words: "4 crops"."""
     spotting = stage == "spotting"
     each = counted(recipe.batch, "crop") if spotting else counted(recipe.windows, "window")
     if recipe.minutes is None:
@@ -272,7 +272,7 @@ def pieces(recipe: GuideRecipe, stage: str) -> str:
 
 
 def saved_state(folder: Path) -> TrainerState | None:
-    """The Trainer's state in the last checkpoint of a stage, or None; ValueError if it is damaged."""
+    """Return the Trainer's state in the last checkpoint of a stage, or None; ValueError if it is damaged."""
     last = last_checkpoint(folder)
     if last is None:
         return None
@@ -281,7 +281,7 @@ def saved_state(folder: Path) -> TrainerState | None:
 
 
 def is_over(state: TrainerState, recipe: GuideRecipe) -> bool:
-    """Whether a stage has done its steps, or its time is over."""
+    """Return whether a stage has done its steps, or its time is over."""
     kept: Any = state.stateful_callbacks  # as they are in its file
     seconds = kept[Deadline.__name__]["attributes"]["seconds"]
     limit = recipe.minutes and 60 * recipe.minutes / len(recipe.stages)
@@ -289,7 +289,7 @@ def is_over(state: TrainerState, recipe: GuideRecipe) -> bool:
 
 
 def last_figures(state: TrainerState) -> dict[str, float]:
-    """The figures of the last log line that has any."""
+    """Return the figures of the last log line that has any."""
     line = next((line for line in reversed(state.log_history) if "loss" in line), {})
     return {key: value for key, value in line.items() if key not in ("stage", "step", "epoch", "seconds")}
 

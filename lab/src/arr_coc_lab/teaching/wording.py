@@ -48,7 +48,7 @@ SHORT = 4  # words of at most so many letters are never misspelt
 
 
 def as_typed(text: str, rng: random.Random) -> str:
-    """A question with random changes as users type it; two in five are unchanged."""
+    """Return a question with random changes as users type it; two in five are unchanged."""
     if rng.random() < 0.25:
         text = reworded(text, rng)
     roll = rng.random()
@@ -232,7 +232,7 @@ def _corners(
 
 
 def _cornered(box: Box, corner: tuple[str, str], size: tuple[int, int]) -> bool:
-    """Whether a box is near both sides of a corner."""
+    """Return whether a box is near both sides of a corner."""
     return all(_reach(box, side, size) < CORNER * length for side, length in zip(corner, size, strict=True))
 
 
@@ -249,7 +249,7 @@ def _neighbours(runs: list[Run], rng: random.Random) -> Iterator[Inquired]:
 
 
 def _beside(run: Run, runs: list[Run], axis: int, sign: int) -> Run | None:
-    """The nearest run that faces another on one side; None if it is far or not the only one."""
+    """Return the nearest run that faces another on one side; None if it is far or not the only one."""
 
     def gap(other: Run) -> float:
         return other.box[axis] - run.box[axis + 2] if sign > 0 else run.box[axis] - other.box[axis + 2]

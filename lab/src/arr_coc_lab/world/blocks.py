@@ -23,7 +23,7 @@ ROUND = frozenset(("circle", "ring"))  # shapes that look the same however they 
 
 
 def code(rng: random.Random) -> str:
-    """A random value of 2 to 5 characters of `ALPHABET`."""
+    """Return a random value of 2 to 5 characters of `ALPHABET`."""
     return "".join(rng.choice(ALPHABET) for _ in range(rng.choice((2, 3, 3, 4, 4, 5))))
 
 
@@ -56,24 +56,24 @@ def write(
 
 
 def _around(boxes: tuple[Rect, ...]) -> Rect:
-    """The smallest box around all boxes."""
+    """Return the smallest box around all boxes."""
     x0, y0, x1, y1 = zip(*boxes, strict=True)
     return min(x0), min(y0), max(x1), max(y1)
 
 
 @lru_cache(maxsize=20_000)
 def _advance(face: str, size: int, char: str) -> float:
-    """The width of a character in px."""
+    """Return the width of a character in px."""
     return font(face, size).getlength(char)
 
 
 def cased(rng: random.Random, word: str) -> str:
-    """A label capitalised or in capitals."""
+    """Return a label capitalised or in capitals."""
     return rng.choice((word.capitalize(), word.capitalize(), word.upper()))
 
 
 def _fitting(rng: random.Random, width: int, stacked: bool) -> int:
-    """A font size (px) at which a long label and a value fit into `width`."""
+    """Return a font size (px) at which a long label and a value fit into `width`."""
     return min(rng.randint(25, 33), max(20, int(width / (6.5 if stacked else 8.8))))
 
 
@@ -244,7 +244,7 @@ def small(canvas: Canvas, rect: Rect) -> None:
 
 
 def filler_word(rng: random.Random) -> str:
-    """A word of running text."""
+    """Return a word of running text."""
     return rng.choice(FILLER)
 
 
@@ -309,7 +309,7 @@ def draw_thing(canvas: Canvas, thing: Thing) -> None:
 
 
 def shaded(rng: random.Random, colour: str) -> Ink:
-    """A shade of a colour of COLOURS."""
+    """Return a shade of a colour of COLOURS."""
     r, g, b = (min(255, max(0, level + rng.randint(-12, 12))) for level in COLOURS[colour])
     return r, g, b
 

@@ -58,24 +58,24 @@ class Canvas:
         self.draw = ImageDraw.Draw(self.image)
 
     def last(self, count: int) -> tuple[Rect, ...]:
-        """The boxes (px) of the last `count` characters that were written."""
+        """Return the boxes (px) of the last `count` characters that were written."""
         return tuple(box for _, box in self.glyphs[-count:])
 
     def ink(self) -> Ink:
-        """A text colour that is easy to read on this page."""
+        """Return a text colour that is easy to read on this page."""
         v = self.rng.randint(0, 60)
         r, g, b = (min(255, max(0, v + self.rng.randint(-15, 25))) for _ in range(3))
         return (255 - r, 255 - g, 255 - b) if self.dark else (r, g, b)
 
     def paper(self, spread: int = 22) -> Ink:
-        """A background colour near the page's own."""
+        """Return a background colour near the page's own."""
         v = self.rng.randint(255 - 2 * spread, 255)
         r, g, b = (min(255, max(0, v + self.rng.randint(-spread, spread))) for _ in range(3))
         return ((255 - r) * 2 // 3, (255 - g) * 2 // 3, (255 - b) * 2 // 3) if self.dark else (r, g, b)
 
 
 def blank_canvas(size: tuple[int, int], rng: random.Random, fonts: tuple[str, ...], dark: bool) -> Canvas:
-    """A canvas of (width, height) in px with paper of one colour."""
+    """Return a canvas of (width, height) in px with paper of one colour."""
     canvas = Canvas(Image.new("RGB", size), rng, fonts, dark)
     canvas.image.paste(canvas.paper(14), (0, 0, *size))
     return canvas

@@ -83,7 +83,7 @@ def draw_dense_page(
 
 
 def _formula(canvas: Canvas, rect: Rect) -> Rect:
-    """A displayed formula with small indices, set as TeX sets it, in the middle of a rectangle."""
+    """Return a displayed formula with small indices, set as TeX sets it, in the middle of a rectangle."""
     from matplotlib.font_manager import FontProperties
     from matplotlib.mathtext import math_to_image
 
@@ -134,7 +134,7 @@ def _code(canvas: Canvas, rect: Rect) -> Rect:
 
 
 def _mixed(canvas: Canvas, ink: Ink) -> Ink:
-    """A coloured ink that shows on the page's paper."""
+    """Return a coloured ink that shows on the page's paper."""
     r, g, b = ((level + 255) // 2 if canvas.dark else level for level in ink)
     return r, g, b
 

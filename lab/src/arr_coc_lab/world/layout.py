@@ -42,7 +42,7 @@ def _columns(rng: random.Random, rect: Rect) -> list[Rect]:
 
 
 def _sidebar(rng: random.Random, rect: Rect) -> list[Rect]:
-    """A narrow column on the left, bands beside it."""
+    """Return a narrow column on the left, bands beside it."""
     x0, y0, x1, y1 = rect
     if x1 - x0 < 2.2 * _LEAST:
         return _bands(rng, rect)
@@ -91,5 +91,5 @@ _TEMPLATES = {
 
 
 def divide(rng: random.Random, rect: Rect, template: str) -> list[Rect]:
-    """The rectangles (px) of a template inside `rect`, without overlap."""
+    """Return the rectangles (px) of a template inside `rect`, without overlap."""
     return _TEMPLATES[template](rng, rect)

@@ -139,7 +139,7 @@ def _spots(rng: random.Random, size: tuple[int, int], even: bool) -> tuple[list[
 
 
 def _questions(canvas: Canvas, way: str, shape: str, box: Rect, split: str) -> tuple[Question, ...]:
-    """What is odd, twice; what all of it shows; and some questions of the families of drawn pages."""
+    """Return what is odd, twice; what all of it shows; and some questions of the families of drawn pages."""
     rng = canvas.rng
     odd = canvas.things[-1]
     answer = "one is missing" if way == "missing" else f"the {odd.colour} {odd.shape}"

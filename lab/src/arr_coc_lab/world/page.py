@@ -57,7 +57,7 @@ def check_size(size: tuple[int, int], least: int, most: int = 4096) -> None:
 
 
 def page_seed(seed: int, split: str) -> int:
-    """The random generator's seed for a page: different in each split (they differ modulo 3)."""
+    """Return the random generator's seed for a page: different in each split (they differ modulo 3)."""
     if split not in SPLITS:
         raise ValueError(f"split {split!r} is unknown; use one of {', '.join(SPLITS)}")
     if seed < 0:
@@ -66,7 +66,7 @@ def page_seed(seed: int, split: str) -> int:
 
 
 def pages_of(seed: int) -> range:
-    """The pages that a run with a seed draws, as seeds of `draw_page`: no two runs share one.
+    """Return the pages that a run with a seed draws, as seeds of `draw_page`: no two runs share one.
 
     Raises:
         ValueError: the seed is out of range.
@@ -96,7 +96,7 @@ def wanted_things(rng: random.Random, count: int) -> list[tuple[str, str]]:
 
 
 def _kinds(rng: random.Random, count: int, void: bool) -> list[str]:
-    """The kind of each of `count` blocks; those whose questions name no label occur at most once."""
+    """Return the kind of each of `count` blocks; those whose questions name no label occur at most once."""
     if void:
         return ["texture"] * count
     rest = ["fields", "scene", "fields", "scene", "table", "note", "faint", "small", "stacked", "paragraph"]

@@ -82,26 +82,26 @@ def resize(image: Image.Image, boxes: Sequence[Box], factor: float) -> tuple[Ima
 
 
 def jpeg(image: Image.Image, quality: int) -> Image.Image:
-    """The page after JPEG compression with a quality from 1 to 95."""
+    """Return the page after JPEG compression with a quality from 1 to 95."""
     file = io.BytesIO()
     image.save(file, "JPEG", quality=max(1, min(95, quality)))
     return Image.open(file).convert("RGB")
 
 
 def blur(image: Image.Image, radius: float) -> Image.Image:
-    """The page out of focus: a box blur of a radius in px."""
+    """Return the page out of focus: a box blur of a radius in px."""
     return image.filter(ImageFilter.BoxBlur(radius)) if radius > 0 else image
 
 
 def noise(image: Image.Image, sigma: float, seed: int = 0) -> Image.Image:
-    """The page with grain of a standard deviation in grey levels (of 255)."""
+    """Return the page with grain of a standard deviation in grey levels (of 255)."""
     grain = np.random.default_rng(seed).standard_normal((image.height, image.width, 1), dtype=np.float32)
     pixels = np.asarray(image, dtype=np.int16) + np.rint(grain * sigma).astype(np.int16)
     return Image.fromarray(pixels.clip(0, 255).astype(np.uint8))
 
 
 def shade(image: Image.Image, strength: float, turn: float = 0.1) -> Image.Image:
-    """The page in uneven light: falling off to one side, a soft shadow's edge, a tint.
+    """Return the page in uneven light: falling off to one side, a soft shadow's edge, a tint.
 
     `strength` is how much of the light is missing where it is darkest, 0 to 1; `turn` is where the light
     comes from, in turns, and decides shadow and tint too.
@@ -120,7 +120,7 @@ def shade(image: Image.Image, strength: float, turn: float = 0.1) -> Image.Image
 
 
 def table(size: tuple[int, int], rng: random.Random) -> Image.Image:
-    """The background under a page: two shades of a dull colour, sometimes grained like wood."""
+    """Return the background under a page: two shades of a dull colour, sometimes grained like wood."""
     tint = np.array([rng.uniform(-25, 35), rng.uniform(-15, 15), rng.uniform(-40, 20)])
     low = tint + rng.uniform(20, 210)
     high = low * rng.uniform(0.6, 1.3)
@@ -135,7 +135,7 @@ def table(size: tuple[int, int], rng: random.Random) -> Image.Image:
 
 
 def _corners(size: tuple[int, int]) -> Points:
-    """The corners of a picture, clockwise from the upper left."""
+    """Return the corners of a picture, clockwise from the upper left."""
     width, height = size
     return np.array([[0, 0], [width, 0], [width, height], [0, height]], float)
 
@@ -167,7 +167,7 @@ def _framed(corners: Points, size: tuple[int, int], margin: float) -> Points:
 def _moved(
     image: Image.Image, boxes: Sequence[Box], corners: Points, ground: Image.Image
 ) -> tuple[Image.Image, list[Box]]:
-    """A page drawn with its corners elsewhere on a ground of its size, and its boxes."""
+    """Return a page drawn with its corners elsewhere on a ground of its size, and its boxes."""
     if np.allclose(corners, _corners(image.size)):
         return image, list(boxes)
     there = _homography(_corners(image.size), corners)
@@ -184,7 +184,7 @@ def _moved(
 
 
 def _homography(source: Points, target: Points) -> NDArray[np.float64]:
-    """The projective map, 3 x 3, that takes four points to four others."""
+    """Return the projective map, 3 x 3, that takes four points to four others."""
     rows = []
     for (x, y), (u, v) in zip(source, target, strict=True):
         rows += [[x, y, 1, 0, 0, 0, -u * x, -u * y], [0, 0, 0, x, y, 1, -v * x, -v * y]]
@@ -193,7 +193,7 @@ def _homography(source: Points, target: Points) -> NDArray[np.float64]:
 
 
 def _hull(box: Box, there: NDArray[np.float64], size: tuple[int, int]) -> Box:
-    """The upright box around a mapped box, inside a picture of a size."""
+    """Return the upright box around a mapped box, inside a picture of a size."""
     x0, y0, x1, y1 = box
     points = np.array([[x0, y0, 1], [x1, y0, 1], [x1, y1, 1], [x0, y1, 1]]) @ there.T
     points = (points[:, :2] / points[:, 2:]).clip(0, size)

@@ -33,7 +33,7 @@ class Question:
 def _ask(
     rng: random.Random, family: str, pieces: tuple[str, ...], evidence: tuple[Rect, ...], **words: str
 ) -> Question:
-    """A question of a family in one of its paraphrases, filled with `words`."""
+    """Return a question of a family in one of its paraphrases, filled with `words`."""
     text = rng.choice(PARAPHRASES[family]).format(**words)
     return Question(text, "".join(pieces), family, evidence, pieces)
 
@@ -104,7 +104,9 @@ def _about_presence(rng: random.Random, things: list[Thing]) -> Iterator[Questio
 
 
 def ask_all(rng: random.Random, facts: list[Fact], things: list[Thing], width: int) -> list[Question]:
-    """All questions about a page `width` px wide in random order; counts and comparisons are sampled."""
+    """Return all questions about a page `width` px wide in random order; counts and comparisons are
+    sampled.
+    """
     questions = [
         *_about_facts(rng, facts),
         *_about_one(rng, things),

@@ -60,7 +60,7 @@ def draw_text_page(
 
 
 def transcript(page: Page) -> str:
-    """The labelled values of a page in reading order, one "label VALUE" a line."""
+    """Return the labelled values of a page in reading order, one "label VALUE" a line."""
     lines = [fact for fact in page.facts if fact.family == "value"]  # in the order in which they were drawn
     return "\n".join(f"{fact.label} {''.join(fact.value)}" for fact in lines)
 

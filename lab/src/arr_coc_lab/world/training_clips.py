@@ -67,7 +67,7 @@ class ClipRows(Dataset[ImageRows]):
 
 
 def open_clips(recipe: Recipe, length: int) -> tuple[ClipRows, frozenset[str]]:
-    """The frames of drawn clips of a run; no family is named.
+    """Return the frames of drawn clips of a run; no family is named.
 
     Raises:
         ValueError: the recipe trains more than the place of evidence.

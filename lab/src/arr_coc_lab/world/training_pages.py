@@ -66,7 +66,7 @@ class WorldRows(Dataset[ImageRows]):
 
 
 def open_pages(recipe: Recipe, length: int) -> tuple[WorldRows, frozenset[str]]:
-    """The drawn pages of a run, and the families of their questions."""
+    """Return the drawn pages of a run, and the families of their questions."""
     return WorldRows(length, recipe.sizes, recipe.questions, recipe.seed, recipe.weights), FAMILIES
 
 

@@ -133,10 +133,10 @@ PARAPHRASES["table"] = PARAPHRASES["value"]
 
 
 def with_article(name: str) -> str:
-    """A name with its article: `a red circle`, `an orange circle`."""
+    """Return a name with its article: `a red circle`, `an orange circle`."""
     return ("an " if name[0] in "aeiou" else "a ") + name
 
 
 def plural(shape: str) -> str:
-    """The plural of a shape's name: `crosses` for `cross`, `circles` for `circle`."""
+    """Return the plural of a shape's name: `crosses` for `cross`, `circles` for `circle`."""
     return shape + ("es" if shape.endswith("s") else "s")

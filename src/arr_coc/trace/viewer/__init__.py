@@ -49,7 +49,7 @@ ArrCocViewer.album(document.getElementById("views"), JSON.parse(document.getElem
 
 @cache
 def assets() -> tuple[str, str]:
-    """The viewer's JavaScript, which sets the global `ArrCocViewer`, and CSS."""
+    """Return the viewer's JavaScript, which sets the global `ArrCocViewer`, and CSS."""
     folder = files("arr_coc.trace.viewer")
     parts = [folder.joinpath(name).read_text(encoding="utf-8") for name in _SCRIPTS]
     public = "window.ArrCocViewer = { mount, pair, history, album, look };"
@@ -58,7 +58,7 @@ def assets() -> tuple[str, str]:
 
 
 def page(views: Sequence[dict[str, Any]], title: str = "arr-coc: see what it saw") -> str:
-    """An HTML file that draws views, with a list to choose from if there are several.
+    """Return an HTML file that draws views, with a list to choose from if there are several.
 
     Text of a view is inserted as data, never as markup; the page's content security policy allows only the
     viewer's own script and no connections.
@@ -98,5 +98,5 @@ def page(views: Sequence[dict[str, Any]], title: str = "arr-coc: see what it saw
 
 
 def _hash(text: str) -> str:
-    """The content security policy's expression that allows exactly this inline text."""
+    """Return the content security policy's expression that allows exactly this inline text."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

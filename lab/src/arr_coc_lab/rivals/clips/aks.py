@@ -53,7 +53,7 @@ def aks(scores: Tensor, grid: tuple[int, int, int], budget: int) -> Tensor:
 
 
 def segments(scores: Tensor, count: int) -> list[Segment]:
-    """The segments from which `count` frames are chosen, in the order of time, scores [T]."""
+    """Return the segments from which `count` frames are chosen, in the order of time, scores [T]."""
     low, high = scores.aminmax()
     scaled = (scores - low) / (high - low) if bool(high > low) else torch.zeros_like(scores)
     result: list[Segment] = []

@@ -33,11 +33,13 @@ class CoarseFrames:
         return self.sizes[step] != (0, 0)
 
     def scale(self, step: int) -> float:
-        """The factor by which a frame is shrunk: the smaller one of height and width, at most 1."""
+        """Return the factor by which a frame is shrunk: the smaller one of height and width, at most 1."""
         return min(self.sizes[step][0] / self.grid[1], self.sizes[step][1] / self.grid[2])
 
     def readable(self, step: int, height: float) -> bool:
-        """Whether print of a height in px of the full size is at least `READABLE` px high in a frame."""
+        """Return whether print of a height in px of the full size is at least `READABLE` px high in a
+        frame.
+        """
         scale = self.scale(step)
         # a frame that is not shrunk counts as readable for every method
         return scale >= 1 or (scale > 0 and height * scale >= READABLE)

@@ -17,7 +17,7 @@ from arr_coc_lab.rivals.method import Style
 
 @torch.no_grad()
 def evs(features: Tensor, budget: int) -> Tensor:
-    """The first frame, then the cells that change most, `features` [T, N, D] -> Bool [T, N]."""
+    """Return the first frame, then the cells that change most, `features` [T, N, D] -> Bool [T, N]."""
     steps, cells = check_clip(features, budget)
     change = torch.full((steps, cells), torch.inf, device=features.device)
     change[1:] = apart(features[1:], features[:-1])  # the first frame is always kept

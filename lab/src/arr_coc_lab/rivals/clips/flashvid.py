@@ -60,7 +60,7 @@ def flashvid(features: Tensor, attention: Tensor | None, budget: int) -> Tensor:
 
 
 def segment_lengths(means: Tensor) -> list[int]:
-    """The lengths of a clip's segments, of its frames' mean cells [T, D]."""
+    """Return the lengths of a clip's segments, of its frames' mean cells [T, D]."""
     distance = apart(means[:-1], means[1:])
     cut = 1 - distance < CUT
     missing = min(SEGMENTS - 1, len(distance)) - int(cut.sum())  # cut where neighbours are least similar
@@ -121,7 +121,7 @@ def _parents(features: Tensor, free: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _averaged(features: Tensor, parent: Tensor, joins: Tensor) -> Tensor:
-    """The mean of each root's tree, [F, N, D]; without meaning for cells that join another."""
+    """Return the mean of each root's tree, [F, N, D]; without meaning for cells that join another."""
     sums, sizes = features.clone(), torch.ones_like(joins, dtype=features.dtype)
     for t in range(len(features) - 1, 0, -1):  # backwards: a tree sums into its root
         # A product with the assignment, not index_add_, whose order of summation varies on a GPU.

@@ -21,7 +21,7 @@ def check_count(budget: int) -> None:
 
 
 def check_grid(grid: tuple[int, int, int]) -> tuple[int, int, int]:
-    """The grid; ValueError unless it has at least one cell."""
+    """Return the grid; ValueError unless it has at least one cell."""
     if len(grid) != 3 or min(grid) < 1:
         raise ValueError(f"grid {grid!r} has no cells; pass (T, H, W) of at least 1 each")
     return grid
@@ -57,7 +57,7 @@ def apart(a: Tensor, b: Tensor) -> Tensor:
 
 
 def lowest(cost: Tensor, budget: int, tier: Tensor | None = None) -> Tensor:
-    """The cells of the lowest cost, [T, N] -> Bool [T, N]; those of a lower `tier` [T, N] first."""
+    """Return the cells of the lowest cost, [T, N] -> Bool [T, N]; those of a lower `tier` [T, N] first."""
     order = cost.flatten().argsort(stable=True)
     if tier is not None:
         order = order[tier.flatten()[order].argsort(stable=True)]
@@ -67,7 +67,7 @@ def lowest(cost: Tensor, budget: int, tier: Tensor | None = None) -> Tensor:
 
 
 def best_of_each(scores: Tensor, counts: Tensor) -> Tensor:
-    """The cells of the highest scores of each frame, [T, N] and counts [T] -> Bool [T, N]."""
+    """Return the cells of the highest scores of each frame, [T, N] and counts [T] -> Bool [T, N]."""
     # rank of each cell in its frame
     ranks = scores.argsort(dim=1, descending=True, stable=True).argsort(dim=1)
     return ranks < counts[:, None].to(ranks.device)

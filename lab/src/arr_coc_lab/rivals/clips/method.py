@@ -43,7 +43,7 @@ class ClipView:
         return values
 
     def generator(self, method: str) -> torch.Generator:
-        """A generator seeded by the run, the clip, the question and the method's name."""
+        """Return a generator seeded by the run, the clip, the question and the method's name."""
         text = f"{self.seed}/{self.key}/{method}"
         # 63 bits, as torch's seeds are signed
         number = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
@@ -85,7 +85,7 @@ class ClipMethod:
             object.__setattr__(self, "label", self.name)
 
     def missing(self, view: ClipView) -> list[str]:
-        """What the method needs and the view lacks, sorted."""
+        """Return what the method needs and the view lacks, sorted."""
         return sorted(name for name in self.needs if getattr(view, name) is None)
 
     def choose(self, view: ClipView, budget: int) -> Tensor | CoarseFrames:
@@ -116,7 +116,7 @@ def register_clip_method(method: ClipMethod) -> ClipMethod:
 
 
 def find_clip_method(name: str) -> ClipMethod:
-    """The method of a name; ValueError if there is none, with the nearest known one."""
+    """Return the method of a name; ValueError if there is none, with the nearest known one."""
     if name not in CLIP_METHODS:
         raise ValueError(
             f"method {name!r} is unknown{nearest(name, CLIP_METHODS)}; use some of {', '.join(CLIP_METHODS)}"

@@ -38,7 +38,7 @@ def uniform_frames(grid: tuple[int, int, int], budget: int) -> Tensor:
 
 
 def fewer_pixels(grid: tuple[int, int, int], budget: int) -> CoarseFrames:
-    """Every frame, encoded at a lower resolution, so that all together cost at most the budget.
+    """Return every frame, encoded at a lower resolution, so that all together cost at most the budget.
 
     Each frame gets the largest grid in the clip's shape that its share pays; the remainder enlarges evenly
     spaced frames by one step. A budget below one token a frame buys that many frames of one token.
@@ -82,7 +82,7 @@ def random_per_frame(grid: tuple[int, int, int], budget: int, generator: torch.G
 
 
 def _drawn(shape: tuple[int, int], generator: torch.Generator) -> Tensor:
-    """A random permutation of the cells, as scores without ties."""
+    """Return a random permutation of the cells, as scores without ties."""
     count = shape[0] * shape[1]
     return torch.randperm(count, generator=generator, device=generator.device).view(shape)
 

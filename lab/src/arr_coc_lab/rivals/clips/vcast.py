@@ -28,7 +28,7 @@ def vcast(features: Tensor, budget: int) -> Tensor:
 
 
 def frame_directions(features: Tensor) -> Tensor:
-    """The unit vectors of the mean cells, [T, N, D] -> [T, D]."""
+    """Return the unit vectors of the mean cells, [T, N, D] -> [T, D]."""
     return F.normalize(features.float().mean(1), dim=-1)
 
 
@@ -43,7 +43,7 @@ def frame_weights(features: Tensor) -> Tensor:
 
 
 def cell_scores(features: Tensor) -> Tensor:
-    """How atypical and strong each cell is within its frame, [T, N, D] -> [T, N] in [0, 3]."""
+    """Return how atypical and strong each cell is within its frame, [T, N, D] -> [T, N] in [0, 3]."""
     norm = features.float().norm(dim=-1)
     low, high = norm.amin(1, keepdim=True), norm.amax(1, keepdim=True)
     strength = (norm - low) / (high - low).clamp_min(torch.finfo(norm.dtype).tiny)

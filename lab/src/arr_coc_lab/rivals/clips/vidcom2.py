@@ -23,7 +23,7 @@ TEMPERATURE = 0.01
 
 @torch.no_grad()
 def vidcom2(features: Tensor, budget: int) -> Tensor:
-    """The cells least like the clip and their own frame, `features` [T, N, D] -> Bool [T, N]."""
+    """Return the cells least like the clip and their own frame, `features` [T, N, D] -> Bool [T, N]."""
     check_clip(features, budget)
     clip, frame = similarities(features)
     counts = frame_counts(clip, budget)
@@ -35,13 +35,15 @@ def vidcom2(features: Tensor, budget: int) -> Tensor:
 
 
 def steady_channels(features: Tensor) -> Tensor:
-    """The half of the channels with the least variance over all cells, [T, N, D] -> Long [max(1, D // 2)]."""
+    """Return the half of the channels with the least variance over all cells, [T, N, D] -> Long [max(1, D //
+    2)].
+    """
     variance = features.float().flatten(0, 1).var(0, correction=0)
     return variance.argsort(stable=True)[: max(1, features.shape[-1] // 2)].sort().values
 
 
 def similarities(features: Tensor) -> tuple[Tensor, Tensor]:
-    """How similar each cell is to the clip's mean and to its frame's mean, [T, N] each, in (0, 5]."""
+    """Return how similar each cell is to the clip's mean and to its frame's mean, [T, N] each, in (0, 5]."""
     cells = F.normalize(features.float()[..., steady_channels(features)], dim=-1)
     return _similar(cells, cells.mean((0, 1), keepdim=True)), _similar(cells, cells.mean(1, keepdim=True))
 
@@ -52,7 +54,9 @@ def _similar(cells: Tensor, centre: Tensor) -> Tensor:
 
 
 def frame_counts(clip: Tensor, budget: int) -> Tensor:
-    """The paper's count of cells for each frame, of the similarities to the clip [T, N] -> Long [T]."""
+    """Return the paper's count of cells for each frame, of the similarities to the clip [T, N] -> Long
+    [T].
+    """
     steps, cells = clip.shape
     share = min(1.0, budget / (steps * cells))
     odd = (-clip.mean(1) / TEMPERATURE).softmax(0)

@@ -67,7 +67,7 @@ QR_CODE = ("Where is the QR code?", "Where do I scan?", "Show me the QR code.", 
 
 
 def code_mark(sheet: Sheet, owner: Piece | None = None, height: float = 0.0) -> Piece:
-    """A bar code or a QR code, asked for.
+    """Return a bar code or a QR code, asked for.
 
     `owner` names whose QR code it is, where the page has several; `height` in CSS px, 0 for a random one.
     """

@@ -72,7 +72,7 @@ def write(place: Path, page: RenderedPage) -> None:
 
 
 def read(place: Path) -> CachedPage:
-    """The page of `<place>.png` and `<place>.json`."""
+    """Return the page of `<place>.png` and `<place>.json`."""
     record = json.loads(place.with_suffix(".json").read_bytes())
     return CachedPage(
         png=place.with_suffix(".png").read_bytes(),

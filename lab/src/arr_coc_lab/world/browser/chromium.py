@@ -69,7 +69,7 @@ class Shot(NamedTuple):
 
 
 def executable() -> str:
-    """The path of the system's Chromium; RuntimeError if there is none."""
+    """Return the path of the system's Chromium; RuntimeError if there is none."""
     for name in NAMES:
         path = shutil.which(name)
         if path:
@@ -78,7 +78,7 @@ def executable() -> str:
 
 
 def inside(url: str, folder: Path) -> bool:
-    """Whether a URL is of a file inside a folder, with every link followed."""
+    """Return whether a URL is of a file inside a folder, with every link followed."""
     try:
         parts = urlsplit(url)
         if (parts.scheme, parts.netloc) != ("file", "") or SEPARATORS.search(parts.path):
@@ -165,13 +165,13 @@ class Chromium:
         self._launch()
 
     def page(self, scale: float = 1.0) -> Any:
-        """The Playwright page that draws `scale` px per CSS px; opened once."""
+        """Return the Playwright page that draws `scale` px per CSS px; opened once."""
         if scale not in self._pages:
             self._pages[scale] = self.context(Gate(), device_scale_factor=scale).new_page()
         return self._pages[scale]
 
     def context(self, gate: Gate, **settings: Any) -> Any:
-        """A Playwright context whose requests pass a gate; `settings` go to `Browser.new_context`."""
+        """Return a Playwright context whose requests pass a gate; `settings` go to `Browser.new_context`."""
         # Requests of service workers pass no route, and a download is written to disk before anybody asks.
         context = self._browser.new_context(service_workers="block", accept_downloads=False, **settings)
         context.route("**/*", gate)
@@ -185,7 +185,7 @@ class Chromium:
         return self.shoot(scale)
 
     def shoot(self, scale: float = 1.0) -> Shot:
-        """The current picture of the page of a scale, measured."""
+        """Return the current picture of the page of a scale, measured."""
         page = self.page(scale)
         measured = page.evaluate(MEASURE)
         png = page.screenshot(type="png")

@@ -98,7 +98,7 @@ class Window(NamedTuple):
         return Facts.of(self.page.evaluate(MEASURE, interface), look.scale)
 
     def png(self) -> bytes:
-        """The picture, by DevTools: in half the time of Playwright's own screenshot."""
+        """Return the picture, by DevTools: in half the time of Playwright's own screenshot."""
         shot = self.session.send("Page.captureScreenshot", {"format": "png", "optimizeForSpeed": True})
         return base64.b64decode(shot["data"])
 
@@ -175,7 +175,7 @@ def visit(
     take: Callable[[Facts, Picture], RenderedPage | None],
     interface: bool = False,
 ) -> RenderedPage | None:
-    """The first of `count` random places of a file that `take` accepts; None where none is.
+    """Return the first of `count` random places of a file that `take` accepts; None where none is.
 
     A file that doesn't load in `PATIENCE`, or that the browser fails at, is noted in `chromium.unloadable`
     and not opened again. `interface` also measures labels, switches and other controls.
@@ -196,7 +196,7 @@ def visit(
 
 
 def window_of(chromium: Chromium, scale: float) -> Window:
-    """The browser's window without scripts for a scale; opened once."""
+    """Return the browser's window without scripts for a scale; opened once."""
     if scale not in chromium.windows:
         gate = Gate()
         context = chromium.context(gate, device_scale_factor=scale, java_script_enabled=False)
@@ -246,7 +246,7 @@ def _changes(rng: random.Random, split: str) -> list[str]:
 
 @lru_cache(maxsize=512)
 def headings(path: Path) -> tuple[str, ...]:
-    """The headings and terms of a file, for questions about what is not on another page."""
+    """Return the headings and terms of a file, for questions about what is not on another page."""
     source = path.read_text(errors="replace")
     raw = re.findall(r"<(?:h[2-5]|dt)\b[^>]*>(.*?)</(?:h[2-5]|dt)>", source, re.S | re.I)
     plain = (html.unescape(re.sub(r"<[^>]*>", "", part)) for part in raw[:200])

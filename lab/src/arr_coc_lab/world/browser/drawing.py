@@ -32,19 +32,19 @@ VIVID: tuple[str, ...] = tuple(name for name in COLOURS if name not in ("black",
 
 
 def shade(rng: random.Random, name: str) -> str:
-    """A natural shade of a named colour, as #rrggbb."""
+    """Return a natural shade of a named colour, as #rrggbb."""
     hue, full, light = (rng.uniform(low, high) for low, high in COLOURS[name])
     channels = colorsys.hls_to_rgb(hue % 360 / 360, light, full)
     return "#" + "".join(f"{round(c * 255):02x}" for c in channels)
 
 
 def ink_on(name: str) -> str:
-    """The colour of text that is legible on a named colour."""
+    """Return the colour of text that is legible on a named colour."""
     return "#111" if name in ("yellow", "orange", "pink", "turquoise", "white") else "#fff"
 
 
 def _regular(corners: int, inner: float = 0.0) -> str:
-    """The path of a regular polygon in the unit circle; `inner` > 0: a star's inner radius."""
+    """Return the path of a regular polygon in the unit circle; `inner` > 0: a star's inner radius."""
     count = corners * (2 if inner else 1)
     points = []
     for i in range(count):
@@ -78,7 +78,7 @@ SHAPES: dict[str, str] = {
 
 
 def figure(name: str, x: float, y: float, radius: float, fill: str, turn: float = 0.0, more: str = "") -> str:
-    """A shape of SHAPES around (x, y); `more`: further attributes."""
+    """Return a shape of SHAPES around (x, y); `more`: further attributes."""
     where = f"translate({x:.1f} {y:.1f}) rotate({turn:.0f}) scale({radius:.2f})"
     return (
         f'<path d="{SHAPES[name]}" transform="{where}" fill="{fill}" '
@@ -150,7 +150,7 @@ ICONS: dict[str, str] = {
 
 
 def strokes(name: str) -> str:
-    """An icon's outlines, to stand in any SVG with a stroke."""
+    """Return an icon's outlines, to stand in any SVG with a stroke."""
     parts = []
     for part in ICONS[name].split(";"):
         if part.startswith("o"):
@@ -164,7 +164,7 @@ def strokes(name: str) -> str:
 def icon(
     name: str, size: float, colour: str = "currentColor", filled: bool = False, thick: float = 1.8
 ) -> str:
-    """An icon of ICONS as an SVG of its own, `size` px wide and high."""
+    """Return an icon of ICONS as an SVG of its own, `size` px wide and high."""
     fill = f'fill="{colour}" fill-opacity=".35"' if filled else 'fill="none"'
     return (
         f'<svg width="{size:.0f}" height="{size:.0f}" viewBox="0 0 24 24" {fill} stroke="{colour}" '
@@ -174,7 +174,7 @@ def icon(
 
 
 def bar_code(rng: random.Random, height: float) -> str:
-    """A bar code of an arbitrary content: black bars on white, as SVG."""
+    """Return a bar code of an arbitrary content: black bars on white, as SVG."""
     bars, x = [], 6
     for _ in range(rng.randint(24, 44)):
         wide = rng.randint(1, 4)
@@ -185,7 +185,7 @@ def bar_code(rng: random.Random, height: float) -> str:
 
 
 def square_code(rng: random.Random, side: float) -> str:
-    """A square code with the three eyes of a QR code, of an arbitrary content, as SVG."""
+    """Return a square code with the three eyes of a QR code, of an arbitrary content, as SVG."""
     count = rng.choice((21, 25, 29))
     eyes = ((0, 0), (count - 7, 0), (0, count - 7))
     dots = [
@@ -200,7 +200,7 @@ def square_code(rng: random.Random, side: float) -> str:
 
 
 def _code(box: str, size: str, route: str) -> str:
-    """A white SVG with a black path."""
+    """Return a white SVG with a black path."""
     return (
         f'<svg viewBox="0 0 {box}" {size} style="background:#fff;display:block" shape-rendering="crispEdges">'
         f'<path d="{route}" fill="#111"/></svg>'

@@ -108,7 +108,7 @@ class Facts:
 
     @classmethod
     def of(cls, measured: dict[str, Any], scale: float) -> Facts:
-        """The facts that `document.js` measured, where the picture has `scale` px per CSS px."""
+        """Return the facts that `document.js` measured, where the picture has `scale` px per CSS px."""
 
         def box(corners: Sequence[float]) -> Box:
             x0, y0, x1, y1 = (round(corner * scale, 1) for corner in corners)
@@ -166,7 +166,7 @@ def inquire(
 
 
 def _ask(kind: str, text: str, *evidence: Text, answer: str | None = None) -> Inquired:
-    """A question; its answer is the last text of its evidence, if not given."""
+    """Return a question; its answer is the last text of its evidence, if not given."""
     answer = evidence[-1].plain if answer is None else answer
     return Inquired(kind, text, answer[:MAX_ANSWER], tuple(box for part in evidence for box in part.boxes))
 
@@ -285,7 +285,7 @@ def _buttons(rng: random.Random, facts: Facts, absent: Sequence[str]) -> Iterato
 
 
 def _orders(rng: random.Random, facts: Facts, absent: Sequence[str]) -> Iterator[Inquired]:
-    """What is first, second or last under a heading, and what stands beside an item."""
+    """Yield what is first, second or last under a heading, and what stands beside an item."""
     for label, items, across in facts.lists:
         if label is not None:
             i = rng.choice((*range(min(len(items), len(ORDINALS))), -1))

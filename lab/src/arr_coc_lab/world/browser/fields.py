@@ -82,7 +82,7 @@ class Labels:
         return entries
 
     def open(self) -> str:
-        """An unused label of random words."""
+        """Return an unused label of random words."""
         while True:
             label = self.sheet.words.title(1, 3)
             if len(label) > 4 and label.lower() not in self.used:
@@ -90,13 +90,13 @@ class Labels:
                 return label
 
     def absent(self) -> str:
-        """A label that fits the page and is not on it."""
+        """Return a label that fits the page and is not on it."""
         free = [label for label, _ in self.realistic if label.lower() not in self.used]
         return self.sheet.one(free) if free else self.open()
 
 
 def make(sheet: Sheet, sort: str) -> str:
-    """A value of a sort, of "number", or one of choices "a|b|c"."""
+    """Return a value of a sort, of "number", or one of choices "a|b|c"."""
     if "|" in sort:
         return sheet.one(sort.split("|"))
     return sheet.words.number() if sort == "number" else sheet.words.of(sort)
@@ -177,7 +177,7 @@ def inquire(sheet: Sheet, field: Field, *context: Piece, kind: str = "value") ->
 
 
 def _set(look: Look, fields: Sequence[Field]) -> str:
-    """The HTML of fields in a look."""
+    """Return the HTML of fields in a look."""
     row = f"{look.line}padding:{look.pad}em 0"
     side = "right" if look.right else "left"
     if look.layout == "table":

@@ -58,12 +58,12 @@ FEW = 60
 
 
 def held_out(family: str) -> bool:
-    """Whether a font family belongs to the test split alone: one in eight."""
+    """Return whether a font family belongs to the test split alone: one in eight."""
     return zlib.crc32(family.lower().encode()) % 8 == 0
 
 
 def _ordinary(name: str) -> bool:
-    """Whether a family, its name in lower case, has ordinary Latin letters of its own."""
+    """Return whether a family, its name in lower case, has ordinary Latin letters of its own."""
     another_script = name.startswith("noto ") and name not in ("noto sans", "noto serif", "noto mono")
     return not another_script and not any(part in name for part in WRONG)
 
@@ -101,7 +101,7 @@ def families(split: str) -> tuple[str, ...]:
 
 
 def remark() -> str | None:
-    """A warning before pages are rendered with few families; None where there are enough."""
+    """Return a warning before pages are rendered with few families; None where there are enough."""
     count = len(installed())
     if count >= FEW:
         return None

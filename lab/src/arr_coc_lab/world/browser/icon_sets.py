@@ -75,13 +75,15 @@ CALLED: dict[str, tuple[str, ...]] = {
 
 @lru_cache(maxsize=4)
 def sets(split: str) -> tuple[IconSet, ...]:
-    """The installed sets of a split, in the order of PACKAGES."""
+    """Return the installed sets of a split, in the order of PACKAGES."""
     every = (_read(package) for package in PACKAGES if package.split == split)
     return tuple(each for each in every if len(each.icons) >= FEWEST)
 
 
 def remark(split: str) -> str | None:
-    """A warning before pages are rendered with our own icons alone; None where others are installed."""
+    """Return a warning before pages are rendered with our own icons alone; None where others are
+    installed.
+    """
     if sets(split):
         return None
     return (
@@ -91,7 +93,7 @@ def remark(split: str) -> str | None:
 
 
 def _read(package: IconPackage) -> IconSet:
-    """The icons that a package has here, in alphabetical order of their files."""
+    """Return the icons that a package has here, in alphabetical order of their files."""
     name_of = {stem: name for name, _, stems in _rows() for stem in stems.split()}
     best: dict[str, Path] = {}
     for path in sorted((ROOT / package.folder).rglob("*")):
@@ -106,19 +108,19 @@ def _read(package: IconPackage) -> IconSet:
 
 
 def _rank(path: Path) -> tuple[bool, int, str]:
-    """The order of files with one name: vector before bitmap, then by size."""
+    """Return the order of files with one name: vector before bitmap, then by size."""
     return path.suffix == ".svg", _side(path), str(path)
 
 
 def _side(path: Path) -> int:
-    """The side in px that a theme's folder says its icons are drawn for; 0 if it says none."""
+    """Return the side in px that a theme's folder says its icons are drawn for; 0 if it says none."""
     sides = (part.split("x")[0].split("@")[0] for part in path.parts)
     return max((int(side) for side in sides if side.isdigit() and int(side) <= 512), default=0)
 
 
 @lru_cache(maxsize=4096)
 def is_plain(path: Path) -> bool:
-    """Whether an icon has one colour, that of the text around it."""
+    """Return whether an icon has one colour, that of the text around it."""
     return path.stem.endswith("symbolic") or b"currentColor" in path.read_bytes()
 
 

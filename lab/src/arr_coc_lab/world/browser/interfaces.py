@@ -45,7 +45,7 @@ PLAIN = 0.5
 
 @lru_cache(maxsize=8)
 def authors(folder: Path) -> dict[str, tuple[Path, ...]]:
-    """The HTML pages of a folder by the folder in it that they are in.
+    """Return the HTML pages of a folder by the folder in it that they are in.
 
     Raises:
         ValueError: there are none, or there is no such folder.
@@ -68,7 +68,7 @@ def authors(folder: Path) -> dict[str, tuple[Path, ...]]:
 
 
 def has_ink(grey: np.ndarray, box: Box) -> bool:
-    """Whether a box of a grey picture [H, W] in [0, 255] shows anything.
+    """Return whether a box of a grey picture [H, W] in [0, 255] shows anything.
 
     White print on a picture that was not loaded is in the DOM, but invisible.
     """
@@ -121,7 +121,7 @@ def render_interface(chromium: Chromium, seed: int, split: str, folder: Path) ->
 
 
 def _enough(words: Sequence[Word], questions: Sequence[Inquired]) -> bool:
-    """Whether a view with these words and questions is taken."""
+    """Return whether a view with these words and questions is taken."""
     answered = [question.kind for question in questions if question.evidence]
     structured = any(kind in STRUCTURE for kind in answered)
     return structured and len(words) >= MIN_WORDS and len(answered) >= MIN_ANSWERED

@@ -18,7 +18,7 @@ INKS = ("#d62728", "#1f77b4", "#2ca02c")
 
 
 def overview(pages: Sequence[CachedPage]) -> Image.Image:
-    """The contact sheet of some pages; the questions below a page have the colours of their boxes."""
+    """Return the contact sheet of some pages; the questions below a page have the colours of their boxes."""
     columns = max(1, math.ceil(math.sqrt(len(pages))))
     rows = max(1, math.ceil(len(pages) / columns))
     size = (columns * (SIDE + GAP) + GAP, rows * (SIDE + FOOT + GAP) + GAP)
@@ -30,7 +30,7 @@ def overview(pages: Sequence[CachedPage]) -> Image.Image:
 
 
 def _tile(page: CachedPage) -> Image.Image:
-    """A page with the boxes of some of its questions, and these below."""
+    """Return a page with the boxes of some of its questions, and these below."""
     tile = Image.new("RGB", (SIDE, SIDE + FOOT), "white")
     image = page.image
     scale = SIDE / max(image.size)

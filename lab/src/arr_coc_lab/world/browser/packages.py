@@ -102,7 +102,7 @@ PACKAGES: tuple[Package, ...] = tuple(
 
 
 def folder(package: Package, roots: Sequence[Path]) -> Path | None:
-    """Where a package's pages are; None if it is not here."""
+    """Return where a package's pages are; None if it is not here."""
     return next((root / package.folder for root in roots if (root / package.folder).is_dir()), None)
 
 
@@ -110,7 +110,7 @@ def folder(package: Package, roots: Sequence[Path]) -> Path | None:
 def pages(
     split: str, roots: tuple[Path, ...] = ROOTS, packages: tuple[Package, ...] = PACKAGES
 ) -> dict[str, tuple[Path, ...]]:
-    """The pages of a split by package, in the order of their names.
+    """Return the pages of a split by package, in the order of their names.
 
     Raises:
         ValueError: an unknown split.

@@ -64,7 +64,7 @@ class RenderedPage:
 
 
 def write_page(seed: int, split: str, name: str | None = None) -> tuple[str, Sheet, str]:
-    """The HTML of a page, the sheet with its questions, and the name of its type; no browser.
+    """Return the HTML of a page, the sheet with its questions, and the name of its type; no browser.
 
     Args:
         seed: 0 or more.
@@ -94,7 +94,9 @@ def render_page(chromium: Chromium, seed: int, split: str = "train", name: str |
 
 
 def _choose(rng: random.Random, split: str, name: str | None) -> PageType:
-    """The page type of a name, or one drawn by weight; every other page of "test" is of a held-out type."""
+    """Return the page type of a name, or one drawn by weight; every other page of "test" is of a held-out
+    type.
+    """
     types = page_types("test" if name else split)
     if name is not None:
         for kind in types:
@@ -108,7 +110,7 @@ def _choose(rng: random.Random, split: str, name: str | None) -> PageType:
 
 
 def _questions(sheet: Sheet, shot: Shot) -> tuple[Inquired, ...]:
-    """The questions of a sheet with all their evidence in the picture and no second meaning."""
+    """Return the questions of a sheet with all their evidence in the picture and no second meaning."""
     kept = []
     for inquiry in sheet.inquiries:
         kind, text, answer, numbers, _ = inquiry

@@ -58,7 +58,7 @@ class Grid(NamedTuple):
 
 
 def purse(sheet: Sheet) -> Callable[[float], str]:
-    """The page's way to print sums of money: one currency, one way of marking decimals."""
+    """Return the page's way to print sums of money: one currency, one way of marking decimals."""
     form = sheet.one(CURRENCIES)
     comma, whole = sheet.chance(0.2), sheet.chance(0.12)
 
@@ -70,18 +70,20 @@ def purse(sheet: Sheet) -> Callable[[float], str]:
 
 
 def room(sheet: Sheet, share: float = 1.0, spacing: float = 1.6) -> int:
-    """How many lines of a list or table fit in a share of the page's height; `spacing` in lines of text."""
+    """Return how many lines of a list or table fit in a share of the page's height; `spacing` in lines of
+    text.
+    """
     line = sheet.style.size * float(dict(sheet.style.variables)["leading"])
     return max(1, int(sheet.style.height * share / (line * spacing)))
 
 
 def across(sheet: Sheet, most: int, em: float = 8.0) -> int:
-    """How many columns of `em` fit side by side, at most `most`."""
+    """Return how many columns of `em` fit side by side, at most `most`."""
     return max(1, min(most, int(sheet.style.width / (sheet.style.size * em))))
 
 
 def many(sheet: Sheet, low: int, most: int) -> int:
-    """A random number from `low` to `most` (at least `low`), more often high than low."""
+    """Return a random number from `low` to `most` (at least `low`), more often high than low."""
     return low + round(max(0, most - low) * sheet.rng.random() ** 0.45)
 
 
@@ -91,7 +93,7 @@ def prose(sheet: Sheet, low: int = 1, high: int = 3) -> str:
 
 
 def heading(sheet: Sheet, options: Sequence[str] = (), tag: str = "h1", share: float = 0.4) -> Piece:
-    """The page's title, realistic or of random words (`share`), and the question for it."""
+    """Return the page's title, realistic or of random words (`share`), and the question for it."""
     plain = sheet.one(options) if options and not sheet.chance(share) else sheet.words.title(1, 4)
     piece = sheet.text(plain, tag, f'style="text-align:{sheet.one(("left", "left", "left", "center"))}"')
     sheet.ask("title", sheet.phrase("title"), plain, piece)
@@ -99,7 +101,7 @@ def heading(sheet: Sheet, options: Sequence[str] = (), tag: str = "h1", share: f
 
 
 def button(sheet: Sheet, label: str = "") -> str:
-    """A button, filled or outlined."""
+    """Return a button, filled or outlined."""
     look = sheet.one(
         (
             "background:var(--accent);color:var(--paper)",
@@ -115,7 +117,7 @@ def button(sheet: Sheet, label: str = "") -> str:
 
 
 def nav(sheet: Sheet) -> str:
-    """A bar with a brand and links."""
+    """Return a bar with a brand and links."""
     links = [
         sheet.one(LINKS) if sheet.chance(0.7) else sheet.words.title(1, 1)
         for _ in range(across(sheet, 7, 9.0))
@@ -137,7 +139,7 @@ def nav(sheet: Sheet) -> str:
 
 
 def sidebar(sheet: Sheet) -> str:
-    """A column of links."""
+    """Return a column of links."""
     links = [
         sheet.one(LINKS) if sheet.chance(0.6) else sheet.words.title(1, 2) for _ in range(sheet.choose(4, 10))
     ]
@@ -149,7 +151,7 @@ def sidebar(sheet: Sheet) -> str:
 
 
 def footer(sheet: Sheet) -> str:
-    """A small line at the end."""
+    """Return a small line at the end."""
     text = f"© {html.escape(sheet.words.company())} · {html.escape(sheet.words.words(2, 6))}"
     return (
         '<div class="muted" style="font-size:.8em;padding-top:1em;border-top:1px solid '
@@ -158,7 +160,7 @@ def footer(sheet: Sheet) -> str:
 
 
 def section(sheet: Sheet, tag: str = "h2", low: int = 1, high: int = 4) -> str:
-    """A heading over a paragraph, asked for."""
+    """Return a heading over a paragraph, asked for."""
     name, text = sheet.text(sheet.words.title(1, 4), tag), prose(sheet, low, high)
     body = sheet.block(text, "p")
     sheet.ask("section", sheet.phrase("section", label=name.plain), html.unescape(text), name, body)
@@ -195,7 +197,9 @@ def fill(sheet: Sheet) -> str:
 
 
 def frame(sheet: Sheet, body: str, filler: float = 0.6) -> str:
-    """A page around a body: bars, a side bar, a width, sections below (with chance `filler`), a footer."""
+    """Return a page around a body: bars, a side bar, a width, sections below (with chance `filler`), a
+    footer.
+    """
     style, main = sheet.style, body
     if sheet.chance(filler):
         main += fill(sheet)
@@ -213,7 +217,7 @@ def frame(sheet: Sheet, body: str, filler: float = 0.6) -> str:
 
 
 def card(sheet: Sheet, inner: str, chance: float = 0.6) -> str:
-    """The HTML in a card, or plain."""
+    """Return the HTML in a card, or plain."""
     return (
         f'<div class="card">{inner}</div>'
         if sheet.chance(chance)
@@ -230,7 +234,7 @@ def table(
     right: Sequence[int] = (),
     crossings: int = 12,
 ) -> Grid:
-    """A table with a header row; some crossings of its rows and columns are asked for.
+    """Return a table with a header row; some crossings of its rows and columns are asked for.
 
     Args:
         sheet: the page.

@@ -26,7 +26,7 @@ KINDS: tuple[str, ...] = (
 
 
 def _sections(name: str) -> dict[str, tuple[str, ...]]:
-    """The lines of a text file beside this one by the [section] they stand in."""
+    """Return the lines of a text file beside this one by the [section] they stand in."""
     sections: dict[str, list[str]] = {}
     lines: list[str] = []
     for line in Path(__file__).with_name(name).read_text(encoding="utf-8").splitlines():
@@ -55,25 +55,27 @@ CAPITAL = ("within", "value")
 
 @lru_cache(maxsize=256)
 def wordings(kind: str, split: str = "train") -> tuple[str, ...]:
-    """The templates of a kind that a split may use: "test" all, the others all but the held-out fifth."""
+    """Return the templates of a kind that a split may use: "test" all, the others all but the held-out
+    fifth.
+    """
     out = held_out_wordings(kind)
     return tuple(t for t in TEMPLATES[kind] if split == "test" or t not in out)
 
 
 @lru_cache(maxsize=64)
 def held_out_wordings(kind: str) -> tuple[str, ...]:
-    """The fifth of a kind's templates that is of the test split alone, chosen by a hash."""
+    """Return the fifth of a kind's templates that is of the test split alone, chosen by a hash."""
     ordered = sorted(TEMPLATES[kind], key=lambda text: zlib.crc32(f"wording:{text}".encode()))
     return tuple(ordered[: (len(ordered) + 4) // 5])
 
 
 def held_out_pair(label: str, other: str) -> bool:
-    """Whether a label with one of its paraphrases is of the test split alone: one pair in seven."""
+    """Return whether a label with one of its paraphrases is of the test split alone: one pair in seven."""
     return zlib.crc32("=".join(sorted((stems(label), stems(other)))).encode()) % 7 == 0
 
 
 def phrase(rng: random.Random, kind: str, sort: str = "", *, split: str = "train", **parts: str) -> str:
-    """A question of a kind in one of its wordings.
+    """Return a question of a kind in one of its wordings.
 
     Args:
         rng: chooses the wording.
@@ -95,7 +97,7 @@ def phrase(rng: random.Random, kind: str, sort: str = "", *, split: str = "train
 
 
 def _lowered(text: str) -> str:
-    """A text without the capital of its first letter, unless it is all capitals or has digits."""
+    """Return a text without the capital of its first letter, unless it is all capitals or has digits."""
     plain = text[1:2].islower() and not any(c.isdigit() for c in text)
     return text[:1].lower() + text[1:] if plain else text
 
@@ -123,18 +125,18 @@ def paraphrases(
 
 
 def unlisted(label: str) -> tuple[str, ...]:
-    """The questions of HELD_OUT_PARAPHRASES for a label."""
+    """Return the questions of HELD_OUT_PARAPHRASES for a label."""
     return _by_stems(HELD_OUT_PARAPHRASES).get(stems(label), ())
 
 
 def _content(label: str) -> set[str]:
-    """The stems of a label's content words, or of all where it has none ("From")."""
+    """Return the stems of a label's content words, or of all where it has none ("From")."""
     return {stem(word) for word in content_words(label) or label.split()}
 
 
 @lru_cache(maxsize=2)
 def _by_stems(pairs: tuple[tuple[str, str], ...]) -> dict[str, tuple[str, ...]]:
-    """The questions of pairs by the stems of their labels."""
+    """Return the questions of pairs by the stems of their labels."""
     questions: dict[str, tuple[str, ...]] = {}
     for label, question in pairs:
         questions[stems(label)] = (*questions.get(stems(label), ()), question)
@@ -149,7 +151,9 @@ def _renamed(label: str) -> tuple[str, ...]:
 
 
 def _allowed(label: str, others: Sequence[str], split: str) -> list[str]:
-    """The paraphrases of a label that a split may use; of "test" the held-out ones where there are some."""
+    """Return the paraphrases of a label that a split may use; of "test" the held-out ones where there are
+    some.
+    """
     out = [other for other in others if held_out_pair(label, other)]
     if split == "test" and out:
         return out
@@ -157,5 +161,5 @@ def _allowed(label: str, others: Sequence[str], split: str) -> list[str]:
 
 
 def _placed(question: str, within: str) -> str:
-    """A question restricted to a part of the page."""
+    """Return a question restricted to a part of the page."""
     return f"{within}: {question[:1].lower()}{question[1:]}" if within else question

@@ -86,14 +86,16 @@ class Sheet:
         return self._piece(html.unescape(TAG.sub("", inner)).strip(), inner, "span", "")
 
     def mark(self, plain: str) -> Piece:
-        """A piece that is only its MARK, for use among an element's attributes, with its text `plain`."""
+        """Return a piece that is only its MARK, for use among an element's attributes, with its text
+        `plain`.
+        """
         return self._numbered(plain, "{} data-block")
 
     def _piece(self, plain: str, inner: str, tag: str, attributes: str) -> Piece:
         return self._numbered(plain, f"<{tag} {{}} {attributes}>", f"{inner}</{tag}>")
 
     def _numbered(self, plain: str, start: str, rest: str = "") -> Piece:
-        """A new piece: `start` with its MARK in the place of {}, and the rest."""
+        """Return a new piece: `start` with its MARK in the place of {}, and the rest."""
         number = len(self.plain) + 1
         piece = Piece(start.replace("{}", f'{MARK}="{number}"', 1) + rest)
         piece.number, piece.plain = number, plain
@@ -106,7 +108,7 @@ class Sheet:
         self.inquiries.append(Inquiry(kind, text, answer, numbers, renamed))
 
     def phrase(self, kind: str, sort: str = "", **parts: str) -> str:
-        """A question in a wording of the page's split; see `phrases.phrase`."""
+        """Return a question in a wording of the page's split; see `phrases.phrase`."""
         return phrase(self.rng, kind, sort, split=self.words.split, **parts)
 
     def field(self, label: Piece, value: Piece, *context: Piece, kind: str = "value", sort: str = "") -> None:
@@ -131,7 +133,9 @@ class Sheet:
             self.ask("paraphrase-unlisted", text, value.plain, label, value, renamed=True)
 
     def ambiguous(self, inquiry: Inquiry) -> bool:
-        """Whether a paraphrase may mean another label of the page: it names one, or one means the same."""
+        """Return whether a paraphrase may mean another label of the page: it names one, or one means the
+        same.
+        """
         if not inquiry.renamed:
             return False
         label = self.plain[inquiry.pieces[-2]].rstrip(" :")
@@ -145,7 +149,7 @@ class Sheet:
         self.ask("crossing", text, cell.plain, *context, row, column, cell)
 
     def choose(self, low: int, high: int) -> int:
-        """A whole number from `low` to `high`, both possible."""
+        """Return a whole number from `low` to `high`, both possible."""
         return self.rng.randint(low, high)
 
     def one(self, options: Sequence[str]) -> str:

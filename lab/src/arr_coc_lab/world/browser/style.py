@@ -49,7 +49,7 @@ class PageStyle:
         return self.width < 560
 
     def css(self) -> str:
-        """The style sheet."""
+        """Return the style sheet."""
         variables = "".join(f"--{name}:{value};" for name, value in self.variables)
         return (
             f":root{{{variables}}}*{{box-sizing:border-box}}"
@@ -117,7 +117,7 @@ def draw_style(rng: random.Random, split: str, families: Sequence[str]) -> PageS
 
 
 def _fits(width: float, height: float) -> bool:
-    """Whether a picture's size is within the bounds."""
+    """Return whether a picture's size is within the bounds."""
     return min(width, height) >= LEAST and max(width, height) <= MOST and width * height <= AREA
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def switch(manner: str, on: bool) -> str:
-    """The HTML of a switch.
+    """Return the HTML of a switch.
 
     Args:
         manner: pill, square, text, word, check or segmented.
@@ -41,7 +41,7 @@ def switch(manner: str, on: bool) -> str:
 
 
 def radio(on: bool) -> str:
-    """The HTML of a radio button, chosen or free."""
+    """Return the HTML of a radio button, chosen or free."""
     dot = "background:var(--accent);" if on else ""
     return (
         '<span style="display:block;width:1.2em;height:1.2em;border-radius:50%;padding:.22em;'

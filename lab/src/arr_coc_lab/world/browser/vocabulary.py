@@ -40,25 +40,27 @@ ALL_SORTS: tuple[str, ...] = (*SORTS, "amount", "address", "company", "job", "co
 
 
 def held_out(word: str) -> bool:
-    """Whether a word belongs to the test split alone: one in eight, by a hash of its letters."""
+    """Return whether a word belongs to the test split alone: one in eight, by a hash of its letters."""
     return zlib.crc32(b"word:" + word.lower().encode()) % 8 == 0
 
 
 @lru_cache(maxsize=1)
 def _hashes() -> frozenset[int]:
-    """The hashes in `barred.txt`."""
+    """Return the hashes in `barred.txt`."""
     lines = Path(__file__).with_name("barred.txt").read_text(encoding="utf-8").splitlines()
     return frozenset(int(code, 16) for line in lines if line[:1] != "#" for code in line.split())
 
 
 def barred(word: str) -> bool:
-    """Whether a word is vulgar or hateful, by a hash of its letters."""
+    """Return whether a word is vulgar or hateful, by a hash of its letters."""
     return zlib.crc32(word.lower().encode()) in _hashes()
 
 
 @lru_cache(maxsize=32)
 def common_words(language: str, split: str) -> tuple[str, ...]:
-    """The 30,000 most frequent words of a language with 3 to 14 letters, less barred and held-out ones."""
+    """Return the 30,000 most frequent words of a language with 3 to 14 letters, less barred and held-out
+    ones.
+    """
     from wordfreq import top_n_list
 
     words = [w for w in top_n_list(language, 30_000) if 3 <= len(w) <= 14 and w.isalpha() and _latin(w)]
@@ -69,7 +71,7 @@ def common_words(language: str, split: str) -> tuple[str, ...]:
 
 
 def _latin(word: str) -> bool:
-    """Whether all letters are of Latin script."""
+    """Return whether all letters are of Latin script."""
     return all(ord(letter) < 0x250 for letter in word)
 
 
@@ -99,17 +101,17 @@ class Vocabulary:
         return words[place]
 
     def words(self, low: int, high: int) -> str:
-        """A phrase of some words in lower case."""
+        """Return a phrase of some words in lower case."""
         return " ".join(self.word() for _ in range(self.rng.randint(low, high)))
 
     def title(self, low: int = 1, high: int = 4) -> str:
-        """A heading: a phrase in one of the usual capitalisations."""
+        """Return a heading: a phrase in one of the usual capitalisations."""
         text = self.words(low, high)
         how = self.rng.random()
         return text.title() if how < 0.45 else text.upper() if how < 0.55 else text[:1].upper() + text[1:]
 
     def sentence(self, low: int = 5, high: int = 16) -> str:
-        """A sentence of random words with a full stop."""
+        """Return a sentence of random words with a full stop."""
         words = self.words(low, high).split()
         if len(words) > 8 and self.rng.random() < 0.4:
             words[len(words) // 2] += ","
@@ -120,72 +122,72 @@ class Vocabulary:
         return " ".join(self.sentence() for _ in range(self.rng.randint(low, high)))
 
     def name(self) -> str:
-        """A person's name."""
+        """Return a person's name."""
         return self._faker.name()
 
     def first_name(self) -> str:
-        """A person's first name."""
+        """Return a person's first name."""
         return self._faker.first_name()
 
     def company(self) -> str:
-        """A company's name."""
+        """Return a company's name."""
         return self._faker.company()
 
     def city(self) -> str:
-        """A city's name."""
+        """Return a city's name."""
         return self._faker.city()
 
     def country(self) -> str:
-        """A country's name."""
+        """Return a country's name."""
         return self._faker.country()
 
     def street(self) -> str:
-        """A street and a number."""
+        """Return a street and a number."""
         return self._faker.street_address().replace("\n", ", ")
 
     def email(self) -> str:
-        """An e-mail address."""
+        """Return an e-mail address."""
         return self._faker.ascii_safe_email()
 
     def phone(self) -> str:
-        """A telephone number."""
+        """Return a telephone number."""
         return self._faker.phone_number()
 
     def job(self) -> str:
-        """A profession."""
+        """Return a profession."""
         return self._faker.job()
 
     def domain(self) -> str:
-        """A domain name."""
+        """Return a domain name."""
         return self._faker.domain_name()
 
     def number(self, most: int = 9999) -> str:
-        """A whole number, with or without thousands marks."""
+        """Return a whole number, with or without thousands marks."""
         number = int(most ** self.rng.random())
         return f"{number:,}" if self.rng.random() < 0.5 else str(number)
 
     def percent(self) -> str:
-        """A percentage."""
+        """Return a percentage."""
         number = f"{self.rng.uniform(0, 100):.{self.rng.choice((0, 0, 1, 2))}f}"
         return number + self.rng.choice(("%", "%", " %"))
 
     def amount(self) -> str:
-        """A sum of money without currency."""
+        """Return a sum of money without currency."""
         value = 10 ** self.rng.uniform(0, 4.5)
         text = f"{value:,.2f}" if self.rng.random() < 0.8 else f"{round(value):,}"
         return text.translate(str.maketrans(",.", ".,")) if self.rng.random() < 0.2 else text
 
     def price(self) -> str:
-        """A sum of money with currency."""
+        """Return a sum of money with currency."""
         return self.rng.choice(CURRENCIES).format(self.amount())
 
     def measure(self) -> str:
-        """A number with a unit."""
+        """Return a number with a unit."""
         value = 10 ** self.rng.uniform(0, 3.5)
         return f"{value:.{self.rng.choice((0, 0, 1, 2))}f} {self.rng.choice(UNITS)}"
 
     def date(self) -> str:
-        """A date in one of the usual forms."""
+        """Return a date in one of the usual forms."""
         day, month, year = self.rng.randint(1, 28), self.rng.randint(1, 12), self.rng.randint(1985, 2034)
         name = MONTHS[month - 1]
         return self.rng.choice((
@@ -195,7 +197,7 @@ class Vocabulary:
         ))  # fmt: skip
 
     def time(self) -> str:
-        """A time of day."""
+        """Return a time of day."""
         hour, minute = self.rng.randint(0, 23), self.rng.choice((0, 15, 30, 45, self.rng.randint(0, 59)))
         if self.rng.random() < 0.4:
             half = "am" if hour < 12 else "pm"
@@ -203,7 +205,7 @@ class Vocabulary:
         return f"{hour:02}:{minute:02}"
 
     def code(self) -> str:
-        """A code of letters and digits, as of orders, tickets and serial numbers."""
+        """Return a code of letters and digits, as of orders, tickets and serial numbers."""
         letters, digits = "ABCDEFGHJKLMNPQRSTUVWXYZ", "0123456789"
 
         def part(alphabet: str, low: int, high: int) -> str:
@@ -223,12 +225,12 @@ class Vocabulary:
         return part("0123456789abcdef", 6, 10)
 
     def value(self) -> tuple[str, str]:
-        """A value of any sort: its sort and its text."""
+        """Return a value of any sort: its sort and its text."""
         sort = self.rng.choice(SORTS)
         return sort, self.of(sort)
 
     def of(self, sort: str) -> str:
-        """A value of a sort of `value`; ValueError for an unknown sort."""
+        """Return a value of a sort of `value`; ValueError for an unknown sort."""
         makers = {
             "price": self.price, "amount": self.price, "date": self.date, "time": self.time,
             "code": self.code, "name": self.name, "place": self.city, "count": self.number,

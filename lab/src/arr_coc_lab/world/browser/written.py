@@ -58,14 +58,14 @@ class WrittenScene(NamedTuple):
 
 @lru_cache(maxsize=1)
 def scenes() -> tuple[WrittenScene, ...]:
-    """All scenes, in the order of their files."""
+    """Return all scenes, in the order of their files."""
     return tuple(
         scene for path in sorted(FOLDER.glob("*.txt")) for scene in parse(path.read_text(encoding="utf-8"))
     )
 
 
 def parse(text: str) -> list[WrittenScene]:
-    """The scenes of a file.
+    """Return the scenes of a file.
 
     Raises:
         ValueError: a line of a question is malformed or names a piece that is not there; says which.
@@ -82,7 +82,7 @@ def parse(text: str) -> list[WrittenScene]:
 
 
 def _question(line: str, scene: str, names: set[str]) -> WrittenQuestion:
-    """A question from its line; see `parse`."""
+    """Return a question from its line; see `parse`."""
     kind, pieces, *wordings = (part.strip() for part in f"{line[2:]}||".split("|"))
     ids, _, answer = pieces.partition("->")
     listed = tuple(ids.split())
@@ -101,7 +101,7 @@ class Slots:
         self.values: dict[tuple[str, str], str] = {}
 
     def fill(self, text: str) -> str:
-        """A text with its slots filled; braces around anything else stay."""
+        """Return a text with its slots filled; braces around anything else stay."""
         return SLOT.sub(self._value, text)
 
     def fill_html(self, text: str) -> str:
@@ -127,7 +127,7 @@ class Slots:
 
 
 def write(sheet: Sheet, scene: WrittenScene) -> str:
-    """The HTML of a scene with its slots filled; some of its questions are asked."""
+    """Return the HTML of a scene with its slots filled; some of its questions are asked."""
     slots, pieces = Slots(sheet), dict[str, Piece]()
     manner = sheet.one(("pill", "pill", "square", "check", "text"))
 

@@ -140,7 +140,7 @@ def _stage(rng: random.Random, size: tuple[int, int], count: int, fps: float, sp
 
 
 def _paper(stage: Stage, rects: Sequence[Rect]) -> Image.Image:
-    """The background of the stories: often a pattern or running text that no question is about."""
+    """Return the background of the stories: often a pattern or running text that no question is about."""
     canvas = stage.canvas(stage.size)
     kind = stage.rng.choice(("plain", "plain", "texture", "text")) if rects else "plain"
     if kind != "plain":
@@ -155,7 +155,7 @@ def _distance(a: Ink, b: Iterable[int]) -> float:
 
 
 def _chosen(stage: Stage, names: Sequence[str] | None) -> list[Story]:
-    """The stories of a clip in drawing order; None: chosen by the seed."""
+    """Return the stories of a clip in drawing order; None: chosen by the seed."""
     rng = stage.rng
     if names is None:
         fit = {place: [s for s in STORIES.values() if s.place == place and s.least <= stage.ticks]
@@ -204,7 +204,9 @@ def _check(stage: Stage, chosen: Sequence[Story]) -> None:
 
 
 def _placed(stage: Stage, chosen: Sequence[Story]) -> list[tuple[Story, Rect]]:
-    """Each story with its rectangle in px; in the test split top and bottom strips may be exchanged."""
+    """Return each story with its rectangle in px; in the test split top and bottom strips may be
+    exchanged.
+    """
     width, height = stage.size
     strip = round(0.14 * min(stage.size))
     upside = stage.new and stage.rng.random() < 0.4
@@ -222,7 +224,7 @@ def _placed(stage: Stage, chosen: Sequence[Story]) -> list[tuple[Story, Rect]]:
 
 
 def _cells(rect: Rect, count: int) -> list[Rect]:
-    """A rectangle divided into 1, 2 or 4 parts for so many things."""
+    """Return a rectangle divided into 1, 2 or 4 parts for so many things."""
     x0, y0, x1, y1 = rect
     if count <= 1:
         return [rect]
@@ -235,7 +237,7 @@ def _cells(rect: Rect, count: int) -> list[Rect]:
 
 
 def _clear(questions: Sequence[ClipQuestion]) -> list[ClipQuestion]:
-    """The questions without those whose text has two answers, each text once."""
+    """Return the questions without those whose text has two answers, each text once."""
     answers: defaultdict[str, set[str]] = defaultdict(set)
     for question in questions:
         answers[question.text].add(question.answer)

@@ -14,7 +14,7 @@ from arr_coc_lab.world.clips.vocabulary import PARAPHRASES
 def ask(
     rng: random.Random, wording: str, family: str, answer: str, evidence: Sequence[Evidence], **words: str
 ) -> ClipQuestion:
-    """A question in one of the paraphrases of `wording`, filled with `words`."""
+    """Return a question in one of the paraphrases of `wording`, filled with `words`."""
     text = rng.choice(PARAPHRASES[wording]).format(**words)
     if words.get("time") == "1":
         text = text.replace("1 seconds", "1 second")
@@ -32,7 +32,7 @@ def across(stage: Stage, spans: Sequence[Span]) -> Iterator[ClipQuestion]:
 
 
 def _starts(stage: Stage, things: Sequence[Span]) -> Iterator[ClipQuestion]:
-    """What appears at a time at which nothing else does."""
+    """Yield what appears at a time at which nothing else does."""
     starts = Counter(thing.evidence.first for thing in things)
     for thing in things:
         first = thing.evidence.first
@@ -42,7 +42,7 @@ def _starts(stage: Stage, things: Sequence[Span]) -> Iterator[ClipQuestion]:
 
 
 def _orders(stage: Stage, things: Sequence[Span]) -> Iterator[ClipQuestion]:
-    """Which of two things comes first; the evidence is the first one, before the second appears."""
+    """Yield which of two things comes first; the evidence is the first one, before the second appears."""
     rng = stage.rng
     single = Counter(thing.name for thing in things)
     order = [thing for thing in things if single[thing.name] == 1]
@@ -58,7 +58,7 @@ def _orders(stage: Stage, things: Sequence[Span]) -> Iterator[ClipQuestion]:
 
 
 def _counts(stage: Stage, things: Sequence[Span]) -> Iterator[ClipQuestion]:
-    """How many things the clip shows, in all, of a colour, or at a time."""
+    """Yield how many things the clip shows, in all, of a colour, or at a time."""
     rng = stage.rng
     if not things:
         return
@@ -79,7 +79,7 @@ def _counts(stage: Stage, things: Sequence[Span]) -> Iterator[ClipQuestion]:
 
 
 def _captions(stage: Stage, spans: Sequence[Span]) -> Iterator[ClipQuestion]:
-    """What the caption says while a thing or slide is there, where it is one caption only."""
+    """Yield what the caption says while a thing or slide is there, where it is one caption only."""
     captions = [span for span in spans if span.kind == "caption"]
     for span in spans:
         if span.kind not in ("thing", "slide") or len(span.evidence) == stage.count:
@@ -95,7 +95,7 @@ def _captions(stage: Stage, spans: Sequence[Span]) -> Iterator[ClipQuestion]:
 
 
 def _readings(stage: Stage, spans: Sequence[Span]) -> Iterator[ClipQuestion]:
-    """What a counter or clock shows when a thing appears."""
+    """Yield what a counter or clock shows when a thing appears."""
     for thing in spans:
         if thing.kind != "thing" or thing.evidence.first == 0:
             continue

@@ -22,7 +22,7 @@ def strip_colours(stage: Stage) -> tuple[tuple[int, int, int], tuple[int, int, i
 
 
 def reading_act(stage: Stage, rect: Rect, kind: str, label: str, values: Sequence[str], pace: int) -> Act:
-    """A line `label value` in a strip, whose value changes every `pace` ticks.
+    """Return a line `label value` in a strip, whose value changes every `pace` ticks.
 
     Args:
         stage: the clip.

@@ -14,7 +14,7 @@ _FINE = 4  # shapes are drawn this much larger and scaled down
 
 @lru_cache(maxsize=256)
 def shape_mask(shape: str, diameter: int) -> Image.Image:
-    """The shape in white on black, in mode L, cut to its box: about `diameter` px on a side."""
+    """Return the shape in white on black, in mode L, cut to its box: about `diameter` px on a side."""
     side = int(1.3 * diameter) * _FINE
     large = Image.new("L", (side, side))
     draw, r, centre = ImageDraw.Draw(large), diameter * _FINE / 2, side / 2
@@ -30,7 +30,7 @@ def shape_mask(shape: str, diameter: int) -> Image.Image:
 
 
 def shape_box(shape: str, diameter: int, x: int, y: int) -> Rect:
-    """The box of a shape whose box's middle is (x, y), in px."""
+    """Return the box of a shape whose box's middle is (x, y), in px."""
     width, height = shape_mask(shape, diameter).size
     left, top = x - width // 2, y - height // 2
     return left, top, left + width, top + height

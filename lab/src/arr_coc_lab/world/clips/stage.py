@@ -92,15 +92,15 @@ class Stage:
         return min(self.size) / REFERENCE
 
     def frame(self, tick: int) -> int:
-        """The first frame of a tick; `ticks` means the end of the clip."""
+        """Return the first frame of a tick; `ticks` means the end of the clip."""
         return self.count if tick >= self.ticks else tick * self.tick
 
     def seconds(self, frame: int) -> str:
-        """The time of a frame as an answer: "3.5"."""
+        """Return the time of a frame as an answer: "3.5"."""
         return f"{round(frame / self.fps, 2):g}"
 
     def moment(self, evidence: Evidence, late: bool = False) -> Evidence:
-        """The first tick of an item, or its last one."""
+        """Return the first tick of an item, or its last one."""
         low = max(evidence.first, evidence.last - self.tick + 1) if late else evidence.first
         part = evidence.part(low, low + self.tick - 1)
         assert part is not None, "a part of an item that begins inside of it"
@@ -113,24 +113,24 @@ class Stage:
         return [0, *(place + least * (i + 1) for i, place in enumerate(inner)), self.ticks]
 
     def take_colour(self) -> tuple[str, Ink]:
-        """A colour that nothing else in the clip will have; ValueError if none is left."""
+        """Return a colour that nothing else in the clip will have; ValueError if none is left."""
         if not self.colours:
             raise ValueError("the stories need more colours than there are: name fewer of them")
         name = self.rng.choice(list(self.colours))
         return name, self.colours.pop(name)
 
     def take_shape(self) -> str:
-        """A shape that nothing else in the clip will have; ValueError if none is left."""
+        """Return a shape that nothing else in the clip will have; ValueError if none is left."""
         if not self.shapes:
             raise ValueError("the stories need more shapes than there are: name fewer of them")
         return self.shapes.pop(self.rng.randrange(len(self.shapes)))
 
     def text_size(self, low: int = MIN_TEXT, high: int = 28) -> int:
-        """A random size of text in px."""
+        """Return a random size of text in px."""
         return max(round(low * self.unit), round(self.rng.randint(low, high) * self.unit))
 
     def canvas(self, size: tuple[int, int]) -> Canvas:
-        """An empty page in the clip's colours."""
+        """Return an empty page in the clip's colours."""
         canvas = Canvas(Image.new("RGB", size, self.paper), self.rng, self.fonts, self.dark)
         return canvas
 
@@ -173,13 +173,15 @@ def write_line(image: Image.Image, xy: tuple[int, int], text: str, face: str, si
 
 
 def fitting(text: str, face: str, size: int, width: int, least: int) -> int:
-    """The largest size (px) up to `size`, but not below `least`, at which a line fits into `width` px."""
+    """Return the largest size (px) up to `size`, but not below `least`, at which a line fits into `width`
+    px.
+    """
     while size > least and font(face, size).getlength(text) > width:
         size -= 1
     return size
 
 
 def inside(box: Rect, size: tuple[int, int]) -> Rect:
-    """The part of a box that lies in a picture of a size in px."""
+    """Return the part of a box that lies in a picture of a size in px."""
     x0, y0, x1, y1 = box
     return max(0, x0), max(0, y0), min(size[0], x1), min(size[1], y1)

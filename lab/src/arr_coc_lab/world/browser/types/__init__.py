@@ -44,7 +44,7 @@ def page_type(name: str, *, held_out: bool = False, weight: float = 1.0) -> Call
 
 
 def page_types(split: str) -> tuple[PageType, ...]:
-    """The types of a split, by name: the test split has all, the others those not held out."""
+    """Return the types of a split, by name: the test split has all, the others those not held out."""
     for module in pkgutil.iter_modules(__path__):
         importlib.import_module(f"{__name__}.{module.name}")
     return tuple(t for _, t in sorted(_TYPES.items()) if split == "test" or not t.held_out)

@@ -28,7 +28,7 @@ FACTS = (
 
 @page_type("article", weight=1.5)
 def article(sheet: Sheet) -> str:
-    """A title, a byline, an opening and sections until the page is full."""
+    """Return a title, a byline, an opening and sections until the page is full."""
     width, height = room(sheet)
     size = sheet.style.size
     columns = 1 if sheet.style.width < 700 or sheet.chance(0.5) else 2
@@ -87,7 +87,7 @@ def _byline(sheet: Sheet) -> str:
 
 
 def _section(sheet: Sheet, name: str, number: str) -> tuple[str, float]:
-    """A heading with paragraphs, a list, a quote or a figure, and about how many letters it takes."""
+    """Return a heading with paragraphs, a list, a quote or a figure, and about how many letters it takes."""
     heading = sheet.text(name)
     body: list[str] = []
     pieces: list[Piece] = []
@@ -132,7 +132,7 @@ def _section(sheet: Sheet, name: str, number: str) -> tuple[str, float]:
 
 
 def _fact(sheet: Sheet) -> tuple[Piece, float]:
-    """A paragraph with a fact in the midst of its sentences, and its length; asks for the fact."""
+    """Return a paragraph with a fact in the midst of its sentences, and its length; asks for the fact."""
     sort, value = sheet.words.value()
     label = labels(sheet, 1, low=2, high=2)[0].lower()
     fact = sheet.text(
@@ -147,7 +147,7 @@ def _fact(sheet: Sheet) -> tuple[Piece, float]:
 
 
 def _figure(sheet: Sheet) -> str:
-    """A picture made of a background and an icon, with a caption."""
+    """Return a picture made of a background and an icon, with a caption."""
     name = sheet.one(list(ICONS))
     size = sheet.style.size
     style = (

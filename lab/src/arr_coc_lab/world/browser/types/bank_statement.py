@@ -115,10 +115,10 @@ def bank_statement(sheet: Sheet) -> str:
 
 
 def _payee(sheet: Sheet, labels: Labels) -> str:
-    """What a transaction was for."""
+    """Return what a transaction was for."""
     return sheet.rng.choice((lambda: sheet.one(PAYEES), sheet.words.company, sheet.words.name, labels.open))()
 
 
 def _signed(money: Callable[[float], str], value: float) -> str:
-    """A sum of money with its sign."""
+    """Return a sum of money with its sign."""
     return money(value) if value >= 0 else "-" + money(-value)

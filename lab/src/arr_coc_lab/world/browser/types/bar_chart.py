@@ -37,7 +37,7 @@ UNITS = ("{}", "{}", "{}%", "{} k", "${}", "€{}", "{} t", "{} kWh", "{}M")
 
 @page_type("bar_chart", weight=2.0)
 def bar_chart(sheet: Sheet) -> str:
-    """A title, a chart and sometimes a legend, an axis title and a note."""
+    """Return a title, a chart and sometimes a legend, an axis title and a note."""
     chart = _Chart(sheet)
     heading = sheet.text(sheet.words.title(2, 6), "h1") if sheet.chance(0.85) else None
     note = ""
@@ -103,11 +103,11 @@ class _Chart:
         ]
 
     def write(self, value: float) -> str:
-        """A value with its unit."""
+        """Return a value with its unit."""
         return self.unit.format(f"{value:,}")
 
     def legend(self) -> str:
-        """The names of the series beside their colours."""
+        """Return the names of the series beside their colours."""
         if len(self.series) == 1:
             return ""
         inner = " ".join(
@@ -117,7 +117,7 @@ class _Chart:
         return f'<div style="margin-bottom:.6em">{inner}</div>'
 
     def draw(self) -> str:
-        """The chart as SVG; afterwards every bar, label and value is a piece."""
+        """Return the chart as SVG; afterwards every bar, label and value is a piece."""
         sheet, size = self.sheet, self.sheet.style.size * 0.88
         width, height = room(sheet)
         margin = sheet.style.width - width + 4
@@ -192,7 +192,7 @@ class _Chart:
         return "".join(parts) + f'<path d="{axis}" stroke="var(--ink)"/>'
 
     def _bars(self, i: int, start: float, thick: float, size: float) -> list[str]:
-        """The bars of one label and their printed values."""
+        """Return the bars of one label and their printed values."""
         left, _, _, bottom = self.area
         parts, level = [], 0.0
         bars, figures = [], []
@@ -241,7 +241,9 @@ class _Chart:
         return parts
 
     def _evidence(self, i: int, j: int) -> list[Piece]:
-        """What shows a value: the label, the bar, the legend and the printed value or the nearest marks."""
+        """Return what shows a value: the label, the bar, the legend and the printed value or the nearest
+        marks.
+        """
         key = [self.keys[j], self.swatches[j]] if len(self.series) > 1 else []
         figure = self.figures[i][j]
         value = self.values[i][j]
@@ -319,7 +321,7 @@ class _Chart:
             )
 
     def missing_question(self) -> str:
-        """A question about a bar that is not there."""
+        """Return a question about a bar that is not there."""
         return put(self.sheet, ONE, label=self.missing)
 
 

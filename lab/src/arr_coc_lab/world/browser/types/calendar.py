@@ -49,7 +49,7 @@ WHEN = (
 
 @page_type("calendar")
 def calendar(sheet: Sheet) -> str:
-    """A month or a week with its title and its events."""
+    """Return a month or a week with its title and its events."""
     return sheet.rng.choice((_month, _month, _week, _agenda))(sheet)
 
 
@@ -119,7 +119,7 @@ def _month(sheet: Sheet) -> str:
 
 
 def _day(sheet: Sheet, day: int, month: str) -> str:
-    """A day of a month as people write it."""
+    """Return a day of a month as people write it."""
     ending = "th" if 10 < day < 14 else {1: "st", 2: "nd", 3: "rd"}.get(day % 10, "th")
     form = sheet.one(DATES)
     return form.format(day=day, month=month, nth=f"{day}{ending}")

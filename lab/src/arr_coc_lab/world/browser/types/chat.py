@@ -29,7 +29,7 @@ ABOUT = ("Who wrote about {word}?", "Who mentions {word}?", "Which message menti
 
 @page_type("chat")
 def chat(sheet: Sheet) -> str:
-    """A bar with the partner's or the group's name, the bubbles, and a field to type in."""
+    """Return a bar with the partner's or the group's name, the bubbles, and a field to type in."""
     width, height = room(sheet)
     size = sheet.style.size
     group = sheet.chance(0.45)
@@ -94,7 +94,7 @@ class _Message:
 
 
 def _message(sheet: Sheet, who: str, clock: int, group: bool) -> _Message:
-    """A message with its pieces; in a group every bubble of others has a name."""
+    """Return a message with its pieces; in a group every bubble of others has a name."""
     plain = sheet.one(USUAL) if sheet.chance(0.3) else sheet.words.sentence(2, 14)
     time = f"{clock // 60 % 24:02}:{clock % 60:02}"
     return _Message(
@@ -103,7 +103,7 @@ def _message(sheet: Sheet, who: str, clock: int, group: bool) -> _Message:
 
 
 def _bubbles(sheet: Sheet, messages: list[_Message], mine: str, theirs: str) -> str:
-    """The bubbles as HTML, the reader's at the right."""
+    """Return the bubbles as HTML, the reader's at the right."""
     radius, inside = sheet.choose(0, 20), sheet.chance(0.6)
     parts = []
     for message in messages:

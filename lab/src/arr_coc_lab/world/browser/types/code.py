@@ -54,7 +54,7 @@ class Line(NamedTuple):
 
 @page_type("code")
 def code(sheet: Sheet) -> str:
-    """A file's name over its numbered lines."""
+    """Return a file's name over its numbered lines."""
     height = room(sheet)[1]
     size = sheet.style.size * (0.8 if sheet.style.narrow else 0.92)
     count = max(8, int((height - 3 * size) / (size * 1.5)))
@@ -194,7 +194,7 @@ def _write(sheet: Sheet, names: list[str], language: str, count: int) -> tuple[l
 
 
 def _literal(sheet: Sheet) -> str:
-    """A number or a string."""
+    """Return a number or a string."""
     return sheet.one(
         (
             str(sheet.choose(0, 9999)),
@@ -206,7 +206,7 @@ def _literal(sheet: Sheet) -> str:
 
 
 def _colour(text: str, tones: tuple[str, ...]) -> str:
-    """A line of code as HTML with its keywords, strings, numbers and comments in colour."""
+    """Return a line of code as HTML with its keywords, strings, numbers and comments in colour."""
     word, string, number, comment, call = tones
     if re.match(r"\s*(#|//) ", text):
         return f'<span style="color:{comment}">{html.escape(text)}</span>'

@@ -61,7 +61,7 @@ ICON = {"email": "mail", "phone": "phone", "address": "pin", "date": "calendar"}
 
 @page_type("curriculum_vitae")
 def curriculum_vitae(sheet: Sheet) -> str:
-    """A name, a profession, and sections in one or two columns."""
+    """Return a name, a profession, and sections in one or two columns."""
     height = room(sheet)[1]
     name = sheet.text(sheet.words.name(), "h1", 'style="margin-bottom:.1em"')
     job = sheet.text(sheet.words.job())

@@ -69,7 +69,7 @@ NAMES = (
 
 @page_type("dashboard", weight=1.5)
 def dashboard(sheet: Sheet) -> str:
-    """A grid of cards; below it bars with values and lists."""
+    """Return a grid of cards; below it bars with values and lists."""
     labels, title = (
         Labels(sheet, METRICS, sorts=("amount", "number", "percent", "measure", "time", "count")),
         heading(sheet, TITLES),
@@ -135,7 +135,7 @@ def dashboard(sheet: Sheet) -> str:
 
 
 def _bars(sheet: Sheet) -> str:
-    """A card of progress bars with percentages."""
+    """Return a card of progress bars with percentages."""
     names = list(
         {
             sheet.one(NAMES) if sheet.chance(0.6) else sheet.words.title(1, 2)
@@ -164,7 +164,7 @@ def _bars(sheet: Sheet) -> str:
 
 
 def _list(sheet: Sheet, labels: Labels) -> str:
-    """A card of plain lines."""
+    """Return a card of plain lines."""
     entries = [Entry(labels.open(), *sheet.words.value()) for _ in range(sheet.choose(2, 6))]
     return (
         f'<div class="card"><h3>{sheet.words.title(1, 3)}</h3>'

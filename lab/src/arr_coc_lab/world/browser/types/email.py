@@ -155,7 +155,7 @@ def _body(sheet: Sheet, labels: Labels, reader: str, writer: str) -> tuple[str, 
 
 
 def _file(sheet: Sheet, name: str) -> Piece | str:
-    """An attachment with its size."""
+    """Return an attachment with its size."""
     title, size = (
         sheet.text(name),
         sheet.text(
@@ -177,7 +177,7 @@ def _file(sheet: Sheet, name: str) -> Piece | str:
 
 
 def _inbox(sheet: Sheet) -> str:
-    """A list of other mails: sender, subject, time."""
+    """Return a list of other mails: sender, subject, time."""
     rows, senders = [], set()
     for _ in range(max(2, room(sheet, 0.9, 3.6))):
         sender = sheet.words.name()

@@ -47,7 +47,7 @@ KIND = ("What kind of file is {name}?", "Which type does {name} have?", "What is
 
 @page_type("file_browser")
 def file_browser(sheet: Sheet) -> str:
-    """A path, a list of files and perhaps a side bar."""
+    """Return a path, a list of files and perhaps a side bar."""
     height = room(sheet)[1]
     files = _files(sheet, max(4, min(18, int((height / sheet.style.size - 6) / 2.2))) + 1)
     missing = files.pop()[0]
@@ -112,7 +112,7 @@ def _files(sheet: Sheet, count: int) -> list[tuple[str, str]]:
 
 
 def _size(sheet: Sheet) -> str:
-    """The size of a file."""
+    """Return the size of a file."""
     return (
         f"{sheet.rng.uniform(1, 999):.{sheet.rng.choice((0, 1))}f} "
         f"{sheet.one(('KB', 'MB', 'MB', 'GB', 'kB'))}"
@@ -120,7 +120,7 @@ def _size(sheet: Sheet) -> str:
 
 
 def _symbol(sheet: Sheet, end: str, size: float) -> Piece:
-    """The icon of a kind of file."""
+    """Return the icon of a kind of file."""
     name, colour, _ = KINDS[end]
     return sheet.block(
         icon(name, size, colour, filled=True), "span", 'style="display:inline-block;line-height:0"'
@@ -128,7 +128,7 @@ def _symbol(sheet: Sheet, end: str, size: float) -> Piece:
 
 
 def _rows(sheet: Sheet, files: list[tuple[str, str]]) -> str:
-    """A table of name, date, kind and size."""
+    """Return a table of name, date, kind and size."""
     columns = (
         ["date", "size"]
         if sheet.style.narrow

@@ -100,7 +100,7 @@ def form(sheet: Sheet) -> str:
 
 
 def _input(sheet: Sheet, field: Field, way: str) -> str:
-    """A label with its input."""
+    """Return a label with its input."""
     star = ' <span class="accent">*</span>' if sheet.chance(0.2) else ""
     look = (
         "border:1px solid var(--line);border-radius:var(--radius);padding:.35em .6em;"
@@ -133,7 +133,7 @@ def _input(sheet: Sheet, field: Field, way: str) -> str:
 
 
 def _tick(sheet: Sheet, labels: Labels) -> str:
-    """A checkbox with a text, asked for as a switch."""
+    """Return a checkbox with a text, asked for as a switch."""
     free = [text for text in BOXES if text.lower() not in labels.used]
     text = sheet.one(free) if free and sheet.chance(0.65) else labels.open()
     labels.used.add(text.lower())

@@ -37,7 +37,7 @@ NAMES = {"home": "house", "bulb": "light bulb"}
 
 @page_type("gallery")
 def gallery(sheet: Sheet) -> str:
-    """A heading over a grid of pictures with captions."""
+    """Return a heading over a grid of pictures with captions."""
     width, height = room(sheet)
     size = sheet.style.size
     columns = 2 if sheet.style.narrow else max(2, min(6, int(width / (size * sheet.choose(11, 18)))))
@@ -75,7 +75,7 @@ def gallery(sheet: Sheet) -> str:
 def _cell(
     sheet: Sheet, title: str, paint: str, shape: str, tall: float, extra: str, whole: bool
 ) -> tuple[Piece, Piece, str]:
-    """What is drawn, its caption and the card; `whole`: the picture is all of its colour."""
+    """Return what is drawn, its caption and the card; `whole`: the picture is all of its colour."""
     fill, radius = shade(sheet.rng, paint), tall * 0.34
     edge = 'stroke="#8888"'
     thing = figure(shape, 50, 50, 38, fill, 0, edge) if shape in SHAPES else ""

@@ -33,7 +33,7 @@ KINDS = (
 
 @page_type("glossary")
 def glossary(sheet: Sheet) -> str:
-    """A heading and entries in alphabetical order, as many as the page takes."""
+    """Return a heading and entries in alphabetical order, as many as the page takes."""
     width, height = room(sheet)
     size = sheet.style.size
     columns = 1 if sheet.style.width < 640 else sheet.choose(1, 3 if sheet.style.width > 1100 else 2)
@@ -74,7 +74,7 @@ def glossary(sheet: Sheet) -> str:
 
 
 def _entry(sheet: Sheet, name: str, look: str) -> tuple[Piece, str]:
-    """A term's piece and its entry as HTML; asks what it means."""
+    """Return a term's piece and its entry as HTML; asks what it means."""
     rest = sheet.words.sentence(4, sheet.choose(6, 26))
     definition = sheet.text(f"{sheet.one(KINDS)} {rest[:1].lower()}{rest[1:]}")
     term = sheet.text(name)

@@ -69,7 +69,7 @@ class Icons(NamedTuple):
 
 
 def _icons(sheet: Sheet) -> Icons:
-    """Those of an installed set, or our own."""
+    """Return those of an installed set, or our own."""
     available = sets(sheet.words.split)
     own = not available or sheet.chance(OWN)
     return Icons(None if own else sheet.rng.choice(available).icons)
@@ -77,7 +77,7 @@ def _icons(sheet: Sheet) -> Icons:
 
 @page_type("icons")
 def icons(sheet: Sheet) -> str:
-    """A bar of icons over a grid or a list of labelled ones, perhaps a dock below."""
+    """Return a bar of icons over a grid or a list of labelled ones, perhaps a dock below."""
     source = _icons(sheet)
     names = sheet.rng.sample(source.names, len(source.names))
     width, height = room(sheet)
@@ -117,13 +117,13 @@ def icons(sheet: Sheet) -> str:
 
 
 def _called(sheet: Sheet, name: str) -> str:
-    """What an icon is called; every other time by its usual name."""
+    """Return what an icon is called; every other time by its usual name."""
     calls = CALLED[name]
     return calls[0] if sheet.chance(0.5) else sheet.one(calls)
 
 
 def _draw(sheet: Sheet, source: Icons, name: str, size: float, colour: str = "currentColor") -> Piece:
-    """An icon's piece."""
+    """Return an icon's piece."""
     html, _ = source.draw(sheet, name, size, colour, sheet.chance(0.25))
     piece = sheet.block(html, "span", 'style="display:inline-block;line-height:0"')
     sheet.things.append((name, piece))
@@ -131,7 +131,7 @@ def _draw(sheet: Sheet, source: Icons, name: str, size: float, colour: str = "cu
 
 
 def _bar(sheet: Sheet, source: Icons, names: list[str], most: int) -> str:
-    """A toolbar of bare icons, all equally far apart; asks for single ones and their neighbours."""
+    """Return a toolbar of bare icons, all equally far apart; asks for single ones and their neighbours."""
     count = sheet.choose(3, most)
     chosen = [names.pop() for _ in range(count)]
     size = sheet.style.size * sheet.rng.uniform(1.2, 2)

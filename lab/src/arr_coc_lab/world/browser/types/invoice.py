@@ -50,7 +50,7 @@ EACH, SUM = ("Unit price", "Rate", "Price", "Price each"), ("Amount", "Line tota
 
 @page_type("invoice")
 def invoice(sheet: Sheet) -> str:
-    """The parts come in their usual order, some missing; sums are right."""
+    """Return the parts come in their usual order, some missing; sums are right."""
     labels, money = Labels(sheet, FIELDS), purse(sheet)
     title = heading(sheet, TITLES, share=0.2)
     fields = key_values(sheet, labels.draw(sheet.choose(3, max(3, min(9, room(sheet, 0.25))))))

@@ -50,7 +50,7 @@ LOWEST = ("When is {y} lowest?", "At which point is {y} at its minimum?")
 
 @page_type("line_chart")
 def line_chart(sheet: Sheet) -> str:
-    """A heading, a chart with a legend, and now and then a paragraph below."""
+    """Return a heading, a chart with a legend, and now and then a paragraph below."""
     times = sheet.rng.choice(TIMES)
     count = sheet.choose(4, 6 if sheet.style.narrow else 10)
     start = sheet.choose(0, max(0, len(times) - count))
@@ -85,7 +85,7 @@ def line_chart(sheet: Sheet) -> str:
 
 
 def _chart(sheet: Sheet, times: tuple[str, ...], keys: list[tuple[Piece, str]], swatches: list[Piece]) -> str:
-    """The chart as SVG, and the questions about its points."""
+    """Return the chart as SVG, and the questions about its points."""
     size = sheet.style.size * 0.88
     width, height = room(sheet)
     width = min(2 * width - sheet.style.width - 4, 1200) * sheet.rng.uniform(0.88, 1)

@@ -73,19 +73,19 @@ class Roads(NamedTuple):
     height: float
 
     def level(self, i: int, x: float) -> float:
-        """The y of the i-th street across at x."""
+        """Return the y of the i-th street across at x."""
         y, slope = self.across[i]
         return y + slope * x / self.width
 
     def column(self, i: int, y: float) -> float:
-        """The x of the i-th street down at y."""
+        """Return the x of the i-th street down at y."""
         x, slope = self.down[i]
         return x + slope * y / self.height
 
 
 @page_type("map", held_out=True)
 def map_page(sheet: Sheet) -> str:
-    """A map under a heading, perhaps with a legend or a field to search in."""
+    """Return a map under a heading, perhaps with a legend or a field to search in."""
     width, height = room(sheet)
     heading = (
         sheet.text(sheet.words.city() if sheet.chance(0.5) else sheet.words.title(1, 3), "h1")
@@ -155,7 +155,7 @@ def _middle(roads: Roads, cell: tuple[int, int]) -> tuple[float, float, float, f
 
 
 def _river(sheet: Sheet, roads: Roads, cell: tuple[int, int], size: float, night: bool) -> list[str]:
-    """A river through a block, with its name there."""
+    """Return a river through a block, with its name there."""
     x, y, _, _ = _middle(roads, cell)
     sway = roads.height * sheet.rng.uniform(-0.2, 0.2)
     route = (
@@ -186,7 +186,7 @@ def _river(sheet: Sheet, roads: Roads, cell: tuple[int, int], size: float, night
 
 
 def _park(sheet: Sheet, roads: Roads, cell: tuple[int, int], size: float, night: bool) -> str:
-    """A green block with its name."""
+    """Return a green block with its name."""
     x, y, wide, high = _middle(roads, cell)
     w, h = wide - size * 2.4, high - size * 2.4
     ground = (
@@ -206,7 +206,9 @@ def _park(sheet: Sheet, roads: Roads, cell: tuple[int, int], size: float, night:
 def _streets(
     sheet: Sheet, roads: Roads, size: float, road: str, ink: str, night: bool
 ) -> tuple[list[Piece], str]:
-    """All streets, those across first, each with its name; those down are named where there is room."""
+    """Return all streets, those across first, each with its name; those down are named where there is
+    room.
+    """
     plain = [
         form.format(word)
         for form, word in zip(

@@ -37,7 +37,7 @@ WITH = (
 
 @page_type("menu")
 def menu(sheet: Sheet) -> str:
-    """The house's name and its sections in one to three columns."""
+    """Return the house's name and its sections in one to three columns."""
     height = room(sheet)[1]
     size = sheet.style.size
     columns = 1 if sheet.style.width < 640 else sheet.choose(1, 3 if sheet.style.width > 1000 else 2)
@@ -84,7 +84,7 @@ def menu(sheet: Sheet) -> str:
 
 
 def _dish(sheet: Sheet, name: str, form: str, described: bool, dots: bool) -> tuple[Piece, Piece, str]:
-    """A dish, its price and its line; asks for the price and for what is in it."""
+    """Return a dish, its price and its line; asks for the price and for what is in it."""
     dish, price = (
         sheet.text(name),
         sheet.text(

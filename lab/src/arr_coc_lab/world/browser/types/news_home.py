@@ -36,7 +36,7 @@ TOPIC = ('In which section is "{head}"?', "Which topic does {head} belong to?")
 
 @page_type("news_home", held_out=True)
 def news_home(sheet: Sheet) -> str:
-    """A masthead, a row of topics, a lead story and a grid of cards."""
+    """Return a masthead, a row of topics, a lead story and a grid of cards."""
     height = room(sheet)[1]
     size = sheet.style.size
     paper = sheet.text(
@@ -91,7 +91,7 @@ def _heads(sheet: Sheet, count: int) -> list[str]:
 
 
 def _picture(sheet: Sheet, tall: float) -> str:
-    """A stand-in for a photograph, no piece: hills, a sun or blots on a gradient."""
+    """Return a stand-in for a photograph, no piece: hills, a sun or blots on a gradient."""
     names = sheet.rng.sample(VIVID, 3)
     one, two, three = (shade(sheet.rng, name) for name in names)
     blots = "".join(
@@ -117,7 +117,7 @@ def _picture(sheet: Sheet, tall: float) -> str:
 
 
 def _story(sheet: Sheet, title: str, big: float, pictured: bool, wide: bool) -> str:
-    """A headline with a teaser, perhaps a topic, a picture, an author and an age; asks about each."""
+    """Return a headline with a teaser, perhaps a topic, a picture, an author and an age; asks about each."""
     size = sheet.style.size
     head = sheet.text(title, "span", f'style="font-size:{big:.2f}em;font-weight:bold;line-height:1.2"')
     teaser = sheet.text(sheet.words.paragraph(1, 2 if big > 1.5 else 1))
@@ -156,7 +156,7 @@ def _story(sheet: Sheet, title: str, big: float, pictured: bool, wide: bool) -> 
 
 
 def _ranked(sheet: Sheet, heads: list[str]) -> str:
-    """The most read stories, numbered."""
+    """Return the most read stories, numbered."""
     title, rows, pieces = sheet.text(sheet.one(("Most read", "Trending", "Top 5", "In brief")), "h3"), [], []
     for rank, name in enumerate(heads, 1):
         number, head = sheet.text(str(rank), "b"), sheet.text(name)

@@ -129,7 +129,7 @@ def _steps(sheet: Sheet) -> str:
 
 
 def _items(sheet: Sheet) -> str:
-    """The articles with quantity and price, as a table or as lines."""
+    """Return the articles with quantity and price, as a table or as lines."""
     money = purse(sheet)
     names = list(
         dict.fromkeys(sheet.words.title(1, 3) for _ in range(many(sheet, 1, min(9, room(sheet, 0.25)))))
@@ -172,7 +172,7 @@ def _items(sheet: Sheet) -> str:
 
 
 def _addresses(sheet: Sheet) -> str:
-    """Where it goes and who pays."""
+    """Return where it goes and who pays."""
     cells = []
     for name in sheet.rng.choice(
         (("Shipping address", "Billing address"), ("Deliver to", "Invoice to"), ("Ship from", "Ship to"))

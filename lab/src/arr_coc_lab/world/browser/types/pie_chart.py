@@ -25,7 +25,7 @@ SMALLEST = ("Which slice is smallest?", "What has the smallest share?", "Which i
 
 @page_type("pie_chart", held_out=True)
 def pie_chart(sheet: Sheet) -> str:
-    """A heading and one pie; its names, swatches and figures are pieces."""
+    """Return a heading and one pie; its names, swatches and figures are pieces."""
     count = sheet.choose(3, 5 if sheet.style.narrow else 7)
     *names, missing = labels(sheet, count + 1, REAL, high=2, most=18, share=0.55)
     heading = sheet.text(sheet.words.title(2, 6), "h1") if sheet.chance(0.85) else None
@@ -141,7 +141,7 @@ class _Pie:
 
 
 def _sector(radius: float, inner: float, start: float, end: float) -> str:
-    """The path of a sector of a disc or a ring in a square of side 2 radius."""
+    """Return the path of a sector of a disc or a ring in a square of side 2 radius."""
 
     def point(r: float, angle: float) -> str:
         return f"{radius + r * math.cos(angle):.1f} {radius + r * math.sin(angle):.1f}"

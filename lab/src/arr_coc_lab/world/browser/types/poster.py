@@ -43,7 +43,7 @@ ABSENT = (
 
 @page_type("poster")
 def poster(sheet: Sheet) -> str:
-    """A poster that fills the page."""
+    """Return a poster that fills the page."""
     width, height = room(sheet)
     name = sheet.one((sheet.one(KINDS), sheet.words.title(1, 3), sheet.words.title(1, 2)))
     longest = max(len(word) for word in name.split())

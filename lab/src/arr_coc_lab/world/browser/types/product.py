@@ -93,7 +93,7 @@ NOTES = (
 
 @page_type("product", weight=1.5)
 def product(sheet: Sheet) -> str:
-    """A product's page with related products, or many products."""
+    """Return a product's page with related products, or many products."""
     return _single(sheet) if sheet.chance(0.4) else _several(sheet)
 
 
@@ -160,7 +160,7 @@ def _single(sheet: Sheet) -> str:
 
 
 def _several(sheet: Sheet) -> str:
-    """A grid or a list of products."""
+    """Return a grid or a list of products."""
     labels, title = Labels(sheet, DETAILS), heading(sheet, TITLES)
     grid = _grid(sheet, labels, 0, "")
     close(sheet, labels)
@@ -229,14 +229,14 @@ def _grid(sheet: Sheet, labels: Labels, count: int, main: str) -> str:
 
 
 def _name(sheet: Sheet) -> str:
-    """A product's name: "Blue jacket", with words of the page's language at times."""
+    """Return a product's name: "Blue jacket", with words of the page's language at times."""
     first = sheet.one(ADJECTIVES) if sheet.chance(0.7) else sheet.words.word()
     text = f"{first} {sheet.one(KINDS)}"
     return text.title() if sheet.chance(0.4) else text.capitalize()
 
 
 def _picture(sheet: Sheet, tall: float) -> Piece:
-    """A picture: a simple shape in a coloured box."""
+    """Return a picture: a simple shape in a coloured box."""
     shape = sheet.one(
         (
             "border-radius:50%",

@@ -52,7 +52,7 @@ INPUTS = (
 
 @page_type("profile")
 def profile(sheet: Sheet) -> str:
-    """A name with a picture, counts, fields and text; their order and side vary."""
+    """Return a name with a picture, counts, fields and text; their order and side vary."""
     labels, words = Labels(sheet, FIELDS), sheet.words
     name = sheet.text(words.name() if sheet.chance(0.8) else words.company(), "h1", 'style="margin:.1em 0"')
     sheet.ask(
@@ -129,7 +129,7 @@ def profile(sheet: Sheet) -> str:
 
 
 def _counts(sheet: Sheet, labels: Labels) -> str:
-    """A row of numbers with small names."""
+    """Return a row of numbers with small names."""
     cells = []
     for name in sheet.rng.sample(COUNTS, sheet.choose(2, 4)):
         labels.used.add(name.lower())
@@ -145,7 +145,7 @@ def _counts(sheet: Sheet, labels: Labels) -> str:
 
 @page_type("login", weight=0.5)
 def login(sheet: Sheet) -> str:
-    """A box with a few inputs, a tick, links and buttons."""
+    """Return a box with a few inputs, a tick, links and buttons."""
     labels = Labels(sheet, INPUTS)
     title = sheet.text(sheet.one(LOGINS) if sheet.chance(0.6) else sheet.words.title(1, 4), "h1")
     sheet.ask("title", sheet.phrase("title"), title.plain, title)

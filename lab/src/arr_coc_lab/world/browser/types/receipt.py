@@ -45,7 +45,7 @@ THANKS = (
 
 @page_type("receipt")
 def receipt(sheet: Sheet) -> str:
-    """A strip in the middle or at a side; beside it, on wide pages, other text."""
+    """Return a strip in the middle or at a side; beside it, on wide pages, other text."""
     labels, money, words = Labels(sheet, FIELDS, 0.25), purse(sheet), sheet.words
     shop = sheet.text(
         words.company() if sheet.chance(0.6) else words.title(1, 3), "h1", 'style="text-align:center"'

@@ -37,7 +37,7 @@ KINDS = {
 
 @page_type("records", weight=1.5)
 def records(sheet: Sheet) -> str:
-    """A grid or a column of cards; a question names the card and the label."""
+    """Return a grid or a column of cards; a question names the card and the label."""
     kind = sheet.one(tuple(KINDS))
     sort, realistic = KINDS[kind]
     labels, title = (

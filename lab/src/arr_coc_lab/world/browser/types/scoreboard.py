@@ -41,7 +41,7 @@ WON = ("Who won, {a} or {b}?", "Did {a} or {b} win?", "Which team won the match 
 
 @page_type("scoreboard")
 def scoreboard(sheet: Sheet) -> str:
-    """A table of a league or results as cards, under a heading."""
+    """Return a table of a league or results as cards, under a heading."""
     heading = sheet.text(
         sheet.one(
             (
@@ -72,7 +72,7 @@ def _teams(sheet: Sheet, count: int) -> list[str]:
 
 
 def _badge(sheet: Sheet) -> str:
-    """A team's colours."""
+    """Return a team's colours."""
     one, two = shade(sheet.rng, sheet.one(VIVID)), shade(sheet.rng, sheet.one(VIVID))
     return (
         f'<span style="display:inline-block;width:1em;height:1em;'

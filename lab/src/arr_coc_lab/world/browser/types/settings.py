@@ -113,12 +113,12 @@ def settings(sheet: Sheet) -> str:
 
 
 def _manner(sheet: Sheet) -> str:
-    """How this page draws a switch."""
+    """Return how this page draws a switch."""
     return sheet.one(("pill", "pill", "pill", "square", "text", "word", "check", "segmented"))
 
 
 def _switch(sheet: Sheet, labels: Labels, manner: str) -> tuple[Piece, Piece, bool]:
-    """A label, its switch and whether it is on; asked for."""
+    """Return a label, its switch and whether it is on; asked for."""
     free = [text for text in SWITCHES if text.lower() not in labels.used]
     text = sheet.one(free) if free and sheet.chance(0.65) else labels.open()
     labels.used.add(text.lower())
@@ -129,7 +129,7 @@ def _switch(sheet: Sheet, labels: Labels, manner: str) -> tuple[Piece, Piece, bo
 
 
 def _row(side: str, label: str, end: str, line: bool) -> str:
-    """A row of the page: the switch at the right, at the left, or near the label."""
+    """Return a row of the page: the switch at the right, at the left, or near the label."""
     border = "border-bottom:1px solid var(--line);" if line else ""
     apart = "justify-content:space-between;" if side == "right" else ""
     order = f"{end}{label}" if side == "left" else f"{label}{end}"

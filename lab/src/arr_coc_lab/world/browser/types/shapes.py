@@ -31,7 +31,7 @@ class DrawnThing(NamedTuple):
 
 @page_type("shapes", weight=2.0)
 def shapes(sheet: Sheet) -> str:
-    """A scene of things that differ in shape and colour, or a grid of equal ones with an odd one."""
+    """Return a scene of things that differ in shape and colour, or a grid of equal ones with an odd one."""
     odd = sheet.chance(0.3)
     width, height = room(sheet)
     heading = sheet.text(sheet.words.title(1, 4), "h1") if sheet.chance(0.4) else None
@@ -67,7 +67,7 @@ def _grid(sheet: Sheet, width: float, height: float, odd: bool) -> list[tuple[in
 
 
 def _draw(sheet: Sheet, shape: str, colour: str, x: float, y: float, radius: float, turn: float = 0) -> Piece:
-    """A shape or a pictogram with an edge that shows on paper of its own colour."""
+    """Return a shape or a pictogram with an edge that shows on paper of its own colour."""
     fill = shade(sheet.rng, colour)
     edge = {"white": "#777", "black": "#aaa", "brown": "#ccc"}.get(colour, "#0004")
     if shape in SHAPES:
@@ -341,7 +341,7 @@ def _ask_neighbours(sheet: Sheet, things: list[DrawnThing], thing: DrawnThing, n
 
 
 def _place(things: list[DrawnThing], thing: DrawnThing) -> str:
-    """Where a thing stands, in words."""
+    """Return where a thing stands, in words."""
     columns, rows = (max(getattr(t, axis) for t in things) + 1 for axis in ("column", "row"))
     across = ("left", "centre", "right")[int(3 * (thing.column + 0.5) / columns)]
     down = ("top", "middle", "bottom")[int(3 * (thing.row + 0.5) / rows)]
@@ -349,7 +349,7 @@ def _place(things: list[DrawnThing], thing: DrawnThing) -> str:
 
 
 def _absent(sheet: Sheet, things: list[DrawnThing]) -> str:
-    """A question about a thing that is not there."""
+    """Return a question about a thing that is not there."""
     pairs = {(thing.colour, thing.shape) for thing in things}
     shapes = sorted({shape for _, shape in pairs} | {sheet.one(list(SHAPES))})
     missing = [(c, s) for c in COLOURS for s in shapes if (c, s) not in pairs]

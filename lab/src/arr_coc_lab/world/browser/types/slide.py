@@ -90,7 +90,7 @@ def _points(sheet: Sheet, count: int) -> list[Piece]:
 
 
 def _bullets(sheet: Sheet, heads: list[str], _: float) -> str:
-    """A list, with numbers, bullets or icons."""
+    """Return a list, with numbers, bullets or icons."""
     points = _points(sheet, sheet.choose(3, 6))
     for i in sheet.rng.sample(range(len(points)), 2):
         sheet.ask(

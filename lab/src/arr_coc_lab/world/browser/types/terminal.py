@@ -22,7 +22,7 @@ ENDS = ("txt", "py", "log", "md", "json", "yaml", "sh", "csv", "tar.gz", "conf")
 
 @page_type("terminal")
 def terminal(sheet: Sheet) -> str:
-    """A window with some commands, each with its output."""
+    """Return a window with some commands, each with its output."""
     height = room(sheet)[1]
     size = sheet.style.size * (0.78 if sheet.style.narrow else 0.9)
     ground, ink = sheet.rng.choice(GROUNDS)
@@ -244,7 +244,7 @@ def _packages(sheet: Sheet) -> tuple[str, list[str]]:
 
 
 def _error(sheet: Sheet) -> tuple[str, list[str]]:
-    """A failing program."""
+    """Return a failing program."""
     name, line = f"{sheet.words.word()}.py", sheet.choose(3, 400)
     place = sheet.text(f'File "{name}", line {line}, in {sheet.words.word()}')
     kind = sheet.one(

@@ -38,7 +38,7 @@ KINDS = {
 
 @page_type("ticket", held_out=True)
 def ticket(sheet: Sheet) -> str:
-    """A card with two large names, a grid of fields, and a stub or a code at its end or side."""
+    """Return a card with two large names, a grid of fields, and a stub or a code at its end or side."""
     kind = sheet.one(tuple(KINDS))
     start, goal, realistic = KINDS[kind]
     labels, words = Labels(sheet, realistic, 0.3), sheet.words

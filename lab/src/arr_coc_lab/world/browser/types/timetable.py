@@ -34,7 +34,7 @@ FIRST = (
 
 @page_type("timetable")
 def timetable(sheet: Sheet) -> str:
-    """A board of departures or a table of stops."""
+    """Return a board of departures or a table of stops."""
     return (_board if sheet.chance(0.6) else _stops)(sheet)
 
 

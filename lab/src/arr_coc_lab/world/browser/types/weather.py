@@ -46,7 +46,7 @@ SKY = (
 
 @page_type("weather")
 def weather(sheet: Sheet) -> str:
-    """A place, its weather now, and the days to come as cards, columns or rows."""
+    """Return a place, its weather now, and the days to come as cards, columns or rows."""
     unit = sheet.one(("°", "°C", "°F"))
     base = sheet.choose(-10, 33) if unit != "°F" else sheet.choose(15, 95)
     place = sheet.text(sheet.words.city(), "h1")
@@ -88,14 +88,14 @@ def weather(sheet: Sheet) -> str:
 
 
 def _sky(sheet: Sheet, size: float) -> tuple[Piece, str]:
-    """A symbol and the words for it."""
+    """Return a symbol and the words for it."""
     name = sheet.one(list(SKIES))
     symbol = icon(name, size, PAINTS[name], sheet.chance(0.5), 2)
     return sheet.block(symbol, "span", 'style="display:inline-block;line-height:0"'), sheet.one(SKIES[name])
 
 
 def _now(sheet: Sheet, place: Piece, base: int, unit: str) -> str:
-    """The weather now in large type."""
+    """Return the weather now in large type."""
     size = sheet.style.size
     degrees = sheet.text(f"{base}{unit}", "span", f'style="font-size:{size * 3.2:.0f}px;line-height:1.1"')
     symbol, words = _sky(sheet, size * 3)

@@ -54,7 +54,7 @@ def plan(stage: Stage, rect: Rect) -> Act:
 
 
 def _cell(rect: Rect, wide: bool, i: int, count: int) -> Rect:
-    """The i-th of `count` equal parts of a rectangle, beside each other or one below the other."""
+    """Return the i-th of `count` equal parts of a rectangle, beside each other or one below the other."""
     x0, y0, x1, y1 = rect
     if wide:
         return x0 + (x1 - x0) * i // count, y0, x0 + (x1 - x0) * (i + 1) // count, y1

@@ -10,7 +10,7 @@ DAY = 24 * 60
 
 
 def plan(stage: Stage, rect: Rect) -> Act:
-    """The time as 09:41, which moves on by the same number of minutes every one to three ticks."""
+    """Return the time as 09:41, which moves on by the same number of minutes every one to three ticks."""
     rng = stage.rng
     pace, step, start = min(rng.randint(1, 3), stage.ticks), rng.choice((1, 1, 5, 7, 10)), rng.randrange(DAY)
     minutes = [(start + step * i) % DAY for i in range(-(-stage.ticks // pace))]

@@ -11,7 +11,7 @@ HELD_OUT_LABELS = ("Points", "Laps")
 
 
 def plan(stage: Stage, rect: Rect) -> Act:
-    """A label and a number that grows by the same step every one to three ticks."""
+    """Return a label and a number that grows by the same step every one to three ticks."""
     rng = stage.rng
     pace = min(rng.randint(1, 3), stage.ticks)
     step, start = rng.choice((1, 1, 2, 5, 10)), rng.randint(1, 60)

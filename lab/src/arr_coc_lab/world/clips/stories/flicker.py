@@ -13,7 +13,7 @@ DARKEST = 0.75
 
 
 def plan(stage: Stage, rect: Rect) -> Act:
-    """Every frame at its own brightness: 0.75 to 1 of the picture's, at random or in waves."""
+    """Return every frame at its own brightness: 0.75 to 1 of the picture's, at random or in waves."""
     rng = stage.rng
     key, period, waves = rng.getrandbits(32), rng.uniform(3, 12), rng.random() < 0.5
 

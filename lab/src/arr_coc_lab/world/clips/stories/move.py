@@ -14,7 +14,7 @@ WAYS: dict[str, tuple[int, int]] = {"right": (1, 0), "left": (-1, 0), "down": (0
 
 
 def plan(stage: Stage, rect: Rect) -> Act:
-    """A thing that is there from the beginning and crosses its rectangle at an even speed.
+    """Return a thing that is there from the beginning and crosses its rectangle at an even speed.
 
     Direction needs two places, so "which way" has an item for the first tick and one for the last.
     """

@@ -12,7 +12,7 @@ TRIES = 20
 
 
 def drawn_page(stage: Stage, size: tuple[int, int]) -> tuple[Page, list[Question]]:
-    """A page of a size in px, of the clip's split, with at least one question, and its questions."""
+    """Return a page of a size in px, of the clip's split, with at least one question, and its questions."""
     for _ in range(TRIES):
         page = draw_page(stage.rng.randint(0, MAX_SEED), size, stage.split, void=False)
         questions = [q for q in page.questions if q.evidence and q.family not in SMALL]

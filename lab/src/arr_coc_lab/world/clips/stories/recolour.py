@@ -14,7 +14,7 @@ from arr_coc_lab.world.clips.stage import Act, ClipQuestion, Span, Stage, Story,
 
 
 def plan(stage: Stage, rect: Rect) -> Act:
-    """A thing in the middle that is always there and has two or three colours of its own."""
+    """Return a thing in the middle that is always there and has two or three colours of its own."""
     rng = stage.rng
     shape, parts = stage.take_shape(), 3 if stage.ticks >= 6 and len(stage.colours) >= 5 else 2
     colours = [stage.take_colour() for _ in range(rng.randint(2, parts))]

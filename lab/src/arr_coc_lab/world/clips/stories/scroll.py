@@ -21,7 +21,7 @@ APART = 40
 
 
 def plan(stage: Stage, rect: Rect) -> Act:
-    """A page 1.5 to 2.6 times as long as the picture, from its beginning to its end at an even speed.
+    """Return a page 1.5 to 2.6 times as long as the picture, from its beginning to its end at an even speed.
 
     Evidence counts where all of its box is in view. In the test split some pages pan to the right.
     """
@@ -36,7 +36,7 @@ def plan(stage: Stage, rect: Rect) -> Act:
     offsets = [round(way * frame / steps) for frame in range(stage.count)]
 
     def item(box: Rect) -> Evidence | None:
-        """The frames in which all of a box is in view."""
+        """Return the frames in which all of a box is in view."""
         a, b, c, d = inside(box, size)
         low, high = (a, c) if sideways else (b, d)
         reach = view[0] if sideways else view[1]
@@ -65,7 +65,7 @@ def plan(stage: Stage, rect: Rect) -> Act:
 def _orders(
     stage: Stage, page: Page, item: Callable[[Rect], Evidence | None], sideways: bool
 ) -> list[ClipQuestion]:
-    """Which of two fields comes into view first."""
+    """Return which of two fields comes into view first."""
     facts = [fact for fact in page.facts if fact.family in ("value", "table")]
     stage.rng.shuffle(facts)
     for a, b in combinations(facts, 2):
@@ -82,7 +82,7 @@ def _orders(
 
 
 def _edge(box: Rect, sideways: bool) -> int:
-    """The far end of a box in the direction of scrolling, after which all of it is in view."""
+    """Return the far end of a box in the direction of scrolling, after which all of it is in view."""
     return box[2] if sideways else box[3]
 
 

@@ -88,7 +88,9 @@ def _questions(
 def _slide(
     stage: Stage, rect: Rect, title: str, labels: list[str]
 ) -> tuple[Image.Image, list[Rect], list[str]]:
-    """A slide of the rectangle's size; the boxes (px of the frame) of its title and fields; the values."""
+    """Return a slide of the rectangle's size; the boxes (px of the frame) of its title and fields; the
+    values.
+    """
     rng = stage.rng
     x0, y0, x1, y1 = rect
     width, height = x1 - x0, y1 - y0

@@ -11,7 +11,7 @@ from arr_coc_lab.world.clips.stories.pages import drawn_page
 
 
 def plan(stage: Stage, rect: Rect) -> Act:
-    """A drawn page in all frames with its own questions; any frame is enough evidence."""
+    """Return a drawn page in all frames with its own questions; any frame is enough evidence."""
     x0, y0, x1, y1 = rect
     size = (x1 - x0, y1 - y0)
     page, questions = drawn_page(stage, size)
