@@ -16,9 +16,13 @@ PACKAGES = ("starlette", "uvicorn", "httpx", "prometheus_client", "cachetools") 
 
 def proxy(
     upstream: Annotated[
-        str,
-        typer.Option(metavar="URL", help="Address of the server that answers, of a local one or of an API."),
-    ],
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Address of the server that answers, of a local one or of an API. Not given: LiteLLM and Open "
+            "WebUI alone are served, which ask their own.",
+        ),
+    ] = None,
     tokens: Annotated[
         int, typer.Option(min=1, metavar="N", help="Visual tokens that each picture may cost.")
     ] = 400,
@@ -84,10 +88,12 @@ def proxy(
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     with terminal.starting(False):
         from arr_coc.guide.guide import load_guide
+        from arr_coc.proxy.guardrail import PATH as GUARDRAIL
         from arr_coc.proxy.packing import Packer
         from arr_coc.proxy.server import Proxy, ProxySettings, read_trust, read_upstream, serve
 
-        read_upstream(upstream)  # before anything is loaded
+        if upstream is not None:
+            read_upstream(upstream)  # before anything is loaded
         read_trust(ca)
         guide = load_guide(device=device)
         packer = Packer(workers, guide, relevance=relevance, sure=sure, readable=readable)
@@ -95,7 +101,8 @@ def proxy(
         made = Proxy(settings, packer, host, allow_host or ())
 
     def show(address: str) -> None:
-        rows = [("proxy", address), ("upstream", upstream), ("requests", f"{address}/arr_coc/requests")]
+        asked = ("upstream", upstream) if upstream is not None else ("for gateways", f"{address}{GUARDRAIL}")
+        rows = [("proxy", address), asked, ("requests", f"{address}/arr_coc/requests")]
         terminal.print_rows([*rows, ("", "Ctrl-C ends it")])
 
     serve(made, host, port, show)

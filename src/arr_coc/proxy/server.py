@@ -36,8 +36,10 @@ from arr_coc.app.server import FORBIDDEN, WRONG_HOST, OwnOriginOnly, own_names
 from arr_coc.files.paths import local_path, shorten
 from arr_coc.pixels import LAYOUTS, find_rule
 from arr_coc.proxy.bodies import BODY_SECONDS, PIECE, Body, Held, parse, rewritten
+from arr_coc.proxy.guardrail import CHAT_PATH, NOTHING, read_rows, written_rows
+from arr_coc.proxy.guardrail import PATH as GUARDRAIL
 from arr_coc.proxy.journal import Journal, RequestedPicture, RequestRecord
-from arr_coc.proxy.messages import Api, api_of, model_in_path
+from arr_coc.proxy.messages import APIS, Api, api_of, model_in_path
 from arr_coc.proxy.packing import Dial, Packer, Picture, guess_rule
 
 PAGES = "/arr_coc"
@@ -74,12 +76,15 @@ PAGE_HEADERS = {  # of the pages of its own
 
 log = logging.getLogger(__name__)
 
+CHAT = next(api for api in APIS if CHAT_PATH.endswith(api.path))
+
 
 class ProxySettings(NamedTuple):
     """The settings of a proxy, for requests that name none of their own.
 
     Attributes:
         upstream: the server that answers, by its http or https address; a "/v1" at its end may be left out.
+            None: nothing is forwarded, gateways alone are served (`proxy.guardrail`).
         ca: a file of certificates that are trusted beside the usual ones, for https; None: no more.
         tokens: of each picture.
         rule: that counts them, as in `find_rule`; None: guessed from the name of the request's model.
@@ -87,7 +92,7 @@ class ProxySettings(NamedTuple):
         traces: requests that are kept for the page.
     """
 
-    upstream: str
+    upstream: str | None
     tokens: int = 400
     rule: str | None = None
     layout: str = "auto"
@@ -108,6 +113,10 @@ class Upstream(NamedTuple):
         if self.versioned and (path == b"/v1" or path.startswith(b"/v1/")):
             path = path.removeprefix(b"/v1")
         return self.prefix + path
+
+
+NOWHERE = Upstream(httpx.URL(), b"", b"")
+"""That of a proxy which serves gateways alone."""
 
 
 def read_upstream(address: str) -> Upstream:
@@ -175,7 +184,7 @@ class Proxy:
         allow_hosts: Sequence[str] = (),
     ) -> None:
         self.settings, self.packer = settings, packer
-        self.upstream = read_upstream(settings.upstream)
+        self.upstream = NOWHERE if settings.upstream is None else read_upstream(settings.upstream)
         self.dial = Dial(_tokens(settings.tokens), "", _layout(settings.layout))
         self.rule = None if settings.rule is None else find_rule(settings.rule).name
         self.journal = Journal(settings.traces)
@@ -222,7 +231,7 @@ class Proxy:
             return Response(self.journal.metrics(), headers=PAGE_HEADERS, media_type=kind)
 
         async def health(request: Request) -> Response:
-            facts = {"status": "ok", "upstream": str(self.upstream.base)}
+            facts = {"status": "ok", "upstream": str(self.upstream.base) or None}
             return JSONResponse(facts, headers=PAGE_HEADERS)
 
         pages = {"/requests": requests, "/requests.json": as_json, "/metrics": metrics, "/health": health}
@@ -244,9 +253,12 @@ class Proxy:
         elif "service-worker" in headers:
             reason = "service workers are not passed on: one could read the page of requests"
             await _refusal(None, FORBIDDEN, reason)(scope, receive, send)
+        elif self.upstream is NOWHERE and scope["path"] != GUARDRAIL:
+            reason = f"it was started without --upstream, so it answers {GUARDRAIL} alone"
+            await _refusal(api_of(scope["path"]), 404, reason)(scope, receive, send)
         else:
             try:
-                await self._forward(scope, receive, send)
+                await (self._guarded if scope["path"] == GUARDRAIL else self._forward)(scope, receive, send)
             except (ClientDisconnect, ConnectionResetError):  # whoever asked has gone
                 self.journal.requests.labels("other", "aborted").inc()
 
@@ -292,6 +304,36 @@ class Proxy:
             return (await self._packed(scope["path"], api, body, dial._replace(layout=ONE_EACH)))[1]
 
         await self._answer(scope, send, body, api, answered, record, one_each)
+
+    async def _guarded(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a gateway: the turns that it sent with their pictures packed, or that nothing is changed."""
+        start, body = time.perf_counter(), Body(receive, self._held)
+        try:
+            async with asyncio.timeout(BODY_SECONDS):
+                whole = await body.read()
+            asked = read_rows(bytes(body.content)) if whole else None
+            became, record = "untouched" if whole else "unread", None
+            if asked is not None:
+                named = asked.settings.items()
+                dial = self._dial({SWITCH + b"-" + name.encode(): value.encode() for name, value in named})
+                body.content = asked.content
+                became, record = await self._packed(CHAT_PATH, CHAT, body, dial)
+            self.journal.requests.labels(CHAT.name, became).inc()
+            if record is not None:
+                ms = 1000 * (time.perf_counter() - start)
+                self.journal.keep(record._replace(path=GUARDRAIL, status=200, ms=ms))
+            changed = record is not None and became == "changed"
+            answer: Response = JSONResponse(
+                written_rows(body.content, record.summary) if changed and record is not None else NOTHING
+            )
+        except TimeoutError:
+            reason = f"the body did not arrive within {BODY_SECONDS:.0f} seconds"
+            answer = _refusal(None, 408, reason)
+        except ValueError as error:
+            answer = _refusal(None, 400, str(error))
+        finally:
+            body.resize(0)
+        await answer(scope, receive, send)
 
     def _dial(self, sent: dict[bytes, bytes]) -> Dial:
         """Return the settings that a request's headers name; raise ValueError for bad ones."""
