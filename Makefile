@@ -13,6 +13,8 @@
 #   make test-vllm     the tests of integrations/vllm on a CPU build of vLLM, in an environment of its own, .venv-vllm;
 #                ARGS='-m slow': servers over two processes
 #   make test-lmms     a run of lmms-eval from end to end, in an environment of its own, .venv-lmms
+#   make test-gateways LiteLLM's proxy and Open WebUI's functions in front of arr-coc's, in environments of their own,
+#                .venv-litellm and .venv-open-webui (6 GB)
 #   make test-all      test, test-slow, test-oldest, test-vllm, test-lmms and test-transformers of RELEASES, one by
 #                one (.ci/run runs the first two alone)
 #   make app     install, then open the app on http://127.0.0.1:7860
@@ -35,6 +37,8 @@ VENV ?= .venv
 OLDEST ?= .venv-oldest
 SERVED ?= .venv-vllm
 LMMS ?= .venv-lmms
+LITELLM ?= .venv-litellm
+OPEN_WEBUI ?= .venv-open-webui
 RELEASES ?= 5.18.0 5.20.2 5.24.0
 ON_RELEASES := tests/seam tests/modes tests/test_model.py
 ARGS ?=
@@ -42,7 +46,7 @@ BIN := $(VENV)/bin
 NOTICE = @echo 'installing into $(VENV), once: some six minutes and 6 GB (1 GB with PyTorch'\''s CPU build: see README.md)'
 PYTEST := -m pytest -q -n auto --maxprocesses 4 --dist loadfile
 
-.PHONY: house ask app test test-slow test-kernels test-oldest test-transformers test-vllm test-lmms test-all lint types docs notebook dist from-wheel lint-shipping clean
+.PHONY: house ask app test test-slow test-kernels test-oldest test-transformers test-vllm test-lmms test-gateways test-all lint types docs notebook dist from-wheel lint-shipping clean
 .DEFAULT_GOAL := ask
 
 ask: $(VENV)/installed
@@ -74,7 +78,12 @@ test-vllm: $(SERVED)/installed
 test-lmms: $(LMMS)/installed
 	$(LMMS)/bin/python -m pytest -q tests/lab/integrations/test_lmms.py $(ARGS)
 
-test-all: test test-slow test-oldest test-vllm test-lmms
+test-gateways: $(VENV)/installed-dev $(LITELLM)/installed $(OPEN_WEBUI)/installed
+	cd integrations/gateways/tests && for each in $(abspath $(LITELLM)) $(abspath $(OPEN_WEBUI)); do \
+	    ARR_COC=$(abspath $(BIN))/arr-coc $$each/bin/python -m pytest -q -p no:cacheprovider $(ARGS) || exit 1; \
+	done
+
+test-all: test test-slow test-oldest test-vllm test-lmms test-gateways
 	for release in $(RELEASES); do $(MAKE) test-transformers VERSION=$$release || exit 1; done
 
 house: $(VENV)/installed-dev
@@ -112,7 +121,7 @@ from-wheel: dist
 	PYTHON=$(PYTHON) .ci/from-wheel dist
 
 clean:
-	rm -rf $(VENV) $(OLDEST) $(SERVED) $(LMMS) .venv-transformers-* dist site build .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(OLDEST) $(SERVED) $(LMMS) $(LITELLM) $(OPEN_WEBUI) .venv-transformers-* dist site build .pytest_cache .ruff_cache
 	rm -rf arr-coc-ask.png arr-coc-look.png arr-coc-pages
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -166,6 +175,16 @@ $(SERVED)/installed: pyproject.toml integrations/vllm/pyproject.toml integration
 	packages=$$($(SERVED)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))'); \
 	    cp integrations/vllm/tests/torchvision_schemas.py $$packages && \
 	    echo 'import torchvision_schemas' > $$packages/torchvision_schemas.pth
+	@touch $@
+
+$(LITELLM)/installed: integrations/gateways/litellm.yaml
+	$(PYTHON) -m venv $(LITELLM) || { rm -rf $(LITELLM); exit 1; }
+	$(LITELLM)/bin/python -m pip install --disable-pip-version-check 'litellm[proxy]' pillow 'pytest>=8.3'
+	@touch $@
+
+$(OPEN_WEBUI)/installed: integrations/gateways/open_webui_filter.py
+	$(PYTHON) -m venv $(OPEN_WEBUI) || { rm -rf $(OPEN_WEBUI); exit 1; }
+	$(OPEN_WEBUI)/bin/python -m pip install --disable-pip-version-check open-webui 'pytest>=8.3'
 	@touch $@
 
 $(LMMS)/installed: pyproject.toml lab/pyproject.toml

@@ -17,7 +17,7 @@ from arr_coc.proxy.server import NOWHERE, Proxy
 from chat_servers import CLIENT, URL, Started
 
 Start = Callable[..., Started]
-FILTER = Path(__file__).parents[2] / "integrations" / "open-webui" / "arr_coc_filter.py"
+FILTER = Path(__file__).parents[2] / "integrations" / "gateways" / "open_webui_filter.py"
 
 
 def picture_turn(data: str, question: str = "What is red?") -> dict[str, Any]:

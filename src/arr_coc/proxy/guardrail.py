@@ -3,7 +3,7 @@
     content = read_rows(body)                 a chat request in JSON, for the route that packs any other
     answer = written_rows(content, changed)   what the gateway reads
 
-LiteLLM posts to PATH before it asks a model; the filter for Open WebUI (integrations/open-webui) does the same.
+LiteLLM posts to PATH before it asks a model, and so does the filter for Open WebUI (integrations/gateways).
 Turns come in the form of OpenAI's chat completions, whichever API the client speaks.
 """
 
@@ -21,7 +21,7 @@ NOTHING: dict[str, Any] = {"action": "NONE"}
 
 
 class GuardedRequest(NamedTuple):
-    """What a gateway asks: a chat request in JSON with its turns and model, and the settings that it names."""
+    """What a gateway asks: a chat request in JSON, with its turns and model, and settings by name."""
 
     content: bytes
     settings: dict[str, str]
@@ -42,7 +42,7 @@ def read_rows(content: bytes) -> GuardedRequest | None:
     named = body.get("additional_provider_specific_params") or {}
     if not isinstance(named, dict) or not named.keys() <= set(SETTINGS):
         raise ValueError(
-            f"additional_provider_specific_params {json.dumps(named)[:80]} holds settings that are not known: "
+            f"additional_provider_specific_params {json.dumps(named)[:80]} has settings that are not known: "
             f"use {' and '.join(SETTINGS)}"
         )
     rows = body.get("structured_messages")

@@ -3,7 +3,7 @@ title: arr-coc
 author: arr-coc
 version: 0.1.0
 license: Apache-2.0
-description: Sends the model only the parts of pictures that your questions need, by a running `arr-coc proxy`.
+description: Sends the model only those parts of pictures that your questions need (by `arr-coc proxy`).
 required_open_webui_version: 0.6.0
 """
 
