@@ -29,7 +29,7 @@ ROOT = Path(__file__).parents[1]
 WORKFLOW = ROOT / ".github" / "workflows" / "release.yml"
 NOTEBOOK = ROOT / "docs" / "quickstart.ipynb"
 DOCKERFILES = [ROOT / "Dockerfile", ROOT / "integrations" / "vllm" / "Dockerfile"]
-PLUGINS = (ROOT / "lab", *sorted((ROOT / "integrations").glob("*/")))
+PLUGINS = (ROOT / "lab", *sorted(one.parent for one in (ROOT / "integrations").glob("*/pyproject.toml")))
 PROJECTS = [ROOT / "pyproject.toml", *(folder / "pyproject.toml" for folder in PLUGINS)]
 TOOLS = Path(sys.executable).parent
 

@@ -67,9 +67,9 @@ def test_nothing_to_change(start: Start, screenshot: str) -> None:
 def test_settings_of_the_gateway(start: Start, screenshot: str) -> None:
     address, _, proxy = start()
     rows = [picture_turn(screenshot)]
-    params = {"tokens": 64, "layout": "crops"}
+    params = {"tokens": 100, "layout": "crops"}
     assert guarded(address, rows, additional_provider_specific_params=params).json()["structured_messages"]
-    assert proxy.journal.records[-1].after <= 64
+    assert proxy.journal.records[-1].after <= 100
     for bad in ({"tokens": "many"}, {"layout": "spiral"}, {"colour": 1}, [1]):
         answer = guarded(address, rows, additional_provider_specific_params=bad)
         message = answer.json()["error"]["message"]

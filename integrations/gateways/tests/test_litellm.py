@@ -92,5 +92,7 @@ def test_anthropics_clients_too(gateway: tuple[str, bool], stand_in: StandIn, pa
     body = {"model": "qwen3-vl", "max_tokens": 9, "messages": [{"role": "user", "content": parts}]}
     before = len(stand_in.bodies)
     httpx.post(address + "/v1/messages", json=body, headers=HEADERS, timeout=120)
-    assert len(stand_in.bodies) > before  # in the form of OpenAI's responses, which the stand-in doesn't speak
+    assert (
+        len(stand_in.bodies) > before
+    )  # in the form of OpenAI's responses, which the stand-in doesn't speak
     assert (page.partition(",")[2] in str(stand_in.bodies[-1])) == (not answers)
