@@ -14,6 +14,7 @@ from typing import Any
 
 import httpx
 import pytest
+
 from conftest import StandIn, pixels
 
 yaml = pytest.importorskip("yaml")

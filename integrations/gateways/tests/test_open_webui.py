@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+
 from conftest import pixels
 
 pytest.importorskip("open_webui")

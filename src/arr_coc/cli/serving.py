@@ -19,8 +19,8 @@ def proxy(
         str | None,
         typer.Option(
             metavar="URL",
-            help="Address of the server that answers, of a local one or of an API. Not given: only LiteLLM and "
-            "Open WebUI are served, which ask servers of their own.",
+            help="Address of the server that answers, of a local one or of an API. Not given: LiteLLM "
+            "and Open WebUI alone are served, which ask servers of their own.",
         ),
     ] = None,
     tokens: Annotated[
