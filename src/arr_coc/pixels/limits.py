@@ -121,7 +121,7 @@ class Header(NamedTuple):
 
 def read_header(content: bytes) -> Header | None:
     """Return what a picture's first bytes say, without decoding it; None for anything else."""
-    if content[4:8] == b"ftyp" and content[8:12] in HEIF_BRANDS:
+    if content[4:8] == b"ftyp" and content[8:12] in HEIF_BRANDS and b"meta" in content[:TAIL]:
         return Header("HEIF", (1, 1))  # its size stands behind all else
     try:
         with warnings.catch_warnings():
@@ -281,6 +281,13 @@ LIMITS: dict[str, Limits] = {
         Limits(
             "groq", "Groq", GROQ, pixels=33_177_600, letters=3_500_000, request=4_000_000, pictures=5,
             unverified=("kinds", "letters"),
+        ),
+        # Whoever speaks Anthropic's protocol with a model of unknown name: strict in all.
+        Limits(
+            "messages", "other servers of Anthropic's Messages", CLAUDE, kinds=("JPEG", "PNG"), side=8000,
+            many=20, many_side=2000, letters=5 * 2**20, request=32_000_000, pictures=100, least=28,
+            aspect=200,
+            unverified=("kinds", "least", "aspect"),
         ),
         Limits(
             "ollama", "Ollama", OLLAMA, kinds=("JPEG", "PNG", "WEBP"), least=28, aspect=200,

@@ -32,7 +32,7 @@ HOSTS = (  # (a pattern of an upstream's host, its limits), whatever the model
     (r"(^|\.)groq\.com$", "groq"),
 )
 FAMILIES = (  # (a pattern of a model's name, its limits) behind any other host
-    (r"claude", "claude"),
+    (r"claude|(?<![a-z])(opus|sonnet|haiku)", "claude"),
     (r"(?<![a-z0-9])(gpt-(?!oss)|chatgpt|o[134](-|$)|computer-use|codex)", "openai"),
     (r"gemini", "gemini"),
     (r"grok", "grok"),
@@ -69,8 +69,8 @@ def find_limits(host: str, api: str, *models: str) -> Limits:
     for model in models:
         for pattern, name in FAMILIES:
             if re.search(pattern, model.lower()):
-                return LIMITS[str(named_rule(model)) if name == "claude" else name]
-    return LIMITS["claude-4.6" if api == "messages" else "local"]
+                return LIMITS["claude-4.6" if name == "claude" != named_rule(model) else name]
+    return LIMITS["messages" if api == "messages" and named_rule(*models) is None else "local"]
 
 
 def _rule_of(model: str) -> str | None:

@@ -20,7 +20,7 @@ import json
 import re
 import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
@@ -94,7 +94,8 @@ class Fitter:
             becomes.append(made)
             letters.append(None if change in ("unreadable", "left_out") else _letters(api, one, made))
             counts[change] += 1
-        for place in retired(letters, limits):
+        stuck = {place for place, one in enumerate(held) if _is_stuck(_at(body, one.path))}
+        for place in retired(letters, limits, stuck):
             most = f"{limits.pictures} a request" if limits.pictures else "no more"
             words = f"[picture {place + 1} was left out: {limits.title} takes {most}]"
             becomes[place] = _words(body, held[place], words)
@@ -146,8 +147,9 @@ class Fitter:
         return [made], "scaled"
 
     def _verdict(self, data: str, limits: Limits) -> Verdict:
-        text = f"{limits.name} {data}".encode("utf-8", "replace")
-        key = hashlib.blake2b(text, digest_size=16).digest()
+        digest = hashlib.blake2b(data.encode("utf-8", "replace"), digest_size=16)
+        digest.update(limits.name.encode())
+        key = digest.digest()
         with self._lock:
             if (verdict := self._written.get(key) or self._verdicts.get(key)) is not None:
                 return verdict
@@ -224,12 +226,13 @@ def held_pictures(api: Api, body: Any) -> list[Held]:
     return held
 
 
-def retired(letters: Sequence[int | None], limits: Limits) -> list[int]:
+def retired(letters: Sequence[int | None], limits: Limits, stuck: Collection[int] = ()) -> list[int]:
     """Return which pictures are left out for the newer ones, oldest first.
 
     Args:
         letters: that each picture takes, in order; None: it is left out already.
         limits: of the server.
+        stuck: pictures in whose place another picture stands if they are left out.
 
     Law: of a longer conversation no fewer are left out, and their number changes once in at least a quarter
     of the pictures, or of the bytes, that are taken.
@@ -237,17 +240,18 @@ def retired(letters: Sequence[int | None], limits: Limits) -> list[int]:
     most, room = limits.pictures, int(limits.request * ROOM)
     left_out: list[int] = []
     window: list[int] = []
-    total = 0
+    total = blanks = 0
     for place, count in enumerate(letters):
         if count is None:
             continue
         window.append(place)
         total += count
-        if (most and len(window) > most) or (room and total > room):
+        if (most and len(window) + blanks > most) or (room and total > room):
             while len(window) > 1 and (
-                (most and len(window) > max(1, most // 2)) or (room and total > room // 2)
+                (most and len(window) + blanks > max(1, most // 2)) or (room and total > room // 2)
             ):
                 total -= letters[window[0]] or 0
+                blanks += window[0] in stuck
                 left_out.append(window.pop(0))
     return left_out
 
@@ -309,6 +313,11 @@ def _words(body: Any, one: Held, words: str) -> list[Any]:
     except (ValueError, RecursionError):
         marks = {}
     return [{"type": kind, "text": words} | marks]
+
+
+def _is_stuck(part: Any) -> bool:
+    """Return whether nothing but a picture is taken in a picture's place."""
+    return isinstance(part, dict) and not PICTURES[part["type"]]
 
 
 class _Words(str):
