@@ -20,6 +20,14 @@ from arr_coc.proxy import packing
 from arr_coc.proxy.packing import Packer
 from arr_coc.proxy.server import Proxy, ProxySettings, server_config
 
+COUNTED = (
+    "conversations",
+    "refused without the proxy",
+    "refused",
+    "changed elsewhere",
+    "passed byte for byte",
+)
+
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 
@@ -61,17 +69,23 @@ def main() -> None:
                     counts["changed elsewhere"] += 1
                     print(seed, name, "changed elsewhere", file=sys.stderr)
                 counts["passed byte for byte"] += upstream.last == content
-            for line in CLIENT.get(own + "/arr_coc/metrics").text.splitlines():
-                if line.startswith("arr_coc_fitted_pictures_total"):
-                    became[line.split('"')[1]] = int(float(line.split()[-1]))
-    made = {name: counts[name] for name in (
-        "conversations", "refused without the proxy", "refused", "changed elsewhere", "passed byte for byte",
-    )}  # fmt: skip
-    made |= {"first seed": settings.start, "pictures": dict(sorted(became.items())), "reasons": dict(reasons)}
-    text = json.dumps(made, indent=1) + "\n"
-    print(text, f"{1000 * seconds / settings.conversations:.0f} ms a request")
-    if settings.out is not None:
-        settings.out.write_text(text, encoding="utf-8")
+                if counts["conversations"] % 1000 == 0 or counts["conversations"] == settings.conversations:
+                    for line in CLIENT.get(own + "/arr_coc/metrics").text.splitlines():
+                        if line.startswith("arr_coc_fitted_pictures_total"):
+                            became[line.split('"')[1]] = int(float(line.split()[-1]))
+                    text = written(counts, became, reasons)
+                    print(text, f"{1000 * seconds / counts['conversations']:.0f} ms a request", flush=True)
+                    if settings.out is not None:
+                        settings.out.write_text(text, encoding="utf-8")
+
+
+def written(counts: Counter[str], became: Counter[str], reasons: Counter[str]) -> str:
+    """What came of the conversations so far, as JSON."""
+    made: dict[str, object] = {name: counts[name] for name in COUNTED}
+    return (
+        json.dumps(made | {"pictures": dict(sorted(became.items())), "reasons": dict(reasons)}, indent=1)
+        + "\n"
+    )
 
 
 if __name__ == "__main__":

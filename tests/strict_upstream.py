@@ -188,7 +188,7 @@ def _noise(size: tuple[int, int], seed: int) -> Image.Image:
     return Image.frombytes("RGB", size, random.Random(seed).randbytes(3 * size[0] * size[1]))
 
 
-def _claiming(width: int, height: int) -> bytes:
+def claiming(width: int, height: int) -> bytes:
     """A PNG of some bytes whose header claims any size."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
@@ -221,8 +221,8 @@ def pool() -> tuple[bytes, ...]:
         file_of(frames[0], "PNG", save_all=True, append_images=frames[1:]),
         file_of(_noise((1350, 1350), 2), "PNG"), file_of(_noise((2100, 1700), 3), "JPEG", quality=98),
         png[:-20], png[: len(png) // 2], jpeg[:-30], jpeg[:200], jpeg + b"trailer" * 9, png + b"\0" * 40,
-        png[:60] + b"\xff" + png[61:], _claiming(2**31 - 1, 2**31 - 1), _claiming(40_000, 3),
-        _claiming(3000, 3000), _claiming(0, 0), b"", b"\0" * 12, b"<svg xmlns='http://www.w3.org/2000/svg'/>",
+        png[:60] + b"\xff" + png[61:], claiming(2**31 - 1, 2**31 - 1), claiming(40_000, 3),
+        claiming(3000, 3000), claiming(0, 0), b"", b"\0" * 12, b"<svg xmlns='http://www.w3.org/2000/svg'/>",
         b"%PDF-1.7", b"GIF89a\xff\xff\xff\xff", b"\xff\xd8\xff\xe0" + b"\0" * 50, b"RIFF\xff\xff\0\0WEBPVP8 ",
         b"\0\0\0\x18ftypheic" + b"\0" * 99, b"\0\0\0\x18ftypavif" + b"\0" * 99,
     )  # fmt: skip

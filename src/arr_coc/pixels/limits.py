@@ -111,12 +111,13 @@ class Limits:
 
 
 class Header(NamedTuple):
-    """What the first bytes of a picture's file say, and whether the file may be cut off or lie."""
+    """What a picture's file says of itself."""
 
     kind: str  # Pillow's name of the format, "JPEG" for "MPO" and "HEIF" where Pillow has none
     size: tuple[int, int]  # (width, height) in px, as stored
     animated: bool = False
-    doubtful: bool = False
+    damaged: bool = False  # whether its end is missing or, in a PNG, a checksum is wrong
+    doubtful: bool = False  # whether it is too short for so many px, by far
 
 
 def read_header(content: bytes) -> Header | None:
@@ -134,15 +135,16 @@ def read_header(content: bytes) -> Header | None:
         return None
     if min(size) < 1 or size[0] * size[1] > MAX_PIXELS:
         return None
-    return Header(kind, size, animated, _is_doubtful(kind, size, content))
+    return Header(kind, size, animated, *_state(kind, size, content))
 
 
 def fit(content: bytes, limits: Limits) -> bytes | None:
     """Return a picture's file within limits; the same object where it is, None where it can't be opened.
 
-    What breaks no limit isn't decoded unless its header or its end is in doubt. Else it is decoded (of an
-    animation the first frame, turned by its EXIF orientation), scaled to the sides that are taken, and
-    written as JPEG if it came as a photograph and as PNG if not, or as JPEG where that PNG would be too long.
+    What is sound and breaks no limit isn't decoded, unless its header says far more px than its bytes can
+    hold. Else it is decoded (of an animation the first frame, turned by its EXIF orientation), scaled to the
+    sides that are taken, and written as JPEG if it came as a photograph and as PNG if not, or as JPEG where
+    that PNG would be too long.
     Law: equal bytes become equal bytes.
     """
     header = read_header(content)
@@ -150,14 +152,14 @@ def fit(content: bytes, limits: Limits) -> bytes | None:
         return None
     if header.kind == "HEIF":  # which Pillow doesn't open
         return content if "HEIF" in limits.kinds and not _is_too_long(content, limits) else None
-    broken = limits.broken(header, len(content))
-    if not broken and not header.doubtful:
+    fits = not header.damaged and not limits.broken(header, len(content))
+    if fits and not header.doubtful:
         return content
     try:
         picture = open_image(content)
     except Exception:  # as above
         return None
-    if not broken:
+    if fits:
         return content
     picture, lossy = resized(picture, limits), header.kind in LOSSY
     made = encode(picture, lossy, limits.letters)
@@ -169,7 +171,10 @@ def fit(content: bytes, limits: Limits) -> bytes | None:
 
 
 def resized(picture: Image.Image, limits: Limits) -> Image.Image:
-    """Return a picture scaled until its sides are taken: reduced smoothly, or enlarged by a whole factor."""
+    """Return a picture with sides that are taken: reduced smoothly, or enlarged by a whole factor.
+
+    Where neither gives a thin one sides that are long enough, white is added.
+    """
     width, height = picture.size
     scale = min(
         1.0,
@@ -178,11 +183,17 @@ def resized(picture: Image.Image, limits: Limits) -> Image.Image:
     )
     if scale < 1:
         size = max(1, math.floor(width * scale + 1e-9)), max(1, math.floor(height * scale + 1e-9))
-        return picture.resize(size, Image.Resampling.LANCZOS)
-    if min(width, height) < limits.least:
-        factor = -(-limits.least // min(width, height))
-        return picture.resize((width * factor, height * factor), Image.Resampling.NEAREST)
-    return picture
+        picture = picture.resize(size, Image.Resampling.LANCZOS)
+    short, long = sorted(picture.size)
+    if short >= limits.least:
+        return picture
+    factor = -(-limits.least // short)
+    if not limits.held_side or long * factor <= limits.held_side:
+        return picture.resize((picture.width * factor, picture.height * factor), Image.Resampling.NEAREST)
+    size = max(picture.width, limits.least), max(picture.height, limits.least)
+    padded = Image.new("RGB", size, "white")
+    padded.paste(picture)
+    return padded
 
 
 def encode(picture: Image.Image, lossy: bool, most: int = 0, wish: int = 0) -> bytes:
@@ -218,36 +229,34 @@ def _is_too_long(content: bytes, limits: Limits) -> bool:
     return 0 < limits.letters < letters_of(len(content))
 
 
-def _is_doubtful(kind: str, size: tuple[int, int], content: bytes) -> bool:
-    """Return whether a file may be cut off, damaged, or smaller than its header says.
-
-    Of a PNG every checksum is looked at; of others their end.
-    """
+def _state(kind: str, size: tuple[int, int], content: bytes) -> tuple[bool, bool]:
+    """Return whether a file is damaged or doubtful, as in `Header`."""
     if kind == "PNG":
-        return not _is_sound_png(size, content)
+        data = _png_data(content)
+        bits = content[24] * PNG_CHANNELS.get(content[25], 4)
+        return not data, size[1] * (-(-size[0] * bits // 8) + 1) > MOST_PACKED * data
     if kind == "JPEG":
-        return b"\xff\xd9" not in content[-TAIL:] or size[0] * size[1] > USUAL_PACKED * len(content)
+        return b"\xff\xd9" not in content[-TAIL:], size[0] * size[1] > USUAL_PACKED * len(content)
     if kind == "GIF":
-        return content.rstrip(b"\0")[-1:] != b";"
+        return content.rstrip(b"\0")[-1:] != b";", False
     if kind == "WEBP":
-        return int.from_bytes(content[4:8], "little") + 8 > len(content)
-    return True
+        return int.from_bytes(content[4:8], "little") + 8 > len(content), False
+    return False, True
 
 
-def _is_sound_png(size: tuple[int, int], content: bytes) -> bool:
+def _png_data(content: bytes) -> int:
+    """Return how many bytes of data a PNG has; 0 if its end is missing or a checksum is wrong."""
     at, data, view = 8, 0, memoryview(content)
     while at + 12 <= len(content):
         length, name = struct.unpack_from(">I4s", content, at)
         end = at + 8 + length
         if end + 4 > len(content) or zlib.crc32(view[at + 4 : end]) != struct.unpack_from(">I", view, end)[0]:
-            return False
-        if name == b"IDAT":
-            data += length
-        elif name == b"IEND":
-            bits = content[24] * PNG_CHANNELS.get(content[25], 4)
-            return size[1] * (-(-size[0] * bits // 8) + 1) <= MOST_PACKED * data
+            return 0
+        data += length if name == b"IDAT" else 0
+        if name == b"IEND":
+            return data
         at = end + 4
-    return False
+    return 0
 
 
 # ---- the table -----------------------------------------------------------------------------------------
