@@ -83,6 +83,11 @@ class Rule:
         return self.read(width, height)[1]
 
     @property
+    def knob(self) -> str:
+        """The setting of a request or a server that changes the price beside the size; "": none does."""
+        return KNOBS.get(self.way, "")
+
+    @property
     def fixed(self) -> bool:
         """Whether a picture costs the same whatever its size."""
         return self.way in ("flat", "stretched")
@@ -219,6 +224,17 @@ WAYS: dict[str, Callable[[Rule, int, int], Count]] = {
     "rows": _rows,
 }
 """The ways in which providers count, by name."""
+
+
+KNOBS = {
+    "patches": "detail",
+    "tiles": "detail",
+    "crops": "media_resolution",
+    "flat": "media_resolution",
+    "filled": "max_soft_tokens",
+    "rounded": "max_pixels",
+}
+"""Settings that change the price of a picture, by way of counting."""
 
 
 def _cells(side: int, patch: int) -> int:
