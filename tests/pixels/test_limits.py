@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from arr_coc.pixels import RULES
-from arr_coc.pixels.limits import LIMITS, MEDIA, Limits, fit, letters_of, read_header
+from arr_coc.pixels.limits import LIMITS, MEDIA, Limits, base64_length, fit, read_header
 from arr_coc.pixels.naming import find_limits, guess_rule, named_rule
 from image_files import encoded
 from strict_upstream import claiming, pool
@@ -79,8 +79,8 @@ class TestFit:
             for most in (300_000, 120_000, 3_000):
                 made = fit(content, replace(NONE, letters=most))
                 assert made is not None
-                assert letters_of(len(made)) <= most
-                assert opened(made).format == ("JPEG" if letters_of(len(content)) > most else kind)
+                assert base64_length(len(made)) <= most
+                assert opened(made).format == ("JPEG" if base64_length(len(content)) > most else kind)
                 assert (opened(made).size == (500, 500)) == (most > 3_000)
 
     def test_a_long_png_of_print_stays_a_png(self) -> None:

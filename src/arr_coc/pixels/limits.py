@@ -103,7 +103,7 @@ class Limits:
             "animated": header.animated,
             "side": 0 < self.held_side < long,
             "pixels": 0 < self.pixels < short * long,
-            "letters": 0 < self.letters < letters_of(nbytes),
+            "letters": 0 < self.letters < base64_length(nbytes),
             "least": short < self.least,
             "aspect": 0 < self.aspect * short < long,
         }
@@ -162,11 +162,11 @@ def fit(content: bytes, limits: Limits) -> bytes | None:
     if fits:
         return content
     picture, lossy = resized(picture, limits), header.kind in LOSSY
-    made = encode(picture, lossy, limits.letters)
+    made = encode_picture(picture, lossy, limits.letters)
     while _is_too_long(made, limits) and max(picture.size) > 16:
         size = max(1, int(picture.width * SMALLER)), max(1, int(picture.height * SMALLER))
         picture = picture.resize(size, Image.Resampling.LANCZOS)
-        made = encode(picture, lossy, limits.letters)
+        made = encode_picture(picture, lossy, limits.letters)
     return made
 
 
@@ -196,7 +196,7 @@ def resized(picture: Image.Image, limits: Limits) -> Image.Image:
     return padded
 
 
-def encode(picture: Image.Image, lossy: bool, most: int = 0, wish: int = 0) -> bytes:
+def encode_picture(picture: Image.Image, lossy: bool, most: int = 0, wish: int = 0) -> bytes:
     """Return a picture as a PNG file, or as a JPEG if it is lossy or no PNG fits.
 
     Args:
@@ -208,25 +208,25 @@ def encode(picture: Image.Image, lossy: bool, most: int = 0, wish: int = 0) -> b
     file = io.BytesIO()
     if not lossy:
         picture.save(file, "PNG", compress_level=3)
-        if not most or letters_of(file.tell()) <= most:
+        if not most or base64_length(file.tell()) <= most:
             return file.getvalue()
     wish = min(filter(None, (wish, most)), default=0)
     for quality in QUALITIES:
         file = io.BytesIO()
         picture.save(file, "JPEG", quality=quality, subsampling=0)  # coloured print stays sharp
         room = wish if quality > GOOD_QUALITY else most
-        if not room or letters_of(file.tell()) <= room:
+        if not room or base64_length(file.tell()) <= room:
             break
     return file.getvalue()
 
 
-def letters_of(nbytes: int) -> int:
+def base64_length(nbytes: int) -> int:
     """Return how many letters of base64 so many bytes take."""
     return -(-nbytes // 3) * 4
 
 
 def _is_too_long(content: bytes, limits: Limits) -> bool:
-    return 0 < limits.letters < letters_of(len(content))
+    return 0 < limits.letters < base64_length(len(content))
 
 
 def _state(kind: str, size: tuple[int, int], content: bytes) -> tuple[bool, bool]:

@@ -48,7 +48,7 @@ BLANK = (
 Path = tuple[str | int, ...]
 
 
-class Held(NamedTuple):
+class HeldPicture(NamedTuple):
     """A picture in a body: the path to its part, and its base64 as it came; None: it is an address."""
 
     path: Path
@@ -88,16 +88,16 @@ class Fitter:
             made, change = self._in_place(api, body, one, number, limits)
             turn = one.path[:-2]
             turns[turn] += 1
-            if limits.a_turn and turns[turn] > limits.a_turn and not change == "unreadable":
-                words = f"[picture {number} was left out: {limits.a_turn} a turn can be taken]"
+            if 0 < limits.a_turn < turns[turn] and change != "unreadable":
+                words = f"[picture {number} was left out: the model takes {limits.a_turn} a turn]"
                 made, change = _words(body, one, words), "left_out"
             becomes.append(made)
             letters.append(None if change in ("unreadable", "left_out") else _letters(api, one, made))
             counts[change] += 1
         stuck = {place for place, one in enumerate(held) if _is_stuck(_at(body, one.path))}
         for place in retired(letters, limits, stuck):
-            most = f"{limits.pictures} a request" if limits.pictures else "no more"
-            words = f"[picture {place + 1} was left out: {limits.title} takes {most}]"
+            most = f"{limits.pictures} a request" if limits.pictures else "no more bytes a request"
+            words = f"[picture {place + 1} was left out: the provider takes {most}]"
             becomes[place] = _words(body, held[place], words)
             counts["left_out"] += 1
         del counts["same"]
@@ -111,7 +111,9 @@ class Fitter:
             _mark(api, body, held, becomes, tree)
         return _rebuilt(body, tree), counts
 
-    def _in_place(self, api: Api, body: Any, one: Held, number: int, limits: Limits) -> tuple[list[Any], str]:
+    def _in_place(
+        self, api: Api, body: Any, one: HeldPicture, number: int, limits: Limits
+    ) -> tuple[list[Any], str]:
         """Return what stands in a picture's place, _SAME if it does itself, and a key of CHANGES."""
         if one.data is None:
             return _SAME, "same"
@@ -153,7 +155,7 @@ class Fitter:
         with self._lock:
             if (verdict := self._written.get(key) or self._verdicts.get(key)) is not None:
                 return verdict
-        verdict = judge(data, limits)
+        verdict = verdict_on(data, limits)
         with self._lock:
             if not verdict.data:
                 self._verdicts[key] = verdict
@@ -173,7 +175,7 @@ CHANGES = {
 _SAME: list[Any] = []
 
 
-def judge(data: str, limits: Limits) -> Verdict:
+def verdict_on(data: str, limits: Limits) -> Verdict:
     """Return what becomes of a picture in any form of base64."""
     content, plain = decoded(data)
     made = None if content is None else fit(content, limits)
@@ -205,12 +207,12 @@ def decoded(data: str) -> tuple[bytes | None, bool]:
         return None, False
 
 
-def held_pictures(api: Api, body: Any) -> list[Held]:
+def held_pictures(api: Api, body: Any) -> list[HeldPicture]:
     """Return all pictures of a body, of every role and of tools, in order."""
     if not isinstance(body, dict):
         return []
     turns = body.get(api.turns) if api.turns else [body]
-    held: list[Held] = []
+    held: list[HeldPicture] = []
     for number, turn in enumerate(turns if isinstance(turns, list) else ()):
         path: Path = (api.turns, number) if api.turns else ()
         if not isinstance(turn, dict):
@@ -222,7 +224,9 @@ def held_pictures(api: Api, body: Any) -> list[Held]:
             for place, data in enumerate(images if isinstance(images, list) else ()):
                 if isinstance(data, str):
                     prefix = DATA.match(data)
-                    held.append(Held((*path, "images", place), data[prefix.end() :] if prefix else data))
+                    held.append(
+                        HeldPicture((*path, "images", place), data[prefix.end() :] if prefix else data)
+                    )
     return held
 
 
@@ -256,7 +260,7 @@ def retired(letters: Sequence[int | None], limits: Limits, stuck: Collection[int
     return left_out
 
 
-def _parts(part: dict[str, Any], path: Path, depth: int) -> Iterator[Held]:
+def _parts(part: dict[str, Any], path: Path, depth: int) -> Iterator[HeldPicture]:
     """Yield the pictures of a turn, a part or a result."""
     kind = part.get("type")
     if isinstance(kind, str) and kind in PICTURES:
@@ -274,22 +278,24 @@ def _parts(part: dict[str, Any], path: Path, depth: int) -> Iterator[Held]:
                 yield from _parts(one, (*place, number), depth - 1)
 
 
-def _held(part: dict[str, Any], path: Path) -> Held:
+def _held(part: dict[str, Any], path: Path) -> HeldPicture:
     if part["type"] == "image":  # Anthropic's
         source = part.get("source")
         data = source.get("data") if isinstance(source, dict) and source.get("type") == "base64" else None
         if not isinstance(source, dict) or not isinstance(data, str):
-            return Held(path, None)
+            return HeldPicture(path, None)
         prefix = DATA.match(data)
         media = source.get("media_type") if prefix is None else None
-        return Held(path, data[prefix.end() :] if prefix else data, media if isinstance(media, str) else "")
+        return HeldPicture(
+            path, data[prefix.end() :] if prefix else data, media if isinstance(media, str) else ""
+        )
     held = part.get("image_url")
     url = held.get("url") if isinstance(held, dict) else held
     if not isinstance(url, str) or not (prefix := DATA.match(url)):
-        return Held(path, None)
+        return HeldPicture(path, None)
     if "base64" not in prefix[1].lower():  # an SVG in plain text, such as no server takes
-        return Held(path, "!")
-    return Held(path, url[prefix.end() :], prefix[0])
+        return HeldPicture(path, "!")
+    return HeldPicture(path, url[prefix.end() :], prefix[0])
 
 
 def _mended(part: dict[str, Any], media: str, data: str) -> dict[str, Any]:
@@ -300,7 +306,7 @@ def _mended(part: dict[str, Any], media: str, data: str) -> dict[str, Any]:
     return part | {"image_url": held | {"url": url} if isinstance(held, dict) else url}
 
 
-def _words(body: Any, one: Held, words: str) -> list[Any]:
+def _words(body: Any, one: HeldPicture, words: str) -> list[Any]:
     """Return what stands in the place of a picture that is left out; marks for a cache stay."""
     part = _at(body, one.path)
     if isinstance(part, str):
@@ -326,7 +332,9 @@ class _Words(str):
     __slots__ = ()
 
 
-def _mark(api: Api, body: Any, held: Sequence[Held], becomes: list[list[Any]], tree: dict[Any, Any]) -> None:
+def _mark(
+    api: Api, body: Any, held: Sequence[HeldPicture], becomes: list[list[Any]], tree: dict[Any, Any]
+) -> None:
     """Move words out of lists of pictures into the words of their turns."""
     by_turn: dict[Path, list[list[Line]]] = {}
     for one, made in zip(held, becomes, strict=True):
@@ -344,7 +352,7 @@ def _mark(api: Api, body: Any, held: Sequence[Held], becomes: list[list[Any]], t
             _put(tree, (*path, name), [text])
 
 
-def _letters(api: Api, one: Held, made: list[Any]) -> int:
+def _letters(api: Api, one: HeldPicture, made: list[Any]) -> int:
     """Return how many letters a picture takes that is sent."""
     if made is _SAME:
         return len(one.data or "")

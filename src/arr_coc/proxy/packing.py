@@ -35,7 +35,7 @@ from arr_coc.files.paths import shorten
 from arr_coc.guide.guide import Guide, load_guide
 from arr_coc.guide.trust import SURE, is_general, is_transcription
 from arr_coc.pixels import Packed, find_rule, pack_for
-from arr_coc.pixels.limits import LOSSY, encode
+from arr_coc.pixels.limits import LOSSY, encode_picture
 from arr_coc.pixels.naming import OTHER_RULE
 from arr_coc.pixels.packing import READABLE
 from arr_coc.pixels.planning import reading_scale
@@ -357,7 +357,7 @@ def _gains(packed: Packed) -> bool:
 def _encoded(picture: Image.Image, received: Received) -> str:
     """Return a picture in base64, as PNG, or as JPEG where it came as one or would be more than APIs take."""
     wish = received.letters if received.lossy else 0
-    return base64.b64encode(encode(picture, received.lossy, MAX_LETTERS, wish)).decode()
+    return base64.b64encode(encode_picture(picture, received.lossy, MAX_LETTERS, wish)).decode()
 
 
 def _thumbnail(picture: Image.Image, packed: Packed | None) -> str:
