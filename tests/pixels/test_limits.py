@@ -15,6 +15,7 @@ from arr_coc.pixels import RULES
 from arr_coc.pixels.limits import LIMITS, MEDIA, Limits, base64_length, fit, read_header
 from arr_coc.pixels.naming import find_limits, guess_rule, named_rule
 from image_files import encoded
+from scripts import imported, need
 from strict_upstream import claiming, pool
 
 NONE = Limits("none", "", "", kinds=("JPEG", "PNG", "GIF", "WEBP"))
@@ -177,6 +178,12 @@ class TestTable:
         assert guess_rule("my-deployment") == "32"
         assert named_rule("gpt-5-nano") == "gpt-5-nano"
         assert named_rule("devstral-2") == "mistral"
+
+    def test_the_page_lists_the_table(self) -> None:
+        need("runs/rules_table.py")
+        with imported("runs/rules_table.py") as table:
+            page = table.LIMITS_PAGE.read_text(encoding="utf-8")
+            assert page == table.limits_page(), "run: python runs/rules_table.py"
 
     def test_prices_that_no_size_changes(self) -> None:
         fixed = {name for name, rule in RULES.items() if rule.fixed}

@@ -270,7 +270,7 @@ LIMITS: dict[str, Limits] = {
         ),
         Limits(
             "azure", "Azure OpenAI", AZURE, letters=20_000_000, pictures=50,
-            unverified=("letters", "kinds"),
+            unverified=("letters", "kinds", "pictures"),
         ),
         # Of a picture 10 MB on Anthropic's own address, 5 on Bedrock and Google Cloud.
         Limits(
@@ -281,6 +281,7 @@ LIMITS: dict[str, Limits] = {
             "claude-4.6", "Anthropic, models with 200,000 tokens of context", CLAUDE, side=8000, many=20,
             many_side=2000, letters=5 * 2**20, request=32_000_000, pictures=100,
         ),
+        # Of this page 3,600 pictures; by the pages of its cloud 3,000, and 7 MB for a file.
         Limits(
             "gemini", "Google", GEMINI, kinds=("PNG", "JPEG", "WEBP", "HEIF"), letters=9_333_333,
             request=20_000_000, pictures=3000, unverified=("letters",),
