@@ -10,7 +10,6 @@ It keeps its encodings of the last pictures: a second question about one runs on
 
 from __future__ import annotations
 
-import json
 import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -47,6 +46,7 @@ from arr_coc.files.paths import local_path, locate_base
 from arr_coc.files.pixels import float_pixels, image_pixels
 from arr_coc.files.question import check_question, kind_of
 from arr_coc.files.saved import BUNDLED, read_settings, reading
+from arr_coc.files.sizing import Sizing
 from arr_coc.guide.coupling import GUIDE, SCOPE, Coupling, GuideSource, fitted, scope
 from arr_coc.guide.guide import (
     GUIDE_FILE,
@@ -75,63 +75,6 @@ MAX_QUESTIONS = 8  # of a picture whose couplings are kept: comparing questions,
 FRAMES_PER_STEP = 2  # of a clip, that a model reads as one step, as the Qwen families do
 T = TypeVar("T", bound="Sized")
 EMBEDDINGS = "embed_tokens.weight"  # the end of the name of the word embeddings in a model's safetensors
-
-
-class Sizing:
-    """The rule by which a picture is resized and divided into cells of `cell` px a side, as Qwen-VL does.
-
-    Each side becomes a whole number of cells, the shape is kept as far as that allows, and the number of
-    pixels lies between `least` and `most`.
-    """
-
-    def __init__(self, cell: int = 32, least: int = 64 * 64, most: int = 2048 * 2048) -> None:
-        self.cell, self.least, self.most = cell, least, most
-
-    @classmethod
-    def read(cls, folder: Path) -> Sizing:
-        """Read the rule from the processor's JSON file in a model folder; ValueError if there is none."""
-        paths = [folder / name for name in ("processor_config.json", "preprocessor_config.json")]
-        paths = [path for path in paths if path.is_file()]
-        if not paths:
-            raise ValueError(f"{str(folder)!r} has no processor_config.json: give the folder of a model")
-        reason: Exception = ValueError("nothing there")
-        for path in paths:
-            try:
-                settings = json.loads(path.read_text(encoding="utf-8-sig"))
-                settings = settings.get("image_processor", settings)
-                cell = int(settings["patch_size"]) * int(settings["merge_size"])
-                return cls(cell, *_pixel_bounds(settings))
-            except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-                reason = error  # a processor_config.json of long ago says nothing of images
-        raise ValueError(
-            f"{str(paths[-1])!r} doesn't say how large cells are and pictures may be ({one_line(reason)}): "
-            "put the model's own preprocessor_config.json there"
-        ) from reason
-
-    def grid(self, height: int, width: int) -> tuple[int, int]:
-        """Return how many cells (H, W) a picture of height x width px is divided into."""
-        sides = [round(side / self.cell) for side in (height, width)]  # 0 counts as too few pixels
-        pixels = sides[0] * sides[1] * self.cell**2
-        if self.least <= pixels <= self.most:
-            return sides[0], sides[1]
-        # Written as the processors write it: another order of the same steps rounds some squares otherwise.
-        if pixels > self.most:
-            shrink = math.sqrt((height * width) / self.most)
-            h, w = (math.floor(side / shrink / self.cell) for side in (height, width))
-        else:
-            grow = math.sqrt(self.least / (height * width))
-            h, w = (math.ceil(side * grow / self.cell) for side in (height, width))
-        return max(1, h), max(1, w)
-
-
-def _pixel_bounds(settings: Mapping[str, Any]) -> tuple[int, int]:
-    """Return the fewest and most pixels that an image processor's settings allow; old names win."""
-    size = settings.get("size") or {}
-    bounds = []
-    for old, new in (("min_pixels", "shortest_edge"), ("max_pixels", "longest_edge")):
-        value = settings.get(old) or size.get(old)
-        bounds.append(int(size[new] if value is None else value))
-    return bounds[0], bounds[1]
 
 
 class StemScorer:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from arr_coc.pixels import RULES, find_rule
+from arr_coc.pixels.naming import guess_rule
 from arr_coc.proxy.messages import (
     APIS,
     MAX_QUESTION,
@@ -19,7 +20,6 @@ from arr_coc.proxy.messages import (
     picture_slots,
     with_parts,
 )
-from arr_coc.proxy.packing import guess_rule
 from chat_servers import URL
 from hostile import spoilt
 

@@ -212,7 +212,9 @@ class TestWhole:
         ):
             body = chat_body(data, "What is red?")
             assert ask(address, body).status_code == 200
-            assert stand_in.last() == body
+            left_out = stand_in.last()["messages"][0]["content"]
+            assert {"type": "text", "text": "[picture 1 was left out: it can't be opened]"} in left_out
+            assert pictures_of(stand_in.last()) == []
             assert reasons(address) == ["unreadable"]
         monkeypatch.setattr(packing, "MAX_PIXELS", 1000)
         ask(address, chat_body(screenshot, "What is red?"))
@@ -501,7 +503,7 @@ class TestOnePicture:
             assert answer.headers["x-arr-coc"].startswith("packed 1 of 1")
             assert reasons(address) == ["packed"]
         turn = {"role": "user", "content": "What is red?", "images": [screenshot]}
-        answer = ask(address, {"model": "mllama", "messages": [turn], "stream": False}, "/api/chat")
+        answer = ask(address, {"model": "other", "messages": [turn], "stream": False}, "/api/chat")
         assert answer.json()["done"]
         assert [len(body["messages"][0]["images"]) for body in map(json.loads, stand_in.bodies[-2:])] == [
             2,

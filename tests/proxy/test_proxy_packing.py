@@ -13,8 +13,9 @@ import pytest
 from PIL import Image
 
 from arr_coc.pixels import Packed, Place
+from arr_coc.pixels.naming import guess_rule
 from arr_coc.proxy import packing
-from arr_coc.proxy.packing import Dial, Outcome, Packer, Picture, digest_of, guess_rule
+from arr_coc.proxy.packing import Dial, Outcome, Packer, Picture, digest_of
 from chat_servers import pack_double
 
 

@@ -20,7 +20,7 @@ from rich.text import Text
 from typer.core import TyperCommand, TyperGroup
 
 from arr_coc import __version__
-from arr_coc.cli import app, ask, crop, info, look, serving, terminal, train
+from arr_coc.cli import app, ask, crop, info, look, serving, terminal, tokens, train
 from arr_coc.files.paths import shorten
 from arr_coc.files.plugins import import_modules, missing, plugin, plugins
 
@@ -43,6 +43,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {  # lines at the end of a command's --he
         'arr-coc crop page.png "When will the parcel arrive?" --for claude --tokens 300 --out pictures',
         'arr-coc crop scans "What is the total?" --for gpt-5.4 --json > places.jsonl',
         'cat page.png | arr-coc crop - "Who signed it?" --for 28 --tokens 200 --out - > part.png',
+    ),
+    "tokens": (
+        "arr-coc tokens page.png",
+        "arr-coc tokens screenshots/*.png --for claude-opus-5 --json",
     ),
     "info": ("arr-coc info", "arr-coc info --model Qwen/Qwen3-VL-2B-Instruct --dtype bfloat16"),
     "draw": ("arr-coc draw", "arr-coc draw --count 20 --size 1280x960 --seed 100 --out pages"),
@@ -154,6 +158,7 @@ OWN = {  # commands of this distribution
     "ask": ask.ask_command,
     "look": look.look_command,
     "crop": crop.crop,
+    "tokens": tokens.count_tokens,
     "info": info.info,
     "app": app.app,
     "proxy": serving.proxy,
@@ -163,7 +168,9 @@ OWN = {  # commands of this distribution
     "train": train.train_command,
 }
 # Commands in the order of the help, those of daily use first; those of other distributions follow.
-ORDER = tuple("ask look crop info draw app proxy mcp view train adapt world eval report bench space".split())
+ORDER = tuple(
+    "ask look crop tokens info draw app proxy mcp view train adapt world eval report bench space".split()
+)
 
 for _name in (*ORDER, *sorted(plugins("commands").keys() - set(ORDER))):
     if _name in OWN or _name in plugins("commands"):

@@ -58,6 +58,28 @@ def open_picture(name: str, page: int | None = None) -> Image.Image:
         raise
 
 
+def read_file(name: str) -> bytes:
+    """Read a file by its name on the command line, or standard input for "-".
+
+    Raises:
+        ValueError: it is missing, no file, longer than MAX_BYTES, or can't be read.
+    """
+    if name == STDIN:
+        return _standard_input()
+    try:
+        path = local_path(name)
+        if not path.is_file():
+            there = "is no file" if path.exists() else "does not exist"
+            raise ValueError(f"image {shorten(name)} {there}: give the path of an image file")
+        if path.stat().st_size > MAX_BYTES:
+            raise ValueError(f"image {shorten(name)} is longer than {MAX_BYTES >> 20} MiB: scale it down")
+        return path.read_bytes()
+    except OSError as error:
+        raise ValueError(
+            f"image {shorten(name)} cannot be read ({error.strerror}): check its name and permissions"
+        ) from error
+
+
 def open_each(
     files: Sequence[Path], as_json: bool, print_refusal: Callable[[Path, ValueError], None]
 ) -> Iterator[tuple[Path, Image.Image]]:

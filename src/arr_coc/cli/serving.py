@@ -66,6 +66,15 @@ def proxy(
             help="Certificates that are trusted beside the usual ones (or those of SSL_CERT_FILE), as PEM.",
         ),
     ] = None,
+    pictures: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="The most pictures that the server takes in a request, its history's among them, such as "
+            "vLLM's --limit-mm-per-prompt. Not given: what is known of the server.",
+        ),
+    ] = None,
     traces: Annotated[
         int,
         typer.Option(
@@ -97,7 +106,7 @@ def proxy(
         read_trust(ca)
         guide = load_guide(device=device)
         packer = Packer(workers, guide, relevance=relevance, sure=sure, readable=readable)
-        settings = ProxySettings(upstream, tokens, rule, layout, traces, ca)
+        settings = ProxySettings(upstream, tokens, rule, layout, traces, ca, pictures)
         made = Proxy(settings, packer, host, allow_host or ())
 
     def show(address: str) -> None:

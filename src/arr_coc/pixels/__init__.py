@@ -3,10 +3,28 @@
 packed = pack_for("page.png", "When will the parcel arrive?", tokens=256, rule="claude")
 packed.pictures, packed.captions     what to send, and a sentence for each
 packed.to_original(x, y)             where a point of an answer lies in the image
+
+Names are imported when they are first used: counting tokens needs no torch.
 """
 
-from arr_coc.pixels.packed import Packed, Place
-from arr_coc.pixels.packing import LAYOUTS, pack, pack_for
-from arr_coc.pixels.rules import RULES, Rule, find_rule
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from arr_coc.pixels.packed import Packed, Place
+    from arr_coc.pixels.packing import LAYOUTS, pack, pack_for
+    from arr_coc.pixels.rules import RULES, Rule, find_rule
+
+_HOMES = {"packed": ("Packed", "Place"), "packing": ("LAYOUTS", "pack", "pack_for")}  # the rest: `rules`
+_MODULE_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = ["LAYOUTS", "RULES", "Packed", "Place", "Rule", "find_rule", "pack", "pack_for"]
+
+
+def __getattr__(name: str) -> object:
+    """Import a public name when it is first asked for."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULE_OF.get(name, 'rules')}"), name)

@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from arr_coc.selector import Sizing
+from arr_coc.files.sizing import Sizing
 
 OPENAI = "https://developers.openai.com/api/docs/guides/images-vision"
 CLAUDE = "https://platform.claude.com/docs/en/build-with-claude/vision-coordinates"
@@ -81,6 +81,16 @@ class Rule:
     def tokens(self, width: int, height: int) -> int:
         """Return the tokens that a picture costs; errors as of `read`."""
         return self.read(width, height)[1]
+
+    @property
+    def knob(self) -> str:
+        """The setting of a request or a server that changes the price beside the size; "": none does."""
+        return KNOBS.get(self.way, "")
+
+    @property
+    def fixed(self) -> bool:
+        """Whether a picture costs the same whatever its size."""
+        return self.way in ("flat", "stretched")
 
     @property
     def cheapest(self) -> int:
@@ -216,6 +226,17 @@ WAYS: dict[str, Callable[[Rule, int, int], Count]] = {
 """The ways in which providers count, by name."""
 
 
+KNOBS = {
+    "patches": "detail",
+    "tiles": "detail",
+    "crops": "media_resolution",
+    "flat": "media_resolution",
+    "filled": "max_soft_tokens",
+    "rounded": "max_pixels",
+}
+"""Settings that change the price of a picture, by way of counting."""
+
+
 def _cells(side: int, patch: int) -> int:
     return -(-side // patch)
 
@@ -256,6 +277,8 @@ RULES: dict[str, Rule] = {
         _openai_patches("gpt-5.4", "gpt-5.4 family, detail auto or high", 2048, 2500, 1.2),
         _openai_patches("gpt-5.2", "gpt-5.2", 2048, 6144, 1.2),
         _openai_patches("gpt-5-mini", "gpt-5-mini", 2048, 1536, 1.2),
+        _openai_patches("gpt-5-nano", "gpt-5-nano", 2048, 1536, 2.46),
+        _openai_patches("gpt-4.1-nano", "gpt-4.1-nano", 2048, 1536, 2.46),
         _openai_patches("gpt-4.1-mini", "gpt-4.1-mini", 2048, 6144, 1.62),
         _openai_patches("o4-mini", "o4-mini", 2048, 1536, 1.72),
         _openai_tiles("gpt-5", "gpt-5 and gpt-5.1, detail auto or high", 70, 140),

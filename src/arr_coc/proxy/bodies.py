@@ -13,12 +13,13 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive
 
+from arr_coc.proxy.fitting import held_pictures
 from arr_coc.proxy.messages import Api, Parts, PictureSlot, model_of, picture_slots, with_parts
 from arr_coc.proxy.packing import digest_of
 
@@ -96,7 +97,7 @@ class Body:
 
 
 class Parsed(NamedTuple):
-    """A body that has pictures: its values, the model that it names, its first pictures and their digests."""
+    """A body that has pictures: its values, the model that it names, its user's first ones, their digests."""
 
     body: Any
     model: str
@@ -106,7 +107,8 @@ class Parsed(NamedTuple):
 
 
 def parse(api: Api, content: bytes | bytearray, most: int) -> Parsed | None:
-    """A body and its first pictures; None if it has none, can't be read or would take too much memory.
+    """A body and its user's first pictures; None if it has no pictures of anybody, can't be read or would
+    take too much memory.
 
     The first, not the last ones: a picture that was looked at once is so in every later turn.
     """
@@ -117,7 +119,7 @@ def parse(api: Api, content: bytes | bytearray, most: int) -> Parsed | None:
         slots = picture_slots(api, body)
     except (ValueError, RecursionError):
         return None
-    if not slots:
+    if not slots and not held_pictures(api, body):
         return None
     first = slots[:most]
     digests = [digest_of(slot.data) for slot in first]
@@ -125,16 +127,22 @@ def parse(api: Api, content: bytes | bytearray, most: int) -> Parsed | None:
 
 
 def rewritten(
-    api: Api, content: bytes | bytearray, parsed: Parsed, parts: Mapping[PictureSlot, Parts]
+    api: Api,
+    content: bytes | bytearray,
+    parsed: Parsed,
+    parts: Mapping[PictureSlot, Parts],
+    fitted: Callable[[Any], Any] = lambda body: body,
 ) -> bytes | None:
-    """A body with parts in place of pictures; None if it can't be written.
+    """A body with parts in place of pictures, then changed by `fitted`; None if it is as it came, or can't be
+    written.
 
     What isn't in a changed part of a turn stays as it came: numbers, names that stand twice, blanks.
     """
     text = content.decode()
     span = _behind_blanks(text, 0), len(text.rstrip(" \t\n\r"))
     try:
-        return _written(text, span, parsed.body, with_parts(api, parsed.body, parts)).encode()
+        body = fitted(with_parts(api, parsed.body, parts) if parts else parsed.body)
+        return None if body is parsed.body else _written(text, span, parsed.body, body).encode()
     except (ValueError, RecursionError):
         return None
 

@@ -6,7 +6,7 @@ import json
 import time
 from collections import Counter as Counts
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,6 +14,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoes
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from arr_coc.files.paths import shorten
+from arr_coc.proxy.fitting import CHANGES
 from arr_coc.proxy.packing import REASONS, Outcome, facts
 
 MAX_DRAWN = 8  # pictures of a request that are kept for the page
@@ -50,13 +51,16 @@ class RequestRecord(NamedTuple):
     before: int  # tokens of its pictures, whole
     after: int  # tokens of what was sent for them
     pictures: tuple[RequestedPicture, ...]  # the last MAX_DRAWN, without what was sent for them
+    changes: tuple[tuple[str, int], ...] = ()  # how many pictures were made to fit, by a key of CHANGES
+    guessed: bool = True  # whether the rule is the model's; else squares stand for one that isn't known
     status: int = 0
     ms: float = 0.0  # until the answer began
 
     @property
     def summary(self) -> str:
         """What became of its pictures, in a line."""
-        return f"packed {self.packed} of {self.count} pictures, {self.after} of {self.before} tokens"
+        words = f"packed {self.packed} of {self.count} pictures, {self.after} of {self.before} tokens"
+        return "; ".join([words, *(f"{count} {name}" for name, count in self.changes)]).replace("_", " ")
 
     @property
     def nbytes(self) -> int:
@@ -70,6 +74,8 @@ class RequestRecord(NamedTuple):
             "path": self.path,
             "model": self.model,
             "rule": self.rule,
+            "rule_is_guessed": self.guessed,
+            "limits": dict(self.changes),
             "status": self.status,
             "ms": round(self.ms, 1),
             "tokens_before": self.before,
@@ -103,6 +109,9 @@ class Journal:
         self.whole = Counter(
             "arr_coc_whole_pictures", "Pictures that went on whole, by reason.", ("reason",), **made
         )
+        self.fitted = Counter(
+            "arr_coc_fitted_pictures", "Pictures of anybody that broke a limit.", ("became",), **made
+        )
         self.before = Counter("arr_coc_tokens_before", "Tokens of the pictures, whole.", ("rule",), **made)
         self.after = Counter("arr_coc_tokens_after", "Tokens of what was sent for them.", ("rule",), **made)
         self.choosing = Histogram(
@@ -114,7 +123,13 @@ class Journal:
         self.kept = Gauge("arr_coc_kept_bytes", "Bytes of packed pictures that are kept.", **made)
 
     def add_pictures(
-        self, path: str, model: str, rule: str, pictures: Sequence[RequestedPicture], others: int = 0
+        self,
+        path: str,
+        model: str,
+        rule: str,
+        pictures: Sequence[RequestedPicture],
+        others: int = 0,
+        changes: Mapping[str, int] | None = None,
     ) -> RequestRecord:
         """Add the pictures of a request to the counters; its record, to be kept once it is answered.
 
@@ -124,6 +139,7 @@ class Journal:
             rule: that counts the pictures.
             pictures: what became of the first ones.
             others: pictures behind them, which nobody looked at.
+            changes: how many pictures of anybody were made to fit, by a key of CHANGES.
         """
         outcomes = [one.outcome for one in pictures]
         reasons = Counts(one.reason for one in outcomes)
@@ -133,6 +149,9 @@ class Journal:
             self.pictures.labels("packed" if reason == "packed" else "whole").inc(count)
             if reason != "packed":
                 self.whole.labels(reason).inc(count)
+        changed = tuple(sorted((changes or {}).items()))
+        for name, count in changed:
+            self.fitted.labels(name).inc(count)
         before, after = sum(one.before for one in outcomes), sum(one.after for one in outcomes)
         self.before.labels(rule).inc(before)
         self.after.labels(rule).inc(after)
@@ -142,7 +161,7 @@ class Journal:
         self._count += 1
         return RequestRecord(
             self._count, time.time(), shorten(path)[1:-1], model, rule, len(outcomes) + others,
-            reasons["packed"], before, after, tuple(one.traced() for one in pictures[-MAX_DRAWN:]),
+            reasons["packed"], before, after, tuple(one.traced() for one in pictures[-MAX_DRAWN:]), changed,
         )  # fmt: skip
 
     def keep(self, record: RequestRecord) -> None:
@@ -160,7 +179,9 @@ class Journal:
         """The kept requests as a page of HTML, the last one first; it may be called from any thread."""
 
         def draw(records: list[RequestRecord]) -> str:
-            return _PAGE.render(records=records, most=self.most, reasons=REASONS, clock=_clock)
+            return _PAGE.render(
+                records=records, most=self.most, reasons=REASONS, changes=CHANGES, clock=_clock
+            )
 
         return self._last("page", draw)
 

@@ -17,6 +17,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
+from arr_coc.proxy.tags import Line, placed
+
 MAX_QUESTION = 2_000  # characters of a turn that count as its question, the last ones
 IN_PATH = re.compile(r"/(?:deployments|engines)/([^/]+)/")
 DATA_URL = re.compile(
@@ -168,7 +170,7 @@ def _base64_of(api: Api, part: Any) -> str | None:
 def _can_be_written(part: dict[str, Any]) -> bool:
     """Whether what stays of a picture's part is JSON."""
     try:
-        json.dumps([_for_any(part), _part_with(part, "")], allow_nan=False)
+        json.dumps([_for_any(part), part_with(part, "")], allow_nan=False)
     except (ValueError, RecursionError):
         return False
     return True
@@ -185,15 +187,15 @@ def _with_list(api: Api, turn: dict[str, Any], held: Mapping[int, Parts]) -> dic
         marks = {name: value for name, value in _for_any(part).items() if "cache" in name}
         made = []
         for caption, data in held[place]:
-            made += [{"type": api.text, "text": caption}, _part_with(part, data)]
+            made += [{"type": api.text, "text": caption}, part_with(part, data)]
         made[-1] |= marks
         content += made
     return turn | {"content": content}
 
 
-def _part_with(part: dict[str, Any], data: str) -> dict[str, Any]:
-    """A part with another picture, without what is said of the one that came; marks for a cache are the
-    caller's.
+def part_with(part: dict[str, Any], data: str) -> dict[str, Any]:
+    """A part with another picture, a PNG or a JPEG in base64, without what is said of the one that came;
+    marks for a cache are the caller's.
     """
     kept = {name: value for name, value in _for_any(part).items() if "cache" not in name}
     kept["type"] = part["type"]
@@ -218,13 +220,11 @@ def _for_any(fields: dict[str, Any]) -> dict[str, Any]:
 def _with_fields(api: Api, turn: dict[str, Any], held: Mapping[int, Parts]) -> dict[str, Any]:
     """A turn of Ollama's, with its words in one field and its pictures in another."""
     images: list[Any] = []
-    captions: list[str] = []
+    lines: list[list[Line]] = []
     for place, image in enumerate(turn["images"]):
-        if place in held:
-            images += [data for _, data in held[place]]
-            captions += [caption for caption, _ in held[place]]
-        else:
-            images.append(image)
+        images += [data for _, data in held[place]] if place in held else [image]
+        lines.append([(caption, True) for caption, _ in held[place]] if place in held else [("", True)])
     name = "content" if api.turns else "prompt"
     words = turn.get(name)
-    return turn | {"images": images, name: "\n".join([*captions, words if isinstance(words, str) else ""])}
+    text = placed(words if isinstance(words, str) else "", lines, numbered=not api.turns)
+    return turn | {"images": images, name: text}

@@ -18,7 +18,6 @@ import binascii
 import hashlib
 import io
 import logging
-import re
 import threading
 import time
 import warnings
@@ -35,7 +34,9 @@ from arr_coc.files.images import TooManyPixels, identify, open_image
 from arr_coc.files.paths import shorten
 from arr_coc.guide.guide import Guide, load_guide
 from arr_coc.guide.trust import SURE, is_general, is_transcription
-from arr_coc.pixels import RULES, Packed, find_rule, pack_for
+from arr_coc.pixels import Packed, find_rule, pack_for
+from arr_coc.pixels.limits import LOSSY, encode_picture
+from arr_coc.pixels.naming import OTHER_RULE
 from arr_coc.pixels.packing import READABLE
 from arr_coc.pixels.planning import reading_scale
 from arr_coc.selector import Selector
@@ -47,18 +48,6 @@ MAX_VERDICTS = 50_000  # on pictures, without what is sent of them, some hundred
 PATIENCE = 10  # times as long a picture is waited for that was packed before: by no haste it becomes whole
 THUMBNAIL = 320  # px of the longer side of the small picture in a trace
 MAX_LETTERS = 5 * 2**20  # of base64 that APIs take of one picture; Anthropic's limit is the lowest
-LOSSY = ("JPEG", "MPO", "WEBP", "AVIF", "JPEG2000")  # formats of photographs, which as PNG would grow
-QUALITIES = (90, 82, 75, 60, 40, 20)  # of a JPEG, the first that fits
-GOOD_QUALITY = 75  # from which on a JPEG may be larger than the picture that came, as far as APIs take it
-OTHER_RULE = 32  # px of a token where a model's name says nothing
-BEFORE_NAMES = (  # (a pattern of a model's name, its rule), tried before the names of the rules themselves
-    (r"claude-(v?2|3|instant)|claude-[a-z]+-4(?!-?\.?([7-9]|\d\d(?!\d)))", "claude-4.6"),
-    (r"gemini-[12]", "gemini-2.5"),
-    (r"qwen-?2", "qwen2.5"),
-    (r"gemma-?4", "gemma-4"),
-    (r"gemma-?3", "gemma-3"),
-)
-AFTER_NAMES = ((r"gpt-4", "gpt-4o"), (r"(?<![a-z0-9])o1", "o3"), (r"min?istral|magistral", "mistral"))
 
 URL_SAFE = str.maketrans("-_", "+/")  # the two letters of base64 in addresses
 
@@ -130,23 +119,6 @@ REASONS = {
     "failed": "choosing failed",
 }
 """Why a picture was packed or goes on whole, by the names that counters and traces have."""
-
-
-def guess_rule(*models: str) -> str:
-    """Return the name of the rule by which models of a name count pictures; squares of 32 px if it says none.
-
-    Of several names, the first that says one counts. Law: whatever they are, `find_rule` knows the result.
-    """
-    return next(filter(None, map(_named_rule, models)), str(OTHER_RULE))
-
-
-def _named_rule(model: str) -> str | None:
-    name = model.lower()
-    named = ((rf"(?<![a-z0-9]){re.escape(rule)}", rule) for rule in sorted(RULES, key=len, reverse=True))
-    for pattern, rule in (*BEFORE_NAMES, *named, *AFTER_NAMES):
-        if rule in RULES and re.search(pattern, name):
-            return rule
-    return None
 
 
 class Packer:
@@ -384,22 +356,8 @@ def _gains(packed: Packed) -> bool:
 
 def _encoded(picture: Image.Image, received: Received) -> str:
     """Return a picture in base64, as PNG, or as JPEG where it came as one or would be more than APIs take."""
-    file, room = io.BytesIO(), MAX_LETTERS
-    if received.lossy:
-        room = min(room, received.letters)
-    else:
-        picture.save(file, "PNG", compress_level=3)
-    if received.lossy or _letters(file) > room:
-        for quality in QUALITIES:
-            file = io.BytesIO()
-            picture.save(file, "JPEG", quality=quality, subsampling=0)  # coloured print stays sharp
-            if _letters(file) <= (room if quality > GOOD_QUALITY else MAX_LETTERS):
-                break
-    return base64.b64encode(file.getvalue()).decode()
-
-
-def _letters(file: io.BytesIO) -> int:
-    return -(-file.tell() // 3) * 4
+    wish = received.letters if received.lossy else 0
+    return base64.b64encode(encode_picture(picture, received.lossy, MAX_LETTERS, wish)).decode()
 
 
 def _thumbnail(picture: Image.Image, packed: Packed | None) -> str:

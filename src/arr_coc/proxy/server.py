@@ -1,4 +1,5 @@
-"""The proxy server: packs pictures in the user's turns of chat requests; all else passes byte for byte.
+"""The proxy server: packs pictures in the user's turns of chat requests, and makes all of them fit what the
+upstream takes; all else passes byte for byte.
 
     serve(Proxy(ProxySettings("http://127.0.0.1:11434"), Packer()), "127.0.0.1", 8080, ready=print)
 
@@ -15,9 +16,11 @@ import re
 import socket
 import ssl
 import time
+from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -35,12 +38,15 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from arr_coc.app.server import FORBIDDEN, WRONG_HOST, OwnOriginOnly, own_names
 from arr_coc.files.paths import local_path, shorten
 from arr_coc.pixels import LAYOUTS, find_rule
+from arr_coc.pixels.limits import Limits
+from arr_coc.pixels.naming import find_limits, guess_rule, named_rule
 from arr_coc.proxy.bodies import BODY_SECONDS, PIECE, Body, Held, parse, rewritten
+from arr_coc.proxy.fitting import Fitter
 from arr_coc.proxy.guardrail import CHAT_PATH, NOTHING, read_rows, written_rows
 from arr_coc.proxy.guardrail import PATH as GUARDRAIL
 from arr_coc.proxy.journal import Journal, RequestedPicture, RequestRecord
 from arr_coc.proxy.messages import APIS, Api, api_of, model_in_path
-from arr_coc.proxy.packing import Dial, Packer, Picture, guess_rule
+from arr_coc.proxy.packing import Dial, Packer, Picture
 
 PAGES = "/arr_coc"
 SWITCH, TOKENS, LAYOUT = b"x-arr-coc", b"x-arr-coc-tokens", b"x-arr-coc-layout"  # headers of a request
@@ -58,6 +64,8 @@ MAX_MODELS = 1000  # that are known to take one picture each
 HOST_NAME = re.compile(r"[\w.-]+|[0-9a-f:.]+", re.ASCII | re.IGNORECASE)
 MARKS = (b"image", b"\\u")  # of a body with pictures, the second where letters may be escaped
 MAX_PICTURES = 100  # of a request that are packed, the first ones
+FEW = 10  # pictures of a request: where no more are taken, each that came becomes one
+SEVERAL = ("auto", "crops", "overview+crops")  # layouts of several pictures
 MAX_TOKENS = 100_000
 CONNECT_SECONDS, IDLE_SECONDS = 10.0, 3600.0  # of the upstream: models may think for long before they answer
 MAX_CONNECTIONS = 512
@@ -90,6 +98,8 @@ class ProxySettings(NamedTuple):
         rule: that counts them, as in `find_rule`; None: guessed from the name of the request's model.
         layout: as in `pack_for`.
         traces: requests that are kept for the page.
+        pictures: the most pictures that the upstream takes in a request, where those are fewer than its
+            limits say; None: as they say.
     """
 
     upstream: str | None
@@ -98,6 +108,7 @@ class ProxySettings(NamedTuple):
     layout: str = "auto"
     traces: int = 100
     ca: str | None = None
+    pictures: int | None = None
 
 
 class Upstream(NamedTuple):
@@ -194,6 +205,7 @@ class Proxy:
         self._transport = httpx.AsyncHTTPTransport(verify=trust, trust_env=False, limits=limits)
         self._alone: dict[str, None] = {}  # models that take one picture where one came
         self._parsing = ThreadPoolExecutor(2, "arr-coc-parser")
+        self._fitter, self._fitting = Fitter(), ThreadPoolExecutor(2, "arr-coc-fitter")
         own = own_names(host, allow_hosts)
         self._guard = OwnOriginOnly(self._pages(), **own)
         self.app = Starlette(routes=[Mount("/", app=self._dispatch)], lifespan=self._lifespan)
@@ -209,6 +221,7 @@ class Proxy:
         finally:
             await self._transport.aclose()
             self._parsing.shutdown(wait=False, cancel_futures=True)
+            self._fitting.shutdown(wait=False, cancel_futures=True)
             self.packer.close()
 
     # ---- pages of its own -----------------------------------------------------------------------------
@@ -349,7 +362,7 @@ class Proxy:
         return dial
 
     async def _packed(self, path: str, api: Api, body: Body, dial: Dial) -> tuple[str, RequestRecord | None]:
-        """Pack a body's pictures; return in a word what became of it, and its record if it has any.
+        """Pack a body's pictures and make all fit; return in a word what became of it, and its record if any.
 
         Whatever can't be read stays as it is, for the upstream to answer.
         """
@@ -367,7 +380,9 @@ class Proxy:
         model = named or parsed.model
         rule = self.rule or guess_rule(named, parsed.model, path)
         slots, dial = parsed.slots, dial._replace(rule=rule)
-        if model in self._alone:
+        limits = self._limits(api, named, parsed.model, path)
+        few = limits.a_turn == 1 or 0 < limits.pictures <= FEW
+        if model in self._alone or (few and dial.layout in SEVERAL):
             dial = dial._replace(layout=ONE_EACH)
         pictures = [
             Picture(slot.data, digest, slot.question)
@@ -375,8 +390,16 @@ class Proxy:
         ]
         outcomes = await self.packer.pack_all(pictures, dial)
         parts = {slot: one.parts for slot, one in zip(slots, outcomes, strict=True) if one.parts}
-        made = await run(self._parsing, rewritten, api, content, parsed, parts) if parts else None
+        changes: Counter[str] = Counter()
+
+        def fitted(changed: Any) -> Any:
+            made, counts = self._fitter.fitted(api, changed, limits)
+            changes.update(counts)
+            return made
+
+        made = await run(self._fitting, rewritten, api, content, parsed, parts, fitted)
         if made is None:
+            changes.clear()
             outcomes = [
                 one._replace(reason="failed", parts=(), after=one.before) if one.parts else one
                 for one in outcomes
@@ -386,9 +409,19 @@ class Proxy:
                 body.spare = content
             body.content = made
         body.resize(len(body.content) + len(body.spare))
+        if not slots and not changes:
+            return "untouched", None
         traced = [RequestedPicture(slot.question, one) for slot, one in zip(slots, outcomes, strict=True)]
-        record = self.journal.add_pictures(path, model, rule, traced, parsed.others)
+        record = self.journal.add_pictures(path, model, rule, traced, parsed.others, changes)
+        if self.rule is None and named_rule(named, parsed.model, path) is None:
+            record = record._replace(guessed=False)
         return "untouched" if made is None else "changed", record
+
+    def _limits(self, api: Api, *models: str) -> Limits:
+        """Return what the upstream takes of a model's pictures."""
+        limits = find_limits(self.upstream.base.host, api.name, *models)
+        most = self.settings.pictures
+        return limits if most is None else replace(limits, pictures=min(most, limits.pictures or most))
 
     # ---- the upstream -----------------------------------------------------------------------------------
 
