@@ -1,0 +1,80 @@
+"""Which questions ask for a place in px; the phrasings were written down before the rule."""
+
+from __future__ import annotations
+
+from arr_coc.proxy.coordinates import asks_for_coordinates
+from each import each
+
+ASKING = (
+    "Where is the Save button? Answer with x, y.",
+    "Click on the search field. Return the coordinates as (x, y).",
+    "Give me the bounding box of the total.",
+    "Return the pixel coordinates of the login button.",
+    'Output JSON: {"x": ..., "y": ...} for the menu icon.',
+    "Locate the dog and report its bbox as [x1, y1, x2, y2].",
+    "Point to the red car.",
+    "Where should I click to log out?",
+    "In the screenshot, click the 'Submit' button.",
+    "What are the coordinates of the blue button in the image?",
+    "Output only the coordinate of one point in your response. What element matches: settings",
+    "Detect all faces and return bounding boxes in [ymin, xmin, ymax, xmax] format.",
+    "Give the position in pixels of the cursor.",
+    "Outline the position of each dish and output all the bbox coordinates in JSON format.",
+    "Which pixel should be tapped to open the settings?",
+    "Tap the heart icon.",
+    "Draw a box around the price: give its corners as x0,y0,x1,y1.",
+    "Return box_2d for the signature.",
+    "Gib die Koordinaten des Knopfes als x, y an.",
+    "Ground the phrase: the man with the hat. Use normalized coordinates 0-1000.",
+    "At which x and y is the close icon?",
+    "Provide the click position for the next page.",
+    "Segment the cat; polygons as lists of points.",
+    "How many pixels from the left is the logo?",
+    "Double-click the folder named Taxes.",
+    "Drag the slider to 50 %: give start and end points (x,y).",
+    "pyautogui.click(?) - fill in the arguments for the OK button",
+    "Reply with <point>x y</point> for the cart.",
+)
+PLAIN = (
+    "What are the coordinates printed below the map?",
+    "Which GPS coordinates does the ticket show?",
+    "What happens if I click on Save?",
+    "Who coordinates the project?",
+    "What are the coordinates of the summit written in the legend?",
+    "What is x in the equation?",
+    "What are the values on the x axis and y axis?",
+    "How many clicks did the ad get?",
+    "How much does the gift box cost?",
+    "What is the point of the second paragraph?",
+    "What does the button in the box say?",
+    "How many points did Lyon get?",
+    "What is the click-through rate?",
+    "Which box is ticked?",
+    "What is the resolution in pixels of the camera?",
+    "Which link does the text say to click?",
+    "What latitude and longitude are given for the station?",
+    "Who is the press contact and their P.O. box?",
+    "Solve for x and y.",
+    "What is the y-intercept of the line?",
+    "When was the position filled?",
+    "What is printed in the top right corner?",
+    "Read the JSON in the terminal: what is the value of y?",
+    "What did the coordinator write?",
+    "What is the minimum spend to tap with the card?",
+    "How many points is question 3 worth?",
+    "At which point does the chart peak?",
+    "What is the grid reference of the campsite?",
+    "Describe the chart with x as years and y as rentals.",
+)
+
+
+@each("question", ASKING)
+def test_it_asks_for_a_place(question: str) -> None:
+    assert asks_for_coordinates(question)
+    assert asks_for_coordinates(f"{question.upper()}\nThanks.")
+
+
+@each("question", PLAIN)
+def test_it_asks_for_none(question: str) -> None:
+    assert not asks_for_coordinates(question)
+    assert not asks_for_coordinates(f"Here is a page. {question}")
