@@ -6,7 +6,7 @@ packed.to_original(x, y)             where a point of an answer lies in the imag
 """
 
 from arr_coc.pixels.packed import Packed, Place
-from arr_coc.pixels.packing import LAYOUTS, pack, pack_for
+from arr_coc.pixels.packing import LAYOUTS, pack, pack_for, pack_legibly
 from arr_coc.pixels.rules import RULES, Rule, find_rule
 
-__all__ = ["LAYOUTS", "RULES", "Packed", "Place", "Rule", "find_rule", "pack", "pack_for"]
+__all__ = ["LAYOUTS", "RULES", "Packed", "Place", "Rule", "find_rule", "pack", "pack_for", "pack_legibly"]

@@ -39,6 +39,7 @@ from arr_coc.proxy.bodies import BODY_SECONDS, PIECE, Body, Held, parse, rewritt
 from arr_coc.proxy.journal import Journal, RequestedPicture, RequestRecord
 from arr_coc.proxy.messages import Api, api_of, model_in_path
 from arr_coc.proxy.packing import Dial, Packer, Picture, guess_rule
+from arr_coc.proxy.recall import Recalled, recall_all
 
 PAGES = "/arr_coc"
 SWITCH, TOKENS, LAYOUT = b"x-arr-coc", b"x-arr-coc-tokens", b"x-arr-coc-layout"  # headers of a request
@@ -332,20 +333,38 @@ class Proxy:
             for slot, digest in zip(slots, parsed.digests, strict=True)
         ]
         outcomes = await self.packer.pack_all(pictures, dial)
+        recalled: dict[int, Recalled] = {}
+        if dial.layout != ONE_EACH:
+            recalled = await recall_all(self.packer, slots, pictures, outcomes, parsed.questions, dial)
         parts = {slot: one.parts for slot, one in zip(slots, outcomes, strict=True) if one.parts}
-        made = await run(self._parsing, rewritten, api, content, parsed, parts) if parts else None
+        added = {turn: one.outcome.parts for turn, one in recalled.items()}
+        made = (
+            await run(self._parsing, rewritten, api, content, parsed, parts, added)
+            if parts or added
+            else None
+        )
         if made is None:
+            recalled = {}
             outcomes = [
-                one._replace(reason="failed", parts=(), after=one.before) if one.parts else one
+                one._replace(reason="failed", parts=(), after=one.before, layout="whole")
+                if one.parts
+                else one
                 for one in outcomes
             ]
         else:
-            if any(len(one.parts) > 1 for one in outcomes):
+            if recalled or any(len(one.parts) > 1 for one in outcomes):
                 body.spare = content
             body.content = made
         body.resize(len(body.content) + len(body.spare))
-        traced = [RequestedPicture(slot.question, one) for slot, one in zip(slots, outcomes, strict=True)]
-        record = self.journal.add_pictures(path, model, rule, traced, parsed.others)
+        traced = [
+            (slot.turn, RequestedPicture(slot.question, one))
+            for slot, one in zip(slots, outcomes, strict=True)
+        ]
+        traced += [
+            (turn, RequestedPicture(parsed.questions[turn], one.outcome)) for turn, one in recalled.items()
+        ]
+        traced.sort(key=lambda one: one[0])
+        record = self.journal.add_pictures(path, model, rule, [one for _, one in traced], parsed.others)
         return "untouched" if made is None else "changed", record
 
     # ---- the upstream -----------------------------------------------------------------------------------
