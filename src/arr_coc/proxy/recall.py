@@ -20,7 +20,7 @@ from arr_coc.proxy.earlier import Shown, content_words
 from arr_coc.proxy.messages import PictureSlot
 from arr_coc.proxy.packing import Dial, Outcome, Packer, Picture
 
-MAX_BEFORE = 8  # earlier pictures, the last ones, of which one may be what a question is about
+MAX_BEFORE = 10  # earlier pictures, the last ones, of which one may be what a question is about
 
 
 class Recalled(NamedTuple):
