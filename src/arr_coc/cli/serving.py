@@ -92,7 +92,7 @@ def proxy(
         guide = load_guide(device=device)
         packer = Packer(workers, guide, relevance=relevance, sure=sure, readable=readable)
         settings = ProxySettings(upstream, tokens, rule, layout, traces, ca)
-        made = Proxy(settings, packer, host, allow_host or ())
+        made = Proxy(settings, packer, host, allow_host or (), terminal.note)
 
     def show(address: str) -> None:
         rows = [("proxy", address), ("upstream", upstream), ("requests", f"{address}/arr_coc/requests")]

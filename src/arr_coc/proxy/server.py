@@ -163,6 +163,7 @@ class Proxy:
         packer: that chooses and packs; it is closed with the proxy.
         host: on which it listens, and `allow_hosts` further names by which it may be called, so that no page
             of another site can reach it through a browser under a name of its own.
+        tell: what is called with a line about each request with pictures; None: nothing.
 
     Raises:
         ValueError: a bad address, rule, layout or count, or a file without certificates.
@@ -174,12 +175,13 @@ class Proxy:
         packer: Packer,
         host: str = "127.0.0.1",
         allow_hosts: Sequence[str] = (),
+        tell: Callable[[str], None] | None = None,
     ) -> None:
         self.settings, self.packer = settings, packer
         self.upstream = read_upstream(settings.upstream)
         self.dial = Dial(_tokens(settings.tokens), "", _layout(settings.layout))
         self.rule = None if settings.rule is None else find_rule(settings.rule).name
-        self.journal = Journal(settings.traces)
+        self.journal = Journal(settings.traces, tell)
         self._held = Held()
         limits = httpx.Limits(max_connections=MAX_CONNECTIONS, max_keepalive_connections=64)
         trust = read_trust(settings.ca)
