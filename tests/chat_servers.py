@@ -8,12 +8,13 @@ import io
 import json
 import threading
 import time
-from collections.abc import AsyncIterator, Generator, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import anyio
 import httpx
+import torch
 import uvicorn
 from PIL import Image, ImageDraw
 from starlette.applications import Starlette
@@ -21,8 +22,13 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from arr_coc.guide.coupling import Coupling, Match
+from arr_coc.guide.question import terms
 from arr_coc.pixels import Packed, Place
+from arr_coc.proxy.earlier import content_words
 from arr_coc.proxy.server import Proxy
+from arr_coc.relevance.deciding import Decision
+from arr_coc.selector import KnownPicture
 
 KEY = "sk-this-is-a-secret"
 URL = "data:image/png;base64,"
@@ -267,6 +273,28 @@ def pack_double(
         tuple(pictures), tuple(captions), tuple(places), picture.size, tokens, whole, "overview+crops", "32",
         confidence,
     )  # fmt: skip
+
+
+class SelectorDouble:
+    """A quick double of `Selector`: a picture shows what is red, what is green, and its height, as "p800"."""
+
+    def __init__(self, guide: Any = None, relevance: str = "auto") -> None:
+        self.asked: list[str] = []
+
+    def known(self, picture: Image.Image) -> KnownPicture:
+        return KnownPicture(picture, picture.tobytes())
+
+    def beside(self, picture: KnownPicture, make: Callable[[Image.Image], Any]) -> Any:
+        return make(picture.image)
+
+    def decide(self, picture: Any, question: str, budget: Any = None) -> Decision:
+        self.asked.append(question)
+        image = picture.image if isinstance(picture, KnownPicture) else picture
+        shown = ("red", "green", f"p{image.height}")
+        named = content_words(terms(question).words)
+        matches = tuple(Match(word, word, float(word in shown), (0.5, 0.5)) for word in named)
+        share = sum(word in shown for word in named) / max(1, len(named))
+        return Decision([], couplings=(Coupling(torch.zeros(1, 1), 0.1 + 0.8 * share, matches=matches),))
 
 
 def encoded(width: int, height: int, shade: int = 255, kind: str = "PNG") -> str:

@@ -11,7 +11,7 @@ import pytest
 from arr_coc.proxy import packing, server
 from arr_coc.proxy.packing import Packer
 from arr_coc.proxy.server import Proxy, ProxySettings, read_trust, server_config
-from chat_servers import StandIn, Started, encoded, listening, pack_double
+from chat_servers import SelectorDouble, StandIn, Started, encoded, listening, pack_double
 
 TRUST = read_trust(None)
 
@@ -31,7 +31,7 @@ def upstream() -> Iterator[tuple[StandIn, str]]:
 
 @pytest.fixture
 def start(upstream: tuple[StandIn, str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Started]]:
-    """A function that starts a proxy, with settings, in front of the stand-in; packing is a double."""
+    """A function that starts a proxy in front of the stand-in; what packs and chooses is a double."""
     stand_in, address = upstream
     stand_in.go_on.set()
     stand_in.aborted.clear()
@@ -39,6 +39,7 @@ def start(upstream: tuple[StandIn, str], monkeypatch: pytest.MonkeyPatch) -> Ite
     for kept in (stand_in.bodies, stand_in.headers, stand_in.targets):
         kept.clear()
     monkeypatch.setattr(packing, "pack_for", pack_double)
+    monkeypatch.setattr(packing, "Selector", SelectorDouble)
     with ExitStack() as stack:
 
         def starting(seconds: float = 20.0, target: str = "", **settings: Any) -> Started:

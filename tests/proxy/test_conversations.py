@@ -9,6 +9,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ import pytest
 from arr_coc.pixels import pack_for
 from arr_coc.proxy import packing, server
 from arr_coc.proxy.packing import Dial, Packer, Picture, digest_of
+from arr_coc.selector import Selector
 from arr_coc_lab.world import draw_page
 from chat_servers import CLIENT, URL, Started, encoded, pack_double
 from each import each
@@ -29,7 +31,8 @@ PATHS = {
     "ollama": "/api/chat",
 }
 WORDS = ("What is red?", "What is green?", "Is red beside green?", "What is absent?", "Does it fail?",
-         "Thanks!", "Read the page aloud.", "", " ")  # fmt: skip
+         "What is red on p801?", "Is p800 absent in red?", "And what is green on p802?", "Thanks!",
+         "Read the page aloud.", "", " ")  # fmt: skip
 
 
 def drawn(rng: random.Random) -> str:
@@ -61,8 +64,8 @@ def users_turn(api: str, words: str, pictures: list[str], rng: random.Random | N
 def conversation(api: str, rng: random.Random) -> list[dict[str, Any]]:
     """Some turns of the user, of a model and of tools."""
     turns: list[dict[str, Any]] = [{"role": "system", "content": "What is green?"}] * rng.randrange(2)
-    for _ in range(7):
-        pictures = [drawn(rng) for _ in range(rng.choice([0, 1, 1, 2]))]
+    for _ in range(8):
+        pictures = [drawn(rng) for _ in range(rng.choice([0, 0, 1, 1, 2]))]
         turns.append(users_turn(api, rng.choice(WORDS), pictures, rng))
         if rng.random() < 0.2:
             turns.append({**users_turn(api, "What is red?", [encoded(1280, 800)]), "role": "tool"})
@@ -115,14 +118,38 @@ def test_what_is_sent_of_a_turn_stays(start: Start, api: str, monkeypatch: pytes
             assert sent.startswith(before)
             before = sent.removesuffix(b"]}")
             assert before != sent
-        became.update(picture.outcome.reason for picture in one[2].journal.records[-1].pictures)
+        for record in list(one[2].journal.records)[-len(turns) :]:
+            became[record.pictures[-1].outcome.reason] += 1
         changed += sent != written(api, turns)
         assert sent_for(other, api, turns) == sent
         half = sent_for(other, api, turns[: len(turns) // 2])
         assert sent.startswith(half.removesuffix(b"]}"))
     assert changed >= 3
-    assert {"packed", "small"} < became.keys()
-    assert became["packed"] >= 5
+    assert {"packed", "recalled"} < became.keys()
+    assert became["packed"] >= 3
+
+
+@each("api", [*PATHS])
+def test_it_stays_under_load(start: Start, api: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many conversations at once, of which some pictures are too many: those stay whole."""
+    monkeypatch.setattr(packing, "MAX_WAITING", 2)
+    started = start()
+
+    def grow(seed: int) -> int:
+        turns = conversation(api, random.Random(f"{api} {seed}"))
+        address, before = started[0], b""
+        for count in range(1, len(turns) + 1):
+            content = written(api, [{"role": "system", "content": f"talk {seed}"}, *turns[:count]])
+            CLIENT.post(address + PATHS[api], content=content, timeout=60).raise_for_status()
+            mark = b"talk %d" % seed
+            sent = next(body for body in reversed(list(started[1].bodies)) if mark in body)
+            assert sent.startswith(before)
+            before = sent.removesuffix(b"]}")
+        return len(turns)
+
+    with ThreadPoolExecutor(6) as threads:
+        assert sum(threads.map(grow, range(6))) > 40
+    assert b'reason="busy"' in started[2].journal.metrics()
 
 
 @each("api", [*PATHS])
@@ -212,6 +239,7 @@ class TestClocks:
 @pytest.mark.slow
 def test_with_the_guide(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packing, "pack_for", pack_for)
+    monkeypatch.setattr(packing, "Selector", Selector)
     one, other = start(seconds=300), start(seconds=300)
     turns: list[dict[str, Any]] = []
     before = b""

@@ -107,7 +107,7 @@ def proxy(
         guide = load_guide(device=device)
         packer = Packer(workers, guide, relevance=relevance, sure=sure, readable=readable)
         settings = ProxySettings(upstream, tokens, rule, layout, traces, ca, pictures)
-        made = Proxy(settings, packer, host, allow_host or ())
+        made = Proxy(settings, packer, host, allow_host or (), terminal.note)
 
     def show(address: str) -> None:
         asked = ("upstream", upstream) if upstream is not None else ("for gateways", f"{address}{GUARDRAIL}")

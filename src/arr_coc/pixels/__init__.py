@@ -14,13 +14,17 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from arr_coc.pixels.packed import Packed, Place
-    from arr_coc.pixels.packing import LAYOUTS, pack, pack_for
+    from arr_coc.pixels.packing import LAYOUTS, pack, pack_for, pack_legibly
     from arr_coc.pixels.rules import RULES, Rule, find_rule
 
-_HOMES = {"packed": ("Packed", "Place"), "packing": ("LAYOUTS", "pack", "pack_for")}  # the rest: `rules`
+# The rest is of `rules`.
+_HOMES = {"packed": ("Packed", "Place"), "packing": ("LAYOUTS", "pack", "pack_for", "pack_legibly")}
+    "packed": ("Packed", "Place"),
+    "packing": ("LAYOUTS", "pack", "pack_for", "pack_legibly"),
+}  # the rest: `rules`
 _MODULE_OF = {name: module for module, names in _HOMES.items() for name in names}
 
-__all__ = ["LAYOUTS", "RULES", "Packed", "Place", "Rule", "find_rule", "pack", "pack_for"]
+__all__ = ["LAYOUTS", "RULES", "Packed", "Place", "Rule", "find_rule", "pack", "pack_for", "pack_legibly"]
 
 
 def __getattr__(name: str) -> object:

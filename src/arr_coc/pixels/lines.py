@@ -164,6 +164,11 @@ def _across(boxes: Sequence[tuple[int, int, int, int]]) -> list[tuple[int, int, 
     return sorted(lines, key=lambda box: (box[1], box[0]))
 
 
+def line_heights(lines: Sequence[Box]) -> NDArray[np.float64]:
+    """Return the height in px of the print of each line [L], at least 1, without its pale edges."""
+    return np.array([max(1.0, box[3] - box[1] - EDGES) for box in lines])
+
+
 def print_height(lines: Sequence[Box], weights: Sequence[float] | None = None) -> float | None:
     """Return the height in px of the print that matters: a third of lines, by width and weight, are lower.
 
@@ -171,7 +176,7 @@ def print_height(lines: Sequence[Box], weights: Sequence[float] | None = None) -
     """
     if not lines:
         return None
-    heights = np.array([max(1.0, box[3] - box[1] - EDGES) for box in lines])
+    heights = line_heights(lines)
     widths = np.array([box[2] - box[0] for box in lines])
     mass = np.sqrt(widths) * (1.0 if weights is None else np.asarray(weights, dtype=float))
     if mass.sum() <= 0:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import numbers
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
@@ -28,7 +29,7 @@ from arr_coc.choose.budget import Budget
 from arr_coc.files.images import ImageSource, open_image
 from arr_coc.files.question import check_questions, kind_of
 from arr_coc.guide.coupling import Coupling
-from arr_coc.pixels.lines import PixelBox, print_height
+from arr_coc.pixels.lines import PixelBox, line_heights, print_height
 from arr_coc.pixels.packed import Packed, Place
 from arr_coc.pixels.page import PrintedPage, find_page
 from arr_coc.pixels.planning import (
@@ -43,6 +44,7 @@ from arr_coc.pixels.planning import (
     estimated,
     overview,
     priced,
+    reading_scale,
     shrunk,
     strip,
 )
@@ -222,6 +224,52 @@ def pack_for(
     candidate, plan = _best(sight, list(_candidates(sight, limited)), limited, layout)
     kept = _keeping(every, torch.from_numpy(candidate.keep))
     return replace(_drawn(sight, kept, plan, spend.rule), confidence=confidence)
+
+
+def pack_legibly(
+    image: Image.Image,
+    page: PrintedPage,
+    tokens: int,
+    rule: Rule | str | int = 32,
+    readable: float = READABLE,
+) -> Packed | None:
+    """Pack a whole picture as small as it may be while its print stays legible, for a question of any place.
+
+    Law: each line of print that is at least `readable` px high as the whole picture is read stays so.
+
+    Args:
+        image: The picture, as `open_image` gives it.
+        page: Its `find_page`.
+        tokens: At least so many are spent.
+        rule: How tokens are counted, as in `pack`.
+        readable: Height in px of print that the reader still reads half of the time.
+
+    Returns:
+        The picture, scaled down; None where that saves nothing, and where too little print is legible to say
+        by it how small the picture may be.
+    """
+    spend = _checked(tokens, rule, "shrunk", 1.0, readable)
+    most, read = spend.rule.tokens(*image.size), reading_scale(image.size, spend.rule)
+    usual = print_height(page.lines)
+    if usual is None or usual * read < readable:
+        return None
+    heights = line_heights(page.lines)
+    least = readable / float(heights[heights * read >= readable].min())
+
+    def plan(spent: int) -> Plan | None:
+        return shrunk(image.size, replace(spend, tokens=spent))
+
+    def is_legible(spent: int) -> bool:
+        made = plan(spent)
+        if made is None:
+            return False
+        side = made.sizes[0][1] / image.height  # of a line, which is rounded otherwise than its length
+        return side * reading_scale(made.sizes[0], spend.rule) >= least
+
+    budgets = range(tokens, most)
+    spent = bisect_left(budgets, True, key=is_legible)
+    chosen = plan(budgets[spent]) if spent < len(budgets) else None
+    return None if chosen is None else _painted(image, chosen, spend.rule)
 
 
 # ---- what is known -------------------------------------------------------------------------------------
@@ -567,6 +615,11 @@ def _whole(image: Image.Image, spend: Spend, layout: str) -> Packed | None:
 def _drawn(sight: Sight, allocation: Allocation, plan: Plan, rule: Rule) -> Packed:
     """Draw the pictures of a plan that shows an allocation's cells."""
     image = _masked(sight, allocation) if plan.layout == "mask" else sight.image
+    return replace(_painted(image, plan, rule), allocation=allocation)
+
+
+def _painted(image: Image.Image, plan: Plan, rule: Rule) -> Packed:
+    """Draw the pictures of a plan that shows parts of an image."""
     pictures: list[Image.Image] = []
     for number, size in enumerate(plan.sizes):
         parts = [part for part in plan.pieces if part.picture == number]
@@ -588,8 +641,6 @@ def _drawn(sight: Sight, allocation: Allocation, plan: Plan, rule: Rule) -> Pack
         rule.tokens(*image.size),
         plan.layout,
         rule.name,
-        None,
-        allocation,
     )
 
 

@@ -20,7 +20,15 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Receive
 
 from arr_coc.proxy.fitting import held_pictures
-from arr_coc.proxy.messages import Api, Parts, PictureSlot, model_of, picture_slots, with_parts
+from arr_coc.proxy.messages import (
+    Api,
+    Parts,
+    PictureSlot,
+    later_questions,
+    model_of,
+    picture_slots,
+    with_parts,
+)
 from arr_coc.proxy.packing import digest_of
 
 MAX_BODY = 64 * 2**20  # bytes of a body that is looked into; a longer one passes as it is
@@ -97,13 +105,16 @@ class Body:
 
 
 class Parsed(NamedTuple):
-    """A body that has pictures: its values, the model that it names, its user's first ones, their digests."""
+    """A body that has pictures: its values, the model that it names, its user's first ones, their digests,
+    and what turns of the user behind the first one say.
+    """
 
     body: Any
     model: str
     slots: list[PictureSlot]
     digests: list[bytes]
     others: int = 0  # pictures behind those
+    questions: Mapping[int, str] = {}  # by the number of the turn
 
 
 def parse(api: Api, content: bytes | bytearray, most: int) -> Parsed | None:
@@ -123,7 +134,7 @@ def parse(api: Api, content: bytes | bytearray, most: int) -> Parsed | None:
         return None
     first = slots[:most]
     digests = [digest_of(slot.data) for slot in first]
-    return Parsed(body, model_of(body), first, digests, len(slots) - len(first))
+    return Parsed(body, model_of(body), first, digests, len(slots) - len(first), later_questions(api, body))
 
 
 def rewritten(
@@ -131,17 +142,18 @@ def rewritten(
     content: bytes | bytearray,
     parsed: Parsed,
     parts: Mapping[PictureSlot, Parts],
+    added: Mapping[int, Parts] | None = None,
     fitted: Callable[[Any], Any] = lambda body: body,
 ) -> bytes | None:
-    """A body with parts in place of pictures, then changed by `fitted`; None if it is as it came, or can't be
-    written.
+    """A body with parts in place of pictures and others at the end of turns, then changed by `fitted`; None
+    if it is as it came, or can't be written.
 
     What isn't in a changed part of a turn stays as it came: numbers, names that stand twice, blanks.
     """
     text = content.decode()
     span = _behind_blanks(text, 0), len(text.rstrip(" \t\n\r"))
     try:
-        body = fitted(with_parts(api, parsed.body, parts) if parts else parsed.body)
+        body = fitted(with_parts(api, parsed.body, parts, added) if parts or added else parsed.body)
         return None if body is parsed.body else _written(text, span, parsed.body, body).encode()
     except (ValueError, RecursionError):
         return None

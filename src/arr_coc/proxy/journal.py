@@ -51,6 +51,7 @@ class RequestRecord(NamedTuple):
     before: int  # tokens of its pictures, whole
     after: int  # tokens of what was sent for them
     pictures: tuple[RequestedPicture, ...]  # the last MAX_DRAWN, without what was sent for them
+    recalled: int = 0  # turns that got parts of an earlier picture
     changes: tuple[tuple[str, int], ...] = ()  # how many pictures were made to fit, by a key of CHANGES
     guessed: bool = True  # whether the rule is the model's; else squares stand for one that isn't known
     status: int = 0
@@ -61,6 +62,19 @@ class RequestRecord(NamedTuple):
         """What became of its pictures, in a line."""
         words = f"packed {self.packed} of {self.count} pictures, {self.after} of {self.before} tokens"
         return "; ".join([words, *(f"{count} {name}" for name, count in self.changes)]).replace("_", " ")
+
+    @property
+    def line(self) -> str:
+        """The request in a line for a terminal: what came, what was sent, and how long that took."""
+        words = [f"{self.count} picture{'s' * (self.count != 1)}", f"{self.packed} packed"]
+        if self.recalled:
+            words.append(f"parts for {self.recalled} later question{'s' * (self.recalled != 1)}")
+        saved = share_saved(self.before, self.after)
+        return (
+            f"{time.strftime('%H:%M:%S', time.localtime(self.time))}  {self.model or self.path}: "
+            f"{', '.join(words)}; {self.before:,} -> {self.after:,} tokens ({saved}), "
+            f"{self.ms:,.0f} ms, status {self.status}"
+        )
 
     @property
     def nbytes(self) -> int:
@@ -80,8 +94,31 @@ class RequestRecord(NamedTuple):
             "ms": round(self.ms, 1),
             "tokens_before": self.before,
             "tokens_after": self.after,
+            "recalled": self.recalled,
             "pictures": [{"question": one.question} | facts(one.outcome) for one in self.pictures],
         }
+
+
+class Totals(NamedTuple):
+    """Sums over the requests with pictures since a proxy was started."""
+
+    requests: int = 0
+    pictures: int = 0
+    before: int = 0  # tokens of the pictures, whole
+    after: int = 0  # tokens of what was sent for them
+
+    @property
+    def saved(self) -> str:
+        """The share of tokens that was saved, such as "63 % less"."""
+        return share_saved(self.before, self.after)
+
+
+def share_saved(before: int, after: int) -> str:
+    """Return in words how many tokens were saved, such as "63 % less"."""
+    if not before:
+        return "no tokens known"
+    share = round(100 * (before - after) / before)
+    return f"{abs(share)} % {'more' if share < 0 else 'less'}"
 
 
 class Journal:
@@ -89,15 +126,15 @@ class Journal:
 
     Args:
         most: requests that are kept, in memory alone; 0: none.
+        tell: what is called with a line about each request that was answered.
     """
 
-    def __init__(self, most: int = 100) -> None:
-        self.most = most
+    def __init__(self, most: int = 100, tell: Callable[[str], None] | None = None) -> None:
+        self.most, self.tell, self.totals = most, tell, Totals()
         self.records: deque[RequestRecord] = deque()
         self._bytes, self._count = 0, 0
-        self._drawn: dict[
-            str, tuple[RequestRecord | None, bytes]
-        ] = {}  # the newest request on it, and a page
+        # By name the newest request on a page, the totals on it, and the page.
+        self._drawn: dict[str, tuple[RequestRecord | None, Totals, bytes]] = {}
         self.registry = CollectorRegistry()
         made: dict[str, Any] = {"registry": self.registry}
         self.requests = Counter(
@@ -137,18 +174,21 @@ class Journal:
             path: of the request.
             model: that it names.
             rule: that counts the pictures.
-            pictures: what became of the first ones.
+            pictures: what became of the first ones, and parts of them for later questions, by turn.
             others: pictures behind them, which nobody looked at.
             changes: how many pictures of anybody were made to fit, by a key of CHANGES.
         """
         outcomes = [one.outcome for one in pictures]
-        reasons = Counts(one.reason for one in outcomes)
+        recalled = sum(one.reason == "recalled" for one in outcomes)
+        packed = sum(one.layout != "whole" for one in outcomes) - recalled
+        reasons = Counts(one.reason for one in outcomes if one.layout == "whole")
         if others:
             reasons["many_pictures"] += others
+        for became, count in (("packed", packed), ("whole", reasons.total()), ("recalled", recalled)):
+            if count:
+                self.pictures.labels(became).inc(count)
         for reason, count in reasons.items():
-            self.pictures.labels("packed" if reason == "packed" else "whole").inc(count)
-            if reason != "packed":
-                self.whole.labels(reason).inc(count)
+            self.whole.labels(reason).inc(count)
         changed = tuple(sorted((changes or {}).items()))
         for name, count in changed:
             self.fitted.labels(name).inc(count)
@@ -159,13 +199,23 @@ class Journal:
             if one.ms:
                 self.choosing.observe(one.ms / 1000)
         self._count += 1
+        came = len(outcomes) - recalled + others
         return RequestRecord(
-            self._count, time.time(), shorten(path)[1:-1], model, rule, len(outcomes) + others,
-            reasons["packed"], before, after, tuple(one.traced() for one in pictures[-MAX_DRAWN:]), changed,
+            self._count, time.time(), shorten(path)[1:-1], model, rule, came, packed, before, after,
+            tuple(one.traced() for one in pictures[-MAX_DRAWN:]), recalled, changed,
         )  # fmt: skip
 
     def keep(self, record: RequestRecord) -> None:
-        """Keep a request; the oldest ones are dropped for it."""
+        """Keep a request, and tell of it; the oldest ones are dropped for it."""
+        one = self.totals
+        self.totals = Totals(
+            one.requests + 1,
+            one.pictures + record.count,
+            one.before + record.before,
+            one.after + record.after,
+        )
+        if self.tell is not None:
+            self.tell(record.line)
         self.records.append(record)
         self._bytes += record.nbytes
         while self._bytes > MAX_BYTES or len(self.records) > self.most:
@@ -180,25 +230,35 @@ class Journal:
 
         def draw(records: list[RequestRecord]) -> str:
             return _PAGE.render(
-                records=records, most=self.most, reasons=REASONS, changes=CHANGES, clock=_clock
+                records=records,
+                most=self.most,
+                totals=self.totals,
+                reasons=REASONS,
+                changes=CHANGES,
+                clock=_clock,
             )
 
         return self._last("page", draw)
 
     def as_json(self) -> bytes:
         """The kept requests as JSON, the last one first; it may be called from any thread."""
-        return self._last(
-            "json", lambda records: json.dumps({"requests": [one.to_dict() for one in records]})
-        )
+
+        def draw(records: list[RequestRecord]) -> str:
+            return json.dumps(
+                {"totals": self.totals._asdict(), "requests": [one.to_dict() for one in records]}
+            )
+
+        return self._last("json", draw)
 
     def _last(self, name: str, draw: Callable[[list[RequestRecord]], str]) -> bytes:
         """A page as it was drawn last if no request has come since, so that all who ask share it."""
         records = list(self.records)[::-1]
         newest = records[0] if records else None
         drawn = self._drawn.get(name)
-        if drawn is None or drawn[0] is not newest:
-            drawn = self._drawn[name] = newest, draw(records).encode("utf-8", "replace")
-        return drawn[1]
+        if drawn is None or drawn[0] is not newest or drawn[1] is not self.totals:
+            drawn = newest, self.totals, draw(records).encode("utf-8", "replace")
+            self._drawn[name] = drawn
+        return drawn[2]
 
 
 def _clock(seconds: float) -> str:

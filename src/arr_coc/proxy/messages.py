@@ -66,6 +66,7 @@ class PictureSlot(NamedTuple):
     place: int  # in the turn's parts, or in its list of images
     data: str  # base64 of an image file
     question: str  # of the user about it; "": no words came with it or before it
+    number: int = 0  # 1 for the first picture of the user's turns, those that can't be packed counted, too
 
 
 def api_of(path: str) -> Api | None:
@@ -94,20 +95,37 @@ def picture_slots(api: Api, body: object) -> list[PictureSlot]:
     of tools, whose coordinates an agent may answer in, and parts with a number that JSON has not, such as
     1e999, which can't be written anew.
     """
-    slots, question = [], ""
-    for number, turn in enumerate(_turns(api, body)):
-        if _is_users(turn):
-            question = _words(api, turn) or question
-            slots += [PictureSlot(number, place, data, question) for place, data in _pictures(api, turn)]
+    slots, question, before = [], "", 0
+    for turn, said in enumerate(_turns(api, body)):
+        if not _is_users(said):
+            continue
+        question = _words(api, said) or question
+        places = _picture_places(api, said)
+        for place, data in _pictures(api, said):
+            slots.append(PictureSlot(turn, place, data, question, before + 1 + places.index(place)))
+        before += len(places)
     return slots
 
 
-def with_parts(api: Api, body: Any, parts: Mapping[PictureSlot, Parts]) -> Any:
-    """A copy of a body with captions and pictures in place of some of its pictures; all else is as it was."""
-    turns = list(_turns(api, body))
-    for number in dict.fromkeys(slot.turn for slot in parts):
+def later_questions(api: Api, body: object) -> dict[int, str]:
+    """What the user's turns behind the first one say, by their numbers; those without words are left out."""
+    said = [(number, turn) for number, turn in enumerate(_turns(api, body)) if _is_users(turn)]
+    words = {number: _words(api, turn) for number, turn in said[1:]}
+    return {number: text for number, text in words.items() if text}
+
+
+def with_parts(
+    api: Api, body: Any, parts: Mapping[PictureSlot, Parts], added: Mapping[int, Parts] | None = None
+) -> Any:
+    """A copy of a body with captions and pictures in place of some of its pictures; all else is as it was.
+
+    `added` are captions and pictures for the ends of turns, by their numbers.
+    """
+    turns, added = list(_turns(api, body)), added or {}
+    for number in dict.fromkeys([*(slot.turn for slot in parts), *added]):
         held = {slot.place: many for slot, many in parts.items() if slot.turn == number}
-        turns[number] = (_with_fields if not api.text else _with_list)(api, turns[number], held)
+        change = _with_fields if not api.text else _with_list
+        turns[number] = change(api, turns[number], held, added.get(number, ()))
     return body | {api.turns: turns} if api.turns else turns[0]
 
 
@@ -136,6 +154,15 @@ def _words(api: Api, turn: Mapping[str, Any]) -> str:
 def _sound(text: str) -> str:
     """A text without halves of characters, which JSON can write and nothing else can."""
     return text.encode("utf-8", "replace").decode()
+
+
+def _picture_places(api: Api, turn: Mapping[str, Any]) -> list[int]:
+    """The places of all pictures of a turn, whether they can be packed or not."""
+    content = turn.get("content" if api.text else "images")
+    parts = enumerate(content if isinstance(content, list) else ())
+    return [
+        n for n, part in parts if not api.text or (isinstance(part, dict) and part.get("type") == api.picture)
+    ]
 
 
 def _pictures(api: Api, turn: Mapping[str, Any]) -> Iterator[tuple[int, str]]:
@@ -176,10 +203,10 @@ def _can_be_written(part: dict[str, Any]) -> bool:
     return True
 
 
-def _with_list(api: Api, turn: dict[str, Any], held: Mapping[int, Parts]) -> dict[str, Any]:
+def _with_list(api: Api, turn: dict[str, Any], held: Mapping[int, Parts], added: Parts) -> dict[str, Any]:
     """A turn with its parts in a list."""
-    content: list[Any] = []
-    for place, part in enumerate(turn["content"]):
+    said, content = turn["content"], []
+    for place, part in enumerate(said if isinstance(said, list) else [{"type": api.text, "text": said}]):
         if place not in held:
             content.append(part)
             continue
@@ -190,6 +217,9 @@ def _with_list(api: Api, turn: dict[str, Any], held: Mapping[int, Parts]) -> dic
             made += [{"type": api.text, "text": caption}, part_with(part, data)]
         made[-1] |= marks
         content += made
+    for caption, data in added:
+        new = {"type": api.picture, "image_url": {} if api.name == "chat" else ""}
+        content += [{"type": api.text, "text": caption}, part_with(new, data)]
     return turn | {"content": content}
 
 
@@ -217,14 +247,15 @@ def _for_any(fields: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _with_fields(api: Api, turn: dict[str, Any], held: Mapping[int, Parts]) -> dict[str, Any]:
+def _with_fields(api: Api, turn: dict[str, Any], held: Mapping[int, Parts], added: Parts) -> dict[str, Any]:
     """A turn of Ollama's, with its words in one field and its pictures in another."""
     images: list[Any] = []
     lines: list[list[Line]] = []
-    for place, image in enumerate(turn["images"]):
+    for place, image in enumerate(turn.get("images") or ()):
         images += [data for _, data in held[place]] if place in held else [image]
         lines.append([(caption, True) for caption, _ in held[place]] if place in held else [("", True)])
+    images += [data for _, data in added]
     name = "content" if api.turns else "prompt"
     words = turn.get(name)
     text = placed(words if isinstance(words, str) else "", lines, numbered=not api.turns)
-    return turn | {"images": images, name: text}
+    return turn | {"images": images, name: "\n".join([text, *(caption for caption, _ in added)])}

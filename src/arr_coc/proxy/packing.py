@@ -22,8 +22,10 @@ import threading
 import time
 import warnings
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
@@ -34,11 +36,14 @@ from arr_coc.files.images import TooManyPixels, identify, open_image
 from arr_coc.files.paths import shorten
 from arr_coc.guide.guide import Guide, load_guide
 from arr_coc.guide.trust import SURE, is_general, is_transcription
-from arr_coc.pixels import Packed, find_rule, pack_for
+from arr_coc.pixels import Packed, find_rule, pack_for, pack_legibly
 from arr_coc.pixels.limits import LOSSY, encode_picture
 from arr_coc.pixels.naming import OTHER_RULE
 from arr_coc.pixels.packing import READABLE
+from arr_coc.pixels.page import find_page
 from arr_coc.pixels.planning import reading_scale
+from arr_coc.proxy.coordinates import asks_for_coordinates
+from arr_coc.proxy.earlier import Shown, belief, is_shown
 from arr_coc.selector import Selector
 
 MAX_PIXELS = 40_000_000  # of a picture that is chosen from, before and after `open_image` lets it grow
@@ -74,7 +79,7 @@ class Outcome(NamedTuple):
     """What the proxy did with one picture.
 
     Attributes:
-        reason: "packed", or why the whole picture goes on: a key of REASONS.
+        reason: "packed", or why all of the picture goes on: a key of REASONS.
         parts: captions, each with a PNG or a JPEG in base64; none: the picture goes on as it came.
         before: its tokens by the rule; 0: not known.
         after: the tokens of what is sent.
@@ -109,6 +114,8 @@ REASONS = {
     "larger": "packed it would be larger, cost no less and show nothing better",
     "unsure": "it may not hold what is asked for",
     "transcription": "all that is printed was asked for",
+    "recalled": "a later question needed it",
+    "coordinates": "a place in px was asked for",
     "no_question": "no words came with it",
     "many_pictures": "too many pictures in the request",
     "too_large": f"more than {MAX_PIXELS // 1_000_000} megapixels",
@@ -119,6 +126,17 @@ REASONS = {
     "failed": "choosing failed",
 }
 """Why a picture was packed or goes on whole, by the names that counters and traces have."""
+
+
+class Received(NamedTuple):
+    """A picture as it came."""
+
+    picture: Image.Image
+    lossy: bool  # whether its file was one of a photograph
+    letters: int  # of its base64
+
+
+Make = Callable[[Selector, Received, str], Outcome]  # what a worker does with a picture and a question
 
 
 class Packer:
@@ -133,8 +151,8 @@ class Packer:
         workers: threads.
         guide: that all of them share; None: the bundled one.
         relevance: of the selectors, as in `Selector`.
-        sure: the least confidence, in [0, 1], that a picture holds what is asked for; below, it goes on
-            whole.
+        sure: the least confidence, in [0, 1], that a picture holds what is asked for; below, all of it goes
+            on, a page of print as small as that stays legible, any other as it came.
         readable: px of a line of print that the models behind the proxy still read half of the time, as in
             `pack_for`.
         seconds: after which a picture goes on whole.
@@ -191,7 +209,23 @@ class Packer:
         """Return the outcome for a picture; never an error."""
         if not picture.question:
             return Outcome("no_question")
-        worker, key = self._worker(picture), _key(picture, dial)
+        return await self._made(picture, _key(picture, dial), partial(self._packed, dial=dial))
+
+    async def judge(self, picture: Picture) -> Outcome:
+        """Return an outcome whose `confidence` is the `belief` that the question is about the picture."""
+        return await self._made(picture, _key(picture, "judged"), self._judged)
+
+    async def cut(self, picture: Picture, dial: Dial, shown: tuple[Shown, ...]) -> Outcome:
+        """Return the outcome that sends parts of an earlier picture for a later question.
+
+        What is printed at the places `shown` isn't sent again; for half of the dial's tokens.
+        """
+        key = _key(picture, (dial, shown))
+        return await self._made(picture, key, partial(self._cut, dial=dial, shown=shown))
+
+    async def _made(self, picture: Picture, key: bytes, make: Make) -> Outcome:
+        """Return what a worker makes of a picture, or has made; never an error."""
+        worker = self._worker(picture)
         if (kept := self._look_up(key)) is not None:
             return kept._replace(ms=0.0)
         # What was sent of it before is made anew, as long as that takes, within reason.
@@ -202,7 +236,7 @@ class Packer:
             return self._keep(key, Outcome("busy"))
         seconds = self.seconds * (PATIENCE if again else 1)
         try:
-            work = self._threads[worker].submit(self._outcome, worker, key, picture, dial)
+            work = self._threads[worker].submit(self._outcome, worker, key, picture, make)
             self._running.add(work)
             work.add_done_callback(self._running.discard)
             return await asyncio.wait_for(asyncio.wrap_future(work), seconds)
@@ -219,12 +253,12 @@ class Packer:
     def _worker(self, picture: Picture) -> int:
         return picture.digest[0] % len(self._threads)
 
-    def _outcome(self, worker: int, key: bytes, picture: Picture, dial: Dial) -> Outcome:
+    def _outcome(self, worker: int, key: bytes, picture: Picture, make: Make) -> Outcome:
         if (kept := self._look_up(key)) is not None:  # another request has had it made meanwhile
             return kept._replace(ms=0.0)
         start = time.perf_counter()
         try:
-            outcome = self._packed(self._selectors[worker], _open(picture.data), picture.question, dial)
+            outcome = make(self._selectors[worker], _open(picture.data), picture.question)
         except _Unfit as reason:
             outcome = Outcome(str(reason))
         return self._keep(key, outcome._replace(ms=1000 * (time.perf_counter() - start)))
@@ -233,6 +267,8 @@ class Packer:
         picture = received.picture
         if is_transcription(self._guide, question):
             return self._whole("transcription", picture, dial)
+        if asks_for_coordinates(question):
+            return self._whole("coordinates", picture, dial)
         if dial.tokens < find_rule(dial.rule).cheapest:
             return self._whole("dear", picture, dial)
         packed = pack_for(
@@ -246,8 +282,57 @@ class Packer:
         )
         if packed.layout == "whole":
             return self._whole("small", picture, dial, packed.confidence)
-        if self._is_unsure(packed, question):
+        if not self._is_unsure(packed, question):
+            return self._sent("packed", received, packed, dial)
+        legible = self._legible(selector, picture, question, dial)
+        if legible is None:
             return self._whole("unsure", picture, dial, packed.confidence)
+        return self._sent("unsure", received, replace(legible, confidence=packed.confidence), dial)
+
+    def _judged(self, selector: Selector, received: Received, question: str) -> Outcome:
+        decided = selector.decide(received.picture, question, 1.0)
+        return Outcome("judged", confidence=max(map(belief, decided.couplings), default=0.0))
+
+    def _cut(
+        self, selector: Selector, received: Received, question: str, dial: Dial, shown: tuple[Shown, ...]
+    ) -> Outcome:
+        picture, rule = received.picture, find_rule(dial.rule)
+        if dial.tokens < rule.cheapest:
+            return self._whole("dear", picture, dial)
+        packed = pack_for(
+            picture,
+            (question,),
+            max(rule.cheapest, dial.tokens // 2),
+            rule=dial.rule,
+            layout="crops",
+            selector=selector,
+            readable=self.readable,
+        )
+        page = selector.beside(selector.known(picture), find_page)
+        new = {
+            place.picture
+            for place in packed.places
+            if place.origin != (0, 0, *picture.size)
+            and not is_shown(place.origin, page, shown, self.readable)
+        }
+        if not new:
+            return Outcome("shown")
+        numbers = dict(zip(sorted(new), range(len(new)), strict=True))
+        kept = replace(
+            packed,
+            pictures=tuple(packed.pictures[number] for number in numbers),
+            captions=tuple(packed.captions[number] for number in numbers),
+            places=tuple(
+                one._replace(picture=numbers[one.picture]) for one in packed.places if one.picture in new
+            ),
+        )
+        tokens = sum(rule.tokens(*one.size) for one in kept.pictures)
+        outcome = self._sent("recalled", received, replace(kept, tokens=tokens), dial)
+        return outcome._replace(before=0) if outcome.parts else outcome
+
+    def _sent(self, reason: str, received: Received, packed: Packed, dial: Dial) -> Outcome:
+        """Return the outcome that sends a packing."""
+        picture = received.picture
         files = [_encoded(one, received) for one in packed.pictures]
         letters = [len(one) for one in files]
         if max(letters) > MAX_LETTERS or (sum(letters) > received.letters and not _gains(packed)):
@@ -255,7 +340,7 @@ class Packer:
         parts = tuple(zip(packed.captions, files, strict=True))
         places = tuple((place.origin, place.magnification) for place in packed.places)
         return Outcome(
-            "packed",
+            reason,
             parts,
             packed.whole_tokens,
             packed.tokens,
@@ -275,6 +360,14 @@ class Packer:
             return False
         return not is_general(self._guide, question)
 
+    def _legible(self, selector: Selector, picture: Image.Image, question: str, dial: Dial) -> Packed | None:
+        """Return a page as small as its print stays legible; None for pictures that aren't printed."""
+        opened = selector.known(picture)
+        if not any(one.printed for one in selector.decide(opened, question, 1.0).couplings):
+            return None
+        page = selector.beside(opened, find_page)
+        return pack_legibly(picture, page, dial.tokens, dial.rule, self.readable)
+
     def _whole(
         self, reason: str, picture: Image.Image, dial: Dial, confidence: float | None = None
     ) -> Outcome:
@@ -289,7 +382,7 @@ class Packer:
 
     def _remembered(self, key: bytes) -> Outcome | None:
         kept, verdict = self._kept.get(key), self._verdicts.get(key)
-        if kept is None and verdict is not None and verdict.reason != "packed":
+        if kept is None and verdict is not None and verdict.layout == "whole":
             return verdict
         return kept
 
@@ -304,8 +397,8 @@ class Packer:
             return outcome
 
 
-def _key(picture: Picture, dial: Dial) -> bytes:
-    facts = picture.digest, picture.question, dial
+def _key(picture: Picture, more: object) -> bytes:
+    facts = picture.digest, picture.question, more
     return hashlib.blake2b(repr(facts).encode("utf-8", "replace"), digest_size=16).digest()
 
 
@@ -316,14 +409,6 @@ def digest_of(data: str) -> bytes:
 
 class _Unfit(Exception):
     """A picture that is passed on unopened; its text is a key of REASONS."""
-
-
-class Received(NamedTuple):
-    """A picture as it came."""
-
-    picture: Image.Image
-    lossy: bool  # whether its file was one of a photograph
-    letters: int  # of its base64
 
 
 def _open(data: str) -> Received:

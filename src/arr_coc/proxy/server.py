@@ -47,6 +47,7 @@ from arr_coc.proxy.guardrail import PATH as GUARDRAIL
 from arr_coc.proxy.journal import Journal, RequestedPicture, RequestRecord
 from arr_coc.proxy.messages import APIS, Api, api_of, model_in_path
 from arr_coc.proxy.packing import Dial, Packer, Picture
+from arr_coc.proxy.recall import Recalled, recall_all
 
 PAGES = "/arr_coc"
 SWITCH, TOKENS, LAYOUT = b"x-arr-coc", b"x-arr-coc-tokens", b"x-arr-coc-layout"  # headers of a request
@@ -182,6 +183,7 @@ class Proxy:
         packer: that chooses and packs; it is closed with the proxy.
         host: on which it listens, and `allow_hosts` further names by which it may be called, so that no page
             of another site can reach it through a browser under a name of its own.
+        tell: what is called with a line about each request with pictures; None: nothing.
 
     Raises:
         ValueError: a bad address, rule, layout or count, or a file without certificates.
@@ -193,12 +195,13 @@ class Proxy:
         packer: Packer,
         host: str = "127.0.0.1",
         allow_hosts: Sequence[str] = (),
+        tell: Callable[[str], None] | None = None,
     ) -> None:
         self.settings, self.packer = settings, packer
         self.upstream = NOWHERE if settings.upstream is None else read_upstream(settings.upstream)
         self.dial = Dial(_tokens(settings.tokens), "", _layout(settings.layout))
         self.rule = None if settings.rule is None else find_rule(settings.rule).name
-        self.journal = Journal(settings.traces)
+        self.journal = Journal(settings.traces, tell)
         self._held = Held()
         limits = httpx.Limits(max_connections=MAX_CONNECTIONS, max_keepalive_connections=64)
         trust = read_trust(settings.ca)
@@ -389,7 +392,11 @@ class Proxy:
             for slot, digest in zip(slots, parsed.digests, strict=True)
         ]
         outcomes = await self.packer.pack_all(pictures, dial)
+        recalled: dict[int, Recalled] = {}
+        if dial.layout != ONE_EACH:
+            recalled = await recall_all(self.packer, slots, pictures, outcomes, parsed.questions, dial)
         parts = {slot: one.parts for slot, one in zip(slots, outcomes, strict=True) if one.parts}
+        added = {turn: one.outcome.parts for turn, one in recalled.items()}
         changes: Counter[str] = Counter()
 
         def fitted(changed: Any) -> Any:
@@ -397,22 +404,33 @@ class Proxy:
             changes.update(counts)
             return made
 
-        made = await run(self._fitting, rewritten, api, content, parsed, parts, fitted)
+        made = await run(self._fitting, rewritten, api, content, parsed, parts, added, fitted)
         if made is None:
             changes.clear()
+            recalled = {}
             outcomes = [
-                one._replace(reason="failed", parts=(), after=one.before) if one.parts else one
+                one._replace(reason="failed", parts=(), after=one.before, layout="whole")
+                if one.parts
+                else one
                 for one in outcomes
             ]
         else:
-            if any(len(one.parts) > 1 for one in outcomes):
+            if recalled or any(len(one.parts) > 1 for one in outcomes):
                 body.spare = content
             body.content = made
         body.resize(len(body.content) + len(body.spare))
         if not slots and not changes:
             return "untouched", None
-        traced = [RequestedPicture(slot.question, one) for slot, one in zip(slots, outcomes, strict=True)]
-        record = self.journal.add_pictures(path, model, rule, traced, parsed.others, changes)
+        traced = [
+            (slot.turn, RequestedPicture(slot.question, one))
+            for slot, one in zip(slots, outcomes, strict=True)
+        ]
+        traced += [
+            (turn, RequestedPicture(parsed.questions[turn], one.outcome)) for turn, one in recalled.items()
+        ]
+        traced.sort(key=lambda one: one[0])
+        drawn = [one for _, one in traced]
+        record = self.journal.add_pictures(path, model, rule, drawn, parsed.others, changes)
         if self.rule is None and named_rule(named, parsed.model, path) is None:
             record = record._replace(guessed=False)
         return "untouched" if made is None else "changed", record
