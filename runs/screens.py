@@ -67,7 +67,9 @@ def act(page: Page, rng: random.Random) -> Step:
         else:
             page.mouse.click(x, y)
         if doing == "type":
-            page.keyboard.type(rng.choice(("blue lamp", "Hana Sato", "12", "kettle", "see below", "77 High Road")))
+            page.keyboard.type(
+                rng.choice(("blue lamp", "Hana Sato", "12", "kettle", "see below", "77 High Road"))
+            )
         return Step(doing, (x0, y0, x1, y1))
     if doing == "scroll":
         page.mouse.move(rng.randrange(300, 1200), rng.randrange(200, 800))
@@ -110,7 +112,9 @@ def record_all(folder: Path, seeds: Sequence[int], steps: int) -> None:
 
 def main() -> None:
     """Record, measure, and write the result."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folder", type=Path)
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3, 4, 5])
     parser.add_argument("--steps", type=int, default=32)

@@ -1,9 +1,9 @@
 """Screenshots of one session, one after another: decide what of a new one has to be sent again.
 
-shown, history = next_frame(None, open_frame(first), "parts", rule.tokens)       whole: it is the first
-shown, history = next_frame(history, open_frame(second), "parts", rule.tokens)
-shown.kind                                         "whole", "unchanged" or "parts"
-shown.parts                                        captions, each with a box in px of the whole screen
+sent, history = next_file(None, first, "parts", find_rule("claude"))         whole: it is the first
+sent, history = next_file(history, second, "parts", find_rule("claude"))
+sent.shown.kind                           "whole", "unchanged" or "parts"
+sent.shown.parts, sent.files              captions, with boxes in px of the whole screen; PNGs of those
 
 A decision follows from a screenshot and those before it alone, so that what was sent stays as it was. All
 places are in px of the screen as it was last shown whole: an agent clicks in one space of coordinates.
@@ -11,18 +11,23 @@ places are in px of the screen as it was last shown whole: an agent clicks in on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import io
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from arr_coc.files.images import identify, open_image
 from arr_coc.pixels.lines import PixelBox
 from arr_coc.pixels.regions import merged
+from arr_coc.pixels.rules import Rule
 
 SCREENS = ("unchanged", "parts", "off")
 """What is done with screenshots: a sentence for one like the last; parts, too; nothing."""
+MAX_FRAME_PIXELS = 9_000_000  # of a screenshot; larger ones go whole
+OWN_SIZE = 0.98  # of a screenshot's sides, read at less of which by a model, it has no parts
 TOLERANCE = 3  # levels of 255 by which a channel of a px may differ and be the same
 BLOCK = 8  # px of the side of the squares in which changes are found
 MAX_UNCHANGED = 3  # sentences in a row before a screenshot is sent again
@@ -33,6 +38,8 @@ MARGIN, MIN_SIDES = 16, (160, 80)  # px around a change, and the least width and
 FRAME = 24  # px that a part costs more at each side, for its caption
 CARET_WIDTH, CARET_HEIGHTS = 3, (10, 64)  # px of a text cursor
 SMALL = (192, 96)  # px, the width and height of what may be a clock or a spinner
+MAX_RESTLESS = 16  # small changes of a pair of screenshots of which some may be clocks or spinners
+MAX_MERGED = 48  # boxes that are merged one by one
 MIN_SCROLLED, MIN_VOTES = 0.08, 24  # share of a screen that has moved, and rows of print that say so
 DIMMED = (0.15, 0.92)  # of its light that a screen keeps behind a dialog
 MIN_DIMMED = 0.5  # share of a screen whose colours one change of light explains
@@ -105,6 +112,43 @@ class FrameHistory(NamedTuple):
         return sum(held.values()) + 4096
 
 
+class SentFile(NamedTuple):
+    """What is sent of the file of a screenshot: a PNG for each of its parts, b"" where that has no picture."""
+
+    size: tuple[int, int]
+    shown: ShownFrame
+    files: tuple[bytes, ...] = ()
+
+
+def next_file(
+    history: FrameHistory | None, content: bytes, way: str, rule: Rule
+) -> tuple[SentFile, FrameHistory | None]:
+    """Decide what is sent of a screenshot's file, as `next_frame`, and return the history with it.
+
+    A model that reads the screen at less than OWN_SIZE of its sides gets no parts: its px would be others.
+    A picture that is turned or thin is whole ("other"), and the next one is a first one.
+
+    Raises:
+        ValueError: a file that can't be read, or of more than MAX_FRAME_PIXELS.
+    """
+    image = open_image(content, MAX_FRAME_PIXELS)
+    with identify(io.BytesIO(content), "the screenshot") as header:
+        size = header.size
+    if image.size != size:  # `open_image` has turned it or let it grow
+        return SentFile(size, ShownFrame("whole", "other")), None
+    seen = rule.seen(*size)
+    small = min(seen[0] / size[0], seen[1] / size[1]) < OWN_SIZE
+    shown, history = next_frame(history, open_frame(image), "unchanged" if small else way, rule.tokens)
+    files = [b"" if box is None else _png(image.crop(box)) for _, box in shown.parts]
+    return SentFile(size, shown, tuple(files)), history
+
+
+def _png(image: Image.Image) -> bytes:
+    file = io.BytesIO()
+    image.save(file, "PNG", compress_level=6)
+    return file.getvalue()
+
+
 def open_frame(image: Image.Image) -> Screen:
     """Return a screenshot's pixels as `next_frame` takes them."""
     colours = np.asarray(image.convert("RGBA")).view(np.uint32)[..., 0]
@@ -137,7 +181,8 @@ def next_frame(
     changed = differing(history.known, new)
     boxes = components(blocks_of(changed))
     calm = boxes if np.array_equal(history.last, history.known) else _changes(history.last, new)
-    small = tuple((box, _cut(history.last, box).copy()) for box in calm if _is_small(box, scale))
+    calm = [box for box in calm if _is_small(box, scale)]
+    small = tuple((box, _cut(history.last, box).copy()) for box in calm if len(calm) <= MAX_RESTLESS)
     history = history._replace(last=new, restless=(*history.restless[-2:], small), age=history.age + 1)
     whole = FrameHistory(screen.size, new, new, restless=history.restless)
     if not (kept := _that_count(boxes, changed, history, scale)):
@@ -156,7 +201,8 @@ def next_frame(
         left = differing(guess.pixels, new)
         boxes = components(blocks_of(left))
         kept = _that_count(boxes, left, history, scale)
-    cut = [_with_margin(box, screen.size, scale) for box in kept]
+    grouped = kept if len(kept) <= MAX_MERGED else _grouped(kept, new.shape)
+    cut = [_with_margin(box, screen.size, scale) for box in grouped]
     cut = sorted(merged(cut, FRAME * scale, MAX_PARTS), key=lambda box: (box[1], box[0]))
     cost = sum(tokens(x1 - x0, y1 - y0) for x0, y0, x1, y1 in cut)
     if cost > WHOLE_FROM * tokens(*screen.size):
@@ -213,7 +259,7 @@ def blocks_of(mask: NDArray[np.bool_]) -> Blocks:
 
 
 def components(blocks: Blocks) -> list[PixelBox]:
-    """Return the boxes, in px, of what hangs together, neighbours by a corner included, from top to bottom."""
+    """Return the boxes, in px, of blocks that touch, by a corner too, from top to bottom."""
     padded = np.zeros((blocks.shape[0], blocks.shape[1] + 2), np.int8)
     padded[:, 1:-1] = blocks
     steps = np.diff(padded, axis=1)
@@ -298,6 +344,18 @@ def _share_place(one: PixelBox, other: PixelBox) -> bool:
         for big, little in ((one, other), (other, one))
     )
     return any(inside)
+
+
+def _grouped(boxes: Sequence[PixelBox], shape: tuple[int, ...]) -> list[PixelBox]:
+    """Return few boxes around many: of those that are within a few blocks of each other, one."""
+    near = 2
+    while len(boxes) > MAX_MERGED:
+        blocks = np.zeros((shape[0] // BLOCK, shape[1] // BLOCK), bool)
+        for box in boxes:
+            x0, y0, x1, y1 = (side // BLOCK for side in box)
+            blocks[max(0, y0 - near) : y1 + near, max(0, x0 - near) : x1 + near] = True
+        boxes, near = components(blocks), 2 * near
+    return list(boxes)
 
 
 def _with_margin(box: PixelBox, size: tuple[int, int], scale: int) -> PixelBox:
@@ -402,7 +460,7 @@ def _scrolled(
 
 def _dimmed(known: Pixels, new: Pixels) -> Pixels | None:
     """Return a screen in the other light that most of it is in now; None: in none."""
-    before, after = known[::4, ::4].ravel(), new[::4, ::4].ravel()
+    before, after = known[::8, ::8].ravel(), new[::8, ::8].ravel()
     colours, which, counts = np.unique(before, return_inverse=True, return_counts=True)
     frequent = np.argsort(-counts, kind="stable")[:12]
     pairs, weights = [], []
@@ -431,11 +489,5 @@ def _dimmed(known: Pixels, new: Pixels) -> Pixels | None:
     for channel in range(3):
         made[..., channel] = table[:, channel][made[..., channel]]
     dark = made.view(np.uint32)[..., 0]
-    explained = 1 - differing(dark[::4, ::4].copy(), new[::4, ::4].copy()).mean()
+    explained = 1 - differing(dark[::8, ::8].copy(), new[::8, ::8].copy()).mean()
     return dark if explained >= MIN_DIMMED else None
-
-
-def crops_of(shown: ShownFrame, image: Image.Image) -> Iterator[tuple[str, Image.Image | None]]:
-    """Yield the sentences of a shown screenshot, each with the part of the picture that it speaks of."""
-    for caption, box in shown.parts:
-        yield caption, None if box is None else image.crop(box)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from starlette.requests import ClientDisconnect
@@ -21,6 +21,7 @@ from starlette.types import Receive
 
 from arr_coc.proxy.messages import Api, Parts, PictureSlot, model_of, picture_slots, with_parts
 from arr_coc.proxy.packing import digest_of
+from arr_coc.proxy.screens import ScreenSlot, screen_slots, with_screens
 
 MAX_BODY = 64 * 2**20  # bytes of a body that is looked into; a longer one passes as it is
 MAX_BODIES = 256 * 2**20  # bytes of all bodies that are held, with what is made of them
@@ -103,6 +104,7 @@ class Parsed(NamedTuple):
     slots: list[PictureSlot]
     digests: list[bytes]
     others: int = 0  # pictures behind those
+    screens: Sequence[ScreenSlot] = ()  # pictures that tools returned
 
 
 def parse(api: Api, content: bytes | bytearray, most: int) -> Parsed | None:
@@ -114,18 +116,22 @@ def parse(api: Api, content: bytes | bytearray, most: int) -> Parsed | None:
         return None
     try:
         body = json.loads(content.decode())
-        slots = picture_slots(api, body)
+        slots, screens = picture_slots(api, body), screen_slots(api, body)
     except (ValueError, RecursionError):
         return None
-    if not slots:
+    if not slots and not screens:
         return None
     first = slots[:most]
     digests = [digest_of(slot.data) for slot in first]
-    return Parsed(body, model_of(body), first, digests, len(slots) - len(first))
+    return Parsed(body, model_of(body), first, digests, len(slots) - len(first), screens)
 
 
 def rewritten(
-    api: Api, content: bytes | bytearray, parsed: Parsed, parts: Mapping[PictureSlot, Parts]
+    api: Api,
+    content: bytes | bytearray,
+    parsed: Parsed,
+    parts: Mapping[PictureSlot, Parts],
+    screens: Mapping[ScreenSlot, Parts] | None = None,
 ) -> bytes | None:
     """A body with parts in place of pictures; None if it can't be written.
 
@@ -134,7 +140,8 @@ def rewritten(
     text = content.decode()
     span = _behind_blanks(text, 0), len(text.rstrip(" \t\n\r"))
     try:
-        return _written(text, span, parsed.body, with_parts(api, parsed.body, parts)).encode()
+        made = with_screens(api, with_parts(api, parsed.body, parts), screens or {})
+        return _written(text, span, parsed.body, made).encode()
     except (ValueError, RecursionError):
         return None
 

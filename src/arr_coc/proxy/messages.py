@@ -33,7 +33,8 @@ OF_THE_PICTURE = re.compile(
 """Names of fields that say which picture a part holds, how large it is or of what form."""
 WORD_START = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")  # of a name such as mediaType
 
-Parts = Sequence[tuple[str, str]]  # a caption and a PNG or a JPEG in base64 each, in place of a picture
+Parts = Sequence[tuple[str, str]]
+"""What stands in place of a picture: captions, each with a PNG or a JPEG in base64, or "" for none."""
 
 
 class Api(NamedTuple):
@@ -96,7 +97,7 @@ def picture_slots(api: Api, body: object) -> list[PictureSlot]:
     for number, turn in enumerate(_turns(api, body)):
         if _is_users(turn):
             question = _words(api, turn) or question
-            slots += [PictureSlot(number, place, data, question) for place, data in _pictures(api, turn)]
+            slots += [PictureSlot(number, place, data, question) for place, data in pictures_in(api, turn)]
     return slots
 
 
@@ -105,7 +106,7 @@ def with_parts(api: Api, body: Any, parts: Mapping[PictureSlot, Parts]) -> Any:
     turns = list(_turns(api, body))
     for number in dict.fromkeys(slot.turn for slot in parts):
         held = {slot.place: many for slot, many in parts.items() if slot.turn == number}
-        turns[number] = (_with_fields if not api.text else _with_list)(api, turns[number], held)
+        turns[number] = (_with_fields if not api.text else with_list)(api, turns[number], held)
     return body | {api.turns: turns} if api.turns else turns[0]
 
 
@@ -136,8 +137,8 @@ def _sound(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
-def _pictures(api: Api, turn: Mapping[str, Any]) -> Iterator[tuple[int, str]]:
-    """The place and the base64 of each picture in a turn."""
+def pictures_in(api: Api, turn: Mapping[str, Any]) -> Iterator[tuple[int, str]]:
+    """Yield the place and the base64 of each picture in a turn that can be changed."""
     content = turn.get("content" if api.text else "images")
     for place, part in enumerate(content if isinstance(content, list) else ()):
         data = _base64_of(api, part) if api.text else part if isinstance(part, str) else None
@@ -174,8 +175,8 @@ def _can_be_written(part: dict[str, Any]) -> bool:
     return True
 
 
-def _with_list(api: Api, turn: dict[str, Any], held: Mapping[int, Parts]) -> dict[str, Any]:
-    """A turn with its parts in a list."""
+def with_list(api: Api, turn: dict[str, Any], held: Mapping[int, Parts]) -> dict[str, Any]:
+    """Return a turn, with its parts in a list, that has others in place of some; "" is no picture."""
     content: list[Any] = []
     for place, part in enumerate(turn["content"]):
         if place not in held:
@@ -185,7 +186,7 @@ def _with_list(api: Api, turn: dict[str, Any], held: Mapping[int, Parts]) -> dic
         marks = {name: value for name, value in _for_any(part).items() if "cache" in name}
         made = []
         for caption, data in held[place]:
-            made += [{"type": api.text, "text": caption}, _part_with(part, data)]
+            made += [{"type": api.text, "text": caption}, *([_part_with(part, data)] if data else ())]
         made[-1] |= marks
         content += made
     return turn | {"content": content}

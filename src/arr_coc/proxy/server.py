@@ -39,6 +39,7 @@ from arr_coc.proxy.bodies import BODY_SECONDS, PIECE, Body, Held, parse, rewritt
 from arr_coc.proxy.journal import Journal, RequestedPicture, RequestRecord
 from arr_coc.proxy.messages import Api, api_of, model_in_path
 from arr_coc.proxy.packing import Dial, Packer, Picture, guess_rule
+from arr_coc.proxy.screens import Screens
 
 PAGES = "/arr_coc"
 SWITCH, TOKENS, LAYOUT = b"x-arr-coc", b"x-arr-coc-tokens", b"x-arr-coc-layout"  # headers of a request
@@ -85,6 +86,7 @@ class ProxySettings(NamedTuple):
         rule: that counts them, as in `find_rule`; None: guessed from the name of the request's model.
         layout: as in `pack_for`.
         traces: requests that are kept for the page.
+        screens: what is done with screenshots that tools return, as in `Screens`.
     """
 
     upstream: str
@@ -93,6 +95,7 @@ class ProxySettings(NamedTuple):
     layout: str = "auto"
     traces: int = 100
     ca: str | None = None
+    screens: str = "unchanged"
 
 
 class Upstream(NamedTuple):
@@ -179,6 +182,7 @@ class Proxy:
         self.dial = Dial(_tokens(settings.tokens), "", _layout(settings.layout))
         self.rule = None if settings.rule is None else find_rule(settings.rule).name
         self.journal = Journal(settings.traces)
+        self.screens = Screens(settings.screens)
         self._held = Held()
         limits = httpx.Limits(max_connections=MAX_CONNECTIONS, max_keepalive_connections=64)
         trust = read_trust(settings.ca)
@@ -201,6 +205,7 @@ class Proxy:
             await self._transport.aclose()
             self._parsing.shutdown(wait=False, cancel_futures=True)
             self.packer.close()
+            self.screens.close()
 
     # ---- pages of its own -----------------------------------------------------------------------------
 
@@ -333,7 +338,14 @@ class Proxy:
         ]
         outcomes = await self.packer.pack_all(pictures, dial)
         parts = {slot: one.parts for slot, one in zip(slots, outcomes, strict=True) if one.parts}
-        made = await run(self._parsing, rewritten, api, content, parsed, parts) if parts else None
+        shown = await self.screens.outcomes(parsed.screens, rule, dial.layout == ONE_EACH)
+        screens = {slot: one.parts for slot, one in zip(parsed.screens, shown, strict=False) if one.parts}
+        if not slots and not screens:
+            body.resize(len(content))
+            return "untouched", None
+        outcomes += shown
+        changes = parts, screens
+        made = await run(self._parsing, rewritten, api, content, parsed, *changes) if any(changes) else None
         if made is None:
             outcomes = [
                 one._replace(reason="failed", parts=(), after=one.before) if one.parts else one
@@ -344,7 +356,8 @@ class Proxy:
                 body.spare = content
             body.content = made
         body.resize(len(body.content) + len(body.spare))
-        traced = [RequestedPicture(slot.question, one) for slot, one in zip(slots, outcomes, strict=True)]
+        questions = [slot.question for slot in slots] + [""] * len(shown)
+        traced = [RequestedPicture(*one) for one in zip(questions, outcomes, strict=True)]
         record = self.journal.add_pictures(path, model, rule, traced, parsed.others)
         return "untouched" if made is None else "changed", record
 
