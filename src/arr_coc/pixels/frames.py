@@ -113,7 +113,7 @@ class FrameHistory(NamedTuple):
 
 
 class SentFile(NamedTuple):
-    """What is sent of the file of a screenshot: a PNG for each of its parts, b"" where that has no picture."""
+    """What is sent of a screenshot's file: a PNG for each of its parts, b"" where one has no picture."""
 
     size: tuple[int, int]
     shown: ShownFrame

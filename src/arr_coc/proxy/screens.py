@@ -21,6 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 from cachetools import LRUCache
+
 from arr_coc.files.paths import shorten
 from arr_coc.pixels.frames import SCREENS, FrameHistory, next_file
 from arr_coc.pixels.rules import Rule, find_rule
