@@ -43,7 +43,7 @@ import numpy as np
 from PIL import Image
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from arr_coc.pixels.frames import UNCHANGED, blocks_of, components, differing, open_frame
+from arr_coc.pixels.frames import SCREENS, UNCHANGED, blocks_of, components, differing, open_frame
 from arr_coc.pixels.regions import merged
 from arr_coc.pixels.rules import find_rule
 from arr_coc.proxy.bodies import parse, rewritten
@@ -402,14 +402,15 @@ def table_of(sessions: Sequence[dict[str, dict[str, Any]]]) -> dict[str, dict[st
         letters = sum(row["letters"] for row in rows)
         table[method] = {
             "share": round(tokens / sum(stock), 4),
-            "share_with_captions": round((tokens + letters / 4) / sum(stock), 4),
             "share_by_session": [round(min(shares), 4), round(max(shares), 4)],
             "prefix_bytes_changed": sum(row["changed"] for row in rows),
             "targets": targets,
             "targets_shown": round(shown / targets, 4),
             "clicks_within_1_px": round(sum(row["clicks"] for row in rows) / max(1, shown), 4),
-            "became": dict(sum((Counter(row["became"]) for row in rows), Counter())),
         }
+        if method in SCREENS:
+            table[method]["share_with_captions"] = round((tokens + letters / 4) / sum(stock), 4)
+            table[method]["became"] = dict(sum((Counter(row["became"]) for row in rows), Counter()))
         if seconds := sorted(1000 * one for row in rows for one in row["seconds"]):
             table[method]["ms"] = {
                 "median": round(median(seconds), 1),

@@ -39,6 +39,7 @@ FRAME = 24  # px that a part costs more at each side, for its caption
 CARET_WIDTH, CARET_HEIGHTS = 3, (10, 64)  # px of a text cursor
 SMALL = (192, 96)  # px, the width and height of what may be a clock or a spinner
 MAX_RESTLESS = 16  # small changes of a pair of screenshots of which some may be clocks or spinners
+MAX_ALONE = 2  # changes of a pair that may all be clocks or spinners: one of each
 MAX_MERGED = 48  # boxes that are merged one by one
 MIN_SCROLLED, MIN_VOTES = 0.08, 24  # share of a screen that has moved, and rows of print that say so
 DIMMED = (0.15, 0.92)  # of its light that a screen keeps behind a dialog
@@ -82,6 +83,13 @@ class ShownFrame(NamedTuple):
     parts: tuple[FramePart, ...] = ()
 
 
+class SmallChanges(NamedTuple):
+    """Small boxes that changed from one screenshot to the next, with what was there, and whether all did."""
+
+    boxes: tuple[tuple[PixelBox, Pixels], ...]
+    alone: bool
+
+
 class FrameHistory(NamedTuple):
     """What is known of a session's screenshots up to one of them.
 
@@ -90,7 +98,7 @@ class FrameHistory(NamedTuple):
         known: the screen as it was shown, parts put in their places.
         last: the last screenshot itself.
         under: the screen as it was shown before a dialog darkened it; None: there is no dialog.
-        restless: of the last three pairs of screenshots, the small boxes that changed, with what was there.
+        restless: of the last three pairs of screenshots.
         unchanged: sentences since the last picture.
         age: screenshots since the last whole one.
         parted: whether parts were sent since then.
@@ -100,7 +108,7 @@ class FrameHistory(NamedTuple):
     known: Pixels
     last: Pixels
     under: Pixels | None = None
-    restless: tuple[tuple[tuple[PixelBox, Pixels], ...], ...] = ()
+    restless: tuple[SmallChanges, ...] = ()
     unchanged: int = 0
     age: int = 0
     parted: bool = False
@@ -164,8 +172,9 @@ def next_frame(
     """Decide what is sent of a screenshot, and return the history with it.
 
     What doesn't count as a change: channels that differ by TOLERANCE, one text cursor that appears or goes,
-    and a small place that had also changed by itself in the two pairs of screenshots before and doesn't show
-    what it did before them, as clocks with seconds and spinners do. Such places are named.
+    and a small place that had also changed in the two pairs of screenshots before, in one of these three
+    almost alone, and shows nothing that it did in them, as clocks with seconds and spinners. Such places
+    are named.
 
     Args:
         history: of the screenshots before it; None: it is the first.
@@ -180,10 +189,11 @@ def next_frame(
     scale = max(1, round(screen.size[0] / WIDE))
     changed = differing(history.known, new)
     boxes = components(blocks_of(changed))
-    calm = boxes if np.array_equal(history.last, history.known) else _changes(history.last, new)
-    calm = [box for box in calm if _is_small(box, scale)]
-    small = tuple((box, _cut(history.last, box).copy()) for box in calm if len(calm) <= MAX_RESTLESS)
-    history = history._replace(last=new, restless=(*history.restless[-2:], small), age=history.age + 1)
+    history = history._replace(
+        restless=(*history.restless[-2:], _small_changes(history, new, boxes, scale)),
+        last=new,
+        age=history.age + 1,
+    )
     whole = FrameHistory(screen.size, new, new, restless=history.restless)
     if not (kept := _that_count(boxes, changed, history, scale)):
         if history.unchanged >= MAX_UNCHANGED:
@@ -292,10 +302,6 @@ def components(blocks: Blocks) -> list[PixelBox]:
     return sorted(made, key=lambda box: (box[1], box[0]))
 
 
-def _changes(one: Pixels, other: Pixels) -> list[PixelBox]:
-    return components(blocks_of(differing(one, other)))
-
-
 def _cut(pixels: NDArray, box: PixelBox) -> NDArray:
     return pixels[box[1] : box[3], box[0] : box[2]]
 
@@ -326,11 +332,25 @@ def _is_caret(box: PixelBox, changed: NDArray[np.bool_], history: FrameHistory, 
     return all(np.ptp(_cut(pixels, bar)) == 0 for pixels in (history.known, history.last))
 
 
+def _small_changes(history: FrameHistory, new: Pixels, boxes: Sequence[PixelBox], scale: int) -> SmallChanges:
+    """Return what is small of the changes since the last screenshot, which may not be what was shown."""
+    if not np.array_equal(history.last, history.known):
+        boxes = components(blocks_of(differing(history.last, new)))
+    small = [box for box in boxes if _is_small(box, scale)]
+    if len(small) > MAX_RESTLESS:
+        return SmallChanges((), alone=False)
+    kept = tuple((box, _cut(history.last, box).copy()) for box in small)
+    return SmallChanges(kept, alone=len(small) == len(boxes) <= MAX_ALONE)
+
+
 def _is_restless(box: PixelBox, history: FrameHistory, scale: int) -> bool:
-    """Return whether a small place has changed in the last three pairs of screenshots, to something new."""
-    if len(history.restless) < 3 or not _is_small(box, scale):
+    """Return whether a small place has changed in the last three pairs of screenshots, to something new.
+
+    In one of them hardly anything else did: the number of things in a basket changes with other things.
+    """
+    if len(history.restless) < 3 or not _is_small(box, scale) or not any(p.alone for p in history.restless):
         return False
-    there = [[one for one in pair if _share_place(one[0], box)] for pair in history.restless]
+    there = [[one for one in pair.boxes if _share_place(one[0], box)] for pair in history.restless]
     return all(there) and not any(
         np.array_equal(_cut(history.last, place), was) for pair in there for place, was in pair
     )
