@@ -509,5 +509,6 @@ def _dimmed(known: Pixels, new: Pixels) -> Pixels | None:
     for channel in range(3):
         made[..., channel] = table[:, channel][made[..., channel]]
     dark = made.view(np.uint32)[..., 0]
+    dark[known == 0] = 0  # what fills up the last blocks has no light
     explained = 1 - differing(dark[::8, ::8].copy(), new[::8, ::8].copy()).mean()
     return dark if explained >= MIN_DIMMED else None
