@@ -255,7 +255,7 @@ def happening(rng: random.Random, image: Image.Image, before: list[Image.Image])
 
 @each("seed", range(6))
 def test_what_was_shown_is_the_screen(seed: int) -> None:
-    """But for what is named as moving by itself; no parts cost more than the whole; nothing depends on more."""
+    """But for what is named as moving by itself. Parts cost less than the whole; nothing else counts."""
     rng = random.Random(seed)
     images = [page(0, 0, LITTLE)]
     for _ in range(24):

@@ -210,7 +210,7 @@ def _part_with(part: dict[str, Any], data: str) -> dict[str, Any]:
 def _for_any(fields: dict[str, Any]) -> dict[str, Any]:
     """Those of a part's fields that hold for any picture, such as for how large it is to be read."""
     return {
-        name: _for_any(value) if isinstance(value, dict) else value
+        name: _for_any(value) if isinstance(value, dict) and "cache" not in name else value
         for name, value in fields.items()
         if not OF_THE_PICTURE.search(WORD_START.sub("_", name).replace("-", "_").lower())
     }

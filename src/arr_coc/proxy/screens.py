@@ -170,7 +170,8 @@ class Screens:
         for number, slot in enumerate(slots):
             if number == 0 or slot.session != slots[number - 1].session:
                 digest = repr((rule.name, way)).encode()
-            digest = hashlib.blake2b(digest + slot.data.encode(), digest_size=16).digest()
+            content = slot.data.encode("utf-8", "replace")
+            digest = hashlib.blake2b(digest + content, digest_size=16).digest()
             keys.append(digest)
         with self._lock:
             found = [self._kept.get(key) for key in keys]
