@@ -4,7 +4,8 @@
 
 It starts the other server, and passes lines from this process's input to it, and from it to this process's
 output, byte for byte: whatever either side of the protocol says, or will say in later versions. Only a
-result of a tool that has pictures is looked into.
+result of a tool that has pictures is looked into. What that needs takes seconds to load, meanwhile the rest
+passes.
 """
 
 from __future__ import annotations
@@ -19,13 +20,15 @@ import signal
 import subprocess
 import sys
 import threading
-from typing import Any
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
 
 from PIL import Image
 
 from arr_coc.files.paths import shorten
-from arr_coc.pixels.frames import SCREENS, FrameHistory, next_file
-from arr_coc.pixels.rules import find_rule
+
+if TYPE_CHECKING:
+    from arr_coc.pixels.frames import FrameHistory
 
 MAX_LINE = 64 * 2**20  # bytes of a message that is looked into
 MAX_RESULT = 1_000_000  # bytes of a message that clients take; pictures above it become JPEGs
@@ -48,9 +51,11 @@ class AroundScreens:
     """
 
     def __init__(self, way: str = "unchanged", rule: str = "32") -> None:
-        if way not in SCREENS:
-            raise ValueError(f"screens {shorten(way)} is not known: use one of {', '.join(SCREENS)}")
-        self.way, self.rule = way, find_rule(rule)
+        from arr_coc.pixels import find_rule, frames
+
+        if way not in frames.SCREENS:
+            raise ValueError(f"screens {shorten(way)} is not known: use one of {', '.join(frames.SCREENS)}")
+        self.way, self.rule, self._frames = way, find_rule(rule), frames
         self._history: FrameHistory | None = None
 
     def passed(self, line: bytes) -> bytes:
@@ -84,7 +89,7 @@ class AroundScreens:
             return [part]
         try:
             content = base64.b64decode(part["data"], validate=True)
-            sent, self._history = next_file(self._history, content, self.way, self.rule)
+            sent, self._history = self._frames.next_file(self._history, content, self.way, self.rule)
         except (KeyError, TypeError, ValueError) as error:
             log.warning("a tool's picture passes whole: %s", shorten(str(error), 300))
             self._history = None
@@ -135,7 +140,7 @@ def run_around(command: str, way: str = "unchanged", rule: str = "32") -> int:
     Raises:
         ValueError: a command that can't be started, another way, or an unknown rule.
     """
-    words, screens = read_command(command), AroundScreens(way, rule)
+    words = read_command(command)
     try:
         # Not a group of its own: Ctrl-C in a terminal reaches both.
         process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
@@ -143,19 +148,27 @@ def run_around(command: str, way: str = "unchanged", rule: str = "32") -> int:
         raise ValueError(
             f"around {shorten(command)} can't be started ({error.strerror}): check the name of its program"
         ) from error
-    assert process.stdin is not None
-    assert process.stdout is not None
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    asking = threading.Thread(target=_pass_input, args=(process,), daemon=True)
-    asking.start()
-    try:
-        for line in io.BufferedReader(process.stdout):  # type: ignore[arg-type]
-            _write(1, screens.passed(line))
-        return process.wait()
-    except BrokenPipeError:  # the client has gone
-        return 0
-    finally:
-        _end(process)
+    threading.Thread(target=_pass_input, args=(process,), daemon=True).start()
+    with ThreadPoolExecutor(1) as loader:
+        loading = loader.submit(AroundScreens, way, rule)
+        loading.add_done_callback(lambda _: loading.exception() and process.terminate())
+        try:
+            _pass_output(process, loading)
+            code = process.wait()
+            return code if code >= 0 else 128 - code  # by a signal, as shells have it
+        except BrokenPipeError:  # the client has gone
+            return 0
+        finally:
+            _end(process)
+
+
+def _pass_output(process: subprocess.Popen[bytes], loading: Future[AroundScreens]) -> None:
+    """Pass the other server's output on, until it ends."""
+    pipe: Any = process.stdout
+    for line in io.BufferedReader(pipe):
+        _write(1, loading.result().passed(line) if PICTURE in line else line)
+    loading.result()  # raises what was wrong with the settings
 
 
 def _pass_input(process: subprocess.Popen[bytes]) -> None:
