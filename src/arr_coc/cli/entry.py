@@ -55,7 +55,11 @@ EXAMPLES: dict[str, tuple[str, ...]] = {  # lines at the end of a command's --he
         "arr-coc proxy --upstream http://127.0.0.1:11434",
         "arr-coc proxy --upstream https://api.openai.com/v1 --tokens 600 --for gpt-5 --port 9000",
     ),
-    "mcp": ("arr-coc mcp screenshots", "arr-coc mcp scans reports --for claude"),
+    "mcp": (
+        "arr-coc mcp screenshots",
+        "arr-coc mcp scans reports --for claude",
+        'arr-coc mcp --around "npx @playwright/mcp@latest" --screens parts',
+    ),
     "view": ("arr-coc view trace.safetensors --out answer.html",),
     "train": (
         "arr-coc train list",

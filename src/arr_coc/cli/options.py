@@ -205,6 +205,14 @@ Readable = Annotated[
         "OCR, 9 for a model that reads small print badly.",
     ),
 ]
+Screens = Annotated[
+    Literal["unchanged", "parts", "off"],
+    typer.Option(
+        metavar="WAY",
+        help="Screenshots that tools return: unchanged, a sentence for one that shows nothing new; parts, of "
+        "others what is new, too; off, all go whole.",
+    ),
+]
 Host = Annotated[str, typer.Option(metavar="NAME", help="Who can reach it; 0.0.0.0 is the whole network.")]
 AllowHost = Annotated[
     list[str] | None,

@@ -59,6 +59,7 @@ def proxy(
     workers: Annotated[
         int, typer.Option(min=1, max=64, metavar="N", help="Pictures that are chosen from at a time.")
     ] = 2,
+    screens: options.Screens = "unchanged",
     ca: Annotated[
         str | None,
         typer.Option(
@@ -106,7 +107,7 @@ def proxy(
         read_trust(ca)
         guide = load_guide(device=device)
         packer = Packer(workers, guide, relevance=relevance, sure=sure, readable=readable)
-        settings = ProxySettings(upstream, tokens, rule, layout, traces, ca, pictures)
+        settings = ProxySettings(upstream, tokens, rule, layout, traces, ca, pictures, screens)
         made = Proxy(settings, packer, host, allow_host or (), terminal.note)
 
     def show(address: str) -> None:
@@ -119,20 +120,38 @@ def proxy(
 
 def mcp(
     folders: Annotated[
-        list[str], typer.Argument(metavar="FOLDER...", help="Folders whose pictures may be opened.")
-    ],
+        list[str] | None, typer.Argument(metavar="FOLDER...", help="Folders whose pictures may be opened.")
+    ] = None,
     rule: Annotated[
         str,
         typer.Option(
             "--for", metavar="RULE", help="How the agent's model counts a picture's tokens, as in crop."
         ),
     ] = "32",
+    around: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COMMAND",
+            help="In place of folders: another MCP server, which is started and passed through; of "
+            "screenshots that its tools return only what is new goes on.",
+        ),
+    ] = None,
+    screens: options.Screens = "unchanged",
 ) -> None:
     """Serve an agent over stdio (MCP): tools that look at, read and find parts of pictures for a question.
 
-    An agent starts it itself, by a line of its settings; nothing but files below the folders is opened.
+    An agent starts it itself, by a line of its settings; nothing but files below the folders is opened. Or
+    stand before another server (--around), so that its screenshots cost less.
     """
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    if around is not None:
+        if folders:
+            raise ValueError("folders and --around are both given: start one server for each")
+        from arr_coc.mcp_around import run_around
+
+        raise typer.Exit(run_around(around, screens, rule))
+    if not folders:
+        raise ValueError('no folder is named: give one, or --around "COMMAND" of another MCP server')
     from arr_coc.mcp import Folders, build_server, require_mcp
 
     require_mcp()

@@ -19,9 +19,6 @@ if TYPE_CHECKING:
 
 # The rest is of `rules`.
 _HOMES = {"packed": ("Packed", "Place"), "packing": ("LAYOUTS", "pack", "pack_for", "pack_legibly")}
-    "packed": ("Packed", "Place"),
-    "packing": ("LAYOUTS", "pack", "pack_for", "pack_legibly"),
-}  # the rest: `rules`
 _MODULE_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = ["LAYOUTS", "RULES", "Packed", "Place", "Rule", "find_rule", "pack", "pack_for", "pack_legibly"]

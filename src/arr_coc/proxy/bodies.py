@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from starlette.requests import ClientDisconnect
@@ -30,6 +30,7 @@ from arr_coc.proxy.messages import (
     with_parts,
 )
 from arr_coc.proxy.packing import digest_of
+from arr_coc.proxy.screens import ScreenSlot, screen_slots, with_screens
 
 MAX_BODY = 64 * 2**20  # bytes of a body that is looked into; a longer one passes as it is
 MAX_BODIES = 256 * 2**20  # bytes of all bodies that are held, with what is made of them
@@ -115,6 +116,7 @@ class Parsed(NamedTuple):
     digests: list[bytes]
     others: int = 0  # pictures behind those
     questions: Mapping[int, str] = {}  # by the number of the turn
+    screens: Sequence[ScreenSlot] = ()  # pictures that tools returned
 
 
 def parse(api: Api, content: bytes | bytearray, most: int) -> Parsed | None:
@@ -127,14 +129,15 @@ def parse(api: Api, content: bytes | bytearray, most: int) -> Parsed | None:
         return None
     try:
         body = json.loads(content.decode())
-        slots = picture_slots(api, body)
+        slots, screens = picture_slots(api, body), screen_slots(api, body)
     except (ValueError, RecursionError):
         return None
     if not slots and not held_pictures(api, body):
         return None
     first = slots[:most]
     digests = [digest_of(slot.data) for slot in first]
-    return Parsed(body, model_of(body), first, digests, len(slots) - len(first), later_questions(api, body))
+    others, questions = len(slots) - len(first), later_questions(api, body)
+    return Parsed(body, model_of(body), first, digests, others, questions, screens)
 
 
 def rewritten(
@@ -143,6 +146,7 @@ def rewritten(
     parsed: Parsed,
     parts: Mapping[PictureSlot, Parts],
     added: Mapping[int, Parts] | None = None,
+    screens: Mapping[ScreenSlot, Parts] | None = None,
     fitted: Callable[[Any], Any] = lambda body: body,
 ) -> bytes | None:
     """A body with parts in place of pictures and others at the end of turns, then changed by `fitted`; None
@@ -153,7 +157,8 @@ def rewritten(
     text = content.decode()
     span = _behind_blanks(text, 0), len(text.rstrip(" \t\n\r"))
     try:
-        body = fitted(with_parts(api, parsed.body, parts, added) if parts or added else parsed.body)
+        body = with_parts(api, parsed.body, parts, added) if parts or added else parsed.body
+        body = fitted(with_screens(api, body, screens or {}))
         return None if body is parsed.body else _written(text, span, parsed.body, body).encode()
     except (ValueError, RecursionError):
         return None

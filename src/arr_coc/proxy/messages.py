@@ -35,7 +35,8 @@ OF_THE_PICTURE = re.compile(
 """Names of fields that say which picture a part holds, how large it is or of what form."""
 WORD_START = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")  # of a name such as mediaType
 
-Parts = Sequence[tuple[str, str]]  # a caption and a PNG or a JPEG in base64 each, in place of a picture
+Parts = Sequence[tuple[str, str]]
+"""What stands in place of a picture: captions, each with a PNG or a JPEG in base64, or "" for none."""
 
 
 class Api(NamedTuple):
@@ -101,7 +102,7 @@ def picture_slots(api: Api, body: object) -> list[PictureSlot]:
             continue
         question = _words(api, said) or question
         places = _picture_places(api, said)
-        for place, data in _pictures(api, said):
+        for place, data in pictures_in(api, said):
             slots.append(PictureSlot(turn, place, data, question, before + 1 + places.index(place)))
         before += len(places)
     return slots
@@ -124,7 +125,7 @@ def with_parts(
     turns, added = list(_turns(api, body)), added or {}
     for number in dict.fromkeys([*(slot.turn for slot in parts), *added]):
         held = {slot.place: many for slot, many in parts.items() if slot.turn == number}
-        change = _with_fields if not api.text else _with_list
+        change = _with_fields if not api.text else with_list
         turns[number] = change(api, turns[number], held, added.get(number, ()))
     return body | {api.turns: turns} if api.turns else turns[0]
 
@@ -157,7 +158,7 @@ def _sound(text: str) -> str:
 
 
 def _picture_places(api: Api, turn: Mapping[str, Any]) -> list[int]:
-    """The places of all pictures of a turn, whether they can be packed or not."""
+    """Return the places of all pictures of a turn, whether they can be packed or not."""
     content = turn.get("content" if api.text else "images")
     parts = enumerate(content if isinstance(content, list) else ())
     return [
@@ -165,8 +166,8 @@ def _picture_places(api: Api, turn: Mapping[str, Any]) -> list[int]:
     ]
 
 
-def _pictures(api: Api, turn: Mapping[str, Any]) -> Iterator[tuple[int, str]]:
-    """The place and the base64 of each picture in a turn."""
+def pictures_in(api: Api, turn: Mapping[str, Any]) -> Iterator[tuple[int, str]]:
+    """Yield the place and the base64 of each picture in a turn that can be changed."""
     content = turn.get("content" if api.text else "images")
     for place, part in enumerate(content if isinstance(content, list) else ()):
         data = _base64_of(api, part) if api.text else part if isinstance(part, str) else None
@@ -203,9 +204,13 @@ def _can_be_written(part: dict[str, Any]) -> bool:
     return True
 
 
-def _with_list(api: Api, turn: dict[str, Any], held: Mapping[int, Parts], added: Parts) -> dict[str, Any]:
-    """A turn with its parts in a list."""
-    said, content = turn["content"], []
+def with_list(api: Api, turn: dict[str, Any], held: Mapping[int, Parts], added: Parts = ()) -> dict[str, Any]:
+    """Return a turn, with its parts in a list, that has others in place of some; "" is no picture.
+
+    `added` are captions and pictures for its end.
+    """
+    said = turn["content"]
+    content: list[Any] = []
     for place, part in enumerate(said if isinstance(said, list) else [{"type": api.text, "text": said}]):
         if place not in held:
             content.append(part)
@@ -214,7 +219,7 @@ def _with_list(api: Api, turn: dict[str, Any], held: Mapping[int, Parts], added:
         marks = {name: value for name, value in _for_any(part).items() if "cache" in name}
         made = []
         for caption, data in held[place]:
-            made += [{"type": api.text, "text": caption}, part_with(part, data)]
+            made += [{"type": api.text, "text": caption}, *([part_with(part, data)] if data else ())]
         made[-1] |= marks
         content += made
     for caption, data in added:
@@ -241,7 +246,7 @@ def part_with(part: dict[str, Any], data: str) -> dict[str, Any]:
 def _for_any(fields: dict[str, Any]) -> dict[str, Any]:
     """Those of a part's fields that hold for any picture, such as for how large it is to be read."""
     return {
-        name: _for_any(value) if isinstance(value, dict) else value
+        name: _for_any(value) if isinstance(value, dict) and "cache" not in name else value
         for name, value in fields.items()
         if not OF_THE_PICTURE.search(WORD_START.sub("_", name).replace("-", "_").lower())
     }

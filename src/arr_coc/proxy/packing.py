@@ -120,6 +120,7 @@ REASONS = {
     "many_pictures": "too many pictures in the request",
     "too_large": f"more than {MAX_PIXELS // 1_000_000} megapixels",
     "unreadable": "it is no picture that can be opened",
+    "screen": "a tool returned it, and too much of it is new",
     "busy": "too many pictures were waiting",
     "slow": "choosing took too long",
     "blocked": "an earlier choice took too long and has not ended",

@@ -46,8 +46,9 @@ from arr_coc.proxy.guardrail import CHAT_PATH, NOTHING, read_rows, written_rows
 from arr_coc.proxy.guardrail import PATH as GUARDRAIL
 from arr_coc.proxy.journal import Journal, RequestedPicture, RequestRecord
 from arr_coc.proxy.messages import APIS, Api, api_of, model_in_path
-from arr_coc.proxy.packing import Dial, Packer, Picture
+from arr_coc.proxy.packing import Dial, Outcome, Packer, Picture
 from arr_coc.proxy.recall import Recalled, recall_all
+from arr_coc.proxy.screens import Screens
 
 PAGES = "/arr_coc"
 SWITCH, TOKENS, LAYOUT = b"x-arr-coc", b"x-arr-coc-tokens", b"x-arr-coc-layout"  # headers of a request
@@ -101,6 +102,7 @@ class ProxySettings(NamedTuple):
         traces: requests that are kept for the page.
         pictures: the most pictures that the upstream takes in a request, where those are fewer than its
             limits say; None: as they say.
+        screens: what is done with screenshots that tools return, as in `Screens`.
     """
 
     upstream: str | None
@@ -110,6 +112,7 @@ class ProxySettings(NamedTuple):
     traces: int = 100
     ca: str | None = None
     pictures: int | None = None
+    screens: str = "unchanged"
 
 
 class Upstream(NamedTuple):
@@ -202,6 +205,7 @@ class Proxy:
         self.dial = Dial(_tokens(settings.tokens), "", _layout(settings.layout))
         self.rule = None if settings.rule is None else find_rule(settings.rule).name
         self.journal = Journal(settings.traces, tell)
+        self.screens = Screens(settings.screens)
         self._held = Held()
         limits = httpx.Limits(max_connections=MAX_CONNECTIONS, max_keepalive_connections=64)
         trust = read_trust(settings.ca)
@@ -226,6 +230,7 @@ class Proxy:
             self._parsing.shutdown(wait=False, cancel_futures=True)
             self._fitting.shutdown(wait=False, cancel_futures=True)
             self.packer.close()
+            self.screens.close()
 
     # ---- pages of its own -----------------------------------------------------------------------------
 
@@ -397,6 +402,8 @@ class Proxy:
             recalled = await recall_all(self.packer, slots, pictures, outcomes, parsed.questions, dial)
         parts = {slot: one.parts for slot, one in zip(slots, outcomes, strict=True) if one.parts}
         added = {turn: one.outcome.parts for turn, one in recalled.items()}
+        shown = await self.screens.outcomes(parsed.screens, rule, dial.layout == ONE_EACH)
+        screens = {slot: one.parts for slot, one in zip(parsed.screens, shown, strict=False) if one.parts}
         changes: Counter[str] = Counter()
 
         def fitted(changed: Any) -> Any:
@@ -404,22 +411,17 @@ class Proxy:
             changes.update(counts)
             return made
 
-        made = await run(self._fitting, rewritten, api, content, parsed, parts, added, fitted)
+        made = await run(self._fitting, rewritten, api, content, parsed, parts, added, screens, fitted)
         if made is None:
             changes.clear()
             recalled = {}
-            outcomes = [
-                one._replace(reason="failed", parts=(), after=one.before, layout="whole")
-                if one.parts
-                else one
-                for one in outcomes
-            ]
+            outcomes, shown = list(map(_undone, outcomes)), list(map(_undone, shown))
         else:
-            if recalled or any(len(one.parts) > 1 for one in outcomes):
+            if recalled or any(len(one.parts) > 1 for one in (*outcomes, *shown)):
                 body.spare = content
             body.content = made
         body.resize(len(body.content) + len(body.spare))
-        if not slots and not changes:
+        if not slots and not changes and not screens:
             return "untouched", None
         traced = [
             (slot.turn, RequestedPicture(slot.question, one))
@@ -427,6 +429,9 @@ class Proxy:
         ]
         traced += [
             (turn, RequestedPicture(parsed.questions[turn], one.outcome)) for turn, one in recalled.items()
+        ]
+        traced += [
+            (slot.turn, RequestedPicture("", one)) for slot, one in zip(parsed.screens, shown, strict=False)
         ]
         traced.sort(key=lambda one: one[0])
         drawn = [one for _, one in traced]
@@ -531,6 +536,13 @@ class Proxy:
         return httpx.Request(
             scope["method"], self.upstream.base, headers=headers, content=content, extensions=extensions
         )
+
+
+def _undone(outcome: Outcome) -> Outcome:
+    """Return an outcome whose parts couldn't be written into the request."""
+    if not outcome.parts:
+        return outcome
+    return outcome._replace(reason="failed", parts=(), after=outcome.before, layout="whole")
 
 
 def _is_of_a_script(headers: Headers) -> bool:
