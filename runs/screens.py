@@ -321,7 +321,7 @@ def through_proxy(way: str, files: Sequence[bytes]) -> tuple[list[list[dict[str,
         outcomes = screens.decide(parsed.screens, RULE, way)
         seconds.append(time.process_time() - start)
         parts = {slot: one.parts for slot, one in zip(parsed.screens, outcomes, strict=True) if one.parts}
-        sent = rewritten(API, body, parsed, {}, parts) if parts else body
+        sent = rewritten(API, body, parsed, {}, screens=parts) if parts else body
         assert sent is not None
         changed += changed_bytes(before, sent) if before else 0
         before = sent

@@ -65,8 +65,7 @@ class AroundScreens:
         try:
             message = json.loads(line)
             result = message.get("result") if isinstance(message, dict) else None
-            content = result.get("content") if isinstance(result, dict) else None
-            if not isinstance(content, list):
+            if not isinstance(result, dict) or not isinstance(content := result.get("content"), list):
                 return line
             made = [one for part in content for one in self._parts(part)]
             result["content"] = made

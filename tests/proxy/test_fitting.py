@@ -294,7 +294,7 @@ class TestConversations:
         one = api("/v1/messages")
         parsed = parse(one, content, 32)
         assert parsed is not None
-        made = rewritten(one, content, parsed, {}, lambda body: Fitter().fitted(one, body, CLAUDE)[0])
+        made = rewritten(one, content, parsed, {}, fitted=lambda body: Fitter().fitted(one, body, CLAUDE)[0])
         assert made == content.replace(b"image/jpeg", b"image/png")
 
     def test_a_picture_that_came_before_costs_next_to_nothing(self) -> None:

@@ -42,7 +42,7 @@ def strict(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, StrictUpstrea
     upstream = StrictUpstream()
     monkeypatch.setattr(packing, "pack_for", pack_double)
     with listening(upstream.config) as address:
-        proxy = Proxy(ProxySettings(address, traces=0), Packer(1))
+        proxy = Proxy(ProxySettings(address, traces=0, screens="off"), Packer(1))
         with listening(server_config(proxy)) as own:
             yield own, upstream
 
@@ -81,7 +81,7 @@ def test_a_screenshot_that_a_tool_returned(start: Start) -> None:
             assert stand_in.bodies[-1] == content
             assert "x-arr-coc" not in answer.headers
             continue
-        assert answer.headers["x-arr-coc"] == "packed 0 of 0 pictures, 0 of 0 tokens; 1 scaled"
+        assert answer.headers["x-arr-coc"] == "packed 0 of 1 pictures, 4232 of 4232 tokens; 1 scaled"
         shown, words = stand_in.last()["messages"][0]["content"][0]["content"]
         with Image.open(io.BytesIO(base64.b64decode(shown["source"]["data"]))) as image:
             assert image.size == (2000, 1000)

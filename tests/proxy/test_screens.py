@@ -107,9 +107,8 @@ def sent(name: str, body: dict[str, Any], screens: Screens, way: str = "parts") 
         return content
     outcomes = screens.decide(parsed.screens, RULE, way)
     parts = {slot: one.parts for slot, one in zip(parsed.screens, outcomes, strict=True) if one.parts}
-    made = rewritten(api(name), content, parsed, {}, parts)
-    assert made is not None
-    return made
+    made = rewritten(api(name), content, parsed, {}, screens=parts)
+    return content if made is None else made
 
 
 def results_of(name: str, content: bytes) -> list[Any]:

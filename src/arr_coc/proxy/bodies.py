@@ -145,6 +145,7 @@ def rewritten(
     content: bytes | bytearray,
     parsed: Parsed,
     parts: Mapping[PictureSlot, Parts],
+    *,
     added: Mapping[int, Parts] | None = None,
     screens: Mapping[ScreenSlot, Parts] | None = None,
     fitted: Callable[[Any], Any] = lambda body: body,

@@ -21,6 +21,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -411,7 +412,8 @@ class Proxy:
             changes.update(counts)
             return made
 
-        made = await run(self._fitting, rewritten, api, content, parsed, parts, added, screens, fitted)
+        write = partial(rewritten, api, content, parsed, parts, added=added, screens=screens, fitted=fitted)
+        made = await run(self._fitting, write)
         if made is None:
             changes.clear()
             recalled = {}
