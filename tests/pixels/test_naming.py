@@ -16,6 +16,7 @@ from arr_coc.pixels.naming import FAMILIES, HOSTS, find_limits, guess_rule, name
     [
         ("api.openai.com", "chat", "ft:mine", "openai"),
         ("me.openai.azure.com", "chat", "gpt-4o", "azure"),
+        ("me.services.ai.azure.com", "messages", "claude-opus-5", "claude"),
         ("api.mistral.ai", "chat", "pixtral-12b", "mistral"),
         ("api.groq.com", "chat", "meta-llama/llama-4-scout", "groq"),
         ("api.x.ai", "responses", "grok-4", "grok"),
