@@ -1,6 +1,7 @@
 """How many of 10,000 hostile conversations a strict server refuses for their pictures, through the proxy and without it.
 
     python runs/limits.py --out runs/results/limits.json
+    python runs/limits.py --cost --out runs/results/limits.json     # adds what a picture costs that breaks no limit
 
 Conversations and server are those of tests/strict_upstream.py: every API, role and form of base64, and a server that refuses
 what its provider's documentation does. The choice is replaced by a quick double, since only what leaves the proxy is looked
@@ -8,6 +9,8 @@ at. "refused" and "changed elsewhere" must be 0. Some fifteen minutes of one cor
 """
 
 import argparse
+import base64
+import io
 import json
 import logging
 import random
@@ -15,10 +18,15 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
+from statistics import median
 
+from arr_coc.pixels.limits import LIMITS
 from arr_coc.proxy import packing
+from arr_coc.proxy.fitting import Fitter
+from arr_coc.proxy.messages import api_of
 from arr_coc.proxy.packing import Packer
 from arr_coc.proxy.server import Proxy, ProxySettings, server_config
+from arr_coc_lab.world import draw_page
 
 COUNTED = (
     "conversations",
@@ -37,7 +45,14 @@ def main() -> None:
     parser.add_argument("--conversations", type=int, default=10_000)
     parser.add_argument("--start", type=int, default=0, help="the first seed")
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--cost", action="store_true", help="measure milliseconds alone")
     settings = parser.parse_args()
+    if settings.cost:
+        made = json.loads(settings.out.read_text(encoding="utf-8")) | {
+            "cpu ms of a picture that fits": cost()
+        }
+        settings.out.write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
+        return
     from chat_servers import CLIENT, listening, pack_double
     from strict_upstream import PATHS, StrictUpstream, body_of, refusal, rest
 
@@ -77,6 +92,29 @@ def main() -> None:
                     print(text, f"{1000 * seconds / counts['conversations']:.0f} ms a request", flush=True)
                     if settings.out is not None:
                         settings.out.write_text(text, encoding="utf-8")
+
+
+def cost() -> dict[str, dict[str, float]]:
+    """CPU milliseconds of drawn pages that fit, at first sight and when they came before, the median of 20."""
+    api = api_of("/v1/messages")
+    assert api is not None
+    made: dict[str, dict[str, float]] = {}
+    for width, height in ((1280, 960), (1920, 1440)):
+        file = io.BytesIO()
+        draw_page(1, (width, height)).image.save(file, "PNG")
+        data = base64.b64encode(file.getvalue()).decode()
+        part = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": data}}
+        body = {"messages": [{"role": "user", "content": [part]}]}
+        times: list[list[float]] = [[], []]
+        for _ in range(20):
+            fitter = Fitter()
+            for taken in times:
+                start = time.thread_time()
+                assert fitter.fitted(api, body, LIMITS["claude"])[0] is body
+                taken.append(1000 * (time.thread_time() - start))
+        first, again = (round(median(taken), 2) for taken in times)
+        made[f"{width} x {height}, {file.tell() // 1000} KB"] = {"first": first, "again": again}
+    return made
 
 
 def written(counts: Counter[str], became: Counter[str], reasons: Counter[str]) -> str:

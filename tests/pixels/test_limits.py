@@ -13,7 +13,6 @@ from PIL import Image
 
 from arr_coc.pixels import RULES
 from arr_coc.pixels.limits import LIMITS, MEDIA, Limits, base64_length, fit, read_header
-from arr_coc.pixels.naming import find_limits, guess_rule, named_rule
 from image_files import encoded
 from scripts import imported, need
 from strict_upstream import claiming, pool
@@ -146,38 +145,6 @@ class TestTable:
             assert set(limits.unverified) <= fields.keys()
             assert set(limits.kinds) <= MEDIA.keys()
             assert limits.date
-
-    @pytest.mark.parametrize(
-        ("host", "api", "model", "expected"),
-        [
-            ("api.openai.com", "chat", "ft:mine", "openai"),
-            ("me.openai.azure.com", "chat", "gpt-4o", "azure"),
-            ("api.mistral.ai", "chat", "pixtral-12b", "mistral"),
-            ("api.groq.com", "chat", "meta-llama/llama-4-scout", "groq"),
-            ("api.x.ai", "responses", "grok-4", "grok"),
-            ("api.anthropic.com", "messages", "claude-opus-5", "claude"),
-            ("127.0.0.1", "messages", "claude-haiku-4-5", "claude-4.6"),
-            ("openrouter.ai", "chat", "anthropic/claude-sonnet-4.6", "claude-4.6"),
-            ("gateway", "messages", "sonnet", "claude-4.6"),
-            ("gateway", "messages", "mine", "messages"),
-            ("gateway", "messages", "qwen3-vl", "local"),
-            ("gateway", "chat", "gpt-oss-120b", "local"),
-            ("gateway", "chat", "google/gemini-3-pro", "gemini"),
-            ("127.0.0.1", "chat", "qwen3-vl", "local"),
-            ("127.0.0.1", "ollama", "qwen3-vl", "ollama"),
-            ("127.0.0.1", "ollama", "llama3.2-vision:11b", "ollama-mllama"),
-            ("notopenai.com", "chat", "", "local"),
-            ("x.ai.example.org", "chat", "", "local"),
-        ],
-    )
-    def test_whose_limits_they_are(self, host: str, api: str, model: str, expected: str) -> None:
-        assert find_limits(host, api, model).name == expected
-
-    def test_a_name_that_says_nothing_is_none(self) -> None:
-        assert named_rule("my-deployment", "") is None
-        assert guess_rule("my-deployment") == "32"
-        assert named_rule("gpt-5-nano") == "gpt-5-nano"
-        assert named_rule("devstral-2") == "mistral"
 
     def test_the_page_lists_the_table(self) -> None:
         need("runs/rules_table.py")

@@ -18,7 +18,6 @@ from arr_coc.pixels.limits import LIMITS, Limits
 from arr_coc.proxy.bodies import parse, rewritten
 from arr_coc.proxy.fitting import BLANK, Fitter, decoded, held_pictures, retired
 from arr_coc.proxy.messages import api_of
-from arr_coc.proxy.tags import placed
 from image_files import encoded
 from strict_upstream import PATHS, body_of, letters, pool
 
@@ -200,21 +199,6 @@ class TestEveryRole:
         body = {"prompt": "[img-1] beside [img-0]", "images": ["AAAA", text(PNG)]}
         made = fitted("/api/generate", body)
         assert made["prompt"] == "[img-0] beside [picture 1 was left out: it can't be opened]"
-
-
-class TestPlaced:
-    def test_lines_of_pictures_without_a_mark_come_first(self) -> None:
-        lines = [[("An overview.", True), ("A part.", True)], [("", True)]]
-        assert placed("What?", lines, numbered=False) == "An overview.\nA part.\nWhat?"
-        made = placed("[img] What? [img]", lines, numbered=False)
-        assert made == "An overview.\n[img]\nA part.\n[img] What? [img]"
-        made = placed("[img-1] [img-0] [img-7]", lines, numbered=True)
-        assert made == "[img-2] An overview.\n[img-0]\nA part.\n[img-1] [img-7]"
-        assert placed("[img-1]", [[("", True)]] * 2, numbered=False) == "[img-1]"
-
-    def test_words_stay_where_no_picture_changes(self) -> None:
-        for words in ("", "What? [img]", "[img-0][img-1]\n", "[img-99999999999]"):
-            assert placed(words, [[("", True)]] * 2, numbered=True) == words
 
 
 class TestRetired:

@@ -72,8 +72,8 @@ def proxy(
         typer.Option(
             min=1,
             metavar="N",
-            help="The most pictures that the server takes in a request, its history's among them, such as "
-            "vLLM's --limit-mm-per-prompt. Not given: what is known of the server.",
+            help="The most pictures that the server takes in a request, its history's among them. Not given: "
+            "what is known of the server.",
         ),
     ] = None,
     traces: Annotated[

@@ -32,7 +32,7 @@ HOSTS = (  # (a pattern of an upstream's host, its limits), whatever the model
     (r"(^|\.)groq\.com$", "groq"),
 )
 FAMILIES = (  # (a pattern of a model's name, its limits) behind any other host
-    (r"claude|(?<![a-z])(opus|sonnet|haiku)", "claude"),
+    (r"(?<![a-z])(opus|sonnet|haiku)(?![a-z])", "claude-4.6"),
     (r"(?<![a-z0-9])(gpt-(?!oss)|chatgpt|o[134](-|$)|computer-use|codex)", "openai"),
     (r"gemini", "gemini"),
     (r"grok", "grok"),
@@ -61,6 +61,9 @@ def find_limits(host: str, api: str, *models: str) -> Limits:
         api: "chat", "responses", "messages" or "ollama".
         models: names of the model, the first that says something counts.
     """
+    claude = next((model for model in models if "claude" in model.lower()), None)
+    if claude is not None:  # it has its own limits behind any host
+        return LIMITS["claude" if named_rule(claude) == "claude" else "claude-4.6"]
     for pattern, name in HOSTS:
         if re.search(pattern, host.lower().partition(":")[0]):
             return LIMITS[name]
@@ -69,7 +72,7 @@ def find_limits(host: str, api: str, *models: str) -> Limits:
     for model in models:
         for pattern, name in FAMILIES:
             if re.search(pattern, model.lower()):
-                return LIMITS["claude-4.6" if name == "claude" != named_rule(model) else name]
+                return LIMITS[name]
     return LIMITS["messages" if api == "messages" and named_rule(*models) is None else "local"]
 
 
