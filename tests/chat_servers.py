@@ -6,6 +6,7 @@ import base64
 import gzip
 import io
 import json
+import random
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Generator, Sequence
@@ -32,6 +33,12 @@ from arr_coc.selector import KnownPicture
 
 KEY = "sk-this-is-a-secret"
 URL = "data:image/png;base64,"
+PATHS = {
+    "chat": "/v1/chat/completions",
+    "responses": "/v1/responses",
+    "messages": "/v1/messages",
+    "ollama": "/api/chat",
+}
 CLIENT = httpx.Client(limits=httpx.Limits(max_keepalive_connections=0))
 """For calls that share nothing; `httpx.get` reads the machine's authorities for each of them."""
 
@@ -309,3 +316,35 @@ def encoded(width: int, height: int, shade: int = 255, kind: str = "PNG") -> str
 
 
 Started = tuple[str, StandIn, Proxy]  # the address of a proxy, what it stands in front of, and itself
+
+
+def users_turn(api: str, words: str, pictures: list[str], rng: random.Random | None = None) -> dict[str, Any]:
+    """A turn of the user, its words in any place between its pictures."""
+    if api == "ollama":
+        return {"role": "user", "content": words} | ({"images": pictures} if pictures else {})
+    kind = "input_text" if api == "responses" else "text"
+    parts: list[dict[str, Any]] = []
+    for data in pictures:
+        source = {"type": "base64", "media_type": "image/png", "data": data}
+        parts.append({
+            "chat": {"type": "image_url", "image_url": {"url": URL + data}},
+            "responses": {"type": "input_image", "image_url": URL + data},
+            "messages": {"type": "image", "source": source},
+        }[api])  # fmt: skip
+    if words:
+        parts.insert(rng.randint(0, len(parts)) if rng else 0, {"type": kind, "text": words})
+    if rng and not pictures and rng.random() < 0.5:
+        return {"role": "user", "content": words}
+    return {"role": "user", "content": parts}
+
+
+def written(api: str, turns: list[dict[str, Any]]) -> bytes:
+    """A body whose turns stand last."""
+    return json.dumps({"model": "qwen3-vl", "input" if api == "responses" else "messages": turns}).encode()
+
+
+def sent_for(started: Started, api: str, turns: list[dict[str, Any]]) -> bytes:
+    """What goes on of a conversation."""
+    address, stand_in, _ = started
+    CLIENT.post(address + PATHS[api], content=written(api, turns), timeout=60).raise_for_status()
+    return stand_in.bodies.pop()

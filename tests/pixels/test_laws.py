@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -13,7 +14,10 @@ from hypothesis import strategies as draw
 from PIL import Image
 
 from arr_coc.choose.allocation import Allocation, is_transposed
-from arr_coc.pixels import LAYOUTS, Packed, find_rule, pack
+from arr_coc.pixels import LAYOUTS, Packed, Rule, find_rule, pack, pack_legibly
+from arr_coc.pixels.lines import line_heights, print_height
+from arr_coc.pixels.page import find_page
+from arr_coc.pixels.planning import Spend, reading_scale, shrunk
 from arr_coc.relevance.deciding import best_kept
 
 RULES = tuple("16 28 32 claude gpt-5.4 gpt-4o gemini-low qwen gemma-4 mistral gemini-2.5".split())
@@ -152,6 +156,36 @@ def test_what_is_shown_is_the_original(case: Case, layout: str) -> None:
         if place.magnification == 1.0:
             part = result.pictures[place.picture].crop(place.box)
             assert part.tobytes() == case.image.crop(place.origin).tobytes()
+
+
+@MOST
+@given(cases(), draw.floats(2, 20))
+def test_what_is_packed_legibly_stays_legible(case: Case, readable: float) -> None:
+    """Each line that the whole picture shows high enough; and no smaller copy would do."""
+    image, rule = case.image, find_rule(case.rule)
+    page = replace(find_page(image), lines=case.lines)
+    made = pack_legibly(image, page, case.tokens, rule, readable)
+    read = reading_scale(image.size, rule)
+    heights = [height for height in line_heights(case.lines) if height * read >= readable]
+    if made is None:
+        whole = rule.tokens(*image.size)
+        usual = print_height(case.lines)
+        if heights and usual * read >= readable and whole > case.tokens:
+            # The next smaller price shows a line too small, or there is none.
+            less = shrunk(image.size, Spend(whole - 1, rule, 1.0))
+            assert less is None or min(heights) * down(less.sizes[0], image, rule) < readable
+        return
+    assert made.layout == "shrunk"
+    assert made.tokens < made.whole_tokens
+    assert min(heights) * down(made.pictures[0].size, image, rule) >= readable
+    if made.tokens > case.tokens:
+        less = shrunk(image.size, Spend(made.tokens - 1, rule, 1.0))
+        assert less is None or min(heights) * down(less.sizes[0], image, rule) < readable
+
+
+def down(size: tuple[int, int], image: Image.Image, rule: Rule) -> float:
+    """How high a model reads a px of an image that is sent at a size."""
+    return size[1] / image.height * reading_scale(size, rule)
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import json
 import random
 import time
 from collections import Counter
@@ -19,17 +18,20 @@ from arr_coc.proxy import packing, server
 from arr_coc.proxy.packing import Dial, Packer, Picture, digest_of
 from arr_coc.selector import Selector
 from arr_coc_lab.world import draw_page
-from chat_servers import CLIENT, URL, Started, encoded, pack_double
+from chat_servers import (
+    CLIENT,
+    PATHS,
+    Started,
+    encoded,
+    pack_double,
+    sent_for,
+    users_turn,
+    written,
+)
 from each import each
 from image_files import encoded as file_of
 
 Start = Callable[..., Started]
-PATHS = {
-    "chat": "/v1/chat/completions",
-    "responses": "/v1/responses",
-    "messages": "/v1/messages",
-    "ollama": "/api/chat",
-}
 WORDS = ("What is red?", "What is green?", "Is red beside green?", "What is absent?", "Does it fail?",
          "What is red on p801?", "Is p800 absent in red?", "And what is green on p802?", "Thanks!",
          "Read the page aloud.", "", " ")  # fmt: skip
@@ -39,26 +41,6 @@ def drawn(rng: random.Random) -> str:
     """A picture: one of a few, of which some are small or none at all."""
     sound = encoded(1280, 800 + rng.randrange(3))
     return rng.choice([sound, sound, sound, encoded(64, 48), "AAAA"])
-
-
-def users_turn(api: str, words: str, pictures: list[str], rng: random.Random | None = None) -> dict[str, Any]:
-    """A turn of the user, its words in any place between its pictures."""
-    if api == "ollama":
-        return {"role": "user", "content": words} | ({"images": pictures} if pictures else {})
-    kind = "input_text" if api == "responses" else "text"
-    parts: list[dict[str, Any]] = []
-    for data in pictures:
-        source = {"type": "base64", "media_type": "image/png", "data": data}
-        parts.append({
-            "chat": {"type": "image_url", "image_url": {"url": URL + data}},
-            "responses": {"type": "input_image", "image_url": URL + data},
-            "messages": {"type": "image", "source": source},
-        }[api])  # fmt: skip
-    if words:
-        parts.insert(rng.randint(0, len(parts)) if rng else 0, {"type": kind, "text": words})
-    if rng and not pictures and rng.random() < 0.5:
-        return {"role": "user", "content": words}
-    return {"role": "user", "content": parts}
 
 
 def conversation(api: str, rng: random.Random) -> list[dict[str, Any]]:
@@ -76,18 +58,6 @@ def conversation(api: str, rng: random.Random) -> list[dict[str, Any]]:
         if api != "ollama":
             turns[-1]["content"][-1]["note"] = float("inf")
     return turns
-
-
-def written(api: str, turns: list[dict[str, Any]]) -> bytes:
-    """A body whose turns stand last."""
-    return json.dumps({"model": "qwen3-vl", "input" if api == "responses" else "messages": turns}).encode()
-
-
-def sent_for(started: Started, api: str, turns: list[dict[str, Any]]) -> bytes:
-    """What goes on of a conversation."""
-    address, stand_in, _ = started
-    CLIENT.post(address + PATHS[api], content=written(api, turns), timeout=60).raise_for_status()
-    return stand_in.bodies.pop()
 
 
 @pytest.fixture

@@ -51,3 +51,34 @@ def test_all_who_ask_share_a_page() -> None:
         made.keep(made.add_pictures("/v1/messages", "m", "32", [picture()]))
         assert draw() != before
     assert [one["number"] for one in json.loads(made.as_json())["requests"]] == [2, 1]
+
+
+def test_totals_are_of_answered_requests() -> None:
+    """Also where no request is kept, and each is told in a line."""
+    told: list[str] = []
+    made = Journal(0, told.append)
+    assert made.totals.saved == "no tokens known"
+    packed = RequestedPicture("Which?", Outcome("packed", (), 1000, 400, "crops"))
+    later = RequestedPicture("And who?", Outcome("recalled", (), 0, 100, "crops"))
+    unsure = RequestedPicture("Why?", Outcome("unsure", (), 1000, 500, "shrunk"))
+    made.add_pictures("/v1/messages", "m", "32", [packed])  # refused, and asked again in another way
+    record = made.add_pictures("/v1/messages", "m", "32", [packed, later, unsure, picture()])
+    made.keep(record._replace(status=200, ms=12.3))
+    assert made.totals == (1, 3, 2050, 1040)
+    assert made.totals.saved == "49 % less"
+    (line,) = told
+    assert line.endswith(
+        "m: 3 pictures, 2 packed, parts for 1 later question; 2,050 -> 1,040 tokens (49 % less), "
+        "12 ms, status 200"
+    )
+    assert "2,050 &rarr; 1,040" in made.page().decode()
+    assert json.loads(made.as_json())["totals"]["before"] == 2050
+    counts = made.metrics().decode()
+    assert 'arr_coc_pictures_total{outcome="recalled"} 1.0' in counts
+    assert 'reason="unsure"' not in counts  # it didn't go as it came
+    grown = Journal(1)
+    grown.keep(
+        grown.add_pictures("/v1/messages", "m", "32", [later, packed._replace(outcome=unsure.outcome)])
+    )
+    assert "shrunk, 0 picture" in grown.page().decode()
+    assert "it may not hold what is asked for" in grown.page().decode()

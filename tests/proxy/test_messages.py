@@ -16,6 +16,7 @@ from arr_coc.proxy.messages import (
     APIS,
     MAX_QUESTION,
     api_of,
+    later_questions,
     model_of,
     picture_slots,
     with_parts,
@@ -251,6 +252,33 @@ class TestWriting:
         assert turn["images"] == ["one", "AAAA", "BBBB"]
         assert turn["prompt" if name == "generate" else "content"] == "An overview.\nA detail.\nWhat is red?"
 
+    @pytest.mark.parametrize("name", NAMES[:-1])
+    def test_parts_are_added_to_the_end_of_a_turn(self, name: str) -> None:
+        body = body_of(name)
+        before = copy.deepcopy(body)
+        assert later_questions(api(name), body) == {4: "And green?"}
+        made = with_parts(api(name), body, {}, {4: PARTS})
+        key = "input" if name == "responses" else "messages"
+        assert body == before
+        assert made[key][:4] == body[key][:4]
+        turn = made[key][4]
+        if name == "ollama":
+            assert turn["content"] == "And green?\nAn overview.\nA detail."
+            assert turn["images"] == ["AAAA", "BBBB"]
+            return
+        texts = [part.get("text") for part in turn["content"]]
+        assert texts == ["And green?", "An overview.", None, "A detail.", None]
+        # The new parts are read as pictures like any other.
+        turn["role"] = "user"
+        assert [slot.data for slot in picture_slots(api(name), made)][-2:] == ["AAAA", "BBBB"]
+
+    def test_pictures_are_numbered_as_users_count_them(self) -> None:
+        body = body_of("chat")
+        by_address = {"type": "image_url", "image_url": {"url": "https://example.org/a.png"}}
+        body["messages"][1]["content"].insert(1, by_address)
+        assert [slot.number for slot in picture_slots(api("chat"), body)] == [2, 3, 4]
+        assert [slot.number for slot in picture_slots(api("ollama"), body_of("ollama"))] == [1, 2, 3]
+
     def test_nothing_spoilt_is_more_than_passed_over(self) -> None:
         rng = random.Random(48)
         found = 0
@@ -260,7 +288,8 @@ class TestWriting:
                 for one in APIS:
                     slots = picture_slots(one, body)
                     found += len(slots)
-                    with_parts(one, body, dict.fromkeys(slots, PARTS))
+                    questions = later_questions(one, body)
+                    with_parts(one, body, dict.fromkeys(slots, PARTS), dict.fromkeys(questions, PARTS))
                 model_of(body)
         assert found > 1000
 

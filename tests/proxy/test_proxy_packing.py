@@ -13,10 +13,15 @@ import pytest
 from PIL import Image
 
 from arr_coc.pixels import Packed, Place
+from arr_coc.pixels.lines import line_heights
 from arr_coc.pixels.naming import guess_rule
+from arr_coc.pixels.packing import READABLE
+from arr_coc.pixels.page import find_page
 from arr_coc.proxy import packing
 from arr_coc.proxy.packing import Dial, Outcome, Packer, Picture, digest_of
-from chat_servers import pack_double
+from arr_coc_lab.world import draw_page
+from chat_servers import SelectorDouble, encoded, pack_double
+from image_files import encoded as file_of
 
 
 @pytest.fixture(scope="module")
@@ -100,3 +105,36 @@ def test_the_rule_of_the_first_name_that_says_one() -> None:
     assert guess_rule("my-deployment", "gpt-4o") == "gpt-4o"
     assert guess_rule("gpt-4o", "claude-opus-5") == "gpt-4o"
     assert guess_rule("", "") == guess_rule() == "32"
+
+
+def test_an_unsure_page_stays_legible(packer: Packer) -> None:
+    """And says that it is unsure; a photograph without print goes as it came."""
+    image = draw_page(3, (1280, 1024), "test", void=False).image
+    data, question = file_of(image, "PNG"), "What is absent?"
+    outcome = outcome_of(packer, base64.b64encode(data).decode(), 150, question)
+    assert (outcome.reason, outcome.layout, outcome.confidence) == ("unsure", "shrunk", 0.1)
+    assert 150 < outcome.after < outcome.before
+    (((_, file),), ((box, _),)) = outcome.parts, outcome.places
+    assert box == (0, 0, *image.size)
+    sent = Image.open(io.BytesIO(base64.b64decode(file)))
+    heights = line_heights(find_page(image).lines)
+    assert min(heights[heights >= READABLE]) * sent.height / image.height >= READABLE
+    photograph = outcome_of(packer, noise("JPEG", quality=75), 150, question)
+    assert (photograph.reason, photograph.layout, photograph.parts) == ("unsure", "whole", ())
+
+
+def test_what_is_forgotten_is_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages of which the guide was unsure, and parts for later questions, too."""
+    monkeypatch.setattr(packing, "MAX_KEPT", 1)
+    monkeypatch.setattr(packing, "Selector", SelectorDouble)
+    packer = Packer(1, seconds=60)
+    data = encoded(1280, 801)
+    picture = Picture(data, digest_of(data), "What is green?")
+    shown = ((((0.0, 0.0, 9.0, 9.0), 1.0)),)
+    made = [asyncio.run(packer.cut(picture, Dial(), shown)) for _ in range(2)]
+    assert made[0]._replace(ms=0) == made[1]._replace(ms=0)
+    assert made[0].parts
+    assert made[1].ms > 0
+    assert [asyncio.run(packer.judge(picture)).confidence for _ in range(2)] == [pytest.approx(0.9)] * 2
+    assert len(packer._selectors[0].asked) == 1  # a verdict is remembered
+    packer.close()

@@ -111,7 +111,11 @@ def picture_slots(api: Api, body: object) -> list[PictureSlot]:
 def later_questions(api: Api, body: object) -> dict[int, str]:
     """What the user's turns behind the first one say, by their numbers; those without words are left out."""
     said = [(number, turn) for number, turn in enumerate(_turns(api, body)) if _is_users(turn)]
-    words = {number: _words(api, turn) for number, turn in said[1:]}
+    words = {
+        number: _words(api, turn)
+        for number, turn in said[1:]
+        if api.text or isinstance(turn.get("images") or [], list)
+    }
     return {number: text for number, text in words.items() if text}
 
 

@@ -153,7 +153,7 @@ class Packer:
         guide: that all of them share; None: the bundled one.
         relevance: of the selectors, as in `Selector`.
         sure: the least confidence, in [0, 1], that a picture holds what is asked for; below, all of it goes
-            on, a page of print as small as that stays legible, any other as it came.
+            on, as small as its print stays legible, or as it came if it is a photograph.
         readable: px of a line of print that the models behind the proxy still read half of the time, as in
             `pack_for`.
         seconds: after which a picture goes on whole.
@@ -285,7 +285,7 @@ class Packer:
             return self._whole("small", picture, dial, packed.confidence)
         if not self._is_unsure(packed, question):
             return self._sent("packed", received, packed, dial)
-        legible = self._legible(selector, picture, question, dial)
+        legible = self._legible(selector, received, question, dial)
         if legible is None:
             return self._whole("unsure", picture, dial, packed.confidence)
         return self._sent("unsure", received, replace(legible, confidence=packed.confidence), dial)
@@ -361,13 +361,15 @@ class Packer:
             return False
         return not is_general(self._guide, question)
 
-    def _legible(self, selector: Selector, picture: Image.Image, question: str, dial: Dial) -> Packed | None:
-        """Return a page as small as its print stays legible; None for pictures that aren't printed."""
-        opened = selector.known(picture)
-        if not any(one.printed for one in selector.decide(opened, question, 1.0).couplings):
+    def _legible(self, selector: Selector, received: Received, question: str, dial: Dial) -> Packed | None:
+        """Return a page as small as its print stays legible; None for photographs of something else."""
+        opened = selector.known(received.picture)
+        if received.lossy and not any(
+            one.printed for one in selector.decide(opened, question, 1.0).couplings
+        ):
             return None
         page = selector.beside(opened, find_page)
-        return pack_legibly(picture, page, dial.tokens, dial.rule, self.readable)
+        return pack_legibly(received.picture, page, dial.tokens, dial.rule, self.readable)
 
     def _whole(
         self, reason: str, picture: Image.Image, dial: Dial, confidence: float | None = None
