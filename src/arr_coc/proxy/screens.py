@@ -174,11 +174,11 @@ class Screens:
             digest = hashlib.blake2b(digest + content, digest_size=16).digest()
             keys.append(digest)
         with self._lock:
-            found = [self._kept.get(key) for key in keys]
+            remembered = [self._kept.get(key) for key in keys]
         outcomes: list[Outcome] = []
         history: FrameHistory | None = None
         behind = -1  # the last one that the history holds
-        for number, outcome in enumerate(found):
+        for number, outcome in enumerate(remembered):
             if outcome is None:
                 first = next(at for at in range(len(slots)) if slots[at].session == slots[number].session)
                 if behind != number - 1 or number == first:
@@ -224,16 +224,16 @@ def _decided(
         return Outcome("failed"), None
     before = rule.tokens(*sent.size)
     ms = 1000 * (time.perf_counter() - start)
-    if sent.shown.kind == "whole":
+    if sent.frame.kind == "whole":
         return Outcome("screen", (), before, before, size=sent.size, ms=ms), history
     files = [base64.b64encode(file).decode() for file in sent.files]
-    boxes = [box for _, box in sent.shown.parts if box is not None]
+    boxes = [box for _, box in sent.frame.parts if box is not None]
     outcome = Outcome(
         "packed",
-        tuple((part.caption, file) for part, file in zip(sent.shown.parts, files, strict=True)),
+        tuple((part.caption, file) for part, file in zip(sent.frame.parts, files, strict=True)),
         before,
         sum(rule.tokens(x1 - x0, y1 - y0) for x0, y0, x1, y1 in boxes),
-        sent.shown.kind,
+        sent.frame.kind,
         size=sent.size,
         places=tuple((box, 1.0) for box in boxes),
         ms=ms,

@@ -338,12 +338,12 @@ class Proxy:
         ]
         outcomes = await self.packer.pack_all(pictures, dial)
         parts = {slot: one.parts for slot, one in zip(slots, outcomes, strict=True) if one.parts}
-        shown = await self.screens.outcomes(parsed.screens, rule, dial.layout == ONE_EACH)
-        screens = {slot: one.parts for slot, one in zip(parsed.screens, shown, strict=False) if one.parts}
+        frames = await self.screens.outcomes(parsed.screens, rule, dial.layout == ONE_EACH)
+        screens = {slot: one.parts for slot, one in zip(parsed.screens, frames, strict=False) if one.parts}
         if not slots and not screens:
             body.resize(len(content))
             return "untouched", None
-        outcomes += shown
+        outcomes += frames
         changes = parts, screens
         made = await run(self._parsing, rewritten, api, content, parsed, *changes) if any(changes) else None
         if made is None:
@@ -356,7 +356,7 @@ class Proxy:
                 body.spare = content
             body.content = made
         body.resize(len(body.content) + len(body.spare))
-        questions = [slot.question for slot in slots] + [""] * len(shown)
+        questions = [slot.question for slot in slots] + [""] * len(frames)
         traced = [RequestedPicture(*one) for one in zip(questions, outcomes, strict=True)]
         record = self.journal.add_pictures(path, model, rule, traced, parsed.others)
         return "untouched" if made is None else "changed", record
