@@ -51,7 +51,8 @@ class AroundScreens:
     """
 
     def __init__(self, way: str = "unchanged", rule: str = "32") -> None:
-        from arr_coc.pixels import find_rule, frames
+        from arr_coc.pixels import frames
+        from arr_coc.pixels.rules import find_rule
 
         if way not in frames.SCREENS:
             raise ValueError(f"screens {shorten(way)} is not known: use one of {', '.join(frames.SCREENS)}")

@@ -13,16 +13,18 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
 from arr_coc.files.images import identify, open_image
-from arr_coc.pixels.lines import PixelBox
 from arr_coc.pixels.regions import merged
-from arr_coc.pixels.rules import Rule
+
+if TYPE_CHECKING:
+    from arr_coc.pixels.lines import PixelBox
+    from arr_coc.pixels.rules import Rule
 
 SCREENS = ("unchanged", "parts", "off")
 """What is done with screenshots: a sentence for one like the last; parts, too; nothing."""
