@@ -43,7 +43,7 @@ import numpy as np
 from PIL import Image
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from arr_coc.pixels.frames import SCREENS, UNCHANGED, blocks_of, components, differing, open_frame
+from arr_coc.pixels.frames import SCREENS, UNCHANGED, blocks_of, differing, open_frame, touching_blocks
 from arr_coc.pixels.regions import merged
 from arr_coc.pixels.rules import find_rule
 from arr_coc.proxy.bodies import parse, rewritten
@@ -204,7 +204,7 @@ def rectangles(before: Image.Image, image: Image.Image, png: bytes) -> list[dict
     changed = differing(open_frame(before).pixels, open_frame(image).pixels)
     boxes = [
         (max(0, x0 - MARGIN), max(0, y0 - MARGIN), min(SIZE[0], x1 + MARGIN), min(SIZE[1], y1 + MARGIN))
-        for x0, y0, x1, y1 in components(blocks_of(changed))
+        for x0, y0, x1, y1 in touching_blocks(blocks_of(changed))
     ]
     if len(boxes) > 200:
         return [picture_part(png)]

@@ -27,7 +27,7 @@ FLOORS = (
     ("model", "session"),  # the two doors a user knows
     ("trace",),
     ("train",),
-    ("app", "proxy", "mcp"),
+    ("app", "proxy", "mcp", "mcp_around"),
     ("cli",),
 )
 """The rooms of the wheel from the ground up; an import points to the same room or to one before it."""

@@ -105,7 +105,7 @@ class TestThrough:
     def test_it_ends_with_either_side(self) -> None:
         started: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
         started["env"] = os.environ | {"PYTHONPATH": PACKAGES, "OMP_NUM_THREADS": "1"}
-        for command, code in (("exit(3)", 3), ("input()", 1), ("print(input())", 0)):
+        for command, code in (("raise SystemExit(3)", 3), ("input()", 1), ("print(input())", 0)):
             process = subprocess.Popen([*AROUND[:-1], f"{sys.executable} -Sc '{command}'"], **started)
             said = b"a line\n" if code == 0 else b""
             output, _ = process.communicate(said, timeout=120)

@@ -51,7 +51,8 @@ class AroundScreens:
     """
 
     def __init__(self, way: str = "unchanged", rule: str = "32") -> None:
-        from arr_coc.pixels import find_rule, frames
+        from arr_coc.pixels import frames
+        from arr_coc.pixels.rules import find_rule
 
         if way not in frames.SCREENS:
             raise ValueError(f"screens {shorten(way)} is not known: use one of {', '.join(frames.SCREENS)}")
@@ -69,18 +70,18 @@ class AroundScreens:
                 return line
             made = [one for part in content for one in self._parts(part)]
             result["content"] = made
-            if len(line) > MAX_RESULT:
-                _shrink(message, made)
-            elif made == content:
+            if made == content and len(line) <= MAX_RESULT:
                 return line
+            _shrink(message, made)
             written = json.dumps(message, separators=(",", ":"), allow_nan=False).encode() + b"\n"
         except Exception:
             log.exception("a result passes as it came")
             self._history = None
             return line
-        if len(written) > MAX_RESULT:
-            log.warning("a result of %d bytes may be more than the client takes", len(written))
-        return written if len(written) < len(line) or len(line) <= MAX_RESULT else line
+        if len(written) <= MAX_RESULT:
+            return written
+        log.warning("a result of %d bytes may be more than the client takes", min(len(written), len(line)))
+        return min(line, written, key=len)
 
     def _parts(self, part: Any) -> list[Any]:
         """Return what takes the place of a part of a result."""
@@ -93,11 +94,11 @@ class AroundScreens:
             log.warning("a tool's picture passes whole: %s", shorten(str(error), 300))
             self._history = None
             return [part]
-        if sent.shown.kind == "whole":
+        if sent.frame.kind == "whole":
             return [part]
         marks = {name: value for name, value in part.items() if name not in ("type", "data", "mimeType")}
         made: list[Any] = []
-        for (caption, _), file in zip(sent.shown.parts, sent.files, strict=True):
+        for (caption, _), file in zip(sent.frame.parts, sent.files, strict=True):
             made.append({"type": "text", "text": caption} | marks)
             if file:
                 data = base64.b64encode(file).decode()

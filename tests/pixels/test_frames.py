@@ -19,11 +19,11 @@ from arr_coc.pixels.frames import (
     UNCHANGED,
     FrameHistory,
     ShownFrame,
-    components,
     differing,
     next_file,
     next_frame,
     open_frame,
+    touching_blocks,
 )
 from arr_coc.pixels.rules import find_rule
 from each import each
@@ -151,7 +151,7 @@ class TestWhatCounts:
         shown, histories = decided(images)
         assert [one.kind for one in shown] == ["whole"] + ["parts"] * 7
         for image, history in zip(images, histories, strict=True):
-            assert not differing(history.known, open_frame(image).pixels).any()
+            assert not differing(history.canvas, open_frame(image).pixels).any()
 
     def test_what_goes_to_and_fro_counts(self) -> None:
         on = with_box(FIRST, (300, 300, 313, 313), "black")
@@ -187,7 +187,7 @@ class TestWhatIsSaid:
         assert same.mean() > 0.95
         area = sum((b[2] - b[0]) * (b[3] - b[1]) for _, b in shown[1].parts if b)
         assert area < (abs(shift) + 120) * 1280
-        assert not differing(histories[1].known, open_frame(after).pixels).any()
+        assert not differing(histories[1].canvas, open_frame(after).pixels).any()
 
     @each("gain", [0.3, 0.5, 0.8])
     def test_a_dialog_that_darkens_all(self, gain: float) -> None:
@@ -203,7 +203,7 @@ class TestWhatIsSaid:
         assert place[0] in range(400, 431)
         assert place[3] in range(540, 571)
         assert shown[3].parts[0].box is None  # nothing has to be seen again
-        assert not differing(histories[1].known, open_frame(opened).pixels).any()
+        assert not differing(histories[1].canvas, open_frame(opened).pixels).any()
 
     def test_another_page_goes_whole(self) -> None:
         shown = decided([FIRST, page(9)])[0]
@@ -262,7 +262,7 @@ def test_what_was_shown_is_the_screen(seed: int) -> None:
         images.append(happening(rng, images[-1], images))
     shown, histories = decided(images)
     for image, one, history in zip(images, shown, histories, strict=True):
-        wrong = differing(history.known, open_frame(image).pixels)
+        wrong = differing(history.canvas, open_frame(image).pixels)
         for caption, _ in one.parts:
             told = caption.partition("Not counted")[2].partition("This is")[0]
             for x0, x1, y0, y1 in PLACES.findall(told):
@@ -276,12 +276,12 @@ def test_what_was_shown_is_the_screen(seed: int) -> None:
         assert decided(images[cut:], history=histories[cut - 1])[0] == shown[cut:]
 
 
-def test_components_are_what_touches() -> None:
+def test_touching_are_what_touches() -> None:
     blocks = np.zeros((12, 10), bool)
     for place in ((0, 0), (1, 1), (2, 0), (2, 2), (5, 5), (5, 6), (6, 7), (9, 0), (9, 9), (10, 9)):
         blocks[place] = True
     boxes = [(0, 0, 24, 24), (40, 40, 64, 56), (0, 72, 8, 80), (72, 72, 80, 88)]
-    assert components(blocks) == boxes
+    assert touching_blocks(blocks) == boxes
 
 
 class TestFiles:
@@ -293,13 +293,13 @@ class TestFiles:
     def test_parts_are_pixels_of_the_screen(self) -> None:
         changed = with_box(FIRST, (500, 500, 600, 540))
         sent, history = next_file(None, self.png(FIRST), "parts", RULE)
-        assert (sent.size, sent.shown.kind, sent.files) == (SIZE, "whole", ())
+        assert (sent.size, sent.frame.kind, sent.files) == (SIZE, "whole", ())
         sent, history = next_file(history, self.png(changed), "parts", RULE)
-        ((_, box),) = sent.shown.parts
+        ((_, box),) = sent.frame.parts
         part = Image.open(io.BytesIO(sent.files[0]))
         assert (np.asarray(part) == np.asarray(changed.crop(box))).all()
         sent, _ = next_file(history, self.png(changed), "parts", RULE)
-        assert (sent.shown.kind, sent.files) == ("unchanged", (b"",))
+        assert (sent.frame.kind, sent.files) == ("unchanged", (b"",))
 
     def test_a_model_that_reads_less_gets_no_parts(self) -> None:
         """Its clicks are in other px than the screen's."""
@@ -307,21 +307,21 @@ class TestFiles:
         changed = with_box(large, (900, 900, 990, 960))
         for rule, kind in (("claude-4.6", "whole"), ("32", "parts")):
             _, history = next_file(None, self.png(large), "parts", find_rule(rule))
-            assert next_file(history, self.png(changed), "parts", find_rule(rule))[0].shown.kind == kind
+            assert next_file(history, self.png(changed), "parts", find_rule(rule))[0].frame.kind == kind
 
     def test_photographs_of_a_screen(self) -> None:
         first, changed = self.png(FIRST, "JPEG"), self.png(with_box(FIRST, (500, 500, 600, 540)), "JPEG")
         _, history = next_file(None, first, "parts", RULE)
-        assert next_file(history, first, "parts", RULE)[0].shown.kind == "unchanged"
+        assert next_file(history, first, "parts", RULE)[0].frame.kind == "unchanged"
         sent, _ = next_file(history, changed, "parts", RULE)
-        ((_, box),) = sent.shown.parts
+        ((_, box),) = sent.frame.parts
         assert box is not None
         assert (box[2] - box[0]) * (box[3] - box[1]) < 200 * 140
 
     def test_others_are_whole(self) -> None:
         _, history = next_file(None, self.png(FIRST), "parts", RULE)
         sent, history = next_file(history, self.png(Image.new("RGB", (2000, 4))), "parts", RULE)
-        assert (sent.shown, history) == (ShownFrame("whole", "other"), None)
+        assert (sent.frame, history) == (ShownFrame("whole", "other"), None)
         with pytest.raises(ValueError, match="pixels"):
             next_file(None, self.png(Image.new("L", (MAX_FRAME_PIXELS // 1000 + 1, 1000))), "parts", RULE)
         for content in (b"", b"no picture", self.png(FIRST)[:900]):

@@ -45,6 +45,7 @@ def screen(seed: int, *boxes: tuple[int, int, int, int]) -> str:
     return base64.b64encode(file.getvalue()).decode()
 
 
+THOUGHTS = {"type": "clear_thinking_20251015", "keep": "all"}
 A, B = screen(1), screen(1, (460, 100, 500, 140))
 
 
@@ -156,10 +157,18 @@ class TestWhatIsFound:
             ("responses", {"truncation": "auto"}),
             ("messages", {"context_management": {"edits": [{"type": "clear_tool_uses_20250919"}]}}),
             ("responses", {"context_management": [{"type": "compaction"}]}),
+            ("messages", {"context_management": {"edits": [THOUGHTS, {"type": "of tomorrow"}]}}),
+            ("messages", {"context_management": {"edits": [THOUGHTS, 7]}}),
+            ("messages", {"context_management": {"edits": "all"}}),
+            ("messages", {"context_management": "all"}),
         ):
             body = session(name, A, A)
             assert len(screen_slots(api(name), body)) == 2
             assert screen_slots(api(name), body | more) == []
+        for more in ({"edits": [THOUGHTS]}, {"edits": []}, {}, None):  # Claude Code sends the first
+            assert (
+                len(screen_slots(api("messages"), session("messages", A) | {"context_management": more})) == 1
+            )
 
     @each("name", [*PATHS])
     def test_a_picture_between_begins_anew(self, name: str) -> None:

@@ -2,8 +2,8 @@
 
 sent, history = next_file(None, first, "parts", find_rule("claude"))         whole: it is the first
 sent, history = next_file(history, second, "parts", find_rule("claude"))
-sent.shown.kind                           "whole", "unchanged" or "parts"
-sent.shown.parts, sent.files              captions, with boxes in px of the whole screen; PNGs of those
+sent.frame.kind                           "whole", "unchanged" or "parts"
+sent.frame.parts, sent.files              captions, with boxes in px of the whole screen; PNGs of those
 
 A decision follows from a screenshot and those before it alone, so that what was sent stays as it was. All
 places are in px of the screen as it was last shown whole: an agent clicks in one space of coordinates.
@@ -13,16 +13,18 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
 from arr_coc.files.images import identify, open_image
-from arr_coc.pixels.lines import PixelBox
 from arr_coc.pixels.regions import merged
-from arr_coc.pixels.rules import Rule
+
+if TYPE_CHECKING:
+    from arr_coc.pixels.lines import PixelBox
+    from arr_coc.pixels.rules import Rule
 
 SCREENS = ("unchanged", "parts", "off")
 """What is done with screenshots: a sentence for one like the last; parts, too; nothing."""
@@ -95,7 +97,7 @@ class FrameHistory(NamedTuple):
 
     Attributes:
         size: of all of them.
-        known: the screen as it was shown, parts put in their places.
+        canvas: the screen as it was shown, parts put in their places.
         last: the last screenshot itself.
         under: the screen as it was shown before a dialog darkened it; None: there is no dialog.
         restless: of the last three pairs of screenshots.
@@ -105,7 +107,7 @@ class FrameHistory(NamedTuple):
     """
 
     size: tuple[int, int]
-    known: Pixels
+    canvas: Pixels
     last: Pixels
     under: Pixels | None = None
     restless: tuple[SmallChanges, ...] = ()
@@ -116,7 +118,7 @@ class FrameHistory(NamedTuple):
     @property
     def nbytes(self) -> int:
         """Bytes that it takes."""
-        held = {id(one): one.nbytes for one in (self.known, self.last, self.under) if one is not None}
+        held = {id(one): one.nbytes for one in (self.canvas, self.last, self.under) if one is not None}
         return sum(held.values()) + 4096
 
 
@@ -124,7 +126,7 @@ class SentFile(NamedTuple):
     """What is sent of a screenshot's file: a PNG for each of its parts, b"" where one has no picture."""
 
     size: tuple[int, int]
-    shown: ShownFrame
+    frame: ShownFrame
     files: tuple[bytes, ...] = ()
 
 
@@ -144,11 +146,11 @@ def next_file(
         size = header.size
     if image.size != size:  # `open_image` has turned it or let it grow
         return SentFile(size, ShownFrame("whole", "other")), None
-    seen = rule.seen(*size)
-    small = min(seen[0] / size[0], seen[1] / size[1]) < OWN_SIZE
-    shown, history = next_frame(history, open_frame(image), "unchanged" if small else way, rule.tokens)
-    files = [b"" if box is None else _png(image.crop(box)) for _, box in shown.parts]
-    return SentFile(size, shown, tuple(files)), history
+    width, height = rule.seen(*size)
+    small = min(width / size[0], height / size[1]) < OWN_SIZE
+    frame, history = next_frame(history, open_frame(image), "unchanged" if small else way, rule.tokens)
+    files = [b"" if box is None else _png(image.crop(box)) for _, box in frame.parts]
+    return SentFile(size, frame, tuple(files)), history
 
 
 def _png(image: Image.Image) -> bytes:
@@ -187,8 +189,8 @@ def next_frame(
         why = "first" if history is None else "size"
         return ShownFrame("whole", why), FrameHistory(screen.size, new, new)
     scale = max(1, round(screen.size[0] / WIDE))
-    changed = differing(history.known, new)
-    boxes = components(blocks_of(changed))
+    changed = differing(history.canvas, new)
+    boxes = touching_blocks(blocks_of(changed))
     history = history._replace(
         restless=(*history.restless[-2:], _small_changes(history, new, boxes, scale)),
         last=new,
@@ -200,8 +202,8 @@ def next_frame(
             return ShownFrame("whole", "again"), whole._replace(under=history.under)
         caption = UNCHANGED if not history.parted else UNCHANGED.replace("screenshot", "parts of it")
         caption += _moving(boxes, screen.size)
-        shown = ShownFrame("unchanged", "", (FramePart(caption, None),))
-        return shown, history._replace(unchanged=history.unchanged + 1)
+        sentence = ShownFrame("unchanged", "", (FramePart(caption, None),))
+        return sentence, history._replace(unchanged=history.unchanged + 1)
     if way == "unchanged":
         return ShownFrame("whole", "much"), whole
     if history.age > MAX_AGE:
@@ -209,7 +211,7 @@ def next_frame(
     guess = _explained(history, new, changed, screen.size)
     if guess.why:
         left = differing(guess.pixels, new)
-        boxes = components(blocks_of(left))
+        boxes = touching_blocks(blocks_of(left))
         kept = _that_count(boxes, left, history, scale)
     grouped = kept if len(kept) <= MAX_MERGED else _grouped(kept, new.shape)
     cut = [_with_margin(box, screen.size, scale) for box in grouped]
@@ -217,14 +219,14 @@ def next_frame(
     cost = sum(tokens(x1 - x0, y1 - y0) for x0, y0, x1, y1 in cut)
     if cost > WHOLE_FROM * tokens(*screen.size):
         return ShownFrame("whole", "much"), whole
-    known = guess.pixels.copy()
+    canvas = guess.pixels.copy()
     for box in cut:
-        _cut(known, box)[:] = _cut(new, box)
+        _cut(canvas, box)[:] = _cut(new, box)
     lead = f"Only a part of the screen has changed since the screenshot above. {guess.caption}".strip()
     captions = [_caption(box, screen.size) for box in cut] or [""]
     captions[0] = f"{lead}{_moving([one for one in boxes if one not in kept], screen.size)} {captions[0]}"
     parts = tuple(FramePart(text.strip(), box) for text, box in zip(captions, cut or [None], strict=True))
-    history = history._replace(known=known, under=guess.under, unchanged=0, parted=True)
+    history = history._replace(canvas=canvas, under=guess.under, unchanged=0, parted=True)
     return ShownFrame("parts", guess.why, parts), history
 
 
@@ -268,7 +270,7 @@ def blocks_of(mask: NDArray[np.bool_]) -> Blocks:
     return rows.reshape(height // BLOCK, BLOCK, width // BLOCK).any(1)
 
 
-def components(blocks: Blocks) -> list[PixelBox]:
+def touching_blocks(blocks: Blocks) -> list[PixelBox]:
     """Return the boxes, in px, of blocks that touch, by a corner too, from top to bottom."""
     padded = np.zeros((blocks.shape[0], blocks.shape[1] + 2), np.int8)
     padded[:, 1:-1] = blocks
@@ -329,13 +331,13 @@ def _is_caret(box: PixelBox, changed: NDArray[np.bool_], history: FrameHistory, 
     if x1 - x0 > CARET_WIDTH * scale or not low * scale <= y1 - y0 <= high * scale:
         return False
     bar = (int(box[0] + x0), int(box[1] + y0), int(box[0] + x1), int(box[1] + y1))
-    return all(np.ptp(_cut(pixels, bar)) == 0 for pixels in (history.known, history.last))
+    return all(np.ptp(_cut(pixels, bar)) == 0 for pixels in (history.canvas, history.last))
 
 
 def _small_changes(history: FrameHistory, new: Pixels, boxes: Sequence[PixelBox], scale: int) -> SmallChanges:
     """Return what is small of the changes since the last screenshot, which may not be what was shown."""
-    if not np.array_equal(history.last, history.known):
-        boxes = components(blocks_of(differing(history.last, new)))
+    if not np.array_equal(history.last, history.canvas):
+        boxes = touching_blocks(blocks_of(differing(history.last, new)))
     small = [box for box in boxes if _is_small(box, scale)]
     if len(small) > MAX_RESTLESS:
         return SmallChanges((), alone=False)
@@ -374,7 +376,7 @@ def _grouped(boxes: Sequence[PixelBox], shape: tuple[int, ...]) -> list[PixelBox
         for box in boxes:
             x0, y0, x1, y1 = (side // BLOCK for side in box)
             blocks[max(0, y0 - near) : y1 + near, max(0, x0 - near) : x1 + near] = True
-        boxes, near = components(blocks), 2 * near
+        boxes, near = touching_blocks(blocks), 2 * near
     return list(boxes)
 
 
@@ -406,7 +408,7 @@ def _explained(
     history: FrameHistory, new: Pixels, changed: NDArray[np.bool_], size: tuple[int, int]
 ) -> _Guess:
     """Return the guess that leaves the least to be sent; that nothing in particular happened is one."""
-    plain = _Guess("", history.known, under=history.under)
+    plain = _Guess("", history.canvas, under=history.under)
     guesses = [(int(blocks_of(changed).sum()), plain)]
     if guesses[0][0] < MIN_SCROLLED / 2 * changed.size / BLOCK**2:
         return plain
@@ -416,27 +418,27 @@ def _explained(
 
     if history.under is not None:
         offer(_Guess("closed", history.under, "What lay over the screen is closed: it is as it was before."))
-    if (moved := _scrolled(history.known, new, changed, size)) is not None:
+    if (moved := _scrolled(history.canvas, new, changed, size)) is not None:
         pixels, (x0, y0, x1, y1), shift = moved
         caption = (
             f"The area x {x0} to {x1}, y {y0} to {y1} has scrolled: what is in it now was {abs(shift)} px "
             f"further {'down' if shift > 0 else 'up'} before."
         )
         offer(_Guess("scroll", pixels, caption, history.under))
-    if history.under is None and (dark := _dimmed(history.known, new)) is not None:
-        offer(_Guess("opened", dark, "All else is as it was, in another light, behind it.", history.known))
+    if history.under is None and (dark := _dimmed(history.canvas, new)) is not None:
+        offer(_Guess("opened", dark, "All else is as it was, in another light, behind it.", history.canvas))
     best = min(guesses, key=lambda one: one[0])  # of equal ones the first
     return best[1] if best[0] <= 0.8 * guesses[0][0] else plain
 
 
 def _scrolled(
-    known: Pixels, new: Pixels, changed: NDArray[np.bool_], size: tuple[int, int]
+    before: Pixels, new: Pixels, changed: NDArray[np.bool_], size: tuple[int, int]
 ) -> tuple[Pixels, PixelBox, int] | None:
     """Return a screen of which an area has moved up or down, the area, and by how many px; None: none has."""
     columns = np.flatnonzero(blocks_of(changed).any(0)) * BLOCK
     left = int(columns[0])
     strips = (int(columns[-1]) + BLOCK - left) // STRIP
-    height = known.shape[0]
+    height = before.shape[0]
     if strips < 1:
         return None
     span = slice(left, left + strips * STRIP)
@@ -445,20 +447,20 @@ def _scrolled(
         colours = (pixels[:, span] & 0xFFFFFF).astype(np.float64).reshape(height, strips, STRIP)
         return (colours @ _HASH) * strips + np.arange(strips)  # whole numbers below 2^53
 
-    old, now = hashed(known), hashed(new)
+    old, now = hashed(before), hashed(new)
     values, at, counts = np.unique(old, return_index=True, return_counts=True)
     rows = np.broadcast_to(np.arange(height)[:, None], old.shape)
-    asked = now != old
-    found = np.minimum(np.searchsorted(values, now[asked]), len(values) - 1)
-    once = (values[found] == now[asked]) & (counts[found] == 1)
-    votes = np.bincount(at[found[once]] // strips - rows[asked][once] + height, minlength=2 * height)
+    moved = now != old
+    places = np.minimum(np.searchsorted(values, now[moved]), len(values) - 1)
+    once = (values[places] == now[moved]) & (counts[places] == 1)
+    votes = np.bincount(at[places[once]] // strips - rows[moved][once] + height, minlength=2 * height)
     shift = int(votes.argmax()) - height
     if not shift or votes.max() < MIN_VOTES:
         return None
     # The area is where blocks have changed, and hold what was `shift` px from there.
-    same = np.zeros(known.shape, bool)
+    same = np.zeros(before.shape, bool)
     to = slice(max(0, -shift), height - max(0, shift))
-    same[to] = new[to] == known[to.start + shift : to.stop + shift]
+    same[to] = new[to] == before[to.start + shift : to.stop + shift]
     explained = blocks_of(changed) & ~blocks_of(~same)
     across, down = explained.sum(0), explained.sum(1)
     wide, high = (np.flatnonzero(one >= max(1, one.max() // 10)) * BLOCK for one in (across, down))
@@ -473,14 +475,14 @@ def _scrolled(
     x1, y1 = min(x1, size[0]), min(y1, size[1])
     if (x1 - x0) * (y1 - y0) < MIN_SCROLLED * size[0] * size[1]:
         return None
-    moved = known.copy()
-    moved[y0:y1, x0:x1] = known[y0 + shift : y1 + shift, x0:x1]
-    return moved, (x0, y0, x1, y1), shift
+    made = before.copy()
+    made[y0:y1, x0:x1] = before[y0 + shift : y1 + shift, x0:x1]
+    return made, (x0, y0, x1, y1), shift
 
 
-def _dimmed(known: Pixels, new: Pixels) -> Pixels | None:
+def _dimmed(screen: Pixels, new: Pixels) -> Pixels | None:
     """Return a screen in the other light that most of it is in now; None: in none."""
-    before, after = known[::8, ::8].ravel(), new[::8, ::8].ravel()
+    before, after = screen[::8, ::8].ravel(), new[::8, ::8].ravel()
     colours, which, counts = np.unique(before, return_inverse=True, return_counts=True)
     frequent = np.argsort(-counts, kind="stable")[:12]
     pairs, weights = [], []
@@ -490,7 +492,7 @@ def _dimmed(known: Pixels, new: Pixels) -> Pixels | None:
         weights.append(float(times.max()))
     values = np.array(pairs, np.uint32).view(np.uint8).reshape(len(pairs), 2, 4)[..., :3].astype(np.float64)
     weight = np.array(weights)
-    for _ in range(3):  # new = gain * known + a colour; what isn't so is left out the next time
+    for _ in range(3):  # new = gain * screen + a colour; what isn't so is left out the next time
         if weight.sum() == 0:
             return None
         means = np.average(values, axis=0, weights=weight)
@@ -505,10 +507,10 @@ def _dimmed(known: Pixels, new: Pixels) -> Pixels | None:
         return None
     table = np.arange(256)[:, None] * gain + (means[1] - gain * means[0])
     table = np.clip(np.rint(table), 0, 255).astype(np.uint8)
-    made = known.view(np.uint8).reshape(*known.shape, 4).copy()
+    made = screen.view(np.uint8).reshape(*screen.shape, 4).copy()
     for channel in range(3):
         made[..., channel] = table[:, channel][made[..., channel]]
     dark = made.view(np.uint32)[..., 0]
-    dark[known == 0] = 0  # what fills up the last blocks has no light
+    dark[screen == 0] = 0  # what fills up the last blocks has no light
     explained = 1 - differing(dark[::8, ::8].copy(), new[::8, ::8].copy()).mean()
     return dark if explained >= MIN_DIMMED else None

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from arr_coc.choose.allocation import Allocation
-from arr_coc.pixels.lines import PixelBox, PrintInk
+if TYPE_CHECKING:  # who merges boxes needs no torch
+    from arr_coc.choose.allocation import Allocation
+    from arr_coc.pixels.lines import PixelBox, PrintInk
 
 MOSTLY, NEAR = 0.5, 4.0  # share of a line of print, and heights of it to its end, by which all of it is taken
 ROW_SHARE = 0.5  # of the lower of two regions' heights that they share if they stand in one row

@@ -31,6 +31,7 @@ from arr_coc.proxy.packing import Outcome
 MAX_SCREENS = 400  # of a request, the first ones; those behind them go whole
 MAX_PARTS_KEPT = 64 * 2**20  # bytes of what is sent, which is kept
 MAX_HISTORIES_KEPT = 192 * 2**20  # bytes of screens that the next ones are compared with
+THOUGHTS = "clear_thinking"  # how edits of a context begin that drop no results
 RESULTS = ("function_call_output", "custom_tool_call_output")  # items of OpenAI's responses
 
 log = logging.getLogger(__name__)
@@ -49,14 +50,14 @@ class ScreenSlot(NamedTuple):
 def screen_slots(api: Api, body: object) -> list[ScreenSlot]:
     """Return the first MAX_SCREENS pictures that tools returned in a body, in order.
 
-    None are found where the server may drop old turns by itself (`truncation`, `context_management`), for
-    then nobody here knows which are still seen. OpenAI's `computer_call_output` takes nothing but a picture,
+    None are found where the server may drop results by itself, for then nobody here knows which are still
+    seen: with `truncation`, or `context_management` of more than thoughts. OpenAI's `computer_call_output` takes nothing but a picture,
     so it is left as it is, as are results in the user's own words.
     """
-    if not isinstance(body, dict) or not api.text or body.get("context_management"):
+    if not isinstance(body, dict) or not api.text or _may_drop(body):
         return []
     turns = body.get(api.turns)
-    if body.get("truncation") == "auto" or not isinstance(turns, list):
+    if not isinstance(turns, list):
         return []
     slots: list[ScreenSlot] = []
     session = 0
@@ -72,6 +73,15 @@ def screen_slots(api: Api, body: object) -> list[ScreenSlot]:
                     session += _is_picture(part)
         session += _shows_more(turn)
     return slots[:MAX_SCREENS]
+
+
+def _may_drop(body: dict[str, Any]) -> bool:
+    """Return whether a server may leave results of tools out of what its model sees."""
+    managed = body.get("context_management")
+    edits = managed.get("edits") if isinstance(managed, dict) else managed
+    edits = edits if isinstance(edits, list) else [] if edits is None else [edits]
+    kinds = [str(one.get("type")) if isinstance(one, dict) else "" for one in edits]
+    return body.get("truncation") == "auto" or any(not kind.startswith(THOUGHTS) for kind in kinds)
 
 
 def _results(api: Api, turn: dict[str, Any]) -> Iterator[tuple[int, list[Any]]]:
@@ -174,11 +184,11 @@ class Screens:
             digest = hashlib.blake2b(digest + content, digest_size=16).digest()
             keys.append(digest)
         with self._lock:
-            found = [self._kept.get(key) for key in keys]
+            remembered = [self._kept.get(key) for key in keys]
         outcomes: list[Outcome] = []
         history: FrameHistory | None = None
         behind = -1  # the last one that the history holds
-        for number, outcome in enumerate(found):
+        for number, outcome in enumerate(remembered):
             if outcome is None:
                 first = next(at for at in range(len(slots)) if slots[at].session == slots[number].session)
                 if behind != number - 1 or number == first:
@@ -224,16 +234,16 @@ def _decided(
         return Outcome("failed"), None
     before = rule.tokens(*sent.size)
     ms = 1000 * (time.perf_counter() - start)
-    if sent.shown.kind == "whole":
+    if sent.frame.kind == "whole":
         return Outcome("screen", (), before, before, size=sent.size, ms=ms), history
     files = [base64.b64encode(file).decode() for file in sent.files]
-    boxes = [box for _, box in sent.shown.parts if box is not None]
+    boxes = [box for _, box in sent.frame.parts if box is not None]
     outcome = Outcome(
         "packed",
-        tuple((part.caption, file) for part, file in zip(sent.shown.parts, files, strict=True)),
+        tuple((part.caption, file) for part, file in zip(sent.frame.parts, files, strict=True)),
         before,
         sum(rule.tokens(x1 - x0, y1 - y0) for x0, y0, x1, y1 in boxes),
-        sent.shown.kind,
+        sent.frame.kind,
         size=sent.size,
         places=tuple((box, 1.0) for box in boxes),
         ms=ms,
