@@ -202,6 +202,22 @@ class TestEveryRole:
 
 
 class TestRetired:
+    def test_pictures_that_cannot_become_words_count(self) -> None:
+        """Those of computer calls become white ones, also where they can't be opened."""
+
+        def item(data: str) -> dict[str, Any]:
+            screen = {"type": "computer_screenshot", "image_url": f"data:image/png;base64,{data}"}
+            return {"type": "computer_call_output", "call_id": "c", "output": screen}
+
+        turn = {
+            "role": "user",
+            "content": [{"type": "input_image", "image_url": f"data:image/png;base64,{text(PNG)}"}],
+        }
+        items = [*[item("AAAA")] * 3, *[turn] * 6, item(text(PNG)), *[turn] * 20]
+        for count in range(1, len(items) + 1):
+            made = fitted("/v1/responses", {"input": items[:count]}, replace(CLAUDE, pictures=10))
+            assert len(held_pictures(api("/v1/responses"), made)) <= 10
+
     def test_nothing_within_the_limits(self) -> None:
         assert retired([100] * 50, NONE) == []
         assert retired([100] * 50, replace(NONE, pictures=50, request=6000)) == []

@@ -84,6 +84,7 @@ class Fitter:
         letters: list[int | None] = []  # that each takes; None: it isn't sent
         counts: Counter[str] = Counter()
         turns: Counter[Path] = Counter()
+        stuck = {place for place, one in enumerate(held) if _is_stuck(_at(body, one.path))}
         for number, one in enumerate(held, 1):
             made, change = self._in_place(api, body, one, number, limits)
             turn = one.path[:-2]
@@ -92,9 +93,9 @@ class Fitter:
                 words = f"[picture {number} was left out: the model takes {limits.a_turn} a turn]"
                 made, change = _words(body, one, words), "left_out"
             becomes.append(made)
-            letters.append(None if change in ("unreadable", "left_out") else _letters(api, one, made))
+            is_words = change in ("unreadable", "left_out") and number - 1 not in stuck
+            letters.append(None if is_words else _letters(one, made))
             counts[change] += 1
-        stuck = {place for place, one in enumerate(held) if _is_stuck(_at(body, one.path))}
         for place in retired(letters, limits, stuck):
             most = f"{limits.pictures} a request" if limits.pictures else "no more bytes a request"
             words = f"[picture {place + 1} was left out: the provider takes {most}]"
@@ -352,7 +353,7 @@ def _mark(
             _put(tree, (*path, name), [text])
 
 
-def _letters(api: Api, one: HeldPicture, made: list[Any]) -> int:
+def _letters(one: HeldPicture, made: list[Any]) -> int:
     """Return how many letters a picture takes that is sent."""
     if made is _SAME:
         return len(one.data or "")
