@@ -132,7 +132,8 @@ def parse(api: Api, content: bytes | bytearray, most: int) -> Parsed | None:
         return None
     first = slots[:most]
     digests = [digest_of(slot.data) for slot in first]
-    return Parsed(body, model_of(body), first, digests, len(slots) - len(first), later_questions(api, body))
+    others, questions = len(slots) - len(first), later_questions(api, body, slots[0].turn)
+    return Parsed(body, model_of(body), first, digests, others, questions)
 
 
 def rewritten(

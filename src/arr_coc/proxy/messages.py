@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 MAX_QUESTION = 2_000  # characters of a turn that count as its question, the last ones
+MAX_LATER = 100  # turns behind the first picture that may be about an earlier one
 IN_PATH = re.compile(r"/(?:deployments|engines)/([^/]+)/")
 DATA_URL = re.compile(
     r"\s*data:image/[\w.+-]{1,40}(;[\w.+-]{1,40}=[^;,\s]{0,80}){0,4}\s*;\s*base64\s*,",
@@ -94,26 +95,28 @@ def picture_slots(api: Api, body: object) -> list[PictureSlot]:
     1e999, which can't be written anew.
     """
     slots, question, before = [], "", 0
-    for turn, said in enumerate(_turns(api, body)):
-        if not _is_users(said):
+    for number, turn in enumerate(_turns(api, body)):
+        if not _is_users(turn):
             continue
-        question = _words(api, said) or question
-        places = _picture_places(api, said)
-        for place, data in _pictures(api, said):
-            slots.append(PictureSlot(turn, place, data, question, before + 1 + places.index(place)))
+        question = _words(api, turn) or question
+        places = _picture_places(api, turn)
+        for place, data in _pictures(api, turn):
+            slots.append(PictureSlot(number, place, data, question, before + 1 + places.index(place)))
         before += len(places)
     return slots
 
 
-def later_questions(api: Api, body: object) -> dict[int, str]:
-    """What the user's turns behind the first one say, by their numbers; those without words are left out."""
-    said = [(number, turn) for number, turn in enumerate(_turns(api, body)) if _is_users(turn)]
-    words = {
-        number: _words(api, turn)
-        for number, turn in said[1:]
-        if api.text or isinstance(turn.get("images") or [], list)
-    }
-    return {number: text for number, text in words.items() if text}
+def later_questions(api: Api, body: object, after: int) -> dict[int, str]:
+    """What the user's turns behind one say, by their numbers: the first MAX_LATER that have words."""
+    words: dict[int, str] = {}
+    for number, turn in enumerate(_turns(api, body)):
+        if number <= after or not _is_users(turn):
+            continue
+        if (api.text or isinstance(turn.get("images") or [], list)) and (text := _words(api, turn)):
+            words[number] = text
+        if len(words) == MAX_LATER:
+            break
+    return words
 
 
 def with_parts(
@@ -207,8 +210,8 @@ def _can_be_written(part: dict[str, Any]) -> bool:
 
 def _with_list(api: Api, turn: dict[str, Any], held: Mapping[int, Parts], added: Parts) -> dict[str, Any]:
     """A turn with its parts in a list."""
-    said, content = turn["content"], []
-    for place, part in enumerate(said if isinstance(said, list) else [{"type": api.text, "text": said}]):
+    words, content = turn["content"], []
+    for place, part in enumerate(words if isinstance(words, list) else [{"type": api.text, "text": words}]):
         if place not in held:
             content.append(part)
             continue
@@ -262,5 +265,5 @@ def _with_fields(api: Api, turn: dict[str, Any], held: Mapping[int, Parts], adde
     images += [data for _, data in added]
     name = "content" if api.turns else "prompt"
     words = turn.get(name)
-    said = [*captions, words if isinstance(words, str) else "", *(caption for caption, _ in added)]
-    return turn | {"images": images, name: "\n".join(said)}
+    texts = [*captions, words if isinstance(words, str) else "", *(caption for caption, _ in added)]
+    return turn | {"images": images, name: "\n".join(texts)}
