@@ -26,7 +26,7 @@ from starlette.routing import Route
 from arr_coc.guide.coupling import Coupling, Match
 from arr_coc.guide.question import terms
 from arr_coc.pixels import Packed, Place
-from arr_coc.proxy.earlier import content_words
+from arr_coc.proxy.earlier import named_things
 from arr_coc.proxy.server import Proxy
 from arr_coc.relevance.deciding import Decision
 from arr_coc.selector import KnownPicture
@@ -298,7 +298,7 @@ class SelectorDouble:
         self.asked.append(question)
         image = picture.image if isinstance(picture, KnownPicture) else picture
         shown = ("red", "green", f"p{image.height}")
-        named = content_words(terms(question).words)
+        named = named_things(terms(question).words)
         matches = tuple(Match(word, word, float(word in shown), (0.5, 0.5)) for word in named)
         share = sum(word in shown for word in named) / max(1, len(named))
         return Decision([], couplings=(Coupling(torch.zeros(1, 1), 0.1 + 0.8 * share, matches=matches),))

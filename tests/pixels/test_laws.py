@@ -16,6 +16,7 @@ from PIL import Image
 from arr_coc.choose.allocation import Allocation, is_transposed
 from arr_coc.pixels import LAYOUTS, Packed, Rule, find_rule, pack, pack_legibly
 from arr_coc.pixels.lines import line_heights, print_height
+from arr_coc.pixels.packing import LETTERS
 from arr_coc.pixels.page import find_page
 from arr_coc.pixels.planning import Spend, reading_scale, shrunk
 from arr_coc.relevance.deciding import best_kept
@@ -166,10 +167,15 @@ def test_what_is_packed_legibly_stays_legible(case: Case, readable: float) -> No
     page = replace(find_page(image), lines=case.lines)
     made = pack_legibly(image, page, case.tokens, rule, readable)
     read = reading_scale(image.size, rule)
-    heights = [height for height in line_heights(case.lines) if height * read >= readable]
+    lines = [
+        (x0, y0, x1, y1)
+        for x0, y0, x1, y1 in case.lines
+        if y0 >= 1 and y1 < image.height - 1 and x1 - x0 >= LETTERS * (y1 - y0)
+    ]
+    heights = [height for height in line_heights(lines) if height * read >= readable]
     if made is None:
         whole = rule.tokens(*image.size)
-        usual = print_height(case.lines)
+        usual = print_height(lines)
         if heights and usual * read >= readable and whole > case.tokens:
             # The next smaller price shows a line too small, or there is none.
             less = shrunk(image.size, Spend(whole - 1, rule, 1.0))

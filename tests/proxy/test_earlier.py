@@ -9,7 +9,7 @@ from arr_coc.files.drawing import load_font
 from arr_coc.guide.coupling import Coupling, Match
 from arr_coc.guide.question import terms
 from arr_coc.pixels.page import find_page
-from arr_coc.proxy.earlier import CERTAIN, belief, content_words, is_shown
+from arr_coc.proxy.earlier import CERTAIN, belief, is_shown, named_things
 from each import each
 
 TALKING = (
@@ -28,7 +28,7 @@ def coupling(question: str, confidence: float, *found: str, **more: float) -> Co
 
 @each("question", TALKING)
 def test_talk_names_nothing(question: str) -> None:
-    assert content_words(terms(question).words) in ((), ("?",))
+    assert named_things(terms(question).words) in ((), ("?",))
     words = [word for word in terms(question).words if word != "?"]
     assert belief(coupling(question, 0.99, *words)) == 0
 

@@ -256,7 +256,8 @@ class TestWriting:
     def test_parts_are_added_to_the_end_of_a_turn(self, name: str) -> None:
         body = body_of(name)
         before = copy.deepcopy(body)
-        assert later_questions(api(name), body) == {4: "And green?"}
+        assert later_questions(api(name), body, 1) == {4: "And green?"}
+        assert later_questions(api(name), body, 0) == {1: "What is red?", 4: "And green?"}
         made = with_parts(api(name), body, {}, {4: PARTS})
         key = "input" if name == "responses" else "messages"
         assert body == before
@@ -288,7 +289,7 @@ class TestWriting:
                 for one in APIS:
                     slots = picture_slots(one, body)
                     found += len(slots)
-                    questions = later_questions(one, body)
+                    questions = later_questions(one, body, 0)
                     with_parts(one, body, dict.fromkeys(slots, PARTS), dict.fromkeys(questions, PARTS))
                 model_of(body)
         assert found > 1000

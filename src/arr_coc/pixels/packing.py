@@ -60,6 +60,7 @@ SINGLE = ("strip", "crop", "mask")  # layouts of one picture, in place of which 
 T = TypeVar("T", bound=Sized)
 MAGNIFY = (1.0, 8.0)  # the least and the most that `magnify` may be
 GOOD_PRINT = 24.0  # px of a line of print above which nothing is gained
+LETTERS = 1.5  # heights, with its pale edges, of the narrowest line that is print for certain
 USUAL_PRINT = 14.0  # px, assumed where there is no print: details of a photograph
 READABLE = 6.5  # px of a line of print of which a model reads half of all lines; RapidOCR needs 5.4
 SHARPNESS = 0.2  # of that height, by which a line has to be higher to be read three times in four
@@ -235,7 +236,8 @@ def pack_legibly(
 ) -> Packed | None:
     """Pack a whole picture as small as it may be while its print stays legible, for a question of any place.
 
-    Law: each line of print that is at least `readable` px high as the whole picture is read stays so.
+    Law: each line of print that is at least `readable` px high as the whole picture is read stays so; lines
+    are of two letters or more, for less may be a radio button, and aren't cut off by the picture's edge.
 
     Args:
         image: The picture, as `open_image` gives it.
@@ -250,10 +252,15 @@ def pack_legibly(
     """
     spend = _checked(tokens, rule, "shrunk", 1.0, readable)
     most, read = spend.rule.tokens(*image.size), reading_scale(image.size, spend.rule)
-    usual = print_height(page.lines)
+    lines = [
+        line
+        for line in page.lines
+        if line[1] >= 1 and line[3] < image.height - 1 and line[2] - line[0] >= LETTERS * (line[3] - line[1])
+    ]
+    usual = print_height(lines)
     if usual is None or usual * read < readable:
         return None
-    heights = line_heights(page.lines)
+    heights = line_heights(lines)
     least = readable / float(heights[heights * read >= readable].min())
 
     def plan(spent: int) -> Plan | None:

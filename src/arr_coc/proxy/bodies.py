@@ -136,7 +136,8 @@ def parse(api: Api, content: bytes | bytearray, most: int) -> Parsed | None:
         return None
     first = slots[:most]
     digests = [digest_of(slot.data) for slot in first]
-    others, questions = len(slots) - len(first), later_questions(api, body)
+    others = len(slots) - len(first)
+    questions = later_questions(api, body, slots[0].turn) if slots else {}
     return Parsed(body, model_of(body), first, digests, others, questions, screens)
 
 

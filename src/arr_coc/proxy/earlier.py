@@ -13,7 +13,7 @@ from arr_coc.guide.coupling import LIKELY, Coupling
 from arr_coc.guide.lexicon import STOP_WORDS
 from arr_coc.guide.trust import SURE
 from arr_coc.pixels.lines import print_height
-from arr_coc.pixels.packing import USUAL_PRINT
+from arr_coc.pixels.packing import SHARPNESS, USUAL_PRINT
 from arr_coc.pixels.page import PrintedPage
 
 # Of 132 questions about one of ten pages (runs/strangers) these two find the page for 64, a wrong one for 8.
@@ -42,7 +42,7 @@ TALK = frozenset(
 Shown = tuple[Box, float]  # a box that was sent, in px of its picture, and its magnification
 
 
-def content_words(words: Sequence[str]) -> tuple[str, ...]:
+def named_things(words: Sequence[str]) -> tuple[str, ...]:
     """Return those of a question's words that name something which a picture may show."""
     return tuple(word for word in words if word not in STOP_WORDS and word not in TALK)
 
@@ -53,22 +53,25 @@ def belief(coupling: Coupling) -> float:
     The guide's confidence alone is high for many a "Great, what else?". So half of what the question names
     has to be printed there, or some of it and the guide be CERTAIN.
     """
-    named = content_words(coupling.words)
-    found = {one.word for one in coupling.matches if one.likeness >= LIKELY and one.strength == 1}
-    hits = sum(word in found for word in named)
+    named = named_things(coupling.words)
+    likely = {one.word for one in coupling.matches if one.likeness >= LIKELY and one.strength == 1}
+    hits = sum(word in likely for word in named)
     if coupling.general or not hits or coupling.confidence < SURE:
         return 0.0
     return coupling.confidence if hits >= NAMED * len(named) or coupling.confidence >= CERTAIN else 0.0
 
 
-def is_shown(part: Box, page: PrintedPage, shown: Sequence[Shown], readable: float) -> bool:
-    """Return whether all print in a part of a picture was sent before, at least `readable` px high."""
+def is_shown(part: Box, page: PrintedPage, places: Sequence[Shown], readable: float) -> bool:
+    """Return whether all print in a part of a picture was sent before, so high that most of it is read.
+
+    `readable` is the height in px of print of which half is.
+    """
     x, y = (page.boxes[:, 0] + page.boxes[:, 2]) / 2, (page.boxes[:, 1] + page.boxes[:, 3]) / 2
     inside = (x >= part[0]) & (x <= part[2]) & (y >= part[1]) & (y <= part[3])
     lines = [line for line, one in zip(page.lines, inside, strict=True) if one] or [part]
     height = print_height(lines) if inside.any() else USUAL_PRINT
-    least = readable / (height or USUAL_PRINT)
-    clear = [box for box, magnification in shown if magnification >= least]
+    least = (1 + SHARPNESS) * readable / (height or USUAL_PRINT)
+    clear = [box for box, magnification in places if magnification >= least]
     return all(any(_holds(box, line) for box in clear) for line in lines)
 
 

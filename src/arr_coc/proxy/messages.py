@@ -20,6 +20,7 @@ from urllib.parse import unquote
 from arr_coc.proxy.tags import Line, placed
 
 MAX_QUESTION = 2_000  # characters of a turn that count as its question, the last ones
+MAX_LATER = 100  # turns behind the first picture that may be about an earlier one
 IN_PATH = re.compile(r"/(?:deployments|engines)/([^/]+)/")
 DATA_URL = re.compile(
     r"\s*data:image/[\w.+-]{1,40}(;[\w.+-]{1,40}=[^;,\s]{0,80}){0,4}\s*;\s*base64\s*,",
@@ -97,26 +98,28 @@ def picture_slots(api: Api, body: object) -> list[PictureSlot]:
     1e999, which can't be written anew.
     """
     slots, question, before = [], "", 0
-    for turn, said in enumerate(_turns(api, body)):
-        if not _is_users(said):
+    for number, turn in enumerate(_turns(api, body)):
+        if not _is_users(turn):
             continue
-        question = _words(api, said) or question
-        places = _picture_places(api, said)
-        for place, data in pictures_in(api, said):
-            slots.append(PictureSlot(turn, place, data, question, before + 1 + places.index(place)))
+        question = _words(api, turn) or question
+        places = _picture_places(api, turn)
+        for place, data in pictures_in(api, turn):
+            slots.append(PictureSlot(number, place, data, question, before + 1 + places.index(place)))
         before += len(places)
     return slots
 
 
-def later_questions(api: Api, body: object) -> dict[int, str]:
-    """What the user's turns behind the first one say, by their numbers; those without words are left out."""
-    said = [(number, turn) for number, turn in enumerate(_turns(api, body)) if _is_users(turn)]
-    words = {
-        number: _words(api, turn)
-        for number, turn in said[1:]
-        if api.text or isinstance(turn.get("images") or [], list)
-    }
-    return {number: text for number, text in words.items() if text}
+def later_questions(api: Api, body: object, after: int) -> dict[int, str]:
+    """What the user's turns behind one say, by their numbers: the first MAX_LATER that have words."""
+    words: dict[int, str] = {}
+    for number, turn in enumerate(_turns(api, body)):
+        if number <= after or not _is_users(turn):
+            continue
+        if (api.text or isinstance(turn.get("images") or [], list)) and (text := _words(api, turn)):
+            words[number] = text
+        if len(words) == MAX_LATER:
+            break
+    return words
 
 
 def with_parts(
@@ -213,9 +216,9 @@ def with_list(api: Api, turn: dict[str, Any], held: Mapping[int, Parts], added: 
 
     `added` are captions and pictures for its end.
     """
-    said = turn["content"]
+    words = turn["content"]
     content: list[Any] = []
-    for place, part in enumerate(said if isinstance(said, list) else [{"type": api.text, "text": said}]):
+    for place, part in enumerate(words if isinstance(words, list) else [{"type": api.text, "text": words}]):
         if place not in held:
             content.append(part)
             continue

@@ -22,7 +22,7 @@ import threading
 import time
 import warnings
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -194,16 +194,29 @@ class Packer:
         A worker gets one of them at a time: the clock of each begins when the one before it is done, so that
         a long conversation that has to be packed anew isn't too slow for being long.
         """
+        return await self._one_by_one(pictures, partial(self.pack, dial=dial))
+
+    async def judge_all(self, pictures: Sequence[Picture]) -> list[Outcome]:
+        """Return outcomes whose `confidence` is the `belief` that a picture's question is about it."""
+
+        def judge(picture: Picture) -> Awaitable[Outcome]:
+            return self._made(picture, _key(picture, "judged"), self._judged)
+
+        return await self._one_by_one(pictures, judge)
+
+    async def _one_by_one(
+        self, pictures: Sequence[Picture], make: Callable[[Picture], Awaitable[Outcome]]
+    ) -> list[Outcome]:
         outcomes: dict[int, Outcome] = {}
         of_worker: dict[int, list[int]] = defaultdict(list)
         for number, picture in enumerate(pictures):
             of_worker[self._worker(picture)].append(number)
 
-        async def one_by_one(numbers: list[int]) -> None:
+        async def work(numbers: list[int]) -> None:
             for number in numbers:
-                outcomes[number] = await self.pack(pictures[number], dial)
+                outcomes[number] = await make(pictures[number])
 
-        await asyncio.gather(*map(one_by_one, of_worker.values()))
+        await asyncio.gather(*map(work, of_worker.values()))
         return [outcomes[number] for number in range(len(pictures))]
 
     async def pack(self, picture: Picture, dial: Dial) -> Outcome:
@@ -212,17 +225,13 @@ class Packer:
             return Outcome("no_question")
         return await self._made(picture, _key(picture, dial), partial(self._packed, dial=dial))
 
-    async def judge(self, picture: Picture) -> Outcome:
-        """Return an outcome whose `confidence` is the `belief` that the question is about the picture."""
-        return await self._made(picture, _key(picture, "judged"), self._judged)
-
-    async def cut(self, picture: Picture, dial: Dial, shown: tuple[Shown, ...]) -> Outcome:
+    async def cut(self, picture: Picture, dial: Dial, places: tuple[Shown, ...]) -> Outcome:
         """Return the outcome that sends parts of an earlier picture for a later question.
 
-        What is printed at the places `shown` isn't sent again; for half of the dial's tokens.
+        What is printed at `places` isn't sent again; for half of the dial's tokens.
         """
-        key = _key(picture, (dial, shown))
-        return await self._made(picture, key, partial(self._cut, dial=dial, shown=shown))
+        key = _key(picture, (dial, places))
+        return await self._made(picture, key, partial(self._cut, dial=dial, places=places))
 
     async def _made(self, picture: Picture, key: bytes, make: Make) -> Outcome:
         """Return what a worker makes of a picture, or has made; never an error."""
@@ -295,7 +304,7 @@ class Packer:
         return Outcome("judged", confidence=max(map(belief, decided.couplings), default=0.0))
 
     def _cut(
-        self, selector: Selector, received: Received, question: str, dial: Dial, shown: tuple[Shown, ...]
+        self, selector: Selector, received: Received, question: str, dial: Dial, places: tuple[Shown, ...]
     ) -> Outcome:
         picture, rule = received.picture, find_rule(dial.rule)
         if dial.tokens < rule.cheapest:
@@ -314,7 +323,7 @@ class Packer:
             place.picture
             for place in packed.places
             if place.origin != (0, 0, *picture.size)
-            and not is_shown(place.origin, page, shown, self.readable)
+            and not is_shown(place.origin, page, places, self.readable)
         }
         if not new:
             return Outcome("shown")

@@ -9,14 +9,13 @@ again.
 
 from __future__ import annotations
 
-import asyncio
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from arr_coc.guide.question import terms
 from arr_coc.proxy.coordinates import asks_for_coordinates
-from arr_coc.proxy.earlier import Shown, content_words
+from arr_coc.proxy.earlier import Shown, named_things
 from arr_coc.proxy.messages import PictureSlot
 from arr_coc.proxy.packing import Dial, Outcome, Packer, Picture
 
@@ -48,46 +47,46 @@ async def recall_all(
         questions: What turns of the user say, by their numbers.
         dial: The settings.
     """
-    shown: dict[bytes, list[Shown]] = defaultdict(list)  # places of each picture in the turns so far
+    places: dict[bytes, list[Shown]] = defaultdict(list)  # places of each picture in the turns so far
     whole: set[bytes] = set()  # pictures all of which was sent as it came
     recalled: dict[int, Recalled] = {}
-    seen = 0
+    passed = 0
     for turn in sorted(questions):
-        while seen < len(slots) and slots[seen].turn < turn:
-            shown[pictures[seen].digest] += outcomes[seen].places
-            if not outcomes[seen].parts:
-                whole.add(pictures[seen].digest)
-            seen += 1
+        while passed < len(slots) and slots[passed].turn < turn:
+            places[pictures[passed].digest] += outcomes[passed].places
+            if not outcomes[passed].parts:
+                whole.add(pictures[passed].digest)
+            passed += 1
         own = [number for number, slot in enumerate(slots) if slot.turn == turn]
         if not _may_be_about_others(questions[turn], [outcomes[number] for number in own], packer.sure):
             continue
         left_out = {pictures[number].digest for number in own}
         before = {
-            one.digest: number for number, one in enumerate(pictures[:seen]) if one.digest not in left_out
+            one.digest: number for number, one in enumerate(pictures[:passed]) if one.digest not in left_out
         }
         last = sorted(before.values())[-MAX_BEFORE:]
-        asked = [pictures[number]._replace(question=questions[turn]) for number in last]
-        judged = await asyncio.gather(*map(packer.judge, asked))
-        found = [
+        abouts = [pictures[number]._replace(question=questions[turn]) for number in last]
+        beliefs = await packer.judge_all(abouts)
+        candidates = [
             (one.confidence, number, about)
-            for one, number, about in zip(judged, last, asked, strict=True)
+            for one, number, about in zip(beliefs, last, abouts, strict=True)
             if one.confidence
         ]
-        if not found:
+        if not candidates:
             continue
-        _, number, about = max(found, key=lambda one: one[:2])
+        _, number, about = max(candidates, key=lambda one: one[:2])
         if about.digest in whole:
             continue
-        outcome = await packer.cut(about, dial, tuple(shown[about.digest]))
+        outcome = await packer.cut(about, dial, tuple(places[about.digest]))
         if outcome.parts:
-            shown[about.digest] += outcome.places
+            places[about.digest] += outcome.places
             recalled[turn] = Recalled(number, _captioned(outcome, slots[number].number))
     return recalled
 
 
 def _may_be_about_others(question: str, own: Sequence[Outcome], sure: float) -> bool:
     """Return whether a question may be about an earlier picture rather than those that came with it."""
-    if not content_words(terms(question).words) or asks_for_coordinates(question):
+    if not named_things(terms(question).words) or asks_for_coordinates(question):
         return False
     return all(
         one.reason in ("unsure", "small") and one.confidence is not None and one.confidence < sure
@@ -97,7 +96,7 @@ def _may_be_about_others(question: str, own: Sequence[Outcome], sure: float) -> 
 
 def _captioned(outcome: Outcome, number: int) -> Outcome:
     """Return parts with captions that say which picture they are of."""
-    said = f"From picture {number}, sent earlier: "
+    source = f"From picture {number}, sent earlier: "
     return outcome._replace(
-        parts=tuple((f"{said}{caption[:1].lower()}{caption[1:]}", data) for caption, data in outcome.parts)
+        parts=tuple((f"{source}{caption[:1].lower()}{caption[1:]}", data) for caption, data in outcome.parts)
     )
