@@ -1,6 +1,7 @@
 """What an agent's screenshots cost if only what is new in each is sent, and whether that shows what is needed.
 
     python runs/screens.py FOLDER --out runs/results/screens.json            half an hour of one core
+    python runs/screens.py FOLDER --rules gpt-5.4 gpt-4o qwen gemini --out runs/results/screens-rules.json
 
 Chromium is driven over the pages of runs/screens_pages (forms, a table, mail, settings, a shop) by a seeded
 user who clicks, types, hovers, scrolls, presses keys and waits; FOLDER gets a screenshot before each step, and
@@ -18,7 +19,8 @@ body goes through the proxy's own functions. Measured of the bodies that come ou
 
 Beside ours: a sentence for files that are equal; the newest three screenshots alone; all of them shrunk to our
 tokens; changed rectangles without any rule about scrolling, dialogs, cursors and clocks; random cells, as many
-as we send. What a model makes of any of it isn't measured.
+as we send. What a model makes of any of it isn't measured. With --rules the share of tokens alone, by the rules of
+other models.
 """
 
 from __future__ import annotations
@@ -43,7 +45,15 @@ import numpy as np
 from PIL import Image
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from arr_coc.pixels.frames import SCREENS, UNCHANGED, blocks_of, differing, open_frame, touching_blocks
+from arr_coc.pixels.frames import (
+    SCREENS,
+    UNCHANGED,
+    blocks_of,
+    differing,
+    next_file,
+    open_frame,
+    touching_blocks,
+)
 from arr_coc.pixels.regions import merged
 from arr_coc.pixels.rules import find_rule
 from arr_coc.proxy.bodies import parse, rewritten
@@ -419,6 +429,29 @@ def table_of(sessions: Sequence[dict[str, dict[str, Any]]]) -> dict[str, dict[st
     return table
 
 
+def write(result: dict[str, Any], out: Path | None) -> None:
+    """Print a result, and write it to a file."""
+    text = json.dumps(result, indent=1) + "\n"
+    print(text)
+    if out is not None:
+        out.write_text(text)
+
+
+def share_by(name: str, folders: Sequence[Path]) -> float:
+    """The share of the stock client's tokens, of all requests, that `parts` costs by a rule."""
+    rule, tokens, whole = find_rule(name), 0, 0
+    for folder in folders:
+        history, files = None, sorted(folder.glob("*.png"))
+        for number, file in enumerate(files):
+            sent, history = next_file(history, file.read_bytes(), "parts", rule)
+            boxes = [box for _, box in sent.frame.parts if box is not None]
+            cost = sum(rule.tokens(x1 - x0, y1 - y0) for x0, y0, x1, y1 in boxes)
+            full = rule.tokens(*SIZE)
+            tokens += (full if sent.frame.kind == "whole" else cost) * (len(files) - number)
+            whole += full * (len(files) - number)
+    return round(tokens / whole, 4)
+
+
 def main() -> None:
     """Record, measure, and write the result."""
     parser = argparse.ArgumentParser(
@@ -427,10 +460,15 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3, 4, 5])
     parser.add_argument("--steps", type=int, default=32)
+    parser.add_argument("--rules", nargs="+", default=[])
     parser.add_argument("--out", type=Path)
     arguments: Any = parser.parse_args()
     record_all(arguments.folder, arguments.seeds, arguments.steps)
     names = [f"{kind}-{seed}" for seed in arguments.seeds for kind in KINDS]
+    if arguments.rules:
+        folders = [arguments.folder / name for name in names]
+        write({rule: share_by(rule, folders) for rule in arguments.rules}, arguments.out)
+        return
     sessions = {}
     for name in names:
         sessions[name] = measured(arguments.folder / name)
@@ -446,10 +484,7 @@ def main() -> None:
             for kind in KINDS
         },
     }
-    text = json.dumps(result, indent=1) + "\n"
-    print(text)
-    if arguments.out is not None:
-        arguments.out.write_text(text)
+    write(result, arguments.out)
 
 
 if __name__ == "__main__":

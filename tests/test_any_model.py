@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,11 @@ import pytest
 import typer
 
 from arr_coc.cli.entry import commands
+from arr_coc.pixels import frames
 from arr_coc.proxy.bodies import BODY_SECONDS, MAX_BODIES, MAX_BODY
 from arr_coc.proxy.journal import MAX_BYTES
 from arr_coc.proxy.packing import MAX_PIXELS, MAX_VERDICTS, PATIENCE, Packer
+from arr_coc.proxy.screens import MAX_SCREENS
 from arr_coc.proxy.server import (
     HEAD_SECONDS,
     MAX_CONNECTIONS,
@@ -80,13 +83,20 @@ def test_the_blocks_of_python(
 def test_lines_are_taken() -> None:
     """Every line of the two commands, in blocks, tables and settings of agents, is one that they take."""
     lines = re.findall(r"arr-coc (?:proxy|mcp) [^`#\n\[{]+", PAGE)
-    (settings,) = map(json.loads, blocks("json"))
-    (one,) = settings["mcpServers"].values()
-    assert one["command"] == "arr-coc"
-    lines = [shlex.split(line.strip())[1:] for line in lines if "FOLDER" not in line] + [one["args"]]
+    servers = [one for block in blocks("json") for one in json.loads(block)["mcpServers"].values()]
+    servers += [
+        one for block in blocks("toml") for one in tomllib.loads(block).get("mcp_servers", {}).values()
+    ]
+    assert {one["command"] for one in servers} == {"arr-coc"}
+    assert len(servers) == 3
+    lines = [shlex.split(line.strip())[1:] for line in lines if "FOLDER" not in line]
+    lines += [one["args"] for one in servers]
     assert len(lines) >= 8
     for name, *words in lines:
         COMMANDS.commands[name].make_context(name, words)
+
+
+NUMBERS = {3: "three", 4: "four", 12: "twelve"}
 
 
 def test_bounds_are_those_of_the_code() -> None:
@@ -101,5 +111,14 @@ def test_bounds_are_those_of_the_code() -> None:
         f"the first {MAX_PICTURES} pictures of a request, {MAX_PIXELS // 1_000_000} megapixels",
         f"of a request the first {MAX_PICTURES} pictures are looked at",
         f"has {({10: 'ten'})[PATIENCE]} times as long",
+        f"After {NUMBERS[frames.MAX_UNCHANGED]} in a\n  row the pixels come again",
+        f"at most {NUMBERS[frames.MAX_PARTS]} rectangles",
+        f"one after {NUMBERS[frames.MAX_AGE]} others",
+        f"more than {frames.WHOLE_FROM:.0%} of it".replace("%", " %"),
+        f"levels that differ by {frames.TOLERANCE} of 255",
+        f"a bar at most {frames.CARET_WIDTH} px wide",
+        f"({frames.SMALL[0]} x {frames.SMALL[1]} px)",
+        f"above {frames.MAX_FRAME_PIXELS // 1_000_000} megapixels",
+        f"the first {MAX_SCREENS} of a request",
     ):
         assert words in PAGE

@@ -16,7 +16,7 @@ from itertools import accumulate
 from typing import TypeVar
 
 from arr_coc.choose.boxes import Box
-from arr_coc.pixels.regions import PixelBox
+from arr_coc.pixels.lines import PixelBox
 from arr_coc.pixels.rules import Rule
 
 MAX_PICTURES = 9  # of a packed picture

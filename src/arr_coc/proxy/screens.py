@@ -51,8 +51,8 @@ def screen_slots(api: Api, body: object) -> list[ScreenSlot]:
     """Return the first MAX_SCREENS pictures that tools returned in a body, in order.
 
     None are found where the server may drop results by itself, for then nobody here knows which are still
-    seen: with `truncation`, or `context_management` of more than thoughts. OpenAI's `computer_call_output` takes nothing but a picture,
-    so it is left as it is, as are results in the user's own words.
+    seen: with `truncation`, or `context_management` of more than thoughts. OpenAI's `computer_call_output`
+    takes nothing but a picture, so it is left as it is, as are results in the user's own words.
     """
     if not isinstance(body, dict) or not api.text or _may_drop(body):
         return []
