@@ -40,7 +40,6 @@ from arr_coc.choose.layer import ARRCOCConfig, ARRCOCLayer, read_layer
 from arr_coc.choose.rarity import rarity
 from arr_coc.choose.stem import FILE as STEM_FILE
 from arr_coc.choose.stem import GUIDED, Stem, load_stem
-from arr_coc.choose.texture import generate_texture_array
 from arr_coc.files.atomic import one_line
 from arr_coc.files.images import TURNED, ImageSource, open_image, picture_digest
 from arr_coc.files.paths import local_path, locate_base
@@ -54,12 +53,11 @@ from arr_coc.guide.guide import (
     Guide,
     check_channels,
     load_guide,
-    picture_inputs,
 )
 from arr_coc.guide.trust import GENERAL, is_general, verdict_of, wants_rarity
 from arr_coc.relevance.coverage import CoverageRule, coverage_rule
-from arr_coc.relevance.deciding import Cues, Decision, decide
-from arr_coc.relevance.source import PictureView, RelevanceSource, couple_all, view_all
+from arr_coc.relevance.deciding import Cues, Decision, LookedAt, decide
+from arr_coc.relevance.source import RelevanceSource, couple_all, view_all
 from arr_coc.relevance.sums import open_relevance
 from arr_coc.video.temporal import Change, Changes, Tracker, event_of
 
@@ -206,11 +204,8 @@ class StemScorer:
 
     def cues(self, pixels: Tensor, question: str, grid: tuple[int, int]) -> Cues:
         """Return what a picture [1, 3, h, w] is scored by (`Cues`): texture, word embeddings, stem cells."""
-        channels = self.layer.config.channels
-        texture = generate_texture_array(pixels, grid, channels, **picture_inputs(channels, pixels[0]))
-        query = self._query(question)
-        mask = torch.ones(query.shape[:2], dtype=torch.bool, device=query.device)
-        return Cues(texture, query, mask, self.stem(pixels, grid).float())
+        cells = self.stem(pixels, grid)[0]
+        return LookedAt().cues(self.layer, grid, lambda: pixels[0], self._query(question), cells=cells)
 
     def is_foreign(self, cells: Tensor) -> bool:
         """Return whether a picture is unlike those that the stem was trained on, by its features [N, D]."""
@@ -218,14 +213,14 @@ class StemScorer:
         return familiarity is not None and bool(familiarity(cells) > 0)
 
     def _query(self, question: str) -> Tensor:
-        """Return word embeddings of a question's content tokens, float [1, L, D]."""
+        """Return word embeddings of a question's content tokens, float [L, D]."""
         encoding = self.tokenizer.encode(question, add_special_tokens=False)
         ids = torch.tensor(encoding.ids, dtype=torch.long)
         words = torch.tensor([not question[a:b].isspace() for a, b in encoding.offsets], dtype=torch.bool)
         content = words & ~torch.isin(ids, self._special)
         if not bool(content.any()):
             raise ValueError(f"the question {question!r} has no words that the tokenizer knows; rephrase it")
-        return self.embeddings[ids[content]][None].float().to(self.device)
+        return self.embeddings[ids[content]].float().to(self.device)
 
 
 def _read_embeddings(model: Path) -> Tensor:
@@ -238,25 +233,6 @@ def _read_embeddings(model: Path) -> Tensor:
         except (OSError, SafetensorError) as error:
             raise ValueError(f"{str(path)!r} can't be read ({one_line(error)}); copy it again") from error
     raise ValueError(f"{str(model)!r} has no word embeddings (*.{EMBEDDINGS} in its *.safetensors)")
-
-
-class PictureRecord(NamedTuple):
-    """What a selector remembers about a picture between questions: its encoding and what followed from it."""
-
-    view: PictureView
-    textures: dict[tuple[int, int], Tensor]  # by grid
-    couplings: dict[tuple[str, tuple[int, int]], Coupling]  # of the last questions, by question and grid
-    rarities: dict[tuple[int, int], Tensor]  # [1, H, W] by grid, once asked for what is unusual
-
-    @property
-    def nbytes(self) -> int:
-        """Memory of its tensors, in bytes."""
-        maps = (
-            *self.textures.values(),
-            *self.rarities.values(),
-            *(c.logits for c in self.couplings.values()),
-        )
-        return self.view.nbytes + sum(one.nbytes for one in maps)
 
 
 class Sized(Protocol):
@@ -307,7 +283,7 @@ class Selector:
         trained = self.trained
         # The guide's coupling needs no word embeddings, so that a layer for it is of any width.
         self.layer = ARRCOCLayer(ARRCOCConfig(dim=1)).eval() if trained is None else trained.layer
-        self._records: OrderedDict[bytes, PictureRecord] = OrderedDict()
+        self._records: OrderedDict[bytes, LookedAt] = OrderedDict()
         self._beside: OrderedDict[tuple[bytes, Callable[[Image], Any]], Any] = OrderedDict()
 
     @classmethod
@@ -514,12 +490,11 @@ class Selector:
         foreign = self.trained.is_foreign(cues.vision[0])
         if not foreign and not is_general(self.guide, question):
             return cues, False
-        coupling = self.source.couple(
-            self.source.view(seen_pixels(self.source, image, self.device)), question, grid
-        )
+        view = self.source.view(seen_pixels(self.source, image, self.device))
+        coupling = self.source.couple(view, question, grid)
         if not foreign and verdict_of(coupling) not in GENERAL:  # it names print, which boxes train
             return cues, False
-        rare = rarity(fitted_pixels(image, self.device), grid) if wants_rarity(coupling) else None
+        rare = rarity(fitted_pixels(image, self.device)[None], grid) if wants_rarity(coupling) else None
         logits = coupling.logits[None].to(self.device)
         return cues._replace(coupling=logits, guided=coupling, rarity=rare), foreign
 
@@ -539,18 +514,11 @@ class Selector:
         for image, one, record, coupling in zip(images, grids, records, couplings, strict=True):
             if TURNED in image.info and not is_transposed((1, *one), _stored_size(image)):
                 coupling = replace(coupling, note="; ".join(filter(None, (coupling.note, TURNED_NOTE))))
-            rare = wants_rarity(coupling)
-            if rare and one not in record.rarities:
-                record.rarities[one] = rarity(fitted_pixels(image, self.device), one).cpu()
-            cues.append(self._guided(record, coupling, one, rare))
+            picture = partial(fitted_pixels, image, self.device)
+            cues.append(record.cues(self.layer, one, picture, guided=coupling))
         return cues
 
-    def _guided(self, record: PictureRecord, coupling: Coupling, grid: tuple[int, int], rare: bool) -> Cues:
-        query, words = torch.zeros(1, 1, self.layer.config.dim), torch.ones(1, 1, dtype=torch.bool)
-        logits, rarest = coupling.logits[None], record.rarities.get(grid) if rare else None
-        return Cues(record.textures[grid], query, words, coupling=logits, guided=coupling, rarity=rarest)
-
-    def encode(self, picture: ImageSource, grid: tuple[int, int] | None = None) -> PictureRecord:
+    def encode(self, picture: ImageSource, grid: tuple[int, int] | None = None) -> LookedAt:
         """Encode a picture before any question, with its texture; the last pictures' records are kept."""
         if self.trained is not None:
             raise ValueError(
@@ -560,16 +528,14 @@ class Selector:
         opened = self.known(picture)
         return self._recorded([opened], [self._grid(opened.image.height, opened.image.width, grid)])[0]
 
-    def _recorded(
-        self, opened: Sequence[KnownPicture], grids: Sequence[tuple[int, int]]
-    ) -> list[PictureRecord]:
+    def _recorded(self, opened: Sequence[KnownPicture], grids: Sequence[tuple[int, int]]) -> list[LookedAt]:
         """Return pictures' records, each with its texture on a grid; keep those of the last pictures."""
         keys = [one.key for one in opened]
         # Taken out of what is kept, so that another thread's pictures don't push them out.
         records = {key: record for key in keys if (record := self._records.pop(key, None)) is not None}
         missing: dict[bytes, Image] = {}
         for (image, key), grid in zip(opened, grids, strict=True):
-            if key not in records or grid not in records[key].textures:
+            if key not in records or (self.layer.config.channels, grid) not in records[key].textures:
                 missing[key] = image
         for part in _together(missing):
             new = [key for key in part if key not in records]
@@ -578,11 +544,11 @@ class Selector:
                 if new
                 else []
             )
-            records |= {key: PictureRecord(view, {}, {}, {}) for key, view in zip(new, views, strict=True)}
+            records |= {key: LookedAt(view) for key, view in zip(new, views, strict=True)}
             for key, image in part.items():
-                pixels, textures = fitted_pixels(image, self.device), records[key].textures
-                for grid in {one for one, own in zip(grids, keys, strict=True) if own == key} - set(textures):
-                    textures[grid] = generate_texture_array(pixels, grid, self.layer.config.channels).cpu()
+                pixels = fitted_pixels(image, self.device)
+                for grid in {one for one, own in zip(grids, keys, strict=True) if own == key}:
+                    records[key].texture(self.layer, grid, lambda pixels=pixels: pixels)
         self._records.update((key, records[key]) for key in keys)
         sizes = [one.nbytes for one in self._records.values()] if missing else []
         while len(sizes) > MAX_PICTURES or (len(sizes) > 1 and sum(sizes) > MAX_KEPT_BYTES):
@@ -592,7 +558,7 @@ class Selector:
 
     def _couplings(
         self,
-        records: Sequence[PictureRecord],
+        records: Sequence[LookedAt],
         questions: Sequence[str],
         grids: Sequence[tuple[int, int]],
     ) -> list[Coupling]:
@@ -654,7 +620,7 @@ class Selector:
         grid: tuple[int, int] | None,
         frames_per_step: int,
         rare: bool = True,
-    ) -> Iterator[tuple[PictureRecord | None, Change]]:
+    ) -> Iterator[tuple[LookedAt | None, Change]]:
         """Yield what is new in each step of a clip, and its record; None if it repeats the step before.
 
         `rare` adds a map of what is rare in each step, for questions about what is unusual.
@@ -672,16 +638,18 @@ class Selector:
             if change.repeated:
                 yield None, change
                 continue
-            pixels = picture.to(self.device)
-            texture = generate_texture_array(pixels, change.grid, self.layer.config.channels).cpu()
-            rarities = {change.grid: rarity(pixels, change.grid).cpu()} if rare else {}
-            yield PictureRecord(self.source.view(pixels[0]), {change.grid: texture}, {}, rarities), change
+            pixels = picture[0].to(self.device)
+            record = LookedAt(self.source.view(pixels))
+            record.texture(self.layer, change.grid, lambda pixels=pixels: pixels)
+            if rare:
+                record.rarity(change.grid, lambda pixels=pixels: pixels)
+            yield record, change
         if tracker is None:
             raise ValueError("the clip has no pictures: give at least one")
 
     def _clip_cues(
         self,
-        steps: Iterable[tuple[PictureRecord | None, Change]],
+        steps: Iterable[tuple[LookedAt | None, Change]],
         question: str,
         times: Sequence[float] | None,
     ) -> tuple[list[Cues], Changes]:
@@ -701,8 +669,9 @@ class Selector:
             if surest is None or coupling.confidence > surest[1].confidence:
                 surest = len(cues), coupling
             # The matches are most of what would be kept of a step, and only those of the surest are told.
-            unusual = coupling.unusual > SCOPE[0]
-            cues.append(self._guided(record, replace(coupling, matches=()), change.grid, unusual))
+            told, unusual = replace(coupling, matches=()), coupling.unusual > SCOPE[0]
+            rare = unusual and change.grid in record.rarities
+            cues.append(record.cues(self.layer, change.grid, guided=told, rare=rare))
             if event is not None:
                 shows.append(self.source.couple(record.view, event, change.grid).logits)
         if surest is not None:
@@ -781,18 +750,19 @@ def _step_pictures(frames: Iterable[ImageSource], frames_per_step: int) -> Itera
 
 
 def fitted_pixels(image: Image, device: torch.device | None = None) -> Tensor:
-    """Return an opened image as `image_pixels` does, scaled down if it is larger than the guide can encode.
+    """Return an opened image as float [3, h, w], scaled down if it is larger than the guide can encode.
 
     It is scaled as bytes: texture and guide take up to 60 bytes of memory for each pixel.
     """
     size = fitted(*image.size)
-    return float_pixels(image if size == image.size else image.resize(size, Resampling.BILINEAR), device)
+    resized = image if size == image.size else image.resize(size, Resampling.BILINEAR)
+    return float_pixels(resized, device)[0]
 
 
 def seen_pixels(source: RelevanceSource, image: Image, device: torch.device | None = None) -> Tensor:
     """Return an image as a source reads it, float [3, h, w]: `fitted_pixels` for the guide, or all pixels."""
-    pixels = fitted_pixels(image, device) if isinstance(source, GuideSource) else float_pixels(image, device)
-    return pixels[0]
+    guided = isinstance(source, GuideSource)
+    return fitted_pixels(image, device) if guided else float_pixels(image, device)[0]
 
 
 def _listed(values: object, what: str) -> list[Any]:

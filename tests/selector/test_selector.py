@@ -150,11 +150,11 @@ def test_large_pictures_shrink_before_they_become_numbers(monkeypatch: pytest.Mo
     monkeypatch.setattr("arr_coc.guide.coupling.MAX_PIXELS", 128**2)
     sizes: list[tuple[int, ...]] = []
 
-    def texture(image: torch.Tensor, *args: Any) -> torch.Tensor:
+    def texture(image: torch.Tensor, *args: Any, **more: Any) -> torch.Tensor:
         sizes.append(tuple(image.shape[-2:]))
-        return generate_texture_array(image, *args)
+        return generate_texture_array(image, *args, **more)
 
-    monkeypatch.setattr("arr_coc.selector.generate_texture_array", texture)
+    monkeypatch.setattr("arr_coc.relevance.deciding.generate_texture_array", texture)
     own = Selector()
     assert own(sample((512, 256)), QUESTION, 4).grid == (1, 8, 16)  # by its own size
     assert sizes == [(91, 181)]
