@@ -566,7 +566,7 @@ class Selector:
         keys = list(zip(questions, grids, strict=True))
         done = [record.couplings.pop(key, None) for record, key in zip(records, keys, strict=True)]
         new = [i for i, coupling in enumerate(done) if coupling is None]
-        wanted = ([records[i].view for i in new], [questions[i] for i in new], [grids[i] for i in new])
+        wanted = ([records[i].seen for i in new], [questions[i] for i in new], [grids[i] for i in new])
         made = couple_all(self.source, *wanted) if new else []
         every = dict(zip(new, made, strict=True))
         couplings = [every[i] if one is None else one for i, one in enumerate(done)]
@@ -665,7 +665,7 @@ class Selector:
                 cues.append(cues[-1])
                 shows += shows[-1:]
                 continue
-            coupling = self.source.couple(record.view, question, change.grid)
+            coupling = self.source.couple(record.seen, question, change.grid)
             if surest is None or coupling.confidence > surest[1].confidence:
                 surest = len(cues), coupling
             # The matches are most of what would be kept of a step, and only those of the surest are told.
@@ -673,7 +673,7 @@ class Selector:
             rare = unusual and change.grid in record.rarities
             cues.append(record.cues(self.layer, change.grid, guided=told, rare=rare))
             if event is not None:
-                shows.append(self.source.couple(record.view, event, change.grid).logits)
+                shows.append(self.source.couple(record.seen, event, change.grid).logits)
         if surest is not None:
             step, coupling = surest
             cues[step] = cues[step]._replace(guided=coupling)

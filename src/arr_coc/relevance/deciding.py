@@ -163,6 +163,16 @@ class LookedAt:
         return self.rarities[grid]
 
     @property
+    def seen(self) -> PictureView:
+        """The source's view, once it is made."""
+        assert self.view is not None, "a source has to encode the picture first"
+        return self.view
+
+    def without_tokens(self) -> LookedAt:
+        """Return a record for a model with other LoRAs; both keep what doesn't depend on its tokens."""
+        return replace(self, textures={}, coarse=None, stems={})
+
+    @property
     def nbytes(self) -> int:
         """Memory of what no model's tokens were needed for, in bytes."""
         maps = (*self.textures.values(), *self.rarities.values(), *self.inputs.values())
