@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 import numpy as np
 import torch
 import torch.nn.functional as F
-from PIL.Image import Image, Resampling
+from PIL.Image import Image
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
@@ -43,10 +43,10 @@ from arr_coc.choose.stem import GUIDED, Stem, load_stem
 from arr_coc.files.atomic import one_line
 from arr_coc.files.images import TURNED, ImageSource, open_image, picture_digest
 from arr_coc.files.paths import local_path, locate_base
-from arr_coc.files.pixels import float_pixels, image_pixels
+from arr_coc.files.pixels import image_pixels
 from arr_coc.files.question import check_question, kind_of
 from arr_coc.files.saved import BUNDLED, read_settings, reading
-from arr_coc.guide.coupling import GUIDE, SCOPE, Coupling, GuideSource, fitted, scope
+from arr_coc.guide.coupling import GUIDE, SCOPE, Coupling, fitted_pixels, scope, seen_pixels
 from arr_coc.guide.guide import (
     GUIDE_FILE,
     GUIDE_FOLDER,
@@ -435,7 +435,7 @@ class Selector:
         cues, foreign = self._cues(picture, question, grid)
         decision = self._decide([cues], allowed, ())
         (allocation,) = decision.allocations
-        if not foreign or allocation.void or allocation.kept == allocation.total:
+        if not foreign or not allocation.selective:
             return decision
         note = GUIDED if allocation.note is None else f"{GUIDED}; {allocation.note}"
         return replace(decision, allocations=[replace(allocation, note=note)])
@@ -508,7 +508,7 @@ class Selector:
         opened = [self.known(picture) for picture in pictures]
         images = [one.image for one in opened]
         grids = [self._grid(image.height, image.width, grid) for image in images]
-        records = self._recorded(opened, grids)
+        records = self._recorded(opened)
         couplings = self._couplings(records, questions, grids)
         cues = []
         for image, one, record, coupling in zip(images, grids, records, couplings, strict=True):
@@ -525,32 +525,24 @@ class Selector:
                 "a selector that was trained for one model keeps nothing of a picture: use "
                 "Selector.from_pretrained() to encode one ahead of its questions"
             )
-        opened = self.known(picture)
-        return self._recorded([opened], [self._grid(opened.image.height, opened.image.width, grid)])[0]
+        image = (opened := self.known(picture)).image
+        (record,) = self._recorded([opened])
+        grid = self._grid(image.height, image.width, grid)
+        record.texture(self.layer, grid, partial(fitted_pixels, image, self.device))
+        return record
 
-    def _recorded(self, opened: Sequence[KnownPicture], grids: Sequence[tuple[int, int]]) -> list[LookedAt]:
-        """Return pictures' records, each with its texture on a grid; keep those of the last pictures."""
+    def _recorded(self, opened: Sequence[KnownPicture]) -> list[LookedAt]:
+        """Return pictures' records, each with its view; keep those of the last pictures."""
         keys = [one.key for one in opened]
         # Taken out of what is kept, so that another thread's pictures don't push them out.
         records = {key: record for key in keys if (record := self._records.pop(key, None)) is not None}
-        missing: dict[bytes, Image] = {}
-        for (image, key), grid in zip(opened, grids, strict=True):
-            if key not in records or (self.layer.config.channels, grid) not in records[key].textures:
-                missing[key] = image
+        missing = {one.key: one.image for one in opened if one.key not in records}
         for part in _together(missing):
-            new = [key for key in part if key not in records]
-            views = (
-                view_all(self.source, [seen_pixels(self.source, part[key], self.device) for key in new])
-                if new
-                else []
-            )
-            records |= {key: LookedAt(view) for key, view in zip(new, views, strict=True)}
-            for key, image in part.items():
-                pixels = fitted_pixels(image, self.device)
-                for grid in {one for one, own in zip(grids, keys, strict=True) if own == key}:
-                    records[key].texture(self.layer, grid, lambda pixels=pixels: pixels)
+            pixels = [seen_pixels(self.source, image, self.device) for image in part.values()]
+            views = view_all(self.source, pixels)
+            records |= {key: LookedAt(view) for key, view in zip(part, views, strict=True)}
         self._records.update((key, records[key]) for key in keys)
-        sizes = [one.nbytes for one in self._records.values()] if missing else []
+        sizes = [_kept_bytes(one) for one in self._records.values()] if missing else []
         while len(sizes) > MAX_PICTURES or (len(sizes) > 1 and sum(sizes) > MAX_KEPT_BYTES):
             self._records.popitem(last=False)  # the oldest
             sizes.pop(0)
@@ -566,7 +558,8 @@ class Selector:
         keys = list(zip(questions, grids, strict=True))
         done = [record.couplings.pop(key, None) for record, key in zip(records, keys, strict=True)]
         new = [i for i, coupling in enumerate(done) if coupling is None]
-        wanted = ([records[i].seen for i in new], [questions[i] for i in new], [grids[i] for i in new])
+        views = [view for i in new if (view := records[i].view) is not None]
+        wanted = (views, [questions[i] for i in new], [grids[i] for i in new])
         made = couple_all(self.source, *wanted) if new else []
         every = dict(zip(new, made, strict=True))
         couplings = [every[i] if one is None else one for i, one in enumerate(done)]
@@ -749,20 +742,11 @@ def _step_pictures(frames: Iterable[ImageSource], frames_per_step: int) -> Itera
         yield before
 
 
-def fitted_pixels(image: Image, device: torch.device | None = None) -> Tensor:
-    """Return an opened image as float [3, h, w], scaled down if it is larger than the guide can encode.
-
-    It is scaled as bytes: texture and guide take up to 60 bytes of memory for each pixel.
-    """
-    size = fitted(*image.size)
-    resized = image if size == image.size else image.resize(size, Resampling.BILINEAR)
-    return float_pixels(resized, device)[0]
-
-
-def seen_pixels(source: RelevanceSource, image: Image, device: torch.device | None = None) -> Tensor:
-    """Return an image as a source reads it, float [3, h, w]: `fitted_pixels` for the guide, or all pixels."""
-    guided = isinstance(source, GuideSource)
-    return fitted_pixels(image, device) if guided else float_pixels(image, device)[0]
+def _kept_bytes(record: LookedAt) -> int:
+    """Return how much memory a picture's record takes, in bytes."""
+    logits = (coupling.logits for coupling in record.couplings.values())
+    maps = (*record.textures.values(), *record.rarities.values(), *record.inputs.values(), *logits)
+    return (0 if record.view is None else record.view.nbytes) + sum(one.nbytes for one in maps)
 
 
 def _listed(values: object, what: str) -> list[Any]:

@@ -76,14 +76,11 @@ class EncodedImages:
         return self.looked
 
     @contextmanager
-    def in_conversation(self, history: Sequence[tuple[str, str]] = ()) -> Generator[EncodedImages]:
-        """Lend a copy for a question after a `history`, (question, answer) oldest first; this one without.
+    def in_conversation(self, history: Sequence[tuple[str, str]]) -> Generator[EncodedImages]:
+        """Lend a copy for a question after a `history`, (question, answer) oldest first.
 
         Afterwards all that the copy computed is kept here, except the fields in `OF_TURNS`.
         """
-        if not history:
-            yield self
-            return
         other = replace(self, neutral={}, earlier=tuple(question for question, _ in history))
         yield other
         self._take(other, OF_TURNS)

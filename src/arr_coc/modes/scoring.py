@@ -27,7 +27,7 @@ from arr_coc.choose.stem import GUIDED, Stem
 from arr_coc.choose.stopwatch import Stopwatch
 from arr_coc.choose.texture import channel_groups
 from arr_coc.files.pixels import same_picture
-from arr_coc.guide.coupling import Coupling
+from arr_coc.guide.coupling import Coupling, seen_pixels
 from arr_coc.guide.trust import GENERAL, blend, is_general, shares, verdict_of
 from arr_coc.modes.call import Call, Chooser, EncodedImages, guarded
 from arr_coc.modes.mode import Mode
@@ -40,7 +40,6 @@ from arr_coc.seam.base import FamilyAdapter
 from arr_coc.seam.clips import StepRows, with_whole_pixels
 from arr_coc.seam.gaze import coupling, gaze
 from arr_coc.seam.gestalt import compress, find_compressor, gestalt_features
-from arr_coc.selector import seen_pixels
 from arr_coc.video.temporal import Changes, event_of
 
 T = TypeVar("T")
@@ -120,14 +119,15 @@ def check_mode(layer: ARRCOCLayer, mode: Mode) -> None:
 def pictures(adapter: FamilyAdapter, inputs: Mapping[str, Any], encoded: EncodedImages) -> Sequence[Tensor]:
     """Return the picture that the model reads, per image, from its input: float32 [3, h, w] in [0, 1].
 
-    The result is kept in `encoded`.
+    The result is kept in `encoded`, which has a record of each from then on.
     """
-    if encoded.pictures is None:
+    if encoded.pictures is None or len(encoded.looked) != len(encoded.pictures):
         pixels = inputs["pixel_values"] if "pixel_values" in inputs else None
         if isinstance(pixels, StepRows):
             encoded.pictures = pixels.pictures(adapter, inputs["image_grid_thw"])
         else:
             encoded.pictures = adapter.images(inputs, encoded.features)
+        encoded.looked_at(len(encoded.pictures))
     return encoded.pictures
 
 
@@ -223,7 +223,7 @@ def foreign_visuals(
             views = pictures(adapter, inputs, encoded)
             grids = (adapter.layout(inputs) if layout is None else layout).grids
             # another stem's vectors are of no further use
-            looked = encoded.looked_at(len(grids)) if own else [LookedAt() for _ in grids]
+            looked = encoded.looked if own else [LookedAt() for _ in grids]
             encoded.foreign = _foreign(judge, views, grids, looked, frames)
     return encoded.foreign
 
@@ -395,7 +395,7 @@ def _coupled(
     with call.watch("scoring"):
         encoded = call.encoded
         views = pictures(adapter, call.inputs, encoded)
-        looked = encoded.looked_at(len(views))
+        looked = encoded.looked
         if any(one.view is None for one in looked):
             originals = encoded.sources or [None] * len(views)
             pairs = zip(originals, views, repeated, strict=True)
@@ -493,23 +493,22 @@ def cues_of(chooser: Chooser, call: Call, layout: Layout) -> list[Cues]:
     """
     cells: list[Tensor] | None = None
     means: list[Tensor] | None = None
-    layer, encoded = chooser.layer, call.encoded
-    looked = encoded.looked_at(len(layout.grids))
+    layer, encoded, images = chooser.layer, call.encoded, range(len(layout.grids))
     if call.mode.before_encoder:
         logits, guided = untrained_relevance(chooser, call, call.gestalt, layout)
         stem, gestalt, maps = chooser.stem, None, []
         if call.mode.gestalt or (stem is None and layer.trained):
             gestalt = gestalt_of(chooser, call, call.gestalt)
-            maps = [_coarse_map(gestalt, image) for image in range(len(looked))]
-            means = [gestalt.cell_tokens(image).float().mean(0) for image in range(len(looked))]
+            maps = [_coarse_map(gestalt, image) for image in images]
+            means = [gestalt.cell_tokens(image).float().mean(0) for image in images]
         if layer.trained and stem is not None:
             name = None if gestalt is None else call.gestalt
-            with call.watch("scoring"):
-                views = pictures(call.adapter, call.inputs, encoded)
-                cells = [
-                    stem_cells(stem, views[i], grid, looked[i], name, maps[i] if maps else None)
-                    for i, grid in enumerate(layout.grids)
-                ]
+            if not encoded.looked or any(name not in one.stems for one in encoded.looked):
+                with call.watch("scoring"):
+                    views = pictures(call.adapter, call.inputs, encoded)
+                    for i, grid in enumerate(layout.grids):
+                        stem_cells(stem, views[i], grid, encoded.looked[i], name, maps[i] if maps else None)
+            cells = [one.stems[name] for one in encoded.looked]
         elif layer.trained:
             cells = [
                 stretch(coarse, grid[1:]).flatten(1).T  # (D, H, W) -> (N, D)
@@ -519,10 +518,13 @@ def cues_of(chooser: Chooser, call: Call, layout: Layout) -> list[Cues]:
         features = encoded_features(chooser, call)
         logits, guided = untrained_relevance(chooser, call, POOLED, layout)
         cells = [features.cell_tokens(image) for image in range(len(features.grids))]
-    if "coarse_features" in layer.wanted_inputs and any(one.coarse is None for one in looked):
-        view = gestalt_of(chooser, call, default_gestalt(chooser.adapter))
-        for one, made in zip(looked, gestalt_features(view), strict=True):
-            one.coarse = made.to(next(layer.parameters()))
+    if "coarse_features" in layer.wanted_inputs:
+        with call.watch("texture"):
+            pictures(call.adapter, call.inputs, encoded)
+        if any(one.coarse is None for one in encoded.looked):
+            view = gestalt_of(chooser, call, default_gestalt(chooser.adapter))
+            for one, made in zip(encoded.looked, gestalt_features(view), strict=True):
+                one.coarse = made.to(next(layer.parameters()))
     return gather(
         call.adapter,
         layer,
@@ -570,7 +572,7 @@ def gather(
     cues: list[Cues] = []
     relevance: list[Tensor] = []  # of the steps of a clip so far
     with watch("texture"):
-        images, looked = pictures(adapter, inputs, encoded), encoded.looked_at(len(layout.grids))
+        images, looked = pictures(adapter, inputs, encoded), encoded.looked
         make = ChannelInputs(layer, encoded, layout, images, frames, cells)
         queries = question_embeddings(adapter, inputs, make.like)
         for image, (row, _) in enumerate(adapter.columns(inputs["input_ids"], layout.in_prompt)):
@@ -584,7 +586,7 @@ def gather(
                 gestalt=None if gestalt is None else gestalt[image],
                 coupling=None if coupling is None else coupling[image],
                 guided=None if guided is None else guided[image],
-                inputs=partial(make, image, relevance),
+                inputs=partial(make, image, relevance) if make.wanted else None,
             )
             cues.append(one)
             if make.remembers and image + 1 < len(layout.grids) and make.places[image + 1]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import accumulate
 from typing import Any, NamedTuple, TypeVar
 
@@ -83,7 +84,7 @@ class LookedAt:
     # [1, C, H, W] of the last question, by channels and grid
     textures: dict[tuple[Channels, Grid2D], Tensor] = field(default_factory=dict, repr=False)
     # of channels, where some of them depend on the question
-    cache: TextureCache = field(default_factory=lambda: TextureCache(OF_PICTURE), repr=False)
+    cache: TextureCache = field(default_factory=partial(TextureCache, OF_PICTURE), repr=False)
     inputs: dict[str, Tensor] = field(default_factory=dict, repr=False)  # of channels: `picture_inputs`
     rarities: dict[Grid2D, Tensor] = field(default_factory=dict, repr=False)  # [1, H, W]; see `rarity`
     coarse: Tensor | None = field(default=None, repr=False)  # encoder features of a coarse view, [1, F, h, w]
@@ -171,13 +172,6 @@ class LookedAt:
     def without_tokens(self) -> LookedAt:
         """Return a record for a model with other LoRAs; both keep what doesn't depend on its tokens."""
         return replace(self, textures={}, coarse=None, stems={})
-
-    @property
-    def nbytes(self) -> int:
-        """Memory of what no model's tokens were needed for, in bytes."""
-        maps = (*self.textures.values(), *self.rarities.values(), *self.inputs.values())
-        logits = (coupling.logits for coupling in self.couplings.values())
-        return (0 if self.view is None else self.view.nbytes) + sum(one.nbytes for one in (*maps, *logits))
 
 
 def relevance_of(layer: ARRCOCLayer, cues: Sequence[Cues]) -> list[Relevance]:
@@ -406,7 +400,7 @@ def _couplings(cues: Sequence[Cues]) -> tuple[Coupling, ...]:
 
 
 def _noted(allocation: Allocation, cues: Cues) -> Allocation:
-    if cues.guided is None or allocation.void or allocation.kept == allocation.total:
+    if cues.guided is None or not allocation.selective:
         return allocation
     return replace(allocation, note=guide_remark(cues.guided, cues.rarity))
 

@@ -199,7 +199,7 @@ def _view_and_texture(
     """The picture that the model read [3, h, w], and its texture [C, H, W] on the answer's grid."""
     adapter, layer = session.model.adapter, session.model.layer
     inputs, encoded = session.inputs(question), session.encoded(answer.mode)
-    view, (looked,) = pictures(adapter, inputs, encoded)[0], encoded.looked_at(1)
+    view, (looked,) = pictures(adapter, inputs, encoded)[0], encoded.looked
     if find_mode(answer.mode).coarse:  # the coarse view has a texture of its own
         looked = LookedAt()
         if find_compressor(gestalt or default_gestalt(adapter)).factor is None:
