@@ -556,18 +556,8 @@ def gather(
 ) -> list[Cues]:
     """Return what a layer reads about each image of a call, as `LookedAt.cues` gathers it.
 
-    Args:
-        adapter: of the model.
-        layer: that will score.
-        inputs: processor inputs.
-        encoded: of these images; pictures and textures are filled in.
-        layout: where the images' tokens stand.
-        watch: adds up the time of the texture.
-        cells: per image [N, D], encoded cells or a stem's.
-        gestalt: per image [D], the mean token of a coarse view.
-        coupling: per image logits [H, W]; None: the layer's own.
-        guided: per image the guide's coupling, where it was used.
-        frames: images in a row of each image or clip; empty: all are images.
+    `cells`, `gestalt`, `coupling` and `guided` have one entry per image; `frames` are the images in a row of
+    each image or clip, empty if all are images. `encoded` is filled in, `watch` adds up the texture's time.
     """
     cues: list[Cues] = []
     relevance: list[Tensor] = []  # of the steps of a clip so far

@@ -114,8 +114,8 @@ class LookedAt:
             query: Word embeddings [L, D] of the question; None: the guide alone has read it.
             cells: [N, D], encoded cells or a stem's.
             gestalt: [D], the mean token of a coarse view.
-            coupling: Logits [H, W]; None: those of `guided`, or the layer's own.
-            guided: The guide's coupling, where it was used.
+            coupling: Logits [H, W]; None: those of `guided`, the guide's findings, or the layer's own.
+            guided: These findings, if the guide was used.
             rare: Add how rare each cell is; None: if `guided` says that the question asks for it.
             inputs: As in `texture`.
         """

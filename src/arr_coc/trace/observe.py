@@ -314,8 +314,8 @@ def _allocate_sets(request: SessionCall, sets: Tensor, content: Tensor, kept: in
     """
     chooser, call = covering(request.chooser, request.call)
     call, _ = resolve(chooser, call)
-    (cues,), encoded = cues_for(chooser, call), call.encoded
-    (looked,) = encoded.looked
+    cues, encoded = cues_for(chooser, call)[0], call.encoded
+    looked = encoded.looked[0]
     ids = request.inputs["input_ids"][0]
     guided: list[Coupling | None] = [None] * len(sets)
     looks: list[Tensor | None] = [None] * len(sets)
