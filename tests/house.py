@@ -162,11 +162,11 @@ def prose(package: Path) -> tuple[float, float]:
 
 
 MAX_ROUTES = {
-    "sparse": (34, 178),
-    "saccade": (36, 202),
-    "full": (29, 118),
-    "sparse, guide": (43, 223),
-    "prune, guide": (45, 216),
+    "sparse": (34, 175),
+    "saccade": (36, 201),
+    "full": (29, 117),
+    "sparse, guide": (42, 221),
+    "prune, guide": (44, 214),
     "Selector": (13, 32),
     "Selector, question": (21, 59),
     "Selector, picture": (23, 94),

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 import numpy as np
 import torch
 import torch.nn.functional as F
-from PIL.Image import Image, Resampling
+from PIL.Image import Image
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
@@ -39,27 +39,25 @@ from arr_coc.choose.layer import ARRCOCConfig, ARRCOCLayer, read_layer
 from arr_coc.choose.rarity import rarity
 from arr_coc.choose.stem import FILE as STEM_FILE
 from arr_coc.choose.stem import GUIDED, Stem, load_stem
-from arr_coc.choose.texture import generate_texture_array
 from arr_coc.files.atomic import one_line
 from arr_coc.files.images import TURNED, ImageSource, open_image, picture_digest
 from arr_coc.files.paths import local_path, locate_base
-from arr_coc.files.pixels import float_pixels, image_pixels
+from arr_coc.files.pixels import image_pixels
 from arr_coc.files.question import check_question, kind_of
 from arr_coc.files.saved import BUNDLED, read_settings, reading
 from arr_coc.files.sizing import Sizing
-from arr_coc.guide.coupling import GUIDE, SCOPE, Coupling, GuideSource, fitted, scope
+from arr_coc.guide.coupling import GUIDE, SCOPE, Coupling, fitted_pixels, scope, seen_pixels
 from arr_coc.guide.guide import (
     GUIDE_FILE,
     GUIDE_FOLDER,
     Guide,
     check_channels,
     load_guide,
-    picture_inputs,
 )
 from arr_coc.guide.trust import GENERAL, is_general, verdict_of, wants_rarity
 from arr_coc.relevance.coverage import CoverageRule, coverage_rule
-from arr_coc.relevance.deciding import Cues, Decision, decide
-from arr_coc.relevance.source import PictureView, RelevanceSource, couple_all, view_all
+from arr_coc.relevance.deciding import Cues, Decision, LookedAt, decide
+from arr_coc.relevance.source import RelevanceSource, couple_all, view_all
 from arr_coc.relevance.sums import open_relevance
 from arr_coc.video.temporal import Change, Changes, Tracker, event_of
 
@@ -149,11 +147,8 @@ class StemScorer:
 
     def cues(self, pixels: Tensor, question: str, grid: tuple[int, int]) -> Cues:
         """Return what a picture [1, 3, h, w] is scored by (`Cues`): texture, word embeddings, stem cells."""
-        channels = self.layer.config.channels
-        texture = generate_texture_array(pixels, grid, channels, **picture_inputs(channels, pixels[0]))
-        query = self._query(question)
-        mask = torch.ones(query.shape[:2], dtype=torch.bool, device=query.device)
-        return Cues(texture, query, mask, self.stem(pixels, grid).float())
+        cells = self.stem(pixels, grid)[0]
+        return LookedAt().cues(self.layer, grid, lambda: pixels[0], self._query(question), cells=cells)
 
     def is_foreign(self, cells: Tensor) -> bool:
         """Return whether a picture is unlike those that the stem was trained on, by its features [N, D]."""
@@ -161,14 +156,14 @@ class StemScorer:
         return familiarity is not None and bool(familiarity(cells) > 0)
 
     def _query(self, question: str) -> Tensor:
-        """Return word embeddings of a question's content tokens, float [1, L, D]."""
+        """Return word embeddings of a question's content tokens, float [L, D]."""
         encoding = self.tokenizer.encode(question, add_special_tokens=False)
         ids = torch.tensor(encoding.ids, dtype=torch.long)
         words = torch.tensor([not question[a:b].isspace() for a, b in encoding.offsets], dtype=torch.bool)
         content = words & ~torch.isin(ids, self._special)
         if not bool(content.any()):
             raise ValueError(f"the question {question!r} has no words that the tokenizer knows; rephrase it")
-        return self.embeddings[ids[content]][None].float().to(self.device)
+        return self.embeddings[ids[content]].float().to(self.device)
 
 
 def _read_embeddings(model: Path) -> Tensor:
@@ -181,25 +176,6 @@ def _read_embeddings(model: Path) -> Tensor:
         except (OSError, SafetensorError) as error:
             raise ValueError(f"{str(path)!r} can't be read ({one_line(error)}); copy it again") from error
     raise ValueError(f"{str(model)!r} has no word embeddings (*.{EMBEDDINGS} in its *.safetensors)")
-
-
-class PictureRecord(NamedTuple):
-    """What a selector remembers about a picture between questions: its encoding and what followed from it."""
-
-    view: PictureView
-    textures: dict[tuple[int, int], Tensor]  # by grid
-    couplings: dict[tuple[str, tuple[int, int]], Coupling]  # of the last questions, by question and grid
-    rarities: dict[tuple[int, int], Tensor]  # [1, H, W] by grid, once asked for what is unusual
-
-    @property
-    def nbytes(self) -> int:
-        """Memory of its tensors, in bytes."""
-        maps = (
-            *self.textures.values(),
-            *self.rarities.values(),
-            *(c.logits for c in self.couplings.values()),
-        )
-        return self.view.nbytes + sum(one.nbytes for one in maps)
 
 
 class Sized(Protocol):
@@ -250,7 +226,7 @@ class Selector:
         trained = self.trained
         # The guide's coupling needs no word embeddings, so that a layer for it is of any width.
         self.layer = ARRCOCLayer(ARRCOCConfig(dim=1)).eval() if trained is None else trained.layer
-        self._records: OrderedDict[bytes, PictureRecord] = OrderedDict()
+        self._records: OrderedDict[bytes, LookedAt] = OrderedDict()
         self._beside: OrderedDict[tuple[bytes, Callable[[Image], Any]], Any] = OrderedDict()
 
     @classmethod
@@ -402,7 +378,7 @@ class Selector:
         cues, foreign = self._cues(picture, question, grid)
         decision = self._decide([cues], allowed, ())
         (allocation,) = decision.allocations
-        if not foreign or allocation.void or allocation.kept == allocation.total:
+        if not foreign or not allocation.selective:
             return decision
         note = GUIDED if allocation.note is None else f"{GUIDED}; {allocation.note}"
         return replace(decision, allocations=[replace(allocation, note=note)])
@@ -457,12 +433,11 @@ class Selector:
         foreign = self.trained.is_foreign(cues.vision[0])
         if not foreign and not is_general(self.guide, question):
             return cues, False
-        coupling = self.source.couple(
-            self.source.view(seen_pixels(self.source, image, self.device)), question, grid
-        )
+        view = self.source.view(seen_pixels(self.source, image, self.device))
+        coupling = self.source.couple(view, question, grid)
         if not foreign and verdict_of(coupling) not in GENERAL:  # it names print, which boxes train
             return cues, False
-        rare = rarity(fitted_pixels(image, self.device), grid) if wants_rarity(coupling) else None
+        rare = rarity(fitted_pixels(image, self.device)[None], grid) if wants_rarity(coupling) else None
         logits = coupling.logits[None].to(self.device)
         return cues._replace(coupling=logits, guided=coupling, rarity=rare), foreign
 
@@ -476,58 +451,41 @@ class Selector:
         opened = [self.known(picture) for picture in pictures]
         images = [one.image for one in opened]
         grids = [self._grid(image.height, image.width, grid) for image in images]
-        records = self._recorded(opened, grids)
+        records = self._recorded(opened)
         couplings = self._couplings(records, questions, grids)
         cues = []
         for image, one, record, coupling in zip(images, grids, records, couplings, strict=True):
             if TURNED in image.info and not is_transposed((1, *one), _stored_size(image)):
                 coupling = replace(coupling, note="; ".join(filter(None, (coupling.note, TURNED_NOTE))))
-            rare = wants_rarity(coupling)
-            if rare and one not in record.rarities:
-                record.rarities[one] = rarity(fitted_pixels(image, self.device), one).cpu()
-            cues.append(self._guided(record, coupling, one, rare))
+            picture = partial(fitted_pixels, image, self.device)
+            cues.append(record.cues(self.layer, one, picture, guided=coupling))
         return cues
 
-    def _guided(self, record: PictureRecord, coupling: Coupling, grid: tuple[int, int], rare: bool) -> Cues:
-        query, words = torch.zeros(1, 1, self.layer.config.dim), torch.ones(1, 1, dtype=torch.bool)
-        logits, rarest = coupling.logits[None], record.rarities.get(grid) if rare else None
-        return Cues(record.textures[grid], query, words, coupling=logits, guided=coupling, rarity=rarest)
-
-    def encode(self, picture: ImageSource, grid: tuple[int, int] | None = None) -> PictureRecord:
+    def encode(self, picture: ImageSource, grid: tuple[int, int] | None = None) -> LookedAt:
         """Encode a picture before any question, with its texture; the last pictures' records are kept."""
         if self.trained is not None:
             raise ValueError(
                 "a selector that was trained for one model keeps nothing of a picture: use "
                 "Selector.from_pretrained() to encode one ahead of its questions"
             )
-        opened = self.known(picture)
-        return self._recorded([opened], [self._grid(opened.image.height, opened.image.width, grid)])[0]
+        image = (opened := self.known(picture)).image
+        (record,) = self._recorded([opened])
+        grid = self._grid(image.height, image.width, grid)
+        record.texture(self.layer, grid, partial(fitted_pixels, image, self.device))
+        return record
 
-    def _recorded(
-        self, opened: Sequence[KnownPicture], grids: Sequence[tuple[int, int]]
-    ) -> list[PictureRecord]:
-        """Return pictures' records, each with its texture on a grid; keep those of the last pictures."""
+    def _recorded(self, opened: Sequence[KnownPicture]) -> list[LookedAt]:
+        """Return pictures' records, each with its view; keep those of the last pictures."""
         keys = [one.key for one in opened]
         # Taken out of what is kept, so that another thread's pictures don't push them out.
         records = {key: record for key in keys if (record := self._records.pop(key, None)) is not None}
-        missing: dict[bytes, Image] = {}
-        for (image, key), grid in zip(opened, grids, strict=True):
-            if key not in records or grid not in records[key].textures:
-                missing[key] = image
+        missing = {one.key: one.image for one in opened if one.key not in records}
         for part in _together(missing):
-            new = [key for key in part if key not in records]
-            views = (
-                view_all(self.source, [seen_pixels(self.source, part[key], self.device) for key in new])
-                if new
-                else []
-            )
-            records |= {key: PictureRecord(view, {}, {}, {}) for key, view in zip(new, views, strict=True)}
-            for key, image in part.items():
-                pixels, textures = fitted_pixels(image, self.device), records[key].textures
-                for grid in {one for one, own in zip(grids, keys, strict=True) if own == key} - set(textures):
-                    textures[grid] = generate_texture_array(pixels, grid, self.layer.config.channels).cpu()
+            pixels = [seen_pixels(self.source, image, self.device) for image in part.values()]
+            views = view_all(self.source, pixels)
+            records |= {key: LookedAt(view) for key, view in zip(part, views, strict=True)}
         self._records.update((key, records[key]) for key in keys)
-        sizes = [one.nbytes for one in self._records.values()] if missing else []
+        sizes = [_kept_bytes(one) for one in self._records.values()] if missing else []
         while len(sizes) > MAX_PICTURES or (len(sizes) > 1 and sum(sizes) > MAX_KEPT_BYTES):
             self._records.popitem(last=False)  # the oldest
             sizes.pop(0)
@@ -535,7 +493,7 @@ class Selector:
 
     def _couplings(
         self,
-        records: Sequence[PictureRecord],
+        records: Sequence[LookedAt],
         questions: Sequence[str],
         grids: Sequence[tuple[int, int]],
     ) -> list[Coupling]:
@@ -543,7 +501,8 @@ class Selector:
         keys = list(zip(questions, grids, strict=True))
         done = [record.couplings.pop(key, None) for record, key in zip(records, keys, strict=True)]
         new = [i for i, coupling in enumerate(done) if coupling is None]
-        wanted = ([records[i].view for i in new], [questions[i] for i in new], [grids[i] for i in new])
+        views = [view for i in new if (view := records[i].view) is not None]
+        wanted = (views, [questions[i] for i in new], [grids[i] for i in new])
         made = couple_all(self.source, *wanted) if new else []
         every = dict(zip(new, made, strict=True))
         couplings = [every[i] if one is None else one for i, one in enumerate(done)]
@@ -597,7 +556,7 @@ class Selector:
         grid: tuple[int, int] | None,
         frames_per_step: int,
         rare: bool = True,
-    ) -> Iterator[tuple[PictureRecord | None, Change]]:
+    ) -> Iterator[tuple[LookedAt | None, Change]]:
         """Yield what is new in each step of a clip, and its record; None if it repeats the step before.
 
         `rare` adds a map of what is rare in each step, for questions about what is unusual.
@@ -615,16 +574,18 @@ class Selector:
             if change.repeated:
                 yield None, change
                 continue
-            pixels = picture.to(self.device)
-            texture = generate_texture_array(pixels, change.grid, self.layer.config.channels).cpu()
-            rarities = {change.grid: rarity(pixels, change.grid).cpu()} if rare else {}
-            yield PictureRecord(self.source.view(pixels[0]), {change.grid: texture}, {}, rarities), change
+            pixels = picture[0].to(self.device)
+            record = LookedAt(self.source.view(pixels))
+            record.texture(self.layer, change.grid, lambda pixels=pixels: pixels)
+            if rare:
+                record.rarity(change.grid, lambda pixels=pixels: pixels)
+            yield record, change
         if tracker is None:
             raise ValueError("the clip has no pictures: give at least one")
 
     def _clip_cues(
         self,
-        steps: Iterable[tuple[PictureRecord | None, Change]],
+        steps: Iterable[tuple[LookedAt | None, Change]],
         question: str,
         times: Sequence[float] | None,
     ) -> tuple[list[Cues], Changes]:
@@ -640,14 +601,15 @@ class Selector:
                 cues.append(cues[-1])
                 shows += shows[-1:]
                 continue
-            coupling = self.source.couple(record.view, question, change.grid)
+            coupling = self.source.couple(record.seen, question, change.grid)
             if surest is None or coupling.confidence > surest[1].confidence:
                 surest = len(cues), coupling
             # The matches are most of what would be kept of a step, and only those of the surest are told.
-            unusual = coupling.unusual > SCOPE[0]
-            cues.append(self._guided(record, replace(coupling, matches=()), change.grid, unusual))
+            told, unusual = replace(coupling, matches=()), coupling.unusual > SCOPE[0]
+            rare = unusual and change.grid in record.rarities
+            cues.append(record.cues(self.layer, change.grid, guided=told, rare=rare))
             if event is not None:
-                shows.append(self.source.couple(record.view, event, change.grid).logits)
+                shows.append(self.source.couple(record.seen, event, change.grid).logits)
         if surest is not None:
             step, coupling = surest
             cues[step] = cues[step]._replace(guided=coupling)
@@ -723,19 +685,11 @@ def _step_pictures(frames: Iterable[ImageSource], frames_per_step: int) -> Itera
         yield before
 
 
-def fitted_pixels(image: Image, device: torch.device | None = None) -> Tensor:
-    """Return an opened image as `image_pixels` does, scaled down if it is larger than the guide can encode.
-
-    It is scaled as bytes: texture and guide take up to 60 bytes of memory for each pixel.
-    """
-    size = fitted(*image.size)
-    return float_pixels(image if size == image.size else image.resize(size, Resampling.BILINEAR), device)
-
-
-def seen_pixels(source: RelevanceSource, image: Image, device: torch.device | None = None) -> Tensor:
-    """Return an image as a source reads it, float [3, h, w]: `fitted_pixels` for the guide, or all pixels."""
-    pixels = fitted_pixels(image, device) if isinstance(source, GuideSource) else float_pixels(image, device)
-    return pixels[0]
+def _kept_bytes(record: LookedAt) -> int:
+    """Return how much memory a picture's record takes, in bytes."""
+    logits = (coupling.logits for coupling in record.couplings.values())
+    maps = (*record.textures.values(), *record.rarities.values(), *record.inputs.values(), *logits)
+    return (0 if record.view is None else record.view.nbytes) + sum(one.nbytes for one in maps)
 
 
 def _listed(values: object, what: str) -> list[Any]:

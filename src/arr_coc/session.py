@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypedDict, Unpack
@@ -348,7 +348,7 @@ class Session:
         with watch("prompt"):
             inputs = self._call_inputs(question, history)
         images = self.encoded(mode)
-        with images.in_conversation(history) as encoded:
+        with images.in_conversation(history) if history else nullcontext(images) as encoded:
             call = new_call(
                 chooser,
                 inputs,

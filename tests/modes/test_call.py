@@ -16,6 +16,7 @@ from arr_coc.model import ARRCOCModel
 from arr_coc.modes import MODES, scoring
 from arr_coc.modes.call import OF_LORAS, OF_TURNS, EncodedImages
 from arr_coc.modes.request import runs_as
+from arr_coc.relevance.deciding import LookedAt
 from each import each
 from eyes import (
     IMAGES,
@@ -212,15 +213,33 @@ class TestFieldsOfAnImage:
 
     def test_another_mode_gets_all_but_what_depends_on_loras(self) -> None:
         images = EncodedImages()
-        images.share(self.filled(finer=True))
+        looked = [LookedAt(**{one.name: {one.name: one} for one in fields(LookedAt)})]
+        images.share(self.filled(finer=True, looked=looked))
         assert images == EncodedImages()  # of another scale
-        images.share(self.filled(finer=False))
+        images.share(self.filled(finer=False, looked=looked))
+        for one in fields(LookedAt):
+            empty = getattr(LookedAt(), one.name)
+            made = empty if one.name in ("textures", "coarse", "stems") else {one.name: one}
+            assert getattr(images.looked[0], one.name) == made
         for one in fields(EncodedImages):
+            if one.name == "looked":
+                continue
             own = one.name in OF_TURNS | OF_LORAS or one.name == "finer"
             value = getattr(EncodedImages(), one.name) if own else (one.name,)
             assert getattr(images, one.name) == value
 
     def test_what_is_there_stays(self) -> None:
-        images = EncodedImages(foreign=[True])
-        images.share(self.filled(finer=False))
+        images, view = EncodedImages(foreign=[True]), object()
+        images.looked_at(1)[0].view = view
+        images.share(self.filled(finer=False, looked=[LookedAt(object())]))
         assert images.foreign == [True]
+        assert images.looked[0].view is view
+
+    def test_a_view_that_comes_later_is_shared_too(self) -> None:
+        images, other = EncodedImages(), EncodedImages()
+        other.looked_at(2)
+        images.share(other)
+        for one in other.looked:
+            one.view = object()
+        images.share(other)
+        assert [one.view for one in images.looked] == [one.view for one in other.looked]

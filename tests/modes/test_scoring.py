@@ -29,7 +29,7 @@ from arr_coc.modes.call import EncodedImages
 from arr_coc.modes.request import new_call, resolve
 from arr_coc.modes.route import cues_for
 from arr_coc.modes.scoring import gather, question_embeddings, question_texts, stretch, whole_picture
-from arr_coc.relevance.deciding import Cues, score_cells
+from arr_coc.relevance.deciding import Cues, LookedAt, score_cells
 from arr_coc.seam import FamilyAdapter
 from arr_coc.selector import Selector
 from arr_coc.store.checkpoint import GUIDE
@@ -134,17 +134,15 @@ class TestGather:
         adapter, layer, inputs, encoded = set_up()
         layout, stopwatch = adapter.layout(inputs), watch()
         first = gather(adapter, layer, inputs, encoded, layout, stopwatch)
-        made = [dict(cache.computed) for cache in encoded.caches]
-        assert [max(each.values()) for each in made] == [1, 1, 1]
         again = gather(adapter, layer, inputs, encoded, layout, stopwatch)
-        assert [dict(cache.computed) for cache in encoded.caches] == made
-        assert all(torch.equal(a.texture, b.texture) for a, b in zip(first, again, strict=True))
-        assert all(torch.equal(a.texture, b) for a, b in zip(again, encoded.textures, strict=True))
+        assert all(a.texture is b.texture for a, b in zip(first, again, strict=True))
+        kept = [texture for one in encoded.looked for texture in one.textures.values()]
+        assert all(map(torch.equal, kept, [one.texture for one in again]))
         assert [stage for stage, ms in stopwatch.ms.items() if ms] == ["texture"]
         other = ARRCOCLayer(ARRCOCConfig(dim=WIDTH, channels="fast13"))
         (fewer, *_) = gather(adapter, other, inputs, encoded, layout, stopwatch)
         assert not torch.equal(fewer.texture, first[0].texture)
-        assert torch.equal(encoded.textures[0], fewer.texture)
+        assert torch.equal(encoded.looked[0].textures["fast13", (6, 6)], fewer.texture)
 
     def test_channels_of_print_have_the_guides_evidence_of_each_picture(self) -> None:
         adapter, _, inputs, encoded = set_up()
@@ -503,8 +501,9 @@ def model(plain: ARRCOCModel) -> ARRCOCModel:
     return with_channels(plain, "full40")
 
 
-def channel(textures: list[Tensor], name: str) -> Tensor:
+def channel(looked: list[LookedAt], name: str) -> Tensor:
     """A channel of each image of the last call, [T, H, W]."""
+    textures = [texture for one in looked for texture in one.textures.values()]
     return torch.cat([one[:, channel_names("full40").index(name)] for one in textures])
 
 
@@ -522,7 +521,7 @@ def test_full40_runs_in_every_mode_that_chooses_on_images_and_clips(model: ARRCO
 def test_channels_of_time_are_those_of_the_clip(model: ARRCOCModel) -> None:
     session = model.session(drawn_clip(16))
     session.look(QUESTION, budget=0.2, mode="sparse")
-    textures = session.encoded("sparse").textures
+    textures = session.encoded("sparse").looked
     assert len(textures) == 8
     cut = channel(textures, "scene_cut").flatten(1).amax(1)
     assert cut.tolist() == [0, 0, 0, 1, 0, 0, 0, 0]  # the frames from number 6 on are another scene
@@ -547,15 +546,15 @@ def test_relevance_of_earlier_steps_is_the_layers_own(model: ARRCOCModel) -> Non
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(type(model.layer), "relevance", lambda self, *a, **k: watched(*a, **k))
         session.look(QUESTION, budget=0.2, mode="prune")
-    warped = channel(session.encoded("prune").textures, "warped_relevance")
+    warped = channel(session.encoded("prune").looked, "warped_relevance")
     assert warped[1].max() == pytest.approx(float(maps[0].max()), abs=0.05)
 
 
 def test_components_are_of_the_coarse_view(model: ARRCOCModel) -> None:
     session = model.session(frame(1, (64, 64)))
     session.look(QUESTION, budget=3, mode="sparse")
-    (view,) = session.encoded("sparse").views
-    (texture,) = session.encoded("sparse").textures
+    (looked,) = session.encoded("sparse").looked
+    view, (texture,) = looked.coarse, looked.textures.values()
     assert model.layer.basis is not None
     at = channel_names("full40").index("components.0")
     expected = model.layer.basis.project(view)
@@ -570,7 +569,7 @@ class TestAttentionOfEarlierTurns:
 
         def attention(history: list[tuple[str, str]]) -> Tensor:
             session.ask(QUESTION, budget=4, mode="sparse", max_new_tokens=1, history=history)
-            return channel(session.encoded("sparse").textures, "attention_history")
+            return channel(session.encoded("sparse").looked, "attention_history")
 
         first = session.ask("And the line?", budget=4, mode="sparse", max_new_tokens=1)
         assert attention([]).max() == 0  # no answer depends on another's
@@ -582,11 +581,11 @@ class TestAttentionOfEarlierTurns:
     def test_only_what_depends_on_it_is_made_again(self, model: ARRCOCModel) -> None:
         session = model.session(frame(3, (64, 64)))
         first = session.ask("And the line?", budget=4, mode="sparse", max_new_tokens=1)
-        caches = session.encoded("sparse").caches
-        assert set(caches[0].computed.values()) == {1}
+        (looked,) = session.encoded("sparse").looked
+        assert set(looked.cache.computed.values()) == {1}
         history = [("And the line?", first.text)]
         session.ask(QUESTION, budget=4, mode="sparse", max_new_tokens=1, history=history)
-        assert {name for name, count in caches[0].computed.items() if count > 1} == {"attention_memory"}
+        assert {name for name, count in looked.cache.computed.items() if count > 1} == {"attention_memory"}
 
 
 def test_a_second_question_about_a_clip_makes_relevance_channels_alone(model: ARRCOCModel) -> None:
@@ -594,7 +593,8 @@ def test_a_second_question_about_a_clip_makes_relevance_channels_alone(model: AR
     session.look(QUESTION, budget=0.2, mode="sparse")
     session.look("What else?", budget=0.2, mode="sparse")
     again = [
-        {n for n, count in cache.computed.items() if count > 1} for cache in session.encoded("sparse").caches
+        {n for n, count in one.cache.computed.items() if count > 1}
+        for one in session.encoded("sparse").looked
     ]
     assert again == [set(), *[{"relevance_memory"}] * 3]
 

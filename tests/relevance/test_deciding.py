@@ -12,11 +12,14 @@ import torch
 from arr_coc.choose.allocation import Reason
 from arr_coc.choose.attending import NonFiniteScores
 from arr_coc.choose.layer import ARRCOCConfig, ARRCOCLayer
+from arr_coc.choose.rarity import rarity
 from arr_coc.choose.stopwatch import STAGES, Stopwatch
 from arr_coc.choose.texture import generate_texture_array
 from arr_coc.guide.coupling import Coupling
+from arr_coc.guide.guide import picture_inputs
 from arr_coc.relevance.deciding import (
     Cues,
+    LookedAt,
     _on_cpu,
     best_kept,
     decide,
@@ -66,6 +69,93 @@ def test_frames_of_a_clip_share_what_the_guide_says_but_for_maps_and_print() -> 
     assert [one.confidence for one in together] == [0.9, 0.9]
     assert [one.printed for one in together] == [True, False]
     assert [float(one.logits.mean()) for one in together] == [0.0, 1.0]
+
+
+class TestLookedAt:
+    """The record of a picture: each part is made once, and no pixels are kept."""
+
+    layer = ARRCOCLayer(ARRCOCConfig(dim=DIM)).eval()
+    pixels = torch.rand(3, 48, 64, generator=torch.Generator().manual_seed(3))
+
+    def test_cues_are_what_stands_for_the_picture_and_the_question(self) -> None:
+        cells, mean, query = torch.randn(24, DIM), torch.randn(DIM), torch.randn(5, DIM)
+        cues = LookedAt().cues(
+            self.layer, (4, 6), lambda: self.pixels, query, cells=cells.double(), gestalt=mean
+        )
+        assert torch.equal(cues.texture, generate_texture_array(self.pixels[None], (4, 6)))
+        assert torch.equal(cues.query[0], query)
+        assert cues.query_mask.tolist() == [[True] * 5]
+        assert torch.equal(cues.vision, cells[None])
+        assert torch.equal(cues.gestalt, mean[None])
+        assert (cues.coupling, cues.guided, cues.rarity) == (None, None, None)
+
+    @pytest.mark.parametrize(("unusual", "rare"), [(0.0, None), (0.9, None), (0.0, True), (0.9, False)])
+    def test_what_the_guide_says_comes_with_its_logits_and_rarity_if_asked_for(
+        self, unusual: float, rare: bool | None
+    ) -> None:
+        says = Coupling(torch.randn(4, 6), 0.5, 0.0, unusual)
+        cues = LookedAt().cues(self.layer, (4, 6), lambda: self.pixels, guided=says, rare=rare)
+        assert cues.guided is says
+        assert torch.equal(cues.coupling, says.logits[None])
+        assert cues.query.shape == (1, 1, DIM)
+        wanted = unusual > 0.5 if rare is None else rare
+        assert (cues.rarity is not None) == wanted
+        assert not wanted or torch.equal(cues.rarity, rarity(self.pixels[None], (4, 6)))
+        blended = LookedAt().cues(
+            self.layer, (4, 6), lambda: self.pixels, coupling=says.logits + 1, guided=says, rare=False
+        )
+        assert torch.equal(blended.coupling, says.logits[None] + 1)
+
+    def test_a_picture_is_asked_for_once_for_each_grid(self) -> None:
+        looked, asked = LookedAt(), []
+
+        def picture() -> torch.Tensor:
+            asked.append(1)
+            return self.pixels
+
+        says = Coupling(torch.zeros(4, 6), 0.5, 0.0, 0.9)
+        first = looked.cues(self.layer, (4, 6), picture, guided=says)
+        assert len(asked) == 2, "for texture and rarity"
+        again = looked.cues(self.layer, (4, 6), guided=says)
+        assert again.texture is first.texture
+        assert again.rarity is first.rarity
+        other = looked.cues(self.layer, (2, 3), picture)
+        assert other.texture.shape[-2:] == (2, 3)
+        assert len(asked) == 3
+        with pytest.raises(AssertionError, match="gone"):
+            looked.texture(self.layer, (5, 5))
+        with pytest.raises(AssertionError, match="gone"):
+            looked.rarity((5, 5))
+
+    def test_other_channels_are_made_beside_and_with_the_print_that_they_read(self) -> None:
+        looked, plain = LookedAt(), self.layer
+        reads = ARRCOCLayer(ARRCOCConfig(dim=DIM, channels=("rgb", "sobel", "text_mask")))
+        textures = [looked.texture(one, (4, 6), lambda: self.pixels) for one in (plain, reads, plain)]
+        assert textures[0] is textures[2]
+        own = picture_inputs(reads.config.channels, self.pixels)
+        expected = generate_texture_array(self.pixels[None], (4, 6), reads.config.channels, **own)
+        assert torch.equal(textures[1], expected)
+
+    def test_channels_of_a_question_are_made_for_each(self) -> None:
+        looked = LookedAt()
+        layer = ARRCOCLayer(ARRCOCConfig(dim=DIM, channels=("rgb", "attention_memory")))
+        maps = torch.rand(2, 1, 1, 4, 6)
+        made = [
+            looked.texture(layer, (4, 6), lambda: self.pixels, lambda own=own: {"attention_history": own})
+            for own in maps
+        ]
+        assert torch.equal(made[0][:, :3], made[1][:, :3])
+        assert not torch.equal(made[0], made[1])
+        assert looked.cache.computed == {"rgb": 1, "attention_memory": 2}
+
+    def test_another_lora_shares_all_but_what_tokens_made(self) -> None:
+        looked = LookedAt(object(), stems={None: torch.zeros(1)}, coarse=torch.zeros(1))
+        looked.cues(self.layer, (4, 6), lambda: self.pixels, rare=True)
+        other = looked.without_tokens()
+        assert other.view is looked.view
+        assert other.rarities is looked.rarities
+        assert (other.textures, other.coarse, other.stems) == ({}, None, {})
+        assert looked.stems
 
 
 @pytest.mark.slow

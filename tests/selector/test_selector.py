@@ -23,7 +23,7 @@ from arr_coc.guide.guide import Guide, GuidePage, Search
 from arr_coc.guide.head import Judgement
 from arr_coc.guide.question import Reading
 from arr_coc.relevance.boxes import BoxSource, GivenBox
-from arr_coc.selector import MAX_QUESTIONS
+from arr_coc.selector import MAX_QUESTIONS, _kept_bytes
 from each import each
 
 QUESTION = "What is the invoice number?"
@@ -135,7 +135,7 @@ def test_large_pages_are_kept_as_far_as_there_is_room(monkeypatch: pytest.Monkey
     small, large = (Image.new("RGB", (side, side), "red") for side in (256, 512))
     own(small, "Who?", 1)
     (record,) = own._records.values()
-    monkeypatch.setattr("arr_coc.selector.MAX_KEPT_BYTES", 4 * record.nbytes)
+    monkeypatch.setattr("arr_coc.selector.MAX_KEPT_BYTES", 4 * _kept_bytes(record))
     for shade in range(6):
         own(Image.new("RGB", (256, 256), (shade, 0, 0)), "Who?", 1)
     assert len(own._records) == 4
@@ -150,11 +150,11 @@ def test_large_pictures_shrink_before_they_become_numbers(monkeypatch: pytest.Mo
     monkeypatch.setattr("arr_coc.guide.coupling.MAX_PIXELS", 128**2)
     sizes: list[tuple[int, ...]] = []
 
-    def texture(image: torch.Tensor, *args: Any) -> torch.Tensor:
+    def texture(image: torch.Tensor, *args: Any, **more: Any) -> torch.Tensor:
         sizes.append(tuple(image.shape[-2:]))
-        return generate_texture_array(image, *args)
+        return generate_texture_array(image, *args, **more)
 
-    monkeypatch.setattr("arr_coc.selector.generate_texture_array", texture)
+    monkeypatch.setattr("arr_coc.relevance.deciding.generate_texture_array", texture)
     own = Selector()
     assert own(sample((512, 256)), QUESTION, 4).grid == (1, 8, 16)  # by its own size
     assert sizes == [(91, 181)]
@@ -176,7 +176,7 @@ def test_what_counts_are_the_bytes_that_are_kept(monkeypatch: pytest.MonkeyPatch
     photos = [Image.new("RGB", (1024, 768), colour) for colour in ("red", "blue")]
     own(photos[0], "Who?", 4)
     (record,) = own._records.values()
-    monkeypatch.setattr("arr_coc.selector.MAX_KEPT_BYTES", int(2.5 * record.nbytes))
+    monkeypatch.setattr("arr_coc.selector.MAX_KEPT_BYTES", int(2.5 * _kept_bytes(record)))
     for question in ("Who?", "What is the total?", "Where?"):
         for photo in photos:
             own(photo, question, 4)
@@ -184,7 +184,7 @@ def test_what_counts_are_the_bytes_that_are_kept(monkeypatch: pytest.MonkeyPatch
     kept = list(own._records.values())
     tensors = [t for one in kept for t in (*one.view.tensors(), *one.textures.values())]
     tensors += [coupling.logits for one in kept for coupling in one.couplings.values()]
-    assert sum(one.nbytes for one in kept) == sum(tensor.nbytes for tensor in tensors)
+    assert sum(map(_kept_bytes, kept)) == sum(tensor.nbytes for tensor in tensors)
 
 
 @pytest.mark.slow

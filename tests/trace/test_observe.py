@@ -13,6 +13,7 @@ import torch
 from arr_coc.choose.allocation import Reason
 from arr_coc.choose.layer import ARRCOCConfig, ARRCOCLayer
 from arr_coc.data.evidence import evidence_cells
+from arr_coc.guide.coupling import Coupling, GuideSource
 from arr_coc.model import ARRCOCModel
 from arr_coc.session import ChoiceOptions, Session
 from arr_coc.trace.observe import _allocate_sets, _columns, _fitted, observe, word_heat
@@ -367,6 +368,27 @@ class TestWords:
         assert [covered[i].text for i in scored] == WORDS
         assert all(near(covered[i].heat, guided[i].heat) for i in scored)
         assert not any(near(covered[i].heat, trained[i].heat) for i in scored)
+
+    def test_the_pull_under_a_promised_coverage_is_of_the_best_cells_alone(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """As the answer's own cells: a promise is calibrated for them, so none is spent on exploring."""
+
+        def promised(self: GuideSource, view: Any, text: str, grid: tuple[int, int]) -> Coupling:
+            cells = torch.arange(float(grid[0] * grid[1])).view(grid)
+            return Coupling(cells / 10, 0.28, printed=True)  # just enough for a promise
+
+        monkeypatch.setattr(GuideSource, "couple", promised)
+        monkeypatch.delattr(GuideSource, "couple_all")
+        for how in ({"coverage": 0.8}, {"budget": 0.7}):
+            open_ = session("guide")
+            kept = open_.look(QUESTION, mode="prune", **how)
+            with open_.call(QUESTION, mode="prune", **how) as request:
+                content = open_.model.adapter.question_mask(request.inputs["input_ids"])[0]
+                found = _allocate_sets(request, content[None], content, kept.kept)[0]
+            assert torch.equal(found.keep, kept.keep)
+            explored = bool((found.reasons == Reason.EXPLORED).any())
+            assert explored == ("budget" in how)
 
     def test_a_word_of_the_history_is_not_scored(self) -> None:
         """Heat is of the question's own tokens, though the same question was asked before."""

@@ -100,6 +100,6 @@ def live_view(record: SeenPicture, question: str, budget: float | str) -> dict[s
     allocation, coupling = decision.allocations[0], decision.coupling
     guidance, guided = None, record.selector.guided
     if coupling is not None:
-        page = guide_view(guided.source, guided.encode(record.image, record.grid).view)
+        page = guide_view(guided.source, guided.encode(record.image, record.grid).seen)
         guidance = read_guidance(guided.guide, page, question, coupling, allocation.grid[1:])
     return look_view(record.picture, question, allocation, guidance)

@@ -153,6 +153,11 @@ class Allocation:
         t, h, w = self.grid
         return t * h * w
 
+    @property
+    def selective(self) -> bool:
+        """Whether cells were preferred to others: neither are all kept nor an even grid of them."""
+        return not self.void and self.kept < self.total
+
     def mask(self) -> Tensor:
         """Return which tokens are kept, bool [T, H, W]."""
         flat = torch.zeros(self.total, dtype=torch.bool, device=self.keep.device)

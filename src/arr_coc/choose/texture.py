@@ -112,18 +112,6 @@ class TextureCache:
         self._parts[group.name, grid] = (group, {n: _InputMark(v) for n, v in depends.items()}, part)
         return part
 
-    def ready(self, groups: Sequence[ChannelGroup], grid: Grid2D) -> Tensor | None:
-        """Return the channels of groups, [B, C, H, W], if all are kept and follow from fixed inputs; else
-        None.
-        """
-        parts: list[Tensor] = []
-        for group in groups:
-            same, _, part = self._parts.get((group.name, grid), (None, None, None))
-            if part is None or same != group or group.depends - frozenset(self.fixed):
-                return None
-            parts.append(part)
-        return torch.cat(parts, dim=1) if parts else None
-
 
 CELL = 32  # pixels per side of a cell by default: Qwen3-VL's 16-px patches, merged 2x2
 

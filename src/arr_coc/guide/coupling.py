@@ -15,8 +15,10 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
+from PIL.Image import Image, Resampling
 from torch import Tensor
 
+from arr_coc.files.pixels import float_pixels
 from arr_coc.guide.colours import unnamed_by_colour
 from arr_coc.guide.guide import Guide, GuidePage, Judged, crop_places, join_pages, load_guide
 from arr_coc.guide.lexicon import STOP_WORDS, stem
@@ -197,6 +199,22 @@ def fitted(width: int, height: int) -> tuple[int, int]:
     """Return a size (width, height) in px, made smaller where it is more than the guide can encode."""
     scale = min(1.0, math.sqrt(MAX_PIXELS / (width * height)), MAX_SIDE / max(width, height))
     return max(1, round(width * scale)), max(1, round(height * scale))
+
+
+def fitted_pixels(image: Image, device: torch.device | None = None) -> Tensor:
+    """Return an opened image as float [3, h, w], scaled down if it is larger than the guide can encode.
+
+    It is scaled as bytes: texture and guide take up to 60 bytes of memory for each pixel.
+    """
+    size = fitted(*image.size)
+    resized = image if size == image.size else image.resize(size, Resampling.BILINEAR)
+    return float_pixels(resized, device)[0]
+
+
+def seen_pixels(source: object, image: Image, device: torch.device | None = None) -> Tensor:
+    """Return an image as a source of relevance reads it, float [3, h, w]: the guide a fitted one."""
+    guided = isinstance(source, GuideSource)
+    return fitted_pixels(image, device) if guided else float_pixels(image, device)[0]
 
 
 class Calibration(NamedTuple):

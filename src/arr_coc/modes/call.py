@@ -23,14 +23,13 @@ from arr_coc.choose.budget import DEFAULT_BUDGET, Budget
 from arr_coc.choose.layer import ARRCOCLayer
 from arr_coc.choose.stem import Stem
 from arr_coc.choose.stopwatch import Stopwatch
-from arr_coc.choose.texture import TextureCache
 from arr_coc.guide.coupling import GUIDE, Coupling, GuideSource
 from arr_coc.guide.guide import Guide, load_guide
 from arr_coc.modes import Mode
 from arr_coc.modes.magnify import Magnify
 from arr_coc.relevance.coverage import CoverageRule
-from arr_coc.relevance.deciding import groups, whole_grids
-from arr_coc.relevance.source import PictureView, RelevanceSource
+from arr_coc.relevance.deciding import LookedAt, groups, whole_grids
+from arr_coc.relevance.source import RelevanceSource
 from arr_coc.relevance.sums import open_relevance
 from arr_coc.seam import Compacted, FamilyAdapter, VisualFeatures
 from arr_coc.seam.assembly import Layout
@@ -42,8 +41,8 @@ T = TypeVar("T")
 MAX_TURNS = 16  # questions of a session whose relevance maps are kept
 OF_TURNS = frozenset({"neutral", "earlier"})
 """Fields of `EncodedImages` that depend on the turns of a conversation before a question."""
-OF_LORAS = frozenset({"features", "textures", "views", "stems", "gestalts"})
-"""Those, beside, that depend on a mode's LoRAs."""
+OF_LORAS = frozenset({"features", "looked", "gestalts"})
+"""Those, beside, that depend on a mode's LoRAs, or partly do: see `LookedAt.without_tokens`."""
 logger = logging.getLogger(__name__)
 
 
@@ -51,7 +50,8 @@ logger = logging.getLogger(__name__)
 class EncodedImages:
     """What has been computed about a call's images, for any question; a field is filled when first used.
 
-    A session hands it to its next call. Lists have one entry per image.
+    A session hands it to its next call. Lists have one entry per image. What was made of one picture alone is
+    in its `LookedAt`.
     """
 
     features: VisualFeatures | None = None  # the encoded images
@@ -59,18 +59,9 @@ class EncodedImages:
     crops: dict[str, Tensor] | None = field(default=None, repr=False)  # of `sources`, as inputs
     finer: bool = False  # the mode reads crops: all of this is at their scale
     pictures: Sequence[Tensor] | None = field(default=None, repr=False)  # per image [3, h, w] in [0, 1]
-    sights: list[PictureView] | None = field(
-        default=None, repr=False
-    )  # as the source of relevance encodes them
-    caches: list[TextureCache] = field(default_factory=list, repr=False)  # of texture channels
-    textures: list[Tensor] = field(default_factory=list, repr=False)  # [1, C, H, W], of the last call
-    printed: dict[int, Tensor] = field(default_factory=dict, repr=False)  # by image, where print stands
-    rarities: dict[int, Tensor] = field(default_factory=dict, repr=False)  # by image, [1, H, W]; see `rarity`
-    views: list[Tensor] = field(default_factory=list, repr=False)  # coarse encoder features [1, F, h, w]
-    looks: dict[str, list[Tensor]] = field(default_factory=dict, repr=False)  # by question, [H, W] in [0, 1]
+    looked: list[LookedAt] = field(default_factory=list, repr=False)  # see `looked_at`
     earlier: tuple[str, ...] = ()  # questions of the turns before, oldest first
     changes: list[Changes | None] | None = field(default=None, repr=False)  # what is new in frames
-    stems: dict[str | None, list[Tensor]] = field(default_factory=dict, repr=False)  # by gestalt, [N, D]
     gestalts: dict[str, VisualFeatures] = field(default_factory=dict, repr=False)  # by compressor
     neutral: dict[str, list[Tensor]] = field(default_factory=dict, repr=False)  # by compressor; see `gaze`
     foreign: list[bool] | None = None  # per image or clip: unlike all that the stem was trained on
@@ -78,23 +69,30 @@ class EncodedImages:
         None  # why cells of `sources` can't be magnified, once that is known
     )
 
+    def looked_at(self, count: int) -> list[LookedAt]:
+        """Return the records of the call's `count` images, new ones where there are none."""
+        if len(self.looked) != count:
+            self.looked = [LookedAt() for _ in range(count)]
+        return self.looked
+
     @contextmanager
-    def in_conversation(self, history: Sequence[tuple[str, str]] = ()) -> Generator[EncodedImages]:
-        """Lend a copy for a question after a `history`, (question, answer) oldest first; this one without.
+    def in_conversation(self, history: Sequence[tuple[str, str]]) -> Generator[EncodedImages]:
+        """Lend a copy for a question after a `history`, (question, answer) oldest first.
 
         Afterwards all that the copy computed is kept here, except the fields in `OF_TURNS`.
         """
-        if not history:
-            yield self
-            return
         other = replace(self, neutral={}, earlier=tuple(question for question, _ in history))
         yield other
         self._take(other, OF_TURNS)
 
     def share(self, other: EncodedImages) -> None:
-        """Take over `other`'s fields that hold with any LoRA, if both or neither of the two have crops."""
-        if self.finer == other.finer:
-            self._take(other, OF_TURNS | OF_LORAS)
+        """Take over what `other` has that holds with any LoRA, if both or neither of the two have crops."""
+        if self.finer != other.finer:
+            return
+        self._take(other, OF_TURNS | OF_LORAS)
+        self.looked = self.looked or [one.without_tokens() for one in other.looked]
+        for one, theirs in zip(self.looked, other.looked, strict=False):
+            one.view = theirs.view if one.view is None else one.view
 
     def _take(self, other: EncodedImages, own: frozenset[str]) -> None:
         """Fill the empty fields of this object from `other`, except those named in `own`."""
@@ -104,16 +102,18 @@ class EncodedImages:
 
     def attention(self, image: int) -> Tensor | None:
         """Return relevance maps of earlier turns for an image, [Q, H, W]; None for a first question."""
-        maps = [self.looks[question][image] for question in self.earlier if question in self.looks]
+        known = self.looked[image].maps
+        maps = [known[question] for question in self.earlier if question in known]
         return torch.stack(maps) if maps else None
 
     def remember(self, question: str, allocations: Sequence[Allocation]) -> None:
         """Keep the relevance maps of a question for later turns; only the last `MAX_TURNS` questions stay."""
-        self.looks.pop(question, None)
-        while len(self.looks) >= MAX_TURNS:
-            del self.looks[next(iter(self.looks))]
-        maps = [one for allocation in allocations for one in allocation.balanced.detach().float().cpu()]
-        self.looks[question] = maps
+        new = [one for allocation in allocations for one in allocation.balanced.detach().float().cpu()]
+        for looked, one in zip(self.looked_at(len(new)), new, strict=True):
+            looked.maps.pop(question, None)
+            while len(looked.maps) >= MAX_TURNS:
+                del looked.maps[next(iter(looked.maps))]
+            looked.maps[question] = one
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 
 import torch
@@ -22,32 +23,27 @@ from torch import Tensor
 
 from arr_coc.choose.layer import ARRCOCLayer
 from arr_coc.choose.motion import FRAMES
-from arr_coc.choose.rarity import rarity
 from arr_coc.choose.stem import GUIDED, Stem
 from arr_coc.choose.stopwatch import Stopwatch
-from arr_coc.choose.texture import TextureCache, channel_groups, generate_texture_array
+from arr_coc.choose.texture import channel_groups
 from arr_coc.files.pixels import same_picture
-from arr_coc.guide.coupling import Coupling
-from arr_coc.guide.guide import picture_inputs
-from arr_coc.guide.trust import GENERAL, blend, is_general, shares, verdict_of, wants_rarity
+from arr_coc.guide.coupling import Coupling, seen_pixels
+from arr_coc.guide.trust import GENERAL, blend, is_general, shares, verdict_of
 from arr_coc.modes.call import Call, Chooser, EncodedImages, guarded
 from arr_coc.modes.mode import Mode
 from arr_coc.modes.notes import joined
-from arr_coc.relevance.deciding import Cues, Decision, groups
+from arr_coc.relevance.deciding import Cues, Decision, LookedAt, groups
 from arr_coc.relevance.source import PictureView, RelevanceSource, couple_all, view_all
 from arr_coc.relevance.sums import OF_MODELS, parse_relevance
 from arr_coc.seam.assembly import CROP_GRIDS, CROP_VALUES, PROMPT_NAMES, Grid, Layout, VisualFeatures
 from arr_coc.seam.base import FamilyAdapter
 from arr_coc.seam.clips import StepRows, with_whole_pixels
 from arr_coc.seam.gaze import coupling, gaze
-from arr_coc.seam.gestalt import coarse_features, compress, find_compressor, gestalt_features
-from arr_coc.selector import seen_pixels
+from arr_coc.seam.gestalt import compress, find_compressor, gestalt_features
 from arr_coc.video.temporal import Changes, event_of
 
 T = TypeVar("T")
 
-OF_PICTURE = frozenset({"image", "text_evidence", "previous_frames"})
-"""Inputs of channels that don't depend on the question, for an image of a session or step of a clip."""
 MADE = frozenset({"text_evidence", "previous_frames", "coarse_features", "features"})
 """Inputs that a call can always make for a group that needs them, beside the layer's own basis."""
 POOLED = "pool4"  # compressor of the coarse view for the model's own attention, once every cell is encoded
@@ -123,14 +119,15 @@ def check_mode(layer: ARRCOCLayer, mode: Mode) -> None:
 def pictures(adapter: FamilyAdapter, inputs: Mapping[str, Any], encoded: EncodedImages) -> Sequence[Tensor]:
     """Return the picture that the model reads, per image, from its input: float32 [3, h, w] in [0, 1].
 
-    The result is kept in `encoded`.
+    The result is kept in `encoded`, which has a record of each from then on.
     """
-    if encoded.pictures is None:
+    if encoded.pictures is None or len(encoded.looked) != len(encoded.pictures):
         pixels = inputs["pixel_values"] if "pixel_values" in inputs else None
         if isinstance(pixels, StepRows):
             encoded.pictures = pixels.pictures(adapter, inputs["image_grid_thw"])
         else:
             encoded.pictures = adapter.images(inputs, encoded.features)
+        encoded.looked_at(len(encoded.pictures))
     return encoded.pictures
 
 
@@ -162,11 +159,6 @@ def gestalt_of(chooser: Chooser, call: Call, name: str) -> VisualFeatures:
     return gestalts[name]
 
 
-def coarse_maps(chooser: Chooser, call: Call) -> list[Tensor]:
-    """Return the encoder's features of a coarse view, [1, D, h, w] per image, by the default compressor."""
-    return gestalt_features(gestalt_of(chooser, call, default_gestalt(chooser.adapter)))
-
-
 def changes_of(adapter: FamilyAdapter, call: Call, layout: Layout) -> list[Changes | None]:
     """Return what is new in each clip's frames, compared once; None for a still, [] without clips."""
     if not call.frames:
@@ -182,30 +174,22 @@ def changes_of(adapter: FamilyAdapter, call: Call, layout: Layout) -> list[Chang
     return call.encoded.changes
 
 
-def stem_tokens(
-    stem: Stem, views: Sequence[Tensor], grids: Sequence[Grid], encoded: EncodedImages
-) -> list[Tensor]:
-    """Return a stem's vectors [N, D] of each picture's cells; made once. A stem is a small net on pixels."""
-    if None not in encoded.stems:
-        encoded.stems[None] = [stem(view[None], grid[1:])[0] for view, grid in zip(views, grids, strict=True)]
-    return encoded.stems[None]
-
-
 def stem_cells(
-    chooser: Chooser, call: Call, stem: Stem, layout: Layout, gestalt: VisualFeatures | None
-) -> list[Tensor]:
-    """Return a stem's vectors [N, D] of each image's cells, given any coarse view; made once."""
-    stems = call.encoded.stems
-    with call.watch("scoring"):
-        views = pictures(call.adapter, call.inputs, call.encoded)
-        if gestalt is None:
-            return stem_tokens(stem, views, layout.grids, call.encoded)
-        if call.gestalt not in stems:
-            stems[call.gestalt] = [
-                stem(picture[None], grid[1:], _coarse_map(gestalt, image)[None])[0]
-                for image, (picture, grid) in enumerate(zip(views, layout.grids, strict=True))
-            ]
-    return stems[call.gestalt]
+    stem: Stem,
+    picture: Tensor,
+    grid: Grid,
+    looked: LookedAt,
+    name: str | None = None,
+    coarse: Tensor | None = None,
+) -> Tensor:
+    """Return a stem's vectors [N, D] of a picture's cells; made once. A stem is a small net on pixels.
+
+    `coarse` [D, h, w] is any coarse view that it reads, too, and `name` that of the view's compressor.
+    """
+    if name not in looked.stems:
+        view = None if coarse is None else coarse[None]
+        looked.stems[name] = stem(picture[None], grid[1:], view)[0]
+    return looked.stems[name]
 
 
 def _coarse_map(gestalt: VisualFeatures, image: int) -> Tensor:
@@ -238,30 +222,27 @@ def foreign_visuals(
         with torch.no_grad():
             views = pictures(adapter, inputs, encoded)
             grids = (adapter.layout(inputs) if layout is None else layout).grids
-            encoded.foreign = _foreign(judge, own, views, grids, encoded, frames)
+            # another stem's vectors are of no further use
+            looked = encoded.looked if own else [LookedAt() for _ in grids]
+            encoded.foreign = _foreign(judge, views, grids, looked, frames)
     return encoded.foreign
 
 
 def _foreign(
     judge: Stem,
-    own: bool,
     views: Sequence[Tensor],
     grids: Sequence[Grid],
-    encoded: EncodedImages,
+    looked: Sequence[LookedAt],
     frames: Sequence[int],
 ) -> list[bool]:
     familiarity = judge.familiarity
     assert familiarity is not None
-    if own and not frames:
-        stem_tokens(judge, views, grids, encoded)
-    ready = encoded.stems.get(None) if own else None
-    counts = frames or (1,) * len(grids)
     foreign, first = [], 0
-    for count in counts:
+    for count in frames or (1,) * len(grids):
         tested = min(count, FAMILIARITY_FRAMES)
         # the middles of `tested` equal stretches of the clip
         which = [first + (2 * i + 1) * count // (2 * tested) for i in range(tested)]
-        cells = [judge(views[i][None], grids[i][1:])[0] if ready is None else ready[i] for i in which]
+        cells = [stem_cells(judge, views[i], grids[i], looked[i]) for i in which]
         foreign.append(2 * sum(bool(familiarity(one) > 0) for one in cells) > tested)
         first += count
     return foreign
@@ -414,14 +395,15 @@ def _coupled(
     with call.watch("scoring"):
         encoded = call.encoded
         views = pictures(adapter, call.inputs, encoded)
-        sights = encoded.sights or []
-        if not sights:  # set once all are made, so that interrupted or concurrent work leaves no partial list
+        looked = encoded.looked
+        if any(one.view is None for one in looked):
             originals = encoded.sources or [None] * len(views)
             pairs = zip(originals, views, repeated, strict=True)
             new = [whole_picture(source, original, small) for original, small, again in pairs if not again]
-            sights = encoded.sights = _repeat(view_all(source, new), repeated)
-        rows = zip(sights, texts, layout.grids, repeated, strict=True)
-        wanted = [(sight, text, grid[1:]) for sight, text, grid, again in rows if not again]
+            for one, view in zip(looked, _repeat(view_all(source, new), repeated), strict=True):
+                one.view = view
+        rows = zip(looked, texts, layout.grids, repeated, strict=True)
+        wanted = [(one.seen, text, grid[1:]) for one, text, grid, again in rows if not again]
         own, questions, grids = map(list, zip(*wanted, strict=True))
         return _repeat(couple_all(source, own, questions, grids), repeated)
 
@@ -472,8 +454,9 @@ def changes_for(chooser: Chooser, call: Call, layout: Layout) -> list[Changes | 
     times = call.times or (None,) * len(own)
     shows: list[Tensor | None] = [None] * len(own)
     source = chooser.source
-    if source is not None and call.encoded.sights is not None:
-        sights = groups(call.encoded.sights, call.frames)
+    seen = [one.view for one in call.encoded.looked if one.view is not None]
+    if source is not None and seen:
+        sights = groups(seen, call.frames)
         with call.watch("scoring"):
             shows = [
                 None if one is None else _event(source, views, text, grid[1:])
@@ -510,32 +493,43 @@ def cues_of(chooser: Chooser, call: Call, layout: Layout) -> list[Cues]:
     """
     cells: list[Tensor] | None = None
     means: list[Tensor] | None = None
+    layer, encoded, images = chooser.layer, call.encoded, range(len(layout.grids))
     if call.mode.before_encoder:
         logits, guided = untrained_relevance(chooser, call, call.gestalt, layout)
-        stem, trained, gestalt = chooser.stem, chooser.layer.trained, None
-        if call.mode.gestalt or (stem is None and trained):
+        stem, gestalt, maps = chooser.stem, None, []
+        if call.mode.gestalt or (stem is None and layer.trained):
             gestalt = gestalt_of(chooser, call, call.gestalt)
-            means = [gestalt.cell_tokens(image).float().mean(0) for image in range(len(layout.grids))]
-        if trained and stem is not None:
-            cells = stem_cells(chooser, call, stem, layout, gestalt)
-        elif trained and gestalt is not None:
+            maps = [_coarse_map(gestalt, image) for image in images]
+            means = [gestalt.cell_tokens(image).float().mean(0) for image in images]
+        if layer.trained and stem is not None:
+            name = None if gestalt is None else call.gestalt
+            if not encoded.looked or any(name not in one.stems for one in encoded.looked):
+                with call.watch("scoring"):
+                    views = pictures(call.adapter, call.inputs, encoded)
+                    for i, grid in enumerate(layout.grids):
+                        stem_cells(stem, views[i], grid, encoded.looked[i], name, maps[i] if maps else None)
+            cells = [one.stems[name] for one in encoded.looked]
+        elif layer.trained:
             cells = [
-                stretch(_coarse_map(gestalt, image), grid[1:]).flatten(1).T  # (D, H, W) -> (N, D)
-                for image, grid in enumerate(layout.grids)
+                stretch(coarse, grid[1:]).flatten(1).T  # (D, H, W) -> (N, D)
+                for coarse, grid in zip(maps, layout.grids, strict=True)
             ]
     else:
         features = encoded_features(chooser, call)
         logits, guided = untrained_relevance(chooser, call, POOLED, layout)
         cells = [features.cell_tokens(image) for image in range(len(features.grids))]
-    views = call.encoded.views or None
-    if views is None and "coarse_features" in chooser.layer.wanted_inputs:
-        views = coarse_maps(chooser, call)
-    adapter = call.adapter
+    if "coarse_features" in layer.wanted_inputs:
+        with call.watch("texture"):
+            pictures(call.adapter, call.inputs, encoded)
+        if any(one.coarse is None for one in encoded.looked):
+            view = gestalt_of(chooser, call, default_gestalt(chooser.adapter))
+            for one, made in zip(encoded.looked, gestalt_features(view), strict=True):
+                one.coarse = made.to(next(layer.parameters()))
     return gather(
-        adapter,
-        chooser.layer,
+        call.adapter,
+        layer,
         call.inputs,
-        call.encoded,
+        encoded,
         layout,
         call.watch,
         cells=cells,
@@ -543,7 +537,6 @@ def cues_of(chooser: Chooser, call: Call, layout: Layout) -> list[Cues]:
         coupling=logits,
         guided=guided,
         frames=call.frames,
-        views=views,
     )
 
 
@@ -560,51 +553,35 @@ def gather(
     coupling: Sequence[Tensor | None] | None = None,
     guided: Sequence[Coupling | None] | None = None,
     frames: Sequence[int] = (),
-    views: Sequence[Tensor] | None = None,
 ) -> list[Cues]:
-    """Put together what a layer reads about each image (`Cues`), in its dtype and on its device.
+    """Return what a layer reads about each image of a call, as `LookedAt.cues` gathers it.
 
-    Args:
-        adapter: of the model.
-        layer: that will score.
-        inputs: processor inputs.
-        encoded: of these images; pictures and textures are filled in.
-        layout: where the images' tokens stand.
-        watch: adds up the time of the texture.
-        cells: per image [N, D], encoded cells or a stem's.
-        gestalt: per image [D], the mean token of a coarse view.
-        coupling: per image logits [H, W]; None: the layer's own.
-        guided: per image the guide's coupling, where it was used.
-        frames: images in a row of each image or clip; empty: all are images.
-        views: per image coarse encoder features [1, F, h, w]; None: made where a channel reads them.
+    `cells`, `gestalt`, `coupling` and `guided` have one entry per image; `frames` are the images in a row of
+    each image or clip, empty if all are images. `encoded` is filled in, `watch` adds up the texture's time.
     """
-    like = next(layer.parameters())
-
-    def one(some: Sequence[Tensor | None] | None, image: int) -> Tensor | None:
-        part = None if some is None else some[image]
-        return None if part is None else part[None].to(like)
-
     cues: list[Cues] = []
     relevance: list[Tensor] = []  # of the steps of a clip so far
     with watch("texture"):
-        images = pictures(adapter, inputs, encoded)
-        make = TextureMaker(adapter, layer, inputs, encoded, layout, images, frames, views, cells)
-        queries = question_embeddings(adapter, inputs, like)
+        images, looked = pictures(adapter, inputs, encoded), encoded.looked
+        make = ChannelInputs(layer, encoded, layout, images, frames, cells)
+        queries = question_embeddings(adapter, inputs, make.like)
         for image, (row, _) in enumerate(adapter.columns(inputs["input_ids"], layout.in_prompt)):
             relevance = relevance if make.places[image] else []
-            texture, query = make(image, relevance), queries[row][None]
-            words = torch.ones(query.shape[:2], dtype=torch.bool, device=query.device)
-            parts = (one(cells, image), one(gestalt, image), one(coupling, image))
-            says, rare = None if guided is None else guided[image], None
-            if says is not None and wants_rarity(says):
-                if image not in encoded.rarities:
-                    encoded.rarities[image] = rarity(images[image][None], layout.grids[image][1:])
-                rare = encoded.rarities[image].to(like)
-            cues.append(Cues(texture, query, words, *parts, says, rare))
+            one = looked[image].cues(
+                layer,
+                layout.grids[image][1:],
+                partial(make.picture, image),
+                queries[row],
+                cells=None if cells is None else cells[image],
+                gestalt=None if gestalt is None else gestalt[image],
+                coupling=None if coupling is None else coupling[image],
+                guided=None if guided is None else guided[image],
+                inputs=partial(make, image, relevance) if make.wanted else None,
+            )
+            cues.append(one)
             if make.remembers and image + 1 < len(layout.grids) and make.places[image + 1]:
                 with torch.no_grad():
-                    relevance.append(cues[-1].relevance(layer).balanced)
-    encoded.textures[:] = [cue.texture for cue in cues]
+                    relevance.append(one.relevance(layer).balanced)
     return cues
 
 
@@ -613,84 +590,57 @@ def stretch(coarse: Tensor, grid: tuple[int, int]) -> Tensor:
     return F.interpolate(coarse[None].float(), size=grid, mode="bilinear", align_corners=False)[0]
 
 
-class TextureMaker:
-    """Makes the texture arrays of a call's images, in their order; parameters as in `gather`.
+class ChannelInputs:
+    """Makes what texture channels read of a call's images, in their order; parameters as in `gather`.
 
-    image, text_evidence    of each picture, [3, h, w] in [0, 1]
+    picture                 of each image, [3, h, w] in [0, 1], as all the rest on the layer's device
     previous_frames         at most 8 earlier steps of a clip; none before its first, or for a still
     relevance_history       of these steps, by the layer for the same question
     attention_history       relevance maps of a conversation's earlier turns
-    coarse_features, basis  the gestalt of the modes, and the layer's fitted basis
+    coarse_features         the gestalt of the modes
     features                the encoded cells [N, D], in modes that encode all of them
     """
 
     def __init__(
         self,
-        adapter: FamilyAdapter,
         layer: ARRCOCLayer,
-        inputs: Mapping[str, Any],
         encoded: EncodedImages,
         layout: Layout,
         pictures: Sequence[Tensor],
         frames: Sequence[int] = (),
-        views: Sequence[Tensor] | None = None,
         cells: Sequence[Tensor] | None = None,
     ) -> None:
-        self.adapter, self.inputs, self.encoded, self.layout = adapter, inputs, encoded, layout
-        self.layer, self.like, self.pictures = layer, next(layer.parameters()), pictures
-        self.channels = layer.config.channels
-        self.groups = channel_groups(self.channels)
+        self.encoded, self.layout, self.pictures, self.cells = encoded, layout, pictures, cells
+        self.like = next(layer.parameters())
         self.needed, self.wanted = layer.needed_inputs, layer.wanted_inputs
-        self.views, self.cells = views, cells
         counts = tuple(frames) or (1,) * len(layout.grids)
         self.places = [place for count in counts for place in range(count)]  # of each image in its clip
         self.remembers = not self.wanted.isdisjoint({"relevance_history", "previous_relevance"})
-        self._before: deque[tuple[int, Tensor]] = deque(maxlen=FRAMES)
-        if len(encoded.caches) != len(layout.grids):
-            encoded.caches[:] = [TextureCache(OF_PICTURE) for _ in layout.grids]
+        self._made: deque[tuple[int, Tensor]] = deque(maxlen=FRAMES + 1)
 
-    def __call__(self, image: int, relevance: Sequence[Tensor] = ()) -> Tensor:
-        """Return an image's texture array [1, C, H, W]; `relevance` is [1, H, W] of each earlier step."""
-        grid, cache = self.layout.grids[image][1:], self.encoded.caches[image]
-        if (ready := cache.ready(self.groups, grid)) is not None:
-            return ready.to(self.like)
-        picture = self.pictures[image].to(self.like)
-        inputs = self._inputs(image, picture, relevance)
-        return generate_texture_array(picture[None], grid, self.channels, **inputs, cache=cache)
+    def picture(self, image: int) -> Tensor:
+        """Return an image's picture; a clip's steps are made once if images come in order."""
+        made = dict(self._made)
+        if image not in made:
+            made[image] = self.pictures[image].to(self.like)
+            self._made.append((image, made[image]))
+        return made[image]
 
-    def _inputs(self, image: int, picture: Tensor, relevance: Sequence[Tensor]) -> dict[str, Any]:
-        own: dict[str, Any] = {"basis": self.layer.basis}
-        if "text_evidence" in self.wanted:
-            if image not in self.encoded.printed:
-                self.encoded.printed[image] = picture_inputs(self.channels, picture)["text_evidence"]
-            own["text_evidence"] = self.encoded.printed[image]
+    def __call__(self, image: int, relevance: Sequence[Tensor] = ()) -> dict[str, Any]:
+        """Return an image's inputs by name; `relevance` is [1, H, W] of each earlier step."""
+        own: dict[str, Any] = {}
         if "previous_frames" in self.wanted and (self.places[image] or "previous_frames" in self.needed):
+            first = image - min(self.places[image], FRAMES)
             # A group that needs earlier frames gets the picture itself where there are none.
-            own["previous_frames"] = torch.stack(self._earlier(image) or [picture])[None]
+            earlier = [self.picture(n) for n in range(first, image)] or [self.picture(image)]
+            own["previous_frames"] = torch.stack(earlier)[None]
         if relevance and self.remembers:
             history = torch.stack(list(relevance)[-FRAMES:], 1).to(self.like).clamp(0, 1)
             own |= {"relevance_history": history, "previous_relevance": history[:, -1]}
         if self.encoded.earlier and (attention := self.encoded.attention(image)) is not None:
             own["attention_history"] = attention[None].to(self.like)
-        if "coarse_features" in self.wanted:
-            own["coarse_features"] = self._coarse(image)
+        own["coarse_features"] = self.encoded.looked[image].coarse
         if "features" in self.wanted and self.cells is not None:
-            height, width = self.layout.grids[image][1:]
-            own["features"] = self.cells[image].T.unflatten(1, (height, width))[None].to(self.like)
-        return {name: value for name, value in own.items() if name in self.wanted}
-
-    def _earlier(self, image: int) -> list[Tensor]:
-        """Return up to 8 earlier steps of a clip, oldest first; each is made once if images come in order."""
-        first = image - min(self.places[image], FRAMES)
-        before = [(n, one) for n, one in self._before if first <= n < image]
-        made = {n for n, _ in before}
-        before += [(n, self.pictures[n].to(self.like)) for n in range(first, image) if n not in made]
-        self._before = deque(sorted(before, key=lambda pair: pair[0]), maxlen=FRAMES)
-        return [one for _, one in self._before]
-
-    def _coarse(self, image: int) -> Tensor:
-        views = self.encoded.views
-        if not views:
-            made = coarse_features(self.adapter, self.inputs) if self.views is None else self.views
-            views += [one.to(self.like) for one in made]
-        return views[image]
+            grid = self.layout.grids[image][1:]
+            own["features"] = self.cells[image].T.unflatten(1, grid)[None].to(self.like)
+        return own

@@ -1,5 +1,6 @@
 """Deciding which cells are kept: from cues to relevance per cell, and from relevance to an `Allocation`.
 
+    LookedAt().cues(layer, grid, picture)      Cues of one picture and question; what it made is kept
     score_cells(layer, cues)                   Relevance per image, differentiable
     decide(layer, cues, grids, budgets)  Decision: an Allocation per image or clip
     best_kept(grid, scores, budget)      Allocation, by any scores
@@ -9,8 +10,9 @@ The images of a call stand in one list. Frames of a clip are scored one by one a
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import accumulate
 from typing import Any, NamedTuple, TypeVar
 
@@ -20,13 +22,21 @@ from torch import Tensor
 from arr_coc.choose.allocation import TENSIONS, Allocation, Grid, Reason, grid_positions
 from arr_coc.choose.attending import Budget, NonFiniteScores, compute_retention_mask, gate
 from arr_coc.choose.budget import DEFAULT_BUDGET, count_cells, needed_cells
+from arr_coc.choose.filters import Grid2D
 from arr_coc.choose.layer import ARRCOCLayer, Prior, Relevance, join_priors
+from arr_coc.choose.rarity import rarity
+from arr_coc.choose.texture import Channels, TextureCache, generate_texture_array
 from arr_coc.guide.coupling import Coupling
-from arr_coc.guide.trust import guide_remark, prior
+from arr_coc.guide.guide import PICTURE_INPUTS, picture_inputs
+from arr_coc.guide.trust import guide_remark, prior, wants_rarity
 from arr_coc.relevance.coverage import NO_STRUCTURE, CoverageRule
+from arr_coc.relevance.source import PictureView
 from arr_coc.video.temporal import Changes, relevance_over_time
 
 T = TypeVar("T")
+
+OF_PICTURE = frozenset({"image", "text_evidence", "previous_frames"})
+"""Inputs of channels that don't depend on the question, for an image of a session or step of a clip."""
 
 
 class Cues(NamedTuple):
@@ -58,6 +68,110 @@ class Cues(NamedTuple):
         """The names and shapes of its tensors."""
         parts = self._asdict().items()
         return tuple((name, tuple(part.shape)) for name, part in parts if isinstance(part, Tensor))
+
+
+@dataclass
+class LookedAt:
+    """What was made of one picture, for any question about it; each part is made when it is first needed.
+
+    A record holds no pixels: methods take the `picture`, a function that returns it, float [3, h, w] in
+    [0, 1], and call it only if something has to be made of it; without one, all that is needed was made.
+    """
+
+    view: PictureView | None = None  # as the source of relevance encodes it
+    # what that source found, by question and grid
+    couplings: dict[tuple[str, Grid2D], Coupling] = field(default_factory=dict, repr=False)
+    # [1, C, H, W] of the last question, by channels and grid
+    textures: dict[tuple[Channels, Grid2D], Tensor] = field(default_factory=dict, repr=False)
+    # of channels, where some of them depend on the question
+    cache: TextureCache = field(default_factory=partial(TextureCache, OF_PICTURE), repr=False)
+    inputs: dict[str, Tensor] = field(default_factory=dict, repr=False)  # of channels: `picture_inputs`
+    rarities: dict[Grid2D, Tensor] = field(default_factory=dict, repr=False)  # [1, H, W]; see `rarity`
+    coarse: Tensor | None = field(default=None, repr=False)  # encoder features of a coarse view, [1, F, h, w]
+    stems: dict[str | None, Tensor] = field(default_factory=dict, repr=False)  # [N, D], by coarse view
+    maps: dict[str, Tensor] = field(default_factory=dict, repr=False)  # relevance [H, W], by question
+
+    def cues(
+        self,
+        layer: ARRCOCLayer,
+        grid: Grid2D,
+        picture: Callable[[], Tensor] | None = None,
+        query: Tensor | None = None,
+        *,
+        cells: Tensor | None = None,
+        gestalt: Tensor | None = None,
+        coupling: Tensor | None = None,
+        guided: Coupling | None = None,
+        rare: bool | None = None,
+        inputs: Callable[[], Mapping[str, Any]] | None = None,
+    ) -> Cues:
+        """Return what a layer reads about the picture and a question, in its dtype and on its device.
+
+        Args:
+            layer: That will score.
+            grid: (H, W), the picture's cells.
+            picture: See the class.
+            query: Word embeddings [L, D] of the question; None: the guide alone has read it.
+            cells: [N, D], encoded cells or a stem's.
+            gestalt: [D], the mean token of a coarse view.
+            coupling: Logits [H, W]; None: those of `guided`, the guide's findings, or the layer's own.
+            guided: These findings, if the guide was used.
+            rare: Add how rare each cell is; None: if `guided` says that the question asks for it.
+            inputs: As in `texture`.
+        """
+        like = next(layer.parameters())
+        words = like.new_zeros(1, layer.config.dim) if query is None else query
+        mask = torch.ones(1, len(words), dtype=torch.bool, device=words.device)
+        if coupling is None and guided is not None:
+            coupling = guided.logits
+        parts = [None if part is None else part[None].to(like) for part in (cells, gestalt, coupling)]
+        rare = guided is not None and wants_rarity(guided) if rare is None else rare
+        rarest = self.rarity(grid, picture).to(like) if rare else None
+        texture = self.texture(layer, grid, picture, inputs)
+        return Cues(texture, words[None], mask, *parts, guided, rarest)
+
+    def texture(
+        self,
+        layer: ARRCOCLayer,
+        grid: Grid2D,
+        picture: Callable[[], Tensor] | None = None,
+        inputs: Callable[[], Mapping[str, Any]] | None = None,
+    ) -> Tensor:
+        """Return the texture [1, C, H, W] of a layer's channels; what no question changes is made once.
+
+        `inputs` returns what channels need or read beside the picture, print and basis; None: nothing.
+        """
+        key, like, wanted = (layer.config.channels, grid), next(layer.parameters()), layer.wanted_inputs
+        if key not in self.textures or not wanted <= OF_PICTURE:
+            assert picture is not None, "nothing is made of a picture that is gone"
+            pixels = picture()
+            if not PICTURE_INPUTS & wanted <= self.inputs.keys():
+                self.inputs |= picture_inputs(layer.config.channels, pixels)
+            own: dict[str, Any] = {**self.inputs, **({} if inputs is None else inputs())}
+            if "basis" in wanted:
+                own["basis"] = layer.basis
+            used = {name: value for name, value in own.items() if name in wanted}
+            cache = None if wanted <= OF_PICTURE else self.cache
+            made = generate_texture_array(pixels[None], grid, layer.config.channels, **used, cache=cache)
+            self.textures[key] = made.to(like)
+        return self.textures[key].to(like)
+
+    def rarity(self, grid: Grid2D, picture: Callable[[], Tensor] | None = None) -> Tensor:
+        """Return how rare each cell's surroundings are in the picture, [1, H, W] in [0, 1); made once."""
+        if grid not in self.rarities:
+            assert picture is not None, "nothing is made of a picture that is gone"
+            self.rarities[grid] = rarity(picture()[None], grid)
+        return self.rarities[grid]
+
+    @property
+    def seen(self) -> PictureView:
+        """The source's view, once it is made."""
+        assert self.view is not None, "a source has to encode the picture first"
+        return self.view
+
+    def without_tokens(self) -> LookedAt:
+        """Return a record for a model with other LoRAs; both keep what doesn't depend on its tokens."""
+        return replace(self, textures={}, coarse=None, stems={})
 
 
 def relevance_of(layer: ARRCOCLayer, cues: Sequence[Cues]) -> list[Relevance]:
@@ -286,7 +400,7 @@ def _couplings(cues: Sequence[Cues]) -> tuple[Coupling, ...]:
 
 
 def _noted(allocation: Allocation, cues: Cues) -> Allocation:
-    if cues.guided is None or allocation.void or allocation.kept == allocation.total:
+    if cues.guided is None or not allocation.selective:
         return allocation
     return replace(allocation, note=guide_remark(cues.guided, cues.rarity))
 

@@ -19,18 +19,17 @@ from torch import Tensor
 
 from arr_coc.answer import Answer
 from arr_coc.choose.allocation import Allocation
-from arr_coc.choose.texture import channel_names, generate_texture_array
+from arr_coc.choose.texture import channel_names
 from arr_coc.data.record import Box
 from arr_coc.files.paths import local_path
 from arr_coc.guide.coupling import Coupling
-from arr_coc.guide.guide import picture_inputs
 from arr_coc.guide.trust import blend
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes import FULL, find_mode
 from arr_coc.modes.request import covering, resolve
 from arr_coc.modes.route import cues_for
 from arr_coc.modes.scoring import POOLED, default_gestalt, pictures
-from arr_coc.relevance.deciding import groups
+from arr_coc.relevance.deciding import LookedAt, groups
 from arr_coc.relevance.source import guide_view
 from arr_coc.seam.base import FamilyAdapter, as_frames
 from arr_coc.seam.gaze import coupling, gaze_of_words
@@ -184,7 +183,7 @@ def _of_image(
 
 def _guidance(session: Session, question: str, answer: Answer) -> Guidance | None:
     """The guide's record for an answer; None if the guide wasn't used."""
-    views = session.encoded(answer.mode).sights
+    views = [one.view for one in session.encoded(answer.mode).looked if one.view is not None]
     chooser = session.model.chooser
     source = chooser.source if answer.couplings else None
     if source is None or not views:
@@ -200,20 +199,19 @@ def _view_and_texture(
     """The picture that the model read [3, h, w], and its texture [C, H, W] on the answer's grid."""
     adapter, layer = session.model.adapter, session.model.layer
     inputs, encoded = session.inputs(question), session.encoded(answer.mode)
-    view = pictures(adapter, inputs, encoded)[0]
-    textures: list[Tensor] | None = encoded.textures or None
-    if find_mode(answer.mode).coarse:
-        textures = None
+    view, (looked,) = pictures(adapter, inputs, encoded)[0], encoded.looked
+    if find_mode(answer.mode).coarse:  # the coarse view has a texture of its own
+        looked = LookedAt()
         if find_compressor(gestalt or default_gestalt(adapter)).factor is None:
             view = adapter.images(adapter.coarse(inputs, cells=answer.kept))[0]
-    # The coarse view has a texture of its own
-    if textures is None:
-        channels, picture = layer.config.channels, view.to(next(layer.parameters()))
-        own = picture_inputs(channels, picture)
+    grid, like = answer.grid[1:], next(layer.parameters())
+    texture = looked.textures.get((layer.config.channels, grid))
+    if texture is None:
+        more: dict[str, Tensor] = {}
         if "coarse_features" in layer.wanted_inputs:
-            own |= {"coarse_features": coarse_features(adapter, inputs)[0].to(picture), "basis": layer.basis}
-        textures = [generate_texture_array(picture[None], answer.grid[1:], channels, **own)]
-    return view.float().cpu(), textures[0][0].float().cpu()
+            more["coarse_features"] = coarse_features(adapter, inputs)[0].to(like)
+        texture = looked.texture(layer, grid, lambda: view.to(like), lambda: more)
+    return view.float().cpu(), texture[0].float().cpu()
 
 
 def _fitted(view: Tensor, grid: tuple[int, int]) -> Image.Image:
@@ -317,13 +315,14 @@ def _allocate_sets(request: SessionCall, sets: Tensor, content: Tensor, kept: in
     chooser, call = covering(request.chooser, request.call)
     call, _ = resolve(chooser, call)
     cues, encoded = cues_for(chooser, call)[0], call.encoded
+    looked = encoded.looked[0]
     ids = request.inputs["input_ids"][0]
     guided: list[Coupling | None] = [None] * len(sets)
     looks: list[Tensor | None] = [None] * len(sets)
     source, (height, width) = chooser.source, cues.texture.shape[-2:]
-    if source is not None and cues.guided is not None and encoded.sights:
+    if source is not None and cues.guided is not None and looked.view is not None:
         texts = [_text(chooser.adapter, ids, words, content) for words in sets]
-        couplings = [source.couple(encoded.sights[0], text, (height, width)) for text in texts]
+        couplings = [source.couple(looked.view, text, (height, width)) for text in texts]
         guided = [*couplings]
         looks = [*(one.logits for one in couplings)]
     name = call.gestalt if call.mode.before_encoder else POOLED

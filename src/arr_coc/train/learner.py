@@ -25,13 +25,12 @@ from arr_coc.choose.basis import Basis, fit_basis
 from arr_coc.choose.budget import auto_loss
 from arr_coc.choose.layer import ARRCOCLayer, Relevance
 from arr_coc.choose.stem import Stem
-from arr_coc.choose.texture import generate_texture_array
 from arr_coc.files.plugins import plugin
-from arr_coc.guide.guide import picture_inputs
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes import PRUNE, SACCADE
 from arr_coc.modes.route import SACCADE_TOKENS
 from arr_coc.modes.scoring import question_embeddings
+from arr_coc.relevance.deciding import LookedAt
 from arr_coc.seam import VisualFeatures
 from arr_coc.seam.batching import answer_costs
 from arr_coc.seam.gestalt import CELLS, coarse_features
@@ -210,18 +209,19 @@ class Learner(TrainableModule):
         else:
             assert encoded is not None, "encoded eyes read an encoded image"
             grid, cells, gestalt = encoded.grids[0][1:], encoded.cell_tokens(0), None
-        channels, picture = layer.config.channels, picture.to(like)
-        own = picture_inputs(channels, picture)
+        more: dict[str, Tensor] = {}
         if "coarse_features" in layer.wanted_inputs:
             (view,) = coarse_features(adapter, session.inputs("?"))
-            own |= {"coarse_features": view.to(like), "basis": layer.basis}
-        texture = generate_texture_array(picture[None], grid, channels, **own)
+            more["coarse_features"] = view.to(like)
+        cues = LookedAt().cues(
+            layer, grid, lambda: picture.to(like), cells=cells, gestalt=gestalt, inputs=lambda: more
+        )
         # Questions are the batch axis: one image's texture and cells are views, repeated for each of them.
         query = nn.utils.rnn.pad_sequence(queries, batch_first=True)  # (Q, L, D)
         lengths = torch.tensor([len(q) for q in queries], device=query.device)
         mask = torch.arange(query.shape[1], device=query.device) < lengths[:, None]
-        vision = [part[None].to(like) for part in (cells, gestalt) if part is not None]
-        rows = (x.expand(len(questions), *x.shape[1:]) for x in (texture, *vision))
+        parts = [part for part in (cues.texture, cues.vision, cues.gestalt) if part is not None]
+        rows = (x.expand(len(questions), *x.shape[1:]) for x in parts)
         return layer.relevance(next(rows), query, mask, *rows)
 
     def stem_cells(

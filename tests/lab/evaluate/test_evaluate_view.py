@@ -182,7 +182,7 @@ def test_what_was_computed_is_kept_and_a_fresh_view_knows_nothing() -> None:
     assert view.encoded("sparse") is view.encoded("sparse")
     assert view.encoded("sparse") is not view.encoded("saccade")
     view.chosen(layer, 0, 3)
-    assert view.encoded("sparse").sights  # what the guide made of the picture for mode "prune"
+    assert view.encoded("sparse").looked[0].view  # what the guide made of the picture for mode "prune"
     fresh = replace(view)
     assert fresh.received(-1) is not view.received(-1)
     assert torch.equal(fresh.received(-1), view.received(-1))

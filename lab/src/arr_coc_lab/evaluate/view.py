@@ -246,7 +246,11 @@ class View:
         if kind not in every:
             every[kind] = EncodedImages(features, sources=None if self.image is None else [self.image])
         own = every[kind]
-        own.sights = own.sights or next((one.sights for one in every.values() if one.sights), None)
+        views = [
+            looked.view for one in every.values() for looked in one.looked[:1] if looked.view is not None
+        ]
+        for looked in own.looked_at(1):
+            looked.view = next(iter(views), None)
         return own
 
     def evidence(self, i: int) -> Tensor | None:
