@@ -46,7 +46,8 @@ def proxy(
             min=0,
             max=1,
             metavar="0.5",
-            help="The least probability that a picture holds what is asked for; below, it goes on whole.",
+            help="The least probability that a picture holds what is asked for; below, all of it goes on, as "
+            "small as its print stays legible.",
         ),
     ] = 0.5,
     readable: options.Readable = options.READABLE,
