@@ -20,7 +20,7 @@ body goes through the proxy's own functions. Measured of the bodies that come ou
 Beside ours: a sentence for files that are equal; the newest three screenshots alone; all of them shrunk to our
 tokens; changed rectangles without any rule about scrolling, dialogs, cursors and clocks; random cells, as many
 as we send. What a model makes of any of it isn't measured. With --rules the share of tokens alone, by the rules of
-other models.
+other models, and the time of deciding.
 """
 
 from __future__ import annotations
@@ -51,6 +51,7 @@ from arr_coc.pixels.frames import (
     blocks_of,
     differing,
     next_file,
+    next_frame,
     open_frame,
     touching_blocks,
 )
@@ -452,6 +453,25 @@ def share_by(name: str, folders: Sequence[Path]) -> float:
     return round(tokens / whole, 4)
 
 
+def milliseconds(folders: Sequence[Path]) -> dict[str, float]:
+    """The time of one core in which it is decided what is sent of a screenshot that is open."""
+    spent = []
+    for folder in folders:
+        history = None
+        for file in sorted(folder.glob("*.png")):
+            screen = open_frame(Image.open(file).convert("RGB"))
+            start = time.process_time()
+            _, history = next_frame(history, screen, "parts", RULE.tokens)
+            spent.append(1000 * (time.process_time() - start))
+    spent.sort()
+    return {
+        "median": round(median(spent), 1),
+        "p95": round(spent[int(0.95 * len(spent))], 1),
+        "p99": round(spent[int(0.99 * len(spent))], 1),
+        "most": round(spent[-1], 1),
+    }
+
+
 def main() -> None:
     """Record, measure, and write the result."""
     parser = argparse.ArgumentParser(
@@ -467,7 +487,8 @@ def main() -> None:
     names = [f"{kind}-{seed}" for seed in arguments.seeds for kind in KINDS]
     if arguments.rules:
         folders = [arguments.folder / name for name in names]
-        write({rule: share_by(rule, folders) for rule in arguments.rules}, arguments.out)
+        shares = {rule: share_by(rule, folders) for rule in arguments.rules}
+        write({"shares": shares, "ms": milliseconds(folders)}, arguments.out)
         return
     sessions = {}
     for name in names:

@@ -322,6 +322,10 @@ class TestFiles:
         _, history = next_file(None, self.png(FIRST), "parts", RULE)
         sent, history = next_file(history, self.png(Image.new("RGB", (2000, 4))), "parts", RULE)
         assert (sent.frame, history) == (ShownFrame("whole", "other"), None)
+        file, turned = io.BytesIO(), Image.Exif()
+        turned[0x0112] = 3  # by 180 degrees, as some readers do
+        FIRST.save(file, "JPEG", exif=turned)
+        assert next_file(None, file.getvalue(), "parts", RULE) == (sent._replace(size=SIZE), None)
         with pytest.raises(ValueError, match="pixels"):
             next_file(None, self.png(Image.new("L", (MAX_FRAME_PIXELS // 1000 + 1, 1000))), "parts", RULE)
         for content in (b"", b"no picture", self.png(FIRST)[:900]):

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from arr_coc.files.images import identify, open_image
+from arr_coc.files.images import identify, open_image, orientation_of
 from arr_coc.pixels.regions import merged
 
 if TYPE_CHECKING:
@@ -136,15 +136,15 @@ def next_file(
     """Decide what is sent of a screenshot's file, as `next_frame`, and return the history with it.
 
     A model that reads the screen at less than OWN_SIZE of its sides gets no parts: its px would be others.
-    A picture that is turned or thin is whole ("other"), and the next one is a first one.
+    A picture that is thin or has to be turned is whole ("other"), and the next one is a first one.
 
     Raises:
         ValueError: a file that can't be read, or of more than MAX_FRAME_PIXELS.
     """
     image = open_image(content, MAX_FRAME_PIXELS)
     with identify(io.BytesIO(content), "the screenshot") as header:
-        size = header.size
-    if image.size != size:  # `open_image` has turned it or let it grow
+        size, upright = header.size, orientation_of(header) == 1
+    if image.size != size or not upright:  # `open_image` has let it grow, or turned it
         return SentFile(size, ShownFrame("whole", "other")), None
     width, height = rule.seen(*size)
     small = min(width / size[0], height / size[1]) < OWN_SIZE
