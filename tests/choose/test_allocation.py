@@ -88,6 +88,12 @@ class TestRecord:
 
 
 class TestReading:
+    def test_cells_are_preferred_where_neither_all_nor_an_even_grid_is_kept(self):
+        every = tuple(range(8))
+        assert record().selective
+        assert not record(void=True, reasons=torch.full((3,), int(Reason.VOID))).selective
+        assert not record(keep=every, order=every).selective
+
     def test_mask_marks_kept_and_dropped(self):
         mask = record().mask()
         assert mask.shape == (1, 2, 4)

@@ -433,22 +433,8 @@ def test_a_group_depends_on_what_it_needs_and_reads(cost, depends):
 
 def test_what_is_fixed_is_made_once_whatever_object_holds_it():
     cache, x = TextureCache({"image", "text_evidence"}), coloured()
-    groups = channel_groups(["rgb", "position", "text_mask"])
-    names = [group.name for group in groups]
-    assert cache.ready(groups, GRID) is None
-    inputs = needed(names)
-    array = generate_texture_array(x, GRID, names, **inputs, cache=cache)
-    whole = cache.ready(groups, GRID)
-    assert whole is not None
-    assert torch.equal(whole, array)
+    names = ["rgb", "position", "text_mask"]
+    array = generate_texture_array(x, GRID, names, **needed(names), cache=cache)
     again = generate_texture_array(x.clone(), GRID, names, **needed(names), cache=cache)
     assert torch.equal(again, array)
     assert set(cache.computed.values()) == {1}
-
-
-def test_what_depends_on_a_question_is_never_whole():
-    cache, x = TextureCache({"image"}), coloured()
-    names = ["rgb", "attention_memory"]
-    generate_texture_array(x, GRID, names, cache=cache)
-    assert cache.ready(channel_groups(names), GRID) is None
-    assert cache.ready(channel_groups(["rgb"]), GRID) is not None
