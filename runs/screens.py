@@ -20,7 +20,8 @@ body goes through the proxy's own functions. Measured of the bodies that come ou
 Beside ours: a sentence for files that are equal; the newest three screenshots alone; all of them shrunk to our
 tokens; changed rectangles without any rule about scrolling, dialogs, cursors and clocks; random cells, as many
 as we send. What a model makes of any of it isn't measured. With --rules the share of tokens alone, by the rules of
-other models, and the time of deciding.
+other models, the time of deciding, and of `parts` where the next step's targets are: in what is sent of that
+screenshot, at the same place in an earlier one, or (in part) in an area that a sentence says has scrolled since.
 """
 
 from __future__ import annotations
@@ -453,6 +454,34 @@ def share_by(name: str, folders: Sequence[Path]) -> float:
     return round(tokens / whole, 4)
 
 
+def where_targets_are(folders: Sequence[Path]) -> dict[str, int]:
+    """Targets that are in the newest pictures, at the same place in earlier ones, or where a shift leads."""
+    counts = Counter(now=0, earlier=0, scrolled=0)
+    for folder in folders:
+        history, sources = None, np.zeros((SIZE[1], SIZE[0]), np.uint8)  # 0: earlier, 1: now, 2: by a shift
+        under = sources
+        for number, step in enumerate(json.loads((folder / "steps.json").read_text())):
+            sent, history = next_file(history, (folder / f"{number:03}.png").read_bytes(), "parts", RULE)
+            sources[sources == 1] = 0
+            if sent.frame.kind == "whole":
+                sources[:] = 1
+            for caption, box in sent.frame.parts:
+                if (moved := SCROLLED.search(caption)) is not None:
+                    x0, x1, y0, y1 = map(int, moved.groups()[:4])
+                    sources[y0:y1, x0:x1] = 2
+                if "in another light" in caption:
+                    under = sources.copy()
+                if "as it was before" in caption:
+                    sources = np.where(under == 2, 2, 0).astype(np.uint8)
+                if box is not None:
+                    sources[box[1] : box[3], box[0] : box[2]] = 1
+            if step["box"] is not None:
+                x0, y0, x1, y1 = map(int, step["box"])
+                there = sources[y0:y1, x0:x1]
+                counts["scrolled" if (there == 2).any() else "now" if there.all() else "earlier"] += 1
+    return dict(counts)
+
+
 def milliseconds(folders: Sequence[Path]) -> dict[str, float]:
     """The time of one core in which it is decided what is sent of a screenshot that is open."""
     spent = []
@@ -488,7 +517,8 @@ def main() -> None:
     if arguments.rules:
         folders = [arguments.folder / name for name in names]
         shares = {rule: share_by(rule, folders) for rule in arguments.rules}
-        write({"shares": shares, "ms": milliseconds(folders)}, arguments.out)
+        targets = where_targets_are(folders)
+        write({"shares": shares, "ms": milliseconds(folders), "targets": targets}, arguments.out)
         return
     sessions = {}
     for name in names:
