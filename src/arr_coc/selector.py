@@ -605,9 +605,9 @@ class Selector:
             if surest is None or coupling.confidence > surest[1].confidence:
                 surest = len(cues), coupling
             # The matches are most of what would be kept of a step, and only those of the surest are told.
-            told, unusual = replace(coupling, matches=()), coupling.unusual > SCOPE[0]
+            coupled, unusual = replace(coupling, matches=()), coupling.unusual > SCOPE[0]
             rare = unusual and change.grid in record.rarities
-            cues.append(record.cues(self.layer, change.grid, guided=told, rare=rare))
+            cues.append(record.cues(self.layer, change.grid, guided=coupled, rare=rare))
             if event is not None:
                 shows.append(self.source.couple(record.seen, event, change.grid).logits)
         if surest is not None:

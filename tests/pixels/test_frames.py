@@ -302,12 +302,15 @@ class TestFiles:
         assert (sent.frame.kind, sent.files) == ("unchanged", (b"",))
 
     def test_a_model_that_reads_less_gets_no_parts(self) -> None:
-        """Its clicks are in other px than the screen's."""
+        """Its clicks are in other px than the screen's; so are those of one whose server scales it down."""
         large = Image.new("RGB", (2560, 1720), "white")
         changed = with_box(large, (900, 900, 990, 960))
         for rule, kind in (("claude-4.6", "whole"), ("32", "parts")):
             _, history = next_file(None, self.png(large), "parts", find_rule(rule))
             assert next_file(history, self.png(changed), "parts", find_rule(rule))[0].frame.kind == kind
+        _, history = next_file(None, self.png(large), "parts", RULE, 2000)
+        assert next_file(history, self.png(changed), "parts", RULE, 2000)[0].frame.kind == "whole"
+        assert next_file(history, self.png(changed), "parts", RULE, 2560)[0].frame.kind == "parts"
 
     def test_photographs_of_a_screen(self) -> None:
         first, changed = self.png(FIRST, "JPEG"), self.png(with_box(FIRST, (500, 500, 600, 540)), "JPEG")

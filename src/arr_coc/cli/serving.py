@@ -112,8 +112,8 @@ def proxy(
         made = Proxy(settings, packer, host, allow_host or (), terminal.note)
 
     def show(address: str) -> None:
-        asked = ("upstream", upstream) if upstream is not None else ("for gateways", f"{address}{GUARDRAIL}")
-        rows = [("proxy", address), asked, ("requests", f"{address}/arr_coc/requests")]
+        behind = ("upstream", upstream) if upstream is not None else ("for gateways", f"{address}{GUARDRAIL}")
+        rows = [("proxy", address), behind, ("requests", f"{address}/arr_coc/requests")]
         terminal.print_rows([*rows, ("", "Ctrl-C ends it")])
 
     serve(made, host, port, show)

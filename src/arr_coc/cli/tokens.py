@@ -32,19 +32,19 @@ def count_tokens(
     """
     from arr_coc.pixels.costs import picture_costs, rules_for
 
-    known, rules = rules_for(model)
+    is_known, rules = rules_for(model)
     pictures = []
     for name in files:  # refused before anything is printed
         title = "standard input" if name == inputs.STDIN else f"image {shorten(name)}"
         costs = picture_costs(inputs.read_file(name), title, rules)
-        pictures.append({"image": name, "model_known": known} | costs)
+        pictures.append({"image": name, "model_known": is_known} | costs)
     for number, facts in enumerate(pictures):
         if as_json:
             terminal.print_json(facts)
             continue
         if number:
             print()
-        _show(facts, "" if known else str(model))
+        _show(facts, "" if is_known else str(model))
 
 
 def _show(facts: dict[str, Any], unknown: str) -> None:
@@ -58,10 +58,10 @@ def _show(facts: dict[str, Any], unknown: str) -> None:
     rows = []
     for one in facts["rules"]:
         tokens = ("about " if one["approximate"] else "") + f"{one['tokens']:,}"
-        seen = "{} x {}".format(*one["read_at"])
+        size = "{} x {}".format(*one["read_at"])
         price = "one price" if one["fixed"] else ""
         rows.append((
-            one["rule"], tokens, f"{seen} scaled" if one["scaled"] else seen,
+            one["rule"], tokens, f"{size} scaled" if one["scaled"] else size,
             ", ".join(filter(None, (price, one["knob"]))),
         ))  # fmt: skip
     terminal.print_table(("for", "tokens", "is read at", "beside its size"), rows)

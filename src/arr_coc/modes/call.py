@@ -102,8 +102,8 @@ class EncodedImages:
 
     def attention(self, image: int) -> Tensor | None:
         """Return relevance maps of earlier turns for an image, [Q, H, W]; None for a first question."""
-        known = self.looked[image].maps
-        maps = [known[question] for question in self.earlier if question in known]
+        by_question = self.looked[image].maps
+        maps = [by_question[question] for question in self.earlier if question in by_question]
         return torch.stack(maps) if maps else None
 
     def remember(self, question: str, allocations: Sequence[Allocation]) -> None:

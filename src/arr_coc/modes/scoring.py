@@ -454,9 +454,9 @@ def changes_for(chooser: Chooser, call: Call, layout: Layout) -> list[Changes | 
     times = call.times or (None,) * len(own)
     shows: list[Tensor | None] = [None] * len(own)
     source = chooser.source
-    seen = [one.view for one in call.encoded.looked if one.view is not None]
-    if source is not None and seen:
-        sights = groups(seen, call.frames)
+    views_of_all = [one.view for one in call.encoded.looked if one.view is not None]
+    if source is not None and views_of_all:
+        sights = groups(views_of_all, call.frames)
         with call.watch("scoring"):
             shows = [
                 None if one is None else _event(source, views, text, grid[1:])

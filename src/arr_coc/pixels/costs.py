@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from arr_coc.files.images import identify, orientation_of
-from arr_coc.pixels.limits import LIMITS, Header, Limits, read_header
+from arr_coc.pixels.limits import LIMITS, Limits, PictureHeader, read_header
 from arr_coc.pixels.naming import OTHER_RULE, named_rule
 from arr_coc.pixels.rules import RULES, Rule, find_rule
 
@@ -82,13 +82,13 @@ def picture_costs(content: bytes, name: str, rules: Sequence[Rule]) -> dict[str,
     }
 
 
-def _reasons(limits: Limits, header: Header, nbytes: int) -> list[str]:
+def _reasons(limits: Limits, header: PictureHeader, nbytes: int) -> list[str]:
     values = {name: getattr(limits, name) for name in ("held_side", "pixels", "letters", "least", "aspect")}
     values |= {"kind": header.kind, "kinds": ", ".join(limits.kinds)}
     return [BROKEN[name].format(**values) for name in limits.broken(header, nbytes)]
 
 
-def _upright_header(content: bytes, name: str) -> Header:
+def _upright_header(content: bytes, name: str) -> PictureHeader:
     """Return what a file says of its picture, its size upright; ValueError if it is none."""
     if not content:
         raise ValueError(f"{name} is empty (0 bytes): save or download it again")

@@ -131,11 +131,12 @@ class SentFile(NamedTuple):
 
 
 def next_file(
-    history: FrameHistory | None, content: bytes, way: str, rule: Rule
+    history: FrameHistory | None, content: bytes, way: str, rule: Rule, side: int = 0
 ) -> tuple[SentFile, FrameHistory | None]:
     """Decide what is sent of a screenshot's file, as `next_frame`, and return the history with it.
 
-    A model that reads the screen at less than OWN_SIZE of its sides gets no parts: its px would be others.
+    A model that reads the screen at less than OWN_SIZE of its sides gets no parts: its px would be others. So
+    does a server that gets it scaled down to `side` px, the most of a side that it takes; 0: any number.
     A picture that is thin or has to be turned is whole ("other"), and the next one is a first one.
 
     Raises:
@@ -147,7 +148,7 @@ def next_file(
     if image.size != size or not upright:  # `open_image` has let it grow, or turned it
         return SentFile(size, ShownFrame("whole", "other")), None
     width, height = rule.seen(*size)
-    small = min(width / size[0], height / size[1]) < OWN_SIZE
+    small = min(width / size[0], height / size[1]) < OWN_SIZE or 0 < side < max(size)
     frame, history = next_frame(history, open_frame(image), "unchanged" if small else way, rule.tokens)
     files = [b"" if box is None else _png(image.crop(box)) for _, box in frame.parts]
     return SentFile(size, frame, tuple(files)), history

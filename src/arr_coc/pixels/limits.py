@@ -95,7 +95,7 @@ class Limits:
         """
         return self.many_side or self.side
 
-    def broken(self, header: Header, nbytes: int) -> tuple[str, ...]:
+    def broken(self, header: PictureHeader, nbytes: int) -> tuple[str, ...]:
         """Return what a picture of so many bytes breaks, as names of attributes; "animated": it moves."""
         short, long = sorted(header.size)
         checks = {
@@ -110,7 +110,7 @@ class Limits:
         return tuple(name for name, breaks in checks.items() if breaks)
 
 
-class Header(NamedTuple):
+class PictureHeader(NamedTuple):
     """What a picture's file says of itself."""
 
     kind: str  # Pillow's name of the format, "JPEG" for "MPO" and "HEIF" where Pillow has none
@@ -120,10 +120,10 @@ class Header(NamedTuple):
     doubtful: bool = False  # whether it is too short for so many px, by far
 
 
-def read_header(content: bytes) -> Header | None:
+def read_header(content: bytes) -> PictureHeader | None:
     """Return what a picture's first bytes say, without decoding it; None for anything else."""
     if content[4:8] == b"ftyp" and content[8:12] in HEIF_BRANDS and b"meta" in content[:TAIL]:
-        return Header("HEIF", (1, 1))  # its size stands behind all else
+        return PictureHeader("HEIF", (1, 1))  # its size stands behind all else
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Pillow warns of what is refused here
@@ -135,7 +135,7 @@ def read_header(content: bytes) -> Header | None:
         return None
     if min(size) < 1 or size[0] * size[1] > MAX_PIXELS:
         return None
-    return Header(kind, size, animated, *_state(kind, size, content))
+    return PictureHeader(kind, size, animated, *_state(kind, size, content))
 
 
 def fit(content: bytes, limits: Limits) -> bytes | None:
@@ -230,7 +230,7 @@ def _is_too_long(content: bytes, limits: Limits) -> bool:
 
 
 def _state(kind: str, size: tuple[int, int], content: bytes) -> tuple[bool, bool]:
-    """Return whether a file is damaged or doubtful, as in `Header`."""
+    """Return whether a file is damaged or doubtful, as in `PictureHeader`."""
     if kind == "PNG":
         data = _png_data(content)
         bits = content[24] * PNG_CHANNELS.get(content[25], 4)

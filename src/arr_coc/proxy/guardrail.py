@@ -48,8 +48,8 @@ def read_rows(content: bytes) -> GuardedRequest | None:
     rows = body.get("structured_messages")
     if body.get("input_type") != "request" or not isinstance(rows, list):
         return None
-    asked = {"model": body.get("model"), "messages": rows}
-    return GuardedRequest(json.dumps(asked).encode(), {name: str(value) for name, value in named.items()})
+    request = {"model": body.get("model"), "messages": rows}
+    return GuardedRequest(json.dumps(request).encode(), {name: str(value) for name, value in named.items()})
 
 
 def written_rows(content: bytes | bytearray, summary: str) -> dict[str, Any]:

@@ -160,26 +160,29 @@ class Screens:
         """Let the worker end; what waits is dropped."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
-    async def outcomes(self, slots: Sequence[ScreenSlot], rule: str, one_each: bool = False) -> list[Outcome]:
+    async def outcomes(
+        self, slots: Sequence[ScreenSlot], rule: str, one_each: bool = False, side: int = 0
+    ) -> list[Outcome]:
         """Return the outcomes for the screenshots of a request; none if they are left alone.
 
         Args:
             slots: of the request.
             rule: by which its model counts, as in `find_rule`.
             one_each: whether no picture may become several: then no parts are sent.
+            side: the most px of a side that its server gets, as in `next_file`.
         """
         if self.way == "off" or not slots:
             return []
         way = "unchanged" if one_each else self.way
         run = asyncio.get_running_loop().run_in_executor
-        return await run(self._thread, self.decide, slots, find_rule(rule), way)
+        return await run(self._thread, self.decide, slots, find_rule(rule), way, side)
 
-    def decide(self, slots: Sequence[ScreenSlot], rule: Rule, way: str) -> list[Outcome]:
+    def decide(self, slots: Sequence[ScreenSlot], rule: Rule, way: str, side: int = 0) -> list[Outcome]:
         """Return the outcomes for screenshots, those of a session in order; see `outcomes`."""
         keys, digest = [], b""
         for number, slot in enumerate(slots):
             if number == 0 or slot.session != slots[number - 1].session:
-                digest = repr((rule.name, way)).encode()
+                digest = repr((rule.name, way, side)).encode()
             content = slot.data.encode("utf-8", "replace")
             digest = hashlib.blake2b(digest + content, digest_size=16).digest()
             keys.append(digest)
@@ -194,7 +197,7 @@ class Screens:
                 if behind != number - 1 or number == first:
                     history, behind = self._history(keys, first, number)
                 for at in range(behind + 1, number + 1):
-                    outcome, history = _decided(history, slots[at].data, rule, way)
+                    outcome, history = _decided(history, slots[at].data, rule, way, side)
                     self._keep(keys[at], outcome, history, keys[at - 1] if at else b"")
                 behind = number
             assert outcome is not None
@@ -219,13 +222,13 @@ class Screens:
 
 
 def _decided(
-    history: FrameHistory | None, data: str, rule: Rule, way: str
+    history: FrameHistory | None, data: str, rule: Rule, way: str, side: int
 ) -> tuple[Outcome, FrameHistory | None]:
     """Return what is sent of a screenshot; whatever fails goes whole, and the next one is a first one."""
     start = time.perf_counter()
     try:
         content = base64.b64decode("".join(data.split()), validate=True)
-        sent, history = next_file(history, content, way, rule)
+        sent, history = next_file(history, content, way, rule, side)
     except ValueError as error:
         log.warning("a tool's picture goes whole: %s", shorten(str(error), 300))
         return Outcome("unreadable"), None

@@ -333,12 +333,12 @@ class Proxy:
         try:
             async with asyncio.timeout(BODY_SECONDS):
                 whole = await body.read()
-            asked = read_rows(bytes(body.content)) if whole else None
+            request = read_rows(bytes(body.content)) if whole else None
             became, record = "untouched" if whole else "unread", None
-            if asked is not None:
-                named = asked.settings.items()
+            if request is not None:
+                named = request.settings.items()
                 dial = self._dial({SWITCH + b"-" + name.encode(): value.encode() for name, value in named})
-                body.content = asked.content
+                body.content = request.content
                 became, record = await self._packed(CHAT_PATH, CHAT, body, dial)
             self.journal.requests.labels(CHAT.name, became).inc()
             if record is not None:
@@ -403,8 +403,8 @@ class Proxy:
             recalled = await recall_all(self.packer, slots, pictures, outcomes, parsed.questions, dial)
         parts = {slot: one.parts for slot, one in zip(slots, outcomes, strict=True) if one.parts}
         added = {turn: one.outcome.parts for turn, one in recalled.items()}
-        shown = await self.screens.outcomes(parsed.screens, rule, dial.layout == ONE_EACH)
-        screens = {slot: one.parts for slot, one in zip(parsed.screens, shown, strict=False) if one.parts}
+        frames = await self.screens.outcomes(parsed.screens, rule, dial.layout == ONE_EACH, limits.held_side)
+        screens = {slot: one.parts for slot, one in zip(parsed.screens, frames, strict=False) if one.parts}
         changes: Counter[str] = Counter()
 
         def fitted(changed: Any) -> Any:
@@ -417,9 +417,9 @@ class Proxy:
         if made is None:
             changes.clear()
             recalled = {}
-            outcomes, shown = list(map(_undone, outcomes)), list(map(_undone, shown))
+            outcomes, frames = list(map(_undone, outcomes)), list(map(_undone, frames))
         else:
-            if recalled or any(len(one.parts) > 1 for one in (*outcomes, *shown)):
+            if recalled or any(len(one.parts) > 1 for one in (*outcomes, *frames)):
                 body.spare = content
             body.content = made
         body.resize(len(body.content) + len(body.spare))
@@ -433,7 +433,7 @@ class Proxy:
             (turn, RequestedPicture(parsed.questions[turn], one.outcome)) for turn, one in recalled.items()
         ]
         traced += [
-            (slot.turn, RequestedPicture("", one)) for slot, one in zip(parsed.screens, shown, strict=False)
+            (slot.turn, RequestedPicture("", one)) for slot, one in zip(parsed.screens, frames, strict=False)
         ]
         traced.sort(key=lambda one: one[0])
         drawn = [one for _, one in traced]
