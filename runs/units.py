@@ -43,7 +43,7 @@ from arr_coc_lab.world.browser.chromium import Chromium
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from strangers import EVIDENCE  # noqa: E402
+from strangers import EVIDENCE
 
 PAGES = Path(__file__).with_name("units")
 FIRST = (1, 5, 10)
@@ -63,7 +63,8 @@ class Asked:
     image: Callable[[], Image.Image]
     text: str
     target: Box
-    evidence: tuple[Box, ...]
+    evidence: tuple[Box, ...]  # without the blank rows and columns around print
+    heights: tuple[float, ...]  # of the boxes before that
 
 
 def trimmed(box: Box, pixels: np.ndarray) -> Box:
@@ -95,6 +96,7 @@ def own_pages() -> Iterator[Asked]:
             for question in page["questions"]:
                 specs = [question["target"], *question["with"]]
                 boxes: list[Box] = []
+                heights: list[float] = []
                 for spec, found in zip(specs, view.evaluate(EVIDENCE, specs), strict=True):
                     if "error" in found:
                         raise ValueError(f"evidence {spec!r} of {page['page']}: {found['error']}")
@@ -104,22 +106,24 @@ def own_pages() -> Iterator[Asked]:
                     whole = (x0, y0, x1, y1)
                     if x0 < 0 or y0 < 0 or x1 > image.width + 1 or y1 > image.height + 1:
                         raise ValueError(f"evidence {spec!r} of {page['page']} is not in the picture")
+                    heights.append(min((sides[:, 3] - sides[:, 1]).tolist()))
                     boxes.append(whole if spec.startswith("box:") else trimmed(whole, pixels))
                 yield Asked(
                     page["page"], page["half"], lambda one=image: one, question["text"], boxes[0],
-                    tuple(boxes),
+                    tuple(boxes), tuple(heights),
                 )  # fmt: skip
 
 
 def labelled(folder: Path) -> Iterator[Asked]:
     """The questions of a folder with boxes by hand; its kinds of picture are the halves."""
     for name, rows in questions_of(folder).items():
+        pixels = np.asarray(open_image(folder / name))
         for row in rows:
-            boxes = tuple(map(tuple, row["boxes"]))
+            boxes = tuple(trimmed(box, pixels) for box in row["boxes"])
             if boxes:
                 yield Asked(
                     name, row["kind"], lambda path=folder / name: open_image(path), row["question"],
-                    boxes[-1], boxes,
+                    boxes[-1], boxes, tuple(box[3] - box[1] for box in row["boxes"]),
                 )  # fmt: skip
 
 
@@ -130,8 +134,9 @@ def rendered(cache: Path) -> Iterator[Asked]:
             if question.evidence:
                 boxes = tuple(question.evidence)
                 yield Asked(
-                    sample.name, "rendered", lambda one=sample: one.image, question.text, boxes[-1], boxes
-                )
+                    sample.name, "rendered", lambda one=sample: one.image, question.text, boxes[-1], boxes,
+                    tuple(box[3] - box[1] for box in boxes),
+                )  # fmt: skip
 
 
 # ---- what is measured ------------------------------------------------------------------------------------
@@ -158,17 +163,16 @@ def found_by(boxes: Sequence[Box], target: Box, size: tuple[int, int]) -> dict[s
     return facts | {"boxes": float(len(boxes)), "area of 5": float(covered.mean())}
 
 
-def shown_on(packed: Packed, evidence: Sequence[Box]) -> dict[str, float]:
+def shown_on(packed: Packed, evidence: Sequence[Box], heights: Sequence[float]) -> dict[str, float]:
     """Whether a packed picture shows evidence whole and legible, and attributable."""
     places: list[list[int]] = []
-    for box in evidence:
+    for box, height in zip(evidence, heights, strict=True):
         places.append(
             [
                 k
                 for k, place in enumerate(packed.places)
                 if holds(place.origin, box)
-                and (box[3] - box[1]) * (place.box[3] - place.box[1])
-                >= LEGIBLE * (place.origin[3] - place.origin[1])
+                and height * (place.box[3] - place.box[1]) >= LEGIBLE * (place.origin[3] - place.origin[1])
             ]
         )
     whole = all(places)
@@ -209,7 +213,7 @@ def measure(asked: Sequence[Asked], selector: Selector, pack: bool) -> dict[str,
                 ("pack, another question", before, "auto"),
             ):
                 packed = pack_for(opened.image, question, tokens, layout=layout, selector=selector)
-                figures[f"{method} @{name}"] = shown_on(packed, one.evidence) | {
+                figures[f"{method} @{name}"] = shown_on(packed, one.evidence, one.heights) | {
                     "shrunk": float(packed.layout in ("shrunk", "whole"))
                 }
         before = one.text
@@ -231,7 +235,9 @@ VERBOSE = False
 def _short(figures: dict[str, dict[str, float]]) -> Iterator[tuple[str, str]]:
     for name, facts in figures.items():
         if "another" not in name:
-            keys = [k for k in ("centre in 1", "whole in 1", "whole in 5", "whole", "attributable") if k in facts]
+            keys = [
+                k for k in ("centre in 1", "whole in 1", "whole in 5", "whole", "attributable") if k in facts
+            ]
             yield name, "".join(str(int(facts[k])) for k in keys) + "s" * int(facts.get("shrunk", 0))
 
 

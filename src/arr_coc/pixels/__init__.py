@@ -13,6 +13,6 @@ from arr_coc.pixels.rules import RULES, Rule, find_rule
 from arr_coc.pixels.units import PageUnit, ranked_units
 
 __all__ = [
-    "LAYOUTS", "RULES", "Packed", "PageUnit", "Place", "PrintedPage", "Rule", "find_page", "find_rule", "pack",
-    "pack_for", "ranked_units",
+    "LAYOUTS", "RULES", "Packed", "PageUnit", "Place", "PrintedPage", "Rule", "find_page", "find_rule",
+    "pack", "pack_for", "ranked_units",
 ]  # fmt: skip

@@ -3,8 +3,9 @@
 pack_for(image, "What is the total?", tokens=256, rule="claude")    chooses and packs
 pack(image, allocation, tokens=256, rule=32)                        packs what was chosen elsewhere
 
-Candidates differ in layout and number of cells. Each is scored by the chance that the answer is on what is
-sent, in print high enough to be read.
+Candidates differ in layout and in how many units of the page they show: rows with their labels, controls with
+their captions, things without print. Each is scored by the chance that the unit with the answer is whole on
+what is sent, in print high enough to be read.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from arr_coc.choose.budget import Budget
 from arr_coc.files.images import ImageSource, open_image
 from arr_coc.files.question import check_questions, kind_of
 from arr_coc.guide.coupling import Coupling
-from arr_coc.pixels.lines import PixelBox, print_height
+from arr_coc.pixels.lines import EDGES, PixelBox, print_height
 from arr_coc.pixels.packed import Packed, Place
 from arr_coc.pixels.page import PrintedPage, find_page
 from arr_coc.pixels.planning import (
@@ -48,6 +49,7 @@ from arr_coc.pixels.planning import (
 )
 from arr_coc.pixels.regions import all_boxes, cell_boxes, joined_in_rows, regions, with_lines
 from arr_coc.pixels.rules import Rule, find_rule
+from arr_coc.pixels.units import head_part, ranked_units, relevance_at, unit_regions
 from arr_coc.relevance.deciding import Decision
 from arr_coc.selector import KnownPicture, Selector, Sized
 
@@ -69,7 +71,9 @@ SHARES = (0.12, 0.2, 0.33)  # of the tokens, for an overview
 MARGIN = (0.5, 0.25)  # of a cell, around regions: across and down
 PLANNED = 5  # candidates, the best by estimate, that are laid out
 MASKED = 64  # the fewest cells around which "mask" leaves a picture as it is
-COUNTS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)  # of cells that are tried
+COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)  # of cells that are tried
+MAX_FACTS = 32  # units that may hold the answer
+SURENESS = 2.0  # power of a unit's relevance to which it is likely to hold the answer
 HELD = 0.9  # of the relevance of the best cells, that regions have to hold together
 WIDEST_FRAME = 64  # px of a patch, of those larger than which none is wasted on a region
 MIN_SCALE = 0.25  # of regions, where their frames are estimated
@@ -91,6 +95,15 @@ class Decider(Protocol):
     ) -> Decision: ...
 
 
+class Facts(NamedTuple):
+    """The units of a picture that may hold the answer, F of them, best first."""
+
+    boxes: NDArray[np.float64]  # [F, 4] in px
+    shown: tuple[tuple[PixelBox, ...], ...]  # what is to be shown of each: its box, and its header's part
+    weights: NDArray[np.float64]  # [F], the chance of each that it holds the answer, adding up to 1
+    heights: NDArray[np.float64]  # [F], px of the lowest of its lines
+
+
 class Sight(NamedTuple):
     """What is known about a picture that is being packed: its print, and how much each cell matters."""
 
@@ -101,12 +114,14 @@ class Sight(NamedTuple):
     height: float  # px of the print that matters
     readable: float  # px of a line of print that is read half of the time
     confidence: float  # in [0, 1], that the relevant cells are those that hold the answer
+    facts: Facts | None = None  # None: cells are chosen, not units
 
 
 class Candidate(NamedTuple):
-    """A set of cells that might be kept, and the regions of the picture around most of them."""
+    """Boxes that might be shown, the cells in them, and the regions of the picture around most of them."""
 
-    keep: NDArray[np.int64]  # their numbers, ascending
+    keep: NDArray[np.int64]  # numbers of cells, ascending
+    boxes: Sequence[PixelBox]
     around: Sequence[PixelBox]
 
 
@@ -170,7 +185,7 @@ def pack(
     keep = allocation.keep.numpy()
     boxes = joined_in_rows(all_boxes(allocation, image.size), image.size)
     around = _regions(sight, boxes, _frame_of(boxes, limited), MAX_IN_STRIP)
-    _, plan = _best(sight, [Candidate(keep, around)], limited, layout)
+    _, plan = _best(sight, [Candidate(keep, boxes, around)], limited, layout)
     return _drawn(sight, allocation, plan, spend.rule)
 
 
@@ -217,7 +232,8 @@ def pack_for(
     if whole is not None:
         return replace(whole, allocation=every, confidence=confidence)
     trust = min((_trust(one) for one in couplings), default=TRUSTED)
-    sight = _sight(image, chooser.beside(opened, find_page), every, trust, readable)
+    page = chooser.beside(opened, find_page)
+    sight = _sight(image, page, every, trust, readable)._replace(facts=_facts(page, every))
     limited = _limited(spend, sight)
     candidate, plan = _best(sight, list(_candidates(sight, limited)), limited, layout)
     kept = _keeping(every, torch.from_numpy(candidate.keep))
@@ -278,7 +294,7 @@ def _sight(
     image: Image.Image, page: PrintedPage, allocation: Allocation, confidence: float, readable: float
 ) -> Sight:
     relevance = _weights(allocation)
-    weights = _relevance_at(relevance, page.boxes, image.size)
+    weights = relevance_at(relevance, page.boxes, image.size).tolist()
     height = print_height(page.lines, weights)
     return Sight(
         image, page, allocation, relevance, USUAL_PRINT if height is None else height, readable, confidence
@@ -289,17 +305,6 @@ def _weights(allocation: Allocation) -> NDArray[np.float64]:
     """Return how much of the answer each cell may hold, [H, W], adding up to 1."""
     mass = allocation.balanced[0].double().clamp_min(1e-6).numpy()
     return mass / mass.sum()
-
-
-def _relevance_at(
-    relevance: NDArray[np.float64], boxes: NDArray[np.float64], size: tuple[int, int]
-) -> list[float]:
-    """Return the highest relevance along the middle of each box [L, 4]."""
-    rows, columns = relevance.shape
-    y = np.minimum(rows - 1, ((boxes[:, 1] + boxes[:, 3]) / 2 * rows / size[1]).astype(int))
-    x0 = np.minimum(columns - 1, (boxes[:, 0] * columns / size[0]).astype(int))
-    x1 = np.minimum(columns - 1, (np.maximum(boxes[:, 0], boxes[:, 2] - 1) * columns / size[0]).astype(int))
-    return [float(relevance[row, a : b + 1].max()) for row, a, b in zip(y, x0, x1, strict=True)]
 
 
 def _limited(spend: Spend, sight: Sight) -> Spend:
@@ -323,16 +328,52 @@ def _united(allocations: Sequence[Allocation]) -> Allocation:
     return replace(allocations[0], order=order, note="; ".join(notes) or None, **maps)
 
 
+def _facts(page: PrintedPage, every: Allocation) -> Facts | None:
+    """Return the units of a page that may hold the answer; None if nothing stands out."""
+    units = ranked_units(page, every, MAX_FACTS)
+    if not units:
+        return None
+    scores = np.array([unit.score for unit in units]) ** SURENESS
+    heights = [
+        min((page.lines[i][3] - page.lines[i][1] - EDGES for i in unit.lines), default=USUAL_PRINT)
+        for unit in units
+    ]
+    shown = []
+    for unit in units:
+        head = () if unit.header < 0 else (head_part(page, unit),)
+        shown.append((*head, unit.box))
+    boxes = np.array([unit.box for unit in units], dtype=np.float64)
+    return Facts(boxes, tuple(shown), scores / scores.sum(), np.maximum(1.0, heights))
+
+
 def _candidates(sight: Sight, spend: Spend) -> Iterator[Candidate]:
+    """Yield sets of ever more of the best units; where nothing stands out, of the best cells."""
+    if sight.facts is None:
+        yield from _candidates_of_cells(sight, spend)
+        return
+    size, grid = sight.image.size, sight.relevance.shape
+    kept = np.zeros(grid, dtype=bool)
+    boxes: list[PixelBox] = []
+    for number, parts in enumerate(sight.facts.shown, 1):
+        boxes += parts
+        for part in parts:
+            kept[_cells_in(part, size, grid)] = True
+        if number in COUNTS or number == len(sight.facts.shown):
+            own = tuple(boxes)
+            around = unit_regions(own, sight.page, _frame_of(own, spend), MAX_IN_STRIP)
+            yield Candidate(np.flatnonzero(kept), own, around)
+
+
+def _candidates_of_cells(sight: Sight, spend: Spend) -> Iterator[Candidate]:
     """Yield sets of ever more of the best cells, without those in regions that hold little."""
     order = sight.every.balanced.flatten().argsort(descending=True, stable=True).numpy()
-    boxes = np.empty((sight.every.total, 4), dtype=np.int64)
-    boxes[sight.every.keep.numpy()] = all_boxes(sight.every, sight.image.size)
+    every = np.empty((sight.every.total, 4), dtype=np.int64)
+    every[sight.every.keep.numpy()] = all_boxes(sight.every, sight.image.size)
     before: NDArray[np.int64] | None = None
     for count in sorted({min(count, sight.every.total) for count in COUNTS}):
-        keep, around = _dense(sight, np.sort(order[:count]), boxes, spend)
+        keep, around = _dense(sight, np.sort(order[:count]), every, spend)
         if before is None or not np.array_equal(before, keep):
-            yield Candidate(keep, around)
+            yield Candidate(keep, joined_in_rows(every[keep], sight.image.size), around)
         before = keep
 
 
@@ -406,7 +447,7 @@ def _best(sight: Sight, candidates: Sequence[Candidate], spend: Spend, layout: s
         if all(plan is None for _, plan in plans):
             plans += [(one.candidate, _laid_out(sight, one, spend)) for one in choices[PLANNED:]]
         if whole is not None and name in ("auto", "shrunk", "mask"):
-            every = Candidate(sight.every.keep.numpy(), ())
+            every = Candidate(sight.every.keep.numpy(), (), ())
             masked = next((one for one in candidates if len(one.keep) >= MASKED), candidates[-1])
             plans.append((masked, replace(whole, layout="mask")) if name == "mask" else (every, whole))
         for candidate, plan in plans:
@@ -443,13 +484,14 @@ def _choices(
         if name != "strip":
             count = min(count, separate - (above is not None))
         whole = 0.0 if above is None else above.scale
-        yield Choice(_worth(sight, sent, scale, whole, count), candidate, name, above)
+        score = _worth(sight, candidate.around, sent, scale, whole, count)
+        yield Choice(score, candidate, name, above)
 
 
 def _laid_out(sight: Sight, choice: Choice, spend: Spend) -> Plan | None:
     """Return the plan of a choice; None if it doesn't fit."""
     size = sight.image.size
-    boxes = _kept_boxes(sight, choice.candidate)
+    boxes = choice.candidate.boxes
     if choice.layout == "strip":
         return strip(_regions(sight, boxes, GAP, MAX_IN_STRIP), size, spend, choice.above)
     if choice.layout == "crop":
@@ -461,12 +503,6 @@ def _laid_out(sight: Sight, choice: Choice, spend: Spend) -> Plan | None:
         return None
     plan = plan if choice.layout != "crop" else replace(plan, layout="crop")
     return _to_whole_patches(sight, plan, spend)
-
-
-def _kept_boxes(sight: Sight, candidate: Candidate) -> list[PixelBox]:
-    every, size = sight.every, sight.image.size
-    wanted = np.isin(every.keep.numpy(), candidate.keep)
-    return joined_in_rows(all_boxes(every, size)[wanted], size)
 
 
 def _cells_of(sight: Sight, boxes: Sequence[PixelBox]) -> NDArray[np.bool_]:
@@ -510,7 +546,9 @@ def _spread(sight: Sight, piece: Fragment, patch: int) -> Fragment:
 def _regions(
     sight: Sight, boxes: Sequence[PixelBox], frame: float, most: int, exact: bool = True
 ) -> list[PixelBox]:
-    """Return the parts of the picture around some cells; if not `exact`, sides may cut words."""
+    """Return the parts of the picture around units or cells; if not `exact`, sides of cells may cut words."""
+    if sight.facts is not None:
+        return unit_regions(boxes, sight.page, frame, max(1, most))
     rows, columns = sight.relevance.shape
     width, height = sight.image.size
     margin = math.ceil(MARGIN[0] * width / columns), math.ceil(MARGIN[1] * height / rows)
@@ -520,25 +558,52 @@ def _regions(
 
 def _score(sight: Sight, plan: Plan) -> float:
     """Return how good a plan is: the chance that the answer is on it and readable, with bonuses and costs."""
-    height = sight.height * plan.scale
     if plan.layout in ("shrunk", "mask"):
-        return _read_share(height, sight.readable) + _comfort(height) + CONTEXT
+        height = sight.height * plan.scale
+        return float(_read_share(height, sight.readable)) + _comfort(height) + CONTEXT
     parts = [piece.origin for piece in plan.pieces if not piece.overview]
-    return _worth(sight, _cells_of(sight, parts), plan.scale, plan.overview, len(parts))
+    return _worth(sight, parts, _cells_of(sight, parts), plan.scale, plan.overview, len(parts))
 
 
-def _worth(sight: Sight, sent: NDArray[np.bool_], scale: float, whole: float, count: int) -> float:
-    """Return the score of `count` parts showing cells `sent` at `scale`, an overview at `whole` (0: none)."""
+def _worth(
+    sight: Sight,
+    parts: Sequence[PixelBox],
+    sent: NDArray[np.bool_],
+    scale: float,
+    whole: float,
+    count: int,
+) -> float:
+    """Return the score of parts at `scale` that show cells `sent`, as `count` of them are sent.
+
+    An overview beside them is at `whole`, 0 without one.
+    """
     trust, height = sight.confidence, sight.height
-    held = trust * float(sight.relevance[sent].sum()) + (1 - trust) * float(sent.mean())
-    around = _read_share(height * whole, sight.readable) if whole else 0.0
-    score = held * _read_share(height * scale, sight.readable) + (1 - held) * around
+    near, far = (
+        float(_read_share(height * each, sight.readable)) if each else 0.0 for each in (scale, whole)
+    )
+    area = float(sent.mean())
+    rest = area * near + (1 - area) * far
+    if sight.facts is None:
+        held = float(sight.relevance[sent].sum())
+        answered = held * near + (1 - held) * far
+    else:
+        weights, heights = sight.facts.weights, sight.facts.heights
+        scales = np.where(_inside(sight.facts.boxes, parts), scale, whole)
+        answered = float(weights @ np.where(scales > 0, _read_share(heights * scales, sight.readable), 0.0))
+    score = trust * answered + (1 - trust) * rest
     return score + _comfort(height * scale) + CONTEXT * (whole > 0) - ALONE * count
 
 
-def _read_share(height: float, readable: float) -> float:
+def _inside(boxes: NDArray[np.float64], parts: Sequence[PixelBox]) -> NDArray[np.bool_]:
+    """Return which boxes [F, 4] lie in one of some parts as a whole."""
+    outer = np.array(parts, dtype=np.float64).reshape(-1, 1, 4)
+    held = (outer[..., :2] <= boxes[:, :2]).all(-1) & (outer[..., 2:] >= boxes[:, 2:]).all(-1)
+    return np.any(held, axis=0)
+
+
+def _read_share(height: float | NDArray[np.float64], readable: float) -> NDArray[np.float64]:
     """Return the share of lines of print of a height that is read; at the height `readable` it is half."""
-    return 1 / (1 + math.exp(min(50.0, (readable - height) / (SHARPNESS * readable))))
+    return 1 / (1 + np.exp(np.minimum(50.0, (readable - np.asarray(height)) / (SHARPNESS * readable))))
 
 
 def _comfort(height: float) -> float:
@@ -611,7 +676,7 @@ def _masked(sight: Sight, allocation: Allocation) -> Image.Image:
     """Return the picture with everything but the regions of an allocation's cells in one flat colour."""
     size = sight.image.size
     masked = Image.new("RGB", size, FLAT)
-    for box in _regions(sight, cell_boxes(allocation, size), 0, allocation.total):
+    for box in _regions(sight._replace(facts=None), cell_boxes(allocation, size), 0, allocation.total):
         masked.paste(sight.image.crop(box), box[:2])
     return masked
 

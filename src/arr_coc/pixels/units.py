@@ -2,6 +2,7 @@
 
     page = find_page(image)
     ranked_units(page, allocation)      PageUnit, best first: a row with its label, a control with its caption
+    unit_evidence(image, allocation)    the same as boxes of evidence of an answer
 
 A fact is rarely one line of print: a value stands beside its label, under the head of its column, or a switch
 beside its caption. A unit is such a group of whole lines, found around each line that the question needs. Its
@@ -16,11 +17,14 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
-from arr_coc.choose.allocation import Allocation
+from arr_coc.choose.allocation import Allocation, EvidenceBox
 from arr_coc.choose.boxes import Box
 from arr_coc.pixels.lines import PixelBox
-from arr_coc.pixels.page import PrintedPage
+from arr_coc.pixels.page import PrintedPage, find_page
+from arr_coc.pixels.regions import in_reading_order, merged
+from arr_coc.video.opening import Visual
 
 MAX_UNITS = 10  # of a question
 MAX_SEEDS = 40  # lines of the highest relevance around which units are looked for
@@ -29,6 +33,8 @@ STACKED = 0.5  # the same of a line that stands above or below
 NEAR = 1.2  # heights of a line, up to which one below is near
 ALONE = 0.6  # share of a unit's score that its seed has alone
 CAPTION = 0.9  # share of its caption's relevance that a control has
+GRAZED = 0.25  # of a line's height, up to which a box may reach into it without cutting it
+MARGIN = 8  # px around a part of a page
 SAME = 1.0  # px by which a box may reach out of another and still be inside
 
 
@@ -37,10 +43,10 @@ class PageUnit(NamedTuple):
 
     Attributes:
         box: (x0, y0, x1, y1) in px of the picture, around all of it but the header.
-        score: the relevance of its best line or control, in [0, 1]; a control's is a little below its caption's.
+        score: the relevance of its best line or control, in [0, 1].
         lines: indices of its lines of the page, from the left and from the top.
         control: what is to be clicked, if the unit has a control; it lies in the box.
-        header: index of the line at the head of the column of its most relevant line but the first; -1 without.
+        header: index of the line at the head of the column that is asked for; -1 without one.
     """
 
     box: PixelBox
@@ -84,6 +90,23 @@ def ranked_units(page: PrintedPage, allocation: Allocation, most: int = MAX_UNIT
             if len(kept) == most:
                 break
     return tuple(kept)
+
+
+def unit_evidence(visual: Visual, allocation: Allocation) -> tuple[EvidenceBox, ...]:
+    """Return the units of a picture that its kept cells show, best first; none where no cell stands out.
+
+    Those of a clip are boxes of cells.
+    """
+    cells = allocation.evidence(visual.size)
+    if not cells or not isinstance(visual, Image.Image):
+        return cells
+    kept = allocation.boxes(visual.size).numpy()
+    middles = (kept[:, :2] + kept[:, 2:]) / 2
+    boxes = []
+    for unit in ranked_units(find_page(visual), allocation):
+        inside = np.all((middles >= unit.box[:2]) & (middles < unit.box[2:]), axis=1)
+        boxes.append(EvidenceBox(unit.box, unit.score, max(1, int(inside.sum()))))
+    return tuple(boxes)
 
 
 def _of_lines(page: PrintedPage, scores: NDArray[np.float64]) -> Iterator[PageUnit]:
@@ -136,6 +159,82 @@ def _of_controls(
         caption = [page.lines[control.line]] if named else []
         lines = (control.line,) if named else ()
         yield PageUnit(around([control.box, *caption]), score, lines, around([control.box]))
+
+
+def head_part(page: PrintedPage, unit: PageUnit) -> PixelBox:
+    """Return the part of a table's head that stands over a unit, whole lines of it; the unit has a header."""
+    _, top, _, bottom = page.lines[unit.header]
+    return whole_lines((unit.box[0], math.floor(top), unit.box[2], math.ceil(bottom)), page.boxes)
+
+
+def whole_lines(box: PixelBox, lines: NDArray[np.float64]) -> PixelBox:
+    """Grow a box until it cuts no line [L, 4]; one that it only grazes may stay outside."""
+    if not len(lines):
+        return box
+    at = np.array(box, dtype=np.float64)
+    least = GRAZED * (lines[:, 3] - lines[:, 1])
+    while True:
+        across = np.minimum(lines[:, 2], at[2]) - np.maximum(lines[:, 0], at[0])
+        down = np.minimum(lines[:, 3], at[3]) - np.maximum(lines[:, 1], at[1])
+        cut = lines[(across > SAME) & (down > least)]
+        if not len(cut):
+            return box
+        grown = np.concatenate((np.minimum(at[:2], cut[:, :2].min(0)), np.maximum(at[2:], cut[:, 2:].max(0))))
+        if (grown == at).all():
+            return around([(float(at[0]), float(at[1]), float(at[2]), float(at[3]))])
+        at = grown
+
+
+def unit_regions(boxes: Sequence[PixelBox], page: PrintedPage, frame: float, most: int) -> list[PixelBox]:
+    """Return the parts of a page, in reading order, that show some boxes of units and cut no line.
+
+    `frame` and `most` are as in `merged`. Parts that hold lines of one row have the same top and bottom.
+    Around them is a margin as far as there is no other print.
+    """
+    lines = page.boxes
+    parts = [whole_lines(box, lines) for box in boxes]
+    while True:  # parts only grow and unite, so this ends
+        joined = _levelled([whole_lines(box, lines) for box in merged(parts, frame, most)], page)
+        if joined == parts:
+            break
+        parts = joined
+    return in_reading_order([_with_margin(box, lines, page.size) for box in parts])
+
+
+def _levelled(parts: Sequence[PixelBox], page: PrintedPage) -> list[PixelBox]:
+    """Give parts that hold lines of one row the same top and bottom."""
+    levelled = list(parts)
+    sides = np.array(parts, dtype=np.float64)
+    x, y = ((page.boxes[:, k] + page.boxes[:, k + 2]) / 2 for k in (0, 1))
+    inside = (
+        (sides[:, None, 0] <= x)
+        & (x <= sides[:, None, 2])
+        & (sides[:, None, 1] <= y)
+        & (y <= sides[:, None, 3])
+    )
+    for row in page.rows if len(parts) > 1 else ():
+        held = np.flatnonzero(inside[:, list(row)].any(1)) if len(row) > 1 else ()
+        if len(held) > 1:
+            top, bottom = (edge(levelled[k][side] for k in held) for edge, side in ((min, 1), (max, 3)))
+            for k in held:
+                levelled[k] = (levelled[k][0], top, levelled[k][2], bottom)
+    return levelled
+
+
+def _with_margin(box: PixelBox, lines: NDArray[np.float64], size: tuple[int, int]) -> PixelBox:
+    """Widen a part by MARGIN px on each side, less where other print begins."""
+    sides = [max(0, box[0] - MARGIN), max(0, box[1] - MARGIN)]
+    sides += [min(size[0], box[2] + MARGIN), min(size[1], box[3] + MARGIN)]
+    beside = (lines[:, :2] < sides[2:]).all(1) & (lines[:, 2:] > sides[:2]).all(1)
+    for axis in (1, 0):  # lines above and below first: a corner between them goes to neither
+        for line in lines[beside].tolist():
+            if any(line[k] >= sides[k + 2] or line[k + 2] <= sides[k] for k in (0, 1)):
+                continue
+            if line[axis + 2] <= box[axis] + SAME:
+                sides[axis] = max(sides[axis], min(box[axis], math.ceil(line[axis + 2])))
+            elif line[axis] >= box[axis + 2] - SAME:
+                sides[axis + 2] = min(sides[axis + 2], max(box[axis + 2], math.floor(line[axis])))
+    return sides[0], sides[1], sides[2], sides[3]
 
 
 def around(boxes: Sequence[Box]) -> PixelBox:
