@@ -49,7 +49,7 @@ from arr_coc.pixels.planning import (
 )
 from arr_coc.pixels.regions import all_boxes, cell_boxes, joined_in_rows, regions, with_lines
 from arr_coc.pixels.rules import Rule, find_rule
-from arr_coc.pixels.units import head_part, ranked_units, relevance_at, unit_regions
+from arr_coc.pixels.units import around, ranked_units, relevance_at, unit_pieces, unit_regions, with_room
 from arr_coc.relevance.deciding import Decision
 from arr_coc.selector import KnownPicture, Selector, Sized
 
@@ -98,8 +98,9 @@ class Decider(Protocol):
 class Facts(NamedTuple):
     """The units of a picture that may hold the answer, F of them, best first."""
 
-    boxes: NDArray[np.float64]  # [F, 4] in px
-    shown: tuple[tuple[PixelBox, ...], ...]  # what is to be shown of each: its box, and its header's part
+    boxes: NDArray[np.float64]  # [B, 4] in px, of the pieces of all of them: lines, controls
+    first: NDArray[np.int64]  # [F], the number of the first piece of each
+    shown: tuple[tuple[PixelBox, ...], ...]  # what is to be shown of each: its pieces, and its header
     weights: NDArray[np.float64]  # [F], the chance of each that it holds the answer, adding up to 1
     heights: NDArray[np.float64]  # [F], px of the lowest of its lines
 
@@ -314,7 +315,7 @@ def _limited(spend: Spend, sight: Sight) -> Spend:
 
 def _trust(coupling: Coupling) -> float:
     """Return how far to follow the cells' relevance, in [0, 1]; less for questions about all of a picture."""
-    return coupling.confidence * (1 - coupling.overview) * (1 - coupling.unusual)
+    return math.sqrt(coupling.confidence) * (1 - coupling.overview) * (1 - coupling.unusual)
 
 
 def _united(allocations: Sequence[Allocation]) -> Allocation:
@@ -338,12 +339,12 @@ def _facts(page: PrintedPage, every: Allocation) -> Facts | None:
         min((page.lines[i][3] - page.lines[i][1] - EDGES for i in unit.lines), default=USUAL_PRINT)
         for unit in units
     ]
-    shown = []
-    for unit in units:
-        head = () if unit.header < 0 else (head_part(page, unit),)
-        shown.append((*head, unit.box))
-    boxes = np.array([unit.box for unit in units], dtype=np.float64)
-    return Facts(boxes, tuple(shown), scores / scores.sum(), np.maximum(1.0, heights))
+    pieces = [unit_pieces(page, unit) for unit in units]
+    heads = [() if unit.header < 0 else (around([page.lines[unit.header]]),) for unit in units]
+    shown = tuple((*head, *own) for head, own in zip(heads, pieces, strict=True))
+    first = np.cumsum([0, *(len(own) for own in pieces[:-1])])
+    boxes = np.array([box for own in pieces for box in own], dtype=np.float64)
+    return Facts(boxes, first, shown, scores / scores.sum(), np.maximum(1.0, heights))
 
 
 def _candidates(sight: Sight, spend: Spend) -> Iterator[Candidate]:
@@ -359,7 +360,7 @@ def _candidates(sight: Sight, spend: Spend) -> Iterator[Candidate]:
         for part in parts:
             kept[_cells_in(part, size, grid)] = True
         if number in COUNTS or number == len(sight.facts.shown):
-            own = tuple(boxes)
+            own = tuple(dict.fromkeys(boxes))  # a line may be of several units
             around = unit_regions(own, sight.page, _frame_of(own, spend), MAX_IN_STRIP)
             yield Candidate(np.flatnonzero(kept), own, around)
 
@@ -517,14 +518,43 @@ def _to_whole_patches(sight: Sight, plan: Plan, spend: Spend) -> Plan:
     """Return a plan whose regions are grown to fill the patches that they pay for anyway."""
     if spend.rule.way not in PAID_WHOLE:
         return plan
-    pieces = tuple(
-        piece if piece.overview else _spread(sight, piece, spend.rule.patch) for piece in plan.pieces
+    pieces = (
+        _spread_units(sight, plan.pieces, spend.rule.patch)
+        if sight.facts
+        else tuple(
+            piece if piece.overview else _spread(sight, piece, spend.rule.patch) for piece in plan.pieces
+        )
     )
     sizes = tuple(piece.size for piece in pieces)
     price = priced(sizes, spend.rule)
     if price is None or price[0] > plan.tokens:
         return plan
     return replace(plan, pieces=pieces, sizes=sizes, tokens=price[0])
+
+
+def _spread_units(sight: Sight, pieces: Sequence[Fragment], patch: int) -> tuple[Fragment, ...]:
+    """Grow parts of units to fill the patches that they pay for, where no other print begins."""
+    grown = [piece for piece in pieces if not piece.overview]
+    scales = [
+        tuple(side / part for side, part in zip(one.size, _sides(one.origin), strict=True)) for one in grown
+    ]
+    margins = []
+    for piece, scale in zip(grown, scales, strict=True):
+        left = [(-side % patch) / part / 2 for side, part in zip(piece.size, scale, strict=True)]
+        margins.append((int(left[0]), int(left[1])))
+    boxes = with_room([piece.origin for piece in grown], sight.page.boxes, sight.image.size, margins)
+    sizes = [
+        (round((box[2] - box[0]) * scale[0]), round((box[3] - box[1]) * scale[1]))
+        for box, scale in zip(boxes, scales, strict=True)
+    ]
+    made = [
+        replace(piece, origin=box, size=size) for piece, box, size in zip(grown, boxes, sizes, strict=True)
+    ]
+    return (*(piece for piece in pieces if piece.overview), *made)
+
+
+def _sides(box: PixelBox) -> tuple[int, int]:
+    return box[2] - box[0], box[3] - box[1]
 
 
 def _spread(sight: Sight, piece: Fragment, patch: int) -> Fragment:
@@ -588,7 +618,8 @@ def _worth(
         answered = held * near + (1 - held) * far
     else:
         weights, heights = sight.facts.weights, sight.facts.heights
-        scales = np.where(_inside(sight.facts.boxes, parts), scale, whole)
+        there = np.logical_and.reduceat(_inside(sight.facts.boxes, parts), sight.facts.first)
+        scales = np.where(there, scale, whole)
         answered = float(weights @ np.where(scales > 0, _read_share(heights * scales, sight.readable), 0.0))
     score = trust * answered + (1 - trust) * rest
     return score + _comfort(height * scale) + CONTEXT * (whole > 0) - ALONE * count

@@ -12,6 +12,7 @@ box ends where print ends, so it cuts no line.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -34,7 +35,7 @@ NEAR = 1.2  # heights of a line, up to which one below is near
 ALONE = 0.6  # share of a unit's score that its seed has alone
 CAPTION = 0.9  # share of its caption's relevance that a control has
 GRAZED = 0.25  # of a line's height, up to which a box may reach into it without cutting it
-MARGIN = 8  # px around a part of a page
+MARGIN = 3  # px around a part of a page
 SAME = 1.0  # px by which a box may reach out of another and still be inside
 
 
@@ -161,10 +162,10 @@ def _of_controls(
         yield PageUnit(around([control.box, *caption]), score, lines, around([control.box]))
 
 
-def head_part(page: PrintedPage, unit: PageUnit) -> PixelBox:
-    """Return the part of a table's head that stands over a unit, whole lines of it; the unit has a header."""
-    _, top, _, bottom = page.lines[unit.header]
-    return whole_lines((unit.box[0], math.floor(top), unit.box[2], math.ceil(bottom)), page.boxes)
+def unit_pieces(page: PrintedPage, unit: PageUnit) -> tuple[PixelBox, ...]:
+    """Return the boxes of a unit's lines and control; of one without print its own."""
+    pieces = [around([page.lines[i]]) for i in unit.lines]
+    return tuple(pieces if unit.control is None else [*pieces, unit.control]) or (unit.box,)
 
 
 def whole_lines(box: PixelBox, lines: NDArray[np.float64]) -> PixelBox:
@@ -198,7 +199,28 @@ def unit_regions(boxes: Sequence[PixelBox], page: PrintedPage, frame: float, mos
         if joined == parts:
             break
         parts = joined
-    return in_reading_order([_with_margin(box, lines, page.size) for box in parts])
+    return in_reading_order(with_room(parts, lines, page.size, [(MARGIN, MARGIN)] * len(parts)))
+
+
+def with_room(
+    parts: Sequence[PixelBox],
+    lines: NDArray[np.float64],
+    size: tuple[int, int],
+    margins: Sequence[tuple[int, int]],
+) -> list[PixelBox]:
+    """Widen each part by a margin (across, down) in px, less where other print begins.
+
+    Parts that had the same top and bottom still have.
+    """
+    wide = [_with_margin(box, lines, size, margin) for box, margin in zip(parts, margins, strict=True)]
+    rows: dict[tuple[int, int], list[PixelBox]] = defaultdict(list)
+    for part, box in zip(parts, wide, strict=True):
+        rows[part[1], part[3]].append(box)
+    levels = {key: (max(b[1] for b in own), min(b[3] for b in own)) for key, own in rows.items()}
+    return [
+        (box[0], levels[part[1], part[3]][0], box[2], levels[part[1], part[3]][1])
+        for part, box in zip(parts, wide, strict=True)
+    ]
 
 
 def _levelled(parts: Sequence[PixelBox], page: PrintedPage) -> list[PixelBox]:
@@ -221,10 +243,11 @@ def _levelled(parts: Sequence[PixelBox], page: PrintedPage) -> list[PixelBox]:
     return levelled
 
 
-def _with_margin(box: PixelBox, lines: NDArray[np.float64], size: tuple[int, int]) -> PixelBox:
-    """Widen a part by MARGIN px on each side, less where other print begins."""
-    sides = [max(0, box[0] - MARGIN), max(0, box[1] - MARGIN)]
-    sides += [min(size[0], box[2] + MARGIN), min(size[1], box[3] + MARGIN)]
+def _with_margin(
+    box: PixelBox, lines: NDArray[np.float64], size: tuple[int, int], margin: tuple[int, int]
+) -> PixelBox:
+    sides = [max(0, box[0] - margin[0]), max(0, box[1] - margin[1])]
+    sides += [min(size[0], box[2] + margin[0]), min(size[1], box[3] + margin[1])]
     beside = (lines[:, :2] < sides[2:]).all(1) & (lines[:, 2:] > sides[:2]).all(1)
     for axis in (1, 0):  # lines above and below first: a corner between them goes to neither
         for line in lines[beside].tolist():
