@@ -63,6 +63,7 @@ GOOD_PRINT = 24.0  # px of a line of print above which nothing is gained
 USUAL_PRINT = 14.0  # px, assumed where there is no print: details of a photograph
 READABLE = 6.5  # px of a line of print of which a model reads half of all lines; RapidOCR needs 5.4
 SHARPNESS = 0.2  # of that height, by which a line has to be higher to be read three times in four
+LEGIBLE = 1.5  # times that height, of which all lines are read
 READERS = (2.0, 40.0)  # px that `readable` may be
 COMFORT = (12.0, 0.04)  # px of a line that any model reads, and what that is worth
 ALONE = 0.01  # what each crop more takes away: parts of a picture are harder to understand
@@ -72,7 +73,7 @@ MARGIN = (0.5, 0.25)  # of a cell, around regions: across and down
 PLANNED = 5  # candidates, the best by estimate, that are laid out
 MASKED = 64  # the fewest cells around which "mask" leaves a picture as it is
 COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)  # of cells that are tried
-MAX_FACTS = 32  # units that may hold the answer
+MAX_FACTS = 20  # units that may hold the answer
 SURENESS = 2.0  # power of a unit's relevance to which it is likely to hold the answer
 HELD = 0.9  # of the relevance of the best cells, that regions have to hold together
 WIDEST_FRAME = 64  # px of a patch, of those larger than which none is wasted on a region
@@ -439,6 +440,8 @@ def _best(sight: Sight, candidates: Sequence[Candidate], spend: Spend, layout: s
     """
     size = sight.image.size
     whole = shrunk(size, spend)
+    if layout == "auto" and whole is not None and _is_legible(sight, whole.scale):
+        return Candidate(sight.every.keep.numpy(), (), ()), whole
     overviews = [one for share in SHARES if (one := overview(size, spend, share)) is not None]
     for name in (layout, *FALLBACKS[layout in SINGLE :]):
         best: tuple[float, Candidate, Plan] | None = None
@@ -460,6 +463,11 @@ def _best(sight: Sight, candidates: Sequence[Candidate], spend: Spend, layout: s
         if best is not None:
             return best[1], best[2]
     raise _too_few(spend)
+
+
+def _is_legible(sight: Sight, scale: float) -> bool:
+    """Return whether a picture's print is read almost without loss at a scale."""
+    return sight.height * scale >= LEGIBLE * sight.readable
 
 
 def _choices(

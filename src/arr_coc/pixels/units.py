@@ -78,11 +78,8 @@ def ranked_units(page: PrintedPage, allocation: Allocation, most: int = MAX_UNIT
     relevance = (allocation.balanced[0] * allocation.mask()[0]).double().numpy()
     scores = relevance_at(relevance, page.boxes, page.size)
     found = [*_of_lines(page, scores), *_of_controls(page, scores, relevance)]
-    middles = (page.boxes[:, :2] + page.boxes[:, 2:]) / 2
-    for one in allocation.evidence(page.size):
-        printed = np.all((middles >= one.box[:2]) & (middles <= one.box[2:]), axis=1)
-        if not printed.any():
-            found.append(PageUnit(one.box, one.score))
+    cells = allocation.evidence(page.size)
+    found += [PageUnit(one.box, one.score) for one in cells if not _prints(one.box, page)]
     found.sort(key=lambda unit: -unit.score)
     kept: list[PageUnit] = []
     for unit in found:
@@ -154,9 +151,12 @@ def _of_controls(
 ) -> Iterator[PageUnit]:
     """Yield each control with the line that names it."""
     boxes = np.array([control.box for control in page.controls], dtype=np.float64).reshape(-1, 4)
-    for control, own in zip(page.controls, relevance_at(relevance, boxes, page.size).tolist(), strict=True):
+    own = relevance_at(relevance, boxes, page.size)
+    captions = np.array([scores[one.line] if one.line >= 0 else 0.0 for one in page.controls])
+    best = np.maximum(own, CAPTION * captions)
+    for number in np.argsort(-best, kind="stable")[:MAX_SEEDS].tolist():
+        control, score = page.controls[number], float(best[number])
         named = control.line >= 0
-        score = max(own, CAPTION * float(scores[control.line])) if named else own
         caption = [page.lines[control.line]] if named else []
         lines = (control.line,) if named else ()
         yield PageUnit(around([control.box, *caption]), score, lines, around([control.box]))
@@ -193,7 +193,7 @@ def unit_regions(boxes: Sequence[PixelBox], page: PrintedPage, frame: float, mos
     Around them is a margin as far as there is no other print.
     """
     lines = page.boxes
-    parts = [whole_lines(box, lines) for box in boxes]
+    parts = list(boxes)
     while True:  # parts only grow and unite, so this ends
         joined = _levelled([whole_lines(box, lines) for box in merged(parts, frame, most)], page)
         if joined == parts:
@@ -265,6 +265,11 @@ def around(boxes: Sequence[Box]) -> PixelBox:
     x0, y0 = (math.floor(min(box[k] for box in boxes)) for k in (0, 1))
     x1, y1 = (math.ceil(max(box[k] for box in boxes)) for k in (2, 3))
     return x0, y0, x1, y1
+
+
+def _prints(box: PixelBox, page: PrintedPage) -> bool:
+    """Return whether a line of print reaches into a box."""
+    return bool(np.any((page.boxes[:, :2] < box[2:]).all(1) & (page.boxes[:, 2:] > box[:2]).all(1)))
 
 
 def _holds(outer: PixelBox, inner: PixelBox) -> bool:
