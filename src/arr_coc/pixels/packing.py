@@ -96,7 +96,7 @@ class Decider(Protocol):
     ) -> Decision: ...
 
 
-class Facts(NamedTuple):
+class LikelyUnits(NamedTuple):
     """The units of a picture that may hold the answer, F of them, best first."""
 
     boxes: NDArray[np.float64]  # [B, 4] in px, of the pieces of all of them: lines, controls
@@ -116,7 +116,7 @@ class Sight(NamedTuple):
     height: float  # px of the print that matters
     readable: float  # px of a line of print that is read half of the time
     confidence: float  # in [0, 1], that the relevant cells are those that hold the answer
-    facts: Facts | None = None  # None: cells are chosen, not units
+    facts: LikelyUnits | None = None  # None: cells are chosen, not units
 
 
 class Candidate(NamedTuple):
@@ -330,7 +330,7 @@ def _united(allocations: Sequence[Allocation]) -> Allocation:
     return replace(allocations[0], order=order, note="; ".join(notes) or None, **maps)
 
 
-def _facts(page: PrintedPage, every: Allocation) -> Facts | None:
+def _facts(page: PrintedPage, every: Allocation) -> LikelyUnits | None:
     """Return the units of a page that may hold the answer; None if nothing stands out."""
     units = ranked_units(page, every, MAX_FACTS)
     if not units:
@@ -345,7 +345,7 @@ def _facts(page: PrintedPage, every: Allocation) -> Facts | None:
     shown = tuple((*head, *own) for head, own in zip(heads, pieces, strict=True))
     first = np.cumsum([0, *(len(own) for own in pieces[:-1])])
     boxes = np.array([box for own in pieces for box in own], dtype=np.float64)
-    return Facts(boxes, first, shown, scores / scores.sum(), np.maximum(1.0, heights))
+    return LikelyUnits(boxes, first, shown, scores / scores.sum(), np.maximum(1.0, heights))
 
 
 def _candidates(sight: Sight, spend: Spend) -> Iterator[Candidate]:

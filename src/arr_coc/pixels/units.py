@@ -24,7 +24,7 @@ from arr_coc.choose.allocation import Allocation, EvidenceBox
 from arr_coc.choose.boxes import Box
 from arr_coc.pixels.lines import PixelBox
 from arr_coc.pixels.page import PrintedPage, find_page
-from arr_coc.pixels.regions import in_reading_order, merged
+from arr_coc.pixels.regions import ROW_SHARE, in_reading_order, merged
 from arr_coc.video.opening import Visual
 
 MAX_UNITS = 10  # of a question
@@ -34,6 +34,7 @@ STACKED = 0.5  # the same of a line that stands above or below
 NEAR = 1.2  # heights of a line, up to which one below is near
 ALONE = 0.6  # share of a unit's score that its seed has alone
 CAPTION = 0.9  # share of its caption's relevance that a control has
+ALIKE = 1.6  # times as high, up to which two parts side by side are strips of one row
 GRAZED = 0.25  # of a line's height, up to which a box may reach into it without cutting it
 MARGIN = 3  # px around a part of a page
 SAME = 1.0  # px by which a box may reach out of another and still be inside
@@ -224,22 +225,24 @@ def with_room(
 
 
 def _levelled(parts: Sequence[PixelBox], page: PrintedPage) -> list[PixelBox]:
-    """Give parts that hold lines of one row the same top and bottom."""
+    """Give parts that hold lines of one row, or strips side by side, the same top and bottom."""
     levelled = list(parts)
+    if len(parts) < 2:
+        return levelled
     sides = np.array(parts, dtype=np.float64)
-    x, y = ((page.boxes[:, k] + page.boxes[:, k + 2]) / 2 for k in (0, 1))
-    inside = (
-        (sides[:, None, 0] <= x)
-        & (x <= sides[:, None, 2])
-        & (sides[:, None, 1] <= y)
-        & (y <= sides[:, None, 3])
-    )
-    for row in page.rows if len(parts) > 1 else ():
-        held = np.flatnonzero(inside[:, list(row)].any(1)) if len(row) > 1 else ()
-        if len(held) > 1:
-            top, bottom = (edge(levelled[k][side] for k in held) for edge, side in ((min, 1), (max, 3)))
-            for k in held:
-                levelled[k] = (levelled[k][0], top, levelled[k][2], bottom)
+    middles = (page.boxes[:, :2] + page.boxes[:, 2:]) / 2
+    inside = np.all((sides[:, None, :2] <= middles) & (middles <= sides[:, None, 2:]), axis=-1)
+    held = np.zeros((len(parts), len(page.rows)), dtype=np.int64)
+    for number, row in enumerate(page.rows):
+        held[:, number] = np.any(inside[:, list(row)], axis=1)
+    shared = np.minimum(sides[:, None, 3], sides[:, 3]) - np.maximum(sides[:, None, 1], sides[:, 1])
+    height = sides[:, 3] - sides[:, 1]
+    low, high = np.minimum(height[:, None], height), np.maximum(height[:, None], height)
+    strips = (shared >= ROW_SHARE * low) & (high <= ALIKE * low)
+    for i, j in np.argwhere(np.triu((held @ held.T > 0) | strips, 1)).tolist():
+        top, bottom = min(levelled[i][1], levelled[j][1]), max(levelled[i][3], levelled[j][3])
+        for k in (i, j):
+            levelled[k] = (levelled[k][0], top, levelled[k][2], bottom)
     return levelled
 
 
