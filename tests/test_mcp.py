@@ -8,12 +8,14 @@ import os
 import shutil
 import sys
 from collections.abc import Callable
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 import anyio
 import numpy as np
 import pytest
+from cachetools import LRUCache
 from mcp import Client, StdioServerParameters, stdio_client
 from PIL import Image
 
@@ -254,7 +256,7 @@ class TestReading:
     def test_whole_lines_come_the_best_first_from_one_reading(
         self, folder: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Whatever is kept of a line, its text and box are the OCR's; one without a kept cell is left out."""
+        """Whatever is kept of a line, its text and box are the OCR's; lines of no unit are left out."""
         pages: list[np.ndarray] = []
         lines = [PrintedLine(f"line {y}", (100.4, float(y), 1100.0, y + 20.0)) for y in range(0, 800, 40)]
 
@@ -268,20 +270,23 @@ class TestReading:
         assert 0 < len(first) < len(lines)
         known = {line.text: tuple(map(round, line.box)) for line in lines}
         assert all(known[line.text] == line.box for line in first)
-        allocation = tools.selector(folder / "order.png", QUESTION, "auto")
+        allocation = tools.selector(folder / "order.png", QUESTION)
         kept = (allocation.balanced * allocation.mask())[0, :, 3:35]
-        scores = [float(kept[int((line.box[1] + 10) / 32)].max()) for line in first]
-        assert scores == sorted(scores, reverse=True)
+        best = max(lines, key=lambda line: float(kept[int((line.box[1] + 10) / 32)].max()))
+        assert first[0].text == best.text
         aloud = tools.read("order.png", "Read the page aloud.")
         assert [line.text for line in aloud] == [line.text for line in lines]
         assert (pages[0] == np.asarray(Image.open(folder / "order.png").convert("RGB"))).all()
         assert len(pages) == 1
-        for number in range(server.MAX_READ):  # bounded: the first is forgotten
-            Image.new("RGB", (64, 64), (number, 0, 0)).save(folder / "other.png")
-            tools.read("other.png", QUESTION)
+        tools.read("order.png", "What is the total?")
+        assert len(pages) == 1
+        (known_bytes,) = (one.nbytes for one in tools._printed.values())
+        tools._printed = LRUCache(1.5 * known_bytes, attrgetter("nbytes"))  # bounded: the first is forgotten
+        for name in ("order.png", "other.png", "order.png"):
+            Image.new("RGB", (1280, 800), "red").save(folder / "other.png")
+            tools.read(name, QUESTION)
         (folder / "other.png").unlink()
-        tools.read("order.png", QUESTION)
-        assert len(pages) == server.MAX_READ + 2
+        assert len(pages) == 4
 
     def test_without_an_ocr_it_says_how_to_get_one(
         self, folder: Path, monkeypatch: pytest.MonkeyPatch

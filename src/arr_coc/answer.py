@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from PIL import Image
 
@@ -11,6 +12,7 @@ from arr_coc.choose.budget import Budget
 from arr_coc.choose.reading_order import PrintBlock
 from arr_coc.files.drawing import figure, kept_picture
 from arr_coc.guide.coupling import Coupling
+from arr_coc.pixels.units import unit_evidence
 from arr_coc.video.opening import Visual
 
 
@@ -69,11 +71,14 @@ class Answer:
         """(T, H, W) of the cells to choose from; in mode "compress" those of the coarse view."""
         return self.allocation.grid
 
-    @property
+    @cached_property
     def evidence(self) -> tuple[tuple[EvidenceBox, ...], ...]:
-        """Per image the kept cells that matter, as boxes in its px, best first (`Allocation.evidence`)."""
+        """Per image what the kept cells show, as boxes of whole lines and controls in its px, best first.
+
+        Of a clip, and where there is no print, they are boxes of cells (`Allocation.evidence`).
+        """
         pairs = zip(self.images, self.allocations, strict=False)  # an answer made by hand has no images
-        return tuple(allocation.evidence(image.size) for image, allocation in pairs)
+        return tuple(unit_evidence(image, allocation) for image, allocation in pairs)
 
     def show(self, which: int = 0) -> Image.Image:
         """An image, or a clip's filmstrip, with the cells faded that were not kept.

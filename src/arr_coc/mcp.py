@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import os
 import stat
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from heapq import nlargest
 from importlib.util import find_spec
+from operator import attrgetter
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -25,13 +26,14 @@ import numpy as np
 from PIL import Image
 
 from arr_coc.choose.allocation import Allocation
-from arr_coc.files.images import open_image, picture_digest
+from arr_coc.files.images import open_image
 from arr_coc.files.paths import find_alike, local_path, plain_name, shorten
 from arr_coc.files.pdf import is_pdf, open_page
 from arr_coc.files.plugins import install_line
 from arr_coc.files.validation import nearest, validated
 from arr_coc.guide.trust import is_transcription, sentence, verdict_of
-from arr_coc.pixels import Packed, find_rule, pack_for
+from arr_coc.pixels import Packed, PrintedPage, find_page, find_rule, pack_for, ranked_units
+from arr_coc.pixels.units import around
 from arr_coc.relevance.lines import PrintedLine
 from arr_coc.relevance.ocr import rapid_ocr
 from arr_coc.selector import Selector
@@ -41,7 +43,8 @@ if TYPE_CHECKING:
 
 MAX_BYTES = 2**28  # of a file
 MAX_TOKENS = 100_000
-MAX_READ = 8  # pictures whose print is kept
+MAX_READ_BYTES = 2**28  # of pictures whose print is kept
+LINE_BYTES = 400  # of memory, of a line beside its text
 MAX_LISTED, MAX_SEEN = 50, 20_000  # files that are told of, and that are looked at for that
 LISTED = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".avif", ".pdf")
 INSTRUCTIONS = (
@@ -198,7 +201,9 @@ class PictureTools:
         self.folders, self.rule = folders, find_rule(rule).name
         self.selector = Selector() if selector is None else selector
         self._lock = Lock()
-        self._printed: OrderedDict[bytes, list[PrintedLine]] = OrderedDict()
+        from cachetools import LRUCache  # here, so that what needs no extra can be imported without
+
+        self._printed: LRUCache[bytes, _Printed] = LRUCache(MAX_READ_BYTES, attrgetter("nbytes"))
 
     def listed(self, most: int = MAX_LISTED) -> dict[str, Any]:
         """The newest pictures and PDFs below the folders: paths, sizes and when they were changed."""
@@ -236,39 +241,49 @@ class PictureTools:
             return pack_for(picture, question, tokens, rule=self.rule, selector=self.selector)
 
     def where(self, path: str, question: str, page: int | None = None) -> dict[str, Any]:
-        """The boxes that matter to a question, in px of the picture, best first, with scores in [0, 1]."""
+        """The units of a picture, or of a page of a PDF, that matter to a question, best first.
+
+        Boxes are in px and end where print ends, scores in [0, 1]. "control" is the part of a box to click,
+        "header" the line at the head of its column.
+        """
         with self._lock:
-            picture = self.picture(path, page)
+            picture = self.selector.known(self.picture(path, page))
             decision = self.selector.decide(picture, question)
-        allocation, coupling = decision.allocations[0], decision.coupling
-        boxes = allocation.evidence(picture.size)
-        result: dict[str, Any] = {
-            "size": list(picture.size),
-            "boxes": [{"box": list(one.box), "score": round(one.score, 4)} for one in boxes],
-        }
+            layout = self.selector.beside(picture, find_page)
+            units = ranked_units(layout, decision.allocations[0])
+        coupling = decision.coupling
+        boxes = []
+        for unit in units:
+            one: dict[str, Any] = {"box": list(unit.box), "score": round(unit.score, 4)}
+            if unit.control is not None:
+                one["control"] = list(unit.control)
+            if unit.header >= 0:
+                one["header"] = list(around([layout.lines[unit.header]]))
+            boxes.append(one)
+        result: dict[str, Any] = {"size": list(picture.image.size), "boxes": boxes}
         if coupling is not None:
             result["note"] = sentence(verdict_of(coupling), coupling.confidence, coupling.words)
         return result
 
     def read(self, path: str, question: str, page: int | None = None) -> list[ReadLine]:
-        """The lines of print that a question needs, the most relevant first; a ValueError without an OCR.
+        """The lines of print that a question needs, the best unit first; a ValueError without an OCR.
 
         A question that asks for all print gets all lines, from top to bottom. A picture is read once.
         """
         ocr = rapid_ocr()
         with self._lock:
-            picture = self.picture(path, page)
-            key = picture_digest(picture)
-            lines = self._printed.pop(key, None)
-            if lines is None:
-                lines = list(ocr(np.asarray(picture)))
-            self._printed[key] = lines
-            if len(self._printed) > MAX_READ:
-                self._printed.popitem(last=False)  # the oldest
+            picture = self.selector.known(self.picture(path, page))
+            printed = self._printed.get(picture.key)
+            if printed is None:
+                read = tuple(ocr(np.asarray(picture.image)))
+                found = self.selector.beside(picture, find_page)
+                printed = _Printed(read, replace(found, lines=tuple(line.box for line in read)))
+                if printed.nbytes <= MAX_READ_BYTES:
+                    self._printed[picture.key] = printed
             if is_transcription(self.selector.guide, question):
-                lines = sorted(lines, key=lambda line: (line.box[1], line.box[0]))
+                lines = sorted(printed.lines, key=lambda line: (line.box[1], line.box[0]))
             else:
-                lines = _needed(lines, self.selector(picture, question, "auto"), picture.size)
+                lines = printed.needed(self.selector.decide(picture, question).allocations[0])
         rows = []
         for text, box in lines:
             x0, y0, x1, y1 = map(round, box)
@@ -276,18 +291,23 @@ class PictureTools:
         return rows
 
 
-def _needed(lines: Sequence[PrintedLine], allocation: Allocation, size: tuple[int, int]) -> list[PrintedLine]:
-    """The lines on kept cells of a picture of `size` px, by the relevance of their best cell."""
-    scores = allocation.balanced[0] * allocation.mask()[0]
-    rows, columns = scores.shape
-    held = []
-    for line in lines:
-        x0, y0, x1, y1 = line.box
-        row = min(rows - 1, max(0, int((y0 + y1) / 2 * rows / size[1])))
-        first, last = (min(columns - 1, max(0, int(x * columns / size[0]))) for x in (x0, max(x0, x1 - 1)))
-        held.append((float(scores[row, first : last + 1].max()), line))
-    best = sorted(held, key=lambda one: -one[0])  # of equal ones the first
-    return [line for score, line in best if score > 0]
+class _Printed(NamedTuple):
+    """What an OCR read on a picture, and the layout of these lines."""
+
+    lines: tuple[PrintedLine, ...]
+    page: PrintedPage
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory that it takes."""
+        return self.page.nbytes + sum(LINE_BYTES + len(line.text) for line in self.lines)
+
+    def needed(self, allocation: Allocation) -> list[PrintedLine]:
+        """The lines of the units that kept cells show, best first, each unit with its header."""
+        wanted: dict[int, None] = {}
+        for unit in ranked_units(self.page, allocation):
+            wanted |= dict.fromkeys((*unit.lines, *[unit.header] * (unit.header >= 0)))
+        return [self.lines[i] for i in wanted]
 
 
 def require_mcp() -> None:
@@ -371,8 +391,8 @@ def build_server(folders: Sequence[str | Path], rule: str = "32") -> MCPServer:
         return "\n".join(f"{line.text}  [{', '.join(map(str, line.box))}]" for line in lines)
 
     async def where(path: str, question: str, page: int | None = None) -> dict[str, Any]:
-        """Where in a picture (or a PDF page) a question's evidence is: boxes [x0, y0, x1, y1] in its own px,
-        best first, with scores in [0, 1].
+        """Where in a picture (or a PDF page) a question's evidence is: some ten boxes [x0, y0, x1, y1] in its
+        own px, best first, with scores in [0, 1]. Where "control" stands beside a box, click that.
         """
         return await away(lambda: tools.where(path, question, page))
 

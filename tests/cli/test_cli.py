@@ -22,9 +22,11 @@ from arr_coc.choose import stopwatch
 from arr_coc.choose.allocation import Allocation, evidence_text
 from arr_coc.cli import inputs, main
 from arr_coc.cli.ask import ask_command
+from arr_coc.files.images import open_image
 from arr_coc.guide.guide import Guide, load_guide, save_guide
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes.call import Prepared
+from arr_coc.pixels.units import unit_evidence
 from arr_coc.selector import Selector
 from arr_coc.trace.trace import Trace
 from command_line import run, run_json
@@ -212,7 +214,7 @@ class TestLook:
         record = run_json(capsys, "look", image, "What is it?", "-m", folder, "-b", "5")
         expected = ARRCOCModel.from_pretrained(folder).look(image, "What is it?", budget=5)
         assert set(record.pop("coupling")) == {"confidence", "whole", "odd", "printed", "matches"}
-        boxes = expected.evidence((64, 48))
+        boxes = unit_evidence(open_image(image), expected)
         assert [(one["box"], one["cells"]) for one in record.pop("evidence")] == [
             (list(one.box), one.cells) for one in boxes
         ]
@@ -230,7 +232,7 @@ class TestLook:
         row["least"] = 1.0
         code, out, _ = run(capsys, "look", image, "What is it?", "--coverage", "0.9")
         assert (code, "coverage 0.9 isn't promised" in " ".join(out.split())) == (0, True)
-        assert f"evidence       {evidence_text(expected.evidence((64, 48)))}" in out
+        assert f"evidence       {evidence_text(unit_evidence(open_image(image), expected))}" in out
 
     def test_a_coverage_that_is_refused(self, capsys: pytest.CaptureFixture[str], image: str) -> None:
         for words, reason in (

@@ -308,9 +308,9 @@ class TestFiles:
         for rule, kind in (("claude-4.6", "whole"), ("32", "parts")):
             _, history = next_file(None, self.png(large), "parts", find_rule(rule))
             assert next_file(history, self.png(changed), "parts", find_rule(rule))[0].frame.kind == kind
-        _, history = next_file(None, self.png(large), "parts", RULE, 2000)
-        assert next_file(history, self.png(changed), "parts", RULE, 2000)[0].frame.kind == "whole"
-        assert next_file(history, self.png(changed), "parts", RULE, 2560)[0].frame.kind == "parts"
+        for side, kind in ((2000, "whole"), (2560, "parts")):
+            _, history = next_file(None, self.png(large), "parts", find_rule("32"), side)
+            assert next_file(history, self.png(changed), "parts", find_rule("32"), side)[0].frame.kind == kind
 
     def test_photographs_of_a_screen(self) -> None:
         first, changed = self.png(FIRST, "JPEG"), self.png(with_box(FIRST, (500, 500, 600, 540)), "JPEG")

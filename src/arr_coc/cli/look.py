@@ -220,19 +220,20 @@ def _show(
     record: Path | None = None,
 ) -> None:
     """Print the rows of one image, or with --json its record, which names the image if there are several."""
+    from arr_coc.pixels.units import unit_evidence
     from arr_coc.trace.evidence import score
 
-    scored = score(boxes, look.allocation, picture.size)
+    scored, units = score(boxes, look.allocation, picture.size), unit_evidence(picture, look.allocation)
     if as_json:
         facts = ({"images": [name]} if several else {}) | look.allocation.to_dict()
         if look.coupling is not None:
             facts["coupling"] = look.coupling.to_dict()
-        facts["evidence"] = terminal.evidence_json(look.allocation.evidence(picture.size))
+        facts["evidence"] = terminal.evidence_json(units)
         if boxes:
             facts["evidence_recall"] = scored.recall
         terminal.print_json(facts)
         return
-    terminal.print_allocation(name, question, look.allocation, look.coupling, picture.size)
+    terminal.print_allocation(name, question, look.allocation, look.coupling, units)
     terminal.print_steps(picture, look.allocation)
     if boxes:
         terminal.print_evidence(scored)

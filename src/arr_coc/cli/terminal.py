@@ -261,11 +261,11 @@ def print_allocation(
     question: str,
     allocation: Allocation,
     coupling: Coupling | None = None,
-    size: tuple[int, int] | None = None,
+    boxes: Sequence[EvidenceBox] | None = None,
 ) -> None:
     """Print how many tokens were kept, why, the scorers' weights, and the guide's verdict.
 
-    With the picture's `size` (width, height) in px, also where the kept cells that matter are.
+    With `boxes` of evidence, also where what matters is.
     """
     from arr_coc.choose.allocation import Reason, evidence_text
 
@@ -280,8 +280,8 @@ def print_allocation(
         rows.append(("weights", allocation.gates_text))
         tensions = (f"{tension} {value:.2f}" for tension, value in allocation.tensions.items())
         rows.append(("tensions", ", ".join(tensions)))
-    if size is not None:
-        rows.append(("evidence", evidence_text(allocation.evidence(size))))
+    if boxes is not None:
+        rows.append(("evidence", evidence_text(boxes)))
     if coupling is not None:
         rows += _guided(coupling)
     if allocation.void:

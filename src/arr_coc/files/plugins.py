@@ -21,7 +21,7 @@ EXTRAS = {  # requirements by extra, as in pyproject.toml
     "train": ("accelerate>=1.3",),
     "ocr": ("rapidocr>=3.10", "onnxruntime>=1.20"),
     "proxy": ("starlette>=0.46", "uvicorn>=0.34", "httpx>=0.28", "prometheus-client>=0.20", "cachetools>=5"),
-    "mcp": ("mcp>=2,<3",),
+    "mcp": ("mcp>=2,<3", "cachetools>=5"),
 }
 
 

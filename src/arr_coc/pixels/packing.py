@@ -3,8 +3,9 @@
 pack_for(image, "What is the total?", tokens=256, rule="claude")    chooses and packs
 pack(image, allocation, tokens=256, rule=32)                        packs what was chosen elsewhere
 
-Candidates differ in layout and number of cells. Each is scored by the chance that the answer is on what is
-sent, in print high enough to be read.
+Candidates differ in layout and in how many units of the page they show: rows with their labels, controls with
+their captions, things without print. Each is scored by the chance that the unit with the answer is whole on
+what is sent, in print high enough to be read.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from arr_coc.choose.budget import Budget
 from arr_coc.files.images import ImageSource, open_image
 from arr_coc.files.question import check_questions, kind_of
 from arr_coc.guide.coupling import Coupling
-from arr_coc.pixels.lines import PixelBox, line_heights, print_height
+from arr_coc.pixels.lines import EDGES, PixelBox, line_heights, print_height
 from arr_coc.pixels.packed import Packed, Place
 from arr_coc.pixels.page import PrintedPage, find_page
 from arr_coc.pixels.planning import (
@@ -50,6 +51,7 @@ from arr_coc.pixels.planning import (
 )
 from arr_coc.pixels.regions import all_boxes, cell_boxes, joined_in_rows, regions, with_lines
 from arr_coc.pixels.rules import Rule, find_rule
+from arr_coc.pixels.units import around, ranked_units, relevance_at, unit_pieces, unit_regions, with_room
 from arr_coc.relevance.deciding import Decision
 from arr_coc.selector import KnownPicture, Selector, Sized
 
@@ -64,6 +66,7 @@ LETTERS = 1.5  # heights, with its pale edges, of the narrowest line that is pri
 USUAL_PRINT = 14.0  # px, assumed where there is no print: details of a photograph
 READABLE = 6.5  # px of a line of print of which a model reads half of all lines; RapidOCR needs 5.4
 SHARPNESS = 0.2  # of that height, by which a line has to be higher to be read three times in four
+LEGIBLE = 1.5  # times that height, of which all lines are read
 READERS = (2.0, 40.0)  # px that `readable` may be
 COMFORT = (12.0, 0.04)  # px of a line that any model reads, and what that is worth
 ALONE = 0.01  # what each crop more takes away: parts of a picture are harder to understand
@@ -72,7 +75,9 @@ SHARES = (0.12, 0.2, 0.33)  # of the tokens, for an overview
 MARGIN = (0.5, 0.25)  # of a cell, around regions: across and down
 PLANNED = 5  # candidates, the best by estimate, that are laid out
 MASKED = 64  # the fewest cells around which "mask" leaves a picture as it is
-COUNTS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)  # of cells that are tried
+COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)  # of cells that are tried
+MAX_FACTS = 20  # units that may hold the answer
+SURENESS = 2.0  # power of a unit's relevance to which it is likely to hold the answer
 HELD = 0.9  # of the relevance of the best cells, that regions have to hold together
 WIDEST_FRAME = 64  # px of a patch, of those larger than which none is wasted on a region
 MIN_SCALE = 0.25  # of regions, where their frames are estimated
@@ -94,6 +99,16 @@ class Decider(Protocol):
     ) -> Decision: ...
 
 
+class LikelyUnits(NamedTuple):
+    """The units of a picture that may hold the answer, F of them, best first."""
+
+    boxes: NDArray[np.float64]  # [B, 4] in px, of the pieces of all of them: lines, controls
+    first: NDArray[np.int64]  # [F], the number of the first piece of each
+    shown: tuple[tuple[PixelBox, ...], ...]  # what is to be shown of each: its pieces, and its header
+    weights: NDArray[np.float64]  # [F], the chance of each that it holds the answer, adding up to 1
+    heights: NDArray[np.float64]  # [F], px of the lowest of its lines
+
+
 class Sight(NamedTuple):
     """What is known about a picture that is being packed: its print, and how much each cell matters."""
 
@@ -104,12 +119,14 @@ class Sight(NamedTuple):
     height: float  # px of the print that matters
     readable: float  # px of a line of print that is read half of the time
     confidence: float  # in [0, 1], that the relevant cells are those that hold the answer
+    facts: LikelyUnits | None = None  # None: cells are chosen, not units
 
 
 class Candidate(NamedTuple):
-    """A set of cells that might be kept, and the regions of the picture around most of them."""
+    """Boxes that might be shown, the cells in them, and the regions of the picture around most of them."""
 
-    keep: NDArray[np.int64]  # their numbers, ascending
+    keep: NDArray[np.int64]  # numbers of cells, ascending
+    boxes: Sequence[PixelBox]
     around: Sequence[PixelBox]
 
 
@@ -173,7 +190,7 @@ def pack(
     keep = allocation.keep.numpy()
     boxes = joined_in_rows(all_boxes(allocation, image.size), image.size)
     around = _regions(sight, boxes, _frame_of(boxes, limited), MAX_IN_STRIP)
-    _, plan = _best(sight, [Candidate(keep, around)], limited, layout)
+    _, plan = _best(sight, [Candidate(keep, boxes, around)], limited, layout)
     return _drawn(sight, allocation, plan, spend.rule)
 
 
@@ -220,7 +237,8 @@ def pack_for(
     if whole is not None:
         return replace(whole, allocation=every, confidence=confidence)
     trust = min((_trust(one) for one in couplings), default=TRUSTED)
-    sight = _sight(image, chooser.beside(opened, find_page), every, trust, readable)
+    page = chooser.beside(opened, find_page)
+    sight = _sight(image, page, every, trust, readable)._replace(facts=_facts(page, every))
     limited = _limited(spend, sight)
     candidate, plan = _best(sight, list(_candidates(sight, limited)), limited, layout)
     kept = _keeping(every, torch.from_numpy(candidate.keep))
@@ -333,7 +351,7 @@ def _sight(
     image: Image.Image, page: PrintedPage, allocation: Allocation, confidence: float, readable: float
 ) -> Sight:
     relevance = _weights(allocation)
-    weights = _relevance_at(relevance, page.boxes, image.size)
+    weights = relevance_at(relevance, page.boxes, image.size).tolist()
     height = print_height(page.lines, weights)
     return Sight(
         image, page, allocation, relevance, USUAL_PRINT if height is None else height, readable, confidence
@@ -346,17 +364,6 @@ def _weights(allocation: Allocation) -> NDArray[np.float64]:
     return mass / mass.sum()
 
 
-def _relevance_at(
-    relevance: NDArray[np.float64], boxes: NDArray[np.float64], size: tuple[int, int]
-) -> list[float]:
-    """Return the highest relevance along the middle of each box [L, 4]."""
-    rows, columns = relevance.shape
-    y = np.minimum(rows - 1, ((boxes[:, 1] + boxes[:, 3]) / 2 * rows / size[1]).astype(int))
-    x0 = np.minimum(columns - 1, (boxes[:, 0] * columns / size[0]).astype(int))
-    x1 = np.minimum(columns - 1, (np.maximum(boxes[:, 0], boxes[:, 2] - 1) * columns / size[0]).astype(int))
-    return [float(relevance[row, a : b + 1].max()) for row, a, b in zip(y, x0, x1, strict=True)]
-
-
 def _limited(spend: Spend, sight: Sight) -> Spend:
     """Return the spend with its magnification limited: above some height print doesn't get easier to read."""
     return replace(spend, magnify=min(spend.magnify, max(1.0, GOOD_PRINT / sight.height)))
@@ -364,7 +371,7 @@ def _limited(spend: Spend, sight: Sight) -> Spend:
 
 def _trust(coupling: Coupling) -> float:
     """Return how far to follow the cells' relevance, in [0, 1]; less for questions about all of a picture."""
-    return coupling.confidence * (1 - coupling.overview) * (1 - coupling.unusual)
+    return math.sqrt(coupling.confidence) * (1 - coupling.overview) * (1 - coupling.unusual)
 
 
 def _united(allocations: Sequence[Allocation]) -> Allocation:
@@ -378,16 +385,52 @@ def _united(allocations: Sequence[Allocation]) -> Allocation:
     return replace(allocations[0], order=order, note="; ".join(notes) or None, **maps)
 
 
+def _facts(page: PrintedPage, every: Allocation) -> LikelyUnits | None:
+    """Return the units of a page that may hold the answer; None if nothing stands out."""
+    units = ranked_units(page, every, MAX_FACTS)
+    if not units:
+        return None
+    scores = np.array([unit.score for unit in units]) ** SURENESS
+    heights = [
+        min((page.lines[i][3] - page.lines[i][1] - EDGES for i in unit.lines), default=USUAL_PRINT)
+        for unit in units
+    ]
+    pieces = [unit_pieces(page, unit) for unit in units]
+    heads = [() if unit.header < 0 else (around([page.lines[unit.header]]),) for unit in units]
+    shown = tuple((*head, *own) for head, own in zip(heads, pieces, strict=True))
+    first = np.cumsum([0, *(len(own) for own in pieces[:-1])])
+    boxes = np.array([box for own in pieces for box in own], dtype=np.float64)
+    return LikelyUnits(boxes, first, shown, scores / scores.sum(), np.maximum(1.0, heights))
+
+
 def _candidates(sight: Sight, spend: Spend) -> Iterator[Candidate]:
+    """Yield sets of ever more of the best units; where nothing stands out, of the best cells."""
+    if sight.facts is None:
+        yield from _candidates_of_cells(sight, spend)
+        return
+    size, grid = sight.image.size, sight.relevance.shape
+    kept = np.zeros(grid, dtype=bool)
+    boxes: list[PixelBox] = []
+    for number, parts in enumerate(sight.facts.shown, 1):
+        boxes += parts
+        for part in parts:
+            kept[_cells_in(part, size, grid)] = True
+        if number in COUNTS or number == len(sight.facts.shown):
+            own = tuple(dict.fromkeys(boxes))  # a line may be of several units
+            around = unit_regions(own, sight.page, _frame_of(own, spend), MAX_IN_STRIP)
+            yield Candidate(np.flatnonzero(kept), own, around)
+
+
+def _candidates_of_cells(sight: Sight, spend: Spend) -> Iterator[Candidate]:
     """Yield sets of ever more of the best cells, without those in regions that hold little."""
     order = sight.every.balanced.flatten().argsort(descending=True, stable=True).numpy()
-    boxes = np.empty((sight.every.total, 4), dtype=np.int64)
-    boxes[sight.every.keep.numpy()] = all_boxes(sight.every, sight.image.size)
+    every = np.empty((sight.every.total, 4), dtype=np.int64)
+    every[sight.every.keep.numpy()] = all_boxes(sight.every, sight.image.size)
     before: NDArray[np.int64] | None = None
     for count in sorted({min(count, sight.every.total) for count in COUNTS}):
-        keep, around = _dense(sight, np.sort(order[:count]), boxes, spend)
+        keep, around = _dense(sight, np.sort(order[:count]), every, spend)
         if before is None or not np.array_equal(before, keep):
-            yield Candidate(keep, around)
+            yield Candidate(keep, joined_in_rows(every[keep], sight.image.size), around)
         before = keep
 
 
@@ -452,6 +495,8 @@ def _best(sight: Sight, candidates: Sequence[Candidate], spend: Spend, layout: s
     """
     size = sight.image.size
     whole = shrunk(size, spend)
+    if layout == "auto" and whole is not None and _is_legible(sight, whole.scale):
+        return Candidate(sight.every.keep.numpy(), (), ()), whole
     overviews = [one for share in SHARES if (one := overview(size, spend, share)) is not None]
     for name in (layout, *FALLBACKS[layout in SINGLE :]):
         best: tuple[float, Candidate, Plan] | None = None
@@ -461,7 +506,7 @@ def _best(sight: Sight, candidates: Sequence[Candidate], spend: Spend, layout: s
         if all(plan is None for _, plan in plans):
             plans += [(one.candidate, _laid_out(sight, one, spend)) for one in choices[PLANNED:]]
         if whole is not None and name in ("auto", "shrunk", "mask"):
-            every = Candidate(sight.every.keep.numpy(), ())
+            every = Candidate(sight.every.keep.numpy(), (), ())
             masked = next((one for one in candidates if len(one.keep) >= MASKED), candidates[-1])
             plans.append((masked, replace(whole, layout="mask")) if name == "mask" else (every, whole))
         for candidate, plan in plans:
@@ -473,6 +518,11 @@ def _best(sight: Sight, candidates: Sequence[Candidate], spend: Spend, layout: s
         if best is not None:
             return best[1], best[2]
     raise _too_few(spend)
+
+
+def _is_legible(sight: Sight, scale: float) -> bool:
+    """Return whether a picture's print is read almost without loss at a scale."""
+    return sight.height * scale >= LEGIBLE * sight.readable
 
 
 def _choices(
@@ -498,13 +548,14 @@ def _choices(
         if name != "strip":
             count = min(count, separate - (above is not None))
         whole = 0.0 if above is None else above.scale
-        yield Choice(_worth(sight, sent, scale, whole, count), candidate, name, above)
+        score = _worth(sight, candidate.around, sent, scale, whole, count)
+        yield Choice(score, candidate, name, above)
 
 
 def _laid_out(sight: Sight, choice: Choice, spend: Spend) -> Plan | None:
     """Return the plan of a choice; None if it doesn't fit."""
     size = sight.image.size
-    boxes = _kept_boxes(sight, choice.candidate)
+    boxes = choice.candidate.boxes
     if choice.layout == "strip":
         return strip(_regions(sight, boxes, GAP, MAX_IN_STRIP), size, spend, choice.above)
     if choice.layout == "crop":
@@ -516,12 +567,6 @@ def _laid_out(sight: Sight, choice: Choice, spend: Spend) -> Plan | None:
         return None
     plan = plan if choice.layout != "crop" else replace(plan, layout="crop")
     return _to_whole_patches(sight, plan, spend)
-
-
-def _kept_boxes(sight: Sight, candidate: Candidate) -> list[PixelBox]:
-    every, size = sight.every, sight.image.size
-    wanted = np.isin(every.keep.numpy(), candidate.keep)
-    return joined_in_rows(all_boxes(every, size)[wanted], size)
 
 
 def _cells_of(sight: Sight, boxes: Sequence[PixelBox]) -> NDArray[np.bool_]:
@@ -536,14 +581,43 @@ def _to_whole_patches(sight: Sight, plan: Plan, spend: Spend) -> Plan:
     """Return a plan whose regions are grown to fill the patches that they pay for anyway."""
     if spend.rule.way not in PAID_WHOLE:
         return plan
-    pieces = tuple(
-        piece if piece.overview else _spread(sight, piece, spend.rule.patch) for piece in plan.pieces
+    pieces = (
+        _spread_units(sight, plan.pieces, spend.rule.patch)
+        if sight.facts
+        else tuple(
+            piece if piece.overview else _spread(sight, piece, spend.rule.patch) for piece in plan.pieces
+        )
     )
     sizes = tuple(piece.size for piece in pieces)
     price = priced(sizes, spend.rule)
     if price is None or price[0] > plan.tokens:
         return plan
     return replace(plan, pieces=pieces, sizes=sizes, tokens=price[0])
+
+
+def _spread_units(sight: Sight, pieces: Sequence[Fragment], patch: int) -> tuple[Fragment, ...]:
+    """Grow parts of units to fill the patches that they pay for, where no other print begins."""
+    grown = [piece for piece in pieces if not piece.overview]
+    scales = [
+        tuple(side / part for side, part in zip(one.size, _sides(one.origin), strict=True)) for one in grown
+    ]
+    margins = []
+    for piece, scale in zip(grown, scales, strict=True):
+        left = [(-side % patch) / part / 2 for side, part in zip(piece.size, scale, strict=True)]
+        margins.append((int(left[0]), int(left[1])))
+    boxes = with_room([piece.origin for piece in grown], sight.page.boxes, sight.image.size, margins)
+    sizes = [
+        (round((box[2] - box[0]) * scale[0]), round((box[3] - box[1]) * scale[1]))
+        for box, scale in zip(boxes, scales, strict=True)
+    ]
+    made = [
+        replace(piece, origin=box, size=size) for piece, box, size in zip(grown, boxes, sizes, strict=True)
+    ]
+    return (*(piece for piece in pieces if piece.overview), *made)
+
+
+def _sides(box: PixelBox) -> tuple[int, int]:
+    return box[2] - box[0], box[3] - box[1]
 
 
 def _spread(sight: Sight, piece: Fragment, patch: int) -> Fragment:
@@ -565,7 +639,9 @@ def _spread(sight: Sight, piece: Fragment, patch: int) -> Fragment:
 def _regions(
     sight: Sight, boxes: Sequence[PixelBox], frame: float, most: int, exact: bool = True
 ) -> list[PixelBox]:
-    """Return the parts of the picture around some cells; if not `exact`, sides may cut words."""
+    """Return the parts of the picture around units or cells; if not `exact`, sides of cells may cut words."""
+    if sight.facts is not None:
+        return unit_regions(boxes, sight.page, frame, max(1, most))
     rows, columns = sight.relevance.shape
     width, height = sight.image.size
     margin = math.ceil(MARGIN[0] * width / columns), math.ceil(MARGIN[1] * height / rows)
@@ -575,25 +651,53 @@ def _regions(
 
 def _score(sight: Sight, plan: Plan) -> float:
     """Return how good a plan is: the chance that the answer is on it and readable, with bonuses and costs."""
-    height = sight.height * plan.scale
     if plan.layout in ("shrunk", "mask"):
-        return _read_share(height, sight.readable) + _comfort(height) + CONTEXT
+        height = sight.height * plan.scale
+        return float(_read_share(height, sight.readable)) + _comfort(height) + CONTEXT
     parts = [piece.origin for piece in plan.pieces if not piece.overview]
-    return _worth(sight, _cells_of(sight, parts), plan.scale, plan.overview, len(parts))
+    return _worth(sight, parts, _cells_of(sight, parts), plan.scale, plan.overview, len(parts))
 
 
-def _worth(sight: Sight, sent: NDArray[np.bool_], scale: float, whole: float, count: int) -> float:
-    """Return the score of `count` parts showing cells `sent` at `scale`, an overview at `whole` (0: none)."""
+def _worth(
+    sight: Sight,
+    parts: Sequence[PixelBox],
+    sent: NDArray[np.bool_],
+    scale: float,
+    whole: float,
+    count: int,
+) -> float:
+    """Return the score of parts at `scale` that show cells `sent`, as `count` of them are sent.
+
+    An overview beside them is at `whole`, 0 without one.
+    """
     trust, height = sight.confidence, sight.height
-    held = trust * float(sight.relevance[sent].sum()) + (1 - trust) * float(sent.mean())
-    around = _read_share(height * whole, sight.readable) if whole else 0.0
-    score = held * _read_share(height * scale, sight.readable) + (1 - held) * around
+    near, far = (
+        float(_read_share(height * each, sight.readable)) if each else 0.0 for each in (scale, whole)
+    )
+    area = float(sent.mean())
+    rest = area * near + (1 - area) * far
+    if sight.facts is None:
+        held = float(sight.relevance[sent].sum())
+        answered = held * near + (1 - held) * far
+    else:
+        weights, heights = sight.facts.weights, sight.facts.heights
+        there = np.logical_and.reduceat(_inside(sight.facts.boxes, parts), sight.facts.first)
+        scales = np.where(there, scale, whole)
+        answered = float(weights @ np.where(scales > 0, _read_share(heights * scales, sight.readable), 0.0))
+    score = trust * answered + (1 - trust) * rest
     return score + _comfort(height * scale) + CONTEXT * (whole > 0) - ALONE * count
 
 
-def _read_share(height: float, readable: float) -> float:
+def _inside(boxes: NDArray[np.float64], parts: Sequence[PixelBox]) -> NDArray[np.bool_]:
+    """Return which boxes [F, 4] lie in one of some parts as a whole."""
+    outer = np.array(parts, dtype=np.float64).reshape(-1, 1, 4)
+    held = (outer[..., :2] <= boxes[:, :2]).all(-1) & (outer[..., 2:] >= boxes[:, 2:]).all(-1)
+    return np.any(held, axis=0)
+
+
+def _read_share(height: float | NDArray[np.float64], readable: float) -> NDArray[np.float64]:
     """Return the share of lines of print of a height that is read; at the height `readable` it is half."""
-    return 1 / (1 + math.exp(min(50.0, (readable - height) / (SHARPNESS * readable))))
+    return 1 / (1 + np.exp(np.minimum(50.0, (readable - np.asarray(height)) / (SHARPNESS * readable))))
 
 
 def _comfort(height: float) -> float:
@@ -669,7 +773,7 @@ def _masked(sight: Sight, allocation: Allocation) -> Image.Image:
     """Return the picture with everything but the regions of an allocation's cells in one flat colour."""
     size = sight.image.size
     masked = Image.new("RGB", size, FLAT)
-    for box in _regions(sight, cell_boxes(allocation, size), 0, allocation.total):
+    for box in _regions(sight._replace(facts=None), cell_boxes(allocation, size), 0, allocation.total):
         masked.paste(sight.image.crop(box), box[:2])
     return masked
 

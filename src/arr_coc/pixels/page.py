@@ -39,7 +39,7 @@ HEAD_STROKES = 255 * 0.06  # the same of its strokes
 HEAD_WEIGHT = 1.15  # the share of ink of a head's print to that of the lines under it
 CONTROL = (10, 72)  # px of the sides of a control without print
 EDGE_PX = 4  # px of the raster on which controls are looked for
-PADDING = (6.0, 3.0)  # heights of its line that a framed control may be wider and higher
+PADDING = (24.0, 3.4)  # heights of its line that a framed control may be wider and higher
 REACH = 3.0  # heights of a line from a control to the words beside it
 
 
