@@ -36,7 +36,7 @@ CHOOSE = ("texture", "knowing", "balancing", "attending", "layer", "allocation")
 RIDDLES = {"asked", "found", "given", "heard", "known", "said", "seen", "shown", "told"}
 """Participles that say nothing of what a binding holds."""
 
-# A change that raises one of these says in docs/log/changes.md what the lines buy.
+# A change that raises one of these says in docs/log what the lines buy.
 MAX_WHEEL_LINES = 41_416
 MAX_LAB_LINES = 31_193
 MAX_TEST_LINES = 68_841
