@@ -130,12 +130,13 @@ def labelled(folder: Path) -> Iterator[Asked]:
 def rendered(cache: Path) -> Iterator[Asked]:
     """Questions about 64 rendered pages of `arr-coc world`, two a page."""
     for sample in page_samples(cache, "test", 64, 2):
+        pixels = np.asarray(sample.image.convert("RGB"))
         for question in sample.questions:
             if question.evidence:
-                boxes = tuple(question.evidence)
+                boxes = tuple(trimmed(box, pixels) for box in question.evidence)
                 yield Asked(
                     sample.name, "rendered", lambda one=sample: one.image, question.text, boxes[-1], boxes,
-                    tuple(box[3] - box[1] for box in boxes),
+                    tuple(box[3] - box[1] for box in question.evidence),
                 )  # fmt: skip
 
 
