@@ -130,12 +130,13 @@ def labelled(folder: Path) -> Iterator[Asked]:
 def rendered(cache: Path) -> Iterator[Asked]:
     """Questions about 64 rendered pages of `arr-coc world`, two a page."""
     for sample in page_samples(cache, "test", 64, 2):
+        pixels = np.asarray(sample.image.convert("RGB"))
         for question in sample.questions:
             if question.evidence:
-                boxes = tuple(question.evidence)
+                boxes = tuple(trimmed(box, pixels) for box in question.evidence)
                 yield Asked(
                     sample.name, "rendered", lambda one=sample: one.image, question.text, boxes[-1], boxes,
-                    tuple(box[3] - box[1] for box in boxes),
+                    tuple(box[3] - box[1] for box in question.evidence),
                 )  # fmt: skip
 
 
@@ -188,7 +189,7 @@ def shown_on(packed: Packed, evidence: Sequence[Box], heights: Sequence[float]) 
     return {"whole": float(whole), "attributable": float(linked), "tokens": float(packed.tokens)}
 
 
-def measure(asked: Sequence[Asked], selector: Selector, pack: bool) -> dict[str, Any]:
+def measure(asked: Sequence[Asked], selector: Selector, pack: bool, verbose: bool) -> dict[str, Any]:
     """The means of all figures by half and method."""
     rows: dict[tuple[str, str], list[dict[str, float]]] = defaultdict(list)
     spent: list[float] = []
@@ -220,16 +221,13 @@ def measure(asked: Sequence[Asked], selector: Selector, pack: bool) -> dict[str,
         for method, facts in figures.items():
             for half in ("all", one.half):
                 rows[half, method].append(facts)
-        if VERBOSE:
+        if verbose:
             print(f"{one.picture:12s} {one.text[:52]:52s}", *(f"{k}:{v}" for k, v in _short(figures)))
     table: dict[str, Any] = {}
     for (half, method), own in rows.items():
         facts = {name: round(fmean(row[name] for row in own), 4) for name in own[0]}
         table.setdefault(half, {})[method] = {"questions": len(own)} | facts
     return {"groups": table, "ms of ranking, CPU": round(median(spent), 1)}
-
-
-VERBOSE = False
 
 
 def _short(figures: dict[str, dict[str, float]]) -> Iterator[tuple[str, str]]:
@@ -257,8 +255,6 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     torch.set_grad_enabled(False)
-    global VERBOSE
-    VERBOSE = arguments.verbose
     if arguments.folder:
         asked = labelled(arguments.folder)
     else:
@@ -266,7 +262,7 @@ def main() -> None:
     wanted = {arguments.kind, arguments.half} - {None}
     every = [one for one in asked if not wanted or one.half in wanted]
     selector = Selector()
-    result = measure(every, selector, not arguments.no_packing)
+    result = measure(every, selector, not arguments.no_packing, arguments.verbose)
     for half, methods in result["groups"].items():
         print(half)
         for method, facts in methods.items():

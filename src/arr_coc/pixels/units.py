@@ -34,6 +34,7 @@ STACKED = 0.5  # the same of a line that stands above or below
 NEAR = 1.2  # heights of a line, up to which one below is near
 ALONE = 0.6  # share of a unit's score that its seed has alone
 CAPTION = 0.9  # share of its caption's relevance that a control has
+LINKED = 1.5  # times as wide as two parts of one row, up to which one part around them is better
 ALIKE = 1.6  # times as high, up to which two parts side by side are strips of one row
 GRAZED = 0.25  # of a line's height, up to which a box may reach into it without cutting it
 MARGIN = 3  # px around a part of a page
@@ -196,7 +197,7 @@ def unit_regions(boxes: Sequence[PixelBox], page: PrintedPage, frame: float, mos
     lines = page.boxes
     parts = list(boxes)
     while True:  # parts only grow and unite, so this ends
-        joined = _levelled([whole_lines(box, lines) for box in merged(parts, frame, most)], page)
+        joined = _linked(_levelled([whole_lines(box, lines) for box in merged(parts, frame, most)], page))
         if joined == parts:
             break
         parts = joined
@@ -244,6 +245,20 @@ def _levelled(parts: Sequence[PixelBox], page: PrintedPage) -> list[PixelBox]:
         for k in (i, j):
             levelled[k] = (levelled[k][0], top, levelled[k][2], bottom)
     return levelled
+
+
+def _linked(parts: Sequence[PixelBox]) -> list[PixelBox]:
+    """Merge neighbours with the same top and bottom if that widens them by no more than LINKED together."""
+    linked: list[PixelBox] = []
+    for box in sorted(parts, key=lambda box: (box[1], box[3], box[0])):
+        last = linked[-1] if linked else None
+        if last is not None and last[1::2] == box[1::2]:
+            widths = last[2] - last[0] + box[2] - box[0]
+            if max(last[2], box[2]) - last[0] <= LINKED * widths:
+                linked[-1] = around([last, box])
+                continue
+        linked.append(box)
+    return linked
 
 
 def _with_margin(
