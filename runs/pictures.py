@@ -23,11 +23,12 @@ from html import unescape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from PIL import Image, ImageChops, ImageDraw, ImageFilter
+from PIL import Image, ImageDraw
 
 from arr_coc.app.samples import LISTED, PICTURES, SAMPLE, SHAPES, AppSample, picture_samples
 from arr_coc.choose.allocation import Allocation
 from arr_coc.data.record import Box
+from arr_coc.pixels import find_page, ranked_units
 from arr_coc.selector import Selector
 from arr_coc.trace.picture import DPI, TITLE, draw_panel, font, kept_panel, panel_pixels, truth_of, wrap
 from arr_coc_lab.world import draw_page
@@ -170,6 +171,9 @@ def draw_look(selector: Selector) -> list[Choice]:
 
 FIRST = ("order", 0, 64)
 """The page of the README's first picture, the number of its question and the budget."""
+FADES = (0.8, 0.45)
+"""How much of the paper covers what isn't read, and what is read beside the first fact."""
+PAD = 9  # px around that fact
 PAPER, EDGE, INK, QUIET = (233, 235, 239), (217, 119, 6), (23, 23, 28), (96, 104, 114)
 
 
@@ -188,23 +192,23 @@ def draw_first(selector: Selector) -> Choice:
 
 
 def draw_kept(page: Image.Image, kept: Allocation, question: str) -> Image.Image:
-    """The page in full colour where cells were kept, faded elsewhere, under its question and the count of cells."""
-    shown = Image.blend(page, Image.new("RGB", page.size, PAPER), 0.74)
-    boxes = [tuple(map(round, box)) for box in kept.boxes(page.size).tolist()]
-    for box in boxes:
-        shown.paste(page.crop(box), box[:2])
-    inside = Image.new("L", page.size)
-    for box in boxes:
-        inside.paste(255, box)
-    # A pixel of the rim is outside of the kept cells and next to one of them.
-    rim = ImageChops.subtract(inside.filter(ImageFilter.MaxFilter(5)), inside)
-    shown.paste(EDGE, mask=rim)
+    """The page under its question: the fact that is ranked first outlined, and what isn't read faded.
+
+    Cells that are read beside that fact are faded by half as much.
+    """
+    (first, *_) = ranked_units(find_page(page), kept)
+    box = (first.box[0] - PAD, first.box[1] - PAD, first.box[2] + PAD, first.box[3] + PAD)
+    shown, beside = (Image.blend(page, Image.new("RGB", page.size, PAPER), fade) for fade in FADES)
+    for cell in kept.boxes(page.size).round().int().tolist():
+        shown.paste(beside.crop(cell), cell[:2])
+    shown.paste(page.crop(box), box[:2])
+    ImageDraw.Draw(shown).rounded_rectangle(box, 8, outline=EDGE, width=3)
     margin, head = 28, 84
     sheet = Image.new("RGB", (page.width + 2 * margin, page.height + head + margin), "white")
     sheet.paste(shown, (margin, head))
     draw = ImageDraw.Draw(sheet)
     draw.rectangle((margin - 1, head - 1, margin + page.width, head + page.height), outline=(206, 209, 214))
-    count = f"{kept.kept} of {kept.total:,} cells kept"
+    count = f"{kept.kept} of {kept.total:,} cells are read"
     draw.text((margin, head / 2), question, INK, font("bold", 14.0), anchor="lm")
     draw.text((sheet.width - margin, head / 2), count, QUIET, font("normal", 10.0), anchor="rm")
     return sheet
