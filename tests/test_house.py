@@ -36,11 +36,11 @@ CHOOSE = ("texture", "knowing", "balancing", "attending", "layer", "allocation")
 RIDDLES = {"asked", "found", "given", "heard", "known", "said", "seen", "shown", "told"}
 """Participles that say nothing of what a binding holds."""
 
-# A change that raises one of these says in docs/log what the lines buy.
-MAX_WHEEL_LINES = 41_416
-MAX_LAB_LINES = 31_193
-MAX_TEST_LINES = 68_841
-MAX_SCRIPT_LINES = 14_453
+# A change that raises one of these says in docs/log/changes.md what the lines buy.
+MAX_WHEEL_LINES = 45_200
+MAX_LAB_LINES = 31_320
+MAX_TEST_LINES = 72_300
+MAX_SCRIPT_LINES = 15_560
 MAX_CIRCLES: list[int] = []
 MAX_PRIVATE_IMPORTS = 0
 MAX_SHARED_CLASS_NAMES = 0
