@@ -69,6 +69,7 @@ class PictureSlot(NamedTuple):
     data: str  # base64 of an image file
     question: str  # of the user about it; "": no words came with it or before it
     number: int = 0  # 1 for the first picture of the user's turns, those that can't be packed counted, too
+    alone: bool = True  # whether its turn has no other picture
 
 
 def api_of(path: str) -> Api | None:
@@ -104,7 +105,8 @@ def picture_slots(api: Api, body: object) -> list[PictureSlot]:
         question = _words(api, turn) or question
         places = _picture_places(api, turn)
         for place, data in pictures_in(api, turn):
-            slots.append(PictureSlot(number, place, data, question, before + 1 + places.index(place)))
+            at = before + 1 + places.index(place)
+            slots.append(PictureSlot(number, place, data, question, at, len(places) == 1))
         before += len(places)
     return slots
 

@@ -221,8 +221,6 @@ class Packer:
 
     async def pack(self, picture: Picture, dial: Dial) -> Outcome:
         """Return the outcome for a picture; never an error."""
-        if not picture.question:
-            return Outcome("no_question")
         return await self._made(picture, _key(picture, dial), partial(self._packed, dial=dial))
 
     async def cut(self, picture: Picture, dial: Dial, places: tuple[Shown, ...]) -> Outcome:
@@ -275,6 +273,8 @@ class Packer:
 
     def _packed(self, selector: Selector, received: Received, question: str, dial: Dial) -> Outcome:
         picture = received.picture
+        if not question:
+            return self._whole("no_question", picture, dial)
         if is_transcription(self._guide, question):
             return self._whole("transcription", picture, dial)
         if asks_for_coordinates(question):
@@ -477,6 +477,13 @@ def _thumbnail(picture: Image.Image, packed: Packed | None) -> str:
     file = io.BytesIO()
     small.save(file, "JPEG", quality=70)
     return base64.b64encode(file.getvalue()).decode()
+
+
+def captioned(outcome: Outcome, source: str) -> Outcome:
+    """Return an outcome whose captions begin with words that say which picture its parts are of."""
+    return outcome._replace(
+        parts=tuple((f"{source}{caption[:1].lower()}{caption[1:]}", data) for caption, data in outcome.parts)
+    )
 
 
 def facts(outcome: Outcome) -> dict[str, Any]:
