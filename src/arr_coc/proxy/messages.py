@@ -23,7 +23,7 @@ MAX_QUESTION = 2_000  # characters of a turn that count as its question, the las
 MAX_LATER = 100  # turns behind the first picture that may be about an earlier one
 IN_PATH = re.compile(r"/(?:deployments|engines)/([^/]+)/")
 DATA_URL = re.compile(
-    r"\s*data:image/[\w.+-]{1,40}(;[\w.+-]{1,40}=[^;,\s]{0,80}){0,4}\s*;\s*base64\s*,",
+    r"\s*data:(?:image/[\w.+-]{1,40}|application/octet-stream)(;[\w.+-]{1,40}=[^;,\s]{0,80}){0,4}\s*;\s*base64\s*,",
     re.ASCII | re.IGNORECASE,
 )
 JPEG = "/9j/"  # how the base64 of a JPEG begins
