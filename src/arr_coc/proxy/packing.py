@@ -18,6 +18,7 @@ import binascii
 import hashlib
 import io
 import logging
+import re
 import threading
 import time
 import warnings
@@ -54,6 +55,7 @@ PATIENCE = 10  # times as long a picture is waited for that was packed before: b
 THUMBNAIL = 320  # px of the longer side of the small picture in a trace
 MAX_LETTERS = 5 * 2**20  # of base64 that APIs take of one picture; Anthropic's limit is the lowest
 
+PART = re.compile(r"^Part \d+ of \d+ of")  # how the caption of one of several parts begins
 URL_SAFE = str.maketrans("-_", "+/")  # the two letters of base64 in addresses
 
 log = logging.getLogger(__name__)
@@ -331,7 +333,7 @@ class Packer:
         kept = replace(
             packed,
             pictures=tuple(packed.pictures[number] for number in numbers),
-            captions=tuple(packed.captions[number] for number in numbers),
+            captions=_counted([packed.captions[number] for number in numbers]),
             places=tuple(
                 one._replace(picture=numbers[one.picture]) for one in packed.places if one.picture in new
             ),
@@ -440,6 +442,16 @@ def _open(data: str) -> Received:
         raise _Unfit("too_large") from error
     except ValueError as error:
         raise _Unfit("unreadable") from error
+
+
+def _counted(captions: Sequence[str]) -> tuple[str, ...]:
+    """Return captions of some parts of a picture that count these parts alone."""
+    if len(captions) == 1:
+        return (PART.sub("A part of", captions[0]),)
+    return tuple(
+        PART.sub(f"Part {number} of {len(captions)} of", caption)
+        for number, caption in enumerate(captions, 1)
+    )
 
 
 def _gains(packed: Packed) -> bool:
