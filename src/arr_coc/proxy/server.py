@@ -427,7 +427,7 @@ class Proxy:
                 body.spare = content
             body.content = made
         body.resize(len(body.content) + len(body.spare))
-        if not slots and not changes and not screens:
+        if not slots and not changes and not frames:
             return "untouched", None
         traced = [
             (slot.turn, RequestedPicture(slot.question, one))
