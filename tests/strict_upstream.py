@@ -33,7 +33,7 @@ WORDS = ("What is red?", "What is green?", "Thanks!", "fail", "What is absent?",
 LIES = ("image/png", "image/png", "image/jpeg", "image/jpg", "IMAGE/PNG", "image/webp", "image/bmp",
         "application/octet-stream", "image/png;name=a.png")  # fmt: skip
 OURS = re.compile(  # lines that the proxy adds: of the double of packing, and of pictures that had to change
-    r"All\.|An overview\.|The (red|green) part\.|A strip\.|"
+    r"(Picture \d+: )?(?i:All\.|An overview\.|The (red|green) part\.|A strip\.)|"
     r"\[picture \d+ was (left out|scaled from)[^\]]{1,200}\]"
 )
 

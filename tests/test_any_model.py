@@ -102,7 +102,7 @@ NUMBERS = {3: "three", 4: "four", 12: "twelve"}
 def test_bounds_are_those_of_the_code() -> None:
     for words in (
         f"bodies up to {MAX_BODY >> 20} MB",
-        f"All bodies\n  together take {MAX_BODIES >> 20} MB",
+        f"All bodies that wait to be sent on take {MAX_BODIES >> 20} MB",
         f"The head of a request has {HEAD_SECONDS:.0f} seconds to arrive",
         f"a body that is looked into {BODY_SECONDS:.0f}",
         f"{MAX_CONNECTIONS} connections",

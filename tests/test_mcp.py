@@ -20,6 +20,7 @@ from mcp import Client, StdioServerParameters, stdio_client
 from PIL import Image
 
 from arr_coc import mcp as server
+from arr_coc.guide.trust import SURE
 from arr_coc.mcp import Folders, PictureTools, build_server
 from arr_coc.relevance.lines import PrintedLine
 from arr_coc.selector import Selector
@@ -174,6 +175,17 @@ def test_pictures_are_opened_one_at_a_time(folder: Path, monkeypatch: pytest.Mon
         with pytest.raises(ValueError, match="seen"):
             tool("order.png", QUESTION)
     assert locked == [True] * 3
+
+
+def test_a_photograph_on_which_nothing_is_found_goes_whole(tmp_path: Path) -> None:
+    """Parts of it, enlarged, would leave less for all of it."""
+    blobs = np.random.default_rng(1).integers(0, 256, (9, 16, 3)).astype(np.uint8)
+    Image.fromarray(blobs).resize((1600, 900), Image.Resampling.BICUBIC).save(tmp_path / "photo.jpg")
+    made = PictureTools(Folders([tmp_path]), "claude").look_at("photo.jpg", "What bird is this?")
+    assert (made.layout, len(made.pictures)) == ("shrunk", 1)
+    assert 350 < made.tokens <= 400
+    assert made.confidence is not None
+    assert made.confidence < SURE
 
 
 def served(folder: Path, ask: Callable[[Client], Any]) -> Any:

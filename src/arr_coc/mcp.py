@@ -31,7 +31,7 @@ from arr_coc.files.paths import find_alike, local_path, plain_name, shorten
 from arr_coc.files.pdf import is_pdf, open_page
 from arr_coc.files.plugins import install_line
 from arr_coc.files.validation import nearest, validated
-from arr_coc.guide.trust import is_transcription, sentence, verdict_of
+from arr_coc.guide.trust import SURE, is_general, is_transcription, sentence, verdict_of
 from arr_coc.pixels import Packed, PrintedPage, find_page, find_rule, pack_for, ranked_units
 from arr_coc.pixels.units import around
 from arr_coc.relevance.lines import PrintedLine
@@ -233,12 +233,26 @@ class PictureTools:
             raise ValueError(f"{shorten(path)}: {error}") from error
 
     def look_at(self, path: str, question: str, tokens: int = 400, page: int | None = None) -> Packed:
-        """What a question needs of a picture, as pictures of at most `tokens` tokens."""
+        """What a question needs of a picture, as pictures of at most `tokens` tokens.
+
+        A photograph without print on which the guide finds nothing goes whole, scaled down.
+        """
         if not 1 <= tokens <= MAX_TOKENS:
             raise ValueError(f"tokens {tokens} is no count: give 1 to {MAX_TOKENS:,}, such as 400")
         with self._lock:  # so that one picture at a time is in memory
             picture = self.picture(path, page)
-            return pack_for(picture, question, tokens, rule=self.rule, selector=self.selector)
+            made = pack_for(picture, question, tokens, rule=self.rule, selector=self.selector)
+            if (
+                made.confidence is None
+                or made.confidence >= SURE
+                or is_general(self.selector.guide, question)
+            ):
+                return made
+            if any(one.printed for one in self.selector.decide(picture, question, 1.0).couplings):
+                return made
+            return pack_for(
+                picture, question, tokens, rule=self.rule, layout="shrunk", selector=self.selector
+            )
 
     def where(self, path: str, question: str, page: int | None = None) -> dict[str, Any]:
         """The units of a picture, or of a page of a PDF, that matter to a question, best first.

@@ -18,7 +18,7 @@ from arr_coc.pixels import LAYOUTS, Packed, Rule, find_rule, pack, pack_legibly
 from arr_coc.pixels.lines import line_heights, print_height
 from arr_coc.pixels.packing import LETTERS
 from arr_coc.pixels.page import find_page
-from arr_coc.pixels.planning import Spend, reading_scale, shrunk
+from arr_coc.pixels.planning import MIN_SIDE, Spend, crops, reading_scale, shrunk
 from arr_coc.relevance.deciding import best_kept
 
 RULES = tuple("16 28 32 claude gpt-5.4 gpt-4o gemini-low qwen gemma-4 mistral gemini-2.5".split())
@@ -230,3 +230,25 @@ def test_the_largest_picture() -> None:
     result = pack(image, allocation, 64, 32, "overview+crops")
     assert result.tokens <= 64
     assert result.to_packed((4100, 4070, 4200, 4080))
+
+
+@MOST
+@given(cases())
+def test_a_crop_is_its_part_with_white_where_it_is_thin(case: Case) -> None:
+    result = packed(case, "crops")
+    least = min(MIN_SIDE, find_rule(case.rule).patch)
+    for place in result.places if result.layout == "crops" else ():
+        picture = result.pictures[place.picture]
+        _, _, right, bottom = map(round, place.box)
+        assert picture.size == (max(least, right), max(least, bottom))
+        rest = np.array(picture)
+        rest[:bottom, :right] = 255
+        assert rest.min() == 255
+
+
+def test_a_thin_line_is_sent_at_the_size_that_its_caption_says() -> None:
+    """Local servers would enlarge it else."""
+    plan = crops([(17, 481, 347, 502)], Spend(400, find_rule("qwen"), 1.0))
+    assert plan is not None
+    assert plan.pieces[0].size == (330, 21)
+    assert plan.sizes == ((330, MIN_SIDE),)

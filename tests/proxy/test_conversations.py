@@ -153,6 +153,8 @@ def test_a_picture_is_judged_by_its_own_turn(start: Start, calls: list[tuple[byt
     record = started[2].journal.records[-1]
     reasons = [one.outcome.reason for one in record.pictures]
     assert reasons == ["no_question", "packed", "packed", "unsure"]
+    whole = record.pictures[0].outcome  # it is counted, too
+    assert whole.before == whole.after == 1280 * 800 // 1024
     assert [one.question for one in record.pictures] == [
         "",
         "What is red?",

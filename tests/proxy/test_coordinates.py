@@ -48,6 +48,11 @@ ASKING = (
     "Localise every car: one box per line as x0 y0 x1 y1.",
     "What are the coords (px) of the search bar?",
     "Move the mouse to the OK button.",
+    # What a control says, without quotes; these were missed.
+    "Click on Save changes",
+    "Now click Delete account.",
+    "Open the menu, then tap on Settings.",
+    "Please click OK.",
 )
 PLAIN = (
     "What are the coordinates printed below the map?",
@@ -88,6 +93,7 @@ PLAIN = (
     "Drag queens perform when?",
     "Use the coordinates given to name the town.",
     "What position does Lyon hold in the table?",
+    "Click rates by month: which is the highest?",
     "Tap water: is it free?",
     "What does the x,y plot show?",
     "Give the coordinates in the table for Berlin.",

@@ -121,6 +121,7 @@ class TestReading:
             "DATA:IMAGE/PNG;BASE64,AAAA", " data:image/png;base64,AAAA",
             "data:image/svg+xml;charset=utf-8;base64,AAAA",
             "data:image/jpeg;name=a%20b.jpg;base64,AAAA", "data:image/png ; base64 ,AAAA",
+            "data:application/octet-stream;base64,AAAA",
         ):  # fmt: skip
             part = {"type": "image_url", "image_url": {"url": url}}
             for body, kind in (

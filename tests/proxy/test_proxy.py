@@ -112,6 +112,13 @@ class TestPacking:
         assert len(sent) == 5
         assert sent[2] == URL + small  # costs no more than what is allowed: as it came
         assert reasons(address) == ["packed", "small", "packed"]
+        captions = [part["text"] for part in stand_in.last()["messages"][0]["content"] if "text" in part]
+        assert captions[-4:] == [
+            "Picture 1: an overview.",
+            "Picture 1: the red part.",
+            "Picture 3: an overview.",
+            "Picture 3: the red part.",
+        ]
 
 
 class TestDial:

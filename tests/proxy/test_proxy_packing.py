@@ -140,3 +140,31 @@ def test_what_is_forgotten_is_made_anew(monkeypatch: pytest.MonkeyPatch) -> None
     ] * 2
     assert len(packer._selectors[0].asked) == 1  # a verdict is remembered
     packer.close()
+
+
+def test_parts_for_a_later_question_are_counted_without_those_sent_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    boxes = [(0.0, 100.0 * number, 400.0, 100.0 * number + 50) for number in range(3)]
+
+    def double(picture: Image.Image, *more: Any, **settings: Any) -> Packed:
+        places = tuple(Place(number, (0, 0, 400, 50), box, 1.0) for number, box in enumerate(boxes))
+        captions = tuple(f"Part {number} of 3 of the picture." for number in (1, 2, 3))
+        pictures = (Image.new("RGB", (400, 50)),) * 3
+        return Packed(pictures, captions, places, picture.size, 60, 1000, "crops", "32", 0.9)
+
+    monkeypatch.setattr(packing, "pack_for", double)
+    monkeypatch.setattr(packing, "Selector", SelectorDouble)
+    packer = Packer(1, seconds=60)
+    data = encoded(1280, 801)
+    picture = Picture(data, digest_of(data), "What is green?")
+
+    def captions(*sent: int) -> list[str]:
+        monkeypatch.setattr(packing, "is_shown", lambda box, *more: box in [boxes[one] for one in sent])
+        shown = tuple((boxes[one], 1.0) for one in sent)
+        return [caption for caption, _ in asyncio.run(packer.cut(picture, Dial(), shown)).parts]
+
+    assert captions() == [f"Part {number} of 3 of the picture." for number in (1, 2, 3)]
+    assert captions(0) == ["Part 1 of 2 of the picture.", "Part 2 of 2 of the picture."]
+    assert captions(0, 2) == ["A part of the picture."]
+    packer.close()

@@ -44,6 +44,7 @@ from arr_coc.pixels.planning import (
     crops,
     estimated,
     overview,
+    paper_size,
     priced,
     reading_scale,
     shrunk,
@@ -588,7 +589,7 @@ def _to_whole_patches(sight: Sight, plan: Plan, spend: Spend) -> Plan:
             piece if piece.overview else _spread(sight, piece, spend.rule.patch) for piece in plan.pieces
         )
     )
-    sizes = tuple(piece.size for piece in pieces)
+    sizes = tuple(paper_size(piece.size, spend.rule) for piece in pieces)
     price = priced(sizes, spend.rule)
     if price is None or price[0] > plan.tokens:
         return plan
@@ -740,8 +741,12 @@ def _painted(image: Image.Image, plan: Plan, rule: Rule) -> Packed:
                 _frame(canvas, part)
                 canvas.paste(_cut(image, part), part.at)
             pictures.append(canvas)
-        else:
+        elif parts[0].size == size:
             pictures.append(_cut(image, parts[0]))
+        else:
+            canvas = Image.new("RGB", size, PAPER)
+            canvas.paste(_cut(image, parts[0]))
+            pictures.append(canvas)
     places = tuple(_place(part) for part in sorted(plan.pieces, key=lambda part: part.overview))
     return Packed(
         tuple(pictures),

@@ -27,6 +27,7 @@ GAP = 6  # px between the pieces of a strip, and around them
 STEPS = 240  # scales that are tried
 STEP = 0.97  # from one to the next
 KEPT_SHARE = 0.9  # of a side that a provider may not scale below
+MIN_SIDE = 28  # px of a picture that is sent; Qwen's processors refuse thinner ones
 OVERVIEW_SIDE = 160  # px: the least side of the square that an overview's px would fill
 
 Size = tuple[int, int]
@@ -141,6 +142,15 @@ def _scaled(box: PixelBox, scale: float) -> Size:
     return max(1, round((box[2] - box[0]) * scale)), max(1, round((box[3] - box[1]) * scale))
 
 
+def paper_size(size: Size, rule: Rule) -> Size:
+    """Return the size in px of the picture that a piece is put on alone.
+
+    White is added to a thin piece as far as it costs no token more.
+    """
+    least = min(MIN_SIDE, rule.patch)
+    return max(least, size[0]), max(least, size[1])
+
+
 def shrunk(size: Size, spend: Spend) -> Plan | None:
     """Plan the whole picture as large as the budget and its own size allow; None if it doesn't fit."""
     whole = (0, 0, *size)
@@ -176,15 +186,16 @@ def crops(regions: Sequence[PixelBox], spend: Spend, above: Plan | None = None) 
     left = spend.tokens - (0 if above is None else above.tokens)
 
     def make(scale: float) -> Plan | None:
-        sizes = [_scaled(box, scale) for box in regions]
+        sides = [_scaled(box, scale) for box in regions]
+        sizes = tuple(paper_size(one, spend.rule) for one in sides)
         price = priced(sizes, spend.rule)
         if price is None or price[0] > left:
             return None
         pieces = [
             Fragment(first + number, (0, 0), one, box)
-            for number, (one, box) in enumerate(zip(sizes, regions, strict=True))
+            for number, (one, box) in enumerate(zip(sides, regions, strict=True))
         ]
-        return Plan("crops", tuple(sizes), tuple(pieces), price[0], scale * price[1])
+        return Plan("crops", sizes, tuple(pieces), price[0], scale * price[1])
 
     plan = largest(spend.magnify, make, estimated(regions, spend, left, spend.rule.patch / 2))
     if plan is None or above is None:

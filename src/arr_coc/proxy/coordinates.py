@@ -31,6 +31,8 @@ PATTERNS = re.compile(
         # A command at the beginning of a sentence, or behind a comma.
         rf"(?:^|[.!?:;,\n]\s*)(?:(?:now|please|then|and) )*(?:{_PRESS}|point (?:to|at)|drag|hover(?: over)?)"
         r" (?:on |at )?(?:an?|it|my|that|the|this|your|[\"'“‘])",
+        # "Click on Save changes", "Click OK": what a control says may stand without quotes.
+        rf"(?:^|[.!?:;,\n]\s*)(?:(?:now|please|then|and) )*(?:{_PRESS} on |click (?-i:[A-Z]))",
     )),
     re.IGNORECASE,
 )  # fmt: skip

@@ -23,7 +23,7 @@ MAX_QUESTION = 2_000  # characters of a turn that count as its question, the las
 MAX_LATER = 100  # turns behind the first picture that may be about an earlier one
 IN_PATH = re.compile(r"/(?:deployments|engines)/([^/]+)/")
 DATA_URL = re.compile(
-    r"\s*data:image/[\w.+-]{1,40}(;[\w.+-]{1,40}=[^;,\s]{0,80}){0,4}\s*;\s*base64\s*,",
+    r"\s*data:(?:image/[\w.+-]{1,40}|application/octet-stream)(;[\w.+-]{1,40}=[^;,\s]{0,80}){0,4}\s*;\s*base64\s*,",
     re.ASCII | re.IGNORECASE,
 )
 JPEG = "/9j/"  # how the base64 of a JPEG begins
@@ -69,6 +69,7 @@ class PictureSlot(NamedTuple):
     data: str  # base64 of an image file
     question: str  # of the user about it; "": no words came with it or before it
     number: int = 0  # 1 for the first picture of the user's turns, those that can't be packed counted, too
+    alone: bool = True  # whether its turn has no other picture
 
 
 def api_of(path: str) -> Api | None:
@@ -104,7 +105,8 @@ def picture_slots(api: Api, body: object) -> list[PictureSlot]:
         question = _words(api, turn) or question
         places = _picture_places(api, turn)
         for place, data in pictures_in(api, turn):
-            slots.append(PictureSlot(number, place, data, question, before + 1 + places.index(place)))
+            at = before + 1 + places.index(place)
+            slots.append(PictureSlot(number, place, data, question, at, len(places) == 1))
         before += len(places)
     return slots
 

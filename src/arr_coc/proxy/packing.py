@@ -18,6 +18,7 @@ import binascii
 import hashlib
 import io
 import logging
+import re
 import threading
 import time
 import warnings
@@ -54,6 +55,7 @@ PATIENCE = 10  # times as long a picture is waited for that was packed before: b
 THUMBNAIL = 320  # px of the longer side of the small picture in a trace
 MAX_LETTERS = 5 * 2**20  # of base64 that APIs take of one picture; Anthropic's limit is the lowest
 
+PART = re.compile(r"^Part \d+ of \d+ of")  # how the caption of one of several parts begins
 URL_SAFE = str.maketrans("-_", "+/")  # the two letters of base64 in addresses
 
 log = logging.getLogger(__name__)
@@ -221,8 +223,6 @@ class Packer:
 
     async def pack(self, picture: Picture, dial: Dial) -> Outcome:
         """Return the outcome for a picture; never an error."""
-        if not picture.question:
-            return Outcome("no_question")
         return await self._made(picture, _key(picture, dial), partial(self._packed, dial=dial))
 
     async def cut(self, picture: Picture, dial: Dial, places: tuple[Shown, ...]) -> Outcome:
@@ -275,6 +275,8 @@ class Packer:
 
     def _packed(self, selector: Selector, received: Received, question: str, dial: Dial) -> Outcome:
         picture = received.picture
+        if not question:
+            return self._whole("no_question", picture, dial)
         if is_transcription(self._guide, question):
             return self._whole("transcription", picture, dial)
         if asks_for_coordinates(question):
@@ -331,7 +333,7 @@ class Packer:
         kept = replace(
             packed,
             pictures=tuple(packed.pictures[number] for number in numbers),
-            captions=tuple(packed.captions[number] for number in numbers),
+            captions=_counted([packed.captions[number] for number in numbers]),
             places=tuple(
                 one._replace(picture=numbers[one.picture]) for one in packed.places if one.picture in new
             ),
@@ -442,6 +444,16 @@ def _open(data: str) -> Received:
         raise _Unfit("unreadable") from error
 
 
+def _counted(captions: Sequence[str]) -> tuple[str, ...]:
+    """Return captions of some parts of a picture that count these parts alone."""
+    if len(captions) == 1:
+        return (PART.sub("A part of", captions[0]),)
+    return tuple(
+        PART.sub(f"Part {number} of {len(captions)} of", caption)
+        for number, caption in enumerate(captions, 1)
+    )
+
+
 def _gains(packed: Packed) -> bool:
     """Whether a packing costs less than the whole picture, or shows a part of it larger than that is read."""
     rule = find_rule(packed.rule)
@@ -477,6 +489,13 @@ def _thumbnail(picture: Image.Image, packed: Packed | None) -> str:
     file = io.BytesIO()
     small.save(file, "JPEG", quality=70)
     return base64.b64encode(file.getvalue()).decode()
+
+
+def captioned(outcome: Outcome, source: str) -> Outcome:
+    """Return an outcome whose captions begin with words that say which picture its parts are of."""
+    return outcome._replace(
+        parts=tuple((f"{source}{caption[:1].lower()}{caption[1:]}", data) for caption, data in outcome.parts)
+    )
 
 
 def facts(outcome: Outcome) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from arr_coc.guide.question import terms
 from arr_coc.proxy.coordinates import asks_for_coordinates
 from arr_coc.proxy.earlier import Shown, named_things
 from arr_coc.proxy.messages import PictureSlot
-from arr_coc.proxy.packing import Dial, Outcome, Packer, Picture
+from arr_coc.proxy.packing import Dial, Outcome, Packer, Picture, captioned
 
 MAX_BEFORE = 10  # earlier pictures, the last ones, of which one may be what a question is about
 
@@ -80,7 +80,8 @@ async def recall_all(
         outcome = await packer.cut(about, dial, tuple(places[about.digest]))
         if outcome.parts:
             places[about.digest] += outcome.places
-            recalled[turn] = Recalled(number, _captioned(outcome, slots[number].number))
+            source = f"From picture {slots[number].number}, sent earlier: "
+            recalled[turn] = Recalled(number, captioned(outcome, source))
     return recalled
 
 
@@ -91,12 +92,4 @@ def _may_be_about_others(question: str, own: Sequence[Outcome], sure: float) -> 
     return all(
         one.reason in ("unsure", "small") and one.confidence is not None and one.confidence < sure
         for one in own
-    )
-
-
-def _captioned(outcome: Outcome, number: int) -> Outcome:
-    """Return parts with captions that say which picture they are of."""
-    source = f"From picture {number}, sent earlier: "
-    return outcome._replace(
-        parts=tuple((f"{source}{caption[:1].lower()}{caption[1:]}", data) for caption, data in outcome.parts)
     )

@@ -47,7 +47,7 @@ from arr_coc.proxy.guardrail import CHAT_PATH, NOTHING, read_rows, written_rows
 from arr_coc.proxy.guardrail import PATH as GUARDRAIL
 from arr_coc.proxy.journal import Journal, RequestedPicture, RequestRecord
 from arr_coc.proxy.messages import APIS, Api, api_of, model_in_path
-from arr_coc.proxy.packing import Dial, Outcome, Packer, Picture
+from arr_coc.proxy.packing import Dial, Outcome, Packer, Picture, captioned
 from arr_coc.proxy.recall import Recalled, recall_all
 from arr_coc.proxy.screens import Screens
 
@@ -401,6 +401,10 @@ class Proxy:
         recalled: dict[int, Recalled] = {}
         if dial.layout != ONE_EACH:
             recalled = await recall_all(self.packer, slots, pictures, outcomes, parsed.questions, dial)
+        outcomes = [
+            one if slot.alone else captioned(one, f"Picture {slot.number}: ")
+            for slot, one in zip(slots, outcomes, strict=True)
+        ]
         parts = {slot: one.parts for slot, one in zip(slots, outcomes, strict=True) if one.parts}
         added = {turn: one.outcome.parts for turn, one in recalled.items()}
         frames = await self.screens.outcomes(parsed.screens, rule, dial.layout == ONE_EACH, limits.held_side)
@@ -423,7 +427,7 @@ class Proxy:
                 body.spare = content
             body.content = made
         body.resize(len(body.content) + len(body.spare))
-        if not slots and not changes and not screens:
+        if not slots and not changes and not frames:
             return "untouched", None
         traced = [
             (slot.turn, RequestedPicture(slot.question, one))
