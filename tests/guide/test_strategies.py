@@ -12,7 +12,6 @@ import pytest
 import torch
 from PIL import Image, ImageDraw, ImageFont
 
-from arr_coc import selector as selecting
 from arr_coc.choose.allocation import Allocation, Reason
 from arr_coc.choose.boxes import Box
 from arr_coc.choose.layer import Prior
@@ -21,6 +20,7 @@ from arr_coc.guide.coupling import OUTRIGHT, Coupling, Match, scope
 from arr_coc.guide.guide import Guide, prepared
 from arr_coc.guide.question import is_overview, is_unusual, names_print, split_words, terms
 from arr_coc.guide.trust import BUSY, EXPLORE, GENERAL, SURE, TIE, dense_things, shares, verdict_of
+from arr_coc.relevance import deciding
 from arr_coc.relevance.deciding import Decision
 from arr_coc.selector import Selector
 from arr_coc_lab.world import draw_page
@@ -280,8 +280,8 @@ def test_rarity_is_mapped_only_where_it_says_something(monkeypatch: pytest.Monke
         calls.append(arguments)
         return rarity(*arguments)
 
-    rarity = selecting.rarity
-    monkeypatch.setattr(selecting, "rarity", counted)
+    rarity = deciding.rarity
+    monkeypatch.setattr(deciding, "rarity", counted)
     for question in (*questions[:3], "Describe the image."):
         own(image, question)
     assert not calls

@@ -317,7 +317,13 @@ def test_what_a_chat_changes_of_itself_is_counted() -> None:
     with imported("bench/chat.py") as chat:
         bodies = [
             json.dumps({"model": "m", "messages": chat.messages_of(turns)}).encode()
-            for turns in ([chat.Turn("a", "AA", "?")], [chat.Turn("a", "AA", "?"), chat.Turn("b", "BB", "!")])
+            for turns in (
+                [chat.Turn("a", "AA", chat.Asked("?", []), None)],
+                [
+                    chat.Turn("a", "AA", chat.Asked("?", []), None),
+                    chat.Turn("b", "BB", chat.Asked("!", []), None),
+                ],
+            )
         ]
         assert chat.changed(*bodies) == 0
         end = b'AA"}}]}'

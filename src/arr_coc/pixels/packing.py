@@ -105,7 +105,7 @@ class LikelyUnits(NamedTuple):
 
     boxes: NDArray[np.float64]  # [B, 4] in px, of the pieces of all of them: lines, controls
     first: NDArray[np.int64]  # [F], the number of the first piece of each
-    shown: tuple[tuple[PixelBox, ...], ...]  # what is to be shown of each: its pieces, and its header
+    needed: tuple[tuple[PixelBox, ...], ...]  # what is to be shown of each: its pieces, and its header
     weights: NDArray[np.float64]  # [F], the chance of each that it holds the answer, adding up to 1
     heights: NDArray[np.float64]  # [F], px of the lowest of its lines
 
@@ -398,10 +398,10 @@ def _facts(page: PrintedPage, every: Allocation) -> LikelyUnits | None:
     ]
     pieces = [unit_pieces(page, unit) for unit in units]
     heads = [() if unit.header < 0 else (around([page.lines[unit.header]]),) for unit in units]
-    shown = tuple((*head, *own) for head, own in zip(heads, pieces, strict=True))
+    needed = tuple((*head, *own) for head, own in zip(heads, pieces, strict=True))
     first = np.cumsum([0, *(len(own) for own in pieces[:-1])])
     boxes = np.array([box for own in pieces for box in own], dtype=np.float64)
-    return LikelyUnits(boxes, first, shown, scores / scores.sum(), np.maximum(1.0, heights))
+    return LikelyUnits(boxes, first, needed, scores / scores.sum(), np.maximum(1.0, heights))
 
 
 def _candidates(sight: Sight, spend: Spend) -> Iterator[Candidate]:
@@ -412,11 +412,11 @@ def _candidates(sight: Sight, spend: Spend) -> Iterator[Candidate]:
     size, grid = sight.image.size, sight.relevance.shape
     kept = np.zeros(grid, dtype=bool)
     boxes: list[PixelBox] = []
-    for number, parts in enumerate(sight.facts.shown, 1):
+    for number, parts in enumerate(sight.facts.needed, 1):
         boxes += parts
         for part in parts:
             kept[_cells_in(part, size, grid)] = True
-        if number in COUNTS or number == len(sight.facts.shown):
+        if number in COUNTS or number == len(sight.facts.needed):
             own = tuple(dict.fromkeys(boxes))  # a line may be of several units
             around = unit_regions(own, sight.page, _frame_of(own, spend), MAX_IN_STRIP)
             yield Candidate(np.flatnonzero(kept), own, around)

@@ -79,12 +79,12 @@ def ranked_units(page: PrintedPage, allocation: Allocation, most: int = MAX_UNIT
     """
     relevance = (allocation.balanced[0] * allocation.mask()[0]).double().numpy()
     scores = relevance_at(relevance, page.boxes, page.size)
-    found = [*_of_lines(page, scores), *_of_controls(page, scores, relevance)]
+    units = [*_of_lines(page, scores), *_of_controls(page, scores, relevance)]
     cells = allocation.evidence(page.size)
-    found += [PageUnit(one.box, one.score) for one in cells if not _prints(one.box, page)]
-    found.sort(key=lambda unit: -unit.score)
+    units += [PageUnit(one.box, one.score) for one in cells if not _prints(one.box, page)]
+    units.sort(key=lambda unit: -unit.score)
     kept: list[PageUnit] = []
-    for unit in found:
+    for unit in units:
         if unit.score > 0 and not any(_holds(other.box, unit.box) for other in kept):
             kept.append(unit)
             if len(kept) == most:
