@@ -290,8 +290,8 @@ class PictureTools:
             printed = self._printed.get(picture.key)
             if printed is None:
                 read = tuple(ocr(np.asarray(picture.image)))
-                lines_in_order = self.selector.beside(picture, find_page)
-                printed = _Printed(read, replace(lines_in_order, lines=tuple(line.box for line in read)))
+                layout = self.selector.beside(picture, find_page)
+                printed = _Printed(read, replace(layout, lines=tuple(line.box for line in read)))
                 if printed.nbytes <= MAX_READ_BYTES:
                     self._printed[picture.key] = printed
             if is_transcription(self.selector.guide, question):
