@@ -33,6 +33,7 @@ from remarks import SWEEP, adapt_text, cut_text, deeper_text, favours_text, gray
 from serve_table import serve_text  # noqa: E402
 from speeds import RESULTS, bench_text, choose_text, least, machine_text, memory_text, read, with_times  # noqa: E402
 from strategies_table import maps_text, strategies_text  # noqa: E402
+from units_table import units_text  # noqa: E402
 
 ABLATION_NAMES = {
     "all": "all parts (200 steps of stage 1)",
@@ -543,6 +544,7 @@ def blocks() -> dict[str, str]:
         "large": large_table(read("saccade")),
         "real": real_text(),
         "pixels": pixels_text(),
+        "units": units_text(),
         "cost": cost_text(),
         "offers": offers_table(),
         "study": table(some(with_times(study, "times"), lambda m: not m.startswith(SWEEP)), "budgets"),
