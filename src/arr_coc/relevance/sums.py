@@ -18,6 +18,7 @@ from arr_coc.guide.coupling import GUIDE, GuideSource
 from arr_coc.guide.guide import Guide, load_guide
 from arr_coc.relevance.boxes import open_boxes
 from arr_coc.relevance.ocr import open_ocr
+from arr_coc.relevance.page import open_page
 from arr_coc.relevance.patches import open_dense, open_index, open_retriever
 from arr_coc.relevance.source import RelevanceSource, SumSource
 
@@ -27,6 +28,7 @@ Opener = Callable[[str], RelevanceSource]  # from the argument after ":", "" wit
 _BUILT_IN: dict[str, Callable[[str], RelevanceSource]] = {
     "ocr": open_ocr,
     "boxes": open_boxes,
+    "page": open_page,
     "retriever": open_retriever,
     "dense": open_dense,
     "index": open_index,
