@@ -17,6 +17,7 @@ from arr_coc.files.plugins import load_point, plugins
 from arr_coc.guide.coupling import GUIDE, GuideSource
 from arr_coc.guide.guide import Guide, load_guide
 from arr_coc.relevance.boxes import open_boxes
+from arr_coc.relevance.docqa import open_docqa
 from arr_coc.relevance.ground import open_ground
 from arr_coc.relevance.ocr import open_ocr
 from arr_coc.relevance.page import open_page
@@ -31,6 +32,7 @@ _BUILT_IN: dict[str, Callable[[str], RelevanceSource]] = {
     "boxes": open_boxes,
     "page": open_page,
     "ground": open_ground,
+    "docqa": open_docqa,
     "retriever": open_retriever,
     "dense": open_dense,
     "index": open_index,
