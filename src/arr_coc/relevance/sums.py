@@ -19,6 +19,7 @@ from arr_coc.guide.guide import Guide, load_guide
 from arr_coc.relevance.boxes import open_boxes
 from arr_coc.relevance.docqa import open_docqa
 from arr_coc.relevance.ground import open_ground
+from arr_coc.relevance.layout import open_layout
 from arr_coc.relevance.ocr import open_ocr
 from arr_coc.relevance.page import open_page
 from arr_coc.relevance.patches import open_dense, open_index, open_retriever
@@ -33,6 +34,7 @@ _BUILT_IN: dict[str, Callable[[str], RelevanceSource]] = {
     "page": open_page,
     "ground": open_ground,
     "docqa": open_docqa,
+    "layout": open_layout,
     "retriever": open_retriever,
     "dense": open_dense,
     "index": open_index,
