@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from arr_coc.choose.boxes import Box
 from arr_coc.guide.coupling import Calibration, Coupling, Finding
 from arr_coc.guide.lexicon import STOP_WORDS
 from arr_coc.guide.question import PICTURE_NAMES, POINTING, QUESTION_WORDS, SHOWING, TELLING, split_words
@@ -86,21 +87,20 @@ class GroundSource:
         scores = found["scores"].float().cpu().nan_to_num(0)
         best = scores.argsort(descending=True, stable=True)[:MAX_FOUND].tolist()
         height, width = view.size
-        boxes = [tuple(found["boxes"][i].float().cpu().nan_to_num(0).tolist()) for i in best]
-        probabilities = [float(scores[i]) for i in best]
-        findings = tuple(
-            Finding(
-                self.name,
-                str(found["text_labels"][i]),
-                probability,
-                tuple(
-                    min(max(side / of, 0.0), 1.0) for side, of in zip(box, (width, height) * 2, strict=True)
-                ),
-            )
-            for i, box, probability in zip(best, boxes, probabilities, strict=True)
-        )
+        boxes: list[Box] = []
+        findings = []
+        for i in best:
+            x0, y0, x1, y1 = found["boxes"][i].float().cpu().nan_to_num(0).tolist()
+            boxes.append((x0, y0, x1, y1))
+            shares = (_share(x0, width), _share(y0, height), _share(x1, width), _share(y1, height))
+            findings.append(Finding(self.name, str(found["text_labels"][i]), float(scores[i]), shares))
+        probabilities = [one.probability for one in findings]
         cells = cells_from_boxes(boxes, [log_odds(one) for one in probabilities], grid, view.size)
-        return Coupling(cells, max(probabilities, default=0.0), findings=findings)
+        return Coupling(cells, max(probabilities, default=0.0), findings=tuple(findings))
+
+
+def _share(side: float, of: int) -> float:
+    return min(max(side / of, 0.0), 1.0)
 
 
 def noun_phrases(question: str) -> list[str]:

@@ -227,8 +227,9 @@ def _placed(nodes: Sequence[_Node]) -> tuple[PageText, ...]:
             around = [(nodes[j].box, j < i) for j in children[parents[i]] if j != i]
             boxes[i] = whole and _rest(whole, [(box, before) for box, before in around if box])
         controls = not children[i] and node.role not in ("generic", "text")
-        if i not in hidden and boxes[i] and i not in telling and (node.text or controls):
-            texts.append(PageText(node.text, boxes[i], node.role))
+        own = boxes[i]
+        if own is not None and not (i in hidden or i in telling) and (node.text or controls):
+            texts.append(PageText(node.text, own, node.role))
     return tuple(texts)
 
 
