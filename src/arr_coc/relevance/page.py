@@ -258,7 +258,7 @@ def parse_texts(value: Any, name: str) -> tuple[PageText, ...]:
     return tuple(made)
 
 
-def open_page(argument: str = "") -> PageSource:
+def open_page_texts(argument: str = "") -> PageSource:
     """Open the source "page:FILE": an ARIA snapshot with boxes, or a JSON list of texts with boxes."""
     if not argument:
         raise ValueError("relevance 'page' needs a file: page:snapshot.yaml, or a PageSource in Python")

@@ -21,7 +21,7 @@ from arr_coc.relevance.docqa import open_docqa
 from arr_coc.relevance.ground import open_ground
 from arr_coc.relevance.layout import open_layout
 from arr_coc.relevance.ocr import open_ocr
-from arr_coc.relevance.page import open_page
+from arr_coc.relevance.page import open_page_texts
 from arr_coc.relevance.patches import open_dense, open_index, open_retriever
 from arr_coc.relevance.source import RelevanceSource, SumSource
 
@@ -31,7 +31,7 @@ Opener = Callable[[str], RelevanceSource]  # from the argument after ":", "" wit
 _BUILT_IN: dict[str, Callable[[str], RelevanceSource]] = {
     "ocr": open_ocr,
     "boxes": open_boxes,
-    "page": open_page,
+    "page": open_page_texts,
     "ground": open_ground,
     "docqa": open_docqa,
     "layout": open_layout,
