@@ -137,7 +137,7 @@ $(VENV)/installed: pyproject.toml lab/pyproject.toml | $(BIN)/python
 
 $(VENV)/installed-app: pyproject.toml lab/pyproject.toml | $(BIN)/python
 	$(NOTICE)
-	$(BIN)/python -m pip install --disable-pip-version-check -e '.[app]' -e ./lab
+	$(BIN)/python -m pip install --disable-pip-version-check -e '.[app,ocr]' -e ./lab
 	@touch $@ $(VENV)/installed
 
 $(VENV)/installed-dev: pyproject.toml lab/pyproject.toml | $(BIN)/python

@@ -18,6 +18,7 @@ from torch import Tensor
 import tiny_kinds
 from arr_coc.relevance import conformance, patches
 from arr_coc.relevance.conformance import SourceScene
+from arr_coc.relevance.native import to_image
 from arr_coc.relevance.patches import (
     DenseSource,
     IndexSource,
@@ -283,7 +284,7 @@ def test_tiles_are_joined_and_the_picture_of_the_whole_left_out() -> None:
 @pytest.mark.parametrize("size", [(24, 24), (60, 20), (7, 300), (72, 71)])
 def test_tiles_have_no_border(size: tuple[int, int]) -> None:
     processor = built("colmodernvbert")[1]
-    inputs = processor.process_images(images=[patches.to_image(noise(*size))], return_tensors="pt")
+    inputs = processor.process_images(images=[to_image(noise(*size))], return_tensors="pt")
     assert inputs["pixel_attention_mask"].all()
     source("colmodernvbert").view(noise(*size))
 
@@ -314,7 +315,7 @@ def test_siglips_head_sees_each_patch_alone(made: Any) -> None:
     """A picture of one patch has the vector of the whole picture."""
     model, processor = made()
     one, picture = DenseSource(model, processor), noise(4, 4)
-    inputs = processor.image_processor(images=[patches.to_image(picture)], return_tensors="pt")
+    inputs = processor.image_processor(images=[to_image(picture)], return_tensors="pt")
     with torch.no_grad():
         whole = model.get_image_features(**inputs).pooler_output
     vectors = one.view(picture).vectors

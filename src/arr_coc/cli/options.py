@@ -127,7 +127,8 @@ Relevance = Annotated[
     typer.Option(
         metavar="NAME",
         help="What says which cells the question needs: guide; ocr, lines of print as an OCR reads them; "
-        "boxes:FILE, retriever:NAME, dense:NAME, index:FILE, or a sum such as guide+ocr. With a model also "
+        "page:FILE, boxes:FILE, ground:NAME, docqa:NAME, retriever:NAME, dense:NAME, index:FILE, or a sum "
+        "such as guide+ocr, with layout:NAME if you like. With a model also "
         "trained, what was learned for it; gaze, its own attention; auto: what was learned, and the guide "
         "where a picture is unlike those it was learned on, or nothing was learned.",
     ),

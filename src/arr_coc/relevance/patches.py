@@ -12,24 +12,20 @@ can be added to those of other sources.
 
 from __future__ import annotations
 
-import json
 import math
-import zlib
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
-from PIL import Image
 from safetensors.torch import load_file
 from torch import Tensor
 
-from arr_coc.files.device import resolve_device
-from arr_coc.files.paths import input_file, is_local, local_path, shorten
+from arr_coc.files.paths import input_file, shorten
 from arr_coc.files.saved import reading
 from arr_coc.guide.coupling import Calibration, Coupling, sigmoid
+from arr_coc.relevance.native import load_native, model_place, native_version, tensors_crc, to_image
 from arr_coc.relevance.source import PictureView, cells_from_map
 
 RETRIEVERS = {  # by model type, the classes of transformers with late interaction
@@ -38,7 +34,6 @@ RETRIEVERS = {  # by model type, the classes of transformers with late interacti
     "colqwen2": "ColQwen2ForRetrieval",
 }
 PATCHES = "patches"  # the tensor of an index file that holds the picture's vectors; others bear questions
-SAMPLED = 64  # numbers of each parameter that tell models apart
 
 
 class Sureness(NamedTuple):
@@ -92,7 +87,7 @@ class IndexSource:
         calibration: Calibration | None = None,
     ) -> None:
         if version is None:
-            version = f"{_crc([vectors]):08x}" if isinstance(vectors, Tensor) else "1"
+            version = f"{tensors_crc([vectors]):08x}" if isinstance(vectors, Tensor) else "1"
         self.vectors, self.questions = vectors, questions
         self.name, self.version, self.sureness = name, version, sureness
         self.calibration: Calibration | None = calibration
@@ -163,7 +158,9 @@ class RetrieverSource(IndexSource):
         calibration: Calibration | None = None,
     ) -> None:
         self.model, self.processor = model.eval(), processor
-        super().__init__(self._patches, self._tokens, name, _version(model, processor), sureness, calibration)
+        super().__init__(
+            self._patches, self._tokens, name, native_version(model, processor), sureness, calibration
+        )
 
     def _patches(self, picture: Tensor) -> Tensor:
         image = to_image(picture)
@@ -250,7 +247,7 @@ class DenseSource(IndexSource):
             self._patches,
             self._text,
             name,
-            _version(model, processor),
+            native_version(model, processor),
             sureness or _own_sureness(model),
             calibration,
         )
@@ -312,6 +309,9 @@ ENCODERS: dict[str, Callable[[Any, Mapping[str, Tensor]], Tensor]] = {
 }
 
 
+DUAL = dict.fromkeys(ENCODERS, "AutoModel")  # by model type, the class of transformers
+
+
 def _own_sureness(model: Any) -> Sureness:
     """Return the sureness of a dual encoder: SigLIP's own scale and bias, for other models `TEXTS`."""
     if not hasattr(model, "logit_bias"):
@@ -320,73 +320,19 @@ def _own_sureness(model: Any) -> Sureness:
     return Sureness(slope, -float(model.logit_bias.detach()) / slope)
 
 
-def to_image(picture: Tensor) -> Image.Image:
-    """Return a picture, float [3, h, w] in [0, 1], as the PIL image that processors take."""
-    levels = (picture.detach().cpu().clamp(0, 1) * 255).round().to(torch.uint8)
-    return Image.fromarray(levels.permute(1, 2, 0).contiguous().numpy())
-
-
-def _version(model: Any, processor: Any) -> str:
-    """Return eight hexadecimal digits that change with a model's weights and its processor's settings."""
-    settings = zlib.crc32(
-        json.dumps(processor.image_processor.to_dict(), sort_keys=True, default=str).encode()
-    )
-    return f"{_crc([one.detach().flatten()[:SAMPLED] for one in model.parameters()], settings):08x}"
-
-
-def _crc(tensors: Sequence[Tensor], start: int = 0) -> int:
-    for one in tensors:
-        start = zlib.crc32(one.detach().float().cpu().contiguous().numpy().tobytes(), start)
-    return start
-
-
 # By name.
 
 
 def open_retriever(argument: str = "") -> RetrieverSource:
     """Open the source "retriever:NAME", a model folder or a name on the Hub."""
-    kinds = tuple(RETRIEVERS)
-    return RetrieverSource(*_load(*_place("retriever", argument, "vidore/colqwen2-v1.0-hf"), kinds))
+    return RetrieverSource(
+        *load_native(*model_place("retriever", argument, "vidore/colqwen2-v1.0-hf"), RETRIEVERS)
+    )
 
 
 def open_dense(argument: str = "") -> DenseSource:
     """Open the source "dense:NAME", a model folder or a name on the Hub."""
-    kinds = tuple(ENCODERS)
-    return DenseSource(*_load(*_place("dense", argument, "google/siglip2-base-patch16-224"), kinds))
-
-
-def _place(relevance: str, argument: str, example: str) -> tuple[str, str]:
-    """Return the folder or name of a model, and the remedy to show if there is none."""
-    remedy = f"give a folder or a name on the Hub as {relevance}:NAME, such as {relevance}:{example}"
-    if not argument:
-        raise ValueError(f"relevance {relevance!r} needs a model: {remedy}")
-    path = local_path(argument)  # which refuses what can't be a name
-    return (str(path) if is_local(argument) else argument), remedy
-
-
-@lru_cache(maxsize=2)
-def _load(place: str, remedy: str, kinds: tuple[str, ...]) -> tuple[Any, Any]:
-    """Load a model, on an accelerator if there is one, and its processor; ValueError for other kinds."""
-    import transformers
-    from transformers import AutoConfig, AutoProcessor
-
-    from arr_coc.files.hub import download
-    from arr_coc.files.vetting import SMALL_FILES, weight_names
-
-    remote = not is_local(place)
-    folder = download(place, SMALL_FILES, remedy=remedy) if remote else Path(place)
-    with reading(f"model {shorten(place)} can't be loaded", remedy):
-        kind = AutoConfig.from_pretrained(folder, trust_remote_code=False).model_type
-        if kind not in kinds:
-            raise ValueError(f"its type is {kind!r} and none of {', '.join(kinds)}")
-        if remote:
-            download(place, weight_names(folder), folder.name, remedy)
-        processor = AutoProcessor.from_pretrained(folder, trust_remote_code=False)
-        device = resolve_device()
-        dtype = torch.float32 if device.type == "cpu" else "auto"
-        family = getattr(transformers, RETRIEVERS.get(kind, "AutoModel"))
-        model = family.from_pretrained(folder, dtype=dtype, use_safetensors=True, trust_remote_code=False)
-        return model.to(device).eval().requires_grad_(False), processor
+    return DenseSource(*load_native(*model_place("dense", argument, "google/siglip2-base-patch16-224"), DUAL))
 
 
 def open_index(argument: str = "") -> IndexSource:
@@ -405,7 +351,7 @@ def open_index(argument: str = "") -> IndexSource:
     if patches is None or patches.ndim != 3:
         raise ValueError(f"index {shorten(path)} has no tensor 'patches' of [h, w, D]: {remedy}")
     return IndexSource(
-        patches, _Questions(path, tensors), version=f"{_crc([patches, *tensors.values()]):08x}"
+        patches, _Questions(path, tensors), version=f"{tensors_crc([patches, *tensors.values()]):08x}"
     )
 
 

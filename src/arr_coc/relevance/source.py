@@ -71,6 +71,15 @@ class RelevanceSource(Protocol):
         ...
 
 
+@runtime_checkable
+class CompletingSource(RelevanceSource, Protocol):
+    """A source that judges nothing itself and completes what the others of a sum find (a protocol)."""
+
+    def complete(self, view: PictureView, logits: Tensor) -> Tensor:
+        """Return the sum's logits [H, W], none lower, with cells that belong to found ones raised."""
+        ...
+
+
 def view_all(source: RelevanceSource, pictures: Sequence[Tensor]) -> list[PictureView]:
     """Return a source's views of pictures: from its method `view_all` if it has one, else one by one."""
     at_once = getattr(source, "view_all", None)
@@ -109,8 +118,10 @@ class SumSource:
 
     A guide judges, from the words, whether a question is about all of the picture or what stands out in it.
 
+    Sources with a method `complete` (`CompletingSource`) then raise what belongs to cells that were found.
+
     Raises:
-        ValueError: several sources, and nobody has calibrated the logits of one.
+        ValueError: several sources, and nobody has calibrated the logits of one; or none that judges.
     """
 
     calibration: Calibration | None = Calibration(1.0)
@@ -123,6 +134,12 @@ class SumSource:
                     f"relevance {source.name!r} has no calibration, so it can't be added to others: use it "
                     "alone, or fit one with arr_coc.relevance.source.calibrate on pictures with boxes"
                 )
+        self.judging = [i for i, one in enumerate(sources) if not isinstance(one, CompletingSource)]
+        if sources and not self.judging:
+            name = sources[0].name
+            raise ValueError(
+                f"relevance {name!r} completes what others find: use it in a sum, such as guide+{name}:NAME"
+            )
         self.sources = tuple(sources)
         self.name = "+".join(source.name for source in sources)
         self.version = "+".join(source.version for source in sources)
@@ -147,14 +164,17 @@ class SumSource:
         """Return the couplings of several pictures with a question each, on a grid each."""
         parts = [view.parts for view in views if isinstance(view, SumView)]
         each = [
-            couple_all(source, [own[i] for own in parts], questions, grids)
-            for i, source in enumerate(self.sources)
+            couple_all(self.sources[i], [own[i] for own in parts], questions, grids) for i in self.judging
         ]
+        judging = [self.sources[i] for i in self.judging]
         by_guide = any(source.name == GUIDE for source in self.sources)  # then it has told the scopes
         scopes = {} if by_guide else {text: scope(self.guide, text) for text in dict.fromkeys(questions)}
         couplings = []
-        for question, own in zip(questions, zip(*each, strict=True), strict=True):
-            both = mixed(list(zip(self.sources, own, strict=True)))
+        for question, part, own in zip(questions, parts, zip(*each, strict=True), strict=True):
+            both = mixed(list(zip(judging, own, strict=True)))
+            for source, view in zip(self.sources, part, strict=True):
+                if isinstance(source, CompletingSource):
+                    both = replace(both, logits=source.complete(view, both.logits))
             if question in scopes:
                 overview, unusual = scopes[question]
                 both = replace(both, overview=overview, unusual=unusual)

@@ -17,7 +17,11 @@ from arr_coc.files.plugins import load_point, plugins
 from arr_coc.guide.coupling import GUIDE, GuideSource
 from arr_coc.guide.guide import Guide, load_guide
 from arr_coc.relevance.boxes import open_boxes
+from arr_coc.relevance.docqa import open_docqa
+from arr_coc.relevance.ground import open_ground
+from arr_coc.relevance.layout import open_layout
 from arr_coc.relevance.ocr import open_ocr
+from arr_coc.relevance.page import open_page_texts
 from arr_coc.relevance.patches import open_dense, open_index, open_retriever
 from arr_coc.relevance.source import RelevanceSource, SumSource
 
@@ -27,6 +31,10 @@ Opener = Callable[[str], RelevanceSource]  # from the argument after ":", "" wit
 _BUILT_IN: dict[str, Callable[[str], RelevanceSource]] = {
     "ocr": open_ocr,
     "boxes": open_boxes,
+    "page": open_page_texts,
+    "ground": open_ground,
+    "docqa": open_docqa,
+    "layout": open_layout,
     "retriever": open_retriever,
     "dense": open_dense,
     "index": open_index,

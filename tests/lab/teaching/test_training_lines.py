@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-import torch
+import random
 
-from arr_coc.relevance.lines import LineHead, PrintedLine, line_matches
-from arr_coc.relevance.ocr import OcrSource, judge
+import torch
+import torch.nn.functional as F
+
+from arr_coc.guide.lexicon import MEANING_WIDTH
+from arr_coc.relevance.lines import SENTENCE_WIDTH, LineHead, PrintedLine, line_matches
+from arr_coc.relevance.ocr import OcrSource, judge, table_meanings
 from arr_coc_lab.teaching.lines import (
     LinePage,
     LineQuestion,
+    closest_map,
     joined_lines,
+    learn_map,
+    lines_loss,
+    mapped,
     needed_lines,
     train_lines,
 )
@@ -60,3 +68,32 @@ def test_a_head_learns_which_line_a_question_needs() -> None:
     texts = [question.text for question in questions]
     logits, _ = judge(head, view, texts, vectors(texts))
     assert logits[..., 0].argmax(1).tolist() == [1, 3]
+
+
+def test_a_map_from_meanings_brings_texts_near_their_vectors_and_then_finds_lines() -> None:
+    texts = ["Total", "Due date", "4 May", "$ 42.00", "What is the total?", "When is it due?", "§"]
+    near = closest_map(texts, vectors(texts))
+    assert near.shape == (MEANING_WIDTH + 1, SENTENCE_WIDTH)
+    assert float(F.cosine_similarity(table_meanings(texts) @ near, vectors(texts)).mean()) > 0.8
+    source = OcrSource(read=lambda pixels: [], sentences=vectors, head=LineHead())
+    view = source.of_lines(LINES, (80, 280))
+    boxes = torch.tensor([line.box for line in LINES])
+    questions = [
+        LineQuestion(text, "value", vectors([text])[0], torch.zeros(4, 7), needed_lines(boxes, [box]), True)
+        for text, box in (("What is the total?", LINES[1].box), ("When is it due?", LINES[3].box))
+    ]
+    page = LinePage(view, questions)
+    own = mapped(page, near)
+    assert torch.allclose(own.view.vectors.norm(dim=1), torch.ones(4), atol=1e-5)
+    assert torch.allclose(own.questions[0].matches[:, 0], own.view.vectors @ own.questions[0].vector)
+    head = source.head.requires_grad_(False)
+    before = {name: tensor.clone() for name, tensor in head.state_dict().items()}
+    learned = learn_map(head, [page], near, steps=40)
+    assert learned.isfinite().all()
+    assert not torch.equal(learned, near)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in head.state_dict().items())
+    lost = [
+        sum(float(lines_loss(head, mapped(page, one), page, random.Random(i))) for i in range(8))
+        for one in (learned, near)
+    ]
+    assert lost[0] < lost[1]

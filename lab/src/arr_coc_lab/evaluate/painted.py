@@ -11,7 +11,7 @@ from torch import Tensor
 
 from arr_coc.choose.stopwatch import Stopwatch
 from arr_coc.modes.call import EncodedImages
-from arr_coc.relevance.patches import to_image
+from arr_coc.relevance.native import to_image
 from arr_coc.session import Session
 from arr_coc_lab.evaluate.early import Ready, Spend, whole_image
 from arr_coc_lab.evaluate.view import View

@@ -2,6 +2,7 @@
 
     arr-coc world pages --pages 1200
     python -m arr_coc_lab.teaching.lines src/arr_coc/bundled/ocr --pages pages    half an hour of one core
+    python -m arr_coc_lab.teaching.lines src/arr_coc/bundled/ocr --map            ten minutes
 
 The print of the pictures is known (`pictures/lines.jsonl.gz`), so that no picture is needed. A line is
 evidence if half of it, or of a box of evidence, lies in the other; what stands just left of a line is, if a
@@ -9,6 +10,9 @@ box of evidence lies there. Six hundred pictures are soon known by heart: lines 
 out at random, numbers are disturbed and matches forgotten, and with --pages every fourth page is a rendered
 one, whose words are known. The running mean of the weights is kept, and the scale and bias that make its
 logits log odds are fitted on cells of the validation split.
+
+Then a map from the guide's table of meanings is learned, on the real pictures, with which the same head does
+without sentence vectors; --map learns that alone.
 """
 
 from __future__ import annotations
@@ -16,12 +20,14 @@ from __future__ import annotations
 import argparse
 import random
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
-from safetensors.torch import save_file
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from tqdm import tqdm
@@ -30,7 +36,17 @@ from arr_coc.choose.boxes import Box
 from arr_coc.data.evidence import evidence_cells
 from arr_coc.guide.coupling import Calibration
 from arr_coc.relevance.lines import LineHead, PrintedLine, line_matches, word_rows
-from arr_coc.relevance.ocr import MARGIN, OcrSource, OcrView, judge, load_sentences, scored_boxes
+from arr_coc.relevance.ocr import (
+    HEAD_FILE,
+    MAP,
+    MARGIN,
+    OcrSource,
+    OcrView,
+    judge,
+    load_sentences,
+    scored_boxes,
+    table_meanings,
+)
 from arr_coc.relevance.source import cells_from_boxes, fit_calibration
 from arr_coc.selector import Sizing
 from arr_coc_lab.pictures.labels import Split, pictures
@@ -43,6 +59,7 @@ SPACE, SAME_ROW = (
     0.6,
     0.5,
 )  # of their words that share a line: gap at most, overlap at least, in heights of print
+MAP_STEPS, MAP_RATE, MAP_TEXTS = 600, 1e-3, 6000  # of the map from meanings; texts that it starts from
 RATE, DECAY, DROPOUT = 1e-3, 0.2, 0.25
 LEFT_OUT, NOISE, FORGOTTEN = 0.12, 0.03, 0.1  # share of lines, spread of facts, share of matches
 # So many of another picture's questions are asked as unanswerable, of these kinds. With fewer a head tells a
@@ -164,6 +181,57 @@ def _line_page(
     return [LinePage(view, made)]
 
 
+def mapped(page: LinePage, towards: Tensor) -> LinePage:
+    """Return a page with vectors by the guide's table of meanings, through a map [.., SENTENCE_WIDTH].
+
+    Gradients reach the map through the vectors and through their cosines, the first two matches.
+    """
+    texts = [line.text for line in page.view.lines]
+    vectors = F.normalize(_meanings(tuple(texts)) @ towards, dim=1)
+    asked = F.normalize(_meanings(tuple(one.text for one in page.questions)) @ towards, dim=1)
+    questions = []
+    for one, vector in zip(page.questions, asked, strict=True):
+        cosines = vectors @ vector
+        spread = cosines.detach().std(unbiased=False).clamp_min(0.02)
+        score = (cosines - cosines.mean()) / spread / 3
+        matches = torch.cat((torch.stack((cosines, score), 1), one.matches[:, 2:]), 1)
+        questions.append(one._replace(vector=vector, matches=matches))
+    return LinePage(page.view._replace(vectors=vectors), questions)
+
+
+@lru_cache(maxsize=4096)
+def _meanings(texts: tuple[str, ...]) -> Tensor:
+    return table_meanings(texts)
+
+
+def closest_map(texts: Sequence[str], vectors: Tensor) -> Tensor:
+    """Return the map [MEANING_WIDTH + 1, SENTENCE_WIDTH] from texts' meanings that comes nearest to vectors
+    [N, SENTENCE_WIDTH] of them.
+    """
+    known = table_meanings(texts)
+    return torch.linalg.solve(known.T @ known + torch.eye(known.shape[1]), known.T @ vectors)
+
+
+def learn_map(head: LineHead, training: Sequence[LinePage], start: Tensor, steps: int = MAP_STEPS) -> Tensor:
+    """Learn a map from meanings with which a head, itself unchanged, finds lines as with sentence vectors."""
+    torch.manual_seed(0)
+    rng = random.Random(0)
+    towards = start.clone().requires_grad_(True)
+    mean = start.clone()
+    optimizer = torch.optim.Adam([towards], lr=MAP_RATE)
+    for step in tqdm(range(steps), desc="map"):
+        optimizer.param_groups[0]["lr"] = MAP_RATE * min(1.0, (step + 1) / 20, 2 * (steps - step) / steps)
+        losses = []
+        for _ in range(PAGES):
+            page, other = rng.choice(training), rng.choice(training)
+            losses.append(lines_loss(head, mapped(page, towards), mapped(other, towards), rng))
+        optimizer.zero_grad()
+        torch.stack(losses).mean().backward()
+        optimizer.step()
+        mean.lerp_(towards.detach(), 0.02)
+    return mean
+
+
 def lines_loss(head: LineHead, page: LinePage, other: LinePage, rng: random.Random) -> Tensor:
     """Return the loss of some questions of a picture and of some of another's, which it cannot answer."""
     view = page.view
@@ -253,16 +321,34 @@ def main() -> None:
     parser.add_argument("--pages", type=Path, help="a folder of arr-coc world, in whose words it learns, too")
     parser.add_argument("--most", type=int, default=1200, help="pages of it")
     parser.add_argument("--steps", type=int, default=STEPS)
+    parser.add_argument("--map", action="store_true", help="the map alone, for the head that OUT holds")
     arguments = parser.parse_args()
-    source = OcrSource(read=lambda pixels: [], sentences=load_sentences(), head=LineHead())
-    rendered = rendered_pages(arguments.pages, arguments.most, source) if arguments.pages else []
-    head = train_lines(real_pages("train", source), rendered, arguments.steps)
-    scale, bias = lines_calibration(head, source)
-    arguments.out.mkdir(parents=True, exist_ok=True)
-    tensors = {name: tensor.to(torch.bfloat16).contiguous() for name, tensor in head.state_dict().items()}
-    facts = {"format": "arr-coc lines 1", "scale": f"{scale:.4f}", "bias": f"{bias:.4f}"}
-    save_file(tensors, arguments.out / "lines.safetensors", facts)
-    print(f"scale {scale:.3f}, bias {bias:.3f}")
+    path = arguments.out / HEAD_FILE.name
+    encode = load_sentences()
+    sentences = table_meanings if arguments.map else encode  # for the map alone nobody asks for vectors
+    source = OcrSource(read=lambda pixels: [], sentences=sentences, head=LineHead())
+    training = real_pages("train", source)
+    if arguments.map:
+        tensors = {name: tensor for name, tensor in load_file(path).items() if name != MAP}
+        with safe_open(path, "pt") as file:
+            facts = file.metadata()
+        head = LineHead()
+        head.load_state_dict({name: tensor.float() for name, tensor in tensors.items()})
+        head.eval()
+    else:
+        rendered = rendered_pages(arguments.pages, arguments.most, source) if arguments.pages else []
+        head = train_lines(training, rendered, arguments.steps)
+        scale, bias = lines_calibration(head, source)
+        arguments.out.mkdir(parents=True, exist_ok=True)
+        tensors = {name: tensor.to(torch.bfloat16).contiguous() for name, tensor in head.state_dict().items()}
+        facts = {"format": "arr-coc lines 1", "scale": f"{scale:.4f}", "bias": f"{bias:.4f}"}
+    head.requires_grad_(False)
+    texts = sorted({line.text for page in training for line in page.view.lines})
+    texts = random.Random(0).sample(texts, min(MAP_TEXTS, len(texts)))
+    towards = learn_map(head, training, closest_map(texts, encode(texts)))
+    tensors[MAP] = towards.to(torch.bfloat16).contiguous()
+    save_file(tensors, path, facts)
+    print(", ".join(f"{name} {fact}" for name, fact in facts.items()))
 
 
 if __name__ == "__main__":
