@@ -37,10 +37,10 @@ RIDDLES = {"asked", "found", "given", "heard", "known", "said", "seen", "shown",
 """Participles that say nothing of what a binding holds."""
 
 # A change that raises one of these says in docs/log/changes.md what the lines buy.
-MAX_WHEEL_LINES = 45_200
-MAX_LAB_LINES = 31_320
-MAX_TEST_LINES = 72_300
-MAX_SCRIPT_LINES = 15_560
+MAX_WHEEL_LINES = 46_000
+MAX_LAB_LINES = 31_420
+MAX_TEST_LINES = 73_300
+MAX_SCRIPT_LINES = 16_000
 MAX_CIRCLES: list[int] = []
 MAX_PRIVATE_IMPORTS = 0
 MAX_SHARED_CLASS_NAMES = 0

@@ -70,10 +70,10 @@ class DocqaSource:
     @torch.no_grad()
     def couple(self, view: PictureView, question: str, grid: tuple[int, int]) -> Coupling:
         assert isinstance(view, WordView)
-        asked = self._asked(question)
-        if not view.words or not asked:
+        words = self._asked(question)
+        if not view.words or not words:
             return Coupling(cells_from_boxes((), (), grid, view.size), 0.0)
-        chances, confidence = self._answer(view, asked)
+        chances, confidence = self._answer(view, words)
         best = chances.argsort(descending=True, stable=True)[:FOUND].tolist()
         height, width = view.size
         findings = []
@@ -100,11 +100,11 @@ class DocqaSource:
             kept.append(word)
         return kept
 
-    def _answer(self, view: WordView, asked: Sequence[str]) -> tuple[Tensor, float]:
+    def _answer(self, view: WordView, words: Sequence[str]) -> tuple[Tensor, float]:
         """Return the probability that each word is part of the answer, [W], and that there is an answer."""
         most = self._most
         parts = self.tokenizer(
-            list(asked), [word.text for word in view.words], is_split_into_words=True, return_tensors="pt",
+            list(words), [word.text for word in view.words], is_split_into_words=True, return_tensors="pt",
             truncation="only_second", max_length=most, stride=min(STRIDE, most // 4), padding=True,
             return_overflowing_tokens=True, return_token_type_ids=True,
         )  # fmt: skip

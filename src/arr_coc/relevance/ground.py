@@ -81,19 +81,19 @@ class GroundSource:
             return Coupling(cells_from_boxes((), (), grid, view.size), 0.0)
         inputs = self.processor(images=to_image(view.pixels / 255), text=[phrases], return_tensors="pt")
         outputs = self.model(**inputs.to(self.model.device))
-        (found,) = self.processor.post_process_grounded_object_detection(
+        (detected,) = self.processor.post_process_grounded_object_detection(
             outputs, threshold=0.0, target_sizes=[view.size], text_labels=[phrases]
         )
-        scores = found["scores"].float().cpu().nan_to_num(0)
+        scores = detected["scores"].float().cpu().nan_to_num(0)
         best = scores.argsort(descending=True, stable=True)[:MAX_FOUND].tolist()
         height, width = view.size
         boxes: list[Box] = []
         findings = []
         for i in best:
-            x0, y0, x1, y1 = found["boxes"][i].float().cpu().nan_to_num(0).tolist()
+            x0, y0, x1, y1 = detected["boxes"][i].float().cpu().nan_to_num(0).tolist()
             boxes.append((x0, y0, x1, y1))
             shares = (_share(x0, width), _share(y0, height), _share(x1, width), _share(y1, height))
-            findings.append(Finding(self.name, str(found["text_labels"][i]), float(scores[i]), shares))
+            findings.append(Finding(self.name, str(detected["text_labels"][i]), float(scores[i]), shares))
         probabilities = [one.probability for one in findings]
         cells = cells_from_boxes(boxes, [log_odds(one) for one in probabilities], grid, view.size)
         return Coupling(cells, max(probabilities, default=0.0), findings=tuple(findings))

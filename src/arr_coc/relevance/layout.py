@@ -64,13 +64,13 @@ class LayoutSource:
     def view(self, picture: Tensor) -> PictureView:
         size = picture.shape[-2], picture.shape[-1]
         inputs = self.processor(images=[to_image(picture)], return_tensors="pt").to(self.model.device)
-        (found,) = self.processor.post_process_object_detection(
+        (detected,) = self.processor.post_process_object_detection(
             self.model(**inputs), threshold=MIN_SCORE, target_sizes=[size]
         )
-        best = found["scores"].float().cpu().argsort(descending=True, stable=True)[:MAX_REGIONS].tolist()
+        best = detected["scores"].float().cpu().argsort(descending=True, stable=True)[:MAX_REGIONS].tolist()
         regions: list[Box] = []
         for i in best:
-            x0, y0, x1, y1 = found["boxes"][i].float().cpu().nan_to_num(0).tolist()
+            x0, y0, x1, y1 = detected["boxes"][i].float().cpu().nan_to_num(0).tolist()
             if x0 < x1 and y0 < y1:
                 regions.append((x0, y0, x1, y1))
         return RegionView(size, tuple(regions))

@@ -35,8 +35,8 @@ def to_image(picture: Tensor) -> Image.Image:
 def native_version(model: Any, processor: Any) -> str:
     """Return eight hexadecimal digits that change with a model's weights and its processor's settings."""
     part = getattr(processor, "image_processor", processor)
-    known = part.to_dict() if hasattr(part, "to_dict") else [len(part), type(part).__name__]  # a tokenizer
-    settings = zlib.crc32(json.dumps(known, sort_keys=True, default=str).encode())
+    facts = part.to_dict() if hasattr(part, "to_dict") else [len(part), type(part).__name__]  # a tokenizer
+    settings = zlib.crc32(json.dumps(facts, sort_keys=True, default=str).encode())
     return f"{tensors_crc([one.detach().flatten()[:SAMPLED] for one in model.parameters()], settings):08x}"
 
 

@@ -338,8 +338,8 @@ def _by_table(towards: Tensor) -> Sentences:
 def table_meanings(texts: Sequence[str]) -> Tensor:
     """Return the meanings of texts by the guide's table and a column of ones, [N, MEANING_WIDTH + 1]."""
     rows = [text_meaning(split_words(text)) for text in texts]
-    known = torch.stack(rows) if rows else torch.zeros(0, MEANING_WIDTH)
-    return torch.cat((known, torch.ones(len(rows), 1)), 1)
+    meanings = torch.stack(rows) if rows else torch.zeros(0, MEANING_WIDTH)
+    return torch.cat((meanings, torch.ones(len(rows), 1)), 1)
 
 
 @lru_cache(maxsize=1)

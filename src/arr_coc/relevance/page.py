@@ -73,8 +73,8 @@ class PageSource(OcrSource):
     def __init__(self, texts: PageTexts, scale: float = 1.0) -> None:
         super().__init__(read=lambda pixels: (), sentences=table_sentences())
         self.texts, self.scale = texts, scale
-        known = zlib.crc32(repr((list(texts), scale)).encode()) if isinstance(texts, Sequence) else 1
-        self.version = f"{self.version}-{known:08x}"  # a function's texts are known with a picture alone
+        digest = zlib.crc32(repr((list(texts), scale)).encode()) if isinstance(texts, Sequence) else 1
+        self.version = f"{self.version}-{digest:08x}"  # a function's texts are known with a picture alone
 
     def view(self, picture: Tensor) -> PictureView:
         """Return the view of a picture: of its texts those on print, cut to it but for controls.
@@ -175,19 +175,19 @@ def _node(depth: int, bare: str) -> _Node | None:
     if bare.startswith("/"):
         key, _, value = bare[1:].partition(": ")
         return _Node(depth, "text", _plain(value), None, False) if key == "placeholder" else None
-    found = NODE.match(bare)
-    if found is None:
+    node = NODE.match(bare)
+    if node is None:
         return None
-    texts = [_plain(found[key]) for key in ("name", "text") if found[key]]
-    states = re.findall(r"\[(\w+)\]", found["attributes"])
+    texts = [_plain(node[key]) for key in ("name", "text") if node[key]]
+    states = re.findall(r"\[(\w+)\]", node["attributes"])
     texts += dict.fromkeys(STATES[state] for state in states if state in STATES)
-    place = PLACE.search(found["attributes"])
+    place = PLACE.search(node["attributes"])
     if place is None:
-        return _Node(depth, found["role"], " ".join(texts), None, False)
+        return _Node(depth, node["role"], " ".join(texts), None, False)
     x, y, width, height = (max(-FARTHEST, min(float(side), FARTHEST)) for side in place.groups())
     if width > 0 and height > 0:
-        return _Node(depth, found["role"], " ".join(texts), (x, y, x + width, y + height), False)
-    return _Node(depth, found["role"], " ".join(texts), None, "[selected]" not in found["attributes"])
+        return _Node(depth, node["role"], " ".join(texts), (x, y, x + width, y + height), False)
+    return _Node(depth, node["role"], " ".join(texts), None, "[selected]" not in node["attributes"])
 
 
 def _plain(value: str) -> str:
@@ -250,11 +250,11 @@ def _rest(whole: Box, around: Sequence[tuple[Box, bool]]) -> Box:
 def parse_texts(value: Any, name: str) -> tuple[PageText, ...]:
     """Return texts from a list of {"text": ..., "role": ..., "box": [x0, y0, x1, y1]}; ValueError if bad."""
     made = []
-    for number, (given, one) in enumerate(zip(parse_boxes(value, name), value, strict=True)):
+    for number, (box, one) in enumerate(zip(parse_boxes(value, name), value, strict=True)):
         role = one.get("role", "") if isinstance(one, Mapping) else ""
-        if not isinstance(role, str) or not (role or given.text):
+        if not isinstance(role, str) or not (role or box.text):
             raise ValueError(f"box {number} of {name} has no text: give text, role and box")
-        made.append(PageText(given.text, given.box, role))
+        made.append(PageText(box.text, box.box, role))
     return tuple(made)
 
 

@@ -188,9 +188,9 @@ def mapped(page: LinePage, towards: Tensor) -> LinePage:
     """
     texts = [line.text for line in page.view.lines]
     vectors = F.normalize(_meanings(tuple(texts)) @ towards, dim=1)
-    asked = F.normalize(_meanings(tuple(one.text for one in page.questions)) @ towards, dim=1)
+    wanted = F.normalize(_meanings(tuple(one.text for one in page.questions)) @ towards, dim=1)
     questions = []
-    for one, vector in zip(page.questions, asked, strict=True):
+    for one, vector in zip(page.questions, wanted, strict=True):
         cosines = vectors @ vector
         spread = cosines.detach().std(unbiased=False).clamp_min(0.02)
         score = (cosines - cosines.mean()) / spread / 3
@@ -208,8 +208,8 @@ def closest_map(texts: Sequence[str], vectors: Tensor) -> Tensor:
     """Return the map [MEANING_WIDTH + 1, SENTENCE_WIDTH] from texts' meanings that comes nearest to vectors
     [N, SENTENCE_WIDTH] of them.
     """
-    known = table_meanings(texts)
-    return torch.linalg.solve(known.T @ known + torch.eye(known.shape[1]), known.T @ vectors)
+    meanings = table_meanings(texts)
+    return torch.linalg.solve(meanings.T @ meanings + torch.eye(meanings.shape[1]), meanings.T @ vectors)
 
 
 def learn_map(head: LineHead, training: Sequence[LinePage], start: Tensor, steps: int = MAP_STEPS) -> Tensor:
