@@ -19,11 +19,12 @@ from PIL.Image import Image, Resampling
 from torch import Tensor
 
 from arr_coc.files.pixels import float_pixels
-from arr_coc.guide.colours import unnamed_by_colour
+from arr_coc.guide.colours import colours_of, unnamed_by_colour
 from arr_coc.guide.guide import Guide, GuidePage, Judged, crop_places, join_pages, load_guide
 from arr_coc.guide.lexicon import STOP_WORDS, stem
 from arr_coc.guide.print_encoder import PLACE
-from arr_coc.guide.question import ALPHABET, Terms, names_print, outright_scope, terms
+from arr_coc.guide.question import ALPHABET, Terms, terms
+from arr_coc.guide.wording import names_print, outright_scope
 
 GUIDE = "guide"  # name of the guide as a source of relevance
 MAX_PIXELS = 2048**2  # of a picture that the guide encodes; larger ones are scaled down
@@ -396,7 +397,10 @@ def outright(scope: Sequence[float], words: Sequence[str]) -> tuple[float, float
     says_overview, says_unusual = outright_scope(words)
     if says_unusual:
         return min(overview, 1 - OUTRIGHT), max(unusual, OUTRIGHT)
-    return (max(overview, OUTRIGHT), min(unusual, 1 - OUTRIGHT)) if says_overview else (overview, unusual)
+    if says_overview:
+        return max(overview, OUTRIGHT), min(unusual, 1 - OUTRIGHT)
+    coloured = any(map(colours_of, words))  # "Is anything green?" names what it asks for
+    return overview, min(unusual, 1 - OUTRIGHT) if coloured else unusual
 
 
 def readable(words: Sequence[str]) -> bool:
