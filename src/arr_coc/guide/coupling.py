@@ -54,6 +54,12 @@ TOGETHER = 15
 SCOPE: tuple[float, float] = (0.3, 0.7)  # `overview` or `unusual`: up to it not at all, from it wholly
 # Common words read on a picture with print: at most 8 on splatters, 16 and more on scattered words.
 PRINTED_WORDS = 12
+# A picture is taken for a photograph on which fewer common words are read and a smaller share of px is like
+# their neighbours, to 1.5 of 255. Of 19 photographs the share is 0.02 to 0.49 and the words are at most 4; of
+# drawn pages and screens it is 0.57 and more, but for some with textured grounds.
+PHOTOGRAPH_WORDS = 6
+MAX_EVEN = 0.53
+ALIKE = 1.5 / 255
 # The most confidence where a thing is asked for by colour and name, and only the colour was found: below
 # `trust.SURE`, whatever has that colour.
 OF_COLOUR_ALONE = 0.45
@@ -98,6 +104,8 @@ class Coupling:
         findings: What other sources than the guide found, the likeliest first.
         by_cell: Whether each cell was scored by itself, as the guide does, so that a gap between scores says
             something; boxes give one score to all of their cells.
+        photograph: Whether the picture looks like a photograph without print, of which the guide, that
+            decided alone, knows little.
         note: A remark of the source for the user, such as on what it left out; None: there is none.
     """
 
@@ -109,6 +117,7 @@ class Coupling:
     printed: bool = False
     findings: tuple[Finding, ...] = ()
     by_cell: bool = False
+    photograph: bool = False
     note: str | None = None
 
     def best(self, least: float = LIKELY) -> tuple[Match, ...]:
@@ -166,7 +175,26 @@ def view_pages(guide: Guide, pictures: Sequence[Tensor]) -> list[GuidePage]:
             encoded = guide.encode(torch.stack([scaled[i] for i in part]))
             pages |= zip(part, encoded.split(), strict=True)
     sizes = [(picture.shape[-2], picture.shape[-1]) for picture in pictures]
-    return [pages[i]._replace(size=size) for i, size in enumerate(sizes)]
+    shares = map(even_share, pictures)
+    return [
+        pages[i]._replace(size=size, even=even)
+        for i, (size, even) in enumerate(zip(sizes, shares, strict=True))
+    ]
+
+
+def even_share(picture: Tensor) -> float:
+    """Return the share of px of a picture [3, h, w] in [0, 1] that are like those right of and below them.
+
+    Much of what is drawn is of one colour; hardly anything that a camera sees. Every second px of every
+    second row is read.
+    """
+    height, width = (side // 2 * 2 for side in picture.shape[-2:])
+    if not height * width:
+        return 1.0
+    some = picture[..., :height, :width]
+    one, right, below = some[..., ::2, ::2], some[..., ::2, 1::2], some[..., 1::2, ::2]
+    change = torch.maximum((one - right).abs(), (one - below).abs()).amax(0)
+    return float((change < ALIKE).float().mean())
 
 
 def at_encoded_size(picture: Tensor) -> Tensor:
@@ -288,8 +316,11 @@ def couple_pages(
     judged = fetched(guide.question(page, guide.tensors(every), grid))
     couplings = [_coupling(judged, i, one, page.encoded) for i, one in enumerate(every)]
     for i, coupling in enumerate(couplings):
-        if coupling.general and _shows_name(guide, pages[i % len(pages)], questions[i]):
-            couplings[i] = coupling.of_a_place()
+        own = pages[i % len(pages)]
+        if coupling.general and _shows_name(guide, own, questions[i]):
+            coupling = coupling.of_a_place()
+        wordless = float(judged.vocabulary[i]) < PHOTOGRAPH_WORDS
+        couplings[i] = replace(coupling, photograph=wordless and own.even < MAX_EVEN)
     return couplings
 
 

@@ -91,6 +91,10 @@ BADGES = {
 GENERAL = frozenset({"overview", "unusual"})  # verdicts about questions for no place
 # Remark for a question about what stands out where much does.
 BUSY = "much in the picture stands out as far as anything else, so cells all over it are kept, too"
+# Remark for a question about a place on a photograph, of whose evidence the guide keeps less than of others.
+PHOTOGRAPH = (
+    'the guide is weak on photographs: boxes of a detector (relevance="boxes:FILE") say where things are'
+)
 # Remark for a question with some words in another script.
 PASSED_OVER = "the guide reads Latin script alone and passed over the words of the question in another"
 
@@ -265,7 +269,9 @@ def sentence(kind: str, confidence: float, words: Sequence[str] = ()) -> str:
 
 
 def guide_remark(coupling: Coupling, salient: Tensor | None = None) -> str | None:
-    """Return the remark that users see beside an allocation, without confidence; None if the guide is sure.
+    """Return the remark that users see beside an allocation, without confidence; None if there is none.
+
+    There is none if the guide is sure, unless it is of a photograph.
 
     `salient` is as in `shares`.
     """
@@ -274,6 +280,7 @@ def guide_remark(coupling: Coupling, salient: Tensor | None = None) -> str | Non
     parts = [] if kind in ("sure", *GENERAL) else [SENTENCES[kind]]
     if kind == "unusual" and _peak(salient) < 0.5:
         parts = [BUSY]
+    parts += [PHOTOGRAPH] if coupling.photograph and kind not in GENERAL else []
     parts += _passed_over(kind, words) + ([] if coupling.note is None else [coupling.note])
     return "; ".join(parts) or None
 

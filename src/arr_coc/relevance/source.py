@@ -202,6 +202,7 @@ def mixed(couplings: Sequence[tuple[RelevanceSource, Coupling]]) -> Coupling:
     confidence = 1 / (1 + math.exp(-odds))
     notes = "; ".join(one.note for _, one in couplings if one.note)
     facts: dict[str, Any] = {"findings": tuple(findings), "by_cell": all(one.by_cell for _, one in telling)}
+    facts["photograph"] = first.photograph and all(source.name == GUIDE for source, _ in telling)
     facts["note"] = notes or None
     return replace(first, logits=total + PRIOR, confidence=confidence, **facts)
 
