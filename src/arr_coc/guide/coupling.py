@@ -55,8 +55,7 @@ SCOPE: tuple[float, float] = (0.3, 0.7)  # `overview` or `unusual`: up to it not
 # Common words read on a picture with print: at most 8 on splatters, 16 and more on scattered words.
 PRINTED_WORDS = 12
 # A picture is taken for a photograph on which fewer common words are read and a smaller share of px is like
-# their neighbours, to 1.5 of 255. Of 19 photographs the share is 0.02 to 0.49 and the words are at most 4; of
-# drawn pages and screens it is 0.57 and more, but for some with textured grounds.
+# their neighbours, to 1.5 of 255 (`runs/photographs.py`): of photographs the share was at most 0.50.
 PHOTOGRAPH_WORDS = 6
 MAX_EVEN = 0.53
 ALIKE = 1.5 / 255
