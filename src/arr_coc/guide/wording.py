@@ -161,6 +161,7 @@ TRANSCRIBING = frozenset(
     "copy convert digitise digitize extract ocr read recite recognise recognize render reproduce retype "
     "spell transcribe transcription type write".split()
 )
+ALL_OF_IT = frozenset("digitise ocr transcribe".split())  # of these, the ones that leave nothing out
 PRINT = frozenset("text texts words writing".split())
 GETTING = frozenset(
     "get give list need output print return said say says tell turn what what's written".split()
@@ -271,7 +272,9 @@ def is_reading(words: Sequence[str]) -> bool:
         return False  # "What does the slide say?" may be about a part of a page
     printed = PRINT.union(("everything", "printed", "said", "say", "says", "verbatim", "written"))
     if printed.isdisjoint(words):
-        kinds = PICTURE_KINDS.union(("it", "this"))
+        # "Copy the invoice" may mean its number.
+        whole = PICTURE_KINDS if any(akin(word, ALL_OF_IT) for word in verbs) else PICTURE_NAMES
+        kinds = whole.union(("document", "it", "this"))
         return any(word != "read" for word in verbs) and "what" not in words and not kinds.isdisjoint(words)
     return bool(verbs) or not GETTING.isdisjoint(words) or PRINT.issuperset(words)
 
