@@ -29,7 +29,8 @@ from arr_coc.guide.coupling import (
     view,
 )
 from arr_coc.guide.guide import Guide, GuidePage, cell_logits, load_guide, prepared
-from arr_coc.guide.question import is_overview, terms
+from arr_coc.guide.question import terms
+from arr_coc.guide.wording import is_overview
 from each import each
 
 

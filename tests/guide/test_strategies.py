@@ -18,8 +18,9 @@ from arr_coc.choose.layer import Prior
 from arr_coc.data.evidence import evidence_cells
 from arr_coc.guide.coupling import OUTRIGHT, Coupling, Match, scope
 from arr_coc.guide.guide import Guide, prepared
-from arr_coc.guide.question import is_overview, is_unusual, names_print, split_words, terms
+from arr_coc.guide.question import split_words, terms
 from arr_coc.guide.trust import BUSY, EXPLORE, GENERAL, SURE, TIE, dense_things, shares, verdict_of
+from arr_coc.guide.wording import is_overview, is_unusual, names_print
 from arr_coc.relevance import deciding
 from arr_coc.relevance.deciding import Decision
 from arr_coc.selector import Selector

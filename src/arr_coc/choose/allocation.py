@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from itertools import product
@@ -359,3 +359,9 @@ def _checked(tensors: dict[str, Tensor], plain: Any) -> dict[str, Any]:
     if not set(tensors["reasons"].flatten().tolist()) <= set(Reason):
         raise ValueError("it gives an unknown reason")
     return tensors | plain | {"grid": tuple(grid)}
+
+
+def joined_notes(allocations: Iterable[Allocation]) -> str | None:
+    """Return the notes of several allocations as one, each of their sentences once; None if there is none."""
+    notes = [note for one in allocations if one.note for note in one.note.split("; ")]
+    return "; ".join(dict.fromkeys(notes)) or None

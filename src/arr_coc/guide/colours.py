@@ -16,7 +16,8 @@ from torch import Tensor
 
 from arr_coc.guide.lexicon import STOP_WORDS
 from arr_coc.guide.print_encoder import PLACE
-from arr_coc.guide.question import ODD_FILLERS, normal
+from arr_coc.guide.question import normal
+from arr_coc.guide.wording import ODD_FILLERS
 
 # Basic colours as sRGB; cyan is one as well, since pages have it and call it so.
 PROTOTYPES: dict[str, str] = {

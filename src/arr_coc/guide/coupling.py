@@ -19,11 +19,12 @@ from PIL.Image import Image, Resampling
 from torch import Tensor
 
 from arr_coc.files.pixels import float_pixels
-from arr_coc.guide.colours import unnamed_by_colour
+from arr_coc.guide.colours import colours_of, unnamed_by_colour
 from arr_coc.guide.guide import Guide, GuidePage, Judged, crop_places, join_pages, load_guide
 from arr_coc.guide.lexicon import STOP_WORDS, stem
 from arr_coc.guide.print_encoder import PLACE
-from arr_coc.guide.question import ALPHABET, Terms, names_print, outright_scope, terms
+from arr_coc.guide.question import ALPHABET, Terms, terms
+from arr_coc.guide.wording import names_print, outright_scope
 
 GUIDE = "guide"  # name of the guide as a source of relevance
 MAX_PIXELS = 2048**2  # of a picture that the guide encodes; larger ones are scaled down
@@ -53,6 +54,11 @@ TOGETHER = 15
 SCOPE: tuple[float, float] = (0.3, 0.7)  # `overview` or `unusual`: up to it not at all, from it wholly
 # Common words read on a picture with print: at most 8 on splatters, 16 and more on scattered words.
 PRINTED_WORDS = 12
+# A picture is taken for a photograph on which fewer common words are read and a smaller share of px is like
+# their neighbours, to 1.5 of 255 (`runs/photographs.py`): of photographs the share was at most 0.50.
+PHOTOGRAPH_WORDS = 6
+MAX_EVEN = 0.53
+ALIKE = 1.5 / 255
 # The most confidence where a thing is asked for by colour and name, and only the colour was found: below
 # `trust.SURE`, whatever has that colour.
 OF_COLOUR_ALONE = 0.45
@@ -97,6 +103,8 @@ class Coupling:
         findings: What other sources than the guide found, the likeliest first.
         by_cell: Whether each cell was scored by itself, as the guide does, so that a gap between scores says
             something; boxes give one score to all of their cells.
+        photograph: Whether the picture looks like a photograph without print, of which the guide, that
+            decided alone, knows little.
         note: A remark of the source for the user, such as on what it left out; None: there is none.
     """
 
@@ -108,6 +116,7 @@ class Coupling:
     printed: bool = False
     findings: tuple[Finding, ...] = ()
     by_cell: bool = False
+    photograph: bool = False
     note: str | None = None
 
     def best(self, least: float = LIKELY) -> tuple[Match, ...]:
@@ -165,7 +174,26 @@ def view_pages(guide: Guide, pictures: Sequence[Tensor]) -> list[GuidePage]:
             encoded = guide.encode(torch.stack([scaled[i] for i in part]))
             pages |= zip(part, encoded.split(), strict=True)
     sizes = [(picture.shape[-2], picture.shape[-1]) for picture in pictures]
-    return [pages[i]._replace(size=size) for i, size in enumerate(sizes)]
+    shares = map(even_share, pictures)
+    return [
+        pages[i]._replace(size=size, even=even)
+        for i, (size, even) in enumerate(zip(sizes, shares, strict=True))
+    ]
+
+
+def even_share(picture: Tensor) -> float:
+    """Return the share of px of a picture [3, h, w] in [0, 1] that are like those right of and below them.
+
+    Much of what is drawn is of one colour; hardly anything that a camera sees. Every second px of every
+    second row is read.
+    """
+    height, width = (side // 2 * 2 for side in picture.shape[-2:])
+    if not height * width:
+        return 1.0
+    some = picture[..., :height, :width]
+    one, right, below = some[..., ::2, ::2], some[..., ::2, 1::2], some[..., 1::2, ::2]
+    change = torch.maximum((one - right).abs(), (one - below).abs()).amax(0)
+    return float((change < ALIKE).float().mean())
 
 
 def at_encoded_size(picture: Tensor) -> Tensor:
@@ -287,8 +315,11 @@ def couple_pages(
     judged = fetched(guide.question(page, guide.tensors(every), grid))
     couplings = [_coupling(judged, i, one, page.encoded) for i, one in enumerate(every)]
     for i, coupling in enumerate(couplings):
-        if coupling.general and _shows_name(guide, pages[i % len(pages)], questions[i]):
-            couplings[i] = coupling.of_a_place()
+        own = pages[i % len(pages)]
+        if coupling.general and _shows_name(guide, own, questions[i]):
+            coupling = coupling.of_a_place()
+        wordless = float(judged.vocabulary[i]) < PHOTOGRAPH_WORDS
+        couplings[i] = replace(coupling, photograph=wordless and own.even < MAX_EVEN)
     return couplings
 
 
@@ -396,7 +427,10 @@ def outright(scope: Sequence[float], words: Sequence[str]) -> tuple[float, float
     says_overview, says_unusual = outright_scope(words)
     if says_unusual:
         return min(overview, 1 - OUTRIGHT), max(unusual, OUTRIGHT)
-    return (max(overview, OUTRIGHT), min(unusual, 1 - OUTRIGHT)) if says_overview else (overview, unusual)
+    if says_overview:
+        return max(overview, OUTRIGHT), min(unusual, 1 - OUTRIGHT)
+    coloured = any(map(colours_of, words))  # "Is anything green?" names what it asks for
+    return overview, min(unusual, 1 - OUTRIGHT) if coloured else unusual
 
 
 def readable(words: Sequence[str]) -> bool:

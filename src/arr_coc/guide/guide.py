@@ -69,6 +69,7 @@ class GuidePage(NamedTuple):
     encoded: tuple[int, int]  # those at which it was encoded, before it was padded
     runs: Tensor  # [B, h/16, w/4], its runs of print (`print_runs`)
     vocabulary: Tensor  # [B], how many different common words are read on it
+    even: float = 1.0  # in [0, 1], of a single picture: the share of its px that are as their neighbours
 
     @property
     def nbytes(self) -> int:

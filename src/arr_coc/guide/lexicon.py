@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Callable, Container, Iterable, Sequence
+from difflib import get_close_matches
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -339,6 +340,24 @@ def related(word: str, most: int = MAX_RELATED, least: float = MIN_COSINE) -> tu
             taken.add(key)
             nearest.append((table.words[other], min(1.0, cosine)))
     return tuple(nearest[:most])
+
+
+AKIN = 0.75  # the least cosine of words that mean nearly the same
+SPELLED = 0.84  # the least share of letters in common of a word and one that was meant
+
+
+@lru_cache(maxsize=65_536)
+def akin(word: str, kin: frozenset[str], least: float = AKIN) -> bool:
+    """Return whether a normal word is one of some words, a form of one or means nearly the same.
+
+    That is a cosine of `least`; a word that the table of meanings lacks may be one of them spelled wrong.
+    """
+    if word in kin or stem(word) in map(stem, kin):
+        return True
+    row = meanings().row(word)
+    if row is None:
+        return bool(get_close_matches(word, kin, 1, SPELLED))
+    return float((meanings_of(sorted(kin)) @ meanings().vectors[row]).max()) >= least
 
 
 REGULAR = ("", "s", "ed", "ing")  # ends of the forms of a verb that no table lists

@@ -8,12 +8,10 @@ QuestionEncoder()(words, vectors)   Reading: tokens [T, WIDTH], pooled [WIDTH]
 
 from __future__ import annotations
 
-import re
 import unicodedata
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -118,7 +116,6 @@ def letters_of(words: Sequence[str]) -> tuple[Tensor, Tensor, Tensor]:
     return torch.from_numpy(rows), torch.from_numpy(starts), torch.from_numpy(letters)
 
 
-MAX_SIGNS = 24  # of a question in a script without spaces that asks outright for what is odd
 MAX_WORDS = 48  # words of a question that are read; of a longer one the first and the last
 HASHED_WORDS = 8192  # rows of the table of hashed whole words
 WIDTH = 96  # of the layers over the question
@@ -135,176 +132,6 @@ GENERAL_WORDS = frozenset(
     "summarise summarize summary table tell text transcribe transcription translate translation type "
     "unusual website weird wrong".split()
 )
-OVERVIEW_VERBS = frozenset("caption describe explain recap summarise summarize transcribe".split())
-ALOUD = frozenset(("aloud", "loud"))
-# What a whole picture may be; a table or a label is a part of one.
-PICTURE_KINDS = frozenset(
-    "article bill brochure chart dashboard document drawing email flyer form image infographic invoice "
-    "letter map memo newspaper page painting photo photograph picture poster receipt report screen "
-    "screenshot sheet site slide spreadsheet statement ticket webpage website".split()
-)
-SHOWING = frozenset("depict depicted depicts see seen show shown shows".split())
-# Words of "what is shown ...?" that name no part of a picture.
-FILLERS = frozenset("a an are be can could do does here i in is of on s that the this to was we you".split())
-# What is all of a picture where it is asked what it shows; a chart may be a part of a page.
-PICTURE_NAMES = frozenset("image page painting picture screen screenshot".split())
-
-
-# Words that ask for a text about all of a picture, and what may be said of such a text.
-OVERVIEW_NOUNS = frozenset("caption description gist outline overview recap summary synopsis".split())
-MAKING = frozenset("a an create give generate make produce provide short write".split())
-MANNER = frozenset(
-    "brief complete concise detail detailed details entire full general long one-line overall quick rough "
-    "sentence short whole".split()
-)
-# Of "What am I looking at?", "What is going on here?".
-AT_ALL = frozenset("going happening here looking".split())
-
-# Words that ask for what is odd, whatever it is, in English, German, French, Spanish, Italian, Portuguese,
-# Dutch and Russian, without accents and case.
-ODD_WORDS = frozenset(
-    "aberrant abnormal abnormalities abnormality anomalies anomalous anomaly atypical bizarre deviating "
-    "inconsistencies inconsistency inconsistent intruder intruders irregular irregularities irregularity "
-    "odd oddest oddities oddity oddness outlier outliers peculiar strange strangest surprise surprises "
-    "surprising suspicious uncommon unexpected unique unusual weird weirdest "
-    "abweichend abweichung abweichungen anomalie anomalien auffallig auffalliges auffalligkeiten ausreisser "
-    "komisch merkwurdig merkwurdiges seltsam seltsames ungewohnlich ungewohnliches "
-    "anormal anormale etrange inattendu inhabituel insolite intrus "
-    "anomalia anomalias atipico atipica extrano extrana inusual inusuales rara raro "
-    "anomala anomalo insolita insolito intruso strana strano "
-    "diferente estranha estranho incomum "
-    "afwijkend afwijkende afwijking afwijkingen ongewoon ongewoons raar vreemd vreemds "
-    "аномалии аномалия лишнее необычно необычного необычное странно странного странное".split()
-)
-ODD_SIGNS = re.compile("异常|反常|不寻常|奇怪|異常|変わった|おかしい|이상한|특이한")  # scripts without spaces
-# Turns of phrase for the same; what they are said of has to be general, too.
-ODD_PHRASES = re.compile(
-    r"\b(?:stand|stands|standing|stick|sticks|sticking|jump|jumps|pop|pops) out\b"
-    r"|\bout of (?:place|the ordinary|line)\b|\bodd (?:one|man|thing) out\b"
-    r"|(?:\bnot|n't) (?:really |quite )?(?:belong|belongs|belonging|fit|fits|match|matches)(?: in)?\b"
-    r"|(?:\bnot|n't) like the (?:others|other ones|rest)\b"
-    r"|\bunlike (?:the |all )?(?:others|other ones|rest)\b"
-    r"|\b(?:break|breaks|breaking) the (?:pattern|rule|symmetry)\b"
-    r"|\bcatch(?:es)? (?:the|your|my|one's) eyes?\b"
-    r"|(?:\bnot|n't) (?:look|seem) right\b|\bshould(?:n't| not) be (?:here|there)\b|\bas it should be\b"
-    r"|\bwhich \w+ is the exception\b|\bexceptions? to the (?:pattern|rule)\b|\bdiff(?:ers?|erent)\b"
-    r"|\ball (?:of (?:them|these|those) )?(?:the same|alike|identical)\b"
-    r"|\b(?:any|some)thing (?:is |looks |seems )?(?:off|wrong|missing|remarkable|striking)\b"
-    r"|\bone (?:is )?missing\b"
-    r"|\bwhat(?:'s| is| looks| seems) (?:wrong|off|missing|remarkable|striking)\b|\bmistakes?\b"
-    r"|\bfallt (?:.+ )?auf\b|\bpasst (?:.+ )?nicht\b|\banders als\b|\bsort du lot\b"
-    r"|\bno encaja\b|\bfuera de lugar\b"
-    r"|\bfuori posto\b|\bsalta (?:all'occhio|a la vista|aos olhos)\b|\bfora do lugar\b|\bvalt (?:.+ )?op\b"
-)
-# What an odd thing may be called and where it is looked for, and the small words of the same languages.
-ODD_FILLERS = frozenset(
-    "among amongst anything anywhere appear appears area are aren as check circle detect did didn does "
-    "doesn element elements especially "
-    "ever everything find first found going group here highlight identify image isn item items kind like "
-    "locate look looking looks mark most "
-    "n't notice object objects odd-looking one ones other others part parts particularly pattern picture "
-    "place point rather really region rest same see seem seems set shape shapes single something spot "
-    "strike strikes t thing things whatever als am an anderen auf aus bild bilds da das dass dem den der "
-    "des die dies diese diesem dieser du ein eine einen einer es etwas fallt gibt hier ihm ihnen im in "
-    "irgendetwas irgendwelche irgendwo ist mir nicht passt rest sehen sie siehst sind und von was welche "
-    "welches wo zeig "
-    "a-t-il au aux avec c ce ces cet cette chose choses d dans de des du elle element elements en est et "
-    "ici il image l la le les lot l'intrus ou photo que quel quelle quelque quelques qui qu'il qu'y s sont "
-    "sur t-il trouve un une vois vois-tu voyez voyez-vous y "
-    "al algo alguna algun algunas algunos aqui con cual cuales del donde el ella ellos encaja encuentra es "
-    "esta este estos foto fuera hay imagen la las lo los lugar muestra que se ves ve alguma algum cosa c'e "
-    "ci che cosa di dove e foto fuori gli i immagine in nell nella nelle ne qualche qualcosa quale questa "
-    "questo quest si sono trova tra un una vedi "
-    "ao aos da das do dos e ha imagem na nas nesta neste nessa no nos o os qual que tem uma voce aan "
-    "afbeelding dan deze dit een er foto hier het iets in is op opvallend plaatje valt van wat welke zie в "
-    "где есть здесь изображении какие картинке ли на необычен нет тут фото что это этом этой".split()
-)
-
-
-def outright_scope(words: Sequence[str]) -> tuple[bool, bool]:
-    """Return whether a question asks outright for all of a picture, and whether for what is unusual in it."""
-    return is_overview(words), is_unusual(words)
-
-
-def is_overview(words: Sequence[str]) -> bool:
-    """Return whether a question asks outright for all of a picture: "describe the invoice", "what is shown
-    here".
-    """
-    first, *rest = words
-    if first == "what" and SHOWING.intersection(rest):
-        others = [word for word in rest if word not in SHOWING and word not in FILLERS]
-        return len(others) <= 1 and all(word in PICTURE_NAMES for word in others)
-    content = [word for word in words if word not in STOP_WORDS and word not in ALOUD and word not in MANNER]
-    if first in ("what", "what's"):
-        return not AT_ALL.isdisjoint(words) and AT_ALL.issuperset(content)
-    if first != "read" and first in MAKING and OVERVIEW_NOUNS.intersection(content):
-        return all(word in OVERVIEW_NOUNS or word in MAKING or word in PICTURE_KINDS for word in content)
-    verb, *kinds = content or ("",)
-    few = len(kinds) == 1 if verb == "read" else verb in OVERVIEW_VERBS and len(kinds) <= 1
-    return few and all(word in PICTURE_KINDS for word in kinds)
-
-
-def is_unusual(words: Sequence[str]) -> bool:
-    """Return whether a question asks outright for what is odd and names nothing, as "any anomalies?" does."""
-    text = " ".join(word.strip("¿¡") for word in words if any(map(str.isalpha, word))).replace("’", "'")
-    if ODD_SIGNS.search(text):
-        return len(text) <= MAX_SIGNS
-    rest = ODD_PHRASES.sub(" ", text)
-    parts = [part for word in rest.split() for part in (word, *word.split("'")) if part]
-    odd = rest != text or not ODD_WORDS.isdisjoint(parts)
-    return odd and all(_names_nothing(word) for word in rest.split())
-
-
-def _names_nothing(word: str) -> bool:
-    """Return whether a word of a question for what is odd says no more than that, or where: in the
-    picture.
-    """
-    return all(
-        part in STOP_WORDS or part in ODD_WORDS or part in ODD_FILLERS or part in PICTURE_KINDS
-        for part in ([word] if word in ODD_FILLERS else word.split("'"))
-    )
-
-
-# Words that ask how or where a thing is shown: no part of its name.
-ASKING = SHOWING | ALOUD | frozenset("look looks place read sort spot type kind".split())
-# Words that make a question one about all of a picture or what is odd, unless they are part of a name.
-STANCE_WORDS = (GENERAL_WORDS | OVERVIEW_VERBS | OVERVIEW_NOUNS | ODD_WORDS | AT_ALL) - ASKING - STOP_WORDS
-STANCE_WORDS |= {"all"}
-DETERMINERS = frozenset("the my our your its their his her".split())
-# The other words of a question for one word of print: "Where is the overview?", "What does the summary say?".
-POINTING = DETERMINERS | frozenset("what what's where which how much many is are was were".split())
-TELLING = frozenset("do does did say says show shows tell give me see".split())
-NAME_GAP = 2  # words such as "for" and "of the" between two words of a name
-
-
-def names_print(
-    words: Sequence[str], is_there: Callable[[int], bool], beside: Callable[[int, int], bool]
-) -> bool:
-    """Return whether a question asks for something by a name that is printed, whatever else its words may
-    mean.
-
-    "What is the overview page?" does where "Overview page" is printed. Every word of STANCE_WORDS has to be
-    part of the name: "Describe the overview page." is about the picture. Of a name of one word the question
-    says nothing else, so that "What is the page about?" is about the picture, too.
-
-    Args:
-        words: of the question.
-        is_there: whether a word, by its index, is surely printed.
-        beside: whether two words, by their indices, are printed next to each other.
-    """
-    if is_overview(words):
-        return False
-    content = [i for i, word in enumerate(words) if word not in STOP_WORDS or word in STANCE_WORDS]
-    stances = {i for i in content if words[i] in STANCE_WORDS}
-    if len(content) == 1:
-        (only,) = content
-        others = {word for i, word in enumerate(words) if i != only}
-        allowed = POINTING if words[only] in PICTURE_KINDS else POINTING | TELLING
-        pointed = not others or (only > 0 and words[only - 1] in DETERMINERS)
-        return pointed and others <= allowed and is_there(only)
-    pairs = [(i, j) for i, j in pairwise(content) if j - i <= NAME_GAP + 1 and words[i] != words[j]]
-    named = {i for pair in pairs if beside(*pair) for i in pair}
-    return bool(named) and stances <= named
 
 
 class Terms(NamedTuple):

@@ -27,7 +27,9 @@ from arr_coc.choose.layer import Prior
 from arr_coc.choose.rarity import standing_out
 from arr_coc.guide.coupling import LIKELY, SCOPE, Coupling, scope
 from arr_coc.guide.guide import Guide
+from arr_coc.guide.lexicon import akin
 from arr_coc.guide.question import terms
+from arr_coc.guide.wording import is_reading
 
 TIE = 0.005  # gate of a map that only breaks ties: it moves a logit by at most 0.02
 # Share of a budget for coverage at the neutral exploit tension; by STANCES half for an overview, none if
@@ -48,6 +50,21 @@ MANNER = frozenset(  # words that say how such a thing is asked for, and nothing
     "displayed exact exactly faint find fine given little locate long printed see short shown small tiny "
     "whole written".split()
 )
+# Words for what is done with a formula, which alone, as in "Simplify.", ask for one; for what else is done
+# with such a thing or asked of it; and for what follows it: "in words", "right". Words akin to the first two
+# count as well.
+WORKING_OUT = frozenset(
+    "calculate compute derive differentiate evaluate integrate prove simplify solve".split()
+)
+DOING = WORKING_OUT | frozenset(
+    "balance check convert copy correct describe expand explain express factor give interpret kind latex "
+    "meaning name render rewrite source spell turn type typeset understand value verify work write".split()
+)
+AFTERWARDS = frozenset(
+    "aloud answer correct english errors image latex markdown mean means page picture plain python result "
+    "right show shown step steps true words working".split()
+)
+MATHS = frozenset("equation formula integral polynomial math maths theorem".split())
 TRANSCRIPTION_VERBS = frozenset(
     "copy extract ocr read recite say says transcribe transcription translate".split()
 )
@@ -74,6 +91,10 @@ BADGES = {
 GENERAL = frozenset({"overview", "unusual"})  # verdicts about questions for no place
 # Remark for a question about what stands out where much does.
 BUSY = "much in the picture stands out as far as anything else, so cells all over it are kept, too"
+# Remark for a question about a place on a photograph, of whose evidence the guide keeps less than of others.
+PHOTOGRAPH = (
+    'the guide is weak on photographs: a detector knows where things are (relevance="ground:FOLDER")'
+)
 # Remark for a question with some words in another script.
 PASSED_OVER = "the guide reads Latin script alone and passed over the words of the question in another"
 
@@ -136,13 +157,29 @@ def _peak(salient: Tensor | None) -> float:
     return 1.0 if salient is None else _ramp(float(standing_out(salient)), *PEAK)
 
 
+@lru_cache(maxsize=1024)
+def _is_dense(word: str) -> bool:
+    return word in DENSE or akin(word, MATHS)
+
+
 def dense_things(words: Sequence[str]) -> tuple[str, ...]:
-    """Return the words for things of DENSE, such as "formula", in a question that names nothing else."""
-    things = tuple(word for word in words if word in DENSE)
+    """Return the words for things of DENSE, such as "formula", in a question that names nothing else.
+
+    `words`: those that carry meaning, in order. What is done with the thing may stand before it, what it is
+    turned into after it: "solve the equation", "explain the formula in words"; "invoice code" is a name.
+    """
+    things = tuple(word for word in words if _is_dense(word))
     if len(things) == len(words):
         return things
-    others = {word for word in words if word not in DENSE} - MANNER - TRANSCRIPTION_VERBS
-    return () if others else tuple(word for word in things if word not in MERE_PRINT)
+    worked = tuple(word for word in words if akin(word, WORKING_OUT))
+    things = tuple(word for word in things if word not in MERE_PRINT) or worked
+    if not things:
+        return ()
+    first = words.index(things[0])
+    named = set(words) - {*things} - MANNER - TRANSCRIPTION_VERBS - MERE_PRINT
+    before = {word for word in words[:first] if akin(word, DOING) and not word.endswith("ed")}
+    after = {word for word in words[first:] if word in AFTERWARDS or akin(word, WORKING_OUT)}
+    return () if named - before - after else things
 
 
 def _unprinted(coupling: Coupling, trusted: float) -> float:
@@ -170,7 +207,9 @@ def is_general(guide: Guide, question: str) -> bool:
 @lru_cache(maxsize=64)
 def is_transcription(guide: Guide, question: str) -> bool:
     """Return whether a question asks for all that is printed ("Read the page aloud.")."""
-    return not TRANSCRIPTION_VERBS.isdisjoint(terms(question).words) and is_general(guide, question)
+    words = terms(question).words
+    is_told = is_reading(words) or not TRANSCRIPTION_VERBS.isdisjoint(words)
+    return is_told and is_general(guide, question)
 
 
 def start(coupling: Coupling, salient: Tensor | None = None) -> Tensor:
@@ -230,7 +269,9 @@ def sentence(kind: str, confidence: float, words: Sequence[str] = ()) -> str:
 
 
 def guide_remark(coupling: Coupling, salient: Tensor | None = None) -> str | None:
-    """Return the remark that users see beside an allocation, without confidence; None if the guide is sure.
+    """Return the remark that users see beside an allocation, without confidence; None if there is none.
+
+    There is none if the guide is sure, unless it is of a photograph.
 
     `salient` is as in `shares`.
     """
@@ -239,6 +280,7 @@ def guide_remark(coupling: Coupling, salient: Tensor | None = None) -> str | Non
     parts = [] if kind in ("sure", *GENERAL) else [SENTENCES[kind]]
     if kind == "unusual" and _peak(salient) < 0.5:
         parts = [BUSY]
+    parts += [PHOTOGRAPH] if coupling.photograph and kind not in GENERAL else []
     parts += _passed_over(kind, words) + ([] if coupling.note is None else [coupling.note])
     return "; ".join(parts) or None
 

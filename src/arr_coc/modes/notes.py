@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
+from arr_coc.choose.allocation import joined_notes
 from arr_coc.choose.budget import COVERAGE, DEFAULT_BUDGET, Budget, budget_count, parse_budget
 from arr_coc.modes.call import Call, Chooser, Prepared
 from arr_coc.modes.mode import MODES, Mode
@@ -35,7 +36,7 @@ def remarks(chooser: Chooser, call: Call, prepared: Prepared) -> str | None:
     if prepared.fallback:
         return "choosing cells failed, so all were kept: the log says why"
     mode, gestalt = MODES[prepared.mode], call.named_gestalt
-    of_cells = joined(*dict.fromkeys(allocation.note for allocation in prepared.allocations))
+    of_cells = joined_notes(prepared.allocations)
     if call.keep:
         no_budget = None if call.budget is None else "budget had no effect: the cells to keep are named"
         return joined(no_budget, unused(mode, None, gestalt), of_cells)

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from arr_coc.choose.allocation import Allocation, Reason, grid_positions
+from arr_coc.choose.allocation import Allocation, Reason, grid_positions, joined_notes
 from arr_coc.choose.boxes import Box
 from arr_coc.choose.budget import Budget
 from arr_coc.files.images import ImageSource, open_image
@@ -382,8 +382,7 @@ def _united(allocations: Sequence[Allocation]) -> Allocation:
     names = ("information", "perspectival", "participatory", "balanced")
     maps = {name: torch.stack([getattr(one, name) for one in allocations]).amax(0) for name in names}
     order = maps["balanced"].flatten().argsort(descending=True, stable=True)
-    notes = dict.fromkeys(one.note for one in allocations if one.note)
-    return replace(allocations[0], order=order, note="; ".join(notes) or None, **maps)
+    return replace(allocations[0], order=order, note=joined_notes(allocations), **maps)
 
 
 def _facts(page: PrintedPage, every: Allocation) -> LikelyUnits | None:

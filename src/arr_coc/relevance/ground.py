@@ -18,7 +18,8 @@ from torch import Tensor
 from arr_coc.choose.boxes import Box
 from arr_coc.guide.coupling import Calibration, Coupling, Finding
 from arr_coc.guide.lexicon import STOP_WORDS
-from arr_coc.guide.question import PICTURE_NAMES, POINTING, QUESTION_WORDS, SHOWING, TELLING, split_words
+from arr_coc.guide.question import QUESTION_WORDS, split_words
+from arr_coc.guide.wording import PICTURE_NAMES, POINTING, SHOWING, TELLING
 from arr_coc.relevance.native import load_native, model_place, native_version, to_image
 from arr_coc.relevance.source import PictureView, cells_from_boxes, log_odds
 

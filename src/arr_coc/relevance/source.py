@@ -20,7 +20,8 @@ from arr_coc.choose.boxes import Box, box_cells
 from arr_coc.guide.coupling import GUIDE, Calibration, Coupling, Finding, scope
 from arr_coc.guide.guide import Guide, GuidePage, load_guide
 from arr_coc.guide.lexicon import stem
-from arr_coc.guide.question import names_print, split_words, terms
+from arr_coc.guide.question import split_words, terms
+from arr_coc.guide.wording import names_print
 
 FLOOR = -7.0  # logit of a cell that no box of a source covers
 RIDGE = 1e-3  # weight of the squared scale in a calibration's loss
@@ -221,6 +222,7 @@ def mixed(couplings: Sequence[tuple[RelevanceSource, Coupling]]) -> Coupling:
     confidence = 1 / (1 + math.exp(-odds))
     notes = "; ".join(one.note for _, one in couplings if one.note)
     facts: dict[str, Any] = {"findings": tuple(findings), "by_cell": all(one.by_cell for _, one in telling)}
+    facts["photograph"] = first.photograph and all(source.name == GUIDE for source, _ in telling)
     facts["note"] = notes or None
     return replace(first, logits=total + PRIOR, confidence=confidence, **facts)
 
