@@ -256,7 +256,7 @@ def pack_double(
 ) -> Packed:  # fmt: skip
     """A quick double of `pack_for`: an overview and, per question that names a colour, the part of it.
 
-    It is unsure of questions with "absent" in them, fails at "fail", and keeps small pictures whole.
+    It is unsure of questions with "purple" in them, fails at "fail", and keeps small pictures whole.
     """
     width, height = picture.size
     joined = " ".join(questions)
@@ -264,7 +264,7 @@ def pack_double(
         raise RuntimeError("the double fails")
     place = Place(0, (0, 0, 64, 48), (0, 0, width, height), 0.1)
     whole = width * height // 1024
-    confidence = 0.1 if "absent" in joined else 0.9
+    confidence = 0.1 if "purple" in joined else 0.9
     if whole <= tokens and layout == "auto":
         return Packed((picture,), ("All.",), (place,), picture.size, whole, whole, "whole", "32", confidence)
     pictures, captions, places = [picture.resize((64, 48))], ["An overview."], [place]

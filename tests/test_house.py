@@ -37,7 +37,7 @@ RIDDLES = {"asked", "found", "given", "heard", "known", "said", "seen", "shown",
 """Participles that say nothing of what a binding holds."""
 
 # A change that raises one of these says in docs/log/changes.md what the lines buy.
-MAX_WHEEL_LINES = 46_000
+MAX_WHEEL_LINES = 46_100
 MAX_LAB_LINES = 31_420
 MAX_TEST_LINES = 73_300
 MAX_SCRIPT_LINES = 16_000

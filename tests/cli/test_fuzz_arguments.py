@@ -96,6 +96,7 @@ def with_hostile_files(in_a_folder_of_its_own: None, tmp_path: Path, monkeypatch
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.setattr("arr_coc.app.launch", lambda **_: None)
+    monkeypatch.setattr("arr_coc.proxy.server.serve", lambda *_: None)
     monkeypatch.setattr("arr_coc_lab.teaching.filling.fill_all", lambda *_: iter(()))  # renders for minutes
 
 

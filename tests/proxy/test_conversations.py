@@ -32,8 +32,8 @@ from each import each
 from image_files import encoded as file_of
 
 Start = Callable[..., Started]
-WORDS = ("What is red?", "What is green?", "Is red beside green?", "What is absent?", "Does it fail?",
-         "What is red on p801?", "Is p800 absent in red?", "And what is green on p802?", "Thanks!",
+WORDS = ("What is red?", "What is green?", "Is red beside green?", "What is purple?", "Does it fail?",
+         "What is red on p801?", "Is p800 purple in red?", "And what is green on p802?", "Thanks!",
          "Read the page aloud.", "", " ")  # fmt: skip
 
 
@@ -52,7 +52,7 @@ def conversation(api: str, rng: random.Random) -> list[dict[str, Any]]:
         if rng.random() < 0.2:
             turns.append({**users_turn(api, "What is red?", [encoded(1280, 800)]), "role": "tool"})
         if rng.random() < 0.8:
-            turns.append({"role": "assistant", "content": rng.choice(["Yes.", "What is absent?"])})
+            turns.append({"role": "assistant", "content": rng.choice(["Yes.", "What is purple?"])})
     if rng.random() < 0.3:  # a picture with a number that JSON has not, which can't be written anew
         turns.append(users_turn(api, "What is red?", [encoded(1280, 801)], rng))
         if api != "ollama":
@@ -128,7 +128,7 @@ def test_a_turn_costs_its_new_pictures(start: Start, calls: list[tuple[bytes, st
     started, turns = start(), []
     calls.clear()
     for number in range(6):
-        question = ("What is red?", "What is green?", "What is absent?")[number % 3]
+        question = ("What is red?", "What is green?", "What is purple?")[number % 3]
         turns.append(users_turn(api, question, [encoded(1280, 800 + number)]))
         sent_for(started, api, turns)
         assert len(calls) == number + 1
@@ -136,7 +136,7 @@ def test_a_turn_costs_its_new_pictures(start: Start, calls: list[tuple[bytes, st
         sent_for(started, api, turns)
         assert len(calls) == number + 1
         turns.append({"role": "assistant", "content": "With pleasure."})
-    assert [question for _, question in calls[:3]] == ["What is red?", "What is green?", "What is absent?"]
+    assert [question for _, question in calls[:3]] == ["What is red?", "What is green?", "What is purple?"]
     seconds = [one.outcome.ms for one in started[2].journal.records[-1].pictures]
     assert seconds == [0.0] * 6
 
@@ -146,10 +146,10 @@ def test_a_picture_is_judged_by_its_own_turn(start: Start, calls: list[tuple[byt
     picture, other = encoded(1280, 800), encoded(1280, 801)
     started = start()
     turns = [users_turn("chat", "", [picture]), users_turn("chat", "What is red?", [other])]
-    turns += [users_turn("chat", "", [picture]), users_turn("chat", "What is absent?", [picture])]
+    turns += [users_turn("chat", "", [picture]), users_turn("chat", "What is purple?", [picture])]
     turns += [users_turn("chat", "What is green?", [])]
     sent_for(started, "chat", turns)
-    assert [question for _, question in calls] == ["What is red?", "What is red?", "What is absent?"]
+    assert [question for _, question in calls] == ["What is red?", "What is red?", "What is purple?"]
     record = started[2].journal.records[-1]
     reasons = [one.outcome.reason for one in record.pictures]
     assert reasons == ["no_question", "packed", "packed", "unsure"]
@@ -159,7 +159,7 @@ def test_a_picture_is_judged_by_its_own_turn(start: Start, calls: list[tuple[byt
         "",
         "What is red?",
         "What is red?",
-        "What is absent?",
+        "What is purple?",
     ]
 
 

@@ -179,8 +179,8 @@ class TestWhole:
     @pytest.mark.parametrize(
         ("questions", "reason"),
         [
-            (("What is absent?",), "unsure"),
-            (("What is absent?", "What is red?"), "unsure"),  # whole at first sight, and for ever
+            (("What is purple?",), "unsure"),
+            (("What is purple?", "What is red?"), "unsure"),  # whole at first sight, and for ever
             (("Does it fail?",), "failed"),
             (("Read the page aloud.",), "transcription"),
             ((" ",), "no_question"),
@@ -200,7 +200,7 @@ class TestWhole:
 
     def test_an_overview_is_no_place_to_be_sure_of(self, start: Start, screenshot: str) -> None:
         address, _, _ = start()
-        ask(address, chat_body(screenshot, "Describe the image, absent or not."))
+        ask(address, chat_body(screenshot, "Describe the image, purple or not."))
         assert reasons(address) == ["packed"]
 
     def test_a_rule_by_which_nothing_is_cheaper(self, start: Start, screenshot: str) -> None:

@@ -110,7 +110,7 @@ def test_the_rule_of_the_first_name_that_says_one() -> None:
 def test_an_unsure_page_stays_legible(packer: Packer) -> None:
     """And says that it is unsure; a photograph without print goes as it came."""
     image = draw_page(3, (1280, 1024), "test", void=False).image
-    data, question = file_of(image, "PNG"), "What is absent?"
+    data, question = file_of(image, "PNG"), "What is purple?"
     outcome = outcome_of(packer, base64.b64encode(data).decode(), 150, question)
     assert (outcome.reason, outcome.layout, outcome.confidence) == ("unsure", "shrunk", 0.1)
     assert 150 < outcome.after < outcome.before

@@ -65,7 +65,7 @@ def test_a_new_picture_that_answers_is_enough(start: Start) -> None:
     started = start()
     turns = [*talk("chat"), YES, users_turn("chat", "What is green on p801?", [encoded(1280, 810)])]
     assert not any("From picture" in text for text in said("chat", sent_for(started, "chat", turns)))
-    question = "What is green, or absent, on p801?"  # of which the double is not sure
+    question = "What is green, or purple, on p801?"  # of which the double is not sure
     turns[-1] = users_turn("chat", question, [encoded(1280, 810)])
     assert (
         said("chat", sent_for(started, "chat", turns))[-1] == "From picture 2, sent earlier: the green part."

@@ -92,9 +92,7 @@ GENERAL = frozenset({"overview", "unusual"})  # verdicts about questions for no 
 # Remark for a question about what stands out where much does.
 BUSY = "much in the picture stands out as far as anything else, so cells all over it are kept, too"
 # Remark for a question about a place on a photograph, of whose evidence the guide keeps less than of others.
-PHOTOGRAPH = (
-    'the guide is weak on photographs: a detector knows where things are (relevance="ground:FOLDER")'
-)
+PHOTOGRAPH = 'the guide is weak on photographs: a detector knows where things are (relevance="ground:FOLDER")'
 # Remark for a question with some words in another script.
 PASSED_OVER = "the guide reads Latin script alone and passed over the words of the question in another"
 
