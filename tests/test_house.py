@@ -38,9 +38,9 @@ RIDDLES = {"asked", "found", "given", "heard", "known", "said", "seen", "shown",
 
 # A change that raises one of these says in docs/log/changes.md what the lines buy.
 MAX_WHEEL_LINES = 46_100
-MAX_LAB_LINES = 31_420
+MAX_LAB_LINES = 31_450
 MAX_TEST_LINES = 73_300
-MAX_SCRIPT_LINES = 16_000
+MAX_SCRIPT_LINES = 16_100
 MAX_CIRCLES: list[int] = []
 MAX_PRIVATE_IMPORTS = 0
 MAX_SHARED_CLASS_NAMES = 0
