@@ -28,7 +28,15 @@ RESULT = os.environ.get("ARR_COC_MEMORY", "")
 MODES = ("full", "prune", "sparse", "saccade", "compress", "weight")
 SIZES = ((48, 40), (40, 72), (64, 64))
 QUESTIONS = 60
-WORDS = (question.terms, question.normal, question._ngrams, question._letters, lexicon.stem, lexicon.stems)
+WORDS = (
+    question.terms,
+    question.normal,
+    question._ngrams,
+    question._letters,
+    lexicon.stem,
+    lexicon.stems,
+    lexicon.akin,
+)
 
 
 @pytest.fixture(scope="module")

@@ -155,7 +155,6 @@ def _peak(salient: Tensor | None) -> float:
     return 1.0 if salient is None else _ramp(float(standing_out(salient)), *PEAK)
 
 
-@lru_cache(maxsize=1024)
 def _is_dense(word: str) -> bool:
     return word in DENSE or akin(word, MATHS)
 
