@@ -61,7 +61,7 @@ GROUPS = frozenset(
 )
 EVEN = frozenset(
     "aligned alike alright complete consistent equal even fine identical intact ok okay regular "
-    " same straight uniform upright".split()
+    "same straight uniform upright".split()
 )
 UNEVEN = frozenset(
     "break breaks change changed changes fail fails incomplete interrupted stop stops turned".split()
@@ -112,8 +112,6 @@ ODD_FILLERS = frozenset(
     "afbeelding dan deze dit een er foto hier het iets in is op opvallend plaatje valt van wat welke zie в "
     "где есть здесь изображении какие картинке ли на необычен нет тут фото что это этом этой".split()
 )
-
-
 UNFIT = frozenset("how when who whose why".split())  # first words that ask for something else
 # Further words of such questions: of how things stand, of who looks for it and what for.
 ODD_LOOKS = (

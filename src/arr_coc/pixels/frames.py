@@ -63,7 +63,10 @@ class Screen(NamedTuple):
 
 
 class FramePart(NamedTuple):
-    """A sentence, and the box (x0, y0, x1, y1) of the screen that it speaks of; None: it has no picture."""
+    """A sentence about a screenshot, and the box (x0, y0, x1, y1) of the part that is sent with it.
+
+    Where the sentence goes alone, the box is None.
+    """
 
     caption: str
     box: PixelBox | None
@@ -180,7 +183,7 @@ def next_frame(
     are named.
 
     Args:
-        history: of the screenshots before it; None: it is the first.
+        history: what was returned for the screenshot before it; None for the first of a session.
         screen: the new one.
         way: "unchanged" or "parts".
         tokens: what a picture of some width and height costs.
@@ -435,7 +438,10 @@ def _explained(
 def _scrolled(
     before: Pixels, new: Pixels, changed: NDArray[np.bool_], size: tuple[int, int]
 ) -> tuple[Pixels, PixelBox, int] | None:
-    """Return a screen of which an area has moved up or down, the area, and by how many px; None: none has."""
+    """Find the area that was scrolled up or down: return the screen with it moved, its box, and the px.
+
+    If nothing was scrolled, return None.
+    """
     columns = np.flatnonzero(blocks_of(changed).any(0)) * BLOCK
     left = int(columns[0])
     strips = (int(columns[-1]) + BLOCK - left) // STRIP

@@ -30,7 +30,7 @@ from arr_coc.choose.budget import Budget
 from arr_coc.files.images import ImageSource, open_image
 from arr_coc.files.question import check_questions, kind_of
 from arr_coc.guide.coupling import Coupling
-from arr_coc.pixels.lines import EDGES, PixelBox, line_heights, print_height
+from arr_coc.pixels.lines import PixelBox, line_heights, print_height
 from arr_coc.pixels.packed import Packed, Place
 from arr_coc.pixels.page import PrintedPage, find_page
 from arr_coc.pixels.planning import (
@@ -391,16 +391,13 @@ def _facts(page: PrintedPage, every: Allocation) -> LikelyUnits | None:
     if not units:
         return None
     scores = np.array([unit.score for unit in units]) ** SURENESS
-    heights = [
-        min((page.lines[i][3] - page.lines[i][1] - EDGES for i in unit.lines), default=USUAL_PRINT)
-        for unit in units
-    ]
+    heights = np.array([min((page.heights[i] for i in unit.lines), default=USUAL_PRINT) for unit in units])
     pieces = [unit_pieces(page, unit) for unit in units]
     heads = [() if unit.header < 0 else (around([page.lines[unit.header]]),) for unit in units]
     needed = tuple((*head, *own) for head, own in zip(heads, pieces, strict=True))
     first = np.cumsum([0, *(len(own) for own in pieces[:-1])])
     boxes = np.array([box for own in pieces for box in own], dtype=np.float64)
-    return LikelyUnits(boxes, first, needed, scores / scores.sum(), np.maximum(1.0, heights))
+    return LikelyUnits(boxes, first, needed, scores / scores.sum(), heights)
 
 
 def _candidates(sight: Sight, spend: Spend) -> Iterator[Candidate]:

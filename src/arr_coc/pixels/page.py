@@ -23,7 +23,16 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from arr_coc.choose.boxes import Box
-from arr_coc.pixels.lines import RULE_STEP, PrintInk, Rules, find_ink, find_lines, find_rules, read_light
+from arr_coc.pixels.lines import (
+    RULE_STEP,
+    PrintInk,
+    Rules,
+    find_ink,
+    find_lines,
+    find_rules,
+    line_heights,
+    read_light,
+)
 
 COLUMN_SPREAD = 240  # px between the ends of the lines of one column
 RULE_WIDTH = 7.0  # px between the two edges of a drawn line; more is a gap between two frames
@@ -77,6 +86,11 @@ class PrintedPage:
     def boxes(self) -> NDArray[np.float64]:
         """The lines as an array [L, 4]."""
         return np.array(self.lines, dtype=np.float64).reshape(-1, 4)
+
+    @cached_property
+    def heights(self) -> NDArray[np.float64]:
+        """The height in px of the print of each line [L], at least 1, without its pale edges."""
+        return line_heights(self.lines)
 
     @cached_property
     def rows(self) -> tuple[tuple[int, ...], ...]:

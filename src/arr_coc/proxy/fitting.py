@@ -49,7 +49,7 @@ Path = tuple[str | int, ...]
 
 
 class HeldPicture(NamedTuple):
-    """A picture in a body: the path to its part, and its base64 as it came; None: it is an address."""
+    """A picture in a body: the path to its part, and its base64 as it came; None if it is an address."""
 
     path: Path
     data: str | None
@@ -81,7 +81,7 @@ class Fitter:
         """
         held = held_pictures(api, body)
         becomes: list[list[Any]] = []  # of each picture: what stands in its place
-        letters: list[int | None] = []  # that each takes; None: it isn't sent
+        letters: list[int | None] = []  # of base64 that each picture takes; None for one that isn't sent
         counts: Counter[str] = Counter()
         turns: Counter[Path] = Counter()
         stuck = {place for place, one in enumerate(held) if _is_stuck(_at(body, one.path))}
@@ -235,7 +235,7 @@ def retired(letters: Sequence[int | None], limits: Limits, stuck: Collection[int
     """Return which pictures are left out for the newer ones, oldest first.
 
     Args:
-        letters: that each picture takes, in order; None: it is left out already.
+        letters: of base64 that each picture takes, in order; None for one that was left out before.
         limits: of the server.
         stuck: pictures in whose place another picture stands if they are left out.
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import binascii
 import hashlib
 import io
 import logging
@@ -28,7 +27,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
-from urllib.parse import unquote
 
 from cachetools import LRUCache
 from PIL import Image, ImageDraw, ImageEnhance
@@ -45,6 +43,7 @@ from arr_coc.pixels.page import find_page
 from arr_coc.pixels.planning import reading_scale
 from arr_coc.proxy.coordinates import asks_for_coordinates
 from arr_coc.proxy.earlier import Shown, belief, is_shown
+from arr_coc.proxy.fitting import decoded
 from arr_coc.selector import Selector
 
 MAX_PIXELS = 40_000_000  # of a picture that is chosen from, before and after `open_image` lets it grow
@@ -56,7 +55,6 @@ THUMBNAIL = 320  # px of the longer side of the small picture in a trace
 MAX_LETTERS = 5 * 2**20  # of base64 that APIs take of one picture; Anthropic's limit is the lowest
 
 PART = re.compile(r"^Part \d+ of \d+ of")  # how the caption of one of several parts begins
-URL_SAFE = str.maketrans("-_", "+/")  # the two letters of base64 in addresses
 
 log = logging.getLogger(__name__)
 
@@ -426,18 +424,16 @@ class _Unfit(Exception):
 
 
 def _open(data: str) -> Received:
-    # Servers read line breaks and blanks, the alphabet of addresses, escaped signs and a missing end.
-    letters = "".join(unquote(data).split()).translate(URL_SAFE).rstrip("=")
-    try:
-        content = base64.b64decode(letters + "=" * (-len(letters) % 4), validate=True)
-    except (binascii.Error, ValueError) as error:
-        raise _Unfit("unreadable") from error
+    content, _ = decoded(data)
+    if content is None:
+        raise _Unfit("unreadable")
+    letters = -(-4 * len(content) // 3)  # without those that fill up its end
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Pillow warns of what `open_image` refuses or repairs
             with identify(io.BytesIO(content), "the picture") as header:
                 lossy = header.format in LOSSY
-            return Received(open_image(content, MAX_PIXELS), lossy, len(letters))
+            return Received(open_image(content, MAX_PIXELS), lossy, letters)
     except TooManyPixels as error:
         raise _Unfit("too_large") from error
     except ValueError as error:

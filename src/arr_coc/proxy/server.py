@@ -345,9 +345,8 @@ class Proxy:
                 ms = 1000 * (time.perf_counter() - start)
                 self.journal.keep(record._replace(path=GUARDRAIL, status=200, ms=ms))
             changed = record is not None and became == "changed"
-            answer: Response = JSONResponse(
-                written_rows(body.content, record.summary) if changed and record is not None else NOTHING
-            )
+            facts = written_rows(body.content, record.summary) if changed else NOTHING
+            answer: Response = JSONResponse(facts)
         except TimeoutError:
             reason = f"the body did not arrive within {BODY_SECONDS:.0f} seconds"
             answer = _refusal(None, 408, reason)

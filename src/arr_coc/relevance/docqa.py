@@ -4,8 +4,8 @@
     DocqaSource(model, tokenizer, read=my_ocr)     any function from an RGB array [h, w, 3] to PrintedLines
 
 For documents, scans and forms. A word counts by the probability that it is part of the answer; where the
-model says that there is none, the confidence is low. The calibration is None until `source.calibrate` has
-found one.
+model finds no answer, the confidence is low. A sum refuses the source until `source.calibrate` has given it a
+calibration.
 """
 
 from __future__ import annotations
@@ -100,11 +100,11 @@ class DocqaSource:
             kept.append(word)
         return kept
 
-    def _answer(self, view: WordView, words: Sequence[str]) -> tuple[Tensor, float]:
+    def _answer(self, view: WordView, question: Sequence[str]) -> tuple[Tensor, float]:
         """Return the probability that each word is part of the answer, [W], and that there is an answer."""
         most = self._most
         parts = self.tokenizer(
-            list(words), [word.text for word in view.words], is_split_into_words=True, return_tensors="pt",
+            list(question), [word.text for word in view.words], is_split_into_words=True, return_tensors="pt",
             truncation="only_second", max_length=most, stride=min(STRIDE, most // 4), padding=True,
             return_overflowing_tokens=True, return_token_type_ids=True,
         )  # fmt: skip
@@ -114,8 +114,8 @@ class DocqaSource:
         boxes, owners = torch.zeros(*parts["input_ids"].shape, 4, dtype=torch.long), []
         boxes[parts["input_ids"] == self.tokenizer.sep_token_id] = SIDE
         for row in range(len(boxes)):
-            kinds, words = parts.sequence_ids(row), parts.word_ids(row)
-            owners.append([word if kind == 1 else -1 for kind, word in zip(kinds, words, strict=True)])
+            sides_of, numbers = parts.sequence_ids(row), parts.word_ids(row)
+            owners.append([word if side == 1 else -1 for side, word in zip(sides_of, numbers, strict=True)])
             inside = torch.tensor(owners[-1]) >= 0
             boxes[row, inside] = places[torch.tensor(owners[-1])[inside]]
         inputs = {name: parts[name] for name in ("input_ids", "attention_mask", "token_type_ids")}

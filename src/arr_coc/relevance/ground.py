@@ -20,7 +20,7 @@ from arr_coc.guide.coupling import Calibration, Coupling, Finding
 from arr_coc.guide.lexicon import STOP_WORDS
 from arr_coc.guide.question import QUESTION_WORDS, split_words
 from arr_coc.guide.wording import PICTURE_NAMES, POINTING, SHOWING, TELLING
-from arr_coc.relevance.native import load_native, model_place, native_version, to_image
+from arr_coc.relevance.native import colour_levels, load_native, model_place, native_version, to_image
 from arr_coc.relevance.source import PictureView, cells_from_boxes, log_odds
 
 DETECTORS = {  # by model type, the classes of transformers that find what a text names
@@ -72,7 +72,7 @@ class GroundSource:
         self.calibration: Calibration | None = calibration
 
     def view(self, picture: Tensor) -> PictureView:
-        return SeenView((picture.detach().cpu().clamp(0, 1) * 255).round().to(torch.uint8))
+        return SeenView(colour_levels(picture))
 
     @torch.no_grad()
     def couple(self, view: PictureView, question: str, grid: tuple[int, int]) -> Coupling:

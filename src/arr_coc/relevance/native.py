@@ -26,10 +26,14 @@ from arr_coc.files.saved import reading
 SAMPLED = 64  # numbers of each parameter that tell models apart
 
 
+def colour_levels(picture: Tensor) -> Tensor:
+    """Return a picture, float [3, h, w] in [0, 1], in levels of 0 to 255: uint8, on the CPU."""
+    return (picture.detach().cpu().clamp(0, 1) * 255).round().to(torch.uint8)
+
+
 def to_image(picture: Tensor) -> Image.Image:
     """Return a picture, float [3, h, w] in [0, 1], as the PIL image that processors take."""
-    levels = (picture.detach().cpu().clamp(0, 1) * 255).round().to(torch.uint8)
-    return Image.fromarray(levels.permute(1, 2, 0).contiguous().numpy())
+    return Image.fromarray(colour_levels(picture).permute(1, 2, 0).contiguous().numpy())
 
 
 def native_version(model: Any, processor: Any) -> str:

@@ -51,9 +51,7 @@ def execution_device(model: PreTrainedModel) -> torch.device:
 
 
 def hook_device(module: nn.Module) -> torch.device | None:
-    """Return the device to which accelerate's hook fetches the weights of a module; None: it has no such
-    hook.
-    """
+    """Return the device to which accelerate's hook fetches a module's weights; None without such a hook."""
     hook = getattr(module, "_hf_hook", None)
     for part in getattr(hook, "hooks", [hook]):
         if getattr(part, "execution_device", None) is not None:
