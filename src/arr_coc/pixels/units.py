@@ -82,6 +82,9 @@ def ranked_units(page: PrintedPage, allocation: Allocation, most: int = MAX_UNIT
     units = [*_of_lines(page, scores), *_of_controls(page, scores, relevance)]
     cells = allocation.evidence(page.size)
     units += [PageUnit(one.box, one.score) for one in cells if not _prints(one.box, page)]
+    if not any(unit.score > 0 for unit in units):
+        # The kept cells only graze lines, whose middles lie in other rows of cells.
+        units = [PageUnit(whole_lines(one.box, page.boxes), one.score) for one in cells]
     units.sort(key=lambda unit: -unit.score)
     kept: list[PageUnit] = []
     for unit in units:
