@@ -84,14 +84,15 @@ def ranked_units(page: PrintedPage, allocation: Allocation, most: int = MAX_UNIT
     units += [PageUnit(one.box, one.score) for one in cells if not _prints(one.box, page)]
     if not any(unit.score > 0 for unit in units):
         # The kept cells only graze lines, whose middles lie in other rows of cells.
-        units = [PageUnit(whole_lines(one.box, page.boxes), one.score) for one in cells]
+        units = [PageUnit(one.box, one.score) for one in cells]
     units.sort(key=lambda unit: -unit.score)
     kept: list[PageUnit] = []
     for unit in units:
-        if unit.score > 0 and not any(_holds(other.box, unit.box) for other in kept):
-            kept.append(unit)
-            if len(kept) == most:
-                break
+        if unit.score <= 0 or len(kept) == most:
+            break
+        grown = unit._replace(box=whole_lines(unit.box, page.boxes))  # a lower line stands between two others
+        if not any(_holds(other.box, grown.box) for other in kept):
+            kept.append(grown)
     return tuple(kept)
 
 
