@@ -18,14 +18,15 @@ from arr_coc.choose.stem import FOREIGN
 from arr_coc.cli import inputs as sources
 from arr_coc.cli import terminal
 from arr_coc.files.pdf import MAX_SIDE
-from arr_coc.guide.trust import SENTENCES
+from arr_coc.guide.trust import PHOTOGRAPH, SENTENCES
 from arr_coc.model import ARRCOCModel
 from arr_coc.trace.trace import Trace
 from command_line import run, run_json
 from tiny import picture
 
 Capture = pytest.CaptureFixture[str]
-ASK = ("What is it?", "-b", "5", "-m")
+QUESTION = "What is the total?"
+ASK = (QUESTION, "-b", "5", "-m")
 
 
 def piped(monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:
@@ -119,8 +120,8 @@ class TestPDF:
         assert "pip install 'pypdfium2>=5'" in err
 
 
-UNREAD = f"arr-coc: 3 of 3 images: {SENTENCES['nothing']}\n"
-"""Of pictures of noise."""
+UNREAD = f"arr-coc: 3 of 3 images: {SENTENCES['nothing']}; {PHOTOGRAPH}\n"
+"""Of pictures of noise, which have even px as few as photographs."""
 LEFT_OUT = "arr-coc: left out of folder 'scans': 1 other file (.txt 1)\n"
 
 
@@ -172,7 +173,7 @@ class TestFolders:
         assert [line["images"] for line in lines] == [[f"scans/{n}"] for n in ("a.JPG", "b.png", "c.webp")]
         model = ARRCOCModel.from_pretrained(folder)
         for line in lines:
-            expected = model.ask(line["images"][0], "What is it?", budget=5)
+            expected = model.ask(line["images"][0], QUESTION, budget=5)
             assert (line["answer"], line["kept"]) == (expected.text, 5)
         code, out, err = run(capsys, "ask", str(scans), *ASK, folder)
         assert (code, err) == (0, UNREAD + LEFT_OUT)
@@ -274,7 +275,7 @@ def test_several_are_asked_about_together(capsys: Capture, image: str, folder: s
     picture(2, (64, 64)).save("other.png")
     line = ("ask", image, "other.png", *ASK, folder)
     facts = run_json(capsys, *line, "--out", "two.png")
-    answer = ARRCOCModel.from_pretrained(folder).ask([image, "other.png"], "What is it?", budget=5)
+    answer = ARRCOCModel.from_pretrained(folder).ask([image, "other.png"], QUESTION, budget=5)
     assert (facts["answer"], facts["images"]) == (answer.text, [image, "other.png"])
     assert (facts["kept"], facts["total"]) == (10, 48 + 64)
     run_json(capsys, "ask", image, *ASK, folder, "--out", "one.png")
@@ -310,7 +311,7 @@ class TestLooks:
         assert (code, err) == (0, "")
         session = ARRCOCModel.from_pretrained(folder).session([image, other])
         for line, name, expected in zip(
-            out.splitlines(), (image, other), session.looks("What is it?", budget=5), strict=True
+            out.splitlines(), (image, other), session.looks(QUESTION, budget=5), strict=True
         ):
             record = json.loads(line)
             assert record.pop("images") == [name]

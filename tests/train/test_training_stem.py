@@ -294,10 +294,10 @@ class TestRun:
 
         model = ARRCOCModel.from_pretrained(whole, strict=True)
         assert model.layer.trained
-        answer = model.ask(pages / "0.png", "What is it?", budget=5, mode="sparse", max_new_tokens=2)
+        answer = model.ask(pages / "0.png", "What is the total?", budget=5, mode="sparse", max_new_tokens=2)
         assert (answer.kept, answer.mode, answer.note) == (5, "sparse", None)
         model.stem = None
-        without = model.look(pages / "0.png", "What is it?", budget=5, mode="sparse")
+        without = model.look(pages / "0.png", "What is the total?", budget=5, mode="sparse")
         assert not torch.allclose(answer.allocation.balanced, without.balanced, atol=1e-3)
 
         again = build_learner(run(base, pages, whole)).model.stem  # goes on from where it was
