@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
+from importlib import metadata
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -17,7 +18,6 @@ from typing import Annotated, Any, Literal
 from PIL.Image import Image
 from pydantic import BaseModel, ConfigDict, Field
 
-from arr_coc import __version__
 from arr_coc.choose.allocation import Allocation, Grid
 from arr_coc.files.atomic import write_atomic
 from arr_coc.files.images import picture_digest
@@ -25,6 +25,7 @@ from arr_coc.files.paths import local_path
 from arr_coc.files.question import check_question
 from arr_coc.files.validation import parse_json, short, validated
 
+RELEASE = metadata.version("arr-coc")
 FORMAT = "arr-coc keep list"
 VERSION = 1
 MAX_CELLS = 2**20  # of a grid: a picture of a gigapixel in cells of 32 px
@@ -70,7 +71,7 @@ class KeepList:
     model_type: str | None = None
     size: tuple[int, int] | None = None
     digest: str | None = None
-    arr_coc: str = __version__
+    arr_coc: str = RELEASE
 
     def __post_init__(self) -> None:
         self._check("the keep list")
@@ -87,14 +88,13 @@ class KeepList:
 
         `picture` is the upright picture as `open_image` returns it; None where there is none, as for a clip.
         """
-        known = picture is not None
         return cls(
             grid=(allocation.grid[0], allocation.grid[1], allocation.grid[2]),
             keep=tuple(allocation.keep.tolist()),
             question=question,
             model_type=model_type,
-            size=picture.size if known else None,
-            digest=f"blake2b-128:{picture_digest(picture).hex()}" if known else None,
+            size=None if picture is None else picture.size,
+            digest=None if picture is None else f"blake2b-128:{picture_digest(picture).hex()}",
         )
 
     def is_of(self, picture: Image) -> bool | None:
