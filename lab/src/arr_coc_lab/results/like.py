@@ -157,7 +157,8 @@ def beside(summary: Summary) -> str | None:
         f"{MARK}{number} {part.source}, {part.date}; harness: {table.harness}"
         for number, part in enumerate(table.parts, 1)
     ]
-    ran = f"Ours: {header.get('model')}, split {header.get('split')}; the table is of {table.model}."
+    model, split = plain(str(header.get("model"))), plain(str(header.get("split")))
+    ran = f"Ours: {model}, split {split}; the table is of {table.model}."
     return "\n\n".join(
         [
             f"Beside {table.title}:",
