@@ -42,7 +42,8 @@ PAGES = (
     *(
         f"docs/{name}.md"
         for name in (
-            "quickstart modes models guide relevance pixels video app serving training evaluation".split()
+            *"quickstart modes models guide relevance keep-list pixels video app serving training".split(),
+            "evaluation",
         )
     ),
 )

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from arr_coc.choose.keep_list import KeepList
 from arr_coc.modes import MODES
 from arr_coc.modes.request import reads_crops
 from eyes import IMAGES, build, set_constants, wrapped
@@ -75,6 +76,8 @@ def test_cells_named_for_each_image(mode: str) -> None:
     named = model.ask(THREE[1:], "Which?", mode=mode, cells=keeps, max_new_tokens=4)
     assert named.text == chosen.text
     assert [a.keep.tolist() for a in named.allocations] == [keep.tolist() for keep in keeps]
+    lists = [KeepList.of(one, "Which?") for one in chosen.allocations]
+    assert model.ask(THREE[1:], "Which?", mode=mode, cells=lists, max_new_tokens=4).text == chosen.text
     few = model.ask(THREE[1:], "Which?", mode=mode, cells=[[4, 2], keeps[1]], max_new_tokens=1)
     assert [a.keep.tolist() for a in few.allocations] == [[2, 4], keeps[1].tolist()]
 

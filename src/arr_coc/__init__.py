@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         parse_budget,
     )
     from arr_coc.choose.channels import ChannelContext, ChannelGroup, register_channel_group
+    from arr_coc.choose.keep_list import KeepList
     from arr_coc.choose.knowing import InformationScorer, ParticipatoryScorer, PerspectivalScorer
     from arr_coc.choose.layer import ARRCOCConfig, ARRCOCLayer, ARRCOCOutput, Relevance
     from arr_coc.choose.texture import generate_texture_array
@@ -46,6 +47,7 @@ _HOMES = {
     "modes": ("MODES", "Mode"),
     "choose.layer": ("ARRCOCConfig", "ARRCOCLayer", "ARRCOCOutput", "Relevance"),
     "choose.allocation": ("Allocation", "Reason"),
+    "choose.keep_list": ("KeepList",),
     "choose.texture": ("ChannelContext", "ChannelGroup", "generate_texture_array", "register_channel_group"),
     "choose.knowing": ("InformationScorer", "ParticipatoryScorer", "PerspectivalScorer"),
     "choose.balancing": ("AdaptiveTensionBalancer",),
@@ -70,6 +72,7 @@ __all__ = [
     "Relevance",
     "Allocation",
     "Reason",
+    "KeepList",
     "ChannelContext",
     "ChannelGroup",
     "generate_texture_array",

@@ -40,7 +40,6 @@ from arr_coc.modes.request import (
     new_call,
     reads_crops,
     runs_as,
-    sorted_cells,
 )
 from arr_coc.modes.route import prepare
 from arr_coc.modes.scoring import FAMILIARITY_FAILED, foreign_visuals
@@ -89,8 +88,8 @@ class ChoiceOptions(TypedDict, total=False):
         mode: one of `MODES`; None: the model's own, or "full" after `keep_image_after` questions and, without
             a budget, for questions about all that is printed (see `Session.transcribe`).
         gestalt: how the coarse view of "saccade" and "compress" is made; None: see `ARRCOCModel.prepare`.
-        cells: raster indices [K] of one image's cells to answer from, or a list of such, one for each of
-            several images; None: they are chosen.
+        cells: raster indices [K] of one image's cells to answer from, a `KeepList` or the path of its file;
+            or a list of such, one for each of several images; None: they are chosen.
         coverage: in place of a budget: keep as many cells of each image as hold all evidence for at least
             this share of questions, in (0, 1); the answer's note says if that can't be promised. It is
             calibrated for the guide, which "auto" relevance then means, and some others
@@ -359,7 +358,7 @@ class Session:
                 encoded=encoded,
                 use_cache=setting(model.base, inputs, "use_cache") is not False,
                 question=question,
-                keep=sorted_cells(cells),
+                keep=cells,
                 magnify=choice.get("magnify", 1),
             )
             yield SessionCall(chooser, call, images, inputs, note)

@@ -103,6 +103,7 @@ REFUSALS = [
     ((*ASK, "--out", "a.txt"), ("a.txt", ".png")),
     ((*ASK, "--out", "./photo.png"), ("photo.png", "the image itself")),
     ("look photo.png What? --save a.pkl", ("a.pkl", ".safetensors")),
+    ("look photo.png What? --keep a.txt", ("a.txt", ".json")),
     ("frobnicate", ("frobnicate", "--help")),
     ("ask --bugdet 3", ("--bugdet", "--budget", "arr-coc ask --help")),
     ("draw --out notes.png", ("notes.png", "cannot be written", "--out")),

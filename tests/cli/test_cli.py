@@ -20,6 +20,7 @@ import arr_coc
 from arr_coc import session
 from arr_coc.choose import stopwatch
 from arr_coc.choose.allocation import Allocation, evidence_text
+from arr_coc.choose.keep_list import KeepList
 from arr_coc.cli import inputs, main
 from arr_coc.cli.ask import ask_command
 from arr_coc.files.images import open_image
@@ -220,6 +221,25 @@ class TestLook:
         ]
         assert record == expected.to_dict()
         assert list(Path().iterdir()) == []
+
+    def test_a_keep_list_is_read_back(
+        self, capsys: pytest.CaptureFixture[str], image: str, folder: str
+    ) -> None:
+        code, out, _ = run(capsys, "look", image, "What is it?", "-b", "5", "--keep", "keep.json")
+        assert code == 0
+        assert "keep.json" in out
+        alone = KeepList.load("keep.json")
+        assert (alone.model_type, alone.size, alone.question) == (None, (64, 48), "What is it?")
+        assert alone.is_of(open_image(image)) is True
+        record = run_json(
+            capsys, "look", image, "What is it?", "-m", folder, "-b", "5", "--keep", "keep.json"
+        )
+        one = KeepList.load("keep.json")
+        assert (list(one.keep), list(one.grid)) == (record["keep"], record["grid"])
+        model = ARRCOCModel.from_pretrained(folder)
+        assert one.model_type == model.config.model_type
+        named = model.ask(image, "What is it?", mode="prune", cells="keep.json", max_new_tokens=1)
+        assert named.allocation.keep.tolist() == record["keep"]
 
     def test_a_coverage_in_place_of_a_budget(
         self, capsys: pytest.CaptureFixture[str], image: str, monkeypatch: pytest.MonkeyPatch

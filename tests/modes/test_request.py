@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,6 +11,7 @@ import pytest
 import torch
 from PIL import Image
 
+from arr_coc.choose.keep_list import KeepList
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes.request import default_mode, mode_for_question
 from arr_coc.seam import GESTALT
@@ -146,12 +149,32 @@ class TestTranscription:
         named = session.ask("What?", cells=[3, 4], max_new_tokens=1)
         assert (named.kept, named.mode) == (2, session.model.mode)
 
-    @pytest.mark.parametrize("cells", ["mask", [1.9, 2.9], [None], "abc", {1: 2}])
+    @pytest.mark.parametrize("cells", ["mask", [1.9, 2.9], [None], {1: 2}])
     def test_cells_are_numbers(self, cells: Any) -> None:
         session = build(kind="guide").session(IMAGE)
         mask = session.look("What?", budget=4).mask()
         with pytest.raises(ValueError, match=r"cells are [\s\S]* give their numbers in raster order"):
             session.ask("What?", mode="sparse", cells=mask if cells == "mask" else cells)
+
+    def test_a_keep_list_or_its_file_names_cells(self, tmp_path: Path) -> None:
+        session = build(kind="guide").session(IMAGE)
+        allocation = session.plan("What?", mode="prune", budget=4).allocations[0]
+        one = KeepList.of(allocation, "What?", IMAGE)
+        one.save(tmp_path / "keep.json")
+        numbers = session.plan("What?", mode="prune", cells=allocation.keep)
+        for cells in (one, tmp_path / "keep.json", str(tmp_path / "keep.json"), [one]):
+            named = session.plan("What?", mode="prune", cells=cells)
+            assert (
+                named.allocations[0].keep.tolist() == list(one.keep) == numbers.allocations[0].keep.tolist()
+            )
+        with pytest.raises(ValueError, match=r"keep list '.*none.json' can't be read"):
+            session.plan("What?", mode="prune", cells=str(tmp_path / "none.json"))
+        grid = (1, one.grid[2], one.grid[1])
+        turned = replace(one, grid=grid)
+        with pytest.raises(
+            ValueError, match=rf"of a grid of \[{', '.join(map(str, grid))}\] .T, H, W., and the"
+        ):
+            session.plan("What?", mode="prune", cells=turned)
 
     def test_a_family_whose_cells_have_no_names_yet(self) -> None:
         session = build("llava_next", kind="guide").session(IMAGE)

@@ -63,6 +63,10 @@ def look_command(
     save: Annotated[
         str | None, typer.Option(metavar="FILE", help="Where to save the allocation record, a .safetensors.")
     ] = None,
+    keep: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Where to save the kept cells for other engines, a .json."),
+    ] = None,
     as_json: options.AsJson = False,
 ) -> int:
     """Show which cells a question needs, layer by layer; nothing is answered.
@@ -82,7 +86,7 @@ def look_command(
     request = inputs.read_question(words or ())
     several = request.folder is not None or len(request.names) > 1
     of_folder = {"--page": request.folder and page, "--fps": request.folder and fps}
-    of_one = {"--save": save, "--evidence": evidence} | of_folder
+    of_one = {"--save": save, "--keep": keep, "--evidence": evidence} | of_folder
     if several and (option := next((option for option, value in of_one.items() if value), None)):
         raise ValueError(f"{option} is of one image: leave it out, or look at one")
     if model is None:
@@ -102,15 +106,17 @@ def look_command(
     else:
         targets = _drawing_paths(out, names, several, as_json)
     record_path = inputs.optional_path("--save", save, (".safetensors",), names)
+    keep_path = inputs.optional_path("--keep", keep, (".json",), names)
     boxes = inputs.read_evidence(evidence, pictures)
     with terminal.quiet_stdout(as_json):
-        allowed = inputs.read_budget(budget, as_json, coverage)
+        allowed, model_type = inputs.read_budget(budget, as_json, coverage), None
         if model is None:
             choose = _without_model(request.question, allowed, guide, relevance, device, dtype, as_json)
         else:
             loaded = inputs.load_model(
                 model, device, dtype, as_json, allocator=allocator, guide=guide, relevance=relevance
             )
+            model_type = loaded.config.model_type
 
             def choose(pictures: Sequence[Visual]) -> Sequence[LookResult]:
                 session = loaded.session(list(pictures) if len(pictures) > 1 else pictures[0])
@@ -131,9 +137,11 @@ def look_command(
     looks = look_quietly(pictures)
     if record_path:
         looks[0].allocation.save(record_path)
+    if keep_path:
+        _save_keep_list(keep_path, looks[0], pictures[0], request.question, model_type)
     titles = names or (request.title,)
     for name, picture, each, target in zip(titles, pictures, looks, targets, strict=True):
-        _show(name, request.question, picture, each, as_json, several, boxes, record_path)
+        _show(name, request.question, picture, each, as_json, several, boxes, (record_path, keep_path))
         _draw(picture, each, request.question, target, as_json, out is not None, boxes)
     return 0
 
@@ -171,6 +179,18 @@ def _without_model(
         return [LookResult(decision.allocations[0], decision.coupling) for decision in decisions]
 
     return look
+
+
+def _save_keep_list(
+    path: Path, look: LookResult, picture: Visual, question: str, model_type: str | None
+) -> None:
+    """Write the kept cells of one picture; the pixels of a clip have no digest."""
+    from PIL import Image
+
+    from arr_coc.choose.keep_list import KeepList
+
+    still = picture if isinstance(picture, Image.Image) else None
+    KeepList.of(look.allocation, question, still, model_type).save(path)
 
 
 def _drawing_paths(out: str | None, names: Sequence[str], several: bool, as_json: bool) -> list[Path | None]:
@@ -217,7 +237,7 @@ def _show(
     as_json: bool,
     several: bool,
     boxes: Sequence[Box] = (),
-    record: Path | None = None,
+    records: Sequence[Path | None] = (),
 ) -> None:
     """Print the rows of one image, or with --json its record, which names the image if there are several."""
     from arr_coc.pixels.units import unit_evidence
@@ -237,8 +257,9 @@ def _show(
     terminal.print_steps(picture, look.allocation)
     if boxes:
         terminal.print_evidence(scored)
-    if record:
-        terminal.print_rows([("record", str(record))])
+    for title, path in zip(("record", "keep list"), records, strict=False):
+        if path:
+            terminal.print_rows([(title, str(path))])
 
 
 def _draw(

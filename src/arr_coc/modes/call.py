@@ -178,6 +178,7 @@ class Call:
     frames: tuple[int, ...] = ()  # images in a row of each image or clip; empty: all are images
     times: tuple[tuple[float, ...] | None, ...] = ()  # seconds at which each clip's frames begin, if known
     keep: tuple[Tensor, ...] = ()  # per image the cells [K] to keep; empty: they are chosen
+    keep_grids: tuple[Grid | None, ...] = ()  # of each in `keep`, where a keep list says it
     named_gestalt: bool = False  # the caller named the compressor
     rule: CoverageRule | None = None  # counts the cells of a budget that is a coverage
     magnify: Magnify = 1.0  # how much finer kept cells are read; see `modes.magnify`

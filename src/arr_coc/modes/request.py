@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import torch
@@ -23,6 +24,7 @@ from arr_coc.choose.budget import (
     coverage_share,
     parse_budget,
 )
+from arr_coc.choose.keep_list import KeepList
 from arr_coc.choose.stopwatch import Stopwatch
 from arr_coc.files.images import ImageSource, open_image
 from arr_coc.guide.coupling import GUIDE
@@ -32,15 +34,16 @@ from arr_coc.modes.magnify import parse_magnify
 from arr_coc.modes.mode import FULL, MODES, PRUNE, SPARSE, Mode, find_mode
 from arr_coc.modes.scoring import deciding_layer, default_gestalt
 from arr_coc.relevance.coverage import coverage_rule
-from arr_coc.seam.assembly import Layout
+from arr_coc.seam.assembly import Grid, Layout
 from arr_coc.seam.base import FamilyAdapter, as_frames
 from arr_coc.seam.clips import clip_step_times
 from arr_coc.seam.decoding import check_inputs
 from arr_coc.seam.gestalt import find_compressor
 from arr_coc.seam.pixels import reading_pixels
 
-# Raster indices [K] of one image's cells, or of those of each of several images.
-NamedCells: TypeAlias = "Sequence[int] | Tensor | Sequence[Sequence[int] | Tensor]"
+# Raster indices [K] of one image's cells, a keep list or its file; or a list of these, one for each image.
+OneNamed: TypeAlias = "Sequence[int] | Tensor | KeepList | str | Path"
+NamedCells: TypeAlias = "OneNamed | Sequence[OneNamed]"
 TRANSCRIBED = (
     "the question is about all that is printed, so all tokens were read; transcribe() reads part after part"
 )
@@ -76,6 +79,8 @@ def new_call(
     scale = more.get("magnify", 1)
     if scale != 1 or isinstance(scale, bool):
         more["magnify"] = parse_magnify(scale)
+    if "keep" in more:
+        more["keep"], more["keep_grids"] = named_cells(more["keep"])
     check_inputs(adapter, inputs)
     framed, frames = as_frames(adapter, inputs)
     if gestalt is not None:
@@ -254,20 +259,30 @@ def crops_of(
 # Cells that a call names.
 
 
-def sorted_cells(cells: NamedCells | None) -> tuple[Tensor, ...]:
-    """Return the named cells of each image, unique and ascending; () for None; raise ValueError for masks or
-    fractions.
+def named_cells(
+    cells: NamedCells | tuple[Tensor, ...] | None,
+) -> tuple[tuple[Tensor, ...], tuple[Grid | None, ...]]:
+    """Return the named cells of each image, unique and ascending, and its grid where a keep list says it.
+
+    Both are () for None. A list of them is of several images, in the order of the prompt.
+
+    Raises:
+        ValueError: masks or fractions, or a keep list that can't be read.
     """
-    if cells is None:
-        return ()
-    if isinstance(cells, (list, tuple)) and cells and all(map(_is_listed, cells)):
-        return tuple(_of_one_image(one) for one in cells)
-    return (_of_one_image(cells),)
+    if cells is None or (isinstance(cells, tuple) and not cells):
+        return (), ()
+    several = isinstance(cells, (list, tuple)) and cells and all(map(_is_listed, cells))
+    lists: list[Any] = [KeepList.load(one) if isinstance(one, (str, Path)) else one
+                        for one in (cells if several else [cells])]  # fmt: skip
+    grids = tuple(one.grid if isinstance(one, KeepList) else None for one in lists)
+    return tuple(_of_one_image(one.keep if isinstance(one, KeepList) else one) for one in lists), grids
 
 
 def _is_listed(cells: object) -> bool:
     """Return whether `cells` is a collection of cells; False for a single one."""
-    return isinstance(cells, (list, tuple)) or (isinstance(cells, Tensor) and cells.ndim > 0)
+    return isinstance(cells, (list, tuple, str, Path, KeepList)) or (
+        isinstance(cells, Tensor) and cells.ndim > 0
+    )
 
 
 def _of_one_image(cells: Any) -> Tensor:
@@ -279,7 +294,7 @@ def _of_one_image(cells: Any) -> Tensor:
     text = " ".join(repr(cells).split())[:60]
     raise ValueError(
         f"cells are {text}: give their numbers in raster order, such as `allocation.keep` or "
-        "mask.flatten().nonzero()"
+        "mask.flatten().nonzero(), or a keep list"
     )
 
 
@@ -298,11 +313,18 @@ def check_cells(adapter: FamilyAdapter, call: Call) -> None:
         raise ValueError(
             f"cells can't be named for {what}: name them for images, in prune, sparse or saccade"
         )
-    sizes = [len(cells) for cells in layout_of(adapter, call.inputs).cells]
+    layout = layout_of(adapter, call.inputs)
+    sizes = [len(cells) for cells in layout.cells]
     if len(sizes) != len(call.keep):
         raise ValueError(f"cells of {len(call.keep)} images are named, and the prompt has {len(sizes)}")
     for cells, size in zip(call.keep, sizes, strict=True):
         if not len(cells) or int(cells.min()) < 0 or int(cells.max()) >= size:
             raise ValueError(
                 f"cells {cells.tolist()} are not of an image of {size}; name some of 0 to {size - 1}"
+            )
+    for named, grid in zip(call.keep_grids, layout.grids, strict=False):  # no grids where none is known
+        if named is not None and named != tuple(grid):
+            raise ValueError(
+                f"the keep list is of a grid of {list(named)} (T, H, W), and the image has {list(grid)} in "
+                "this model: make the list with `arr-coc look --keep --model`, of this model and picture"
             )

@@ -62,6 +62,13 @@ def command(
             "--vtc-filter", help="Score only what all tokens answer and the image shrunk to as many doesn't."
         ),
     ] = False,
+    like: Annotated[
+        str | None,
+        typer.Option(
+            metavar="idpruner|f3a|hilo|visionrl2|uniprune",
+            help="As a published table was made: its split, prompt, limits and budgets, its rows beside.",
+        ),
+    ] = None,
     device: options.Device = "auto",
     dtype: options.Dtype = "auto",
     out: Annotated[
@@ -70,6 +77,10 @@ def command(
     as_json: options.AsJson = False,
 ) -> None:
     """Measure methods and budgets side by side on one model; killed, the same line goes on where it was."""
+    if like is not None:
+        from arr_coc_lab.results.like import find_table
+
+        split = find_table(like).set_of(data.partition(":")[0].strip().lower(), split).split
     if data != "world":  # refused before anything is loaded
         from arr_coc_lab.data.folder import data_spec, open_scored
 
@@ -109,6 +120,7 @@ def command(
             dtype=None if dtype == "auto" else dtype,
             relevance=None if relevance == "auto" else relevance,
             own_answers=own_answers or None,
+            like=like,
             vtc_filter=vtc_filter,
             out=local_path(out),
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import sys
@@ -93,6 +94,7 @@ def show_summary(summary: dict[str, Any], picture: Path, columns: str, as_json: 
     from arr_coc_lab.evaluate.plot import plot
     from arr_coc_lab.results.files import writing
     from arr_coc_lab.results.kinds import kind
+    from arr_coc_lab.results.like import beside, published_rows
     from arr_coc_lab.results.summary import second_view
     from arr_coc_lab.results.table import BOLD, table
 
@@ -105,14 +107,27 @@ def show_summary(summary: dict[str, Any], picture: Path, columns: str, as_json: 
         with writing(picture):
             plot(summary, picture)
     if as_json:
-        terminal.print_json(summary)
+        published = published_rows(summary)
+        terminal.print_json(summary | ({"published": published} if published else {}))
         return
     if "**" in text:
         text += f"\n\n{BOLD[columns]}"
-    print(fitted(text, shutil.get_terminal_size().columns) if sys.stdout.isatty() else text)
+    if (published := beside(summary)) is not None:
+        text += f"\n\n{published}"
+    print(_greyed(fitted(text, shutil.get_terminal_size().columns)) if sys.stdout.isatty() else text)
     terminal.print_rows([("questions", f"{summary['questions']:,}, images {summary['images']:,}")])
     if drawn:
         terminal.print_rows([("picture", str(picture))])
+
+
+def _greyed(text: str) -> str:
+    """Return a text for a terminal with its published rows in grey; unchanged if NO_COLOR is set."""
+    from arr_coc_lab.results.like import MARK
+
+    if "NO_COLOR" in os.environ:
+        return text
+    lines = text.split("\n")
+    return "\n".join(f"\x1b[90m{line}\x1b[0m" if MARK in line else line for line in lines)
 
 
 def fitted(text: str, width: int) -> str:

@@ -24,6 +24,7 @@ from arr_coc_lab.evaluate.layer_pruning import layer_families
 from arr_coc_lab.evaluate.ours import ours
 from arr_coc_lab.evaluate.painted import CROP_BLACK
 from arr_coc_lab.evaluate.resolution import resolution_by_question
+from arr_coc_lab.evaluate.turns import TURNS
 from arr_coc_lab.evaluate.view import check_tower
 from arr_coc_lab.results.kinds import OURS
 from arr_coc_lab.rivals import METHODS, QueryBlindScorer
@@ -53,8 +54,8 @@ def pick_methods(
     """Return the methods that can run on a model, in the order of the table, and why each other one is left
     out.
 
-    `names` may hold variations NAME:ARGUMENT; None: all but variations. `variants` are further allocators,
-    "arr-coc:NAME" each.
+    `names` may hold variations NAME:ARGUMENT and `TURNS`; None: all but these. `variants` are further
+    allocators, "arr-coc:NAME" each.
 
     Raises:
         ValueError: an unknown name, or nothing can run.
@@ -63,6 +64,8 @@ def pick_methods(
     table = dict(METHODS)
     for name, layer in variants:
         table[f"{OURS}:{name}"] = ours(f"{OURS}:{name}", layer)
+    if names is not None:
+        table |= TURNS
     wanted = table if names is None else {name: find_method(name, table) for name in names}
     order = list(table)
     methods: list[Method] = []
@@ -84,7 +87,7 @@ def pick_methods(
 
 def check_names(names: Sequence[str] | None, variants: Sequence[str]) -> None:
     """Raise ValueError for an unknown method name, with the nearest known one, before any loading."""
-    table = METHODS | {f"{OURS}:{name}": METHODS[OURS] for name in variants}
+    table = METHODS | TURNS | {f"{OURS}:{name}": METHODS[OURS] for name in variants}
     for name in names or ():
         find_method(name, table)
 

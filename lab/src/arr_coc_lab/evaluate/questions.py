@@ -91,10 +91,16 @@ def world_questions(
 
 
 def data_questions(
-    spec: str, split: str | None = None, limit: int | None = None, own_answers: bool = False
+    spec: str,
+    split: str | None = None,
+    limit: int | None = None,
+    own_answers: bool = False,
+    prompt: str | None = None,
 ) -> tuple[DataSet, list[ImageQueries]]:
     """Return the first `limit` questions of a data set `NAME:DIR`, grouped by image in order of first
     appearance.
+
+    `prompt` is a text with {question} in it; None: the data set's own.
 
     Raises:
         ValueError: as `open_data`; there is no question, one repeats an id, or, unless `own_answers`, one has
@@ -107,7 +113,7 @@ def data_questions(
             raise ValueError(
                 f"{example.where}: the question has no answer to score: use a split with answers"
             )
-        images.setdefault(example.image, []).append(_query(example, data))
+        images.setdefault(example.image, []).append(_query(example, data, prompt))
     if not images:
         raise ValueError(f"data {spec!r} has no questions: check the file, or name another split")
     return data, [
@@ -115,9 +121,10 @@ def data_questions(
     ]
 
 
-def _query(example: Example, data: DataSet) -> Query:
+def _query(example: Example, data: DataSet, prompt: str | None = None) -> Query:
     family = next(filter(None, map(example.meta.get, ("family", "type", *data.classes))), "")
-    text = example.question + data.prompt
+    own = example.question + data.prompt
+    text = own if prompt is None else prompt.replace("{question}", example.question)
     return Query(
         example.id, text, example.answers, family, example.boxes or None, map=example.map, example=example
     )

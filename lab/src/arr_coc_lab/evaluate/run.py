@@ -39,6 +39,7 @@ from arr_coc_lab.evaluate.methods import (
     pick_methods,
     split_allocators,
 )
+from arr_coc_lab.evaluate.pixel_limits import cell_side, limit_pictures
 from arr_coc_lab.evaluate.progress import Progress
 from arr_coc_lab.evaluate.questions import ImageQueries, Query, data_questions, with_next, world_questions
 from arr_coc_lab.evaluate.scene import Harness
@@ -54,6 +55,7 @@ from arr_coc_lab.results.files import (
     writing,
 )
 from arr_coc_lab.results.kinds import DOWNSAMPLE, FULL
+from arr_coc_lab.results.like import ALWAYS, PublishedSet, PublishedTable, find_table
 from arr_coc_lab.results.summary import Summary
 from arr_coc_lab.world import PAGES, pages_of
 
@@ -101,6 +103,8 @@ class Settings:
     relevance: str | None = None
     # score questions without an answer against the model's own from all tokens; None: refuse
     own_answers: bool | None = None
+    # a published table, by whose settings the run goes (`results.like`); decides budgets, split and `longest`
+    like: str | None = None
     vtc_filter: bool = False  # OUT.json scores only questions that downsampling fails; OUT.jsonl is unchanged
 
     def __post_init__(self) -> None:
@@ -108,6 +112,8 @@ class Settings:
         if not budgets:
             raise ValueError("there is no budget: give counts, fractions or auto, such as 273,64,auto")
         object.__setattr__(self, "budgets", budgets)
+        if self.like is not None:
+            self._follow(find_table(self.like))
         object.__setattr__(self, "out", Path(self.out))
         for name, least in (("per_image", 1), ("rows", 1), ("timed", 0), ("seed", 0), ("size", 64)):
             if getattr(self, name) < least:
@@ -125,6 +131,33 @@ class Settings:
             raise ValueError(f"questions {self.questions} are too many: use at most {PAGES:,}")
         if self.out.name in ("", "..") or self.out.suffix == ".gz":
             raise ValueError(f"out {str(self.out)!r} is no name for OUT.jsonl: give one such as arr-coc-eval")
+
+    def _follow(self, table: PublishedTable) -> None:
+        """Take budgets, split, methods and the longest answer of a table; ValueError for others."""
+        one = self.published_set
+        assert one is not None, "called for runs that are like a table"
+        budgets = tuple(parse_budget(budget) for budget in table.budgets)
+        if self.budgets not in (budgets, Settings.budgets):
+            raise ValueError(
+                f"budgets {self.budgets} are not those of the table ({', '.join(map(str, budgets))}): "
+                "leave them out"
+            )
+        methods = dict.fromkeys((*ALWAYS, *table.rivals, *(self.methods or ())))
+        for name, value in (
+            ("budgets", budgets),
+            ("split", one.split),
+            ("methods", tuple(methods)),
+            ("max_new_tokens", one.answer_tokens or self.max_new_tokens),
+        ):
+            object.__setattr__(self, name, value)
+
+    @property
+    def published_set(self) -> PublishedSet | None:
+        """The data set of the table that the run is like; ValueError if the table has it not."""
+        if self.like is None:
+            return None
+        name = self.data.partition(":")[0].strip().lower()
+        return find_table(self.like).set_of(name, self.split)
 
     @property
     def lines(self) -> Path:
@@ -156,6 +189,8 @@ class Settings:
             value = getattr(self, field.name)
             if field.name == "out" or value == field.default:
                 continue
+            if self.like is not None and field.name in ("budgets", "methods", "max_new_tokens"):
+                continue  # the table's
             flag = "--" + field.name.replace("_", "-").replace("allocators", "allocator")
             if isinstance(value, bool):
                 words += [flag]
@@ -189,6 +224,9 @@ def evaluate(settings: Settings, progress: bool = True) -> Summary:
         strict=True,
         relevance=settings.relevance or "auto",
     )
+    limits = None if settings.like is None else find_table(settings.like).limits
+    if limits is not None:
+        limit_pictures(model, *limits)
     scorer = load_scorer(settings.query_blind, model)
     layers = [(label, load_variant(folder, model)) for label, folder in variants]
     methods, notes = pick_methods(model, settings.methods, layers, scorer)
@@ -223,6 +261,8 @@ def evaluate(settings: Settings, progress: bool = True) -> Summary:
         }
         | ({} if source is None else {"relevance": source.version}),
     }
+    if settings.like is not None:
+        header |= {"token_limits": limits, "token_px": cell_side(model)}
     header, records = open_file(settings.lines, header)
     harness = Harness(
         model,
@@ -319,7 +359,9 @@ def open_questions(settings: Settings) -> tuple[int, Metric, str, Iterable[Image
         )
         return count, exact_match, exact_match.__name__, pages
     own = bool(settings.own_answers)
-    data, images = data_questions(settings.data, settings.split, settings.questions, own)
+    like = settings.published_set
+    prompt = None if like is None else like.prompt
+    data, images = data_questions(settings.data, settings.split, settings.questions, own, prompt)
     metric = data.metric or loose_match
     name = getattr(metric, "__name__", "score")
     if not any(query.answers for source in images for query in source.queries):

@@ -31,8 +31,10 @@ from arr_coc.session import Session
 from arr_coc_lab.evaluate.answering import CellPrompt, Prompts, answer_compacted, answer_rows, visual_tokens
 from arr_coc_lab.evaluate.hits import is_hit
 from arr_coc_lab.evaluate.layer_pruning import cut_layer, pruned_answers
+from arr_coc_lab.evaluate.pixel_limits import without_least
 from arr_coc_lab.evaluate.questions import ImageQueries, Query, shuffled
 from arr_coc_lab.evaluate.timing import Encoded, Trial, measure, peak_megabytes, time_encoding
+from arr_coc_lab.evaluate.turns import turn_before
 from arr_coc_lab.evaluate.view import View, encode
 from arr_coc_lab.results.files import Record, encode_kept
 from arr_coc_lab.results.kinds import FULL
@@ -101,7 +103,8 @@ class Scene:
             return self
         if grid not in self._small:
             small = resize_to_grid(self.image, grid, self.model)
-            self._small[grid] = Scene(self.model, replace(self.source, image=small))
+            with without_least(self.model):
+                self._small[grid] = Scene(self.model, replace(self.source, image=small))
         return self._small[grid]
 
 
@@ -354,7 +357,9 @@ def _whole(view: View) -> Reduction:
 
 def _answerable(method: Method, view: View) -> list[int]:
     """Return the questions that the method can answer."""
-    numbers = range(len(view.prompts))
+    numbers: Sequence[int] = range(len(view.prompts))
+    if "turns" in method.needs:
+        numbers = [i for i in numbers if turn_before(view, i) is not None]
     return [i for i in numbers if "other" not in method.needs or view.others[i] is not None]
 
 

@@ -41,6 +41,7 @@ class Header(_Strict):
     data: str | None = None
     split: str | None = None
     metric: str = ""
+    like: str | None = None
     size: Count | None = None
     questions: Count | None = None
     part: Annotated[tuple[Count, Count], Field(strict=False)] = (1, 1)

@@ -30,6 +30,7 @@ Need = Literal[
     "tower4",
     "tower16",
     "halves",
+    "turns",
 ]
 
 
@@ -109,7 +110,8 @@ class Method:
     by_question: bool = False  # it chooses anew for each question; else once for an image
     # the recorded vision "tower", a trained "scorer", images of any "sizes", the language model's
     # "layers" to cut between, an "other" image's question, a tower that encodes some cells alone
-    # ("sparse") or runs in two "halves", the entire image "encoded" before `prepare`, or a compressor
+    # ("sparse") or runs in two "halves", a question before it about the same image ("turns"), the entire
+    # image "encoded" before `prepare`, or a compressor
     needs: frozenset[Need] = frozenset()
     auto: bool = False  # it can also choose how many
     fixed: bool = False  # its cost ignores the budget: one row, named without a budget
