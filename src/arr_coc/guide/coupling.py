@@ -88,6 +88,14 @@ class Finding(NamedTuple):
     box: tuple[float, float, float, float]  # (x0, y0, x1, y1) in shares of the picture's width and height
 
 
+class Part(NamedTuple):
+    """What one source of relevance says of a picture and a question."""
+
+    source: str  # its name
+    logits: Tensor  # [H, W], log odds that the question needs a cell
+    confidence: float  # in [0, 1], that the picture holds what is asked for
+
+
 @dataclass(frozen=True, eq=False)
 class Coupling:
     """What a source of relevance, such as the guide, finds about one picture and one question.
@@ -106,6 +114,10 @@ class Coupling:
         photograph: Whether the picture looks like a photograph without print, of which the guide, that
             decided alone, knows little.
         note: A remark of the source for the user, such as on what it left out; None: there is none.
+        parts: What each source of a sum says; empty: there is one, and the logits are its own.
+        units: Long [H, W], the number of the line of print that a cell belongs to, below 0 where there is
+            none; None: lines aren't known.
+        question: The guide's vector of the question, [QUESTION_WIDTH]; None: the guide didn't read it.
     """
 
     logits: Tensor
@@ -118,6 +130,9 @@ class Coupling:
     by_cell: bool = False
     photograph: bool = False
     note: str | None = None
+    parts: tuple[Part, ...] = ()
+    units: Tensor | None = None
+    question: Tensor | None = None
 
     def best(self, least: float = LIKELY) -> tuple[Match, ...]:
         """Return the best match of each word of the question, if its likeness is at least `least`."""
@@ -360,7 +375,8 @@ def _coupling(judged: Judged, i: int, terms: Terms, size: tuple[int, int]) -> Co
         confidence = min(confidence, OF_COLOUR_ALONE)
     overview, unusual = outright(judged.scope[i].tolist(), terms.words)
     printed = float(judged.vocabulary[i]) >= PRINTED_WORDS
-    return Coupling(judged.cells[i], confidence, overview, unusual, spots, printed, by_cell=True)
+    facts = (confidence, overview, unusual, spots, printed)
+    return Coupling(judged.cells[i], *facts, by_cell=True, question=judged.vectors[i])
 
 
 def _colour_alone(spots: Sequence[Match], words: Sequence[str]) -> bool:
@@ -419,6 +435,13 @@ def scope(guide: Guide, question: str) -> tuple[float, float]:
     words = terms(question).words
     (pair,) = guide.scope(guide.tensors([Terms(words, (), (), ())])).tolist()
     return outright(pair, words)
+
+
+@torch.no_grad()
+def question_vector(guide: Guide, question: str) -> Tensor:
+    """Return the guide's vector of a question, float32 [QUESTION_WIDTH], without a picture."""
+    tensors = guide.tensors([guide.terms_of(question)])
+    return guide.reader(tensors, guide.vectors(tensors)[0]).pooled[0].float().cpu()
 
 
 def outright(scope: Sequence[float], words: Sequence[str]) -> tuple[float, float]:

@@ -122,6 +122,7 @@ class Judged(NamedTuple):
     colour: Tensor  # [Q, T], how far the best place shows the colour that a word names
     colour_at: Tensor  # [Q, T], the number of that place
     vocabulary: Tensor  # [Q], how many common words are read on the picture
+    vectors: Tensor  # [Q, WIDTH], of the questions
 
 
 class Guide(nn.Module):
@@ -216,7 +217,8 @@ class Guide(nn.Module):
         colour, colour_at = crop_places(search.colours, page.encoded).flatten(2).max(-1)
         vocabulary = page.vocabulary.expand(len(cells))
         scope = self._scope(reading.pooled, second)
-        return Judged(cells, judged.present, scope, best, best_at, colour, colour_at, vocabulary)
+        vectors = reading.pooled
+        return Judged(cells, judged.present, scope, best, best_at, colour, colour_at, vocabulary, vectors)
 
     def judge(self, page: GuidePage, questions: Sequence[str]) -> Judgement:
         """Score every place of a page, h/16 x w/32 of them, for Q questions."""

