@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
@@ -27,12 +27,11 @@ from arr_coc.choose.allocation import Allocation
 from arr_coc.choose.budget import DEFAULT_BUDGET, Budget, parse_budget
 from arr_coc.files.atomic import one_line
 from arr_coc.files.paths import local_path
-from arr_coc.files.question import check_question
-from arr_coc.files.validation import short
+from arr_coc.files.question import check_question, kind_of
 from arr_coc.pixels import find_page, ranked_units
 from arr_coc.selector import KnownPicture, Selector
 from arr_coc_lab.data.parquet import IDS
-from arr_coc_lab.data.parquet_rows import BATCH, LARGEST, QUESTIONS, REMEDY
+from arr_coc_lab.data.parquet_rows import BATCH, QUESTIONS, REMEDY
 
 TRIES = 3  # of a row group whose actor is ended, as for want of memory, in one run
 BOX = {"x0": pa.int32(), "y0": pa.int32(), "x1": pa.int32(), "y1": pa.int32(), "score": pa.float32()}
@@ -67,7 +66,8 @@ class CorpusJob:
     """What is chosen from which pages, and where it is written.
 
     Args:
-        source: Folder of `*.parquet` with the columns of `arr_coc_lab.data.parquet`; answers aren't needed.
+        source: Folder of `*.parquet` with a row for each question: `image` (the bytes of a file, or {bytes}),
+            `question` or `prompt`, and if there is one an id (`data.parquet.IDS`).
         out: Folder for the results, reached by every machine under this name.
         budget: Cells of each page, as in `Selector.many`.
         allocator: Folder of a trained allocator; None: the guide decides.
@@ -98,17 +98,9 @@ class CorpusJob:
 
     def settings(self, selector: Selector) -> str:
         """Return what the cells depend on beside the pages, as JSON; it stands in each file of results."""
-        by = f"{selector.source.name} {selector.source.version}"
-        own = [
-            parse_budget(self.budget),
-            self.allocator,
-            self.relevance,
-            by,
-            self.device,
-            self.dtype,
-            self.together,
-        ]
-        return json.dumps([__version__, *own])
+        own = asdict(self) | {"budget": parse_budget(self.budget), "version": __version__}
+        del own["source"], own["out"]
+        return json.dumps(own | {"by": f"{selector.source.name} {selector.source.version}"}, sort_keys=True)
 
 
 def find_place(path: str) -> tuple[Any, str]:
@@ -202,11 +194,11 @@ def choose_unit(job: CorpusJob, selector: Selector, unit: CorpusUnit) -> int:
         place.delete_file(part)
         raise
     place.move(part, path)
-    return sum(row["error"] is not None for row in rows)
+    return sum("error" in row for row in rows)
 
 
 def read_rows_of(job: CorpusJob, unit: CorpusUnit) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a row group: `file`, `row`, `id`, `question`, `image` as bytes, or an `error`."""
+    """Yield the rows of a row group: `file`, `row`, `id`, `question` and `image` as they stand there."""
     place, folder = find_place(job.source)
     path = f"{folder}/{unit.file}"
     try:
@@ -214,36 +206,11 @@ def read_rows_of(job: CorpusJob, unit: CorpusUnit) -> Iterator[dict[str, Any]]:
             columns = _columns(path, file.schema_arrow.names)
             batches = file.iter_batches(BATCH, [unit.group], list(columns.values()), use_threads=False)
             for number, row in enumerate((row for each in batches for row in each.to_pylist()), unit.first):
-                own: dict[str, Any] = {key: row[name] for key, name in columns.items()}
-                own = {"id": None, "file": unit.file, "row": number, "error": None} | own
-                try:
-                    own["image"] = _picture_file(own["image"], place, folder)
-                except ValueError as error:
-                    own["error"] = one_line(error)
-                yield own
+                own = {key: row[name] for key, name in columns.items()}
+                yield {"file": unit.file, "row": number, "id": None, **own}
     except (pa.ArrowException, OSError) as error:
         where = f"{path}, row group {unit.group}"
         raise ValueError(f"{where} can't be read ({one_line(error)}): {REMEDY}") from error
-
-
-def _picture_file(value: Any, place: Any, folder: str) -> bytes:
-    """Return the bytes of a row's picture, which stands in the row or in a file below the folder."""
-    if isinstance(value, list) and len(value) == 1:
-        value = value[0]
-    name = value
-    if isinstance(value, Mapping):
-        value, name = value.get("bytes"), value.get("path")
-    if isinstance(value, bytes):
-        return value
-    if not isinstance(name, str) or PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
-        raise ValueError(f"'image' is {short(name)}: give a picture's bytes, or its path in the folder")
-    try:
-        if place.get_file_info(f"{folder}/{name}").size > LARGEST:
-            raise ValueError(f"the picture {name!r} has more than {LARGEST:,} bytes: make it smaller")
-        with place.open_input_stream(f"{folder}/{name}") as file:
-            return file.read()
-    except OSError as error:
-        raise ValueError(f"the picture {name!r} can't be read ({one_line(error)}): check it") from error
 
 
 def choose_rows(
@@ -251,7 +218,7 @@ def choose_rows(
 ) -> Iterator[dict[str, Any]]:
     """Yield what `SCHEMA` says for each of the rows that `read_rows_of` yields, in their order.
 
-    A bad page or question becomes a row with an error and changes no other, but with `together` by rounding.
+    A bad page or question becomes a row with an error, and changes no other but by rounding (`together`).
     """
     rest = iter(rows)
     while part := list(islice(rest, together)):
@@ -261,36 +228,35 @@ def choose_rows(
 def _choose_together(
     selector: Selector, rows: Sequence[Mapping[str, Any]], budget: Budget
 ) -> list[dict[str, Any]]:
+    results = [{"file": row["file"], "row": row["row"]} for row in rows]
     opened: dict[int, KnownPicture] = {}
-    errors = {i: row["error"] for i, row in enumerate(rows) if row["error"] is not None}
-    for i, row in enumerate(rows):
+    for i, (row, result) in enumerate(zip(rows, results, strict=True)):
+        result["id"] = None if row["id"] is None else str(row["id"])
         try:
-            if i not in errors:
-                check_question(row["question"])
-                opened[i] = selector.known(row["image"])
+            result["question"] = check_question(row["question"])
+            opened[i] = selector.known(_picture_bytes(row["image"]))
         except ValueError as error:
-            errors[i] = one_line(error)
+            result["error"] = one_line(error)
+    images = [picture.image for picture in opened.values()]
     try:
-        images = [picture.image for picture in opened.values()]
-        chosen = selector.many(images, [rows[i]["question"] for i in opened], budget)
+        chosen = selector.many(images, [results[i]["question"] for i in opened], budget)
     except ValueError as error:
         if len(rows) > 1:
             return [one for row in rows for one in _choose_together(selector, [row], budget)]
-        errors, opened, chosen = {0: one_line(error)}, {}, []
-    results = {
-        i: _result(selector, *pair) for i, pair in zip(opened, zip(opened.values(), chosen), strict=True)
-    }
-    return [
-        {
-            "file": row["file"],
-            "row": row["row"],
-            "id": None if row["id"] is None else str(row["id"]),
-            "question": row["question"] if isinstance(row["question"], str) else None,
-            "error": errors.get(i),
-            **results.get(i, {}),
-        }
-        for i, row in enumerate(rows)
-    ]
+        return [results[0] | {"error": one_line(error)}]
+    for (i, picture), allocation in zip(opened.items(), chosen, strict=True):
+        results[i] |= _result(selector, picture, allocation)
+    return results
+
+
+def _picture_bytes(value: Any) -> bytes:
+    """Return the bytes of a page's file from a row's `image`; ValueError where they aren't in the row."""
+    if isinstance(value, list) and len(value) == 1:
+        value = value[0]
+    content = value.get("bytes") if isinstance(value, Mapping) else value
+    if not isinstance(content, bytes):
+        raise ValueError(f"'image' is {kind_of(content)}: give the bytes of a picture's file, in the row")
+    return content
 
 
 def _result(selector: Selector, picture: KnownPicture, allocation: Allocation) -> dict[str, Any]:
@@ -298,10 +264,6 @@ def _result(selector: Selector, picture: KnownPicture, allocation: Allocation) -
     size = picture.image.size
     evidence = allocation.evidence(size)
     units = ranked_units(selector.beside(picture, find_page), allocation) if evidence else ()
-    return {
-        "size": list(size),
-        "grid": list(allocation.grid[1:]),
-        "kept": allocation.keep.tolist(),
-        "boxes": [dict(zip(BOX, (*unit.box, unit.score), strict=True)) for unit in units],
-        "note": allocation.note,
-    }
+    boxes = [dict(zip(BOX, (*unit.box, unit.score), strict=True)) for unit in units]
+    kept = {"grid": allocation.grid[1:], "kept": allocation.keep.tolist()}
+    return {"size": size, **kept, "boxes": boxes, "note": allocation.note}

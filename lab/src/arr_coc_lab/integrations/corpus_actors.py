@@ -67,9 +67,7 @@ class CorpusActor:
                 done = is_done(self.job, self.settings, unit)
                 errors.append(0 if done else choose_unit(self.job, self.selector, unit))
                 failures.append("")
-            except (
-                Exception
-            ) as error:  # whatever it is costs one row group, stands in the totals, and is tried again
+            except Exception as error:  # costs this row group alone; the totals say it
                 errors.append(0)
                 failures.append(one_line(error))
         return {**batch, "errors": np.array(errors), "failure": np.array(failures, dtype=object)}
