@@ -129,7 +129,7 @@ def main() -> None:
     loading = spent(lambda: Selector.from_pretrained(dtype="float32"))
     result: dict[str, Any] = {
         "command": f"python bench/corpus.py --pages {arguments.pages}",
-        "machine": f"{os.cpu_count()} cores, {platform.machine()}, no GPU, Python {platform.python_version()}",
+        "machine": f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}",
         "torch": torch.__version__,
         "load": round(os.getloadavg()[0], 2),
         "budget": BUDGET,

@@ -88,7 +88,8 @@ def test_a_bad_page_or_question_is_a_row_with_an_error(selector: Selector) -> No
     good = {"file": "f", "row": 0, "id": 7, "image": png(Image.new("RGB", (64, 64))), "question": "Total?"}
     bad = [
         good | {"image": None}, good | {"image": "page.png"}, good | {"image": [good["image"]] * 2},
-        good | {"image": b"\x89PNG"}, good | {"question": None}, good | {"question": " "}, good | {"question": 3},
+        good | {"image": b"\x89PNG"}, good | {"question": None}, good | {"question": " "},
+        good | {"question": 3},
     ]  # fmt: skip
     for together in (1, len(bad) + 1):
         results = list(choose_rows(selector, [*bad, good], 1, together))
