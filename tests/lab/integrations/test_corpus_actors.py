@@ -68,7 +68,7 @@ def start(code: str, job: CorpusJob, actors: int, home: Path) -> subprocess.Pope
 
 
 def totals(driver: subprocess.Popen[str]) -> corpus_actors.CorpusTotals:
-    out, err = driver.communicate(timeout=300)
+    out, err = driver.communicate(timeout=600)
     assert driver.returncode == 0, err[-3000:]
     return corpus_actors.CorpusTotals(*json.loads(out.splitlines()[-1]))
 
@@ -189,7 +189,7 @@ def test_the_page_as_it_is_written(tmp_path: Path) -> None:
     own = {"PYTHONPATH": os.pathsep.join(places), "HOME": str(tmp_path), "RAY_USAGE_STATS_ENABLED": "0"}
     done = subprocess.run(
         [sys.executable, "-c", START + code], cwd=tmp_path, env=os.environ | own,
-        capture_output=True, text=True, timeout=300, check=False,
+        capture_output=True, text=True, timeout=600, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     assert "1 row groups were done before, 2 now: 8 rows, 0 of them with an error" in done.stdout
