@@ -13,9 +13,11 @@
 #   make test-vllm     the tests of integrations/vllm on a CPU build of vLLM, in an environment of its own, .venv-vllm;
 #                ARGS='-m slow': servers over two processes
 #   make test-lmms     a run of lmms-eval from end to end, in an environment of its own, .venv-lmms
+#   make test-scale    actors of a local Ray (docs/scale.md), in an environment of its own, .venv-scale, which shares all
+#                else with .venv
 #   make test-gateways LiteLLM's proxy and Open WebUI's functions in front of arr-coc's, in environments of their own,
 #                .venv-litellm and .venv-open-webui (6 GB)
-#   make test-all      test, test-slow, test-oldest, test-vllm, test-lmms and test-transformers of RELEASES, one by
+#   make test-all      test, test-slow, test-oldest, test-vllm, test-lmms, test-scale and test-transformers of RELEASES, one by
 #                one (.ci/run runs the first two alone)
 #   make app     install, then open the app on http://127.0.0.1:7860
 #   make lint    ruff: rules and format          make types   ty
@@ -37,6 +39,7 @@ VENV ?= .venv
 OLDEST ?= .venv-oldest
 SERVED ?= .venv-vllm
 LMMS ?= .venv-lmms
+SCALE ?= .venv-scale
 LITELLM ?= .venv-litellm
 OPEN_WEBUI ?= .venv-open-webui
 RELEASES ?= 5.18.0 5.20.2 5.24.0
@@ -46,7 +49,7 @@ BIN := $(VENV)/bin
 NOTICE = @echo 'installing into $(VENV), once: some six minutes and 6 GB (1 GB with PyTorch'\''s CPU build: see README.md)'
 PYTEST := -m pytest -q -n auto --maxprocesses 4 --dist loadfile
 
-.PHONY: house ask app test test-slow test-kernels test-oldest test-transformers test-vllm test-lmms test-gateways test-all lint types docs notebook dist from-wheel lint-shipping clean
+.PHONY: house ask app test test-slow test-kernels test-oldest test-transformers test-vllm test-lmms test-scale test-gateways test-all lint types docs notebook dist from-wheel lint-shipping clean
 .DEFAULT_GOAL := ask
 
 ask: $(VENV)/installed
@@ -78,12 +81,15 @@ test-vllm: $(SERVED)/installed
 test-lmms: $(LMMS)/installed
 	$(LMMS)/bin/python -m pytest -q tests/lab/integrations/test_lmms.py $(ARGS)
 
+test-scale: $(SCALE)/installed
+	$(SCALE)/bin/python -m pytest -q tests/lab/integrations/test_corpus.py tests/lab/integrations/test_corpus_actors.py $(ARGS)
+
 test-gateways: $(VENV)/installed-dev $(LITELLM)/installed $(OPEN_WEBUI)/installed
 	cd integrations/gateways/tests && for each in $(abspath $(LITELLM)) $(abspath $(OPEN_WEBUI)); do \
 	    ARR_COC=$(abspath $(BIN))/arr-coc $$each/bin/python -m pytest -q -p no:cacheprovider $(ARGS) || exit 1; \
 	done
 
-test-all: test test-slow test-oldest test-vllm test-lmms test-gateways
+test-all: test test-slow test-oldest test-vllm test-lmms test-scale test-gateways
 	for release in $(RELEASES); do $(MAKE) test-transformers VERSION=$$release || exit 1; done
 
 house: $(VENV)/installed-dev
@@ -121,7 +127,7 @@ from-wheel: dist
 	PYTHON=$(PYTHON) .ci/from-wheel dist
 
 clean:
-	rm -rf $(VENV) $(OLDEST) $(SERVED) $(LMMS) $(LITELLM) $(OPEN_WEBUI) .venv-transformers-* dist site build .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(OLDEST) $(SERVED) $(LMMS) $(SCALE) $(LITELLM) $(OPEN_WEBUI) .venv-transformers-* dist site build .pytest_cache .ruff_cache
 	rm -rf arr-coc-ask.png arr-coc-look.png arr-coc-pages
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -163,6 +169,15 @@ $(OLDEST)/installed-dev: pyproject.toml lab/pyproject.toml
 	    own=$$($(@D)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))'); \
 	    echo "import site; site.addsitedir('$$inherited')" > $$own/inherited.pth
 	$(@D)/bin/python -m pip install --disable-pip-version-check transformers==$*
+	@touch $@
+
+# Ray before all else that $(VENV) has: half a minute and 270 MB.
+$(SCALE)/installed: $(VENV)/installed-dev
+	$(BIN)/python -m venv $(@D) || { rm -rf $(@D); exit 1; }
+	inherited=$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))'); \
+	    own=$$($(@D)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))'); \
+	    echo "import site; site.addsitedir('$$inherited')" > $$own/inherited.pth
+	$(@D)/bin/python -m pip install --disable-pip-version-check -e './lab[scale]'
 	@touch $@
 
 # A third-party CPU build of vLLM, which is what runs without a GPU: neither torchaudio nor torchcodec load beside it,

@@ -23,6 +23,7 @@ sys.path.insert(0, str(ROOT / "runs"))  # also where this is not the script that
 from claims import QUERY_BLIND, claims, claims_table, early_claims  # noqa: E402
 from clips_table import clips_cost_text  # noqa: E402
 from compress_table import compress_text  # noqa: E402
+from corpus_table import corpus_text  # noqa: E402
 from follow_table import follow_blocks  # noqa: E402
 from guide_table import guide_more_text, guide_parts_text, guide_text  # noqa: E402
 from long_table import long_text, transcription_text  # noqa: E402
@@ -561,6 +562,7 @@ def blocks() -> dict[str, str]:
     if choosing.is_file():
         found["choose"] = choose_text(json.loads(choosing.read_bytes()))
     found["serve"] = serve_text()
+    found["corpus"] = corpus_text()
     memories = sorted((ROOT / "bench" / "results").glob("memory-*.json"))
     if memories:
         found["memory"] = memory_text([json.loads(path.read_bytes()) for path in memories])

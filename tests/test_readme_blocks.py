@@ -42,8 +42,8 @@ PAGES = (
     *(
         f"docs/{name}.md"
         for name in (
-            *"quickstart modes models guide relevance keep-list pixels video app serving training".split(),
-            "evaluation",
+            *"quickstart modes models guide relevance keep-list pixels video app serving scale".split(),
+            *"training evaluation".split(),
         )
     ),
 )
@@ -70,6 +70,7 @@ SMALLER: dict[str, tuple[str, ...]] = {
 ELSEWHERE = {
     "OpenAI(": "integrations/vllm/tests/test_server.py",
     "client.chat.completions": "integrations/vllm/tests/test_server.py",
+    "choose_corpus(": "tests/lab/integrations/test_corpus_actors.py",
     "BitsAndBytesConfig(" if not find_spec("bitsandbytes") else "-": "tests/seam/test_seam_bases.py",
 }
 """What a Python block holds that can't run here, and the file whose tests run it."""

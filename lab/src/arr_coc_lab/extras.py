@@ -11,6 +11,7 @@ EXTRAS = {
     "parquet": ("pyarrow>=18",),
     "world": ("playwright>=1.50", "wordfreq>=3.1", "faker>=30"),
     "lmms": ("lmms-eval>=0.7.3,<0.8",),
+    "scale": ("ray[data]>=2.60,<3", "pyarrow>=18"),
     "pages": ("datasets>=3",),
 }
 
