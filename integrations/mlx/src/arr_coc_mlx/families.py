@@ -18,14 +18,17 @@ class Family(NamedTuple):
     Attributes:
         tower: encodes some cells alone; None: its tower can't, and `sparse` runs as `prune`.
         remembers: the language model keeps a prompt's positions itself, in place of being handed them.
+        batches: several prompts at a time are answered as each alone. (MLX-VLM 0.7.10 doesn't hide the padding of
+            a batch from Qwen2-VL, with dropped tokens or without.)
     """
 
     tower: Tower | None = None
     remembers: bool = False
+    batches: bool = True
 
 
 FAMILIES: dict[str, Family] = {
-    "qwen2_vl": Family(qwen2),
+    "qwen2_vl": Family(qwen2, batches=False),
     "qwen2_5_vl": Family(qwen2_5),
     "qwen3_vl": Family(qwen3),
     "qwen3_vl_moe": Family(qwen3),

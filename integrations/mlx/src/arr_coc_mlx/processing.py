@@ -54,12 +54,16 @@ def shortened(model: Any, inputs: Mapping[str, Any], **how: Any) -> tuple[dict[s
         row[kept_columns(row, token, [sizes[i] for i in own], [keep[i] for i in own])]
         for row, own in zip(rows, images, strict=True)
     ]
-    padded = left_padded(short, fill=int(ids[~mask.astype(bool)][0]) if (mask == 0).any() else 0)
+    fill = int(ids[~mask.astype(bool)][0]) if (mask == 0).any() else 0
+    columns, own = left_padded(short, fill)
+    # Of numpy arrays: a server makes prompts in one thread and reads them in another, and an array that MLX still
+    # has to compute belongs to the thread that asked for it.
+    pixels = marked(np.array(mx.array(inputs["pixel_values"]).astype(mx.float32)), keep, sizes, mark)
     return {
         **inputs,
-        "input_ids": mx.array(padded[0], dtype=mx.array(inputs["input_ids"]).dtype),
-        "attention_mask": mx.array(padded[1]),
-        "pixel_values": marked(mx.array(inputs["pixel_values"]), keep, sizes, mark),
+        "input_ids": mx.array(columns),
+        "attention_mask": mx.array(own),
+        "pixel_values": mx.array(pixels),
     }, choices
 
 
@@ -73,11 +77,12 @@ def left_padded(rows: Sequence[np.ndarray], fill: int) -> tuple[np.ndarray, np.n
     return ids, mask
 
 
-def marked(pixels: mx.array, keep: Sequence[np.ndarray], sizes: Sequence[int], mark: float) -> mx.array:
+def marked(
+    pixels: np.ndarray, keep: Sequence[np.ndarray], sizes: Sequence[int], mark: float
+) -> np.ndarray:
     """Return patches [P, values + 1]: with a mark each, `mark` for those of kept cells, else `DROPPED`."""
     marks = np.concatenate([_marks(size, cells, mark) for size, cells in zip(sizes, keep, strict=True)])
-    of_patches = np.repeat(marks, len(pixels) // len(marks))
-    return mx.concatenate([pixels, mx.array(of_patches)[:, None].astype(pixels.dtype)], axis=1)
+    return np.concatenate([pixels, np.repeat(marks, len(pixels) // len(marks))[:, None]], axis=1)
 
 
 def unmarked(

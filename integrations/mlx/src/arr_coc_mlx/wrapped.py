@@ -195,6 +195,11 @@ class WrappedModel(nn.Module):
         rows = [row[columns] for row, columns in zip(np.array(input_ids), own, strict=True)]
         unit = vision.spatial_merge_size**2
         sizes = [t * h * w // unit for t, h, w in grids.tolist()]
+        if len(rows) > 1 and not self.family.batches:
+            raise ValueError(
+                f"MLX-VLM answers several prompts of {self.config.model_type} at once in another way than each "
+                "alone: ask one at a time"
+            )
         if has_marks:
             pixel_values, keep, mark = unmarked(pixel_values, sizes, unit)
             owned = images_of_rows(rows, self.image_token, [len(cells) for cells in keep])
