@@ -12,15 +12,14 @@ from mlx_vlm import apc, batch_generate, generate, stream_generate
 from mlx_vlm.generate import PromptCacheState
 from mlx_vlm.server import generation
 from mlx_vlm.vision_cache import VisionFeatureCache, processed_image_key
-from tiny_mlx import FAMILIES, bundled, bundled_folder, dropped, inputs_of, picture, tiny, wrapped
 
-from arr_coc.relevance.deciding import Decision
 from arr_coc.seam.prompt import chat_prompt
 from arr_coc_lab.world.page import draw_page
 from arr_coc_mlx import FAMILIES as SERVED
 from arr_coc_mlx import WrappedModel, wrap
 from arr_coc_mlx.processing import shortened
 from arr_coc_mlx.serving import wrapping
+from tiny_mlx import FAMILIES, bundled, dropped, inputs_of, picture, tiny, wrapped
 
 QUESTIONS = ("What?", "What is the title of the page?", "Who has signed it?")
 
@@ -33,7 +32,7 @@ def reader() -> WrappedModel:
 
 @pytest.fixture(scope="module")
 def pages() -> list:
-    return [draw_page(seed, (512, 512), "test") for seed in range(4)]
+    return [draw_page(seed, (384, 384), "test") for seed in range(3)]
 
 
 def prompt(model: WrappedModel, question: str, images: int = 1) -> str:
@@ -73,12 +72,12 @@ def test_a_batch_that_mlx_vlm_answers_wrongly_is_refused(family):
 
 
 def test_both_processors_lead_to_the_same_answer_and_the_wrapped_one_counts_what_is_read(reader, pages):
-    for page in pages:
+    for page in pages[:2]:
         question = page.questions[0].text
         stock = generate(reader, reader.stock_processor, prompt(reader, question), image=[page.image])
         own = generate(reader, reader.processor, prompt(reader, question), image=[page.image])
         assert stock.text == own.text == reader.ask(page.image, question).text
-        assert stock.prompt_tokens - own.prompt_tokens == 256 - 64
+        assert stock.prompt_tokens - own.prompt_tokens == 144 - 64
     *_, last = stream_generate(reader, reader.stock_processor, prompt(reader, question), image=[page.image])
     assert last.token_ids == own.token_ids
 
@@ -118,7 +117,9 @@ def test_a_conversation_without_pictures_is_continued():
 def test_keys_of_caches_say_what_was_kept(mode):
     built = tiny("qwen3_vl")
     model = wrapped(built, mode=mode)
-    made = [shortened(model, inputs_of(built, question, (6, 8)))[0] for question in ("Who is it?", "Why is it?")]
+    made = [
+        shortened(model, inputs_of(built, question, (6, 8)))[0] for question in ("Who is it?", "Why is it?")
+    ]
     again = shortened(model, inputs_of(built, "Who is it?", (6, 8)))[0]
     ids, pixels, grids = ([one[k] for one in made] for k in ("input_ids", "pixel_values", "image_grid_thw"))
     assert ids[0].shape == ids[1].shape  # the image's part of both is the same to its last id
@@ -146,7 +147,9 @@ def test_a_cache_of_vision_features_gets_those_of_whole_pictures_alone():
     assert cache.get(key) is None
     second = embeds(pruned)
     whole = cache.get(key)
-    assert bool((whole == built.model.vision_tower(inputs["pixel_values"], inputs["image_grid_thw"])[0]).all())
+    assert bool(
+        (whole == built.model.vision_tower(inputs["pixel_values"], inputs["image_grid_thw"])[0]).all()
+    )
     assert bool((embeds(pruned) == second).all())
     assert bool((embeds(alone) == first).all())
     assert not bool((first == second).all())
@@ -189,7 +192,9 @@ def test_a_server_answers_requests_of_different_lengths_at_a_time_as_each_alone(
     side = built.model.config.vision_config.patch_size
     sizes = ((6, 8), (4, 4), (5, 7))
     requests = [(q, picture(i, sizes[(i + j) % 3], side)) for i, q in enumerate(QUESTIONS) for j in range(2)]
-    alone = [generate(model, model.stock_processor, prompt(model, q), image=[i], max_tokens=8) for q, i in requests]
+    alone = [
+        generate(model, model.stock_processor, prompt(model, q), image=[i], max_tokens=8) for q, i in requests
+    ]
     answers = served(loading(built, "sparse", model.chooser.selector), requests, 6)
     assert answers == [one.token_ids for one in alone]
 
@@ -205,7 +210,7 @@ def test_prefix_caching_of_a_server_changes_no_answer(family):
 
 
 def test_a_server_reads_pages_as_ask_does(reader, pages):
-    requests = [(q.text, page.image) for page in pages for q in page.questions[:2]]
+    requests = [(page.questions[1].text, page.image) for page in pages]
     model, processor = bundled()
 
     def stock(model_path, adapter_path):
@@ -222,7 +227,6 @@ def test_a_stock_language_model_is_left_as_it_was(reader):
     assert reader.unwrap() is model
     assert type(model.vision_tower).__name__ == "VisionModel"
     assert reader.language_model.base is model.language_model
-    assert bundled_folder()
 
 
 def test_marks_hold_in_half_precision():
@@ -231,7 +235,10 @@ def test_marks_hold_in_half_precision():
     made, choices = shortened(model, inputs)
     half = made | {"pixel_values": made["pixel_values"].astype(mx.bfloat16)}
     features = model.get_input_embeddings(
-        half["input_ids"], half["pixel_values"], mask=half["attention_mask"], image_grid_thw=half["image_grid_thw"]
+        half["input_ids"],
+        half["pixel_values"],
+        mask=half["attention_mask"],
+        image_grid_thw=half["image_grid_thw"],
     )
     assert features.inputs_embeds.shape[1] == int((~dropped(model, inputs)).sum())
     assert [len(choice.keep) for choice in choices] == [10]
@@ -257,7 +264,8 @@ def test_a_prompt_without_words_keeps_all_cells():
     built = tiny("qwen3_vl")
     model = wrapped(built)
     inputs = inputs_of(built, "  ", (4, 4))
-    choices, _ = model.choices([np.array(inputs["input_ids"][0])], inputs["pixel_values"], inputs["image_grid_thw"])
+    choices, _ = model.choices(
+        [np.array(inputs["input_ids"][0])], inputs["pixel_values"], inputs["image_grid_thw"]
+    )
     assert [len(choice.keep) for choice in choices] == [16]
     assert not model.chooser.selector.asked
-    assert isinstance(Decision, type)

@@ -9,6 +9,8 @@ import mlx.nn as nn
 import numpy as np
 import pytest
 from mlx_vlm.generate.ar import generate_step
+
+from arr_coc_mlx import FAMILIES as SERVED
 from tiny_mlx import (
     FAMILIES,
     IMAGE,
@@ -21,8 +23,6 @@ from tiny_mlx import (
     tiny,
     wrapped,
 )
-
-from arr_coc_mlx import FAMILIES as SERVED
 
 QUESTION = "What is the title of the page?"
 CELLS = (6, 8)
@@ -147,7 +147,9 @@ def test_kept_cells_alone_are_those_of_a_tower_in_which_nobody_attends_to_the_ot
     assert near(alone.inputs_embeds, whole.inputs_embeds[:, columns])
     assert not near(alone.inputs_embeds, embedded(built.model, inputs).inputs_embeds[:, columns], 1e-3)
     if whole.deepstack_visual_embeds is not None:
-        kept = mx.array(np.flatnonzero(np.concatenate([np.isin(np.arange(c.allocation.total), c.keep) for c in choices])))
+        kept = mx.array(
+            np.flatnonzero(np.concatenate([np.isin(np.arange(c.allocation.total), c.keep) for c in choices]))
+        )
         levels = mx.stack([level[kept] for level in whole.deepstack_visual_embeds], axis=1)
         own = alone.deepstack_visual_embeds[0][mx.array(np.flatnonzero(row[np.array(columns)] == IMAGE))]
         assert near(own, levels)

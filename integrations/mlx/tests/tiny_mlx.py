@@ -1,7 +1,7 @@
 """Small models of MLX-VLM with random weights of every family that is served, with a real processor.
 
-The tokenizer and the chat template are those of the bundled model. Weights are drawn wide, so that an error of
-the route shows in the logits. `Drawn` chooses in the place of a selector: at random, by a seed.
+The tokenizer and the chat template are those of the bundled model. Weights are drawn wide, so that an error
+of the route shows in the logits. `Drawn` chooses in the place of a selector: at random, by a seed.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ PATCH = {"qwen2_vl": 14, "qwen2_5_vl": 14}
 
 @cache
 def bundled_folder() -> str:
-    """The bundled model as a folder that MLX-VLM reads: it wants the settings of positions under older names."""
+    """The bundled model as a folder for MLX-VLM, which wants settings of positions under older names."""
     folder = Path(mkdtemp()) / "bundled"
     shutil.copytree(BUNDLED / "model", folder)
     config = json.loads((folder / "config.json").read_text())
@@ -67,8 +67,8 @@ def made(kind: Any, **values: Any) -> Any:
 def tiny(family: str, seed: int = 0, muted: bool = True) -> SimpleNamespace:
     """A model of a family, `.model`, and its processor, `.processor`; the same object each time.
 
-    A recurrent layer has no way to hide a token from those behind it, so that dropping it can be compared with
-    nothing: `muted` ones add nothing.
+    A recurrent layer has no way to hide a token from those behind it, so that dropping it can be compared
+    with nothing: `muted` ones add nothing.
     """
     width = 64
     module = importlib.import_module(f"mlx_vlm.models.{family}")
@@ -178,7 +178,9 @@ class Drawn:
         drawn = np.random.default_rng([self.seed, *question.encode()[:64], *grid])
         scores = torch.from_numpy(drawn.random(grid).astype(np.float32))
         total = math.prod(grid)
-        count = min(budget_count(budget_of(budget, None, total), total) + self.more * len(question.split()), total)
+        count = min(
+            budget_count(budget_of(budget, None, total), total) + self.more * len(question.split()), total
+        )
         return Decision([best_kept((1, *grid), scores, count)])
 
 
@@ -214,7 +216,7 @@ def embedded(model: Any, inputs: dict[str, Any]) -> Any:
 
 
 def hidden_logits(model: Any, ids: mx.array, features: Any, hidden: np.ndarray | None = None) -> mx.array:
-    """Logits [1, L, V] of a whole prompt by the language model's inner model, some columns hidden from all others."""
+    """Logits [1, L, V] of a whole prompt by the inner language model, some columns hidden from all others."""
     length = ids.shape[1]
     mask = np.tril(np.ones((length, length), dtype=bool))
     if hidden is not None:

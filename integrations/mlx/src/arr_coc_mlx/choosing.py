@@ -90,7 +90,7 @@ class Chooser:
         return tokenizer.decode(text, skip_special_tokens=True).strip() or None
 
     def picture(self, rows: np.ndarray, grid: tuple[int, int, int]) -> Tensor:
-        """Return the picture that the model reads, uint8 [3, h, w], of the patches [h * w, values] of an image."""
+        """Return the picture that the model reads, uint8 [3, h, w], of an image's patches [h * w, values]."""
         vision = self.config.vision_config
         one = to_picture(
             torch.from_numpy(rows), grid, self.merge, vision.patch_size, vision.temporal_patch_size
@@ -128,7 +128,9 @@ class Chooser:
                 continue
             try:
                 with self._lock:  # a selector keeps its last pictures
-                    decision = self.selector.decide(self.picture(rows, (t, h, w)), question, budget, space[1:])
+                    decision = self.selector.decide(
+                        self.picture(rows, (t, h, w)), question, budget, space[1:]
+                    )
                 choices.append(Choice(decision.allocations[0], decision.coupling))
             except Exception:
                 if self.strict:

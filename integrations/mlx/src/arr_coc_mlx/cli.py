@@ -11,7 +11,9 @@ from arr_coc.choose.budget import DEFAULT_BUDGET, parse_budget
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
-    main = argparse.ArgumentParser("arr-coc-mlx", description="MLX-VLM models that read only what is asked for.")
+    main = argparse.ArgumentParser(
+        "arr-coc-mlx", description="MLX-VLM models that read only what is asked for."
+    )
     commands = main.add_subparsers(dest="command", required=True)
     serve = commands.add_parser(
         "serve",
@@ -47,6 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except ValueError as error:
         print(f"arr-coc-mlx: {' '.join(str(error).split())}", file=sys.stderr)
         raise SystemExit(2) from error
+
 
 if __name__ == "__main__":
     main()

@@ -23,8 +23,8 @@ def image_columns(ids: np.ndarray, token: int, sizes: Sequence[int]) -> list[np.
     columns = np.flatnonzero(ids == token)
     if len(columns) != sum(sizes):
         raise ValueError(
-            f"the prompt has {len(columns)} image tokens and the images have {sum(sizes)} cells: pass all that "
-            "the model's own processor makes of a prompt and its images, unchanged"
+            f"the prompt has {len(columns)} image tokens and the images have {sum(sizes)} cells: pass all "
+            "that the model's own processor makes of a prompt and its images, unchanged"
         )
     return np.split(columns, np.cumsum(sizes)[:-1]) if len(sizes) else []
 
@@ -60,8 +60,8 @@ def images_of_rows(rows: Sequence[np.ndarray], token: int, sizes: Sequence[int])
             image += 1
         if left:
             raise ValueError(
-                f"the images of {list(sizes)} tokens don't fill the image tokens of the {len(rows)} prompts: pass "
-                "all that the model's own processor makes of prompts and their images, unchanged"
+                f"the images of {list(sizes)} tokens don't fill the image tokens of the {len(rows)} prompts: "
+                "pass all that the model's own processor makes of prompts and their images, unchanged"
             )
         found.append(range(first, image))
     return found

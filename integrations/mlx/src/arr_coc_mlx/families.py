@@ -18,8 +18,8 @@ class Family(NamedTuple):
     Attributes:
         tower: encodes some cells alone; None: its tower can't, and `sparse` runs as `prune`.
         remembers: the language model keeps a prompt's positions itself, in place of being handed them.
-        batches: several prompts at a time are answered as each alone. (MLX-VLM 0.7.10 doesn't hide the padding of
-            a batch from Qwen2-VL, with dropped tokens or without.)
+        batches: several prompts at a time are answered as each alone. (MLX-VLM 0.7.10 doesn't hide the
+            padding of a batch from Qwen2-VL, with dropped tokens or without.)
     """
 
     tower: Tower | None = None
@@ -46,7 +46,7 @@ def find_family(model_type: str) -> Family:
     """
     if model_type not in FAMILIES:
         raise ValueError(
-            f"model_type {model_type!r} is not served with MLX, where its kept tokens would lose their positions "
-            f"or was not tried: use one of {', '.join(FAMILIES)}, or the proxy (`arr-coc proxy`)"
+            f"model_type {model_type!r} is not served with MLX: kept tokens would lose their positions, or "
+            f"it was not tried; use one of {', '.join(FAMILIES)}, or the proxy (`arr-coc proxy`)"
         )
     return FAMILIES[model_type]

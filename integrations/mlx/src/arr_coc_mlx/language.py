@@ -1,8 +1,8 @@
 """The language model of a wrapped model: MLX-VLM's own, which is told where a shortened prompt's columns are.
 
 MLX-VLM cuts a prompt into chunks, and puts several prompts into one batch. What belongs to the columns of a
-prompt has to be cut and padded with them; deepstack tokens, which it hands on as one list for all prompts, are
-therefore a tensor with a place for every column until here.
+prompt has to be cut and padded with them; deepstack tokens, which it hands on as one list for all prompts,
+are therefore a tensor with a place for every column until here.
 """
 
 from __future__ import annotations
@@ -55,9 +55,7 @@ class Language(nn.Module):
             more |= compact(seen, deep)
         positions = more.get("position_ids")
         if self.remembers and positions is not None and positions.shape[-1] > inputs.shape[1]:
-            more["position_ids"] = mx.moveaxis(
-                self._cut(mx.moveaxis(positions, 0, -1), inputs, cache), -1, 0
-            )
+            more["position_ids"] = mx.moveaxis(self._cut(mx.moveaxis(positions, 0, -1), inputs, cache), -1, 0)
         return self.base(inputs, inputs_embeds=inputs_embeds, cache=cache, **more)
 
     @staticmethod
@@ -86,8 +84,8 @@ class Language(nn.Module):
         """
         if image_grid_thw is not None or bool((input_ids == self.image_token).any()):
             raise ValueError(
-                "arr-coc: a cached prompt holds the cells of a picture that its own question needed, so that one "
-                "with pictures isn't continued; use mode 'full' to continue it"
+                "arr-coc: a cached prompt holds the cells of a picture that its own question needed, so that "
+                "one with pictures isn't continued; use mode 'full' to continue it"
             )
         return self.base.get_rope_index(input_ids, image_grid_thw, video_grid_thw, attention_mask)
 

@@ -1,8 +1,8 @@
 """The processor of a wrapped model: MLX-VLM's own, whose prompts come out without the dropped columns.
 
-A server and `batch_generate` need prompts that are short from the start. What was kept travels in the pixels: one
-value more for each patch says whether it is kept, and how, so that every key by which MLX-VLM caches a prompt with
-its pictures says it, too.
+A server and `batch_generate` need prompts that are short from the start. What was kept travels in the pixels:
+one value more for each patch says whether it is kept, and how, so that every key by which MLX-VLM caches a
+prompt with its pictures says it, too.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from arr_coc_mlx.columns import images_of_rows, kept_columns
 
 DROPPED, PRUNED, ENCODED_ALONE = 0.0, 1.0, 2.0
-"""Marks of a patch: not kept; kept after all are encoded; kept, and encoded with the other kept ones alone."""
+"""Marks of a patch: not kept; kept after all are encoded; kept, and encoded with the kept ones alone."""
 
 
 class Processor:
@@ -56,8 +56,8 @@ def shortened(model: Any, inputs: Mapping[str, Any], **how: Any) -> tuple[dict[s
     ]
     fill = int(ids[~mask.astype(bool)][0]) if (mask == 0).any() else 0
     columns, own = left_padded(short, fill)
-    # Of numpy arrays: a server makes prompts in one thread and reads them in another, and an array that MLX still
-    # has to compute belongs to the thread that asked for it.
+    # Of numpy arrays: a server makes prompts in one thread and reads them in another, and an array that MLX
+    # still has to compute belongs to the thread that asked for it.
     pixels = marked(np.array(mx.array(inputs["pixel_values"]).astype(mx.float32)), keep, sizes, mark)
     return {
         **inputs,
@@ -77,17 +77,13 @@ def left_padded(rows: Sequence[np.ndarray], fill: int) -> tuple[np.ndarray, np.n
     return ids, mask
 
 
-def marked(
-    pixels: np.ndarray, keep: Sequence[np.ndarray], sizes: Sequence[int], mark: float
-) -> np.ndarray:
+def marked(pixels: np.ndarray, keep: Sequence[np.ndarray], sizes: Sequence[int], mark: float) -> np.ndarray:
     """Return patches [P, values + 1]: with a mark each, `mark` for those of kept cells, else `DROPPED`."""
     marks = np.concatenate([_marks(size, cells, mark) for size, cells in zip(sizes, keep, strict=True)])
     return np.concatenate([pixels, np.repeat(marks, len(pixels) // len(marks))[:, None]], axis=1)
 
 
-def unmarked(
-    pixels: mx.array, sizes: Sequence[int], unit: int
-) -> tuple[mx.array, list[np.ndarray], float]:
+def unmarked(pixels: mx.array, sizes: Sequence[int], unit: int) -> tuple[mx.array, list[np.ndarray], float]:
     """Return patches without their marks, the kept cells of each image, and the mark of these."""
     marks = np.array(pixels[:, -1].astype(mx.float32)).reshape(-1, unit)[:, 0]
     parts = np.split(marks, np.cumsum(sizes)[:-1])

@@ -44,7 +44,9 @@ def check_model(model: str) -> Family:
         config = load_config(get_model_path(model))
     except Exception as error:  # of the Hub, of a disk, of JSON
         line = " ".join(str(error).split())[:200]
-        raise ValueError(f"the model {model!r} can't be read ({line}): give a folder or a Hub name") from error
+        raise ValueError(
+            f"the model {model!r} can't be read ({line}): give a folder or a Hub name"
+        ) from error
     return find_family(config["model_type"])
 
 

@@ -3,8 +3,8 @@
 Positions are computed by the tower for whole grids and then indexed by the kept patches; a segment of
 attention is what an image, or a window of it, keeps. Nobody attends to a dropped patch, and none is encoded.
 Each function takes the tower, the kept patches [R, values], the grids (1, h, w) of the images in patches, int
-[n, 3], and the kept cells of each; it returns the tokens [K, D] of all kept cells, and those of each deepstack
-level.
+[n, 3], and the kept cells of each; it returns the tokens [K, D] of all kept cells, and those of each
+deepstack level.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A model of MLX-VLM that keeps only the visual tokens a question needs; nothing in the model is changed.
 
 MLX-VLM asks a model for the embeddings of a prompt with its pictures and goes on with what it is given. Here
-that is the whole prompt, embedded by the model itself, without the columns of dropped cells: what stays has the
-positions that it has in the whole prompt, and decoding goes on behind the whole of it.
+that is the whole prompt, embedded by the model itself, without the columns of dropped cells: what stays has
+the positions that it has in the whole prompt, and decoding goes on behind the whole of it.
 """
 
 from __future__ import annotations
@@ -197,8 +197,8 @@ class WrappedModel(nn.Module):
         sizes = [t * h * w // unit for t, h, w in grids.tolist()]
         if len(rows) > 1 and not self.family.batches:
             raise ValueError(
-                f"MLX-VLM answers several prompts of {self.config.model_type} at once in another way than each "
-                "alone: ask one at a time"
+                f"MLX-VLM answers several prompts of {self.config.model_type} at once in another way than "
+                "each alone: ask one at a time"
             )
         if has_marks:
             pixel_values, keep, mark = unmarked(pixel_values, sizes, unit)
@@ -213,8 +213,8 @@ class WrappedModel(nn.Module):
             owned = images_of_rows(rows, self.image_token, sizes)
             if len(rows) > 1:
                 raise ValueError(
-                    "several prompts at once are written by the wrapped model's processor: pass `model.processor` "
-                    "in the place of the processor"
+                    "several prompts at once are written by the wrapped model's processor: pass "
+                    "`model.processor` in the place of the processor"
                 )
         if mark == ENCODED_ALONE:  # a cache of vision features is keyed by the picture alone
             more = {k: v for k, v in more.items() if k not in ("vision_cache", "_image_key")}
@@ -357,9 +357,7 @@ class WrappedModel(nn.Module):
         chosen = time.perf_counter()
         inputs["mask"] = inputs.pop("attention_mask")
         model = self.base if wanted is FULL else self
-        result = generate(
-            model, self.stock_processor, text, max_tokens=max_new_tokens, **{**inputs, **how}
-        )
+        result = generate(model, self.stock_processor, text, max_tokens=max_new_tokens, **{**inputs, **how})
         end = time.perf_counter()
         prefill = 1000 * result.prompt_tokens / result.prompt_tps if result.prompt_tps else 0.0
         ms = dict.fromkeys(STAGES, 0.0)
@@ -380,8 +378,12 @@ class WrappedModel(nn.Module):
         allocations = tuple(choice.allocation for choice in choices)
         ran, substituted = wanted, None
         if wanted is SPARSE and self.family.tower is None:
-            ran, substituted = PRUNE, (
-                f"sparse ran as prune: the vision tower of {self.config.model_type} can't encode some cells alone"
+            ran, substituted = (
+                PRUNE,
+                (
+                    f"sparse ran as prune: the vision tower of {self.config.model_type} can't encode some "
+                    "cells alone"
+                ),
             )
         allowed, fallback = self.budget if budget is None else budget, any(c.fallback for c in choices)
         kept, sizes = sum(one.kept for one in allocations), [one.total for one in allocations]
