@@ -33,8 +33,18 @@ from arr_coc.seam.prompt import chat_prompt
 from arr_coc_mlx.wrapped import WrappedModel
 
 IMAGE, VIDEO, START, END, VOCABULARY = 5, 6, 3, 4, 734
-FAMILIES = ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe")
-PATCH = {"qwen2_vl": 14, "qwen2_5_vl": 14}
+FAMILIES = (
+    "qwen2_vl",
+    "qwen2_5_vl",
+    "qwen3_vl",
+    "qwen3_vl_moe",
+    "qwen3_5",
+    "qwen3_5_moe",
+    "glm4v",
+    "glm4v_moe",
+    "glm_ocr",
+)
+PATCH = {"qwen2_vl": 14, "qwen2_5_vl": 14, "glm4v": 14, "glm4v_moe": 14, "glm_ocr": 14}
 
 
 @cache
@@ -81,8 +91,21 @@ def tiny(family: str, seed: int = 0, muted: bool = True) -> SimpleNamespace:
         "rope_theta": 1e4,
         "partial_rotary_factor": 1.0,
     }
+    if family.startswith("glm"):
+        rotary |= {"mrope_interleaved": False}
     text = made(
         config.TextConfig,
+        partial_rotary_factor=1.0,
+        attention_bias=False,
+        use_qk_norm=False,
+        n_group=1,
+        topk_group=1,
+        n_shared_experts=1,
+        n_routed_experts=4,
+        routed_scaling_factor=1.0,
+        first_k_dense_replace=1,
+        norm_topk_prob=True,
+        eos_token_id=[2],
         model_type=f"{family}_text",
         num_hidden_layers=4,
         hidden_size=width,
@@ -125,6 +148,7 @@ def tiny(family: str, seed: int = 0, muted: bool = True) -> SimpleNamespace:
         temporal_patch_size=2,
         in_channels=3,
         num_position_embeddings=64,
+        image_size=side * 8,
         window_size=side * 4,
         fullatt_block_indexes=[1, 3],
         deepstack_visual_indexes=[] if family.startswith("qwen3_5") else [1, 2],
@@ -210,9 +234,13 @@ def inputs_of(built: Any, question: str, *cells: tuple[int, int]) -> dict[str, A
 def embedded(model: Any, inputs: dict[str, Any]) -> Any:
     """The embeddings of a prompt, by a model or a wrapped one."""
     grids = inputs["image_grid_thw"]
-    return model.get_input_embeddings(
+    features = model.get_input_embeddings(
         inputs["input_ids"], inputs["pixel_values"], mask=inputs["attention_mask"], image_grid_thw=grids
     )
+    if features.position_ids is None:  # GLM's: the language model has kept them
+        features.position_ids = model.language_model._position_ids
+        features.rope_deltas = model.language_model._rope_deltas
+    return features
 
 
 def hidden_logits(model: Any, ids: mx.array, features: Any, hidden: np.ndarray | None = None) -> mx.array:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from arr_coc_mlx.towers import Tower, qwen2, qwen2_5, qwen3
+from arr_coc_mlx.towers import Tower, glm4v, glm_ocr, qwen2, qwen2_5, qwen3
 
 
 class Family(NamedTuple):
@@ -34,6 +34,9 @@ FAMILIES: dict[str, Family] = {
     "qwen3_vl_moe": Family(qwen3),
     "qwen3_5": Family(qwen3),
     "qwen3_5_moe": Family(qwen3),
+    "glm4v": Family(glm4v, remembers=True),
+    "glm4v_moe": Family(glm4v, remembers=True),
+    "glm_ocr": Family(glm_ocr, remembers=True),
 }
 """By `model_type` of a checkpoint."""
 

@@ -79,6 +79,35 @@ def qwen3(tower: Any, pixels: mx.array, grids: mx.array, keep: Keep) -> Tokens:
     return tower.merger(hidden), levels
 
 
+def glm4v(tower: Any, pixels: mx.array, grids: mx.array, keep: Keep) -> Tokens:
+    """Encode by GLM-4V's tower, whose learned positions are read at the places of patches in whole grids."""
+    unit, rows = _kept(tower, grids, keep)
+    hidden = tower.post_conv_layernorm(tower.patch_embed(pixels))
+    places, coordinates = tower.rot_pos_emb(grids)
+    down, across = (coordinates[rows, axis] for axis in range(2))
+    hidden = tower.embeddings(hidden, [len(cells) * unit for cells in keep], grids, down, across)
+    for block in tower.blocks:
+        hidden = block(hidden, cu_seqlens=_ends(keep, unit), rotary_pos_emb=places[rows])
+    return _glm_cells(tower, hidden), []
+
+
+def glm_ocr(tower: Any, pixels: mx.array, grids: mx.array, keep: Keep) -> Tokens:
+    """Encode by GLM-OCR's tower."""
+    unit, rows = _kept(tower, grids, keep)
+    hidden = tower.patch_embed(pixels)
+    (cos, sin), _ = tower.rot_pos_emb(grids)
+    for block in tower.blocks:
+        hidden = block(hidden, cu_seqlens=_ends(keep, unit), position_embeddings=(cos[rows], sin[rows]))
+    return _glm_cells(tower, hidden), []
+
+
+def _glm_cells(tower: Any, hidden: mx.array) -> mx.array:
+    """Return the tokens of cells, each shrunk by a convolution over its own patches."""
+    side = tower.spatial_merge_size
+    cells = tower.post_layernorm(hidden).reshape(-1, side, side, hidden.shape[-1])
+    return tower.merger(tower.downsample(cells).reshape(len(cells), -1))
+
+
 class KeptCells:
     """A tower in the place of a model's: encodes kept cells alone and leaves the rows of all others zero.
 

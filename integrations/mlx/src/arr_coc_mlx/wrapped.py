@@ -276,7 +276,10 @@ class WrappedModel(nn.Module):
         """Return the embeddings of one whole prompt [L] without the columns of its dropped cells."""
         prompt = mx.array(ids)[None]
         if pixels is None:
-            return self.base.get_input_embeddings(prompt, None, mask=mx.ones_like(prompt), **more)
+            features = self.base.get_input_embeddings(prompt, None, mask=mx.ones_like(prompt), **more)
+            if features.position_ids is None:
+                features.position_ids, features.rope_deltas = self.base.language_model.get_rope_index(prompt)
+            return features
         unit = self.config.vision_config.spatial_merge_size**2
         sizes = [t * h * w // unit for t, h, w in grids.tolist()]
         model, every = self.base, sum(sizes) == sum(map(len, keep))
