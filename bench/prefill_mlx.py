@@ -100,6 +100,36 @@ def first_token(model: Any, inputs: dict[str, Any]) -> dict[str, float]:
     return figures | {"peak_mib": (mx.get_peak_memory() - before) / 2**20}
 
 
+def summed_up(how: argparse.Namespace, model: Model, load: float, rounds: list[Any]) -> dict[str, Any]:
+    """The rounds so far, with their medians and the circumstances."""
+    ratios = {
+        name: {
+            key: round(median(one["stock"][key] / one[name][key] for one in rounds), 2)
+            for key in ("cpu_s", "wall_s", "peak_mib")
+        }
+        for name, _ in WAYS[1:]
+    }
+    return {
+        "command": "python " + " ".join(sys.argv),
+        "note": "MLX's build for CPUs; no Mac was tried",
+        "machine": {
+            "processor": platform.processor() or platform.machine(),
+            "threads": os.cpu_count(),
+            "device": str(mx.default_device()),
+            "load before": round(load, 2),
+            "versions": {name: version(name) for name in ("mlx", "mlx-vlm", "torch")},
+        },
+        "shape": f"widths of Qwen3-VL-2B, {how.depth} layers of 24 and of 28, float32",
+        "weights_mib": round(
+            tree_reduce(lambda total, one: total + one.nbytes, model.parameters(), 0) / 2**20
+        ),
+        "visual tokens": (how.size // 32) ** 2,
+        "kept": how.budget,
+        "stock is times as much": ratios,
+        "rounds": rounds,
+    }
+
+
 def main() -> None:
     """Measure, print and write."""
     parser = argparse.ArgumentParser(
@@ -108,8 +138,8 @@ def main() -> None:
     parser.add_argument(
         "--depth", type=int, default=2, help="layers of the encoder and of the language model"
     )
-    parser.add_argument("--size", type=int, default=512, help="side of the page in px")
-    parser.add_argument("--budget", type=int, default=64, help="cells that are kept")
+    parser.add_argument("--size", type=int, default=384, help="side of the page in px")
+    parser.add_argument("--budget", type=int, default=36, help="cells that are kept")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--out", type=Path)
     how = parser.parse_args()
@@ -131,35 +161,10 @@ def main() -> None:
             own = model if mode is None else WrappedModel(model, processor, selector, how.budget, mode, True)
             rounds[-1][name] = {key: round(value, 2) for key, value in first_token(own, inputs).items()}
             print(seed, name, rounds[-1][name], file=sys.stderr)
-    ratios = {
-        name: {
-            key: round(median(one["stock"][key] / one[name][key] for one in rounds), 2)
-            for key in ("cpu_s", "wall_s", "peak_mib")
-        }
-        for name, _ in WAYS[1:]
-    }
-    result = {
-        "command": "python " + " ".join(sys.argv),
-        "note": "MLX's build for CPUs; no Mac was tried",
-        "machine": {
-            "processor": platform.processor() or platform.machine(),
-            "threads": os.cpu_count(),
-            "device": str(mx.default_device()),
-            "load before": round(load, 2),
-            "versions": {name: version(name) for name in ("mlx", "mlx-vlm", "torch")},
-        },
-        "shape": f"widths of Qwen3-VL-2B, {how.depth} layers of 24 and of 28, float32",
-        "weights_mib": round(
-            tree_reduce(lambda total, one: total + one.nbytes, model.parameters(), 0) / 2**20
-        ),
-        "visual tokens": (how.size // 32) ** 2,
-        "kept": how.budget,
-        "stock is times as much": ratios,
-        "rounds": rounds,
-    }
+        result = summed_up(how, model, load, rounds)
+        if how.out:
+            how.out.write_text(json.dumps(result, indent=1) + "\n")
     print(json.dumps(result["stock is times as much"], indent=1))
-    if how.out:
-        how.out.write_text(json.dumps(result, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -100,7 +100,7 @@ def test_a_conversation_with_pictures_is_read_anew_and_says_so(caplog):
         other = text_of(model, second, image, prompt_cache_state=state, processor=model.processor)
     assert cached == text_of(model, first, image)
     assert other == text_of(model, second, image)
-    assert "one with pictures isn't continued; use mode 'full'" in caplog.text
+    assert "one with pictures isn't continued; only the stock model" in caplog.text
 
 
 def test_a_conversation_without_pictures_is_continued():

@@ -85,7 +85,7 @@ class Language(nn.Module):
         if image_grid_thw is not None or bool((input_ids == self.image_token).any()):
             raise ValueError(
                 "arr-coc: a cached prompt holds the cells of a picture that its own question needed, so that "
-                "one with pictures isn't continued; use mode 'full' to continue it"
+                "one with pictures isn't continued; only the stock model, `unwrap()`, continues it"
             )
         return self.base.get_rope_index(input_ids, image_grid_thw, video_grid_thw, attention_mask)
 
