@@ -12,12 +12,14 @@
 #                in an environment of its own, .venv-transformers-5.20.2, which shares all else with .venv
 #   make test-vllm     the tests of integrations/vllm on a CPU build of vLLM, in an environment of its own, .venv-vllm;
 #                ARGS='-m slow': servers over two processes
+#   make test-mlx      the tests of integrations/mlx on MLX's build for CPUs, in an environment of its own, .venv-mlx, which
+#                shares all else with .venv
 #   make test-lmms     a run of lmms-eval from end to end, in an environment of its own, .venv-lmms
 #   make test-scale    actors of a local Ray (docs/scale.md), in an environment of its own, .venv-scale, which shares all
 #                else with .venv
 #   make test-gateways LiteLLM's proxy and Open WebUI's functions in front of arr-coc's, in environments of their own,
 #                .venv-litellm and .venv-open-webui (6 GB)
-#   make test-all      test, test-slow, test-oldest, test-vllm, test-lmms, test-scale and test-transformers of RELEASES, one by
+#   make test-all      test, test-slow, test-oldest, test-vllm, test-mlx, test-lmms, test-scale and test-transformers of RELEASES, one by
 #                one (.ci/run runs the first two alone)
 #   make app     install, then open the app on http://127.0.0.1:7860
 #   make lint    ruff: rules and format          make types   ty
@@ -38,6 +40,7 @@ PYTHON ?= python3
 VENV ?= .venv
 OLDEST ?= .venv-oldest
 SERVED ?= .venv-vllm
+MLX ?= .venv-mlx
 LMMS ?= .venv-lmms
 SCALE ?= .venv-scale
 LITELLM ?= .venv-litellm
@@ -49,7 +52,7 @@ BIN := $(VENV)/bin
 NOTICE = @echo 'installing into $(VENV), once: some six minutes and 6 GB (1 GB with PyTorch'\''s CPU build: see README.md)'
 PYTEST := -m pytest -q -n auto --maxprocesses 4 --dist loadfile
 
-.PHONY: house ask app test test-slow test-kernels test-oldest test-transformers test-vllm test-lmms test-scale test-gateways test-all lint types docs notebook dist from-wheel lint-shipping clean
+.PHONY: house ask app test test-slow test-kernels test-oldest test-transformers test-vllm test-mlx test-lmms test-scale test-gateways test-all lint types docs notebook dist from-wheel lint-shipping clean
 .DEFAULT_GOAL := ask
 
 ask: $(VENV)/installed
@@ -78,6 +81,9 @@ test-transformers: $(if $(VERSION),.venv-transformers-$(VERSION)/installed)
 test-vllm: $(SERVED)/installed
 	cd integrations/vllm/tests && $(abspath $(SERVED))/bin/python -m pytest -q -p no:cacheprovider -m "not slow" $(ARGS)
 
+test-mlx: $(MLX)/installed
+	cd integrations/mlx/tests && $(abspath $(MLX))/bin/python -m pytest -q -p no:cacheprovider $(ARGS)
+
 test-lmms: $(LMMS)/installed
 	$(LMMS)/bin/python -m pytest -q tests/lab/integrations/test_lmms.py $(ARGS)
 
@@ -89,7 +95,7 @@ test-gateways: $(VENV)/installed-dev $(LITELLM)/installed $(OPEN_WEBUI)/installe
 	    ARR_COC=$(abspath $(BIN))/arr-coc $$each/bin/python -m pytest -q -p no:cacheprovider $(ARGS) || exit 1; \
 	done
 
-test-all: test test-slow test-oldest test-vllm test-lmms test-scale test-gateways
+test-all: test test-slow test-oldest test-vllm test-mlx test-lmms test-scale test-gateways
 	for release in $(RELEASES); do $(MAKE) test-transformers VERSION=$$release || exit 1; done
 
 house: $(VENV)/installed-dev
@@ -127,7 +133,7 @@ from-wheel: dist
 	PYTHON=$(PYTHON) .ci/from-wheel dist
 
 clean:
-	rm -rf $(VENV) $(OLDEST) $(SERVED) $(LMMS) $(SCALE) $(LITELLM) $(OPEN_WEBUI) .venv-transformers-* dist site build .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(OLDEST) $(SERVED) $(MLX) $(LMMS) $(SCALE) $(LITELLM) $(OPEN_WEBUI) .venv-transformers-* dist site build .pytest_cache .ruff_cache
 	rm -rf arr-coc-ask.png arr-coc-look.png arr-coc-pages
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -190,6 +196,15 @@ $(SERVED)/installed: pyproject.toml integrations/vllm/pyproject.toml integration
 	packages=$$($(SERVED)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))'); \
 	    cp integrations/vllm/tests/torchvision_schemas.py $$packages && \
 	    echo 'import torchvision_schemas' > $$packages/torchvision_schemas.pth
+	@touch $@
+
+# MLX and MLX-VLM before all else that $(VENV) has: a minute and 1 GB. On a Mac "mlx[cpu]" adds nothing.
+$(MLX)/installed: $(VENV)/installed-dev integrations/mlx/pyproject.toml
+	$(BIN)/python -m venv $(MLX) || { rm -rf $(MLX); exit 1; }
+	inherited=$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))'); \
+	    own=$$($(MLX)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))'); \
+	    echo "import site; site.addsitedir('$$inherited')" > $$own/inherited.pth
+	$(MLX)/bin/python -m pip install --disable-pip-version-check -e 'integrations/mlx[cpu,test]'
 	@touch $@
 
 $(LITELLM)/installed: integrations/gateways/litellm.yaml

@@ -81,7 +81,8 @@ class TestPlugins:
         assert (path.parent / "src" / package / "__init__.py").is_file()
         assert facts["license"] == project()["license"]
         assert (path.parent / "LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
-        values = [value for group in facts["entry-points"].values() for value in group.values()]
+        groups = [*facts.get("entry-points", {}).values(), facts.get("scripts", {})]
+        values = [value for group in groups for value in group.values()]
         assert values
         for value in values:
             module = value.partition(":")[0].replace(".", "/")

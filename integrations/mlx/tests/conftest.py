@@ -1,0 +1,11 @@
+"""Tests on a CPU, without a network."""
+
+from __future__ import annotations
+
+import os
+
+os.environ |= {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+
+import mlx.core as mx
+
+mx.set_default_device(mx.cpu)
