@@ -1,11 +1,12 @@
 """How long installing into an empty environment takes, and how large that gets, step by step.
 
-    python bench/install.py --step "torch torchvision" --step "-e .[app,ocr] -e ./lab" --out bench/results/install.json
+    python bench/install.py --step "torch torchvision" --step "-e .[app,ocr] -e ./lab" --case "make app" \\
+        --out bench/results/install.json
 
-Each `--step` holds arguments of `pip install`, run in the root of the repository, with nothing in pip's cache.
-`megabytes` is what lies in site-packages after it (1 MB is 10^6 bytes), byte code included. `--case NAME` is the entry of the
-result file that is written anew; the others stay. `--keep FOLDER` leaves the environment there; else it is removed.
-`--then` runs a command of the environment at the end and notes its exit code.
+Each `--step` holds arguments of `pip install`, run in the root of the repository with an empty cache.
+`megabytes` is what lies in site-packages after it (1 MB is 10^6 bytes), byte code included. `--case NAME` is
+the entry of the result file that is written anew; the others stay. `--keep FOLDER` leaves the environment
+there; else it is removed. `--then` runs a command of the environment at the end and notes its exit code.
 """
 
 from __future__ import annotations

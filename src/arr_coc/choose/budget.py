@@ -250,8 +250,8 @@ def enough_cells(logits: Tensor) -> Tensor:
         mass = (F.logsigmoid(flat) * AUTO_SHARPNESS).exp()
         held = mass.sort(1, descending=True).values.cumsum(1)  # (B, N), mass in the best 1 to N cells
         holding = AUTO_MARGIN * ((held < AUTO_MASS * held[:, -1:]).sum(1) + 1)
-        # If few cells stand far above the rest, the rest can still outweigh them, as 63 blue circles do beside
-        # a red one: a map with a peak p is worth at most AUTO_PEAKED / p^4 times its effective cells.
+        # If few cells stand far above the rest, the rest can still outweigh them, as 63 blue circles do
+        # beside a red one: a map with a peak p is worth at most AUTO_PEAKED / p^4 times its effective cells.
         chances = flat.sigmoid()
         return torch.minimum(holding, AUTO_PEAKED * effective_cells(chances) / chances.amax(1) ** 4)
 

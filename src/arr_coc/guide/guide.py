@@ -22,9 +22,10 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from arr_coc.choose.knowing import same_start
 from arr_coc.choose.texture import Channels, channel_groups
+from arr_coc.files.atomic import make_folder
 from arr_coc.files.device import resolve_device, resolve_dtype
 from arr_coc.files.paths import local_path
-from arr_coc.files.saved import BUNDLED, check_finite, make_folder, reading, write_tensors
+from arr_coc.files.saved import BUNDLED, check_finite, reading, write_tensors
 from arr_coc.files.validation import check_records
 from arr_coc.guide.colours import NAMES, colour_maps, colour_words
 from arr_coc.guide.compiling import constant_result

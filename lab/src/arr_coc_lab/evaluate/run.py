@@ -42,7 +42,6 @@ from arr_coc_lab.evaluate.methods import (
 from arr_coc_lab.evaluate.progress import Progress
 from arr_coc_lab.evaluate.questions import ImageQueries, Query, data_questions, with_next, world_questions
 from arr_coc_lab.evaluate.scene import Harness
-from arr_coc_lab.evaluate.summary import summarise
 from arr_coc_lab.results.files import (
     ERROR,
     Record,
@@ -56,6 +55,7 @@ from arr_coc_lab.results.files import (
 from arr_coc_lab.results.kinds import DOWNSAMPLE, FULL
 from arr_coc_lab.results.summary import Summary
 from arr_coc_lab.world import PAGES, pages_of
+from arr_coc_lab.world.summary import summarise
 
 WORLD, BUNDLED = "world", "bundled"
 AGREEMENT = "agreement"
