@@ -72,7 +72,7 @@ def ask_command(
     Of a folder, each image gets an answer in a row of its own, with --json a JSON object per line; one that
     can't be opened gets the reason, and the exit code is 1. Nothing is drawn then.
     """
-    # Waiting threads sleep: those that spin take twice the processor time where other programs want the cores.
+    # Waiting threads sleep: spinning takes twice the processor time where other programs want the cores.
     # Read when torch is imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     request = inputs.read_question(words or ())
