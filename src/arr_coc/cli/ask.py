@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from arr_coc.cli import inputs, options, terminal
+from arr_coc.relevance.names import parse_relevance
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -76,6 +77,7 @@ def ask_command(
     # Read when torch is imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     request = inputs.read_question(words or ())
+    parse_relevance(relevance)
     parts = {"allocator": allocator, "guide": guide, "relevance": relevance}
     settings: dict[str, Any] = {**parts, "mode": mode, "strict": strict}
     load = partial(inputs.load_model, model, device, dtype, as_json, **settings)

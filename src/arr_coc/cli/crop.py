@@ -16,6 +16,7 @@ import typer
 from arr_coc.cli import inputs, options, terminal
 from arr_coc.files.atomic import check_writable
 from arr_coc.files.paths import local_path, plain_name
+from arr_coc.relevance.names import parse_relevance
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -147,6 +148,7 @@ def _packer(
     allowed = max(USUAL_TOKENS, rule.cheapest) if tokens is None else tokens
     if relevance in ("trained", "gaze"):
         raise ValueError(f"--relevance {relevance} is of a model: crop needs none, so leave it out")
+    parse_relevance(relevance)
     with terminal.starting(quiet or one_picture):
         from arr_coc.guide.guide import load_guide
         from arr_coc.pixels import pack_for

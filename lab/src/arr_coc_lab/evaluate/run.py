@@ -30,7 +30,7 @@ from arr_coc.data.record import check_evidence
 from arr_coc.files.images import open_image
 from arr_coc.files.validation import short
 from arr_coc.model import ARRCOCModel
-from arr_coc.relevance.sums import OF_MODELS, parse_relevance
+from arr_coc.relevance.names import OF_MODELS, parse_relevance
 from arr_coc.store.allocator import fingerprint
 from arr_coc_lab.evaluate.methods import (
     check_names,
