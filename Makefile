@@ -32,9 +32,9 @@
 #   make clean   remove .venv, its likes and what the tools leave behind
 #
 # Another interpreter: `make ask PYTHON=python3.12`. More arguments: `make ask ARGS='page.png "What is the total?"'`.
-# Installing takes some six minutes and 6 GB, most of them torch with its libraries for GPUs; it is done once and again only
-# when pyproject.toml changes. Without a GPU 1 GB will do: `python3 -m venv .venv`, install PyTorch's CPU build into it
-# (pytorch.org, "CPU"), and then make: a torch that is there and recent enough is kept.
+# Without a GPU: `make app TORCH=cpu`, the first time, installs PyTorch's CPU build (pytorch.org): two minutes, 1.8 GB. Else
+# installing takes some six minutes and 6 GB, most of them torch with its libraries for GPUs. It is done once and again only
+# when pyproject.toml changes; a torch that is there and recent enough is kept.
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -48,8 +48,9 @@ OPEN_WEBUI ?= .venv-open-webui
 RELEASES ?= 5.18.0 5.20.2 5.24.0
 ON_RELEASES := tests/seam tests/modes tests/test_model.py
 ARGS ?=
+TORCH ?=
 BIN := $(VENV)/bin
-NOTICE = @echo 'installing into $(VENV), once: some six minutes and 6 GB (1 GB with PyTorch'\''s CPU build: see README.md)'
+NOTICE = @echo 'installing into $(VENV), once: some six minutes and 6 GB (without a GPU two and 1.8: make ... TORCH=cpu)'
 PYTEST := -m pytest -q -n auto --maxprocesses 4 --dist loadfile
 
 .PHONY: house ask app test test-slow test-kernels test-oldest test-transformers test-vllm test-mlx test-lmms test-scale test-gateways test-all lint types docs notebook dist from-wheel lint-shipping clean
@@ -140,6 +141,8 @@ clean:
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; v = sys.version_info; v >= (3, 11) or sys.exit("arr-coc needs Python 3.11 or newer, and $(PYTHON) is %d.%d: try make PYTHON=python3.12 ..." % v[:2])'
 	$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
+	test -z "$(TORCH)" || { $@ -m pip install --disable-pip-version-check uv \
+	    && $(BIN)/uv pip install --python $@ --torch-backend "$(TORCH)" torch torchvision; } || { rm -rf $(VENV); exit 1; }
 
 # The stamps are files inside the environment, so that they vanish with it.
 $(VENV)/installed: pyproject.toml lab/pyproject.toml | $(BIN)/python

@@ -20,9 +20,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from arr_coc_lab.evaluate.summary import summarise
 from arr_coc_lab.results.files import Record, read_results, write_results
 from arr_coc_lab.results.kinds import split_method
+from arr_coc_lab.world.summary import summarise
 
 BY_METHOD = ("said", "score", "kept", "tokens", "recall", "hit", "swap", "ms", "peak_mb")
 """What a line has of each method."""

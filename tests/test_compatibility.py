@@ -11,8 +11,8 @@ import torch
 from safetensors.torch import load_file
 
 from arr_coc import Allocation, ARRCOCModel
-from arr_coc_lab.evaluate.summary import read_summary, summarise
 from arr_coc_lab.results.files import decode_kept, read_results
+from arr_coc_lab.world.summary import read_summary, summarise
 from near import near
 
 FOLDER = Path(__file__).parent / "saved" / "v0.1"

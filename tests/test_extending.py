@@ -33,6 +33,7 @@ from arr_coc.cli import commands, register_command
 from arr_coc.families import FAMILIES, GenericAdapter, Qwen3VLAdapter, register_family
 from arr_coc.files.plugins import plugins
 from arr_coc.modes import MODES, PRUNE, register_mode
+from arr_coc.relevance import names as sources
 from arr_coc.relevance import sums
 from arr_coc.seam import FamilyAdapter
 from arr_coc.trace.observe import observe
@@ -97,7 +98,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         FAMILIES,
         MODES,
         types._TYPES,
-        sums._registered,
+        sources._registered,
     ]
     before, typed = [dict(table) for table in tables], list(commands.registered_commands)
     yield tmp_path

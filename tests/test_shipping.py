@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -31,6 +32,8 @@ NOTEBOOK = ROOT / "docs" / "quickstart.ipynb"
 DOCKERFILES = [ROOT / "Dockerfile", ROOT / "integrations" / "vllm" / "Dockerfile"]
 PLUGINS = (ROOT / "lab", *sorted(one.parent for one in (ROOT / "integrations").glob("*/pyproject.toml")))
 PROJECTS = [ROOT / "pyproject.toml", *(folder / "pyproject.toml" for folder in PLUGINS)]
+INSTALLED = ROOT / "bench" / "results" / "install.json"
+BASE_MB = 250  # room for python:3.12-slim, which was never unpacked here
 TOOLS = Path(sys.executable).parent
 
 
@@ -207,6 +210,59 @@ class TestImages:
             done = subprocess.run(ask, capture_output=True, text=True, check=True)
             truth = json.loads((BUNDLED / "sample.json").read_text(encoding="utf-8"))
             assert json.loads(done.stdout)["answer"] == truth["answer"]
+
+
+def install_steps(path: Path, environment: Path, torch: str = "cpu") -> list[list[str]]:
+    """What a Dockerfile installs, line by line, as words for another place than the image's."""
+    text = path.read_text(encoding="utf-8").replace("\\\n", " ")
+    steps = [step for line in re.findall(r"^RUN (.+)$", text, re.M) for step in line.split("&&")]
+    for name, value in {**dict(re.findall(r"^ARG (\w+)=(.+)$", text, re.M)), "TORCH": torch}.items():
+        steps = [step.replace(f"${name}", value) for step in steps]
+    words = [shlex.split(step.replace("/opt/arr-coc", str(environment))) for step in steps]
+    return [step for step in words if step[0] in ("uv", "pip")]
+
+
+class TestTheAppsImage:
+    """What can be known of it where no Docker runs: what it installs, and how large that gets."""
+
+    def test_it_installs_what_its_commands_need(self, tmp_path: Path) -> None:
+        *_, last = install_steps(DOCKERFILES[0], tmp_path)
+        extras = last[-1].removeprefix(".[").removesuffix("]").split(",")
+        assert {"app", "proxy"} <= set(extras) <= set(project()["optional-dependencies"])
+        assert last[last.index("--torch-backend") + 1] == "cpu"
+        measured = json.loads(INSTALLED.read_text(encoding="utf-8"))["cpu, image"]
+        assert measured["steps"][-1]["pip install"] == last[-1]
+
+    def test_it_is_small(self) -> None:
+        """As measured in an environment of its own (`bench/install.py`), with room for the base image."""
+        measured = json.loads(INSTALLED.read_text(encoding="utf-8"))["cpu, image"]
+        assert measured["for GPUs"] == []
+        assert measured["megabytes"] + BASE_MB < 2500
+        assert set(measured["ran"].values()) == {0}
+
+    @pytest.mark.slow
+    def test_its_steps_run(self, tmp_path: Path) -> None:
+        """In an empty environment, where PyTorch's CPU build can be had; no image is made."""
+        uv = TOOLS / "uv"
+        if not uv.is_file():
+            pytest.skip("uv is not installed: pip install -e '.[dev,ship]'")
+        _, make, install = install_steps(DOCKERFILES[0], tmp_path / "env")
+        subprocess.run([uv, *make[1:]], check=True)
+        planned = subprocess.run(
+            [uv, *install[1:], "--dry-run"], cwd=ROOT, capture_output=True, text=True, check=False
+        )
+        if planned.returncode:
+            pytest.skip(f"PyTorch's CPU build can't be had here: {planned.stderr[-200:]}")
+        names = re.findall(r"^ \+ ([\w.-]+)", planned.stderr, re.M)
+        assert "torch" in names
+        assert not [name for name in names if name.startswith(("nvidia", "cuda", "triton"))]
+        subprocess.run([uv, *install[1:]], cwd=ROOT, check=True)
+        files = [path for path in (tmp_path / "env").rglob("*") if path.is_file() and not path.is_symlink()]
+        assert sum(path.stat().st_size for path in files) / 1e6 + BASE_MB < 2500
+        command = [tmp_path / "env" / "bin" / "arr-coc", "ask", "--json", "--budget", "64"]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+        truth = json.loads((BUNDLED / "sample.json").read_text(encoding="utf-8"))
+        assert json.loads(done.stdout)["answer"] == truth["answer"]
 
 
 class TestNotebook:

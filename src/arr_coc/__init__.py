@@ -98,7 +98,10 @@ def __getattr__(name: str) -> Any:
     """Import a public name when it is first asked for."""
     if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
+    from arr_coc.files.collecting import without_collecting
+
+    with without_collecting():
+        value = getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
     globals()[name] = value
     return value
 

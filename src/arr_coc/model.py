@@ -27,7 +27,7 @@ from arr_coc.families import adapter_for
 from arr_coc.files.device import resolve_device, resolve_dtype
 from arr_coc.files.images import ImageSource
 from arr_coc.files.question import check_question
-from arr_coc.guide.coupling import GUIDE
+from arr_coc.guide import GUIDE
 from arr_coc.guide.guide import guide_folder
 from arr_coc.modes import Mode, find_mode
 from arr_coc.modes.call import Chooser, EncodedImages, Prepared
@@ -37,8 +37,9 @@ from arr_coc.modes.notes import joined, unused
 from arr_coc.modes.request import default_mode, new_call
 from arr_coc.modes.route import prepare
 from arr_coc.modes.scoring import deciding_layer
+from arr_coc.relevance.names import OF_MODELS
 from arr_coc.relevance.source import RelevanceSource
-from arr_coc.relevance.sums import OF_MODELS, open_relevance
+from arr_coc.relevance.sums import open_relevance
 from arr_coc.seam import BaseProperties, FamilyAdapter, plain_model
 from arr_coc.seam.assembly import PROCESSOR_NAMES
 from arr_coc.seam.decoding import (

@@ -46,7 +46,8 @@ from arr_coc.files.pixels import image_pixels
 from arr_coc.files.question import check_question, kind_of
 from arr_coc.files.saved import BUNDLED, read_settings, reading
 from arr_coc.files.sizing import Sizing
-from arr_coc.guide.coupling import GUIDE, SCOPE, Coupling, fitted_pixels, scope, seen_pixels
+from arr_coc.guide import GUIDE
+from arr_coc.guide.coupling import SCOPE, Coupling, fitted_pixels, scope, seen_pixels
 from arr_coc.guide.guide import (
     GUIDE_FILE,
     GUIDE_FOLDER,

@@ -13,8 +13,8 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 
 from arr_coc.files import atomic as whole
-from arr_coc.files.atomic import write_atomic
-from arr_coc.files.saved import make_folder, write_tensors
+from arr_coc.files.atomic import make_folder, write_atomic
+from arr_coc.files.saved import write_tensors
 
 
 @pytest.fixture(params=[0o022, 0o077, 0o002])

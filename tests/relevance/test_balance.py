@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from arr_coc.guide.coupling import GUIDE, Coupling, Part
+from arr_coc.guide import GUIDE
+from arr_coc.guide.coupling import Coupling, Part
 from arr_coc.guide.question import WIDTH as QUESTION_WIDTH
 from arr_coc.relevance.balance import (
     FILE,

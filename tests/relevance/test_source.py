@@ -21,7 +21,7 @@ from arr_coc.guide.guide import GuidePage
 from arr_coc.guide.trust import SENTENCES
 from arr_coc.model import ARRCOCModel
 from arr_coc.modes.call import Chooser
-from arr_coc.relevance import sums as names
+from arr_coc.relevance import names
 from arr_coc.relevance.boxes import BoxSource, BoxView, GivenBox, parse_boxes
 from arr_coc.relevance.source import (
     FLOOR,

@@ -12,13 +12,12 @@ from __future__ import annotations
 import math
 import numbers
 from collections.abc import Sequence
-from typing import Any
-
-import torch
-import torch.nn.functional as F
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from arr_coc.files.question import kind_of
+
+if TYPE_CHECKING:  # a bad budget is refused before torch is imported
+    from torch import Tensor
 
 Budget = int | float | str  # a count of cells, a fraction in (0, 1], "auto", or "coverage 0.9"
 
@@ -185,6 +184,8 @@ def divide_budget(maps: Sequence[Tensor], total: int, least: int = 1) -> list[in
     Raises:
         ValueError: no image, a map without cells or that is not finite, or a total below the least of all.
     """
+    import torch
+
     ranked = [one.detach().float().cpu().flatten().sort(descending=True).values for one in maps]
     if not ranked or any(not len(one) or not one.isfinite().all() for one in ranked):
         shapes = [list(one.shape) for one in maps]
@@ -214,7 +215,6 @@ def effective_cells(scores: Tensor) -> Tensor:
     return mass.sum(-1) ** 2 / (mass**2).sum(-1)
 
 
-@torch.no_grad()
 def needed_cells(logits: Tensor, weights: Tensor, gaps: bool = False) -> Tensor:
     """Return how many cells of a balanced map are worth keeping, [B, ...] logits and [B, 3] gates -> [B].
 
@@ -223,34 +223,39 @@ def needed_cells(logits: Tensor, weights: Tensor, gaps: bool = False) -> Tensor:
     saliency's or information's leads, it is a map in [0, 1] without that meaning: AUTO_MARGIN times the
     `effective_cells`, for an even background at 0.5 is no evidence there, and a peak of 0.6 is no doubt.
     """
-    coupled = weights.argmax(1) == 2
-    effective = effective_cells(logits.flatten(1).float().sigmoid())
-    enough = enough_cells(logits)
-    if gaps:
-        alone = weights[:, :2].amax(1) <= AUTO_ALONE
-        enough = torch.where(alone, torch.minimum(enough, cells_apart(logits)), enough)
-    return torch.where(coupled, enough, AUTO_MARGIN * effective)
+    import torch
+
+    with torch.no_grad():
+        coupled = weights.argmax(1) == 2
+        effective = effective_cells(logits.flatten(1).float().sigmoid())
+        enough = enough_cells(logits)
+        if gaps:
+            alone = weights[:, :2].amax(1) <= AUTO_ALONE
+            enough = torch.where(alone, torch.minimum(enough, cells_apart(logits)), enough)
+        return torch.where(coupled, enough, AUTO_MARGIN * effective)
 
 
-@torch.no_grad()
 def enough_cells(logits: Tensor) -> Tensor:
     """Return how many cells of a map of logits are worth keeping, [B, ...] -> [B].
 
     AUTO_MARGIN times those that hold AUTO_MASS of all probability; fewer where a few cells stand out.
     """
-    flat = logits.flatten(1).float()
-    # Sharpened, since the small probabilities of a thousand cells that hold nothing would outweigh those of
-    # the ten that do.
-    mass = (F.logsigmoid(flat) * AUTO_SHARPNESS).exp()
-    held = mass.sort(1, descending=True).values.cumsum(1)  # (B, N), mass in the best 1 to N cells
-    holding = AUTO_MARGIN * ((held < AUTO_MASS * held[:, -1:]).sum(1) + 1)
-    # If few cells stand far above the rest, the rest can still outweigh them, as 63 blue circles do beside a
-    # red one: a map with a peak p is worth at most AUTO_PEAKED / p^4 times its effective cells.
-    chances = flat.sigmoid()
-    return torch.minimum(holding, AUTO_PEAKED * effective_cells(chances) / chances.amax(1) ** 4)
+    import torch
+    import torch.nn.functional as F
+
+    with torch.no_grad():
+        flat = logits.flatten(1).float()
+        # Sharpened, since the small probabilities of a thousand cells that hold nothing would outweigh those
+        # of the ten that do.
+        mass = (F.logsigmoid(flat) * AUTO_SHARPNESS).exp()
+        held = mass.sort(1, descending=True).values.cumsum(1)  # (B, N), mass in the best 1 to N cells
+        holding = AUTO_MARGIN * ((held < AUTO_MASS * held[:, -1:]).sum(1) + 1)
+        # If few cells stand far above the rest, the rest can still outweigh them, as 63 blue circles do
+        # beside a red one: a map with a peak p is worth at most AUTO_PEAKED / p^4 times its effective cells.
+        chances = flat.sigmoid()
+        return torch.minimum(holding, AUTO_PEAKED * effective_cells(chances) / chances.amax(1) ** 4)
 
 
-@torch.no_grad()
 def cells_apart(logits: Tensor) -> Tensor:
     """Return how many cells a few are worth that a gap sets apart, [B, ...] -> [B]; infinity where there is
     no gap.
@@ -259,11 +264,15 @@ def cells_apart(logits: Tensor) -> Tensor:
     is still the only red one, and a gap below it shows that, however many others follow. So those above a gap
     count as if their probability were 1. A gap is looked for among the cells that "auto" keeps anyway.
     """
-    flat = logits.flatten(1).float()
-    best = flat.topk(min(AUTO_RANGE[0] + 1, flat.shape[1])).values
-    falls = F.pad(best[:, :-1] - best[:, 1:], (0, 1))  # (B, n), from each to the next; padded for N = 1
-    apart = AUTO_PEAKED * (falls.argmax(1) + 1).to(flat.dtype)
-    return apart.masked_fill(falls.amax(1) < AUTO_GAP, math.inf)
+    import torch
+    import torch.nn.functional as F
+
+    with torch.no_grad():
+        flat = logits.flatten(1).float()
+        best = flat.topk(min(AUTO_RANGE[0] + 1, flat.shape[1])).values
+        falls = F.pad(best[:, :-1] - best[:, 1:], (0, 1))  # (B, n), from each to the next; padded for N = 1
+        apart = AUTO_PEAKED * (falls.argmax(1) + 1).to(flat.dtype)
+        return apart.masked_fill(falls.amax(1) < AUTO_GAP, math.inf)
 
 
 def spent_tokens(scores: Tensor, compress: Tensor | float = 0.5, needed: Tensor | None = None) -> Tensor:

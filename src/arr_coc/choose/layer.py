@@ -34,9 +34,9 @@ from arr_coc.choose.knowing import (
     same_start,
 )
 from arr_coc.choose.texture import CELL, channel_groups, generate_texture_array
-from arr_coc.files.atomic import write_atomic
+from arr_coc.files.atomic import make_folder, write_atomic
 from arr_coc.files.paths import CONFIG_NAME, shorten
-from arr_coc.files.saved import PICKLES, check_finite, make_folder, read_settings, reading, write_tensors
+from arr_coc.files.saved import PICKLES, check_finite, read_settings, reading, write_tensors
 from arr_coc.files.validation import check_records
 
 

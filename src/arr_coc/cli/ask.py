@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from arr_coc.cli import inputs, options, terminal
+from arr_coc.relevance.names import parse_relevance
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -71,7 +73,11 @@ def ask_command(
     Of a folder, each image gets an answer in a row of its own, with --json a JSON object per line; one that
     can't be opened gets the reason, and the exit code is 1. Nothing is drawn then.
     """
+    # Waiting threads sleep: spinning takes twice the processor time where other programs want the cores.
+    # Read when torch is imported.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     request = inputs.read_question(words or ())
+    parse_relevance(relevance)
     parts = {"allocator": allocator, "guide": guide, "relevance": relevance}
     settings: dict[str, Any] = {**parts, "mode": mode, "strict": strict}
     load = partial(inputs.load_model, model, device, dtype, as_json, **settings)

@@ -16,6 +16,7 @@ import typer
 from arr_coc.cli import inputs, options, terminal
 from arr_coc.files.atomic import check_writable
 from arr_coc.files.paths import local_path, plain_name
+from arr_coc.relevance.names import parse_relevance
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -141,15 +142,18 @@ def _packer(
     quiet: bool,
 ) -> Packer:
     """Return the function that packs each image."""
+    from arr_coc.pixels import find_rule
+
+    rule = find_rule(name)
+    allowed = max(USUAL_TOKENS, rule.cheapest) if tokens is None else tokens
+    if relevance in ("trained", "gaze"):
+        raise ValueError(f"--relevance {relevance} is of a model: crop needs none, so leave it out")
+    parse_relevance(relevance)
     with terminal.starting(quiet or one_picture):
         from arr_coc.guide.guide import load_guide
-        from arr_coc.pixels import find_rule, pack_for
+        from arr_coc.pixels import pack_for
         from arr_coc.selector import Selector
 
-        rule = find_rule(name)
-        allowed = max(USUAL_TOKENS, rule.cheapest) if tokens is None else tokens
-        if relevance in ("trained", "gaze"):
-            raise ValueError(f"--relevance {relevance} is of a model: crop needs none, so leave it out")
         selector = Selector(load_guide(guide), relevance=relevance)
 
     def pack(image: Image.Image) -> Packed:
@@ -167,7 +171,7 @@ def _packer(
 
 def _folder(name: str) -> Path:
     """Return a folder that can be written to; made if it is missing."""
-    from arr_coc.files.saved import make_folder
+    from arr_coc.files.atomic import make_folder
 
     folder = make_folder(local_path(name))
     try:

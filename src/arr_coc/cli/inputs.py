@@ -332,9 +332,6 @@ def read_evidence(texts: Sequence[str] | None, pictures: Sequence[Visual]) -> tu
         raise ValueError("--evidence is of one image: leave it out, or ask about one")
     from PIL import Image
 
-    from arr_coc.data.record import check_boxes_within as check_in
-    from arr_coc.trace.evidence import check_boxes
-
     if not isinstance(pictures[0], Image.Image):
         raise ValueError("--evidence is for images, and this is a clip: leave it out")
     boxes = []
@@ -344,6 +341,9 @@ def read_evidence(texts: Sequence[str] | None, pictures: Sequence[Visual]) -> tu
         except ValueError as error:
             raise ValueError(f"--evidence {text!r} is not x0,y0,x1,y1 in px, as in 10,20,110,40") from error
         boxes.append((x0, y0, x1, y1))
+    from arr_coc.data.record import check_boxes_within as check_in
+    from arr_coc.trace.evidence import check_boxes
+
     check_boxes(boxes)
     check_in(boxes, pictures[0].size, "--evidence", "the image")
     return tuple(boxes)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from arr_coc.cli import inputs, options, terminal
+from arr_coc.relevance.names import parse_relevance
 
 if TYPE_CHECKING:
     from arr_coc.choose.allocation import Allocation
@@ -96,6 +97,7 @@ def look_command(
         named[f"--relevance {of_model}"] = of_model
         if option := next((option for option, value in named.items() if value is not None), None):
             raise ValueError(f"{option} is of a model: name one with --model ({options.DEFAULT_MODEL!r})")
+    parse_relevance(relevance)
     files, left_out = None, ""
     if request.folder is not None:
         files, left_out = inputs.folder_images(request.folder)

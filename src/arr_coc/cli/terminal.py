@@ -7,7 +7,6 @@ character in it; see `printable`.
 from __future__ import annotations
 
 import contextlib
-import gc
 import io
 import json
 import logging
@@ -24,6 +23,7 @@ from rich.table import Table
 from rich.text import Text
 
 from arr_coc.files.atomic import write_atomic
+from arr_coc.files.collecting import without_collecting
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -84,14 +84,8 @@ def status(text: str, quiet: bool) -> contextlib.AbstractContextManager[Any]:
 @contextlib.contextmanager
 def starting(quiet: bool, text: str = "starting") -> Generator[None, None, None]:
     """A spinner while libraries are imported or a model is loaded."""
-    collecting = gc.isenabled()
-    gc.disable()  # there is no garbage yet, and looking for it takes time
-    try:
-        with status(text, quiet):
-            yield
-    finally:
-        if collecting:
-            gc.enable()
+    with without_collecting(), status(text, quiet):
+        yield
 
 
 def track(steps: Sequence[int], text: str, quiet: bool) -> Iterable[int]:

@@ -38,6 +38,16 @@ def one_line(error: BaseException, most: int = 300) -> str:
     return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
+def make_folder(folder: Path) -> Path:
+    """Make a folder and its parents if missing; raise ValueError if that fails or it is a file."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:  # FileExistsError or NotADirectoryError for a file
+        reason = error.strerror or type(error).__name__
+        raise ValueError(f"{str(folder)!r} can't be made a folder ({reason}); name another one") from error
+    return folder
+
+
 # ---- a file -------------------------------------------------------------------------------------------
 
 

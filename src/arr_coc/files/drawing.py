@@ -7,10 +7,13 @@ import io
 from collections.abc import Sequence
 from html import escape
 from importlib.metadata import distribution
+from typing import TYPE_CHECKING
 
 import numpy as np
 from PIL import Image, ImageFont, ImageOps
-from torch import Tensor
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 LONGEST = 512  # px of a picture's longer side
 ACCENT = np.array([255, 197, 49], dtype=np.float32)  # RGB of a kept cell of relevance 1

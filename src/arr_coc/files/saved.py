@@ -53,16 +53,6 @@ def check_finite(weights: Mapping[str, Tensor]) -> None:
             raise ValueError(f"{name} has values that aren't finite")
 
 
-def make_folder(folder: Path) -> Path:
-    """Make a folder and its parents if missing; raise ValueError if that fails or it is a file."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:  # FileExistsError or NotADirectoryError for a file
-        reason = error.strerror or type(error).__name__
-        raise ValueError(f"{str(folder)!r} can't be made a folder ({reason}); name another one") from error
-    return folder
-
-
 def read_settings(folder: Path) -> dict[str, Any]:
     """Read the settings of an allocator folder; raise ValueError if they are missing or invalid."""
     path = folder / CONFIG_NAME

@@ -14,6 +14,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
+from arr_coc.guide.compiling import constant_result
 from arr_coc.guide.lexicon import STOP_WORDS
 from arr_coc.guide.print_encoder import PLACE
 from arr_coc.guide.question import normal
@@ -154,7 +155,7 @@ def _oklab(rgb: Tensor) -> Tensor:
 
 
 @lru_cache(maxsize=8)
-@torch.compiler.assume_constant_result
+@constant_result
 def _table(device: torch.device) -> Tensor:
     """Return the colour of every sRGB value of five bits a channel: long [32768]."""
     with torch.inference_mode(False):

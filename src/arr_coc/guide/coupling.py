@@ -19,6 +19,7 @@ from PIL.Image import Image, Resampling
 from torch import Tensor
 
 from arr_coc.files.pixels import float_pixels
+from arr_coc.guide import GUIDE
 from arr_coc.guide.colours import colours_of, unnamed_by_colour
 from arr_coc.guide.guide import Guide, GuidePage, Judged, crop_places, join_pages, load_guide
 from arr_coc.guide.lexicon import STOP_WORDS, stem
@@ -26,7 +27,6 @@ from arr_coc.guide.print_encoder import PLACE
 from arr_coc.guide.question import ALPHABET, Terms, terms
 from arr_coc.guide.wording import names_print, outright_scope
 
-GUIDE = "guide"  # name of the guide as a source of relevance
 MAX_PIXELS = 2048**2  # of a picture that the guide encodes; larger ones are scaled down
 PIXELS_AT_ONCE = 8 * 1024**2  # of pictures that are encoded, or scored by a question each, together
 MAX_SIDE = 8192  # px of its longer side: a page of many screens in one shot is read as it is

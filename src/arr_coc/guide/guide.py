@@ -22,11 +22,13 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from arr_coc.choose.knowing import same_start
 from arr_coc.choose.texture import Channels, channel_groups
+from arr_coc.files.atomic import make_folder
 from arr_coc.files.device import resolve_device, resolve_dtype
 from arr_coc.files.paths import local_path
-from arr_coc.files.saved import BUNDLED, check_finite, make_folder, reading, write_tensors
+from arr_coc.files.saved import BUNDLED, check_finite, reading, write_tensors
 from arr_coc.files.validation import check_records
 from arr_coc.guide.colours import NAMES, colour_maps, colour_words
+from arr_coc.guide.compiling import constant_result
 from arr_coc.guide.head import Head, Judgement, PageEncoder
 from arr_coc.guide.print_encoder import (
     PLACE,
@@ -343,7 +345,7 @@ def cell_logits(places: Tensor, size: tuple[int, int], grid: tuple[int, int]) ->
 
 
 @lru_cache(maxsize=64)
-@torch.compiler.assume_constant_result
+@constant_result
 def _samples(side: int, cells: int, place: int, device: torch.device) -> Tensor:
     """Return the places in each cell along a side of `side` px: long [cells, n], each at least once."""
     with torch.inference_mode(False):

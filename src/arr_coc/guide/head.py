@@ -18,6 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from arr_coc.guide.compiling import constant_result
 from arr_coc.guide.lexicon import MEANING_WIDTH
 from arr_coc.guide.print_encoder import FEATURE_WIDTH, PLACE, block_mean, convolution
 from arr_coc.guide.question import WIDTH as QUESTION_WIDTH
@@ -45,7 +46,7 @@ class Judgement(NamedTuple):
 
 
 @lru_cache(maxsize=64)
-@torch.compiler.assume_constant_result
+@constant_result
 def _coordinates(size: tuple[int, int], device: torch.device) -> Tensor:
     """Return how far places lie from each side of the page, [1, 4, H, W]: 1 at the side, fading over 160
     px.
@@ -61,7 +62,7 @@ def _coordinates(size: tuple[int, int], device: torch.device) -> Tensor:
 
 
 @lru_cache(maxsize=64)
-@torch.compiler.assume_constant_result
+@constant_result
 def _turns(
     n: int, vectors: int, width: int, device: torch.device, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor]:

@@ -23,7 +23,8 @@ from arr_coc.choose.budget import DEFAULT_BUDGET, Budget
 from arr_coc.choose.layer import ARRCOCLayer
 from arr_coc.choose.stem import Stem
 from arr_coc.choose.stopwatch import Stopwatch
-from arr_coc.guide.coupling import GUIDE, Coupling, GuideSource
+from arr_coc.guide import GUIDE
+from arr_coc.guide.coupling import Coupling, GuideSource
 from arr_coc.guide.guide import Guide, load_guide
 from arr_coc.modes import Mode
 from arr_coc.modes.magnify import Magnify

@@ -27,7 +27,7 @@ from arr_coc.choose.budget import (
 from arr_coc.choose.keep_list import KeepList
 from arr_coc.choose.stopwatch import Stopwatch
 from arr_coc.files.images import ImageSource, open_image
-from arr_coc.guide.coupling import GUIDE
+from arr_coc.guide import GUIDE
 from arr_coc.guide.trust import is_transcription
 from arr_coc.modes.call import Call, Chooser, EncodedImages
 from arr_coc.modes.magnify import parse_magnify

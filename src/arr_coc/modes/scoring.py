@@ -33,8 +33,8 @@ from arr_coc.modes.call import Call, Chooser, EncodedImages, guarded
 from arr_coc.modes.mode import Mode
 from arr_coc.modes.notes import joined
 from arr_coc.relevance.deciding import Cues, Decision, LookedAt, groups
+from arr_coc.relevance.names import OF_MODELS, parse_relevance
 from arr_coc.relevance.source import PictureView, RelevanceSource, couple_all, view_all
-from arr_coc.relevance.sums import OF_MODELS, parse_relevance
 from arr_coc.seam.assembly import CROP_GRIDS, CROP_VALUES, PROMPT_NAMES, Grid, Layout, VisualFeatures
 from arr_coc.seam.base import FamilyAdapter
 from arr_coc.seam.clips import StepRows, with_whole_pixels

@@ -12,8 +12,7 @@ from PIL.PngImagePlugin import PngInfo
 
 from arr_coc.choose.allocation import Allocation
 from arr_coc.choose.boxes import Box
-from arr_coc.files.atomic import write_atomic
-from arr_coc.files.saved import make_folder
+from arr_coc.files.atomic import make_folder, write_atomic
 
 NEAR = 1e-6  # px, by which rounding may move a point out of a box
 SOURCE = "arr-coc-source"  # keyword of a text in PNG files: what they were made of

@@ -31,7 +31,8 @@ from arr_coc.choose.balancing import steepness
 from arr_coc.choose.filters import unit
 from arr_coc.choose.rarity import standing_out
 from arr_coc.files.saved import BUNDLED, check_finite, reading, write_tensors
-from arr_coc.guide.coupling import GUIDE, Coupling, Part
+from arr_coc.guide import GUIDE
+from arr_coc.guide.coupling import Coupling, Part
 from arr_coc.guide.question import WIDTH as QUESTION_WIDTH
 from arr_coc.guide.trust import dense_things
 from arr_coc.relevance.source import PRIOR

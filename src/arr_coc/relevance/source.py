@@ -17,7 +17,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from arr_coc.choose.boxes import Box, box_cells
-from arr_coc.guide.coupling import GUIDE, Calibration, Coupling, Finding, Part, question_vector, scope
+from arr_coc.guide import GUIDE
+from arr_coc.guide.coupling import Calibration, Coupling, Finding, Part, question_vector, scope
 from arr_coc.guide.guide import Guide, GuidePage, load_guide
 from arr_coc.guide.lexicon import stem
 from arr_coc.guide.question import split_words, terms

@@ -8,27 +8,32 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 
-from arr_coc.files.plugins import load_point, plugins
-from arr_coc.guide.coupling import GUIDE, GuideSource
+from arr_coc.guide import GUIDE
+from arr_coc.guide.coupling import GuideSource
 from arr_coc.guide.guide import Guide, load_guide
 from arr_coc.relevance.boxes import open_boxes
 from arr_coc.relevance.docqa import open_docqa
 from arr_coc.relevance.ground import open_ground
 from arr_coc.relevance.layout import open_layout
+from arr_coc.relevance.names import (
+    OF_MODELS,
+    added_opener,
+    parse_relevance,
+    register_relevance,
+    relevance_names,
+)
 from arr_coc.relevance.ocr import open_ocr
 from arr_coc.relevance.page import open_page_texts
 from arr_coc.relevance.patches import open_dense, open_index, open_retriever
 from arr_coc.relevance.source import RelevanceSource, SumSource
 
-OF_MODELS = ("auto", "trained", "gaze")  # relevances of a wrapped model, which can't be part of a sum
-PLUS = r"\+(?=\s*[a-z0-9_-]+\s*(?:[:+]|$))"  # before a name: another one may be part of a file's name
-Opener = Callable[[str], RelevanceSource]  # from the argument after ":", "" without one
-_BUILT_IN: dict[str, Callable[[str], RelevanceSource]] = {
+__all__ = ["open_relevance", "parse_relevance", "register_relevance", "relevance_names"]
+
+_OPENERS: dict[str, Callable[[str], RelevanceSource]] = {
     "ocr": open_ocr,
     "boxes": open_boxes,
     "page": open_page_texts,
@@ -39,49 +44,6 @@ _BUILT_IN: dict[str, Callable[[str], RelevanceSource]] = {
     "dense": open_dense,
     "index": open_index,
 }
-_registered: dict[str, Opener] = {}
-
-
-def register_relevance(name: str, opener: Callable[[str], RelevanceSource]) -> None:
-    """Register a source of your own under a name for `relevance=`: "NAME" or "NAME:ARGUMENT".
-
-    `opener` makes the source from the argument, "" if there is none. It is called once per argument, and
-    again when a file of that name has changed. Entry points of group "arr_coc.relevance" are such openers.
-
-    Raises:
-        ValueError: the name is taken, or can't be one.
-    """
-    if not re.fullmatch("[a-z0-9][a-z0-9_-]*", name):
-        raise ValueError(f"relevance {name!r} is no name: use lower-case letters, digits and hyphens")
-    if name in (*OF_MODELS, GUIDE, *_BUILT_IN, *_registered):
-        raise ValueError(f"relevance {name!r} is taken: choose another name")
-    _registered[name] = opener
-
-
-def relevance_names() -> tuple[str, ...]:
-    """Return the names of all sources that can be part of a sum."""
-    return tuple(dict.fromkeys((GUIDE, *_BUILT_IN, *_registered, *plugins("relevance"))))
-
-
-def parse_relevance(relevance: str) -> tuple[tuple[str, str], ...]:
-    """Split a sum such as "guide+ocr:FOLDER" into (name, argument) pairs; raise a ValueError that says what
-    is wrong.
-    """
-    parts = []
-    for part in re.split(PLUS, relevance):
-        name, _, argument = part.strip().partition(":")
-        if name in OF_MODELS and "+" in relevance:
-            raise ValueError(f"relevance {name!r} can't be part of a sum: use it alone")
-        if name not in OF_MODELS and name not in relevance_names():
-            names = ", ".join((*OF_MODELS, *relevance_names()))
-            raise ValueError(
-                f"relevance {name!r:.60} is unknown; use one of {names}, or a sum such as guide+ocr; "
-                "one of your own is registered by its module (arr-coc --import MODULE)"
-            )
-        parts.append((name, argument))
-    if len({name for name, _ in parts}) < len(parts):
-        raise ValueError(f"relevance {relevance!r} names a source twice")
-    return tuple(parts)
 
 
 @lru_cache(maxsize=4)
@@ -126,7 +88,7 @@ def open_relevance(relevance: str | RelevanceSource, guide: Guide | None = None)
         if name == GUIDE:
             sources.append(GuideSource(load_guide(argument) if argument else guide))
             continue
-        opener = _BUILT_IN.get(name) or _registered.get(name) or load_point(plugins("relevance")[name])
+        opener = _OPENERS.get(name) or added_opener(name)
         sources.append(_opened(opener, argument, _written(argument)))
     alone = len(sources) == 1 and isinstance(sources[0], GuideSource)
     return sources[0] if alone else SumSource(sources, guide)

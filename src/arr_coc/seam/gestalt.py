@@ -19,7 +19,8 @@ import torch.nn.functional as F
 from safetensors import safe_open
 from torch import Tensor, nn
 
-from arr_coc.files.saved import check_finite, make_folder, reading, write_tensors
+from arr_coc.files.atomic import make_folder
+from arr_coc.files.saved import check_finite, reading, write_tensors
 from arr_coc.seam.assembly import CROP_GRIDS, VisualFeatures
 from arr_coc.seam.base import FamilyAdapter
 from arr_coc.seam.tower_compressor import SIDES, TOWERS, TowerCompressor

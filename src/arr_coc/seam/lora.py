@@ -26,7 +26,8 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from arr_coc.choose.knowing import same_start
-from arr_coc.files.saved import MAX_BYTES, check_finite, make_folder, reading, write_tensors
+from arr_coc.files.atomic import make_folder
+from arr_coc.files.saved import MAX_BYTES, check_finite, reading, write_tensors
 from arr_coc.seam.loaded import adapter_state, hook_device, refresh, twin, twin_key
 from arr_coc.seam.tower_compressor import TOWERS
 

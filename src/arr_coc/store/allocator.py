@@ -20,9 +20,15 @@ from transformers import PreTrainedModel
 
 from arr_coc.choose.layer import ARRCOCLayer, save_layer
 from arr_coc.choose.stem import Familiarity, Stem, load_stem, save_stem
-from arr_coc.files.atomic import folder_lock, move_files, one_line, temporary_folder, write_atomic
+from arr_coc.files.atomic import (
+    folder_lock,
+    make_folder,
+    move_files,
+    one_line,
+    temporary_folder,
+    write_atomic,
+)
 from arr_coc.files.paths import CONFIG_NAME, base_settings
-from arr_coc.files.saved import make_folder
 from arr_coc.files.vetting import check_file
 from arr_coc.guide.guide import GUIDE_FILE, GUIDE_FOLDER
 from arr_coc.seam.gestalt import REMOVED, load_compressors, save_compressors

@@ -14,7 +14,7 @@ import torch
 from PIL import Image
 
 from arr_coc.model import ARRCOCModel
-from arr_coc.relevance import sums as names
+from arr_coc.relevance import names, sums
 from arr_coc.relevance.boxes import BoxSource, GivenBox
 from arr_coc.relevance.source import PictureView
 from arr_coc.session import Session
@@ -551,7 +551,7 @@ def test_ours_keep_what_a_call_keeps_by_any_source_of_relevance(
     """On pictures unlike the drawn pages, of which the guide decides where none is named."""
     source = Corner()
     monkeypatch.setattr(names, "_registered", {"corner": lambda argument: source})
-    names._opened.cache_clear()  # may hold a corner of another test
+    sums._opened.cache_clear()  # may hold a corner of another test
     methods = ("arr-coc", "arr-coc sparse", "arr-coc saccade")
     own = own_data(tmp_path, 2) | {"methods": (*methods, "shuffled question sparse"), "budgets": (9,)}
     evaluate(settings(tmp_path, relevance=relevance, **own), progress=False)
@@ -578,7 +578,7 @@ def test_another_allocator_keeps_what_the_source_of_relevance_says(
     model: ARRCOCModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(names, "_registered", {"corner": lambda argument: Corner()})
-    names._opened.cache_clear()
+    sums._opened.cache_clear()
     model.save_pretrained(tmp_path / "mine")
     for path in (tmp_path / "mine").glob("lora*"):
         path.unlink()

@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from arr_coc_lab.evaluate.plot import plot
 from arr_coc_lab.evaluate.worst import case_images, worst_cases
 from arr_coc_lab.results import files, summary
 from arr_coc_lab.results.files import encode_kept, read_results, write_results
+from arr_coc_lab.results.plot import plot
 from arr_coc_lab.results.summary import read_summary, summarise
 from arr_coc_lab.results.table import COLUMNS, table
 from each import each

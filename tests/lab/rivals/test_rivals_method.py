@@ -15,13 +15,14 @@ from arr_coc.session import Session
 from arr_coc_lab.evaluate import METHODS, Settings, evaluate
 from arr_coc_lab.evaluate.probes import contenders
 from arr_coc_lab.results.kinds import KINDS, kind
+from arr_coc_lab.results.styles import OF_OTHERS, STYLES
 from arr_coc_lab.results.summary import by_budget
 from arr_coc_lab.results.table import table
 from arr_coc_lab.rivals import Method, Reduction, Style, find_method, register
 from each import each
 from tiny import picture
 
-plots = importlib.import_module("arr_coc_lab.evaluate.plot")
+plots = importlib.import_module("arr_coc_lab.results.plot")
 
 LONGEST = '''"""Longest tokens: the null that a long token is an important one."""
 
@@ -142,6 +143,12 @@ def test_every_method_states_what_it_is() -> None:
             assert method.style != Style() or method.kind == "bound"
     kinds = [method.kind for method in METHODS.values()]
     assert kinds == sorted(kinds, key=KINDS.index)
+
+
+def test_every_listed_style_is_of_a_method_that_is_drawn_so() -> None:
+    assert {name: METHODS[name].style for name in STYLES} == STYLES
+    others = {name for name, method in METHODS.items() if "other" in method.needs}
+    assert others == OF_OTHERS
 
 
 def test_files_of_version_0_1_have_the_kinds_of_the_table() -> None:

@@ -62,8 +62,8 @@ def command(
 
     Of several parts of one run the whole is made first: OUT.jsonl and OUT.json, named by --out.
     """
-    from arr_coc_lab.evaluate.summary import read_summary, summarise
     from arr_coc_lab.results.files import join_results, write_results, write_summary
+    from arr_coc_lab.world.summary import read_summary, summarise
 
     paths = [input_file(result) for result in results]
     stem = local_path(out) if out else paths[0]
@@ -91,10 +91,10 @@ def show_summary(summary: dict[str, Any], picture: Path, columns: str, as_json: 
 
     A second table, of the questions that downsampling fails, follows where the summary has it.
     """
-    from arr_coc_lab.evaluate.plot import plot
     from arr_coc_lab.results.files import writing
     from arr_coc_lab.results.kinds import kind
     from arr_coc_lab.results.like import beside, published_rows
+    from arr_coc_lab.results.plot import plot
     from arr_coc_lab.results.summary import second_view
     from arr_coc_lab.results.table import BOLD, table
 

@@ -31,9 +31,10 @@ from arr_coc.guide.guide import Guide, load_guide
 from arr_coc.guide.trust import GENERAL, verdict_of
 from arr_coc.relevance.coverage import CoverageRule, depths, rule_of
 from arr_coc.relevance.lines import PrintedLine
+from arr_coc.relevance.names import parse_relevance
 from arr_coc.relevance.ocr import OcrSource
 from arr_coc.relevance.source import RelevanceSource, SumSource
-from arr_coc.relevance.sums import open_relevance, parse_relevance
+from arr_coc.relevance.sums import open_relevance
 from arr_coc.selector import Selector
 from arr_coc_lab.evaluate.sources import RealSample
 from arr_coc_lab.results.intervals import bootstrap_interval

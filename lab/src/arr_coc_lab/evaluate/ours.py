@@ -10,16 +10,10 @@ from arr_coc.choose.layer import ARRCOCLayer
 from arr_coc_lab.evaluate.early import averaged_patches, by_mode, encoded_alone, of_another_question
 from arr_coc_lab.evaluate.view import View
 from arr_coc_lab.results.kinds import FULL, OURS, SACCADE, SPARSE
-from arr_coc_lab.rivals.method import Count, Method, Need, Style, register
+from arr_coc_lab.results.styles import AVERAGED, SHUFFLED
+from arr_coc_lab.rivals.method import Count, Method, Need, register
 from arr_coc_lab.rivals.nulls import select_oracle
 from arr_coc_lab.rivals.reduction import Reduction
-
-SHUFFLED, AVERAGED = "shuffled question", "averaged patches"
-AFTER, EARLY, GESTALT = (
-    "#a3195b",
-    "#d9480f",
-    "#6a1fb8",
-)  # colours: choice after the encoder, before it, coarse view
 
 
 def ours(name: str, layer: ARRCOCLayer | None = None, other: bool = False) -> Method:
@@ -40,11 +34,10 @@ def ours(name: str, layer: ARRCOCLayer | None = None, other: bool = False) -> Me
         needs=frozenset({"other"} if other else ()),
         auto=not other,
         mode="prune",
-        style=Style(marker="X") if other else Style(AFTER, "o", 8, 3.2),
     )
 
 
-def _gestalt(name: str, marker: str, *needs: Need) -> Method:
+def _gestalt(name: str, *needs: Need) -> Method:
     return Method(
         f"coc {name}",
         "coc",
@@ -52,7 +45,6 @@ def _gestalt(name: str, marker: str, *needs: Need) -> Method:
         needs=frozenset(needs),
         fixed=True,
         mode="compress",
-        style=Style(GESTALT, marker),
     )
 
 
@@ -67,7 +59,6 @@ register(
         needs=frozenset({"sparse"}),
         auto=True,
         mode="sparse",
-        style=Style(EARLY, "o", 7, 2.6),
     )
 )
 register(
@@ -79,7 +70,6 @@ register(
         needs=frozenset({"sparse"}),
         fixed=True,
         mode="saccade",
-        style=Style(EARLY, "*", 15, 0),
     )
 )
 register(ours(SHUFFLED, other=True))
@@ -92,7 +82,6 @@ register(
         needs=frozenset({"sparse", "other"}),
         mode="sparse",
         timed=False,
-        style=Style(marker="x"),
     )
 )
 register(
@@ -103,14 +92,13 @@ register(
         by_question=True,
         needs=frozenset({"sparse"}),
         mode="sparse",
-        style=Style("#8d8d98"),
     )
 )
-register(_gestalt("resize", "s", "sparse"))
-register(_gestalt("pool4", "o", "encoded"))
-register(_gestalt("pool16", "o", "encoded"))
-register(_gestalt("tower4", "D", "tower4"))
-register(_gestalt("tower16", "D", "tower16"))
+register(_gestalt("resize", "sparse"))
+register(_gestalt("pool4", "encoded"))
+register(_gestalt("pool16", "encoded"))
+register(_gestalt("tower4", "tower4"))
+register(_gestalt("tower16", "tower16"))
 _TOWERS: tuple[tuple[Need, int], ...] = (("tower4", 4), ("tower16", 16))
 for _name, _factor in _TOWERS:
     register(
@@ -120,7 +108,6 @@ for _name, _factor in _TOWERS:
             prepare=averaged_patches(_factor),
             needs=frozenset({"halves"}),
             fixed=True,
-            style=Style(marker="+"),
         )
     )
     register(
@@ -132,6 +119,5 @@ for _name, _factor in _TOWERS:
             needs=frozenset({"sparse", _name}),
             fixed=True,
             mode="saccade",
-            style=Style(EARLY, "P", 11, 0),
         )
     )

@@ -15,7 +15,7 @@ from arr_coc.relevance.native import to_image
 from arr_coc.session import Session
 from arr_coc_lab.evaluate.early import Ready, Spend, whole_image
 from arr_coc_lab.evaluate.view import View
-from arr_coc_lab.rivals.method import Method, Style, register
+from arr_coc_lab.rivals.method import Method, register
 
 CROP_BLACK = "crop-black"
 
@@ -50,6 +50,5 @@ register(
         needs=frozenset({"sizes"}),
         timed=False,
         label="our cells, all others painted black",
-        style=Style(marker="P"),
     )
 )

@@ -15,7 +15,7 @@ from arr_coc_lab.evaluate.early import Ready, Spend, whole_image
 from arr_coc_lab.evaluate.scene import resize_to_grid
 from arr_coc_lab.evaluate.view import View
 from arr_coc_lab.rivals.downsample import smaller_grid
-from arr_coc_lab.rivals.method import Method, Style, register
+from arr_coc_lab.rivals.method import Method, register
 
 NAME = "resolution by question"
 LOOKS = (64, 128, 273, 529)  # tokens of the smaller images, before the full one
@@ -48,7 +48,6 @@ def resolution_by_question(sure: float = SURE, name: str = NAME) -> Method:
         variation=_at,
         label="each question's own resolution",
         paper="after CARES, arXiv 2510.19496",
-        style=Style(marker="^"),
     )
 
 

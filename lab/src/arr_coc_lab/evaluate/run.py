@@ -30,7 +30,7 @@ from arr_coc.data.record import check_evidence
 from arr_coc.files.images import open_image
 from arr_coc.files.validation import short
 from arr_coc.model import ARRCOCModel
-from arr_coc.relevance.sums import OF_MODELS, parse_relevance
+from arr_coc.relevance.names import OF_MODELS, parse_relevance
 from arr_coc.store.allocator import fingerprint
 from arr_coc_lab.evaluate.methods import (
     check_names,
@@ -43,7 +43,6 @@ from arr_coc_lab.evaluate.pixel_limits import cell_side, limit_pictures
 from arr_coc_lab.evaluate.progress import Progress
 from arr_coc_lab.evaluate.questions import ImageQueries, Query, data_questions, with_next, world_questions
 from arr_coc_lab.evaluate.scene import Harness
-from arr_coc_lab.evaluate.summary import summarise
 from arr_coc_lab.results.files import (
     ERROR,
     Record,
@@ -58,6 +57,7 @@ from arr_coc_lab.results.kinds import DOWNSAMPLE, FULL
 from arr_coc_lab.results.like import ALWAYS, PublishedSet, PublishedTable, find_table
 from arr_coc_lab.results.summary import Summary
 from arr_coc_lab.world import PAGES, pages_of
+from arr_coc_lab.world.summary import summarise
 
 WORLD, BUNDLED = "world", "bundled"
 AGREEMENT = "agreement"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from arr_coc_lab.rivals.method import ImageView, Method, Style, register
+from arr_coc_lab.rivals.method import ImageView, Method, register
 from arr_coc_lab.rivals.reduction import (
     ROUNDING,
     Reduction,
@@ -68,7 +68,7 @@ def greedy_map(similarity: Tensor, quality: Tensor, k: int) -> Tensor:
     return torch.cat((chosen, top_k(quality.index_fill(0, chosen, -torch.inf), k - len(order))))
 
 
-def _by_question(sign: int, marker: str) -> Method:
+def _by_question(sign: int) -> Method:
     def select(view: ImageView, i: int, k: int) -> Reduction:
         return cdpruner(view.tokens, view.question(i), k, sign)
 
@@ -80,9 +80,8 @@ def _by_question(sign: int, marker: str) -> Method:
         contender=sign > 0,
         label=f"CDPruner ({'similar' if sign > 0 else 'dissimilar'} is relevant)",
         paper="Zhang et al. 2025, arXiv 2506.10967",
-        style=Style("#a5694f", marker),
     )
 
 
-register(_by_question(+1, ">"))
-register(_by_question(-1, "<"))
+register(_by_question(+1))
+register(_by_question(-1))

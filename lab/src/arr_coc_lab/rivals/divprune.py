@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from arr_coc_lab.rivals.method import Method, Style, register
+from arr_coc_lab.rivals.method import Method, register
 from arr_coc_lab.rivals.reduction import Reduction, check_inputs, cosine, highest
 
 
@@ -38,6 +38,5 @@ register(
         contender=True,
         label="DivPrune",
         paper="Alvar et al. 2025, arXiv 2503.02175",
-        style=Style("#8c8c2b", "h"),
     )
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 
 from arr_coc_lab.results.kinds import DOWNSAMPLE
-from arr_coc_lab.rivals.method import Method, Style, register
+from arr_coc_lab.rivals.method import Method, register
 
 SHAPE = 1.1  # factor by which the aspect ratio may differ from the image's
 
@@ -37,6 +37,5 @@ register(
         needs=frozenset({"sizes"}),
         contender=True,
         label="the image shrunk to as many tokens",
-        style=Style(marker="v"),
     )
 )

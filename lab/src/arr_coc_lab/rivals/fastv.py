@@ -12,7 +12,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from arr_coc_lab.rivals.method import Method, Style, register
+from arr_coc_lab.rivals.method import Method, register
 from arr_coc_lab.rivals.reduction import Reduction, check_inputs, top_k
 
 
@@ -49,6 +49,5 @@ METHOD = register(
         contender=True,
         label="FastV",
         paper="Chen et al. 2024, arXiv 2403.06764",
-        style=Style("#33508f", "s"),
     )
 )

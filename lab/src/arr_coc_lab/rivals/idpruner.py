@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from arr_coc_lab.rivals.method import Method, Style, register
+from arr_coc_lab.rivals.method import Method, register
 from arr_coc_lab.rivals.reduction import Reduction, check_inputs, cosine, highest, min_max
 
 
@@ -46,6 +46,5 @@ register(
         needs=frozenset({"scorer"}),
         label="IDPruner",
         paper="AngelSlim 2026",
-        style=Style("#44aa99", "P"),
     )
 )

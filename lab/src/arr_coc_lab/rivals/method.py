@@ -16,6 +16,7 @@ from torch import Tensor
 
 from arr_coc.files.validation import nearest
 from arr_coc_lab.results.kinds import KINDS, Kind
+from arr_coc_lab.results.styles import OF_OTHERS, STYLES, Style
 from arr_coc_lab.rivals.reduction import Reduction
 
 Count = int | Literal["auto"]
@@ -79,16 +80,6 @@ Select = Callable[[Any, int, Any], Reduction]
 
 
 @dataclass(frozen=True)
-class Style:
-    """matplotlib's style of a method, sizes in points; what is None follows from its kind."""
-
-    colour: str | None = None
-    marker: str | None = None
-    size: float | None = None
-    width: float | None = None
-
-
-@dataclass(frozen=True)
 class Method:
     """One way to spend a budget of visual tokens, by exactly one of four rules (none: all tokens).
 
@@ -123,7 +114,7 @@ class Method:
     contender: bool = False  # the app compares it with ours
     label: str = ""  # its name in prose; the name itself if empty
     paper: str = ""  # where it was published
-    style: Style = field(default_factory=Style)  # how it is drawn
+    style: Style = field(default_factory=Style)  # how it is drawn; those of `STYLES` have theirs there
 
     def __post_init__(self) -> None:
         if not self.name or self.name != self.name.strip() or any(sign in self.name for sign in "@,\n"):
@@ -139,6 +130,8 @@ class Method:
             )
         if not self.label:
             object.__setattr__(self, "label", self.name)
+        if self.style == Style():
+            object.__setattr__(self, "style", STYLES.get(self.name, self.style))
 
 
 METHODS: dict[str, Method] = {}  # in the order of `KINDS`, then of registration
@@ -168,8 +161,12 @@ def add_in_order(table: dict[str, R], method: R) -> R:
 
 
 def register(method: Method) -> Method:
-    """Add a method to `METHODS`; raises as `add_in_order`."""
-    return add_in_order(METHODS, method)
+    """Add a method to `METHODS`, and its style to `STYLES`; raises as `add_in_order`."""
+    add_in_order(METHODS, method)
+    STYLES[method.name] = method.style
+    if "other" in method.needs:
+        OF_OTHERS.add(method.name)
+    return method
 
 
 def find_method(name: str, table: Mapping[str, Method] | None = None) -> Method:

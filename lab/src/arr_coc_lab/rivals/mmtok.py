@@ -13,7 +13,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from arr_coc_lab.rivals.method import ImageView, Method, Style, register
+from arr_coc_lab.rivals.method import ImageView, Method, register
 from arr_coc_lab.rivals.reduction import Reduction, check_inputs, check_question, cosine, greedy_cover
 
 TEXT_TEMPERATURE = 0.02
@@ -63,6 +63,5 @@ METHOD = register(
         variation=_variation,
         label="MMTok",
         paper="Dong et al. 2025, arXiv 2508.18264",
-        style=Style("#b8860b", "v"),
     )
 )

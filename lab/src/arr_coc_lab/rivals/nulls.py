@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from arr_coc.choose.attending import even_grid
-from arr_coc_lab.rivals.method import ImageView, Method, Style, register
+from arr_coc_lab.rivals.method import ImageView, Method, register
 from arr_coc_lab.rivals.reduction import Reduction, check_budget, top_k
 
 
@@ -134,14 +134,13 @@ def select_blind_oracle(view: ImageView, i: int, k: int) -> Reduction:
     return blind_oracle(evidences, k) if evidences else even(view.grid[1:], k)
 
 
-register(Method("random", "null", select_random, by_question=True, contender=True, style=Style(marker="o")))
+register(Method("random", "null", select_random, by_question=True, contender=True))
 register(
     Method(
         "even grid",
         "null",
         lambda view, i, k: even(view.grid[1:], k),
         contender=True,
-        style=Style(marker="s"),
     )
 )
 register(
@@ -150,10 +149,9 @@ register(
         "null",
         lambda view, i, k: first(view.total, k),
         label="the top of the page, in as many tokens",
-        style=Style(marker="_"),
     )
 )
 
-register(Method("ink density", "null", select_ink, style=Style(marker="d")))
+register(Method("ink density", "null", select_ink))
 register(Method("oracle", "bound", select_oracle, by_question=True))
-register(Method("blind oracle", "bound", select_blind_oracle, style=Style(marker="|")))
+register(Method("blind oracle", "bound", select_blind_oracle))

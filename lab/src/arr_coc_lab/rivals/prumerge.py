@@ -13,7 +13,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from arr_coc_lab.rivals.method import ImageView, Method, Style, register
+from arr_coc_lab.rivals.method import ImageView, Method, register
 from arr_coc_lab.rivals.reduction import Reduction, check_inputs, cosine
 
 NEIGHBOURS = 32
@@ -70,6 +70,5 @@ METHOD = register(
         variation=_variation,
         label="PruMerge+",
         paper="Shang et al. 2024, arXiv 2403.15388",
-        style=Style("#5f7f78", "p"),
     )
 )

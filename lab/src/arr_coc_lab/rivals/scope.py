@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from arr_coc_lab.rivals.method import Method, Style, register
+from arr_coc_lab.rivals.method import Method, register
 from arr_coc_lab.rivals.reduction import Reduction, check_inputs, cosine, greedy_cover
 
 
@@ -36,6 +36,5 @@ register(
         contender=True,
         label="SCOPE",
         paper="Deng et al. 2025, arXiv 2510.24214",
-        style=Style("#6d5c9e", "X"),
     )
 )

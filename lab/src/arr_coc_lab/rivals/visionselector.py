@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from arr_coc.choose.attending import soft_top_k
-from arr_coc_lab.rivals.method import Method, Style, register
+from arr_coc_lab.rivals.method import Method, register
 from arr_coc_lab.rivals.reduction import Reduction, check_inputs, top_k
 
 __all__ = ["QueryBlindScorer", "visionselector", "soft_top_k"]
@@ -53,6 +53,5 @@ register(
         needs=frozenset({"scorer"}),
         label="VisionSelector",
         paper="Zhu et al. 2025, arXiv 2510.16598",
-        style=Style("#117733", "D"),
     )
 )

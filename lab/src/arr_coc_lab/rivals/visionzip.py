@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from arr_coc_lab.rivals.method import Method, Style, register
+from arr_coc_lab.rivals.method import Method, register
 from arr_coc_lab.rivals.reduction import Reduction, check_inputs, cosine, top_k
 
 
@@ -53,6 +53,5 @@ register(
         contender=True,
         label="VisionZip",
         paper="Yang et al. 2024, arXiv 2412.04467",
-        style=Style("#4f9bc4", "^"),
     )
 )

@@ -11,10 +11,10 @@ from matplotlib.text import Text
 from PIL import Image
 
 from arr_coc_lab.evaluate.methods import METHODS
-from arr_coc_lab.evaluate.plot import plot, spread
+from arr_coc_lab.results.plot import plot, spread
 from arr_coc_lab.results.summary import summarise
 
-module = importlib.import_module("arr_coc_lab.evaluate.plot")  # whatever the package exports by that name
+module = importlib.import_module("arr_coc_lab.results.plot")  # whatever the package exports by that name
 RIVALS = ("fastv", "visionzip", "divprune", "mmtok", "scope", "nobody knows")
 
 DEAR = {"fastv:2": (450, 0.63), "fastv:3": (643, 0.89), "fastv:4": (822, 0.88)}

@@ -23,10 +23,9 @@ from matplotlib.patheffects import withStroke
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator, PercentFormatter
 
 from arr_coc.files.atomic import write_atomic
-from arr_coc_lab.evaluate.methods import METHODS
-from arr_coc_lab.results.kinds import FULL, OURS, kind, split_method
+from arr_coc_lab.results.kinds import FULL, OURS, SACCADE, SPARSE, kind, split_method
+from arr_coc_lab.results.styles import OF_OTHERS, STYLES, Style
 from arr_coc_lab.results.summary import Summary
-from arr_coc_lab.rivals.method import Style
 
 DPI = 200
 _INK, _QUIET, _GRID, _GROUND = "#17171c", "#6a6a75", "#ececf0", "#f6f1e7"
@@ -94,7 +93,7 @@ def plot(summary: Summary, path: str | Path, title: str | None = None) -> None:
     for line in lines:
         if _before_encoder(line.name) and len(costs) == 2 and len(line.points("ttft_ms")):
             x, y = line.points("ttft_ms")[0]
-            below = -30 if METHODS[line.name].fixed else -16  # one may be right of the other
+            below = -30 if line.name.startswith(SACCADE) else -16  # one may be right of the other
             _write(panels[1], line.name, (x, y), (0, below), line.style["color"], ha="left", weight="bold")
     heading = title or f"{summary['questions']:,} questions about {summary['images']:,} images"
     if summary.get("filter"):
@@ -118,11 +117,11 @@ def _lines(summary: Summary) -> list[_Line]:
     spare = iter(_SPARE * len(rows))
     lines = []
     for name, points in rows.items():
-        style = METHODS[name].style if name in METHODS else Style()
+        style = STYLES.get(name, Style())
         if style == Style() and kinds[name] in ("rival", "variant"):
             style = next(spare)
         if kinds[name] == "variant":
-            style = replace(style, colour=METHODS[OURS].style.colour)
+            style = replace(style, colour=STYLES[OURS].colour)
         points = sorted(points, key=lambda row: row["tokens"])
         lines.append(_Line(name, kinds[name], points, _look(style, kinds[name])))
     return sorted(lines, key=lambda line: line.style["zorder"])
@@ -140,14 +139,9 @@ def _look(style: Style, of_kind: str) -> dict[str, Any]:
     return look
 
 
-def _of_another_question(name: str) -> bool:
-    """Return a control that decides by another image's question."""
-    return name in METHODS and "other" in METHODS[name].needs
-
-
 def _before_encoder(name: str) -> bool:
     """One of ours that chooses before the vision encoder, and so saves encoding time."""
-    return name in METHODS and METHODS[name].kind == "ours" and METHODS[name].prepare is not None
+    return name.startswith((SPARSE, SACCADE))
 
 
 def _frame(axes: Axes, cost: str, lines: Sequence[_Line], summary: Summary) -> None:
@@ -191,9 +185,7 @@ def _ticks(axes: Axes, ticks: Sequence[float]) -> None:
 def _draw(axes: Axes, cost: str, lines: Sequence[_Line], summary: Summary) -> None:
     """The ground that is reached, the lines, and the score of all tokens."""
     full = summary["methods"].get(FULL)
-    reached = [
-        line.points(cost) for line in lines if line.kind != "bound" and not _of_another_question(line.name)
-    ]
+    reached = [line.points(cost) for line in lines if line.kind != "bound" and line.name not in OF_OTHERS]
     if full is not None and full[cost] is not None:
         reached.append(np.array([[full[cost], full["score"]]]))
     start, end = axes.get_xlim()
