@@ -59,7 +59,7 @@ from arr_coc.relevance.balance import (
     save_balance,
 )
 from arr_coc.relevance.ocr import OcrSource
-from arr_coc.relevance.source import RelevanceSource, SumSource, SumView
+from arr_coc.relevance.source import PictureView, RelevanceSource, SumSource, SumView
 from arr_coc.selector import Sizing
 from arr_coc_lab.evaluate.sources import RealSample, labelled
 from arr_coc_lab.world import draw_page
@@ -75,8 +75,8 @@ EPOCHS, RATE, DECAY, WARM, AVERAGE = 5, 2e-3, 0.05, 100, 0.997
 POLICY_RATE = 6  # times as fast learn the gates and tensions, of which most questions want the same
 ALONE, BOTH = 0.42, 0.43  # shares of real pictures with the guide alone, and with the OCR beside it
 NAMELESS, VECTORLESS = 0.12, 0.1  # shares of sources without a name, and of questions without a vector
-# By how much the learned correction counts in the end: at 1 a net that learned on the test split kept less of the
-# validation split at 128 and 273 cells, at 0.5 fewer whole facts.
+# By how much the learned correction counts in the end: at 1 a net that learned on the test split kept less of
+# the validation split at 128 and 273 cells, at 0.5 fewer whole facts.
 TRUST = 0.75
 SCALED, SHIFTED = 0.12, 0.25  # spread of the log of the factor, and of what is added to log odds
 SHARP = 0.5  # logits over which the worst evidence cell is blurred
@@ -148,7 +148,8 @@ class Maker:
         image = sample.image()
         pixels = image_pixels(image)[0]
         guide = GuideSource(self.guide)
-        views = {"guide": guide.view(pixels)}
+        seen = guide.view(pixels)
+        views: dict[str, PictureView] = {"guide": seen}
         size = (pixels.shape[-2], pixels.shape[-1])
         sources: dict[str, RelevanceSource] = {"guide": guide}
         if sample.lines is not None or read:
@@ -157,7 +158,7 @@ class Maker:
                 "ocr": SumSource([self.ocr], self.guide),
                 "guide+ocr": SumSource([guide, self.ocr], self.guide),
             }
-            views |= {"ocr": SumView((own,)), "guide+ocr": SumView((views["guide"], own))}
+            views |= {"ocr": SumView((own,)), "guide+ocr": SumView((seen, own))}
         made = picture_inputs("mvp13", pixels)
         for name, grid in grids_of(image.size).items():
             texture = generate_texture_array(pixels[None], grid, "mvp13", **made)
