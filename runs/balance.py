@@ -27,7 +27,10 @@ import torch
 from torch import Tensor
 
 from arr_coc.choose.budget import count_cells, needed_cells
-from arr_coc.relevance.balance import BalanceInputs, BalanceNet, Weighed, load_balance
+from arr_coc.guide import GUIDE
+from arr_coc.guide.trust import SURE
+from arr_coc.relevance.balance import KINDS, BalanceInputs, BalanceNet, Weighed, counted, load_balance
+from arr_coc.relevance.deciding import SPARE
 from arr_coc.relevance.ocr import OcrSource
 from arr_coc.relevance.source import PRIOR
 from arr_coc_lab.evaluate.sources import in_folder, join_table, labelled, remembered
@@ -78,7 +81,7 @@ def recalls(judge: Judge, taught: Sequence[Taught], mode: str, grid: str) -> dic
         inputs = one.inputs.get(mode, one.inputs["guide"])
         weighed = judge(inputs)
         counts = count_cells(
-            "auto", weighed.logits.sigmoid().flatten(1), weighed.tensions[:, 0], _needed(weighed)
+            "auto", weighed.logits.sigmoid().flatten(1), weighed.tensions[:, 0], _needed(weighed, inputs)
         )
         for i, ask in enumerate(one.asks):
             if ask in OVERVIEW or not one.evidence[i].any():
@@ -97,8 +100,10 @@ def recalls(judge: Judge, taught: Sequence[Taught], mode: str, grid: str) -> dic
     }
 
 
-def _needed(weighed: Weighed) -> Tensor:
-    return needed_cells(weighed.logits, weighed.gates, gaps=True)
+def _needed(weighed: Weighed, inputs: BalanceInputs) -> Tensor:
+    """Cells to keep before the compress tension, as `relevance.deciding` counts them: gaps say something of a sure guide."""
+    alone = inputs.kinds == (KINDS[GUIDE],)
+    return SPARE * needed_cells(counted(weighed), weighed.gates, (inputs.facts[:, 0] >= SURE) & alone)
 
 
 @torch.no_grad()

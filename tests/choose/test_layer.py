@@ -14,7 +14,7 @@ from arr_coc.choose.balancing import FIXED_MIXTURE
 from arr_coc.choose.layer import ARRCOCConfig, ARRCOCLayer, Relevance
 from arr_coc.choose.texture import generate_texture_array
 from arr_coc.guide.coupling import Coupling
-from arr_coc.guide.trust import prior
+from arr_coc.relevance.deciding import Cues
 from each import each
 
 D = 48
@@ -349,11 +349,10 @@ def test_a_question_for_the_guide_leaves_the_generator_to_others(monkeypatch):
     model = layer()
     model.load_state_dict(model.state_dict())
     (q, m), texture = question(), torch.rand(1, 13, 4, 4)
-    says = Coupling(torch.randn(4, 4), 0.2, 1.0, 0.0)
-    first = model.relevance(texture, q, m, coupling=says.logits[None], prior=prior(says))
+    cues = Cues(texture, q, m, guided=Coupling(torch.randn(4, 4), 0.2, 1.0, 0.0))
+    first = cues.relevance(model)
     monkeypatch.setattr(torch.random, "fork_rng", None)
-    again = model.relevance(texture, q, m, coupling=says.logits[None], prior=prior(says))
-    assert torch.equal(first.logits, again.logits)
+    assert torch.equal(first.logits, cues.relevance(model).logits)
 
 
 def test_layers_built_side_by_side_leave_the_default_dtype():

@@ -14,12 +14,11 @@ from PIL import Image, ImageDraw, ImageFont
 
 from arr_coc.choose.allocation import Allocation, Reason
 from arr_coc.choose.boxes import Box
-from arr_coc.choose.layer import Prior
 from arr_coc.data.evidence import evidence_cells
 from arr_coc.guide.coupling import OUTRIGHT, Coupling, Match, scope
 from arr_coc.guide.guide import Guide, prepared
 from arr_coc.guide.question import split_words, terms
-from arr_coc.guide.trust import BUSY, EXPLORE, GENERAL, SURE, TIE, dense_things, shares, verdict_of
+from arr_coc.guide.trust import BUSY, GENERAL, SURE, dense_things, shares, verdict_of
 from arr_coc.guide.wording import is_overview, is_unusual, names_print
 from arr_coc.relevance import deciding
 from arr_coc.relevance.deciding import Decision
@@ -208,11 +207,11 @@ def test_a_red_dot_is_found_and_its_map_leads_almost_alone() -> None:
 def test_on_a_busy_street_the_same_question_covers_more(seed: int) -> None:
     street, (dot, _) = ask(draw_street(seed).image, UNUSUAL)[0], ask(dots(), UNUSUAL)
     assert int(street.weights.argmax()) == 1
-    assert street.weights[1] < 0.7 * dot.weights[1]
+    assert street.weights[0] > 0.5 > dot.weights[0], "information counts where everything is rare"
     explored = [int((one.reasons == Reason.EXPLORED).sum()) for one in (dot, street)]
     assert explored[1] > 16 > 4 >= explored[0]
     assert street.note == BUSY
-    assert street.tensions["compress"] < dot.tensions["compress"]
+    assert street.tensions["exploit"] < 0.4 < dot.tensions["exploit"]
 
 
 def test_the_small_text_in_a_formula_is_kept() -> None:
@@ -221,10 +220,10 @@ def test_the_small_text_in_a_formula_is_kept() -> None:
         page = draw_dense_page(seed, (1024, 1024), "test", "formula")
         allocation, coupling = ask(page.image, SMALL_TEXT, 128)
         assert verdict_of(coupling) == "dense"
-        assert int(allocation.weights.argmax()) == 0
+        assert allocation.weights[1] > 0.4, "the formula is what is rare on a page of text"
         evidence = evidence_cells(page.questions[0].evidence, (32, 32), page.image.size)
         kept.append(float(allocation.mask()[0][evidence].float().mean()))
-    assert sum(kept) / 4 > 0.35, "of 8 % of the page's cells"
+    assert sum(kept) / 4 > 0.6, "of 8 % of the page's cells"
 
 
 def test_how_to_read_a_formula_is_no_word_of_it() -> None:
@@ -253,22 +252,14 @@ def sure_of_a_page() -> tuple[Image.Image, tuple[str, ...]]:
     return page.image, tuple(sure)
 
 
-def test_a_pointed_question_keeps_the_cells_that_it_always_kept() -> None:
-    """The participatory map alone ranks where the guide is sure; the others, by the texture, break ties."""
+def test_a_pointed_question_spends_nothing_on_other_maps() -> None:
+    """The participatory map leads almost alone where the guide is sure, and every cell is kept for it."""
     image, questions = sure_of_a_page()
     assert len(questions) >= 10
-    always = torch.logit(torch.tensor([TIE, TIE, 1.0, 0.5, 1.0, 0.5]), eps=1e-4)
     for question in questions[::2]:
-        cues = selector().cues(image, question)
-        assert cues.guided is not None
-        assert cues.rarity is None
-        prior = Prior(always, EXPLORE, cues.guided.printed)
-        layer, parts = selector().layer, (cues.texture, cues.query, cues.query_mask)
-        with torch.no_grad():
-            before = layer.relevance(*parts, coupling=cues.coupling, prior=prior)
         for budget in (64, 273):
             allocation = selector()(image, question, budget)
-            assert torch.equal(allocation.keep, layer.allocate(before, budget)[0].keep), question
+            assert allocation.weights[2] > 0.6 > 0.3 > allocation.weights[:2].max(), question
             assert (allocation.reasons == Reason.RELEVANT).all(), question
 
 

@@ -70,19 +70,18 @@ class AdaptiveTensionBalancer(nn.Module):
         mirror_(self.policy[0], self.policy[2])
 
     def mix(
-        self, logits: Tensor, query: Tensor, gestalt: Tensor | None = None, start: Tensor | None = None
+        self, logits: Tensor, query: Tensor, gestalt: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return the balanced map in logits [B, H, W], the three maps' weights [B, 3] and the tensions [B,
         3].
 
         From `logits` [B, 3, H, W] and the pooled question [B, D]. `gestalt` [B, D] is the mean of the coarse
-        view or of the vision tokens; `start` ([6] or [B, 6], before the sigmoid) is what the net's output is
-        added to.
+        view or of the vision tokens.
         """
         maps = logits.sigmoid().flatten(2)  # (B, 3, N)
         peak = maps.amax(-1)
         statistics = torch.stack((maps.mean(-1), peak, maps.std(-1, correction=0)), dim=1)  # (B, 3, 3)
-        gates, tensions = self.decide(query, gestalt, statistics.flatten(1), start).sigmoid().split(3, dim=-1)
+        gates, tensions = self.decide(query, gestalt, statistics.flatten(1)).sigmoid().split(3, dim=-1)
         # Weak saliency lowers the gate of the perspectival map alone.
         strength = (peak[:, 1] / WEAK_SALIENCY).clamp(max=1.0)
         ones = torch.ones_like(strength)
@@ -90,18 +89,15 @@ class AdaptiveTensionBalancer(nn.Module):
         mixed = torch.einsum("bkhw,bk->bhw", logits, weights) + self.bias
         return mixed * steepness(tensions[:, 2])[:, None, None], weights, tensions
 
-    def decide(
-        self, query: Tensor, gestalt: Tensor | None, statistics: Tensor, start: Tensor | None = None
-    ) -> Tensor:
+    def decide(self, query: Tensor, gestalt: Tensor | None, statistics: Tensor) -> Tensor:
         """Three gates and three tensions before the sigmoid, [B, 6], from `statistics` [B, 9] of the maps."""
-        start = self.start if start is None else start.to(self.start)
         inputs = [statistics]
         if not self.linear:
             parts = (query, torch.zeros_like(query) if gestalt is None else gestalt)
             inputs = [*(fold(unit(part)) for part in parts), statistics]
         # Compress and exploit (columns 3 and 4) read detached inputs, so that their losses end at the net.
-        scoring = start + self._policy(*inputs)
-        choosing = start + self._policy(*(x.detach() for x in inputs))
+        scoring = self.start + self._policy(*inputs)
+        choosing = self.start + self._policy(*(x.detach() for x in inputs))
         return torch.cat((scoring[:, :3], choosing[:, 3:5], scoring[:, 5:]), dim=-1)
 
     def _policy(self, *inputs: Tensor) -> Tensor:

@@ -32,10 +32,9 @@ AUTO_MASS = 0.98  # share of all sharpened probability that the kept cells have 
 AUTO_MARGIN = 2.0  # cells kept, as a multiple of those that hold AUTO_MASS
 # Less than 6 costs evidence on validation pages; 8 changes nothing there but the number of cells.
 AUTO_PEAKED = 8.0  # the most cells for a map with a peak of probability 1, in effective cells of it
-# Least fall of logits between two cells next to each other in the order that sets the few above it apart, and
-# the most that other gates may weigh for that. With a fall of 1.5, or an unsure coupling, evidence is lost on
-# validation pages and pictures; else none.
-AUTO_GAP, AUTO_ALONE = 2.0, 0.01
+# Least fall of logits between two cells next to each other in the order that sets the few above apart. With
+# a fall of 1.5, or an unsure coupling, evidence is lost on validation pages and pictures; else none.
+AUTO_GAP = 2.0
 AUTO_EVIDENCE = 0.98  # share of the evidence that a learned budget has to hold
 AUTO_TARGET_MARGIN = 6.0  # cells that a learned "auto" should keep, per best cell that the evidence needs
 
@@ -215,12 +214,12 @@ def effective_cells(scores: Tensor) -> Tensor:
     return mass.sum(-1) ** 2 / (mass**2).sum(-1)
 
 
-def needed_cells(logits: Tensor, weights: Tensor, gaps: bool = False) -> Tensor:
+def needed_cells(logits: Tensor, weights: Tensor, gaps: bool | Tensor = False) -> Tensor:
     """Return how many cells of a balanced map are worth keeping, [B, ...] logits and [B, 3] gates -> [B].
 
     Where the coupling's gate leads, the map is log odds of evidence: `enough_cells` of it, or
-    `cells_apart` if these are fewer, `gaps` count and the gate is alone, as for a guide that is sure. Where
-    saliency's or information's leads, it is a map in [0, 1] without that meaning: AUTO_MARGIN times the
+    `cells_apart` if these are fewer and `gaps` (of all, or bool [B]) count, as for a guide that is sure.
+    Where saliency's or information's leads, it is a map in [0, 1] without that meaning: AUTO_MARGIN times the
     `effective_cells`, for an even background at 0.5 is no evidence there, and a peak of 0.6 is no doubt.
     """
     import torch
@@ -229,9 +228,9 @@ def needed_cells(logits: Tensor, weights: Tensor, gaps: bool = False) -> Tensor:
         coupled = weights.argmax(1) == 2
         effective = effective_cells(logits.flatten(1).float().sigmoid())
         enough = enough_cells(logits)
-        if gaps:
-            alone = weights[:, :2].amax(1) <= AUTO_ALONE
-            enough = torch.where(alone, torch.minimum(enough, cells_apart(logits)), enough)
+        counting = torch.as_tensor(gaps, device=logits.device)
+        if bool(counting.any()):
+            enough = torch.where(counting, torch.minimum(enough, cells_apart(logits)), enough)
         return torch.where(coupled, enough, AUTO_MARGIN * effective)
 
 

@@ -22,7 +22,7 @@ from arr_coc.choose.allocation import TENSIONS, Allocation, grid_positions
 from arr_coc.choose.attending import TokenAllocator, gate, has_structure
 from arr_coc.choose.balancing import AdaptiveTensionBalancer
 from arr_coc.choose.basis import Basis
-from arr_coc.choose.budget import AUTO, DEFAULT_BUDGET, Budget, needed_cells, parse_budget
+from arr_coc.choose.budget import AUTO, DEFAULT_BUDGET, Budget, parse_budget
 from arr_coc.choose.channels import CHANNEL_GROUPS
 from arr_coc.choose.knowing import (
     POOLINGS,
@@ -195,34 +195,6 @@ class ARRCOCOutput(NamedTuple):
         return self.allocations[0]
 
 
-class Prior(NamedTuple):
-    """Gates and tensions that the balancer starts from, by another source of relevance such as the guide."""
-
-    # (6,) or (B, 6), gates and tensions before the sigmoid, see `AdaptiveTensionBalancer.mix`
-    start: Tensor
-    explore: float  # share of the budget for coverage at the neutral exploit tension, in [0, 1]
-    structured: bool | Tensor  # bool (B,), the images have structure, whatever their texture says
-    # (B, H, W) in [0, 1], the perspectival map where saliency leads, see `choose.rarity`; None: by the
-    # texture
-    salient: Tensor | None = None
-    gaps: bool = False  # gaps in the order of the coupling's cells count for "auto", see `cells_apart`
-
-
-def join_priors(priors: Sequence[Prior]) -> Prior:
-    """Return the priors of several images, each for a batch of one, as that of a batch.
-
-    They are of one share for coverage, gaps count for all or none, and all or none have a map of their own.
-    """
-    salient = [one.salient for one in priors if one.salient is not None]
-    return Prior(
-        torch.stack([one.start for one in priors]),
-        priors[0].explore,
-        torch.tensor([bool(one.structured) for one in priors]),
-        torch.cat(salient) if salient else None,
-        priors[0].gaps,
-    )
-
-
 class ARRCOCLayer(nn.Module):
     """The learned part of ARR-COC, 20 to 100 thousand parameters: three scorers, the balancer, the allocator.
 
@@ -293,7 +265,6 @@ class ARRCOCLayer(nn.Module):
         vision: Tensor | None = None,
         gestalt: Tensor | None = None,
         coupling: Tensor | None = None,
-        prior: Prior | None = None,
     ) -> Relevance:
         """Return the relevance of every cell, with gradient to all parameters but those of `compress` and
         `exploit`.
@@ -305,15 +276,9 @@ class ARRCOCLayer(nn.Module):
             vision: [B, H*W, D] in raster order, encoded tokens or a stem's vectors; None before encoding.
             gestalt: [B, D], mean token of a coarse view, for the balancer; None: that of `vision`.
             coupling: [B, H, W] logits of the guide or a model's attention; None: the participatory scorer's.
-            prior: Where the balancer of the untrained layer starts; None: this layer.
         """
-        # With a prior nothing that was learned counts: the untrained layer starts from it.
-        if prior is not None and self.trained:
-            plain = self.untrained()
-            return plain.relevance(texture, query, query_mask, vision, gestalt, coupling, prior)
-        salient = None if prior is None else prior.salient
-        scores = self.scores(texture, query, query_mask, vision, coupling, salient)
-        return self.balance(scores, texture, query, query_mask, vision, gestalt, prior)
+        scores = self.scores(texture, query, query_mask, vision, coupling)
+        return self.balance(scores, texture, query, query_mask, vision, gestalt)
 
     def balance(
         self,
@@ -323,7 +288,6 @@ class ARRCOCLayer(nn.Module):
         query_mask: Tensor,
         vision: Tensor | None = None,
         gestalt: Tensor | None = None,
-        prior: Prior | None = None,
     ) -> Relevance:
         """Return the relevance of every cell from `scores`, logits [B, H, W] of each scorer; else as
         `relevance`.
@@ -334,18 +298,9 @@ class ARRCOCLayer(nn.Module):
         # Without a coarse view the mean of the vision tokens stands for the whole image.
         if gestalt is None and vision is not None:
             gestalt = vision.float().mean(1)
-        start = None if prior is None else prior.start
-        logits, weights, tensions = self.balancer.mix(logit_maps, pooled, gestalt, start)
-        explore = needed = None
-        if prior is not None:
-            explore = logit_maps.new_full((len(logit_maps),), prior.explore)
-            needed = needed_cells(logits, weights, prior.gaps)
+        logits, weights, tensions = self.balancer.mix(logit_maps, pooled, gestalt)
         maps = logit_maps.sigmoid().unbind(1)
-        structured = self.structured(texture)
-        if prior is not None:
-            # Words scattered over a picture look like noise to the texture.
-            structured = structured | torch.as_tensor(prior.structured, device=structured.device)
-        return Relevance(*maps, logits.sigmoid(), weights, tensions, logits, structured, explore, needed)
+        return Relevance(*maps, logits.sigmoid(), weights, tensions, logits, self.structured(texture))
 
     def scores(
         self,
@@ -354,15 +309,11 @@ class ARRCOCLayer(nn.Module):
         query_mask: Tensor,
         vision: Tensor | None = None,
         coupling: Tensor | None = None,
-        salient: Tensor | None = None,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the logits of the three scorers, [B, H, W] each.
-
-        Arguments are those of `relevance`, and `salient` as in `Prior`.
-        """
+        """Return the logits of the three scorers, [B, H, W] each; arguments are those of `relevance`."""
         if coupling is None:
             coupling = self.participatory.logits(texture, query, query_mask, vision)
-        return self.information.logits(texture), self.perspectival.logits(texture, salient), coupling
+        return self.information.logits(texture), self.perspectival.logits(texture), coupling
 
     def structured(self, texture: Tensor) -> Tensor:
         """Return whether images have structure, by their texture [B, C, H, W]: bool [B]."""

@@ -1,15 +1,14 @@
-"""How far the guide's scores decide, by kind of question: a fixed table, STANCES, of gates and tensions.
+"""How far a source of relevance is to be trusted with a question, and what users are told of that.
 
-A gate weighs one of the three maps; a tension trades two aims, such as best cells against even coverage.
-
-| question | kind | effect |
+| question | verdict | told |
 |---|---|---|
-| "What is the total?", and it is there | sure | the participatory map (what is asked for) alone ranks |
-| "What is unusual here?", and few cells are rare (`choose.rarity`) | unusual | saliency leads, almost alone |
-| the same, and many are as rare, as in a busy street | busy | saliency leads; two fifths for coverage |
-| "Describe the image." | overview | information and even coverage; "auto" spends four times as much |
-| "Read the formula.", and no such word is printed | dense | information leads, by what is rare |
-| not there, or not readable | not_found | the others count, a tenth for coverage; "auto" is doubled |
+| "What is the total?", and it is there | sure | that the picture probably holds it |
+| "What is unusual here?" | unusual | that the most salient cells are kept, or that much stands out |
+| "Describe the image." | overview | that cells are spread over it |
+| "Read the formula.", and no such word is printed | dense | that the cells are those that hold most |
+| not there, or not readable | unsure, nothing, unread | so, and that cells are spread more widely |
+
+What follows for the cells is the balance's to say (`relevance.balance`).
 """
 
 from __future__ import annotations
@@ -23,7 +22,6 @@ import torch
 from torch import Tensor
 
 from arr_coc.choose.balancing import MAX_EXPLORE
-from arr_coc.choose.layer import Prior
 from arr_coc.choose.rarity import standing_out
 from arr_coc.guide.coupling import LIKELY, SCOPE, Coupling, scope
 from arr_coc.guide.guide import Guide
@@ -31,9 +29,7 @@ from arr_coc.guide.lexicon import akin
 from arr_coc.guide.question import terms
 from arr_coc.guide.wording import is_reading
 
-TIE = 0.005  # gate of a map that only breaks ties: it moves a logit by at most 0.02
-# Share of a budget for coverage at the neutral exploit tension; by STANCES half for an overview, none if
-# sure, else a tenth: a quarter kept a sixth less of the evidence of questions with little confidence.
+# Share of a budget for coverage at the neutral exploit tension, of a question about no place.
 EXPLORE = MAX_EXPLORE / 2
 SURE = 0.5  # confidence from which the guide is fully trusted; the lower below it, the wider the spread
 # How far a few cells stand out (`standing_out`) for a picture to have something unusual. Measured of drawn
@@ -97,29 +93,8 @@ PHOTOGRAPH = 'the guide is weak on photographs: a detector knows where things ar
 PASSED_OVER = "the guide reads Latin script alone and passed over the words of the question in another"
 
 
-class Stance(NamedTuple):
-    """Weights (gates) of the three maps and three tensions for a kind of question, each in [0, 1]."""
-
-    information: float
-    perspectival: float
-    participatory: float
-    compress: float
-    exploit: float
-    focus: float
-
-
-STANCES = {
-    "sure": Stance(TIE, TIE, 1.0, compress=0.5, exploit=1.0, focus=0.5),
-    "unusual": Stance(TIE, 1.0, 0.05, compress=0.5, exploit=0.95, focus=0.5),
-    "busy": Stance(0.3, 0.5, 0.1, compress=0.375, exploit=0.2, focus=0.5),
-    "overview": Stance(0.5, 0.1, TIE, compress=0.25, exploit=0.0, focus=0.5),
-    "dense": Stance(1.0, 0.9, 0.5, compress=0.375, exploit=0.9, focus=0.5),
-    "not_found": Stance(0.15, 0.15, 1.0, compress=0.375, exploit=0.8, focus=0.5),
-}
-
-
 class Shares(NamedTuple):
-    """How much a question is of each kind in STANCES, each in [0, 1]; they add up to 1."""
+    """How much a question is of each kind, each in [0, 1]; they add up to 1."""
 
     sure: float
     unusual: float
@@ -209,18 +184,9 @@ def is_transcription(guide: Guide, question: str) -> bool:
     return is_told and is_general(guide, question)
 
 
-def start(coupling: Coupling, salient: Tensor | None = None) -> Tensor:
-    """Return gates and tensions before the sigmoid, [6], for the balancer: STANCES weighted by `shares`."""
-    stances = torch.tensor([STANCES[name] for name in Shares._fields], dtype=torch.float32)
-    return torch.logit(torch.tensor(shares(coupling, salient), dtype=torch.float32) @ stances, eps=1e-4)
-
-
-def prior(coupling: Coupling, salient: Tensor | None = None) -> Prior:
-    """Return the gates and tensions from which the balancer starts when the guide scores the cells.
-
-    What a trained policy net gives is added to them. `salient` is as in `shares`.
-    """
-    return Prior(start(coupling, salient), EXPLORE, coupling.printed, salient, coupling.by_cell)
+def doubt(coupling: Coupling) -> float:
+    """Return how far a source doubts that a picture holds what is asked for, in [0, 1]: from SURE on 0."""
+    return 1 - _ramp(coupling.confidence, 0.0, SURE)
 
 
 def verdict(

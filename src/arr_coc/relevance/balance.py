@@ -43,7 +43,7 @@ OTHER = 2  # all further ones
 FEATURES = 14  # numbers of a cell by one source, see `_features`
 PLACE = 6  # numbers that tell where a cell lies, see `_places`
 FACTS = 10  # numbers of a question and its picture, see `_facts`
-PHOTOGRAPH = 5  # the place of `Coupling.photograph` among them
+PHOTOGRAPH, NAMED = 5, -2  # the place among them of `Coupling.photograph`, and of the sources with a name
 REACH = 7  # cells along a row or a column that count as near, and FIVE x FIVE around
 FIVE = 5
 LOW = -1e4  # below any logit
@@ -158,8 +158,9 @@ class BalanceNet(nn.Module):
             x = block(x, led, inputs.units)
         # On photographs by the guide alone surroundings mislead: of the validation split's evidence 0.59 is
         # kept at 273 cells with them, 0.61 without.
-        drawn = 1 - inputs.facts[:, PHOTOGRAPH, None, None]
-        return total + self.last(self.norm(x))[..., 0] * drawn
+        # Sources that the net never met alone may be boxes that somebody drew, which mean what they say.
+        known = inputs.facts[:, NAMED:].amax(1) * (1 - inputs.facts[:, PHOTOGRAPH])
+        return total + self.last(self.norm(x))[..., 0] * known[:, None, None]
 
 
 def _rows(of_kinds: Tensor) -> Tensor:
@@ -219,6 +220,14 @@ def _gist(maps: Tensor) -> Tensor:
     """Return mean, maximum and spread of the three maps [B, 3, H, W] in logits: [B, 9], without gradient."""
     chances = maps.detach().sigmoid().flatten(2)
     return torch.stack((chances.mean(-1), chances.amax(-1), chances.std(-1, correction=0)), -1).flatten(1)
+
+
+def counted(weighed: Weighed) -> Tensor:
+    """Return the map [B, H, W] by which "auto" counts cells: where the coupling leads its log odds, else the
+    balance.
+    """
+    leads = weighed.gates.argmax(1) == 2
+    return torch.where(leads[:, None, None], weighed.participatory, weighed.logits)
 
 
 def inputs_of(coupling: Coupling, information: Tensor, saliency: Tensor, rare: bool) -> BalanceInputs:

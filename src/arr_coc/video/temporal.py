@@ -24,7 +24,7 @@ from arr_coc.choose.motion import CUT, OLD, covered, layer_shift, moved
 # there what moved by a part of a point is the same.
 POINTS_PER_CELL, BLOCK_POINTS = 16, 2
 NEW_DIFFERENCE = 0.06  # mean absolute difference of new content, in the block of a cell that differs most
-REPEATED_WORTH = 0.001  # share of its relevance that a cell keeps where its content was there before
+REPEATED_WORTH = 1e-6  # share of its relevance that a cell keeps where its content was there before
 NEIGHBOUR_WORTH = 0.3  # the same of a cell beside a new one: a thing reaches beyond the cells that differ
 # bounds of the factor by which all light may change, and rounds of its fit
 LIGHT_FACTORS, LIGHT_ROUNDS = (0.5, 2.0), 4

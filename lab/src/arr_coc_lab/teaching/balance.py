@@ -54,6 +54,7 @@ from arr_coc.relevance.balance import (
     BalanceInputs,
     BalanceNet,
     Weighed,
+    counted,
     inputs_of,
     joined,
     save_balance,
@@ -288,7 +289,8 @@ def tension_loss(weighed: Weighed, wanted: Tensor) -> Tensor:
     order = logits.flatten(1).argsort(1, descending=True)
     held = wanted.gather(1, order).cumsum(1) / wanted.sum(1, keepdim=True).clamp_min(1)
     needed = ((held < HELD).sum(1) + 1).float()
-    base = needed_cells(logits, weighed.gates.detach()).clamp(1, cells).log2()
+    with torch.no_grad():
+        base = needed_cells(counted(weighed), weighed.gates).clamp(1, cells).log2()
     spent = base + 4 * (1 - 2 * weighed.tensions[:, 0])  # log2 of `budget.spent_tokens`
     short = needed.clamp(4, cells).log2() - spent
     count = torch.maximum(QUANTILE * short, (QUANTILE - 1) * short)
