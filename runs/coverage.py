@@ -2,6 +2,7 @@
 
     python runs/coverage.py PICTURES             guide; some five minutes of one core
     python runs/coverage.py PICTURES --sources guide,ocr,guide+ocr
+    python runs/coverage.py PICTURES --folder FOLDER        whether pictures of another making keep the promise
 
 PICTURES is a folder that `arr_coc_lab.pictures.fetch` filled. Fitted on the validation split; written are the
 rows of these sources in src/arr_coc/bundled/coverage.json, other rows stay, and what was measured in
@@ -10,14 +11,16 @@ runs/results/coverage.json. To be run whenever a source's weights are replaced.
 
 import argparse
 import json
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from arr_coc.files.atomic import write_atomic
 from arr_coc.relevance.coverage import TABLE
 from arr_coc_lab.evaluate.coverage import compare, fit, open_source, questions_of, report
-from arr_coc_lab.evaluate.sources import labelled
+from arr_coc_lab.evaluate.sources import in_folder, labelled, remembered
 
 RESULTS = Path(__file__).parent / "results" / "coverage.json"
 
@@ -28,6 +31,11 @@ def main() -> None:
     )
     parser.add_argument("pictures", type=Path)
     parser.add_argument("--sources", default="guide", help="names, with commas")
+    parser.add_argument(
+        "--folder",
+        type=Path,
+        help="pictures of others with questions.jsonl: the bundled rows are measured on them",
+    )
     parser.add_argument("--dry", action="store_true", help="write nothing")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
@@ -36,6 +44,18 @@ def main() -> None:
     ]
     for name in arguments.sources.split(","):
         source, reader = open_source(name)
+        if arguments.folder:
+            read = remembered(Path(".ocr"))
+            samples = [
+                replace(one, lines=tuple(read(np.asarray(one.image())))) if "ocr" in name else one
+                for one in in_folder(arguments.folder)
+            ]
+            measured = report(tables[0][source.name], list(questions_of(source, samples, reader)))
+            print(json.dumps({name: measured}, indent=1), flush=True)
+            tables[1][source.name]["of another making"] = measured
+            if not arguments.dry:
+                write_atomic((json.dumps(tables[1], indent=1) + "\n").encode(), RESULTS)
+            continue
         rows = {
             split: list(questions_of(source, labelled(split, arguments.pictures), reader))
             for split in ("validation", "test")

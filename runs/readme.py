@@ -23,6 +23,7 @@ sys.path.insert(0, str(ROOT / "runs"))  # also where this is not the script that
 from claims import QUERY_BLIND, claims, claims_table, early_claims  # noqa: E402
 from clips_table import clips_cost_text  # noqa: E402
 from compress_table import compress_text  # noqa: E402
+from balance_table import ablations_text, balance_text, learned_text  # noqa: E402
 from corpus_table import corpus_text  # noqa: E402
 from follow_table import follow_blocks  # noqa: E402
 from guide_table import guide_more_text, guide_parts_text, guide_text  # noqa: E402
@@ -585,6 +586,12 @@ def blocks() -> dict[str, str]:
     found["recall"] = recall_text()
     found["strategies"] = strategies_text(read("strategies"))
     found["odd-maps"] = maps_text(read("strategies"))
+    balance = read("balance")
+    found |= {
+        "balance": balance_text(balance),
+        "learned": learned_text(balance),
+        "balance-parts": ablations_text(balance),
+    }
     found["guide"] = guide_text(read("guide"))
     found["guide-more"] = guide_more_text(read("guide"), read("guide-answers"), read("guide-calibration"))
     found["guide-parts"] = guide_parts_text(read("guide-ablation"), read("guide"))

@@ -45,7 +45,14 @@ def strategies_table(result: dict[str, Any]) -> str:
 def strategies_text(result: dict[str, Any]) -> str:
     """The table of kinds, and what it was measured on."""
     count = sum(kind["questions"] for kind in result["kinds"].values())
-    lost = [f"*{text}*" for kind in result["kinds"].values() for text in kind["wordings where it does not"]]
+    rarely = [name for name, kind in result["kinds"].items() if kind["right map leads"] < 0.5]
+    lost = [
+        f"*{text}*"
+        for name, kind in result["kinds"].items()
+        for text in kind["wordings where it does not"]
+        if name not in rarely
+    ]
+    lost += [NAMES[name] for name in rarely]
     return strategies_table(result) + (
         f"\n\n{count} questions on pages and scenes of the lab, the guide alone, {result['budget']} of 1,024 cells; means of each kind "
         "(`python runs/strategies.py`, `runs/results/strategies.json`). Evidence kept: the share of the evidence's cells, of "
