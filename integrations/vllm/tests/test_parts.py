@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
+from vllm.multimodal.processing import BaseMultiModalProcessor
 
 from arr_coc.files.images import picture_digest
 from arr_coc.relevance.deciding import Cues, Decision
@@ -18,7 +19,7 @@ from arr_coc.selector import Selector
 from arr_coc_lab.world.page import draw_page
 from arr_coc_vllm import metrics
 from arr_coc_vllm.choosing import Chooser, Pictured, Reading, chooser_for
-from arr_coc_vllm.models import prompt_positions
+from arr_coc_vllm.models import check_family, prompt_positions
 from arr_coc_vllm.settings import Settings, read_settings
 
 
@@ -86,6 +87,13 @@ def test_a_source_of_relevance_decides_and_is_told_apart(tmp_path: Path) -> None
     assert len({Chooser(Selector()).source, *(chooser.source for chooser in choosers)}) == 3
     assert chooser_for(Settings()) is chooser_for(Settings(budget=8))
     assert chooser_for(Settings(relevance=f"boxes:{path}")) is not chooser_for(Settings())
+
+
+def test_a_vllm_whose_caches_would_not_know_the_question_is_refused(monkeypatch) -> None:
+    check_family("ARRCOCQwen3VL", "qwen3_vl")
+    monkeypatch.delattr(BaseMultiModalProcessor, "_get_mm_hashes")
+    with pytest.raises(ValueError, match="needs vLLM 0.32 or newer, and this is"):
+        check_family("ARRCOCQwen3VL", "qwen3_vl")
 
 
 def test_positions_keep_cells_at_their_place_and_go_on_after_the_whole_grid() -> None:

@@ -148,7 +148,7 @@ class SelectingProcessor(Base):
                     raise ValueError("arr-coc chooses by the image itself: send it along with its uuid")
                 hashes = super()._get_mm_hashes(replace(inputs, hf_processor_mm_kwargs=plain))
                 looked = self.looked(inputs.prompt, images, hashes["image"], settings, plain)
-                plain[CHOICE] = Choices(hashes, looked)
+                plain = {**plain, CHOICE: Choices(hashes, looked)}  # the images keep the one without
             return super().apply(replace(inputs, hf_processor_mm_kwargs=plain), *args, **more)
         except ArithmeticError as error:  # of sizes such as 0, which vLLM would call its own fault
             raise ValueError(
@@ -276,8 +276,8 @@ class SelectingProcessor(Base):
             return super()._apply_hf_processor_main(mm_items, plain)
         looked = self._looked_at(images, plain) if choices is None else choices.images
         items = self.chooser.each(self._prepared, looked)
-        fields = [processed.fields for _, processed in looked]
-        made = BatchFeature({name: torch.cat([one[name] for one in fields]) for name in fields[0]})
+        grids = [processed.fields["image_grid_thw"] for _, processed in looked]
+        made = BatchFeature({"image_grid_thw": torch.cat(grids)})  # the rest is of a text that nobody wrote
         made["pixel_values"] = torch.cat([item.rows for item in items])
         made[KEEP] = torch.cat([item.keep for item in items])
         made[COUNT] = torch.tensor([item.count for item in items])
