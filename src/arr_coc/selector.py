@@ -5,8 +5,8 @@
     selector.many(pictures, questions, budget=64)                   an Allocation each, chosen at once
     selector.decide_clip(frames, "When does the light turn red?")   Decision on a grid (steps, H, W)
 
-It keeps its encodings of the last pictures: a second question about one runs only the guide's head. Threads may
-share it.
+It keeps its encodings of the last pictures: a second question about one runs only the guide's head.
+Threads may share it.
 """
 
 from __future__ import annotations

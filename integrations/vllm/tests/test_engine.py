@@ -93,9 +93,10 @@ def test_a_name_without_the_question_is_noticed(llm, wrapped, pages, monkeypatch
 
 def test_an_image_is_hashed_and_cut_into_patches_once_for_a_request(llm, wrapped, pages, monkeypatch) -> None:
     """Also where questions are compared, and not at all where vLLM and the chooser remember it."""
-    import arr_coc.selector
     from vllm.model_executor.models.qwen3_vl import Qwen3VLMultiModalProcessor
     from vllm.multimodal.processing import ProcessorInputs
+
+    import arr_coc.selector
 
     counted = []
 

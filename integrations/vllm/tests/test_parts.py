@@ -92,7 +92,7 @@ def test_a_source_of_relevance_decides_and_is_told_apart(tmp_path: Path) -> None
 def test_a_vllm_whose_caches_would_not_know_the_question_is_refused(monkeypatch) -> None:
     check_family("ARRCOCQwen3VL", "qwen3_vl")
     monkeypatch.delattr(BaseMultiModalProcessor, "_get_mm_hashes")
-    with pytest.raises(ValueError, match="needs vLLM 0.32 or newer, and this is"):
+    with pytest.raises(ValueError, match=r"needs vLLM 0\.32 or newer, and this is"):
         check_family("ARRCOCQwen3VL", "qwen3_vl")
 
 

@@ -1,8 +1,8 @@
 """Which question of a conversation a picture belongs to: one rule for chats, prompts and tokens.
 
-    standing_questions(["What?", "", "Who?"])     "What?", "What?", "Who?": what pictures of each turn are about
-    questions_after(["What?", "", "Who?"], 0)     (2, "Who?"): what the user says later
-    last_question(["", "Who?", "What?"])          "Who?": of turns from the last to the first
+    standing_questions(["What?", "", "Who?"])    "What?", "What?", "Who?": what pictures in each are about
+    questions_after(["What?", "", "Who?"], 0)    (2, "Who?"): what the user says later
+    last_question(["", "Who?", "What?"])         "Who?": of turns from the last to the first
 
 A turn is what the user says in it, as a text or as the places of its tokens. It is empty where the user says
 nothing, and where the turn is that of an assistant, a system or a tool.
@@ -34,5 +34,5 @@ def questions_after(turns: Iterable[Words], turn: int) -> Iterator[tuple[int, Wo
 
 
 def last_question(backwards: Iterable[Words]) -> Words | None:
-    """Return the words of the last turn that has any, of turns from the last to the first; None without any."""
+    """Return the words of the last turn that has any, of turns in reverse; None without any."""
     return next((words for words in backwards if words), None)

@@ -1,6 +1,6 @@
 """Choosing the cells of an image for a server: once per picture and question, in any number of threads.
 
-picture = Pictured(name, (32, 32), opening)      named by vLLM's own hash; opened if something has to be looked at
+picture = Pictured(name, (32, 32), opening)      by the name that vLLM has for it; opened if it is looked at
 chooser = chooser_for(Settings())
 reading = chooser.reading(picture, ["What is the total?", "Who paid?"], settings)
 chooser.choose(reading) -> Choice: cells, number

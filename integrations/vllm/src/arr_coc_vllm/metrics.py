@@ -14,7 +14,9 @@ ENCODED = Counter("arr_coc_cells_encoded", "Cells of these images that were pass
 FALLBACKS = Counter("arr_coc_fallbacks", "Images of which all cells were encoded because choosing failed.")
 UNASKED = Counter("arr_coc_images_without_question", "Images that came with no words at all: nothing chosen.")
 SECONDS = Counter("arr_coc_selection_seconds", "Seconds spent on choosing.")
-PROCESSOR = Counter("arr_coc_selection_processor_seconds", "Processor time spent on choosing, one thread each.")
+PROCESSOR = Counter(
+    "arr_coc_selection_processor_seconds", "Processor time spent on choosing, one thread each."
+)
 
 
 @contextmanager

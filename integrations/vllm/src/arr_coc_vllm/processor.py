@@ -35,7 +35,17 @@ from arr_coc_vllm import metrics
 from arr_coc_vllm.choosing import Chooser, Pictured, Reading, chooser_for
 from arr_coc_vllm.conversation import Marks, questions, split
 from arr_coc_vllm.settings import KEY, Settings, read_settings
-from arr_coc_vllm.worker import COUNT, KEEP, NAME, NAME_BYTES, NUMBER, QUESTION, in_worker, name_of, picture_of
+from arr_coc_vllm.worker import (
+    COUNT,
+    KEEP,
+    NAME,
+    NAME_BYTES,
+    NUMBER,
+    QUESTION,
+    in_worker,
+    name_of,
+    picture_of,
+)
 
 SHAPES = ("patch_size", "temporal_patch_size", "merge_size", "pooling_kernel_size")
 """Keyword arguments of image processors that a model has in its weights: others end vLLM's engine."""
