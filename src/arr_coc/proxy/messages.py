@@ -18,7 +18,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
-from arr_coc.files.turns import questions_after, standing_questions
+from arr_coc.files.question import questions_after, standing_questions
 from arr_coc.proxy.tags import Line, placed
 
 MAX_QUESTION = 2_000  # characters of a turn that count as its question, the last ones

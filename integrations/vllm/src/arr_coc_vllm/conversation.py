@@ -16,7 +16,7 @@ from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from arr_coc.files.turns import questions_after, standing_questions
+from arr_coc.files.question import questions_after, standing_questions
 from arr_coc.seam.prompt import TemplateMarkers, asides
 
 
