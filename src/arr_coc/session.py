@@ -28,7 +28,7 @@ from arr_coc.files.drawing import figure, thumbnail
 from arr_coc.files.images import ImageSource
 from arr_coc.files.paths import BUNDLED_NAME
 from arr_coc.files.pixels import image_pixels
-from arr_coc.files.question import check_history, check_question, check_questions
+from arr_coc.files.question import check_questions, check_turns
 from arr_coc.modes import FULL, MODES, find_mode
 from arr_coc.modes.call import Call, Chooser, EncodedImages, Prepared, guarded
 from arr_coc.modes.magnify import Magnify
@@ -266,8 +266,8 @@ class Session:
     def prompt(self, question: str, history: Sequence[Turn] = ()) -> str:
         """Return the text that the model's chat template makes of a question about the images."""
         kinds = ["image" if isinstance(one, Image.Image) else "video" for one in self.images]
-        check_history(history)
-        return chat_prompt(self.model.processor, check_question(question), kinds, history)
+        check_turns(question, history)
+        return chat_prompt(self.model.processor, question, kinds, history)
 
     def inputs(self, question: str, history: Sequence[Turn] = ()) -> dict[str, Any]:
         """Return ordinary processor inputs for a question about the image, which is not processed again.
@@ -280,8 +280,7 @@ class Session:
 
     def _call_inputs(self, question: str, history: Sequence[Turn] = ()) -> dict[str, Any]:
         """Return `inputs` in which the pixels of clips are made only when they are read."""
-        check_question(question)
-        earlier, token = check_history(history), self.model.adapter.image_token_id
+        earlier, token = check_turns(question, history), self.model.adapter.image_token_id
         refuse_placeholders(self.model.processor, token, question, earlier)
         prompt = self._prompt.inputs(question, history)
         inputs = self._on_device({k: prompt[k] for k in PROMPT_NAMES if k in prompt}) | self._visual

@@ -73,12 +73,12 @@ def test_a_name_without_the_question_is_noticed(llm, wrapped, pages, monkeypatch
     """The negative control of the law above: with vLLM's own hashes two questions share an entry."""
     from vllm.model_executor.models.qwen3_vl import Qwen3VLMultiModalProcessor
 
-    from arr_coc_vllm.processor import SelectingProcessor, _parted
+    from arr_coc_vllm.processor import SelectingProcessor, parted
 
     def unaware(self, inputs):
         from dataclasses import replace
 
-        plain, _ = _parted(inputs.hf_processor_mm_kwargs)
+        plain, _ = parted(inputs.hf_processor_mm_kwargs)
         return Qwen3VLMultiModalProcessor._get_mm_hashes(self, replace(inputs, hf_processor_mm_kwargs=plain))
 
     monkeypatch.setattr(SelectingProcessor, "_get_mm_hashes", unaware)
@@ -89,6 +89,33 @@ def test_a_name_without_the_question_is_noticed(llm, wrapped, pages, monkeypatch
     run(llm, texts[0], [image])
     output = run(llm, texts[1], [image])
     assert distance(by_transformers(wrapped, questions[1], [image], 64)[0], output) > 2e-3
+
+
+def test_an_image_is_hashed_and_cut_into_patches_once_for_a_request(llm, wrapped, pages, monkeypatch) -> None:
+    """Also where questions are compared, and not at all where vLLM and the chooser remember it."""
+    from vllm.model_executor.models.qwen3_vl import Qwen3VLMultiModalProcessor
+    from vllm.multimodal.processing import ProcessorInputs
+
+    import arr_coc.selector
+
+    counted = []
+
+    def counting(owner, name) -> None:
+        own = getattr(owner, name)
+        monkeypatch.setattr(owner, name, lambda self, *args: counted.append(name) or own(self, *args))
+
+    counting(ProcessorInputs, "get_mm_hashes")
+    counting(Qwen3VLMultiModalProcessor, "_apply_hf_processor_main")
+    monkeypatch.setattr(arr_coc.selector, "picture_digest", None)  # nobody else looks at its pixels
+    page, processor = pages[8], wrapped.processor
+    first, second = (question.text for question in page.questions[:2])
+    later = prompt(processor, (1, first), "12", (0, second))
+    hashes(llm, later, [page.image])
+    assert sorted(counted) == ["_apply_hf_processor_main", "get_mm_hashes"]
+    counted.clear()
+    hashes(llm, later, [page.image])
+    assert "get_mm_hashes" in counted
+    assert len(counted) <= 2
 
 
 def test_what_a_prefix_cache_keeps(llm, wrapped, pages) -> None:

@@ -11,7 +11,7 @@ from transformers import AutoModelForImageTextToText, AutoProcessor
 import arr_coc_vllm.gemma as gemma
 from arr_coc import ARRCOCModel
 from arr_coc.selector import Selector
-from arr_coc_vllm.choosing import chooser_for
+from arr_coc_vllm.choosing import Pictured, chooser_for
 from arr_coc_vllm.gemma import line_positions
 from arr_coc_vllm.settings import Settings
 from checkpoints import write
@@ -84,7 +84,8 @@ def test_cells_are_those_of_transformers(pruned, pages) -> None:
         image = pages[seed].image.resize((500, 333), Image.Resampling.BICUBIC)
         question = pages[seed].questions[0].text
         expected = pruned.session([image]).plan(question, budget=64).allocations[0]
-        record = chooser_for(Settings()).decide(image, question, expected.grid[1:], 64)
+        picture = Pictured(f"{question} {image.size}", expected.grid[1:], lambda image=image: image)
+        record = chooser_for(Settings()).decide(picture, question, 64)
         assert len({*record.allocation.keep.tolist()} & {*expected.keep.tolist()}) >= 63
 
 

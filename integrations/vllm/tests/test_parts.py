@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
+from vllm.multimodal.processing import BaseMultiModalProcessor
 
-from arr_coc.guide.coupling import Coupling
-from arr_coc.relevance.deciding import Cues
+from arr_coc.files.images import picture_digest
+from arr_coc.relevance.deciding import Cues, Decision
 from arr_coc.selector import Selector
 from arr_coc_lab.world.page import draw_page
 from arr_coc_vllm import metrics
-from arr_coc_vllm.choosing import Chooser, Reading, chooser_for, covered
-from arr_coc_vllm.models import prompt_positions
+from arr_coc_vllm.choosing import Chooser, Pictured, Reading, chooser_for
+from arr_coc_vllm.models import check_family, prompt_positions
 from arr_coc_vllm.settings import Settings, read_settings
+
+
+def of(image: Image.Image, grid: tuple[int, int]) -> Pictured:
+    """A picture of a request, named by its pixels."""
+    return Pictured(picture_digest(image).hex(), grid, lambda: image)
 
 
 def test_settings_are_checked() -> None:
@@ -74,12 +81,19 @@ def test_a_source_of_relevance_decides_and_is_told_apart(tmp_path: Path) -> None
     for x in (0, 128):
         path.write_text(json.dumps([{"box": [x, 0, x + 64, 64], "score": 0.9}]))
         choosers.append(Chooser(Selector.from_pretrained(relevance=f"boxes:{path}")))
-    picture, reading = draw_page(3, (256, 256), "test").image, Reading("Which total?", Settings(budget=4))
-    kept = [chooser.choose(picture, reading, (8, 8)).keep.tolist() for chooser in choosers]
+    reading = Reading("Which total?", Settings(budget=4), of(draw_page(3, (256, 256), "test").image, (8, 8)))
+    kept = [chooser.choose(reading).keep.tolist() for chooser in choosers]
     assert kept == [[0, 1, 8, 9], [4, 5, 12, 13]]
     assert len({Chooser(Selector()).source, *(chooser.source for chooser in choosers)}) == 3
     assert chooser_for(Settings()) is chooser_for(Settings(budget=8))
     assert chooser_for(Settings(relevance=f"boxes:{path}")) is not chooser_for(Settings())
+
+
+def test_a_vllm_whose_caches_would_not_know_the_question_is_refused(monkeypatch) -> None:
+    check_family("ARRCOCQwen3VL", "qwen3_vl")
+    monkeypatch.delattr(BaseMultiModalProcessor, "_get_mm_hashes")
+    with pytest.raises(ValueError, match=r"needs vLLM 0\.32 or newer, and this is"):
+        check_family("ARRCOCQwen3VL", "qwen3_vl")
 
 
 def test_positions_keep_cells_at_their_place_and_go_on_after_the_whole_grid() -> None:
@@ -101,10 +115,11 @@ class Refusing:
 def test_where_choosing_fails_all_cells_are_encoded_and_counted() -> None:
     before = metrics.FALLBACKS._value.get()
     chooser = Chooser(Refusing())  # type: ignore[arg-type]
-    choice = chooser.choose(Image.new("RGB", (64, 64)), Reading("What?", Settings()), (2, 2))
+    picture = of(Image.new("RGB", (64, 64)), (2, 2))
+    choice = chooser.choose(Reading("What?", Settings(), picture))
     assert choice.keep.tolist() == [0, 1, 2, 3]
     assert metrics.FALLBACKS._value.get() == before + 1
-    assert chooser.reading(Image.new("RGB", (64, 64)), ["A?", "B?"], (2, 2), Settings()).question == "B?"
+    assert chooser.reading(picture, ["A?", "B?"], Settings()).question == "B?"
 
 
 class Counting(Selector):
@@ -128,8 +143,7 @@ def test_nothing_is_worked_out_twice() -> None:
     def turn(*questions: str) -> int:
         """How much was worked out for a request whose image is in no cache."""
         before = selector.worked
-        reading = chooser.reading(page.image, questions, grid, settings)
-        chooser.choose(page.image, reading, grid)
+        chooser.choose(chooser.reading(of(page.image, grid), questions, settings))
         return selector.worked - before
 
     assert turn(asked[0]) == 1
@@ -139,7 +153,7 @@ def test_nothing_is_worked_out_twice() -> None:
     assert turn(asked[0], "Thanks!", asked[1]) <= 2  # the same of the last, and its own cells
     assert turn(asked[0], "Thanks!", asked[1]) == 0
     assert turn(asked[2], asked[0]) <= 2
-    other = chooser.choose(page.image, Reading(asked[0], Settings(budget=8)), grid)
+    other = chooser.choose(Reading(asked[0], Settings(budget=8), of(page.image, grid)))
     assert len(other.keep) == 8
     assert chooser.record(other.number).question == asked[0]
     assert chooser.record(0) is None
@@ -151,17 +165,69 @@ def test_after_some_questions_all_cells_are_encoded_under_one_name(follow: str) 
     asked = [question.text for question in page.questions[:4]]
     chooser = Chooser(Selector())
     settings = Settings(budget=16, follow=follow, keep_image_after=2)
-    readings = [chooser.reading(page.image, asked[:turn], grid, settings) for turn in (1, 2, 3, 4)]
-    kept = [len(chooser.choose(page.image, reading, grid).keep) for reading in readings]
+    picture = of(page.image, grid)
+    readings = [chooser.reading(picture, asked[:turn], settings) for turn in (1, 2, 3, 4)]
+    kept = [len(chooser.choose(reading).keep) for reading in readings]
     assert kept == [16, 16, 64, 64]
     names = [(reading.question, reading.settings.print()) for reading in readings]
     assert names[2] == names[3]  # so that the third turn's cells are in the cache at the fourth
     assert names[2] == (asked[0], Settings(budget=16, mode="full").print())
 
 
-def test_how_much_of_a_need_is_covered() -> None:
-    logits = torch.full((2, 2), -20.0)
-    logits[0, 1] = 4.0
-    guided = Coupling(logits, 1.0, 0.0, 0.0)
-    assert covered(torch.tensor([1]), guided) > 0.99
-    assert covered(torch.tensor([0, 2, 3]), guided) < 0.01
+def test_a_known_decision_opens_no_picture() -> None:
+    page, grid, settings = draw_page(3, (256, 256), "test"), (8, 8), Settings(budget=16)
+    asked, opened = [question.text for question in page.questions[:2]], []
+
+    def picture() -> Pictured:
+        """Of another request, so that nothing is left of it."""
+        return Pictured("a", grid, lambda: opened.append(1) or page.image)
+
+    chooser = Chooser(Selector())
+    for turn in (1, 2):
+        for _ in range(2):
+            chooser.choose(chooser.reading(picture(), asked[:turn], settings))
+        assert len(opened) == turn  # the first time, and once though two questions are compared
+
+
+@pytest.mark.parametrize("questions", [1, 3])
+def test_who_wants_the_same_waits_and_a_picture_is_encoded_once(questions: int) -> None:
+    page, grid = draw_page(3, (256, 256), "test"), (8, 8)
+    selector, viewed = Counting(), []
+    view_all = selector.source.view_all
+    selector.source.view_all = lambda pictures: viewed.append(1) or view_all(pictures)  # type: ignore
+    chooser = Chooser(selector)
+    wanted = [page.questions[i % questions].text for i in range(12)]
+    with ThreadPoolExecutor(12) as threads:
+        records = list(threads.map(lambda text: chooser.decide(of(page.image, grid), text, 16), wanted))
+    assert len({record.number for record in records}) == selector.worked == questions
+    assert [record.question for record in records] == wanted
+    assert len(viewed) == 1
+
+
+def test_pictures_of_a_request_are_chosen_from_at_the_same_time() -> None:
+    """Each waits until the other is being chosen from: one after the other would never end."""
+    both = threading.Barrier(2, timeout=60)
+
+    class Meeting(Selector):
+        def decide(self, *args: Any, **more: Any) -> Decision:
+            both.wait()
+            return super().decide(*args, **more)
+
+    pages = [draw_page(seed, (256, 256), "test") for seed in (3, 4)]
+    readings = [Reading("Which total?", Settings(budget=4), of(page.image, (8, 8))) for page in pages]
+    chooser = Chooser(Meeting())
+    numbers = [choice.number for choice in chooser.each(chooser.choose, readings)]
+    assert sorted(numbers) == [1, 2]
+    alone = [Chooser(Selector()).choose(reading).keep.tolist() for reading in readings]
+    again = [choice.keep.tolist() for choice in chooser.each(chooser.choose, readings)]
+    assert again == alone
+
+
+def test_a_failure_is_not_remembered() -> None:
+    chooser, page = Chooser(Selector()), draw_page(3, (256, 256), "test")
+    broken = Pictured("a", (8, 8), lambda: 1 / 0)
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError):
+            chooser.decide(broken, "Which total?", 4)
+    whole = Pictured("a", (8, 8), lambda: page.image)
+    assert len(chooser.decide(whole, "Which total?", 4).allocation.keep) == 4

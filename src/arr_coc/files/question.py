@@ -1,8 +1,19 @@
-"""Check questions, and the turns before one, before they are tokenized."""
+"""Check questions, and the turns before one; and say which question of a conversation a picture belongs to.
+
+    standing_questions(["What?", "", "Who?"])    "What?", "What?", "Who?": what pictures in each are about
+    questions_after(["What?", "", "Who?"], 0)    (2, "Who?"): what the user says later
+    last_question(["What?", "Who?", ""])         "Who?"
+
+Turns are what the user says in each, as a text or as the places of its tokens: empty where that is nothing,
+or where the turn is that of an assistant, a system or a tool.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import TypeVar
+
+Words = TypeVar("Words")
 
 
 def check_question(question: object) -> str:
@@ -56,6 +67,33 @@ def check_history(history: object) -> list[str]:
         _check_characters("history", answer)
         texts += [check_question(question), answer]
     return texts
+
+
+def check_turns(question: object, history: object) -> list[str]:
+    """Return all texts of the turns before a question, after checking it and them."""
+    check_question(question)
+    return check_history(history)
+
+
+def standing_questions(turns: Iterable[Words]) -> Iterator[Words | None]:
+    """Yield, for each turn, what its pictures are about: its own words, else the last before it, else None.
+
+    What is said later is no part of it: a turn is read alike however long the conversation becomes.
+    """
+    latest: Words | None = None
+    for words in turns:
+        latest = words or latest
+        yield latest or None
+
+
+def questions_after(turns: Iterable[Words], turn: int) -> Iterator[tuple[int, Words]]:
+    """Yield the numbers and words of the turns behind one, those that have words."""
+    return ((number, words) for number, words in enumerate(turns) if number > turn and words)
+
+
+def last_question(turns: Sequence[Words]) -> Words | None:
+    """Return the words of the last turn that has any; None without any."""
+    return next((words for words in reversed(turns) if words), None)
 
 
 def _listed(texts: object) -> list[object]:

@@ -14,9 +14,11 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
+from arr_coc.files.question import questions_after, standing_questions
 from arr_coc.proxy.tags import Line, placed
 
 MAX_QUESTION = 2_000  # characters of a turn that count as its question, the last ones
@@ -98,30 +100,27 @@ def picture_slots(api: Api, body: object) -> list[PictureSlot]:
     of tools, whose coordinates an agent may answer in, and parts with a number that JSON has not, such as
     1e999, which can't be written anew.
     """
-    slots, question, before = [], "", 0
-    for number, turn in enumerate(_turns(api, body)):
+    turns, slots, before = _turns(api, body), [], 0
+    questions = standing_questions(_words(api, turn) if _is_users(turn) else "" for turn in turns)
+    for number, (turn, question) in enumerate(zip(turns, questions, strict=True)):
         if not _is_users(turn):
             continue
-        question = _words(api, turn) or question
         places = _picture_places(api, turn)
         for place, data in pictures_in(api, turn):
             at = before + 1 + places.index(place)
-            slots.append(PictureSlot(number, place, data, question, at, len(places) == 1))
+            slots.append(PictureSlot(number, place, data, question or "", at, len(places) == 1))
         before += len(places)
     return slots
 
 
 def later_questions(api: Api, body: object, after: int) -> dict[int, str]:
     """What the user's turns behind one say, by their numbers: the first MAX_LATER that have words."""
-    words: dict[int, str] = {}
-    for number, turn in enumerate(_turns(api, body)):
-        if number <= after or not _is_users(turn):
-            continue
-        if (api.text or isinstance(turn.get("images") or [], list)) and (text := _words(api, turn)):
-            words[number] = text
-        if len(words) == MAX_LATER:
-            break
-    return words
+
+    def words(turn: Any) -> str:
+        able = _is_users(turn) and (api.text or isinstance(turn.get("images") or [], list))
+        return _words(api, turn) if able else ""
+
+    return dict(islice(questions_after(map(words, _turns(api, body)), after), MAX_LATER))
 
 
 def with_parts(

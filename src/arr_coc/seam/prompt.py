@@ -25,6 +25,7 @@ from torch import Tensor
 from transformers import ProcessorMixin
 
 from arr_coc.files.atomic import one_line
+from arr_coc.files.question import last_question
 from arr_coc.files.worker import Worker
 from arr_coc.seam.assembly import KIND_NAMES, PROMPT_NAMES
 from arr_coc.seam.clips import TIME, ClipSteps, StepPixels, crowded, outline, takes_steps
@@ -583,10 +584,8 @@ def question_tokens(
         and not any(left < end and right > start for start, end in spans)
     ]
     question = torch.zeros_like(content)
-    for start, end in reversed(turns):
-        if columns := [column for column, left, right in words if left < end and right > start]:
-            question[columns] = True
-            break
+    by_turn = [[one for one, left, right in words if left < end and right > start] for start, end in turns]
+    question[last_question(by_turn) or []] = True
     return question
 
 

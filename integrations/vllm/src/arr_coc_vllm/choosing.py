@@ -1,22 +1,26 @@
-"""Choosing the cells of an image for a server: one selector, any number of threads, never an exception.
+"""Choosing the cells of an image for a server: once per picture and question, in any number of threads.
 
+picture = Pictured(name, (32, 32), opening)      by the name that vLLM has for it; opened if it is looked at
 chooser = chooser_for(Settings())
-reading = chooser.reading(picture, ["What is the total?", "Who paid?"], (32, 32), settings)
-chooser.choose(picture, reading, (32, 32)) -> Choice: cells, number
+reading = chooser.reading(picture, ["What is the total?", "Who paid?"], settings)
+chooser.choose(reading) -> Choice: cells, number
 chooser.record(choice.number) -> the whole decision, for a while
 
 What was decided is kept, so that neither the later turns of a conversation nor the two steps above work it
-out again.
+out again. Nothing here raises an exception because of what a picture holds.
 """
 
 from __future__ import annotations
 
 import itertools
+import os
 import threading
-import time
-from collections.abc import Hashable, Sequence
-from functools import lru_cache
-from typing import Any, NamedTuple
+from collections.abc import Callable, Hashable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from functools import cached_property, lru_cache
+from typing import Any, NamedTuple, TypeVar
+from weakref import WeakValueDictionary
 
 import torch
 from cachetools import LRUCache
@@ -24,22 +28,23 @@ from torch import Tensor
 from vllm.logger import init_logger
 
 from arr_coc.choose.allocation import Allocation
-from arr_coc.choose.budget import AUTO_SHARPNESS, Budget
-from arr_coc.files.images import open_image, picture_digest
+from arr_coc.choose.budget import Budget
+from arr_coc.files.images import open_image
 from arr_coc.files.question import check_question
 from arr_coc.guide.coupling import Coupling
 from arr_coc.guide.guide import fast_dtype
-from arr_coc.selector import Selector
+from arr_coc.relevance.serving import still_serves
+from arr_coc.selector import KnownPicture, Selector
 from arr_coc_vllm import metrics
 from arr_coc_vllm.settings import Settings
 
 logger = init_logger(__name__)
-COVERED = 0.8
-"""Share of what a later question needs that the cells of an earlier one have to hold to serve it, too."""
-UNASKED = 0.2
-"""Confidence of the guide below which a question is about nothing in the picture."""
 RECORDS = 256
 """Decisions that are remembered, some ten kilobytes each."""
+MAX_THREADS = 8
+"""In which the pictures of one request are chosen from, where the machine has as many cores."""
+T = TypeVar("T")
+Made = TypeVar("Made")
 
 
 class Record(NamedTuple):
@@ -51,18 +56,47 @@ class Record(NamedTuple):
     coupling: Coupling | None
 
 
+class Pictured:
+    """A picture of a request, opened when something has to be looked at, and once.
+
+    Args:
+        name: that vLLM has for it and for the settings of its processing.
+        grid: (H, W) cells.
+        opening: returns whatever `open_image` takes.
+    """
+
+    def __init__(self, name: str, grid: tuple[int, int], opening: Callable[[], Any]) -> None:
+        self.name, self.grid, self.opening = name, grid, opening
+
+    @cached_property
+    def opened(self) -> KnownPicture:
+        """As a selector takes it, under its name, so that its pixels are compared with nobody's."""
+        return KnownPicture(open_image(self.opening()), f"{self.name} {self.grid}".encode())
+
+    def on(self, grid: tuple[int, int]) -> Pictured:
+        """The same picture on a grid."""
+        return self if grid == self.grid else Pictured(self.name, grid, self.opening)
+
+
 class Reading(NamedTuple):
     """By what the cells of an image are chosen.
 
     Attributes:
         question: that decides; None: there is none.
         settings: of the request.
+        picture: that is chosen from.
         record: the decision, where it was made already.
     """
 
     question: str | None
     settings: Settings
+    picture: Pictured
     record: Record | None = None
+
+    def on(self, grid: tuple[int, int]) -> Reading:
+        """The same on a grid."""
+        same = grid == self.picture.grid
+        return self if same else self._replace(picture=self.picture.on(grid), record=None)
 
 
 class Choice(NamedTuple):
@@ -75,78 +109,98 @@ class Choice(NamedTuple):
 class Chooser:
     """A selector that several requests use, with counters and a way out where it fails.
 
+    Pictures are chosen from side by side, each by one thread at a time, so that none is encoded twice; who
+    asks for a decision that is being made waits for it.
+
     Args:
         selector: what chooses.
-
-    Attributes:
-        lock: of the selector, which keeps the last pages, and of what is kept here.
     """
 
     def __init__(self, selector: Selector) -> None:
         self.selector = selector
-        self.lock = threading.Lock()
+        self._lock = threading.Lock()  # of what is kept here; nothing is worked out under it
         self._numbers = itertools.count(1)
-        self._records: LRUCache[Hashable, Record] = LRUCache(RECORDS)
+        self._records: LRUCache[Hashable, Future[Record]] = LRUCache(RECORDS)
         self._served: LRUCache[Hashable, bool] = LRUCache(RECORDS)
+        self._pictures: WeakValueDictionary[str, Any] = WeakValueDictionary()  # locks, while they are held
+        threads = min(MAX_THREADS, max(2, os.cpu_count() or 1))
+        self._pool = ThreadPoolExecutor(threads, "arr-coc-chooser")  # starts none before it is used
 
     @property
     def source(self) -> str:
         """Name and version of the source of relevance, for the names under which results are cached."""
         return f"{self.selector.source.name} {self.selector.source.version}"
 
-    def choose(self, picture: Any, reading: Reading, grid: tuple[int, int]) -> Choice:
+    def each(self, function: Callable[[T], Made], items: Sequence[T]) -> list[Made]:
+        """What a function makes of each item, side by side where there are several."""
+        return list((self._pool.map if len(items) > 1 else map)(function, items))
+
+    def choose(self, reading: Reading) -> Choice:
         """The cells to encode, at least one.
 
         All of them without a question, in mode "full", and where choosing fails, which is logged and counted.
 
         Args:
-            picture: whatever `open_image` takes.
             reading: by what they are chosen, of `reading`.
-            grid: (H, W) cells.
         """
-        question, settings, record = reading
-        count, start, number = grid[0] * grid[1], time.perf_counter(), 0
+        question, settings, picture, record = reading
+        count, number = picture.grid[0] * picture.grid[1], 0
         keep = torch.arange(count)
         if question is None:  # so, too, the pictures by which a server measures its memory at the start
             metrics.UNASKED.inc()
             return Choice(keep, number)
         if settings.mode == "sparse":
-            try:
-                if record is None or record.allocation.grid[1:] != grid:
-                    record = self.decide(picture, question, grid, settings.budget)
-                keep, number = record.allocation.keep.long(), record.number
-            except Exception:
-                # Whatever is wrong with one picture, its request is answered from all tokens.
-                logger.exception("choosing cells failed; all %d of the image are encoded", count)
-                metrics.FALLBACKS.inc()
+            with metrics.timed():
+                try:
+                    record = record or self.decide(picture, question, settings.budget)
+                    keep, number = record.allocation.keep.long(), record.number
+                except Exception:
+                    # Whatever is wrong with one picture, its request is answered from all tokens.
+                    logger.exception("choosing cells failed; all %d of the image are encoded", count)
+                    metrics.FALLBACKS.inc()
         metrics.count_image(count, len(keep))
-        metrics.SECONDS.inc(time.perf_counter() - start)
         return Choice(keep, number)
 
     def record(self, number: int) -> Record | None:
         """A decision by its number; None if it was forgotten, or nothing was decided."""
-        with self.lock:
-            return next((record for record in self._records.values() if record.number == number), None)
+        with self._lock:
+            made = [future for future in self._records.values() if future.done()]
+        records = (future.result() for future in made if future.exception() is None)
+        return next((record for record in records if record.number == number), None)
 
-    def decide(self, picture: Any, question: str, grid: tuple[int, int], budget: Budget) -> Record:
-        """The decision about an image, made once while it is remembered; arguments as in `choose`.
+    def decide(self, picture: Pictured, question: str, budget: Budget) -> Record:
+        """The decision about an image, made once while it is remembered.
 
         Raises:
             ValueError: a picture or a question that can't be read.
         """
-        key = (picture_digest(open_image(picture)), question, grid, budget)
-        with self.lock:
-            record = self._records.get(key)
-            if record is None:
-                made = self.selector.decide(picture, question, budget, grid)
-                coupling = made.couplings[0] if made.couplings else None
-                record = Record(next(self._numbers), question, made.allocations[0], coupling)
-                self._records[key] = record
-        return record
+        key = (picture.name, picture.grid, question, budget)
+        with self._lock:
+            future = self._records.get(key)
+            is_new = future is None
+            if future is None:
+                future = self._records[key] = Future()
+        if is_new:
+            try:
+                future.set_result(self._decide(picture, question, budget))
+            except BaseException as error:
+                with self._lock, suppress(KeyError):  # it may have been pushed out
+                    del self._records[key]
+                future.set_exception(error)
+        return future.result()
 
-    def reading(
-        self, picture: Any, questions: Sequence[str], grid: tuple[int, int], settings: Settings
-    ) -> Reading:
+    def _decide(self, picture: Pictured, question: str, budget: Budget) -> Record:
+        with self._looking_at(picture):
+            made = self.selector.decide(picture.opened, question, budget, picture.grid)
+        coupling = made.couplings[0] if made.couplings else None
+        return Record(next(self._numbers), question, made.allocations[0], coupling)
+
+    def _looking_at(self, picture: Pictured) -> threading.Lock:
+        """The lock of a picture, the same for all that look at it."""
+        with self._lock:
+            return self._pictures.setdefault(picture.name, threading.Lock())
+
+    def reading(self, picture: Pictured, questions: Sequence[str], settings: Settings) -> Reading:
         """By which question an image of a conversation is read.
 
         With `follow` "auto" the first decides until a later one needs cells that it didn't choose. As long as
@@ -155,55 +209,43 @@ class Chooser:
         always.
 
         Args:
-            picture: whatever `open_image` takes.
+            picture: that is chosen from.
             questions: of the image's turn and of later ones, in order.
-            grid: (H, W) cells.
             settings: of the request.
         """
         readable = [question for question in questions if _readable(question)]
         if not readable:
-            return Reading(None, settings)
+            return Reading(None, settings, picture)
         if settings.keep_image_after is not None and len(readable) > settings.keep_image_after:
             settings = settings.model_copy(update={"mode": "full"})
         if settings.mode == "full":
-            return Reading(readable[0], settings)
+            return Reading(readable[0], settings, picture)
         if len(readable) == 1 or settings.follow != "auto":
-            return Reading(readable[-1 if settings.follow == "last" else 0], settings)
-        start = time.perf_counter()
-        try:
-            record = self.decide(picture, readable[0], grid, settings.budget)
-            for question in readable[1:]:
-                if not self._serves(record, picture, question, grid):
-                    record = self.decide(picture, question, grid, settings.budget)
-        except Exception:
-            logger.exception("comparing the questions of a conversation failed; the last one decides")
-            return Reading(readable[-1], settings)
-        finally:
-            metrics.SECONDS.inc(time.perf_counter() - start)
-        return Reading(record.question, settings, record)
+            return Reading(readable[-1 if settings.follow == "last" else 0], settings, picture)
+        with metrics.timed():
+            try:
+                record = self.decide(picture, readable[0], settings.budget)
+                for question in readable[1:]:
+                    if not self._serves(record, picture, question):
+                        record = self.decide(picture, question, settings.budget)
+            except Exception:
+                logger.exception("comparing the questions of a conversation failed; the last one decides")
+                return Reading(readable[-1], settings, picture)
+        return Reading(record.question, settings, picture, record)
 
-    def _serves(self, record: Record, picture: Any, question: str, grid: tuple[int, int]) -> bool:
+    def _serves(self, record: Record, picture: Pictured, question: str) -> bool:
         """Whether chosen cells hold what another question needs, or it asks for nothing in the picture."""
         key = (record.number, question)
-        with self.lock:
-            if key not in self._served:
-                guided = self.selector.cues(picture, question, grid).guided
-                self._served[key] = (
-                    guided is not None  # a trained allocator decides for itself: each question anew
-                    and (_unasked(guided) or covered(record.allocation.keep, guided) >= COVERED)
-                )
-            return self._served[key]
-
-
-def _unasked(guided: Coupling) -> bool:
-    """Whether a question is about nothing that the guide can see in the picture ("Thanks!")."""
-    return guided.confidence < UNASKED and max(guided.overview, guided.unusual) < 0.5
-
-
-def covered(keep: Tensor, guided: Coupling) -> float:
-    """The share of what a question needs, in [0, 1], that lies in some cells."""
-    need = guided.logits.flatten().float().sigmoid() ** AUTO_SHARPNESS
-    return float(need[keep.long()].sum() / need.sum())
+        with self._lock:
+            served = self._served.get(key)
+        if served is None:
+            with self._looking_at(picture):
+                guided = self.selector.cues(picture.opened, question, picture.grid).guided
+            # A trained allocator decides for itself: each question anew.
+            served = guided is not None and still_serves(record.allocation.keep, guided)
+            with self._lock:
+                self._served[key] = served
+        return served
 
 
 def _readable(question: str) -> bool:

@@ -16,6 +16,7 @@ from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
+from arr_coc.files.question import questions_after, standing_questions
 from arr_coc.seam.prompt import TemplateMarkers, asides
 
 
@@ -81,10 +82,9 @@ def questions(turns: Sequence[Turn]) -> list[list[str]]:
     The images of a turn without words of the user, such as those that a tool returned, are asked about by the
     last turn of the user before it that has words. Without any: an empty list.
     """
-    listed, latest = [], []
-    for place, turn in enumerate(turns):
-        if turn.role == "user" and turn.text:
-            latest = [turn.text]
-        later = [other.text for other in turns[place + 1 :] if other.role == "user" and other.text]
-        listed += [[*latest, *later] for _ in range(turn.images)]
+    words = [turn.text if turn.role == "user" else "" for turn in turns]
+    listed = []
+    for place, (turn, own) in enumerate(zip(turns, standing_questions(words), strict=True)):
+        every = [*([own] if own else ()), *(text for _, text in questions_after(words, place))]
+        listed += [list(every) for _ in range(turn.images)]
     return listed

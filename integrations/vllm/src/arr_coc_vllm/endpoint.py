@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import time
 from argparse import Namespace
+from functools import partial
 from typing import Any, NamedTuple
 
 from fastapi import FastAPI, HTTPException, Request, Response
@@ -23,7 +24,7 @@ from vllm.engine.protocol import EngineClient
 from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
 from vllm.entrypoints.serve.engine.protocol import ErrorResponse
 
-from arr_coc_vllm.choosing import Record, chooser_for
+from arr_coc_vllm.choosing import Pictured, Record, chooser_for
 from arr_coc_vllm.settings import KEY, read_settings
 from arr_coc_vllm.tracing import trace_bytes
 from arr_coc_vllm.worker import COUNT, KEEP, NAME, NUMBER, QUESTION, Item
@@ -129,8 +130,9 @@ async def _look(body: ChatCompletionRequest, state: State) -> list[Looked]:
         if item is None:
             keep, record = fields[KEEP].data, chooser.record(int(fields[NUMBER].data))
         else:  # left to the worker, which chooses the same
-            picture = processor.picture_of(fields["pixel_values"].data, (h, w))
-            record = await asyncio.to_thread(chooser.decide, picture, item.question, grid, item.count)
+            opening = partial(processor.picture_of, fields["pixel_values"].data, (h, w))
+            picture = Pictured(item.picture, grid, opening)
+            record = await asyncio.to_thread(chooser.decide, picture, item.question, item.count)
             keep = record.allocation.keep
         looked.append(Looked(grid, keep.flatten().tolist(), record))
     return looked

@@ -25,9 +25,8 @@ from vllm.multimodal.inputs import MultiModalFeatureSpec, MultiModalFieldConfig,
 from vllm.multimodal.parse import ImageProcessorItems, MultiModalDataItems
 from vllm.multimodal.processing import PromptReplacement, PromptUpdate, PromptUpdateDetails
 
-from arr_coc_vllm.choosing import Reading
 from arr_coc_vllm.models import Selecting, registered
-from arr_coc_vllm.processor import CHOICE, SelectingProcessor
+from arr_coc_vllm.processor import Processed, SelectingProcessor, parted
 from arr_coc_vllm.settings import KEY, read_settings
 from arr_coc_vllm.worker import COUNT, KEEP, NAME, NAME_BYTES, NUMBER, QUESTION
 
@@ -45,9 +44,9 @@ class Gemma4Processor(SelectingProcessor, gemma4_mm.Gemma4MultiModalProcessor):
     media = ("video_token_id", "boi_token_id", "eoi_token_id")
     in_worker = False
 
-    def picture(self, images: ImageProcessorItems, i: int, kwargs: Mapping[str, object]) -> Any:
+    def picture(self, image: Any, processed: Processed) -> Any:
         """The request's own picture, as with transformers: in the enlarged one, print has another size."""
-        return images.get(i)
+        return image
 
     def _grid(self, images: ImageProcessorItems, i: int, kwargs: Mapping[str, object]) -> tuple[int, int]:
         width, height = images.get_image_size(i)
@@ -68,8 +67,7 @@ class Gemma4Processor(SelectingProcessor, gemma4_mm.Gemma4MultiModalProcessor):
     def _apply_hf_processor_main(
         self, mm_items: MultiModalDataItems, hf_kwargs: Mapping[str, object]
     ) -> BatchFeature:
-        plain: dict[str, Any] = dict(hf_kwargs)
-        choices = plain.pop(CHOICE, None)
+        plain, choices = parted(hf_kwargs)
         processed = super(SelectingProcessor, self)._apply_hf_processor_main(mm_items, plain)
         images = mm_items.get("image")
         if "pixel_values" not in processed or not isinstance(images, ImageProcessorItems):
@@ -77,12 +75,11 @@ class Gemma4Processor(SelectingProcessor, gemma4_mm.Gemma4MultiModalProcessor):
         pool = self.info.get_hf_config().vision_config.pooling_kernel_size
         corners = [places.amax(0).tolist() for places in processed["pixel_position_ids"]]  # (x, y), last
         patches = [(1, y + 1, x + 1) for x, y in corners]
-        grids = [(h // pool, w // pool) for _, h, w in patches]
-        choices = choices or [Reading(None, self.settings)] * len(grids)
-        chosen = [
-            self.chooser.choose(self.picture(images, i, plain), reading, grid)
-            for i, (reading, grid) in enumerate(zip(choices, grids, strict=True))
+        looked = self._looked_at(images, plain) if choices is None else choices.images
+        readings = [
+            one.reading.on((h // pool, w // pool)) for one, (_, h, w) in zip(looked, patches, strict=True)
         ]
+        chosen = self.chooser.each(self.chooser.choose, readings)
         processed[KEEP] = torch.cat([choice.keep for choice in chosen])
         processed[COUNT] = torch.tensor([len(choice.keep) for choice in chosen])
         processed[NUMBER] = torch.tensor([choice.number for choice in chosen])
@@ -96,7 +93,7 @@ class Gemma4Processor(SelectingProcessor, gemma4_mm.Gemma4MultiModalProcessor):
     def _get_mm_fields_config(
         self, hf_inputs: BatchFeature, hf_processor_mm_kwargs: Mapping[str, object]
     ) -> Mapping[str, MultiModalFieldConfig]:
-        plain = {name: value for name, value in hf_processor_mm_kwargs.items() if name != CHOICE}
+        plain, _ = parted(hf_processor_mm_kwargs)
         fields = dict(super(SelectingProcessor, self)._get_mm_fields_config(hf_inputs, plain))
         if COUNT in hf_inputs:
             fields[KEEP] = MultiModalFieldConfig.flat_from_sizes("image", hf_inputs[COUNT], keep_on_cpu=True)
@@ -110,7 +107,7 @@ class Gemma4Processor(SelectingProcessor, gemma4_mm.Gemma4MultiModalProcessor):
         hf_processor_mm_kwargs: Mapping[str, Any],
         out_mm_kwargs: MultiModalKwargsItems,
     ) -> Sequence[PromptUpdate]:
-        plain = {name: value for name, value in hf_processor_mm_kwargs.items() if name != CHOICE}
+        plain, _ = parted(hf_processor_mm_kwargs)
         updates = super(SelectingProcessor, self)._get_prompt_updates(mm_items, plain, out_mm_kwargs)
         config = self.info.get_hf_config()
         token, begin, end = config.image_token_id, config.boi_token_id, config.eoi_token_id

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+import vllm
 from torch import Tensor
 from vllm.config import VllmConfig
 from vllm.model_executor.models import qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_vl, qwen3_vl_moe
 from vllm.multimodal import MULTIMODAL_REGISTRY
 from vllm.multimodal.inputs import MultiModalFeatureSpec
-from vllm.multimodal.processing import InputProcessingContext
+from vllm.multimodal.processing import BaseMultiModalProcessor, InputProcessingContext
 
 from arr_coc.seam.pixels import patch_rows
 from arr_coc_vllm import ARCHITECTURES
@@ -153,11 +154,13 @@ def registered(processor: type, info: Callable[..., Any], dummy_inputs: Any) -> 
 
 
 def check_family(name: str, family: str) -> None:
-    """Check that an architecture of --hf-overrides is the one for a checkpoint.
+    """Check that an architecture of --hf-overrides is the one for a checkpoint, and vLLM new enough.
 
     Raises:
         ValueError: it is not; names the one that is, if there is one.
     """
+    if not hasattr(BaseMultiModalProcessor, "_get_mm_hashes"):  # results would be cached without the question
+        raise ValueError(f"arr-coc needs vLLM 0.32 or newer, and this is {vllm.__version__}: update it")
     if family == ARCHITECTURES[name]:
         return
     fitting = [other for other, its in ARCHITECTURES.items() if its == family]

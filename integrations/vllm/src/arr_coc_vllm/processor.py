@@ -3,15 +3,18 @@
 vLLM keeps what a processor made, what the encoder made of it and the prefixes of prompts under hashes of
 images. Here a result depends on the question too, so each image's hash takes in the question that decides
 its cells, the settings, and name and version of the source of relevance; nothing of the rest of the prompt,
-so that later turns of a conversation still hit. An image is expanded to as many placeholder tokens as cells
-are kept. Where the worker chooses (`worker`), all patches go on, with the question.
+so that later turns of a conversation still hit. vLLM's own hash of an image is made once for a request, and
+names the image in our choices, too. An image is cut into patches once, and only if somebody looks at it or
+vLLM has no result for it. It is expanded to as many placeholder tokens as cells are kept. Where the worker
+chooses (`worker`), all patches go on, with the question.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -29,10 +32,20 @@ from vllm.multimodal.processing import ProcessorInputs, PromptReplacement, Promp
 from arr_coc.seam.pixels import LEVELS, patch_rows, undo_normalisation
 from arr_coc.seam.prompt import special_tokens, template_markers
 from arr_coc_vllm import metrics
-from arr_coc_vllm.choosing import Chooser, Reading, chooser_for
+from arr_coc_vllm.choosing import Chooser, Pictured, Reading, chooser_for
 from arr_coc_vllm.conversation import Marks, questions, split
 from arr_coc_vllm.settings import KEY, Settings, read_settings
-from arr_coc_vllm.worker import COUNT, KEEP, NAME, NAME_BYTES, NUMBER, QUESTION, in_worker, picture_of
+from arr_coc_vllm.worker import (
+    COUNT,
+    KEEP,
+    NAME,
+    NAME_BYTES,
+    NUMBER,
+    QUESTION,
+    in_worker,
+    name_of,
+    picture_of,
+)
 
 SHAPES = ("patch_size", "temporal_patch_size", "merge_size", "pooling_kernel_size")
 """Keyword arguments of image processors that a model has in its weights: others end vLLM's engine."""
@@ -59,6 +72,42 @@ class Prepared(NamedTuple):
     name: bytes = bytes(NAME_BYTES)
 
 
+class Processed:
+    """An image as the model's own processor has it, processed when somebody asks, and once.
+
+    Args:
+        process: returns its fields.
+    """
+
+    def __init__(self, process: Callable[[], BatchFeature]) -> None:
+        self.process = process
+
+    @cached_property
+    def fields(self) -> BatchFeature:
+        """As the processor returns them, of this image alone."""
+        return self.process()
+
+    @property
+    def patches(self) -> tuple[int, int]:
+        """How many, down and across."""
+        _, h, w = self.fields["image_grid_thw"][0].tolist()
+        return h, w
+
+
+class Looked(NamedTuple):
+    """An image of a request: by what its cells are chosen, and its patches."""
+
+    reading: Reading
+    processed: Processed
+
+
+class Choices(NamedTuple):
+    """What a request's keyword arguments hold of ours: vLLM's own hashes by modality, and its images."""
+
+    hashes: MultiModalHashes
+    images: list[Looked]
+
+
 class SelectingProcessor(Base):
     """What is mixed in before one of vLLM's processors: of its patches only those of chosen cells go on.
 
@@ -73,6 +122,7 @@ class SelectingProcessor(Base):
     roles: Mapping[str, str] = {}
     media: tuple[str, ...] = ("video_token_id", "vision_start_token_id", "vision_end_token_id")
     switches: tuple[str, ...] = ()
+    processing = threading.Lock()
 
     @cached_property
     def settings(self) -> Settings:
@@ -104,49 +154,58 @@ class SelectingProcessor(Base):
         images = inputs.mm_data_items.get("image")
         try:
             if isinstance(images, ImageProcessorItems) and len(images):
-                plain[CHOICE] = self.choices(inputs.prompt, images, settings, plain)
+                if any(image is None for image in images.get_all()):
+                    raise ValueError("arr-coc chooses by the image itself: send it along with its uuid")
+                hashes = super()._get_mm_hashes(replace(inputs, hf_processor_mm_kwargs=plain))
+                looked = self.looked(inputs.prompt, images, hashes["image"], settings, plain)
+                plain = {**plain, CHOICE: Choices(hashes, looked)}  # the images keep the one without
             return super().apply(replace(inputs, hf_processor_mm_kwargs=plain), *args, **more)
         except ArithmeticError as error:  # of sizes such as 0, which vLLM would call its own fault
             raise ValueError(
                 f"the sizes in mm_processor_kwargs fit no image ({error}): leave them out"
             ) from error
 
-    def choices(
+    def looked(
         self,
         prompt: Sequence[int],
         images: ImageProcessorItems,
+        names: Sequence[str],
         settings: Settings,
         kwargs: Mapping[str, object],
-    ) -> list[Reading]:
-        """Per image by what its cells are chosen."""
-        if any(image is None for image in images.get_all()):
-            raise ValueError("arr-coc chooses by the image itself: send it along with its uuid")
+    ) -> list[Looked]:
+        """Per image by what its cells are chosen; `names` are vLLM's own."""
         text = self.info.get_tokenizer().decode(list(prompt), skip_special_tokens=False)
         texts = questions(split(text, self.marks))
         texts += [[] for _ in range(len(images) - len(texts))]  # a prompt without placeholders fails later
-        readings = []
-        for i, asked in enumerate(texts[: len(images)]):
-            compared = len(asked) > 1 and settings.follow == "auto"  # of one question nothing is chosen yet
-            picture = self.picture(images, i, kwargs) if compared else images.get(i)
-            readings.append(self.chooser.reading(picture, asked, self._grid(images, i, kwargs), settings))
-        return readings
 
-    def picture(self, images: ImageProcessorItems, i: int, kwargs: Mapping[str, object]) -> Any:
+        def look(i: int) -> Looked:
+            picture, processed = self.pictured(images, i, names[i], kwargs)
+            return Looked(self.chooser.reading(picture, texts[i], settings), processed)
+
+        return self.chooser.each(look, range(len(images)))
+
+    def pictured(
+        self, images: ImageProcessorItems, i: int, name: str, kwargs: Mapping[str, object]
+    ) -> tuple[Pictured, Processed]:
+        """What the cells of an image are chosen from, and its patches; neither is made yet."""
+        processed = Processed(partial(self._process, images, i, kwargs))
+        opening = partial(self.picture, images.get(i), processed)
+        return Pictured(name, self._grid(images, i, kwargs), opening), processed
+
+    def _process(self, images: ImageProcessorItems, i: int, kwargs: Mapping[str, object]) -> BatchFeature:
+        """The fields of one image of a request, by vLLM's processor, which no two threads may be in."""
+        one = MultiModalDataItems({"image": ImageProcessorItems([images.get(i)])})
+        with self.processing:
+            return super()._apply_hf_processor_main(one, kwargs)
+
+    def picture(self, image: Any, processed: Processed) -> Any:
         """What the cells of an image are chosen from: the picture as the model reads it, uint8 [3, h, w].
 
         Another source of relevance than the guide has the request's own picture: boxes may be in its pixels.
-
-        Args:
-            images: of a request.
-            i: which of them.
-            kwargs: of the processor.
         """
         if not self.settings.guided:
-            return images.get(i)
-        one = MultiModalDataItems({"image": ImageProcessorItems([images.get(i)])})
-        processed = super()._apply_hf_processor_main(one, kwargs)
-        _, h, w = processed["image_grid_thw"][0].tolist()
-        return self.picture_of(processed["pixel_values"], (h, w))
+            return image
+        return self.picture_of(processed.fields["pixel_values"], processed.patches)
 
     def picture_of(self, rows: Tensor, patches: tuple[int, int]) -> Tensor:
         """The picture that the model reads, uint8 [3, h, w], of all patches [h * w, values] of an image."""
@@ -184,87 +243,78 @@ class SelectingProcessor(Base):
         return Marks(image, {*special, *self.switches}, start, end, markers, self.roles)
 
     def _get_mm_hashes(self, inputs: ProcessorInputs) -> MultiModalHashes:
-        plain, choices = _parted(inputs.hf_processor_mm_kwargs)
-        hashes = dict(super()._get_mm_hashes(replace(inputs, hf_processor_mm_kwargs=plain)))
-        if choices and "image" in hashes:
-            algorithm, source = self.info.ctx.get_mm_config().mm_hasher_algorithm, self.chooser.source
-            hashes["image"] = [
-                MultiModalHasher.hash_kwargs(
-                    algorithm,
-                    image=own,
-                    question=one.question or "",
-                    settings=one.settings.print(),
-                    source=source,
-                )
-                for own, one in zip(hashes["image"], choices, strict=True)
-            ]
-        return hashes
+        plain, choices = parted(inputs.hf_processor_mm_kwargs)
+        if choices is None:
+            return super()._get_mm_hashes(replace(inputs, hf_processor_mm_kwargs=plain))
+        algorithm, source = self.info.ctx.get_mm_config().mm_hasher_algorithm, self.chooser.source
+        own = [
+            MultiModalHasher.hash_kwargs(
+                algorithm,
+                image=reading.picture.name,
+                question=reading.question or "",
+                settings=reading.settings.print(),
+                source=source,
+            )
+            for reading, _ in choices.images
+        ]
+        return {**choices.hashes, "image": own}
 
     def _get_cache_missing_processor_kwargs(
         self, inputs: ProcessorInputs, mm_is_cached: Mapping[str, list[bool]]
     ) -> Mapping[str, object]:
-        plain, choices = _parted(inputs.hf_processor_mm_kwargs)
+        plain, choices = parted(inputs.hf_processor_mm_kwargs)
         inner = super()._get_cache_missing_processor_kwargs(
             replace(inputs, hf_processor_mm_kwargs=plain), mm_is_cached
         )
-        if not choices:
+        if choices is None:
             return inner
         hits = mm_is_cached.get("image", [])
-        return {**inner, CHOICE: [one for one, hit in zip(choices, hits, strict=True) if not hit]}
+        missing = [one for one, hit in zip(choices.images, hits, strict=True) if not hit]
+        return {**inner, CHOICE: choices._replace(images=missing)}
+
+    def _looked_at(self, images: ImageProcessorItems, kwargs: Mapping[str, object]) -> list[Looked]:
+        """The images of nobody's request, by which a server measures its memory at the start."""
+        pairs = [self.pictured(images, i, "", kwargs) for i in range(len(images))]
+        return [Looked(Reading(None, self.settings, picture), processed) for picture, processed in pairs]
 
     def _apply_hf_processor_main(
         self, mm_items: MultiModalDataItems, hf_kwargs: Mapping[str, object]
     ) -> BatchFeature:
-        plain, choices = _parted(hf_kwargs)
-        processed = super()._apply_hf_processor_main(mm_items, plain)
+        plain, choices = parted(hf_kwargs)
         images = mm_items.get("image")
-        if "pixel_values" not in processed or not isinstance(images, ImageProcessorItems):
-            return processed
-        unit = self.info.get_hf_config().vision_config.spatial_merge_size ** 2
-        grids = [(h, w) for _, h, w in processed["image_grid_thw"].tolist()]
-        pixels = processed["pixel_values"].split([h * w for h, w in grids])
-        choices = choices or [Reading(None, self.settings)] * len(grids)
-        each = enumerate(zip(choices, pixels, grids, strict=True))
-        items = [self._prepared(images, i, *one, unit) for i, one in each]
-        processed["pixel_values"] = torch.cat([item.rows for item in items])
-        processed[KEEP] = torch.cat([item.keep for item in items])
-        processed[COUNT] = torch.tensor([item.count for item in items])
-        processed[NUMBER] = torch.tensor([item.number for item in items])
-        processed[QUESTION] = [torch.tensor(list(item.question), dtype=torch.uint8) for item in items]
-        processed[NAME] = torch.tensor([list(item.name) for item in items], dtype=torch.uint8)
-        return processed
+        if not isinstance(images, ImageProcessorItems) or not len(images):
+            return super()._apply_hf_processor_main(mm_items, plain)
+        looked = self._looked_at(images, plain) if choices is None else choices.images
+        items = self.chooser.each(self._prepared, looked)
+        grids = [processed.fields["image_grid_thw"] for _, processed in looked]
+        made = BatchFeature({"image_grid_thw": torch.cat(grids)})  # the rest is of a text that nobody wrote
+        made["pixel_values"] = torch.cat([item.rows for item in items])
+        made[KEEP] = torch.cat([item.keep for item in items])
+        made[COUNT] = torch.tensor([item.count for item in items])
+        made[NUMBER] = torch.tensor([item.number for item in items])
+        made[QUESTION] = [torch.tensor(list(item.question), dtype=torch.uint8) for item in items]
+        made[NAME] = torch.tensor([list(item.name) for item in items], dtype=torch.uint8)
+        return made
 
-    def _prepared(
-        self,
-        images: ImageProcessorItems,
-        i: int,
-        reading: Reading,
-        rows: Tensor,
-        patches: tuple[int, int],
-        unit: int,
-    ) -> Prepared:
-        """What is handed on of an image of which there are all patches, `unit` a cell."""
+    def _prepared(self, looked: Looked) -> Prepared:
+        """What is handed on of an image."""
+        (reading, processed), side = looked, self.info.get_hf_config().vision_config.spatial_merge_size
+        rows, patches, unit = processed.fields["pixel_values"], processed.patches, side**2
         total = len(rows) // unit
-        question, settings, _ = reading
+        question, settings, picture, _ = reading
         count = settings.count(total)
         sparse = question is not None and settings.mode == "sparse" and count is not None and count < total
         if self.in_worker and sparse:  # also of a conversation: under one name is what one process chose
             metrics.count_image(total, count)
-            algorithm = self.info.ctx.get_mm_config().mm_hasher_algorithm
-            name = MultiModalHasher.hash_kwargs(
-                algorithm, pixels=rows, patches=list(patches), question=question, count=count
-            )
-            short = bytes.fromhex(name)[:NAME_BYTES]
-            return Prepared(rows, torch.empty(0, dtype=torch.long), count, 0, question.encode(), short)
-        side = int(unit**0.5)
-        picture = self.picture_of(rows, patches) if self.settings.guided else images.get(i)
-        keep, number = self.chooser.choose(picture, reading, (patches[0] // side, patches[1] // side))
+            name = name_of(picture.name, patches, question, count)
+            return Prepared(rows, torch.empty(0, dtype=torch.long), count, 0, question.encode(), name)
+        keep, number = self.chooser.choose(reading.on((patches[0] // side, patches[1] // side)))
         return Prepared(rows[patch_rows(keep, unit)], keep, len(keep), number)
 
     def _get_mm_fields_config(
         self, hf_inputs: BatchFeature, hf_processor_mm_kwargs: Mapping[str, object]
     ) -> Mapping[str, MultiModalFieldConfig]:
-        fields = dict(super()._get_mm_fields_config(hf_inputs, _parted(hf_processor_mm_kwargs)[0]))
+        fields = dict(super()._get_mm_fields_config(hf_inputs, parted(hf_processor_mm_kwargs)[0]))
         if COUNT in hf_inputs:
             unit = self.info.get_hf_config().vision_config.spatial_merge_size ** 2
             counts, grids = hf_inputs[COUNT], hf_inputs["image_grid_thw"]
@@ -283,7 +333,7 @@ class SelectingProcessor(Base):
         hf_processor_mm_kwargs: Mapping[str, Any],
         out_mm_kwargs: MultiModalKwargsItems,
     ) -> Sequence[PromptUpdate]:
-        updates = super()._get_prompt_updates(mm_items, _parted(hf_processor_mm_kwargs)[0], out_mm_kwargs)
+        updates = super()._get_prompt_updates(mm_items, parted(hf_processor_mm_kwargs)[0], out_mm_kwargs)
         token = self.info.get_hf_config().image_token_id
 
         def placeholders(i: int) -> list[int]:
@@ -320,8 +370,8 @@ class Qwen3Processor(SelectingProcessor, Qwen3VLMultiModalProcessor):
     """For Qwen3-VL and Qwen3.5."""
 
 
-def _parted(kwargs: Mapping[str, object]) -> tuple[dict[str, object], list[Reading] | None]:
-    """Keyword arguments without what decides about each image, and that."""
+def parted(kwargs: Mapping[str, object]) -> tuple[dict[str, object], Choices | None]:
+    """Keyword arguments without ours, and ours."""
     plain = dict(kwargs)
     choices: Any = plain.pop(CHOICE, None)
     return plain, choices

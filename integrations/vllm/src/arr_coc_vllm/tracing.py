@@ -37,10 +37,9 @@ def trace_bytes(
     _, height, width = allocation.grid
     texture, channels, guidance = None, (), None
     if record.coupling is not None and chooser.selector.trained is None:
-        with chooser.lock:
-            encoded = chooser.selector.encode(image, (height, width))
+        encoded = chooser.selector.encode(image, (height, width))
         guide = chooser.selector.guide
-        texture = encoded.textures[height, width][0].float()
+        texture = encoded.texture(chooser.selector.layer, (height, width))[0].float()
         channels = channel_names(chooser.selector.layer.config.channels)
         page = guide_view(chooser.selector.source, encoded.view)
         guidance = read_guidance(guide, page, record.question, record.coupling, (height, width))

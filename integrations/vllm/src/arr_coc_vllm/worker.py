@@ -11,6 +11,7 @@ model reads, so that they keep the same cells.
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any, NamedTuple
 
 import torch
@@ -23,7 +24,7 @@ from vllm.platforms import current_platform
 
 from arr_coc.choose.attending import even_grid
 from arr_coc.seam.pixels import to_picture
-from arr_coc_vllm.choosing import Chooser, chooser_for
+from arr_coc_vllm.choosing import Chooser, Pictured, chooser_for
 from arr_coc_vllm.settings import Settings
 
 logger = init_logger(__name__)
@@ -31,7 +32,8 @@ KEEP, COUNT, NUMBER = "arr_coc_keep", "arr_coc_count", "arr_coc_number"
 """Fields beside the pixels: kept cells, none where the worker chooses; how many; number of the decision."""
 QUESTION, NAME = "arr_coc_question", "arr_coc_name"
 """Fields for the worker: the question's UTF-8 bytes, none where cells were chosen; a name for its choice."""
-NAME_BYTES = 16
+NAME_BYTES = 32
+"""Of a name: the first half says which picture it is, the other what is chosen from it."""
 CHOICES = 1024
 """Choices that a worker remembers from the positions of a request to its tower, 8 bytes a cell."""
 
@@ -79,11 +81,17 @@ def picture_of(rows: Tensor, patches: tuple[int, int], vision: Any) -> Tensor:
     return to_picture(rows, (1, *patches), merge, side, frames)
 
 
+def name_of(picture: str, patches: tuple[int, int], question: str, count: int) -> bytes:
+    """The name of a choice, NAME_BYTES; `picture` is vLLM's own for the picture."""
+    parts = picture, f"{patches} {count} {question}"
+    return b"".join(hashlib.blake2b(part.encode(), digest_size=NAME_BYTES // 2).digest() for part in parts)
+
+
 class Item(NamedTuple):
     """What the API server says of an image whose cells are not chosen yet.
 
     Attributes:
-        name: that the choice is remembered by: of pixels, question and count.
+        name: that the choice is remembered by, of `name_of`.
         question: by which they are chosen.
         count: how many are kept, fewer than there are.
     """
@@ -97,6 +105,11 @@ class Item(NamedTuple):
         """From an image's fields; None: its cells are among them."""
         words = bytes(question.tolist())
         return cls(bytes(name.tolist()), words.decode(), int(count)) if words else None
+
+    @property
+    def picture(self) -> str:
+        """The name of the picture."""
+        return self.name[: NAME_BYTES // 2].hex()
 
 
 class WorkerChooser:
@@ -147,8 +160,8 @@ class WorkerChooser:
         merge = self.vision.spatial_merge_size
         grid = patches[0] // merge, patches[1] // merge
         try:
-            picture = picture_of(rows, patches, self.vision)
-            return self.chooser.decide(picture, item.question, grid, item.count).allocation.keep.long()
+            picture = Pictured(item.picture, grid, lambda: picture_of(rows, patches, self.vision))
+            return self.chooser.decide(picture, item.question, item.count).allocation.keep.long()
         except Exception:
             logger.exception("choosing cells failed; %d of the image are encoded, spread evenly", item.count)
             return even_grid(grid, item.count)
