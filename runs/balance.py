@@ -29,7 +29,7 @@ from torch import Tensor
 from arr_coc.choose.budget import count_cells, needed_cells
 from arr_coc.guide import GUIDE
 from arr_coc.guide.trust import SURE
-from arr_coc.relevance.balance import KINDS, BalanceInputs, BalanceNet, Weighed, counted, load_balance
+from arr_coc.relevance.balance import KINDS, BalanceInputs, BalanceNet, Weighed, auto_map, load_balance
 from arr_coc.relevance.deciding import SPARE
 from arr_coc.relevance.ocr import OcrSource
 from arr_coc.relevance.source import PRIOR
@@ -103,7 +103,7 @@ def recalls(judge: Judge, taught: Sequence[Taught], mode: str, grid: str) -> dic
 def _needed(weighed: Weighed, inputs: BalanceInputs) -> Tensor:
     """Cells to keep before the compress tension, as `relevance.deciding` counts them: gaps say something of a sure guide."""
     alone = inputs.kinds == (KINDS[GUIDE],)
-    return SPARE * needed_cells(counted(weighed), weighed.gates, (inputs.facts[:, 0] >= SURE) & alone)
+    return SPARE * needed_cells(auto_map(weighed), weighed.gates, (inputs.facts[:, 0] >= SURE) & alone)
 
 
 @torch.no_grad()

@@ -20,10 +20,10 @@ from arr_coc_lab.rivals import find_method
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "runs"))  # also where this is not the script that runs
 
+from balance_table import ablations_text, balance_text, learned_text  # noqa: E402
 from claims import QUERY_BLIND, claims, claims_table, early_claims  # noqa: E402
 from clips_table import clips_cost_text  # noqa: E402
 from compress_table import compress_text  # noqa: E402
-from balance_table import ablations_text, balance_text, learned_text  # noqa: E402
 from corpus_table import corpus_text  # noqa: E402
 from follow_table import follow_blocks  # noqa: E402
 from guide_table import guide_more_text, guide_parts_text, guide_text  # noqa: E402

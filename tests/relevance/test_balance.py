@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from arr_coc.guide import GUIDE
-from arr_coc.guide.coupling import Coupling, Part
+from arr_coc.guide.coupling import Coupling, SourcePart
 from arr_coc.guide.question import WIDTH as QUESTION_WIDTH
 from arr_coc.relevance.balance import (
     FILE,
@@ -21,7 +21,7 @@ from arr_coc.relevance.balance import (
     BalanceInputs,
     BalanceNet,
     inputs_of,
-    joined,
+    join_inputs,
     load_balance,
     save_balance,
     sources,
@@ -96,7 +96,7 @@ class TestNet:
     @torch.no_grad()
     def test_no_picture_influences_another(self) -> None:
         net, one, other = moved(), inputs(0, 1), inputs(20, 1)
-        together = net(joined([one, other]))
+        together = net(join_inputs([one, other]))
         for i, alone in enumerate((net(one), net(other))):
             for mine, theirs in zip(together, alone, strict=True):
                 torch.testing.assert_close(mine[i : i + 1], theirs, atol=1e-5, rtol=1e-5)
@@ -140,7 +140,7 @@ class TestInputs:
     def test_kinds_of_sources(self) -> None:
         assert sources(coupling()) == (KINDS[GUIDE],)
         assert sources(coupling(question=None)) == (OTHER,)
-        parts = tuple(Part(name, noise(3, *GRID), 0.5) for name in ("ocr", GUIDE, "mine"))
+        parts = tuple(SourcePart(name, noise(3, *GRID), 0.5) for name in ("ocr", GUIDE, "mine"))
         assert sources(coupling(parts=parts)) == (KINDS["ocr"], KINDS[GUIDE], OTHER)
 
     def test_shapes_and_what_is_missing(self) -> None:

@@ -88,7 +88,7 @@ class Finding(NamedTuple):
     box: tuple[float, float, float, float]  # (x0, y0, x1, y1) in shares of the picture's width and height
 
 
-class Part(NamedTuple):
+class SourcePart(NamedTuple):
     """What one source of relevance says of a picture and a question."""
 
     source: str  # its name
@@ -130,7 +130,7 @@ class Coupling:
     by_cell: bool = False
     photograph: bool = False
     note: str | None = None
-    parts: tuple[Part, ...] = ()
+    parts: tuple[SourcePart, ...] = ()
     units: Tensor | None = None
     question: Tensor | None = None
 

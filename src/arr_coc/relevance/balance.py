@@ -32,7 +32,7 @@ from arr_coc.choose.filters import unit
 from arr_coc.choose.rarity import standing_out
 from arr_coc.files.saved import BUNDLED, check_finite, reading, write_tensors
 from arr_coc.guide import GUIDE
-from arr_coc.guide.coupling import Coupling, Part
+from arr_coc.guide.coupling import Coupling, SourcePart
 from arr_coc.guide.question import WIDTH as QUESTION_WIDTH
 from arr_coc.guide.trust import dense_things
 from arr_coc.relevance.source import PRIOR
@@ -159,8 +159,8 @@ class BalanceNet(nn.Module):
         # On photographs by the guide alone surroundings mislead: of the validation split's evidence 0.59 is
         # kept at 273 cells with them, 0.61 without.
         # Sources that the net never met alone may be boxes that somebody drew, which mean what they say.
-        known = inputs.facts[:, NAMED:].amax(1) * (1 - inputs.facts[:, PHOTOGRAPH])
-        return total + self.last(self.norm(x))[..., 0] * known[:, None, None]
+        trust = inputs.facts[:, NAMED:].amax(1) * (1 - inputs.facts[:, PHOTOGRAPH])
+        return total + self.last(self.norm(x))[..., 0] * trust[:, None, None]
 
 
 def _rows(of_kinds: Tensor) -> Tensor:
@@ -222,7 +222,7 @@ def _gist(maps: Tensor) -> Tensor:
     return torch.stack((chances.mean(-1), chances.amax(-1), chances.std(-1, correction=0)), -1).flatten(1)
 
 
-def counted(weighed: Weighed) -> Tensor:
+def auto_map(weighed: Weighed) -> Tensor:
     """Return the map [B, H, W] by which "auto" counts cells: where the coupling leads its log odds, else the
     balance.
     """
@@ -253,10 +253,10 @@ def sources(coupling: Coupling) -> tuple[int, ...]:
     return tuple(KINDS.get(part.source, OTHER) for part in _parts(coupling))
 
 
-def _parts(coupling: Coupling) -> tuple[Part, ...]:
+def _parts(coupling: Coupling) -> tuple[SourcePart, ...]:
     """Return what each source says; of one alone it is known only whether the guide read the question."""
     name = "" if coupling.question is None else GUIDE
-    return coupling.parts or (Part(name, coupling.logits, coupling.confidence),)
+    return coupling.parts or (SourcePart(name, coupling.logits, coupling.confidence),)
 
 
 def _facts(coupling: Coupling, kinds: Sequence[int], apart: float) -> tuple[float, ...]:
@@ -290,7 +290,7 @@ def unit_numbers(units: Tensor | None, shape: tuple[int, ...]) -> Tensor:
     return torch.where(flat < 0, alone + int(flat.max()) + 1, flat)
 
 
-def joined(inputs: Sequence[BalanceInputs]) -> BalanceInputs:
+def join_inputs(inputs: Sequence[BalanceInputs]) -> BalanceInputs:
     """Return the inputs of several pictures of one grid and the same sources as those of a batch."""
     first = inputs[0]
     axes = {"logits": 1, "confidences": 1}

@@ -29,7 +29,7 @@ from arr_coc.choose.texture import Channels, TextureCache, generate_texture_arra
 from arr_coc.guide.coupling import Coupling
 from arr_coc.guide.guide import PICTURE_INPUTS, picture_inputs
 from arr_coc.guide.trust import EXPLORE, SURE, doubt, guide_remark, wants_rarity
-from arr_coc.relevance.balance import counted, inputs_of, joined, load_balance, sources
+from arr_coc.relevance.balance import auto_map, inputs_of, join_inputs, load_balance, sources
 from arr_coc.relevance.coverage import NO_STRUCTURE, CoverageRule
 from arr_coc.relevance.source import PictureView
 from arr_coc.video.temporal import Changes, relevance_over_time
@@ -217,11 +217,11 @@ def balanced(layer: ARRCOCLayer, cues: Sequence[Cues]) -> Relevance:
         inputs_of(one, information[i : i + 1], saliency[i : i + 1], bool(rare))
         for i, one in enumerate(guided)
     ]
-    weighed = load_balance(device=texture.device)(joined(each))
+    weighed = load_balance(device=texture.device)(join_inputs(each))
     maps = torch.stack((information, saliency, weighed.participatory)).sigmoid()
     sure = [one.by_cell and one.confidence >= SURE for one in guided]
     gaps = torch.tensor(sure, device=texture.device)
-    needed = SPARE * needed_cells(counted(weighed), weighed.gates, gaps)
+    needed = SPARE * needed_cells(auto_map(weighed), weighed.gates, gaps)
     # A question about a place spends nothing on coverage, but where its source is in doubt.
     spread = torch.tensor([1.0 if one.general else doubt(one) for one in guided], device=texture.device)
     # Words scattered over a picture look like noise to the texture.

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from arr_coc.choose.boxes import Box, box_cells
 from arr_coc.guide import GUIDE
-from arr_coc.guide.coupling import Calibration, Coupling, Finding, Part, question_vector, scope
+from arr_coc.guide.coupling import Calibration, Coupling, Finding, SourcePart, question_vector, scope
 from arr_coc.guide.guide import Guide, GuidePage, load_guide
 from arr_coc.guide.lexicon import stem
 from arr_coc.guide.question import split_words, terms
@@ -228,7 +228,7 @@ def mixed(couplings: Sequence[tuple[RelevanceSource, Coupling]]) -> Coupling:
         scale, bias = source.calibration or Calibration(1.0)
         odds = scale * one.logits.to(total) + bias
         total = total + (odds - PRIOR)
-        parts.append(Part(source.name, odds, one.confidence))
+        parts.append(SourcePart(source.name, odds, one.confidence))
     odds = sum(log_odds(one.confidence) for _, one in telling) / len(telling)
     findings = sorted((f for _, one in telling for f in one.findings), key=lambda f: -f.probability)
     confidence = 1 / (1 + math.exp(-odds))

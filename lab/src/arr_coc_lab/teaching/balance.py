@@ -54,9 +54,9 @@ from arr_coc.relevance.balance import (
     BalanceInputs,
     BalanceNet,
     Weighed,
-    counted,
+    auto_map,
     inputs_of,
-    joined,
+    join_inputs,
     save_balance,
 )
 from arr_coc.relevance.ocr import OcrSource
@@ -149,8 +149,8 @@ class Maker:
         image = sample.image()
         pixels = image_pixels(image)[0]
         guide = GuideSource(self.guide)
-        seen = guide.view(pixels)
-        views: dict[str, PictureView] = {"guide": seen}
+        page = guide.view(pixels)
+        views: dict[str, PictureView] = {"guide": page}
         size = (pixels.shape[-2], pixels.shape[-1])
         sources: dict[str, RelevanceSource] = {"guide": guide}
         if sample.lines is not None or read:
@@ -159,7 +159,7 @@ class Maker:
                 "ocr": SumSource([self.ocr], self.guide),
                 "guide+ocr": SumSource([guide, self.ocr], self.guide),
             }
-            views |= {"ocr": SumView((own,)), "guide+ocr": SumView((seen, own))}
+            views |= {"ocr": SumView((own,)), "guide+ocr": SumView((page, own))}
         made = picture_inputs("mvp13", pixels)
         for name, grid in grids_of(image.size).items():
             texture = generate_texture_array(pixels[None], grid, "mvp13", **made)
@@ -167,7 +167,7 @@ class Maker:
             inputs = {}
             for mode, source in sources.items():
                 couplings = [source.couple(views[mode], text, grid) for text, *_ in some]
-                inputs[mode] = joined([self._inputs(one, texture, rare) for one in couplings])
+                inputs[mode] = join_inputs([self._inputs(one, texture, rare) for one in couplings])
             boxes = [touched(boxes, grid, image.size) for *_, boxes in some]
             asks = tuple(ask for _, ask, _ in some)
             yield Taught(sample.name, sample.kind, name, asks, inputs, torch.stack(boxes))
@@ -290,7 +290,7 @@ def tension_loss(weighed: Weighed, wanted: Tensor) -> Tensor:
     held = wanted.gather(1, order).cumsum(1) / wanted.sum(1, keepdim=True).clamp_min(1)
     needed = ((held < HELD).sum(1) + 1).float()
     with torch.no_grad():
-        base = needed_cells(counted(weighed), weighed.gates).clamp(1, cells).log2()
+        base = needed_cells(auto_map(weighed), weighed.gates).clamp(1, cells).log2()
     spent = base + 4 * (1 - 2 * weighed.tensions[:, 0])  # log2 of `budget.spent_tokens`
     short = needed.clamp(4, cells).log2() - spent
     count = torch.maximum(QUANTILE * short, (QUANTILE - 1) * short)
