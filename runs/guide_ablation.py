@@ -164,31 +164,43 @@ class Without(ARRCOCLayer):
         return info, persp, partic
 
 
-class FixedMixture(ARRCOCLayer):
-    """The mixture that an untrained balancer has for every question, whatever the guide says of it; how many cells are
-    enough it still says.
+class Changed(ARRCOCLayer):
+    """A layer that chooses by a relevance that `change` makes of the balanced one."""
+
+    def change(self, relevance: Relevance) -> Relevance:
+        """Return the relevance by which cells are chosen."""
+        raise NotImplementedError
+
+    def allocate(self, relevance: Relevance, *inputs: Any, **options: Any) -> list[Allocation]:
+        return super().allocate(self.change(relevance), *inputs, **options)
+
+
+class FixedMixture(Changed):
+    """The mixture that an untrained balancer has for every question, whatever is found; how many cells are enough
+    the balance still says.
     """
 
-    def balance(self, *inputs: Any, **options: Any) -> Relevance:
-        guided = super().balance(*inputs, **options)
-        plain = super().balance(*inputs[:-1], None, **options)
-        return plain._replace(needed=guided.needed, structured=guided.structured)
+    def change(self, relevance: Relevance) -> Relevance:
+        maps = torch.stack(relevance[:3], 1)
+        query = maps.new_zeros(len(maps), self.config.dim)
+        logits, weights, tensions = self.balancer.mix(torch.logit(maps, eps=1e-6), query)
+        return relevance._replace(
+            logits=logits, balanced=logits.sigmoid(), weights=weights, tensions=tensions
+        )
 
 
-class WithoutCoverage(ARRCOCLayer):
+class WithoutCoverage(Changed):
     """Spends nothing on coverage."""
 
-    def balance(self, *inputs: Any, **options: Any) -> Relevance:
-        relevance = super().balance(*inputs, **options)
+    def change(self, relevance: Relevance) -> Relevance:
         return relevance._replace(explore=torch.zeros(len(relevance.balanced)))
 
 
-class GuideAlone(ARRCOCLayer):
-    """The guide's map as it is: no other map, no balance, no coverage."""
+class GuideAlone(Changed):
+    """The map of what is found as it is: no other map, no balance, no coverage."""
 
-    def balance(self, *inputs: Any, **options: Any) -> Relevance:
-        relevance = super().balance(*inputs, **options)
-        logits = inputs[0][2]  # the coupling: what the guide found
+    def change(self, relevance: Relevance) -> Relevance:
+        logits = torch.logit(relevance.participatory, eps=1e-6)
         return relevance._replace(
             logits=logits, balanced=logits.sigmoid(), explore=torch.zeros(1), tensions=torch.full((1, 3), 0.5)
         )

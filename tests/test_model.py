@@ -24,6 +24,7 @@ from arr_coc.choose.layer import ARRCOCLayer
 from arr_coc.choose.texture import generate_texture_array
 from arr_coc.model import ARRCOCModel, ARRCOCQwen
 from arr_coc.modes import MODES
+from arr_coc.relevance import deciding
 from arr_coc.seam import PAD
 from arr_coc.seam.decoding import CACHE, CHUNKED_PREFILL, REFUSED, Generated, use_given_positions
 from arr_coc.session import NO_NUMBERS
@@ -417,7 +418,7 @@ class TestFallback:
 
     @staticmethod
     def break_it(model: ARRCOCModel, failure: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        right = model.layer.balance
+        right = deciding.balanced
 
         def wrong(*args: Any, **kwargs: Any) -> Any:
             if failure == "raises":
@@ -432,7 +433,7 @@ class TestFallback:
         if failure == "allocate":
             monkeypatch.setattr(model.layer, "allocate", wrong_choice)
         else:
-            monkeypatch.setattr(model.layer, "balance", wrong)
+            monkeypatch.setattr(deciding, "balanced", wrong)
 
 
 class TestMaking:

@@ -309,11 +309,15 @@ class ARRCOCLayer(nn.Module):
         query_mask: Tensor,
         vision: Tensor | None = None,
         coupling: Tensor | None = None,
+        salient: Tensor | None = None,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the logits of the three scorers, [B, H, W] each; arguments are those of `relevance`."""
+        """Return the logits of the three scorers, [B, H, W] each.
+
+        Arguments are those of `relevance`; `salient` [B, H, W] in [0, 1] stands for the texture's saliency.
+        """
         if coupling is None:
             coupling = self.participatory.logits(texture, query, query_mask, vision)
-        return self.information.logits(texture), self.perspectival.logits(texture), coupling
+        return self.information.logits(texture), self.perspectival.logits(texture, salient), coupling
 
     def structured(self, texture: Tensor) -> Tensor:
         """Return whether images have structure, by their texture [B, C, H, W]: bool [B]."""

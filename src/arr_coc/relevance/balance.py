@@ -29,6 +29,7 @@ from torch import Tensor, nn
 
 from arr_coc.choose.balancing import steepness
 from arr_coc.choose.filters import unit
+from arr_coc.choose.knowing import same_start
 from arr_coc.choose.rarity import standing_out
 from arr_coc.files.saved import BUNDLED, check_finite, reading, write_tensors
 from arr_coc.guide import GUIDE
@@ -209,7 +210,7 @@ def _features(logits: Tensor, confidence: Tensor, units: Tensor) -> Tensor:
 def _places(like: Tensor) -> Tensor:
     """Return where each cell of [B, H, W] lies, how many there are and the grid's shape, [B, H, W, PLACE]."""
     _, height, width = like.shape
-    down, right = (torch.linspace(0, 1, n, device=like.device) for n in (height, width))
+    down, right = (torch.linspace(0, 1, n, device=like.device, dtype=like.dtype) for n in (height, width))
     y, x = torch.meshgrid(down, right, indexing="ij")
     size = torch.full_like(y, math.log(height * width / 1024))
     shape = torch.full_like(y, math.log(width / height))
@@ -237,7 +238,7 @@ def inputs_of(coupling: Coupling, information: Tensor, saliency: Tensor, rare: b
     """
     like, shape = information, tuple(information.shape[-2:])
     parts = _parts(coupling)
-    vector = torch.zeros(QUESTION_WIDTH) if coupling.question is None else coupling.question
+    vector = information.new_zeros(QUESTION_WIDTH) if coupling.question is None else coupling.question
     kinds = sources(coupling)
     logits = torch.stack([part.logits for part in parts])[:, None].to(like)
     # A guide without confidence still orders the cells.
@@ -323,6 +324,7 @@ def load_balance(folder: Path = FOLDER, device: torch.device | str = "cpu") -> B
                 raise ValueError(f"format {stated!r}, need {FORMAT!r}")
             tensors = {name: file.get_tensor(name) for name in file.keys()}
         check_finite(tensors)
-        net = BalanceNet()
+        with same_start():  # in float32, whatever the default
+            net = BalanceNet()
         net.load_state_dict(tensors)
     return net.eval().requires_grad_(False).to(device)

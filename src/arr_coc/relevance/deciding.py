@@ -208,11 +208,14 @@ def balanced(layer: ARRCOCLayer, cues: Sequence[Cues]) -> Relevance:
     The maps of information and saliency are those of an untrained layer, the balance is the bundled one.
     """
     plain = layer.untrained() if layer.trained else layer
-    texture = torch.cat([one.texture for one in cues])
+    texture, query, mask = (
+        torch.cat([getattr(one, name) for one in cues]) for name in ("texture", "query", "query_mask")
+    )
     rare = [one.rarity for one in cues if one.rarity is not None]
-    information = plain.information.logits(texture)
-    saliency = plain.perspectival.logits(texture, torch.cat(rare) if rare else None)
-    guided = [_as_coupled(one) for one in cues]
+    found = torch.stack([_coupled(one) for one in cues]).to(texture)
+    scores = plain.scores(texture, query, mask, None, found, torch.cat(rare) if rare else None)
+    information, saliency, coupling = (one.float() for one in scores)
+    guided = [_as_coupled(one, own) for one, own in zip(cues, coupling, strict=True)]
     each = [
         inputs_of(one, information[i : i + 1], saliency[i : i + 1], bool(rare))
         for i, one in enumerate(guided)
@@ -238,16 +241,21 @@ def balanced(layer: ARRCOCLayer, cues: Sequence[Cues]) -> Relevance:
     )
 
 
-def _as_coupled(cues: Cues) -> Coupling:
-    """Return what was found about an image, with the logits that its cells are scored by.
+def _coupled(cues: Cues) -> Tensor:
+    """Return the logits [H, W] of what was found about an image."""
+    assert cues.guided is not None
+    return cues.guided.logits if cues.coupling is None else cues.coupling[0]
+
+
+def _as_coupled(cues: Cues, logits: Tensor) -> Coupling:
+    """Return what was found about an image, with the logits [H, W] that its cells are scored by.
 
     Those of a sum of sources are its parts'; others may have come since, such as a model's attention.
     """
-    guided, own = cues.guided, cues.coupling
+    guided = cues.guided
     assert guided is not None
-    if own is None or own[0] is guided.logits or bool((own[0].cpu() == guided.logits.cpu()).all()):
-        return guided
-    return replace(guided, logits=own[0].float(), parts=())
+    own = guided.logits.to(logits)
+    return guided if torch.equal(own, logits) else replace(guided, logits=logits, parts=())
 
 
 @dataclass(frozen=True)

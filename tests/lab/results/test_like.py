@@ -13,10 +13,10 @@ from arr_coc.data import data_sets
 from arr_coc_lab.cli.report import show_summary
 from arr_coc_lab.evaluate import METHODS, Settings
 from arr_coc_lab.evaluate.run import open_questions
-from arr_coc_lab.evaluate.summary import summarise
 from arr_coc_lab.evaluate.turns import TURNS
 from arr_coc_lab.results.files import read_results, write_results
 from arr_coc_lab.results.like import ALWAYS, MARK, beside, find_table, published_rows, table_names
+from arr_coc_lab.world.summary import summarise
 from ten_questions import WRITERS
 
 SETS = [(name, one.data, one.split) for name in table_names() for one in find_table(name).sets]
