@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 BUDGETS = ("64", "128", "273")
+FEW = 10  # questions of a kind that are too few for a row
 MODES = {"guide": "guide alone", "ocr": "OCR alone", "guide+ocr": "both"}
 GRIDS = {"own": "the picture's own grid", "1024": "a grid of 1,024 cells"}
 WAYS = {"sum": "sum of log odds", "balance": "**the balance**"}
@@ -52,6 +53,8 @@ def learned_text(result: dict[str, Any]) -> str:
     for name, pictures in (("drawn", "drawn pictures"), ("open half", "real pictures")):
         for by in ("question", "picture"):
             for kind, facts in learned[name][by].items():
+                if facts["questions"] < FEW:
+                    continue
                 gates, tensions = (
                     ", ".join(f"{facts[one]:.2f}" for one in part) for part in (LEARNED[:3], LEARNED[3:])
                 )
@@ -64,6 +67,8 @@ def learned_text(result: dict[str, Any]) -> str:
 def ablations_text(result: dict[str, Any]) -> str:
     """What is kept without each part of the balance, each learned anew."""
     rows = {name: facts for name, facts in result.items() if "real" in facts}
+    if not rows:
+        return "Not measured yet: `python runs/balance.py EXAMPLES --open FOLDER --ablations`."
     lines = [
         "| learned on 97 pictures, less | validation split, guide alone: 64 / 128 / 273 | all at 64, 273 | both | all at 64, 273 "
         "| one thing is odd, 64 / 273 | a formula, 64 / 273 |",

@@ -63,12 +63,14 @@ from arr_coc.relevance.ocr import OcrSource
 from arr_coc.relevance.source import PictureView, RelevanceSource, SumSource, SumView
 from arr_coc.selector import Sizing
 from arr_coc_lab.evaluate.sources import RealSample, labelled
+from arr_coc_lab.pictures.labels import Split
 from arr_coc_lab.world import draw_page
 from arr_coc_lab.world.dense import THINGS, draw_dense_page
 from arr_coc_lab.world.odd import WAYS, draw_odd_page
 from arr_coc_lab.world.street import draw_street
 
 MODES = ("guide", "ocr", "guide+ocr")
+SPLITS: tuple[Split, ...] = ("validation", "test")
 OVERVIEW = ("overview", "busy")  # kinds of questions whose evidence is what holds most
 BUDGETS = (64, 128, 273)  # of 1,024 cells, in the loss
 DRAWN = ("odd", "dense", "page", "street")  # kinds of pictures that the lab draws
@@ -365,6 +367,7 @@ def main() -> None:
     parser.add_argument("examples", type=Path, help="folder that keeps what guide and OCR say")
     parser.add_argument("--pictures", type=Path, required=True, help="folder that pictures.fetch filled")
     parser.add_argument("--wordings", type=Path, default=Path("runs/wordings_development.tsv"))
+    parser.add_argument("--splits", default="validation,test", help="of the real pictures, with a comma")
     parser.add_argument("--drawn", type=int, default=8, help="drawn pictures of each make")
     parser.add_argument("--epochs", type=int, default=EPOCHS)
     parser.add_argument("--out", type=Path, required=True)
@@ -372,8 +375,8 @@ def main() -> None:
     torch.set_num_threads(1)
     taught = []
     maker = Maker()
-    for split in ("validation", "test"):
-        samples = list(labelled(split, arguments.pictures))
+    for split in SPLITS:
+        samples = list(labelled(split, arguments.pictures)) if split in arguments.splits.split(",") else []
         taught += kept_examples(arguments.examples, tqdm(samples, desc=split), maker)
     drawn = drawn_samples(arguments.drawn, arguments.wordings)
     taught += kept_examples(arguments.examples, tqdm(drawn, desc="drawn"), maker)
