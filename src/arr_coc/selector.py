@@ -699,8 +699,8 @@ def _step_pictures(frames: Iterable[ImageSource], frames_per_step: int) -> Itera
 
 def _kept_bytes(record: LookedAt) -> int:
     """Return how much memory a picture's record takes, in bytes."""
-    logits = [coupling.logits for coupling in tuple(record.couplings.values())]  # threads add some
-    maps = (*record.textures.values(), *record.rarities.values(), *record.inputs.values(), *logits)
+    couplings = tuple(record.couplings.values())  # threads add some
+    maps = (*record.textures.values(), *record.rarities.values(), *record.inputs.values(), *couplings)
     return (0 if record.view is None else record.view.nbytes) + sum(one.nbytes for one in maps)
 
 

@@ -183,7 +183,9 @@ def test_what_counts_are_the_bytes_that_are_kept(monkeypatch: pytest.MonkeyPatch
     assert len(own._records) == 2
     kept = list(own._records.values())
     tensors = [t for one in kept for t in (*one.view.tensors(), *one.textures.values())]
-    tensors += [coupling.logits for one in kept for coupling in one.couplings.values()]
+    couplings = [coupling for one in kept for coupling in one.couplings.values()]
+    tensors += [tensor for one in couplings for tensor in (one.logits, one.question)]
+    assert all(one.units is None and not one.parts for one in couplings), "one source, without an OCR"
     assert sum(map(_kept_bytes, kept)) == sum(tensor.nbytes for tensor in tensors)
 
 

@@ -153,6 +153,12 @@ class Coupling:
         return tuple(dict.fromkeys(match.word for match in self.matches))
 
     @property
+    def nbytes(self) -> int:
+        """Bytes of its tensors, for caches."""
+        parts = [part.logits for part in self.parts]
+        return sum(one.nbytes for one in (self.logits, *parts, self.units, self.question) if one is not None)
+
+    @property
     def general(self) -> bool:
         """Whether the question may be about no place: about all of the picture, or what stands out."""
         return max(self.overview, self.unusual) > SCOPE[0]
