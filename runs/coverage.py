@@ -4,27 +4,22 @@
     python runs/coverage.py PICTURES --sources guide,ocr,guide+ocr
     python runs/coverage.py PICTURES --folder FOLDER        whether pictures of another making keep the promise
 
-    python -m arr_coc_lab.teaching.balance examples --pictures PICTURES --splits test --out other
-    python runs/coverage.py PICTURES --balance other --sources guide,ocr,guide+ocr      how the bundled rows were made
 
 PICTURES is a folder that `arr_coc_lab.pictures.fetch` filled. Fitted on the validation split; written are the
 rows of these sources in src/arr_coc/bundled/coverage.json, other rows stay, and what was measured in
-runs/results/coverage.json. To be run whenever a source's weights or the balance's are replaced: the bundled balance
-learned on the validation split, so depths that it gives there promise too much elsewhere.
+runs/results/coverage.json. To be run whenever a source's weights or the balance's are replaced. The bundled balance
+learned on both splits, so only pictures of another making say how well the promise is kept.
 """
 
 import argparse
 import json
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
 
 from arr_coc.files.atomic import write_atomic
-from arr_coc.relevance import deciding
-from arr_coc.relevance.balance import load_balance
 from arr_coc.relevance.coverage import TABLE
 from arr_coc_lab.evaluate.coverage import compare, fit, open_source, questions_of, report
 from arr_coc_lab.evaluate.sources import in_folder, labelled, remembered
@@ -43,16 +38,9 @@ def main() -> None:
         type=Path,
         help="pictures of others with questions.jsonl: the bundled rows are measured on them",
     )
-    parser.add_argument(
-        "--balance",
-        type=Path,
-        help="folder of a balance that learned on the test split alone, by which depths are fitted",
-    )
     parser.add_argument("--dry", action="store_true", help="write nothing")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    if arguments.balance:
-        deciding.load_balance = partial(load_balance, arguments.balance)
     tables = [
         json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {} for path in (TABLE, RESULTS)
     ]
@@ -72,7 +60,7 @@ def main() -> None:
             continue
         rows = {
             split: list(questions_of(source, labelled(split, arguments.pictures), reader))
-            for split in (("validation",) if arguments.balance else ("validation", "test"))
+            for split in ("validation", "test")
         }
         row = {"version": source.version, **fit(rows["validation"])}
         measured = {

@@ -367,7 +367,6 @@ def main() -> None:
     parser.add_argument("examples", type=Path, help="folder that keeps what guide and OCR say")
     parser.add_argument("--pictures", type=Path, required=True, help="folder that pictures.fetch filled")
     parser.add_argument("--wordings", type=Path, default=Path("runs/wordings_development.tsv"))
-    parser.add_argument("--splits", default="validation,test", help="of the real pictures, with a comma")
     parser.add_argument("--drawn", type=int, default=8, help="drawn pictures of each make")
     parser.add_argument("--epochs", type=int, default=EPOCHS)
     parser.add_argument("--out", type=Path, required=True)
@@ -376,7 +375,7 @@ def main() -> None:
     taught = []
     maker = Maker()
     for split in SPLITS:
-        samples = list(labelled(split, arguments.pictures)) if split in arguments.splits.split(",") else []
+        samples = list(labelled(split, arguments.pictures))
         taught += kept_examples(arguments.examples, tqdm(samples, desc=split), maker)
     drawn = drawn_samples(arguments.drawn, arguments.wordings)
     taught += kept_examples(arguments.examples, tqdm(drawn, desc="drawn"), maker)
