@@ -265,6 +265,7 @@ def _measured(
     net = fit(taught, arguments.epochs * more, changed=same, started=nothing)
     judge: Judge = partial(_changed, net, same)
     facts: dict[str, Any] = {
+        "epochs": arguments.epochs * more,
         "real": {
             group: {mode: recalls(judge, own, mode, "own")["all"] for mode in MODES}
             for group, own in sets.items()
