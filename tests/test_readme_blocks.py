@@ -240,7 +240,7 @@ def check_make(line: str, *_: object) -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     for word in shlex.split(line)[1:]:
         name, sign, _ = word.partition("=")
-        assert re.search(rf"^{name} \\?=" if sign else rf"^{word}:", makefile, re.M), line
+        assert re.search(rf"^{name} \?=" if sign else rf"^{word}:", makefile, re.M), line
 
 
 def check_activation(line: str, *_: object) -> None:

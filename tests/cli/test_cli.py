@@ -169,7 +169,7 @@ class TestAsk:
         def broken(*_: object, **__: object) -> None:
             raise RuntimeError("scorer out of order")
 
-        monkeypatch.setattr("arr_coc.choose.layer.ARRCOCLayer.relevance", broken)
+        monkeypatch.setattr("arr_coc.choose.layer.ARRCOCLayer.scores", broken)
         code, out, err = run(capsys, "ask", image, "What is it?", "-m", folder, "-b", "3", "--json")
         facts = json.loads(out)
         assert code == 0
