@@ -212,8 +212,8 @@ def balanced(layer: ARRCOCLayer, cues: Sequence[Cues]) -> Relevance:
         torch.cat([getattr(one, name) for one in cues]) for name in ("texture", "query", "query_mask")
     )
     rare = [one.rarity for one in cues if one.rarity is not None]
-    found = torch.stack([_coupled(one) for one in cues]).to(texture)
-    scores = plain.scores(texture, query, mask, None, found, torch.cat(rare) if rare else None)
+    couplings = torch.stack([_coupled(one) for one in cues]).to(texture)
+    scores = plain.scores(texture, query, mask, None, couplings, torch.cat(rare) if rare else None)
     information, saliency, coupling = (one.float() for one in scores)
     guided = [_as_coupled(one, own) for one, own in zip(cues, coupling, strict=True)]
     each = [
