@@ -34,7 +34,7 @@ from arr_coc.relevance.balance import KINDS, BalanceInputs, BalanceNet, Weighed,
 from arr_coc.relevance.deciding import SPARE
 from arr_coc.relevance.ocr import OcrSource
 from arr_coc.relevance.source import PRIOR
-from arr_coc_lab.evaluate.sources import in_folder, join_table, labelled, remembered
+from arr_coc_lab.evaluate.sources import in_folder, join_table, kept_evidence, labelled, remembered
 from arr_coc_lab.teaching.balance import (
     EPOCHS,
     MODES,
@@ -63,12 +63,9 @@ def plain_sum(inputs: BalanceInputs) -> Weighed:
 
 def kept(logits: Tensor, target: Tensor) -> dict[str, float]:
     """Evidence kept of one question by budget, and whether all of it is."""
-    order = logits.flatten().argsort(descending=True, stable=True)
-    held = target.flatten()[order].cumsum(0)
-    made = {}
+    made, shares = {}, kept_evidence(logits, target.flatten())
     for budget in BUDGETS:
-        share = float(held[max(1, round(budget / 1024 * len(order))) - 1] / held[-1])
-        made |= {f"{budget}": share, f"{budget} whole": float(share == 1)}
+        made |= {f"{budget}": shares[budget], f"{budget} whole": float(shares[budget] == 1)}
     return made
 
 

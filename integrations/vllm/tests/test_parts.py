@@ -190,11 +190,18 @@ def test_a_known_decision_opens_no_picture() -> None:
 
 
 @pytest.mark.parametrize("questions", [1, 3])
-def test_who_wants_the_same_waits_and_a_picture_is_encoded_once(questions: int) -> None:
+def test_who_wants_the_same_waits_and_a_picture_is_encoded_once(
+    questions: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     page, grid = draw_page(3, (256, 256), "test"), (8, 8)
     selector, viewed = Counting(), []
     view_all = selector.source.view_all
-    selector.source.view_all = lambda pictures: viewed.append(1) or view_all(pictures)  # type: ignore
+
+    def noted(pictures: Any) -> Any:
+        viewed.append(1)
+        return view_all(pictures)
+
+    monkeypatch.setattr(selector.source, "view_all", noted)
     chooser = Chooser(selector)
     wanted = [page.questions[i % questions].text for i in range(12)]
     with ThreadPoolExecutor(12) as threads:

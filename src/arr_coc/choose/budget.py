@@ -234,19 +234,26 @@ def needed_cells(logits: Tensor, weights: Tensor, gaps: bool | Tensor = False) -
         return torch.where(coupled, enough, AUTO_MARGIN * effective)
 
 
+def sharpened(logits: Tensor) -> Tensor:
+    """Return the probabilities of log odds to the power of AUTO_SHARPNESS, of the same shape.
+
+    Else the small ones of a thousand cells that hold nothing would outweigh those of the ten that do.
+    """
+    import torch.nn.functional as F
+
+    return (F.logsigmoid(logits) * AUTO_SHARPNESS).exp()
+
+
 def enough_cells(logits: Tensor) -> Tensor:
     """Return how many cells of a map of logits are worth keeping, [B, ...] -> [B].
 
     AUTO_MARGIN times those that hold AUTO_MASS of all probability; fewer where a few cells stand out.
     """
     import torch
-    import torch.nn.functional as F
 
     with torch.no_grad():
         flat = logits.flatten(1).float()
-        # Sharpened, since the small probabilities of a thousand cells that hold nothing would outweigh those
-        # of the ten that do.
-        mass = (F.logsigmoid(flat) * AUTO_SHARPNESS).exp()
+        mass = sharpened(flat)
         held = mass.sort(1, descending=True).values.cumsum(1)  # (B, N), mass in the best 1 to N cells
         holding = AUTO_MARGIN * ((held < AUTO_MASS * held[:, -1:]).sum(1) + 1)
         # If few cells stand far above the rest, the rest can still outweigh them, as 63 blue circles do

@@ -48,9 +48,7 @@ class _Fields(BaseModel):
     model_type: Annotated[str, Field(max_length=64, pattern=r"^[\w.-]+$")] | None
     question: Annotated[str, Field(max_length=MAX_QUESTION)]
     grid: Annotated[tuple[Side, Side, Side], Field(strict=False)]
-    keep: Annotated[
-        list[Annotated[int, Field(ge=0, lt=MAX_CELLS)]], Field(min_length=1, max_length=MAX_CELLS)
-    ]
+    keep: Annotated[list[Cell], Field(min_length=1, max_length=MAX_CELLS)]
     size: Annotated[tuple[Pixels, Pixels], Field(strict=False)] | None
     digest: Annotated[str, Field(pattern=r"^blake2b-128:[0-9a-f]{32}$")] | None
 
@@ -94,14 +92,14 @@ class KeepList:
             question=question,
             model_type=model_type,
             size=None if picture is None else picture.size,
-            digest=None if picture is None else f"blake2b-128:{picture_digest(picture).hex()}",
+            digest=None if picture is None else _digest(picture),
         )
 
     def is_of(self, picture: Image) -> bool | None:
         """Return whether an upright picture has the very pixels of this list's; None without a digest."""
         if self.digest is None:
             return None
-        return self.digest == f"blake2b-128:{picture_digest(picture).hex()}"
+        return self.digest == _digest(picture)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as they stand in a file."""
@@ -174,3 +172,8 @@ class KeepList:
             raise ValueError(
                 f"{where}: keep has {self.keep[-1]}, and a grid of {list(self.grid)} has 0 to {total - 1}"
             )
+
+
+def _digest(picture: Image) -> str:
+    """Return the digest of an upright picture's pixels as it stands in a file."""
+    return f"blake2b-128:{picture_digest(picture).hex()}"

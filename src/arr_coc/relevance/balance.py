@@ -45,8 +45,7 @@ FEATURES = 14  # numbers of a cell by one source, see `_features`
 PLACE = 6  # numbers that tell where a cell lies, see `_places`
 FACTS = 10  # numbers of a question and its picture, see `_facts`
 PHOTOGRAPH, NAMED = 5, -2  # the place among them of `Coupling.photograph`, and of the sources with a name
-REACH = 7  # cells along a row or a column that count as near, and FIVE x FIVE around
-FIVE = 5
+REACH, AROUND = 7, 5  # cells along a row or a column that count as near, and of a square's side
 LOW = -1e4  # below any logit
 LEAST = 1e-4  # the least confidence of a source that counts
 # Gates and tensions of the untrained net, before the sigmoid.
@@ -200,7 +199,7 @@ def _features(logits: Tensor, confidence: Tensor, units: Tensor) -> Tensor:
     spread = flat.std(1, correction=0).clamp_min(0.05)[:, None, None]
     rank = flat.argsort(1).argsort(1).view_as(logits).to(logits) / flat.shape[1]
     below = ((logits - top) / 4)[:, None]
-    around = F.max_pool2d(below, FIVE, 1, FIVE // 2)
+    around = F.max_pool2d(below, AROUND, 1, AROUND // 2)
     own = (logits / 4, (logits - mean) / spread / 2, logits.sigmoid(), below[:, 0], rank)
     whole = (top / 4, spread.log(), confidence[:, None, None])
     maps = [*own, unit_best(below, units)[:, 0], *(one.expand_as(logits) for one in whole)]

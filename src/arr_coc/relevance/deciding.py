@@ -61,9 +61,8 @@ class Cues(NamedTuple):
 
     def relevance(self, layer: ARRCOCLayer) -> Relevance:
         """Return the relevance of the image's cells, a batch of one."""
-        return balanced(layer, [self]) if self.guided is not None else self._relevance(layer)
-
-    def _relevance(self, layer: ARRCOCLayer) -> Relevance:
+        if self.guided is not None:
+            return balanced(layer, [self])
         return layer.relevance(
             self.texture, self.query, self.query_mask, self.vision, self.gestalt, self.coupling
         )

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from arr_coc.choose.budget import sharpened
 from arr_coc.guide.coupling import Coupling
 
 ENOUGH = 0.8  # share of what a question needs that has to lie in the cells
 NOTHING = 0.2  # confidence of the guide below which a question is about nothing in the picture
-SHARPNESS = (
-    1.5  # exponent of probabilities before they are added up, so that many small ones don't outweigh few
-)
 GENERAL_SCOPE = 0.5  # how sure it has to be, else, that the question is about the whole picture
 
 
@@ -26,5 +24,5 @@ def still_serves(keep: Tensor, coupling: Coupling) -> bool:
 
 def need_within(keep: Tensor, coupling: Coupling) -> float:
     """Return the share in [0, 1] of what a question needs that lies in some cells, long [K]."""
-    need = coupling.logits.flatten().float().sigmoid() ** SHARPNESS
+    need = sharpened(coupling.logits.flatten().float())
     return float(need[keep.long()].sum() / need.sum())

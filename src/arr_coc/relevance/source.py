@@ -170,16 +170,16 @@ class SumSource:
         ]
         judging = [self.sources[i] for i in self.judging]
         by_guide = any(source.name == GUIDE for source in self.sources)  # then it has told the scopes
-        scopes = {} if by_guide else {text: scope(self.guide, text) for text in dict.fromkeys(questions)}
+        texts = () if by_guide else dict.fromkeys(questions)
+        readings = {text: (*scope(self.guide, text), question_vector(self.guide, text)) for text in texts}
         couplings = []
         for question, part, own in zip(questions, parts, zip(*each, strict=True), strict=True):
             both = mixed(list(zip(judging, own, strict=True)))
             for source, view in zip(self.sources, part, strict=True):
                 if isinstance(source, CompletingSource):
                     both = _completed(both, source.complete(view, both.logits))
-            if question in scopes:
-                overview, unusual = scopes[question]
-                vector = question_vector(self.guide, question)
+            if question in readings:
+                overview, unusual, vector = readings[question]
                 both = replace(both, overview=overview, unusual=unusual, question=vector)
             named = both.general and _name_read(question, both.findings)
             couplings.append(both.of_a_place() if named else both)

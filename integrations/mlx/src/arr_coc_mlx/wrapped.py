@@ -86,7 +86,7 @@ def find_mode(name: str | None) -> Mode:
     """Return a mode that runs with MLX; None: "prune".
 
     Raises:
-        ValueError: there is none of that name.
+        ValueError: no mode that runs with MLX has that name.
     """
     if name is None:
         return PRUNE

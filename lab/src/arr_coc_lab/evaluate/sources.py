@@ -286,7 +286,7 @@ def measure(
                 coupling = inner.couple(views[_key(inner)], text, grid)
                 if costs is not None:
                     costs[name].question.append(1000 * (time.perf_counter() - start))
-                kept = _recalls(coupling.logits, evidence) if boxes else {}
+                kept = kept_evidence(coupling.logits, evidence) if boxes else {}
                 yield SourceRow(
                     name, sample.name, sample.kind, ask, question, bool(boxes), coupling.confidence, kept
                 )
@@ -316,7 +316,8 @@ def _key(source: Any) -> str:
     return "picture" if isinstance(source, Chance) else source.name
 
 
-def _recalls(logits: Tensor, evidence: Tensor) -> dict[int, float]:
+def kept_evidence(logits: Tensor, evidence: Tensor) -> dict[int, float]:
+    """Return the share of the evidence, bool [N], among the best cells of a map, by BUDGETS."""
     order = logits.flatten().argsort(descending=True, stable=True)
     held = evidence[order].cumsum(0)
     counts = {budget: max(1, round(budget / OF * len(evidence))) for budget in BUDGETS}
