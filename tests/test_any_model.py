@@ -109,7 +109,7 @@ def test_bounds_are_those_of_the_code() -> None:
         f"for some {MAX_VERDICTS:,} of them",
         f"and small pictures, in memory alone, {MAX_BYTES >> 20} MB",
         f"the first {MAX_PICTURES} pictures of a request, {MAX_PIXELS // 1_000_000} megapixels",
-        f"of a request the first {MAX_PICTURES} pictures are looked at",
+        f"Of a request the first {MAX_PICTURES} pictures are looked at",
         f"has {({10: 'ten'})[PATIENCE]} times as long",
         f"After {NUMBERS[frames.MAX_UNCHANGED]} in a\n  row the pixels come again",
         f"at most {NUMBERS[frames.MAX_PARTS]} rectangles",

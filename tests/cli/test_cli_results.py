@@ -193,7 +193,7 @@ def test_a_report_of_what_downsampling_fails(capsys: Capture) -> None:
         assert code == 0
         assert ("all tokens answer 2 of 2 questions" in out) == (columns != "tokens")
     code, both, _ = run(capsys, "report", "out.jsonl")
-    first, second = both.split("The questions alone that all tokens answer")
+    first, second = both.split("Only questions that all tokens answer")
     assert "| divprune@64 | 64 | 50.0%" in first
     code, out, _ = run(capsys, "report", "--vtc-filter", "out.jsonl")
     assert code == 0

@@ -59,7 +59,9 @@ def test_a_table_to_read(capsys: pytest.CaptureFixture[str]) -> None:
     lines = out.splitlines()
     assert lines[0].startswith("page.png")
     assert any(line.startswith("gpt-5.4 ") and "1,200" in line and "detail" in line for line in lines)
-    assert any(line.startswith("gemini ") and "one price" in line for line in lines)
+    assert any(line.startswith("gemini ") and line.endswith(" media_resolution") for line in lines)
+    assert any(line.startswith("gemma-3 ") and line.endswith(" nothing") for line in lines)
+    assert sum(line.startswith("accepted by ") for line in lines) == 2
     assert any(line.startswith("other.jpg") for line in lines)
 
 

@@ -65,17 +65,17 @@ class EvidenceBox(NamedTuple):
 
     @property
     def text(self) -> str:
-        """In words: "120,40-260,60 (0.97)"."""
+        """In words: "120,40-260,60 px (0.97)"."""
         x0, y0, x1, y1 = self.box
-        return f"{x0},{y0}-{x1},{y1} ({self.score:.2f})" + f" in step {self.step}" * (self.step > 0)
+        return f"{x0},{y0}-{x1},{y1} px ({self.score:.2f})" + f" in step {self.step}" * (self.step > 0)
 
 
 def evidence_text(boxes: Sequence[EvidenceBox]) -> str:
-    """Boxes of evidence in words: "4 boxes: 120,40-260,60 (0.97), ..." with the best three; or "none"."""
+    """Boxes of evidence in words: "4 boxes, best first: 120,40-260,60 px (0.97), ..."; or "none"."""
     if not boxes:
         return "none"
     best = ", ".join(one.text for one in boxes[:3])
-    return f"{len(boxes)} box{'es' * (len(boxes) > 1)}: {best}{', ...' * (len(boxes) > 3)}"
+    return f"{len(boxes)} box{'es, best first' * (len(boxes) > 1)}: {best}{', ...' * (len(boxes) > 3)}"
 
 
 @dataclass(frozen=True, eq=False)

@@ -138,9 +138,9 @@ def load_stem(folder: Path, dim: int) -> Stem | None:
 
 
 # Note of an answer about an unfamiliar picture or clip.
-FOREIGN = "this picture looks unlike all that this model was taught on, so its answer is probably wrong"
+FOREIGN = "this picture looks unlike those that this model was trained on, so its answer is probably wrong"
 # Note of cells that the guide chose in place of a trained allocator.
-GUIDED = "the guide chose the cells, since this picture looks unlike all that the allocator was trained on"
+GUIDED = "this picture looks unlike those that the allocator was trained on, so the guide chose the cells"
 MAX_DEVIATIONS = 8.0  # standard deviations at which a statistic is cut off
 
 

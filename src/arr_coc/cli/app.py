@@ -39,9 +39,9 @@ def app(
     ] = False,
     allow_host: options.AllowHost = None,
 ) -> None:
-    """Open the app in a browser: ask, see what the answer was read from, look closer.
+    """Serve the app for a browser: ask about a picture, and see what the answer was read from.
 
-    Nothing leaves this machine; what was uploaded is deleted when the app ends.
+    Nothing leaves this machine. Uploaded files are deleted when the app ends.
     """
     from arr_coc.app import launch, require_gradio
 
@@ -81,9 +81,9 @@ def view_command(
     ] = "arr-coc-view.html",
     as_json: options.AsJson = False,
 ) -> None:
-    """Make one self-contained HTML page of saved traces: what was kept, why, and what came of it.
+    """Make one self-contained HTML page of saved traces: which cells were kept, and why.
 
-    Everything can be looked at there that the app shows of an answer: layers, cells, words, the budget.
+    It shows everything that the app shows of an answer: maps, cells, words, the budget.
     """
     target = inputs.output_path("--out", out, (".html",))
     with terminal.starting(as_json):
@@ -119,7 +119,7 @@ def space(
     force: Annotated[bool, typer.Option("--force", help="Overwrite files that differ.")] = False,
     as_json: options.AsJson = False,
 ) -> None:
-    """Write the folder of a Space that shows a model in the app; nothing is uploaded.
+    """Write the folder of a Hugging Face Space that shows a model in the app. Nothing is uploaded.
 
     The folder carries this installed package (about 40 MB), so the Space needs no package index;
     with --released the Space installs the package from there.

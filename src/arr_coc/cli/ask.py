@@ -51,27 +51,27 @@ def ask_command(
     evidence: options.Evidence = None,
     max_new_tokens: options.MaxNewTokens = 32,
     compare: Annotated[
-        bool, typer.Option("--compare", help="Answer with all tokens too, and time both from the start.")
+        bool, typer.Option("--compare", help="Answer from all tokens too, and time both from the start.")
     ] = False,
     out: options.Out = None,
     trace: Annotated[
         str | None,
         typer.Option(
             metavar="FILE",
-            help="Save all there is to see, as .safetensors, for arr-coc view and arr-coc app.",
+            help="Save the answer with every map and reason, as .safetensors, for arr-coc view and app.",
         ),
     ] = None,
     as_json: options.AsJson = False,
     strict: Annotated[
-        bool, typer.Option("--strict", help="Fail if choosing fails; else all are used.")
+        bool, typer.Option("--strict", help="Fail if choosing fails. Not given: all tokens are read then.")
     ] = False,
 ) -> int:
-    """Answer a question about an image, and draw what the answer was made from.
+    """Answer a question about an image, and draw which cells were read for it.
 
-    The picture goes to arr-coc-ask.png if that can be written; with --json only to where --out says.
+    The drawing goes to arr-coc-ask.png; with --json only --out makes one.
 
-    Of a folder, each image gets an answer in a row of its own, with --json a JSON object per line; one that
-    can't be opened gets the reason, and the exit code is 1. Nothing is drawn then.
+    In a folder, each image gets an answer in a row of its own, with --json a JSON object per line. Nothing is
+    drawn. If an image can't be opened, its row says why, and the exit code is 1.
     """
     # Waiting threads sleep: spinning takes twice the processor time where other programs want the cores.
     # Read when torch is imported.

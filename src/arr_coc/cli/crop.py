@@ -55,16 +55,16 @@ def crop(
             "-t",
             min=1,
             metavar="400",
-            help="The most tokens that the pictures of one image may cost; not given: 400, or what the "
-            "cheapest picture costs.",
+            help="The most tokens that the pictures of one image may cost. Not given: 400, or the cheapest "
+            "picture's.",
         ),
     ] = None,
     layout: Annotated[
         LAYOUTS,
         typer.Option(
             metavar="NAME",
-            help="How it is laid out: overview+crops, crops, strip (one picture), crop (one box), mask, "
-            "shrunk; auto: that on which the answer is likeliest to be read.",
+            help="What is sent: overview+crops, crops, strip (one picture), crop (one box), mask, shrunk; "
+            "auto: the one from which the answer is likeliest to be read.",
         ),
     ] = "auto",
     readable: options.Readable = options.READABLE,
@@ -82,11 +82,11 @@ def crop(
     ] = None,
     as_json: options.AsJson = False,
 ) -> int:
-    """Cut out and enlarge what a question needs, as pictures for any model.
+    """Cut out and enlarge the parts that a question needs, as pictures for any model.
 
-    Pictures and captions are to be sent in place of the image; with --json, places say where each part of
-    them lies in it. With --json pictures are written only where --out says. Of a folder, an image that can't
-    be opened gets the reason, and the exit code is 1.
+    Send the pictures and their captions in place of the image. --json also says where in the image each part
+    lies; it writes pictures only with --out. If an image of a folder can't be opened, its row says why, and
+    the exit code is 1.
     """  # fmt: skip
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # read when torch is imported
     request = inputs.read_question(words or ())
@@ -247,18 +247,18 @@ def _show(name: str, question: str, packed: Packed, paths: Sequence[Path], as_js
         )
         terminal.print_json(facts)
         return
+    from arr_coc.pixels import find_rule
+
     saved = 100 - 100 * packed.tokens / packed.whole_tokens
+    cost = f"{packed.tokens:,} in place of {packed.whole_tokens:,} ({saved:.0f} % less)"
     rows = [
         ("image", name),
         ("question", question),
         ("layout", packed.layout),
-        (
-            "tokens",
-            f"{packed.tokens:,} in place of {packed.whole_tokens:,} ({saved:.0f} % less), {packed.rule}",
-        ),
+        ("tokens", f"{cost}, counted as {find_rule(packed.rule).models}"),
     ]
     if packed.confidence is not None:
-        rows.append(("confidence", f"{packed.confidence:.2f} that it holds what is asked for"))
+        rows.append(("confidence", f"{packed.confidence:.0%} that the picture holds what is asked for"))
     if packed.allocation is not None and packed.allocation.note:
         rows.append(("note", packed.allocation.note))
     rows += [

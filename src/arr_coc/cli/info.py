@@ -19,7 +19,7 @@ def info(
     ] = False,
     as_json: options.AsJson = False,
 ) -> None:
-    """Show the model, its size, device and dtype, the versions at work and the number of families."""
+    """Show the size, device and dtype of a model, and the installed versions."""
     with terminal.quiet_stdout(as_json):
         loaded = inputs.load_model(model, device, dtype, as_json)
     import platform
@@ -61,12 +61,8 @@ def info(
     if as_json:
         terminal.print_json(facts)
         return
-    trained = "trained" if facts["allocator_trained"] else "untrained: goes by the guide"
-    stem = (
-        f"{facts['stem_parameters']:,} parameters"
-        if facts["stem_parameters"]
-        else "none: the gestalt chooses"
-    )
+    trained = "trained" if facts["allocator_trained"] else "untrained: the guide chooses"
+    stem = f"{facts['stem_parameters']:,} parameters" if facts["stem_parameters"] else "none"
     rows = [("model", f"{model} ({facts['model_type']})")]
     rows += [("can", facts["about"])] if facts["about"] else []
     rows += [
@@ -75,7 +71,6 @@ def info(
         ("allocator", f"{facts['allocator_parameters']:,} parameters, {trained}"),
         ("stem", stem),
         ("versions", ", ".join(f"{name} {version}" for name, version in versions.items())),
-        ("seam", "present: visual tokens can be dropped without patching transformers"),
         (
             "families",
             f"{len(served)} are supported" + ("" if families else ": --families lists them"),

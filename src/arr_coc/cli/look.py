@@ -1,4 +1,4 @@
-"""The command `arr-coc look`: which cells a question needs, layer by layer; nothing is answered.
+"""The command `arr-coc look`: which cells a question needs, and why.
 
 Without a model the guide or another source of relevance decides; for the guide transformers isn't imported.
 """
@@ -62,7 +62,8 @@ def look_command(
     evidence: options.Evidence = None,
     out: options.Out = None,
     save: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Where to save the allocation record, a .safetensors.")
+        str | None,
+        typer.Option(metavar="FILE", help="Where to save the record of the choice, a .safetensors."),
     ] = None,
     keep: Annotated[
         str | None,
@@ -70,15 +71,15 @@ def look_command(
     ] = None,
     as_json: options.AsJson = False,
 ) -> int:
-    """Show which cells a question needs, layer by layer; nothing is answered.
+    """Show which cells a question needs, and why. The question is not answered.
 
-    The guide decides, or another source of relevance, which needs no model; with --model that model does, as
-    in ask.
+    The guide chooses, or another source of relevance; neither needs a model. With --model that model chooses,
+    as in ask.
 
-    The picture goes to arr-coc-look.png if that can be written; with --json, which prints the whole record,
-    only to where --out says. Several images have a picture and, with --json, a line each: arr-coc-look-1.png
-    is of the first. Of a folder nothing is drawn but to where --out says; an image of it that can't be opened
-    gets the reason, and the exit code is 1.
+    A drawing of the choice goes to arr-coc-look.png; with --json, which prints the whole record, only --out
+    makes one. Each of several images has a drawing (arr-coc-look-1.png is of the first) and, with --json, a
+    line. For a folder only --out makes drawings. If an image of it can't be opened, its row says why, and the
+    exit code is 1.
     """
     if model is None:
         # Waiting threads sleep: by default they spin, which takes many times the guide's own work where other

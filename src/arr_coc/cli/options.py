@@ -29,8 +29,8 @@ else:  # Typer evaluates the choices here; a type checker can't
         every = list(MODES.values())
         if name == "Mode":
             listed = "; ".join(f"{mode.name}: {mode.help}" for mode in every)
-            usual = "Not given: the model's own, sparse where it has learned a stem, else prune."
-            return _mode_option(every, f"What is read; {listed}. {usual}")
+            usual = "Not given: sparse if a stem was trained for the model, else prune."
+            return _mode_option(every, f"What the model reads; {listed}. {usual}")
         if name == "ChoosingMode":
             choosing = [mode for mode in every if mode.chooses]
             listed = ", ".join(mode.name for mode in choosing)
@@ -78,16 +78,20 @@ LookModel = Annotated[
         "--model",
         "-m",
         metavar="NAME|FOLDER",
-        help="A model on the Hub or on this disk that is to look. Not given: the guide looks, without one.",
+        help="A model on the Hub or on this disk, which chooses. Not given: the guide chooses, without one.",
     ),
 ]
 Allocator = Annotated[
     str | None,
-    typer.Option(metavar="NAME|FOLDER", help="What was learned for it (the model's own if not given)."),
+    typer.Option(
+        metavar="NAME|FOLDER", help="An allocator trained for the model. Not given: the model's own, if any."
+    ),
 ]
 Guide = Annotated[
     str | None,
-    typer.Option(metavar="FOLDER", help="A guide of your own (`train guide`); not given: the bundled one."),
+    typer.Option(
+        metavar="FOLDER", help="A guide that you trained (`train guide`). Not given: the bundled one."
+    ),
 ]
 Budget = Annotated[
     str | None,
@@ -102,8 +106,8 @@ Coverage = Annotated[
     float | None,
     typer.Option(
         metavar="0.9",
-        help="In place of a budget: as many tokens as hold all evidence for this share of questions; a note "
-        "says where that can't be promised.",
+        help="In place of a budget: keep enough tokens to hold all evidence for this share of questions. A "
+        "note says if that can't be promised.",
     ),
 ]
 Gestalt = Annotated[
@@ -118,19 +122,18 @@ Magnify = Annotated[
     str,
     typer.Option(
         metavar="1-3|auto",
-        help="How many times finer than the model is given the picture its kept cells are read, from the "
-        "picture as it is; the budget then buys fewer cells (sparse, saccade). auto: as needed.",
+        help="Read the kept cells from the original picture, at so many times the resolution that the "
+        "model gets (sparse, saccade). Each costs more tokens, so fewer are kept. auto: as fine as needed.",
     ),
 ]
 Relevance = Annotated[
     str,
     typer.Option(
         metavar="NAME",
-        help="What says which cells the question needs: guide; ocr, lines of print as an OCR reads them; "
-        "page:FILE, boxes:FILE, ground:NAME, docqa:NAME, retriever:NAME, dense:NAME, index:FILE, or a sum "
-        "such as guide+ocr, with layout:NAME if you like. With a model also "
-        "trained, what was learned for it; gaze, its own attention; auto: what was learned, and the guide "
-        "where a picture is unlike those it was learned on, or nothing was learned.",
+        help="What scores the cells for the question: guide; ocr, lines of print that an OCR reads; "
+        "page:FILE, boxes:FILE, ground:NAME, docqa:NAME, retriever:NAME, dense:NAME, index:FILE; or a sum "
+        "such as guide+ocr, also with layout:NAME. With a model also: trained, its allocator; gaze, its "
+        "own attention; auto, its allocator if it has one that knows such pictures, else the guide.",
     ),
 ]
 Device = Annotated[
@@ -143,19 +146,17 @@ Device = Annotated[
 ]
 GuideDevice = Annotated[
     str,
-    typer.Option(
-        "--device", metavar="NAME", help="Where pictures are looked at: cpu, cuda, cuda:1, mps, ..."
-    ),
+    typer.Option("--device", metavar="NAME", help="Where the guide runs: cpu, cuda, cuda:1, mps, ..."),
 ]
 Dtype = Annotated[
     Literal["auto", "float32", "bfloat16", "float16"],
     typer.Option(
         metavar="TYPE",
-        help="Numbers that the base model computes in: float32, bfloat16, float16, or auto, those that its "
-        "weights were saved in.",
+        help="The type of numbers that the model computes in: float32, bfloat16, float16, or auto, that of "
+        "its weights.",
     ),
 ]
-MaxNewTokens = Annotated[int, typer.Option(min=1, metavar="N", help="Where an answer is cut off.")]
+MaxNewTokens = Annotated[int, typer.Option(min=1, metavar="N", help="The longest answer, in tokens.")]
 Out = Annotated[
     str | None, typer.Option("--out", "-o", metavar="PICTURE", help="Where to write the picture.")
 ]
@@ -173,7 +174,7 @@ AllocatorFolder = Annotated[
         "--out",
         "-o",
         metavar="FOLDER",
-        help="Where the allocator goes; a new one here if not given.",
+        help="Where the allocator is saved. Not given: a new folder here.",
         show_default=False,
     ),
 ]
@@ -194,7 +195,7 @@ def minutes(text: str) -> Any:
     return typer.Option(min=0.01, metavar="M", help=text)
 
 
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on stdout and nothing else there.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout, and nothing else.")]
 READABLE = 6.5  # px, as `arr_coc.pixels.packing` has it, which light commands can't import
 Readable = Annotated[
     float,
@@ -202,7 +203,7 @@ Readable = Annotated[
         min=2.0,
         max=40.0,
         metavar="PX",
-        help="Height of a line of print that the model still reads, by which auto chooses: 5 for a strong "
+        help="Least height of a line of print that the model still reads, for layout auto: 5 for a strong "
         "OCR, 9 for a model that reads small print badly.",
     ),
 ]
@@ -210,14 +211,19 @@ Screens = Annotated[
     Literal["unchanged", "parts", "off"],
     typer.Option(
         metavar="WAY",
-        help="Screenshots that tools return: unchanged, a sentence for one that shows nothing new; parts, of "
-        "others what is new, too; off, all go whole.",
+        help="What is sent of screenshots that tools return. unchanged: a sentence for one that shows "
+        "nothing new; parts: also of the others only what is new; off: all, whole.",
     ),
 ]
-Host = Annotated[str, typer.Option(metavar="NAME", help="Who can reach it; 0.0.0.0 is the whole network.")]
+Host = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME", help="Where it listens: 127.0.0.1 is this machine alone, 0.0.0.0 the whole network."
+    ),
+]
 AllowHost = Annotated[
     list[str] | None,
-    typer.Option(metavar="NAME", help="A name of this machine that clients may call it by; repeatable."),
+    typer.Option(metavar="NAME", help="Another name of this machine that clients may use; can be repeated."),
 ]
 
 

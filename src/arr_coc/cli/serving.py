@@ -19,8 +19,8 @@ def proxy(
         str | None,
         typer.Option(
             metavar="URL",
-            help="Address of the server that answers, of a local one or of an API. Not given: LiteLLM "
-            "and Open WebUI alone are served, which ask servers of their own.",
+            help="Address of the server that answers, local or an API. Not given: only LiteLLM and Open "
+            "WebUI are served, which call servers of their own.",
         ),
     ] = None,
     tokens: Annotated[
@@ -46,8 +46,8 @@ def proxy(
             min=0,
             max=1,
             metavar="0.5",
-            help="The least probability that a picture holds what is asked for; below, all of it goes on, as "
-            "small as its print stays legible.",
+            help="The least probability that a picture holds what is asked for. Below it the whole picture "
+            "is sent, as small as its print stays legible.",
         ),
     ] = 0.5,
     readable: options.Readable = options.READABLE,
@@ -89,8 +89,9 @@ def proxy(
 ) -> None:
     """Stand between a client and a chat API, and send only the parts of pictures that the questions need.
 
-    Speaks OpenAI's chat completions and responses, Anthropic's Messages and Ollama's chat; all else passes
-    byte for byte, streams too. /arr_coc/requests shows what was sent and kept, /arr_coc/metrics counts.
+    It changes pictures in OpenAI's chat completions and responses, Anthropic's Messages and Ollama's chat.
+    Everything else passes byte for byte. The page /arr_coc/requests shows what was sent; /arr_coc/metrics has
+    counters.
     """
     options.check_port(port)
     if not all(map(find_spec, PACKAGES)):
@@ -133,16 +134,16 @@ def mcp(
         str | None,
         typer.Option(
             metavar="COMMAND",
-            help="In place of folders: another MCP server, which is started and passed through; of "
-            "screenshots that its tools return only what is new goes on.",
+            help="In place of folders: the command of another MCP server. Everything passes unchanged, but "
+            "of screenshots that its tools return only what is new.",
         ),
     ] = None,
     screens: options.Screens = "unchanged",
 ) -> None:
-    """Serve an agent over stdio (MCP): tools that look at, read and find parts of pictures for a question.
+    """Give an agent tools that find, read and show parts of pictures (MCP over stdio).
 
-    An agent starts it itself, by a line of its settings; nothing but files below the folders is opened. Or
-    stand before another server (--around), so that its screenshots cost less.
+    The agent starts this command by a line of its settings. Only files below the folders are opened. With
+    --around it starts another MCP server instead, and makes the screenshots of that cost less.
     """
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     if around is not None:

@@ -40,7 +40,7 @@ MAX_STEPS = 8  # steps of a clip that a row names
 # The note on an answer from all tokens after choosing has failed.
 FALLBACK = "choosing failed, so all tokens were used; stderr has the reason"
 # The note on a picture without structure (`Allocation.void`).
-VOID = "nothing in the picture is to be preferred (it is void), so the cells of an even grid were kept"
+VOID = "the picture is the same all over (void), so the cells of an even grid were kept"
 NAME_WIDTH = 13  # columns of the names in front of values
 _CONTROLS = "\x00-\x1f\x7f-\x9f"
 _UNPRINTABLE = re.compile(
@@ -257,23 +257,23 @@ def print_allocation(
     coupling: Coupling | None = None,
     boxes: Sequence[EvidenceBox] | None = None,
 ) -> None:
-    """Print how many tokens were kept, why, the scorers' weights, and the guide's verdict.
+    """Print how many tokens were kept, the weights of the three scores, and the guide's verdict.
 
     With `boxes` of evidence, also where what matters is.
     """
-    from arr_coc.choose.allocation import Reason, evidence_text
+    from arr_coc.choose.allocation import SCORERS, Reason, evidence_text
 
-    counts = allocation.reasons.bincount(minlength=max(Reason) + 1).tolist()
-    reasons = ", ".join(f"{counts[reason]:,} {reason.name.lower()}" for reason in Reason if counts[reason])
-    rows = [
-        ("image", name),
-        ("question", _shortened(question)),
-        ("visual tokens", f"{_share(allocation.kept, allocation.total)}: {reasons}"),
-    ]
+    spread = int((allocation.reasons == Reason.EXPLORED).sum())
+    tokens = _share(allocation.kept, allocation.total)
+    tokens += f": {allocation.kept - spread:,} by relevance, {spread:,} spread over the picture" * (
+        spread > 0
+    )
+    rows = [("image", name), ("question", _shortened(question)), ("visual tokens", tokens)]
     if allocation.gates is not None:  # None where all cells are kept
-        rows.append(("weights", allocation.gates_text))
-        tensions = (f"{tension} {value:.2f}" for tension, value in allocation.tensions.items())
-        rows.append(("tensions", ", ".join(tensions)))
+        weights = (
+            f"{SCORERS[key][0]} {gate:.2f} ({SCORERS[key][1]})" for key, gate in allocation.gates.items()
+        )
+        rows.append(("weights", ", ".join(weights)))
     if boxes is not None:
         rows.append(("evidence", evidence_text(boxes)))
     if coupling is not None:
@@ -309,7 +309,7 @@ def _guided(coupling: Coupling) -> list[tuple[str, str]]:
     line = sentence(kind, coupling.confidence, coupling.words)
     if kind in (*GENERAL, "unread"):  # confidence and words are meaningless for such questions
         return [("guide", line)]
-    rows = [("words", _words(coupling))] if coupling.matches or not coupling.findings else []
+    rows = [("words found", _words(coupling))] if coupling.matches or not coupling.findings else []
     by_source: dict[str, list[str]] = {}
     for finding in coupling.findings:
         by_source.setdefault(finding.source, []).append(
@@ -320,13 +320,13 @@ def _guided(coupling: Coupling) -> list[tuple[str, str]]:
 
 
 def _words(coupling: Coupling) -> str:
-    """Return the question's words found in the picture, each with its likeness and matched term."""
+    """Return the question's words found in the picture, each with the matched term and its likeness."""
     words = [
-        f"{match.word} {match.likeness:.2f}" + f" ({match.term})" * (match.term != match.word)
+        match.word + f', as "{match.term}"' * (match.term != match.word) + f" ({match.likeness:.2f})"
         for match in coupling.best()
     ]
     more = len(words) - MAX_WORDS
-    return ", ".join(words[:MAX_WORDS] + [f"and {more} more"] * (more > 0)) or "none was recognised"
+    return ", ".join(words[:MAX_WORDS] + [f"and {more} more"] * (more > 0)) or "none"
 
 
 def _shortened(text: str) -> str:
@@ -383,11 +383,11 @@ def _share(kept: int, total: int) -> str:
 
 
 def _times(answer: Answer) -> dict[str, float]:
-    """Milliseconds by stage, in order, with choosing as one stage, to fit on a terminal."""
+    """Milliseconds by stage, in order; choosing is one stage, and a coarse view is part of "encode"."""
     from arr_coc.choose.stopwatch import CHOOSING
 
     times: dict[str, float] = {}
     for stage, value in answer.ms.items():
-        name = "choosing" if stage in CHOOSING else stage
+        name = "choosing" if stage in CHOOSING else "encode" if stage == "gestalt" else stage
         times[name] = times.get(name, 0.0) + value
     return times

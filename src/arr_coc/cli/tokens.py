@@ -27,8 +27,8 @@ def count_tokens(
 ) -> None:
     """Show what a picture costs at each provider and engine, and who would refuse it.
 
-    Tokens are counted by the rules that providers have published. Beside them stand the size at which the
-    model reads the picture, what changes the price, and whose hard limits it breaks, alone or in a long chat.
+    Tokens are counted by the rules that providers have published. Each row also says the size at which the
+    model reads the picture, and which settings change the count. Below it stands who accepts the picture.
     """
     from arr_coc.pixels.costs import picture_costs, rules_for
 
@@ -59,18 +59,21 @@ def _show(facts: dict[str, Any], unknown: str) -> None:
     for one in facts["rules"]:
         tokens = ("about " if one["approximate"] else "") + f"{one['tokens']:,}"
         size = "{} x {}".format(*one["read_at"])
-        price = "one price" if one["fixed"] else ""
+        causes = ", ".join(filter(None, ("" if one["fixed"] else "size", one["knob"])))
         rows.append((
             one["rule"], tokens, f"{size} scaled" if one["scaled"] else size,
-            ", ".join(filter(None, (price, one["knob"]))),
+            causes or "nothing",
         ))  # fmt: skip
-    terminal.print_table(("for", "tokens", "is read at", "beside its size"), rows)
+    terminal.print_table(("counted as", "tokens", "is read at", "depends on"), rows)
     print()
-    terminal.print_rows([(one["limits"], _verdict(one)) for one in facts["limits"]], 15)
+    taken = [one["limits"] for one in facts["limits"] if _verdict(one) == ""]
+    others = [(one["limits"], _verdict(one)) for one in facts["limits"] if _verdict(one)]
+    terminal.print_rows([("accepted by", ", ".join(taken) or "none"), *others], 15)
 
 
 def _verdict(facts: dict[str, Any]) -> str:
+    """Return why a provider refuses the picture, at once or in a long chat; "" if it doesn't."""
     many = facts["refused_among_more_than"]
     if facts["refused"]:
         return f"refused: {'; '.join(facts['refused'])}"
-    return f"taken, but refused among more than {many} pictures" if many else "taken"
+    return f"accepted, but refused among more than {many} pictures" if many else ""

@@ -57,7 +57,7 @@ def train_command(
     dtype: options.Dtype = "auto",
     as_json: options.AsJson = False,
 ) -> int:
-    """Teach an allocator where to look; killed, the same line goes on where it was.
+    """Train an allocator, which chooses cells for one model. The same line resumes a run that was ended.
 
     `arr-coc train list` names the built-in recipes. Every setting of a recipe can be replaced:
     arr-coc train distill data=folder:my-pages model=Qwen/Qwen3-VL-2B-Instruct steps=500

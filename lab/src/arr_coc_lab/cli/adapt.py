@@ -43,10 +43,10 @@ def command(
     dtype: options.Dtype = "auto",
     as_json: options.AsJson = False,
 ) -> int:
-    """Teach an allocator for a model on images of yours, measure what that gained, and share it.
+    """Train an allocator for a model on your images, and measure what that gained.
 
-    Every fifth image is held out and measured on, before and after; boxes in the lines teach where to look,
-    and without any the model's own reading does. Killed, the same line goes on where it was.
+    Every fifth image is held out, and measured before and after. Evidence boxes teach where to look; without
+    any, the allocator learns from what the model itself uses. The same line resumes a run that was ended.
     """
     with terminal.quiet_stdout(as_json):
         with terminal.status("starting", as_json):

@@ -59,9 +59,9 @@ def command(
     dtype: options.Dtype = "auto",
     as_json: options.AsJson = False,
 ) -> None:
-    """Time, arithmetic and memory up to the first token, every mode beside the stock model.
+    """Measure time, arithmetic and memory up to the first token, of every mode and of the stock model.
 
-    From picture and question to logits, in interleaved rounds; medians.
+    A round measures each of them once, from picture and question to logits. Medians of the rounds are shown.
     """
     picture = None if image is None else open_picture(image)
     with terminal.quiet_stdout(as_json):

@@ -76,7 +76,7 @@ def command(
     ] = "arr-coc-eval",
     as_json: options.AsJson = False,
 ) -> None:
-    """Measure methods and budgets side by side on one model; killed, the same line goes on where it was."""
+    """Measure methods and budgets side by side on one model. The same line resumes a run that was ended."""
     if like is not None:
         from arr_coc_lab.results.like import find_table
 

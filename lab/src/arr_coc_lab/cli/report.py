@@ -1,4 +1,4 @@
-"""The command `arr-coc report`: table and Pareto plot of a result file; no model is loaded."""
+"""The command `arr-coc report`: table and Pareto plot of a result file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,12 @@ from arr_coc.cli import options, terminal
 from arr_coc.files.paths import input_file, local_path
 
 COLUMNS = ("short", "budgets", "tokens", "families", "time")
-SECOND = "The questions alone that all tokens answer and the image shrunk to as many doesn't:"
+SECOND = "Only questions that all tokens answer and the image shrunk to as few tokens doesn't:"
+LEGEND = (
+    "Retained: right answers as a share of those from all tokens. Recall: share of the evidence kept. "
+    "Swap IoU: overlap of what is kept for two questions about one image. TTFT: time to the first token."
+)
+
 ENDINGS = re.compile(r"\.(jsonl\.gz|jsonl|json|png)$")  # of a result file, which its plot's name doesn't have
 
 
@@ -41,8 +46,8 @@ def command(
         typer.Option(
             parser=_columns,
             metavar="|".join(COLUMNS),
-            help="Every figure, one row per method, the tokens needed for 97 % of the score, by question "
-            "family, or what each reaches in the time of ours.",
+            help="short: every figure; budgets: one row per method; tokens: how many keep 97 % of the score; "
+            "families: by kind of question; time: what each reaches in the time of ours.",
         ),
     ] = "short",
     out: Annotated[
@@ -53,14 +58,14 @@ def command(
         bool,
         typer.Option(
             "--vtc-filter",
-            help="Only what all tokens answer and the image shrunk to as many doesn't (else a second table).",
+            help="Only questions that all tokens answer and the shrunk image doesn't (else a second table).",
         ),
     ] = False,
     as_json: options.AsJson = False,
 ) -> None:
-    """Table and Pareto plot of a result file; no model is loaded.
+    """Show the table and the Pareto plot of a result file.
 
-    Of several parts of one run the whole is made first: OUT.jsonl and OUT.json, named by --out.
+    Several parts of one run are joined first, into OUT.jsonl and OUT.json, which --out names.
     """
     from arr_coc_lab.results.files import join_results, write_results, write_summary
     from arr_coc_lab.world.summary import read_summary, summarise
@@ -112,6 +117,7 @@ def show_summary(summary: dict[str, Any], picture: Path, columns: str, as_json: 
         return
     if "**" in text:
         text += f"\n\n{BOLD[columns]}"
+    text += f"\n\n{LEGEND}" * (columns == "short")
     if (published := beside(summary)) is not None:
         text += f"\n\n{published}"
     print(_greyed(fitted(text, shutil.get_terminal_size().columns)) if sys.stdout.isatty() else text)

@@ -58,9 +58,9 @@ def command(
 ) -> int:
     """Render pages with questions and evidence boxes, to train the guide on.
 
-    Needs Chromium, and pip install 'playwright>=1.50' 'wordfreq>=3.1' 'faker>=30'. Pages that are there
-    stay: the same line goes on where it was, and with a larger N adds pages. --html takes any pages, your
-    own app's say: what is a label, a value, a switch or a card is told by their elements.
+    Needs Chromium, and pip install 'playwright>=1.50' 'wordfreq>=3.1' 'faker>=30'. Existing pages
+    stay: the same line resumes a run, and adds pages if N is larger. --html renders pages of your own; their
+    HTML elements say what is a label, a value, a switch or a card.
     """
     with terminal.status("starting", as_json):
         from arr_coc_lab.teaching.filling import fill_all, numbers, ready
