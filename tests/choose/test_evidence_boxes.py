@@ -107,9 +107,9 @@ def test_in_a_clip_neighbouring_steps_are_one_group() -> None:
 def test_in_words() -> None:
     assert evidence_text(()) == "none"
     one = EvidenceBox((120, 40, 260, 60), 0.974, 4)
-    assert evidence_text([one]) == "1 box: 120,40-260,60 (0.97)"
-    assert evidence_text([one] * 5) == f"5 boxes: {', '.join([one.text] * 3)}, ..."
-    assert one._replace(step=3).text == "120,40-260,60 (0.97) in step 3"
+    assert evidence_text([one]) == "1 box: 120,40-260,60 px (0.97)"
+    assert evidence_text([one] * 5) == f"5 boxes, best first: {', '.join([one.text] * 3)}, ..."
+    assert one._replace(step=3).text == "120,40-260,60 px (0.97) in step 3"
 
 
 def test_an_answer_has_those_of_each_of_its_images() -> None:

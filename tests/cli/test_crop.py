@@ -41,7 +41,7 @@ def test_pictures_go_into_a_folder(capsys: Capture, page: str) -> None:
     assert files[0].name == "order-1.png"
     assert all(str(file) in out.replace("\n", "") or file.name in out for file in files)
     assert "in place of 260" in out
-    assert "square 32" in out
+    assert "32 x 32 px a token" in out
 
 
 def test_json_has_places_and_writes_nothing(capsys: Capture, page: str) -> None:
