@@ -60,7 +60,7 @@ from arr_coc.relevance.balance import (
     save_balance,
 )
 from arr_coc.relevance.ocr import OcrSource
-from arr_coc.relevance.source import PictureView, RelevanceSource, SumSource, SumView
+from arr_coc.relevance.source import PRIOR, PictureView, RelevanceSource, SumSource, SumView
 from arr_coc.selector import Sizing
 from arr_coc_lab.evaluate.sources import RealSample, labelled
 from arr_coc_lab.pictures.labels import Split
@@ -169,7 +169,8 @@ class Maker:
             inputs = {}
             for mode, source in sources.items():
                 couplings = [source.couple(views[mode], text, grid) for text, *_ in some]
-                inputs[mode] = join_inputs([self._inputs(one, texture, rare) for one in couplings])
+                own = [self._inputs(one, texture, rare) for one in couplings]
+                inputs[mode] = join_inputs(of_same_sources(own))
             boxes = [touched(boxes, grid, image.size) for *_, boxes in some]
             asks = tuple(ask for _, ask, _ in some)
             yield Taught(sample.name, sample.kind, name, asks, inputs, torch.stack(boxes))
@@ -178,6 +179,18 @@ class Maker:
         wanted = wants_rarity(coupling)
         saliency = self.layer.perspectival.logits(texture, rare if wanted else None)
         return inputs_of(coupling, self.layer.information.logits(texture), saliency, wanted)
+
+
+def of_same_sources(inputs: Sequence[BalanceInputs]) -> list[BalanceInputs]:
+    """Return inputs that all have the sources of the richest; those that say nothing have confidence 0."""
+    most = max(inputs, key=lambda one: len(one.kinds))
+    made = []
+    for one in inputs:
+        logits, sure = torch.full_like(most.logits, PRIOR), torch.zeros_like(most.confidences)
+        for kind, own, confidence in zip(one.kinds, one.logits, one.confidences, strict=True):
+            logits[most.kinds.index(kind)], sure[most.kinds.index(kind)] = own, confidence
+        made.append(one._replace(kinds=most.kinds, logits=logits, confidences=sure))
+    return made
 
 
 def drawn_samples(count: int, wordings: Path, first: int = 0) -> Iterator[RealSample]:
