@@ -2,14 +2,16 @@
 
     python runs/balance.py EXAMPLES --open FOLDER --out runs/results/balance.json              a minute of one core
     python runs/balance.py EXAMPLES --open FOLDER --ablations --out runs/results/balance.json  an hour: each is learned anew
+    python runs/balance.py EXAMPLES --open FOLDER --curve --out runs/results/balance.json      half an hour, the same
 
 EXAMPLES is the folder of `arr_coc_lab.teaching.balance` (what guide and OCR say of the validation and test splits and
 of drawn pictures); FOLDER pictures with `questions.jsonl`, which nothing was fitted to. Evidence is every cell that a
 box touches. Each figure stands for a picture's own grid and for one of 1,024 cells; a budget is a share of 1,024.
 
-The bundled balance learned on validation and test splits, so it is measured on FOLDER alone. Ablations and the curve
+The bundled balance learned on validation and test splits, so it is measured on FOLDER alone. Ablations
 learn on the test split and are measured on the validation split and on FOLDER: without the image (gist, information
-and rarity), the question, the context of cells, rarity, or with gates fixed; "sum" is the plain sum of log odds.
+and rarity), the question, the context of cells, rarity, or with gates fixed; "sum" is the plain sum of log odds. The curve learns on an eighth, a quarter, a half and all of
+the pictures of the test and balance splits, in as many steps each, and is measured on the calibration split and on FOLDER.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from functools import partial
+from hashlib import sha1
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
@@ -37,6 +40,7 @@ from arr_coc.relevance.source import PRIOR
 from arr_coc_lab.evaluate.sources import in_folder, join_table, kept_evidence, labelled, remembered
 from arr_coc_lab.teaching.balance import (
     EPOCHS,
+    GRIDS,
     MODES,
     OVERVIEW,
     Maker,
@@ -193,7 +197,10 @@ def main() -> None:
     parser.add_argument("--cache", type=Path, default=Path(".ocr"), help="where the print of FOLDER is kept")
     parser.add_argument("--drawn", type=int, default=8)
     parser.add_argument("--ablations", action="store_true")
-    parser.add_argument("--epochs", type=int, default=EPOCHS // 2, help="of each ablation")
+    parser.add_argument("--curve", action="store_true")
+    parser.add_argument(
+        "--epochs", type=int, default=EPOCHS // 2, help="of each ablation, or of all pictures"
+    )
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
@@ -202,6 +209,22 @@ def main() -> None:
     drawn = kept_examples(arguments.examples, drawn_samples(arguments.drawn, arguments.wordings), maker)
     fresh = kept_examples(arguments.examples, drawn_samples(3, arguments.wordings, FRESH), maker)
     net = load_balance()
+    if arguments.curve:
+        splits = {"test": GRIDS, "balance": GRIDS[:1], "calibration": GRIDS[:1]}
+        real = {
+            split: kept_examples(
+                arguments.examples, labelled(split, arguments.pictures), maker, grids=splits[split]
+            )
+            for split in ("test", "balance", "calibration")
+        }
+        sets = {"open half": hidden, "calibration": real["calibration"]}
+        every = [one for one in real["test"] + real["balance"] if one.grid == "own"]
+        pictures = sorted({one.picture for one in every}, key=lambda name: sha1(name.encode()).digest())
+        for share in (8, 4, 2, 1):
+            some = set(pictures[::share])
+            part = [one for one in every if one.picture in some] + drawn
+            _measured(part, sets, fresh, f"curve, {len(some)} pictures", arguments, None, None, share)
+        return
     if not arguments.ablations:
         sets = {"open half": hidden}
         facts = {"sum": table(plain_sum, sets), "balance": table(net, sets)}
@@ -237,11 +260,6 @@ def main() -> None:
     own = real["test"] + drawn
     for name, (changed, started) in ways.items():
         _measured(own, sets, fresh, name, arguments, changed, started)
-    pictures = sorted({one.picture for one in real["test"]})
-    for share in (4, 2):
-        some = set(pictures[::share])
-        part = [one for one in real["test"] if one.picture in some] + drawn
-        _measured(part, sets, fresh, f"on {len(some)} pictures", arguments, None, None, share)
     both = real["test"] + real["validation"] + drawn
     _measured(both, {"open half": hidden}, fresh, "on both splits", arguments, None, None)
 
