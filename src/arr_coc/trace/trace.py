@@ -24,6 +24,7 @@ from safetensors.torch import save as to_safetensors
 from torch import Tensor
 
 from arr_coc.choose.allocation import Allocation
+from arr_coc.choose.stem import FOREIGN
 from arr_coc.data.record import Box
 from arr_coc.files.atomic import one_line, write_atomic
 from arr_coc.files.images import MAX_PIXELS
@@ -304,6 +305,7 @@ class Trace:
             **SHARED,
             **mode_view(self.mode),
             "agree": self.agree,
+            "foreign": FOREIGN in (self.note or ""),
             "is_true": self.is_true,
             "full_is_true": None if self.full is None else is_among(self.full.text, self.true_answers),
             "weights": strips[0]["weights"],
