@@ -30,8 +30,9 @@ from arr_coc.app.samples import LISTED, PICTURES, READ_BY_BUNDLED, SAMPLE, AppSa
 from arr_coc.choose.allocation import Allocation
 from arr_coc.data.record import Box
 from arr_coc.selector import Selector
+from arr_coc.trace.evidence import likely_units
 from arr_coc.trace.picture import DPI, TITLE, draw_panel, font, kept_panel, panel_pixels, truth_of, wrap
-from arr_coc.trace.view import look_view, picture_view, units_view
+from arr_coc.trace.view import look_view, picture_view
 from arr_coc.trace.viewer import assets
 from arr_coc_lab.world import draw_page
 from arr_coc_lab.world.browser.chromium import NAMES, Chromium
@@ -218,7 +219,7 @@ def first_choice(selector: Selector) -> Choice:
 
 def draw_first(page: Page, one: Choice) -> None:
     """Draw the README's first picture: the page as the app's viewer shows it, under its question."""
-    units = units_view(one.image, one.allocation)
+    units = likely_units(one.image, one.allocation)
     view = look_view(picture_view(one.image), one.question, one.allocation, None, units)
     script, style = assets()
     page.set_viewport_size({"width": one.image.width + 40, "height": one.image.height + 200})

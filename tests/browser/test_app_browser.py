@@ -23,7 +23,7 @@ pytest.importorskip("gradio", reason="the app is an extra: pip install 'arr-coc[
 
 
 from arr_coc.app.handlers import FAILED, NEW_PICTURE, NO_PICTURE, OF_CLIPS
-from arr_coc.app.samples import SAMPLE, SHAPES, THUMBNAIL, picture_samples
+from arr_coc.app.samples import SAMPLE, THUMBNAIL, picture_samples
 from arr_coc.guide.guide import BUNDLED_GUIDE, GUIDE_FILE
 from arr_coc.trace.trace import Trace
 from arr_coc.video import write_clip
@@ -37,7 +37,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, Route
 pytestmark = pytest.mark.slow
 
 SAMPLED = json.loads(SAMPLE.read_text(encoding="utf-8"))["question"]
-COUNTED = picture_samples(SHAPES)[1].question
+COUNTED = picture_samples()[-1].question
 SERVE = (
     "from arr_coc.app import launch;"
     "launch(port={port}, results={results!r}, ready=lambda address: print(address, flush=True))"
@@ -251,11 +251,6 @@ def choose_first(page: Page, path: Path) -> None:
     open_sample(page)
 
 
-def choose_gray(page: Page, path: Path) -> None:
-    page.locator("#samples button", has_text="gray text").click()
-    page.wait_for_function("document.querySelector('#sight').innerText.includes('gray')")
-
-
 def choose_drawn(page: Page, path: Path) -> None:
     page.locator("#samples button", has_text=COUNTED).click()
     page.wait_for_function("document.querySelector('#sight').innerText.includes('of 768')")
@@ -293,7 +288,7 @@ def refresh(page: Page, path: Path) -> None:
 
 
 WAYS = (
-    choose_first, choose_gray, choose_drawn, upload_picture, paste_picture, drop_pdf, stop_first,
+    choose_first, choose_drawn, upload_picture, paste_picture, drop_pdf, stop_first,
     be_refused_first, fail_first, refresh,
 )  # fmt: skip
 
@@ -539,7 +534,7 @@ def test_the_page_says_what_it_offers(open_app: Open) -> None:
     thumbnails.nth(3).wait_for()  # the answer that the app opens with may stand before them
     page.wait_for_function("[...document.querySelectorAll('#samples button img')].every(i => i.complete)")
     sizes = thumbnails.evaluate_all("all => all.map(i => [i.naturalWidth, i.alt])")
-    assert sizes == [[THUMBNAIL, ""]] * (4 + len(picture_samples()))
+    assert sizes == [[THUMBNAIL[0], ""]] * (1 + len(picture_samples()))
     assert page.get_by_role("button", name=COUNTED).is_visible()
     line = "document.querySelector('#model').innerText"
     page.wait_for_function(f"{line}.startsWith('Model bundled') && !{line}.includes('loading')")

@@ -18,8 +18,8 @@ from arr_coc.guide.coupling import fitted
 from arr_coc.pixels import Packed, find_page
 from arr_coc.relevance.source import guide_view
 from arr_coc.selector import Selector
-from arr_coc.trace.evidence import read_guidance, scaled
-from arr_coc.trace.view import look_view, picture_view, units_view
+from arr_coc.trace.evidence import likely_units, read_guidance, scaled
+from arr_coc.trace.view import look_view, picture_view
 
 MAX_QUESTION_LENGTH = 2000  # characters of a question that are read
 SHOWN = 1024  # longest side in px of the picture that is sent to the page
@@ -103,5 +103,5 @@ def live_view(record: SeenPicture, question: str, budget: float | str) -> dict[s
         page = guide_view(guided.source, guided.encode(record.image, record.grid).seen)
         guidance = read_guidance(guided.guide, page, question, coupling, allocation.grid[1:])
     drawn = record.picture["width"], record.picture["height"]
-    units = scaled(units_view(record.image, allocation, record.page), record.image.size, drawn)
+    units = scaled(likely_units(record.image, allocation, record.page), record.image.size, drawn)
     return look_view(record.picture, question, allocation, guidance, units)

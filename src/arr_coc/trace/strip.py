@@ -19,8 +19,8 @@ from torch import Tensor
 
 from arr_coc.choose.allocation import Allocation, Grid, Reason
 from arr_coc.files.images import MAX_PIXELS
-from arr_coc.trace.evidence import Guidance
-from arr_coc.trace.view import SCORES, allocation_view, drawn_url, guidance_view, picture_url, units_view
+from arr_coc.trace.evidence import Guidance, likely_units
+from arr_coc.trace.view import SCORES, allocation_view, drawn_url, guidance_view, picture_url
 
 MAX_SMALL_PIXELS, MAX_STRIP_PIXELS = 2**19, 2**25  # px of a small picture, and of all
 MAX_BYTES, MAX_STEPS = 2**24, 4096  # bytes (16 MiB) and steps of all pictures of a trace
@@ -145,7 +145,7 @@ class Strip:
             "height": height,
         }
         times = {"spans": [list(span) for span in self.spans], "cuts": list(self.cuts)}
-        units = [] if self.is_clip else list(map(list, units_view(self.picture(0), self.allocation)))
+        units = [] if self.is_clip else list(map(list, likely_units(self.picture(0), self.allocation)))
         about = {"side": list(self.side), "guidance": guidance, "units": units}
         return allocation_view(self.allocation, texture, channels) | pictures | times | about
 

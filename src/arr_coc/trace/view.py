@@ -21,13 +21,10 @@ from arr_coc.data.record import Box
 from arr_coc.guide.coupling import LIKELY
 from arr_coc.guide.trust import BADGES
 from arr_coc.modes import MODES
-from arr_coc.pixels.page import PrintedPage
-from arr_coc.pixels.units import unit_evidence
 from arr_coc.trace.evidence import Guidance, score
 from arr_coc.trace.picture import PALETTE
 
 VIEW_FORMAT = "arr-coc view 2"
-OUTLINED, MOST_OUTLINED = 0.5, 3  # score from which a unit is outlined, and how many are at most
 MAX_WEBP = 16_383  # px of a side in WebP; a longer picture is sent as PNG
 REASON_NAMES = {
     Reason.RELEVANT: "relevant",
@@ -88,17 +85,6 @@ def evidence_view(boxes: Sequence[Box], record: Allocation, size: tuple[int, int
         {"box": list(box), "cells": list(cells)}
         for box, cells in zip(scored.boxes, scored.cells, strict=True)
     ]
-
-
-def units_view(image: Image.Image, record: Allocation, page: PrintedPage | None = None) -> list[Box]:
-    """Return the boxes to outline in px of a picture, best first: rows, lines or things that are likely meant.
-
-    There is none where cells are kept for what they hold, as for an overview. `page` as in `unit_evidence`.
-    """
-    if float(record.weights[0]) >= min(OUTLINED, float(record.weights[1:].max())):
-        return []
-    likely = [one for one in unit_evidence(image, record, page) if one.score >= OUTLINED]
-    return [one.box for one in likely[:MOST_OUTLINED]]
 
 
 def guidance_view(guidance: Guidance | None) -> dict[str, Any] | None:
