@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from access import assert_accessible
 from PIL import Image
 
 from launching import PACKAGES
@@ -158,7 +159,11 @@ def test_the_sample_is_answered_before_and_after_asking(open_app: Open) -> None:
 @pytest.mark.skipif(not (BUNDLED_GUIDE / GUIDE_FILE).is_file(), reason="the package has no guide")
 def test_it_shows_where_it_would_look_while_one_types(open_app: Open) -> None:
     page = open_app()
-    assert "64 of 1,000 cells kept" in page.inner_text("#sight")
+    said = page.inner_text("#sight")
+    assert "64 of 1,000 cells kept" in said
+    assert "The cells were chosen by what the question asks for." in said
+    assert page.locator("#sight .ac-evidence.ac-best").count() == 1  # the row, in place of each cell
+    assert page.locator("#sight .ac-outline").count() == 0
     page.fill("#question textarea", "What is the voucher?")
     page.wait_for_function("document.querySelector('#sight').innerText.includes('voucher')")
     assert "64 of 1,000 cells kept" in page.inner_text("#sight")
@@ -192,12 +197,13 @@ def test_a_picture_to_choose_is_looked_at_asked_about_and_cleared(open_app: Open
     page.wait_for_function("document.querySelector('#image img').naturalWidth === 768")
     page.click("#ask")
     answered(page)
-    warning = page.locator("#canvas .ac-warning")  # the bundled model can't read it, and says so first
-    below = page.locator("#canvas .ac-answer").first.bounding_box()
-    above = warning.bounding_box()
-    assert above is not None
-    assert below is not None
-    assert above["y"] < below["y"]
+    assert page.is_visible("#canvas .ac-warning")  # the bundled model can't read it, and says so first
+    assert "would be sent the 64 cells" in page.inner_text("#canvas")
+    assert not page.locator("#canvas .ac-answer, #canvas .ac-differ").first.is_visible()
+    page.click("#canvas summary")
+    assert page.locator("#canvas .ac-answer").first.is_visible()
+    page.get_by_role("tab", name="For any API").click()
+    page.wait_for_selector("#sent img")
     page.click("#image button[aria-label='Remove Image']")
     page.get_by_role("tab", name="Where it looks").click()
     page.wait_for_selector("#sight canvas", state="detached")
@@ -673,6 +679,25 @@ def test_phone(open_app: Open) -> None:
             tab = page.locator("#closer .overflow-dropdown button", has_text=name)
         tab.tap()
         assert fits(page)
+
+
+@pytest.mark.skipif(not (BUNDLED_GUIDE / GUIDE_FILE).is_file(), reason="the package has no guide")
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1280])
+def test_everybody_can_use_every_tab(open_app: Open, scheme: str, width: int) -> None:
+    """In a narrow and a wide window, light and dark; the third tab makes its pictures as one opens it."""
+    page = open_app(viewport={"width": width, "height": 844}, color_scheme=scheme)
+    assert_accessible(page)
+    page.get_by_role("tab", name="For any API").click()
+    page.wait_for_selector("#sent img")
+    page.wait_for_selector("#pack-costs table")
+    assert page.inner_text("#pack-line").startswith("Any model can be sent")
+    assert_accessible(page)
+    before = page.inner_text("#pack-line")
+    page.fill("#question textarea", "What is the order number and what does each item cost?")
+    page.wait_for_function(f"document.querySelector('#pack-line').innerText !== {before!r}")
+    open_sample(page)
+    assert_accessible(page)
 
 
 def test_dark(open_app: Open) -> None:

@@ -132,8 +132,13 @@ function leading(weights) {
 /** How much each map counted for this question: a sentence and three bars; and what else must be known. */
 function gates({ weights, note }) {
   const rows = Object.entries(GATES).map(([name, [text]]) =>
-    el("li", {}, explain(el("span", { tabindex: 0 }, text), `${scorerWord(name)}: ${TERMS[scorerWord(name)]}`),
-      bar([[weights[name], "value"]]), el("span.ac-number", {}, fixed(weights[name]))),
+    el(
+      "li",
+      {},
+      term(text, `${capital(scorerWord(name))}. ${TERMS[scorerWord(name)]}`),
+      bar([[weights[name], "value"]]),
+      el("span.ac-number", {}, fixed(weights[name])),
+    ),
   );
   const remarks = note ? el("p.ac-quiet", {}, `${capital(note)}.`) : null;
   return el("div.ac-why", {}, el("p", {}, leading(weights)), el("ul.ac-channels.ac-gates", { "aria-label": "weight of each map" }, rows), remarks);
