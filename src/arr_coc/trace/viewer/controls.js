@@ -96,7 +96,7 @@ function legend(record, store, hasKeys = true) {
       element.replaceChildren(scale, el("div.ac-ticks", {}, ticks.map((tick) => el("span", {}, tick))));
     } else {
       const units = hasUnits(state) ? (record.view.units ?? []).length : 0;
-      const keys = [[units > 0, "best", "most likely meant"], [units > 1, "next", "likely meant, too"], [true, "pale", "pale: not kept"]]
+      const keys = [[units > 0, "best", "most likely meant"], [units > 1, "next", "likely meant, too"], [true, "pale", "faded: not kept"]]
         .filter(([isDrawn]) => isDrawn && hasKeys && state.layer === "kept")
         .map(([, ...key]) => key);
       element.replaceChildren(

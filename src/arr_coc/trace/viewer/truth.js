@@ -11,13 +11,13 @@ function recallOf(view, cells) {
 }
 
 /** The outline of a box in px, in units of cells. */
-function boxOutline({ view, rows, columns }, [x0, y0, x1, y1], kind) {
+function boxOutline({ view, rows, columns }, [x0, y0, x1, y1], kind, around = AROUND) {
   const [x, y] = [columns / view.width, rows / view.height];
   const place = {
-    x: x0 * x - AROUND,
-    y: y0 * y - AROUND,
-    width: (x1 - x0) * x + 2 * AROUND,
-    height: (y1 - y0) * y + 2 * AROUND,
+    x: x0 * x - around,
+    y: y0 * y - around,
+    width: (x1 - x0) * x + 2 * around,
+    height: (y1 - y0) * y + 2 * around,
     rx: AROUND,
   };
   return [svg("rect.ac-evidence-halo", place), svg(`rect.ac-evidence.ac-${kind}`, place)];
@@ -34,7 +34,7 @@ const hasUnits = ({ layer, shown }) => layer === "kept" && shown.source === "own
 
 /** The outlines of the rows, lines or things that are likely meant, the best last, on top of the others. */
 const unitOutlines = (record) =>
-  (record.view.units ?? []).map((box, i) => boxOutline(record, box, i === 0 ? "best" : "next")).reverse().flat();
+  (record.view.units ?? []).map((box, i) => boxOutline(record, box, i === 0 ? "best" : "next", 2 * AROUND)).reverse().flat();
 
 /** The recall of the kept cells in a line, which follows the budget; nothing where no evidence is known. */
 function recallLine(record, store) {
@@ -151,6 +151,7 @@ function look(element, view) {
     const state = initialState(record, former);
     const layer = state.layer.startsWith("spot:") ? "kept" : state.layer;
     const store = makeStore({ ...state, layer, cell: null });
+    const hasPlace = !["overview", "unusual"].includes(current.guidance?.says); // else its words are none of a page's
     host.classList.add("ac-simple", "ac-look");
     host.replaceChildren(
       el(
@@ -160,7 +161,7 @@ function look(element, view) {
         el(
           "div.ac-look-side",
           {},
-          current.guidance ? el("div", {}, assurance(current.guidance), spots(record, store)) : null,
+          current.guidance ? el("div", {}, assurance(current.guidance), hasPlace ? spots(record, store) : null) : null,
           gates(current),
         ),
       ),

@@ -38,7 +38,7 @@ const fullOf = (view) => (view.stock ? null : view.full);
 function warningsOf(view) {
   const warnings = [
     [view.fallback, "The choice failed, so all tokens were used. The log has the reason."],
-    [Boolean(view.note), view.note],
+    [Boolean(view.note), capital(view.note ?? "")],
   ];
   return warnings.filter(([isSo]) => isSo).map(
     ([, text]) => el("p.ac-remark.ac-warning", { role: "note" }, icon(ICONS.warning, "note"), el("span", {}, text)),
@@ -186,7 +186,7 @@ function verdict(view) {
     { "aria-label": "question and answers" },
     el("div.ac-head", {}, el("p.ac-question", {}, view.question), view.foreign ? null : headline(view)),
     warningsOf(view),
-    view.foreign ? remark(`A model that can read such a picture would be sent the ${plural(view.kept, "cell")} that aren't pale.`) : answers(view),
+    view.foreign ? remark(`A model that can read such a picture would be sent the ${plural(view.kept, "cell")} that aren't faded.`) : answers(view),
   );
 }
 
