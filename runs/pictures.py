@@ -107,7 +107,7 @@ def draw() -> None:
         known = {one.text: (one.answer, list(map(list, one.evidence))) for one in page.questions} | known
         paletted(page.image).save(PICTURES / f"{name}.png", optimize=True)
     listed = [
-        {"group": group, "file": file_of(name), "question": text, "answer": known[text][0], "evidence": known[text][1]}
+        {"group": group, "file": picture_file(name), "question": text, "answer": known[text][0], "evidence": known[text][1]}
         for group, asked in GROUPS.items()
         for name, text in asked
     ]  # fmt: skip
@@ -115,7 +115,7 @@ def draw() -> None:
     (PICTURES / LISTED).write_text(f"[\n{lines}\n]\n", encoding="utf-8")
 
 
-def file_of(name: str) -> str:
+def picture_file(name: str) -> str:
     """The file of a picture in the app."""
     return f"{name}.{'png' if name in (*WRITTEN, *DRAWN) else 'jpg'}"
 

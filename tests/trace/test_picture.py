@@ -187,9 +187,7 @@ class TestKept:
         panel = kept_panel(base, allocation, Truth())
         mask = spread(allocation.mask()[0].numpy(), base.shape)
         assert (panel.pixels[mask] == base[mask]).all()
-        assert set(map(tuple, panel.pixels[~mask].tolist())) == {
-            (83, 45, 49)
-        }  # mostly dark ground
+        assert set(map(tuple, panel.pixels[~mask].tolist())) == {(83, 45, 49)}  # mostly dark ground
 
     def test_what_is_likely_meant_is_outlined(self) -> None:
         meant = dataclasses.replace(record(4, 4, 5), weights=torch.tensor([0.0, 0.1, 0.9]))

@@ -156,8 +156,8 @@ def build(models: Models, samples: Sequence[AppSample], results: str | Path | No
             with gr.Tabs(selected=ANSWER if lazy else LOOK, elem_id="results") as results_tabs:
                 with gr.Tab("Where it looks", id=LOOK):
                     gr.HTML(
-                        "<p>The guide is a small net that chooses cells by your question, as you type. It needs "
-                        "no model.</p>",
+                        "<p>The guide is a small net that chooses cells by your question, as you type. It "
+                        "needs no model.</p>",
                         apply_default_css=False, elem_id="looking-title",
                     )  # fmt: skip
                     with gr.Column(elem_id="looking-view"):

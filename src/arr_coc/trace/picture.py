@@ -478,7 +478,7 @@ def truth_of(
 def kept_panel(base: np.ndarray, allocation: Allocation, truth: Truth) -> Panel:
     """Return a panel of the image, its dropped cells pale, with an outline around what is likely meant."""
     mask = spread(allocation.mask()[0].numpy(), base.shape)
-    ground = np.array(_GROUNDS[_gray(base).mean() <= _DARK])
+    ground = np.array(_GROUNDS[int(_gray(base).mean() <= _DARK)])
     pale = np.rint(base + _FADE * (ground - base)).astype(np.uint8)
     panel = Image.fromarray(np.where(mask[..., None], base, pale))
     for x0, y0, x1, y1 in reversed(likely_units(Image.fromarray(base), allocation)):
