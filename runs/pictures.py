@@ -192,16 +192,20 @@ def draw_choice(sheet: Image.Image, one: Choice, x: float, y: float, wide: float
     draw_panel(sheet, replace(panel, title=title, note=""), x, y)
 
 
+GALLERY = ("settings", "odd", "invoice", "street")
+"""Pictures that the figure shows beside each other."""
+
+
 def samples() -> list[AppSample]:
-    """The first question about each of the app's pictures but that of the README, in their order."""
-    firsts = {str(sample.image): sample for sample in reversed(picture_samples())}
-    return [firsts[path] for path in reversed(firsts) if Path(path).stem != FIRST[0]]
+    """The first sample of each picture of the gallery."""
+    firsts = {Path(str(sample.image)).stem: sample for sample in reversed(picture_samples())}
+    return [firsts[name] for name in GALLERY]
 
 
 def draw_look(selector: Selector) -> list[Choice]:
     """Draw what the guide keeps for the first question about each picture."""
     choices = [choice(selector, sample) for sample in samples()]
-    paletted(draw_gallery(choices, columns=2)).save(DOCS / "look.png", optimize=True)
+    draw_gallery(choices, columns=2).save(DOCS / "look.png", optimize=True)
     return choices
 
 
