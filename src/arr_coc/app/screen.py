@@ -201,13 +201,13 @@ def build(models: Models, samples: Sequence[AppSample], results: str | Path | No
                     auto = gr.Checkbox(False, label="auto", scale=1, min_width=80, elem_id="auto")
                 problems["budget"] = Problem(field="#budget input[type=number]", elem_id="budget-problem")
                 with gr.Column(elem_id="samples"):
-                    groups = [
-                        gr.Dataset(
+                    groups = {
+                        title: gr.Dataset(
                             label=title, components=["html"], type="index", samples_per_page=100,
                             samples=[[chip(sample)] for sample in samples if sample.group == title],
                         )
                         for title in dict.fromkeys(sample.group for sample in samples)
-                    ]  # fmt: skip
+                    }  # fmt: skip
                 kinds = [*["video"] * can_open(), *[".pdf"] * can_draw()]
                 taken_here = [f"a clip ({LIMITS})"] * can_open() + ["a PDF"] * can_draw()
                 clip = UploadClip(
@@ -345,8 +345,8 @@ def build(models: Models, samples: Sequence[AppSample], results: str | Path | No
             where = ANSWER if sample.trace is not None else LOOK
             return [*handlers.on_pick(sample, state), gr.Tabs(selected=where), handlers.on_new_picture(state)]
 
-        for picks in groups:
-            picks.click(partial(pick, picks.label), [tab, picks], of_pick, **quick).then(**guided)
+        for title, picks in groups.items():
+            picks.click(partial(pick, title), [tab, picks], of_pick, **quick).then(**guided)
             picks.click(None, None, None, js=SHOW_RESULTS, **quick)
         closer.expand(handlers.on_closer, [tab], close_up, **quick)
         closer.collapse(handlers.on_closed, [tab], None, **quick)
