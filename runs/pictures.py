@@ -1,7 +1,8 @@
 """Draw every picture of the documentation that shows the product, as it is today; and the pages that are shown there.
 
     python runs/pictures.py           docs/first.png, look.png, app.png, microscope.png, and in shown.json what they show
-    python runs/pictures.py --pages   the pages anew: runs/pictures/*.html -> src/arr_coc/app/pictures, docs/order.png
+    python runs/pictures.py --pages   the app's samples anew: runs/pictures/*.html and drawn scenes -> src/arr_coc/app/pictures,
+                                      docs/order.png
 
 `tests/runs/test_runs_pictures.py` compares what is shown with what the product does. The pages are written by hand, so
 that a stranger recognises them and no page type of `arr_coc_lab.world` made them: the guide was taught on none of them.
@@ -25,22 +26,60 @@ from typing import TYPE_CHECKING, Any
 
 from PIL import Image, ImageDraw
 
-from arr_coc.app.samples import LISTED, PICTURES, SAMPLE, SHAPES, AppSample, picture_samples
+from arr_coc.app.samples import LISTED, PICTURES, READ_BY_BUNDLED, SAMPLE, AppSample, picture_samples
 from arr_coc.choose.allocation import Allocation
 from arr_coc.data.record import Box
-from arr_coc.pixels import find_page, ranked_units
 from arr_coc.selector import Selector
+from arr_coc.trace.evidence import likely_units
 from arr_coc.trace.picture import DPI, TITLE, draw_panel, font, kept_panel, panel_pixels, truth_of, wrap
+from arr_coc.trace.view import look_view, picture_view
+from arr_coc.trace.viewer import assets
 from arr_coc_lab.world import draw_page
 from arr_coc_lab.world.browser.chromium import NAMES, Chromium
+from arr_coc_lab.world.odd import draw_odd_page
+from arr_coc_lab.world.street import draw_street
 
 if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
     from arr_coc.app.screen import App
 
 PAGES = Path(__file__).parent / "pictures"
 DOCS = Path(__file__).parents[1] / "docs"
-ORDER = ("order", "invoice", "chart", "settings", "ticket")
-"""Of the pages, here and in the app, which opens with the first."""
+GROUPS = {
+    "One fact of a page": [
+        ("order", "When will the parcel arrive?"),
+        ("invoice", "Who is the seller?"),
+        ("settings", "Is Bluetooth on?"),
+    ],
+    "Three kinds of question": [
+        ("invoice", "What is the total?"),
+        ("odd", "Which one is different?"),
+        ("invoice", "Give me an overview."),
+    ],
+    "Pictures with little print": [
+        ("street", "Where is the museum?"),
+        ("street", "What is unusual in this image?"),
+        ("coffee", "What colour is the coffee?"),
+    ],
+    READ_BY_BUNDLED: [("shapes", "How many rings are there?")],
+}
+"""The app's samples as it shows them: a picture and what is asked. It opens with the first."""
+WRITTEN = ("order", "invoice", "settings")
+"""Pictures that are laid out from HTML."""
+DRAWN = {
+    "odd": lambda: draw_odd_page(0, (1024, 768), "test", "colour"),
+    "street": lambda: draw_street(2, (1024, 768), "test"),
+    "shapes": lambda: draw_page(5, (1024, 768), "test"),
+}
+"""Pictures that the lab draws. The last, coffee.jpg, is a photograph by Rachel Michetti, CC0, from scikit-image."""
+LABELLED = {
+    "Which one is different?": ("the yellow cross", [[558, 450, 618, 510]]),
+    "Where is the museum?": ("in the yellow house", [[630, 394, 731, 423]]),
+    "What is unusual in this image?": ("nothing", []),
+    "What colour is the coffee?": ("brown", [[325, 160, 560, 320]]),
+}
+"""Answer and evidence of questions that nothing else knows."""
 COLOURS = 128
 """Of a palette: print on plain paper has few."""
 BUDGET = 64
@@ -49,39 +88,36 @@ GAP, CAPTION = 0.22, 0.36
 
 
 def draw() -> None:
-    """Render every page, and list its questions with their evidence."""
-    listed = []
+    """Render every picture but the photograph, and list the samples with their evidence."""
+    known: dict[str, tuple[str, list]] = dict(LABELLED)
     PICTURES.mkdir(exist_ok=True)
     with Chromium() as chromium:
-        for name in ORDER:
+        for name in WRITTEN:
             html, size, questions = read_page(name)
             shot = chromium.render(html, *size)
-            for question in questions:
-                question["evidence"] = [box for piece in question.pop("pieces") for box in shot.pieces[piece]]
-            listed.append({"name": name, "questions": questions})
+            for one in questions:
+                boxes = [list(box) for piece in one["pieces"] for box in shot.pieces[piece]]
+                known[one["question"]] = one["answer"], boxes
             page = Image.open(io.BytesIO(shot.png)).convert("RGB")
             paletted(page).save(PICTURES / f"{name}.png", optimize=True)
             if name == FIRST[0]:
                 page.save(DOCS / f"{name}.png", optimize=True)
-    (PICTURES / LISTED).write_text(json.dumps(listed, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    for name, make in DRAWN.items():
+        page = make()
+        known = {one.text: (one.answer, list(map(list, one.evidence))) for one in page.questions} | known
+        paletted(page.image).save(PICTURES / f"{name}.png", optimize=True)
+    listed = [
+        {"group": group, "file": picture_file(name), "question": text, "answer": known[text][0], "evidence": known[text][1]}
+        for group, asked in GROUPS.items()
+        for name, text in asked
+    ]  # fmt: skip
+    lines = ",\n".join(" " + json.dumps(one, ensure_ascii=False) for one in listed)
+    (PICTURES / LISTED).write_text(f"[\n{lines}\n]\n", encoding="utf-8")
 
 
-SHAPES_PAGE = (5, (1024, 768), "test")
-"""Seed, size in px and split of the drawn page among the app's samples."""
-ASKED = ("What is larger: the cyan ring or the purple ring?", "How many rings are there?")
-
-
-def draw_shapes() -> None:
-    """Draw the page with shapes, and list its two questions."""
-    page = draw_page(*SHAPES_PAGE)
-    questions = {question.text: question for question in page.questions}
-    asked = [
-        {"question": text, "answer": questions[text].answer, "evidence": questions[text].evidence}
-        for text in ASKED
-    ]
-    page.image.save(PICTURES / "shapes.png", optimize=True)
-    listed = [{"name": "shapes", "questions": asked}]
-    (PICTURES / SHAPES).write_text(json.dumps(listed, indent=1) + "\n", encoding="utf-8")
+def picture_file(name: str) -> str:
+    """The file of a picture in the app."""
+    return f"{name}.{'png' if name in (*WRITTEN, *DRAWN) else 'jpg'}"
 
 
 def read_page(name: str) -> tuple[str, tuple[int, int], list[dict]]:
@@ -156,25 +192,26 @@ def draw_choice(sheet: Image.Image, one: Choice, x: float, y: float, wide: float
     draw_panel(sheet, replace(panel, title=title, note=""), x, y)
 
 
+GALLERY = ("settings", "odd", "invoice", "street")
+"""Pictures that the figure shows beside each other."""
+
+
 def samples() -> list[AppSample]:
-    """The first question about each of the app's pictures but that of the README, in their order."""
-    firsts = {str(sample.image): sample for sample in reversed(picture_samples())}
-    return [firsts[path] for path in reversed(firsts) if Path(path).stem != FIRST[0]]
+    """The first sample of each picture of the gallery."""
+    firsts = {Path(str(sample.image)).stem: sample for sample in reversed(picture_samples())}
+    return [firsts[name] for name in GALLERY]
 
 
 def draw_look(selector: Selector) -> list[Choice]:
     """Draw what the guide keeps for the first question about each picture."""
     choices = [choice(selector, sample) for sample in samples()]
-    paletted(draw_gallery(choices, columns=2)).save(DOCS / "look.png", optimize=True)
+    draw_gallery(choices, columns=2).save(DOCS / "look.png", optimize=True)
     return choices
 
 
 FIRST = ("order", 0, 64)
 """The page of the README's first picture, the number of its question and the budget."""
-FADES = (0.8, 0.45)
-"""How much of the paper covers what isn't read, and what is read beside the first fact."""
-PAD = 9  # px around that fact
-PAPER, EDGE, INK, QUIET = (233, 235, 239), (217, 119, 6), (23, 23, 28), (96, 104, 114)
+INK, QUIET = (23, 23, 28), (96, 104, 114)
 
 
 def first_choice(selector: Selector) -> Choice:
@@ -184,34 +221,26 @@ def first_choice(selector: Selector) -> Choice:
     return Choice(page, selector(page, question, budget=budget), question)
 
 
-def draw_first(selector: Selector) -> Choice:
-    """Draw the README's first picture."""
-    one = first_choice(selector)
-    draw_kept(one.image, one.allocation, one.question).save(DOCS / "first.png", optimize=True)
-    return one
-
-
-def draw_kept(page: Image.Image, kept: Allocation, question: str) -> Image.Image:
-    """The page under its question: the fact that is ranked first outlined, and what isn't read faded.
-
-    Cells that are read beside that fact are faded by half as much.
-    """
-    (first, *_) = ranked_units(find_page(page), kept)
-    box = (first.box[0] - PAD, first.box[1] - PAD, first.box[2] + PAD, first.box[3] + PAD)
-    shown, beside = (Image.blend(page, Image.new("RGB", page.size, PAPER), fade) for fade in FADES)
-    for cell in kept.boxes(page.size).round().int().tolist():
-        shown.paste(beside.crop(cell), cell[:2])
-    shown.paste(page.crop(box), box[:2])
-    ImageDraw.Draw(shown).rounded_rectangle(box, 8, outline=EDGE, width=3)
+def draw_first(page: Page, one: Choice) -> None:
+    """Draw the README's first picture: the page as the app's viewer shows it, under its question."""
+    units = likely_units(one.image, one.allocation)
+    view = look_view(picture_view(one.image), one.question, one.allocation, None, units)
+    script, style = assets()
+    page.set_viewport_size({"width": one.image.width + 40, "height": one.image.height + 200})
+    page.set_content("<!doctype html><body><div id='here'></div></body>")
+    page.add_style_tag(content=style + f".arrcoc .ac-stage {{ width: {one.image.width}px !important }}")
+    page.add_script_tag(content=script)
+    page.evaluate("view => ArrCocViewer.look(document.getElementById('here'), view).ready", view)
+    shown = Image.open(io.BytesIO(page.locator(".ac-stage").screenshot())).convert("RGB")
     margin, head = 28, 84
-    sheet = Image.new("RGB", (page.width + 2 * margin, page.height + head + margin), "white")
+    sheet = Image.new("RGB", (shown.width + 2 * margin, shown.height + head + margin), "white")
     sheet.paste(shown, (margin, head))
     draw = ImageDraw.Draw(sheet)
-    draw.rectangle((margin - 1, head - 1, margin + page.width, head + page.height), outline=(206, 209, 214))
-    count = f"{kept.kept} of {kept.total:,} cells are read"
-    draw.text((margin, head / 2), question, INK, font("bold", 14.0), anchor="lm")
+    draw.rectangle((margin - 1, head - 1, margin + shown.width, head + shown.height), outline=(206, 209, 214))
+    count = f"{one.allocation.kept} of {one.allocation.total:,} cells are read"
+    draw.text((margin, head / 2), one.question, INK, font("bold", 14.0), anchor="lm")
     draw.text((sheet.width - margin, head / 2), count, QUIET, font("normal", 10.0), anchor="rm")
-    return sheet
+    sheet.save(DOCS / "first.png", optimize=True)
 
 
 def choice(selector: Selector, sample: AppSample) -> Choice:
@@ -231,13 +260,18 @@ def of_app(app: App) -> dict[str, Any]:
     """What the app's first screen offers: its tabs and the questions of its samples, in their order."""
     parts = app.config["components"]
     tabs = [part["props"]["label"] for part in parts if part["type"] == "tabitem"]
-    (chips,) = (part["props"]["samples"] for part in parts if part["props"].get("elem_id") == "samples")
-    questions = [unescape(re.search("<span>(.*)</span>", chip)[1]) for (chip,) in chips]
-    return {"tabs": tabs, "samples": questions}
+    groups = {
+        part["props"]["label"]: [
+            unescape(re.search("<span>(.*)</span>", chip)[1]) for (chip,) in part["props"]["samples"]
+        ]
+        for part in parts
+        if part["type"] == "dataset"
+    }
+    return {"tabs": tabs, "samples": groups}
 
 
-def photograph() -> dict[str, Any]:
-    """Draw app.png, the first screen, and microscope.png, all that was measured of an answer."""
+def photograph(first: Choice) -> dict[str, Any]:
+    """Draw app.png, the first screen, microscope.png, all that was measured of an answer, and first.png."""
     from playwright.sync_api import sync_playwright
 
     from arr_coc.app import build_app
@@ -272,6 +306,7 @@ def photograph() -> dict[str, Any]:
             page.mouse.move(0, 0)
             page.wait_for_timeout(500)
             page.locator("#microscope").screenshot(path=DOCS / "microscope.png")
+            draw_first(browser.new_page(), first)
             browser.close()
     finally:
         app.close(verbose=False)
@@ -286,7 +321,7 @@ def photograph() -> dict[str, Any]:
 # ---- what they show ------------------------------------------------------------------------------------
 
 SHOWN = DOCS / "shown.json"
-DRAWN = ("first", "look", "app", "microscope")
+PICTURED = ("first", "look", "app", "microscope")
 
 
 def of_choice(one: Choice) -> dict[str, Any]:
@@ -296,16 +331,17 @@ def of_choice(one: Choice) -> dict[str, Any]:
 
 def digests() -> dict[str, str]:
     """SHA-256 of each picture."""
-    return {name: sha256((DOCS / f"{name}.png").read_bytes()).hexdigest() for name in DRAWN}
+    return {name: sha256((DOCS / f"{name}.png").read_bytes()).hexdigest() for name in PICTURED}
 
 
 def show() -> None:
     """Draw all of them, and record what they show."""
     selector = Selector.from_pretrained()
+    first = first_choice(selector)
     shown = {
-        "first": of_choice(draw_first(selector)),
+        "first": of_choice(first),
         "look": [of_choice(one) for one in draw_look(selector)],
-        "app": photograph(),
+        "app": photograph(first),
     }
     SHOWN.write_text(json.dumps(shown | {"sha256": digests()}) + "\n", encoding="utf-8")
 
@@ -317,6 +353,5 @@ if __name__ == "__main__":
     parser.add_argument("--pages", action="store_true", help="render the pages that are shown, nothing else")
     if parser.parse_args().pages:
         draw()
-        draw_shapes()
     else:
         show()

@@ -128,7 +128,7 @@ class TestUpload:
         self, models: Models, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def parts() -> dict[str, Any]:
-            config = screen.build(models, samples.bundled_samples()[1:2], None, lazy=True).config
+            config = screen.build(models, samples.picture_samples()[:1], None, lazy=True).config
             return {part["props"].get("elem_id"): part["props"] for part in config["components"]}
 
         there = parts()
@@ -160,7 +160,7 @@ class TestAnswer:
         assert [entry["question"] for entry in tab.history] == [QUESTION, "What moves?"]
         assert tab.megapixels == pytest.approx(0.25)
         image = picture(1, (64, 48))
-        handlers.on_pick([samples.AppSample(image, "Why?")], tab, 0)
+        handlers.on_pick(samples.AppSample(image, "Why?"), tab)
         update = last(handlers.on_ask(models, tab, image, "Why?", *form[2:]))
         assert (tab.clip, update[1]["strips"][0]["grid"]) == (None, [1, 6, 8])
 
@@ -210,7 +210,7 @@ class TestTraces:
         status, view, *_, image, question, problem = handlers.on_open(other, str(saved))[:-4]
         assert (status, image, question, problem) == ("Opened.", None, "When is the disc red?", "")
         assert view["strips"][0]["cuts"] == [0, 3]
-        update = handlers.on_pick(samples.samples([saved])[:1], Tab(), 0)
+        update = handlers.on_pick(samples.samples([saved])[0], Tab())
         assert update[-5:-3] == [None, "When is the disc red?"]
         assert update[1]["format"] == "arr-coc view 2"
         assert json.dumps(tab.history)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from access import assert_accessible
 from PIL import Image
 
 from launching import PACKAGES
@@ -23,7 +24,7 @@ pytest.importorskip("gradio", reason="the app is an extra: pip install 'arr-coc[
 
 
 from arr_coc.app.handlers import FAILED, NEW_PICTURE, NO_PICTURE, OF_CLIPS
-from arr_coc.app.samples import SAMPLE, SHAPES, THUMBNAIL, picture_samples
+from arr_coc.app.samples import SAMPLE, THUMBNAIL, picture_samples
 from arr_coc.guide.guide import BUNDLED_GUIDE, GUIDE_FILE
 from arr_coc.trace.trace import Trace
 from arr_coc.video import write_clip
@@ -37,7 +38,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, Route
 pytestmark = pytest.mark.slow
 
 SAMPLED = json.loads(SAMPLE.read_text(encoding="utf-8"))["question"]
-COUNTED = picture_samples(SHAPES)[1].question
+COUNTED = picture_samples()[-1].question
 SERVE = (
     "from arr_coc.app import launch;"
     "launch(port={port}, results={results!r}, ready=lambda address: print(address, flush=True))"
@@ -158,7 +159,11 @@ def test_the_sample_is_answered_before_and_after_asking(open_app: Open) -> None:
 @pytest.mark.skipif(not (BUNDLED_GUIDE / GUIDE_FILE).is_file(), reason="the package has no guide")
 def test_it_shows_where_it_would_look_while_one_types(open_app: Open) -> None:
     page = open_app()
-    assert "64 of 1,000 cells kept" in page.inner_text("#sight")
+    said = page.inner_text("#sight")
+    assert "64 of 1,000 cells kept" in said
+    assert "The cells were chosen by what the question asks for." in said
+    assert page.locator("#sight .ac-evidence.ac-best").count() == 1  # the row, in place of each cell
+    assert page.locator("#sight .ac-outline").count() == 0
     page.fill("#question textarea", "What is the voucher?")
     page.wait_for_function("document.querySelector('#sight').innerText.includes('voucher')")
     assert "64 of 1,000 cells kept" in page.inner_text("#sight")
@@ -192,12 +197,13 @@ def test_a_picture_to_choose_is_looked_at_asked_about_and_cleared(open_app: Open
     page.wait_for_function("document.querySelector('#image img').naturalWidth === 768")
     page.click("#ask")
     answered(page)
-    warning = page.locator("#canvas .ac-warning")  # the bundled model can't read it, and says so first
-    below = page.locator("#canvas .ac-answer").first.bounding_box()
-    above = warning.bounding_box()
-    assert above is not None
-    assert below is not None
-    assert above["y"] < below["y"]
+    assert page.is_visible("#canvas .ac-warning")  # the bundled model can't read it, and says so first
+    assert "would be sent the 64 cells" in page.inner_text("#canvas")
+    assert not page.locator("#canvas .ac-answer, #canvas .ac-differ").first.is_visible()
+    page.click("#canvas summary")
+    assert page.locator("#canvas .ac-answer").first.is_visible()
+    page.get_by_role("tab", name="For any API").click()
+    page.wait_for_selector("#sent img")
     page.click("#image button[aria-label='Remove Image']")
     page.get_by_role("tab", name="Where it looks").click()
     page.wait_for_selector("#sight canvas", state="detached")
@@ -251,11 +257,6 @@ def choose_first(page: Page, path: Path) -> None:
     open_sample(page)
 
 
-def choose_gray(page: Page, path: Path) -> None:
-    page.locator("#samples button", has_text="gray text").click()
-    page.wait_for_function("document.querySelector('#sight').innerText.includes('gray')")
-
-
 def choose_drawn(page: Page, path: Path) -> None:
     page.locator("#samples button", has_text=COUNTED).click()
     page.wait_for_function("document.querySelector('#sight').innerText.includes('of 768')")
@@ -293,7 +294,7 @@ def refresh(page: Page, path: Path) -> None:
 
 
 WAYS = (
-    choose_first, choose_gray, choose_drawn, upload_picture, paste_picture, drop_pdf, stop_first,
+    choose_first, choose_drawn, upload_picture, paste_picture, drop_pdf, stop_first,
     be_refused_first, fail_first, refresh,
 )  # fmt: skip
 
@@ -539,7 +540,7 @@ def test_the_page_says_what_it_offers(open_app: Open) -> None:
     thumbnails.nth(3).wait_for()  # the answer that the app opens with may stand before them
     page.wait_for_function("[...document.querySelectorAll('#samples button img')].every(i => i.complete)")
     sizes = thumbnails.evaluate_all("all => all.map(i => [i.naturalWidth, i.alt])")
-    assert sizes == [[THUMBNAIL, ""]] * (4 + len(picture_samples()))
+    assert sizes == [[THUMBNAIL[0], ""]] * (1 + len(picture_samples()))
     assert page.get_by_role("button", name=COUNTED).is_visible()
     line = "document.querySelector('#model').innerText"
     page.wait_for_function(f"{line}.startsWith('Model bundled') && !{line}.includes('loading')")
@@ -678,6 +679,25 @@ def test_phone(open_app: Open) -> None:
             tab = page.locator("#closer .overflow-dropdown button", has_text=name)
         tab.tap()
         assert fits(page)
+
+
+@pytest.mark.skipif(not (BUNDLED_GUIDE / GUIDE_FILE).is_file(), reason="the package has no guide")
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1280])
+def test_everybody_can_use_every_tab(open_app: Open, scheme: str, width: int) -> None:
+    """In a narrow and a wide window, light and dark; the third tab makes its pictures as one opens it."""
+    page = open_app(viewport={"width": width, "height": 844}, color_scheme=scheme)
+    assert_accessible(page)
+    page.get_by_role("tab", name="For any API").click()
+    page.wait_for_selector("#sent img")
+    page.wait_for_selector("#pack-costs table")
+    assert page.inner_text("#pack-line").startswith("Any model can be sent")
+    assert_accessible(page)
+    before = page.inner_text("#pack-line")
+    page.fill("#question textarea", "What is the order number and what does each item cost?")
+    page.wait_for_function(f"document.querySelector('#pack-line').innerText !== {before!r}")
+    open_sample(page)
+    assert_accessible(page)
 
 
 def test_dark(open_app: Open) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from PIL import Image
+from PIL import Image, ImageColor
 
 from arr_coc.choose.allocation import Allocation, Reason
 from arr_coc.trace import picture as lettering
@@ -25,7 +25,6 @@ from arr_coc.trace.picture import (
     _caption_width,
     _heat_panel,
     _lines,
-    _outline,
     colours,
     draw_allocation,
     draw_layers,
@@ -187,12 +186,18 @@ class TestKept:
         base = panel_pixels(Image.new("RGB", (80, 80), (220, 40, 40)), allocation, BOX)
         panel = kept_panel(base, allocation, Truth())
         mask = spread(allocation.mask()[0].numpy(), base.shape)
-        line = _outline(mask)
-        assert (panel.pixels[mask & ~line] == base[mask & ~line]).all()
-        dropped = panel.pixels[~mask & ~line]
-        assert np.ptp(dropped, axis=-1).max() == 0  # gray
-        assert dropped.max() < 102
-        assert (panel.pixels[line] == (255, 197, 49)).all()
+        assert (panel.pixels[mask] == base[mask]).all()
+        assert set(map(tuple, panel.pixels[~mask].tolist())) == {(83, 45, 49)}  # mostly dark ground
+
+    def test_what_is_likely_meant_is_outlined(self) -> None:
+        meant = dataclasses.replace(record(4, 4, 5), weights=torch.tensor([0.0, 0.1, 0.9]))
+        spread_out = dataclasses.replace(meant, weights=torch.tensor([0.9, 0.1, 0.0]))
+        base = panel_pixels(Image.new("RGB", (80, 80), "white"), meant, BOX)
+        edge = ImageColor.getrgb("#d97706")
+        outlined, plain = (
+            (kept_panel(base, one, Truth()).pixels == edge).all(-1).any() for one in (meant, spread_out)
+        )
+        assert (outlined, plain) == (True, False)
 
     def test_void_is_said(self) -> None:
         base = np.zeros((10, 10, 3), dtype=np.uint8)
@@ -202,16 +207,6 @@ class TestKept:
     def test_spread_gives_each_pixel_the_cell_it_lies_in(self) -> None:
         cells = np.arange(6).reshape(2, 3)
         assert spread(cells, (4, 6)).tolist() == [[0, 0, 1, 1, 2, 2]] * 2 + [[3, 3, 4, 4, 5, 5]] * 2
-
-    def test_outline_is_the_border(self) -> None:
-        mask = np.zeros((2, 2), dtype=bool)
-        mask[0, 0] = True
-        line = _outline(spread(mask, (8, 8)))
-        assert [int("".join(map(str, row)), 2) for row in line.astype(int)] == [
-            *(0b11111000, 0b10011000, 0b10011000, 0b11111000, 0b11110000, 0, 0, 0)
-        ]
-        whole = _outline(np.ones((3, 3), dtype=bool))
-        assert whole.sum() == 8  # nothing between kept cells
 
     def test_drawing_shows_each_panel_as_it_is(self) -> None:
         """Pixels reach the file unresampled."""

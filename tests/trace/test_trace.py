@@ -18,6 +18,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from arr_coc.choose.allocation import TENSIONS, Allocation, Reason, grid_positions
+from arr_coc.choose.stem import FOREIGN, GUIDED
 from arr_coc.trace.evidence import Guidance, Spot
 from arr_coc.trace.picture import PALETTE
 from arr_coc.trace.trace import MAX_HEADER, FullAnswer, QuestionWord, Trace
@@ -88,6 +89,14 @@ def trace(**changes: Any) -> Trace:
 
 def decode(text: str) -> torch.Tensor:
     return torch.from_numpy(np.frombuffer(base64.b64decode(text), "<f4").copy())
+
+
+def test_the_view_knows_a_picture_that_is_foreign_to_the_model() -> None:
+    foreign = trace(note=f"{GUIDED}; {FOREIGN}").view()
+    assert (foreign["foreign"], foreign["note"]) == (True, FOREIGN)
+    guided = trace(note=GUIDED).view()
+    assert (guided["foreign"], guided["note"]) == (False, GUIDED)
+    assert (trace(note=None).view()["foreign"]) is False
 
 
 def assert_same(a: Trace, b: Trace) -> None:

@@ -35,6 +35,7 @@ from arr_coc.video import FrameSource
 T = TypeVar("T")
 Notify = Callable[[str], None]
 WAITING = "Waiting for a GPU, then answering ..."  # of a Space that has none of its own
+SENT = " The tab “For any API” has what another model would be sent."
 POLL = 0.05  # seconds between two checks whether the user has stopped the work
 
 
@@ -160,7 +161,8 @@ def ask(models: Models, tab: Tab, request: AskForm) -> Iterator[Update]:
 
     trace = yield from follow(models, tab, work)
     tab.settings = request.settings
-    yield Update(f"Answered in {perf_counter() - start:.1f} s.", tab.show(trace, image))
+    view = tab.show(trace, image)
+    yield Update(f"Answered in {perf_counter() - start:.1f} s.{SENT * view['foreign']}", view)
 
 
 def answered(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -41,6 +41,7 @@ MOVED = "The answer below was read at another budget or in another mode: Ask mak
 NO_PICTURE = "Drop or paste a screenshot, or any picture."
 OF_CLIPS = "This view takes pictures. Ask the model about the clip: its answer shows where it looked."
 NO_QUESTION = "Now type what you want to know about it."
+PACKING = "Making the pictures that would be sent ..."
 NEW_PICTURE = "Looking at the new picture ..."
 NO_PROBLEMS = [""] * len(FIELDS)
 MAX_TOKENS = 2**16
@@ -150,12 +151,12 @@ def on_ask(models: Models, tab: Tab, *form: Any) -> Iterator[list[Any]]:
         yield of_form(update)
 
 
-def on_pick(samples: Sequence[AppSample], tab: Tab, index: int) -> list[Any]:
+def on_pick(sample: AppSample, tab: Tab) -> list[Any]:
     """Open a sample's saved answer, or put its image and question into the form.
 
     Returns what `on_ask` yields, the image, the question, and the clip's three components as `on_no_clip`.
     """
-    sample, no_clip = samples[index], [None, "", ""]
+    no_clip = [None, "", ""]
     if sample.trace is not None:
         view = tab.open(sample.trace)
         tab.truths = {sample.question: sample.true_answers}
@@ -335,8 +336,11 @@ def on_pack(
     rule: str,
     tokens: float,
     layout: str,
+    is_shown: bool = True,
 ) -> list[Any]:
     """Make the pictures that would be sent to an API: [line, pictures with captions, table, file]."""
+    if not is_shown:
+        return [gr.skip()] * 4
     if image is None:
         return packing.empty(NO_PICTURE if tab.clip is None else OF_CLIPS)
     try:

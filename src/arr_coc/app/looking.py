@@ -15,10 +15,10 @@ from PIL import Image
 from arr_coc.app.state import EncodedMemory, SeenPicture, Tab
 from arr_coc.files.images import ImageSource, open_image
 from arr_coc.guide.coupling import fitted
-from arr_coc.pixels import Packed
+from arr_coc.pixels import Packed, find_page
 from arr_coc.relevance.source import guide_view
 from arr_coc.selector import Selector
-from arr_coc.trace.evidence import read_guidance
+from arr_coc.trace.evidence import likely_units, read_guidance, scaled
 from arr_coc.trace.view import look_view, picture_view
 
 MAX_QUESTION_LENGTH = 2000  # characters of a question that are read
@@ -90,7 +90,7 @@ def see(source: ImageSource, guide: Path | None = None) -> SeenPicture:
     small = image.copy()
     small.thumbnail((SHOWN, SHOWN))
     selector.guided.encode(image, grid)
-    return SeenPicture(source, image, grid, selector, picture_view(small))
+    return SeenPicture(source, image, grid, selector, picture_view(small), find_page(image))
 
 
 def live_view(record: SeenPicture, question: str, budget: float | str) -> dict[str, Any]:
@@ -102,4 +102,6 @@ def live_view(record: SeenPicture, question: str, budget: float | str) -> dict[s
     if coupling is not None:
         page = guide_view(guided.source, guided.encode(record.image, record.grid).seen)
         guidance = read_guidance(guided.guide, page, question, coupling, allocation.grid[1:])
-    return look_view(record.picture, question, allocation, guidance)
+    drawn = record.picture["width"], record.picture["height"]
+    units = scaled(likely_units(record.image, allocation, record.page), record.image.size, drawn)
+    return look_view(record.picture, question, allocation, guidance, units)

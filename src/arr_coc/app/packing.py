@@ -53,11 +53,13 @@ def packed_pictures(
 
 
 def sent_line(packed: Packed) -> str:
-    """One line about what is sent."""
+    """What is sent and its cost, in a sentence."""
+    if packed.layout == "whole":
+        return f"Any model would be sent the picture itself: {packed.tokens:,} tokens."
     count = len(packed.pictures)
-    pictures = "the picture itself" if packed.layout == "whole" else f"{count} picture{'s' * (count > 1)}"
-    sure = "" if packed.confidence is None else f", confidence {packed.confidence:.2f}"
-    return f"{pictures}, {packed.tokens:,} tokens in place of {packed.whole_tokens:,} ({packed.layout}{sure})"
+    pictures = "this picture" if count == 1 else f"these {count} pictures"
+    cost = f"{packed.tokens:,} tokens in place of {packed.whole_tokens:,}"
+    return f"Any model can be sent {pictures} instead of yours: {cost}. The layout is “{packed.layout}”."
 
 
 def gallery(packed: Packed) -> list[tuple[Any, str]]:

@@ -28,65 +28,66 @@ from arr_coc.trace.trace import Trace
 
 SAMPLE = BUNDLED_MODEL.parent / "sample.json"
 PICTURES, LISTED = Path(__file__).parent / "pictures", "pictures.json"
-"""Drawn pages, made by `runs/pictures.py`, and the list of their questions."""
+"""Pictures and what is asked about them, made by `runs/pictures.py`; coffee.jpg is a photograph by Rachel
+Michetti, CC0, from scikit-image."""
 SHIPPED = Path(__file__).parent / "sample.safetensors"
-SHAPES = "shapes.json"  # a page of shapes; with few tokens its second answer is wrong
+READ_BY_BUNDLED, YOURS = "Read by the bundled model", "Your traces"  # groups of samples
 
 
 @dataclass(frozen=True)
 class AppSample:
-    """An image with a question, and optionally a trace of its answer, true answers and evidence boxes."""
+    """An image with a question, and optionally a trace of its answer, true answers and evidence boxes.
+
+    `group` is the title under which the page shows it.
+    """
 
     image: str | Image.Image
     question: str
     trace: Trace | None = None
     true_answers: tuple[str, ...] = ()
     evidence: tuple[Box, ...] = ()
+    group: str = READ_BY_BUNDLED
 
 
-THUMBNAIL = 96  # px, twice the size on the page
+THUMBNAIL = (240, 112)  # width and height in px, twice the size on the page
 
 
 def chip(sample: AppSample) -> str:
     """Return a sample as HTML: a thumbnail and the escaped question."""
     file = io.BytesIO()
     picture = open_image(sample.image).convert("RGB")
-    ImageOps.fit(picture, (THUMBNAIL, THUMBNAIL)).save(file, "jpeg", quality=80)
+    ImageOps.fit(picture, THUMBNAIL).save(file, "jpeg", quality=80)
     data = base64.b64encode(file.getvalue()).decode()
     return f'<img src="data:image/jpeg;base64,{data}" alt=""><span>{html.escape(sample.question)}</span>'
 
 
 def samples(traces: Sequence[Trace | str | Path] = ()) -> list[AppSample]:
-    """Samples of saved or loaded traces, then pages as people have them, then those of the bundled model."""
+    """Samples of saved or loaded traces, then pictures by group, last the one with a saved answer."""
     opened = [Trace.load(trace) if isinstance(trace, str | Path) else trace for trace in traces]
-    return [sample_of(trace) for trace in opened] + picture_samples() + bundled_samples()
+    return [sample_of(trace) for trace in opened] + picture_samples() + [bundled_sample()]
 
 
 def sample_of(trace: Trace) -> AppSample:
     """Return the sample of a trace, with its first picture."""
-    return AppSample(trace.picture, trace.question, trace, trace.true_answers)
+    return AppSample(trace.picture, trace.question, trace, trace.true_answers, group=YOURS)
 
 
-def bundled_samples() -> list[AppSample]:
-    """Return the bundled sample page and a page of shapes, two questions each."""
-    page, first = str(SAMPLE.with_suffix(".png")), json.loads(SAMPLE.read_text(encoding="utf-8"))
-    return [
-        AppSample(page, first["question"], Trace.load(SHIPPED), (first["answer"],)),
-        AppSample(page, "What does the gray text say?", true_answers=("CJ",)),
-        *picture_samples(SHAPES),
-    ]
+def bundled_sample() -> AppSample:
+    """Return the page whose answer by the bundled model is saved."""
+    first = json.loads(SAMPLE.read_text(encoding="utf-8"))
+    page = str(SAMPLE.with_suffix(".png"))
+    return AppSample(page, first["question"], Trace.load(SHIPPED), (first["answer"],))
 
 
-def picture_samples(listed: str = LISTED) -> list[AppSample]:
-    """Samples of pages written by hand: order, invoice, chart, settings, ticket; those of one in a row."""
-    pages = json.loads((PICTURES / listed).read_text(encoding="utf-8"))
+def picture_samples() -> list[AppSample]:
+    """Samples of pictures as people have them, and of a page that the bundled model reads."""
     return [
         AppSample(
-            str(PICTURES / f"{page['name']}.png"), one["question"], true_answers=(one["answer"],),
+            str(PICTURES / one["file"]), one["question"], group=one["group"],
+            true_answers=tuple(filter(None, [one["answer"]])),
             evidence=tuple((x0, y0, x1, y1) for x0, y0, x1, y1 in one["evidence"]),
         )
-        for page in pages
-        for one in page["questions"]
+        for one in json.loads((PICTURES / LISTED).read_text(encoding="utf-8"))
     ]  # fmt: skip
 
 

@@ -39,6 +39,8 @@ SHOW_RESULTS = """() => {
 }"""
 """Scroll to the results where they are below the form, as on a phone."""
 SHOW_FORM = "() => document.querySelector('#first').scrollIntoView()"
+IF_PACKING = "(...form) => [...form.slice(0, -1), document.querySelector('#packing').checkVisibility()]"
+"""Pictures for an API are made while they can be seen."""
 LOOK, ANSWER, PACK = "look", "answer", "pack"  # ids of the tabs of the results
 MOST = 1024  # tokens at the end of the slider; more can be typed
 DROPPED = """
@@ -154,8 +156,8 @@ def build(models: Models, samples: Sequence[AppSample], results: str | Path | No
             with gr.Tabs(selected=ANSWER if lazy else LOOK, elem_id="results") as results_tabs:
                 with gr.Tab("Where it looks", id=LOOK):
                     gr.HTML(
-                        "<p>What the guide keeps of your picture for your question, as you type, with no "
-                        "model.</p>",
+                        "<p>The guide is a small net that chooses cells by your question, as you type. It "
+                        "needs no model.</p>",
                         apply_default_css=False, elem_id="looking-title",
                     )  # fmt: skip
                     with gr.Column(elem_id="looking-view"):
@@ -166,8 +168,14 @@ def build(models: Models, samples: Sequence[AppSample], results: str | Path | No
                         status = StatusLine("" if view is None else handlers.SAVED, elem_id="status")
                         stale = StatusLine("", elem_id="stale")
                         canvas = TokenCanvas(view, kind="simple", elem_id="canvas")
-                with gr.Tab("For any API", id=PACK):
+                with gr.Tab("For any API", id=PACK) as pack_tab:
                     with gr.Column(elem_id="packing"):
+                        pack_line = StatusLine(handlers.PACKING, elem_id="pack-line")
+                        sent = gr.Gallery(
+                            label="what would be sent", show_label=False, columns=2, height="auto",
+                            object_fit="contain", format="png", buttons=[], allow_preview=True,
+                            interactive=False, elem_id="sent",
+                        )  # fmt: skip
                         with gr.Row():
                             rule = gr.Dropdown(
                                 packing.rule_choices(), value=packing.SQUARE, label="For", scale=3,
@@ -181,14 +189,8 @@ def build(models: Models, samples: Sequence[AppSample], results: str | Path | No
                                 packing.layout_choices(), value="auto", label="Layout", scale=1,
                                 min_width=120, elem_id="pack-layout",
                             )  # fmt: skip
-                        make = gr.Button("Make the pictures", elem_id="pack")
-                        pack_line = StatusLine("", elem_id="pack-line")
-                        sent = gr.Gallery(
-                            label="what would be sent", show_label=False, columns=2, height="auto",
-                            object_fit="contain", format="png", buttons=[], allow_preview=True,
-                            interactive=False, elem_id="sent",
-                        )  # fmt: skip
                         costs = gr.HTML("", apply_default_css=False, elem_id="pack-costs")
+                        is_packing = gr.Checkbox(visible=False)
                         parcel = gr.DownloadButton("Download them", elem_id="pack-file")
             with gr.Column(elem_id="more"):
                 with gr.Row(elem_id="budget-row"):
@@ -198,10 +200,14 @@ def build(models: Models, samples: Sequence[AppSample], results: str | Path | No
                     )  # fmt: skip
                     auto = gr.Checkbox(False, label="auto", scale=1, min_width=80, elem_id="auto")
                 problems["budget"] = Problem(field="#budget input[type=number]", elem_id="budget-problem")
-                picks = gr.Dataset(
-                    label="Or one of these", components=["html"], type="index", samples_per_page=100,
-                    samples=[[chip(sample)] for sample in samples], elem_id="samples",
-                )  # fmt: skip
+                with gr.Column(elem_id="samples"):
+                    groups = {
+                        title: gr.Dataset(
+                            label=title, components=["html"], type="index", samples_per_page=100,
+                            samples=[[chip(sample)] for sample in samples if sample.group == title],
+                        )
+                        for title in dict.fromkeys(sample.group for sample in samples)
+                    }  # fmt: skip
                 kinds = [*["video"] * can_open(), *[".pdf"] * can_draw()]
                 taken_here = [f"a clip ({LIMITS})"] * can_open() + ["a PDF"] * can_draw()
                 clip = UploadClip(
@@ -301,10 +307,12 @@ def build(models: Models, samples: Sequence[AppSample], results: str | Path | No
         }  # fmt: skip
         gr.on([question.change, tokens.change, auto.change], **guided)
         packs: dict[str, Any] = guided | {
-            "fn": partial(handlers.on_pack, looking), "inputs": [tab, image, question, rule, spend, layout],
-            "outputs": [pack_line, sent, costs, parcel], "trigger_mode": "once",
+            "fn": partial(handlers.on_pack, looking), "js": IF_PACKING,
+            "inputs": [tab, image, question, rule, spend, layout, is_packing],
+            "outputs": [pack_line, sent, costs, parcel],
         }  # fmt: skip
-        make.click(**packs)
+        asked_anew = [question.change, rule.change, spend.change, layout.change]
+        gr.on([pack_tab.select, *asked_anew], **packs)
         of_clip = [clip, frames, problems["clip"]]
         no_clip: dict[str, Any] = quick | {"fn": handlers.on_no_clip, "inputs": [tab], "outputs": of_clip}
         fresh: dict[str, Any] = quick | {
@@ -332,13 +340,14 @@ def build(models: Models, samples: Sequence[AppSample], results: str | Path | No
         gr.on(changed, handlers.on_settings, [tab, tokens, auto, mode], [stale], **quick)
         of_pick = [*shown_by_form, image, question, *of_clip, results_tabs, look_line]
 
-        def pick(state: Tab, index: int) -> list[Any]:
-            chosen = handlers.on_pick(samples, state, index)
-            where = ANSWER if samples[index].trace is not None else LOOK
-            return [*chosen, gr.Tabs(selected=where), handlers.on_new_picture(state)]
+        def pick(title: str, state: Tab, index: int) -> list[Any]:
+            sample = [sample for sample in samples if sample.group == title][index]
+            where = ANSWER if sample.trace is not None else LOOK
+            return [*handlers.on_pick(sample, state), gr.Tabs(selected=where), handlers.on_new_picture(state)]
 
-        picks.click(pick, [tab, picks], of_pick, **quick).then(**guided)
-        picks.click(None, None, None, js=SHOW_RESULTS, **quick)
+        for title, picks in groups.items():
+            picks.click(partial(pick, title), [tab, picks], of_pick, **quick).then(**guided)
+            picks.click(None, None, None, js=SHOW_RESULTS, **quick)
         closer.expand(handlers.on_closer, [tab], close_up, **quick)
         closer.collapse(handlers.on_closed, [tab], None, **quick)
         opened = [*shown_by_form, image, question, unreadable, *close_up]

@@ -24,6 +24,7 @@ from arr_coc.data.record import Box
 from arr_coc.files.atomic import write_atomic
 from arr_coc.files.images import ImageSource
 from arr_coc.model import ARRCOCModel
+from arr_coc.pixels import PrintedPage
 from arr_coc.relevance.deciding import Decision
 from arr_coc.selector import KnownPicture, Selector, Sized
 from arr_coc.session import Session
@@ -48,6 +49,7 @@ class SeenPicture:
     grid: tuple[int, int]  # (H, W) cells
     selector: Selector  # holds the encoding
     picture: dict[str, Any]  # its part of a view
+    page: PrintedPage  # its lines and rows
 
     @property
     def megapixels(self) -> float:

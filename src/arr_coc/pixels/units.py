@@ -96,18 +96,22 @@ def ranked_units(page: PrintedPage, allocation: Allocation, most: int = MAX_UNIT
     return tuple(kept)
 
 
-def unit_evidence(visual: Visual, allocation: Allocation) -> tuple[EvidenceBox, ...]:
+def unit_evidence(
+    visual: Visual, allocation: Allocation, page: PrintedPage | None = None
+) -> tuple[EvidenceBox, ...]:
     """Return the units of a picture that its kept cells show, best first; none where no cell stands out.
 
-    Those of a clip are boxes of cells.
+    Those of a clip, and of a question that names nothing, are boxes of cells. `page`: the picture's, if it is
+    there already.
     """
     cells = allocation.evidence(visual.size)
-    if not cells or not isinstance(visual, Image.Image):
+    names_nothing = bool(allocation.weights[1] > allocation.weights[2])  # saliency counts more than coupling
+    if not cells or not isinstance(visual, Image.Image) or names_nothing:
         return cells
     kept = allocation.boxes(visual.size).numpy()
     middles = (kept[:, :2] + kept[:, 2:]) / 2
     boxes = []
-    for unit in ranked_units(find_page(visual), allocation):
+    for unit in ranked_units(page or find_page(visual), allocation):
         inside = np.all((middles >= unit.box[:2]) & (middles < unit.box[2:]), axis=1)
         boxes.append(EvidenceBox(unit.box, unit.score, max(1, int(inside.sum()))))
     return tuple(boxes)

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
+from PIL import Image
 from torch import Tensor
 
 from arr_coc.choose.allocation import Allocation
@@ -24,6 +25,10 @@ from arr_coc.guide.coupling import COLOUR_TERM, FOUND, LIKELY, Coupling, is_form
 from arr_coc.guide.guide import Guide, GuidePage, Search, crop_places
 from arr_coc.guide.question import Terms
 from arr_coc.guide.trust import GENERAL, sentence, verdict
+from arr_coc.pixels.page import PrintedPage
+from arr_coc.pixels.units import unit_evidence
+
+OUTLINED, MOST_OUTLINED = 0.5, 3  # score from which a unit is outlined, and how many are at most
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,6 +184,17 @@ def score(boxes: Sequence[Box], allocation: Allocation, size: tuple[int, int]) -
     every = {cell for one in cells for cell in one}
     hits = tuple(bool(one) and kept.issuperset(one) for one in cells)
     return EvidenceScore(tuple(boxes), cells, hits, len(every & kept) / len(every) if every else None)
+
+
+def likely_units(image: Image.Image, record: Allocation, page: PrintedPage | None = None) -> list[Box]:
+    """Return the boxes to outline in px of a picture, best first: rows, lines or things likely meant.
+
+    There is none where cells are kept for what they hold, as for an overview. `page` as in `unit_evidence`.
+    """
+    if float(record.weights[0]) >= min(OUTLINED, float(record.weights[1:].max())):
+        return []
+    likely = [one for one in unit_evidence(image, record, page) if one.score >= OUTLINED]
+    return [one.box for one in likely[:MOST_OUTLINED]]
 
 
 def check_boxes(boxes: Sequence[Box]) -> None:

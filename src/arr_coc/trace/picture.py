@@ -17,13 +17,13 @@ from functools import cache, lru_cache
 from typing import TypeAlias
 
 import numpy as np
-from PIL import Image, ImageColor, ImageDraw, ImageFilter, ImageFont
+from PIL import Image, ImageDraw, ImageFilter, ImageFont
 from torch import Tensor
 
 from arr_coc.choose.allocation import SCORERS, Allocation
 from arr_coc.data.record import Box
 from arr_coc.files.drawing import load_font
-from arr_coc.trace.evidence import Guidance, Spot, check_boxes, scaled, score
+from arr_coc.trace.evidence import Guidance, Spot, check_boxes, likely_units, scaled, score
 
 # ---- colours of numbers in [0, 1] ----------------------------------------------------------------------
 
@@ -291,7 +291,13 @@ def _rounded(panel: Image.Image, box: _Px, radius: int) -> None:
 
 # ---- pictures of panels --------------------------------------------------------------------------------
 
-_INK, _QUIET, _EDGE, _ACCENT, _FRAME = "#17171c", "#6a6a75", "#ffc531", "#a3195b", "#d4d4da"
+_FADE, _GROUNDS, _DARK = (
+    0.78,
+    ((233, 235, 239), (44, 46, 51)),
+    100,
+)  # as in canvas.js
+_ROOM = 8  # px around what is outlined
+_INK, _QUIET, _EDGE, _ACCENT, _FRAME = "#17171c", "#6a6a75", "#d97706", "#a3195b", "#d4d4da"
 _MARGIN, _GAP, _CAPTION, _LEGEND = 0.35, 0.3, 0.34, 0.62  # inches
 _MAX_ASPECT = 5.0  # longer images are squeezed to 1:5, so that their cells can be seen
 _LINE = {"large": 0.31, "small": 0.23}  # inches
@@ -470,28 +476,20 @@ def truth_of(
 
 
 def kept_panel(base: np.ndarray, allocation: Allocation, truth: Truth) -> Panel:
-    """Return a panel of the image with the dropped cells faded and the kept ones outlined."""
+    """Return a panel of the image, its dropped cells pale, with an outline around what is likely meant."""
     mask = spread(allocation.mask()[0].numpy(), base.shape)
-    faded = np.asarray(Image.fromarray(base).convert("L").point(lambda level: 15 + 0.3 * level))
-    pixels = np.where(mask[..., None], base, faded[..., None])
-    pixels[_outline(mask)] = ImageColor.getrgb(_EDGE)
+    ground = np.array(_GROUNDS[int(_gray(base).mean() <= _DARK)])
+    pale = np.rint(base + _FADE * (ground - base)).astype(np.uint8)
+    panel = Image.fromarray(np.where(mask[..., None], base, pale))
+    for x0, y0, x1, y1 in reversed(likely_units(Image.fromarray(base), allocation)):
+        around = (x0 - _ROOM, y0 - _ROOM, x1 + _ROOM, y1 + _ROOM)
+        ImageDraw.Draw(panel).rounded_rectangle(around, _ROOM, outline=_EDGE, width=_ROOM // 2)
     note = f"{allocation.kept:,} of {allocation.total:,} tokens"
     if allocation.void:
         note += ", an even grid: nothing to prefer"
     if truth.recall:
         note += f" · {truth.recall}"
-    return Panel("kept", note, pixels, truth.evidence)
-
-
-def _outline(mask: np.ndarray) -> np.ndarray:
-    """Return the pixels [h, w] on either side of a mask's border."""
-    framed = np.pad(mask, 1)
-    line = np.zeros_like(framed)
-    across, upright = framed[1:] != framed[:-1], framed[:, 1:] != framed[:, :-1]
-    for edge, before, after in ((across, line[:-1], line[1:]), (upright, line[:, :-1], line[:, 1:])):
-        before |= edge
-        after |= edge
-    return line[1:-1, 1:-1]
+    return Panel("kept", note, np.asarray(panel), truth.evidence)
 
 
 def _compose(

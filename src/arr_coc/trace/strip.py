@@ -19,7 +19,7 @@ from torch import Tensor
 
 from arr_coc.choose.allocation import Allocation, Grid, Reason
 from arr_coc.files.images import MAX_PIXELS
-from arr_coc.trace.evidence import Guidance
+from arr_coc.trace.evidence import Guidance, likely_units
 from arr_coc.trace.view import SCORES, allocation_view, drawn_url, guidance_view, picture_url
 
 MAX_SMALL_PIXELS, MAX_STRIP_PIXELS = 2**19, 2**25  # px of a small picture, and of all
@@ -145,7 +145,8 @@ class Strip:
             "height": height,
         }
         times = {"spans": [list(span) for span in self.spans], "cuts": list(self.cuts)}
-        about = {"side": list(self.side), "guidance": guidance}
+        units = [] if self.is_clip else list(map(list, likely_units(self.picture(0), self.allocation)))
+        about = {"side": list(self.side), "guidance": guidance, "units": units}
         return allocation_view(self.allocation, texture, channels) | pictures | times | about
 
 

@@ -100,10 +100,20 @@ def guidance_view(guidance: Guidance | None) -> dict[str, Any] | None:
 
 
 def look_view(
-    picture: dict[str, Any], question: str, record: Allocation, guidance: Guidance | None
+    picture: dict[str, Any],
+    question: str,
+    record: Allocation,
+    guidance: Guidance | None,
+    units: Sequence[Box] = (),
 ) -> dict[str, Any]:
-    """Return the viewer's input for a choice of cells without an answer; `picture` is from `picture_view`."""
+    """Return the viewer's input for a choice of cells without an answer; `picture` is from `picture_view`.
+
+    `units`: boxes to outline in px of the picture as it is shown.
+    """
+    said_already = "" if guidance is None else guidance.sentence
+    remarks = [part for part in (record.note or "").split("; ") if part not in said_already]
     strip = allocation_view(record) | picture | {"guidance": guidance_view(guidance)}
+    strip |= {"units": list(map(list, units)), "note": "; ".join(remarks)}
     facts = {"question": question, "kept": record.kept, "total": record.total, "words": [], "evidence": []}
     return {**SHARED, **facts, "strips": [strip]}
 

@@ -3,11 +3,12 @@
 // Law: the colours of a layer go from 0 to its highest value, of a clip that of all its steps, and the legend says how
 // much that is; a difference goes from -1 to 1. Over a heat only the lines of the picture show, so that a cell keeps the colour of the legend.
 
-const FADED = [0.3, 0.06]; // dropped cells: gray times the first plus the second
+const FADE = 0.78; // how far the ground covers a cell that isn't kept: its print is pale, not gone
+const GROUNDS = [[233, 235, 239], [44, 46, 51]]; // of a light picture and of a dark one
+const DARK = 100; // the mean brightness up to which a picture is dark
 const LINES = [0.8, 0.9]; // lines of the picture over dark and over light cells
 const BLUR = 16; // pixels; lines are what differs from its surroundings,
 const HALO = 22; // by more than this, of 255
-const TINT = 0.75; // how far the highest relevance covers a cell of the layer "look"
 const BELOW = [86, 190, 255];
 const ZERO = [16, 16, 20];
 const ABOVE = [255, 178, 36];
@@ -37,10 +38,10 @@ async function loadPicture(view) {
   const lines = gray.map((value, i) => Math.max(0, Math.abs(value - around[i]) - HALO));
 
   const [faded, fadedContext] = surface(width, height);
-  for (let i = 0; i < gray.length; i++) {
-    const value = gray[i] * FADED[0] + 255 * FADED[1];
-    pixels.data[4 * i] = pixels.data[4 * i + 1] = pixels.data[4 * i + 2] = value;
-  }
+  const ground = GROUNDS[Number(gray.reduce((sum, value) => sum + value, 0) <= DARK * gray.length)];
+  pixels.data.forEach((value, i) => {
+    if (i % 4 < 3) pixels.data[i] = value + FADE * (ground[i % 4] - value);
+  });
   fadedContext.putImageData(pixels, 0, 0);
   return { source: view.image, width, height, bright, faded, lines };
 }
@@ -85,15 +86,14 @@ function heatOf(picture, record, values, colour) {
 }
 
 /** Paint a layer of a view at an opacity; `cells` are the kept ones of the layer "kept". */
-function paint(context, picture, record, { layer, minus, opacity, strength = TINT }, cells) {
+function paint(context, picture, record, { layer, minus, opacity }, cells) {
   context.globalAlpha = 1;
   context.drawImage(picture.bright, 0, 0);
   context.globalAlpha = opacity;
-  if (layer === "kept" || layer === "look") {
+  if (layer === "kept") {
     maskOf(cells, record.cells).forEach((isKept, cell) => {
       const { x, y, w, h } = record.box(cell);
       if (!isKept) context.drawImage(picture.faded, x, y, w, h, x, y, w, h);
-      if (layer === "look") tint(context, record, cell, opacity, strength);
     });
   } else if (layer !== "image") {
     const isDifference = layer === "difference";
@@ -107,17 +107,6 @@ function paint(context, picture, record, { layer, minus, opacity, strength = TIN
     context.drawImage(record.heat.canvas, 0, 0);
   }
   context.globalAlpha = 1;
-}
-
-/** The colour of a cell's relevance over its pixels, the stronger the more relevant. */
-function tint(context, record, cell, opacity, strength) {
-  const value = record.values("balanced")[cell] / record.highest("balanced");
-  const { x, y, w, h } = record.box(cell);
-  const colour = shade(record.palette, value);
-  context.globalAlpha = opacity * strength * Math.sqrt(value);
-  context.fillStyle = `rgb(${colour.join(" ")})`;
-  context.fillRect(x, y, w, h);
-  context.globalAlpha = opacity;
 }
 
 /** The border between cells of a set and the others, as an SVG path in units of cells. */
@@ -143,12 +132,13 @@ function gridOf({ rows, columns }) {
 
 /**
  * The picture with its cells. Pointer and arrow keys move over the cells (`hover`); a click, Enter or space
- * chooses one (`cell`). `cellsOf(state)` are the kept ones; `outlinesOf(state)` are [kind, cells] to outline.
+ * chooses one (`cell`). `cellsOf(state)` are the kept ones; `outlinesOf(state)` are [kind, cells] to outline. Without it
+ * the kept ones are on a heat, and where the picture shows the units that are likely meant.
  */
 function stage(record, picture, store, options = {}) {
   const { label = "", onselect = null } = options;
   const cellsOf = options.cellsOf ?? ((state) => state.shown.cells);
-  const outlinesOf = options.outlinesOf ?? ((state) => [["kept", cellsOf(state)]]);
+  const outlinesOf = options.outlinesOf ?? ((state) => (state.layer === "kept" ? [] : [["kept", cellsOf(state)]]));
   const { width, height } = picture;
   const canvas = el("canvas", { width, height });
   const context = canvas.getContext("2d");
@@ -205,10 +195,11 @@ function stage(record, picture, store, options = {}) {
 
   store.on(["layer", "minus", "opacity", "shown"], (state) => {
     paint(context, picture, record, state, cellsOf(state));
-    element.classList.toggle("ac-on-heat", state.layer !== "kept" && state.layer !== "look");
+    element.classList.toggle("ac-on-heat", state.layer !== "kept");
     const drawn = state.layer === "image" ? [] : outlinesOf(state);
     outlines.replaceChildren(
       ...drawn.map(([kind, cells]) => svg(`path.ac-outline.ac-of-${kind}`, { d: outlineOf(cells, record) })),
+      ...(hasUnits(state) && !options.outlinesOf ? unitOutlines(record) : []),
     );
   });
   store.on(["shown"], (state) => truth.replaceChildren(...evidenceOutlines(record, cellsOf(state))));

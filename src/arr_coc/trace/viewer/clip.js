@@ -25,7 +25,8 @@ function drawClips(host, shown, former, { isFull, isAlone, onselect, step = null
     body.replaceChildren(...clipBody(clips[i], store, { isFull, isAlone, onselect, first }));
   };
   host.classList.toggle("ac-simple", !isFull);
-  host.replaceChildren(isAlone ? verdict(shown) : "", clips.length > 1 ? picker : "", body);
+  const folded = isAlone && shown.foreign ? foldedAnswer(shown) : "";
+  host.replaceChildren(isAlone ? verdict(shown) : "", clips.length > 1 ? picker : "", body, folded);
   choose(which);
   return store;
 }

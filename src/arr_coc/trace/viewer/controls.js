@@ -7,10 +7,9 @@ const LAYER_TITLES = {
 };
 
 /** The layers to choose from: the first few as buttons, the rest in a list. */
-function layerPicker(record, store, isFull, first = []) {
+function layerPicker(record, store, isFull) {
   const scores = SCORES.filter((id) => record.layers.has(id)).slice(0, isFull ? undefined : 1);
   const buttons = [
-    ...first,
     ["kept", "Kept", LAYER_TITLES.kept],
     ...scores.map((id) => [id, capital(record.name(id)), record.about(id)]),
     ["image", "Image", LAYER_TITLES.image],
@@ -75,13 +74,13 @@ function overlayControls(store) {
   return el("div.ac-overlay", {}, el("label", {}, "Opacity", opacity), el("label", {}, grid, "Grid"));
 }
 
-/** What the colours mean, in numbers; a mark shows the value under the pointer. `hasCounts`: say how many. */
-function legend(record, store, hasCounts = true) {
+/** What the colours mean, in numbers; a mark shows the value under the pointer. `hasKeys`: say what is drawn over the picture. */
+function legend(record, store, hasKeys = true) {
   const mark = el("i.ac-mark", { "aria-hidden": "true" });
   const element = el("div.ac-legend");
   const valueAt = ({ layer, minus }, cell) =>
     layer === "difference" ? record.difference(minus)[cell] : record.values(layer)[cell];
-  const mostOf = ({ layer }) => record.highest(layer === "look" ? "balanced" : layer);
+  const mostOf = ({ layer }) => record.highest(layer);
   const isHeat = ({ layer }) => layer !== "kept" && layer !== "image";
   store.on(["layer", "shown"], (state) => {
     if (isHeat(state)) {
@@ -96,12 +95,10 @@ function legend(record, store, hasCounts = true) {
       const scale = el("div.ac-scale", { style }, mark);
       element.replaceChildren(scale, el("div.ac-ticks", {}, ticks.map((tick) => el("span", {}, tick))));
     } else {
-      const keys = state.layer === "image" || !hasCounts
-        ? []
-        : [
-          ["kept", `kept ${count(state.shown.cells.length)}`],
-          ["dropped", `dropped ${count(record.cells - state.shown.cells.length)}`],
-        ];
+      const units = hasUnits(state) ? (record.view.units ?? []).length : 0;
+      const keys = [[units > 0, "best", "most likely meant"], [units > 1, "next", "likely meant, too"], [true, "pale", "faded: not kept"]]
+        .filter(([isDrawn]) => isDrawn && hasKeys && state.layer === "kept")
+        .map(([, ...key]) => key);
       element.replaceChildren(
         el("ul.ac-key", {}, keys.map(([kind, text]) => el("li", {}, el(`i.ac-swatch.ac-${kind}`), text))),
       );
@@ -132,7 +129,7 @@ function readout(record, store) {
 }
 
 function aboutLayer(record, { layer, minus, shown }) {
-  if (layer === "kept" || layer === "look") return shown.label;
+  if (layer === "kept") return shown.label;
   const { width, height } = record.view;
   if (layer === "image") return `${width} × ${height} px, ${record.rows} × ${record.columns} cells`;
   if (layer === "difference") {
@@ -155,6 +152,6 @@ function aboutCell(record, { layer, minus, shown }, cell) {
   const isKept = shown.cells.includes(cell) ? "kept" : "dropped";
   const difference = layer === "difference" ? fixed(record.difference(minus)[cell]) : null;
   if (difference !== null) return `${where} · difference ${difference} · ${isKept}`;
-  const shownLayer = ["kept", "image", "look"].includes(layer) ? "balanced" : layer;
+  const shownLayer = ["kept", "image"].includes(layer) ? "balanced" : layer;
   return `${where} · ${record.name(shownLayer)} ${fixed(record.values(shownLayer)[cell])} · ${isKept}`;
 }

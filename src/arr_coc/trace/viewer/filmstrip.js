@@ -2,7 +2,6 @@
 // budget each step got, over time. One slider moves through both, by hand and by keys.
 
 const THUMB = 168; // px of the longer side of a small picture
-const FILM_TINT = 0.45; // how far the heat covers a small picture
 const AHEAD = "600px"; // how far out of sight small pictures are painted already
 const CURVE = 56; // px of the curve's height
 const TICKS = 6;
@@ -22,9 +21,7 @@ function thumbnails(clip, store, go) {
     let picture = null;
     paintings.set(canvas, async () => {
       picture ??= loadPicture(small.view);
-      const layer = store.state.layer === "kept" ? "look" : store.state.layer;
-      const how = { layer, minus: store.state.minus, opacity: 1, strength: FILM_TINT };
-      paint(context, await picture, small, how, small.view.keep);
+      paint(context, await picture, small, { ...store.state, opacity: 1 }, small.view.keep);
     });
     const label = el("span.ac-frame-time", {}, clip.when(step));
     const kept = el("span.ac-frame-kept", {}, clip.budgets[step] > 0 ? count(clip.budgets[step]) : "–");

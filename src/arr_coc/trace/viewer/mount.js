@@ -48,7 +48,7 @@ function place(element, draw, views, { speak = null, load = loadPicture, ofImage
 }
 
 function initialState(record, former, layer = "kept") {
-  const known = (id) => ["kept", "look", "image", "all", "difference"].includes(id) || record.layers.has(id);
+  const known = (id) => ["kept", "image", "all", "difference"].includes(id) || record.layers.has(id);
   return {
     layer: [former.layer, layer].find(known) ?? "kept",
     minus: former.minus && former.minus.every(known) ? former.minus : ["all", "kept"],
@@ -64,7 +64,7 @@ function canvasPanel(record, picture, store, isFull, options) {
   return el(
     "section.ac-canvas",
     { "aria-label": "token canvas" },
-    layerPicker(record, store, isFull, options.layers),
+    layerPicker(record, store, isFull),
     el("div.ac-frame", {}, stage(record, picture, store, options)),
     recallLine(record, store) ?? "",
     el("div.ac-below", {}, readout(record, store), overlayControls(store)),
@@ -93,6 +93,7 @@ function mount(element, view, { detail = "simple", onselect = null, cell = null,
     host.replaceChildren(
       isAlone ? verdict(shown) : "",
       isFull ? el("div.ac-columns", {}, canvas, side) : canvas,
+      isAlone && shown.foreign ? foldedAnswer(shown) : "",
       isFull ? el("div.ac-panels", {}, scrub(record, store), weights(shown), probePanels(record, store)) : "",
     );
     return store;

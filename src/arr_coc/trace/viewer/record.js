@@ -45,7 +45,6 @@ class AllocationRecord {
 
   decode(id) {
     if (id === "all") return new Float32Array(this.cells).fill(1);
-    if (id === "look") return this.values("balanced");
     if (id === "kept") return maskOf(this.view.keep, this.cells);
     const [kind, number] = id.split(":");
     const lists = { word: this.view.words, spot: this.view.guidance?.spots };
@@ -67,7 +66,6 @@ class AllocationRecord {
   name(id) {
     if (id === "all") return "every cell";
     if (id === "kept") return "kept";
-    if (id === "look") return this.name("balanced");
     if (id.startsWith("word:")) return `“${this.view.words[Number(id.slice(5))].text}”`;
     if (id.startsWith("spot:")) return `“${this.view.guidance.spots[Number(id.slice(5))].label}”`;
     return this.layers.get(id).name;

@@ -10,22 +10,31 @@ function recallOf(view, cells) {
   return { every: every.size, kept: [...every].filter((cell) => kept.has(cell)).length, hits };
 }
 
-/** The outlines of the evidence in units of cells. */
-function evidenceOutlines(record, cells) {
-  const { view } = record;
-  const { hits } = recallOf(view, cells);
-  const [x, y] = [record.columns / view.width, record.rows / view.height];
-  return view.evidence.flatMap(({ box: [x0, y0, x1, y1] }, i) => {
-    const place = {
-      x: x0 * x - AROUND,
-      y: y0 * y - AROUND,
-      width: (x1 - x0) * x + 2 * AROUND,
-      height: (y1 - y0) * y + 2 * AROUND,
-    };
-    const kind = hits[i] ? "hit" : "missed";
-    return [svg("rect.ac-evidence-halo", place), svg(`rect.ac-evidence.ac-${kind}`, place)];
-  });
+/** The outline of a box in px, in units of cells. */
+function boxOutline({ view, rows, columns }, [x0, y0, x1, y1], kind, around = AROUND) {
+  const [x, y] = [columns / view.width, rows / view.height];
+  const place = {
+    x: x0 * x - around,
+    y: y0 * y - around,
+    width: (x1 - x0) * x + 2 * around,
+    height: (y1 - y0) * y + 2 * around,
+    rx: AROUND,
+  };
+  return [svg("rect.ac-evidence-halo", place), svg(`rect.ac-evidence.ac-${kind}`, place)];
 }
+
+/** The outlines of the evidence. */
+function evidenceOutlines(record, cells) {
+  const { hits } = recallOf(record.view, cells);
+  return record.view.evidence.flatMap(({ box }, i) => boxOutline(record, box, hits[i] ? "hit" : "missed"));
+}
+
+/** Whether the outlines of the units are of what is drawn: of its own choice, over the picture. */
+const hasUnits = ({ layer, shown }) => layer === "kept" && shown.source === "own";
+
+/** The outlines of the rows, lines or things that are likely meant, the best last, on top of the others. */
+const unitOutlines = (record) =>
+  (record.view.units ?? []).map((box, i) => boxOutline(record, box, i === 0 ? "best" : "next", 2 * AROUND)).reverse().flat();
 
 /** The recall of the kept cells in a line, which follows the budget; nothing where no evidence is known. */
 function recallLine(record, store) {
@@ -106,31 +115,59 @@ function guidancePanel(record, store) {
   return panel("Words on the page", "point at a word for its map", assurance(guidance), spots(record, store));
 }
 
-/** A choice without an answer: where it would look, the cells that it would keep, and the words it goes by. */
+const GATES = {
+  participatory: ["Is it asked for?", "what the question asks for"],
+  perspectival: ["Does it stand out?", "what stands out"],
+  information: ["Is there much in it?", "how much is in them"],
+};
+const NEARLY = 0.6; // of the highest weight, from which another map is named beside its own
+
+/** Which maps decided, in a sentence. */
+function leading(weights) {
+  const most = Math.max(...Object.values(weights));
+  const names = Object.keys(GATES).filter((name) => weights[name] >= NEARLY * most);
+  return `The cells were chosen by ${names.map((name) => GATES[name][1]).join(" and by ")}.`;
+}
+
+/** How much each map counted for this question: a sentence and three bars; and what else must be known. */
+function gates({ weights, note }) {
+  const rows = Object.entries(GATES).map(([name, [text]]) =>
+    el(
+      "li",
+      {},
+      term(text, `${capital(scorerWord(name))}. ${TERMS[scorerWord(name)]}`),
+      bar([[weights[name], "value"]]),
+      el("span.ac-number", {}, fixed(weights[name])),
+    ),
+  );
+  const remarks = note ? el("p.ac-quiet", {}, `${capital(note)}.`) : null;
+  return el("div.ac-why", {}, el("p", {}, leading(weights)), el("ul.ac-channels.ac-gates", { "aria-label": "weight of each map" }, rows), remarks);
+}
+
+/** A choice without an answer: where it would look, the cells that it would keep, the words it goes by and the weights of the maps. */
 function look(element, view) {
   const draw = (host, [current], [picture], former) => {
     const record = new AllocationRecord(current);
-    const state = initialState(record, former, "look");
-    const layer = state.layer.startsWith("spot:") ? "look" : state.layer;
+    const state = initialState(record, former);
+    const layer = state.layer.startsWith("spot:") ? "kept" : state.layer;
     const store = makeStore({ ...state, layer, cell: null });
-    const layers = [["look", "Where", "the cells that it would keep, in the colours of their relevance"]];
+    const hasPlace = !["overview", "unusual"].includes(current.guidance?.says); // else its words are none of a page's
     host.classList.add("ac-simple", "ac-look");
     host.replaceChildren(
       el(
         "div.ac-look-columns",
         {},
-        canvasPanel(record, picture, store, false, { label: "Where it would look", layers }),
+        canvasPanel(record, picture, store, false, { label: "Where it would look" }),
         el(
           "div.ac-look-side",
           {},
-          el("div", {}, el("b.ac-big", {}, count(current.kept)), el("span.ac-quiet", {}, ` of ${count(current.total)} cells kept`)),
-          assurance(current.guidance),
-          spots(record, store),
+          current.guidance ? el("div", {}, assurance(current.guidance), hasPlace ? spots(record, store) : null) : null,
+          gates(current),
         ),
       ),
     );
     return store;
   };
-  const speak = ({ guidance }) => `${guidance.badge}. ${guidance.about}`;
+  const speak = ({ guidance, weights }) => [guidance ? `${guidance.badge}. ${guidance.about}` : "", leading(weights)].join(" ");
   return place(element, draw, [view], { speak, ofImages: true });
 }

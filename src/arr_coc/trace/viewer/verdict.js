@@ -38,7 +38,7 @@ const fullOf = (view) => (view.stock ? null : view.full);
 function warningsOf(view) {
   const warnings = [
     [view.fallback, "The choice failed, so all tokens were used. The log has the reason."],
-    [Boolean(view.note), view.note],
+    [Boolean(view.note), capital(view.note ?? "")],
   ];
   return warnings.filter(([isSo]) => isSo).map(
     ([, text]) => el("p.ac-remark.ac-warning", { role: "note" }, icon(ICONS.warning, "note"), el("span", {}, text)),
@@ -179,7 +179,22 @@ function stageLegend(view) {
   return el("ul.ac-key.ac-stages", { "aria-label": "time of each stage" }, entries);
 }
 
+/** The question and its answers; where the picture is foreign to the model, no answer but what it would be read from. */
 function verdict(view) {
+  return el(
+    "section.ac-verdict",
+    { "aria-label": "question and answers" },
+    el("div.ac-head", {}, el("p.ac-question", {}, view.question), view.foreign ? null : headline(view)),
+    warningsOf(view),
+    view.foreign ? remark(`A model that can read such a picture would be sent the ${plural(view.kept, "cell")} that aren't faded.`) : answers(view),
+  );
+}
+
+/** The answer of a model that wasn't taught on such pictures, folded away. */
+const foldedAnswer = (view) =>
+  el("details.ac-fold", {}, el("summary", {}, "What this model answers all the same"), headline(view), answers(view));
+
+function answers(view) {
   const coarse = coarseOf(view);
   const full = fullOf(view);
   const longest = Math.max(view.ms.total, full ? full.ms.total : 0);
@@ -191,10 +206,8 @@ function verdict(view) {
     : `From ${plural(view.read, "token")}`;
   const isLong = row.total >= 10_000; // its numbers take more room, in both rows
   return el(
-    "section.ac-verdict",
-    { "aria-label": "question and answers", style: isLong ? { "--number": "126px" } : {} },
-    el("div.ac-head", {}, el("p.ac-question", {}, view.question), headline(view)),
-    warningsOf(view),
+    "div.ac-answers",
+    { style: isLong ? { "--number": "126px" } : {} },
     costRow({ ...row, title, answer: view.answer, isTrue: view.is_true, tokens: kept, ms: view.ms, kind: "ours" }),
     full
       ? costRow({
@@ -217,5 +230,5 @@ function spokenVerdict(view) {
   const full = fullOf(view);
   const other = full && (view.agree ? "From all tokens the same" : `From all tokens: ${full.text || "none"}`);
   const parts = [`Answer from ${plural(view.read, "token")}: ${view.answer || "none"}`, other, view.note];
-  return parts.filter(Boolean).join(". ");
+  return (view.foreign ? parts.reverse() : parts).filter(Boolean).join(". ");
 }
