@@ -345,3 +345,11 @@ def test_a_guide_in_any_dtype_looks_for_related_words(dtype: torch.dtype) -> Non
     coupling = couple(guide, page, "Which salary does the author get?", (3, 5))
     assert coupling.logits.isfinite().all()
     assert min(match.strength for match in coupling.matches) < 1
+
+
+def test_the_words_of_a_stem_are_all_that_have_it() -> None:
+    table, by_stem = meanings(), dict[str, list[int]]()
+    for row, word in enumerate(table.words):
+        by_stem.setdefault(stem(word), []).append(row)
+    assert all(table.of_stem(key) == rows for key, rows in by_stem.items())
+    assert table.of_stem("zzyzx") == []

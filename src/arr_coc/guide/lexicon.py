@@ -269,14 +269,18 @@ class Meanings(NamedTuple):
 
     words: tuple[str, ...]  # in the order of their rows, the most frequent first
     rows: dict[str, int]  # by word
-    by_stem: dict[str, list[int]]  # rows by stem
+    by_start: dict[str, list[int]]  # rows by the first two letters, which a word shares with its stem
     vectors: Tensor  # [N, MEANING_WIDTH], of unit length
     weights: Tensor  # [N], how much each word says: the mean of weighed vectors is that of a text
     common: tuple[int, ...]  # rows of the words that print is compared with (`print_encoder.MeaningEncoder`)
 
     def row(self, word: str) -> int | None:
         """Return the row of a normal word, or of the most frequent word of its stem."""
-        return self.rows.get(word, next(iter(self.by_stem.get(stem(word), ())), None))
+        return self.rows[word] if word in self.rows else next(iter(self.of_stem(stem(word))), None)
+
+    def of_stem(self, key: str) -> list[int]:
+        """Return the rows of the words that have a stem."""
+        return [row for row in self.by_start.get(key[:2], ()) if stem(self.words[row]) == key]
 
 
 @lru_cache(maxsize=1)
@@ -287,12 +291,13 @@ def meanings() -> Meanings:
         vectors = file.get_tensor("vectors").float()
         weights = file.get_tensor("weights").float()
         common = tuple(file.get_tensor("glossary").tolist())
-    by_stem: dict[str, list[int]] = {}
+    by_start: dict[str, list[int]] = {}  # stems of all words would take a third of a look's first question
     for row, word in enumerate(words):
-        by_stem.setdefault(stem(word), []).append(row)
+        plain = word if word.isalpha() and word.isascii() else stem(word)
+        by_start.setdefault(plain[:2], []).append(row)
     rows = {word: row for row, word in enumerate(words)}
     unit = vectors / vectors.norm(dim=1, keepdim=True).clamp_min(1e-9)
-    return Meanings(words, rows, by_stem, unit, weights, common)
+    return Meanings(words, rows, by_start, unit, weights, common)
 
 
 def common_words() -> tuple[str, ...]:
@@ -371,6 +376,7 @@ def inflections(word: str, most: int = 4) -> tuple[str, ...]:
     table, key = meanings(), stem(word)
     if len(key) < 3 or word == "news":
         return ()
-    if key not in table.by_stem and word.endswith(("ed", "ing")):
+    rows = table.of_stem(key)
+    if not rows and word.endswith(("ed", "ing")):
         return tuple(form for form in (key + end for end in REGULAR) if form != word)
-    return tuple(table.words[row] for row in table.by_stem.get(key, ()) if table.words[row] != word)[:most]
+    return tuple(table.words[row] for row in rows if table.words[row] != word)[:most]
