@@ -24,6 +24,7 @@ from arr_coc.choose.layer import ARRCOCConfig, ARRCOCLayer
 from arr_coc.choose.stem import Stem
 from arr_coc.choose.stopwatch import Stopwatch
 from arr_coc.families import adapter_for
+from arr_coc.files.collecting import without_collecting
 from arr_coc.files.device import resolve_device, resolve_dtype
 from arr_coc.files.images import ImageSource
 from arr_coc.files.question import check_question
@@ -149,6 +150,7 @@ class ARRCOCModel(Shareable, BaseProperties, nn.Module):
         self.eval()  # dropout would change choices from call to call
 
     @classmethod
+    @without_collecting()
     def from_pretrained(
         cls,
         name_or_folder: str | Path | None = None,

@@ -16,4 +16,7 @@ def without_collecting() -> Generator[None, None, None]:
         yield
     finally:
         if collecting:
+            if not gc.get_freeze_count():  # all that is there counts as old, which is rarely looked through
+                gc.freeze()
+                gc.unfreeze()
             gc.enable()
