@@ -227,6 +227,10 @@ def main() -> None:
         return
     if not arguments.ablations:
         sets = {"open half": hidden}
+        table_maker = Maker(OcrSource(remembered(arguments.cache), sentences="table"))
+        by_table = kept_examples(
+            arguments.examples / "table", in_folder(arguments.open), table_maker, True, GRIDS[:1]
+        )
         facts = {"sum": table(plain_sum, sets), "balance": table(net, sets)}
         facts["learned"] = {"open half": learned(net, hidden), "drawn": learned(net, fresh)}
         facts["drawn"] = {
@@ -235,6 +239,9 @@ def main() -> None:
         facts["drawn, sum"] = {
             k: recalls(plain_sum, [one for one in fresh if one.kind == k], "guide", "own")
             for k in ("odd", "dense")
+        }
+        facts["by the table of meanings"] = {
+            mode: recalls(net, by_table, mode, "own")["all"] for mode in MODES[1:]
         }
         facts["CPU ms a question"] = cost(net, hidden)
         join_table(arguments.out, "bundled", facts)

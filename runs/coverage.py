@@ -1,7 +1,7 @@
 """Calibrates coverage for sources of relevance on labelled real pictures on which nothing learned.
 
     python runs/coverage.py PICTURES             guide; some five minutes of one core
-    python runs/coverage.py PICTURES --sources guide,ocr,guide+ocr
+    python runs/coverage.py PICTURES --sources "guide,ocr,guide+ocr,ocr by table,guide+ocr by table"
     python runs/coverage.py PICTURES --folder FOLDER        whether pictures of another making keep the promise
 
 
@@ -52,9 +52,9 @@ def main() -> None:
                 replace(one, lines=tuple(read(np.asarray(one.image())))) if "ocr" in name else one
                 for one in in_folder(arguments.folder)
             ]
-            measured = report(tables[0][source.name], list(questions_of(source, samples, reader)))
+            measured = report(tables[0][name], list(questions_of(source, samples, reader)))
             print(json.dumps({name: measured}, indent=1), flush=True)
-            tables[1][source.name]["of another making"] = measured
+            tables[1][name]["of another making"] = measured
             if not arguments.dry:
                 write_atomic((json.dumps(tables[1], indent=1) + "\n").encode(), RESULTS)
             continue
@@ -67,7 +67,7 @@ def main() -> None:
         }
         print(json.dumps({name: {"row": row, **measured}}, indent=1), flush=True)
         for table, value in zip(tables, (row, measured), strict=True):
-            table[source.name] = value
+            table[name] = value
         if not arguments.dry:  # after each source: one that can't be opened costs no other
             for path, table in zip((TABLE, RESULTS), tables, strict=True):
                 write_atomic((json.dumps(table, indent=1) + "\n").encode(), path)

@@ -70,9 +70,11 @@ def coverage_rule(source: RelevanceSource, share: float) -> CoverageRule:
     If the table lacks the source or this version of it, or the share lies outside of its shares, raise
     ValueError.
     """
-    row = coverage_table().get(source.name)
-    if row is None or row["version"] != source.version:
-        named = ", ".join(f"{name} {one['version']}" for name, one in coverage_table().items())
+    table = coverage_table()
+    own = [row for name, row in table.items() if name.split()[0] == source.name]
+    row = next((one for one in own if one["version"] == source.version), None)
+    if row is None:
+        named = ", ".join(f"{name} {one['version']}" for name, one in table.items())
         raise ValueError(
             f"coverage isn't calibrated for relevance {source.name!r} of version {source.version}, only for "
             f"{named}: use one of these as relevance, or a budget"
@@ -96,6 +98,9 @@ def rule_of(row: Mapping[str, Any], share: float) -> CoverageRule:
 
 @lru_cache(maxsize=1)
 def coverage_table() -> dict[str, dict[str, Any]]:
-    """Return the bundled calibrations by source: version, least confidence, edges and depths by share."""
+    """Return the bundled calibrations by source: version, least confidence, edges and depths by share.
+
+    A name is that of a source, with what tells a version from others behind it: "ocr by table".
+    """
     with reading(f"{str(TABLE)!r} can't be read", "install arr-coc again"):
         return json.loads(TABLE.read_text(encoding="utf-8"))

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -88,8 +88,8 @@ class OcrSource:
 
     Args:
         read: an OCR; None: RapidOCR.
-        sentences: sentence vectors of all-MiniLM-L6-v2, with which the head was trained; None: those of the
-            installed package, else `table_sentences()`.
+        sentences: sentence vectors of all-MiniLM-L6-v2, with which the head was trained; "table": those of the
+            guide's table of meanings; None: those of the installed package, else the table.
         head: scores the lines; None: the bundled one.
     """
 
@@ -97,13 +97,16 @@ class OcrSource:
     calibration: Calibration | None
 
     def __init__(
-        self, read: Read | None = None, sentences: Sentences | None = None, head: LineHead | None = None
+        self,
+        read: Read | None = None,
+        sentences: Sentences | Literal["table"] | None = None,
+        head: LineHead | None = None,
     ) -> None:
         self.read = rapid_ocr() if read is None else read
-        by_table = sentences is None and find_spec(PACKAGE) is None
         if sentences is None:
-            sentences = table_sentences() if by_table else load_sentences()
-        self.sentences = sentences
+            sentences = "table" if find_spec(PACKAGE) is None else load_sentences()
+        by_table = sentences == "table"
+        self.sentences: Sentences = table_sentences() if sentences == "table" else sentences
         bundled = load_head() if head is None else (head.eval(), Calibration(1.0))
         self.head, self.calibration = bundled
         digits = zlib.crc32(self.head.last.weight.detach().numpy().tobytes())

@@ -76,15 +76,19 @@ class KnownPrint:
 
 
 def open_source(name: str, guide: Guide | None = None) -> tuple[RelevanceSource, KnownPrint]:
-    """Return a source such as "guide+ocr" whose OCR returns known lines, and that OCR."""
+    """Return a source such as "guide+ocr" whose OCR returns known lines, and that OCR.
+
+    "guide+ocr by table": its sentence vectors are of the guide's table of meanings, whatever is installed.
+    """
     guide = load_guide() if guide is None else guide
     reader = KnownPrint()
+    name, _, way = name.partition(" by ")
     parts = [one for one, _ in parse_relevance(name)]
     if "ocr" not in parts:
         return open_relevance(name, guide), reader
     makers: dict[str, Callable[[], RelevanceSource]] = {
         GUIDE: lambda: GuideSource(guide),
-        "ocr": lambda: OcrSource(read=reader),
+        "ocr": lambda: OcrSource(reader, "table" if way == "table" else None),
     }
     return SumSource([makers[one]() for one in parts], guide), reader
 
