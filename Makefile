@@ -26,7 +26,8 @@
 #   make house   sizes, circles of imports, names and the routes of a question, measured; writes the table of docs/architecture.md
 #   make docs    the documentation as a site in site/, every broken link an error
 #   make notebook   run docs/quickstart.ipynb from top to bottom (no network)
-#   make dist    wheel and sdist of arr-coc and of what lies in integrations/ in dist/, checked
+#   make dist    wheel and sdist of arr-coc, of the lab and of what lies in integrations/ in dist/, built twice to the same
+#                bytes, each wheel with the list of what it needs (CycloneDX)
 #   make from-wheel   dist, then install the wheel alone in an empty environment and ask the built-in sample
 #   make lint-shipping   the release workflow, the Dockerfiles and CITATION.cff
 #   make clean   remove .venv, its likes and what the tools leave behind
@@ -119,13 +120,8 @@ docs: $(VENV)/installed-dev
 notebook: $(VENV)/installed-dev
 	$(BIN)/jupyter execute --kernel_name=python3 --timeout=300 docs/quickstart.ipynb
 
-# Every distribution of the repository: the package itself, and a folder of integrations/ each.
 dist: $(VENV)/installed-ship
-	rm -rf dist
-	for each in . lab $(patsubst %/pyproject.toml,%,$(wildcard integrations/*/pyproject.toml)); do \
-	    $(BIN)/python -m build --outdir dist $$each || exit 1; \
-	done
-	$(BIN)/python -m twine check --strict dist/*
+	PATH="$(abspath $(BIN)):$$PATH" .ci/dist
 
 lint-shipping: $(VENV)/installed-ship
 	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
