@@ -20,11 +20,14 @@ from typing import Any
 
 import pytest
 import yaml
+from huggingface_hub import DatasetCard, ModelCard
 from packaging.requirements import Requirement
 from packaging.version import Version
 
 import arr_coc
 from arr_coc.files.saved import BUNDLED
+from arr_coc.guide.guide import load_guide
+from arr_coc_lab.pictures.labels import manifest
 
 ROOT = Path(__file__).parents[1]
 WORKFLOW = ROOT / ".github" / "workflows" / "release.yml"
@@ -35,6 +38,7 @@ PROJECTS = [ROOT / "pyproject.toml", *(folder / "pyproject.toml" for folder in P
 INSTALLED = ROOT / "bench" / "results" / "install.json"
 BASE_MB = 250  # room for python:3.12-slim, which was never unpacked here
 TOOLS = Path(sys.executable).parent
+CARDS = sorted(path for part in ("src", "lab/src") for path in (ROOT / part).rglob("README.md"))
 
 
 def project(path: Path = ROOT / "pyproject.toml") -> dict[str, Any]:
@@ -108,6 +112,22 @@ def test_the_source_archive_can_be_built_from() -> None:
 def jobs() -> dict[str, Any]:
     """Those of the release workflow."""
     return yaml.safe_load(WORKFLOW.read_text(encoding="utf-8"))["jobs"]
+
+
+@pytest.mark.parametrize("path", CARDS, ids=lambda path: path.parent.name)
+def test_a_card_is_read_by_the_hub_and_says_what_is_needed(path: Path) -> None:
+    """Its figures are compared with the result files in `tests/test_readme.py`."""
+    name = path.parent.name
+    card = (DatasetCard if name == "pictures" else ModelCard)(path.read_text(encoding="utf-8"))
+    assert card.data.license == "apache-2.0"
+    for part in ("null", "Limits", "Licence", "anguage"):
+        assert part in card.text, part
+    if name == "pictures":
+        languages = {row["language"] for row in manifest()} - {"none", "multi"}
+        assert set(card.data.language) == languages
+    if name == "guide":
+        parameters = sum(each.numel() for each in load_guide().parameters())
+        assert f"{parameters / 1e6:.1f} million" in card.text
 
 
 class TestWorkflow:
