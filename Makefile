@@ -30,6 +30,7 @@
 #                bytes, each wheel with the list of what it needs (CycloneDX)
 #   make from-wheel   dist, then install the wheel alone in an empty environment and ask the built-in sample
 #   make lint-shipping   the release workflow, the Dockerfiles and CITATION.cff
+#   make fresh DIR=../new   a new repository of the tracked files in one commit, without the history and its old weights, checked
 #   make clean   remove .venv, its likes and what the tools leave behind
 #
 # Another interpreter: `make ask PYTHON=python3.12`. More arguments: `make ask ARGS='page.png "What is the total?"'`.
@@ -56,7 +57,7 @@ BIN := $(VENV)/bin
 NOTICE = @echo 'installing into $(VENV), once: some six minutes and 6 GB (without a GPU two and 1.8: make ... TORCH=cpu)'
 PYTEST := -m pytest -q -n auto --maxprocesses 4 --dist loadfile
 
-.PHONY: house ask app test test-slow test-kernels test-oldest test-transformers test-vllm test-mlx test-lmms test-scale test-gateways test-all lint types docs notebook dist from-wheel lint-shipping clean
+.PHONY: house ask app test test-slow test-kernels test-oldest test-transformers test-vllm test-mlx test-lmms test-scale test-gateways test-all lint types docs notebook dist fresh from-wheel lint-shipping clean
 .DEFAULT_GOAL := ask
 
 ask: $(VENV)/installed
@@ -128,6 +129,9 @@ lint-shipping: $(VENV)/installed-ship
 	$(BIN)/zizmor --offline --quiet .github/workflows
 	$(BIN)/check-jsonschema --builtin-schema vendor.citation-file-format CITATION.cff
 	$(BIN)/hadolint Dockerfile $(wildcard integrations/*/Dockerfile)
+
+fresh: $(VENV)/installed-dev $(VENV)/installed-ship
+	PATH="$(abspath $(BIN)):$$PATH" .ci/fresh "$(DIR)"
 
 from-wheel: dist
 	PYTHON=$(PYTHON) .ci/from-wheel dist

@@ -279,7 +279,9 @@ def clicked(selector: Selector) -> list[dict[str, Any]]:
                 "fact": [round(side) for side in first.box], "sure": round(coupling.confidence, 2),
             })  # fmt: skip
         _, rows, columns = kept.grid
-        made.append({"name": name, "alt": alt, "size": image.size, "grid": [rows, columns], "questions": asked_of})
+        made.append(
+            {"name": name, "alt": alt, "size": image.size, "grid": [rows, columns], "questions": asked_of}
+        )
     return made
 
 
@@ -385,7 +387,9 @@ if __name__ == "__main__":
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--pages", action="store_true", help="render the pages that are shown, nothing else")
-    parser.add_argument("--try", action="store_true", dest="clicked", help="write docs/try.json, nothing else")
+    parser.add_argument(
+        "--try", action="store_true", dest="clicked", help="write docs/try.json, nothing else"
+    )
     args = parser.parse_args()
     if args.pages:
         draw()

@@ -130,6 +130,36 @@ def test_a_card_is_read_by_the_hub_and_says_what_is_needed(path: Path) -> None:
         assert f"{parameters / 1e6:.1f} million" in card.text
 
 
+class TestAgents:
+    """What finds and uses the tools for agents; `tests/test_mcp.py` types what server.json has typed."""
+
+    def test_the_registrys_entry_fits_its_schema_and_the_package(self) -> None:
+        """Fields, lengths and patterns of the schema that it names, which isn't at hand."""
+        entry = json.loads((ROOT / "server.json").read_text(encoding="utf-8"))
+        assert set(entry) == {"$schema", "name", "title", "description", "version", "packages"}
+        assert re.fullmatch(r"[a-zA-Z0-9.-]+/[a-zA-Z0-9._-]+", entry["name"])
+        assert f"mcp-name: {entry['name']} " in (ROOT / "README.md").read_text(encoding="utf-8")
+        assert len(entry["title"]) <= 100 >= len(entry["description"])
+        (package,) = entry["packages"]
+        assert entry["version"] == package["version"] == arr_coc.__version__
+        assert (package["registryType"], package["identifier"]) == ("pypi", project()["name"])
+        assert package["transport"] == {"type": "stdio"}
+        (extra,) = re.findall(r"\[(.+)\]", package["runtimeArguments"][0]["value"])
+        assert extra in project()["optional-dependencies"]
+        for one in package["runtimeArguments"] + package["packageArguments"]:
+            assert one["type"] in ("positional", "named")
+            assert "name" in one if one["type"] == "named" else {"value", "valueHint"} & set(one)
+
+    def test_the_skill_has_a_name_and_says_when_it_is_wanted(self) -> None:
+        """`tests/test_readme_blocks.py` runs its commands."""
+        (path,) = (ROOT / "skills").glob("*/SKILL.md")
+        _, facts, text = path.read_text(encoding="utf-8").split("---\n", 2)
+        skill = yaml.safe_load(facts)
+        assert (skill["name"], skill["license"]) == (path.parent.name, project()["license"])
+        assert 0 < len(skill["description"]) <= 1024
+        assert len(text.splitlines()) < 500
+
+
 class TestWorkflow:
     def test_its_steps_name_what_is_there(self, jobs: dict[str, Any]) -> None:
         text = "\n".join(step.get("run", "") for job in jobs.values() for step in job["steps"])
