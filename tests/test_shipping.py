@@ -11,12 +11,15 @@ import os
 import re
 import shlex
 import shutil
+import socket
 import subprocess
 import sys
+import time
 import tomllib
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 import yaml
@@ -291,13 +294,17 @@ class TestTheAppsImage:
         assert set(measured["ran"].values()) == {0}
 
     @pytest.mark.slow
-    def test_its_steps_run(self, tmp_path: Path) -> None:
-        """In an empty environment, where PyTorch's CPU build can be had; no image is made."""
+    def test_its_steps_run_and_its_commands_answer(self, tmp_path: Path) -> None:
+        """In an empty environment; no image is made. PyTorch's CPU build may lie in PIP_FIND_LINKS."""
         uv = TOOLS / "uv"
         if not uv.is_file():
             pytest.skip("uv is not installed: pip install -e '.[dev,ship]'")
         _, make, install = install_steps(DOCKERFILES[0], tmp_path / "env")
         subprocess.run([uv, *make[1:]], check=True)
+        here = sorted(Path(os.environ.get("PIP_FIND_LINKS", "/none")).glob("torch-*+cpu-*.whl"))
+        if here:
+            place = install.index("--torch-backend")
+            install[place : place + 2] = [str(here[-1])]
         planned = subprocess.run(
             [uv, *install[1:], "--dry-run"], cwd=ROOT, capture_output=True, text=True, check=False
         )
@@ -309,10 +316,61 @@ class TestTheAppsImage:
         subprocess.run([uv, *install[1:]], cwd=ROOT, check=True)
         files = [path for path in (tmp_path / "env").rglob("*") if path.is_file() and not path.is_symlink()]
         assert sum(path.stat().st_size for path in files) / 1e6 + BASE_MB < 2500
-        command = [tmp_path / "env" / "bin" / "arr-coc", "ask", "--json", "--budget", "64"]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
         truth = json.loads((BUNDLED / "sample.json").read_text(encoding="utf-8"))
-        assert json.loads(done.stdout)["answer"] == truth["answer"]
+        command = [str(tmp_path / "env" / "bin" / "arr-coc")]
+        bare = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | {
+            "HF_HUB_OFFLINE": "1"
+        }
+        for words, key, value in (
+            (["look", "--json"], "grid", [1, 32, 32]),
+            (["ask", "--json", "--budget", "64"], "answer", truth["answer"]),
+        ):
+            done = subprocess.run(
+                command + words, cwd=tmp_path, env=bare, capture_output=True, text=True, check=True
+            )
+            assert json.loads(done.stdout)[key] == value
+        for words, path in ((["app"], "/"), (["proxy"], "/arr_coc/metrics")):
+            with socket.socket() as free:
+                free.bind(("127.0.0.1", 0))
+                port = free.getsockname()[1]
+            server = subprocess.Popen([*command, *words, "--port", str(port)], cwd=tmp_path, env=bare)
+            try:
+                assert page_of(server, f"http://127.0.0.1:{port}{path}")
+            finally:
+                server.terminate()
+                server.wait(60)
+
+
+def page_of(server: subprocess.Popen[bytes], address: str) -> bytes:
+    """What a server that is starting answers, as soon as it does."""
+    for _ in range(600):
+        try:
+            return urlopen(address, timeout=30).read()
+        except OSError:
+            assert server.poll() is None, "the server has ended"
+            time.sleep(0.5)
+    raise TimeoutError(address)
+
+
+@pytest.mark.slow
+def test_a_fresh_repository_has_one_commit_and_holds(tmp_path: Path) -> None:
+    if not (TOOLS / "cyclonedx-py").is_file() or not (ROOT / ".git").exists():
+        pytest.skip("this is no checkout, or the extra ship is not installed")
+    who = {
+        f"GIT_{role}_{what}": "me@example.org"
+        for role in ("AUTHOR", "COMMITTER")
+        for what in ("NAME", "EMAIL")
+    }
+    environment = os.environ | who | {"PATH": f"{TOOLS}:{os.environ['PATH']}"}
+    words = [ROOT / ".ci" / "fresh", tmp_path / "new"]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(rf"arr_coc-{arr_coc.__version__}-py3-none-any.whl$", done.stdout)
+    log = ["git", "-C", tmp_path / "new", "rev-list", "--count", "HEAD"]
+    assert subprocess.run(log, capture_output=True, text=True, check=True).stdout == "1\n"
+    again = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert again.returncode == 2
+    assert "name a folder that isn't" in again.stdout
 
 
 class TestNotebook:
@@ -354,6 +412,12 @@ class TestDocumentation:
         } <= pages
         api = (tmp_path / "api" / "models" / "index.html").read_text(encoding="utf-8")
         assert 'id="arr_coc.ARRCOCModel.ask"' in api
+        assert "(/quickstart/index.md)" in (tmp_path / "llms.txt").read_text(encoding="utf-8")
+        assert "ARRCOCModel(" in (tmp_path / "api" / "models" / "index.md").read_text(encoding="utf-8")
+        clicked = (tmp_path / "try" / "index.html").read_text(encoding="utf-8")
+        assert 'src="../try.js"' in clicked
+        assert '"name": "order"' in clicked
+        assert (tmp_path / "pictures" / "order.png").is_file()
         start = (tmp_path / "quickstart" / "index.html").read_text(encoding="utf-8")
         assert 'id="two-lines-on-a-loaded-model"' in start
         assert not re.search(r'(src|href)="https?://(?!127\.0\.0\.1)[^"]+\.(js|css|woff2?)"', start)
