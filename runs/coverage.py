@@ -1,14 +1,14 @@
-"""Calibrates coverage for sources of relevance on labelled real pictures, and measures it on the test split.
+"""Calibrates coverage for sources of relevance on labelled real pictures on which nothing learned.
 
     python runs/coverage.py PICTURES             guide; some five minutes of one core
     python runs/coverage.py PICTURES --sources guide,ocr,guide+ocr
     python runs/coverage.py PICTURES --folder FOLDER        whether pictures of another making keep the promise
 
 
-PICTURES is a folder that `arr_coc_lab.pictures.fetch` filled. Fitted on the validation split; written are the
+PICTURES is a folder that `arr_coc_lab.pictures.fetch` filled. Fitted on the calibration split; written are the
 rows of these sources in src/arr_coc/bundled/coverage.json, other rows stay, and what was measured in
-runs/results/coverage.json. To be run whenever a source's weights or the balance's are replaced. The bundled balance
-learned on both splits, so only pictures of another making say how well the promise is kept.
+runs/results/coverage.json. To be run whenever a source's weights or the balance's are replaced. Pictures of
+another making (--folder) say how well the promise is kept.
 """
 
 import argparse
@@ -58,15 +58,12 @@ def main() -> None:
             if not arguments.dry:
                 write_atomic((json.dumps(tables[1], indent=1) + "\n").encode(), RESULTS)
             continue
-        rows = {
-            split: list(questions_of(source, labelled(split, arguments.pictures), reader))
-            for split in ("validation", "test")
-        }
-        row = {"version": source.version, **fit(rows["validation"])}
+        own = list(questions_of(source, labelled("calibration", arguments.pictures), reader))
+        row = {"version": source.version, **fit(own)}
         measured = {
             "version": source.version,
-            "cells at 0.9 by family and bins of confidence": compare(rows["validation"]),
-            **{split: report(row, own) for split, own in rows.items()},
+            "cells at 0.9 by family and bins of confidence": compare(own),
+            "calibration": report(row, own),
         }
         print(json.dumps({name: {"row": row, **measured}}, indent=1), flush=True)
         for table, value in zip(tables, (row, measured), strict=True):

@@ -366,7 +366,7 @@ def digests() -> dict[str, str]:
 
 def show() -> None:
     """Draw all of them, and record what they show."""
-    selector = Selector.from_pretrained()
+    selector = Selector.from_pretrained(relevance="guide")
     shown = {
         "first": of_choice(draw_first(selector)),
         "look": [of_choice(one) for one in draw_look(selector)],
@@ -395,6 +395,6 @@ if __name__ == "__main__":
         draw()
         draw_shapes()
     elif args.clicked:
-        write_clicked(Selector.from_pretrained())
+        write_clicked(Selector.from_pretrained(relevance="guide"))
     else:
         show()

@@ -48,8 +48,7 @@ from arr_coc.files.pixels import image_pixels
 from arr_coc.files.question import check_question, kind_of
 from arr_coc.files.saved import BUNDLED, read_settings, reading
 from arr_coc.files.sizing import Sizing
-from arr_coc.guide import GUIDE
-from arr_coc.guide.coupling import SCOPE, Coupling, fitted_pixels, scope, seen_pixels
+from arr_coc.guide.coupling import SCOPE, Coupling, GuideSource, fitted_pixels, scope, seen_pixels
 from arr_coc.guide.guide import (
     GUIDE_FILE,
     GUIDE_FOLDER,
@@ -61,7 +60,7 @@ from arr_coc.guide.trust import GENERAL, is_general, verdict_of, wants_rarity
 from arr_coc.relevance.coverage import CoverageRule, coverage_rule
 from arr_coc.relevance.deciding import Cues, Decision, LookedAt, decide
 from arr_coc.relevance.source import RelevanceSource, couple_all, view_all
-from arr_coc.relevance.sums import open_relevance
+from arr_coc.relevance.sums import default_source, open_relevance
 from arr_coc.video.temporal import Change, Changes, Tracker, event_of
 
 if TYPE_CHECKING:
@@ -205,9 +204,9 @@ class Selector:
             belongs to, else cells of 32 px.
         trained: An allocator that was trained for one model; None: the guide decides.
         relevance: A source of relevance, or the name of one or of a sum such as "guide+ocr"
-            (`relevance.sums`). "auto": the trained allocator if there is one, but the guide on pictures
-            unlike those it was trained on and for questions about no single place; else the guide. "trained":
-            always the allocator.
+            (`relevance.sums`). "auto": the trained allocator if there is one, except on pictures unlike
+            those it was trained on and for questions about no single place; else the guide, and the OCR
+            beside it where one is installed. Of a clip the guide alone. "trained": always the allocator.
 
     Raises:
         ValueError: an unknown relevance, or "trained" without an allocator.
@@ -225,7 +224,9 @@ class Selector:
         self.guide = load_guide() if guide is None else guide
         self.sizing = sizing or (Sizing() if trained is None else trained.sizing)
         named = relevance not in ("auto", "trained")
-        self.source = open_relevance(relevance if named else GUIDE, self.guide)
+        self.source = open_relevance(relevance, self.guide) if named else default_source(self.guide)
+        # For what can't wait some seconds for an OCR: frames of clips, pictures of a server.
+        self.quick_source = self.source if named else GuideSource(self.guide)
         self.trained, self.relevance = None if named else trained, relevance
         trained = self.trained
         # The guide's coupling needs no word embeddings, so that a layer for it is of any width.
@@ -587,7 +588,7 @@ class Selector:
                 yield None, change
                 continue
             pixels = picture[0].to(self.device)
-            record = LookedAt(self.source.view(pixels))
+            record = LookedAt(self.quick_source.view(pixels))
             record.texture(self.layer, change.grid, lambda pixels=pixels: pixels)
             if rare:
                 record.rarity(change.grid, lambda pixels=pixels: pixels)
@@ -613,7 +614,7 @@ class Selector:
                 cues.append(cues[-1])
                 shows += shows[-1:]
                 continue
-            coupling = self.source.couple(record.seen, question, change.grid)
+            coupling = self.quick_source.couple(record.seen, question, change.grid)
             if surest is None or coupling.confidence > surest[1].confidence:
                 surest = len(cues), coupling
             # The matches are most of what would be kept of a step, and only those of the surest are told.
@@ -621,7 +622,7 @@ class Selector:
             rare = unusual and change.grid in record.rarities
             cues.append(record.cues(self.layer, change.grid, guided=coupled, rare=rare))
             if event is not None:
-                shows.append(self.source.couple(record.seen, event, change.grid).logits)
+                shows.append(self.quick_source.couple(record.seen, event, change.grid).logits)
         if surest is not None:
             step, coupling = surest
             cues[step] = cues[step]._replace(guided=coupling)

@@ -23,7 +23,7 @@ from arr_coc_lab.pictures.labels import QUESTIONS, SECOND, RealPicture, manifest
 from arr_coc_lab.teaching.page import Real, open_source, words_of
 
 KINDS = {"screenshot", "chart", "document", "photo", "map", "diagram", "scan", "terminal", "game"}
-SPLITS = ("train", "validation", "test")
+SPLITS = ("train", "validation", "test", "balance", "calibration")
 KEPT_APART = """
 apcupsd-doc calligraplan copyq-doc doublecmd-help-en enigma-doc eqonomize-doc fwbuilder-doc
 gnome-sudoku gnome-taquin grass-doc homebank-data kgeography-data kmymoney-common konqueror
@@ -51,7 +51,7 @@ def inside(box: tuple[float, ...], size: tuple[int, int]) -> bool:
 def test_every_picture_is_there_once_with_questions() -> None:
     every = pictures()
     files = [one.file for one in every]
-    assert len(set(files)) == len(files) == len(manifest()) > 700
+    assert len(set(files)) == len(files) == len(manifest()) > 1_000
     assert all(one.questions for one in every)
     assert all(re.fullmatch(r"[\w.+@-]+\.(png|jpe?g|gif|webp|bmp|tiff?)", file) for file in files)
     digests = [row["sha256"] for row in manifest()]

@@ -17,6 +17,7 @@ from torch import Tensor
 from arr_coc.choose.boxes import box_cells
 from arr_coc.files.pixels import image_pixels
 from arr_coc.guide.coupling import Calibration, GuideSource
+from arr_coc.relevance import sums
 from arr_coc.relevance.conformance import check_source
 from arr_coc.relevance.lines import MAX_LINES, SENTENCE_WIDTH, LineHead, PrintedLine
 from arr_coc.relevance.ocr import (
@@ -347,3 +348,18 @@ def test_pages_on_their_side_or_head_are_read() -> None:
         lines = rapid_ocr()(np.asarray(turned))
         assert {line.text for line in lines} == upright, angle
         assert all(x1 <= turned.width and y1 <= turned.height for _, (_, _, x1, y1) in lines)
+
+
+def test_auto_reads_where_an_ocr_is_installed(source: OcrSource, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Selector().source.name == "guide"
+    monkeypatch.setattr("arr_coc.relevance.sums.ocr_installed", lambda: True)
+    monkeypatch.setitem(sums._OPENERS, "ocr", lambda argument: source)
+    selector = Selector()
+    assert (selector.source.name, selector.quick_source.name) == ("guide+ocr", "guide")
+    page = Image.new("RGB", SIZE[::-1], "white")
+    ImageDraw.Draw(page).text((20, 20), "Total", fill="black", font=ImageFont.load_default(24))
+    by = {one.source for one in selector.decide(page, "What is the total?", 8).couplings[0].parts}
+    assert by == {"guide", "ocr"}
+    (of_clip,) = selector.decide_clip([page], "What is the total?", 8).couplings  # seconds for each frame
+    assert not of_clip.parts
+    assert Selector(relevance="guide").source.name == "guide"

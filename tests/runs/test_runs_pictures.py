@@ -51,7 +51,7 @@ def test_the_record_is_of_the_pictures_that_are_there() -> None:
 
 @pytest.mark.slow
 def test_the_pictures_show_what_the_guide_keeps_today() -> None:
-    selector = Selector.from_pretrained()
+    selector = Selector.from_pretrained(relevance="guide")
     today = [SCRIPT["first_choice"](selector)]
     today += [SCRIPT["choice"](selector, sample) for sample in SCRIPT["samples"]()]
     for one, shown in zip(today, [SHOWN["first"], *SHOWN["look"]], strict=True):
@@ -69,7 +69,7 @@ def test_the_page_to_click_through_has_its_questions() -> None:
 
 @pytest.mark.slow
 def test_the_page_to_click_through_shows_what_the_guide_keeps_today() -> None:
-    for today, shown in zip(SCRIPT["clicked"](Selector.from_pretrained()), CLICKED, strict=True):
+    for today, shown in zip(SCRIPT["clicked"](Selector.from_pretrained(relevance="guide")), CLICKED, strict=True):
         assert today["grid"] == shown["grid"]
         for one, other in zip(today["questions"], shown["questions"], strict=True):
             assert len(set(one["kept"]) ^ set(other["kept"])) <= 2, CLICK_COMMAND  # kernels round

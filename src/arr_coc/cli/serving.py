@@ -10,6 +10,7 @@ import typer
 
 from arr_coc.cli import options, terminal
 from arr_coc.files.plugins import install_line
+from arr_coc.guide import GUIDE
 
 PACKAGES = ("starlette", "uvicorn", "httpx", "prometheus_client", "cachetools")  # of the extra `proxy`
 
@@ -39,7 +40,7 @@ def proxy(
     layout: Annotated[
         str, typer.Option(metavar="NAME", help="How parts are laid out: auto, crops, strip, ... as in crop.")
     ] = "auto",
-    relevance: options.Relevance = "auto",
+    relevance: options.Relevance = GUIDE,
     sure: Annotated[
         float,
         typer.Option(

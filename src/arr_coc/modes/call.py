@@ -23,7 +23,6 @@ from arr_coc.choose.budget import DEFAULT_BUDGET, Budget
 from arr_coc.choose.layer import ARRCOCLayer
 from arr_coc.choose.stem import Stem
 from arr_coc.choose.stopwatch import Stopwatch
-from arr_coc.guide import GUIDE
 from arr_coc.guide.coupling import Coupling, GuideSource
 from arr_coc.guide.guide import Guide, load_guide
 from arr_coc.modes import Mode
@@ -31,7 +30,7 @@ from arr_coc.modes.magnify import Magnify
 from arr_coc.relevance.coverage import CoverageRule
 from arr_coc.relevance.deciding import LookedAt, groups, whole_grids
 from arr_coc.relevance.source import RelevanceSource
-from arr_coc.relevance.sums import open_relevance
+from arr_coc.relevance.sums import default_source, open_relevance
 from arr_coc.seam import Compacted, FamilyAdapter, VisualFeatures
 from arr_coc.seam.assembly import Layout
 from arr_coc.seam.lora import LoRAs
@@ -143,9 +142,14 @@ class Chooser:
         """The source that scores cells if the layer is untrained; None with relevance "gaze"."""
         if self.relevance == "gaze":
             return None
-        if self.relevance in ("auto", "trained", GUIDE):
-            return GuideSource(self.guide)
+        if self.relevance in ("auto", "trained"):
+            return default_source(self.guide)
         return open_relevance(self.relevance, self.guide)
+
+    def source_of(self, call: Call) -> RelevanceSource | None:
+        """Return the source for a call's pictures: of clips the guide, for an OCR takes seconds a frame."""
+        alone = call.frames and self.relevance in ("auto", "trained")
+        return GuideSource(self.guide) if alone else self.source
 
     def adapter_for(self, mode: Mode) -> FamilyAdapter:
         """Return the family's adapter on the base model with the LoRAs of a mode."""

@@ -27,7 +27,6 @@ from arr_coc.choose.budget import (
 from arr_coc.choose.keep_list import KeepList
 from arr_coc.choose.stopwatch import Stopwatch
 from arr_coc.files.images import ImageSource, open_image
-from arr_coc.guide import GUIDE
 from arr_coc.guide.trust import is_transcription
 from arr_coc.modes.call import Call, Chooser, EncodedImages
 from arr_coc.modes.magnify import parse_magnify
@@ -151,7 +150,7 @@ def resolve(chooser: Chooser, call: Call) -> tuple[Call, str | None]:
 def covering(chooser: Chooser, call: Call) -> tuple[Chooser, Call]:
     """Return the source calibrated for a call's coverage, and the call with its rule.
 
-    Other calls come back unchanged. With relevance "auto" the guide alone chooses.
+    Other calls come back unchanged. With relevance "auto" what it stands for without training chooses.
 
     Raises:
         ValueError: clips, a mode that scores cells itself, or a source without calibration.
@@ -168,7 +167,7 @@ def covering(chooser: Chooser, call: Call) -> tuple[Chooser, Call]:
         raise ValueError(f"coverage isn't calibrated for {what}: use relevance 'auto', or a budget")
     rule = coverage_rule(source, share)
     if chooser.relevance == "auto":
-        chooser = replace(chooser, relevance=GUIDE, layer=deciding_layer(chooser.layer, GUIDE))
+        chooser = replace(chooser, relevance=source, layer=deciding_layer(chooser.layer, source))
     return chooser, replace(call, rule=rule)
 
 

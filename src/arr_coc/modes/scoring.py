@@ -353,7 +353,7 @@ def couplings(chooser: Chooser, call: Call, layout: Layout) -> list[Coupling] | 
     """Return what the source finds about each image and its question; None without a source or a question's
     text.
     """
-    source = chooser.source
+    source = chooser.source_of(call)
     texts = None if source is None else texts_of(call.adapter, call, layout)
     return None if source is None or texts is None else _coupled(source, chooser, call, layout, texts)
 
@@ -372,7 +372,7 @@ def off_ground_couplings(chooser: Chooser, call: Call, layout: Layout) -> list[C
     foreign = guided_visuals(chooser, call) or [False] * len(counts)
     per_frame = [one for one, count in zip(foreign, counts, strict=True) for _ in range(count)]
     wanted = any(general[text] or one for text, one in zip(texts, per_frame, strict=True))
-    source = chooser.source if wanted else None
+    source = chooser.source_of(call) if wanted else None
     if source is None:
         return None
     every = _coupled(source, chooser, call, layout, texts)
@@ -453,7 +453,7 @@ def changes_for(chooser: Chooser, call: Call, layout: Layout) -> list[Changes | 
     own = [group[0] for group in groups(texts, call.frames)]
     times = call.times or (None,) * len(own)
     shows: list[Tensor | None] = [None] * len(own)
-    source = chooser.source
+    source = chooser.source_of(call)
     views_of_all = [one.view for one in call.encoded.looked if one.view is not None]
     if source is not None and views_of_all:
         sights = groups(views_of_all, call.frames)

@@ -33,6 +33,7 @@ from PIL import Image, ImageDraw, ImageEnhance
 
 from arr_coc.files.images import TooManyPixels, identify, open_image
 from arr_coc.files.paths import shorten
+from arr_coc.guide import GUIDE
 from arr_coc.guide.guide import Guide, load_guide
 from arr_coc.guide.trust import SURE, is_general, is_transcription
 from arr_coc.pixels import Packed, find_rule, pack_for, pack_legibly
@@ -151,7 +152,7 @@ class Packer:
     Args:
         workers: threads.
         guide: that all of them share; None: the bundled one.
-        relevance: of the selectors, as in `Selector`.
+        relevance: of the selectors, as in `Selector`; an OCR takes seconds for each new picture.
         sure: the least confidence, in [0, 1], that a picture holds what is asked for; below, all of it goes
             on, as small as its print stays legible, or as it came if it is a photograph.
         readable: px of a line of print that the models behind the proxy still read half of the time, as in
@@ -163,7 +164,7 @@ class Packer:
         self,
         workers: int = 2,
         guide: Guide | None = None,
-        relevance: str = "auto",
+        relevance: str = GUIDE,
         sure: float = SURE,
         readable: float = READABLE,
         seconds: float = 20.0,

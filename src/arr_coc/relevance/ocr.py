@@ -211,6 +211,11 @@ def _rows(engine: Any, pixels: np.ndarray, turn: bool) -> list[tuple[float, str,
     return list(zip(output.scores, output.txts, output.boxes, strict=True))
 
 
+def ocr_installed() -> bool:
+    """Return whether RapidOCR and what runs it are installed; neither is imported."""
+    return all(map(find_spec, ("rapidocr", "onnxruntime")))
+
+
 @lru_cache(maxsize=1)
 def rapid_ocr() -> Read:
     """Return RapidOCR (Apache-2.0) with the models of its wheel; raise ValueError without the extra."""

@@ -26,12 +26,12 @@ from arr_coc.relevance.names import (
     register_relevance,
     relevance_names,
 )
-from arr_coc.relevance.ocr import open_ocr
+from arr_coc.relevance.ocr import ocr_installed, open_ocr
 from arr_coc.relevance.page import open_page_texts
 from arr_coc.relevance.patches import open_dense, open_index, open_retriever
 from arr_coc.relevance.source import RelevanceSource, SumSource
 
-__all__ = ["open_relevance", "parse_relevance", "register_relevance", "relevance_names"]
+__all__ = ["default_source", "open_relevance", "parse_relevance", "register_relevance", "relevance_names"]
 
 _OPENERS: dict[str, Callable[[str], RelevanceSource]] = {
     "ocr": open_ocr,
@@ -63,6 +63,15 @@ def _written(argument: str) -> tuple[int, int] | None:
     except (OSError, ValueError, RuntimeError):  # of a home that isn't known
         return None
     return stat.st_mtime_ns, stat.st_size
+
+
+def default_source(guide: Guide) -> RelevanceSource:
+    """Return the source of relevance "auto": the guide, and the OCR beside it where one is installed.
+
+    On real pictures both keep all evidence of more questions than the guide alone (docs/results.md), and
+    reading a new picture takes the OCR one to three seconds.
+    """
+    return open_relevance("guide+ocr" if ocr_installed() else GUIDE, guide)
 
 
 def open_relevance(relevance: str | RelevanceSource, guide: Guide | None = None) -> RelevanceSource:

@@ -319,7 +319,7 @@ def _allocate_sets(request: SessionCall, sets: Tensor, content: Tensor, kept: in
     ids = request.inputs["input_ids"][0]
     guided: list[Coupling | None] = [None] * len(sets)
     looks: list[Tensor | None] = [None] * len(sets)
-    source, (height, width) = chooser.source, cues.texture.shape[-2:]
+    source, (height, width) = chooser.source_of(call), cues.texture.shape[-2:]
     if source is not None and cues.guided is not None and looked.view is not None:
         texts = [_text(chooser.adapter, ids, words, content) for words in sets]
         couplings = [source.couple(looked.view, text, (height, width)) for text in texts]

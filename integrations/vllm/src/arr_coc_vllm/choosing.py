@@ -273,4 +273,7 @@ def chooser_for(settings: Settings, device: str = "cpu") -> Chooser:
 @lru_cache(maxsize=4)
 def _chooser_for(allocator: str | None, relevance: str, device: str) -> Chooser:
     dtype = fast_dtype(torch.device("cpu"))
-    return Chooser(Selector.from_pretrained(allocator, relevance=relevance, device=device, dtype=dtype))
+    selector = Selector.from_pretrained(allocator, relevance=relevance, device=device, dtype=dtype)
+    if relevance == "auto":
+        selector.source = selector.quick_source
+    return Chooser(selector)

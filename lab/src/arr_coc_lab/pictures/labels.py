@@ -25,7 +25,9 @@ MANIFEST = HERE / "manifest.tsv"  # where each picture comes from
 QUESTIONS = HERE / "questions.jsonl"
 LINES = HERE / "lines.jsonl.gz"  # the print of each picture, by RapidOCR
 SECOND = HERE / "second.jsonl"  # a tenth of the questions, their evidence drawn again by a second reader
-Split = Literal["train", "validation", "test"]
+# The guide and the head over lines learned on "train", the balance on "validation", "test" and "balance",
+# nothing on "calibration", where coverage is fitted.
+Split = Literal["train", "validation", "test", "balance", "calibration"]
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@
 
 The first folder keeps what guide and OCR say of each picture, made once (4 s of one core a picture, on its
 own grid and on one of 1,024 cells); learning then takes some ten minutes. Real pictures are those of the
-validation and test splits, on which neither guide nor OCR head learned: on the training split their maps are
-better than they are elsewhere.
+validation, test and balance splits, on which neither guide nor OCR head learned: on the training split their
+maps are better than they are elsewhere.
 
 The loss pays for *all* evidence of a question: how far each evidence cell, and the worst of them, lies below
 the last cell that 64, 128 and 273 of 1,024 would keep; and for cross-entropy, so that logits stay log odds.
@@ -60,7 +60,7 @@ from arr_coc.relevance.balance import (
     save_balance,
 )
 from arr_coc.relevance.ocr import OcrSource
-from arr_coc.relevance.source import PictureView, RelevanceSource, SumSource, SumView
+from arr_coc.relevance.source import PRIOR, PictureView, RelevanceSource, SumSource, SumView
 from arr_coc.selector import Sizing
 from arr_coc_lab.evaluate.sources import RealSample, labelled
 from arr_coc_lab.pictures.labels import Split
@@ -70,7 +70,8 @@ from arr_coc_lab.world.odd import WAYS, draw_odd_page
 from arr_coc_lab.world.street import draw_street
 
 MODES = ("guide", "ocr", "guide+ocr")
-SPLITS: tuple[Split, ...] = ("validation", "test")
+SPLITS: tuple[Split, ...] = ("validation", "test", "balance")
+GRIDS = ("own", "1024")
 OVERVIEW = ("overview", "busy")  # kinds of questions whose evidence is what holds most
 BUDGETS = (64, 128, 273)  # of 1,024 cells, in the loss
 DRAWN = ("odd", "dense", "page", "street")  # kinds of pictures that the lab draws
@@ -140,8 +141,10 @@ class Maker:
         self.layer = ARRCOCLayer(ARRCOCConfig(dim=8)).eval()
 
     @torch.no_grad()
-    def taught(self, sample: RealSample, read: bool = False) -> Iterator[Taught]:
-        """Yield a picture's questions that have evidence, on each of its grids.
+    def taught(
+        self, sample: RealSample, read: bool = False, grids: Sequence[str] = GRIDS
+    ) -> Iterator[Taught]:
+        """Yield a picture's questions that have evidence, on each of its grids that is named.
 
         `read`: the OCR reads a picture of which no print is known; else it is left out.
         """
@@ -163,13 +166,15 @@ class Maker:
             }
             views |= {"ocr": SumView((own,)), "guide+ocr": SumView((page, own))}
         made = picture_inputs("mvp13", pixels)
-        for name, grid in grids_of(image.size).items():
+        for name in grids:
+            grid = grids_of(image.size)[name]
             texture = generate_texture_array(pixels[None], grid, "mvp13", **made)
             rare = rarity(pixels[None], grid)
             inputs = {}
             for mode, source in sources.items():
                 couplings = [source.couple(views[mode], text, grid) for text, *_ in some]
-                inputs[mode] = join_inputs([self._inputs(one, texture, rare) for one in couplings])
+                own = [self._inputs(one, texture, rare) for one in couplings]
+                inputs[mode] = join_inputs(of_same_sources(own))
             boxes = [touched(boxes, grid, image.size) for *_, boxes in some]
             asks = tuple(ask for _, ask, _ in some)
             yield Taught(sample.name, sample.kind, name, asks, inputs, torch.stack(boxes))
@@ -178,6 +183,18 @@ class Maker:
         wanted = wants_rarity(coupling)
         saliency = self.layer.perspectival.logits(texture, rare if wanted else None)
         return inputs_of(coupling, self.layer.information.logits(texture), saliency, wanted)
+
+
+def of_same_sources(inputs: Sequence[BalanceInputs]) -> list[BalanceInputs]:
+    """Return inputs that all have the sources of the richest; those that say nothing have confidence 0."""
+    most = max(inputs, key=lambda one: len(one.kinds))
+    made = []
+    for one in inputs:
+        logits, sure = torch.full_like(most.logits, PRIOR), torch.zeros_like(most.confidences)
+        for kind, own, confidence in zip(one.kinds, one.logits, one.confidences, strict=True):
+            logits[most.kinds.index(kind)], sure[most.kinds.index(kind)] = own, confidence
+        made.append(one._replace(kinds=most.kinds, logits=logits, confidences=sure))
+    return made
 
 
 def drawn_samples(count: int, wordings: Path, first: int = 0) -> Iterator[RealSample]:
@@ -210,7 +227,11 @@ def drawn_samples(count: int, wordings: Path, first: int = 0) -> Iterator[RealSa
 
 
 def kept_examples(
-    folder: Path, samples: Iterable[RealSample], maker: Maker, read: bool = False
+    folder: Path,
+    samples: Iterable[RealSample],
+    maker: Maker,
+    read: bool = False,
+    grids: Sequence[str] = GRIDS,
 ) -> list[Taught]:
     """Return what the balance learns from of samples; a folder keeps it, a file for each picture and grid."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -219,7 +240,7 @@ def kept_examples(
         stem = hashlib.sha1(f"{sample.name} {[q[0] for q in sample.questions]}".encode()).hexdigest()[:20]
         paths = sorted(folder.glob(f"{stem}-*.safetensors"))
         if not paths:
-            for one in maker.taught(sample, read):
+            for one in maker.taught(sample, read, grids):
                 _write(one, folder / f"{stem}-{one.grid}.safetensors")
             paths = sorted(folder.glob(f"{stem}-*.safetensors"))
         made += map(_read, paths)
@@ -376,7 +397,8 @@ def main() -> None:
     maker = Maker()
     for split in SPLITS:
         samples = list(labelled(split, arguments.pictures))
-        taught += kept_examples(arguments.examples, tqdm(samples, desc=split), maker)
+        grids = GRIDS[:1] if split == "balance" else GRIDS  # half the time, of the largest split
+        taught += kept_examples(arguments.examples, tqdm(samples, desc=split), maker, grids=grids)
     drawn = drawn_samples(arguments.drawn, arguments.wordings)
     taught += kept_examples(arguments.examples, tqdm(drawn, desc="drawn"), maker)
     net = fit(taught, arguments.epochs)
